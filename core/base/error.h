@@ -1,0 +1,42 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace speclab {
+
+/// The outside world is not as it must be (a file, a config, an option, a device). The four parts make one
+/// message: "WHAT: got GOT, expected EXPECTED. DO THIS". Empty parts are left out. Exit code 2.
+class Error : public std::runtime_error {
+ public:
+  struct Text {
+    std::string what;      ///< the thing that is wrong and where: "configs/a.json: /cases/0/gamma"
+    std::string got;       ///< what was found
+    std::string expected;  ///< what would have been right
+    std::string advice;    ///< what to do, a full sentence
+  };
+  explicit Error(Text text);
+  const Text& text() const { return text_; }
+
+ private:
+  Text text_;
+};
+
+/// A programming error, found by SPECLAB_CHECK. Exit code 3, "bug: ...".
+class Bug : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+[[noreturn]] void fail_check(const char* file, int line, const char* condition, const std::string& message);
+
+}  // namespace speclab
+
+/// Throws Bug when the condition is false; the message is an fmt format string with its values.
+#define SPECLAB_CHECK(condition, ...)                                                            \
+  do {                                                                                           \
+    if (!(condition)) ::speclab::fail_check(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
+  } while (false)

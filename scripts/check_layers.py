@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Fails when an include points against the layers of the project (an arrow to the right).
+
+Order: base < measure < backend < model < spec < {theory, simulate} < strategies < experiments.
+Strategies do not include each other and see no file of measure, backend/cpu, backend/cuda or JSON.
+"""
+import pathlib
+import re
+import sys
+
+ORDER = {"core/base": 0, "core/measure": 1, "core/backend": 2, "core/model": 3, "core/spec": 4,
+         "core/theory": 5, "core/simulate": 5, "strategies": 6, "experiments": 7}
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)
+
+
+def layer(path):
+    return next((name for name in ORDER if path.startswith(name + "/")), None)
+
+
+def problems(root):
+    for file in sorted(p for top in ("core", "strategies", "experiments") for p in (root / top).rglob("*")):
+        if file.suffix not in {".h", ".cpp", ".cu", ".cuh"}:
+            continue
+        name = file.relative_to(root).as_posix()
+        own = layer(name)
+        for target in INCLUDE.findall(file.read_text(encoding="utf-8")):
+            other = layer(target)
+            if other and own and ORDER[other] > ORDER[own]:
+                yield f"{name} includes {target}: {own} comes before {other}"
+            if other and own and ORDER[other] == ORDER[own] and own != other:
+                yield f"{name} includes {target}: {own} and {other} are side by side"
+            if own == "strategies" and (other == "strategies" or target.startswith(("core/backend", "nlohmann", "cuda", "chrono", "fstream"))):
+                yield f"{name} includes {target}: a strategy sees no other strategy, backend, clock, file or JSON"
+            if ("cuda_runtime" in target or target.endswith(".cuh")) and not name.startswith("core/backend/cuda/"):
+                yield f"{name} includes {target}: CUDA stays under core/backend/cuda"
+
+
+if __name__ == "__main__":
+    found = list(problems(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()))
+    print("\n".join(found) if found else "layers: ok")
+    sys.exit(1 if found else 0)
