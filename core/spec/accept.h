@@ -1,0 +1,104 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/spec/coins.h"
+#include "core/spec/distribution.h"
+#include "core/spec/draft.h"
+
+namespace speclab {
+
+/// ALG 0.4. L1: an exact sample of the target's law; L2: token-identical to greedy decoding; L3: lossy.
+enum class LossClass { l1, l2, l3 };
+std::string_view to_string(LossClass loss);
+
+/// The target's row at one node: p standardised with the request's sampling parameters, and `raw` = softmax at
+/// temperature 1 without truncation (after context processors), which lossy criteria at temperature 0 look at.
+struct TargetRow {
+  const Distribution* p = nullptr;
+  const Distribution* raw = nullptr;  ///< may equal p
+};
+
+/// Gives the row of a node when the walk reaches it; rows that are never reached are never computed.
+using TargetRows = std::function<TargetRow(int node)>;
+
+/// Everything that a rule may depend on at one node (ALG 7): pure, so that it can be enumerated.
+struct NodeTest {
+  TargetRow row;
+  struct Child {
+    Token token;
+    const Distribution* q;  ///< nullptr: one-hot
+  };
+  std::span<const Child> children;  ///< draw order, at least one
+  const Coins* coins;
+  std::int64_t position;  ///< of the children
+};
+
+/// What a rule decided at a node: a child, or the correction token that ends the step.
+struct NodeVerdict {
+  int accepted = -1;      ///< index into children, or -1
+  Token correction = -1;  ///< valid when accepted == -1
+  /// For each child that was tested, in order: the rule's expected acceptance given the earlier rejections, i.e. the
+  /// conditional mean over the draw of the child (sum min(p,q) for rejection, p(x) for one-hot, ...; design §10).
+  std::vector<double> expected;
+};
+
+/// Parameters of all rules, one flat struct so that a config names them simply. Unused ones are ignored by a rule and
+/// rejected by the config reader (each rule lists what it reads).
+struct RuleOptions {
+  double lenience = 1;   ///< l in (0, 1] (Leviathan A.5)
+  double b = 1;          ///< upper end of U[0, b]
+  int beta = 1;          ///< top-beta
+  double gap = 0;        ///< nats below the best token
+  double epsilon = .09;  ///< typical, DistillSpec's epsilon
+  double delta = .3;     ///< typical
+  double theta = 0;      ///< hard threshold
+  int top_k = 0;         ///< hard threshold: also among the k best; 0 = off
+};
+
+/// An acceptance rule. Rules are data: a name, what it reads, and pure functions; see acceptance_rules() for the list.
+struct AcceptanceRule {
+  std::string_view name;
+  std::string_view summary;    ///< "accept when u < p/q, else draw from norm(max(0, p - q))"
+  std::string_view source;     ///< paper and equation
+  LossClass (*loss)(const RuleOptions&, const SamplingParams&);
+  std::span<const std::string_view> options;  ///< names of the RuleOptions fields that it reads
+  NodeVerdict (*test)(const NodeTest&, const RuleOptions&);
+  /// The token after full acceptance (bonus), and what plain autoregressive decoding under the same rule would emit.
+  Token (*bonus)(const TargetRow&, const Coins&, std::int64_t position, const RuleOptions&);
+  /// The rule's expected acceptance of one draw from q (nullptr: of the given one-hot token) on its own; for
+  /// teacher-forced estimates.
+  double (*expected)(const TargetRow&, const Distribution* q, Token one_hot, const RuleOptions&);
+  /// Closed one-step output law [vocab] for one drafted child, for distances of lossy rules and for proofs.
+  /// With q == nullptr the child is `one_hot`.
+  void (*output_law)(const TargetRow&, const Distribution* q, Token one_hot, const RuleOptions&, std::vector<double>& law);
+};
+
+std::span<const AcceptanceRule> acceptance_rules();
+/// Throws Error naming the nearest rule when there is none of this name.
+const AcceptanceRule& find_acceptance_rule(std::string_view name);
+
+/// Result of one step's verification (ALG 0.3).
+struct Acceptance {
+  std::vector<int> path;  ///< accepted nodes from depth 1 on
+  Token next = -1;        ///< bonus or correction
+  bool bonus = false;     ///< true: the path ended at a leaf; false: at a rejection
+  struct Tested {
+    int node;
+    double p, q;      ///< of the drafted token; q = 1 for one-hot
+    double expected;  ///< expected acceptance, see NodeVerdict
+    int rank;         ///< of the token in the target's row; -1 when not asked for
+    bool accepted;
+  };
+  std::vector<Tested> tested;
+};
+
+/// Walks the tree from the pending token with one rule. `position` is that of node 0. Pure: same input, same result.
+void accept(const AcceptanceRule& rule, const RuleOptions& options, const Draft& draft, const TargetRows& rows,
+            const Coins& coins, std::int64_t position, Acceptance& out);
+
+}  // namespace speclab

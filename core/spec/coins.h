@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "core/base/token.h"
+
+namespace speclab {
+
+/// What a coin decides. A value is part of the address of the coin and never changes its meaning.
+enum class Purpose : std::uint32_t {
+  target = 0,    ///< a token drawn from a target row: autoregressive, sample-match, bonus
+  draft = 1,     ///< a token drawn from a draft row
+  accept = 2,    ///< an acceptance test
+  residual = 3,  ///< the correction after a rejection
+  gumbel = 4,    ///< noise of coupled sampling
+  simulate = 5,  ///< the acceptance process of `simulated`, and other choices that never touch the law of the text
+};
+
+/// Randomness addressed, not streamed (design §3): a coin is a pure function of (seed, prompt, position, purpose,
+/// draw, token), so its value depends neither on order, batching and gamma nor on the backend. Philox4x32-10 (Salmon
+/// et al. 2011). Copies are cheap and equal.
+///
+/// For proofs by enumeration a script replaces the generator: it is asked for one of several branches with the given
+/// weights. The same strategies, verifiers and loop then walk every branch.
+class Coins {
+ public:
+  struct Address {
+    std::int64_t position = 0;  ///< absolute position of the token that is decided
+    Purpose purpose = Purpose::target;
+    std::uint32_t draw = 0;  ///< several coins of one purpose at one position: 0, 1, ...
+  };
+  /// Returns the chosen index of `weights` (not normalised, sum > 0).
+  using Script = std::function<std::size_t(std::span<const double> weights)>;
+
+  Coins(std::uint64_t seed, std::uint64_t prompt) : seed_(seed), prompt_(prompt) {}
+  static Coins scripted(Script* script);  ///< the script outlives the coins
+
+  /// In [0, 1), 53 bits. Not available under a script (SPECLAB_CHECK): decisions go through the calls below.
+  double uniform(const Address& address) const;
+  /// True with this probability; never true for 0, always for 1 (ALG 0.6).
+  bool bernoulli(double probability, const Address& address) const;
+  /// Index with probability weights[i] / sum; never one of weight 0. The sum must be positive and finite.
+  std::size_t categorical(std::span<const double> weights, const Address& address) const;
+  std::size_t categorical(std::span<const float> weights, const Address& address) const;
+
+  /// Standard Gumbel noise of (position, token) for coupled sampling; tokens [first, first + out.size()).
+  /// The same bits on every machine (fixed polynomials, no libm). Not available under a script.
+  void gumbel(std::int64_t position, Token first, std::span<float> out) const;
+
+ private:
+  Coins() = default;
+  std::uint64_t seed_ = 0;
+  std::uint64_t prompt_ = 0;
+  Script* script_ = nullptr;
+};
+
+}  // namespace speclab
