@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/base/bf16.h"
+#include "core/base/token.h"
+
+namespace speclab {
+
+/// A matrix of bf16 weights in the backend's own layout. [out, in]
+struct PackedMatrix {
+  int out = 0;
+  int in = 0;
+  std::shared_ptr<void> data;
+  std::uint64_t bytes = 0;
+};
+
+/// How an in-flight row sees keys: all committed positions [0, committed) in slot order, then the rows of its own path.
+struct AttentionRow {
+  int committed = 0;                       ///< keys in slots 0 .. committed-1, positions = slots
+  std::span<const std::int32_t> path;      ///< slots of in-flight ancestors and itself, by position
+};
+
+/// KV cache of one sequence: for each layer the keys and values of all slots, in the backend's layout and precision.
+struct KvStore {
+  int layers = 0, kv_heads = 0, head_dim = 0, slots = 0;
+  std::uint64_t bytes_per_position = 0;  ///< K and V, all layers
+  std::shared_ptr<void> data;
+  std::uint64_t bytes = 0;
+};
+
+/// The device operations that a decoder needs; float activations are row-major. One of the two virtual interfaces of
+/// the project (the other is Strategy). Every operation computes a row with the same order of floating-point
+/// operations whatever the number of rows and threads (design §5).
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  /// Name of the arithmetic: bits are promised within one class, never across. "f32", "bf16kv", ...
+  virtual std::string_view numerics_class() const = 0;
+  virtual std::string_view device_name() const = 0;
+  virtual int threads() const = 0;
+
+  /// Packs rows delivered by `read(begin, end, out)` ([end-begin, in] bf16; called from several threads).
+  virtual PackedMatrix pack(int out, int in, const std::function<void(int begin, int end, Bf16* rows)>& read) = 0;
+  virtual KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) = 0;
+  virtual KvStore copy_kv(const KvStore& from, int slots_used) = 0;
+
+  /// y[i] (+)= W x[i] for n rows. x [n, W.in], y [n, W.out].
+  virtual void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) = 0;
+  /// Row `tokens[i]` of a packed table as float. out [n, table.in]
+  virtual void gather(const PackedMatrix& table, TokenSpan tokens, float* out) = 0;
+  /// out[i] = x[i] / rms(x[i]) * weight. [n, d]; out may be x.
+  virtual void rms_norm(const float* x, const float* weight, float eps, int n, int d, float* out) = 0;
+  /// Rotates the q and k parts of qkv [n, (heads + 2 kv_heads) * head_dim] by the rows' positions (pairs i, i + head_dim/2)
+  /// with cos/sin tables [positions, head_dim/2], and stores k and v in slots[i] of `layer`.
+  virtual void rope_and_store(float* qkv, int n, int heads, const float* cos, const float* sin, std::span<const std::int32_t> positions,
+                              KvStore& kv, int layer, std::span<const std::int32_t> slots) = 0;
+  /// Softmax attention of the n query rows of qkv over what `rows` lets them see. out [n, heads * head_dim]
+  virtual void attention(const float* qkv, int heads, const KvStore& kv, int layer, std::span<const AttentionRow> rows, float* out) = 0;
+  /// out[i] = silu(gate) * up; gate_up [n, 2 * ffn] (gate first). out [n, ffn]
+  virtual void silu_multiply(const float* gate_up, int n, int ffn, float* out) = 0;
+  /// Moves slots from[j] to to[j] in order, all layers (from[j] >= to[j]).
+  virtual void move_slots(KvStore& kv, std::span<const std::int32_t> from, std::span<const std::int32_t> to) = 0;
+};
+
+struct CpuBackendOptions {
+  int threads = 0;              ///< 0: every core that the affinity mask and the cgroup allow
+  std::string numerics = "auto";  ///< "auto", "f32", ...
+};
+/// Throws Error for an unknown numerics class (naming those that this CPU has) or a thread count out of range.
+std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options);
+
+}  // namespace speclab

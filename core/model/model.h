@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/token.h"
+#include "core/model/checkpoint.h"
+#include "core/model/model_config.h"
+
+namespace speclab {
+
+class Backend;
+class Session;
+
+/// Work done by forwards, counted by the session that ran them (ALG T6). Plain sums; subtract two readings for a span.
+struct Work {
+  std::int64_t calls = 0;         ///< forwards
+  std::int64_t rows = 0;          ///< tokens fed
+  std::int64_t logit_rows = 0;    ///< rows for which the head ran
+  std::int64_t keys = 0;          ///< sum over rows of visible keys
+  double flops = 0;               ///< useful floating-point operations
+  double weight_bytes = 0;        ///< weights read, once per call
+  double kv_bytes = 0;            ///< KV cache read and written
+
+  Work& operator+=(const Work& other);
+  Work operator-(const Work& earlier) const;
+};
+
+/// Tokens of one sequence for one forward: a forest in topological order whose roots follow the committed tokens.
+struct Feed {
+  Session* session = nullptr;
+  TokenSpan tokens;                        ///< [n]
+  std::span<const std::int32_t> parents;   ///< [n], parents[i] < i; -1: a root, at position session->length()
+  std::span<const std::int32_t> rows;      ///< nodes whose logits are wanted, ascending
+  float* logits = nullptr;                 ///< out, [rows.size(), head_rows]; may be null when rows is empty
+  float* hidden = nullptr;                 ///< out, optional tap: hidden state after the final norm, [rows.size(), hidden]
+};
+
+/// Weights of one decoder on a backend, immutable after loading and shared by its sessions.
+class Model {
+ public:
+  struct Options {
+    /// Layers to run, ascending, each once; empty = all. A subset is a layer-skip draft.
+    std::vector<int> layers;
+    /// The target of a draft that reads the target's embedding; must outlive the draft.
+    std::shared_ptr<const Model> target;
+  };
+  /// Packs all weights as bf16. Throws Error when a draft does not belong to the given target (embedding or tokenizer
+  /// hash, vocabulary) or needs one and has none.
+  static std::shared_ptr<const Model> load(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Options& options);
+  /// The same weights (shared, not copied) with some layers left out.
+  static std::shared_ptr<const Model> with_layers(std::shared_ptr<const Model> model, std::vector<int> layers);
+  ~Model();
+
+  const ModelConfig& config() const;
+  Backend& backend() const;
+  std::span<const int> layers() const;      ///< that it runs
+  std::string name() const;                 ///< for records: the configuration's name, with "layers=..." for a subset
+  const std::string& embedding_sha256() const;  ///< of the bf16 embedding, row-major; computed once on first use
+  std::uint64_t weight_bytes() const;       ///< read by a forward with at least one logits row (embedding gather excluded)
+  /// Cost of feeding n rows, of which m with logits, that see `keys` keys in all (ALG T6).
+  Work work(std::int64_t n, std::int64_t m, std::int64_t keys) const;
+
+  /// A sequence with room for `capacity` positions plus `scratch` rows in flight. Throws Error when capacity exceeds the context.
+  std::unique_ptr<Session> open(int capacity, int scratch = 128) const;
+
+  /// One forward for all sequences together: rows are bit-identical whatever else is fed (design §5).
+  void forward(std::span<const Feed> feeds) const;
+
+ private:
+  struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+  friend class Session;
+};
+
+}  // namespace speclab

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/model.h"
+#include "core/model/session.h"
+#include "core/spec/accept.h"
+#include "core/spec/coins.h"
+#include "core/spec/distribution.h"
+#include "core/spec/draft.h"
+
+namespace speclab {
+
+class LogitsProcessors;
+
+/// One sequence as a strategy sees it. `tokens` ends with the pending token, which is not in the target's cache.
+struct Sequence {
+  int slot = 0;                 ///< 0 .. batch-1, stable while the sequence lives
+  std::vector<Token> tokens;    ///< prompt and everything emitted
+  int prompt_length = 0;
+  int depth_limit = 0;          ///< most tokens that a drafted path may have at this step (context end, length limit)
+  SamplingParams sampling;
+  Coins coins{0, 0};
+  const LogitsProcessors* processors = nullptr;  ///< context-dependent processors, null when none
+  TokenSpan reference;          ///< what autoregressive decoding emitted for this prompt; empty unless the runner has it
+  std::int64_t position() const { return static_cast<std::int64_t>(tokens.size()) - 1; }  ///< of the pending token
+};
+
+/// What became of a draft. The sequence already holds the emitted tokens when a strategy sees this.
+struct Outcome {
+  const Draft* draft = nullptr;
+  const Acceptance* acceptance = nullptr;
+  int emitted = 0;   ///< tokens emitted by this step, after cuts at EOS or the limit
+};
+
+/// What a strategy gets when it is made; it lives as long as the strategy.
+struct Resources {
+  std::shared_ptr<const Model> target;
+  std::shared_ptr<const Model> draft;  ///< null when the case names none
+  int batch = 1;
+  int capacity = 0;                    ///< positions that a sequence may reach
+  /// Opens a session on the draft for a slot; the loop counts its work.
+  std::function<std::unique_ptr<Session>()> open_draft;
+};
+
+/// Answers "what do you draft?"; the decode loop owns the target forward, the rule, the clock and the counters.
+/// The second virtual interface of the project.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  /// A sequence starts in its slot: prompt and first token are known. Prefill drafts here (timed as prefill).
+  virtual void begin(const Sequence& sequence) = 0;
+  /// Fills drafts[i] for sequences[i]; drafts[i].tree holds the pending token already. Adding nothing is
+  /// autoregressive decoding. No path may be deeper than depth_limit.
+  virtual void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) = 0;
+  /// After acceptance: roll back the draft's cache, refill pools, adapt gamma.
+  virtual void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes);
+};
+
+}  // namespace speclab
