@@ -1,0 +1,109 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/token.h"
+
+namespace speclab {
+
+/// Where the time of a decoding step goes. Every instant of a step belongs to exactly one phase.
+enum class Phase { draft, target, accept, other };
+inline constexpr int kPhases = 4;
+
+/// Nanoseconds per phase; their sum is the wall time of the span.
+struct PhaseTimes {
+  std::array<std::int64_t, kPhases> ns{};
+  std::int64_t& operator[](Phase phase) { return ns[static_cast<std::size_t>(phase)]; }
+  std::int64_t operator[](Phase phase) const { return ns[static_cast<std::size_t>(phase)]; }
+  std::int64_t total() const { return ns[0] + ns[1] + ns[2] + ns[3]; }
+  PhaseTimes& operator+=(const PhaseTimes& times);
+};
+
+/// Splits wall time into phases without gaps. Two clock readings per change of phase.
+class PhaseClock {
+ public:
+  /// Forgets everything and starts counting for `phase`.
+  void start(Phase phase);
+  /// What passed since the last call belongs to the phase before; from now on time belongs to `phase`.
+  void enter(Phase phase);
+  /// The times since start() or the last lap(), up to now. The current phase goes on.
+  PhaseTimes lap();
+
+ private:
+  PhaseTimes times_;
+  Phase phase_ = Phase::other;
+  std::int64_t since_ns_ = 0;
+};
+
+/// Work of forwards (ALG T6) as it is recorded. Plain sums.
+struct PassCounts {
+  std::int64_t calls = 0;
+  std::int64_t rows = 0;        ///< tokens fed
+  std::int64_t logit_rows = 0;  ///< rows for which the head ran
+  std::int64_t keys = 0;        ///< sum over rows of visible keys
+  double flops = 0;
+  double weight_bytes = 0;
+  double kv_bytes = 0;
+  PassCounts& operator+=(const PassCounts& other);
+};
+
+/// Why a step emitted no more: a drafted token was rejected; all of the draft was accepted (bonus); the end
+/// token, or a limit (tokens, context, stop string), cut it; `schedule` is a bonus after a draft that its
+/// schedule had ended early; `none`: nothing was drafted (an autoregressive step).
+enum class EndedBy { rejection, bonus, eos, length, schedule, none };
+const char* to_string(EndedBy ended_by);
+
+/// One drafted token (a node of the tree but the root) and what the verifier saw there.
+struct DraftedToken {
+  Token id = -1;
+  int parent = 0;       ///< node index; 0 = the pending token; this token is node 1 + its index
+  bool tested = false;  ///< the walk reached its parent and tried it
+  bool accepted = false;
+  float confidence = -1;  ///< the drafter's probability when it chose the token; -1: unknown
+  double p = -1;          ///< target probability; -1 unless tested
+  double q = -1;          ///< of the distribution that it was drawn from, 1 for one-hot; -1 unless tested
+  double expected = -1;  ///< the rule's expected acceptance there (sum min(p,q), p(x), ...); -1 unless tested
+  int rank = -1;         ///< of the token in the target's row, 0 = best; -1: unknown
+  double distance =
+      -1;  ///< total variation between the rule's one-step output law and p; -1 for lossless rules
+};
+
+/// One target forward and all around it.
+struct StepRecord {
+  std::string source;  ///< what drafted: "draft", "lookup", ...; empty when nothing was drafted
+  int accepted = 0;    ///< drafted tokens that were emitted (after cuts)
+  int emitted = 0;     ///< tokens that the step added to the text (after cuts)
+  EndedBy ended_by = EndedBy::none;
+  int rows = 0;         ///< tokens that the target was fed (all sequences of a batch of prefixes together)
+  int draft_calls = 0;  ///< forwards of the draft model in this step
+  PhaseTimes times;
+  std::vector<DraftedToken> drafted;  ///< in node order
+};
+
+enum class Finish { eos, length, stop, context };
+const char* to_string(Finish finish);
+
+/// Everything about one decoding of one sequence; the decode loop fills it.
+/// The token that prefill gave is tokens[0] and counts in neither tokens nor steps of a metric (design §10).
+struct GenerationRecord {
+  int context_length = 0;     ///< prompt tokens
+  std::vector<Token> tokens;  ///< emitted, in order
+  /// hash_row() of the target's logits row that each token came from, [tokens]; equal rows have equal hashes.
+  std::vector<std::uint32_t> row_hashes;
+  Finish finish = Finish::length;
+  std::int64_t prefill_ns = 0;        ///< target prefill until the first token is known (time to first token)
+  std::int64_t draft_prefill_ns = 0;  ///< the strategy's begin()
+  std::int64_t decode_ns = 0;         ///< wall time of all steps
+  std::int64_t cpu_ns = 0;            ///< CPU time of all steps, all threads
+  PassCounts target_prefill, target, draft_prefill, draft;
+  std::vector<StepRecord> steps;
+};
+
+/// Fast hash of a logits row's bits; not cryptographic. About 10 GB/s.
+std::uint32_t hash_row(const float* row, std::size_t size);
+
+}  // namespace speclab
