@@ -1,0 +1,198 @@
+#include "core/measure/stats.h"
+
+#include <algorithm>
+#include <boost/math/distributions/normal.hpp>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "core/base/error.h"
+
+namespace speclab::stats {
+namespace {
+
+void require_sample(std::span<const double> sample, std::size_t least) {
+  if (sample.size() < least) {
+    throw Error({"sample", fmt::format("{} values", sample.size()), fmt::format("at least {}", least), ""});
+  }
+  for (double value : sample) {
+    if (!std::isfinite(value)) throw Error({"sample", fmt::format("{}", value), "finite values", ""});
+  }
+}
+
+void require_level(double level) {
+  if (!(level > 0 && level < 1))
+    throw Error({"confidence level", fmt::format("{}", level), "between 0 and 1", ""});
+}
+
+double sorted_quantile(std::span<const double> sorted, double probability) {
+  const double place = probability * (sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  if (below + 1 >= sorted.size()) return sorted.back();
+  return sorted[below] + (place - below) * (sorted[below + 1] - sorted[below]);
+}
+
+/// Number of repeats; checks that the table is a full rectangle of positive times.
+std::size_t repeats_of(const char* name, const Times& times) {
+  if (times.empty() || times[0].empty())
+    throw Error({name, "no times", "at least one prompt and one repeat", ""});
+  for (const auto& prompt : times) {
+    if (prompt.size() != times[0].size()) {
+      throw Error({name, fmt::format("{} and {} repeats", times[0].size(), prompt.size()),
+                   "the same number of repeats of every prompt", ""});
+    }
+    for (double time : prompt) {
+      if (!(time > 0) || !std::isfinite(time))
+        throw Error({name, fmt::format("{}", time), "positive times", ""});
+    }
+  }
+  return times[0].size();
+}
+
+double sum_of_repeat(const Times& times, std::span<const std::size_t> prompts, std::size_t repeat) {
+  double sum = 0;
+  for (std::size_t prompt : prompts) sum += times[prompt][repeat];
+  return sum;
+}
+
+std::vector<std::size_t> all_of(std::size_t count) {
+  std::vector<std::size_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+  return numbers;
+}
+
+}  // namespace
+
+double mean(std::span<const double> sample) {
+  require_sample(sample, 1);
+  return std::accumulate(sample.begin(), sample.end(), 0.0) / sample.size();
+}
+
+double variance(std::span<const double> sample) {
+  require_sample(sample, 2);
+  const double center = mean(sample);
+  double squares = 0;
+  for (double value : sample) squares += (value - center) * (value - center);
+  return squares / (sample.size() - 1);
+}
+
+double quantile(std::span<const double> sample, double probability) {
+  require_sample(sample, 1);
+  if (!(probability >= 0 && probability <= 1)) {
+    throw Error({"probability of a quantile", fmt::format("{}", probability), "0 to 1", ""});
+  }
+  std::vector<double> sorted(sample.begin(), sample.end());
+  std::sort(sorted.begin(), sorted.end());
+  return sorted_quantile(sorted, probability);
+}
+
+double median(std::span<const double> sample) {
+  return quantile(sample, 0.5);
+}
+
+std::optional<Interval> wilson_interval(double successes, double trials, double level) {
+  require_level(level);
+  if (!(successes >= 0 && successes <= trials) || !std::isfinite(trials)) {
+    throw Error({"proportion", fmt::format("{} of {}", successes, trials), "0 <= successes <= trials", ""});
+  }
+  if (trials == 0) return std::nullopt;
+  const double z = boost::math::quantile(boost::math::normal(), 0.5 + level / 2);
+  const double rate = successes / trials, spread = z * z / trials;
+  const double center = (rate + spread / 2) / (1 + spread);
+  const double half = std::sqrt(spread * (rate * (1 - rate) + spread / 4)) / (1 + spread);
+  // At no or only successes the end is exactly 0 or 1; rounding must not leave it a last bit away.
+  return Interval{successes == 0 ? 0 : std::max(0.0, center - half),
+                  successes == trials ? 1 : std::min(1.0, center + half)};
+}
+
+std::optional<Interval> bootstrap_interval(std::size_t clusters, const ClusterStatistic& statistic,
+                                           const BootstrapOptions& options) {
+  require_level(options.level);
+  if (options.resamples < 1) {
+    throw Error({"bootstrap resamples", fmt::format("{}", options.resamples), "at least 1", ""});
+  }
+  if (clusters < 2) return std::nullopt;
+  std::mt19937_64 random(options.seed);  // its stream is fixed by the standard; std's distributions are not
+  std::vector<std::size_t> drawn(clusters);
+  std::vector<double> values;
+  values.reserve(options.resamples);
+  for (int resample = 0; resample < options.resamples; ++resample) {
+    for (auto& cluster : drawn) {
+      cluster = static_cast<std::size_t>((static_cast<unsigned __int128>(random()) * clusters) >> 64);
+    }
+    const double value = statistic(drawn);
+    if (std::isfinite(value)) values.push_back(value);
+  }
+  if (values.size() * 2 < static_cast<std::size_t>(options.resamples)) return std::nullopt;
+  std::sort(values.begin(), values.end());
+  return Interval{sorted_quantile(values, (1 - options.level) / 2),
+                  sorted_quantile(values, (1 + options.level) / 2)};
+}
+
+Ratio paired_speedup(const Times& base, const Times& test, const BootstrapOptions& options) {
+  const std::size_t repeats = repeats_of("times of the base case", base);
+  if (repeats_of("times of the case", test) != repeats || base.size() != test.size()) {
+    throw Error({"paired times",
+                 fmt::format("{} x {} and {} x {}", base.size(), repeats, test.size(), test[0].size()),
+                 "the same prompts and repeats in both cases",
+                 "Compare only prompts that both cases have finished."});
+  }
+  auto ratios = [&](std::span<const std::size_t> prompts) {
+    std::vector<double> by_repeat(repeats);
+    for (std::size_t repeat = 0; repeat < repeats; ++repeat) {
+      by_repeat[repeat] = sum_of_repeat(base, prompts, repeat) / sum_of_repeat(test, prompts, repeat);
+    }
+    return by_repeat;
+  };
+  Ratio out;
+  out.repeats = ratios(all_of(base.size()));
+  out.value = median(out.repeats);
+  out.ci = bootstrap_interval(
+      base.size(), [&](auto prompts) { return median(ratios(prompts)); }, options);
+  return out;
+}
+
+std::optional<double> noise_floor(std::span<const Times> cases) {
+  std::vector<double> gaps;
+  for (const Times& times : cases) {
+    const std::size_t repeats = repeats_of("times of a case", times);
+    const auto prompts = all_of(times.size());
+    for (std::size_t i = 0; i < repeats; ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        gaps.push_back(
+            std::abs(std::log(sum_of_repeat(times, prompts, i) / sum_of_repeat(times, prompts, j))));
+      }
+    }
+  }
+  if (gaps.empty()) return std::nullopt;
+  return std::expm1(quantile(gaps, 0.95));
+}
+
+std::string_view to_string(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kFaster:
+      return "faster";
+    case Verdict::kSlower:
+      return "slower";
+    case Verdict::kSame:
+      return "same";
+    case Verdict::kUnclear:
+      break;
+  }
+  return "unclear";
+}
+
+Verdict verdict(Interval speedup, double noise) {
+  if (!(speedup.lo <= speedup.hi) || !(speedup.lo >= 0) || !(noise >= 0)) {
+    throw Error({"verdict", fmt::format("interval [{}, {}], noise {}", speedup.lo, speedup.hi, noise),
+                 "an interval of positive speedups and a noise >= 0", ""});
+  }
+  const double upper = 1 + noise, lower = 1 / upper;
+  if (speedup.lo > upper) return Verdict::kFaster;
+  if (speedup.hi < lower) return Verdict::kSlower;
+  if (speedup.lo >= lower && speedup.hi <= upper) return Verdict::kSame;
+  return Verdict::kUnclear;
+}
+
+}  // namespace speclab::stats
