@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# From a fresh Debian 12 to a measured table: packages, Release build, target model, the experiment configs/quickstart.json,
+# figures and a report. What is there already is not done again; each run of the experiment gets its own folder.
+#   scripts/quickstart.sh [CONFIG]   another experiment instead of configs/quickstart.json
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+config=$(realpath "${1:-$root/configs/quickstart.json}")
+cd "$root"
+[ -f "$config" ] || { echo "quickstart: there is no file $config. Choose one of: $(ls configs/*.json)" >&2; exit 2; }
+
+times=()
+stage() {  # name, command...
+  local name=$1 start=$SECONDS
+  shift
+  printf '\n== %s\n' "$name"
+  "$@"
+  times+=("$(printf '%-26s %4d s' "$name" $((SECONDS - start)))")
+  printf -- '-- %s\n' "${times[-1]}"
+}
+
+build() {
+  cmake --preset release > /dev/null
+  cmake --build --preset release --target speclab
+}
+
+run="results/runs/$(basename "$config" .json)-$(date +%Y%m%d-%H%M%S)"
+stage "packages" scripts/setup.sh
+stage "target model" scripts/get_model.sh
+stage "Python packages" scripts/setup_python.sh
+stage "build (Release)" build
+stage "experiment" build/release/speclab run "$config" --out "$run"
+stage "figures and report" .venv/bin/python scripts/report.py "$run"
+
+printf '\n== Done in %d s\n' "$SECONDS"
+printf '   %s\n' "${times[@]}"
+cat << TEXT
+
+   table and raw records   $run/summary.json, $run/cases/
+   figures (SVG, PDF)      $run/figures/
+   report                  $run/report.html   (open it in a browser; it is one file)
+   why it is so            build/release/speclab explain $run
+TEXT

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that SpecLab needs: the one list, used by quickstart.sh, test.sh and .ci/run.
+# Does nothing (and needs no network) when they are there. Exit 2: something is missing and we are not root.
+#   scripts/setup.sh           install what is missing
+#   scripts/setup.sh --check   only say what is missing; exit 2 if something is
+#   scripts/setup.sh --list    print the list
+set -euo pipefail
+
+packages=(
+  build-essential cmake ninja-build pkg-config ccache git ca-certificates
+  nlohmann-json3-dev            # JSON
+  libboost-dev                  # Boost.Math and other headers
+  libboost-program-options-dev  # command line
+  libfmt-dev                    # text formatting
+  libhwy-dev                    # portable SIMD
+  libssl-dev                    # SHA-256
+  libgtest-dev libgmock-dev libbenchmark-dev
+  python3 python3-venv python3-pip  # model download, figures and report, in a virtual environment
+)
+
+case "${1:-}" in
+  --list) printf '%s\n' "${packages[@]}"; exit 0 ;;
+  --check | "") ;;
+  *) echo "setup: unknown option $1. Options: --check, --list." >&2; exit 2 ;;
+esac
+
+if ! command -v dpkg-query > /dev/null; then
+  echo "setup: this system has no dpkg. SpecLab is set up for Debian 12; elsewhere install the equivalents of:" >&2
+  printf '  %s\n' "${packages[*]}" >&2
+  exit 2
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2> /dev/null || true)
+  [ "$status" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "setup: all ${#packages[@]} packages are installed"
+  exit 0
+fi
+
+echo "setup: missing: ${missing[*]}"
+install="apt-get install -y --no-install-recommends ${missing[*]}"
+if [ "${1:-}" = --check ]; then
+  exit 2
+elif [ "$(id -u)" -eq 0 ]; then
+  as_root=()
+elif command -v sudo > /dev/null && sudo -n true 2> /dev/null; then
+  as_root=(sudo -n)
+elif command -v sudo > /dev/null && [ -t 0 ]; then
+  as_root=(sudo)
+else
+  echo "setup: not root, and sudo does not work here. Have an administrator run:" >&2
+  echo "  apt-get update && $install" >&2
+  exit 2
+fi
+
+run() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "$@" < /dev/null; }
+run apt-get update -q || {
+  echo "setup: 'apt-get update' failed. Check the network and /etc/apt/sources.list, then run this again." >&2
+  exit 2
+}
+run apt-get install -y -q --no-install-recommends "${missing[@]}" || {
+  echo "setup: installing failed. See the messages above; SpecLab is set up for Debian 12 (bookworm)." >&2
+  exit 2
+}
+echo "setup: installed ${#missing[@]} packages"

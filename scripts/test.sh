@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Builds SpecLab and runs every fast test. The last line is "N passed, N failed, N skipped"; the exit status is 0 only when nothing failed.
+#   scripts/test.sh            fetches the target model; fails without it
+#   scripts/test.sh --offline  touches no network; tests that need the model or Python packages that are absent are skipped and counted
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+exec < /dev/null
+
+offline=0
+case "${1:-}" in
+  "") ;;
+  --offline) offline=1 ;;
+  *) echo "test: unknown option $1. The only option is --offline." >&2; exit 2 ;;
+esac
+
+stage() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
+
+stage "packages"
+if [ $offline = 1 ]; then
+  scripts/setup.sh --check
+  export SPECLAB_OFFLINE=1  # tests that need the model call GTEST_SKIP
+else
+  unset SPECLAB_OFFLINE
+  scripts/setup.sh
+  stage "target model"
+  scripts/get_model.sh
+  stage "Python packages"
+  scripts/setup_python.sh
+fi
+
+stage "build"
+cmake --preset release > build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
+rm -f build-configure.log
+cmake --build --preset release
+
+stage "tests"
+junit="$root/build/release/fast_tests.xml"
+rm -f "$junit"
+status=0
+ctest --test-dir build/release -L fast -j "$(nproc)" --no-tests=error --output-on-failure --output-junit "$junit" || status=$?
+stage "result"
+python3 scripts/count_tests.py "$junit" || status=1
+exit $((status != 0))

@@ -1,0 +1,27 @@
+#!/usr/bin/env python3
+"""Runs the Python tests of this folder with the project's .venv; a CTest entry.
+
+Exit 77 means skipped (CTest's SKIP_RETURN_CODE): the environment is absent and SPECLAB_OFFLINE is set.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PYTHON = ROOT / ".venv/bin/python"
+
+
+def has_packages():
+    probe = [str(PYTHON), "-c", "import matplotlib, jinja2"]
+    return PYTHON.exists() and subprocess.run(probe, capture_output=True).returncode == 0
+
+
+if __name__ == "__main__":
+    pattern = sys.argv[1]
+    if not has_packages():
+        print("The Python packages of scripts/requirements.txt are not in .venv. Run scripts/setup_python.sh.")
+        sys.exit(77 if os.environ.get("SPECLAB_OFFLINE") else 1)
+    command = [str(PYTHON), "-m", "unittest", "discover", "-s", str(HERE), "-t", str(HERE), "-p", pattern]
+    sys.exit(subprocess.run(command, env={**os.environ, "MPLBACKEND": "Agg"}).returncode)
