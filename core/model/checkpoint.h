@@ -10,12 +10,14 @@
 
 #include "core/base/bf16.h"
 #include "core/model/model_config.h"
-#include "core/model/tokenizer.h"
 
 namespace speclab {
 
-/// A model on disk: a GGUF file, or a Hugging Face directory (config.json, model.safetensors or a sharded index,
-/// tokenizer.json). Memory-mapped and read-only; all sizes and offsets are checked before anything is touched.
+class Tokenizer;  // core/model/tokenizer.h
+
+/// A model on disk: a GGUF file, or a Hugging Face directory (config.json, model.safetensors or a sharded
+/// index, tokenizer.json). Memory-mapped and read-only; all sizes and offsets are checked before anything is
+/// touched.
 ///
 /// Tensors have one set of canonical names, whatever the file calls them:
 ///   token_embedding [vocab, embedding_dim]      embed_projection [hidden, embedding_dim] (drafts)
@@ -23,8 +25,8 @@ namespace speclab {
 ///   layers.N.attn_k / attn_v [kv_heads*head_dim, hidden]   layers.N.attn_out [hidden, heads*head_dim]
 ///   layers.N.ffn_norm [hidden]                  layers.N.ffn_gate / ffn_up [ffn, hidden]
 ///   layers.N.ffn_down [hidden, ffn]             final_norm [hidden]        head [head_rows, hidden]
-/// Matrices are [out, in] row-major; q and k are in the "halves" RoPE order (dimension i pairs with i + head_dim/2),
-/// un-permuted where the file has them interleaved (GGUF of the llama architecture).
+/// Matrices are [out, in] row-major; q and k are in the "halves" RoPE order (dimension i pairs with i +
+/// head_dim/2), un-permuted where the file has them interleaved (GGUF of the llama architecture).
 class Checkpoint {
  public:
   /// Throws Error when the file is missing, truncated, foreign, or disagrees with its own configuration.
@@ -37,8 +39,8 @@ class Checkpoint {
   const ModelConfig& config() const;
   bool has(std::string_view tensor) const;
 
-  /// Rows [begin, end) of a canonical tensor as bf16 (dequantised in float, rounded to nearest even), [end-begin, in].
-  /// Thread-safe.
+  /// Rows [begin, end) of a canonical tensor as bf16 (dequantised in float, rounded to nearest even),
+  /// [end-begin, in]. Thread-safe.
   void read_bf16(std::string_view tensor, std::int64_t begin, std::int64_t end, Bf16* out) const;
   /// The same in float, without rounding to bf16. A vector is one row.
   void read_f32(std::string_view tensor, std::int64_t begin, std::int64_t end, float* out) const;

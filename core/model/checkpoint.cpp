@@ -1,0 +1,105 @@
+#include "core/model/checkpoint.h"
+
+#include <unordered_map>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/sha256.h"
+#include "core/model/checkpoint_layout.h"
+
+namespace speclab {
+
+struct Checkpoint::Impl {
+  std::filesystem::path path;
+  CheckpointParts parts;
+  std::vector<TensorInfo> infos;
+  std::unordered_map<std::string, std::size_t> index;  // canonical name -> parts.tensors
+
+  const CheckpointTensor& tensor(std::string_view name) const {
+    const auto found = index.find(std::string(name));
+    SPECLAB_CHECK(found != index.end(), "{} has no tensor {}", path.string(), name);
+    return parts.tensors[found->second];
+  }
+
+  /// Calls `read(type, first byte, weights, out)` for runs of rows that lie together in the file.
+  template <typename T, typename Read>
+  void read_rows(std::string_view name, std::int64_t begin, std::int64_t end, T* out, Read read) const {
+    const CheckpointTensor& from = tensor(name);
+    SPECLAB_CHECK(0 <= begin && begin <= end && end <= from.rows, "rows {} to {} of {}, which has {}", begin,
+                  end, name, from.rows);
+    const TensorTypeInfo& type = tensor_type_info(from.type);
+    const std::int64_t row_bytes = from.columns / type.block * type.block_bytes;
+    if (from.interleaved_heads == 0) {
+      read(from.type, from.data + begin * row_bytes, (end - begin) * from.columns, out);
+      return;
+    }
+    // The converter wrote row s * head_dim/2 + j of a head as row 2 j + s.
+    const std::int64_t head_dim = from.rows / from.interleaved_heads, half = head_dim / 2;
+    for (std::int64_t row = begin; row < end; ++row, out += from.columns) {
+      const std::int64_t head = row / head_dim, i = row % head_dim;
+      const std::int64_t file_row = head * head_dim + 2 * (i % half) + i / half;
+      read(from.type, from.data + file_row * row_bytes, from.columns, out);
+    }
+  }
+};
+
+Checkpoint::Checkpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+
+Checkpoint Checkpoint::open(const std::filesystem::path& path) {
+  auto impl = std::make_unique<Impl>();
+  impl->path = path;
+  if (!std::filesystem::is_directory(path)) {
+    throw Error({.what = path.string(),
+                 .got = std::filesystem::exists(path) ? "a file" : "No such file or directory",
+                 .expected = "a Hugging Face model directory",
+                 .advice = "Check the path."});
+  }
+  impl->parts = open_huggingface_directory(path);
+  for (const CheckpointTensor& tensor : impl->parts.tensors) {
+    impl->index.emplace(tensor.info.name, impl->infos.size());
+    impl->infos.push_back(tensor.info);
+  }
+  return Checkpoint(std::move(impl));
+}
+
+const std::filesystem::path& Checkpoint::path() const {
+  return impl_->path;
+}
+const ModelConfig& Checkpoint::config() const {
+  return impl_->parts.config;
+}
+bool Checkpoint::has(std::string_view tensor) const {
+  return impl_->index.contains(std::string(tensor));
+}
+
+void Checkpoint::read_bf16(std::string_view tensor, std::int64_t begin, std::int64_t end, Bf16* out) const {
+  impl_->read_rows(tensor, begin, end, out, dequantize_to_bf16);
+}
+
+void Checkpoint::read_f32(std::string_view tensor, std::int64_t begin, std::int64_t end, float* out) const {
+  impl_->read_rows(tensor, begin, end, out, dequantize);
+}
+
+const std::string& Checkpoint::chat_template() const {
+  return impl_->parts.chat_template;
+}
+const std::vector<Checkpoint::TensorInfo>& Checkpoint::tensors() const {
+  return impl_->infos;
+}
+
+std::uint64_t Checkpoint::file_bytes() const {
+  std::uint64_t sum = 0;
+  for (const MappedFile& file : impl_->parts.files) sum += file.bytes().size();
+  return sum;
+}
+
+std::string Checkpoint::sha256() const {
+  Sha256 hash;
+  for (const MappedFile& file : impl_->parts.files) hash.update(file.bytes());
+  return hash.hex();
+}
+
+}  // namespace speclab

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "core/base/bf16.h"
+
+namespace speclab {
+
+/// How the numbers of a tensor lie in a file. The Q types are those of GGUF: blocks of 32 weights along a
+/// row.
+///   Q4_0: half d, 16 bytes of nibbles (low nibbles are weights 0..15, high ones 16..31); w = d (n - 8)
+///   Q4_1: half d, half m, nibbles;                                                      w = d n + m
+///   Q5_0: half d, 32 fifth bits (bit i of weight i), nibbles;                           w = d (n - 16)
+///   Q5_1: half d, half m, fifth bits, nibbles;                                          w = d n + m
+///   Q8_0: half d, 32 signed bytes;                                                      w = d n
+/// All little-endian.
+enum class TensorType : std::uint8_t { kF32, kF16, kBf16, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kI32 };
+
+struct TensorTypeInfo {
+  std::string_view name;  ///< as GGUF and safetensors write it: "BF16", "Q4_1"
+  int block;              ///< weights in a block, 1 for plain types
+  int block_bytes;
+};
+const TensorTypeInfo& tensor_type_info(TensorType type);
+
+/// IEEE half as its bit pattern; exact.
+float half_to_float(std::uint16_t bits);
+
+/// `count` weights, a multiple of the block, in float: products and sums rounded once each, in the order
+/// above. `from` need not be aligned. Not for I32, which holds no weights.
+void dequantize(TensorType type, const std::byte* from, std::int64_t count, float* to);
+
+/// The same, rounded to bf16 (nearest even); BF16 is copied.
+void dequantize_to_bf16(TensorType type, const std::byte* from, std::int64_t count, Bf16* to);
+
+}  // namespace speclab

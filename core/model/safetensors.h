@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/model/stored_tensor.h"
+
+namespace speclab {
+
+/// The tensors of a safetensors file in the order of their data: 8 bytes header length, a JSON header, the
+/// data. `file` must outlive the result; `name` is for messages. Throws Error for a file that breaks the
+/// format's rules (https://huggingface.co/docs/safetensors): lengths beyond the file, a header that is not
+/// one JSON object, offsets that do not fit the shape, and data that overlaps, has holes, or does not end
+/// with the file.
+std::vector<StoredTensor> read_safetensors(std::span<const std::byte> file, const std::string& name);
+
+}  // namespace speclab

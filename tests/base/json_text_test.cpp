@@ -1,0 +1,49 @@
+#include "core/base/json_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "core/base/error.h"
+
+namespace speclab {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using namespace std::string_literals;
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_json(text, "a.json");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(JsonText, ParsesStrictJson) {
+  EXPECT_EQ(parse_json(" {\"a\": [1, 2.5, null]}\n", "a.json").dump(), R"({"a":[1,2.5,null]})");
+}
+
+TEST(JsonText, SaysWhereTheErrorIs) {
+  EXPECT_THAT(error_of("{\n  \"a\": 1,\n  \"b\" 2\n}"),
+              StartsWith("a.json: line 3, column 7: got syntax error"));
+  EXPECT_THAT(error_of("{\"a\": tru}"), StartsWith("a.json: line 1, column 10: got syntax error"));
+  EXPECT_THAT(error_of(""), StartsWith("a.json: line 1, column 1: got"));
+  EXPECT_THAT(error_of("{}\n{}"), StartsWith("a.json: line 2, column 1: got"));
+  EXPECT_THAT(error_of("{} // no comments"), StartsWith("a.json: line 1, column 4: got"));
+  EXPECT_THAT(error_of("{}\n \0x"s),
+              StartsWith("a.json: line 2, column 2: got a zero byte, expected valid JSON"));
+  EXPECT_THAT(error_of("[1e999]"), HasSubstr("number overflow"));
+}
+
+TEST(JsonText, RefusesAKeyTwice) {
+  EXPECT_THAT(error_of(R"({"a": {"x": 1}, "b": {"x": 1, "y": 2, "x": 3}})"),
+              HasSubstr("got the key \"x\" twice"));
+  EXPECT_EQ(error_of(R"({"a": {"x": 1}, "b": {"x": 1}, "x": 3})"), "no error");
+}
+
+}  // namespace
+}  // namespace speclab
