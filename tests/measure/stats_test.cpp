@@ -148,6 +148,7 @@ TEST(Speedup, IntervalCoversTheTrueRatio) {
 TEST(Speedup, UnpairedTimesThrow) {
   EXPECT_THROW(paired_speedup({{1, 2}}, {{1}}), Error);
   EXPECT_THROW(paired_speedup({{1}, {2}}, {{1}}), Error);
+  EXPECT_THROW(paired_speedup({{1}}, {{1}, {2}}), Error);
   EXPECT_THROW(paired_speedup({{1}, {2, 3}}, {{1}, {2, 3}}), Error);
   EXPECT_THROW(paired_speedup({}, {}), Error);
   EXPECT_THROW(paired_speedup({{1}}, {{0}}), Error);

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <span>
+
+#include "core/model/model_config.h"
+
+/// Arithmetic and memory traffic of a decoder, counted from its shape (ALG T6). These numbers are exact
+/// counts of an idealised kernel: one multiply-add is two operations, every weight is read once per call,
+/// norms and activations are left out (they stay in the caches for the few rows of a decoding step).
+namespace speclab::theory {
+
+/// Plain numbers, independent of any loader. Set extra_weights for dense matrices outside this pattern (an
+/// input projection of a draft, say); a head over a reduced vocabulary is `vocab`, a layer-skip draft is
+/// `layers`.
+struct DecoderShape {
+  int layers = 0;
+  int hidden = 0;           ///< d
+  int heads = 0;            ///< H
+  int kv_heads = 0;         ///< H_kv; = heads without grouped-query attention
+  int head_dim = 0;         ///< d_h
+  int ffn = 0;              ///< d_ff
+  bool gated = true;        ///< three feed-forward matrices (Llama), else two (GPT-2)
+  int vocab = 0;            ///< rows of the output head
+  double weight_bytes = 2;  ///< bytes per weight, 2 for bf16
+  double kv_bytes = 2;      ///< bytes per cached number
+  double extra_weights = 0;
+};
+
+/// The shape of a loaded model: its head rows, and a projection of a foreign embedding as extra_weights.
+DecoderShape decoder_shape(const ModelConfig& config, double weight_bytes = 2, double kv_bytes = 2);
+
+double layer_weights(const DecoderShape& shape);  ///< matrices of one layer, in numbers
+double body_weights(const DecoderShape& shape);  ///< all layers and extra_weights, without embedding and head
+double head_weights(const DecoderShape& shape);  ///< vocab * hidden
+
+/// One forward call of one sequence.
+struct ForwardSize {
+  int tokens = 1;      ///< n, rows fed
+  int logit_rows = 1;  ///< m, rows for which the head runs
+  double context = 0;  ///< C, committed tokens in the cache
+  double keys = 1;     ///< sum over rows of visible keys, itself included: see causal_keys
+};
+
+/// Visible keys, summed over rows: a chain of n tokens after C committed ones, n C + n (n + 1) / 2.
+double causal_keys(double context, int tokens);
+/// A tree: depth[i] of each fed node, 0 for the pending token; every node sees C committed keys, its
+/// ancestors, itself.
+double tree_keys(double context, std::span<const int> depths);  // [n]
+/// What a dense kernel under a mask really computes: n (C + n).
+double dense_keys(double context, int tokens);
+
+struct ForwardCost {
+  double body_flops = 0;
+  double head_flops = 0;
+  double attention_flops = 0;
+  double weight_bytes = 0;  ///< once per call, shared by all sequences of a batch
+  double embedding_bytes = 0;
+  double kv_read_bytes = 0;
+  double kv_write_bytes = 0;
+  double logits_bytes = 0;  ///< float rows, written once
+  double flops() const { return body_flops + head_flops + attention_flops; }
+  double bytes() const {
+    return weight_bytes + embedding_bytes + kv_read_bytes + kv_write_bytes + logits_bytes;
+  }
+};
+
+ForwardCost forward_cost(const DecoderShape& shape, const ForwardSize& size);
+
+/// Bytes that a commit moves (read and written) when it re-orders `rows` cached positions.
+double commit_bytes(const DecoderShape& shape, int rows);
+
+/// Operations of one token with its logits row at a context of C tokens: 2 (P_body + P_head) + attention.
+double flops_per_token(const DecoderShape& shape, double context = 0);
+
+/// c_hat: operations per draft token / per target token. Not c: GPT-2 small / XL has c_hat .079 and c .16.
+double c_hat(const DecoderShape& draft, const DecoderShape& target, double context = 0);
+
+/// Measured counterpart of Leviathan 3.11: operations per emitted token over those of autoregressive
+/// decoding.
+double measured_operations_factor(double target_flops, double draft_flops, double tokens,
+                                  double ar_flops_per_token);
+
+/// A machine for the roofline. Efficiencies are measured shares of the peaks.
+struct Machine {
+  double peak_flops = 0;  ///< per second
+  double bandwidth = 0;   ///< bytes per second
+  double flops_efficiency = 1;
+  double bandwidth_efficiency = 1;
+  double launches = 0;  ///< per forward
+  double launch_seconds = 0;
+};
+
+/// max(flops / peak, bytes / bandwidth) + launches.
+double roofline_seconds(const ForwardCost& cost, const Machine& machine);
+
+/// Rows at which the weight matrices turn from memory-bound to compute-bound: (peak / bandwidth) weight_bytes
+/// / 2.
+double ridge_rows(const DecoderShape& shape, const Machine& machine);
+
+/// Bytes of cache over bytes of weights for a batch at context C: when it is large, verification of many rows
+/// stays cheap in large batches (MagicDec, Sadhukhan et al. 2024).
+double kv_to_weight_ratio(const DecoderShape& shape, int batch, double context);
+
+}  // namespace speclab::theory
