@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/measure/recorder.h"
+
+namespace speclab {
+
+/// The on-disk record of a run (results/SCHEMA.md says what each name means). This is the only code that
+/// writes or reads it.
+inline constexpr int kSchemaVersion = 1;
+
+/// One line of cases/<file>.jsonl: one decoding of one prompt (all of its turns) under one case.
+struct LineRecord {
+  std::string case_id;
+  std::string prompt;
+  std::string category;
+  std::uint64_t seed = 0;
+  int repeat = 0;
+  int order = 0;                        ///< running number within the run
+  std::string error;                    ///< not empty: the line failed and has no numbers
+  std::vector<GenerationRecord> turns;  ///< one for each turn of the prompt
+  std::vector<std::string> pieces;      ///< text of each token of all turns; repeat 0 only
+  std::string text;                     ///< answers joined by U+241E; repeat 0 only
+  std::optional<bool> matches_reference;
+  std::optional<int> first_divergence;
+
+  std::vector<Token> tokens() const;              ///< of all turns
+  std::vector<std::uint32_t> row_hashes() const;  ///< of all turns
+  std::int64_t decode_ns() const;
+  std::int64_t cpu_ns() const;
+  std::int64_t prefill_ns() const;  ///< target and draft
+};
+
+nlohmann::json to_json(const LineRecord& line);
+/// Throws Error naming `where` when a field is missing or has another type.
+LineRecord line_from_json(const nlohmann::json& json, const std::string& where);
+
+/// SHA-256 of ids as little-endian int32, 64 hex digits.
+std::string output_hash(TokenSpan tokens);
+
+/// "a/b=1" -> "a__b=1.jsonl"; a byte outside [A-Za-z0-9._=+,-] becomes %XX.
+std::string case_file_name(std::string_view case_id);
+
+/// The finished lines of a file, in order; a last line without its newline is dropped. No file: no lines.
+/// Throws Error with file and line number when a finished line cannot be read.
+std::vector<LineRecord> read_case_file(const std::filesystem::path& path);
+/// The same for any file of one JSON object per line.
+std::vector<nlohmann::json> read_json_lines(const std::filesystem::path& path);
+
+/// Appends lines to one file; each is one write. Opening drops a torn last line. When a write fails (full
+/// disk), what was written of that line is taken back, the finished lines stay, and Error is thrown.
+class JsonLinesWriter {
+ public:
+  explicit JsonLinesWriter(std::filesystem::path path);
+  ~JsonLinesWriter();
+  JsonLinesWriter(JsonLinesWriter&& other) noexcept;
+  JsonLinesWriter(const JsonLinesWriter&) = delete;
+  JsonLinesWriter& operator=(const JsonLinesWriter&) = delete;
+  void append(const nlohmann::json& line);
+
+ private:
+  std::filesystem::path path_;
+  int file_ = -1;
+  std::int64_t size_ = 0;
+};
+
+/// Writes beside the file and renames, so that a reader never sees half of it. Throws Error when it cannot.
+void write_file(const std::filesystem::path& path, std::string_view text);
+void write_json_file(const std::filesystem::path& path, const nlohmann::json& json);
+/// Reads and parses; throws Error when the file is missing or is not JSON (line and column).
+nlohmann::json read_json_file(const std::filesystem::path& path);
+
+}  // namespace speclab
