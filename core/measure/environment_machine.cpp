@@ -1,0 +1,119 @@
+// What the machine can do at most, measured: the rooflines that a run is set against.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/measure/environment_machine.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "core/measure/clock.h"
+#include "core/measure/environment.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace speclab::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Sums 64-bit words with eight accumulators: only the loads can be the limit.
+std::uint64_t sum_words(const std::uint64_t* data, std::size_t count) {
+  const hn::ScalableTag<std::uint64_t> tag;
+  const std::size_t lanes = hn::Lanes(tag);
+  auto a = hn::Zero(tag), b = a, c = a, d = a;
+  std::size_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    a = hn::Add(a, hn::LoadU(tag, data + i));
+    b = hn::Add(b, hn::LoadU(tag, data + i + lanes));
+    c = hn::Add(c, hn::LoadU(tag, data + i + 2 * lanes));
+    d = hn::Add(d, hn::LoadU(tag, data + i + 3 * lanes));
+  }
+  return hn::GetLane(hn::SumOfLanes(tag, hn::Add(hn::Add(a, b), hn::Add(c, d))));
+}
+
+/// Ten independent chains of multiply-adds hide the latency of the unit. Returns operations done through
+/// `sink`.
+double multiply_adds(std::int64_t rounds, float* sink) {
+  const hn::ScalableTag<float> tag;
+  const auto x = hn::Set(tag, 0.999f), y = hn::Set(tag, 1e-3f);
+  auto a = x, b = x, c = x, d = x, e = x, f = x, g = x, h = x, i = x, j = x;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    a = hn::MulAdd(a, x, y);
+    b = hn::MulAdd(b, x, y);
+    c = hn::MulAdd(c, x, y);
+    d = hn::MulAdd(d, x, y);
+    e = hn::MulAdd(e, x, y);
+    f = hn::MulAdd(f, x, y);
+    g = hn::MulAdd(g, x, y);
+    h = hn::MulAdd(h, x, y);
+    i = hn::MulAdd(i, x, y);
+    j = hn::MulAdd(j, x, y);
+  }
+  const auto sum = hn::Add(hn::Add(hn::Add(a, b), hn::Add(c, d)),
+                           hn::Add(hn::Add(e, f), hn::Add(hn::Add(g, h), hn::Add(i, j))));
+  *sink = hn::GetLane(hn::SumOfLanes(tag, sum));
+  return static_cast<double>(rounds) * 10 * 2 * static_cast<double>(hn::Lanes(tag));
+}
+
+}  // namespace speclab::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace speclab {
+HWY_EXPORT(sum_words);
+HWY_EXPORT(multiply_adds);
+
+namespace {
+
+/// Runs work(thread) on all threads at once and returns the nanoseconds that all of it took.
+std::int64_t timed(int threads, const std::function<void(int)>& work) {
+  const std::int64_t begin = wall_now_ns();
+  std::vector<std::jthread> others;
+  for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, thread);
+  work(0);
+  others.clear();
+  return std::max<std::int64_t>(wall_now_ns() - begin, 1);
+}
+
+}  // namespace
+
+double measure_read_bandwidth(int threads, std::size_t buffer_bytes) {
+  const std::size_t words = buffer_bytes / sizeof(std::uint64_t);
+  const auto buffer = std::make_unique<std::uint64_t[]>(words);  // zeroed: every page is really there
+  std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads));
+  std::int64_t best = INT64_MAX;
+  for (int pass = 0; pass < 7; ++pass) {
+    best = std::min(best, timed(threads, [&](int thread) {
+                      const std::size_t begin = words * thread / threads,
+                                        end = words * (thread + 1) / threads;
+                      sums[thread] = HWY_DYNAMIC_DISPATCH(sum_words)(buffer.get() + begin, end - begin);
+                    }));
+  }
+  volatile std::uint64_t keep = sums[0];
+  static_cast<void>(keep);
+  return static_cast<double>(words) * sizeof(std::uint64_t) * 1e9 / static_cast<double>(best);
+}
+
+double measure_peak_flops(int threads) {
+  std::vector<double> done(static_cast<std::size_t>(threads));
+  std::vector<float> sinks(static_cast<std::size_t>(threads));
+  double best = 0;
+  for (int pass = 0; pass < 5; ++pass) {
+    const std::int64_t ns = timed(threads, [&](int thread) {
+      float sink = 0;
+      done[thread] = HWY_DYNAMIC_DISPATCH(multiply_adds)(2'000'000, &sink);
+      sinks[thread] = sink;
+    });
+    double sum = 0;
+    for (const double count : done) sum += count;
+    best = std::max(best, sum * 1e9 / static_cast<double>(ns));
+  }
+  volatile float keep = sinks[0];
+  static_cast<void>(keep);
+  return best;
+}
+
+}  // namespace speclab
+#endif
