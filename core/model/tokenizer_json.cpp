@@ -1,0 +1,315 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/model/tokenizer_spec.h"
+
+namespace speclab {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kSpaceMark = "\u2581";
+
+/// Texts under which the known patterns appear in files.
+struct KnownPattern {
+  std::string_view text;
+  SplitStep step;
+};
+constexpr KnownPattern kPatterns[] = {
+    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", SplitStep::kGpt2},
+    {R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", SplitStep::kGpt2},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     SplitStep::kLlama3},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     SplitStep::kQwen2},
+};
+
+std::string shown(const Json& value) {
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  constexpr std::size_t kMost = 120;
+  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
+}
+
+/// A JSON value with its path, so that every error says where it is.
+class Node {
+ public:
+  Node(const Json& value, std::string file, std::string path)
+      : value_(value), file_(std::move(file)), path_(std::move(path)) {}
+
+  const Json& value() const { return value_; }
+  std::string where() const { return file_ + ": " + (path_.empty() ? "/" : path_); }
+
+  [[noreturn]] void refuse(const std::string& expected, const std::string& advice = {}) const {
+    throw Error({where(), shown(value_), expected, advice});
+  }
+
+  bool is_null() const { return value_.is_null(); }
+  /// The member, or null.
+  Node get(const std::string& key) const {
+    static const Json kNull;
+    if (!value_.is_object()) refuse("an object");
+    const auto found = value_.find(key);
+    return {found == value_.end() ? kNull : *found, file_, path_ + "/" + key};
+  }
+  Node at(const std::string& key) const {
+    if (!value_.is_object()) refuse("an object");
+    if (!value_.contains(key)) throw Error({where(), "no \"" + key + "\"", "one", "Is this a tokenizer.json?"});
+    return get(key);
+  }
+  std::vector<Node> items() const {
+    if (!value_.is_array()) refuse("an array");
+    std::vector<Node> nodes;
+    for (std::size_t i = 0; i < value_.size(); ++i) nodes.emplace_back(value_[i], file_, fmt::format("{}/{}", path_, i));
+    return nodes;
+  }
+  std::string string() const {
+    if (!value_.is_string()) refuse("a string");
+    return value_.get<std::string>();
+  }
+  /// A boolean; `absent` when null or missing.
+  bool flag(const std::string& key, bool absent) const {
+    const Node node = get(key);
+    if (node.is_null()) return absent;
+    if (!node.value_.is_boolean()) node.refuse("true or false");
+    return node.value_.get<bool>();
+  }
+  /// A token id below `limit`.
+  Token id(std::size_t limit) const {
+    if (!value_.is_number_integer()) refuse("a token id");
+    if (value_ < 0 || value_ >= limit) refuse(fmt::format("0..{} (as many ids as tokens, without holes)", limit - 1));
+    return value_.get<Token>();
+  }
+  std::string type() const { return at("type").string(); }
+
+ private:
+  const Json& value_;
+  std::string file_, path_;
+};
+
+Json parse(std::string_view text, const std::string& file) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    const std::string_view before = text.substr(0, std::min(text.size(), error.byte == 0 ? 0 : error.byte - 1));
+    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+    const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 = 0
+    std::string reason = error.what();
+    if (const std::size_t colon = reason.find(": "); colon != std::string::npos) reason = reason.substr(colon + 2);
+    throw Error({fmt::format("{}:{}:{}", file, line, before.size() - line_start + 1), reason, "JSON",
+                 "The file is damaged; fetch it again."});
+  }
+}
+
+void read_tokens(const Node& root, TokenizerSpec& spec) {
+  const Node vocab = root.at("model").at("vocab");
+  if (!vocab.value().is_object()) vocab.refuse("an object of token to id");
+  const std::vector<Node> added = root.get("added_tokens").is_null() ? std::vector<Node>{} : root.get("added_tokens").items();
+  std::size_t count = vocab.value().size();
+  for (const Node& token : added) count += !vocab.value().contains(token.at("content").string());
+
+  spec.tokens.resize(count);
+  std::vector<bool> taken(count, false);
+  const auto place = [&](const Node& at, const std::string& token) {
+    const Token id = at.id(count);
+    if (taken[id]) {
+      throw Error({at.where(), fmt::format("id {} for \"{}\"", id, token),
+                   fmt::format("another id: \"{}\" has this one", spec.tokens[id]), "The file is broken; fetch it again."});
+    }
+    taken[id] = true;
+    spec.tokens[id] = token;
+    return id;
+  };
+  for (const auto& item : vocab.value().items()) {
+    place(Node(item.value(), spec.file, "/model/vocab/" + item.key()), item.key());
+  }
+  for (const Node& token : added) {
+    const std::string content = token.at("content").string();
+    for (const char* option : {"single_word", "lstrip", "rstrip"}) {
+      if (token.flag(option, false)) {
+        token.refuse(fmt::format("\"{}\": false", option), "Tokens that swallow their neighbourhood are not supported.");
+      }
+    }
+    Token id;
+    if (const auto known = vocab.value().find(content); known != vocab.value().end()) {
+      id = token.at("id").id(count);
+      if (*known != id) token.refuse(fmt::format("id {} as in /model/vocab", shown(*known)), "The file contradicts itself.");
+    } else {
+      id = place(token.at("id"), content);
+    }
+    const bool special = token.flag("special", false);
+    spec.added.push_back({id, special, token.flag("normalized", !special)});
+  }
+}
+
+void read_merges(const Node& root, TokenizerSpec& spec) {
+  const Node merges = root.at("model").at("merges");
+  for (const Node& merge : merges.items()) {
+    const char* expected = "two tokens: \"left right\" or [\"left\", \"right\"]";
+    if (merge.value().is_array() && merge.value().size() == 2) {
+      const std::vector<Node> pair = merge.items();
+      spec.merges.emplace_back(pair[0].string(), pair[1].string());
+      continue;
+    }
+    if (!merge.value().is_string()) merge.refuse(expected);
+    const std::string text = merge.string();
+    const std::size_t space = text.find(' ');
+    if (space == std::string::npos || space == 0 || space + 1 == text.size() || text.find(' ', space + 1) != text.npos) {
+      merge.refuse(expected);
+    }
+    spec.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+  }
+}
+
+void read_model(const Node& root, TokenizerSpec& spec) {
+  const Node model = root.at("model");
+  if (const Node type = model.get("type"); !type.is_null() && type.string() != "BPE") {
+    type.refuse("\"BPE\"", "Use a model with a byte-pair-encoding tokenizer.");
+  }
+  if (const Node dropout = model.get("dropout"); !dropout.is_null() && dropout.value() != 0.0) dropout.refuse("null");
+  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    const Node node = model.get(affix);
+    if (!node.is_null() && node.value() != "") node.refuse("null", "Word affixes are not supported.");
+  }
+  read_tokens(root, spec);
+  read_merges(root, spec);
+  spec.ignore_merges = model.flag("ignore_merges", false);
+  spec.byte_fallback = model.flag("byte_fallback", false);
+  spec.fuse_unk = model.flag("fuse_unk", false);
+  if (const Node unk = model.get("unk_token"); !unk.is_null()) {
+    const auto found = std::ranges::find(spec.tokens, unk.string());
+    if (found == spec.tokens.end()) unk.refuse("a token of /model/vocab");
+    spec.unk_symbol = static_cast<Token>(found - spec.tokens.begin());
+  }
+}
+
+/// The list inside {"type": "Sequence", `key`: [...]}, or the node itself, or nothing.
+std::vector<Node> sequence(const Node& node, const std::string& key) {
+  if (node.is_null()) return {};
+  if (node.type() != "Sequence") return {node};
+  return node.at(key).items();
+}
+
+bool is_replacement(const Node& node, std::string_view from, std::string_view to) {
+  return node.type() == "Replace" && node.at("pattern").get("String").value() == from && node.at("content").value() == to;
+}
+
+void read_normalizer(const Node& root, TokenizerSpec& spec) {
+  const Node node = root.get("normalizer");
+  const std::vector<Node> steps = sequence(node, "normalizers");
+  if (steps.empty()) return;
+  if (steps.size() == 1 && steps[0].type() == "NFC") {
+    spec.nfc = true;
+    return;
+  }
+  if (steps.size() == 2 && steps[0].type() == "Prepend" && steps[0].at("prepend").value() == kSpaceMark &&
+      is_replacement(steps[1], " ", kSpaceMark)) {
+    spec.scheme = TokenizerSpec::Scheme::kSpaceMark;
+    return;
+  }
+  node.refuse("null, NFC, or Prepend \"\u2581\" with Replace \" \" by \"\u2581\"", "Other normalizers are not supported.");
+}
+
+SplitStep known_pattern(const Node& split) {
+  const Node pattern = split.at("pattern");
+  const std::string text = pattern.at("Regex").string();
+  const auto known = std::ranges::find(kPatterns, text, &KnownPattern::text);
+  if (known == std::end(kPatterns)) {
+    pattern.refuse("the pattern of GPT-2, Llama 3 or Qwen 2", "Other patterns would need their own scanner.");
+  }
+  if (split.at("behavior").value() != "Isolated" || split.flag("invert", false)) {
+    split.refuse("behavior \"Isolated\" and invert false");
+  }
+  return known->step;
+}
+
+void read_pre_tokenizer(const Node& root, TokenizerSpec& spec) {
+  const Node node = root.get("pre_tokenizer");
+  const std::vector<Node> steps = sequence(node, "pretokenizers");
+  if (spec.scheme == TokenizerSpec::Scheme::kSpaceMark) {
+    if (!steps.empty()) node.refuse("null with this normalizer", "This combination is not supported.");
+    return;
+  }
+  if (steps.empty() || steps.back().type() != "ByteLevel") {
+    node.refuse("ByteLevel, alone or at the end of a Sequence", "Only byte-level BPE is supported with this normalizer.");
+  }
+  for (const Node& step : steps) {
+    const std::string type = step.type();
+    if (type == "Digits") {
+      if (!step.flag("individual_digits", false)) step.refuse("individual_digits true");
+      spec.steps.push_back(SplitStep::kDigits);
+    } else if (type == "Split") {
+      spec.steps.push_back(known_pattern(step));
+    } else if (type == "ByteLevel" && &step == &steps.back()) {
+      if (step.flag("add_prefix_space", true)) step.refuse("add_prefix_space false", "A prefixed space is not supported.");
+      if (step.flag("use_regex", true)) spec.steps.push_back(SplitStep::kGpt2);
+    } else {
+      step.refuse("Digits, Split or (last) ByteLevel", "Other pre-tokenisers are not supported.");
+    }
+  }
+}
+
+/// Decoding follows from the scheme; what would change it is refused.
+void read_decoder(const Node& root, TokenizerSpec& spec) {
+  const Node node = root.get("decoder");
+  const std::vector<Node> steps = sequence(node, "decoders");
+  if (spec.scheme == TokenizerSpec::Scheme::kByteLevel) {
+    if (steps.size() > 1 || (steps.size() == 1 && steps[0].type() != "ByteLevel")) node.refuse("ByteLevel");
+    return;
+  }
+  for (const Node& step : steps) {
+    const std::string type = step.type();
+    if (type == "ByteFallback" || type == "Fuse" || is_replacement(step, kSpaceMark, " ")) continue;
+    if (type == "Strip" && step.at("content").value() == " " && step.at("start").value() == 1 &&
+        step.at("stop").value() == 0) {
+      spec.strip_first_space = true;
+      continue;
+    }
+    step.refuse("Replace \"\u2581\" by \" \", ByteFallback, Fuse, or Strip of one space in front");
+  }
+}
+
+void read_post_processor(const Node& root, TokenizerSpec& spec) {
+  for (const Node& step : sequence(root.get("post_processor"), "processors")) {
+    const std::string type = step.type();
+    if (type == "ByteLevel") continue;  // about offsets only
+    if (type != "TemplateProcessing") step.refuse("TemplateProcessing or ByteLevel", "Other post-processors are not supported.");
+    const Node single = step.at("single");
+    const std::vector<Node> pieces = single.items();
+    const auto is_text = [](const Node& piece) { return !piece.get("Sequence").is_null(); };
+    if (pieces.size() == 1 && is_text(pieces[0])) continue;
+    if (pieces.size() != 2 || is_text(pieces[0]) || !is_text(pieces[1])) {
+      single.refuse("at most one special token, in front of the text");
+    }
+    const Node name = pieces[0].at("SpecialToken").at("id");
+    const auto found = std::ranges::find(spec.tokens, name.string());
+    if (found == spec.tokens.end()) name.refuse("a token of the vocabulary");
+    spec.add_bos = true;
+    if (!spec.ids.bos) spec.ids.bos = static_cast<Token>(found - spec.tokens.begin());
+  }
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, std::string_view file_name_for_errors, const Ids& ids) {
+  TokenizerSpec spec;
+  spec.file = std::string(file_name_for_errors);
+  spec.tokens_at = spec.file + ": /model/vocab";
+  spec.merges_at = spec.file + ": /model/merges";
+  spec.added_at = spec.file + ": /added_tokens";
+  const Json json = parse(tokenizer_json, spec.file);
+  const Node root(json, spec.file, "");
+  read_model(root, spec);
+  spec.ids = ids;
+  if (!spec.ids.unk) spec.ids.unk = spec.unk_symbol;
+  read_normalizer(root, spec);
+  read_pre_tokenizer(root, spec);
+  read_decoder(root, spec);
+  read_post_processor(root, spec);
+  if (spec.scheme == TokenizerSpec::Scheme::kByteLevel && spec.byte_fallback) {
+    root.at("model").get("byte_fallback").refuse("false for byte-level BPE");
+  }
+  return build(std::move(spec));
+}
+
+}  // namespace speclab

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+/// UTF-8 and the character classes of pre-tokenisers. Pure functions, thread-safe.
+namespace speclab::unicode {
+
+/// Classes of a code point, as bits; one code point can have several.
+enum Class : std::uint8_t {
+  kLetter = 1,  ///< \p{L} of the regular expressions that split text
+  kNumber = 2,  ///< \p{N} of the same (Nd, Nl, No)
+  kSpace = 4,   ///< \s = White_Space: U+0085 and U+3000 yes, U+180E and U+200B no
+  kDigit = 8,   ///< what the splitter "Digits" isolates: \p{N} of a newer Unicode than that of the expressions
+};
+
+/// The code points from `first` to just before the next run have these classes.
+struct ClassRun {
+  std::uint32_t first;
+  std::uint8_t classes;
+};
+
+/// All runs in ascending order, the first at 0 (unicode_tables.cpp, generated).
+std::span<const ClassRun> class_runs();
+
+/// Bits of Class; 0 for code points without any of them and for numbers that are no code points.
+std::uint8_t classes_of(char32_t code_point);
+
+/// The next code point of a text. `length` bytes (at least 1) belong to it.
+struct Decoded {
+  char32_t code_point;  ///< kReplacement where the bytes are not UTF-8
+  int length;           ///< of an ill-formed sequence: its maximal subpart (Unicode 16, 3.9, table 3-8)
+  bool valid;
+  bool truncated;  ///< not valid, but more bytes behind the end could make it so
+};
+inline constexpr char32_t kReplacement = 0xFFFD;
+
+/// Decodes at the beginning of `text`, which must not be empty. Surrogates and overlong forms are ill-formed.
+Decoded decode_one(std::string_view text);
+
+void append_utf8(std::string& text, char32_t code_point);
+
+/// The text with U+FFFD for every maximal subpart of an ill-formed sequence, as Python's
+/// bytes.decode("utf-8", "replace"); the identity on valid UTF-8.
+std::string replace_invalid(std::string_view bytes);
+
+}  // namespace speclab::unicode
