@@ -38,6 +38,11 @@ struct NodeTest {
   std::int64_t position;  ///< of the children
 };
 
+/// The row that a criterion looks at: p, or the raw row where temperature 0 has made p one-hot (ALG 3.4, 7).
+inline const Distribution& criterion_row(const TargetRow& row) {
+  return row.p->one_hot() && row.raw != nullptr ? *row.raw : *row.p;
+}
+
 /// What a rule decided at a node: a child, or the correction token that ends the step.
 struct NodeVerdict {
   int accepted = -1;      ///< index into children, or -1
@@ -51,23 +56,26 @@ struct NodeVerdict {
 /// rejected by the config reader (each rule lists what it reads).
 struct RuleOptions {
   double lenience = 1;   ///< l in (0, 1] (Leviathan A.5)
-  double b = 1;          ///< upper end of U[0, b]
+  double b = 1;          ///< upper end of U[0, b], in (0, 1]
   int beta = 1;          ///< top-beta
   double gap = 0;        ///< nats below the best token
-  double epsilon = .09;  ///< typical, DistillSpec's epsilon
+  double epsilon = .09;  ///< typical; DistillSpec's epsilon in (0, 1]
   double delta = .3;     ///< typical
   double theta = 0;      ///< hard threshold
   int top_k = 0;         ///< hard threshold: also among the k best; 0 = off
 };
 
-/// An acceptance rule. Rules are data: a name, what it reads, and pure functions; see acceptance_rules() for the list.
+/// An acceptance rule. Two groups differ in what they do with several children of one node, tested in draw order:
+/// ratio rules carry the current residual R from child to child (ALG 9.3), so that `expected` of the j-th child is under
+/// R; criterion rules judge each token on its own. Rules are data: a name, what it reads, and pure functions; see acceptance_rules() for the list.
 struct AcceptanceRule {
   std::string_view name;
   std::string_view summary;    ///< "accept when u < p/q, else draw from norm(max(0, p - q))"
   std::string_view source;     ///< paper and equation
   LossClass (*loss)(const RuleOptions&, const SamplingParams&);
   std::span<const std::string_view> options;  ///< names of the RuleOptions fields that it reads
-  NodeVerdict (*test)(const NodeTest&, const RuleOptions&);
+  /// Overwrites every field of the verdict; reuses its memory.
+  void (*test)(const NodeTest&, const RuleOptions&, NodeVerdict&);
   /// The token after full acceptance (bonus), and what plain autoregressive decoding under the same rule would emit.
   Token (*bonus)(const TargetRow&, const Coins&, std::int64_t position, const RuleOptions&);
   /// The rule's expected acceptance of one draw from q (nullptr: of the given one-hot token) on its own; for
@@ -91,10 +99,11 @@ struct Acceptance {
     int node;
     double p, q;      ///< of the drafted token; q = 1 for one-hot
     double expected;  ///< expected acceptance, see NodeVerdict
-    int rank;         ///< of the token in the target's row; -1 when not asked for
+    int rank;         ///< of the token in the target's row (the raw one at temperature 0); -1 when not asked for
     bool accepted;
   };
   std::vector<Tested> tested;
+  bool want_ranks = false;  ///< input, kept between calls: fill Tested::rank (one pass over the row for each token)
 };
 
 /// Walks the tree from the pending token with one rule. `position` is that of node 0. Pure: same input, same result.

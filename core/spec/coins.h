@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 
+#include "core/base/philox.h"
 #include "core/base/token.h"
 
 namespace speclab {
@@ -35,7 +36,7 @@ class Coins {
   /// Returns the chosen index of `weights` (not normalised, sum > 0).
   using Script = std::function<std::size_t(std::span<const double> weights)>;
 
-  Coins(std::uint64_t seed, std::uint64_t prompt) : seed_(seed), prompt_(prompt) {}
+  Coins(std::uint64_t seed, std::uint64_t prompt);
   static Coins scripted(Script* script);  ///< the script outlives the coins
 
   /// In [0, 1), 53 bits. Not available under a script (SPECLAB_CHECK): decisions go through the calls below.
@@ -47,13 +48,16 @@ class Coins {
   std::size_t categorical(std::span<const float> weights, const Address& address) const;
 
   /// Standard Gumbel noise of (position, token) for coupled sampling; tokens [first, first + out.size()).
-  /// The same bits on every machine (fixed polynomials, no libm). Not available under a script.
+  /// G = -log E with E exponential from a 32-bit uniform, accurate for the small E that win, so G < 22.9.
+  /// The same bits on every machine (fixed polynomials, no libm, no FMA). Not available under a script.
   void gumbel(std::int64_t position, Token first, std::span<float> out) const;
+  /// argmax over weights > 0 of log weights[token] + Gumbel(position, token), as the equal race argmin E / weight in
+  /// float; ties to the lowest token. weights.size() when none is positive.
+  std::size_t race(std::int64_t position, std::span<const float> weights) const;
 
  private:
   Coins() = default;
-  std::uint64_t seed_ = 0;
-  std::uint64_t prompt_ = 0;
+  PhiloxKey key_{};  // Philox of the prompt under the seed; counters are (draw or token block, purpose, position)
   Script* script_ = nullptr;
 };
 

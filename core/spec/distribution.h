@@ -17,9 +17,18 @@ struct SamplingParams {
   bool operator==(const SamplingParams&) const = default;
 };
 
+/// An entry of a row while the row is truncated.
+struct TopEntry {
+  float value;
+  Token index;
+};
+
 /// One row over the vocabulary, standardised once (ALG 0.5); every rule works on it. Weights are floats that need not
 /// sum to one; probabilities are weight / sum in double, so that a row is a law to 1e-15 by construction.
 /// Reuse objects: assignment keeps the allocation.
+///
+/// Standardising runs in float with our own exp (relative error 2e-7; weights below e^-87 of the largest become 0), on
+/// fixed partial sums: the same bits on every machine and for every vector width.
 class Distribution {
  public:
   /// `ids` maps row i to a token (ascending) for a reduced vocabulary; empty = identity. Tokens outside have weight 0.
@@ -30,14 +39,14 @@ class Distribution {
 
   int vocab() const { return vocab_; }
   bool one_hot() const { return one_hot_ >= 0; }  ///< all mass on one token by construction (temperature 0)
-  double prob(Token token) const;
+  double prob(Token token) const;  ///< one division; O(1)
   Token argmax() const;  ///< ties to the lowest id
   Token sample(const Coins& coins, const Coins::Address& address) const;
   /// argmax over tokens with p > 0 of log p + Gumbel(position, token): coupled sampling (design §5), in float.
   Token sample_coupled(const Coins& coins, std::int64_t position) const;
   /// 0 = the most probable token; ties count as earlier when their id is lower.
   int rank(Token token) const;
-  double entropy() const;  ///< nats
+  double entropy() const;  ///< nats, in double
 
   /// Weights [vocab] (not normalised) and their sum; empty span when one_hot().
   std::span<const float> weights() const { return weights_; }
@@ -46,10 +55,16 @@ class Distribution {
   void probabilities(std::vector<double>& out) const;
 
  private:
+  void truncate(std::span<const float> logits, std::span<const float> exps, std::size_t top_k, double top_p);
+
   std::vector<float> weights_;
   double sum_ = 0;
   Token one_hot_ = -1;
   int vocab_ = 0;
+  // Scratch of assign_logits.
+  std::vector<float> compact_;      // weights of a reduced vocabulary
+  std::vector<float> maxima_;       // block maxima
+  std::vector<TopEntry> kept_;      // survivors of top-k and top-p
 };
 
 /// sum over tokens of min(p, q), sum p q, total variation, KL(p || q) in nats (inf where q misses support of p).

@@ -26,7 +26,8 @@ struct Draft {
   void reset(Token pending);
   /// Appends a node with its q (a free Distribution from the pool to be filled by the caller before), or one-hot.
   int add(Token token, int parent, int q_index = kOneHot, float confidence = -1.0f);
-  Distribution& new_q(int* index);  ///< next free entry of the pool
+  int add_probe(Token token, int parent);  ///< forwarded for its logits, never accepted
+  Distribution& new_q(int* index);         ///< next free entry of the pool; valid until the next call
   const Distribution* q_at(int node) const { return q_of[node] == kOneHot ? nullptr : &q[q_of[node]]; }
 };
 

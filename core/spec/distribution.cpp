@@ -1,0 +1,212 @@
+#include "core/spec/distribution.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/spec/row_kernels.h"
+
+namespace speclab {
+namespace {
+
+using Entry = TopEntry;
+
+bool comes_first(const Entry& a, const Entry& b) { return a.value > b.value || (a.value == b.value && a.index < b.index); }
+
+/// The `count` first entries of the row in the order "larger first, ties by index", unsorted. Blocks whose largest value
+/// is below the count-th largest block maximum hold none of them, which leaves few candidates when count is small.
+void first_entries(std::span<const float> row, std::size_t count, std::vector<float>& maxima, std::vector<Entry>& out) {
+  out.clear();
+  count = std::min(count, row.size());
+  const std::size_t blocks = (row.size() + row_kernels::kBlock - 1) / row_kernels::kBlock;
+  float bar = -std::numeric_limits<float>::infinity();
+  maxima.resize(2 * blocks);
+  const std::span<float> by_block(maxima.data(), blocks), ordered(maxima.data() + blocks, blocks);
+  row_kernels::block_max(row, by_block);
+  if (count <= blocks) {
+    std::copy(by_block.begin(), by_block.end(), ordered.begin());
+    const auto nth = ordered.begin() + static_cast<std::ptrdiff_t>(count) - 1;
+    std::nth_element(ordered.begin(), nth, ordered.end(), std::greater<>());
+    bar = *nth;
+  }
+  for (std::size_t b = 0; b < blocks; ++b) {
+    if (by_block[b] < bar) continue;
+    const std::size_t end = std::min((b + 1) * row_kernels::kBlock, row.size());
+    for (std::size_t i = b * row_kernels::kBlock; i < end; ++i) {
+      if (row[i] >= bar) out.push_back({row[i], static_cast<Token>(i)});
+    }
+  }
+  if (count < out.size()) {
+    std::nth_element(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count), out.end(), comes_first);
+    out.resize(count);
+  }
+}
+
+[[noreturn]] void refuse(std::span<const float> logits) {
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity()) {
+      throw Error({fmt::format("logits of the model, entry {} of {}", i, logits.size()), fmt::format("{}", logits[i]),
+                   "finite numbers (or -inf for a banned token)",
+                   "The weights or the numerics class are broken: check the model file with `speclab model`."});
+    }
+  }
+  throw Error({fmt::format("logits of the model, {} entries", logits.size()), "-inf everywhere", "at least one token that is allowed",
+               "Loosen the banned tokens or the minimum length."});
+}
+
+row_kernels::Law law(const Distribution& d) { return {d.weights(), 1 / d.sum()}; }
+
+}  // namespace
+
+void Distribution::assign_one_hot(Token token, int vocab) {
+  SPECLAB_CHECK(token >= 0 && token < vocab, "token {} of {}", token, vocab);
+  weights_.clear();
+  sum_ = 1;
+  one_hot_ = token;
+  vocab_ = vocab;
+}
+
+void Distribution::assign_weights(std::span<const double> weights) {
+  for (const double w : weights) SPECLAB_CHECK(w >= 0 && std::isfinite(w), "weight {}", w);
+  weights_.assign(weights.begin(), weights.end());
+  sum_ = row_kernels::sum(weights_);
+  SPECLAB_CHECK(sum_ > 0 && std::isfinite(sum_), "weights sum to {}", sum_);
+  one_hot_ = -1;
+  vocab_ = static_cast<int>(weights.size());
+}
+
+void Distribution::assign_logits(std::span<const float> logits, const SamplingParams& params, std::span<const Token> ids,
+                                 int vocab) {
+  SPECLAB_CHECK(ids.empty() ? static_cast<int>(logits.size()) == vocab : ids.size() == logits.size(),
+                "{} logits, {} ids, vocabulary {}", logits.size(), ids.size(), vocab);
+  bool valid = false;
+  const float max = row_kernels::max(logits, &valid);
+  if (!valid || max == -std::numeric_limits<float>::infinity()) refuse(logits);
+  const auto token_of = [&](std::size_t i) { return ids.empty() ? static_cast<Token>(i) : ids[i]; };
+  if (params.temperature <= 0) {
+    assign_one_hot(token_of(row_kernels::find(logits, max)), vocab);
+    return;
+  }
+  one_hot_ = -1;
+  vocab_ = vocab;
+  const float scale = static_cast<float>(std::min(1 / params.temperature, 1e30));
+  weights_.resize(static_cast<std::size_t>(vocab));
+  std::span<float> exps = weights_;
+  if (!ids.empty()) {
+    compact_.resize(logits.size());
+    exps = compact_;
+  }
+  sum_ = row_kernels::exp_row(logits, max, scale, exps);
+  const bool few = params.top_k > 0 && static_cast<std::size_t>(params.top_k) < logits.size();
+  if (few || params.top_p < 1) {
+    truncate(logits, exps, few ? static_cast<std::size_t>(params.top_k) : logits.size(), params.top_p);
+    std::fill(weights_.begin(), weights_.end(), 0.0f);
+    for (const Entry& e : kept_) weights_[static_cast<std::size_t>(token_of(static_cast<std::size_t>(e.index)))] = e.value;
+    sum_ = row_kernels::sum(weights_);
+  } else if (!ids.empty()) {
+    std::fill(weights_.begin(), weights_.end(), 0.0f);
+    for (std::size_t i = 0; i < ids.size(); ++i) weights_[static_cast<std::size_t>(ids[i])] = exps[i];
+  }
+}
+
+/// Leaves in kept_ the entries (weight, row index) that survive top-k, then top-p.
+void Distribution::truncate(std::span<const float> logits, std::span<const float> exps, std::size_t top_k, double top_p) {
+  // The order is that of the logits: exp is not strictly monotone in floats. Growing prefixes, because the smallest one
+  // that reaches top_p is mostly short; each is exact, so the growth cannot be seen in the result.
+  const bool by_mass = top_p < 1;
+  double total = sum_;
+  if (top_k < logits.size() && by_mass) {
+    first_entries(logits, top_k, maxima_, kept_);
+    total = 0;
+    std::sort(kept_.begin(), kept_.end(), comes_first);
+    for (const Entry& e : kept_) total += static_cast<double>(exps[static_cast<std::size_t>(e.index)]);
+  }
+  for (std::size_t count = by_mass ? std::min<std::size_t>(64, top_k) : top_k;; count = std::min(4 * count, top_k)) {
+    first_entries(logits, count, maxima_, kept_);
+    if (!by_mass) break;
+    std::sort(kept_.begin(), kept_.end(), comes_first);
+    double mass = 0;
+    std::size_t keep = 0;
+    while (keep < kept_.size() && (keep == 0 || mass < top_p * total)) {
+      mass += static_cast<double>(exps[static_cast<std::size_t>(kept_[keep++].index)]);
+    }
+    if (mass >= top_p * total || count == top_k) {
+      kept_.resize(keep);
+      break;
+    }
+  }
+  for (Entry& e : kept_) e.value = exps[static_cast<std::size_t>(e.index)];
+}
+
+double Distribution::prob(Token token) const {
+  SPECLAB_CHECK(token >= 0 && token < vocab_, "token {} of {}", token, vocab_);
+  if (one_hot()) return token == one_hot_ ? 1 : 0;
+  return static_cast<double>(weights_[static_cast<std::size_t>(token)]) / sum_;
+}
+
+Token Distribution::argmax() const {
+  if (one_hot()) return one_hot_;
+  bool valid = false;
+  return static_cast<Token>(row_kernels::find(weights_, row_kernels::max(weights_, &valid)));
+}
+
+Token Distribution::sample(const Coins& coins, const Coins::Address& address) const {
+  return one_hot() ? one_hot_ : static_cast<Token>(coins.categorical(weights_, address));
+}
+
+Token Distribution::sample_coupled(const Coins& coins, std::int64_t position) const {
+  if (one_hot()) return one_hot_;
+  const std::size_t winner = coins.race(position, weights_);
+  return winner < weights_.size() ? static_cast<Token>(winner) : argmax();
+}
+
+int Distribution::rank(Token token) const {
+  SPECLAB_CHECK(token >= 0 && token < vocab_, "token {} of {}", token, vocab_);
+  if (one_hot()) return token == one_hot_ ? 0 : token + (token < one_hot_ ? 1 : 0);
+  const auto index = static_cast<std::size_t>(token);
+  return static_cast<int>(row_kernels::count_before(weights_, weights_[index], index));
+}
+
+double Distribution::entropy() const {
+  return one_hot() ? 0 : std::max(0.0, std::log(sum_) - row_kernels::sum_w_log_w(weights_) / sum_);
+}
+
+void Distribution::probabilities(std::vector<double>& out) const {
+  out.assign(static_cast<std::size_t>(vocab_), 0.0);
+  if (one_hot()) {
+    out[static_cast<std::size_t>(one_hot_)] = 1;
+    return;
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<double>(weights_[i]) / sum_;
+}
+
+double overlap(const Distribution& p, const Distribution& q) {
+  SPECLAB_CHECK(p.vocab() == q.vocab(), "rows of {} and {} tokens", p.vocab(), q.vocab());
+  if (p.one_hot()) return q.prob(p.argmax());
+  if (q.one_hot()) return p.prob(q.argmax());
+  return row_kernels::sum_min(law(p), law(q));
+}
+
+double agreement(const Distribution& p, const Distribution& q) {
+  SPECLAB_CHECK(p.vocab() == q.vocab(), "rows of {} and {} tokens", p.vocab(), q.vocab());
+  if (p.one_hot()) return q.prob(p.argmax());
+  if (q.one_hot()) return p.prob(q.argmax());
+  return row_kernels::sum_product(law(p), law(q));
+}
+
+double total_variation(const Distribution& p, const Distribution& q) { return std::clamp(1 - overlap(p, q), 0.0, 1.0); }
+
+double kl_divergence(const Distribution& p, const Distribution& q) {
+  SPECLAB_CHECK(p.vocab() == q.vocab(), "rows of {} and {} tokens", p.vocab(), q.vocab());
+  if (p.one_hot()) return -std::log(q.prob(p.argmax()));
+  if (q.one_hot()) {
+    return p.prob(q.argmax()) < 1 ? std::numeric_limits<double>::infinity() : 0;
+  }
+  const double ratio = row_kernels::sum_w_log_ratio(p.weights(), q.weights());
+  return std::max(0.0, ratio / p.sum() + std::log(q.sum() / p.sum()));
+}
+
+}  // namespace speclab

@@ -1,0 +1,452 @@
+#undef HWY_DISABLED_TARGETS
+// Vectors without a compile-time size cannot stand in the arrays of partial sums below.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/spec/row_kernels.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "core/spec/row_kernels.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace speclab::row_kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr std::size_t kLanes = 16;  // partial sums; a multiple of every vector width
+using F = hn::CappedTag<float, kLanes>;
+using U = hn::RebindToUnsigned<F>;
+using I = hn::RebindToSigned<F>;
+using D = hn::CappedTag<double, hn::MaxLanes(F()) == 1 ? 1 : hn::MaxLanes(F()) / 2>;
+using H = hn::Rebind<float, D>;  // the floats that fill a vector of doubles
+using VF = hn::Vec<F>;
+using VD = hn::Vec<D>;
+constexpr std::size_t kF = hn::MaxLanes(F());
+constexpr std::size_t kD = hn::MaxLanes(D());
+
+/// Calls body(pointer, base) for each sixteen entries, the last ones copied behind `pad`.
+template <class T, class Body>
+void for_sixteen(std::span<const T> row, T pad, const Body& body) {
+  std::size_t i = 0;
+  for (; i + kLanes <= row.size(); i += kLanes) body(row.data() + i, i);
+  if (i < row.size()) {
+    std::array<T, kLanes> tail;
+    tail.fill(pad);
+    std::copy(row.begin() + static_cast<std::ptrdiff_t>(i), row.end(), tail.begin());
+    body(tail.data(), i);
+  }
+}
+
+/// The same for two rows of one size.
+template <class Body>
+void for_sixteen(std::span<const float> a, std::span<const float> b, const Body& body) {
+  std::size_t i = 0;
+  for (; i + kLanes <= a.size(); i += kLanes) body(a.data() + i, b.data() + i, i);
+  if (i < a.size()) {
+    std::array<float, kLanes> tail_a{}, tail_b{};
+    std::copy(a.begin() + static_cast<std::ptrdiff_t>(i), a.end(), tail_a.begin());
+    std::copy(b.begin() + static_cast<std::ptrdiff_t>(i), b.end(), tail_b.begin());
+    body(tail_a.data(), tail_b.data(), i);
+  }
+}
+
+VD doubles(const float* p) { return hn::PromoteTo(D(), hn::LoadU(H(), p)); }
+
+/// Sixteen partial sums, added up in index order.
+struct Sums {
+  VD lanes[kLanes / kD];
+  Sums() {
+    for (VD& v : lanes) v = hn::Zero(D());
+  }
+  double total() const {
+    double parts[kLanes];
+    for (std::size_t k = 0; k < kLanes / kD; ++k) hn::StoreU(lanes[k], D(), parts + k * kD);
+    double out = 0;
+    for (const double part : parts) out += part;
+    return out;
+  }
+};
+
+/// exp for x <= 0: 2^n * Taylor(r), |r| <= ln2 / 2, degree 7 (truncation 5e-9). ln 2 is split so that n * kHigh is exact.
+VF exp_nonpositive(VF x) {
+  const F f;
+  const VF clamped = hn::Max(x, hn::Set(f, -100.0f));
+  const auto n = hn::NearestInt(hn::Mul(clamped, hn::Set(f, 1.44269504f)));
+  const VF nf = hn::ConvertTo(f, n);
+  VF r = hn::Sub(clamped, hn::Mul(nf, hn::Set(f, 0.693359375f)));
+  r = hn::Sub(r, hn::Mul(nf, hn::Set(f, -2.12194440e-4f)));
+  VF y = hn::Set(f, 1.0f / 5040);
+  for (const float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) {
+    y = hn::Add(hn::Mul(y, r), hn::Set(f, c));
+  }
+  const I i;
+  const VF power = hn::BitCast(f, hn::ShiftLeft<23>(hn::Add(n, hn::Set(i, 127))));
+  return hn::IfThenElseZero(hn::Ge(x, hn::Set(f, -87.0f)), hn::Mul(y, power));
+}
+
+/// log(1 + t) for 1 + t in [sqrt(1/2), sqrt(2)]: 2 artanh(s), s = t / (2 + t), s^2 <= .0295; relative error of the series
+/// below 1e-8 with five terms (float), 1e-16 with eleven (double).
+template <int kTerms, class Tag, class V>
+V log1p_reduced(Tag tag, V t) {
+  using T = hn::TFromD<Tag>;
+  const V s = hn::Div(t, hn::Add(t, hn::Set(tag, T{2})));
+  const V s2 = hn::Mul(s, s);
+  V y = hn::Set(tag, T{1} / T{2 * kTerms - 1});
+  for (int k = kTerms - 2; k >= 0; --k) y = hn::Add(hn::Mul(y, s2), hn::Set(tag, T{1} / static_cast<T>(2 * k + 1)));
+  return hn::Mul(hn::Add(s, s), y);
+}
+
+/// -log(1 - v) for v = (x + 1/2) / 2^32: relative precision also where v is tiny, because t = -v exactly there.
+VF exponential(hn::Vec<U> x) {
+  const F f;
+  const U u;
+  const I i;
+  const auto uniform = [&](hn::Vec<U> bits) {
+    const VF high = hn::ConvertTo(f, hn::BitCast(i, hn::ShiftRight<16>(bits)));
+    const VF low = hn::ConvertTo(f, hn::BitCast(i, hn::And(bits, hn::Set(u, 0xffffu))));
+    return hn::Mul(hn::Add(hn::Mul(high, hn::Set(f, 65536.0f)), hn::Add(low, hn::Set(f, 0.5f))),
+                   hn::Set(f, 0x1p-32f));
+  };
+  const VF v = uniform(x);
+  const VF w = uniform(hn::Not(x));  // 1 - v, with its own relative precision
+  const auto w_bits = hn::BitCast(i, w);
+  const auto e = hn::ShiftRight<23>(hn::Sub(w_bits, hn::Set(i, 0x3f3504f3)));  // 0x3f3504f3 = sqrt(1/2)
+  const VF mantissa = hn::BitCast(f, hn::Sub(w_bits, hn::ShiftLeft<23>(e)));
+  const VF ef = hn::ConvertTo(f, e);
+  const VF t = hn::IfThenElse(hn::Eq(ef, hn::Zero(f)), hn::Neg(v), hn::Sub(mantissa, hn::Set(f, 1.0f)));
+  return hn::Neg(hn::Add(hn::Mul(ef, hn::Set(f, 0.693147181f)), log1p_reduced<5>(f, t)));
+}
+
+/// log of a normal positive float.
+VF log_float(VF w) {
+  const F f;
+  const I i;
+  const auto bits = hn::BitCast(i, w);
+  const auto e = hn::ShiftRight<23>(hn::Sub(bits, hn::Set(i, 0x3f3504f3)));
+  const VF t = hn::Sub(hn::BitCast(f, hn::Sub(bits, hn::ShiftLeft<23>(e))), hn::Set(f, 1.0f));
+  return hn::Add(hn::Mul(hn::ConvertTo(f, e), hn::Set(f, 0.693147181f)), log1p_reduced<5>(f, t));
+}
+
+/// log of positive normal doubles; lanes that hold 0 give a finite number that the caller multiplies by 0.
+VD log_double(VD w) {
+  const D d;
+  const hn::RebindToSigned<D> i;
+  const auto bits = hn::BitCast(i, w);
+  // sqrt(1/2) as a double; arithmetic shift by 52 in two steps that every instruction set has.
+  const auto shifted = hn::Sub(bits, hn::Set(i, 0x3fe6a09e667f3bcdLL));
+  const auto e = hn::ShiftRight<52>(shifted);
+  const VD t = hn::Sub(hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<52>(e))), hn::Set(d, 1.0));
+  const VD ef = hn::ConvertTo(d, e);
+  return hn::Add(hn::Mul(ef, hn::Set(d, 0.69314718055994530942)), log1p_reduced<11>(d, t));
+}
+
+float Max(std::span<const float> row, bool* valid) {
+  const F f;
+  const VF inf = hn::Set(f, std::numeric_limits<float>::infinity());
+  VF best = hn::Neg(inf);
+  auto fine = hn::Eq(best, best);
+  for_sixteen<float>(row, -std::numeric_limits<float>::infinity(), [&](const float* p, std::size_t) {
+    for (std::size_t k = 0; k < kLanes; k += kF) {
+      const VF v = hn::LoadU(f, p + k);
+      fine = hn::And(fine, hn::Lt(v, inf));  // false for NaN and +inf
+      best = hn::Max(best, v);
+    }
+  });
+  *valid = hn::AllTrue(f, fine);
+  float lanes[kF];
+  hn::StoreU(best, f, lanes);
+  return *std::max_element(lanes, lanes + kF);
+}
+
+std::size_t Find(std::span<const float> row, float value) {
+  const F f;
+  const VF wanted = hn::Set(f, value);
+  std::size_t i = 0;
+  for (; i + kLanes <= row.size(); i += kLanes) {
+    bool found = false;
+    for (std::size_t k = 0; k < kLanes; k += kF) {
+      found = found || !hn::AllFalse(f, hn::Eq(hn::LoadU(f, row.data() + i + k), wanted));
+    }
+    if (found) break;
+  }
+  while (i < row.size() && row[i] != value) ++i;
+  return i;
+}
+
+void BlockMax(std::span<const float> row, std::span<float> out) {
+  for (std::size_t b = 0; b < out.size(); ++b) {
+    bool valid;
+    out[b] = Max(row.subspan(b * kBlock, std::min(kBlock, row.size() - b * kBlock)), &valid);
+  }
+}
+
+std::size_t CountBefore(std::span<const float> row, float value, std::size_t index) {
+  const F f;
+  const VF bar = hn::Set(f, value);
+  std::size_t count = 0;
+  std::size_t i = 0;
+  for (; i + kF <= row.size(); i += kF) count += hn::CountTrue(f, hn::Gt(hn::LoadU(f, row.data() + i), bar));
+  for (; i < row.size(); ++i) count += row[i] > value;
+  for (std::size_t j = 0; j < std::min(index, row.size()); ++j) count += row[j] == value;
+  return count;
+}
+
+double ExpRow(std::span<const float> row, float max, float scale, std::span<float> out) {
+  const F f;
+  const VF vmax = hn::Set(f, max), vscale = hn::Set(f, scale);
+  Sums sums;
+  for_sixteen<float>(row, -std::numeric_limits<float>::infinity(), [&](const float* p, std::size_t base) {
+    float y[kLanes];
+    for (std::size_t k = 0; k < kLanes; k += kF) {
+      hn::StoreU(exp_nonpositive(hn::Mul(hn::Sub(hn::LoadU(f, p + k), vmax), vscale)), f, y + k);
+    }
+    for (std::size_t k = 0; k < kLanes / kD; ++k) sums.lanes[k] = hn::Add(sums.lanes[k], doubles(y + k * kD));
+    std::copy_n(y, std::min(kLanes, out.size() - base), out.data() + base);
+  });
+  return sums.total();
+}
+
+double SumFloat(std::span<const float> row) {
+  Sums sums;
+  for_sixteen<float>(row, 0.0f, [&](const float* p, std::size_t) {
+    for (std::size_t k = 0; k < kLanes / kD; ++k) sums.lanes[k] = hn::Add(sums.lanes[k], doubles(p + k * kD));
+  });
+  return sums.total();
+}
+
+double SumDouble(std::span<const double> row) {
+  const D d;
+  Sums sums;
+  for_sixteen<double>(row, 0.0, [&](const double* p, std::size_t) {
+    for (std::size_t k = 0; k < kLanes / kD; ++k) sums.lanes[k] = hn::Add(sums.lanes[k], hn::LoadU(d, p + k * kD));
+  });
+  return sums.total();
+}
+
+template <class Combine>
+double sum_of_two(const Law& p, const Law& q, const Combine& combine) {
+  const D d;
+  const VD fp = hn::Set(d, p.factor), fq = hn::Set(d, q.factor);
+  Sums sums;
+  for_sixteen(p.weights, q.weights, [&](const float* a, const float* b, std::size_t) {
+    for (std::size_t k = 0; k < kLanes / kD; ++k) {
+      const VD value = combine(hn::Mul(doubles(a + k * kD), fp), hn::Mul(doubles(b + k * kD), fq));
+      sums.lanes[k] = hn::Add(sums.lanes[k], value);
+    }
+  });
+  return sums.total();
+}
+
+double SumMin(const Law& p, const Law& q) {
+  return sum_of_two(p, q, [](VD a, VD b) { return hn::Min(a, b); });
+}
+
+double SumProduct(const Law& p, const Law& q) {
+  return sum_of_two(p, q, [](VD a, VD b) { return hn::Mul(a, b); });
+}
+
+double PositiveDifference(const Law& p, const Law& q, std::span<double> out) {
+  const D d;
+  const VD fp = hn::Set(d, p.factor), fq = hn::Set(d, q.factor);
+  Sums sums;
+  for_sixteen(p.weights, q.weights, [&](const float* a, const float* b, std::size_t base) {
+    double y[kLanes];
+    for (std::size_t k = 0; k < kLanes / kD; ++k) {
+      const VD value = hn::Sub(hn::Mul(doubles(a + k * kD), fp), hn::Mul(doubles(b + k * kD), fq));
+      const VD positive = hn::Max(value, hn::Zero(d));
+      sums.lanes[k] = hn::Add(sums.lanes[k], positive);
+      hn::StoreU(positive, d, y + k * kD);
+    }
+    std::copy_n(y, std::min(kLanes, out.size() - base), out.data() + base);
+  });
+  return sums.total();
+}
+
+double SumWLogW(std::span<const float> row) {
+  Sums sums;
+  for_sixteen<float>(row, 0.0f, [&](const float* p, std::size_t) {
+    for (std::size_t k = 0; k < kLanes / kD; ++k) {
+      const VD w = doubles(p + k * kD);
+      sums.lanes[k] = hn::Add(sums.lanes[k], hn::Mul(w, log_double(w)));
+    }
+  });
+  return sums.total();
+}
+
+double SumWLogRatio(std::span<const float> row, std::span<const float> other) {
+  const D d;
+  Sums sums;
+  bool outside = false;
+  for_sixteen(row, other, [&](const float* a, const float* b, std::size_t) {
+    for (std::size_t k = 0; k < kLanes / kD; ++k) {
+      const VD w = doubles(a + k * kD), v = doubles(b + k * kD);
+      const auto positive = hn::Gt(w, hn::Zero(d));
+      outside = outside || !hn::AllFalse(d, hn::And(positive, hn::Eq(v, hn::Zero(d))));
+      sums.lanes[k] = hn::Add(sums.lanes[k], hn::Mul(w, hn::Sub(log_double(w), log_double(v))));
+    }
+  });
+  return outside ? std::numeric_limits<double>::infinity() : sums.total();
+}
+
+/// Words of kF neighbouring counters from `index` on, ten rounds.
+struct Words {
+  hn::Vec<U> word[4];
+};
+
+Words philox(std::uint32_t index, const PhiloxCounter& counter, PhiloxKey key) {
+  const U u;
+#if HWY_TARGET == HWY_SCALAR
+  const PhiloxCounter out = philox4x32({index, counter[1], counter[2], counter[3]}, key);
+  return {{hn::Set(u, out[0]), hn::Set(u, out[1]), hn::Set(u, out[2]), hn::Set(u, out[3])}};
+#else
+  const hn::Repartition<std::uint64_t, U> wide;
+  const auto high_low = [&](hn::Vec<U> x, std::uint32_t multiplier, hn::Vec<U>* low) {
+    const auto m = hn::Set(u, multiplier);
+    const auto even = hn::MulEven(x, m);
+    const auto odd = hn::MulEven(hn::BitCast(u, hn::ShiftRight<32>(hn::BitCast(wide, x))), m);
+    const auto mask = hn::Set(wide, 0xffffffffull);
+    *low = hn::BitCast(u, hn::Or(hn::And(even, mask), hn::ShiftLeft<32>(odd)));
+    return hn::BitCast(u, hn::Or(hn::ShiftRight<32>(even), hn::AndNot(mask, odd)));
+  };
+  Words w{{hn::Iota(u, index), hn::Set(u, counter[1]), hn::Set(u, counter[2]), hn::Set(u, counter[3])}};
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    hn::Vec<U> low0, low1;
+    const auto high0 = high_low(w.word[0], kPhiloxMultiplier0, &low0);
+    const auto high1 = high_low(w.word[2], kPhiloxMultiplier1, &low1);
+    w.word[0] = hn::Xor(hn::Xor(high1, w.word[1]), hn::Set(u, key[0]));
+    w.word[1] = low1;
+    w.word[2] = hn::Xor(hn::Xor(high0, w.word[3]), hn::Set(u, key[1]));
+    w.word[3] = low0;
+    key = {key[0] + kPhiloxWeyl0, key[1] + kPhiloxWeyl1};
+  }
+  return w;
+#endif
+}
+
+std::size_t Race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key) {
+  const F f;
+  const I i;
+  const float inf = std::numeric_limits<float>::infinity();
+  VF best[kLanes / kF];
+  hn::Vec<I> winner[kLanes / kF];
+  for (std::size_t k = 0; k < kLanes / kF; ++k) {
+    best[k] = hn::Set(f, inf);
+    winner[k] = hn::Set(i, -1);
+  }
+  for (std::size_t base = 0; base < weights.size(); base += kBlock) {
+    float tail[kBlock];
+    const float* w = weights.data() + base;
+    if (base + kBlock > weights.size()) {
+      std::fill(std::copy(weights.begin() + static_cast<std::ptrdiff_t>(base), weights.end(), tail), tail + kBlock, 0.0f);
+      w = tail;
+    }
+    for (std::size_t k = 0; k < kLanes / kF; ++k) {
+      bool any = false;
+      for (std::size_t word = 0; word < 4; ++word) {
+        any = any || !hn::AllTrue(f, hn::Eq(hn::LoadU(f, w + word * kLanes + k * kF), hn::Zero(f)));
+      }
+      if (!any) continue;  // a truncated row has few tokens left
+      const Words words = philox(static_cast<std::uint32_t>(base / 4 + k * kF), counter, key);
+      for (std::size_t word = 0; word < 4; ++word) {
+        const VF weight = hn::LoadU(f, w + word * kLanes + k * kF);
+        const VF arrival = hn::IfThenElse(hn::Gt(weight, hn::Zero(f)), hn::Div(exponential(words.word[word]), weight),
+                                          hn::Set(f, inf));
+        const auto sooner = hn::Lt(arrival, best[k]);
+        best[k] = hn::IfThenElse(sooner, arrival, best[k]);
+        const auto token = hn::Iota(i, static_cast<std::int32_t>(base + word * kLanes + k * kF));
+        winner[k] = hn::IfThenElse(hn::RebindMask(i, sooner), token, winner[k]);
+      }
+    }
+  }
+  float times[kLanes];
+  std::int32_t tokens[kLanes];
+  for (std::size_t k = 0; k < kLanes / kF; ++k) {
+    hn::StoreU(best[k], f, times + k * kF);
+    hn::StoreU(winner[k], i, tokens + k * kF);
+  }
+  std::int32_t token = -1;
+  float time = inf;
+  for (std::size_t k = 0; k < kLanes; ++k) {
+    if (tokens[k] >= 0 && (times[k] < time || (times[k] == time && tokens[k] < token))) {
+      time = times[k];
+      token = tokens[k];
+    }
+  }
+  if (token >= 0) return static_cast<std::size_t>(token);
+  return weights.size();
+}
+
+void Gumbel(std::size_t first, std::span<float> out, const PhiloxCounter& counter, const PhiloxKey& key) {
+  const F f;
+  const std::size_t end = first + out.size();
+  for (std::size_t base = first / kBlock * kBlock; base < end; base += kBlock) {
+    float noise[kBlock];
+    for (std::size_t k = 0; k < kLanes / kF; ++k) {
+      const Words words = philox(static_cast<std::uint32_t>(base / 4 + k * kF), counter, key);
+      for (std::size_t word = 0; word < 4; ++word) {
+        hn::StoreU(hn::Neg(log_float(exponential(words.word[word]))), f, noise + word * kLanes + k * kF);
+      }
+    }
+    const std::size_t from = std::max(base, first), to = std::min(base + kBlock, end);
+    std::copy(noise + (from - base), noise + (to - base), out.data() + (from - first));
+  }
+}
+
+const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace speclab::row_kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace speclab::row_kernels {
+
+HWY_EXPORT(Max);
+HWY_EXPORT(Find);
+HWY_EXPORT(BlockMax);
+HWY_EXPORT(CountBefore);
+HWY_EXPORT(ExpRow);
+HWY_EXPORT(SumFloat);
+HWY_EXPORT(SumDouble);
+HWY_EXPORT(SumMin);
+HWY_EXPORT(SumProduct);
+HWY_EXPORT(PositiveDifference);
+HWY_EXPORT(SumWLogW);
+HWY_EXPORT(SumWLogRatio);
+HWY_EXPORT(Race);
+HWY_EXPORT(Gumbel);
+HWY_EXPORT(TargetName);
+
+float max(std::span<const float> row, bool* valid) { return HWY_DYNAMIC_DISPATCH(Max)(row, valid); }
+std::size_t find(std::span<const float> row, float value) { return HWY_DYNAMIC_DISPATCH(Find)(row, value); }
+void block_max(std::span<const float> row, std::span<float> out) { HWY_DYNAMIC_DISPATCH(BlockMax)(row, out); }
+std::size_t count_before(std::span<const float> row, float value, std::size_t index) {
+  return HWY_DYNAMIC_DISPATCH(CountBefore)(row, value, index);
+}
+double exp_row(std::span<const float> row, float max, float scale, std::span<float> out) {
+  return HWY_DYNAMIC_DISPATCH(ExpRow)(row, max, scale, out);
+}
+double sum(std::span<const float> row) { return HWY_DYNAMIC_DISPATCH(SumFloat)(row); }
+double sum(std::span<const double> row) { return HWY_DYNAMIC_DISPATCH(SumDouble)(row); }
+double sum_min(const Law& p, const Law& q) { return HWY_DYNAMIC_DISPATCH(SumMin)(p, q); }
+double sum_product(const Law& p, const Law& q) { return HWY_DYNAMIC_DISPATCH(SumProduct)(p, q); }
+double positive_difference(const Law& p, const Law& q, std::span<double> out) {
+  return HWY_DYNAMIC_DISPATCH(PositiveDifference)(p, q, out);
+}
+double sum_w_log_w(std::span<const float> row) { return HWY_DYNAMIC_DISPATCH(SumWLogW)(row); }
+double sum_w_log_ratio(std::span<const float> row, std::span<const float> other) {
+  return HWY_DYNAMIC_DISPATCH(SumWLogRatio)(row, other);
+}
+std::size_t race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key) {
+  return HWY_DYNAMIC_DISPATCH(Race)(weights, counter, key);
+}
+void gumbel(std::size_t first, std::span<float> out, const PhiloxCounter& counter, const PhiloxKey& key) {
+  HWY_DYNAMIC_DISPATCH(Gumbel)(first, out, counter, key);
+}
+const char* target_name() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
+
+}  // namespace speclab::row_kernels
+#endif  // HWY_ONCE
