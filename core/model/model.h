@@ -40,12 +40,12 @@ struct Feed {
 };
 
 /// Weights of one decoder on a backend, immutable after loading and shared by its sessions.
-class Model {
+class Model : public std::enable_shared_from_this<Model> {
  public:
   struct Options {
     /// Layers to run, ascending, each once; empty = all. A subset is a layer-skip draft.
     std::vector<int> layers;
-    /// The target of a draft that reads the target's embedding; must outlive the draft.
+    /// For a draft: its target, whose vocabulary it must share and whose embedding it may read.
     std::shared_ptr<const Model> target;
   };
   /// Packs all weights as bf16. Throws Error when a draft does not belong to the given target (embedding or tokenizer
@@ -61,8 +61,11 @@ class Model {
   std::string name() const;                 ///< for records: the configuration's name, with "layers=..." for a subset
   const std::string& embedding_sha256() const;  ///< of the bf16 embedding, row-major; computed once on first use
   std::uint64_t weight_bytes() const;       ///< read by a forward with at least one logits row (embedding gather excluded)
-  /// Cost of feeding n rows, of which m with logits, that see `keys` keys in all (ALG T6).
-  Work work(std::int64_t n, std::int64_t m, std::int64_t keys) const;
+  /// Of the target's tokenizer when the checkpoint has one; empty otherwise.
+  const std::string& tokenizer_sha256() const;
+  /// Cost of one forward of n rows of one sequence with `committed` cached positions, m rows with logits, `keys` visible
+  /// keys in all (a causal chain has n * committed + n (n + 1) / 2) (ALG T6; norms, RoPE and softmax are not counted).
+  Work work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys) const;
 
   /// A sequence with room for `capacity` positions plus `scratch` rows in flight. Throws Error when capacity exceeds the context.
   std::unique_ptr<Session> open(int capacity, int scratch = 128) const;
@@ -71,9 +74,12 @@ class Model {
   void forward(std::span<const Feed> feeds) const;
 
  private:
-  struct Impl;
-  explicit Model(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  struct Weights;
+  struct Workspace;
+  Model(std::shared_ptr<const Weights> weights, std::vector<int> layers);
+  std::shared_ptr<const Weights> weights_;
+  std::vector<int> layers_;
+  std::unique_ptr<Workspace> workspace_;  // buffers of a forward: one forward at a time on a model
   friend class Session;
 };
 

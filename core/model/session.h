@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
+#include "core/backend/backend.h"
 #include "core/model/model.h"
 
 namespace speclab {
@@ -11,11 +14,10 @@ namespace speclab {
 /// until commit() keeps a path of them; rewind() drops committed positions.
 class Session {
  public:
-  ~Session();
-  const Model& model() const;
-  int length() const;    ///< committed positions C; the next token fed has position C
-  int capacity() const;
-  int in_flight() const; ///< rows of the last forward that are neither committed nor dropped
+  const Model& model() const { return *model_; }
+  int length() const { return length_; }  ///< committed positions C; the next token fed has position C
+  int capacity() const { return capacity_; }
+  int in_flight() const { return static_cast<int>(parents_.size()); }  ///< rows of the last forward that are neither committed nor dropped
 
   /// Appends and commits tokens (causal chain, in chunks). With logits != nullptr the last row's logits, [head_rows].
   /// Throws Error when they do not fit.
@@ -32,12 +34,17 @@ class Session {
   std::unique_ptr<Session> fork() const;
 
   /// All work of this session since it was opened.
-  const Work& work() const;
+  const Work& work() const { return work_; }
 
  private:
-  struct Impl;
-  explicit Session(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  Session(std::shared_ptr<const Model> model, int capacity, int scratch);
+  std::shared_ptr<const Model> model_;
+  KvStore kv_;
+  int capacity_;
+  int scratch_;
+  int length_ = 0;
+  std::vector<std::int32_t> parents_;  // of the rows in flight; row i is in slot length_ + i
+  Work work_;
   friend class Model;
 };
 

@@ -1,0 +1,262 @@
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/backend/cpu/cpu_topology.h"
+#include "core/backend/cpu/kernels.h"
+#include "core/backend/cpu/thread_pool.h"
+#include "core/base/error.h"
+
+namespace speclab {
+namespace cpu {
+namespace {
+
+// Zeroed memory on 2 MiB boundaries, so that the kernel can back it with large pages.
+std::shared_ptr<void> allocate(std::size_t bytes) {
+  constexpr std::size_t kHuge = std::size_t{2} << 20;
+  const std::size_t size = std::max<std::size_t>((bytes + 63) / 64 * 64, 64);
+  const std::size_t alignment = size >= kHuge ? kHuge : 64;
+  void* data = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  if (data == nullptr) {
+    throw Error({fmt::format("memory for {:.1f} MiB of model data", static_cast<double>(size) / (1 << 20)), "none left", "",
+                 "Use a smaller model or context, or free memory."});
+  }
+  if (size >= kHuge) madvise(data, size, MADV_HUGEPAGE);
+  std::memset(data, 0, size);
+  return {data, [](void* p) { std::free(p); }};
+}
+
+template <typename Kv>
+Kv narrow(float value) {
+  if constexpr (sizeof(Kv) == 2) return float_to_bf16(value);
+  else return value;
+}
+
+/// Class `f32` (Kv = float) or `f32-kv16` (Kv = Bf16).
+template <typename Kv>
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(int threads, std::string_view name) : pool_(threads), class_(name), device_(cpu_model_name()) {
+    scratch_.resize(static_cast<std::size_t>(threads));
+  }
+
+  std::string_view numerics_class() const override { return class_; }
+  std::string_view device_name() const override { return device_; }
+  int threads() const override { return pool_.threads(); }
+
+  PackedMatrix pack(int out, int in, const std::function<void(int, int, Bf16*)>& read) override {
+    PackedMatrix matrix;
+    matrix.out = out;
+    matrix.in = in;
+    const std::size_t panel = packed_panel_elements(in);
+    const int panels = padded(out, kPanel) / kPanel;
+    matrix.bytes = panel * static_cast<std::size_t>(panels) * sizeof(Bf16);
+    matrix.data = allocate(matrix.bytes);
+    auto* data = static_cast<Bf16*>(matrix.data.get());
+    std::vector<std::exception_ptr> failed(static_cast<std::size_t>(pool_.threads()));
+    pool_.parallel(panels, [&](int p, int thread) {
+      try {
+        std::vector<Bf16> rows(static_cast<std::size_t>(kPanel) * static_cast<std::size_t>(in));
+        const int begin = p * kPanel, end = std::min(out, begin + kPanel);
+        read(begin, end, rows.data());
+        Bf16* to = data + panel * static_cast<std::size_t>(p);
+        for (int j = 0; j < end - begin; ++j) {
+          const Bf16* row = rows.data() + static_cast<std::size_t>(j) * static_cast<std::size_t>(in);
+          for (int k = 0; k < in; ++k) to[(static_cast<std::size_t>(k / 2) * kPanel + static_cast<std::size_t>(j)) * 2 + static_cast<std::size_t>(k % 2)] = row[k];
+        }
+      } catch (...) {
+        failed[static_cast<std::size_t>(thread)] = std::current_exception();
+      }
+    });
+    for (const auto& error : failed) {
+      if (error) std::rethrow_exception(error);
+    }
+    return matrix;
+  }
+
+  KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) override {
+    KvStore kv{layers, kv_heads, head_dim, padded(slots, kKeyBlock), 0, nullptr, 0};
+    kv.bytes_per_position = 2 * sizeof(Kv) * static_cast<std::uint64_t>(layers) * kv_heads * head_dim;
+    kv.bytes = kv.bytes_per_position * static_cast<std::uint64_t>(kv.slots);
+    kv.data = allocate(kv.bytes);
+    return kv;
+  }
+
+  KvStore copy_kv(const KvStore& from, int slots_used) override {
+    KvStore to = allocate_kv(from.layers, from.kv_heads, from.head_dim, from.slots);
+    const std::size_t used = static_cast<std::size_t>(padded(slots_used, kKeyBlock)) * static_cast<std::size_t>(from.head_dim);
+    for (int layer = 0; layer < from.layers; ++layer) {
+      for (int head = 0; head < from.kv_heads; ++head) {
+        std::copy_n(keys(from, layer, head), used, keys(to, layer, head));
+        std::copy_n(values(from, layer, head), used, values(to, layer, head));
+      }
+    }
+    return to;
+  }
+
+  void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) override {
+    if (n == 0) return;
+    const auto* data = static_cast<const Bf16*>(w.data.get());
+    const int in = w.in + w.in % 2;
+    if (in != w.in) {  // rows with an even stride, so that the last pair reads a zero
+      even_.assign(static_cast<std::size_t>(n) * static_cast<std::size_t>(in), 0.0f);
+      for (int i = 0; i < n; ++i) std::copy_n(x + static_cast<std::size_t>(i) * w.in, w.in, even_.data() + static_cast<std::size_t>(i) * in);
+      x = even_.data();
+    }
+    // Large matrices go by panels, small ones by half panels so that the threads end together.
+    const int step = w.out >= 32 * kPanel ? kPanel : kPanel / 2;
+    const std::size_t panel = packed_panel_elements(w.in);
+    pool_.parallel((w.out + step - 1) / step, [&](int chunk, int) {
+      const int begin = chunk * step, end = std::min(w.out, begin + step);
+      linear_slice(data + panel * static_cast<std::size_t>(begin / kPanel), in, begin, end, x, n, y, w.out, accumulate);
+    });
+  }
+
+  void gather(const PackedMatrix& table, TokenSpan tokens, float* out) override {
+    const auto* data = static_cast<const Bf16*>(table.data.get());
+    const std::size_t panel = packed_panel_elements(table.in);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      SPECLAB_CHECK(tokens[i] >= 0 && tokens[i] < table.out, "token {} of a table with {} rows", tokens[i], table.out);
+      const Bf16* from = data + panel * static_cast<std::size_t>(tokens[i] / kPanel) + 2 * (tokens[i] % kPanel);
+      float* to = out + i * static_cast<std::size_t>(table.in);
+      for (int k = 0; k < table.in; ++k) to[k] = bf16_to_float(from[static_cast<std::size_t>(k / 2) * 2 * kPanel + static_cast<std::size_t>(k % 2)]);
+    }
+  }
+
+  void rms_norm(const float* x, const float* weight, float eps, int n, int d, float* out) override {
+    each_row(n, d, [&](int i) { rms_norm_row(x + static_cast<std::size_t>(i) * d, weight, eps, d, out + static_cast<std::size_t>(i) * d); });
+  }
+
+  void rope_and_store(float* qkv, int n, int heads, const float* cos, const float* sin, std::span<const std::int32_t> positions,
+                      KvStore& kv, int layer, std::span<const std::int32_t> slots) override {
+    const int hd = kv.head_dim, half = hd / 2, width = (heads + 2 * kv.kv_heads) * hd;
+    each_row(n, width, [&](int i) {
+      float* row = qkv + static_cast<std::size_t>(i) * width;
+      const float* c = cos + static_cast<std::size_t>(positions[static_cast<std::size_t>(i)]) * half;
+      const float* s = sin + static_cast<std::size_t>(positions[static_cast<std::size_t>(i)]) * half;
+      for (int head = 0; head < heads + kv.kv_heads; ++head) {
+        float* v = row + head * hd;
+        for (int j = 0; j < half; ++j) {
+          const float a = v[j], b = v[j + half];
+          v[j] = a * c[j] - b * s[j];
+          v[j + half] = b * c[j] + a * s[j];
+        }
+      }
+      const auto slot = static_cast<std::size_t>(slots[static_cast<std::size_t>(i)]);
+      for (int head = 0; head < kv.kv_heads; ++head) {
+        const float* k = row + (heads + head) * hd;
+        const float* v = k + kv.kv_heads * hd;
+        Kv* key = keys(kv, layer, head) + slot / kKeyBlock * kKeyBlock * static_cast<std::size_t>(hd) + slot % kKeyBlock;
+        Kv* value = values(kv, layer, head) + slot * static_cast<std::size_t>(hd);
+        for (int j = 0; j < hd; ++j) key[static_cast<std::size_t>(j) * kKeyBlock] = narrow<Kv>(k[j]);
+        for (int j = 0; j < hd; ++j) value[j] = narrow<Kv>(v[j]);
+      }
+    });
+  }
+
+  void attention(const float* qkv, int heads, const KvStore& kv, int layer, std::span<const AttentionRow> rows, float* out) override {
+    const int hd = kv.head_dim, group = heads / kv.kv_heads, width = (heads + 2 * kv.kv_heads) * hd;
+    const int n = static_cast<int>(rows.size());
+    const int blocks = (n + QueryBlock::kRows - 1) / QueryBlock::kRows;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(hd));
+    // Row blocks outside, heads inside: the heads of a group share their keys while these are hot.
+    pool_.parallel(blocks * heads, [&](int item, int thread) {
+      const int first = item / heads * QueryBlock::kRows, head = item % heads;
+      QueryBlock block{};
+      block.rows = std::min(QueryBlock::kRows, n - first);
+      block.committed = rows[static_cast<std::size_t>(first)].committed;
+      block.last_slot = block.committed - 1;
+      block.scale = scale;
+      for (int r = 0; r < block.rows; ++r) {
+        const AttentionRow& row = rows[static_cast<std::size_t>(first + r)];
+        block.q[r] = qkv + static_cast<std::size_t>(first + r) * width + head * hd;
+        block.path[r] = row.path.data();
+        block.path_length[r] = static_cast<int>(row.path.size());
+        block.last_slot = std::max(block.last_slot, row.path.back());
+        block.out[r] = out + (static_cast<std::size_t>(first + r) * heads + head) * hd;
+      }
+      auto& scratch = scratch_[static_cast<std::size_t>(thread)];
+      const std::size_t need = static_cast<std::size_t>(QueryBlock::kRows) * padded(block.last_slot + 1, kKeyBlock);
+      if (scratch.size() < need) scratch.resize(need);
+      attend(HeadCache<Kv>{keys(kv, layer, head / group), values(kv, layer, head / group), hd}, block, scratch.data());
+    });
+  }
+
+  void silu_multiply(const float* gate_up, int n, int ffn, float* out) override {
+    each_row(n, 4 * ffn, [&](int i) {
+      const float* row = gate_up + static_cast<std::size_t>(i) * 2 * ffn;
+      silu_multiply_row(row, row + ffn, ffn, out + static_cast<std::size_t>(i) * ffn);
+    });
+  }
+
+  void move_slots(KvStore& kv, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override {
+    const auto hd = static_cast<std::size_t>(kv.head_dim);
+    for (int layer = 0; layer < kv.layers; ++layer) {
+      for (int head = 0; head < kv.kv_heads; ++head) {
+        Kv* k = keys(kv, layer, head);
+        Kv* v = values(kv, layer, head);
+        for (std::size_t j = 0; j < from.size(); ++j) {
+          const auto a = static_cast<std::size_t>(from[j]), b = static_cast<std::size_t>(to[j]);
+          if (a == b) continue;
+          const Kv* source = k + a / kKeyBlock * kKeyBlock * hd + a % kKeyBlock;
+          Kv* target = k + b / kKeyBlock * kKeyBlock * hd + b % kKeyBlock;
+          for (std::size_t d = 0; d < hd; ++d) target[d * kKeyBlock] = source[d * kKeyBlock];
+          std::copy_n(v + a * hd, hd, v + b * hd);
+        }
+      }
+    }
+  }
+
+ private:
+  // Per layer and head: all keys in blocks, then all values.
+  static Kv* keys(const KvStore& kv, int layer, int head) {
+    const std::size_t one = static_cast<std::size_t>(kv.slots) * static_cast<std::size_t>(kv.head_dim);
+    return static_cast<Kv*>(kv.data.get()) + 2 * one * (static_cast<std::size_t>(layer) * kv.kv_heads + head);
+  }
+  static Kv* values(const KvStore& kv, int layer, int head) {
+    return keys(kv, layer, head) + static_cast<std::size_t>(kv.slots) * static_cast<std::size_t>(kv.head_dim);
+  }
+
+  // Rows on the threads when they are worth a region (a microsecond or so of work each side).
+  template <typename Body>
+  void each_row(int n, int cost, const Body& body) {
+    if (n * cost < 16384) {
+      for (int i = 0; i < n; ++i) body(i);
+    } else {
+      pool_.parallel(n, [&](int i, int) { body(i); });
+    }
+  }
+
+  ThreadPool pool_;
+  std::string class_;
+  std::string device_;
+  std::vector<std::vector<float>> scratch_;  // per thread, attention scores
+  std::vector<float> even_;                  // rows of odd width, padded
+};
+
+}  // namespace
+}  // namespace cpu
+
+std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
+  if (!cpu::kernels_supported()) {
+    throw Error({"this CPU", "no AVX2 with fused multiply-add", "an x86-64 CPU with AVX2 and FMA", "Run on a newer machine."});
+  }
+  const int most = static_cast<int>(cpu::allowed_processors().size());
+  if (options.threads < 0 || options.threads > 4 * most) {
+    throw Error({"number of threads", std::to_string(options.threads), fmt::format("0 (all usable) to {}", 4 * most), ""});
+  }
+  const int threads = options.threads == 0 ? cpu::usable_threads() : options.threads;
+  if (options.numerics == "auto" || options.numerics == "f32") return std::make_shared<cpu::CpuBackend<float>>(threads, "f32");
+  if (options.numerics == "f32-kv16") return std::make_shared<cpu::CpuBackend<Bf16>>(threads, "f32-kv16");
+  throw Error({"numerics class", options.numerics, "auto, f32 or f32-kv16 on this CPU", ""});
+}
+
+}  // namespace speclab

@@ -1,0 +1,356 @@
+#include "core/backend/cpu/kernels.h"
+
+#include <algorithm>
+
+// Without fused multiply-add the class does not exist; do not build targets that lack it (the baseline cannot be left out).
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/backend/cpu/kernels.cpp"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace speclab::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Vectors of at most 16 lanes: 16 partial sums are the widest fixed reduction, and half of a panel is 32 outputs.
+using F = hn::CappedTag<float, 16>;
+using U = hn::RebindToUnsigned<F>;
+using V = hn::Vec<F>;
+constexpr F f;
+constexpr U u;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(f));
+
+// --- linear -----------------------------------------------------------------------------------------------------
+
+// Pairs of inputs per block: 64 * 256 bytes of weights stay in the first-level cache while all rows pass over them.
+constexpr int kPairs = 64;
+constexpr int kPrefetchBytes = 8192;
+
+// acc[row][v] += W[v, k] x[row, k] for `pairs` pairs of inputs, k ascending. w points at the first output of the slice
+// in the first pair; a pair takes 2 * kPanel elements.
+template <int kRows, int kVectors>
+HWY_INLINE void micro(const Bf16* HWY_RESTRICT w, int pairs, const float* HWY_RESTRICT x, int x_stride, float* HWY_RESTRICT acc,
+                      int acc_stride, bool prefetch) {
+  V sum[kRows][kVectors];
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(16)
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::LoadU(f, acc + r * acc_stride + v * kLanes);
+  }
+  for (int p = 0; p < pairs; ++p) {
+    const auto* HWY_RESTRICT words = reinterpret_cast<const std::uint32_t*>(w + static_cast<std::size_t>(p) * 2 * kPanel);
+    if (prefetch) {
+      HWY_UNROLL(16)
+      for (int line = 0; line < kVectors * kLanes * 4; line += 64) {
+        hwy::Prefetch(reinterpret_cast<const char*>(words) + kPrefetchBytes + line);
+      }
+    }
+    HWY_UNROLL(16)
+    for (int v = 0; v < kVectors; ++v) {
+      const auto raw = hn::LoadU(u, words + v * kLanes);
+      const V even = hn::BitCast(f, hn::ShiftLeft<16>(raw));
+      const V odd = hn::BitCast(f, hn::And(raw, hn::Set(u, 0xffff0000u)));
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(even, hn::Set(f, x[r * x_stride + 2 * p]), sum[r][v]);
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(odd, hn::Set(f, x[r * x_stride + 2 * p + 1]), sum[r][v]);
+    }
+  }
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(16)
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], f, acc + r * acc_stride + v * kLanes);
+  }
+}
+
+// All `width` outputs (a multiple of 32, at most 64) of one block of pairs for kRows rows.
+template <int kRows>
+HWY_INLINE void rows_block(const Bf16* w, int width, int pairs, const float* x, int x_stride, float* acc, bool prefetch) {
+  // As many vectors as the registers hold: 16 registers with 8 lanes, 32 with 16.
+  constexpr int kRegisters = kLanes >= 16 ? 28 : 12;
+  constexpr int kAll = kPanel / kLanes;
+  constexpr int kFit = kRegisters / kRows;
+  constexpr int kVectors = kFit >= kAll ? kAll : kFit >= kAll / 2 ? kAll / 2 : kFit >= kAll / 4 ? kAll / 4 : 1;
+  constexpr int kStep = kVectors * kLanes;
+  int j = 0;
+  for (; j + kStep <= width; j += kStep) micro<kRows, kVectors>(w + 2 * j, pairs, x, x_stride, acc + j, kPanel, prefetch);
+  if constexpr (kStep > 32) {  // a half panel
+    for (; j < width; j += 32) micro<kRows, 32 / kLanes>(w + 2 * j, pairs, x, x_stride, acc + j, kPanel, prefetch);
+  }
+}
+
+void LinearSlice(const Bf16* panel, int in, int begin, int end, const float* x, int n, float* y, int y_stride, bool accumulate) {
+  constexpr int kMaxRows = 32;  // rows per pass; the accumulators of a pass are 8 KiB
+  HWY_ALIGN float acc[kMaxRows * kPanel];
+  const int first = begin % kPanel;
+  const int width = end - begin;
+  const int padded_width = std::min(padded(width, 32), kPanel - first);
+  const Bf16* w = panel + 2 * first;
+  const int pairs = in / 2;
+  for (int row = 0; row < n; row += kMaxRows) {
+    const int rows = std::min(kMaxRows, n - row);
+    std::fill(acc, acc + rows * kPanel, 0.0f);
+    for (int pair = 0; pair < pairs; pair += kPairs) {
+      const int count = std::min(kPairs, pairs - pair);
+      const Bf16* block = w + static_cast<std::size_t>(pair) * 2 * kPanel;
+      const float* xs = x + static_cast<std::size_t>(row) * in + 2 * pair;
+      int r = 0;
+      while (r < rows) {
+        const bool prefetch = row == 0 && r == 0;
+        float* a = acc + r * kPanel;
+        const float* xr = xs + static_cast<std::size_t>(r) * in;
+        switch (rows - r) {
+          case 1: rows_block<1>(block, padded_width, count, xr, in, a, prefetch); r += 1; break;
+          case 2: rows_block<2>(block, padded_width, count, xr, in, a, prefetch); r += 2; break;
+          case 3: rows_block<3>(block, padded_width, count, xr, in, a, prefetch); r += 3; break;
+          case 5: rows_block<5>(block, padded_width, count, xr, in, a, prefetch); r += 5; break;
+          case 6: rows_block<6>(block, padded_width, count, xr, in, a, prefetch); r += 6; break;
+          case 4: case 7: case 8: rows_block<4>(block, padded_width, count, xr, in, a, prefetch); r += 4; break;
+          default: rows_block<6>(block, padded_width, count, xr, in, a, prefetch); r += 6; break;
+        }
+      }
+    }
+    for (int r = 0; r < rows; ++r) {
+      float* to = y + static_cast<std::size_t>(row + r) * y_stride + begin;
+      const float* from = acc + r * kPanel;
+      if (accumulate) {
+        for (int j = 0; j < width; ++j) to[j] += from[j];
+      } else {
+        std::copy(from, from + width, to);
+      }
+    }
+  }
+}
+
+// --- rows -------------------------------------------------------------------------------------------------------
+
+// Sum of 16 partial sums in a fixed order.
+HWY_INLINE float reduce16(const float* partial) {
+  float level[8];
+  for (int i = 0; i < 8; ++i) level[i] = partial[i] + partial[i + 8];
+  for (int i = 0; i < 4; ++i) level[i] += level[i + 4];
+  return (level[0] + level[2]) + (level[1] + level[3]);
+}
+
+void RmsNormRow(const float* x, const float* weight, float eps, int d, float* out) {
+  constexpr int kParts = 16 / kLanes;
+  V sums[kParts];
+  for (auto& s : sums) s = hn::Zero(f);
+  int i = 0;
+  for (; i + 16 <= d; i += 16) {
+    for (int part = 0; part < kParts; ++part) {
+      const V value = hn::LoadU(f, x + i + part * kLanes);
+      sums[part] = hn::MulAdd(value, value, sums[part]);
+    }
+  }
+  HWY_ALIGN float partial[16];
+  for (int part = 0; part < kParts; ++part) hn::Store(sums[part], f, partial + part * kLanes);
+  for (int j = 0; i < d; ++i, ++j) partial[j] = __builtin_fmaf(x[i], x[i], partial[j]);
+  const float scale = 1.0f / __builtin_sqrtf(reduce16(partial) / static_cast<float>(d) + eps);
+  for (i = 0; i < d; ++i) out[i] = x[i] * scale * weight[i];
+}
+
+void SiluMultiplyRow(const float* gate, const float* up, int n, float* out) {
+  const V one = hn::Set(f, 1.0f);
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const V g = hn::LoadU(f, gate + i);
+    const V silu = hn::Div(g, hn::Add(one, hn::Exp(f, hn::Neg(g))));
+    hn::StoreU(hn::Mul(silu, hn::LoadU(f, up + i)), f, out + i);
+  }
+  if (i < n) {  // a padded vector, so that the tail has the same bits as the body
+    HWY_ALIGN float g[16] = {}, w[16] = {};
+    std::copy(gate + i, gate + n, g);
+    std::copy(up + i, up + n, w);
+    const V value = hn::Load(f, g);
+    const V silu = hn::Div(value, hn::Add(one, hn::Exp(f, hn::Neg(value))));
+    hn::Store(hn::Mul(silu, hn::Load(f, w)), f, g);
+    std::copy(g, g + (n - i), out + i);
+  }
+}
+
+// --- attention --------------------------------------------------------------------------------------------------
+
+HWY_INLINE V load_kv(const float* p) { return hn::LoadU(f, p); }
+HWY_INLINE V load_kv(const Bf16* p) {
+  const hn::Rebind<std::uint16_t, F> half;
+  return hn::BitCast(f, hn::ShiftLeft<16>(hn::PromoteTo(u, hn::LoadU(half, p))));
+}
+
+// scores[row][slot] = q[row] . key[slot] for the 16 slots of a block: lane = key, one chain over the head dimensions.
+template <int kRows, typename Kv>
+HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const float* const* q, float* scores, int stride) {
+  constexpr int kParts = kKeyBlock / kLanes;
+  V sum[kRows][kParts];
+  for (int r = 0; r < kRows; ++r) {
+    for (int part = 0; part < kParts; ++part) sum[r][part] = hn::Zero(f);
+  }
+  for (int d = 0; d < head_dim; ++d) {
+    HWY_UNROLL(16)
+    for (int part = 0; part < kParts; ++part) {
+      const V key = load_kv(keys + d * kKeyBlock + part * kLanes);
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) sum[r][part] = hn::MulAdd(key, hn::Set(f, q[r][d]), sum[r][part]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int part = 0; part < kParts; ++part) hn::StoreU(sum[r][part], f, scores + r * stride + part * kLanes);
+  }
+}
+
+// Turns scores[0, count) into exponentials and returns their sum: partial sum i takes the positions i mod 16.
+HWY_INLINE float softmax_weights(float* scores, int count, float scale) {
+  float most = scores[0];
+  for (int i = 1; i < count; ++i) most = std::max(most, scores[i]);
+  const int full = padded(count, kKeyBlock);
+  constexpr int kParts = kKeyBlock / kLanes;
+  V sums[kParts];
+  for (auto& s : sums) s = hn::Zero(f);
+  const V v_most = hn::Set(f, most), v_scale = hn::Set(f, scale);
+  for (int i = count; i < full; ++i) scores[i] = most;  // any finite value; masked below
+  for (int i = 0; i < full; i += kKeyBlock) {
+    for (int part = 0; part < kParts; ++part) {
+      float* at = scores + i + part * kLanes;
+      V value = hn::Exp(f, hn::Mul(hn::Sub(hn::LoadU(f, at), v_most), v_scale));
+      const int valid = count - (i + part * kLanes);
+      if (valid < kLanes) value = hn::IfThenElseZero(hn::FirstN(f, static_cast<std::size_t>(std::max(valid, 0))), value);
+      hn::StoreU(value, f, at);
+      sums[part] = hn::Add(sums[part], value);
+    }
+  }
+  HWY_ALIGN float partial[16];
+  for (int part = 0; part < kParts; ++part) hn::Store(sums[part], f, partial + part * kLanes);
+  return reduce16(partial);
+}
+
+// out[row][d .. d + width) += sum over keys of weight * value, positions ascending: committed slots for all rows
+// together, then each row's own path.
+template <int kRows, int kVectors, typename Kv>
+HWY_INLINE void mix_values(const Kv* HWY_RESTRICT values, int head_dim, int d, const QueryBlock& block, const float* weights, int stride) {
+  V sum[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(f);
+  }
+  for (int slot = 0; slot < block.committed; ++slot) {
+    const Kv* value = values + static_cast<std::size_t>(slot) * head_dim + d;
+    HWY_UNROLL(16)
+    for (int v = 0; v < kVectors; ++v) {
+      const V x = load_kv(value + v * kLanes);
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(x, hn::Set(f, weights[r * stride + slot]), sum[r][v]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = 0; i < block.path_length[r]; ++i) {
+      const Kv* value = values + static_cast<std::size_t>(block.path[r][i]) * head_dim + d;
+      const V weight = hn::Set(f, weights[r * stride + block.committed + i]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(load_kv(value + v * kLanes), weight, sum[r][v]);
+    }
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], f, block.out[r] + d + v * kLanes);
+  }
+}
+
+template <int kRows, typename Kv>
+void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scratch) {
+  const int stride = padded(block.last_slot + 1, kKeyBlock);
+  for (int slot = 0; slot <= block.last_slot; slot += kKeyBlock) {
+    score_block<kRows>(cache.keys + static_cast<std::size_t>(slot) * cache.head_dim, cache.head_dim, block.q, scratch + slot, stride);
+  }
+  float total[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    float* scores = scratch + r * stride;
+    // Slot order to position order; a path's slots never precede their positions and ascend, so in place is safe.
+    for (int i = 0; i < block.path_length[r]; ++i) scores[block.committed + i] = scores[block.path[r][i]];
+    total[r] = softmax_weights(scores, block.committed + block.path_length[r], block.scale);
+  }
+  int d = 0;
+  constexpr int kVectors = kLanes >= 16 ? 4 : kRows <= 1 ? 8 : kRows <= 3 ? 4 : 2;
+  for (; d + kVectors * kLanes <= cache.head_dim; d += kVectors * kLanes) {
+    mix_values<kRows, kVectors>(cache.values, cache.head_dim, d, block, scratch, stride);
+  }
+  for (; d + kLanes <= cache.head_dim; d += kLanes) mix_values<kRows, 1>(cache.values, cache.head_dim, d, block, scratch, stride);
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = d; i < cache.head_dim; ++i) {  // head dimensions that fill no vector
+      float sum = 0;
+      for (int key = 0; key < block.committed + block.path_length[r]; ++key) {
+        const int slot = key < block.committed ? key : block.path[r][key - block.committed];
+        const Kv raw = cache.values[static_cast<std::size_t>(slot) * cache.head_dim + i];
+        float value;
+        if constexpr (sizeof(Kv) == 2) value = bf16_to_float(raw);
+        else value = raw;
+        sum = __builtin_fmaf(value, scratch[r * stride + key], sum);
+      }
+      block.out[r][i] = sum;
+    }
+    const float inverse = 1.0f / total[r];
+    for (int i = 0; i < cache.head_dim; ++i) block.out[r][i] *= inverse;
+  }
+}
+
+template <typename Kv>
+HWY_INLINE void attend_any(const HeadCache<Kv>& cache, const QueryBlock& block, float* scratch) {
+  switch (block.rows) {
+    case 1: return attend_rows<1>(cache, block, scratch);
+    case 2: return attend_rows<2>(cache, block, scratch);
+    case 3: return attend_rows<3>(cache, block, scratch);
+    default: return attend_rows<4>(cache, block, scratch);
+  }
+}
+
+void AttendF32(const HeadCache<float>& cache, const QueryBlock& block, float* scratch) { attend_any(cache, block, scratch); }
+void AttendBf16(const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratch) { attend_any(cache, block, scratch); }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace speclab::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace speclab::cpu {
+
+HWY_EXPORT(LinearSlice);
+HWY_EXPORT(RmsNormRow);
+HWY_EXPORT(SiluMultiplyRow);
+HWY_EXPORT(AttendF32);
+HWY_EXPORT(AttendBf16);
+
+void linear_slice(const Bf16* panel, int in, int begin, int end, const float* x, int n, float* y, int y_stride, bool accumulate) {
+  HWY_DYNAMIC_DISPATCH(LinearSlice)(panel, in, begin, end, x, n, y, y_stride, accumulate);
+}
+void rms_norm_row(const float* x, const float* weight, float eps, int d, float* out) {
+  HWY_DYNAMIC_DISPATCH(RmsNormRow)(x, weight, eps, d, out);
+}
+void silu_multiply_row(const float* gate, const float* up, int n, float* out) {
+  HWY_DYNAMIC_DISPATCH(SiluMultiplyRow)(gate, up, n, out);
+}
+void attend(const HeadCache<float>& cache, const QueryBlock& block, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(AttendF32)(cache, block, scratch);
+}
+void attend(const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(AttendBf16)(cache, block, scratch);
+}
+
+namespace {
+constexpr std::int64_t kFusedTargets = HWY_AVX2 | HWY_AVX3 | HWY_AVX3_DL;
+}
+
+bool kernels_supported() { return (hwy::SupportedTargets() & kFusedTargets) != 0; }
+
+const char* kernel_target() {
+  const std::int64_t have = hwy::SupportedTargets() & kFusedTargets;
+  return have == 0 ? "none" : hwy::TargetName(have & ~(have - 1));
+}
+
+void force_avx2(bool on) {
+  hwy::SetSupportedTargetsForTest(0);
+  if (on) hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~(HWY_AVX3 | HWY_AVX3_DL));
+}
+
+}  // namespace speclab::cpu
+#endif

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/base/bf16.h"
+
+// The arithmetic of class `f32` (and `f32-kv16`, which differs only in the type of the KV cache): float activations,
+// bf16 weights, float accumulation. One Highway source, compiled for AVX2 and AVX-512 and chosen at run time; a lane is
+// one output, one key or one head dimension, so every sum is one chain of fused multiply-adds in a fixed order and
+// neither the vector width nor the number of rows enters the bits.
+
+namespace speclab::cpu {
+
+/// Outputs per panel of a packed matrix.
+inline constexpr int kPanel = 64;
+/// Keys per block of the key cache.
+inline constexpr int kKeyBlock = 16;
+
+inline constexpr int padded(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
+/// Packed layout: [ceil(out/64)][ceil(in/2)][64][2] bf16, strictly sequential in reading order (one 256-byte line group
+/// per pair of inputs). Padding is zero.
+inline constexpr std::size_t packed_panel_elements(int in) { return static_cast<std::size_t>((in + 1) / 2) * kPanel * 2; }
+
+/// y[row, begin + j] (+)= sum_k W[begin + j, k] x[row, k] for j in [0, end - begin); begin and end are multiples of 32
+/// within one panel, or end == out. `panel` points at the panel of `begin`. x [n, in] with even `in`.
+void linear_slice(const Bf16* panel, int in, int begin, int end, const float* x, int n, float* y, int y_stride, bool accumulate);
+
+void rms_norm_row(const float* x, const float* weight, float eps, int d, float* out);
+/// out = silu(gate) * up
+void silu_multiply_row(const float* gate, const float* up, int n, float* out);
+
+/// One head's view of the cache of a sequence.
+template <typename Kv>
+struct HeadCache {
+  const Kv* keys;    ///< [slots/16][head_dim][16]
+  const Kv* values;  ///< [slots][head_dim]
+  int head_dim;
+};
+
+/// Attention of up to kRows query rows of one head. All see slots [0, committed) first and then their own path, so that
+/// key number i of a row is always the key at position i.
+struct QueryBlock {
+  static constexpr int kRows = 4;
+  int rows;
+  const float* q[kRows];           ///< [head_dim]
+  const std::int32_t* path[kRows]; ///< slots by position, from position `committed` on
+  int path_length[kRows];
+  float* out[kRows];               ///< [head_dim]
+  int committed;
+  int last_slot;                   ///< largest slot that any of the rows sees
+  float scale;
+};
+/// scratch: QueryBlock::kRows * padded(last_slot + 1, 16) floats.
+void attend(const HeadCache<float>& cache, const QueryBlock& block, float* scratch);
+void attend(const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratch);
+
+/// True when this CPU has fused multiply-add vectors (AVX2 or better), without which the class does not exist.
+bool kernels_supported();
+/// "AVX2", "AVX3", ...: for the record only, the bits are the same.
+const char* kernel_target();
+/// Restricts to AVX2 where the CPU has more (false: back to the best).
+void force_avx2(bool on);
+
+}  // namespace speclab::cpu

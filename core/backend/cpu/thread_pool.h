@@ -1,0 +1,53 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace speclab::cpu {
+
+/// A pinned pool for regions of a few microseconds: workers spin for the next region and sleep when none comes. The
+/// caller works too. Chunks are handed out dynamically, so a core that another process takes delays one chunk and not
+/// its share of the whole; which thread runs a chunk never enters a result.
+class ThreadPool {
+ public:
+  /// Throws nothing; pinning is best effort.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  /// Runs body(chunk, thread) for chunk = 0 .. chunks-1 and returns when all are done. `body` must not throw.
+  template <typename Body>
+  void parallel(int chunks, const Body& body) {
+    if (chunks <= 1 || workers_.empty()) {
+      for (int chunk = 0; chunk < chunks; ++chunk) body(chunk, 0);
+      return;
+    }
+    run(chunks, [](const void* context, int chunk, int thread) { (*static_cast<const Body*>(context))(chunk, thread); }, &body);
+  }
+
+ private:
+  using Call = void (*)(const void* context, int chunk, int thread);
+  void run(int chunks, Call call, const void* context);
+  void work(int thread);
+  void drain(int thread, std::uint32_t epoch);
+
+  struct Region {
+    Call call = nullptr;
+    const void* context = nullptr;
+    int chunks = 0;
+  };
+  Region region_;
+  alignas(64) std::atomic<std::uint32_t> epoch_{0};    ///< number of the region; workers wait for a change
+  alignas(64) std::atomic<std::uint64_t> next_{0};     ///< epoch in the upper half, next chunk in the lower
+  alignas(64) std::atomic<int> busy_{0};               ///< workers that have not finished the region
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace speclab::cpu

@@ -1,0 +1,103 @@
+#include "core/model/model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/model/session.h"
+#include "core/model/transformer.h"
+#include "core/model/weights.h"
+
+namespace speclab {
+namespace {
+
+std::int64_t layer_parameters(const ModelConfig& c) {
+  return std::int64_t{c.hidden} * (2 * c.query_width() + 2 * c.kv_width()) + 3 * std::int64_t{c.hidden} * c.ffn;
+}
+
+}  // namespace
+
+Work& Work::operator+=(const Work& other) {
+  calls += other.calls;
+  rows += other.rows;
+  logit_rows += other.logit_rows;
+  keys += other.keys;
+  flops += other.flops;
+  weight_bytes += other.weight_bytes;
+  kv_bytes += other.kv_bytes;
+  return *this;
+}
+
+Work Work::operator-(const Work& e) const {
+  return {calls - e.calls, rows - e.rows, logit_rows - e.logit_rows, keys - e.keys, flops - e.flops, weight_bytes - e.weight_bytes, kv_bytes - e.kv_bytes};
+}
+
+Model::Model(std::shared_ptr<const Weights> weights, std::vector<int> layers)
+    : weights_(std::move(weights)), layers_(std::move(layers)), workspace_(std::make_unique<Workspace>()) {}
+
+Model::~Model() = default;
+
+std::shared_ptr<const Model> Model::load(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Options& options) {
+  auto weights = std::make_shared<const Weights>(checkpoint, std::move(backend), options.target.get());
+  std::vector<int> all(static_cast<std::size_t>(weights->config.layers));
+  std::iota(all.begin(), all.end(), 0);
+  const std::shared_ptr<const Model> model(new Model(std::move(weights), std::move(all)));
+  return options.layers.empty() ? model : with_layers(model, options.layers);
+}
+
+std::shared_ptr<const Model> Model::with_layers(std::shared_ptr<const Model> model, std::vector<int> layers) {
+  const int have = model->config().layers;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i] < 0 || layers[i] >= have || (i > 0 && layers[i] <= layers[i - 1])) {
+      throw Error({fmt::format("layers of a layer-skip draft of {}", model->name()), fmt::format("[{}]", fmt::join(layers, ", ")),
+                   fmt::format("ascending numbers from 0 to {}, each once", have - 1), ""});
+    }
+  }
+  if (layers.empty()) throw Error({fmt::format("layers of a layer-skip draft of {}", model->name()), "none", "at least one", ""});
+  return std::shared_ptr<const Model>(new Model(model->weights_, std::move(layers)));
+}
+
+const ModelConfig& Model::config() const { return weights_->config; }
+Backend& Model::backend() const { return *weights_->backend; }
+std::span<const int> Model::layers() const { return layers_; }
+const std::string& Model::embedding_sha256() const { return weights_->embedding_sha256(); }
+const std::string& Model::tokenizer_sha256() const { return weights_->tokenizer_sha256; }
+
+std::string Model::name() const {
+  if (layers_.size() == weights_->layers.size()) return config().name;
+  return fmt::format("{}[{} of {} layers]", config().name, layers_.size(), weights_->layers.size());
+}
+
+std::uint64_t Model::weight_bytes() const { return static_cast<std::uint64_t>(work(1, 1, 0, 1).weight_bytes); }
+
+Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys) const {
+  const ModelConfig& c = config();
+  const auto layers = static_cast<std::int64_t>(layers_.size());
+  const std::int64_t projection = weights_->embed_projection.out > 0 ? std::int64_t{c.hidden} * c.embedding_dim : 0;
+  const std::int64_t body = layers * layer_parameters(c) + projection;
+  const std::int64_t head = std::int64_t{c.head_rows()} * c.hidden;
+  const double kv_position = c.layers == 0 ? 0.0 : 2.0 * static_cast<double>(layers * c.kv_width()) * (weights_->backend->numerics_class().ends_with("kv16") ? 2 : 4);
+  Work work;
+  work.calls = 1;
+  work.rows = n;
+  work.logit_rows = m;
+  work.keys = keys;
+  work.flops = 2.0 * static_cast<double>(n * body + m * head) + 4.0 * static_cast<double>(layers * c.query_width() * keys);
+  work.weight_bytes = sizeof(Bf16) * static_cast<double>(body + (m > 0 ? head : 0));
+  work.kv_bytes = kv_position * static_cast<double>(committed + 2 * n);
+  return work;
+}
+
+std::unique_ptr<Session> Model::open(int capacity, int scratch) const {
+  if (capacity > config().context && config().layers > 0) {
+    throw Error({fmt::format("positions for a sequence on {}", name()), std::to_string(capacity),
+                 fmt::format("at most its context of {}", config().context), "Shorten the prompt or ask for fewer tokens."});
+  }
+  SPECLAB_CHECK(capacity > 0 && scratch > 0, "capacity {}, scratch {}", capacity, scratch);
+  return std::unique_ptr<Session>(new Session(shared_from_this(), capacity, scratch));
+}
+
+}  // namespace speclab

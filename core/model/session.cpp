@@ -1,0 +1,73 @@
+#include "core/model/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+
+namespace speclab {
+
+Session::Session(std::shared_ptr<const Model> model, int capacity, int scratch)
+    : model_(std::move(model)), capacity_(capacity), scratch_(scratch) {
+  const ModelConfig& c = model_->config();
+  if (c.layers > 0) {
+    kv_ = model_->backend().allocate_kv(static_cast<int>(model_->layers().size()), c.kv_heads, c.head_dim, capacity + scratch);
+  }
+  parents_.reserve(static_cast<std::size_t>(scratch));
+}
+
+void Session::prefill(TokenSpan tokens, float* logits, float* hidden) {
+  if (static_cast<std::int64_t>(length_) + static_cast<std::int64_t>(tokens.size()) > capacity_) {
+    throw Error({"prompt", fmt::format("{} tokens after {}", tokens.size(), length_), fmt::format("at most {} positions", capacity_),
+                 "Shorten the prompt or ask for fewer tokens."});
+  }
+  std::vector<std::int32_t> parents(std::min<std::size_t>(tokens.size(), static_cast<std::size_t>(scratch_)));
+  std::iota(parents.begin(), parents.end(), -1);
+  while (!tokens.empty()) {
+    const std::size_t count = std::min(tokens.size(), parents.size());
+    const auto last = static_cast<std::int32_t>(count) - 1;
+    const bool want = count == tokens.size() && logits != nullptr;
+    forward(tokens.first(count), std::span(parents).first(count), want ? std::span(&last, 1) : std::span<const std::int32_t>(), logits, hidden);
+    length_ += static_cast<int>(count);
+    parents_.clear();
+    tokens = tokens.subspan(count);
+  }
+}
+
+void Session::forward(TokenSpan tokens, std::span<const std::int32_t> parents, std::span<const std::int32_t> rows, float* logits, float* hidden) {
+  const Feed feed{this, tokens, parents, rows, logits, hidden};
+  model_->forward({&feed, 1});
+}
+
+void Session::commit(std::span<const int> path) {
+  SPECLAB_CHECK(length_ + static_cast<int>(path.size()) <= capacity_, "{} + {} rows, room for {}", length_, path.size(), capacity_);
+  std::vector<std::int32_t> from(path.size()), to(path.size());
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    const int node = path[i];
+    SPECLAB_CHECK(node >= 0 && node < in_flight(), "node {} of {} in flight", node, in_flight());
+    SPECLAB_CHECK(parents_[static_cast<std::size_t>(node)] == (i == 0 ? -1 : path[i - 1]), "node {} does not follow its parent", node);
+    from[i] = length_ + node;
+    to[i] = length_ + static_cast<int>(i);
+  }
+  if (kv_.data && from != to) model_->backend().move_slots(kv_, from, to);
+  length_ += static_cast<int>(path.size());
+  parents_.clear();
+}
+
+void Session::rewind(int length) {
+  SPECLAB_CHECK(length >= 0 && length <= length_, "rewind to {} of {}", length, length_);
+  length_ = length;
+  parents_.clear();
+}
+
+std::unique_ptr<Session> Session::fork() const {
+  std::unique_ptr<Session> copy(new Session(model_, capacity_, scratch_));
+  if (kv_.data) copy->kv_ = model_->backend().copy_kv(kv_, length_ + in_flight());
+  copy->length_ = length_;
+  copy->parents_ = parents_;
+  return copy;
+}
+
+}  // namespace speclab

@@ -1,0 +1,137 @@
+#include "core/model/transformer.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/model/session.h"
+
+namespace speclab {
+namespace {
+
+float* sized(std::vector<float>& buffer, std::size_t rows, int width) {
+  const std::size_t need = rows * static_cast<std::size_t>(width);
+  if (buffer.size() < need) buffer.resize(need);
+  return buffer.data();
+}
+
+}  // namespace
+
+// The decoder, once: embedding, layers of attention and gated feed-forward, head. All sequences go through the matrix
+// products together and through attention one by one.
+void Model::forward(std::span<const Feed> feeds) const {
+  const Weights& w = *weights_;
+  const ModelConfig& c = w.config;
+  Backend& device = *w.backend;
+  Workspace& s = *workspace_;
+
+  s.tokens.clear();
+  s.depths.clear();
+  s.positions.clear();
+  s.slots.clear();
+  s.paths.clear();
+  s.path_begin.assign(1, 0);
+  std::size_t wanted = 0;
+  for (const Feed& feed : feeds) {
+    Session& session = *feed.session;
+    const int n = static_cast<int>(feed.tokens.size());
+    SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
+    SPECLAB_CHECK(n <= session.scratch_ && feed.parents.size() == feed.tokens.size(), "{} tokens, {} parents, room for {}", n, feed.parents.size(), session.scratch_);
+    const std::size_t base = s.depths.size();
+    std::int64_t keys = 0;
+    for (int i = 0; i < n; ++i) {
+      const int parent = feed.parents[static_cast<std::size_t>(i)];
+      SPECLAB_CHECK(parent < i && parent >= -1, "node {} has parent {}", i, parent);
+      const Token token = feed.tokens[static_cast<std::size_t>(i)];
+      if (token < 0 || token >= c.vocab) {
+        throw Error({"token fed to " + name(), std::to_string(token), "an id below " + std::to_string(c.vocab), ""});
+      }
+      const int depth = parent < 0 ? 0 : s.depths[base + static_cast<std::size_t>(parent)] + 1;
+      const int position = session.length_ + depth;
+      if (position >= c.context && c.layers > 0) {
+        throw Error({"position of a token fed to " + name(), std::to_string(position), "a position below its context of " + std::to_string(c.context), ""});
+      }
+      s.tokens.push_back(token);
+      s.depths.push_back(depth);
+      s.positions.push_back(position);
+      s.slots.push_back(session.length_ + i);
+      s.paths.resize(s.paths.size() + static_cast<std::size_t>(depth) + 1);
+      for (int node = i, at = static_cast<int>(s.paths.size()) - 1; node >= 0; node = feed.parents[static_cast<std::size_t>(node)]) {
+        s.paths[static_cast<std::size_t>(at--)] = session.length_ + node;
+      }
+      s.path_begin.push_back(s.paths.size());
+      keys += position + 1;
+    }
+    session.parents_.assign(feed.parents.begin(), feed.parents.end());
+    session.work_ += work(n, static_cast<std::int64_t>(feed.rows.size()), session.length_, keys);
+    wanted += feed.rows.size();
+  }
+  const std::size_t n = s.tokens.size();
+  if (n == 0) return;
+  const int rows = static_cast<int>(n);
+
+  float* x = sized(s.residual, n, c.hidden);
+  if (w.embed_projection.out > 0) {
+    float* embedded = sized(s.embedded, n, c.embedding_dim);
+    device.gather(w.embedding, s.tokens, embedded);
+    device.linear(w.embed_projection, embedded, rows, x, false);
+  } else {
+    device.gather(w.embedding, s.tokens, x);
+  }
+
+  s.attention_rows.resize(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    s.attention_rows[i] = {s.positions[i] - s.depths[i], std::span(s.paths).subspan(s.path_begin[i], s.path_begin[i + 1] - s.path_begin[i])};
+  }
+  const int qkv_width = c.query_width() + 2 * c.kv_width();
+  float* normed = sized(s.normed, n, c.hidden);
+  float* qkv = sized(s.qkv, n, qkv_width);
+  float* attended = sized(s.attended, n, c.query_width());
+  float* gate_up = sized(s.gate_up, n, 2 * c.ffn);
+  float* activated = sized(s.activated, n, c.ffn);
+  for (std::size_t index = 0; index < layers_.size(); ++index) {
+    const Weights::Layer& layer = w.layers[static_cast<std::size_t>(layers_[index])];
+    device.rms_norm(x, layer.attn_norm.data(), c.norm_eps, rows, c.hidden, normed);
+    device.linear(layer.qkv, normed, rows, qkv, false);
+    std::size_t at = 0;
+    for (const Feed& feed : feeds) {
+      const std::size_t count = feed.tokens.size();
+      if (count == 0) continue;
+      float* own = qkv + at * static_cast<std::size_t>(qkv_width);
+      device.rope_and_store(own, static_cast<int>(count), c.heads, w.rope_cos.data(), w.rope_sin.data(),
+                            std::span(s.positions).subspan(at, count), feed.session->kv_, static_cast<int>(index), std::span(s.slots).subspan(at, count));
+      device.attention(own, c.heads, feed.session->kv_, static_cast<int>(index), std::span(s.attention_rows).subspan(at, count),
+                       attended + at * static_cast<std::size_t>(c.query_width()));
+      at += count;
+    }
+    device.linear(layer.attn_out, attended, rows, x, true);
+    device.rms_norm(x, layer.ffn_norm.data(), c.norm_eps, rows, c.hidden, normed);
+    device.linear(layer.gate_up, normed, rows, gate_up, false);
+    device.silu_multiply(gate_up, rows, c.ffn, activated);
+    device.linear(layer.ffn_down, activated, rows, x, true);
+  }
+  if (wanted == 0) return;
+
+  // Only the rows whose logits are wanted pay for the head.
+  float* hidden = sized(s.wanted, wanted, c.hidden);
+  std::size_t base = 0, out = 0;
+  for (const Feed& feed : feeds) {
+    for (const std::int32_t row : feed.rows) {
+      const float* from = x + (base + static_cast<std::size_t>(row)) * static_cast<std::size_t>(c.hidden);
+      std::copy_n(from, c.hidden, hidden + out++ * static_cast<std::size_t>(c.hidden));
+    }
+    base += feed.tokens.size();
+  }
+  if (c.final_norm) device.rms_norm(hidden, w.final_norm.data(), c.norm_eps, static_cast<int>(wanted), c.hidden, hidden);
+  const bool single = feeds.size() == 1;
+  float* logits = single ? feeds[0].logits : sized(s.logits, wanted, c.head_rows());
+  device.linear(w.head, hidden, static_cast<int>(wanted), logits, false);
+  out = 0;
+  for (const Feed& feed : feeds) {
+    const std::size_t count = feed.rows.size();
+    if (feed.hidden != nullptr) std::copy_n(hidden + out * static_cast<std::size_t>(c.hidden), count * static_cast<std::size_t>(c.hidden), feed.hidden);
+    if (!single) std::copy_n(logits + out * static_cast<std::size_t>(c.head_rows()), count * static_cast<std::size_t>(c.head_rows()), feed.logits);
+    out += count;
+  }
+}
+
+}  // namespace speclab

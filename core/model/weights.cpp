@@ -1,0 +1,137 @@
+#include "core/model/weights.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+
+namespace speclab {
+namespace {
+
+struct Part {
+  std::string tensor;
+  int rows;
+};
+
+// Several tensors of the same width, one below the other.
+PackedMatrix pack(const Checkpoint& checkpoint, Backend& backend, const std::vector<Part>& parts, int in) {
+  int out = 0;
+  for (const Part& part : parts) out += part.rows;
+  return backend.pack(out, in, [&](int begin, int end, Bf16* rows) {
+    int base = 0;
+    for (const Part& part : parts) {
+      const int from = std::max(begin, base), to = std::min(end, base + part.rows);
+      if (from < to) {
+        checkpoint.read_bf16(part.tensor, from - base, to - base, rows + static_cast<std::size_t>(from - begin) * static_cast<std::size_t>(in));
+      }
+      base += part.rows;
+    }
+  });
+}
+
+std::vector<float> vector(const Checkpoint& checkpoint, const std::string& tensor, int size) {
+  // Rounded like every weight, so that the model is one set of bf16 numbers.
+  std::vector<float> values(static_cast<std::size_t>(size));
+  checkpoint.read_f32(tensor, 0, 1, values.data());
+  for (float& value : values) value = bf16_to_float(float_to_bf16(value));
+  return values;
+}
+
+void check_draft(const Checkpoint& checkpoint, const Model& target, const std::string& tokenizer) {
+  const ModelConfig& draft = checkpoint.config();
+  const std::string file = checkpoint.path().string();
+  if (draft.vocab != target.config().vocab) {
+    throw Error({fmt::format("{}: vocabulary of the draft", file), fmt::format("{} tokens", draft.vocab),
+                 fmt::format("{} tokens, as its target {}", target.config().vocab, target.name()),
+                 "A draft must use the tokenizer of its target."});
+  }
+  const std::string& bound = draft.target_tokenizer_sha256.empty() ? tokenizer : draft.target_tokenizer_sha256;
+  if (!bound.empty() && !target.tokenizer_sha256().empty() && bound != target.tokenizer_sha256()) {
+    throw Error({fmt::format("{}: tokenizer of the draft (SHA-256)", file), bound.substr(0, 16) + "...",
+                 fmt::format("{}..., the tokenizer of {}", target.tokenizer_sha256().substr(0, 16), target.name()),
+                 "Use the target that this draft was trained for."});
+  }
+  if (!draft.target_embedding_sha256.empty() && draft.target_embedding_sha256 != target.embedding_sha256()) {
+    throw Error({fmt::format("{}: embedding that the draft was trained on (SHA-256)", file),
+                 draft.target_embedding_sha256.substr(0, 16) + "...",
+                 fmt::format("{}..., the embedding of {}", target.embedding_sha256().substr(0, 16), target.name()),
+                 "Use the target that this draft was trained for."});
+  }
+}
+
+}  // namespace
+
+Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> on, const Model* target)
+    : config(checkpoint.config()), backend(std::move(on)) {
+  if (const auto tokenizer = checkpoint.tokenizer()) tokenizer_sha256 = tokenizer->sha256();
+  if (target != nullptr) check_draft(checkpoint, *target, tokenizer_sha256);
+  const ModelConfig& c = config;
+  if (c.embedding_of_target) {
+    if (target == nullptr) {
+      throw Error({checkpoint.path().string(), "a draft without an embedding of its own", "a model that stands alone",
+                   "Name it as the draft of its target."});
+    }
+    embedding = target->weights_->embedding;
+    if (embedding.in != c.embedding_dim) {
+      throw Error({fmt::format("{}: width of the target's embedding", checkpoint.path().string()), std::to_string(embedding.in),
+                   std::to_string(c.embedding_dim), "Use the target that this draft was trained for."});
+    }
+  } else {
+    embedding = pack(checkpoint, *backend, {{"token_embedding", c.vocab}}, c.embedding_dim);
+  }
+  if (checkpoint.has("embed_projection")) {
+    embed_projection = pack(checkpoint, *backend, {{"embed_projection", c.hidden}}, c.embedding_dim);
+  }
+  layers.resize(static_cast<std::size_t>(c.layers));
+  for (int i = 0; i < c.layers; ++i) {
+    Layer& layer = layers[static_cast<std::size_t>(i)];
+    const std::string at = fmt::format("layers.{}.", i);
+    layer.attn_norm = vector(checkpoint, at + "attn_norm", c.hidden);
+    layer.qkv = pack(checkpoint, *backend, {{at + "attn_q", c.query_width()}, {at + "attn_k", c.kv_width()}, {at + "attn_v", c.kv_width()}}, c.hidden);
+    layer.attn_out = pack(checkpoint, *backend, {{at + "attn_out", c.hidden}}, c.query_width());
+    layer.ffn_norm = vector(checkpoint, at + "ffn_norm", c.hidden);
+    layer.gate_up = pack(checkpoint, *backend, {{at + "ffn_gate", c.ffn}, {at + "ffn_up", c.ffn}}, c.hidden);
+    layer.ffn_down = pack(checkpoint, *backend, {{at + "ffn_down", c.hidden}}, c.ffn);
+  }
+  if (c.final_norm) final_norm = vector(checkpoint, "final_norm", c.hidden);
+  head = c.tied_head ? embedding : pack(checkpoint, *backend, {{"head", c.head_rows()}}, c.hidden);
+  if (c.layers > 0) {
+    const int half = c.head_dim / 2;
+    rope_cos.resize(static_cast<std::size_t>(c.context) * static_cast<std::size_t>(half));
+    rope_sin.resize(rope_cos.size());
+    for (int i = 0; i < half; ++i) {
+      // In float as the reference implementation computes it: frequency, then angle, then cosine.
+      const float frequency = 1.0f / std::pow(c.rope_theta, static_cast<float>(2 * i) / static_cast<float>(c.head_dim));
+      for (int position = 0; position < c.context; ++position) {
+        const float angle = static_cast<float>(position) * frequency;
+        const auto at = static_cast<std::size_t>(position) * static_cast<std::size_t>(half) + static_cast<std::size_t>(i);
+        rope_cos[at] = static_cast<float>(std::cos(static_cast<double>(angle)));
+        rope_sin[at] = static_cast<float>(std::sin(static_cast<double>(angle)));
+      }
+    }
+  }
+}
+
+const std::string& Model::Weights::embedding_sha256() const {
+  std::call_once(hashed_, [this] {
+    const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+    EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+    std::vector<float> row(static_cast<std::size_t>(embedding.in));
+    std::vector<Bf16> bits(row.size());
+    for (Token token = 0; token < embedding.out; ++token) {
+      backend->gather(embedding, {&token, 1}, row.data());
+      std::transform(row.begin(), row.end(), bits.begin(), float_to_bf16);
+      EVP_DigestUpdate(context.get(), bits.data(), bits.size() * sizeof(Bf16));
+    }
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned size = 0;
+    EVP_DigestFinal_ex(context.get(), digest, &size);
+    for (unsigned i = 0; i < size; ++i) embedding_sha256_ += fmt::format("{:02x}", digest[i]);
+  });
+  return embedding_sha256_;
+}
+
+}  // namespace speclab
