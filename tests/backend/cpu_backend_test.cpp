@@ -1,0 +1,241 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/backend/cpu/kernels.h"
+#include "core/base/error.h"
+
+namespace speclab {
+namespace {
+
+std::vector<float> random_floats(std::size_t count, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+std::vector<Bf16> random_bf16(std::size_t count, unsigned seed) {
+  std::vector<Bf16> values;
+  for (float value : random_floats(count, seed)) values.push_back(float_to_bf16(value * 0.1f));
+  return values;
+}
+
+PackedMatrix pack(Backend& backend, int out, int in, const std::vector<Bf16>& rows) {
+  return backend.pack(out, in, [&](int begin, int end, Bf16* to) {
+    std::copy(rows.begin() + begin * in, rows.begin() + end * in, to);
+  });
+}
+
+bool same_bits(const float* a, const float* b, std::size_t count) { return std::memcmp(a, b, count * sizeof(float)) == 0; }
+
+struct Shape {
+  int out, in;
+};
+
+class Linear : public testing::TestWithParam<Shape> {};
+
+TEST_P(Linear, AgreesWithDoubleAndKeepsRowBits) {
+  const auto [out, in] = GetParam();
+  const auto rows = random_bf16(static_cast<std::size_t>(out) * in, 1);
+  constexpr int kMost = 70;
+  const auto x = random_floats(static_cast<std::size_t>(kMost) * in, 2);
+  std::vector<float> alone;  // row by row on one thread: the reference for the bits
+  for (const int threads : {1, 2, 3}) {
+    const auto backend = make_cpu_backend({threads, "f32"});
+    const PackedMatrix w = pack(*backend, out, in, rows);
+    if (alone.empty()) {
+      alone.resize(static_cast<std::size_t>(kMost) * out);
+      for (int i = 0; i < kMost; ++i) backend->linear(w, x.data() + i * in, 1, alone.data() + i * out, false);
+      for (int i = 0; i < kMost; i += 13) {
+        for (int j = 0; j < out; ++j) {
+          double sum = 0, magnitude = 0;
+          for (int k = 0; k < in; ++k) {
+            const double term = static_cast<double>(bf16_to_float(rows[static_cast<std::size_t>(j) * in + k])) * x[static_cast<std::size_t>(i) * in + k];
+            sum += term;
+            magnitude += std::abs(term);
+          }
+          ASSERT_NEAR(alone[static_cast<std::size_t>(i) * out + j], sum, magnitude * in * std::ldexp(1.0, -24)) << i << ", " << j;
+        }
+      }
+    }
+    for (const int n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 31, 33, 64, 70}) {
+      std::vector<float> y(static_cast<std::size_t>(n) * out);
+      backend->linear(w, x.data(), n, y.data(), false);
+      ASSERT_TRUE(same_bits(y.data(), alone.data(), y.size())) << n << " rows, " << threads << " threads";
+      std::vector<float> twice = y;
+      backend->linear(w, x.data(), n, twice.data(), true);
+      for (std::size_t i = 0; i < y.size(); ++i) ASSERT_EQ(twice[i], y[i] + y[i]);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Linear, testing::Values(Shape{64, 64}, Shape{3, 3}, Shape{1, 1}, Shape{100, 33}, Shape{960, 576},
+                                                        Shape{576, 1536}, Shape{129, 130}, Shape{2085, 64}, Shape{4096, 20}));
+
+TEST(Linear, Avx2AndAvx512HaveTheSameBits) {
+  const auto backend = make_cpu_backend({1, "f32"});
+  const auto rows = random_bf16(300 * 577, 3);
+  const auto x = random_floats(9 * 577, 4);
+  const PackedMatrix w = pack(*backend, 300, 577, rows);
+  std::vector<float> best(9 * 300), avx2(9 * 300);
+  backend->linear(w, x.data(), 9, best.data(), false);
+  cpu::force_avx2(true);
+  backend->linear(w, x.data(), 9, avx2.data(), false);
+  cpu::force_avx2(false);
+  EXPECT_TRUE(same_bits(best.data(), avx2.data(), best.size()));
+}
+
+TEST(Gather, ReadsRowsBack) {
+  const auto backend = make_cpu_backend({2, "f32"});
+  const auto rows = random_bf16(130 * 7, 5);
+  const PackedMatrix table = pack(*backend, 130, 7, rows);
+  const std::vector<Token> tokens{129, 0, 64, 63};
+  std::vector<float> out(tokens.size() * 7);
+  backend->gather(table, tokens, out.data());
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    for (int k = 0; k < 7; ++k) EXPECT_EQ(out[i * 7 + k], bf16_to_float(rows[static_cast<std::size_t>(tokens[i]) * 7 + k]));
+  }
+  const std::vector<Token> outside{130};
+  EXPECT_THROW(backend->gather(table, outside, out.data()), Bug);
+}
+
+TEST(Pack, PassesOnTheErrorOfItsReader) {
+  const auto backend = make_cpu_backend({2, "f32"});
+  EXPECT_THROW(backend->pack(200, 4, [](int begin, int, Bf16*) { if (begin > 0) throw Error({"tensor", "torn", "", ""}); }), Error);
+}
+
+TEST(RmsNorm, AgreesWithDouble) {
+  const auto backend = make_cpu_backend({1, "f32"});
+  for (const int d : {1, 15, 16, 17, 64, 576}) {
+    const auto x = random_floats(d, 6), weight = random_floats(d, 7);
+    std::vector<float> out(d);
+    backend->rms_norm(x.data(), weight.data(), 1e-5f, 1, d, out.data());
+    double squares = 0;
+    for (float value : x) squares += static_cast<double>(value) * value;
+    for (int i = 0; i < d; ++i) EXPECT_NEAR(out[i], x[i] * weight[i] / std::sqrt(squares / d + 1e-5), 2e-6 * (1 + std::abs(out[i])));
+  }
+}
+
+TEST(SiluMultiply, AgreesWithDoubleAlsoInTheTail) {
+  const auto backend = make_cpu_backend({1, "f32"});
+  for (const int ffn : {1, 7, 8, 9, 33, 1536}) {
+    auto both = random_floats(2 * ffn, 8);
+    both[0] = -90.0f;
+    std::vector<float> out(ffn);
+    backend->silu_multiply(both.data(), 1, ffn, out.data());
+    for (int i = 0; i < ffn; ++i) {
+      const double gate = both[i];
+      EXPECT_NEAR(out[i], gate / (1 + std::exp(-gate)) * both[ffn + i], 1e-5 * (1 + std::abs(out[i])));
+    }
+  }
+}
+
+// A sequence of `committed` slots and a small tree in flight, attended in double precision.
+class Attention : public testing::TestWithParam<const char*> {
+ protected:
+  static constexpr int kHeads = 6, kKvHeads = 2, kHeadDim = 24, kWidth = (kHeads + 2 * kKvHeads) * kHeadDim;
+};
+
+TEST_P(Attention, AgreesWithDoubleAndTreeEqualsChains) {
+  const bool narrow = std::string_view(GetParam()) == "f32-kv16";
+  const auto backend = make_cpu_backend({2, GetParam()});
+  constexpr int kCommitted = 37, kNodes = 7, kPositions = 64;
+  // parent:            0 root, 1 and 2 below 0, 3 below 1, 4 below 2, 5 below 4, 6 below 3
+  const std::vector<int> parent{-1, 0, 0, 1, 2, 4, 3};
+  std::vector<float> cos(kPositions * kHeadDim / 2), sin(cos.size());
+  for (std::size_t i = 0; i < cos.size(); ++i) { cos[i] = std::cos(0.1f * i); sin[i] = std::sin(0.1f * i); }
+  const auto history = random_floats(kCommitted * kWidth, 9), tree = random_floats(kNodes * kWidth, 10);
+  std::vector<std::int32_t> slots(kCommitted), depth(kNodes);
+  std::iota(slots.begin(), slots.end(), 0);
+  for (int i = 1; i < kNodes; ++i) depth[i] = depth[parent[i]] + 1;
+
+  const auto fill = [&](KvStore& kv) {
+    auto rows = history;
+    backend->rope_and_store(rows.data(), kCommitted, kHeads, cos.data(), sin.data(), slots, kv, 0, slots);
+    return rows;
+  };
+  KvStore kv = backend->allocate_kv(1, kKvHeads, kHeadDim, kCommitted + kNodes);
+  const auto rotated_history = fill(kv);
+  auto rows = tree;
+  std::vector<std::int32_t> tree_slots(kNodes), positions(kNodes);
+  std::vector<std::vector<std::int32_t>> paths(kNodes);
+  std::vector<AttentionRow> views;
+  for (int i = 0; i < kNodes; ++i) {
+    tree_slots[i] = kCommitted + i;
+    positions[i] = kCommitted + depth[i];
+    if (parent[i] >= 0) paths[i] = paths[parent[i]];
+    paths[i].push_back(kCommitted + i);
+  }
+  for (int i = 0; i < kNodes; ++i) views.push_back({kCommitted, paths[i]});
+  backend->rope_and_store(rows.data(), kNodes, kHeads, cos.data(), sin.data(), positions, kv, 0, tree_slots);
+  std::vector<float> out(kNodes * kHeads * kHeadDim);
+  backend->attention(rows.data(), kHeads, kv, 0, views, out.data());
+
+  const auto stored = [&](float value) { return static_cast<double>(narrow ? bf16_to_float(float_to_bf16(value)) : value); };
+  for (int i = 0; i < kNodes; ++i) {
+    // In double, from the rotated rows.
+    std::vector<const float*> seen;
+    for (int slot = 0; slot < kCommitted; ++slot) seen.push_back(rotated_history.data() + slot * kWidth);
+    for (const int slot : paths[i]) seen.push_back(rows.data() + (slot - kCommitted) * kWidth);
+    for (int head = 0; head < kHeads; ++head) {
+      const int kv_head = head / (kHeads / kKvHeads);
+      std::vector<double> weight;
+      double total = 0;
+      for (const float* row : seen) {
+        double score = 0;
+        for (int d = 0; d < kHeadDim; ++d) score += static_cast<double>(rows[i * kWidth + head * kHeadDim + d]) * stored(row[(kHeads + kv_head) * kHeadDim + d]);
+        weight.push_back(std::exp(score / std::sqrt(kHeadDim)));
+        total += weight.back();
+      }
+      for (int d = 0; d < kHeadDim; ++d) {
+        double expected = 0;
+        for (std::size_t key = 0; key < seen.size(); ++key) expected += weight[key] / total * stored(seen[key][(kHeads + kKvHeads + kv_head) * kHeadDim + d]);
+        ASSERT_NEAR(out[(i * kHeads + head) * kHeadDim + d], expected, 2e-5) << "node " << i << " head " << head;
+      }
+    }
+    // Bitwise: the same path fed as a chain, one row at a time, in a cache of its own.
+    KvStore alone = backend->allocate_kv(1, kKvHeads, kHeadDim, kCommitted + kNodes);
+    fill(alone);
+    for (std::size_t step = 0; step < paths[i].size(); ++step) {
+      std::vector<float> row(tree.begin() + (paths[i][step] - kCommitted) * kWidth, tree.begin() + (paths[i][step] - kCommitted + 1) * kWidth);
+      const std::int32_t position = kCommitted + static_cast<int>(step);
+      backend->rope_and_store(row.data(), 1, kHeads, cos.data(), sin.data(), {&position, 1}, alone, 0, {&position, 1});
+      const AttentionRow view{position, {&position, 1}};  // all before it counts as committed
+      std::vector<float> single(kHeads * kHeadDim);
+      backend->attention(row.data(), kHeads, alone, 0, {&view, 1}, single.data());
+      if (step + 1 == paths[i].size()) {
+        ASSERT_TRUE(same_bits(single.data(), out.data() + i * kHeads * kHeadDim, single.size())) << "node " << i;
+      }
+    }
+  }
+
+  // Keeping the path 0, 2, 4 and asking again from the compacted cache gives the row of node 5.
+  const std::vector<std::int32_t> from{kCommitted, kCommitted + 2, kCommitted + 4, kCommitted + 5}, to{kCommitted, kCommitted + 1, kCommitted + 2, kCommitted + 3};
+  backend->move_slots(kv, from, to);
+  const std::int32_t last = kCommitted + 3;
+  const AttentionRow view{last, {&last, 1}};
+  std::vector<float> moved(kHeads * kHeadDim);
+  backend->attention(rows.data() + 5 * kWidth, kHeads, kv, 0, {&view, 1}, moved.data());
+  EXPECT_TRUE(same_bits(moved.data(), out.data() + 5 * kHeads * kHeadDim, moved.size()));
+  const KvStore copy = backend->copy_kv(kv, last + 1);
+  backend->attention(rows.data() + 5 * kWidth, kHeads, copy, 0, {&view, 1}, out.data());
+  EXPECT_TRUE(same_bits(moved.data(), out.data(), moved.size()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Classes, Attention, testing::Values("f32", "f32-kv16"));
+
+TEST(CpuBackend, RefusesWhatItCannotDo) {
+  EXPECT_THROW(make_cpu_backend({-1, "f32"}), Error);
+  EXPECT_THROW(make_cpu_backend({100000, "f32"}), Error);
+  EXPECT_THROW(make_cpu_backend({1, "fp4"}), Error);
+}
+
+}  // namespace
+}  // namespace speclab
