@@ -1,0 +1,277 @@
+#include "core/model/session.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "core/base/error.h"
+#include "core/backend/cpu/kernels.h"
+#include "tests/model/model_files.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::testing;
+
+std::shared_ptr<const Model> load(const TinyModel& tiny, int threads = 2, std::shared_ptr<const Model> target = nullptr,
+                                  const char* numerics = "f32") {
+  TempDir dir;
+  write_huggingface(dir.path(), tiny);
+  return Model::load(Checkpoint::open(dir.path()), make_cpu_backend({threads, numerics}), {{}, target});
+}
+
+// The decoder in double precision for one causal sequence, straight from the definitions. Returns [n, head_rows].
+std::vector<std::vector<double>> reference(const TinyModel& tiny, const std::vector<Token>& tokens, const std::vector<int>& layers, const TinyModel* target = nullptr) {
+  const ModelConfig& c = tiny.config;
+  const auto at = [&](const std::string& name) -> const TinyTensor& { return (name == "token_embedding" && target ? *target : tiny).tensors.at(name); };
+  const auto times = [](const TinyTensor& w, const std::vector<double>& x) {
+    std::vector<double> y(static_cast<std::size_t>(w.shape[0]));
+    for (std::size_t j = 0; j < y.size(); ++j) for (std::size_t k = 0; k < x.size(); ++k) y[j] += w.values[j * x.size() + k] * x[k];
+    return y;
+  };
+  const auto norm = [&](const TinyTensor& w, const std::vector<double>& x) {
+    double squares = 0;
+    for (double value : x) squares += value * value;
+    std::vector<double> y(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * w.values[i] / std::sqrt(squares / static_cast<double>(x.size()) + c.norm_eps);
+    return y;
+  };
+  const std::size_t n = tokens.size();
+  std::vector<std::vector<double>> x(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const TinyTensor& embedding = at("token_embedding");
+    const auto width = static_cast<std::size_t>(embedding.shape[1]);
+    x[i].assign(embedding.values.begin() + static_cast<std::ptrdiff_t>(tokens[i] * width), embedding.values.begin() + static_cast<std::ptrdiff_t>((tokens[i] + 1) * width));
+    if (c.embedding_of_target) x[i] = times(at("embed_projection"), x[i]);
+  }
+  const int hd = c.head_dim, half = hd / 2;
+  for (const int layer : layers) {
+    const std::string name = "layers." + std::to_string(layer) + ".";
+    std::vector<std::vector<double>> q(n), k(n), v(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto h = norm(at(name + "attn_norm"), x[i]);
+      q[i] = times(at(name + "attn_q"), h);
+      k[i] = times(at(name + "attn_k"), h);
+      v[i] = times(at(name + "attn_v"), h);
+      for (auto* rows : {&q[i], &k[i]}) {
+        for (std::size_t head = 0; head < rows->size() / static_cast<std::size_t>(hd); ++head) {
+          for (int j = 0; j < half; ++j) {
+            const double angle = static_cast<double>(i) * std::pow(c.rope_theta, -2.0 * j / hd);
+            double &a = (*rows)[head * hd + j], &b = (*rows)[head * hd + j + half];
+            const double a0 = a, b0 = b;
+            a = a0 * std::cos(angle) - b0 * std::sin(angle);
+            b = b0 * std::cos(angle) + a0 * std::sin(angle);
+          }
+        }
+      }
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      std::vector<double> mixed(static_cast<std::size_t>(c.query_width()));
+      for (int head = 0; head < c.heads; ++head) {
+        const int kv = head / (c.heads / c.kv_heads);
+        std::vector<double> weight(i + 1);
+        double total = 0;
+        for (std::size_t s = 0; s <= i; ++s) {
+          double score = 0;
+          for (int d = 0; d < hd; ++d) score += q[i][head * hd + d] * k[s][kv * hd + d];
+          total += weight[s] = std::exp(score / std::sqrt(hd));
+        }
+        for (std::size_t s = 0; s <= i; ++s) for (int d = 0; d < hd; ++d) mixed[head * hd + d] += weight[s] / total * v[s][kv * hd + d];
+      }
+      const auto out = times(at(name + "attn_out"), mixed);
+      for (std::size_t d = 0; d < out.size(); ++d) x[i][d] += out[d];
+      const auto h = norm(at(name + "ffn_norm"), x[i]);
+      auto gate = times(at(name + "ffn_gate"), h);
+      const auto up = times(at(name + "ffn_up"), h);
+      for (std::size_t d = 0; d < gate.size(); ++d) gate[d] = gate[d] / (1 + std::exp(-gate[d])) * up[d];
+      const auto down = times(at(name + "ffn_down"), gate);
+      for (std::size_t d = 0; d < down.size(); ++d) x[i][d] += down[d];
+    }
+  }
+  std::vector<std::vector<double>> logits;
+  for (auto& row : x) logits.push_back(times(c.tied_head ? at("token_embedding") : at("head"), c.final_norm ? norm(at("final_norm"), row) : row));
+  return logits;
+}
+
+std::vector<Token> random_tokens(std::size_t count, int vocab, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::vector<Token> tokens(count);
+  for (Token& token : tokens) token = static_cast<Token>(generator() % static_cast<unsigned>(vocab));
+  return tokens;
+}
+
+std::vector<float> chain_logits(Session& session, TokenSpan tokens) {
+  std::vector<std::int32_t> parents(tokens.size()), rows(tokens.size());
+  std::iota(parents.begin(), parents.end(), -1);
+  std::iota(rows.begin(), rows.end(), 0);
+  std::vector<float> logits(tokens.size() * static_cast<std::size_t>(session.model().config().head_rows()));
+  session.forward(tokens, parents, rows, logits.data());
+  return logits;
+}
+
+void expect_close(const std::vector<float>& logits, const std::vector<std::vector<double>>& expected) {
+  double most = 0;
+  for (const auto& row : expected) for (double value : row) most = std::max(most, std::abs(value));
+  std::size_t at = 0;
+  for (const auto& row : expected) for (double value : row) ASSERT_NEAR(logits[at++], value, 2e-5 * most);
+  ASSERT_EQ(at, logits.size());
+}
+
+TEST(Forward, AgreesWithDoubleForEveryHeadAndEmbedding) {
+  for (const bool tied : {false, true}) {
+    Shape shape = tiny_shape();
+    shape.tied_head = tied;
+    const TinyModel tiny = random_llama(shape, 1);
+    const auto model = load(tiny);
+    const auto tokens = random_tokens(40, shape.vocab, 2);
+    expect_close(chain_logits(*model->open(64), tokens), reference(tiny, tokens, {0, 1}));
+    expect_close(chain_logits(*Model::with_layers(model, {1})->open(64), tokens), reference(tiny, tokens, {1}));
+
+    const TinyModel tiny_draft = random_llama(tiny_draft_shape(shape), 3);
+    TempDir dir;
+    write_huggingface(dir.path(), tiny_draft);
+    const auto draft = Model::load(Checkpoint::open(dir.path()), make_cpu_backend({1, "f32"}), {{}, model});
+    expect_close(chain_logits(*draft->open(64), tokens), reference(tiny_draft, tokens, {0}, &tiny));
+  }
+}
+
+TEST(Forward, ATableGivesItsRows) {
+  const std::vector<float> table{0.5f, -1, 2, 0, 1, -0.25f, 3, 0, -8};
+  const auto model = load(markov_table(3, table));
+  const auto session = model->open(8);
+  const std::vector<Token> tokens{2, 0, 1};
+  EXPECT_EQ(chain_logits(*session, tokens), (std::vector<float>{3, 0, -8, 0.5f, -1, 2, 0, 1, -0.25f}));
+}
+
+// The cache against a fresh prefill, under random trees, commits, rewinds and forks, bit for bit.
+TEST(Session, EqualsRePrefillUnderRandomOperations) {
+  Shape shape = tiny_shape();
+  shape.head_dim = 12;  // fills no vector
+  for (const char* numerics : {"f32", "f32-kv16"}) {
+    const auto model = load(random_llama(shape, 4), 2, nullptr, numerics);
+    const auto one_thread = load(random_llama(shape, 4), 1, nullptr, numerics);
+    const auto vocab = static_cast<std::size_t>(shape.vocab);
+    std::mt19937 random(5);
+    std::vector<Token> text = random_tokens(9, shape.vocab, 6);
+    auto session = model->open(200);
+    session->prefill(text);
+    for (int step = 0; step < 60; ++step) {
+      const int n = 1 + static_cast<int>(random() % 12);
+      const auto tokens = random_tokens(static_cast<std::size_t>(n), shape.vocab, random());
+      std::vector<std::int32_t> parents{-1}, rows;
+      for (int i = 1; i < n; ++i) parents.push_back(static_cast<int>(random() % static_cast<unsigned>(i + 1)) - 1);
+      for (int i = 0; i < n; ++i) if (random() % 2) rows.push_back(i);
+      std::vector<float> logits(rows.size() * vocab);
+      session->forward(tokens, parents, rows, logits.data());
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        std::vector<Token> sequence;
+        for (int node = rows[r]; node >= 0; node = parents[static_cast<std::size_t>(node)]) sequence.insert(sequence.begin(), tokens[static_cast<std::size_t>(node)]);
+        sequence.insert(sequence.begin(), text.begin(), text.end());
+        const auto fresh = one_thread->open(200, 7);  // another chunk size too
+        std::vector<float> expected(vocab);
+        fresh->prefill(sequence, expected.data());
+        ASSERT_EQ(0, std::memcmp(expected.data(), logits.data() + r * vocab, vocab * sizeof(float))) << numerics << " step " << step << " row " << rows[r];
+      }
+      if (random() % 4 == 0) session = session->fork();
+      std::vector<int> path;
+      for (int node = static_cast<int>(random() % static_cast<unsigned>(n)); node >= 0; node = parents[static_cast<std::size_t>(node)]) path.insert(path.begin(), node);
+      if (text.size() + path.size() > 60) {
+        text.resize(5 + random() % 20);
+        session->rewind(static_cast<int>(text.size()));
+      } else if (random() % 8 != 0) {
+        session->commit(path);
+        for (const int node : path) text.push_back(tokens[static_cast<std::size_t>(node)]);
+      }
+      ASSERT_EQ(session->length(), static_cast<int>(text.size()));
+    }
+  }
+}
+
+TEST(Session, SequencesOfABatchDoNotTouchEachOther) {
+  const TinyModel tiny = random_llama(tiny_shape(), 7);
+  const auto model = load(tiny);
+  const auto a = random_tokens(5, 64, 8), b = random_tokens(17, 64, 9);
+  auto first = model->open(64), second = model->open(64);
+  const auto alone_a = chain_logits(*first, a), alone_b = chain_logits(*second, b);
+  std::vector<std::int32_t> parents(17), rows_a{1, 4}, rows_b{16};
+  std::iota(parents.begin(), parents.end(), -1);
+  std::vector<float> got_a(2 * 64), got_b(64);
+  const std::vector<Feed> feeds{{first.get(), a, std::span(parents).first(5), rows_a, got_a.data(), nullptr},
+                                {second.get(), b, parents, rows_b, got_b.data(), nullptr}};
+  model->forward(feeds);
+  EXPECT_EQ(0, std::memcmp(got_a.data(), alone_a.data() + 64, 64 * sizeof(float)));
+  EXPECT_EQ(0, std::memcmp(got_a.data() + 64, alone_a.data() + 4 * 64, 64 * sizeof(float)));
+  EXPECT_EQ(0, std::memcmp(got_b.data(), alone_b.data() + 16 * 64, 64 * sizeof(float)));
+}
+
+TEST(Session, CountsItsWork) {
+  const auto model = load(random_llama(tiny_shape(), 10));
+  const auto session = model->open(64);
+  session->prefill(random_tokens(10, 64, 11));
+  const Work before = session->work();
+  EXPECT_EQ(before.calls, 1);
+  EXPECT_EQ(before.rows, 10);
+  EXPECT_EQ(before.logit_rows, 0);
+  EXPECT_EQ(before.keys, 55);
+  chain_logits(*session, random_tokens(3, 64, 12));
+  const Work step = session->work() - before;
+  // hidden 32, q 32, kv 16, ffn 64, 2 layers, head 64 x 32; keys 11 + 12 + 13.
+  constexpr double kBody = 2 * (32 * (2 * 32 + 2 * 16) + 3 * 32 * 64), kHead = 64 * 32;
+  EXPECT_EQ(step.keys, 36);
+  EXPECT_DOUBLE_EQ(step.flops, 2 * 3 * (kBody + kHead) + 4.0 * 2 * 32 * 36);
+  EXPECT_DOUBLE_EQ(step.weight_bytes, 2 * (kBody + kHead));
+  EXPECT_DOUBLE_EQ(step.kv_bytes, 2.0 * 2 * 16 * 4 * (10 + 3 + 3));
+}
+
+TEST(Session, RefusesWhatDoesNotFit) {
+  const auto model = load(random_llama(tiny_shape(), 13));
+  EXPECT_THROW(model->open(257), Error);  // context 256
+  const auto session = model->open(256);
+  EXPECT_THROW(session->prefill(random_tokens(257, 64, 14)), Error);
+  session->prefill(random_tokens(255, 64, 15));
+  EXPECT_THROW(chain_logits(*session, random_tokens(2, 64, 16)), Error);  // position 256
+  EXPECT_NO_THROW(chain_logits(*session, random_tokens(1, 64, 16)));
+  EXPECT_THROW(chain_logits(*session, std::vector<Token>{64}), Error);
+  EXPECT_THROW(chain_logits(*session, std::vector<Token>{-1}), Error);
+}
+
+TEST(Session, CommitTakesOnlyAPathFromARoot) {
+  const auto model = load(random_llama(tiny_shape(), 17));
+  const auto session = model->open(64);
+  const std::vector<Token> tokens{1, 2, 3};
+  session->forward(tokens, std::vector<std::int32_t>{-1, 0, 0}, {}, nullptr);
+  EXPECT_THROW(session->commit(std::vector<int>{1}), Bug);
+  EXPECT_THROW(session->commit(std::vector<int>{0, 1, 2}), Bug);
+  EXPECT_THROW(session->commit(std::vector<int>{0, 3}), Bug);
+  session->commit(std::vector<int>{0, 2});
+  EXPECT_EQ(session->length(), 2);
+  EXPECT_THROW(session->commit(std::vector<int>{0}), Bug);  // nothing in flight any more
+  EXPECT_THROW(session->rewind(3), Bug);
+}
+
+TEST(Model, RefusesADraftOfAnotherTarget) {
+  const TinyModel target = random_llama(tiny_shape(), 18), other = random_llama(tiny_shape(), 19);
+  TinyModel draft = random_llama(tiny_draft_shape(tiny_shape()), 20);
+  const auto right = load(target), wrong = load(other);
+  draft.config.target_embedding_sha256 = right->embedding_sha256();
+  EXPECT_NO_THROW(load(draft, 1, right));
+  EXPECT_THROW(load(draft, 1, wrong), Error);
+  EXPECT_THROW(load(draft, 1, nullptr), Error);
+  Shape larger = tiny_shape();
+  larger.vocab = 66;
+  EXPECT_THROW(load(random_llama(larger, 21), 1, right), Error);  // another vocabulary
+}
+
+TEST(Model, RefusesLayersThatItDoesNotHave) {
+  const auto model = load(random_llama(tiny_shape(), 22));
+  EXPECT_THROW(Model::with_layers(model, {}), Error);
+  EXPECT_THROW(Model::with_layers(model, {2}), Error);
+  EXPECT_THROW(Model::with_layers(model, {1, 0}), Error);
+  EXPECT_EQ(Model::with_layers(model, {0})->layers().size(), 1u);
+}
+
+}  // namespace
+}  // namespace speclab
