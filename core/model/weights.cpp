@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/model/tokenizer.h"
 
 namespace speclab {
 namespace {
