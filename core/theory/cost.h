@@ -4,7 +4,7 @@
 
 #include "core/model/model_config.h"
 
-/// Arithmetic and memory traffic of a decoder, counted from its shape (ALG T6). These numbers are exact
+/// Arithmetic and memory traffic of a decoder, counted from its shape. These numbers are exact
 /// counts of an idealised kernel: one multiply-add is two operations, every weight is read once per call,
 /// norms and activations are left out (they stay in the caches for the few rows of a decoding step).
 namespace speclab::theory {

@@ -41,7 +41,7 @@ using DraftLengths = std::vector<double>;  // [largest gamma + 1]
 DraftLengths constant_draft_length(int gamma);
 double mean_draft_length(const DraftLengths& lengths);
 
-/// E[tau] of a mixture of draft lengths: mean over steps of Eq. 1 at that step's gamma (ALG 6.3).
+/// E[tau] of a mixture of draft lengths: mean over steps of Eq. 1 at that step's gamma.
 double mixture_expected_tokens(double alpha, const DraftLengths& lengths);
 
 /// sum tau / sum (t(gamma_i + 1) + gamma_i c) over the steps of a mixture. c relative to target.at(1).

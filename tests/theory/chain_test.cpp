@@ -72,7 +72,7 @@ TEST(Distribution, SumsToOneAndHasMeanAndVariance) {
     for (int i = 1; i <= 7; ++i, reached *= alpha) {
       total += law[i - 1];
       mean += i * law[i - 1];
-      paper += (2 * i - 1) * reached;  // ALG T2
+      paper += (2 * i - 1) * reached;
     }
     EXPECT_NEAR(total, 1, 1e-15);
     EXPECT_NEAR(mean, expected_tokens(alpha, 6), 1e-14);
@@ -201,7 +201,7 @@ TEST(Inverse, AlphaOfTauRoundTrips) {
 }
 
 TEST(Inverse, AlphaEquivalentsAtK4) {
-  // r' = tau / (K + 1) of published reports and the alpha of Eq. 1 (ALG T2).
+  // r' = tau / (K + 1) of published reports and the alpha of Eq. 1.
   EXPECT_NEAR(*alpha_from_tokens(0.8 * 5, 4), 0.8882, 5e-5);
   EXPECT_NEAR(*alpha_from_tokens(0.62 * 5, 4), 0.7583, 5e-5);
   EXPECT_NEAR(*alpha_from_tokens(0.8125 * 5, 4), 0.8960, 5e-5);
@@ -214,7 +214,7 @@ struct Table2Row {
 
 TEST(Leviathan, Table2RowsAgainstTheFreeDraftBound) {
   // T5-XXL with small/base/large drafts, EnDe and CNNDM, T = 0 and 1. Four rounded rows beat what a free
-  // draft allows: alpha varies between rounds, so Eq. 1 with the mean underestimates tau (ALG T2).
+  // draft allows: alpha varies between rounds, so Eq. 1 with the mean underestimates tau.
   const std::vector<Table2Row> rows = {{7, .75, 3.4, .02}, {7, .80, 2.8, .04}, {7, .82, 1.7, .11},
                                        {7, .62, 2.6, .02}, {5, .68, 2.4, .04}, {3, .71, 1.4, .11},
                                        {5, .65, 3.1, .02}, {5, .73, 3.0, .04}, {3, .74, 2.2, .11},

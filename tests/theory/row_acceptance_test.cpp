@@ -11,7 +11,7 @@
 namespace speclab::theory {
 namespace {
 
-// The golden pair of ALG T4.
+// A pair of rows with known acceptance under every verifier.
 const std::vector<double> kP = {.55, .25, .15, .05}, kQ = {.4, .35, .05, .2};
 
 std::vector<double> random_row(std::mt19937_64& random, int vocab) {
@@ -95,7 +95,7 @@ TEST(RowAcceptance, OrderOfTheVerifiers) {
     double sum = 0;
     for (int x = 0; x < 6; ++x) {
       sum += lenient[x];
-      EXPECT_LE(lenient[x], p[x] / 0.3 + 1e-12);  // ALG 3.4
+      EXPECT_LE(lenient[x], p[x] / 0.3 + 1e-12);  // no token is emitted more often than p / l
     }
     EXPECT_NEAR(sum, 1, 1e-12);
   }
