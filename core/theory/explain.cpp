@@ -1,0 +1,115 @@
+#include "core/theory/explain.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/theory/domain.h"
+
+namespace speclab::theory {
+namespace {
+
+struct MeanCosts {
+  double draft = 0;    ///< of a step
+  double verify = 0;   ///< t(g + 1)
+  double drafted = 0;  ///< g
+};
+
+MeanCosts mean_costs(const Calibration& calibration, const DraftLengths& lengths) {
+  MeanCosts mean;
+  double total = 0;
+  for (std::size_t g = 0; g < lengths.size(); ++g) {
+    if (lengths[g] == 0) continue;
+    mean.draft += lengths[g] * (g * calibration.draft_token + (g > 0 ? calibration.draft_step : 0));
+    mean.verify += lengths[g] * calibration.target.at(static_cast<int>(g) + 1);
+    total += lengths[g];
+  }
+  mean.draft /= total;
+  mean.verify /= total;
+  mean.drafted = mean_draft_length(lengths);
+  return mean;
+}
+
+void require_input(const ExplainInput& input) {
+  require_range("tau", input.tau, 1, kMaxGamma + 1.0);
+  require_positive("measured speedup", input.speedup);
+  require_non_negative("assumed c", input.assumed_c);
+  const Calibration& costs = input.calibration;
+  require_positive("t_ar", costs.t_ar);
+  for (double time :
+       {costs.draft_token, costs.draft_step, costs.accept_step, costs.accept_row, costs.other}) {
+    require_non_negative("calibrated time", time);
+  }
+}
+
+double percent(double share) {
+  return 100 * share;
+}
+
+}  // namespace
+
+Waterfall explain(const ExplainInput& input) {
+  require_input(input);
+  const Calibration& costs = input.calibration;
+  const double tau = input.tau, ideal_tau = mixture_expected_tokens(input.alpha, input.lengths);
+  const MeanCosts mean = mean_costs(costs, input.lengths);
+  const double one_row = costs.target.at(1);
+  const double accept = costs.accept_step + costs.accept_row * tau;
+  // Step time after each idealisation is dropped.
+  const double ideal = costs.t_ar * (1 + input.assumed_c * mean.drafted);
+  const double with_draft = costs.t_ar + mean.draft;
+  const double with_width =
+      require_positive("t_ar - t(1) + t(g + 1)", costs.t_ar - one_row + mean.verify) + mean.draft;
+  const double modelled = mean.draft + mean.verify + accept + costs.other;
+
+  Waterfall out;
+  out.predicted = ideal_tau * costs.t_ar / ideal;
+  out.measured = input.speedup;
+  out.modelled_step = modelled;
+  double speedup = out.predicted, known = 0;
+  auto add = [&](std::string name, double next, std::string explanation) {
+    WaterfallTerm term{std::move(name), next / speedup, std::log(next / speedup), next,
+                       std::move(explanation)};
+    known += term.log_ratio;
+    speedup = next;
+    out.terms.push_back(std::move(term));
+  };
+  add("i.i.d. assumption", tau * costs.t_ar / ideal,
+      fmt::format("alpha {:.3f} at every position gives {:.3f} tokens a step, measured {:.3f}", input.alpha,
+                  ideal_tau, tau));
+  add("draft cost", tau * costs.t_ar / with_draft,
+      fmt::format("{:.2f} drafted tokens a step take {:.1f} % of an autoregressive step, assumed {:.1f} %",
+                  mean.drafted, percent(mean.draft / costs.t_ar), percent(input.assumed_c * mean.drafted)));
+  add("verification width", tau * costs.t_ar / with_width,
+      fmt::format("a forward over {:.2f} rows costs {:.3f} times one row", mean.drafted + 1,
+                  mean.verify / one_row));
+  add("sampling and bookkeeping", tau * costs.t_ar / modelled,
+      fmt::format("accept {:.2f} % and other {:.2f} % of an autoregressive step, which spends {:.2f} % on "
+                  "them itself",
+                  percent(accept / costs.t_ar), percent(costs.other / costs.t_ar),
+                  percent(1 - one_row / costs.t_ar)));
+  // The step time that the measured speedup stands for is tau t_ar / speedup.
+  out.residual_share = 1 - input.speedup / speedup;
+  add("residual", input.speedup,
+      fmt::format("the calibration leaves {:.1f} % of the step time unexplained",
+                  percent(out.residual_share)));
+  // The sum over the terms is the gap: what rounding has lost on the way belongs to the residual too.
+  WaterfallTerm& residual = out.terms.back();
+  residual.log_ratio += std::log(out.measured / out.predicted) - known;
+  return out;
+}
+
+std::string to_text(const Waterfall& waterfall) {
+  std::string text = fmt::format("{:<26} {:>8} {:>10} {:>9}\n{:<26} {:>8} {:>10} {:>9.3f}", "term", "factor",
+                                 "log-ratio", "speedup", "predicted", "", "", waterfall.predicted);
+  for (const WaterfallTerm& term : waterfall.terms) {
+    text += fmt::format("\n{:<26} {:>8.3f} {:>+10.4f} {:>9.3f}   {}", term.name, term.factor, term.log_ratio,
+                        term.speedup, term.explanation);
+  }
+  text += fmt::format("\n{:<26} {:>8.3f} {:>+10.4f} {:>9.3f}", "measured",
+                      waterfall.measured / waterfall.predicted,
+                      std::log(waterfall.measured / waterfall.predicted), waterfall.measured);
+  return text;
+}
+
+}  // namespace speclab::theory

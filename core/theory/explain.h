@@ -1,0 +1,65 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/theory/step_costs.h"
+
+/// From a predicted to a measured speedup in five factors, each the effect of dropping one idealisation.
+namespace speclab::theory {
+
+/// Mean costs from a calibration run on the same machine, model and context length: never the times of the
+/// case that is explained. All in one unit.
+struct Calibration {
+  double t_ar = 0;         ///< one whole autoregressive step: forward over one row, sampling, bookkeeping
+  RowTimes target;         ///< forward of the target over n rows
+  double draft_token = 0;  ///< draft time per drafted token ...
+  double draft_step = 0;   ///< ... and per step that drafts at all (catching up, looking up)
+  double accept_step = 0;  ///< verification without the forward, per step ...
+  double accept_row = 0;   ///< ... and per row that the verifier reads (about tau rows a step)
+  double other = 0;        ///< everything else of a speculative step
+};
+
+struct ExplainInput {
+  double alpha = 0;      ///< of the case, as one number (alpha_mle)
+  DraftLengths lengths;  ///< draft lengths of the case, see constant_draft_length and draft_length_counts
+  double tau = 0;        ///< measured tokens per step
+  double speedup = 0;    ///< measured
+  Calibration calibration;
+  /// c in the prediction that the waterfall starts from. 0: Eq. 1 itself, the bound for a free draft and t(n)
+  /// = t(1). With c = draft_token / t_ar it starts from Theorem 3.8 and "draft cost" shows only what 3.8
+  /// leaves out.
+  double assumed_c = 0;
+};
+
+struct WaterfallTerm {
+  std::string name;         ///< "i.i.d. assumption", "draft cost", "verification width", ...
+  double factor = 1;        ///< what the term multiplies the speedup by
+  double log_ratio = 0;     ///< log(factor); these add up
+  double speedup = 0;       ///< predicted speedup once this term is known
+  std::string explanation;  ///< one line with the numbers behind it
+};
+
+/// Terms in fixed order: i.i.d. assumption, draft cost, verification width, sampling and bookkeeping,
+/// residual. Their log-ratios add up to log(measured / predicted). With g the draft length, E over steps:
+///   predicted                  E1 / (1 + c E[g]),  E1 = Eq. 1 at alpha over the draft lengths (Leviathan et
+///   al. 2023) i.i.d. assumption          tau for E1 draft cost                 D = E[draft time of a step]
+///   for c E[g] t_ar verification width         E[t(g + 1)] for t(1) sampling and bookkeeping   accept +
+///   other of a speculative step for t_ar - t(1), those of an autoregressive one residual the measured
+///   speedup for this model: noise, drift, whatever nobody calibrated
+struct Waterfall {
+  double predicted = 0;
+  double measured = 0;
+  std::vector<WaterfallTerm> terms;
+  double modelled_step = 0;  ///< time of a step by calibration, its unit
+  double residual_share =
+      0;  ///< (measured - modelled step time) / measured step time; negative: faster than modelled
+};
+
+/// Throws Error for values outside their domain (tau < 1, speedup <= 0, times that cannot be).
+Waterfall explain(const ExplainInput& input);
+
+/// A table for people, one line per term, no trailing newline.
+std::string to_text(const Waterfall& waterfall);
+
+}  // namespace speclab::theory

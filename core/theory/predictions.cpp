@@ -1,0 +1,160 @@
+#include "core/theory/predictions.h"
+
+#include "core/theory/chain.h"
+#include "core/theory/domain.h"
+
+namespace speclab::theory {
+namespace {
+
+constexpr const char* kIid = "every tested token is accepted with the same alpha, independently; gamma fixed";
+constexpr const char* kIdealCosts = "t(n) = t(1) for n <= gamma + 1, nothing but draft and target takes time";
+
+std::string both(const char* first, const char* second) {
+  return std::string(first) + "; " + second;
+}
+
+/// Collects predictions; the name of every formula is written once, here below.
+class List {
+ public:
+  explicit List(const PredictionInputs& in) : in_(in) {}
+
+  std::vector<Prediction> all() {
+    iid();
+    measured_rows();
+    positions();
+    mixture();
+    costs();
+    implied();
+    return std::move(out_);
+  }
+
+ private:
+  void add(const char* name, double value, const char* quantity, const char* equation,
+           std::string assumptions) {
+    out_.push_back({name, value, quantity, equation, std::move(assumptions)});
+  }
+
+  void iid() {
+    if (!in_.alpha) return;
+    const double alpha = *in_.alpha;
+    if (in_.gamma) {
+      add("leviathan_eq_1", expected_tokens(alpha, *in_.gamma), "tau", "(1 - alpha^(gamma+1)) / (1 - alpha)",
+          kIid);
+    }
+    if (require_probability("alpha", alpha) < 1) {
+      add("leviathan_limit", expected_tokens_limit(alpha), "tau", "1 / (1 - alpha)",
+          "as Eq. 1 with gamma without end, or chosen with hindsight for every step");
+    }
+    if (in_.gamma && in_.c) {
+      add("leviathan_3_8", walltime_improvement(alpha, *in_.gamma, *in_.c), "speedup",
+          "(1 - alpha^(gamma+1)) / ((1 - alpha)(gamma c + 1))", both(kIid, kIdealCosts));
+    }
+    if (in_.c) {
+      const bool helps = some_gamma_helps(alpha, *in_.c);
+      add("leviathan_3_9", helps ? improvement_lower_bound(alpha, *in_.c) : 1, "speedup",
+          "alpha > c: at least (1 + alpha) / (1 + c); else 1",
+          both(helps ? "lower bound for the best gamma" : "alpha <= c: no gamma helps",
+               both(kIid, kIdealCosts).c_str()));
+    }
+    if (in_.gamma && in_.c_hat) {
+      add("leviathan_3_11_ops", operations_factor(alpha, *in_.gamma, *in_.c_hat), "ops_factor",
+          "(1 - alpha)(gamma c_hat + gamma + 1) / (1 - alpha^(gamma+1))",
+          both(kIid, "attention does not grow with context"));
+    }
+    if (in_.c) {
+      const OptimalGamma best = optimal_gamma(alpha, *in_.c, in_.max_gamma);
+      add("optimal_gamma", best.gamma, "gamma", "argmax over gamma of 3.8",
+          both(best.at_limit ? "still growing at the largest gamma tried" : "best of all gammas",
+               both(kIid, kIdealCosts).c_str()));
+      add("optimal_speedup", best.speedup, "speedup", "max over gamma of 3.8", both(kIid, kIdealCosts));
+    }
+  }
+
+  void measured_rows() {
+    if (!in_.alpha || !in_.c || !in_.target) return;
+    const char* assumptions = "no time but draft and target";
+    if (in_.gamma) {
+      add("measured_t_speedup",
+          walltime_improvement(*in_.alpha, *in_.gamma, *in_.c, in_.target->ratio(*in_.gamma + 1)), "speedup",
+          "(1 - alpha^(gamma+1)) / ((1 - alpha)(gamma c + t(gamma+1)))", both(kIid, assumptions));
+    }
+    const OptimalGamma best = optimal_gamma_at_costs(*in_.alpha, *in_.c, *in_.target, in_.max_gamma);
+    add("optimal_gamma_measured_t", best.gamma, "gamma",
+        "argmax over gamma of E[tau] / (gamma c + t(gamma+1))", both(kIid, assumptions));
+    add("optimal_speedup_measured_t", best.speedup, "speedup",
+        "max over gamma of E[tau] / (gamma c + t(gamma+1))", both(kIid, assumptions));
+  }
+
+  void positions() {
+    if (in_.acceptance.empty()) return;
+    const double tokens = positional_expected_tokens(in_.acceptance);
+    add("positional", tokens, "tau", "1 + sum_i prod_{j<=i} a_j",
+        "none beyond a fixed gamma and texts that end at a step; exact for the measured a_j");
+    if (!in_.c) return;
+    const int gamma = static_cast<int>(in_.acceptance.size());
+    const double t_verify = in_.target ? in_.target->ratio(gamma + 1) : 1;
+    add("positional_speedup", tokens / break_even_tokens(gamma, *in_.c, t_verify), "speedup",
+        "(1 + sum_i prod_{j<=i} a_j) / (gamma c + t(gamma+1))",
+        in_.target ? "no time but draft and target" : kIdealCosts);
+  }
+
+  void mixture() {
+    if (!in_.alpha || !in_.lengths) return;
+    const char* assumptions =
+        "every tested token is accepted with the same alpha, whatever draft length was chosen";
+    add("mixture_eq_1", mixture_expected_tokens(*in_.alpha, *in_.lengths), "tau",
+        "mean over steps of (1 - alpha^(gamma_i+1)) / (1 - alpha)", assumptions);
+    if (!in_.c) return;
+    add("mixture_speedup", mixture_speedup(*in_.alpha, *in_.c, *in_.lengths, in_.target.value_or(RowTimes())),
+        "speedup", "sum_i E[tau_i] / sum_i (t(gamma_i+1) + gamma_i c)",
+        both(assumptions, "no time but draft and target"));
+  }
+
+  void costs() {
+    if (in_.gamma && in_.c) {
+      add("break_even",
+          break_even_tokens(*in_.gamma, *in_.c, in_.target ? in_.target->ratio(*in_.gamma + 1) : 1), "tau",
+          "gamma c + t(gamma+1)", in_.target ? "no time but draft and target" : kIdealCosts);
+    }
+    if (in_.tau && in_.times) {
+      add("measured_costs", measured_cost_speedup(*in_.tau, *in_.times), "speedup",
+          "tau t_ar / (draft + target + accept + other)", "calibrated times hold in the run");
+    }
+    if (in_.gamma && (in_.r || in_.tau)) {
+      const double r = in_.r ? *in_.r : chen_r(*in_.tau, *in_.gamma);
+      if (in_.c) {
+        add("chen_ratio", chen_ratio(r, *in_.gamma, *in_.c, 1), "speedup", "r'(K+1) t_t / (K t_d + t_t)",
+            both("measured r' = tau / (K + 1)", kIdealCosts));
+      }
+      add("chen_limit", chen_limit(r, *in_.gamma), "speedup", "r'(K+1)",
+          both("measured r' = tau / (K + 1), a draft that costs nothing", kIdealCosts));
+    }
+  }
+
+  void implied() {
+    if (!in_.gamma) return;
+    if (in_.tau) {
+      if (const auto alpha = alpha_from_tokens(*in_.tau, *in_.gamma)) {
+        add("implied_alpha_tau", *alpha, "alpha", "Eq. 1 solved for alpha", kIid);
+      }
+    }
+    if (in_.speedup && in_.c) {
+      const double t_verify = in_.target ? in_.target->ratio(*in_.gamma + 1) : 1;
+      if (const auto alpha = alpha_from_speedup(*in_.speedup, *in_.gamma, *in_.c, t_verify)) {
+        add("implied_alpha_speedup", *alpha, "alpha", "E[tau] / (gamma c + t(gamma+1)) solved for alpha",
+            both(kIid, in_.target ? "no time but draft and target" : kIdealCosts));
+      }
+    }
+  }
+
+  const PredictionInputs& in_;
+  std::vector<Prediction> out_;
+};
+
+}  // namespace
+
+std::vector<Prediction> predictions(const PredictionInputs& inputs) {
+  return List(inputs).all();
+}
+
+}  // namespace speclab::theory

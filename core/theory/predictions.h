@@ -1,0 +1,48 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/theory/step_costs.h"
+
+/// Every named closed form that applies to what is known, for `speclab theory` and for the record's
+/// `predictions`.
+namespace speclab::theory {
+
+/// Whatever is known; each formula appears when all of its inputs are there.
+struct PredictionInputs {
+  std::optional<double> alpha;
+  std::optional<int> gamma;             ///< K in Chen et al. 2023; absent when the draft length varies
+  std::optional<DraftLengths> lengths;  ///< how often each draft length occurred, when it varies
+  std::optional<double> c;              ///< time of one draft step / one target step
+  std::optional<double> c_hat;          ///< the same of operations
+  std::optional<RowTimes> target;       ///< measured time of a target forward by rows
+  std::vector<double> acceptance;       ///< P(accept | tested) by position, [gamma]; empty = unknown
+  std::optional<double> tau;            ///< measured tokens per step
+  std::optional<double> speedup;        ///< measured
+  std::optional<StepTimes> times;       ///< of a step, from a calibration
+  std::optional<double> r;              ///< r' = tau / (gamma + 1) when tau itself is not known
+  int max_gamma = 64;                   ///< range of the search for the optimal gamma
+};
+
+struct Prediction {
+  std::string name;  ///< "leviathan_3_8"; stable, key of the record
+  double value;
+  std::string quantity;  ///< metric that it predicts: "tau", "speedup", "ops_factor", "gamma", "alpha"
+  std::string equation;  ///< "(1 - alpha^(gamma+1)) / ((1 - alpha)(gamma c + 1))"
+  std::string assumptions;
+};
+
+/// In this order, as far as they apply:
+///   leviathan_eq_1 (tau), leviathan_limit (tau), leviathan_3_8 (speedup), leviathan_3_9 (speedup),
+///   leviathan_3_11_ops (ops_factor), optimal_gamma (gamma), optimal_speedup (speedup), measured_t_speedup
+///   (speedup), optimal_gamma_measured_t (gamma), optimal_speedup_measured_t (speedup), positional (tau),
+///   positional_speedup (speedup), mixture_eq_1 (tau), mixture_speedup (speedup), break_even (tau),
+///   measured_costs (speedup), chen_ratio (speedup), chen_limit (speedup), implied_alpha_tau (alpha),
+///   implied_alpha_speedup (alpha).
+/// break_even is not a forecast but a bar: a step pays when tau is above it.
+/// Throws Error for inputs outside their domain.
+std::vector<Prediction> predictions(const PredictionInputs& inputs);
+
+}  // namespace speclab::theory
