@@ -51,13 +51,8 @@ Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint Checkpoint::open(const std::filesystem::path& path) {
   auto impl = std::make_unique<Impl>();
   impl->path = path;
-  if (!std::filesystem::is_directory(path)) {
-    throw Error({.what = path.string(),
-                 .got = std::filesystem::exists(path) ? "a file" : "No such file or directory",
-                 .expected = "a Hugging Face model directory",
-                 .advice = "Check the path."});
-  }
-  impl->parts = open_huggingface_directory(path);
+  impl->parts = std::filesystem::is_directory(path) ? open_huggingface_directory(path)
+                                                    : open_gguf_file(MappedFile::open(path));
   for (const CheckpointTensor& tensor : impl->parts.tensors) {
     impl->index.emplace(tensor.info.name, impl->infos.size());
     impl->infos.push_back(tensor.info);

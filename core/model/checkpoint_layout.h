@@ -54,5 +54,6 @@ struct CheckpointParts {
 };
 
 CheckpointParts open_huggingface_directory(const std::filesystem::path& directory);
+CheckpointParts open_gguf_file(MappedFile file);
 
 }  // namespace speclab

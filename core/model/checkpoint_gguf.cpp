@@ -1,0 +1,150 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/model/checkpoint_layout.h"
+#include "core/model/gguf.h"
+
+namespace speclab {
+namespace {
+
+constexpr std::int64_t kMaxWidth = 1 << 24;
+
+[[noreturn]] void refuse(const std::string& what, std::string got, std::string expected, std::string advice) {
+  throw Error({what, std::move(got), std::move(expected), std::move(advice)});
+}
+
+int integer(const GgufFile& file, const char* key, std::int64_t least, std::int64_t most) {
+  return static_cast<int>(file.integer(key, least, most));
+}
+
+/// Per-layer lists and experts, scaled or partial RoPE: what our forward pass does not compute.
+void refuse_other_architectures(const GgufFile& file, const std::string& name) {
+  const std::string advice = "Only plain Llama decoders are supported.";
+  if (const auto architecture = file.text("general.architecture"); architecture != "llama") {
+    refuse(name + ": metadata general.architecture", fmt::format("\"{}\"", architecture), "\"llama\"",
+           advice);
+  }
+  if (file.has("split.count") && file.integer("split.count", 0, 65535) > 1) {
+    refuse(name + ": metadata split.count", fmt::format("{}", file.integer("split.count", 0, 65535)),
+           "one file", "Merge the parts with llama-gguf-split --merge.");
+  }
+  if (file.has("llama.expert_count") && file.integer("llama.expert_count", 0, 65535) > 0) {
+    refuse(name + ": metadata llama.expert_count", "experts", "none", advice);
+  }
+  if (file.has("llama.rope.scaling.type") && file.text("llama.rope.scaling.type") != "none") {
+    refuse(name + ": metadata llama.rope.scaling.type",
+           fmt::format("\"{}\"", file.text("llama.rope.scaling.type")), "\"none\"",
+           "RoPE scaling is not supported: use a model without it.");
+  }
+  for (const char* key : {"llama.rope.scale_linear", "llama.rope.scaling.factor"}) {
+    if (file.has(key) && file.real(key) != 1. && file.real(key) != 0.) {
+      refuse(fmt::format("{}: metadata {}", name, key), fmt::format("{}", file.real(key)), "1",
+             "RoPE scaling is not supported: use a model without it.");
+    }
+  }
+  for (const StoredTensor& tensor : file.tensors()) {
+    if (tensor.name == "rope_freqs.weight") {
+      refuse(name + ": tensor rope_freqs.weight", "the factors of a scaled RoPE", "none",
+             "RoPE scaling is not supported: use a model without it.");
+    }
+  }
+}
+
+/// A positive number that a float can hold.
+float positive(const GgufFile& file, const std::string& name, const char* key) {
+  const float value = static_cast<float>(file.real(key));
+  if (!(value > 0) || !std::isfinite(value)) {
+    refuse(fmt::format("{}: metadata {}", name, key), fmt::format("{}", file.real(key)), "a positive number",
+           "");
+  }
+  return value;
+}
+
+void read_head_width(const GgufFile& file, const std::string& name, ModelConfig& config) {
+  if (file.has("llama.attention.key_length")) {
+    config.head_dim = integer(file, "llama.attention.key_length", 2, kMaxWidth);
+  } else if (config.hidden % config.heads == 0) {
+    config.head_dim = config.hidden / config.heads;
+  } else {
+    refuse(name + ": metadata llama.attention.head_count", fmt::format("{}", config.heads),
+           fmt::format("a divisor of the embedding length {}, or llama.attention.key_length beside it",
+                       config.hidden),
+           "");
+  }
+  if (config.head_dim % 2 != 0 || std::int64_t{config.heads} * config.head_dim > kMaxWidth) {
+    refuse(name + ": metadata llama.attention", fmt::format("{} heads of {}", config.heads, config.head_dim),
+           fmt::format("an even width, at most {} in all", kMaxWidth), "");
+  }
+  for (const char* key : {"llama.attention.value_length", "llama.rope.dimension_count"}) {
+    if (file.has(key) && file.integer(key, 0, kMaxWidth) != config.head_dim) {
+      refuse(fmt::format("{}: metadata {}", name, key), fmt::format("{}", file.integer(key, 0, kMaxWidth)),
+             fmt::format("the width of a head, {}", config.head_dim), "Other widths are not supported.");
+    }
+  }
+}
+
+ModelConfig read_config(const GgufFile& file, const MappedFile& mapped) {
+  const std::string name = mapped.path().string();
+  ModelConfig config;
+  config.family = "llama";
+  config.name =
+      file.has("general.name") ? std::string(file.text("general.name")) : mapped.path().stem().string();
+  config.hidden = config.embedding_dim = integer(file, "llama.embedding_length", 1, kMaxWidth);
+  config.layers = integer(file, "llama.block_count", 1, 10'000);
+  config.ffn = integer(file, "llama.feed_forward_length", 1, kMaxWidth);
+  config.context = integer(file, "llama.context_length", 1, INT32_MAX);
+  config.heads = integer(file, "llama.attention.head_count", 1, kMaxWidth);
+  config.kv_heads = file.has("llama.attention.head_count_kv")
+                        ? integer(file, "llama.attention.head_count_kv", 1, kMaxWidth)
+                        : config.heads;
+  if (config.heads % config.kv_heads != 0) {
+    refuse(name + ": metadata llama.attention.head_count_kv", fmt::format("{}", config.kv_heads),
+           fmt::format("a divisor of head_count = {}", config.heads), "");
+  }
+  read_head_width(file, name, config);
+  config.norm_eps = positive(file, name, "llama.attention.layer_norm_rms_epsilon");
+  // No default: converters are known to drop a base that they do not find under the name they expect.
+  config.rope_theta = positive(file, name, "llama.rope.freq_base");
+
+  config.tied_head = true;
+  for (const StoredTensor& tensor : file.tensors()) {
+    if (tensor.name == "output.weight") config.tied_head = false;
+    if (tensor.name == "token_embd.weight" && tensor.shape.size() == 2 && tensor.shape[0] <= kMaxWidth) {
+      config.vocab = static_cast<int>(tensor.shape[0]);
+    }
+  }
+  const auto same_vocab = [&](const std::string& what, std::uint64_t count) {
+    if (config.vocab == 0) config.vocab = static_cast<int>(std::min<std::uint64_t>(count, kMaxWidth));
+    if (count != static_cast<std::uint64_t>(config.vocab)) {
+      refuse(fmt::format("{}: metadata {}", name, what), fmt::format("{} tokens", count),
+             fmt::format("{}, the rows of token_embd.weight", config.vocab),
+             "The parts belong to different models.");
+    }
+  };
+  if (file.has("llama.vocab_size")) {
+    same_vocab("llama.vocab_size",
+               static_cast<std::uint64_t>(file.integer("llama.vocab_size", 1, kMaxWidth)));
+  }
+  if (file.has("tokenizer.ggml.tokens"))
+    same_vocab("tokenizer.ggml.tokens", file.array("tokenizer.ggml.tokens").count);
+  return config;
+}
+
+}  // namespace
+
+CheckpointParts open_gguf_file(MappedFile mapped) {
+  const std::string name = mapped.path().string();
+  const GgufFile file = GgufFile::parse(mapped.bytes(), name);
+  refuse_other_architectures(file, name);
+  CheckpointParts parts;
+  parts.config = read_config(file, mapped);
+  parts.tensors = take_tensors(expected_tensors(parts.config, Naming::kGguf), file.tensors(), name,
+                               "its metadata", true, [](const std::string&) { return false; });
+  if (file.has("tokenizer.chat_template")) parts.chat_template = file.text("tokenizer.chat_template");
+  parts.files.push_back(std::move(mapped));
+  return parts;
+}
+
+}  // namespace speclab

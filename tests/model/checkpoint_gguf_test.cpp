@@ -1,0 +1,233 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/sha256.h"
+#include "core/model/checkpoint.h"
+#include "core/model/dequantize.h"
+#include "tests/model/model_files.h"
+
+namespace speclab {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using namespace speclab::testing;
+using W = GgufWriter;
+
+std::string open_error(const std::string& bytes) {
+  TempDir dir;
+  write_file(dir.path() / "m.gguf", bytes);
+  try {
+    Checkpoint::open(dir.path() / "m.gguf");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string changed(const std::function<void(W&)>& change) {
+  W writer = gguf_writer(random_llama(tiny_shape(), 1));
+  change(writer);
+  return open_error(writer.file());
+}
+
+TEST(CheckpointGguf, ReadsEveryTensorWithQAndKInHalves) {
+  TempDir dir;
+  const TinyModel model = random_llama(tiny_shape(), 5);
+  for (const char* dtype : {"F32", "BF16"}) {
+    write_gguf(dir.path() / "m.gguf", model, dtype);
+    const Checkpoint checkpoint = Checkpoint::open(dir.path() / "m.gguf");
+    EXPECT_EQ(checkpoint.tensors().size(), model.tensors.size());
+    for (const auto& [name, tensor] : model.tensors) {
+      ASSERT_TRUE(checkpoint.has(name)) << name;
+      std::vector<float> values(tensor.values.size());
+      checkpoint.read_f32(name, 0, tensor.shape.size() == 1 ? 1 : tensor.shape[0], values.data());
+      EXPECT_EQ(values, tensor.values) << name;
+    }
+    EXPECT_EQ(checkpoint.tensors()[1].name, "layers.0.attn_norm");
+    EXPECT_EQ(checkpoint.tensors()[1].file_name, "blk.0.attn_norm.weight");
+    EXPECT_EQ(checkpoint.tensors()[2].type, dtype);
+  }
+}
+
+TEST(CheckpointGguf, ReadsRowRangesOfPermutedMatrices) {
+  TempDir dir;
+  const TinyModel model = random_llama(tiny_shape(), 5);
+  write_gguf(dir.path() / "m.gguf", model);
+  const Checkpoint checkpoint = Checkpoint::open(dir.path() / "m.gguf");
+  const auto& q = model.tensors.at("layers.1.attn_q").values;  // [32, 32], heads of 8 rows
+  std::vector<Bf16> rows(7 * 32);
+  checkpoint.read_bf16("layers.1.attn_q", 5, 12, rows.data());
+  for (std::size_t i = 0; i < rows.size(); ++i) ASSERT_EQ(rows[i], float_to_bf16(q[5 * 32 + i])) << i;
+}
+
+/// The converter's rule written out for one head of 4: rows 0 1 2 3 lie in the file as 0 2 1 3.
+TEST(CheckpointGguf, InterleavedRowsAreThoseOfTheConverter) {
+  TempDir dir;
+  Shape shape = tiny_shape();
+  shape.layers = 1, shape.heads = shape.kv_heads = 1, shape.head_dim = 4;
+  W writer = gguf_writer(random_llama(shape, 1), "F32");
+  for (W::Tensor& tensor : writer.tensors) {
+    if (tensor.name != "blk.0.attn_q.weight") continue;
+    std::vector<float> rows(4 * 32);
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i / 32);
+    tensor.bytes = encode(rows, "F32");
+  }
+  write_file(dir.path() / "m.gguf", writer.file());
+  const Checkpoint checkpoint = Checkpoint::open(dir.path() / "m.gguf");
+  std::vector<float> q(4 * 32);
+  checkpoint.read_f32("layers.0.attn_q", 0, 4, q.data());
+  EXPECT_EQ(q[0], 0);
+  EXPECT_EQ(q[32], 2);
+  EXPECT_EQ(q[64], 1);
+  EXPECT_EQ(q[96], 3);
+}
+
+TEST(CheckpointGguf, ReadsQuantisedRowsFromSeveralThreads) {
+  TempDir dir;
+  W writer = gguf_writer(random_llama(tiny_shape(), 1));
+  std::string blocks;  // Q4_1 [64, 32]: one block a row, d = row, m = 1, nibbles 3 and 5
+  for (int row = 0; row < 64; ++row) {
+    append(blocks, to_half(static_cast<float>(row)));
+    append(blocks, to_half(1));
+    blocks += std::string(16, '\x53');
+  }
+  for (W::Tensor& tensor : writer.tensors) {
+    if (tensor.name == "output.weight") tensor.type = 3, tensor.bytes = blocks;
+  }
+  write_file(dir.path() / "m.gguf", writer.file());
+  const Checkpoint checkpoint = Checkpoint::open(dir.path() / "m.gguf");
+  EXPECT_EQ(checkpoint.tensors().back().type, "Q4_1");
+  EXPECT_EQ(checkpoint.tensors().back().bytes, 64u * 20);
+  std::vector<Bf16> head(64 * 32);
+  std::thread other([&] { checkpoint.read_bf16("head", 32, 64, head.data() + 32 * 32); });
+  checkpoint.read_bf16("head", 0, 32, head.data());
+  other.join();
+  for (int i = 0; i < 64 * 32; ++i) {
+    const int row = i / 32, nibble = i % 32 < 16 ? 3 : 5;
+    ASSERT_EQ(bf16_to_float(head[static_cast<std::size_t>(i)]),
+              bf16_to_float(float_to_bf16(static_cast<float>(row * nibble + 1))));
+  }
+}
+
+TEST(CheckpointGguf, ReadsTheConfiguration) {
+  TempDir dir;
+  Shape shape = tiny_shape();
+  shape.rope_theta = 123'456;
+  shape.norm_eps = 1e-6f;
+  W writer = gguf_writer(random_llama(shape, 1));
+  writer.add("tokenizer.chat_template", "{{ messages }}");
+  const std::string bytes = writer.file();
+  write_file(dir.path() / "m.gguf", bytes);
+  const Checkpoint checkpoint = Checkpoint::open(dir.path() / "m.gguf");
+  const ModelConfig& config = checkpoint.config();
+  EXPECT_EQ(config.family, "llama");
+  EXPECT_EQ(config.name, "tiny");
+  EXPECT_EQ(config.hidden, 32);
+  EXPECT_EQ(config.embedding_dim, 32);
+  EXPECT_EQ(config.layers, 2);
+  EXPECT_EQ(config.heads, 4);
+  EXPECT_EQ(config.kv_heads, 2);
+  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.ffn, 64);
+  EXPECT_EQ(config.vocab, 64);
+  EXPECT_EQ(config.context, 256);
+  EXPECT_EQ(config.rope_theta, 123'456.f);
+  EXPECT_EQ(config.norm_eps, 1e-6f);
+  EXPECT_FALSE(config.tied_head);
+  EXPECT_TRUE(config.final_norm);
+  EXPECT_EQ(checkpoint.chat_template(), "{{ messages }}");
+  EXPECT_EQ(checkpoint.file_bytes(), bytes.size());
+  EXPECT_EQ(checkpoint.sha256(), sha256_hex(bytes));
+}
+
+TEST(CheckpointGguf, NoOutputMatrixMeansATiedHead) {
+  TempDir dir;
+  Shape shape = tiny_shape();
+  shape.tied_head = true;
+  write_gguf(dir.path() / "m.gguf", random_llama(shape, 1));
+  const Checkpoint checkpoint = Checkpoint::open(dir.path() / "m.gguf");
+  EXPECT_TRUE(checkpoint.config().tied_head);
+  EXPECT_FALSE(checkpoint.has("head"));
+}
+
+TEST(CheckpointGguf, OptionalKeysHaveTheirDefaults) {
+  EXPECT_EQ(changed([](W&) {}), "no error");
+  EXPECT_EQ(changed([](W& w) { w.erase("llama.attention.key_length"); }), "no error");
+  EXPECT_EQ(changed([](W& w) { w.erase("llama.rope.dimension_count"); }), "no error");
+  EXPECT_EQ(changed([](W& w) { w.erase("general.name"); }), "no error");
+  EXPECT_EQ(changed([](W& w) { w.set("llama.vocab_size", 64u); }), "no error");
+  EXPECT_EQ(changed([](W& w) { w.set("llama.rope.scaling.type", "none"); }), "no error");
+}
+
+TEST(CheckpointGguf, RefusesOtherArchitectures) {
+  EXPECT_THAT(changed([](W& w) { w.set("general.architecture", "qwen2"); }),
+              AllOf(HasSubstr("m.gguf: metadata general.architecture: got \"qwen2\", expected \"llama\"")));
+  EXPECT_THAT(changed([](W& w) { w.set("split.count", 2u); }),
+              HasSubstr("split.count: got 2, expected one file"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.expert_count", 8u); }),
+              HasSubstr("llama.expert_count: got experts"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.rope.scaling.type", "yarn"); }),
+              HasSubstr("rope.scaling.type: got \"yarn\""));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.rope.scale_linear", 2.f); }),
+              HasSubstr("rope.scale_linear: got 2"));
+  EXPECT_THAT(changed([](W& w) {
+                w.tensors.push_back({"rope_freqs.weight", {4}, 0, std::string(16, 0)});
+              }),
+              HasSubstr("tensor rope_freqs.weight: got the factors of a scaled RoPE"));
+  EXPECT_THAT(changed([](W& w) {
+                w.tensors.push_back({"blk.0.attn_q.bias", {4}, 0, std::string(16, 0)});
+              }),
+              HasSubstr("tensor blk.0.attn_q.bias: got a tensor that is not part of this model"));
+}
+
+TEST(CheckpointGguf, RefusesABadConfiguration) {
+  EXPECT_THAT(changed([](W& w) { w.erase("llama.rope.freq_base"); }),
+              HasSubstr("llama.rope.freq_base: got no such key"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.rope.freq_base", -1.f); }),
+              HasSubstr("freq_base: got -1, expected a positive"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.embedding_length", 0u); }),
+              HasSubstr("embedding_length: got 0"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.block_count", 4'000'000'000u); }),
+              HasSubstr("block_count: got 4000000000"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.attention.head_count", "four"); }),
+              HasSubstr("head_count: got a string"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.attention.head_count_kv", 3u); }),
+              HasSubstr("head_count_kv: got 3, expected a divisor of head_count = 4"));
+  EXPECT_THAT(changed([](W& w) {
+                w.erase("llama.attention.key_length");
+                w.set("llama.attention.head_count", 3u);
+                w.set("llama.attention.head_count_kv", 3u);
+              }),
+              HasSubstr("head_count: got 3, expected a divisor of the embedding length 32"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.attention.key_length", 7u); }),
+              HasSubstr("got 4 heads of 7, expected an even width"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.attention.value_length", 4u); }),
+              HasSubstr("value_length: got 4, expected the width"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.rope.dimension_count", 4u); }),
+              HasSubstr("dimension_count: got 4"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.vocab_size", 63u); }),
+              HasSubstr("vocab_size: got 63 tokens, expected 64"));
+  EXPECT_THAT(changed([](W& w) { w.add("tokenizer.ggml.tokens", W::kArray, W::strings({"a"})); }),
+              HasSubstr("tokenizer.ggml.tokens: got 1 tokens, expected 64"));
+}
+
+TEST(CheckpointGguf, TensorsMustAgreeWithTheMetadata) {
+  EXPECT_THAT(
+      changed([](W& w) { w.set("llama.feed_forward_length", 32u); }),
+      HasSubstr("tensor blk.0.ffn_gate.weight: got shape [64, 32], expected [32, 32], as its metadata says"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.block_count", 3u); }),
+              HasSubstr("tensor blk.2.attn_norm.weight: got no such tensor"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.block_count", 1u); }), HasSubstr("tensor blk.1."));
+  EXPECT_THAT(changed([](W& w) {
+                std::erase_if(w.tensors, [](const auto& t) { return t.name == "token_embd.weight"; });
+              }),
+              HasSubstr("tensor token_embd.weight: got no such tensor"));
+}
+
+}  // namespace
+}  // namespace speclab
