@@ -78,6 +78,17 @@ void Checkpoint::read_f32(std::string_view tensor, std::int64_t begin, std::int6
   impl_->read_rows(tensor, begin, end, out, dequantize);
 }
 
+std::optional<Tokenizer> Checkpoint::tokenizer() const {
+  auto tokenizer = impl_->parts.tokenizer();
+  if (tokenizer && tokenizer->vocab_size() > config().vocab) {
+    throw Error({.what = impl_->path.string() + ": tokenizer",
+                 .got = fmt::format("{} tokens", tokenizer->vocab_size()),
+                 .expected = fmt::format("at most {}, the vocabulary of the model", config().vocab),
+                 .advice = "The tokenizer and the weights belong to different models; fetch both again."});
+  }
+  return tokenizer;
+}
+
 const std::string& Checkpoint::chat_template() const {
   return impl_->parts.chat_template;
 }

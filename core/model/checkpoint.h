@@ -10,10 +10,9 @@
 
 #include "core/base/bf16.h"
 #include "core/model/model_config.h"
+#include "core/model/tokenizer.h"
 
 namespace speclab {
-
-class Tokenizer;  // core/model/tokenizer.h
 
 /// A model on disk: a GGUF file, or a Hugging Face directory (config.json, model.safetensors or a sharded
 /// index, tokenizer.json). Memory-mapped and read-only; all sizes and offsets are checked before anything is

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "core/base/error.h"
@@ -132,17 +134,63 @@ ModelConfig read_config(const GgufFile& file, const MappedFile& mapped) {
   return config;
 }
 
+std::optional<Tokenizer> read_tokenizer(const GgufFile& file, const std::string& name) {
+  if (!file.has("tokenizer.ggml.tokens")) return std::nullopt;
+  Tokenizer::Parts parts;
+  parts.file = name;
+  const auto strings = [&](const char* key) {
+    const GgufArray& array = file.array(key);
+    if (array.strings.size() != array.count) {
+      refuse(fmt::format("{}: metadata {}", name, key), "an array of another type", "an array of strings",
+             "");
+    }
+    return std::vector<std::string>(array.strings.begin(), array.strings.end());
+  };
+  if (file.has("tokenizer.ggml.model")) parts.model = file.text("tokenizer.ggml.model");
+  if (file.has("tokenizer.ggml.pre")) parts.pre_tokenizer = file.text("tokenizer.ggml.pre");
+  parts.tokens = strings("tokenizer.ggml.tokens");
+  if (file.has("tokenizer.ggml.merges")) parts.merges = strings("tokenizer.ggml.merges");
+  if (file.has("tokenizer.ggml.token_type")) {
+    const GgufArray& types = file.array("tokenizer.ggml.token_type");
+    if (!types.holds_integers()) {
+      refuse(name + ": metadata tokenizer.ggml.token_type", "an array of another type",
+             "an array of integers", "");
+    }
+    for (std::uint64_t i = 0; i < types.count; ++i) {
+      // Types are 1 to 6: what a 32-bit number cannot hold becomes 0, which the tokenizer refuses.
+      const std::int64_t type = types.integer(i);
+      parts.token_types.push_back(type < 0 || type > INT32_MAX ? 0 : static_cast<std::int32_t>(type));
+    }
+  }
+  const auto id = [&](const char* what) -> std::optional<Token> {
+    const std::string key = fmt::format("tokenizer.ggml.{}_token_id", what);
+    if (!file.has(key)) return std::nullopt;
+    return static_cast<Token>(file.integer(key, 0, static_cast<std::int64_t>(parts.tokens.size()) - 1));
+  };
+  parts.ids.bos = id("bos");
+  parts.ids.eos = id("eos");
+  parts.ids.unk = id("unknown");
+  parts.ids.pad = id("padding");
+  for (const char* what : {"eot", "eom"}) {
+    if (const auto end = id(what)) parts.ids.end_of_generation.push_back(*end);
+  }
+  if (file.has("tokenizer.ggml.add_bos_token")) parts.add_bos = file.flag("tokenizer.ggml.add_bos_token");
+  return Tokenizer::from_parts(std::move(parts));
+}
+
 }  // namespace
 
 CheckpointParts open_gguf_file(MappedFile mapped) {
   const std::string name = mapped.path().string();
-  const GgufFile file = GgufFile::parse(mapped.bytes(), name);
+  const auto shared = std::make_shared<const GgufFile>(GgufFile::parse(mapped.bytes(), name));
+  const GgufFile& file = *shared;
   refuse_other_architectures(file, name);
   CheckpointParts parts;
   parts.config = read_config(file, mapped);
   parts.tensors = take_tensors(expected_tensors(parts.config, Naming::kGguf), file.tensors(), name,
                                "its metadata", true, [](const std::string&) { return false; });
   if (file.has("tokenizer.chat_template")) parts.chat_template = file.text("tokenizer.chat_template");
+  parts.tokenizer = [shared, name] { return read_tokenizer(*shared, name); };
   parts.files.push_back(std::move(mapped));
   return parts;
 }

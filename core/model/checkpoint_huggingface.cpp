@@ -348,6 +348,38 @@ std::string read_chat_template(const fs::path& directory) {
   return "";
 }
 
+/// eos_token_id is one id or a list of ids, of which the first is the usual end.
+std::vector<Token> read_ids(const Settings& settings, const char* key, int vocab) {
+  if (!settings.has(key)) return {};
+  if (!settings.at(key).is_array()) return {settings.integer(key, 0, vocab - 1)};
+  std::vector<Token> out;
+  for (const Json& item : settings.at(key)) {
+    const Json one = {{"element", item}};
+    out.push_back(Settings(one, settings.name(key)).integer("element", 0, vocab - 1));
+  }
+  return out;
+}
+
+/// tokenizer.json, with the ids that stand in config.json and, with priority, in generation_config.json.
+std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
+  const fs::path file = directory / "tokenizer.json";
+  if (!fs::exists(file)) return std::nullopt;
+  Tokenizer::Ids ids;
+  for (const char* name : {"config.json", "generation_config.json"}) {
+    if (!fs::exists(directory / name)) continue;
+    const Json json = read_json(directory / name);
+    const Settings settings(json, (directory / name).string());
+    const auto set = [&](const char* key, std::optional<Token>& id) {
+      if (const auto found = read_ids(settings, key, vocab); !found.empty()) id = found[0];
+    };
+    set("bos_token_id", ids.bos);
+    set("eos_token_id", ids.eos);
+    set("pad_token_id", ids.pad);
+    for (const Token id : read_ids(settings, "eos_token_id", vocab)) ids.end_of_generation.push_back(id);
+  }
+  return Tokenizer::from_json(MappedFile::open(file).text(), file.string(), ids);
+}
+
 }  // namespace
 
 CheckpointParts open_huggingface_directory(const fs::path& directory) {
@@ -374,6 +406,7 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
                      return (tied && name == "lm_head.weight") || name.ends_with(".rotary_emb.inv_freq");
                    });
   parts.chat_template = read_chat_template(directory);
+  parts.tokenizer = [directory, vocab = parts.config.vocab] { return read_tokenizer(directory, vocab); };
   return parts;
 }
 

@@ -51,6 +51,8 @@ struct CheckpointParts {
   ModelConfig config;
   std::vector<CheckpointTensor> tensors;
   std::string chat_template;
+  /// Reads the tokenizer, from `files` or from beside them; called while `files` live.
+  std::function<std::optional<Tokenizer>()> tokenizer;
 };
 
 CheckpointParts open_huggingface_directory(const std::filesystem::path& directory);
