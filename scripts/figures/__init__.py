@@ -1,0 +1,23 @@
+"""Figures of a run. One module per figure or small group; each has FIGURES, a list of Figure.
+
+To add one: a module with a function run -> matplotlib figure that raises NotApplicable when it has nothing to show, an entry in
+its FIGURES, and its name in MODULES below. Then look at the picture, in colour and in grey.
+"""
+import dataclasses
+import importlib
+from collections.abc import Callable
+
+MODULES = ["speedup", "gamma_map", "acceptance", "operations", "time_split", "draft_length", "curves", "confidence", "timeline",
+           "generated_text", "waterfall", "quality", "draft_capability", "sampling"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    name: str
+    title: str
+    caption: str
+    draw: Callable  # Run -> matplotlib figure
+
+
+def all_figures():
+    return [figure for module in MODULES for figure in importlib.import_module(f"figures.{module}").FIGURES]

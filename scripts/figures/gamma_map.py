@@ -1,0 +1,54 @@
+"""Map of the optimal draft length over alpha and c, with the runs on it."""
+import matplotlib.colors
+import numpy as np
+
+from figures import Figure, style, theory
+from figures.record import NotApplicable
+
+LEVELS = [0, 1, 2, 3, 4, 6, 8, 12, 20, 40]
+
+
+def best_measured(members):
+    return max(members, key=lambda case: case.metric("speedup"))
+
+
+def draw(run):
+    points = []
+    for members in run.families().values():
+        usable = [case for case in members
+                  if not case.lossy and case.gamma is not None and None not in (case.metric("alpha"), case.metric("c"), case.metric("speedup")) and case.metric("c") > 0]
+        if usable:
+            points.append(best_measured(usable))
+    points = points[:len(style.COLOURS)]
+    if not points:
+        raise NotApplicable("no case has alpha, a draft cost c above 0 and a speedup")
+    figure, axes = style.figure(2.9)
+    least = min(.01, *(case.metric("c") / 1.5 for case in points), 1)
+    alpha, c = np.meshgrid(np.linspace(.01, .99, 240), np.geomspace(least, 1, 240))
+    best = theory.best_gamma(alpha, c)
+    shades = matplotlib.colormaps["Greys"](np.linspace(0, .55, len(LEVELS)))
+    axes.contourf(alpha, c, best, levels=[level - .5 for level in LEVELS] + [100], colors=shades)
+    axes.contour(alpha, c, best, levels=[level - .5 for level in LEVELS[1:]], colors="#555555", linewidths=.4)
+    # The number of each region, written where the region is wide: along a steep path through the map.
+    for low, high in zip(LEVELS, LEVELS[1:] + [41]):
+        inside = (best >= low) & (best < high)
+        if inside.sum() > 400:
+            rows, columns = np.nonzero(inside)
+            middle = np.argsort(rows)[len(rows) // 3]
+            row = rows[middle]
+            column = int(np.median(columns[rows == row]))
+            text = f"{low}" if high == low + 1 else f"{low}+" if high == 41 else f"{low}-{high - 1}"
+            axes.text(alpha[row, column], c[row, column], text, ha="center", va="center", fontsize=style.SMALL_PT)
+    for index, case in enumerate(points):
+        look = style.curve_style(index)
+        axes.plot(case.metric("alpha"), case.metric("c"), linestyle="none", marker=look["marker"], color=look["color"], markersize=6,
+                  markeredgecolor="white", markeredgewidth=.7, label=f"{case.label()}: best measured {case.gamma}")
+    axes.set(xlabel="acceptance rate $\\alpha$", ylabel="draft cost $c$", yscale="log", xlim=(.01, .99), ylim=(least, 1))
+    axes.grid(False)
+    style.legend_below(figure, *axes.get_legend_handles_labels(), columns=1)
+    return figure
+
+
+FIGURES = [Figure("optimal_gamma_map", "Optimal draft length",
+                  "Numbers and shades: the draft length with the largest speedup by Leviathan et al., Theorem 3.8 (0: none gains). "
+                  "Points: the measured alpha and c of the runs at their best measured draft length.", draw)]

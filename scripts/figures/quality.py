@@ -1,0 +1,45 @@
+"""What lossy acceptance buys and costs: speed against distance from the target."""
+from figures import Figure, style
+from figures.record import NotApplicable
+
+
+def panel(axes, run, metric, label):
+    groups = {}
+    for case in run.cases:
+        if case.metric(metric) is None or (case.metric("speedup") is None and not case.autoregressive):
+            continue
+        groups.setdefault((case.rule or case.strategy) if case.lossy else "lossless", []).append(case)
+    for index, (rule, cases) in enumerate(groups.items()):
+        look = style.curve_style(index)
+        cases.sort(key=lambda case: case.metric(metric))
+        temperatures = [case.sampling["temperature"] for case in cases]
+        x, y = [case.metric(metric) for case in cases], [case.metric("speedup") or 1. for case in cases]
+        for temperature, fill in ((0, "white"), (None, look["color"])):
+            chosen = [i for i, t in enumerate(temperatures) if (t == 0) == (temperature == 0)]
+            if chosen:
+                axes.plot([x[i] for i in chosen], [y[i] for i in chosen], marker=look["marker"], color=look["color"], markerfacecolor=fill,
+                          linestyle=look["linestyle"] if rule != "lossless" else "none", linewidth=.8, label=rule.replace("_", " "))
+    axes.axhline(1, color="black", linewidth=.8)
+    axes.set(xlabel=label, ylabel="speedup")
+
+
+def draw(run):
+    panels = [(metric, label) for metric, label in (
+        ("distance", "total variation from the target's law"), ("target_nll", "−log p under the target, nats per token"),
+        ("token_disagreement", "share of tokens unlike the reference"))
+        if sum(case.lossy and case.metric(metric) is not None for case in run.cases) > 1]
+    if not panels:
+        raise NotApplicable("no two lossy cases with a distance from the target")
+    figure, axes = style.figure(.7 + 1.75 * len(panels), rows=len(panels), squeeze=False)
+    for axis, (metric, label) in zip(axes[:, 0], panels):
+        panel(axis, run, metric, label)
+    shown = {}
+    for axis in axes[:, 0]:
+        for handle, label in zip(*axis.get_legend_handles_labels()):
+            shown.setdefault(label, handle)
+    style.legend_below(figure, shown.values(), list(shown), columns=3)
+    return figure
+
+
+FIGURES = [Figure("quality_tradeoff", "Speed against quality",
+                  "Lossy acceptance rules. Open markers: temperature 0; filled: temperature above 0. Lossless cases stand at distance 0.", draw)]

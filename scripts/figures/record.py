@@ -1,0 +1,157 @@
+"""Reads a run folder as results/SCHEMA.md describes it. Nothing here computes a metric that summary.json already holds."""
+import dataclasses
+import functools
+import json
+import pathlib
+
+SCHEMA_VERSION = 1
+STRATEGY_NAMES = {"autoregressive": "autoregressive", "speculative_sampling": "draft", "prompt_lookup": "lookup",
+                  "simulated": "simulated"}
+SYMBOLS = {"gamma": "γ", "temperature": "T"}
+
+
+class BadRun(Exception):
+    """The folder is not a run that can be read; the message says what to do."""
+
+
+class NotApplicable(Exception):
+    """A figure has nothing to show for this run; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Case:
+    """One entry of summary.json's "cases"; attribute names as there."""
+    data: dict
+    run: "Run"
+
+    def __getattr__(self, name):
+        try:
+            return self.data[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def autoregressive(self):
+        return self.data["strategy"] == "autoregressive"
+
+    @property
+    def gamma(self):
+        """Most tokens drafted per step, for whatever strategy has such a number."""
+        options = self.data.get("options") or {}
+        value = self.data.get("gamma")
+        return value if value is not None else options.get("gamma", options.get("length"))
+
+    def settings(self):
+        """The parts of the case id after the strategy as (name, value), in order."""
+        return [tuple(part.split("=", 1)) if "=" in part else (part, "") for part in self.data["id"].split("/")[1:]]
+
+    def family(self, without=("gamma",)):
+        """What stays the same along a sweep of the settings in `without`: a key for a curve."""
+        return (self.data["strategy"], *(item for item in self.settings() if item[0] not in without))
+
+    def label(self, without=("gamma",)):
+        """Short and unambiguous within the run: the strategy and those settings that differ between its cases."""
+        strategy, *settings = self.family(without)
+        names = {name for name, _ in settings}
+        words = [STRATEGY_NAMES.get(strategy, strategy.replace("_", " "))]
+        for name, value in settings:
+            if name == "draft":
+                words = [value] if strategy == "speculative_sampling" else [*words, value]
+            elif name not in self.run.varying or (name == "rule" and value in names):
+                continue
+            elif name in ("rule", "schedule"):
+                words.append(value.replace("_", " "))
+            else:
+                words.append(f"{SYMBOLS.get(name, name.replace('_', ' '))} {value}")
+        return " ".join(words)
+
+    def metric(self, name):
+        return (self.data.get("metrics") or {}).get(name)
+
+    def interval(self, name):
+        """[lo, hi] at 95 %, or the value twice when there is none."""
+        value = self.metric(name)
+        return self.metric(f"{name}_ci95") or [value, value]
+
+    def predicted(self, name):
+        entry = (self.data.get("predictions") or {}).get(name)
+        return None if entry is None else entry.get("value")
+
+    def lines(self):
+        """Raw lines, good ones only; a torn last line is dropped."""
+        try:
+            text = (self.run.folder / self.data["file"]).read_text(encoding="utf-8")
+        except OSError as error:
+            raise BadRun(f"{self.run.folder / self.data['file']}: {error.strerror}. The run folder is incomplete.") from error
+        whole = text[:text.rfind("\n") + 1]
+        return [line for line in map(json.loads, whole.splitlines()) if "error" not in line]
+
+
+class Run:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.summary = self._read("summary.json")
+        self.environment = self._read("environment.json")
+        version = self.summary.get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise BadRun(f"{self.folder / 'summary.json'}: schema_version {version}, expected {SCHEMA_VERSION}. "
+                         "Use the scripts of the version that made the run.")
+        self.cases = [Case(data, self) for data in self.summary["cases"]]
+        self.varying = differing_settings(self.speculative)
+
+    def _read(self, name):
+        file = self.folder / name
+        try:
+            return json.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise BadRun(f"{file}: {error.strerror}. Give the folder that `speclab run` wrote.") from error
+        except json.JSONDecodeError as error:
+            raise BadRun(f"{file}: not JSON ({error}). The run was cut off; finish it with `speclab run --resume`.") from error
+
+    @property
+    def speculative(self):
+        return [case for case in self.cases if not case.autoregressive]
+
+    @property
+    def baselines(self):
+        return [case for case in self.cases if case.autoregressive]
+
+    def families(self, cases=None, without=("gamma",)):
+        """Cases grouped into curves, in order of appearance: {family: [cases by gamma]}."""
+        groups = {}
+        for case in self.speculative if cases is None else cases:
+            groups.setdefault(case.family(without), []).append(case)
+        for members in groups.values():
+            members.sort(key=lambda case: case.gamma or 0)
+        return groups
+
+    def gamma_sweeps(self):
+        """Families with a measured speedup at two or more draft lengths."""
+        sweeps = {}
+        for family, members in self.families().items():
+            known = [case for case in members if case.gamma is not None and case.metric("speedup") is not None]
+            if len({case.gamma for case in known}) > 1:
+                sweeps[family] = known
+        return sweeps
+
+    @functools.cached_property
+    def machine(self):
+        environment = self.environment
+        return (f"{environment['cpu']['model']}, {environment['threads']} threads, {environment['numerics']}, "
+                f"{str(environment['date'])[:10]}")
+
+    def reference_of(self, case):
+        return next((other for other in self.cases if other.id == case.reference), None)
+
+
+def differing_settings(cases):
+    """Names of the settings that have more than one value, or that only some cases of a strategy have."""
+    seen = {}
+    for case in cases:
+        for name, value in case.settings():
+            seen.setdefault(name, set()).add(value)
+    partial = set()
+    for strategy in {case.strategy for case in cases}:
+        own = [{name for name, _ in case.settings()} for case in cases if case.strategy == strategy]
+        partial |= set.union(*own) - set.intersection(*own)
+    return {name for name, values in seen.items() if len(values) > 1} | partial

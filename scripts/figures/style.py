@@ -1,0 +1,81 @@
+"""One look for all figures: a paper's column, readable in grey (curves differ in marker and dash, not only in colour)."""
+import logging
+
+import matplotlib
+
+matplotlib.use("Agg")
+logging.getLogger("fontTools").setLevel(logging.ERROR)  # it remarks on the time stamps of fonts
+import matplotlib.pyplot as plt  # noqa: E402
+
+COLUMN_IN = 3.35
+FONT_PT = 8
+SMALL_PT = 7
+
+# Okabe and Ito's colours that survive colour blindness, ordered so that neighbours also differ in lightness.
+COLOURS = ["#0072B2", "#E69F00", "#006B4F", "#CC79A7", "#56B4E9", "#8C3B00", "#666666", "#000000"]
+MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+DASHES = ["-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (6, 2, 1, 2))]
+HATCHES = ["", "////", "....", "xxxx"]
+
+RC = {
+    "font.size": FONT_PT, "axes.titlesize": FONT_PT, "axes.labelsize": FONT_PT, "legend.fontsize": SMALL_PT,
+    "xtick.labelsize": SMALL_PT, "ytick.labelsize": SMALL_PT, "font.family": "DejaVu Sans",
+    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": .6, "axes.grid": True, "axes.axisbelow": True,
+    "grid.color": "#dddddd", "grid.linewidth": .5, "lines.linewidth": 1.2, "lines.markersize": 4, "xtick.major.width": .6,
+    "ytick.major.width": .6, "legend.frameon": False, "legend.handlelength": 2.4, "hatch.linewidth": .5,
+    "figure.constrained_layout.use": True, "svg.fonttype": "path", "pdf.fonttype": 42, "svg.hashsalt": "speclab",
+}
+
+
+def figure(height=2.3, rows=1, **arguments):
+    """A figure of column width; returns (figure, axes)."""
+    return plt.subplots(rows, 1, figsize=(COLUMN_IN, height), **arguments)
+
+
+def curve_style(index):
+    k = index % len(COLOURS)
+    return {"color": COLOURS[k], "marker": MARKERS[k], "linestyle": DASHES[k]}
+
+
+def error_bars(axes, x, cases, metric, **style):
+    """Points with 95 % intervals joined by a line."""
+    y = [case.metric(metric) for case in cases]
+    spans = [case.interval(metric) for case in cases]
+    low = [max(0, value - lo) for value, (lo, _) in zip(y, spans)]
+    high = [max(0, hi - value) for value, (_, hi) in zip(y, spans)]
+    return axes.errorbar(x, y, yerr=[low, high], capsize=2, elinewidth=.8, **style)
+
+
+def integer_axis(axis, values):
+    axis.set_ticks(sorted(set(values)))
+    axis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
+    axis.set_minor_locator(matplotlib.ticker.NullLocator())
+
+
+def legend_below(figure_, handles, labels, columns=2):
+    """A legend under the axes, where it never covers data."""
+    longest = max((len(label) for label in labels), default=0)
+    columns = 1 if longest > 30 else columns
+    figure_.legend(handles, labels, loc="outside lower center", ncols=columns, columnspacing=1.0, handletextpad=.5)
+
+
+def render(draw, run, stem, formats=("svg", "pdf")):
+    """Draws a figure of a run and writes STEM.svg and STEM.pdf, each complete or not at all; returns the paths."""
+    with matplotlib.rc_context(RC):
+        figure_ = draw(run)
+        try:
+            return save(figure_, stem, formats)
+        finally:
+            plt.close(figure_)
+
+
+def save(figure_, stem, formats):
+    paths = []
+    for extension in formats:
+        path = stem.parent / f"{stem.name}.{extension}"
+        part = stem.parent / f".{stem.name}.part.{extension}"
+        metadata = {"Date": None} if extension == "svg" else {"CreationDate": None} if extension == "pdf" else None
+        figure_.savefig(part, metadata=metadata, dpi=200)
+        part.rename(path)
+        paths.append(path)
+    return paths

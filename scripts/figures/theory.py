@@ -1,0 +1,26 @@
+"""The few closed forms that curves behind measured points need (Leviathan et al. 2023). Predictions of a case come from
+summary.json, which the C++ library computes; this is for drawing only and is checked against those values by a test."""
+import numpy as np
+
+
+def tau(alpha, gamma):
+    """Eq. 1: expected tokens per step."""
+    alpha = np.asarray(alpha, dtype=float)
+    safe = np.where(alpha == 1, .5, alpha)
+    return np.where(alpha == 1, gamma + 1., (1 - safe ** (gamma + 1)) / (1 - safe))
+
+
+def speedup(alpha, gamma, c):
+    """Theorem 3.8: walltime factor."""
+    return tau(alpha, gamma) / (gamma * c + 1)
+
+
+def operations(alpha, gamma, c_hat):
+    """Theorem 3.11: factor by which the arithmetic operations grow."""
+    return (gamma * c_hat + gamma + 1) / tau(alpha, gamma)
+
+
+def best_gamma(alpha, c, most=40):
+    """Draft length with the largest speedup by Theorem 3.8; 0 where no length gains. Broadcasts."""
+    gains = np.stack([speedup(alpha, gamma, c) for gamma in range(most + 1)])
+    return gains.argmax(axis=0)

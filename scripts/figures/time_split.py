@@ -1,0 +1,39 @@
+"""Where the time of a step goes."""
+from figures import Figure, style
+from figures.record import NotApplicable
+
+PHASES = [("time_target", "target", "#0072B2"), ("time_draft", "draft", "#E69F00"), ("time_accept", "accept", "#006B4F"), ("time_other", "other", "#CCCCCC")]
+MOST = 22
+
+
+def draw(run):
+    cases = [case for case in run.cases if case.metric("time_target") is not None]
+    if not cases:
+        raise NotApplicable("no case has phase times")
+    if len(cases) > MOST:  # of each family the case with the best speedup
+        chosen = {}
+        for case in cases:
+            key = case.family()
+            if key not in chosen or (case.metric("speedup") or 0) > (chosen[key].metric("speedup") or 0):
+                chosen[key] = case
+        cases = list(chosen.values())[:MOST]
+    figure, axes = style.figure(.9 + .19 * len(cases))
+    left = [0.] * len(cases)
+    rows = range(len(cases))
+    for (name, label, colour), hatch in zip(PHASES, style.HATCHES):
+        widths = [case.metric(name) or 0. for case in cases]
+        axes.barh(rows, widths, left=left, height=.72, color=colour, hatch=hatch, edgecolor="white" if not hatch else "#333333", linewidth=.3, label=label)
+        left = [a + b for a, b in zip(left, widths)]
+    for row, (case, end) in enumerate(zip(cases, left)):
+        if case.metric("tau") is not None:
+            axes.text(end, row, f" {case.metric('tau'):.2f}", va="center", fontsize=style.SMALL_PT)
+    axes.set_yticks(rows, [case.label(without=()) for case in cases])
+    axes.invert_yaxis()
+    axes.set_xlim(0, max(left) * 1.14)
+    axes.set_xlabel("ms per step\n(number: tokens per step)")
+    axes.grid(axis="y", visible=False)
+    style.legend_below(figure, *axes.get_legend_handles_labels(), columns=4)
+    return figure
+
+
+FIGURES = [Figure("time_split", "Time per step", "Mean time of one step by phase; at the end of each bar the tokens that a step emits (tau).", draw)]

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Draws the figures of a run and writes report.html, one self-contained file.
+
+    .venv/bin/python scripts/report.py RUN [--out FILE.html] [--only FIGURE]... [--no-figures]
+
+RUN is a folder that `speclab run` wrote. Figures go to RUN/figures/ as SVG and PDF. A figure that has nothing to show for this
+run is left out; the report says which and why.
+"""
+import argparse
+import json
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+try:
+    import jinja2
+    import markupsafe
+
+    import figures
+    from figures import style
+    from figures.record import BadRun, NotApplicable, Run
+except ModuleNotFoundError as error:
+    sys.exit(f"report: the Python package {error.name} is missing. Run scripts/setup_python.sh and use .venv/bin/python.")
+
+TEMPLATE = pathlib.Path(__file__).resolve().parent / "report_template.html"
+
+# Columns of the table of cases: (metric, heading, format, explanation).
+COLUMNS = [
+    ("speedup", "speedup", "{:.2f}", "decode time of the autoregressive reference / of the case"),
+    ("tokens_per_second", "tokens/s", "{:.1f}", "decoding only, median over repeats"),
+    ("tau", "τ", "{:.2f}", "tokens emitted per target call, the +1 included"),
+    ("alpha", "α", "{:.3f}", "accepted / (accepted + rejections), the censored maximum-likelihood estimate"),
+    ("alpha_min", "α by Σmin", "{:.3f}", "mean expected acceptance of the rule at tested positions; must agree with α"),
+    ("draft_utilization", "utilization", "{:.3f}", "accepted / drafted: the naive estimate"),
+    ("c", "c", "{:.3f}", "time of a draft call / of a target call of one row, from calibration"),
+    ("c_hat", "ĉ", "{:.3f}", "operations per token, draft / target"),
+    ("ops_factor", "operations", "{:.2f}", "operations per token / of the reference"),
+    ("distance", "distance", "{:.3f}", "lossy rules: mean total variation from the target's law"),
+]
+
+
+def shown(value, pattern="{:.3g}"):
+    return "" if value is None else pattern.format(value)
+
+
+def with_interval(case, metric, pattern):
+    value = case.metric(metric)
+    span = case.metric(f"{metric}_ci95")
+    if value is None:
+        return ""
+    return shown(value, pattern) + (f" [{pattern.format(span[0])}, {pattern.format(span[1])}]" if span and None not in span else "")
+
+
+def equality(case):
+    if case.lossy:
+        return "lossy"
+    return {True: "yes", False: "NO", None: "same law" if case.reference else ""}[case.metric("matches_reference")]
+
+
+def draw_figures(run, only, formats=("svg", "pdf")):
+    """Returns ([(figure, svg path)], [(figure, reason)])."""
+    folder = run.folder / "figures"
+    folder.mkdir(exist_ok=True)
+    drawn, left_out = [], []
+    for figure in figures.all_figures():
+        if only and figure.name not in only:
+            continue
+        try:
+            paths = style.render(figure.draw, run, folder / figure.name, formats)
+            drawn.append((figure, paths[0]))
+        except NotApplicable as reason:
+            left_out.append((figure, str(reason)))
+    return drawn, left_out
+
+
+def inline_svg(name, path):
+    """The SVG element with ids of its own, so that several fit into one page."""
+    text = path.read_text(encoding="utf-8")
+    text = text[text.index("<svg"):]
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
+    text = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', text)
+    return re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
+
+
+def ledger(run):
+    """Predictions beside measurements: [(label, [(formula, quantity, predicted, measured, error, equation, assumptions)])]."""
+    rows = []
+    for case in run.speculative:
+        entries = [(name, entry["quantity"], shown(entry["value"]), shown(entry.get("measured")),
+                    "" if entry.get("error") is None else f"{100 * entry['error']:+.1f} %", entry["equation"], entry["assumptions"])
+                   for name, entry in (case.predictions or {}).items() if entry.get("value") is not None]
+        if entries:
+            rows.append((case.label(without=()), entries))
+    return rows
+
+
+def flattened(environment):
+    """Rows for the page; long lists are joined."""
+    for key, value in environment.items():
+        if isinstance(value, dict):
+            for inner, content in flattened(value):
+                yield f"{key} / {inner}", content
+        else:
+            yield key, " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def write_report(run, drawn, left_out, out):
+    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(TEMPLATE.read_text(encoding="utf-8"))
+    columns = [column for column in COLUMNS if any(case.metric(column[0]) is not None for case in run.cases)]
+    html = template.render(
+        run=run, machine=run.machine, columns=columns,
+        table=[(case, case.label(without=()), [with_interval(case, metric, pattern) for metric, _, pattern, _ in columns], equality(case)) for case in run.cases],
+        figures=[(figure, markupsafe.Markup(inline_svg(figure.name, svg))) for figure, svg in drawn],
+        left_out=left_out, ledger=ledger(run),
+        waterfalls=[(case.label(without=()), case.waterfall) for case in run.speculative if case.waterfall],
+        environment=list(flattened(run.environment)), config=json.dumps(json.loads((run.folder / "config.json").read_text(encoding="utf-8")), indent=1, ensure_ascii=False))
+    part = out.with_name(f".{out.name}.part")
+    part.write_text(html, encoding="utf-8")
+    part.rename(out)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=pathlib.Path)
+    parser.add_argument("--out", type=pathlib.Path, help="default: RUN/report.html")
+    parser.add_argument("--only", action="append", metavar="FIGURE", choices=[figure.name for figure in figures.all_figures()],
+                        help="draw this figure only (may be repeated)")
+    parser.add_argument("--no-figures", action="store_true", help="table, ledger and environment only")
+    options = parser.parse_args(arguments)
+    try:
+        run = Run(options.run)
+        drawn, left_out = ([], []) if options.no_figures else draw_figures(run, options.only)
+        out = options.out or options.run / "report.html"
+        write_report(run, drawn, left_out, out)
+    except BadRun as error:
+        print(f"report: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"report: {error.filename}: {error.strerror}. Choose another place with --out, or make it writable.", file=sys.stderr)
+        return 2
+    print(f"report: {len(drawn)} figures in {options.run / 'figures'}, report in {out}")
+    for figure, reason in left_out:
+        print(f"report: no {figure.name}: {reason}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""Figures and report on a made-up run (synthetic_run.py): every figure draws, says what the record says, and refuses bad input."""
+import contextlib
+import io
+import json
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import matplotlib  # noqa: E402
+import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.text  # noqa: E402
+
+import figures  # noqa: E402
+import report  # noqa: E402
+import synthetic_run  # noqa: E402
+from figures import confidence, generated_text, record, style, theory, timeline  # noqa: E402
+
+
+def setUpModule():
+    global RUN
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    RUN = pathlib.Path(folder.name) / "run"
+    synthetic_run.write(RUN)
+
+
+def by_name(name):
+    return next(figure for figure in figures.all_figures() if figure.name == name)
+
+
+class Scratch(unittest.TestCase):
+    """A copy of the run that a test may damage."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name) / "run"
+        shutil.copytree(RUN, self.folder)
+
+    def edit(self, name, change):
+        content = json.loads((self.folder / name).read_text())
+        change(content)
+        (self.folder / name).write_text(json.dumps(content))
+
+    def main(self, *arguments):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = report.main([str(self.folder), *map(str, arguments)])
+        return status, out.getvalue(), err.getvalue()
+
+
+class Theory(unittest.TestCase):
+    def test_leviathan_table_1(self):
+        for alpha, gamma, operations, speedup in [(.6, 2, 1.53, 1.96), (.7, 3, 1.58, 2.53), (.8, 2, 1.23, 2.44), (.8, 5, 1.63, 3.69),
+                                                  (.9, 2, 1.11, 2.71), (.9, 10, 1.60, 6.86)]:
+            self.assertAlmostEqual(theory.operations(alpha, gamma, 0), operations, delta=.006)
+            self.assertAlmostEqual(theory.speedup(alpha, gamma, 0), speedup, delta=.006)
+
+    def test_optimal_gamma(self):
+        for alpha, c, gamma in [(.6, .05, 4), (.8, .05, 8), (.9, .05, 13), (.5, .1, 2), (.8, .2, 4), (.1, .2, 0)]:
+            self.assertEqual(theory.best_gamma(alpha, c), gamma)
+
+    def test_alpha_one(self):
+        self.assertEqual(theory.tau(1, 4), 5)
+
+
+class Drawing(unittest.TestCase):
+    ABSENT = {"draft_capability", "temperature"}  # the made-up run has two drafts and one temperature
+
+    def test_every_figure_draws_in_a_column_with_readable_text(self):
+        run = record.Run(RUN)
+        for figure in figures.all_figures():
+            with self.subTest(figure.name), matplotlib.rc_context(style.RC):
+                if figure.name in self.ABSENT:
+                    self.assertRaises(record.NotApplicable, figure.draw, run)
+                    continue
+                drawn = figure.draw(run)
+                drawn.canvas.draw()
+                self.assertAlmostEqual(drawn.get_figwidth(), 3.35)
+                for text in drawn.findobj(matplotlib.text.Text):
+                    if text.get_text():
+                        self.assertGreaterEqual(text.get_fontsize(), 7 * .69, text.get_text())  # superscripts of log axes
+                        self.assertTrue(text.get_fontsize() >= 7 or "$" in text.get_text(), text.get_text())
+                for axes in drawn.axes:  # nothing hangs out of the page
+                    box = axes.get_tightbbox().transformed(drawn.dpi_scale_trans.inverted())
+                    self.assertGreater(box.x0, -.02, figure.name)
+                    self.assertLess(box.x1, 3.37, figure.name)
+                plt.close(drawn)
+
+    def test_curves_differ_without_colour(self):
+        looks = [style.curve_style(i) for i in range(len(style.COLOURS))]
+        self.assertEqual(len({look["marker"] for look in looks}), len(looks))
+        self.assertEqual(len({str(look["linestyle"]) for look in looks}), len(looks))
+
+    def test_the_optimum_of_the_map_is_not_applicable_without_drafts(self):
+        run = record.Run(RUN)
+        run.cases = run.baselines
+        for figure in figures.all_figures():
+            if figure.name != "time_split":
+                self.assertRaises(record.NotApplicable, figure.draw, run)
+
+    def test_files_are_whole_and_repeatable(self):
+        run = record.Run(RUN)
+        with tempfile.TemporaryDirectory() as folder:
+            stem = pathlib.Path(folder) / "waterfall"
+            paths = style.render(by_name("waterfall").draw, run, stem)
+            first = [path.read_bytes() for path in paths]
+            self.assertEqual([path.suffix for path in paths], [".svg", ".pdf"])
+            style.render(by_name("waterfall").draw, run, stem)
+            self.assertEqual([path.read_bytes() for path in paths], first)
+            self.assertEqual(len(list(pathlib.Path(folder).iterdir())), 2)
+
+
+class Reading(Scratch):
+    def test_labels_name_what_differs(self):
+        labels = [case.label(without=()) for case in record.Run(self.folder).cases]
+        self.assertEqual(len(set(labels)), len(labels))
+        self.assertIn("distilled γ 4", labels)
+        self.assertIn("distilled γ 4 lenience 0.5", labels)
+        self.assertIn("lookup", labels)
+
+    def test_torn_and_failed_lines_are_left_out(self):
+        case = record.Run(self.folder).cases[1]
+        whole = case.lines()
+        with open(self.folder / case.file, "a") as file:
+            file.write('{"case": "x", "error": "NaN logits"}\n{"case": "to')
+        self.assertEqual(case.lines(), whole)
+
+    def test_marked_calls_are_the_text(self):
+        case, line = generated_text.pick(record.Run(self.folder))
+        calls = generated_text.marked_calls(line)
+        self.assertEqual("".join(piece for call in calls for piece, _ in call), "".join(line["pieces"][1:]))
+        self.assertEqual([len(call) for call in calls], [step["emitted"] for step in line["steps"]])
+        looks = [look for call in calls for _, look in call]
+        self.assertEqual(looks.count("accepted"), sum(step["accepted"] for step in line["steps"]))
+
+    def test_confidence_counts_tested_tokens_of_one_repeat(self):
+        case = next(case for case in record.Run(self.folder).cases if case.draft)
+        tested = [token for line in case.lines() if line["repeat"] == 0 for step in line["steps"] for token in step["tokens"] if token["tested"]]
+        bins = confidence.tally(case)
+        self.assertEqual(sum(entry[0] for entry in bins), len(tested))
+        self.assertEqual(sum(entry[1] for entry in bins), sum(token["accepted"] for token in tested))
+
+    def test_timeline_shows_one_prompt(self):
+        chosen = timeline.pick(record.Run(self.folder))
+        self.assertEqual(len({line["prompt"] for _, line in chosen}), 1)
+        self.assertTrue(chosen[-1][0].autoregressive)
+
+
+class Report(Scratch):
+    def test_one_self_contained_file(self):
+        status, out, err = self.main()
+        self.assertEqual(status, 0, err)
+        html = (self.folder / "report.html").read_text()
+        self.assertNotRegex(html, r'(src|href)="(?!#)')
+        self.assertNotIn("url(http", html)
+        self.assertEqual(html.count("<svg"), len(list((self.folder / "figures").glob("*.svg"))))
+        for case in record.Run(self.folder).cases:
+            self.assertIn(f'title="{case.id}"', html)
+        ids = re.findall(r'\bid="([^"]+)"', html)
+        self.assertEqual(len(ids), len(set(ids)))
+        self.assertIn("15 figures", out)
+        self.assertIn("no temperature", err)
+
+    def test_lossy_and_unequal_cases_are_marked(self):
+        self.edit("summary.json", lambda summary: summary["cases"][1]["metrics"].update(matches_reference=False))
+        self.main("--no-figures")
+        html = (self.folder / "report.html").read_text()
+        self.assertIn('class="bad">NO', html)
+        self.assertEqual(html.count('class="lossy">lossy'), sum(case.lossy for case in record.Run(self.folder).cases))
+
+    def test_errors_and_incomplete_runs_are_shown(self):
+        def damage(summary):
+            summary["complete"] = False
+            summary["errors"] = [{"case": "a/b", "prompt": "7", "message": "logits <NaN>"}]
+        self.edit("summary.json", damage)
+        self.main("--no-figures")
+        html = (self.folder / "report.html").read_text()
+        self.assertIn("not complete", html)
+        self.assertIn("logits &lt;NaN&gt;", html)
+
+    def test_bad_runs_are_refused_with_advice(self):
+        self.edit("summary.json", lambda summary: summary.update(schema_version=99))
+        status, _, err = self.main()
+        self.assertEqual(status, 2)
+        self.assertIn("schema_version 99, expected 1", err)
+        (self.folder / "summary.json").write_text('{"cases": [')
+        self.assertIn("--resume", self.main()[2])
+        (self.folder / "summary.json").unlink()
+        status, _, err = self.main()
+        self.assertEqual(status, 2)
+        self.assertIn("No such file", err)
+
+    def test_unwritable_output_is_refused(self):
+        status, _, err = self.main("--no-figures", "--out", self.folder / "absent" / "report.html")
+        self.assertEqual(status, 2)
+        self.assertIn("Choose another place", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
