@@ -38,8 +38,9 @@ class Case:
     def gamma(self):
         """Most tokens drafted per step, for whatever strategy has such a number."""
         options = self.data.get("options") or {}
-        value = self.data.get("gamma")
-        return value if value is not None else options.get("gamma", options.get("length"))
+        if self.data["strategy"] == "prompt_lookup":
+            return options.get("length")
+        return self.data.get("gamma")
 
     def settings(self):
         """The parts of the case id after the strategy as (name, value), in order."""
@@ -56,7 +57,9 @@ class Case:
         words = [STRATEGY_NAMES.get(strategy, strategy.replace("_", " "))]
         for name, value in settings:
             if name == "draft":
-                words = [value] if strategy == "speculative_sampling" else [*words, value]
+                words = [value] if strategy == "speculative_sampling" else [*words, "+", value]
+            elif name == "fallback":
+                continue  # the draft says it
             elif name not in self.run.varying or (name == "rule" and value in names):
                 continue
             elif name in ("rule", "schedule"):

@@ -151,6 +151,9 @@ class Reading(Scratch):
         chosen = timeline.pick(record.Run(self.folder))
         self.assertEqual(len({line["prompt"] for _, line in chosen}), 1)
         self.assertTrue(chosen[-1][0].autoregressive)
+        every = sorted(line["wall_ns"] / sum(step["emitted"] for step in line["steps"]) for line in chosen[0][0].lines() if line["repeat"] == 0)
+        shown = chosen[0][1]
+        self.assertEqual(shown["wall_ns"] / sum(step["emitted"] for step in shown["steps"]), every[len(every) // 2])
 
 
 class Report(Scratch):

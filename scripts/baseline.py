@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Keeps baseline runs under results/baselines/ and writes the pages that show them.
+
+    .venv/bin/python scripts/baseline.py adopt RUN NAME   copy a finished run (without raw lines), draw its figures, write the pages
+    .venv/bin/python scripts/baseline.py pages            write results/README.md and the measured part of README.md again
+    .venv/bin/python scripts/baseline.py check            exit 1 when the pages are not what `pages` would write
+
+A number on a page comes from a committed summary.json or it is not there.
+"""
+import argparse
+import pathlib
+import re
+import shutil
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import report  # noqa: E402
+from figures.record import BadRun, Run  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+KEPT = ["config.json", "environment.json", "summary.json", "calibration.json"]
+FRONT_FIGURE = "speedup_gamma"
+BEGIN, END = "<!-- measured: written by scripts/baseline.py -->", "<!-- end of measured -->"
+NONE_YET = "No baseline run has been committed yet. Run `scripts/quickstart.sh` and see your own machine's numbers."
+TABLE = [("speedup", "speedup [95 %]", "{:.2f}"), ("tokens_per_second", "tokens/s", "{:.1f}"), ("tau", "τ", "{:.2f}"), ("alpha", "α", "{:.2f}"), ("c", "c", "{:.3f}")]
+
+
+def runs(root):
+    """Committed baselines by name, the one named quickstart first."""
+    folders = [file.parent for file in (root / "results/baselines").glob("*/summary.json")]
+    return [Run(folder) for folder in sorted(folders, key=lambda folder: (not folder.name.startswith("quickstart"), folder.name))]
+
+
+def table(run):
+    lines = ["| case | " + " | ".join(heading for _, heading, _ in TABLE) + " | equal to autoregressive |", "|---" * (len(TABLE) + 2) + "|"]
+    for case in run.cases:
+        cells = [report.with_interval(case, metric, pattern) if metric == "speedup" else report.shown(case.metric(metric), pattern) for metric, _, pattern in TABLE]
+        lines.append(f"| {case.label(without=())} | " + " | ".join(cells) + f" | {report.equality(case)} |")
+    return "\n".join(lines)
+
+
+def models_of(run):
+    return ", ".join(f"{role}: {model['name']} ({model['parameters'] / 1e6:.1f} M parameters)" for role, model in run.environment["models"].items())
+
+
+def device_of(run):
+    return "GPU" if run.environment["backend"] == "cuda" else "CPU"
+
+
+def prompts_of(run):
+    first = run.cases[0]
+    return f"{first.prompts} prompts, {first.seeds} seed(s), {first.repeats} repeats"
+
+
+def section(run, root, heading):
+    folder = run.folder.relative_to(root).as_posix()
+    figures = sorted((run.folder / "figures").glob("*.svg"))
+    errors = "".join(f"\n- error in {error['case']}, prompt {error['prompt']}: {error['message']}" for error in run.summary["errors"])
+    shown = "\n".join(f"![{figure.stem.replace('_', ' ')}]({figure.relative_to(root / 'results').as_posix()})" for figure in figures)
+    return (f"{heading} {run.folder.name}\n\n{run.summary['description']}\n\n{device_of(run)}: {run.machine}; {run.environment['build_type']}, "
+            f"commit {run.environment['commit'][:10]}. {models_of(run)}. {prompts_of(run)}.{errors}\n\n{table(run)}\n\n{shown}\n\nRecord: `{folder}/`.\n")
+
+
+def results_page(root):
+    found = runs(root)
+    gpu = "" if any(device_of(run) == "GPU" for run in found) else "\nGPU: not run on a GPU yet.\n"
+    body = "\n".join(section(run, root, "##") for run in found) if found else NONE_YET + "\n"
+    return ("# Measured runs\n\nWritten by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. Words and formats: [SCHEMA.md](SCHEMA.md). "
+            "In brackets: 95 % intervals, bootstrap over prompts. \"equal\": ids and logits rows are bitwise those of autoregressive decoding.\n" + gpu + "\n" + body)
+
+
+def front_part(root):
+    found = [run for run in runs(root) if run.folder.name.startswith("quickstart")]
+    if not found:
+        return NONE_YET
+    run = found[-1]
+    figure = run.folder / "figures" / f"{FRONT_FIGURE}.svg"
+    picture = f"\n\n![speedup against draft length]({figure.relative_to(root).as_posix()})" if figure.exists() else ""
+    gpu = "" if any(device_of(other) == "GPU" for other in runs(root)) else " Not run on a GPU yet."
+    return f"{run.machine}; {prompts_of(run)}; {models_of(run)}.{gpu}\n\n{table(run)}{picture}\n\nAll runs: [results/README.md](results/README.md)."
+
+
+def with_front_part(text, part):
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise BadRun(f"README.md: expected one '{BEGIN}' and one '{END}'. Put them back.")
+    return re.sub(f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: f"{BEGIN}\n{part}\n{END}", text, flags=re.S)
+
+
+def pages(root):
+    """{path: content} of every generated page."""
+    front = root / "README.md"
+    return {root / "results/README.md": results_page(root), front: with_front_part(front.read_text(encoding="utf-8"), front_part(root))}
+
+
+def write_pages(root):
+    for path, content in pages(root).items():
+        path.write_text(content, encoding="utf-8")
+
+
+def adopt(root, source, name):
+    run = Run(source)
+    if not run.summary["complete"] or run.summary["errors"]:
+        raise BadRun(f"{source}: the run is not complete or has errors. Finish it with `speclab run --resume`.")
+    if run.environment["build_type"] != "Release":
+        raise BadRun(f"{source}: a {run.environment['build_type']} build. Only Release builds are kept as baselines.")
+    if any(case.metric("matches_reference") is False for case in run.cases):
+        raise BadRun(f"{source}: a lossless case does not equal its reference. That is a bug to be found first.")
+    report.draw_figures(run, None, ("svg",))
+    folder = root / "results/baselines" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for file in KEPT:
+        if (run.folder / file).exists():
+            text = (run.folder / file).read_text(encoding="utf-8")
+            (folder / file).write_text(text.replace(f"{root}/", ""), encoding="utf-8")  # no private paths
+    shutil.copytree(run.folder / "figures", folder / "figures", ignore=lambda _, names: [n for n in names if not n.endswith(".svg")])
+    write_pages(root)
+
+
+def main(arguments=None, root=ROOT):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("pages")
+    commands.add_parser("check")
+    adoption = commands.add_parser("adopt")
+    adoption.add_argument("run", type=pathlib.Path)
+    adoption.add_argument("name", help="folder under results/baselines/, such as quickstart-epyc7b13")
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "adopt":
+            adopt(root, options.run, options.name)
+        elif options.command == "pages":
+            write_pages(root)
+        else:
+            stale = [path for path, content in pages(root).items() if not path.exists() or path.read_text(encoding="utf-8") != content]
+            for path in stale:
+                print(f"baseline: {path.relative_to(root)} is not what its sources say. Run scripts/baseline.py pages.", file=sys.stderr)
+            return 1 if stale else 0
+    except BadRun as error:
+        print(f"baseline: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

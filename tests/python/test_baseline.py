@@ -1,0 +1,86 @@
+"""Pages that show committed runs: only numbers of the record, and the committed pages are up to date."""
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import baseline  # noqa: E402
+import synthetic_run  # noqa: E402
+
+
+class Pages(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        (self.root / "results").mkdir()
+        (self.root / "README.md").write_text(f"before\n{baseline.BEGIN}\nold\n{baseline.END}\nafter\n")
+        self.run_folder = self.root / "run"
+
+    def call(self, *arguments):
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            return baseline.main([str(argument) for argument in arguments], self.root), err.getvalue()
+
+    def test_without_a_baseline_the_pages_say_so(self):
+        self.assertEqual(self.call("pages")[0], 0)
+        for page in ("README.md", "results/README.md"):
+            self.assertIn("No baseline run has been committed yet", (self.root / page).read_text())
+        self.assertEqual(self.call("check")[0], 0)
+
+    def test_an_adopted_run_is_shown_with_its_machine(self):
+        synthetic_run.write(self.run_folder)
+        environment = json.loads((self.run_folder / "environment.json").read_text())
+        environment["command_line"] = [f"{self.root}/build/speclab"]
+        (self.run_folder / "environment.json").write_text(json.dumps(environment))
+        status, err = self.call("adopt", self.run_folder, "quickstart-none")
+        self.assertEqual(status, 0, err)
+        kept = self.root / "results/baselines/quickstart-none"
+        self.assertFalse((kept / "cases").exists())
+        self.assertNotIn(str(self.root), (kept / "environment.json").read_text())
+        summary = json.loads((kept / "summary.json").read_text())
+        for page in ("README.md", "results/README.md"):
+            text = (self.root / page).read_text()
+            self.assertIn("no machine (made-up numbers)", text)
+            self.assertIn("2000-01-01", text)
+            self.assertIn("ot run on a GPU yet", text)
+            for case in summary["cases"]:
+                self.assertIn(f"{case['metrics']['tokens_per_second']:.1f}", text)
+        front = (self.root / "README.md").read_text()
+        self.assertTrue(front.startswith("before\n") and front.endswith("\nafter\n"))
+        self.assertNotIn("\nold\n", front)
+        self.assertIn("results/baselines/quickstart-none/figures/speedup_gamma.svg", front)
+        self.assertEqual(self.call("check")[0], 0)
+        (self.root / "results/README.md").write_text("by hand")
+        status, err = self.call("check")
+        self.assertEqual(status, 1)
+        self.assertIn("results/README.md is not what its sources say", err)
+
+    def test_runs_that_prove_nothing_are_refused(self):
+        synthetic_run.write(self.run_folder)
+        original = json.loads((self.run_folder / "summary.json").read_text())
+        for change, message in ((lambda s: s.update(complete=False), "not complete"),
+                                (lambda s: s["cases"][1]["metrics"].update(matches_reference=False), "does not equal its reference")):
+            summary = json.loads(json.dumps(original))
+            change(summary)
+            (self.run_folder / "summary.json").write_text(json.dumps(summary))
+            status, err = self.call("adopt", self.run_folder, "x")
+            self.assertEqual(status, 2)
+            self.assertIn(message, err)
+            self.assertFalse((self.root / "results/baselines/x").exists())
+
+
+class Committed(unittest.TestCase):
+    def test_pages_are_up_to_date(self):
+        for path, content in baseline.pages(ROOT).items():
+            self.assertEqual(path.read_text(encoding="utf-8"), content, "run scripts/baseline.py pages")
+
+
+if __name__ == "__main__":
+    unittest.main()
