@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <vector>
+
+#include "core/measure/recorder.h"
 
 namespace speclab {
 
@@ -21,5 +24,9 @@ struct Round {
 };
 
 using PromptRounds = std::vector<Round>;  // [rounds] of one prompt (or of one prompt and repeat), in order
+
+/// The round of a recorded step. Absent when the draft is a tree that branches: several tests at one node do
+/// not make a round. expected_sum stays 0 unless every tested token has its expected acceptance.
+std::optional<Round> chain_round(const StepRecord& step);
 
 }  // namespace speclab

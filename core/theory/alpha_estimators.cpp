@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/theory/chain.h"
+#include "core/theory/domain.h"
 #include "core/theory/step_costs.h"
 
 namespace speclab::theory {
@@ -140,6 +141,12 @@ double expected_draft_utilization(double alpha, int gamma) {
   if (gamma < 1)
     throw Error({"gamma", fmt::format("{}", gamma), "at least 1", "Nothing drafted, nothing used."});
   return (expected_tokens(alpha, gamma) - 1) / gamma;
+}
+
+double alpha_from_utilization(double utilization, int gamma) {
+  if (gamma < 1)
+    throw Error({"gamma", fmt::format("{}", gamma), "at least 1", "Nothing drafted, nothing used."});
+  return *alpha_from_tokens(1 + require_probability("draft utilization", utilization) * gamma, gamma);
 }
 
 std::optional<Estimate> tokens_per_step(RunRounds run, const stats::BootstrapOptions& options) {

@@ -13,6 +13,7 @@
 /// a bootstrap interval over prompts beside the textbook one.
 namespace speclab::theory {
 
+/// A run, one entry per prompt. Of several repeats give one: they reuse the coins and hold nothing new.
 using RunRounds = std::span<const PromptRounds>;  // [prompts][rounds]
 
 /// A ratio of sums over a run: value, its number of terms, and intervals. Absent as a whole when there are no
@@ -46,6 +47,9 @@ std::optional<Agreement> estimators_agree(RunRounds run);
 /// alpha)).
 std::optional<Estimate> draft_utilization(RunRounds run, const stats::BootstrapOptions& options = {});
 double expected_draft_utilization(double alpha, int gamma);
+
+/// The alpha of Eq. 1 behind a draft utilization at one gamma >= 1: reads other engines' acceptance rates.
+double alpha_from_utilization(double utilization, int gamma);
 
 /// tau: emitted tokens per step, all steps (also those without a draft).
 std::optional<Estimate> tokens_per_step(RunRounds run, const stats::BootstrapOptions& options = {});

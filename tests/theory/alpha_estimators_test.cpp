@@ -97,6 +97,17 @@ TEST(Estimators, NaiveRatioIsBiasedAndTheMleIsNot) {
   EXPECT_NEAR(std::sqrt(squares / runs - mean * mean), .0125, .0004);
 }
 
+TEST(Estimators, UtilizationOfOtherEngines) {
+  // A report in which accepted / proposed falls from 69.7 % at K = 1 to 37.8 % at K = 6: alpha hardly moves.
+  EXPECT_NEAR(alpha_from_utilization(.697, 1), .697, 1e-12);
+  EXPECT_NEAR(alpha_from_utilization(.378, 6), .727, 5e-4);
+  EXPECT_EQ(alpha_from_utilization(0, 3), 0);
+  EXPECT_EQ(alpha_from_utilization(1, 3), 1);
+  EXPECT_NEAR(alpha_from_utilization(expected_draft_utilization(.8, 4), 4), .8, 1e-13);
+  EXPECT_THROW(alpha_from_utilization(1.1, 3), Error);
+  EXPECT_THROW(alpha_from_utilization(.5, 0), Error);
+}
+
 TEST(Estimators, MleIsRightForMixedGammasAndCutTexts) {
   std::vector<PromptRounds> run;
   for (int prompt = 0; prompt < 400; ++prompt) {

@@ -231,6 +231,11 @@ TEST(Leviathan, Table2RowsAgainstTheFreeDraftBound) {
                             testing::DoubleNear(-.027, 5e-4), testing::DoubleNear(-.001, 5e-4)));
 }
 
+TEST(Leviathan, BigramDraft) {
+  // EnDe with a bigram model, alpha .20 and c = 0: 1.25 at gamma = 3 (section 4).
+  EXPECT_NEAR(walltime_improvement(.2, 3, 0), 1.25, 0.005);
+}
+
 TEST(Leviathan, LenienceFactors) {
   // EnDe small, c = .015; l = 1, .5, .3, .1. The rounded alphas give 2.33 ... 4.79; the paper
   // prints 2.5, 3.1, 3.6, 5.

@@ -1,0 +1,81 @@
+// The acceptance rules of core/spec against the closed forms: two implementations, one number.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "core/spec/accept.h"
+#include "core/theory/row_acceptance.h"
+
+namespace speclab::theory {
+namespace {
+
+struct Pair {
+  std::vector<double> p, q;
+  Distribution target, draft;
+};
+
+Pair random_pair(std::mt19937_64& random) {
+  Pair pair;
+  for (auto* row : {&pair.p, &pair.q}) {
+    row->resize(7);
+    for (double& weight : *row) weight = random() % 4 == 0 ? 0 : double(random() % 1000);
+    (*row)[random() % 7] += 1;
+  }
+  pair.target.assign_weights(pair.p);
+  pair.draft.assign_weights(pair.q);
+  pair.target.probabilities(pair.p);
+  pair.draft.probabilities(pair.q);
+  return pair;
+}
+
+class RulesAgree : public testing::Test {
+ protected:
+  template <typename Expected>
+  void expect(const char* name, const RuleOptions& options, Expected&& closed_form) {
+    const AcceptanceRule& rule = find_acceptance_rule(name);
+    std::mt19937_64 random(1);
+    for (int trial = 0; trial < 300; ++trial) {
+      const Pair pair = random_pair(random);
+      EXPECT_NEAR(rule.expected({&pair.target, &pair.target}, &pair.draft, -1, options), closed_form(pair),
+                  1e-9)
+          << name;
+    }
+  }
+
+  template <typename Law>
+  void expect_law(const char* name, const RuleOptions& options, Law&& closed_form) {
+    const AcceptanceRule& rule = find_acceptance_rule(name);
+    std::mt19937_64 random(2);
+    std::vector<double> law;
+    for (int trial = 0; trial < 300; ++trial) {
+      const Pair pair = random_pair(random);
+      rule.output_law({&pair.target, &pair.target}, &pair.draft, -1, options, law);
+      const std::vector<double> expected = closed_form(pair);
+      for (std::size_t x = 0; x < law.size(); ++x) EXPECT_NEAR(law[x], expected[x], 1e-9) << name;
+    }
+  }
+};
+
+TEST_F(RulesAgree, ExpectedAcceptance) {
+  expect("rejection", {}, [](const Pair& pair) { return accept_rejection(pair.p, pair.q); });
+  expect("sample_match", {}, [](const Pair& pair) { return accept_sample_match(pair.p, pair.q); });
+  expect("coupled", {}, [](const Pair& pair) { return accept_gumbel(pair.p, pair.q); });
+  expect("non_iterative", {}, [](const Pair& pair) { return accept_non_iterative(pair.p, pair.q); });
+  expect("lenience", {.lenience = 0.4}, [](const Pair& pair) { return accept_lenient(pair.p, pair.q, 0.4); });
+  expect("uniform_b", {.b = 0.4}, [](const Pair& pair) { return accept_lenient(pair.p, pair.q, 0.4); });
+  expect("distillspec_lin", {.epsilon = 0.6},
+         [](const Pair& pair) { return accept_lenient(pair.p, pair.q, 0.6); });
+}
+
+TEST_F(RulesAgree, OutputLaws) {
+  for (const char* name : {"rejection", "sample_match", "coupled", "non_iterative"}) {
+    expect_law(name, {}, [](const Pair& pair) { return pair.p; });
+  }
+  expect_law("lenience", {.lenience = 0.4},
+             [](const Pair& pair) { return law_lenient(pair.p, pair.q, 0.4); });
+  expect_law("uniform_b", {.b = 0.4}, [](const Pair& pair) { return law_uniform_b(pair.p, pair.q, 0.4); });
+}
+
+}  // namespace
+}  // namespace speclab::theory
