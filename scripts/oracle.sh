@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Checks the engine against PyTorch and Hugging Face, and the committed golden files against what the oracles say today:
+# dequantisation bit for bit, token ids and chat template equal, whole logits rows of 20 prompts within 1e-4.
+# Slow (about 15 minutes and 6 GB of packages); the fast tests check the golden files without any of this.
+#   scripts/oracle.sh            makes .venv-oracle from scripts/oracle/requirements.txt
+#   SPECLAB_ORACLE_PYTHON=PYTHON scripts/oracle.sh   uses an environment that has these packages
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+exec < /dev/null
+model="${SPECLAB_MODELS:-models}/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+scripts/setup.sh
+scripts/get_model.sh
+
+python="${SPECLAB_ORACLE_PYTHON:-}"
+if [ -z "$python" ]; then
+  python="$root/.venv-oracle/bin/python"
+  stamp="$root/.venv-oracle/requirements.sha256"
+  wanted=$(sha256sum < scripts/oracle/requirements.txt)
+  if [ "$(cat "$stamp" 2> /dev/null || true)" != "$wanted" ]; then
+    echo "oracle: installing scripts/oracle/requirements.txt into .venv-oracle"
+    "$python" -m pip --version > /dev/null 2>&1 || python3 -m venv --clear .venv-oracle
+    "$python" -m pip install --disable-pip-version-check --no-input --quiet --only-binary=:all: -r scripts/oracle/requirements.txt
+    echo "$wanted" > "$stamp"
+  fi
+fi
+
+cmake --preset release > /dev/null
+cmake --build --preset release --target test_model
+
+failed=0
+check() {  # name, command...
+  local name=$1
+  shift
+  printf '\n== %s\n' "$name"
+  if "$@"; then echo "-- $name: passed"; else echo "-- $name: FAILED"; failed=$((failed + 1)); fi
+}
+
+unchanged() {  # files written again must be what is committed
+  git diff --exit-code --stat -- "$1"
+}
+
+dequantisation() { "$python" scripts/oracle/dequantize.py && unchanged tests/golden/dequantize; }
+tokenizer() { "$python" scripts/oracle/tokenizer.py --model "$model" --check; }
+forward() {
+  local full="$root/build/oracle_logits"
+  "$python" scripts/oracle/forward.py "$model" --full "$full" &&
+    SPECLAB_ORACLE_FULL="$full" build/release/tests/test_model --gtest_filter='*ForwardOracle*'
+}
+
+check "dequantisation" dequantisation
+check "tokenizer and chat template" tokenizer
+check "forward" forward
+printf '\n%d failed\n' "$failed"
+[ "$failed" = 0 ]
