@@ -70,6 +70,8 @@ const char* to_string(Finish finish) {
       return "stop";
     case Finish::context:
       return "context";
+    case Finish::cancelled:
+      return "cancelled";
   }
   return "";
 }

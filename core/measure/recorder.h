@@ -84,7 +84,8 @@ struct StepRecord {
   std::vector<DraftedToken> drafted;  ///< in node order
 };
 
-enum class Finish { eos, length, stop, context };
+/// Why a text ended: the end token, max_tokens, a stop string, the context, or the caller asked for it.
+enum class Finish { eos, length, stop, context, cancelled };
 const char* to_string(Finish finish);
 
 /// Everything about one decoding of one sequence; the decode loop fills it.

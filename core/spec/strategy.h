@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,24 +18,30 @@ namespace speclab {
 
 class LogitsProcessors;
 
-/// One sequence as a strategy sees it. `tokens` ends with the pending token, which is not in the target's cache.
+/// One sequence as a strategy sees it. `tokens` ends with the pending token, which is not in the target's
+/// cache.
 struct Sequence {
-  int slot = 0;                 ///< 0 .. batch-1, stable while the sequence lives
-  std::vector<Token> tokens;    ///< prompt and everything emitted
+  int slot = 0;               ///< 0 .. batch-1, stable while the sequence lives
+  std::vector<Token> tokens;  ///< prompt and everything emitted
   int prompt_length = 0;
-  int depth_limit = 0;          ///< most tokens that a drafted path may have at this step (context end, length limit)
+  int turn = 0;         ///< of a conversation; 0 starts a new one
+  int depth_limit = 0;  ///< most tokens that a drafted path may have at this step (context end, length limit)
   SamplingParams sampling;
   Coins coins{0, 0};
+  bool coupled = false;  ///< coupled sampling: drafts share the target's Gumbel noise (design §5)
   const LogitsProcessors* processors = nullptr;  ///< context-dependent processors, null when none
-  TokenSpan reference;          ///< what autoregressive decoding emitted for this prompt; empty unless the runner has it
-  std::int64_t position() const { return static_cast<std::int64_t>(tokens.size()) - 1; }  ///< of the pending token
+  TokenSpan
+      reference;  ///< what autoregressive decoding emitted for this prompt; empty unless the runner has it
+  std::int64_t position() const {
+    return static_cast<std::int64_t>(tokens.size()) - 1;
+  }  ///< of the pending token
 };
 
 /// What became of a draft. The sequence already holds the emitted tokens when a strategy sees this.
 struct Outcome {
   const Draft* draft = nullptr;
   const Acceptance* acceptance = nullptr;
-  int emitted = 0;   ///< tokens emitted by this step, after cuts at EOS or the limit
+  int emitted = 0;  ///< tokens emitted by this step, after cuts at EOS or the limit
 };
 
 /// What a strategy gets when it is made; it lives as long as the strategy.
@@ -42,13 +49,15 @@ struct Resources {
   std::shared_ptr<const Model> target;
   std::shared_ptr<const Model> draft;  ///< null when the case names none
   int batch = 1;
-  int capacity = 0;                    ///< positions that a sequence may reach
-  /// Opens a session on the draft for a slot; the loop counts its work.
+  int capacity = 0;  ///< positions that a sequence may reach
+  /// Opens a session on the draft with room for `capacity` positions, or fewer when its context is shorter.
+  /// Call it in begin(), for the slot that begins: the loop counts the session's work there. Keep the session
+  /// as long as the strategy lives.
   std::function<std::unique_ptr<Session>()> open_draft;
 };
 
-/// Answers "what do you draft?"; the decode loop owns the target forward, the rule, the clock and the counters.
-/// The second virtual interface of the project.
+/// Answers "what do you draft?"; the decode loop owns the target forward, the rule, the clock and the
+/// counters. The second virtual interface of the project.
 class Strategy {
  public:
   virtual ~Strategy() = default;

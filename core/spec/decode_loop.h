@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "core/measure/recorder.h"
+#include "core/spec/generation.h"
+#include "core/spec/registry.h"
+
+namespace speclab {
+
+/// One text to generate.
+struct Request {
+  TokenSpan prompt;  ///< at least one token; must stay valid during run()
+  GenerationOptions options;
+  Coins coins{0, 0};       ///< of (seed, prompt)
+  int turn = 0;            ///< of a conversation, whose earlier turns are part of the prompt
+  std::vector<Token> eos;  ///< the model's end tokens
+  TokenSpan reference;     ///< autoregressive output of this prompt where a strategy needs it; else empty
+};
+
+struct LoopOptions {
+  int batch = 1;     ///< most sequences decoded together
+  int capacity = 0;  ///< positions per sequence; 0: the target's context
+  /// Verify every node as the last token of a sequence of its own (its root path) instead of all in one tree:
+  /// the same logits, more rows. For comparison only.
+  bool batch_of_prefixes = false;
+  int scratch = 0;        ///< rows in flight per sequence; 0: 128, or 1024 for a batch of prefixes
+  bool hash_rows = true;  ///< fill row_hashes
+  bool details = true;    ///< fill rank and distance of tested tokens
+  /// Appends the bytes of a token to a text; needed for stop strings only.
+  std::function<void(Token, std::string&)> token_bytes;
+  /// Called after each step (and after prefill, with an empty record) with what it emitted, outside the
+  /// clock.
+  std::function<void(int slot, const StepRecord& step, TokenSpan emitted)> on_emit;
+};
+
+/// The one place where text is decoded, with any strategy or none (design §1). Each iteration:
+/// draft -> target forward -> accept -> commit -> observe, for all running sequences together.
+///
+/// It owns the target's sessions, the clock and the counters. The time of a step is split without gaps into
+/// the phases draft (draft and observe), target (its forward), accept (standardising rows and the rule) and
+/// other (bookkeeping, cuts, commit, recording). Hashing rows, ranks, distances and on_emit are outside the
+/// clock. With several sequences the times of a step are those of the whole batch.
+///
+/// Limits (ALG 0.7): emission is cut at the first end token, stop string or limit inside an accepted path;
+/// tests behind the cut are not recorded. Every coin is addressed by the absolute position of the token that
+/// it decides.
+class DecodeLoop {
+ public:
+  /// Opens the target's sessions. Throws Error when target and draft do not fit each other, the strategy
+  /// needs a draft that is missing, or the capacity exceeds the target's context.
+  DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<const Model> draft,
+             const StrategyChoice& strategy, LoopOptions options);
+  ~DecodeLoop();
+
+  /// Decodes the requests together (1 .. batch of them); records in their order. `stop` is looked at before
+  /// each step; the records are then complete up to there, with Finish::cancelled. Throws Error for a prompt
+  /// that does not fit, NaN logits, contradicting options; the loop can be used again afterwards.
+  std::vector<GenerationRecord> run(std::span<const Request> requests, std::stop_token stop = {});
+  GenerationRecord run(const Request& request, std::stop_token stop = {});
+
+  const Model& target() const;
+  int capacity() const;
+
+ private:
+  struct Slot;
+  void start(Slot& slot, const Request& request);
+  void lay_out_feeds();
+  void verify(Slot& slot);
+  void emit(Slot& slot);
+  void commit(Slot& slot);
+  void record(Slot& slot);
+  void look_closer(Slot& slot);
+
+  std::shared_ptr<const Model> target_;
+  std::shared_ptr<const Model> draft_;
+  LoopOptions options_;
+  int capacity_ = 0;
+  int scratch_ = 0;
+  Slot* opening_ = nullptr;  ///< whose begin() runs: draft sessions opened now are its own
+  std::vector<std::unique_ptr<Slot>>
+      slots_;  ///< outlive the strategy, which may hold sessions counted in them
+  std::unique_ptr<Strategy> strategy_;
+  std::vector<Slot*> running_;
+  std::vector<const Sequence*> sequences_;
+  std::vector<Draft*> drafts_;
+  std::vector<Outcome> outcomes_;
+  std::vector<Feed> feeds_;
+};
+
+}  // namespace speclab

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/base/options.h"
+#include "core/spec/schedule.h"
+#include "core/spec/strategy.h"
+
+namespace speclab {
+
+struct DraftChainOptions {
+  int gamma = 4;
+  double draft_temperature = -1;  ///< of the draft's own distribution; -1: the target's
+  int draft_top_k = -1;           ///< -1: the target's
+  double draft_top_p = -1;        ///< -1: the target's
+  ScheduleOptions schedule;
+  void fields(OptionVisitor& visit);
+  /// What the draft samples with for a target that samples with `target`.
+  SamplingParams sampling(const SamplingParams& target) const;
+};
+
+/// Drafts a chain from a model with a cache of its own: the drafter of classic speculation, and a part of
+/// strategies that need one. All sequences of a batch advance through one forward of the draft per depth.
+///
+/// The cache follows the text by comparison: whatever was accepted, and whoever drafted, the next draft()
+/// keeps the positions whose tokens are those of the text and feeds the rest (ALG 0.3: two tokens after full
+/// acceptance, one after a rejection). Where the context of the draft model ends it drafts no more.
+class DraftChain {
+ public:
+  /// The token to submit at `depth` (from 1) instead of the drawn one, and feed to the draft; for simulated
+  /// acceptance.
+  using Substitute = std::function<Token(const Sequence& sequence, int depth)>;
+
+  /// resources.draft must be set.
+  DraftChain(const DraftChainOptions& options, const Resources& resources);
+  ~DraftChain();
+
+  /// Prefills the prompt.
+  void begin(const Sequence& sequence);
+  /// Appends a chain under node 0 of each draft: nodes 1, 2, ..., each with the q that its token was drawn
+  /// from (Purpose::draft at the token's position, or the coupled noise). With `substitute` nodes are
+  /// one-hot. Sets source and ended_by_schedule. Drafts must hold the pending token alone.
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts,
+             const Substitute& substitute = nullptr);
+  /// `drafted` tokens of this chain were submitted and `accepted` of them accepted; moves the schedule.
+  void observe(const Sequence& sequence, int drafted, int accepted);
+
+ private:
+  struct Slot;
+  Slot& slot(const Sequence& sequence);
+  bool extend(Slot& slot);  ///< takes a token from the slot's logits; false: the draft is complete
+  void catch_up(Slot& slot);
+
+  DraftChainOptions options_;
+  Resources resources_;
+  std::vector<std::unique_ptr<Slot>> slots_;  ///< [batch]
+  std::vector<Slot*> active_;                 ///< reused by draft()
+  std::vector<Feed> feeds_;
+};
+
+}  // namespace speclab

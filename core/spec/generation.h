@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/options.h"
+#include "core/spec/accept.h"
+#include "core/spec/distribution.h"
+
+namespace speclab {
+
+/// How one text is generated, whatever drafts it: sampling, rule, limits, processors. Declared once, under
+/// flat names.
+struct GenerationOptions {
+  SamplingParams sampling;    ///< temperature, top_k, top_p
+  std::string rule = "auto";  ///< acceptance rule; auto: "coupled" with Gumbel coins, else "rejection"
+  RuleOptions rule_options;
+  std::string coins = "independent";  ///< or "gumbel": coupled sampling (design §5)
+  int max_tokens = 128;               ///< to emit, the one from prefill included
+  int min_length = 0;                 ///< no end token before so many
+  bool ignore_eos = false;
+  std::vector<std::string> stop;  ///< strings that end the text
+  double repetition_penalty = 1;
+  std::vector<int> banned_tokens;
+  void fields(OptionVisitor& visit);
+
+  /// The rule that `rule` and `coins` name. Throws Error when they contradict each other (coupled coins go
+  /// with the coupled rule only), when a rule option was changed that the rule does not read, or for an
+  /// unknown rule.
+  const AcceptanceRule& acceptance_rule() const;
+};
+
+}  // namespace speclab

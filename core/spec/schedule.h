@@ -1,0 +1,56 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/base/options.h"
+
+namespace speclab {
+
+/// A draft-length rule as data, for `speclab list schedules`.
+struct ScheduleInfo {
+  std::string_view name;
+  std::string_view summary;
+  std::string_view source;
+  std::span<const std::string_view> options;  ///< names of the ScheduleOptions that it reads
+};
+std::span<const ScheduleInfo> schedules();
+
+struct ScheduleOptions {
+  std::string schedule = "constant";
+  double confidence_threshold = .4;  ///< confidence: stop after a token less sure than this
+  double product_threshold = .3;     ///< product: stop once the draft as a whole is less sure than this
+  int gamma_max = 32;                ///< heuristics: never longer
+  void fields(OptionVisitor& visit);
+};
+
+/// How many tokens to draft: the state of one sequence. Every rule keeps the law of the text, because it
+/// looks only at what was drafted already, and a drafted token is always submitted, also the one that made it
+/// stop (ALG 3.3, 6.3).
+class Schedule {
+ public:
+  Schedule(const ScheduleOptions& options, int gamma);
+  /// A sequence starts. heuristic_transient starts afresh at every turn, heuristic at every conversation:
+  /// state never passes from one prompt to the next, so that a record does not depend on the order of
+  /// prompts.
+  void begin(int turn);
+  int limit() const { return gamma_; }  ///< most tokens for the next draft
+  /// Does stop_after() look at the confidence? If not it may be given as -1.
+  bool needs_confidence() const { return rule_ == Rule::confidence || rule_ == Rule::product; }
+  void start_draft() { product_ = 1; }
+  /// A token was drafted and its drafter gave it probability `confidence`: is it the last one of this draft?
+  bool stop_after(double confidence);
+  /// The draft of `drafted` > 0 tokens had `accepted` of them accepted.
+  void observe(int drafted, int accepted);
+
+ private:
+  enum class Rule { constant, heuristic, heuristic_transient, confidence, product };
+  ScheduleOptions options_;
+  Rule rule_;
+  int initial_;
+  int gamma_;
+  double product_ = 1;
+};
+
+}  // namespace speclab

@@ -1,0 +1,75 @@
+// Speculative sampling: a small model drafts gamma tokens one after the other, the target scores all of them
+// in one forward, and the acceptance rule keeps a prefix of them plus one token of the target's own. With the
+// rejection rule every text has exactly the target's law; at temperature 0 it is the target's greedy text.
+//
+// Paper:       Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding", Algorithm
+// 1;
+//              Chen et al. 2023, "Accelerating Large Language Model Decoding with Speculative Sampling",
+//              Algorithm 2.
+// Draft cost:  gamma forwards of the draft, one after the other: gamma * c of a target forward.
+// Loses when:  tau < gamma * c + t(gamma + 1): the draft is often wrong, slow, or verification rows are not
+// free.
+//
+// This file is the tutorial. A strategy answers one question, "what do you draft?". The decode loop does the
+// rest: it puts the pending token at node 0 of every draft, runs the target over the tree, applies the rule,
+// commits the accepted path, counts and times everything (core/spec/decode_loop.h).
+
+#include "core/spec/draft_chain.h"
+#include "core/spec/registry.h"
+
+namespace speclab {
+namespace {
+
+// Options are declared once, here. Names, ranges and help serve the config reader, `speclab describe` and the
+// record. These ones, gamma, draft_temperature, schedule and others, come with the part that is used below.
+struct Options {
+  DraftChainOptions chain;
+  void fields(OptionVisitor& visit) { chain.fields(visit); }
+};
+
+class SpeculativeSampling final : public Strategy {
+ public:
+  // Resources hold the models; `needs_draft` below makes sure that there is a draft model.
+  SpeculativeSampling(const Options& options, const Resources& resources)
+      : chain_(options.chain, resources) {}
+
+  // A sequence starts in its slot: the draft model reads the prompt. Timed as prefill.
+  void begin(const Sequence& sequence) override { chain_.begin(sequence); }
+
+  // The question. Each draft already holds the pending token as node 0; the chain adds x_1 as its child, x_2
+  // as the child of x_1, and so on, each with the distribution q that it was drawn from: that q is what makes
+  // the rejection rule exact. Adding nothing would be autoregressive decoding.
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+    chain_.draft(sequences, drafts);
+  }
+
+  // After acceptance. The chain's cache follows the text by itself; its schedule learns what became of the
+  // draft.
+  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      chain_.observe(*sequences[i], outcomes[i].draft->tree.drafted(),
+                     static_cast<int>(outcomes[i].acceptance->path.size()));
+    }
+  }
+
+ private:
+  DraftChain chain_;
+};
+
+// Registration makes the strategy known to the command line, the configs and the conformance tests. The name
+// is that of the file.
+const RegisterStrategy<Options, SpeculativeSampling> registered{{
+    .name = "speculative_sampling",
+    .summary = "a small model drafts a chain, the target verifies it in one forward",
+    .paper = "Leviathan et al. 2023, Algorithm 1; Chen et al. 2023, Algorithm 2",
+    .draft_source = "small model or layers of the target",
+    .stop_rule = "schedule: constant gamma, heuristic, confidence, product",
+    .verification = "chain",
+    .criterion = "any rule; rejection is exact",
+    .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
+    .trained = "a small model with the target's vocabulary; nothing for layer skipping",
+    .needs_draft = true,
+}};
+
+}  // namespace
+}  // namespace speclab
