@@ -34,10 +34,10 @@ struct LoopOptions {
   bool hash_rows = true;  ///< fill row_hashes
   bool details = true;    ///< fill rank and distance of tested tokens
   /// Appends the bytes of a token to a text; needed for stop strings only.
-  std::function<void(Token, std::string&)> token_bytes;
+  std::function<void(Token, std::string&)> token_bytes = nullptr;
   /// Called after each step (and after prefill, with an empty record) with what it emitted, outside the
   /// clock.
-  std::function<void(int slot, const StepRecord& step, TokenSpan emitted)> on_emit;
+  std::function<void(int slot, const StepRecord& step, TokenSpan emitted)> on_emit = nullptr;
 };
 
 /// The one place where text is decoded, with any strategy or none (design §1). Each iteration:

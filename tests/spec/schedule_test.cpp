@@ -80,7 +80,8 @@ TEST(Schedule, ListNamesTheOptionsThatEachReads) {
   ASSERT_EQ(schedules().size(), 5u);
   for (const ScheduleInfo& info : schedules()) {
     EXPECT_FALSE(info.summary.empty() || info.source.empty()) << info.name;
-    for (const std::string_view option : info.options) EXPECT_THAT(names, ::testing::Contains(std::string(option)));
+    for (const std::string_view option : info.options)
+      EXPECT_THAT(names, ::testing::Contains(std::string(option)));
     make(std::string(info.name), 3);
   }
 }
