@@ -398,13 +398,18 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   if (parts.config.embedding_of_target)
     parts.config.head_ids = take_head_ids(tensors, parts.config, directory);
   const bool tied = parts.config.tied_head;
-  parts.tensors =
-      take_tensors(expected_tensors(parts.config, Naming::kHuggingFace), std::move(tensors),
-                   directory.string(), "config.json", false, [tied](const std::string& name) {
-                     // A tied head may be stored once more, and old files keep the constant frequencies of
-                     // RoPE.
-                     return (tied && name == "lm_head.weight") || name.ends_with(".rotary_emb.inv_freq");
-                   });
+  std::vector<ExpectedTensor> expected = expected_tensors(parts.config, Naming::kHuggingFace);
+  const auto stored = [&](const char* name) {
+    return std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) { return tensor.name == name; });
+  };
+  if (tied && !stored("model.embed_tokens.weight") && stored("lm_head.weight")) {
+    expected[0].file_name = "lm_head.weight";  // of two tied tensors safetensors keeps one, under either name
+  }
+  parts.tensors = take_tensors(expected, std::move(tensors), directory.string(), "config.json", false,
+                               [tied](const std::string& name) {
+                                 // A tied head may be stored once more, and old files keep RoPE's constants.
+                                 return (tied && name == "lm_head.weight") || name.ends_with(".rotary_emb.inv_freq");
+                               });
   parts.chat_template = read_chat_template(directory);
   parts.tokenizer = [directory, vocab = parts.config.vocab] { return read_tokenizer(directory, vocab); };
   return parts;

@@ -8,7 +8,7 @@
 #include "core/base/sha256.h"
 #include "core/model/checkpoint.h"
 #include "core/model/dequantize.h"
-#include "tests/model/model_files.h"
+#include "tests/model/gguf_files.h"
 
 namespace speclab {
 namespace {
@@ -143,6 +143,78 @@ TEST(CheckpointGguf, ReadsTheConfiguration) {
   EXPECT_EQ(checkpoint.chat_template(), "{{ messages }}");
   EXPECT_EQ(checkpoint.file_bytes(), bytes.size());
   EXPECT_EQ(checkpoint.sha256(), sha256_hex(bytes));
+}
+
+/// Like open_error, but asks for the tokenizer too.
+std::string tokenizer_error(const std::function<void(W&)>& change) {
+  Shape shape = tiny_shape();
+  shape.vocab = kByteVocab;
+  W writer = gguf_writer(random_llama(shape, 1));
+  add_byte_tokenizer(writer);
+  change(writer);
+  TempDir dir;
+  write_file(dir.path() / "m.gguf", writer.file());
+  try {
+    const auto tokenizer = Checkpoint::open(dir.path() / "m.gguf").tokenizer();
+    return tokenizer ? "no error" : "no tokenizer";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(CheckpointGguf, ReadsTheTokenizer) {
+  TempDir dir;
+  Shape shape = tiny_shape();
+  shape.vocab = kByteVocab;
+  W writer = gguf_writer(random_llama(shape, 1));
+  write_file(dir.path() / "bare.gguf", writer.file());
+  EXPECT_EQ(Checkpoint::open(dir.path() / "bare.gguf").tokenizer(), std::nullopt);
+
+  add_byte_tokenizer(writer);
+  writer.add("tokenizer.ggml.eot_token_id", 9u);
+  writer.add("tokenizer.ggml.add_bos_token", W::kBool, "\1");
+  write_file(dir.path() / "m.gguf", writer.file());
+  const Checkpoint checkpoint = Checkpoint::open(dir.path() / "m.gguf");
+  const auto tokenizer = checkpoint.tokenizer();
+  ASSERT_TRUE(tokenizer);
+  EXPECT_EQ(tokenizer->vocab_size(), kByteVocab);
+  EXPECT_EQ(tokenizer->encode("hi <|im_end|>", true), (std::vector<Token>{'h', 'i', ' ', 257}));
+  EXPECT_EQ(tokenizer->bos(), 256);
+  EXPECT_EQ(tokenizer->eos(), 257);
+  EXPECT_TRUE(tokenizer->add_bos());
+  EXPECT_TRUE(tokenizer->ends_generation(9));
+  EXPECT_EQ(checkpoint.chat_template(), kChatMl);
+
+  write_tiny_llama(dir.path() / "hf", shape, 1);
+  write_byte_tokenizer(dir.path() / "hf");
+  EXPECT_EQ(tokenizer->sha256(), Checkpoint::open(dir.path() / "hf").tokenizer()->sha256());
+}
+
+TEST(CheckpointGguf, RefusesABadTokenizer) {
+  EXPECT_EQ(tokenizer_error([](W&) {}), "no error");
+  EXPECT_THAT(tokenizer_error([](W& w) { w.set("tokenizer.ggml.model", "llama"); }),
+              HasSubstr("tokenizer.ggml.model: got \"llama\""));
+  EXPECT_THAT(tokenizer_error([](W& w) { w.set("tokenizer.ggml.tokens", "a"); }),
+              HasSubstr("tokens: got a string, expected an array"));
+  EXPECT_THAT(tokenizer_error([](W& w) {
+                w.erase("tokenizer.ggml.tokens");
+                w.add("tokenizer.ggml.tokens", W::kArray, W::array(W::kU8, 258, std::string(258, 'a')));
+              }),
+              HasSubstr("tokens: got an array of another type, expected an array of strings"));
+  EXPECT_THAT(tokenizer_error([](W& w) {
+                w.erase("tokenizer.ggml.token_type");
+                w.add("tokenizer.ggml.token_type", W::kArray,
+                      W::array(W::kF32, 258, std::string(4 * 258, 'a')));
+              }),
+              HasSubstr("token_type: got an array of another type, expected an array of integers"));
+  EXPECT_THAT(tokenizer_error([](W& w) {
+                w.erase("tokenizer.ggml.token_type");
+                w.add("tokenizer.ggml.token_type", W::kArray,
+                      W::array(W::kI64, 258, std::string(8 * 258, 'a')));
+              }),
+              HasSubstr("token_type"));
+  EXPECT_THAT(tokenizer_error([](W& w) { w.set("tokenizer.ggml.eos_token_id", 258u); }),
+              HasSubstr("eos_token_id: got 258"));
 }
 
 TEST(CheckpointGguf, NoOutputMatrixMeansATiedHead) {

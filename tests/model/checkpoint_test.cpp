@@ -120,6 +120,11 @@ TEST(CheckpointHuggingFace, ReadsATiedHead) {
   tensors.push_back(head);
   write_file(dir.path() / "model.safetensors", safetensors_file(tensors));
   EXPECT_FALSE(Checkpoint::open(dir.path()).has("head"));
+
+  std::erase_if(tensors,
+                [](const RawTensor& t) { return t.name == "model.embed_tokens.weight"; });  // and only there
+  write_file(dir.path() / "model.safetensors", safetensors_file(tensors));
+  expect_same(Checkpoint::open(dir.path()), model);
 }
 
 TEST(CheckpointHuggingFace, ReadsADraft) {
@@ -391,6 +396,43 @@ TEST(CheckpointHuggingFace, RefusesABadIndex) {
                                            std::filesystem::copy_options::overwrite_existing);
               }),
               HasSubstr("got a tensor that is also in model-0.safetensors"));
+}
+
+TEST(CheckpointHuggingFace, ReadsTheTokenizerAndItsIds) {
+  TempDir dir;
+  Shape shape = tiny_shape();
+  write_tiny_llama(dir.path(), shape, 1);
+  EXPECT_EQ(Checkpoint::open(dir.path()).tokenizer(), std::nullopt);
+  write_byte_tokenizer(dir.path());
+  std::filesystem::remove(dir.path() / "generation_config.json");
+  const Checkpoint small = Checkpoint::open(dir.path());
+  EXPECT_THAT(message_of([&] { small.tokenizer(); }),
+              AllOf(HasSubstr("tokenizer: got 258 tokens, expected at most 64")));
+
+  shape.vocab = 300;  // some rows more than tokens, as padded vocabularies have
+  write_tiny_llama(dir.path(), shape, 1);
+  write_byte_tokenizer(dir.path());
+  const Checkpoint checkpoint = Checkpoint::open(dir.path());
+  const auto tokenizer = checkpoint.tokenizer();
+  ASSERT_TRUE(tokenizer);
+  EXPECT_EQ(tokenizer->encode("a\n\xff"), (std::vector<Token>{'a', '\n', 0xef, 0xbf, 0xbd}));
+  EXPECT_EQ(tokenizer->eos(), 257);
+  EXPECT_EQ(tokenizer->bos(), 256);
+  EXPECT_EQ(checkpoint.chat_template(), kChatMl);
+
+  Json config = huggingface_config(shape);
+  config["eos_token_id"] = {7, 8};
+  config["bos_token_id"] = 5;
+  write_file(dir.path() / "config.json", config.dump());
+  EXPECT_EQ(checkpoint.tokenizer()->eos(), 257);  // generation_config.json has the last word
+  EXPECT_THAT(checkpoint.tokenizer()->end_of_generation(), ::testing::ElementsAre(7, 8, 257));
+  std::filesystem::remove(dir.path() / "generation_config.json");
+  EXPECT_EQ(checkpoint.tokenizer()->eos(), 7);
+  EXPECT_EQ(checkpoint.tokenizer()->bos(), 5);
+  config["eos_token_id"] = {7, 300};
+  write_file(dir.path() / "config.json", config.dump());
+  EXPECT_THAT(message_of([&] { checkpoint.tokenizer(); }),
+              HasSubstr("config.json: eos_token_id: element: got 300"));
 }
 
 TEST(CheckpointOpen, RefusesWhatIsNoModel) {

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "core/base/error.h"
-#include "tests/model/model_files.h"
+#include "tests/model/gguf_files.h"
 
 namespace speclab {
 namespace {

@@ -19,7 +19,7 @@
 #include "core/base/bf16.h"
 #include "core/model/model_config.h"
 
-/// Tiny models for tests, in memory and as files of both formats. Only for tests: no checks, small sizes.
+/// Tiny models for tests, in memory and as files. Only for tests: no checks, small sizes.
 ///
 ///   TempDir dir;
 ///   write_tiny_llama(dir.path(), tiny_shape(), 1);               // a Hugging Face directory, bf16, random
@@ -27,7 +27,7 @@
 ///
 ///   TinyModel model = random_llama(tiny_shape(), 1);             // or look at and change the weights first
 ///   write_huggingface(dir.path(), model, {.dtype = "F32", .shards = 3});
-///   write_gguf(dir.path() / "model.gguf", model, "F16");
+///   write_gguf(dir.path() / "model.gguf", model, "F16");          // tests/model/gguf_files.h
 ///   write_huggingface(dir.path(), markov_table(V, logits));      // zero layers: row t of logits follows
 ///   token t
 namespace speclab::testing {
@@ -311,148 +311,75 @@ inline void write_huggingface(const std::filesystem::path& directory, const Tiny
              Json{{"metadata", Json::object()}, {"weight_map", map}}.dump(2));
 }
 
+/// A tokenizer that knows every byte and nothing else: token b is byte b, then <|im_start|> and <|im_end|>
+/// (the end).
+constexpr int kByteVocab = 258;
+
+/// Spellings of the byte tokenizer by id, in the alphabet of byte-level BPE (Radford et al. 2019): printable
+/// Latin-1 stands for itself, the other bytes, in order, for U+0100 and up.
+inline std::vector<std::string> byte_tokenizer_tokens() {
+  std::vector<std::string> out;
+  int next = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
+    const int code = printable ? byte : next++;
+    if (code < 128) {
+      out.push_back(std::string(1, static_cast<char>(code)));
+    } else {
+      out.push_back({static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 63))});
+    }
+  }
+  out.push_back("<|im_start|>");
+  out.push_back("<|im_end|>");
+  return out;
+}
+
+inline constexpr const char* kChatMl =
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + "
+    "'<|im_end|>' + "
+    "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+/// tokenizer.json, tokenizer_config.json (ChatML) and generation_config.json of the byte tokenizer beside a
+/// model with a vocabulary of at least kByteVocab.
+inline void write_byte_tokenizer(const std::filesystem::path& directory) {
+  Json vocab = Json::object(), added = Json::array();
+  const std::vector<std::string> tokens = byte_tokenizer_tokens();
+  for (std::size_t id = 0; id < tokens.size(); ++id) {
+    if (id < 256) {
+      vocab[tokens[id]] = id;
+    } else {
+      added.push_back({{"id", id},
+                       {"content", tokens[id]},
+                       {"special", true},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false}});
+    }
+  }
+  const Json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  write_file(directory / "tokenizer.json",
+             Json{{"version", "1.0"},
+                  {"truncation", nullptr},
+                  {"padding", nullptr},
+                  {"added_tokens", added},
+                  {"normalizer", nullptr},
+                  {"pre_tokenizer", byte_level},
+                  {"post_processor", nullptr},
+                  {"decoder", byte_level},
+                  {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}}
+                 .dump());
+  write_file(directory / "tokenizer_config.json", Json{{"chat_template", kChatMl}}.dump());
+  write_file(directory / "generation_config.json", Json{{"eos_token_id", 257}, {"bos_token_id", 256}}.dump());
+}
+
 /// Random weights as a Hugging Face directory; returns what was written.
 inline TinyModel write_tiny_llama(const std::filesystem::path& directory, const Shape& shape,
                                   std::uint64_t seed) {
   TinyModel model = random_llama(shape, seed);
   write_huggingface(directory, model);
   return model;
-}
-
-/// Writes a GGUF file piece by piece, right or wrong.
-class GgufWriter {
- public:
-  enum Type : std::uint32_t {
-    kU8,
-    kI8,
-    kU16,
-    kI16,
-    kU32,
-    kI32,
-    kF32,
-    kBool,
-    kString,
-    kArray,
-    kU64,
-    kI64,
-    kF64
-  };
-
-  std::uint32_t version = 3;
-  std::uint64_t alignment = 32;  ///< of the data; add it as "general.alignment" too when it is not 32
-  std::uint64_t extra_tensors = 0, extra_keys = 0;  ///< counted in the header, but not there
-
-  static std::string string(std::string_view text) {
-    std::string bytes;
-    append(bytes, std::uint64_t{text.size()});
-    return bytes.append(text);
-  }
-  template <typename T>
-  static std::string number(T value) {
-    std::string bytes;
-    append(bytes, value);
-    return bytes;
-  }
-  static std::string array(Type element, std::uint64_t count, const std::string& bytes) {
-    return number(static_cast<std::uint32_t>(element)) + number(count) + bytes;
-  }
-  static std::string strings(const std::vector<std::string>& texts) {
-    std::string bytes;
-    for (const std::string& text : texts) bytes += string(text);
-    return array(kString, texts.size(), bytes);
-  }
-
-  void add(std::string_view key, std::uint32_t type, const std::string& value) {
-    keys_.emplace_back(key, number(type) + value);
-  }
-  void add(std::string_view key, std::uint32_t value) { add(key, kU32, number(value)); }
-  void add(std::string_view key, float value) { add(key, kF32, number(value)); }
-  void add(std::string_view key, const char* text) { add(key, kString, string(text)); }
-  void erase(std::string_view key) {
-    std::erase_if(keys_, [&](const auto& entry) { return entry.first == key; });
-  }
-  template <typename T>
-  void set(std::string_view key, T value) {
-    erase(key);
-    add(key, value);
-  }
-
-  struct Tensor {
-    std::string name;
-    std::vector<std::uint64_t> shape;  ///< innermost first, as in the file
-    std::uint32_t type;                ///< ggml's number
-    std::string bytes;
-    std::uint64_t offset = UINT64_MAX;  ///< default: the next aligned one
-  };
-  std::vector<Tensor> tensors;
-
-  std::string file() const {
-    std::string out = "GGUF", data;
-    append(out, version);
-    append(out, std::uint64_t{tensors.size() + extra_tensors});
-    append(out, std::uint64_t{keys_.size() + extra_keys});
-    for (const auto& [key, value] : keys_) out += string(key) + value;
-    for (const Tensor& tensor : tensors) {
-      out += string(tensor.name);
-      append(out, static_cast<std::uint32_t>(tensor.shape.size()));
-      for (const std::uint64_t size : tensor.shape) append(out, size);
-      append(out, tensor.type);
-      append(out, tensor.offset == UINT64_MAX ? std::uint64_t{data.size()} : tensor.offset);
-      data += tensor.bytes;
-      data.resize((data.size() + alignment - 1) / alignment * alignment);
-    }
-    out.resize((out.size() + alignment - 1) / alignment * alignment);
-    return out + data;
-  }
-
- private:
-  std::vector<std::pair<std::string, std::string>> keys_;
-};
-
-inline std::uint32_t ggml_type(const std::string& dtype) {
-  return dtype == "F32" ? 0 : dtype == "F16" ? 1 : 30;
-}
-
-/// The model in a writer, for tests that change it further. q and k rows are interleaved as llama.cpp's
-/// converter does: reshape(heads, 2, head_dim / 2, in).swapaxes(1, 2). Vectors stay F32, as there.
-inline GgufWriter gguf_writer(const TinyModel& model, const std::string& dtype = "BF16") {
-  const Shape& shape = model.config;
-  GgufWriter out;
-  out.add("general.architecture", "llama");
-  out.add("general.name", shape.name.c_str());
-  const auto number = [&](const char* key, int value) { out.add(key, static_cast<std::uint32_t>(value)); };
-  number("llama.embedding_length", shape.hidden);
-  number("llama.block_count", shape.layers);
-  number("llama.feed_forward_length", shape.ffn);
-  number("llama.context_length", shape.context);
-  number("llama.attention.head_count", shape.heads);
-  number("llama.attention.head_count_kv", shape.kv_heads);
-  number("llama.attention.key_length", shape.head_dim);
-  number("llama.rope.dimension_count", shape.head_dim);
-  out.add("llama.attention.layer_norm_rms_epsilon", shape.norm_eps);
-  out.add("llama.rope.freq_base", shape.rope_theta);
-  for (const auto& [name, tensor] : model.tensors) {
-    std::vector<float> values = tensor.values;
-    if (name.ends_with(".attn_q") || name.ends_with(".attn_k")) {
-      const std::size_t columns = static_cast<std::size_t>(tensor.shape[1]),
-                        head_dim = static_cast<std::size_t>(shape.head_dim);
-      for (std::size_t row = 0; row < values.size() / columns; ++row) {
-        const std::size_t i = row % head_dim, to = row - i + 2 * (i % (head_dim / 2)) + i / (head_dim / 2);
-        for (std::size_t k = 0; k < columns; ++k) values[to * columns + k] = tensor.values[row * columns + k];
-      }
-    }
-    const std::string type = tensor.shape.size() == 1 ? "F32" : dtype;
-    out.tensors.push_back({file_tensor_name(name, true),
-                           {tensor.shape.rbegin(), tensor.shape.rend()},
-                           ggml_type(type),
-                           encode(values, type)});
-  }
-  return out;
-}
-
-inline void write_gguf(const std::filesystem::path& file, const TinyModel& model,
-                       const std::string& dtype = "BF16") {
-  write_file(file, gguf_writer(model, dtype).file());
 }
 
 }  // namespace speclab::testing
