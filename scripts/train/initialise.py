@@ -1,0 +1,115 @@
+"""A start for the draft that already knows the target's vocabulary geometry and how to copy from its context.
+
+Head: the best rank-d approximation of the target's logits on its own features. Embedding projection: whitened principal components
+of the target's embedding, and one constant. Layers 0 and 1: an induction circuit (Olsson et al. 2022, "In-context learning and
+induction heads"), which from random weights takes far more text to emerge than two CPU cores can write:
+  layer 0, head 0 writes a code of the previous token, head 1 one of the token before;
+  layer 1, head 0 looks for an earlier position whose two predecessors are the current and the previous token, and copies its token.
+All of it is trained further; the engine sees plain Llama weights.
+"""
+
+import torch
+
+from draft import ROPE_THETA
+
+CODE = 32  # dimensions of a code of a token
+POSITION, MATCH, COPY = 50.0, 20.0, 3.0  # strengths of attention by position, of attention by content, and of what is copied
+CONSTANT = 24.0  # the constant's value: it outweighs the rest in a norm, so that attention by position hardly depends on the token
+
+
+def symmetric_power(matrix, power, floor=1e-4):
+    values, vectors = torch.linalg.eigh(matrix)
+    return (vectors * values.clamp(min=floor * values[-1].item()) ** power) @ vectors.T
+
+
+def head_start(embedding_rows, mass, features, d):
+    """H [K, d] such that H y approximates embedding_rows @ f for whitened y = A f; weighted by token mass [K] over features [N, D].
+
+    Best rank d in the weighted norm: with G = E' diag(mass) E and C = mean f f', the SVD of G^1/2 C^1/2 = U s V'.
+    """
+    e, f = embedding_rows.double(), features.double()
+    mean = (mass.double() / mass.sum()) @ e
+    centred = e - mean  # a shift of all logits is no information
+    g = (centred * (mass.double() / mass.sum())[:, None]).T @ centred
+    root = symmetric_power(g, 0.5)
+    u, s, _ = torch.linalg.svd(root @ symmetric_power(f.T @ f / len(f), 0.5))
+    return (centred @ symmetric_power(g, -0.5) @ u[:, :d] * s[:d]).float()
+
+
+def projection_start(embedding, frequency, main):
+    """P [main, D]: rows 0 .. main - 2 whitened principal components, row main - 1 as nearly constant (1) as a linear map can be."""
+    e, w = embedding.double(), (frequency / frequency.sum()).double()
+    second = (e * w[:, None]).T @ e
+    constant = torch.linalg.solve(second + 1e-4 * second.diagonal().mean() * torch.eye(len(second)).double(), w @ e)
+    values, vectors = torch.linalg.eigh(second - torch.outer(w @ e, w @ e))
+    rows = vectors[:, -(main - 1):].flip(1) / values[-(main - 1):].flip(0).sqrt()
+    return torch.cat((rows.T, constant[None])).float()
+
+
+@torch.no_grad()
+def initialise(draft, frequency, features, seed=0, circuit=True):
+    """Without `circuit`, blocks start at random and only head and projection are set.
+
+    frequency [V]: how often each token occurs (smoothed, > 0); features [N, D]: a sample of the target's features."""
+    g = torch.Generator().manual_seed(seed)
+    d, heads, S = draft.size["hidden_size"], draft.size["num_attention_heads"], draft.size["head_dim"]
+    for block in draft.blocks:
+        for name, w in block.named_parameters():
+            if w.dim() == 2:
+                w.normal_(0, 0.5 * w.shape[1] ** -0.5 * (0.3 if name in ("o_proj", "down_proj") else 1), generator=g)
+    rows = draft.embedding[draft.vocab]
+    draft.head.copy_(head_start(rows, frequency[draft.vocab], features, d))
+    draft.norm.fill_(0.3)
+    if not circuit:
+        draft.embed_projection.copy_(projection_start(draft.embedding, frequency, d))
+        return
+    main = d - 2 * CODE  # residual: [main | code of the previous token | code of the one before]
+    previous, before = slice(main, main + CODE), slice(main + CODE, d)
+    projection = projection_start(draft.embedding, frequency, main)
+    draft.embed_projection.zero_()
+    draft.embed_projection[:main] = projection
+    draft.embed_projection[main - 1] *= CONSTANT
+    level = (1 + CONSTANT ** 2 / d) ** 0.5  # root mean square of the residual
+    for norm in [draft.norm] + [n for b in draft.blocks for n in (b.input_layernorm, b.post_attention_layernorm)]:
+        norm *= level
+        norm[main - 1] /= CONSTANT
+    x = draft.embedding @ projection.T  # [V, main]
+    code = torch.linalg.qr(torch.randn(main - 1, CODE, generator=g))[0].T  # [CODE, main - 1]
+
+    # Layer 0: attention by position alone. In a rotary pair of frequency w, a fixed query and the same vector turned by `shift`
+    # as key score cos(w (distance - shift)): largest where the distance is `shift`.
+    first, half = draft.blocks[0], S // 2
+    w = ROPE_THETA ** (-torch.arange(half) / half)
+    weight = torch.where(w > 0.05, w ** 1.5, torch.zeros(()))
+    amplitude = (weight / weight.sum() * POSITION * S ** 0.5).sqrt()
+    for head, (shift, place) in enumerate(((1, previous), (2, before))):
+        rows = slice(head * S, (head + 1) * S)
+        q, k, v, o = first.q_proj[rows], first.k_proj[rows], first.v_proj[rows], first.o_proj[:, rows]
+        for part in (q, k):
+            part.zero_()
+        q[:half, main - 1] = amplitude
+        k[:half, main - 1], k[half:, main - 1] = amplitude * (w * shift).cos(), amplitude * (w * shift).sin()
+        v[:CODE], o[:, :CODE] = 0, 0
+        v[:CODE, :main - 1] = code
+        o[place, :CODE] = 1.0 * torch.eye(CODE)
+
+    # Layer 1, head 0: content in the slow rotary pairs, which hardly turn within a few hundred positions.
+    second = draft.blocks[1]
+    q, k, v, o = second.q_proj[:S], second.k_proj[:S], second.v_proj[:S], second.o_proj[:, :S]
+    for part in (q, k, v, o):
+        part.zero_()
+    slow = torch.cat((torch.arange(half - CODE // 2, half), torch.arange(S - CODE // 2, S)))  # the slowest pairs
+    less_slow = slow - CODE // 2
+    strength = (MATCH * S ** 0.5 / CODE) ** 0.5
+    q[slow, :main - 1], k[slow, previous] = strength * code, strength * torch.eye(CODE)
+    q[less_slow, previous], k[less_slow, before] = 0.7 * strength * torch.eye(CODE), 0.7 * strength * torch.eye(CODE)
+
+    # Its values: the linear map from a token's embedding to the hidden vector whose logits point at that token, in rank S.
+    seen = x[draft.vocab].double()
+    h = draft.head.double()
+    ridge = lambda m: m + 1e-2 * m.diagonal().mean() * torch.eye(len(m)).double()
+    copy = torch.linalg.solve(ridge(h.T @ h), h.T @ seen) @ torch.linalg.inv(ridge(seen.T @ seen))  # [d, main]
+    u, s, t = torch.linalg.svd(copy, full_matrices=False)
+    moved = (seen @ (u[:, :S] * s[:S] @ t[:S]).T).pow(2).mean().sqrt()
+    v[:, :main] = (s[:S, None].sqrt() * t[:S] / moved.sqrt()).float()
+    o.copy_((u[:, :S] * s[:S].sqrt() / moved.sqrt() * COPY).float())

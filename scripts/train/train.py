@@ -1,0 +1,238 @@
+"""Stage 2: distils the target into the draft on the stored text, then exports it.
+
+Loss at a position: -sum_v p(v) log q(v) over the draft vocabulary, p normalised over the full one, so that positions where the head
+cannot follow weigh less. p keeps its 64 largest entries. Matrices inside the blocks learn by Muon (Jordan et al. 2024: momentum,
+orthogonalised by a Newton-Schulz iteration), the rest by Adam; constant rate, then linear decay to zero.
+"""
+
+import argparse
+import json
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from draft import Draft, SIZES, export
+from initialise import initialise
+from target import Gguf
+
+TOP = 64  # entries of p that are kept
+HELD_OUT = 40  # every 40th sequence is kept for validation
+
+
+class DistillationLoss(torch.autograd.Function):
+    """Mean over n positions of m * lse(z) - sum_k p_k z_k, z = hidden @ head.T [n, K], m = sum p; gradients are made on the way."""
+
+    @staticmethod
+    def forward(ctx, hidden, head, index, p):
+        n, loss = len(hidden), 0.0
+        grad_hidden, grad_head = torch.empty_like(hidden), torch.zeros_like(head)
+        for i in range(0, n, 512):
+            h, k, w = hidden[i:i + 512], index[i:i + 512], p[i:i + 512]
+            z = h @ head.T
+            lse, m = z.logsumexp(1), w.sum(1)
+            loss += float((m * lse).sum() - (w * z.gather(1, k)).sum())
+            z = (z - lse[:, None]).exp_().mul_(m[:, None]).scatter_add_(1, k, -w)
+            grad_hidden[i:i + 512] = z @ head
+            grad_head.addmm_(z.T, h)
+        ctx.save_for_backward(grad_hidden / n, grad_head / n)
+        return hidden.new_tensor(loss / n)
+
+    @staticmethod
+    def backward(ctx, g):
+        grad_hidden, grad_head = ctx.saved_tensors
+        return g * grad_hidden, g * grad_head, None, None
+
+
+class Muon:
+    """Momentum whose matrix update is replaced by its nearest semi-orthogonal matrix; equal shapes are treated together."""
+
+    def __init__(self, parameters, momentum=0.95, decay=0.01):
+        self.parameters, self.momentum, self.decay = list(parameters), momentum, decay
+        self.buffers = [torch.zeros_like(p) for p in self.parameters]
+
+    @torch.no_grad()
+    def step(self, rate):
+        shapes = {}
+        for p, b in zip(self.parameters, self.buffers):
+            b.lerp_(p.grad, 1 - self.momentum)
+            shapes.setdefault(tuple(sorted(p.shape)), []).append((p, p.grad.lerp(b, self.momentum)))
+        for group in shapes.values():
+            x = torch.stack([u if u.shape[0] <= u.shape[1] else u.T for _, u in group])
+            x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+            for _ in range(5):
+                a = x @ x.mT
+                x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+            for (p, u), o in zip(group, x):
+                p.mul_(1 - rate * self.decay)
+                p.add_(o if u.shape[0] <= u.shape[1] else o.T, alpha=-rate * max(1, p.shape[0] / p.shape[1]) ** 0.5)
+
+
+def choose_vocabulary(shards, embedding, size, device):
+    """(sorted ids [size], smoothed frequency [V]): tokens written, the target's expected mass on a sample, and a weak Zipf prior."""
+    V = len(embedding)
+    counts, mass, positions = torch.zeros(V), torch.zeros(V), 0
+    samples = []
+    per_shard = max(256, 24576 // len(shards))
+    for path in shards:
+        with np.load(path) as z:
+            ends = np.cumsum(z["lengths"])
+            ids, keep = z["ids"], np.ones(len(z["ids"]), bool)
+            for e, n, s in zip(ends, z["lengths"], z["starts"]):
+                keep[e - n:e - n + s + 1] = False
+            counts += torch.bincount(torch.from_numpy(ids[keep]).long(), minlength=V)
+            chosen = np.sort(np.random.default_rng(0).choice(len(z["lse"]), min(per_shard, len(z["lse"])), replace=False))
+            f = torch.from_numpy(z["features"][chosen]).float().to(device)
+            samples.append(f.cpu())
+            for part, lse in zip(f.split(1024), torch.from_numpy(z["lse"][chosen]).to(device).split(1024)):
+                mass += (part @ embedding.to(device).T - lse[:, None]).exp().sum(0).cpu()
+            positions += len(chosen)
+    zipf = 1 / (torch.arange(V) + 200.0)
+    frequency = counts / counts.sum() + mass / positions + 0.05 * zipf / zipf.sum()
+    vocab = frequency.topk(size).indices.sort().values
+    print(f"vocabulary of {size}: {counts[vocab].sum() / counts.sum():.4f} of written tokens, {mass[vocab].sum() / mass.sum():.4f} of p", flush=True)
+    return vocab, frequency / frequency.sum(), torch.cat(samples)
+
+
+class Text:
+    """All sequences with the target's distribution on the draft vocabulary: index int16 [M, TOP], p float16 [M, TOP]."""
+
+    def __init__(self, shards, embedding, vocab, device):
+        rows = embedding[vocab].to(device)
+        index, p, self.sequences, offset = [], [], [], 0
+        for path in shards:
+            with np.load(path) as z:
+                features, lse = torch.from_numpy(z["features"]), torch.from_numpy(z["lse"])
+                for f, l in zip(features.split(2048), lse.split(2048)):
+                    values, where = (f.to(device).float() @ rows.T).topk(TOP)
+                    index.append(where.to(torch.int16).cpu())
+                    p.append((values - l.to(device)[:, None]).exp().half().cpu())
+                ends = np.cumsum(z["lengths"])
+                for e, n, s in zip(ends, z["lengths"], z["starts"]):
+                    self.sequences.append((torch.from_numpy(z["ids"][e - n:e - 1].astype(np.int64)), int(s), offset))
+                    offset += int(n) - 1 - int(s)
+        self.index, self.p, self.tokens = torch.cat(index), torch.cat(p), offset
+        self.device = device
+
+    def split(self):
+        """(training, held-out) sequence numbers."""
+        numbers = range(len(self.sequences))
+        return [i for i in numbers if i % HELD_OUT], [i for i in numbers if i % HELD_OUT == 0]
+
+    def batches(self, numbers, size, rng):
+        """Lists of sequence numbers of about equal length whose padded tokens stay near `size`, in random order."""
+        numbers = sorted(numbers, key=lambda i: (len(self.sequences[i][0]) + rng.randint(-8, 8)))
+        out, batch = [], []
+        for i in numbers:
+            if batch and (len(batch) + 1) * len(self.sequences[i][0]) > size:
+                out, batch = out + [batch], []
+            batch.append(i)
+        out.append(batch)
+        rng.shuffle(out)
+        return out
+
+    def load(self, batch):
+        """ids [n, L] padded with 0 on the right; (row, column) of the M positions with a loss; their index, p [M, TOP]."""
+        longest = max(len(self.sequences[i][0]) for i in batch)
+        ids, row, column, place = torch.zeros(len(batch), longest, dtype=torch.long), [], [], []
+        for r, i in enumerate(batch):
+            tokens, start, offset = self.sequences[i]
+            ids[r, :len(tokens)] = tokens
+            n = len(tokens) - start
+            row.append(torch.full((n,), r)), column.append(torch.arange(start, start + n)), place.append(torch.arange(offset, offset + n))
+        place = torch.cat(place)
+        return [t.to(self.device) for t in (ids, torch.cat(row), torch.cat(column), self.index[place].long(), self.p[place].float())]
+
+
+@torch.no_grad()
+def validate(draft, text, numbers):
+    """(loss, alpha = mean sum min(p, q), greedy agreement) on held-out sequences; p's tail beyond TOP is not counted."""
+    sums, n = np.zeros(3), 0
+    for batch in text.batches(numbers, 4096, random.Random(0)):
+        ids, row, column, index, p = text.load(batch)
+        hidden = draft(ids)[row, column]
+        for h, k, w in zip(hidden.split(512), index.split(512), p.split(512)):
+            log_q = (h @ draft.head.T).log_softmax(1)
+            top = log_q.gather(1, k)
+            sums += [-(w * top).sum().item(), torch.minimum(w, top.exp()).sum().item(), (log_q.argmax(1) == k[:, 0]).sum().item()]
+        n += len(p)
+    return sums / n
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--target", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    parser.add_argument("--cache", type=Path, default=Path(".cache/train"))
+    parser.add_argument("--out", type=Path, default=Path("models/draft/smollm2-135m-instruct"))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--epochs", type=float, default=None, help="default: 3, on a GPU 1")
+    parser.add_argument("--minutes", type=float, default=1e9, help="the rate decays to zero within this time at the latest")
+    parser.add_argument("--batch", type=int, default=None, help="tokens of a step, padding and prompts included (default: 2560, on a GPU 16384)")
+    parser.add_argument("--muon-rate", type=float, default=0.01)
+    parser.add_argument("--adam-rate", type=float, default=7e-4)
+    parser.add_argument("--shards", type=int, default=None, help="use the first shards only")
+    parser.add_argument("--plain", action="store_true", help="random weights in the blocks instead of the induction circuit")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    gpu = args.device != "cpu"
+    epochs, size = args.epochs or (1 if gpu else 3), args.batch or (16384 if gpu else 2560)
+    rng = random.Random(args.seed)
+
+    file = Gguf(args.target)
+    embedding = file.tensor("token_embd.weight")
+    shards = sorted(args.cache.glob("text-?????.npz"))[:args.shards]
+    vocab, frequency, features = choose_vocabulary(shards, embedding, SIZES[args.size]["draft_vocab"], args.device)
+    draft = Draft(embedding, vocab, SIZES[args.size])
+    initialise(draft, frequency, features, args.seed, circuit=not args.plain)
+    draft.to(args.device)
+    text = Text(shards, embedding, vocab, args.device)
+    training, held_out = text.split()
+    print(f"{text.tokens} tokens, draft of {draft.step_bytes() / 1e6:.2f} MB a step", flush=True)
+
+    inner = [p for b in draft.blocks for p in b.parameters() if p.dim() == 2]
+    outer = [p for p in draft.parameters() if not any(p is q for q in inner)]
+    muon, adam = Muon(inner), torch.optim.AdamW(outer, lr=args.adam_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    state = args.cache / f"train-{args.size}.pt"
+    step, elapsed, seen = 0, 0.0, 0.0  # seen: epochs
+    if state.exists():
+        saved = torch.load(state, weights_only=False)
+        draft.load_state_dict(saved["draft"]), adam.load_state_dict(saved["adam"]), rng.setstate(saved["rng"])
+        [b.copy_(s) for b, s in zip(muon.buffers, saved["muon"])]
+        step, elapsed, seen = saved["step"], saved["elapsed"], saved["seen"]
+    show = lambda: print("epoch {:.2f}, {:.0f} s, step {}: held-out loss {:.3f}, alpha {:.3f}, greedy agreement {:.3f}".format(
+        seen, elapsed, step, *validate(draft, text, held_out)), flush=True)
+    show()
+    clock, queue, mark = time.time() - elapsed, [], time.time()
+    while True:
+        if not queue:
+            queue = text.batches(training, size, rng)
+            share = 1 / len(queue)
+        progress = max(seen / epochs, elapsed / (60 * args.minutes))
+        if progress >= 1:
+            break
+        rate = min(1, (step + 1) / 20) * min(1, (1 - progress) / 0.6)
+        ids, row, column, index, p = text.load(queue.pop())
+        loss = DistillationLoss.apply(draft(ids)[row, column], draft.head, index, p)
+        draft.zero_grad()
+        loss.backward()
+        muon.step(args.muon_rate * rate)
+        adam.param_groups[0]["lr"] = args.adam_rate * rate
+        adam.step()
+        step, seen, elapsed = step + 1, seen + share, time.time() - clock
+        if time.time() - mark > 100:
+            mark = time.time()
+            torch.save(dict(draft=draft.state_dict(), adam=adam.state_dict(), muon=muon.buffers, rng=rng.getstate(), step=step, elapsed=elapsed,
+                            seen=seen), state)
+            show()
+    show()
+    export(draft, args.out, file)
+    final = validate(draft, text, held_out)
+    (args.cache / "summary.json").write_text(json.dumps(dict(tokens=text.tokens, epochs=epochs, steps=step, seconds=elapsed, loss=final[0], alpha=final[1],
+                                                             agreement=final[2], step_bytes=draft.step_bytes())) + "\n")
+
+
+if __name__ == "__main__":
+    main()

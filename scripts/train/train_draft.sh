@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Trains the draft model for SmolLM2-135M-Instruct from nothing: environment, text, training, export, golden values, evaluation.
+# Every stage resumes where it was stopped. On a GPU the defaults grow (more text, one epoch, bigger batches).
+#
+#   scripts/train/train_draft.sh [PROMPTS.jsonl [QUESTION_IDS]]    prompts to evaluate on, never used in training
+#   TEXT="--tokens 3e6" TRAIN="--epochs 2 --size large" OUT=DIR    options of generate.py and train.py, and where the draft goes
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+target=models/SmolLM2-135M-Instruct.Q4_1.gguf
+out=${OUT:-models/draft/smollm2-135m-instruct}
+cache=.cache/train
+[ -f "$target" ] || { echo "$target is missing: scripts/quickstart.sh fetches it" >&2; exit 3; }
+
+python=.cache/train-venv/bin/python
+if ! cmp -s scripts/train/requirements.txt .cache/train-venv/installed.txt; then
+  python3 -m venv .cache/train-venv
+  "$python" -m pip install --quiet -r scripts/train/requirements.txt
+  cp scripts/train/requirements.txt .cache/train-venv/installed.txt
+fi
+
+"$python" scripts/train/generate.py --target "$target" --cache "$cache" ${TEXT:-}
+"$python" scripts/train/train.py --target "$target" --cache "$cache" --out "$out" ${TRAIN:-}
+"$python" scripts/train/golden.py --target "$target" --draft "$out"
+if [ $# -gt 0 ]; then
+  "$python" scripts/train/evaluate.py "$1" --ids "${2:-}" --target "$target" --cache "$cache" --draft "$out"
+fi
