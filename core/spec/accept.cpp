@@ -13,7 +13,8 @@ namespace {
 
 std::vector<AcceptanceRule> all_rules() {
   std::vector<AcceptanceRule> rules;
-  for (const std::span<const AcceptanceRule> family : {rules::ratio(), rules::match(), rules::criterion(), rules::classical()}) {
+  for (const std::span<const AcceptanceRule> family :
+       {rules::ratio(), rules::match(), rules::criterion(), rules::classical()}) {
     rules.insert(rules.end(), family.begin(), family.end());
   }
   return rules;
@@ -40,8 +41,8 @@ const AcceptanceRule& find_acceptance_rule(std::string_view name) {
   throw Error({"acceptance rule", fmt::format("\"{}\"", name), "a known rule", suggest(name, known)});
 }
 
-void accept(const AcceptanceRule& rule, const RuleOptions& options, const Draft& draft, const TargetRows& rows,
-            const Coins& coins, std::int64_t position, Acceptance& out) {
+void accept(const AcceptanceRule& rule, const RuleOptions& options, const Draft& draft,
+            const TargetRows& rows, const Coins& coins, std::int64_t position, Acceptance& out) {
   // Reused by the calls of one thread, so that a step does not allocate.
   thread_local std::vector<int> nodes;
   thread_local std::vector<NodeTest::Child> children;
@@ -61,15 +62,16 @@ void accept(const AcceptanceRule& rule, const RuleOptions& options, const Draft&
     children.clear();
     for (const int child : nodes) {
       const Distribution* q = draft.q_at(child);
-      SPECLAB_CHECK(q == nullptr || q->vocab() == row.p->vocab(), "draft row of {} tokens, target row of {}", q->vocab(),
-                    row.p->vocab());
+      SPECLAB_CHECK(q == nullptr || q->vocab() == row.p->vocab(), "draft row of {} tokens, target row of {}",
+                    q->vocab(), row.p->vocab());
       children.push_back({draft.tree.token(child), q});
     }
     rule.test({row, children, &coins, next_position}, options, verdict);
     for (std::size_t i = 0; i < verdict.expected.size(); ++i) {
       const auto [token, q] = children[i];
-      out.tested.push_back({nodes[i], row.p->prob(token), q != nullptr ? q->prob(token) : 1.0, verdict.expected[i],
-                            out.want_ranks ? criterion_row(row).rank(token) : -1, verdict.accepted == static_cast<int>(i)});
+      out.tested.push_back({nodes[i], row.p->prob(token), q != nullptr ? q->prob(token) : 1.0,
+                            verdict.expected[i], out.want_ranks ? criterion_row(row).rank(token) : -1,
+                            verdict.accepted == static_cast<int>(i)});
     }
     if (verdict.accepted < 0) {
       out.next = verdict.correction;

@@ -18,11 +18,14 @@ PhiloxCounter counter_of(const Coins::Address& address) {
           static_cast<std::uint32_t>(position >> 32)};
 }
 
-/// Index where the running sum of the weights passes u * sum, never one of weight 0. Chunks are found by their sums, so
-/// that rounding matters only inside one chunk: a running sum that ends short there means its last positive weight.
+/// Index where the running sum of the weights passes u * sum, never one of weight 0. Chunks are found by
+/// their sums, so that rounding matters only inside one chunk: a running sum that ends short there means its
+/// last positive weight.
 template <class T>
 std::size_t search(std::span<const T> weights, double u) {
-  const auto chunk_at = [&](std::size_t i) { return weights.subspan(i, std::min(kChunk, weights.size() - i)); };
+  const auto chunk_at = [&](std::size_t i) {
+    return weights.subspan(i, std::min(kChunk, weights.size() - i));
+  };
   double total = 0;
   for (std::size_t i = 0; i < weights.size(); i += kChunk) total += row_kernels::sum(chunk_at(i));
   SPECLAB_CHECK(total > 0 && std::isfinite(total), "weights sum to {}", total);
@@ -52,9 +55,9 @@ std::size_t search(std::span<const T> weights, double u) {
 }  // namespace
 
 Coins::Coins(std::uint64_t seed, std::uint64_t prompt) {
-  const PhiloxCounter words = philox4x32(
-      {static_cast<std::uint32_t>(prompt), static_cast<std::uint32_t>(prompt >> 32), 0, 0},
-      {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  const PhiloxCounter words =
+      philox4x32({static_cast<std::uint32_t>(prompt), static_cast<std::uint32_t>(prompt >> 32), 0, 0},
+                 {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   key_ = {words[0], words[1]};
 }
 

@@ -17,15 +17,16 @@ enum class Purpose : std::uint32_t {
   accept = 2,    ///< an acceptance test
   residual = 3,  ///< the correction after a rejection
   gumbel = 4,    ///< noise of coupled sampling
-  simulate = 5,  ///< the acceptance process of `simulated`, and other choices that never touch the law of the text
+  simulate =
+      5,  ///< the acceptance process of `simulated`, and other choices that never touch the law of the text
 };
 
-/// Randomness addressed, not streamed (design §3): a coin is a pure function of (seed, prompt, position, purpose,
-/// draw, token), so its value depends neither on order, batching and gamma nor on the backend. Philox4x32-10 (Salmon
-/// et al. 2011). Copies are cheap and equal.
+/// Randomness addressed, not streamed (design §3): a coin is a pure function of (seed, prompt, position,
+/// purpose, draw, token), so its value depends neither on order, batching and gamma nor on the backend.
+/// Philox4x32-10 (Salmon et al. 2011). Copies are cheap and equal.
 ///
-/// For proofs by enumeration a script replaces the generator: it is asked for one of several branches with the given
-/// weights. The same strategies, verifiers and loop then walk every branch.
+/// For proofs by enumeration a script replaces the generator: it is asked for one of several branches with
+/// the given weights. The same strategies, verifiers and loop then walk every branch.
 class Coins {
  public:
   struct Address {
@@ -51,13 +52,14 @@ class Coins {
   /// G = -log E with E exponential from a 32-bit uniform, accurate for the small E that win, so G < 22.9.
   /// The same bits on every machine (fixed polynomials, no libm, no FMA). Not available under a script.
   void gumbel(std::int64_t position, Token first, std::span<float> out) const;
-  /// argmax over weights > 0 of log weights[token] + Gumbel(position, token), as the equal race argmin E / weight in
-  /// float; ties to the lowest token. weights.size() when none is positive.
+  /// argmax over weights > 0 of log weights[token] + Gumbel(position, token), as the equal race argmin E /
+  /// weight in float; ties to the lowest token. weights.size() when none is positive.
   std::size_t race(std::int64_t position, std::span<const float> weights) const;
 
  private:
   Coins() = default;
-  PhiloxKey key_{};  // Philox of the prompt under the seed; counters are (draw or token block, purpose, position)
+  PhiloxKey
+      key_{};  // Philox of the prompt under the seed; counters are (draw or token block, purpose, position)
   Script* script_ = nullptr;
 };
 

@@ -14,11 +14,15 @@ namespace {
 
 using Entry = TopEntry;
 
-bool comes_first(const Entry& a, const Entry& b) { return a.value > b.value || (a.value == b.value && a.index < b.index); }
+bool comes_first(const Entry& a, const Entry& b) {
+  return a.value > b.value || (a.value == b.value && a.index < b.index);
+}
 
-/// The `count` first entries of the row in the order "larger first, ties by index", unsorted. Blocks whose largest value
-/// is below the count-th largest block maximum hold none of them, which leaves few candidates when count is small.
-void first_entries(std::span<const float> row, std::size_t count, std::vector<float>& maxima, std::vector<Entry>& out) {
+/// The `count` first entries of the row in the order "larger first, ties by index", unsorted. Blocks whose
+/// largest value is below the count-th largest block maximum hold none of them, which leaves few candidates
+/// when count is small.
+void first_entries(std::span<const float> row, std::size_t count, std::vector<float>& maxima,
+                   std::vector<Entry>& out) {
   out.clear();
   count = std::min(count, row.size());
   const std::size_t blocks = (row.size() + row_kernels::kBlock - 1) / row_kernels::kBlock;
@@ -48,16 +52,19 @@ void first_entries(std::span<const float> row, std::size_t count, std::vector<fl
 [[noreturn]] void refuse(std::span<const float> logits) {
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity()) {
-      throw Error({fmt::format("logits of the model, entry {} of {}", i, logits.size()), fmt::format("{}", logits[i]),
-                   "finite numbers (or -inf for a banned token)",
-                   "The weights or the numerics class are broken: check the model file with `speclab model`."});
+      throw Error(
+          {fmt::format("logits of the model, entry {} of {}", i, logits.size()), fmt::format("{}", logits[i]),
+           "finite numbers (or -inf for a banned token)",
+           "The weights or the numerics class are broken: check the model file with `speclab model`."});
     }
   }
-  throw Error({fmt::format("logits of the model, {} entries", logits.size()), "-inf everywhere", "at least one token that is allowed",
-               "Loosen the banned tokens or the minimum length."});
+  throw Error({fmt::format("logits of the model, {} entries", logits.size()), "-inf everywhere",
+               "at least one token that is allowed", "Loosen the banned tokens or the minimum length."});
 }
 
-row_kernels::Law law(const Distribution& d) { return {d.weights(), 1 / d.sum()}; }
+row_kernels::Law law(const Distribution& d) {
+  return {d.weights(), 1 / d.sum()};
+}
 
 }  // namespace
 
@@ -78,8 +85,8 @@ void Distribution::assign_weights(std::span<const double> weights) {
   vocab_ = static_cast<int>(weights.size());
 }
 
-void Distribution::assign_logits(std::span<const float> logits, const SamplingParams& params, std::span<const Token> ids,
-                                 int vocab) {
+void Distribution::assign_logits(std::span<const float> logits, const SamplingParams& params,
+                                 std::span<const Token> ids, int vocab) {
   SPECLAB_CHECK(ids.empty() ? static_cast<int>(logits.size()) == vocab : ids.size() == logits.size(),
                 "{} logits, {} ids, vocabulary {}", logits.size(), ids.size(), vocab);
   bool valid = false;
@@ -104,7 +111,8 @@ void Distribution::assign_logits(std::span<const float> logits, const SamplingPa
   if (few || params.top_p < 1) {
     truncate(logits, exps, few ? static_cast<std::size_t>(params.top_k) : logits.size(), params.top_p);
     std::fill(weights_.begin(), weights_.end(), 0.0f);
-    for (const Entry& e : kept_) weights_[static_cast<std::size_t>(token_of(static_cast<std::size_t>(e.index)))] = e.value;
+    for (const Entry& e : kept_)
+      weights_[static_cast<std::size_t>(token_of(static_cast<std::size_t>(e.index)))] = e.value;
     sum_ = row_kernels::sum(weights_);
   } else if (!ids.empty()) {
     std::fill(weights_.begin(), weights_.end(), 0.0f);
@@ -113,9 +121,11 @@ void Distribution::assign_logits(std::span<const float> logits, const SamplingPa
 }
 
 /// Leaves in kept_ the entries (weight, row index) that survive top-k, then top-p.
-void Distribution::truncate(std::span<const float> logits, std::span<const float> exps, std::size_t top_k, double top_p) {
-  // The order is that of the logits: exp is not strictly monotone in floats. Growing prefixes, because the smallest one
-  // that reaches top_p is mostly short; each is exact, so the growth cannot be seen in the result.
+void Distribution::truncate(std::span<const float> logits, std::span<const float> exps, std::size_t top_k,
+                            double top_p) {
+  // The order is that of the logits: exp is not strictly monotone in floats. Growing prefixes, because the
+  // smallest one that reaches top_p is mostly short; each is exact, so the growth cannot be seen in the
+  // result.
   const bool by_mass = top_p < 1;
   double total = sum_;
   if (top_k < logits.size() && by_mass) {
@@ -124,7 +134,8 @@ void Distribution::truncate(std::span<const float> logits, std::span<const float
     std::sort(kept_.begin(), kept_.end(), comes_first);
     for (const Entry& e : kept_) total += static_cast<double>(exps[static_cast<std::size_t>(e.index)]);
   }
-  for (std::size_t count = by_mass ? std::min<std::size_t>(64, top_k) : top_k;; count = std::min(4 * count, top_k)) {
+  for (std::size_t count = by_mass ? std::min<std::size_t>(64, top_k) : top_k;;
+       count = std::min(4 * count, top_k)) {
     first_entries(logits, count, maxima_, kept_);
     if (!by_mass) break;
     std::sort(kept_.begin(), kept_.end(), comes_first);
@@ -197,7 +208,9 @@ double agreement(const Distribution& p, const Distribution& q) {
   return row_kernels::sum_product(law(p), law(q));
 }
 
-double total_variation(const Distribution& p, const Distribution& q) { return std::clamp(1 - overlap(p, q), 0.0, 1.0); }
+double total_variation(const Distribution& p, const Distribution& q) {
+  return std::clamp(1 - overlap(p, q), 0.0, 1.0);
+}
 
 double kl_divergence(const Distribution& p, const Distribution& q) {
   SPECLAB_CHECK(p.vocab() == q.vocab(), "rows of {} and {} tokens", p.vocab(), q.vocab());

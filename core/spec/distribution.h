@@ -9,11 +9,13 @@
 
 namespace speclab {
 
-/// How logits become the distribution that is sampled from (ALG 0.5): logits / temperature, top-k, top-p, renormalise.
+/// How logits become the distribution that is sampled from (ALG 0.5): logits / temperature, top-k, top-p,
+/// renormalise.
 struct SamplingParams {
   double temperature = 0;  ///< 0: the one-hot argmax, ties to the lowest id
   int top_k = 0;           ///< keep exactly k (ties: lowest id); 0 = all
-  double top_p = 1;        ///< keep the smallest prefix of the sorted row whose mass reaches top_p, at least one token
+  double top_p =
+      1;  ///< keep the smallest prefix of the sorted row whose mass reaches top_p, at least one token
   bool operator==(const SamplingParams&) const = default;
 };
 
@@ -23,26 +25,30 @@ struct TopEntry {
   Token index;
 };
 
-/// One row over the vocabulary, standardised once (ALG 0.5); every rule works on it. Weights are floats that need not
-/// sum to one; probabilities are weight / sum in double, so that a row is a law to 1e-15 by construction.
-/// Reuse objects: assignment keeps the allocation.
+/// One row over the vocabulary, standardised once (ALG 0.5); every rule works on it. Weights are floats that
+/// need not sum to one; probabilities are weight / sum in double, so that a row is a law to 1e-15 by
+/// construction. Reuse objects: assignment keeps the allocation.
 ///
-/// Standardising runs in float with our own exp (relative error 2e-7; weights below e^-87 of the largest become 0), on
-/// fixed partial sums: the same bits on every machine and for every vector width.
+/// Standardising runs in float with our own exp (relative error 2e-7, after (z - max) / T in float; weights
+/// below e^-87 of the largest become 0), on fixed partial sums: the same bits on every machine and for every
+/// vector width.
 class Distribution {
  public:
-  /// `ids` maps row i to a token (ascending) for a reduced vocabulary; empty = identity. Tokens outside have weight 0.
-  /// Throws Error when a logit is NaN or +inf, or all are -inf ("the model gave NaN logits", with the index).
-  void assign_logits(std::span<const float> logits, const SamplingParams& params, std::span<const Token> ids, int vocab);
+  /// `ids` maps row i to a token (ascending) for a reduced vocabulary; empty = identity. Tokens outside have
+  /// weight 0. Throws Error when a logit is NaN or +inf, or all are -inf ("the model gave NaN logits", with
+  /// the index).
+  void assign_logits(std::span<const float> logits, const SamplingParams& params, std::span<const Token> ids,
+                     int vocab);
   void assign_weights(std::span<const double> weights);  ///< non-negative, sum > 0; stored as float
   void assign_one_hot(Token token, int vocab);
 
   int vocab() const { return vocab_; }
   bool one_hot() const { return one_hot_ >= 0; }  ///< all mass on one token by construction (temperature 0)
-  double prob(Token token) const;  ///< one division; O(1)
-  Token argmax() const;  ///< ties to the lowest id
+  double prob(Token token) const;                 ///< one division; O(1)
+  Token argmax() const;                           ///< ties to the lowest id
   Token sample(const Coins& coins, const Coins::Address& address) const;
-  /// argmax over tokens with p > 0 of log p + Gumbel(position, token): coupled sampling (design §5), in float.
+  /// argmax over tokens with p > 0 of log p + Gumbel(position, token): coupled sampling (design §5), in
+  /// float.
   Token sample_coupled(const Coins& coins, std::int64_t position) const;
   /// 0 = the most probable token; ties count as earlier when their id is lower.
   int rank(Token token) const;
@@ -62,12 +68,13 @@ class Distribution {
   Token one_hot_ = -1;
   int vocab_ = 0;
   // Scratch of assign_logits.
-  std::vector<float> compact_;      // weights of a reduced vocabulary
-  std::vector<float> maxima_;       // block maxima
-  std::vector<TopEntry> kept_;      // survivors of top-k and top-p
+  std::vector<float> compact_;  // weights of a reduced vocabulary
+  std::vector<float> maxima_;   // block maxima
+  std::vector<TopEntry> kept_;  // survivors of top-k and top-p
 };
 
-/// sum over tokens of min(p, q), sum p q, total variation, KL(p || q) in nats (inf where q misses support of p).
+/// sum over tokens of min(p, q), sum p q, total variation, KL(p || q) in nats (inf where q misses support of
+/// p).
 double overlap(const Distribution& p, const Distribution& q);
 double agreement(const Distribution& p, const Distribution& q);
 double total_variation(const Distribution& p, const Distribution& q);

@@ -9,22 +9,23 @@
 namespace speclab {
 
 /// What a strategy proposes for one sequence and one step.
-/// q of a node is the distribution that its token was really drawn from, given the earlier draws at the same parent
-/// (ALG 9.3); a node without one is one-hot (a copied token, a top-k child).
+/// q of a node is the distribution that its token was really drawn from, given the earlier draws at the same
+/// parent (ALG 9.3); a node without one is one-hot (a copied token, a top-k child).
 struct Draft {
   static constexpr int kOneHot = -1;
 
-  TokenTree tree;                   ///< the loop has put the pending token at node 0
-  std::vector<int> q_of;            ///< [tree.size()], index into q or kOneHot; entry 0 unused
-  std::vector<Distribution> q;      ///< reused between steps; the first `q_used` are valid
+  TokenTree tree;               ///< the loop has put the pending token at node 0
+  std::vector<int> q_of;        ///< [tree.size()], index into q or kOneHot; entry 0 unused
+  std::vector<Distribution> q;  ///< reused between steps; the first `q_used` are valid
   int q_used = 0;
-  std::string_view source;          ///< static string: "draft", "lookup", ...; empty when nothing was drafted
-  bool ended_by_schedule = false;   ///< a draft-length rule stopped it before its maximum
+  std::string_view source;         ///< static string: "draft", "lookup", ...; empty when nothing was drafted
+  bool ended_by_schedule = false;  ///< a draft-length rule stopped it before its maximum
   /// Confidence q(x) of each node for the record, -1 where unknown; [tree.size()].
   std::vector<float> confidence;
 
   void reset(Token pending);
-  /// Appends a node with its q (a free Distribution from the pool to be filled by the caller before), or one-hot.
+  /// Appends a node with its q (a free Distribution from the pool to be filled by the caller before), or
+  /// one-hot.
   int add(Token token, int parent, int q_index = kOneHot, float confidence = -1.0f);
   int add_probe(Token token, int parent);  ///< forwarded for its logits, never accepted
   Distribution& new_q(int* index);         ///< next free entry of the pool; valid until the next call

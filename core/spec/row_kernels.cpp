@@ -54,7 +54,9 @@ void for_sixteen(std::span<const float> a, std::span<const float> b, const Body&
   }
 }
 
-VD doubles(const float* p) { return hn::PromoteTo(D(), hn::LoadU(H(), p)); }
+VD doubles(const float* p) {
+  return hn::PromoteTo(D(), hn::LoadU(H(), p));
+}
 
 /// Sixteen partial sums, added up in index order.
 struct Sums {
@@ -71,7 +73,8 @@ struct Sums {
   }
 };
 
-/// exp for x <= 0: 2^n * Taylor(r), |r| <= ln2 / 2, degree 7 (truncation 5e-9). ln 2 is split so that n * kHigh is exact.
+/// exp for x <= 0: 2^n * Taylor(r), |r| <= ln2 / 2, degree 7 (truncation 5e-9). ln 2 is split so that n *
+/// kHigh is exact.
 VF exp_nonpositive(VF x) {
   const F f;
   const VF clamped = hn::Max(x, hn::Set(f, -100.0f));
@@ -88,19 +91,21 @@ VF exp_nonpositive(VF x) {
   return hn::IfThenElseZero(hn::Ge(x, hn::Set(f, -87.0f)), hn::Mul(y, power));
 }
 
-/// log(1 + t) for 1 + t in [sqrt(1/2), sqrt(2)]: 2 artanh(s), s = t / (2 + t), s^2 <= .0295; relative error of the series
-/// below 1e-8 with five terms (float), 1e-16 with eleven (double).
+/// log(1 + t) for 1 + t in [sqrt(1/2), sqrt(2)]: 2 artanh(s), s = t / (2 + t), s^2 <= .0295; relative error
+/// of the series below 1e-8 with five terms (float), 1e-16 with eleven (double).
 template <int kTerms, class Tag, class V>
 V log1p_reduced(Tag tag, V t) {
   using T = hn::TFromD<Tag>;
   const V s = hn::Div(t, hn::Add(t, hn::Set(tag, T{2})));
   const V s2 = hn::Mul(s, s);
   V y = hn::Set(tag, T{1} / T{2 * kTerms - 1});
-  for (int k = kTerms - 2; k >= 0; --k) y = hn::Add(hn::Mul(y, s2), hn::Set(tag, T{1} / static_cast<T>(2 * k + 1)));
+  for (int k = kTerms - 2; k >= 0; --k)
+    y = hn::Add(hn::Mul(y, s2), hn::Set(tag, T{1} / static_cast<T>(2 * k + 1)));
   return hn::Mul(hn::Add(s, s), y);
 }
 
-/// -log(1 - v) for v = (x + 1/2) / 2^32: relative precision also where v is tiny, because t = -v exactly there.
+/// -log(1 - v) for v = (x + 1/2) / 2^32: relative precision also where v is tiny, because t = -v exactly
+/// there.
 VF exponential(hn::Vec<U> x) {
   const F f;
   const U u;
@@ -222,7 +227,8 @@ double SumDouble(std::span<const double> row) {
   const D d;
   Sums sums;
   for_sixteen<double>(row, 0.0, [&](const double* p, std::size_t) {
-    for (std::size_t k = 0; k < kLanes / kD; ++k) sums.lanes[k] = hn::Add(sums.lanes[k], hn::LoadU(d, p + k * kD));
+    for (std::size_t k = 0; k < kLanes / kD; ++k)
+      sums.lanes[k] = hn::Add(sums.lanes[k], hn::LoadU(d, p + k * kD));
   });
   return sums.total();
 }
@@ -341,7 +347,8 @@ std::size_t Race(std::span<const float> weights, const PhiloxCounter& counter, c
     float tail[kBlock];
     const float* w = weights.data() + base;
     if (base + kBlock > weights.size()) {
-      std::fill(std::copy(weights.begin() + static_cast<std::ptrdiff_t>(base), weights.end(), tail), tail + kBlock, 0.0f);
+      std::fill(std::copy(weights.begin() + static_cast<std::ptrdiff_t>(base), weights.end(), tail),
+                tail + kBlock, 0.0f);
       w = tail;
     }
     for (std::size_t k = 0; k < kLanes / kF; ++k) {
@@ -353,8 +360,8 @@ std::size_t Race(std::span<const float> weights, const PhiloxCounter& counter, c
       const Words words = philox(static_cast<std::uint32_t>(base / 4 + k * kF), counter, key);
       for (std::size_t word = 0; word < 4; ++word) {
         const VF weight = hn::LoadU(f, w + word * kLanes + k * kF);
-        const VF arrival = hn::IfThenElse(hn::Gt(weight, hn::Zero(f)), hn::Div(exponential(words.word[word]), weight),
-                                          hn::Set(f, inf));
+        const VF arrival = hn::IfThenElse(hn::Gt(weight, hn::Zero(f)),
+                                          hn::Div(exponential(words.word[word]), weight), hn::Set(f, inf));
         const auto sooner = hn::Lt(arrival, best[k]);
         best[k] = hn::IfThenElse(sooner, arrival, best[k]);
         const auto token = hn::Iota(i, static_cast<std::int32_t>(base + word * kLanes + k * kF));
@@ -396,7 +403,9 @@ void Gumbel(std::size_t first, std::span<float> out, const PhiloxCounter& counte
   }
 }
 
-const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
+const char* TargetName() {
+  return hwy::TargetName(HWY_TARGET);
+}
 
 }  // namespace speclab::row_kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -420,23 +429,39 @@ HWY_EXPORT(Race);
 HWY_EXPORT(Gumbel);
 HWY_EXPORT(TargetName);
 
-float max(std::span<const float> row, bool* valid) { return HWY_DYNAMIC_DISPATCH(Max)(row, valid); }
-std::size_t find(std::span<const float> row, float value) { return HWY_DYNAMIC_DISPATCH(Find)(row, value); }
-void block_max(std::span<const float> row, std::span<float> out) { HWY_DYNAMIC_DISPATCH(BlockMax)(row, out); }
+float max(std::span<const float> row, bool* valid) {
+  return HWY_DYNAMIC_DISPATCH(Max)(row, valid);
+}
+std::size_t find(std::span<const float> row, float value) {
+  return HWY_DYNAMIC_DISPATCH(Find)(row, value);
+}
+void block_max(std::span<const float> row, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(BlockMax)(row, out);
+}
 std::size_t count_before(std::span<const float> row, float value, std::size_t index) {
   return HWY_DYNAMIC_DISPATCH(CountBefore)(row, value, index);
 }
 double exp_row(std::span<const float> row, float max, float scale, std::span<float> out) {
   return HWY_DYNAMIC_DISPATCH(ExpRow)(row, max, scale, out);
 }
-double sum(std::span<const float> row) { return HWY_DYNAMIC_DISPATCH(SumFloat)(row); }
-double sum(std::span<const double> row) { return HWY_DYNAMIC_DISPATCH(SumDouble)(row); }
-double sum_min(const Law& p, const Law& q) { return HWY_DYNAMIC_DISPATCH(SumMin)(p, q); }
-double sum_product(const Law& p, const Law& q) { return HWY_DYNAMIC_DISPATCH(SumProduct)(p, q); }
+double sum(std::span<const float> row) {
+  return HWY_DYNAMIC_DISPATCH(SumFloat)(row);
+}
+double sum(std::span<const double> row) {
+  return HWY_DYNAMIC_DISPATCH(SumDouble)(row);
+}
+double sum_min(const Law& p, const Law& q) {
+  return HWY_DYNAMIC_DISPATCH(SumMin)(p, q);
+}
+double sum_product(const Law& p, const Law& q) {
+  return HWY_DYNAMIC_DISPATCH(SumProduct)(p, q);
+}
 double positive_difference(const Law& p, const Law& q, std::span<double> out) {
   return HWY_DYNAMIC_DISPATCH(PositiveDifference)(p, q, out);
 }
-double sum_w_log_w(std::span<const float> row) { return HWY_DYNAMIC_DISPATCH(SumWLogW)(row); }
+double sum_w_log_w(std::span<const float> row) {
+  return HWY_DYNAMIC_DISPATCH(SumWLogW)(row);
+}
 double sum_w_log_ratio(std::span<const float> row, std::span<const float> other) {
   return HWY_DYNAMIC_DISPATCH(SumWLogRatio)(row, other);
 }
@@ -446,7 +471,9 @@ std::size_t race(std::span<const float> weights, const PhiloxCounter& counter, c
 void gumbel(std::size_t first, std::span<float> out, const PhiloxCounter& counter, const PhiloxKey& key) {
   HWY_DYNAMIC_DISPATCH(Gumbel)(first, out, counter, key);
 }
-const char* target_name() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
+const char* target_name() {
+  return HWY_DYNAMIC_DISPATCH(TargetName)();
+}
 
 }  // namespace speclab::row_kernels
 #endif  // HWY_ONCE

@@ -6,9 +6,10 @@
 
 #include "core/base/philox.h"
 
-/// Loops over one vocabulary row, in SIMD (Highway, the widest set that the CPU has). Every result has the same bits for
-/// every vector width and on every machine: sums run over sixteen partial sums in a fixed order, exp and log are our own
-/// polynomials, and no operation is fused. Rows are floats, [vocab]; sums are doubles. Nothing allocates.
+/// Loops over one vocabulary row, in SIMD (Highway, the widest set that the CPU has). Every result has the
+/// same bits for every vector width and on every machine: sums run over sixteen partial sums in a fixed
+/// order, exp and log are our own polynomials, and no operation is fused. Rows are floats, [vocab]; sums are
+/// doubles. Nothing allocates.
 namespace speclab::row_kernels {
 
 /// Largest value; -inf for an empty row. `valid` becomes false when an entry is NaN or +inf.
@@ -21,7 +22,8 @@ void block_max(std::span<const float> row, std::span<float> out);
 /// How many entries precede (value, index) in the order "larger first, ties by index".
 std::size_t count_before(std::span<const float> row, float value, std::size_t index);
 
-/// out[i] = exp((row[i] - max) * scale), zero below exp(-87); returns the sum of out. Relative error below 2e-7.
+/// out[i] = exp((row[i] - max) * scale), zero below exp(-87); returns the sum of out. Relative error below
+/// 2e-7.
 double exp_row(std::span<const float> row, float max, float scale, std::span<float> out);
 double sum(std::span<const float> row);
 double sum(std::span<const double> row);
@@ -40,10 +42,10 @@ double sum_w_log_w(std::span<const float> row);
 /// sum over w > 0 of w (log w - log v); +inf when some v is 0 there.
 double sum_w_log_ratio(std::span<const float> row, std::span<const float> other);
 
-/// Exponential race: argmin over weights[i] > 0 of E_i / weights[i], ties to the lowest index, where E_i is the standard
-/// exponential of token i below. weights.size() when no weight is positive.
-/// Token t reads word (t mod 64) / 16 of the Philox counter {16 (t / 64) + t mod 16, c1, c2, c3}; of its 32 bits x,
-/// E = -log(1 - (x + 1/2) / 2^32).
+/// Exponential race: argmin over weights[i] > 0 of E_i / weights[i], ties to the lowest index, where E_i is
+/// the standard exponential of token i below. weights.size() when no weight is positive. Token t reads word
+/// (t mod 64) / 16 of the Philox counter {16 (t / 64) + t mod 16, c1, c2, c3}; of its 32 bits x, E = -log(1 -
+/// (x + 1/2) / 2^32).
 std::size_t race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key);
 /// out[i] = -log E of token first + i.
 void gumbel(std::size_t first, std::span<float> out, const PhiloxCounter& counter, const PhiloxKey& key);

@@ -1,5 +1,6 @@
-// Textbook rejection sampling with the envelope M q >= p, M = max p/q: baselines that show what speculative sampling
-// improves on. Both accept with 1/M, and never where q misses a part of the support of p (M infinite).
+// Textbook rejection sampling with the envelope M q >= p, M = max p/q: baselines that show what speculative
+// sampling improves on. Both accept with 1/M, and never where q misses a part of the support of p (M
+// infinite).
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -9,8 +10,9 @@
 namespace speclab::rules {
 namespace {
 
-/// Redraws after which iterative rejection sampling takes a sample of p instead. The law is p for any limit, because a
-/// draw that is accepted has the law p however many were rejected before it; the limit only keeps the time finite.
+/// Redraws after which iterative rejection sampling takes a sample of p instead. The law is p for any limit,
+/// because a draw that is accepted has the law p however many were rejected before it; the limit only keeps
+/// the time finite.
 constexpr std::uint32_t kMaxRedraws = 1000;
 
 /// 1 / M = min over the support of p of q / p.
@@ -33,7 +35,8 @@ double acceptance(const Distribution& p, const Distribution* q, Token token, dou
   return inverse_m * p.prob(token) / (q != nullptr ? q->prob(token) : 1);
 }
 
-/// Tests the children, each on its own: given that the earlier ones were rejected, the token still has to have law p.
+/// Tests the children, each on its own: given that the earlier ones were rejected, the token still has to
+/// have law p.
 bool test_children(const NodeTest& node, NodeVerdict& out) {
   out.accepted = out.correction = -1;
   out.expected.clear();
@@ -51,7 +54,8 @@ bool test_children(const NodeTest& node, NodeVerdict& out) {
 }
 
 void test_non_iterative(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
-  if (!test_children(node, out)) out.correction = node.row.p->sample(*node.coins, {node.position, Purpose::residual, 0});
+  if (!test_children(node, out))
+    out.correction = node.row.p->sample(*node.coins, {node.position, Purpose::residual, 0});
 }
 
 void test_iterative(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
@@ -63,7 +67,8 @@ void test_iterative(const NodeTest& node, const RuleOptions&, NodeVerdict& out) 
     const auto first = static_cast<std::uint32_t>(node.children.size());
     for (std::uint32_t i = 0; i < kMaxRedraws; ++i) {
       const Token again = q->sample(*node.coins, {node.position, Purpose::residual, 1 + i});
-      if (node.coins->bernoulli(acceptance(p, q, again, inverse_m), {node.position, Purpose::accept, first + i})) {
+      if (node.coins->bernoulli(acceptance(p, q, again, inverse_m),
+                                {node.position, Purpose::accept, first + i})) {
         out.correction = again;
         return;
       }
@@ -77,15 +82,30 @@ double expected(const TargetRow& row, const Distribution* q, Token one_hot, cons
 }
 
 const std::array<AcceptanceRule, 2> kRules = {{
-    {"non_iterative", "accept when u < p/(M q), M = max p/q, else one fresh draw from p", "Leviathan et al. 2023 appendix A.2",
-     lossless, {}, test_non_iterative, sample_target, expected, law_of_target},
-    {"iterative", "accept when u < p/(M q), M = max p/q, else draw again from q until one is accepted",
-     "von Neumann 1951; Leviathan et al. 2023 appendix A.2", lossless, {}, test_iterative, sample_target, expected,
+    {"non_iterative",
+     "accept when u < p/(M q), M = max p/q, else one fresh draw from p",
+     "Leviathan et al. 2023 appendix A.2",
+     lossless,
+     {},
+     test_non_iterative,
+     sample_target,
+     expected,
+     law_of_target},
+    {"iterative",
+     "accept when u < p/(M q), M = max p/q, else draw again from q until one is accepted",
+     "von Neumann 1951; Leviathan et al. 2023 appendix A.2",
+     lossless,
+     {},
+     test_iterative,
+     sample_target,
+     expected,
      law_of_target},
 }};
 
 }  // namespace
 
-std::span<const AcceptanceRule> classical() { return kRules; }
+std::span<const AcceptanceRule> classical() {
+  return kRules;
+}
 
 }  // namespace speclab::rules

@@ -1,7 +1,8 @@
-// Lossy rules that accept a token for what it is in the target's row, whatever the draft's probability: accept x when
-// x is in a set A of the row. The criterion looks at p, or at temperature 0 at the raw row (p is one-hot there); the
-// token after a rejection is the target's: a sample of p (argmax at temperature 0), or of the typical set. Output law
-// for one child: q(x) [x in A] + (1 - q(A)) f(x). The papers below are greedy; above temperature 0 this is our reading.
+// Lossy rules that accept a token for what it is in the target's row, whatever the draft's probability:
+// accept x when x is in a set A of the row. The criterion looks at p, or at temperature 0 at the raw row (p
+// is one-hot there); the token after a rejection is the target's: a sample of p (argmax at temperature 0), or
+// of the typical set. Output law for one child: q(x) [x in A] + (1 - q(A)) f(x). The papers below are greedy;
+// above temperature 0 this is our reading.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,14 +12,14 @@
 namespace speclab::rules {
 namespace {
 
-/// The set A of one row; never a token of probability 0. `best` is in it where always_best says so, so that the
-/// tightest parameter is exact matching at temperature 0.
+/// The set A of one row; never a token of probability 0. `best` is in it where always_best says so, so that
+/// the tightest parameter is exact matching at temperature 0.
 struct Accepted {
   const Distribution& row;
   Token best;
-  double bar;         // probability that a token must reach ...
-  bool strict;        // ... or pass
-  int ranks;          // the token is also among this many most probable ones; 0 = no condition
+  double bar;   // probability that a token must reach ...
+  bool strict;  // ... or pass
+  int ranks;    // the token is also among this many most probable ones; 0 = no condition
   bool always_best;
   bool operator()(Token x) const {
     if (x == best && always_best) return true;
@@ -83,14 +84,16 @@ void typical_weights(const TargetRow& row, const RuleOptions& options, std::vect
   }
 }
 
-Token typical_target(const TargetRow& row, const Coins& coins, std::int64_t position, const RuleOptions& options) {
+Token typical_target(const TargetRow& row, const Coins& coins, std::int64_t position,
+                     const RuleOptions& options) {
   if (row.p->one_hot()) return row.p->argmax();
   thread_local std::vector<double> weights;
   typical_weights(row, options, weights);
   return static_cast<Token>(coins.categorical(weights, {position, Purpose::target, 0}));
 }
 
-template <Criterion kCriterion, Token (*kTarget)(const TargetRow&, const Coins&, std::int64_t, const RuleOptions&)>
+template <Criterion kCriterion,
+          Token (*kTarget)(const TargetRow&, const Coins&, std::int64_t, const RuleOptions&)>
 void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
   const Accepted accepted = kCriterion(node.row, options);
   out.accepted = out.correction = -1;
@@ -132,7 +135,9 @@ void output_law(const TargetRow& row, const Distribution* q, Token one_hot, cons
   }
 }
 
-LossClass lossy(const RuleOptions&, const SamplingParams&) { return LossClass::l3; }
+LossClass lossy(const RuleOptions&, const SamplingParams&) {
+  return LossClass::l3;
+}
 /// The tightest parameter leaves only the argmax: exact matching at temperature 0.
 LossClass loss_beta(const RuleOptions& o, const SamplingParams& s) {
   return o.beta <= 1 && s.temperature <= 0 ? LossClass::l2 : LossClass::l3;
@@ -148,20 +153,23 @@ constexpr std::array<std::string_view, 2> kReadsThreshold = {"theta", "top_k"};
 
 const std::array<AcceptanceRule, 4> kRules = {{
     {"top_beta", "accept when x is one of the beta most probable tokens, else a token of p",
-     "Stern et al. 2018 (blockwise parallel decoding), top-k selection", loss_beta, kReadsBeta, test<top_beta, sample_target>,
-     sample_target, expected<top_beta>, output_law<top_beta, false>},
-    {"gap", "accept when log p(best) - log p(x) <= gap, else a token of p", "Xia et al. 2023 (SpecDec), relaxed verification",
-     loss_gap, kReadsGap, test<gap, sample_target>, sample_target, expected<gap>, output_law<gap, false>},
+     "Stern et al. 2018 (blockwise parallel decoding), top-k selection", loss_beta, kReadsBeta,
+     test<top_beta, sample_target>, sample_target, expected<top_beta>, output_law<top_beta, false>},
+    {"gap", "accept when log p(best) - log p(x) <= gap, else a token of p",
+     "Xia et al. 2023 (SpecDec), relaxed verification", loss_gap, kReadsGap, test<gap, sample_target>,
+     sample_target, expected<gap>, output_law<gap, false>},
     {"typical", "accept when p(x) > min(epsilon, delta exp(-H(p))), else a token of p within that set",
      "Cai et al. 2024 (Medusa), typical acceptance; Hewitt et al. 2022 (eta-sampling)", lossy, kReadsTypical,
      test<typical, typical_target>, typical_target, expected<typical>, output_law<typical, true>},
     {"threshold", "accept when p(x) >= theta (and x is one of the top_k most probable), else a token of p",
-     "hard threshold on the target's probability", lossy, kReadsThreshold, test<threshold, sample_target>, sample_target,
-     expected<threshold>, output_law<threshold, false>},
+     "hard threshold on the target's probability", lossy, kReadsThreshold, test<threshold, sample_target>,
+     sample_target, expected<threshold>, output_law<threshold, false>},
 }};
 
 }  // namespace
 
-std::span<const AcceptanceRule> criterion() { return kRules; }
+std::span<const AcceptanceRule> criterion() {
+  return kRules;
+}
 
 }  // namespace speclab::rules

@@ -1,5 +1,6 @@
-// Rules that first draw the target's own token at the node and accept the child that equals it. Lossless whatever the
-// draft does, and the token depends on (row, position, seed) alone, so that text with and without speculation is equal.
+// Rules that first draw the target's own token at the node and accept the child that equals it. Lossless
+// whatever the draft does, and the token depends on (row, position, seed) alone, so that text with and
+// without speculation is equal.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -16,9 +17,10 @@ Token coupled_target(const TargetRow& row, const Coins& coins, std::int64_t posi
   return row.p->sample_coupled(coins, position);
 }
 
-/// P(target and draft choose the same token under one Gumbel noise) = sum_x 1 / sum_y max(p_y / p_x, q_y / q_x)
-/// (Daliri, Musco, Suresh 2024). In the inner sum the left term is the larger one where p_y / q_y >= p_x / q_x, so
-/// that one pass over the tokens in order of p / q is enough. The order is that of float ratios by a radix sort.
+/// P(target and draft choose the same token under one Gumbel noise) = sum_x 1 / sum_y max(p_y / p_x, q_y /
+/// q_x) (Daliri, Musco, Suresh 2024). In the inner sum the left term is the larger one where p_y / q_y >= p_x
+/// / q_x, so that one pass over the tokens in order of p / q is enough. The order is that of float ratios by
+/// a radix sort.
 double coupling_mass(const Distribution& p, const Distribution& q) {
   if (p.one_hot() || q.one_hot()) return agreement(p, q);
   struct Entry {
@@ -53,10 +55,12 @@ double coupling_mass(const Distribution& p, const Distribution& q) {
   return std::min(mass, 1.0);
 }
 
-/// P(the target's token is the child's | it is none of the tokens that failed before), mean over the draw of the child.
-/// For coupled siblings after the first this takes the draws as independent, which the noise does not promise.
+/// P(the target's token is the child's | it is none of the tokens that failed before), mean over the draw of
+/// the child. For coupled siblings after the first this takes the draws as independent, which the noise does
+/// not promise.
 template <bool kCoupled>
-double match_mass(const Distribution& p, const Distribution* q, Token token, std::span<const NodeTest::Child> failed) {
+double match_mass(const Distribution& p, const Distribution* q, Token token,
+                  std::span<const NodeTest::Child> failed) {
   if (failed.empty()) {
     if (q == nullptr) return p.prob(token);
     return kCoupled ? coupling_mass(p, *q) : agreement(p, *q);
@@ -66,7 +70,8 @@ double match_mass(const Distribution& p, const Distribution* q, Token token, std
   for (std::size_t i = 0; i < failed.size(); ++i) {
     const Token x = failed[i].token;
     const auto same = [x](const NodeTest::Child& c) { return c.token == x; };
-    if (std::any_of(failed.begin(), failed.begin() + static_cast<std::ptrdiff_t>(i), same)) continue;  // a duplicate
+    if (std::any_of(failed.begin(), failed.begin() + static_cast<std::ptrdiff_t>(i), same))
+      continue;  // a duplicate
     gone += p.prob(x);
     mass -= p.prob(x) * (q != nullptr ? q->prob(x) : (x == token ? 1 : 0));
   }
@@ -114,26 +119,50 @@ double expected_exact(const TargetRow& row, const Distribution* q, Token one_hot
   return q != nullptr ? q->prob(best) : (one_hot == best ? 1 : 0);
 }
 
-void law_exact(const TargetRow& row, const Distribution*, Token, const RuleOptions&, std::vector<double>& law) {
+void law_exact(const TargetRow& row, const Distribution*, Token, const RuleOptions&,
+               std::vector<double>& law) {
   law.assign(static_cast<std::size_t>(row.p->vocab()), 0.0);
   law[static_cast<std::size_t>(row.p->argmax())] = 1;
 }
 
-LossClass always_greedy(const RuleOptions&, const SamplingParams&) { return LossClass::l2; }
+LossClass always_greedy(const RuleOptions&, const SamplingParams&) {
+  return LossClass::l2;
+}
 
 const std::array<AcceptanceRule, 3> kRules = {{
-    {"exact", "accept when x = argmax p, else emit argmax p: greedy decoding, whatever the temperature",
-     "Stern et al. 2018 (blockwise parallel decoding); greedy verification", always_greedy, {}, test_exact, greedy_target,
-     expected_exact, law_exact},
-    {"sample_match", "draw s from p; accept when x = s, else emit s", "Hugging Face assisted generation without draft logits",
-     lossless, {}, test<sample_target, false>, sample_target, expected<false>, law_of_target},
-    {"coupled", "sample_match with s = argmax log p + Gumbel(position), the noise that the draft was drawn with",
-     "Daliri, Musco, Suresh 2024 (coupling without communication)", lossless, {},
-     test<coupled_target, true>, coupled_target, expected<true>, law_of_target},
+    {"exact",
+     "accept when x = argmax p, else emit argmax p: greedy decoding, whatever the temperature",
+     "Stern et al. 2018 (blockwise parallel decoding); greedy verification",
+     always_greedy,
+     {},
+     test_exact,
+     greedy_target,
+     expected_exact,
+     law_exact},
+    {"sample_match",
+     "draw s from p; accept when x = s, else emit s",
+     "Hugging Face assisted generation without draft logits",
+     lossless,
+     {},
+     test<sample_target, false>,
+     sample_target,
+     expected<false>,
+     law_of_target},
+    {"coupled",
+     "sample_match with s = argmax log p + Gumbel(position), the noise that the draft was drawn with",
+     "Daliri, Musco, Suresh 2024 (coupling without communication)",
+     lossless,
+     {},
+     test<coupled_target, true>,
+     coupled_target,
+     expected<true>,
+     law_of_target},
 }};
 
 }  // namespace
 
-std::span<const AcceptanceRule> match() { return kRules; }
+std::span<const AcceptanceRule> match() {
+  return kRules;
+}
 
 }  // namespace speclab::rules

@@ -1,8 +1,10 @@
-// Rules that compare a coin with a ratio of target to draft, and on rejection draw from what the draft left over.
+// Rules that compare a coin with a ratio of target to draft, and on rejection draw from what the draft left
+// over.
 //
-// All are one algorithm with a boost f(p) >= p: accept x ~ q with probability min(1, f(p(x)) / q(x)), else draw from
-// norm((f(p) - q)+), or from norm((p - q)+) for U[0, b]. f(p) = p is Leviathan's Algorithm 1, and lossless. With several
-// children at one node p is replaced by the current residual R, the norm of the last difference (ALG 9.3).
+// All are one algorithm with a boost f(p) >= p: accept x ~ q with probability min(1, f(p(x)) / q(x)), else
+// draw from norm((f(p) - q)+), or from norm((p - q)+) for U[0, b]. f(p) = p is Leviathan's Algorithm 1, and
+// lossless. With several children at one node p is replaced by the current residual R, the norm of the last
+// difference (ALG 9.3).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,7 +17,7 @@ namespace speclab::rules {
 namespace {
 
 struct Boost {
-  double scale = 1;             // f(p) = scale * p^power
+  double scale = 1;  // f(p) = scale * p^power
   double power = 1;
   bool plain_residual = false;  // residual of p instead of f(p)
   bool ignore_q = false;        // every draft is taken as deterministic
@@ -23,35 +25,48 @@ struct Boost {
   double residual(double p, double q) const { return std::max(0.0, (plain_residual ? p : (*this)(p)) - q); }
 };
 
-Boost plain(const RuleOptions&) { return {}; }
-Boost deterministic(const RuleOptions&) { return {.ignore_q = true}; }
-Boost lenient(const RuleOptions& o) { return {.scale = 1 / o.lenience}; }
-Boost uniform_to_b(const RuleOptions& o) { return {.scale = 1 / o.b, .plain_residual = true}; }
-Boost distillspec_lin(const RuleOptions& o) { return {.scale = 1 / o.epsilon}; }
-Boost distillspec_sq(const RuleOptions& o) { return {.scale = 1 / (o.epsilon * o.epsilon)}; }
-Boost distillspec_exp(const RuleOptions& o) { return {.power = o.epsilon}; }
+Boost plain(const RuleOptions&) {
+  return {};
+}
+Boost deterministic(const RuleOptions&) {
+  return {.ignore_q = true};
+}
+Boost lenient(const RuleOptions& o) {
+  return {.scale = 1 / o.lenience};
+}
+Boost uniform_to_b(const RuleOptions& o) {
+  return {.scale = 1 / o.b, .plain_residual = true};
+}
+Boost distillspec_lin(const RuleOptions& o) {
+  return {.scale = 1 / o.epsilon};
+}
+Boost distillspec_sq(const RuleOptions& o) {
+  return {.scale = 1 / (o.epsilon * o.epsilon)};
+}
+Boost distillspec_exp(const RuleOptions& o) {
+  return {.power = o.epsilon};
+}
 
 /// The law that is left for the children not yet tested: the target's row p, or a residual of it.
 class Remainder {
  public:
   Remainder(const Distribution& p, std::vector<double>& memory) : p_(p), weights_(memory) {}
 
-  double prob(Token x) const {
-    return touched_ ? weights_[static_cast<std::size_t>(x)] / sum_ : p_.prob(x);
-  }
+  double prob(Token x) const { return touched_ ? weights_[static_cast<std::size_t>(x)] / sum_ : p_.prob(x); }
 
   /// sum over x of min(q(x), f(prob(x))).
   double accepted_mass(const Distribution& q, const Boost& f) const {
     if (p_.one_hot()) return std::min(q.prob(p_.argmax()), f(1));  // a residual of a one-hot row is that row
     if (q.one_hot()) return std::min(1.0, f(prob(q.argmax())));
-    if (!touched_ && f.power == 1) return row_kernels::sum_min({p_.weights(), f.scale / p_.sum()}, {q.weights(), 1 / q.sum()});
+    if (!touched_ && f.power == 1)
+      return row_kernels::sum_min({p_.weights(), f.scale / p_.sum()}, {q.weights(), 1 / q.sum()});
     double mass = 0;
     for (Token x = 0; x < p_.vocab(); ++x) mass += std::min(q.prob(x), f(prob(x)));
     return mass;
   }
 
-  /// Becomes norm((f - q)+), q a row or one-hot. Without any mass left it stays as it is (ALG 0.6): then f <= q
-  /// everywhere, so the rejection before this call had probability zero but for rounding.
+  /// Becomes norm((f - q)+), q a row or one-hot. Without any mass left it stays as it is (ALG 0.6): then f <=
+  /// q everywhere, so the rejection before this call had probability zero but for rounding.
   void subtract(const Distribution* q, Token one_hot, const Boost& f) {
     if (p_.one_hot()) return;
     if (q != nullptr && q->one_hot()) {
@@ -61,7 +76,8 @@ class Remainder {
     if (q != nullptr && !touched_ && f.power == 1) {
       weights_.resize(p_.weights().size());
       const double scale = f.plain_residual ? 1 : f.scale;
-      sum_ = row_kernels::positive_difference({p_.weights(), scale / p_.sum()}, {q->weights(), 1 / q->sum()}, weights_);
+      sum_ = row_kernels::positive_difference({p_.weights(), scale / p_.sum()}, {q->weights(), 1 / q->sum()},
+                                              weights_);
       touched_ = sum_ > 0;
       return;
     }
@@ -155,12 +171,14 @@ void output_law(const TargetRow& row, const Distribution* q, Token one_hot, cons
   }
   if (!(left > 0)) return;  // everything is accepted up to rounding, and p = q
   for (std::size_t x = 0; x < law.size(); ++x) {
-    law[x] = std::min(drawn[x], f(law[x])) + std::max(0.0, 1 - accepted) * f.residual(law[x], drawn[x]) / left;
+    law[x] =
+        std::min(drawn[x], f(law[x])) + std::max(0.0, 1 - accepted) * f.residual(law[x], drawn[x]) / left;
   }
 }
 
-// Lenience at temperature 0: scaling a one-hot row changes nothing, so the test looks at the raw row (Leviathan A.5
-// with the misprint corrected: p(x) >= l max p). l = 1 is exact matching also where two tokens tie.
+// Lenience at temperature 0: scaling a one-hot row changes nothing, so the test looks at the raw row
+// (Leviathan A.5 with the misprint corrected: p(x) >= l max p). l = 1 is exact matching also where two tokens
+// tie.
 class NearArgmax {
  public:
   NearArgmax(const TargetRow& row, double lenience) : best_(row.p->argmax()), raw_(criterion_row(row)) {
@@ -200,7 +218,8 @@ void test_lenience(const NodeTest& node, const RuleOptions& options, NodeVerdict
   out.correction = node.row.p->argmax();
 }
 
-double expected_lenience(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions& options) {
+double expected_lenience(const TargetRow& row, const Distribution* q, Token one_hot,
+                         const RuleOptions& options) {
   if (!row.p->one_hot()) return expected<lenient>(row, q, one_hot, options);
   return NearArgmax(row, options.lenience).mass(q, one_hot);
 }
@@ -224,9 +243,13 @@ void law_lenience(const TargetRow& row, const Distribution* q, Token one_hot, co
 LossClass lossy_below_one(double parameter, const SamplingParams& sampling) {
   return parameter < 1 ? LossClass::l3 : lossless({}, sampling);
 }
-LossClass loss_lenience(const RuleOptions& o, const SamplingParams& s) { return lossy_below_one(o.lenience, s); }
+LossClass loss_lenience(const RuleOptions& o, const SamplingParams& s) {
+  return lossy_below_one(o.lenience, s);
+}
 /// At temperature 0 boosting a one-hot row changes nothing: exact matching.
-LossClass loss_b(const RuleOptions& o, const SamplingParams& s) { return s.temperature <= 0 ? LossClass::l2 : lossy_below_one(o.b, s); }
+LossClass loss_b(const RuleOptions& o, const SamplingParams& s) {
+  return s.temperature <= 0 ? LossClass::l2 : lossy_below_one(o.b, s);
+}
 LossClass loss_epsilon(const RuleOptions& o, const SamplingParams& s) {
   return s.temperature <= 0 ? LossClass::l2 : lossy_below_one(o.epsilon, s);
 }
@@ -236,30 +259,47 @@ constexpr std::array<std::string_view, 1> kReadsB = {"b"};
 constexpr std::array<std::string_view, 1> kReadsEpsilon = {"epsilon"};
 
 const std::array<AcceptanceRule, 7> kRules = {{
-    {"rejection", "accept when u < p/q, else draw from norm(max(0, p - q)); several children: the current residual",
-     "Leviathan et al. 2023 Alg. 1; Chen et al. 2023 Alg. 2; trees: Miao et al. 2024 (SpecInfer) Alg. 2 with given q_j",
-     lossless, {}, test<plain>, sample_target, expected<plain>, law_of_target},
-    {"one_hot_rejection", "take every drafted token as deterministic: accept when u < p(x), else p(x) = 0 and renormalise",
-     "Li et al. 2024 (EAGLE-2); Fu et al. 2024 (Lookahead) Alg. 4", lossless, {}, test<deterministic>, sample_target,
-     expected<deterministic>, law_of_target},
-    {"lenience", "accept when u < p/(l q), else draw from norm(max(0, p - l q)); T = 0: accept when p(x) >= l max p",
-     "Leviathan et al. 2023 appendix A.5", loss_lenience, kReadsLenience, test_lenience, sample_target, expected_lenience,
-     law_lenience},
+    {"rejection",
+     "accept when u < p/q, else draw from norm(max(0, p - q)); several children: the current residual",
+     "Leviathan et al. 2023 Alg. 1; Chen et al. 2023 Alg. 2; trees: Miao et al. 2024 (SpecInfer) Alg. 2 with "
+     "given q_j",
+     lossless,
+     {},
+     test<plain>,
+     sample_target,
+     expected<plain>,
+     law_of_target},
+    {"one_hot_rejection",
+     "take every drafted token as deterministic: accept when u < p(x), else p(x) = 0 and renormalise",
+     "Li et al. 2024 (EAGLE-2); Fu et al. 2024 (Lookahead) Alg. 4",
+     lossless,
+     {},
+     test<deterministic>,
+     sample_target,
+     expected<deterministic>,
+     law_of_target},
+    {"lenience",
+     "accept when u < p/(l q), else draw from norm(max(0, p - l q)); T = 0: accept when p(x) >= l max p",
+     "Leviathan et al. 2023 appendix A.5", loss_lenience, kReadsLenience, test_lenience, sample_target,
+     expected_lenience, law_lenience},
     {"uniform_b", "accept when u < p/q with u ~ U[0, b], else draw from norm(max(0, p - q))",
-     "GPT-2 report on speculative sampling with u ~ U[0, b]; law: output_law", loss_b, kReadsB, test<uniform_to_b>,
-     sample_target, expected<uniform_to_b>, output_law<uniform_to_b>},
+     "GPT-2 report on speculative sampling with u ~ U[0, b]; law: output_law", loss_b, kReadsB,
+     test<uniform_to_b>, sample_target, expected<uniform_to_b>, output_law<uniform_to_b>},
     {"distillspec_lin", "accept when u < f(p)/q, else draw from norm(max(0, f(p) - q)); f(p) = p/epsilon",
-     "Zhou et al. 2024 (DistillSpec), lenience functions", loss_epsilon, kReadsEpsilon, test<distillspec_lin>, sample_target,
-     expected<distillspec_lin>, output_law<distillspec_lin>},
-    {"distillspec_sq", "as distillspec_lin with f(p) = p/epsilon^2", "Zhou et al. 2024 (DistillSpec), lenience functions",
-     loss_epsilon, kReadsEpsilon, test<distillspec_sq>, sample_target, expected<distillspec_sq>, output_law<distillspec_sq>},
-    {"distillspec_exp", "as distillspec_lin with f(p) = p^epsilon", "Zhou et al. 2024 (DistillSpec), lenience functions",
-     loss_epsilon, kReadsEpsilon, test<distillspec_exp>, sample_target, expected<distillspec_exp>,
-     output_law<distillspec_exp>},
+     "Zhou et al. 2024 (DistillSpec), lenience functions", loss_epsilon, kReadsEpsilon, test<distillspec_lin>,
+     sample_target, expected<distillspec_lin>, output_law<distillspec_lin>},
+    {"distillspec_sq", "as distillspec_lin with f(p) = p/epsilon^2",
+     "Zhou et al. 2024 (DistillSpec), lenience functions", loss_epsilon, kReadsEpsilon, test<distillspec_sq>,
+     sample_target, expected<distillspec_sq>, output_law<distillspec_sq>},
+    {"distillspec_exp", "as distillspec_lin with f(p) = p^epsilon",
+     "Zhou et al. 2024 (DistillSpec), lenience functions", loss_epsilon, kReadsEpsilon, test<distillspec_exp>,
+     sample_target, expected<distillspec_exp>, output_law<distillspec_exp>},
 }};
 
 }  // namespace
 
-std::span<const AcceptanceRule> ratio() { return kRules; }
+std::span<const AcceptanceRule> ratio() {
+  return kRules;
+}
 
 }  // namespace speclab::rules

@@ -6,13 +6,16 @@ Token sample_target(const TargetRow& row, const Coins& coins, std::int64_t posit
   return row.p->sample(coins, {position, Purpose::target, 0});
 }
 
-Token greedy_target(const TargetRow& row, const Coins&, std::int64_t, const RuleOptions&) { return row.p->argmax(); }
+Token greedy_target(const TargetRow& row, const Coins&, std::int64_t, const RuleOptions&) {
+  return row.p->argmax();
+}
 
 LossClass lossless(const RuleOptions&, const SamplingParams& sampling) {
   return sampling.temperature <= 0 ? LossClass::l2 : LossClass::l1;
 }
 
-void law_of_target(const TargetRow& row, const Distribution*, Token, const RuleOptions&, std::vector<double>& law) {
+void law_of_target(const TargetRow& row, const Distribution*, Token, const RuleOptions&,
+                   std::vector<double>& law) {
   row.p->probabilities(law);
 }
 

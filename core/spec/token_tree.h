@@ -8,8 +8,9 @@
 
 namespace speclab {
 
-/// Drafted tokens as a tree. Node 0 is the pending token: emitted, not yet in the KV cache. Nodes are in topological
-/// order (parent < child); children of a node in draw order, duplicates kept (ALG 9.3b). No draft = node 0 alone.
+/// Drafted tokens as a tree. Node 0 is the pending token: emitted, not yet in the KV cache. Nodes are in
+/// topological order (parent < child); children of a node in draw order, duplicates kept (ALG 9.3b). No draft
+/// = node 0 alone.
 class TokenTree {
  public:
   /// Drops everything and makes the pending token node 0.
@@ -26,8 +27,8 @@ class TokenTree {
   int max_depth() const;
   bool is_chain() const;  ///< every node is the child of the one before it
 
-  TokenSpan tokens() const { return tokens_; }                             ///< [size]
-  std::span<const std::int32_t> parents() const { return parents_; }       ///< [size]
+  TokenSpan tokens() const { return tokens_; }                        ///< [size]
+  std::span<const std::int32_t> parents() const { return parents_; }  ///< [size]
   /// Children of a node that may be accepted (no probes), in draw order, appended to `out` after clearing it.
   void children(int node, std::vector<int>& out) const;
   /// Nodes from depth 1 down to `node`; empty for node 0.

@@ -16,14 +16,16 @@ namespace {
 /// P(chi^2 >= the observed) for counts against equal-sized expectations.
 double p_value(const std::vector<double>& observed, const std::vector<double>& expected) {
   double chi2 = 0;
-  for (std::size_t i = 0; i < observed.size(); ++i) chi2 += std::pow(observed[i] - expected[i], 2) / expected[i];
+  for (std::size_t i = 0; i < observed.size(); ++i)
+    chi2 += std::pow(observed[i] - expected[i], 2) / expected[i];
   const boost::math::chi_squared law(static_cast<double>(observed.size() - 1));
   return boost::math::cdf(boost::math::complement(law, chi2));
 }
 
 // Known answers of Random123 (kat_vectors, philox4x32 10; Salmon et al. 2011).
 TEST(Philox, KnownAnswers) {
-  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
             (PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
@@ -48,12 +50,14 @@ TEST(Coins, AreAFunctionOfTheirAddress) {
 TEST(Coins, UniformNumbersAreUniformAndUncorrelatedAlongEachPartOfTheAddress) {
   const int n = 100000, bins = 50;
   for (int part = 0; part < 4; ++part) {
-    std::vector<double> counts(bins), expected(bins, double(n) / bins), pairs(25), pairs_expected(25, (n - 1) / 25.0);
+    std::vector<double> counts(bins), expected(bins, double(n) / bins), pairs(25),
+        pairs_expected(25, (n - 1) / 25.0);
     double before = -1;
     for (int i = 0; i < n; ++i) {
       const Coins coins(1, part == 2 ? i : 0);
-      const double u = part == 3 ? Coins(i, 0).uniform({0, Purpose::target, 0})
-                                 : coins.uniform({part == 0 ? i : 0, Purpose::draft, part == 1 ? std::uint32_t(i) : 0u});
+      const double u =
+          part == 3 ? Coins(i, 0).uniform({0, Purpose::target, 0})
+                    : coins.uniform({part == 0 ? i : 0, Purpose::draft, part == 1 ? std::uint32_t(i) : 0u});
       ASSERT_GE(u, 0);
       ASSERT_LT(u, 1);
       ++counts[static_cast<int>(u * bins)];

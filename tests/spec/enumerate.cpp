@@ -1,7 +1,7 @@
 #include "tests/spec/enumerate.h"
 
 #include <cmath>
-#include <set>
+#include <utility>
 
 namespace speclab::enumerate {
 namespace {
@@ -20,8 +20,9 @@ struct Choice {
 
 }  // namespace
 
-Law law_of(const std::function<Outcome(const Coins&)>& program, double least) {
-  Law law;
+double walk(const std::function<void(const Coins&)>& program, const std::function<void(double)>& visit,
+            double least) {
+  double pruned = 0;
   std::vector<Choice> path;
   for (;;) {
     std::size_t depth = 0;
@@ -39,11 +40,11 @@ Law law_of(const std::function<Outcome(const Coins&)>& program, double least) {
       return choice.taken;
     };
     try {
-      law.mass[program(Coins::scripted(&script))] += probability;
+      program(Coins::scripted(&script));
+      visit(probability);
     } catch (const Cut&) {
-      law.pruned += probability;
+      pruned += probability;
     }
-    ++law.runs;
     path.resize(depth);
     while (!path.empty()) {
       Choice& last = path.back();
@@ -51,8 +52,20 @@ Law law_of(const std::function<Outcome(const Coins&)>& program, double least) {
       if (last.taken < last.weights.size()) break;
       path.pop_back();
     }
-    if (path.empty()) return law;
+    if (path.empty()) return pruned;
   }
+}
+
+Law law_of(const std::function<Outcome(const Coins&)>& program, double least) {
+  Law law;
+  Outcome outcome;
+  law.pruned = walk([&](const Coins& coins) { outcome = program(coins); },
+                    [&](double probability) {
+                      law.mass[outcome] += probability;
+                      ++law.runs;
+                    },
+                    least);
+  return law;
 }
 
 double total_variation(const std::map<Outcome, double>& a, const std::map<Outcome, double>& b) {
