@@ -1,0 +1,66 @@
+"""The experiments and prompts that come with the project."""
+import json
+import pathlib
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CONFIGS = sorted((ROOT / "configs").glob("*.json"))
+EXPECTED = {"quickstart", "gamma_sweep", "acceptance_rules", "lenience", "dumbing_down", "chen_k_sweep", "temperature_sweep",
+            "quality_tradeoff", "draft_capability"}
+
+
+def read_prompts(name):
+    return [json.loads(line) for line in (ROOT / "configs/prompts" / name).read_text(encoding="utf-8").splitlines()]
+
+
+class Prompts(unittest.TestCase):
+    def test_spec_bench_format(self):
+        for file in ("speclab.jsonl", "quickstart.jsonl"):
+            prompts = read_prompts(file)
+            for prompt in prompts:
+                self.assertEqual(list(prompt), ["question_id", "category", "turns"])
+                self.assertTrue(all(isinstance(turn, str) and turn.strip() == turn and turn for turn in prompt["turns"]), prompt["question_id"])
+            self.assertEqual(len({prompt["question_id"] for prompt in prompts}), len(prompts))
+
+    def test_enough_of_every_category(self):
+        prompts = read_prompts("speclab.jsonl")
+        count = {}
+        for prompt in prompts:
+            count[prompt["category"]] = count.get(prompt["category"], 0) + 1
+        self.assertGreaterEqual(len(prompts), 60)
+        for category in ("chat", "code", "maths", "translation", "summarisation", "passage_qa"):
+            self.assertGreaterEqual(count[category], 10, category)
+        self.assertTrue(any(len(prompt["turns"]) == 2 for prompt in prompts))
+        self.assertEqual(len({prompt["turns"][0] for prompt in prompts}), len(prompts))
+
+    def test_texts_to_summarise_have_their_length(self):
+        for prompt in read_prompts("speclab.jsonl"):
+            if prompt["category"] in ("summarisation", "passage_qa"):
+                self.assertTrue(120 <= len(prompt["turns"][0].split()) <= 350, prompt["question_id"])
+
+    def test_the_quickstart_is_a_balanced_part(self):
+        every = {prompt["question_id"]: prompt for prompt in read_prompts("speclab.jsonl")}
+        quick = read_prompts("quickstart.jsonl")
+        categories = [prompt["category"] for prompt in quick]
+        self.assertEqual({categories.count(category) for category in set(categories)}, {2})
+        for prompt in quick:
+            self.assertEqual(prompt["turns"], every[prompt["question_id"]]["turns"][:1])
+
+
+class Configs(unittest.TestCase):
+    def test_all_are_there_and_describe_themselves(self):
+        self.assertLessEqual(EXPECTED, {file.stem for file in CONFIGS})
+        for file in CONFIGS:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            self.assertEqual(config["name"], file.stem)
+            self.assertGreater(len(config["description"]), 40)
+            self.assertTrue((ROOT / config["prompts"]["file"]).exists())
+
+    def test_the_readme_names_all(self):
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        for name in EXPECTED:
+            self.assertIn(f"`{name}`", readme)
+
+
+if __name__ == "__main__":
+    unittest.main()
