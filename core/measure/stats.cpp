@@ -130,6 +130,30 @@ std::optional<Interval> bootstrap_interval(std::size_t clusters, const ClusterSt
                   sorted_quantile(values, (1 + options.level) / 2)};
 }
 
+std::optional<Value> ratio_of_sums(std::span<const double> numerators, std::span<const double> denominators,
+                                   const BootstrapOptions& options) {
+  require_sample(numerators, 0);
+  require_sample(denominators, 0);
+  for (double value : denominators) {
+    if (value < 0) throw Error({"denominator of a ratio", fmt::format("{}", value), "at least 0", ""});
+  }
+  if (numerators.size() != denominators.size()) {
+    throw Error({"ratio of sums", fmt::format("{} and {} values", numerators.size(), denominators.size()),
+                 "one pair per prompt", ""});
+  }
+  auto ratio = [&](std::span<const std::size_t> prompts) {
+    double top = 0, bottom = 0;
+    for (std::size_t prompt : prompts) {
+      top += numerators[prompt];
+      bottom += denominators[prompt];
+    }
+    return bottom > 0 ? top / bottom : std::numeric_limits<double>::quiet_NaN();
+  };
+  const double value = ratio(all_of(numerators.size()));
+  if (std::isnan(value)) return std::nullopt;
+  return Value{value, bootstrap_interval(numerators.size(), ratio, options)};
+}
+
 Ratio paired_speedup(const Times& base, const Times& test, const BootstrapOptions& options) {
   const std::size_t repeats = repeats_of("times of the base case", base);
   if (repeats_of("times of the case", test) != repeats || base.size() != test.size()) {

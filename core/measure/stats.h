@@ -47,6 +47,17 @@ using ClusterStatistic = std::function<double(std::span<const std::size_t> clust
 std::optional<Interval> bootstrap_interval(std::size_t clusters, const ClusterStatistic& statistic,
                                            const BootstrapOptions& options = {});
 
+struct Value {
+  double value;
+  std::optional<Interval> ci;
+};
+
+/// sum of numerators / sum of denominators, one pair per prompt, with its bootstrap interval over prompts:
+/// tokens per second, milliseconds per token, c, tau, a mean over positions ... Absent when the denominators
+/// sum to 0. Throws Error for unequal lengths, negative denominators or non-finite values.
+std::optional<Value> ratio_of_sums(std::span<const double> numerators, std::span<const double> denominators,
+                                   const BootstrapOptions& options = {});
+
 /// Times of one case.  [prompts][repeats], any unit; every prompt has the same number of repeats.
 using Times = std::vector<std::vector<double>>;
 

@@ -116,6 +116,21 @@ std::optional<Estimate> alpha_min(RunRounds run, const stats::BootstrapOptions& 
       run, [](const Sums& s) { return s.expected; }, [](const Sums& s) { return s.tests(); }, false, options);
 }
 
+std::optional<Estimate> alpha_teacher_forced(std::span<const std::vector<double>> expected,
+                                             const stats::BootstrapOptions& options) {
+  std::vector<double> sums(expected.size()), counts(expected.size());
+  Estimate out;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    for (double value : expected[i]) sums[i] += require_range("expected acceptance", value, 0, 1 + 1e-6);
+    out.terms += counts[i] = static_cast<double>(expected[i].size());
+  }
+  const auto ratio = stats::ratio_of_sums(sums, counts, options);
+  if (!ratio) return std::nullopt;
+  out.value = ratio->value;
+  out.ci = ratio->ci;
+  return out;
+}
+
 std::optional<Agreement> estimators_agree(RunRounds run) {
   const Sums all = total(sums_by_prompt(run));
   if (all.tests() == 0) return std::nullopt;

@@ -33,7 +33,13 @@ std::optional<Estimate> alpha_mle(RunRounds run, const stats::BootstrapOptions& 
 /// number with less noise (Rao-Blackwell).
 std::optional<Estimate> alpha_min(RunRounds run, const stats::BootstrapOptions& options = {});
 
-/// Do the two agree? sum over tests of (accepted - expected) has mean 0 whatever the prefixes are, and
+/// alpha teacher-forced: mean of the rule's expected acceptance over every position of target-written text,
+/// [prompts] [positions]: Leviathan's alpha = E[beta] over the target's prefixes. A different population from
+/// alpha_mle, which sees only tested positions.
+std::optional<Estimate> alpha_teacher_forced(std::span<const std::vector<double>> expected,
+                                             const stats::BootstrapOptions& options = {});
+
+/// Do the first two agree? sum over tests of (accepted - expected) has mean 0 whatever the prefixes are, and
 /// variance sum expected (1 - expected): a strong check of rule, rows and bookkeeping. z ~ N(0, 1).
 struct Agreement {
   double difference = 0;  ///< alpha_mle - alpha_min

@@ -103,6 +103,21 @@ TEST(Bootstrap, LeavesOutUndefinedResamples) {
   EXPECT_THROW(bootstrap_interval(5, first_only, {.level = 0}), Error);
 }
 
+TEST(RatioOfSums, WeighsPromptsByTheirDenominator) {
+  const std::vector<double> tokens = {100, 10, 50}, seconds = {2, 1, 1};
+  const auto ratio = ratio_of_sums(tokens, seconds);
+  EXPECT_DOUBLE_EQ(ratio->value, 40);
+  EXPECT_NEAR(ratio->ci->lo, 10, 1e-12);  // 3 of 81 resamples are one prompt three times
+  EXPECT_NEAR(ratio->ci->hi, 50, 1e-12);
+  const std::vector<double> none, zero = {0, 0, 0}, negative = {1, -1, 1}, nan = {1, kNaN, 1};
+  EXPECT_FALSE(ratio_of_sums(none, none));
+  EXPECT_FALSE(ratio_of_sums(tokens, zero));
+  EXPECT_EQ(ratio_of_sums(zero, seconds)->value, 0);
+  EXPECT_THROW(ratio_of_sums(tokens, none), Error);
+  EXPECT_THROW(ratio_of_sums(tokens, negative), Error);
+  EXPECT_THROW(ratio_of_sums(nan, seconds), Error);
+}
+
 TEST(Speedup, IsTheMedianOverRepeatsOfTheRatioOfSums) {
   const Times base = {{10, 11, 50}, {20, 22, 20}}, test = {{5, 5, 5}, {10, 5, 5}};
   const Ratio ratio = paired_speedup(base, test);

@@ -97,6 +97,18 @@ TEST(Estimators, NaiveRatioIsBiasedAndTheMleIsNot) {
   EXPECT_NEAR(std::sqrt(squares / runs - mean * mean), .0125, .0004);
 }
 
+TEST(Estimators, TeacherForcedIsTheMeanOverPositions) {
+  const std::vector<std::vector<double>> expected = {{.5, 1}, {}, {.25, .25, .25, 0}};
+  const auto alpha = alpha_teacher_forced(expected);
+  EXPECT_DOUBLE_EQ(alpha->value, 2.25 / 6);
+  EXPECT_EQ(alpha->terms, 6);
+  EXPECT_FALSE(alpha->wilson);
+  EXPECT_NEAR(alpha->ci->hi, .75, 1e-12);
+  EXPECT_FALSE(alpha_teacher_forced({}));
+  const std::vector<std::vector<double>> bad = {{.5, 1.5}};
+  EXPECT_THROW(alpha_teacher_forced(bad), Error);
+}
+
 TEST(Estimators, UtilizationOfOtherEngines) {
   // A report in which accepted / proposed falls from 69.7 % at K = 1 to 37.8 % at K = 6: alpha hardly moves.
   EXPECT_NEAR(alpha_from_utilization(.697, 1), .697, 1e-12);
