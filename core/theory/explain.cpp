@@ -9,37 +9,10 @@
 namespace speclab::theory {
 namespace {
 
-struct MeanCosts {
-  double draft = 0;    ///< of a step
-  double verify = 0;   ///< t(g + 1)
-  double drafted = 0;  ///< g
-};
-
-MeanCosts mean_costs(const Calibration& calibration, const DraftLengths& lengths) {
-  MeanCosts mean;
-  double total = 0;
-  for (std::size_t g = 0; g < lengths.size(); ++g) {
-    if (lengths[g] == 0) continue;
-    mean.draft += lengths[g] * (g * calibration.draft_token + (g > 0 ? calibration.draft_step : 0));
-    mean.verify += lengths[g] * calibration.target.at(static_cast<int>(g) + 1);
-    total += lengths[g];
-  }
-  mean.draft /= total;
-  mean.verify /= total;
-  mean.drafted = mean_draft_length(lengths);
-  return mean;
-}
-
 void require_input(const ExplainInput& input) {
   require_range("tau", input.tau, 1, kMaxGamma + 1.0);
   require_positive("measured speedup", input.speedup);
   require_non_negative("assumed c", input.assumed_c);
-  const Calibration& costs = input.calibration;
-  require_positive("t_ar", costs.t_ar);
-  for (double time :
-       {costs.draft_token, costs.draft_step, costs.accept_step, costs.accept_row, costs.other}) {
-    require_non_negative("calibrated time", time);
-  }
 }
 
 double percent(double share) {
@@ -48,19 +21,39 @@ double percent(double share) {
 
 }  // namespace
 
+StepTimes calibrated_step(const Calibration& calibration, const DraftLengths& lengths, double tau) {
+  require_positive("t_ar", calibration.t_ar);
+  for (double time : {calibration.draft_token, calibration.draft_step, calibration.accept_step,
+                      calibration.accept_row, calibration.other}) {
+    require_non_negative("calibrated time", time);
+  }
+  StepTimes step;
+  step.t_ar = calibration.t_ar;
+  step.draft = calibration.draft_step + calibration.draft_token * mean_draft_length(lengths);
+  step.accept = calibration.accept_step + calibration.accept_row * require_non_negative("tau", tau);
+  step.other = calibration.other;
+  double total = 0;
+  for (std::size_t g = 0; g < lengths.size(); ++g) {
+    if (lengths[g] == 0) continue;  // t(g + 1) may be an extrapolation that nothing needs
+    step.target += lengths[g] * calibration.target.at(static_cast<int>(g) + 1);
+    total += lengths[g];
+  }
+  step.target /= total;
+  return step;
+}
+
 Waterfall explain(const ExplainInput& input) {
   require_input(input);
   const Calibration& costs = input.calibration;
   const double tau = input.tau, ideal_tau = mixture_expected_tokens(input.alpha, input.lengths);
-  const MeanCosts mean = mean_costs(costs, input.lengths);
-  const double one_row = costs.target.at(1);
-  const double accept = costs.accept_step + costs.accept_row * tau;
+  const StepTimes step = calibrated_step(costs, input.lengths, tau);
+  const double drafted = mean_draft_length(input.lengths), one_row = costs.target.at(1);
   // Step time after each idealisation is dropped.
-  const double ideal = costs.t_ar * (1 + input.assumed_c * mean.drafted);
-  const double with_draft = costs.t_ar + mean.draft;
+  const double ideal = costs.t_ar * (1 + input.assumed_c * drafted);
+  const double with_draft = costs.t_ar + step.draft;
   const double with_width =
-      require_positive("t_ar - t(1) + t(g + 1)", costs.t_ar - one_row + mean.verify) + mean.draft;
-  const double modelled = mean.draft + mean.verify + accept + costs.other;
+      require_positive("t_ar - t(1) + t(g + 1)", costs.t_ar - one_row + step.target) + step.draft;
+  const double modelled = step.total();
 
   Waterfall out;
   out.predicted = ideal_tau * costs.t_ar / ideal;
@@ -79,14 +72,14 @@ Waterfall explain(const ExplainInput& input) {
                   ideal_tau, tau));
   add("draft cost", tau * costs.t_ar / with_draft,
       fmt::format("{:.2f} drafted tokens a step take {:.1f} % of an autoregressive step, assumed {:.1f} %",
-                  mean.drafted, percent(mean.draft / costs.t_ar), percent(input.assumed_c * mean.drafted)));
+                  drafted, percent(step.draft / costs.t_ar), percent(input.assumed_c * drafted)));
   add("verification width", tau * costs.t_ar / with_width,
-      fmt::format("a forward over {:.2f} rows costs {:.3f} times one row", mean.drafted + 1,
-                  mean.verify / one_row));
+      fmt::format("a forward over {:.2f} rows costs {:.3f} times one row", drafted + 1,
+                  step.target / one_row));
   add("sampling and bookkeeping", tau * costs.t_ar / modelled,
       fmt::format("accept {:.2f} % and other {:.2f} % of an autoregressive step, which spends {:.2f} % on "
                   "them itself",
-                  percent(accept / costs.t_ar), percent(costs.other / costs.t_ar),
+                  percent(step.accept / costs.t_ar), percent(costs.other / costs.t_ar),
                   percent(1 - one_row / costs.t_ar)));
   // The step time that the measured speedup stands for is tau t_ar / speedup.
   out.residual_share = 1 - input.speedup / speedup;

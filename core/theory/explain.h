@@ -14,11 +14,15 @@ struct Calibration {
   double t_ar = 0;         ///< one whole autoregressive step: forward over one row, sampling, bookkeeping
   RowTimes target;         ///< forward of the target over n rows
   double draft_token = 0;  ///< draft time per drafted token ...
-  double draft_step = 0;   ///< ... and per step that drafts at all (catching up, looking up)
+  double draft_step = 0;   ///< ... and per step, whatever it drafts (catching up, looking up in vain)
   double accept_step = 0;  ///< verification without the forward, per step ...
   double accept_row = 0;   ///< ... and per row that the verifier reads (about tau rows a step)
   double other = 0;        ///< everything else of a speculative step
 };
+
+/// Mean times of a step by calibration: what measured_cost_speedup and the waterfall take for a case with
+/// these draft lengths and tau. Throws Error for negative or infinite times.
+StepTimes calibrated_step(const Calibration& calibration, const DraftLengths& lengths, double tau);
 
 struct ExplainInput {
   double alpha = 0;      ///< of the case, as one number (alpha_mle)

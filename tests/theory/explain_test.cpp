@@ -130,12 +130,18 @@ TEST(Explain, EachCauseLandsInItsOwnTerm) {
   EXPECT_EQ(only_term(ideal, 0.4), "residual;");
 }
 
-TEST(Explain, StepsWithoutADraftCostNoDraft) {
+TEST(Explain, StepsThatFindNothingStillPayTheSearch) {
   ExplainInput input = example();
   input.lengths = {3, 0, 0, 0, 1};  // a drafter that finds something in a quarter of the steps
   const Waterfall waterfall = explain(input);
-  EXPECT_NEAR(waterfall.terms[1].factor, 10 / (10 + 2.2 / 4), 1e-14);
+  EXPECT_NEAR(waterfall.terms[1].factor, 10 / (10 + .2 + 4 * .5 / 4), 1e-14);
   EXPECT_NEAR(waterfall.predicted, (3 + expected_tokens(.7, 4)) / 4, 1e-14);
+  const StepTimes step = calibrated_step(input.calibration, input.lengths, input.tau);
+  EXPECT_NEAR(step.draft, .7, 1e-14);
+  EXPECT_NEAR(step.target, (3 * 9.5 + 13) / 4, 1e-14);
+  EXPECT_NEAR(step.accept, .1 + .05 * 2.9, 1e-14);
+  EXPECT_EQ(step.other, .3);
+  EXPECT_NEAR(waterfall.modelled_step, step.total(), 1e-14);
 }
 
 TEST(Explain, TextHasOneLinePerTerm) {
