@@ -24,20 +24,24 @@ def draw(run):
         raise NotApplicable("no case has alpha, a draft cost c above 0 and a speedup")
     figure, axes = style.figure(2.9)
     least = min(.01, *(case.metric("c") / 1.5 for case in points), 1)
-    alpha, c = np.meshgrid(np.linspace(.01, .99, 240), np.geomspace(least, 1, 240))
-    best = theory.best_gamma(alpha, c)
+    alpha, c = np.meshgrid(np.linspace(.01, .99, 90), np.geomspace(least, 1, 90))
+    gains = np.stack([theory.speedup(alpha, gamma, c) for gamma in range(LEVELS[-1] + 1)])
+    best = gains.argmax(axis=0)
     shades = matplotlib.colormaps["Greys"](np.linspace(0, .55, len(LEVELS)))
-    axes.contourf(alpha, c, best, levels=[level - .5 for level in LEVELS] + [100], colors=shades)
-    axes.contour(alpha, c, best, levels=[level - .5 for level in LEVELS[1:]], colors="#555555", linewidths=.4)
+    for level, shade in zip(LEVELS[1:], shades[1:]):
+        # Smooth where best itself jumps: how much better the longer drafts are than the shorter ones.
+        advantage = gains[level:].max(axis=0) - gains[:level].max(axis=0)
+        axes.contourf(alpha, c, advantage, levels=[0, np.inf], colors=[shade])
+        axes.contour(alpha, c, advantage, levels=[0], colors="#555555", linewidths=.4)
     # The number of each region, written where the region is wide: along a steep path through the map.
     for low, high in zip(LEVELS, LEVELS[1:] + [41]):
         inside = (best >= low) & (best < high)
-        if inside.sum() > 400:
+        if inside.sum() > 60:
             rows, columns = np.nonzero(inside)
             middle = np.argsort(rows)[len(rows) // 3]
             row = rows[middle]
             column = int(np.median(columns[rows == row]))
-            text = f"{low}" if high == low + 1 else f"{low}+" if high == 41 else f"{low}-{high - 1}"
+            text = f"{low}+" if high == 41 else f"{low}" if high == low + 1 else f"{low}-{high - 1}"
             axes.text(alpha[row, column], c[row, column], text, ha="center", va="center", fontsize=style.SMALL_PT)
     for index, case in enumerate(points):
         look = style.curve_style(index)

@@ -15,7 +15,7 @@ SMALL_PT = 7
 COLOURS = ["#0072B2", "#E69F00", "#006B4F", "#CC79A7", "#56B4E9", "#8C3B00", "#666666", "#000000"]
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 DASHES = ["-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (6, 2, 1, 2))]
-HATCHES = ["", "////", "....", "xxxx"]
+HATCHES = ["", "////", "\\\\\\\\", ""]
 
 RC = {
     "font.size": FONT_PT, "axes.titlesize": FONT_PT, "axes.labelsize": FONT_PT, "legend.fontsize": SMALL_PT,
