@@ -51,8 +51,9 @@ Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint Checkpoint::open(const std::filesystem::path& path) {
   auto impl = std::make_unique<Impl>();
   impl->path = path;
-  impl->parts = std::filesystem::is_directory(path) ? open_huggingface_directory(path)
-                                                    : open_gguf_file(MappedFile::open(path));
+  std::error_code ignored;  // what cannot be looked at is opened as a file, and the error says why
+  impl->parts = std::filesystem::is_directory(path, ignored) ? open_huggingface_directory(path)
+                                                             : open_gguf_file(MappedFile::open(path));
   for (const CheckpointTensor& tensor : impl->parts.tensors) {
     impl->index.emplace(tensor.info.name, impl->infos.size());
     impl->infos.push_back(tensor.info);

@@ -2,369 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
-#include <optional>
-#include <set>
-#include <utility>
 
 #include "core/base/error.h"
 
 namespace speclab {
 namespace {
 
-enum ValueType : std::uint32_t {
-  kU8,
-  kI8,
-  kU16,
-  kI16,
-  kU32,
-  kI32,
-  kF32,
-  kBool,
-  kString,
-  kArray,
-  kU64,
-  kI64,
-  kF64,
-  kValueTypes
-};
-
-constexpr std::array<const char*, kValueTypes> kValueNames{
+constexpr std::array<const char*, kGgufTypes> kValueNames{
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
-constexpr std::array<std::uint64_t, kValueTypes> kValueBytes{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
-
-constexpr std::uint64_t kDefaultAlignment = 32;
-constexpr int kMaxNesting = 8;
-constexpr const char* kFetchAgain = "The file is truncated or damaged; fetch it again.";
-
-/// ggml's numbers of tensor types. Those without a TensorType have a name only.
-struct GgmlType {
-  const char* name;
-  std::optional<TensorType> type;
-};
-
-GgmlType ggml_type(std::uint32_t id) {
-  switch (id) {
-    case 0:
-      return {"F32", TensorType::kF32};
-    case 1:
-      return {"F16", TensorType::kF16};
-    case 2:
-      return {"Q4_0", TensorType::kQ4_0};
-    case 3:
-      return {"Q4_1", TensorType::kQ4_1};
-    case 6:
-      return {"Q5_0", TensorType::kQ5_0};
-    case 7:
-      return {"Q5_1", TensorType::kQ5_1};
-    case 8:
-      return {"Q8_0", TensorType::kQ8_0};
-    case 30:
-      return {"BF16", TensorType::kBf16};
-    case 9:
-      return {"Q8_1", {}};
-    case 10:
-      return {"Q2_K", {}};
-    case 11:
-      return {"Q3_K", {}};
-    case 12:
-      return {"Q4_K", {}};
-    case 13:
-      return {"Q5_K", {}};
-    case 14:
-      return {"Q6_K", {}};
-    case 15:
-      return {"Q8_K", {}};
-    case 20:
-      return {"IQ4_NL", {}};
-    case 23:
-      return {"IQ4_XS", {}};
-    case 28:
-      return {"F64", {}};
-    default:
-      return {nullptr, {}};
-  }
-}
-
-/// No overlong forms, no surrogates, nothing above U+10FFFF (RFC 3629).
-bool is_utf8(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto byte = [&](std::size_t at) {
-      return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
-    };
-    const unsigned lead = byte(i);
-    const std::size_t more = lead < 0x80   ? 0
-                             : lead < 0xc2 ? 9
-                             : lead < 0xe0 ? 1
-                             : lead < 0xf0 ? 2
-                             : lead < 0xf5 ? 3
-                                           : 9;
-    if (more == 9) return false;
-    for (std::size_t k = 1; k <= more; ++k) {
-      if ((byte(i + k) & 0xc0) != 0x80) return false;
-    }
-    const unsigned next = byte(i + 1);
-    if ((lead == 0xe0 && next < 0xa0) || (lead == 0xed && next > 0x9f) || (lead == 0xf0 && next < 0x90) ||
-        (lead == 0xf4 && next > 0x8f)) {
-      return false;
-    }
-    i += 1 + more;
-  }
-  return true;
-}
-
-/// Takes pieces from the front of the file; never reads past its end.
-class Cursor {
- public:
-  Cursor(std::span<const std::byte> file, const std::string& name) : file_(file), name_(name) {}
-
-  std::uint64_t offset() const { return at_; }
-  std::uint64_t left() const { return file_.size() - at_; }
-
-  [[noreturn]] void fail(const std::string& where, std::string got, std::string expected,
-                         std::string advice = kFetchAgain) const {
-    throw Error({.what = fmt::format("{}: {}", name_, where),
-                 .got = std::move(got),
-                 .expected = std::move(expected),
-                 .advice = std::move(advice)});
-  }
-
-  std::span<const std::byte> take(std::uint64_t bytes, const std::string& where) {
-    if (bytes > left()) {
-      fail(where, fmt::format("{} bytes from byte {} to the end of the file", left(), at_),
-           fmt::format("{} bytes", bytes));
-    }
-    const auto out = file_.subspan(at_, bytes);
-    at_ += bytes;
-    return out;
-  }
-
-  template <typename T>
-  T number(const std::string& where) {
-    T value;
-    std::memcpy(&value, take(sizeof(T), where).data(), sizeof(T));
-    return value;
-  }
-
-  std::string_view string(const std::string& where) {
-    const auto bytes = take(number<std::uint64_t>(where), where);
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  }
-
-  /// A key or a tensor's name.
-  std::string unique_name(const std::string& where, std::set<std::string>& seen) {
-    const std::string_view text = string(where);
-    if (!is_utf8(text)) fail(where, "a name that is not UTF-8", "UTF-8");
-    std::string out(text);
-    if (!seen.insert(out).second) fail(where, "the name " + out + " twice", "every name once");
-    return out;
-  }
-
-  std::uint32_t value_type(const std::string& where) {
-    const auto type = number<std::uint32_t>(where);
-    if (type >= kValueTypes) fail(where, fmt::format("value type {}", type), "a type from 0 to 12");
-    return type;
-  }
-
- private:
-  std::span<const std::byte> file_;
-  const std::string& name_;
-  std::uint64_t at_ = 0;
-};
-
-std::uint64_t multiply(std::uint64_t a, std::uint64_t b) {  // saturating: too much is too much
-  std::uint64_t product;
-  return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
-GgufArray read_array(Cursor& cursor, const std::string& where, int depth) {
-  if (depth > kMaxNesting)
-    cursor.fail(where, "arrays in arrays", fmt::format("at most {} deep", kMaxNesting));
-  GgufArray array{cursor.value_type(where), cursor.number<std::uint64_t>(where), {}, {}};
-  if (array.element_type == kString || array.element_type == kArray) {
-    const std::uint64_t least = array.element_type == kString ? 8 : 12;  // bytes of the shortest element
-    if (array.count > cursor.left() / least) {
-      cursor.fail(where, fmt::format("an array of {} elements", array.count),
-                  fmt::format("one that fits in the {} bytes left", cursor.left()));
-    }
-    for (std::uint64_t i = 0; i < array.count; ++i) {
-      if (array.element_type == kString) {
-        array.strings.push_back(cursor.string(where));
-      } else {
-        read_array(cursor, where, depth + 1);
-      }
-    }
-  } else {
-    array.bytes = cursor.take(multiply(array.count, kValueBytes[array.element_type]), where);
-  }
-  return array;
-}
-
-bool read_bool(Cursor& cursor, const std::string& where) {
-  const auto value = cursor.number<std::uint8_t>(where);
-  if (value > 1) cursor.fail(where, fmt::format("the bool {}", value), "0 or 1");
-  return value == 1;
-}
-
-GgufValue read_value(Cursor& cursor, const std::string& where) {
-  switch (cursor.value_type(where)) {
-    case kU8:
-      return std::uint64_t{cursor.number<std::uint8_t>(where)};
-    case kI8:
-      return std::int64_t{cursor.number<std::int8_t>(where)};
-    case kU16:
-      return std::uint64_t{cursor.number<std::uint16_t>(where)};
-    case kI16:
-      return std::int64_t{cursor.number<std::int16_t>(where)};
-    case kU32:
-      return std::uint64_t{cursor.number<std::uint32_t>(where)};
-    case kI32:
-      return std::int64_t{cursor.number<std::int32_t>(where)};
-    case kF32:
-      return double{cursor.number<float>(where)};
-    case kBool:
-      return read_bool(cursor, where);
-    case kString:
-      return cursor.string(where);
-    case kArray:
-      return read_array(cursor, where, 1);
-    case kU64:
-      return cursor.number<std::uint64_t>(where);
-    case kI64:
-      return cursor.number<std::int64_t>(where);
-    default:
-      return cursor.number<double>(where);
-  }
-}
-
-struct Description {
-  StoredTensor tensor;
-  std::uint64_t offset, bytes;
-};
-
-Description read_description(Cursor& cursor, std::uint64_t index, std::set<std::string>& seen) {
-  Description out;
-  out.tensor.name = cursor.unique_name(fmt::format("name of tensor {}", index), seen);
-  const std::string where = "tensor " + out.tensor.name;
-  const auto dimensions = cursor.number<std::uint32_t>(where);
-  if (dimensions < 1 || dimensions > 4)
-    cursor.fail(where, fmt::format("{} dimensions", dimensions), "1 to 4");
-  for (std::uint32_t i = 0; i < dimensions; ++i) {
-    const auto size = cursor.number<std::uint64_t>(where);
-    if (size == 0 || size > INT64_MAX)
-      cursor.fail(where, fmt::format("a dimension of {}", size), "at least 1, below 2^63");
-    out.tensor.shape.insert(out.tensor.shape.begin(), static_cast<std::int64_t>(size));
-  }
-  const auto id = cursor.number<std::uint32_t>(where);
-  const GgmlType type = ggml_type(id);
-  if (!type.type) {
-    cursor.fail(where,
-                type.name != nullptr ? fmt::format("type {}", type.name) : fmt::format("type number {}", id),
-                "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 or Q8_0", "Convert the model to one of these types.");
-  }
-  out.tensor.type = type.type;
-  out.tensor.type_name = type.name;
-  const TensorTypeInfo& info = tensor_type_info(*type.type);
-  const std::uint64_t row = static_cast<std::uint64_t>(out.tensor.shape.back());
-  if (row % static_cast<std::uint64_t>(info.block) != 0) {
-    cursor.fail(where, fmt::format("rows of {} weights", row),
-                fmt::format("a multiple of {}, as {} needs", info.block, type.name));
-  }
-  out.bytes =
-      multiply(row / static_cast<std::uint64_t>(info.block), static_cast<std::uint64_t>(info.block_bytes));
-  for (std::size_t i = 0; i + 1 < out.tensor.shape.size(); ++i) {
-    out.bytes = multiply(out.bytes, static_cast<std::uint64_t>(out.tensor.shape[i]));
-  }
-  out.offset = cursor.number<std::uint64_t>(where);
-  return out;
-}
-
-/// Gives every description its bytes.
-std::vector<StoredTensor> place(const Cursor& cursor, std::vector<Description> descriptions,
-                                std::span<const std::byte> data, std::uint64_t alignment) {
-  for (Description& entry : descriptions) {
-    const std::string where = "tensor " + entry.tensor.name;
-    if (entry.offset % alignment != 0) {
-      cursor.fail(where, fmt::format("data at offset {}", entry.offset),
-                  fmt::format("a multiple of {}", alignment));
-    }
-    if (entry.offset > data.size() || entry.bytes > data.size() - entry.offset) {
-      cursor.fail(where, fmt::format("{} bytes of data at offset {}", entry.bytes, entry.offset),
-                  fmt::format("no more than the {} bytes that the file has", data.size()));
-    }
-    entry.tensor.data = data.subspan(entry.offset, entry.bytes);
-  }
-  std::vector<const Description*> order;
-  for (const Description& entry : descriptions) order.push_back(&entry);
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->offset < b->offset; });
-  for (std::size_t i = 1; i < order.size(); ++i) {
-    if (order[i]->offset < order[i - 1]->offset + order[i - 1]->bytes) {
-      cursor.fail("tensor " + order[i]->tensor.name, fmt::format("data at offset {}", order[i]->offset),
-                  fmt::format("no overlap with {}, which ends at {}", order[i - 1]->tensor.name,
-                              order[i - 1]->offset + order[i - 1]->bytes));
-    }
-  }
-  std::vector<StoredTensor> out;
-  for (Description& entry : descriptions) out.push_back(std::move(entry.tensor));
-  return out;
-}
-
-void read_magic_and_version(Cursor& cursor) {
-  const auto magic = cursor.take(4, "header");
-  if (std::memcmp(magic.data(), "GGUF", 4) != 0) {
-    std::string bytes;
-    for (const std::byte byte : magic) bytes += fmt::format(" {:02x}", static_cast<int>(byte));
-    cursor.fail("header", "a file that begins with the bytes" + bytes, "\"GGUF\"",
-                "Give a GGUF file, or the directory of a Hugging Face model.");
-  }
-  const auto version = cursor.number<std::uint32_t>("header");
-  if (version == 2 || version == 3) return;
-  const bool big_endian = version == 2u << 24 || version == 3u << 24;
-  cursor.fail("header", big_endian ? "a big-endian file" : fmt::format("GGUF version {}", version),
-              "little-endian GGUF of version 2 or 3", "Convert the model again with a current tool.");
-}
-
-std::uint64_t read_count(Cursor& cursor, const char* what, std::uint64_t least_bytes) {
-  const std::string where = fmt::format("number of {}", what);
-  const auto count = cursor.number<std::uint64_t>(where);
-  if (count > cursor.left() / least_bytes) {
-    cursor.fail(where, fmt::format("{}", count),
-                fmt::format("as many as fit in the {} bytes left", cursor.left()));
-  }
-  return count;
-}
 
 }  // namespace
-
-GgufFile GgufFile::parse(std::span<const std::byte> file, std::string name) {
-  GgufFile out;
-  out.name_ = std::move(name);
-  Cursor cursor(file, out.name_);
-  read_magic_and_version(cursor);
-  const std::uint64_t tensor_count = read_count(cursor, "tensors", 32);  // an unnamed tensor of one dimension
-  const std::uint64_t key_count = read_count(cursor, "metadata keys", 13);
-
-  std::set<std::string> keys, names;
-  for (std::uint64_t i = 0; i < key_count; ++i) {
-    const std::string key = cursor.unique_name(fmt::format("metadata key {}", i), keys);
-    out.metadata_.emplace(key, read_value(cursor, "metadata " + key));
-  }
-  std::uint64_t alignment = kDefaultAlignment;
-  if (out.has("general.alignment")) {
-    alignment = static_cast<std::uint64_t>(out.integer("general.alignment", 1, 1 << 30));
-    if (!std::has_single_bit(alignment)) {
-      cursor.fail("metadata general.alignment", fmt::format("{}", alignment), "a power of two");
-    }
-  }
-  std::vector<Description> descriptions;
-  for (std::uint64_t i = 0; i < tensor_count; ++i) descriptions.push_back(read_description(cursor, i, names));
-
-  const std::uint64_t start = (cursor.offset() + alignment - 1) / alignment * alignment;
-  const auto data = start < file.size() ? file.subspan(start) : std::span<const std::byte>{};
-  out.tensors_ = place(cursor, std::move(descriptions), data, alignment);
-  return out;
-}
 
 const GgufValue& GgufFile::at(std::string_view key, const char* expected) const {
   const auto found = metadata_.find(key);
@@ -429,30 +77,30 @@ T element(std::span<const std::byte> bytes, std::uint64_t i) {
 }  // namespace
 
 bool GgufArray::holds_integers() const {
-  return element_type <= kI32 || element_type == kU64 || element_type == kI64;
+  return element_type <= kGgufI32 || element_type == kGgufU64 || element_type == kGgufI64;
 }
 bool GgufArray::holds_reals() const {
-  return element_type == kF32 || element_type == kF64;
+  return element_type == kGgufF32 || element_type == kGgufF64;
 }
 
 std::int64_t GgufArray::integer(std::uint64_t i) const {
   SPECLAB_CHECK(i < count, "element {} of {}", i, count);
   switch (element_type) {
-    case kU8:
+    case kGgufU8:
       return element<std::uint8_t>(bytes, i);
-    case kI8:
+    case kGgufI8:
       return element<std::int8_t>(bytes, i);
-    case kU16:
+    case kGgufU16:
       return element<std::uint16_t>(bytes, i);
-    case kI16:
+    case kGgufI16:
       return element<std::int16_t>(bytes, i);
-    case kU32:
+    case kGgufU32:
       return element<std::uint32_t>(bytes, i);
-    case kI32:
+    case kGgufI32:
       return element<std::int32_t>(bytes, i);
-    case kU64:
+    case kGgufU64:
       return static_cast<std::int64_t>(std::min<std::uint64_t>(element<std::uint64_t>(bytes, i), INT64_MAX));
-    case kI64:
+    case kGgufI64:
       return element<std::int64_t>(bytes, i);
     default:
       SPECLAB_CHECK(false, "an array of {}", kValueNames.at(element_type));
@@ -463,7 +111,7 @@ std::int64_t GgufArray::integer(std::uint64_t i) const {
 double GgufArray::real(std::uint64_t i) const {
   SPECLAB_CHECK(i < count && holds_reals(), "element {} of {}, of type {}", i, count,
                 kValueNames.at(element_type));
-  return element_type == kF32 ? element<float>(bytes, i) : element<double>(bytes, i);
+  return element_type == kGgufF32 ? element<float>(bytes, i) : element<double>(bytes, i);
 }
 
 }  // namespace speclab

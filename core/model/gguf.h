@@ -13,10 +13,28 @@
 
 namespace speclab {
 
+/// Types of metadata values, by their numbers in the file.
+enum GgufType : std::uint32_t {
+  kGgufU8,
+  kGgufI8,
+  kGgufU16,
+  kGgufI16,
+  kGgufU32,
+  kGgufI32,
+  kGgufF32,
+  kGgufBool,
+  kGgufString,
+  kGgufArray,
+  kGgufU64,
+  kGgufI64,
+  kGgufF64,
+  kGgufTypes
+};
+
 /// An array in GGUF metadata. Strings are listed, numbers and bools stay as the bytes of the file; arrays of
 /// arrays are only checked and counted, because no model that we read has any.
 struct GgufArray {
-  std::uint32_t element_type;  ///< a GGUF value type, see gguf.cpp
+  std::uint32_t element_type;  ///< a GgufType
   std::uint64_t count;
   std::vector<std::string_view> strings;  ///< of an array of strings
   std::span<const std::byte> bytes;       ///< of an array of numbers or bools, little-endian, unaligned

@@ -163,6 +163,7 @@ inline TinyModel markov_table(int vocab, const std::vector<float>& logits) {
 }
 
 inline void write_file(const std::filesystem::path& path, const std::string& bytes) {
+  std::filesystem::remove(path);  // ext4 writes a truncated file through to the disk when it is closed: slow
   std::ofstream file(path, std::ios::binary);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (!file.flush()) throw std::runtime_error("cannot write " + path.string());

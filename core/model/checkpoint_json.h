@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/model/model_config.h"
+
+namespace speclab {
+
+/// Inside of Checkpoint: the JSON files of a Hugging Face directory.
+
+/// Throws Error with line and column.
+nlohmann::json read_json_file(const std::filesystem::path& path);
+
+/// Reads typed members of a JSON object, which must outlive it; null counts as absent, as in transformers.
+/// Throws Error naming file and member for a value of the wrong type or out of range.
+class Settings {
+ public:
+  Settings(const nlohmann::json& json, std::string where);
+
+  bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
+  std::string name(const char* key) const { return where_ + ": " + key; }
+  const nlohmann::json& at(const char* key) const;
+  int integer(const char* key, std::int64_t least, std::int64_t most) const;
+  int integer_or(const char* key, int absent, std::int64_t least, std::int64_t most) const;
+  /// A positive number that a float can hold.
+  float positive(const char* key) const;
+  bool flag_or(const char* key, bool absent) const;
+  std::string text_or(const char* key, std::string absent) const;
+  Settings object(const char* key) const { return {at(key), name(key)}; }
+
+  /// Throws for a member that is there, but cannot be used.
+  [[noreturn]] void refuse(const char* key, std::string expected, std::string advice) const;
+
+ private:
+  const nlohmann::json& json_;
+  std::string where_;
+};
+
+/// config.json of a Llama decoder, of a draft (`speclab_draft`) or of a table (`speclab_table`). Throws Error
+/// for another architecture, for anything that our forward pass does not compute, and for missing or
+/// impossible values. The reduced head of a draft is not here but among the tensors.
+ModelConfig read_huggingface_config(const std::filesystem::path& directory);
+
+}  // namespace speclab
