@@ -1,0 +1,170 @@
+// What every registered strategy must do, whatever it is. A new file in strategies/ is tested here without a
+// change.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "core/spec/registry.h"
+#include "tests/spec/loop_fixture.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::testing;
+
+TEST(Registry, HoldsExactlyTheFilesOfStrategies) {
+  std::vector<std::string> files, names;
+  std::istringstream list(SPECLAB_STRATEGY_FILES);  // from CMake
+  for (std::string file; std::getline(list, file, ',');) files.push_back(std::filesystem::path(file).stem());
+  for (const StrategyEntry& entry : strategies()) names.emplace_back(entry.info.name);
+  std::sort(files.begin(), files.end());
+  EXPECT_EQ(names, files);  // sorted by name, each once
+  EXPECT_GE(names.size(), 4u);
+}
+
+TEST(Registry, UnknownNamesGetTheNearestKnownOne) {
+  try {
+    find_strategy("promt_lookup");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("Did you mean \"prompt_lookup\"?"));
+  }
+}
+
+TEST(Registry, ChoicesAreValues) {
+  StrategyChoice a = choose("speculative_sampling", {{"gamma", 7}});
+  StrategyChoice b = a;
+  parse_options(b.fields(), {{"gamma", 2}}, "");
+  EXPECT_EQ(echo_options(a.fields())["gamma"], 7);
+  a = b;
+  EXPECT_EQ(echo_options(a.fields())["gamma"], 2);
+}
+
+class Conformance : public ::testing::TestWithParam<std::string> {
+ protected:
+  ModelPtr target = tiny_target(3);
+  ModelPtr draft = Model::with_layers(target, {0});
+
+  Decode decode(json options = json::object(), json strategy = json::object()) const {
+    json all = {{"max_tokens", 70}};
+    all.update(options);
+    Decode out{.target = target,
+               .draft = draft,
+               .strategy = choose(GetParam(), strategy),
+               .options = all,
+               .prompt = {3, 1, 4, 1, 5, 9, 2, 6, 3, 1}};
+    Decode plain = out;
+    plain.strategy = choose("autoregressive");
+    out.reference = plain.run().tokens;
+    return out;
+  }
+};
+
+TEST_P(Conformance, DescribesItself) {
+  const StrategyInfo& info = find_strategy(GetParam()).info;
+  for (const std::string_view text : {info.summary, info.paper, info.draft_source, info.stop_rule,
+                                      info.verification, info.criterion, info.loss, info.trained}) {
+    EXPECT_FALSE(text.empty());
+  }
+  StrategyChoice choice = choose(GetParam());
+  for (const OptionInfo& option : describe_options(choice.fields()))
+    EXPECT_FALSE(option.help.empty()) << option.name;
+  const json echo = echo_options(choice.fields());
+  StrategyChoice again = choose(GetParam(), echo);
+  EXPECT_EQ(echo_options(again.fields()), echo);
+}
+
+TEST_P(Conformance, GreedyTextAndRowsAreThoseOfAutoregressiveDecoding) {
+  const bool has_gamma = echo_options(choose(GetParam()).fields()).contains("gamma");
+  for (int gamma = 1; gamma <= (has_gamma ? 8 : 1); ++gamma) {
+    const Decode fast = decode(json::object(), has_gamma ? json{{"gamma", gamma}} : json::object());
+    Decode plain = fast;
+    plain.strategy = choose("autoregressive");
+    const GenerationRecord expected = plain.run();
+    for (const bool prefixes : {false, true}) {
+      Decode verified = fast;
+      verified.loop.batch_of_prefixes = prefixes;
+      const GenerationRecord record = verified.run();
+      EXPECT_EQ(record.tokens, expected.tokens) << gamma;
+      EXPECT_EQ(record.row_hashes, expected.row_hashes) << gamma;
+    }
+  }
+}
+
+TEST_P(Conformance, CoupledTextIsThatOfAutoregressiveDecoding) {
+  const Decode fast = decode({{"temperature", 1}, {"coins", "gumbel"}});
+  EXPECT_EQ(fast.run().tokens, fast.reference);
+}
+
+TEST_P(Conformance, SampledTextRepeatsItself) {
+  const Decode sampled = decode({{"temperature", 1}});
+  const GenerationRecord first = sampled.run(), second = sampled.run();
+  EXPECT_EQ(first.tokens, second.tokens);
+  EXPECT_EQ(first.row_hashes, second.row_hashes);
+  Decode other = sampled;
+  other.coins = Coins(8, 3);
+  EXPECT_NE(other.run().tokens, first.tokens);
+}
+
+TEST_P(Conformance, TheLoopServesManyPromptsOneAfterTheOther) {
+  // The same prompt again, after a longer and a shorter one: no state may leak.
+  const Decode wanted = decode();
+  const GenerationRecord expected = wanted.run();
+  DecodeLoop loop(target, draft, wanted.strategy, {.capacity = 256});
+  for (const std::vector<Token>& prompt :
+       {std::vector<Token>{1}, wanted.prompt, std::vector<Token>(40, 7), wanted.prompt}) {
+    Request request = wanted.request();
+    request.prompt = prompt;
+    const GenerationRecord record = loop.run(request);
+    if (prompt != wanted.prompt) continue;
+    EXPECT_EQ(record.tokens, expected.tokens);
+    EXPECT_EQ(record.row_hashes, expected.row_hashes);
+    EXPECT_EQ(record.steps.size(), expected.steps.size());
+    EXPECT_EQ(record.draft.rows, expected.draft.rows);
+  }
+}
+
+TEST_P(Conformance, SeveralSequencesTogether) {
+  const std::vector<std::vector<Token>> prompts{{3, 1, 4, 1, 5, 9, 2, 6, 3, 1}, {9}, {2, 2, 2}};
+  std::vector<GenerationRecord> alone;
+  std::vector<Request> requests;
+  std::vector<std::vector<Token>> references;
+  for (const std::vector<Token>& prompt : prompts) {
+    Decode one{.target = target, .options = {{"max_tokens", 30}}, .prompt = prompt};
+    references.push_back(one.run().tokens);
+  }
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    Decode one{.target = target,
+               .draft = draft,
+               .strategy = choose(GetParam()),
+               .options = {{"max_tokens", 30}},
+               .prompt = prompts[i],
+               .reference = references[i]};
+    alone.push_back(one.run());
+    requests.push_back(one.request());
+    requests.back().prompt = prompts[i];
+    requests.back().reference = references[i];
+  }
+  const auto together =
+      DecodeLoop(target, draft, choose(GetParam()), {.batch = 3, .capacity = 256}).run(requests);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(together[i].tokens, alone[i].tokens);
+    EXPECT_EQ(together[i].row_hashes, alone[i].row_hashes);
+    EXPECT_EQ(together[i].steps.size(), alone[i].steps.size());
+  }
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> out;
+  for (const StrategyEntry& entry : strategies()) out.emplace_back(entry.info.name);
+  return out;
+}
+// The registry is filled before main() and parameters are asked for in it.
+INSTANTIATE_TEST_SUITE_P(Strategies, Conformance, ::testing::ValuesIn(names()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace speclab

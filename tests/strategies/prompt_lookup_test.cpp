@@ -1,0 +1,130 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "tests/spec/loop_fixture.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::testing;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// The chain that is copied after a text.
+std::vector<Token> copied(const std::vector<Token>& text, const json& options, int depth_limit = 100) {
+  static const ModelPtr target = tiny_target();
+  Resources resources;
+  resources.target = target;
+  const auto strategy = choose("prompt_lookup", options).make(resources);
+  Sequence sequence;
+  sequence.tokens = text;
+  sequence.prompt_length = static_cast<int>(text.size()) - 1;
+  sequence.depth_limit = depth_limit;
+  strategy->begin(sequence);
+  Draft draft;
+  draft.reset(text.back());
+  const Sequence* sequences[] = {&sequence};
+  Draft* drafts[] = {&draft};
+  strategy->draft(sequences, drafts);
+  EXPECT_TRUE(draft.tree.is_chain());
+  for (int node = 1; node < draft.tree.size(); ++node) EXPECT_EQ(draft.q_at(node), nullptr);
+  EXPECT_EQ(draft.source, draft.tree.drafted() > 0 ? "lookup" : "");
+  return {draft.tree.tokens().begin() + 1, draft.tree.tokens().end()};
+}
+
+TEST(PromptLookup, CopiesWhatFollowedTheLongestSuffix) {
+  const std::vector<Token> text{1, 2, 3, 9, 8, 2, 3, 7, 5, 1, 2, 3};
+  EXPECT_THAT(copied(text, {{"length", 2}}), ElementsAre(9, 8));                    // 1 2 3
+  EXPECT_THAT(copied(text, {{"length", 2}, {"ngram_max", 2}}), ElementsAre(9, 8));  // 2 3, leftmost
+  EXPECT_THAT(copied(text, {{"length", 2}, {"ngram_max", 2}, {"match", "latest"}}), ElementsAre(7, 5));
+  EXPECT_THAT(copied(text, {{"length", 2}, {"ngram_max", 5}, {"match", "latest"}}), ElementsAre(9, 8));
+}
+
+TEST(PromptLookup, ShorterSuffixesDownToTheSmallest) {
+  const std::vector<Token> text{4, 3, 9, 8, 1, 2, 3};
+  EXPECT_THAT(copied(text, {{"length", 3}}), ElementsAre(9, 8, 1));
+  EXPECT_THAT(copied(text, {{"length", 3}, {"ngram_min", 2}}), ElementsAre());
+}
+
+TEST(PromptLookup, TheEndOfTheTextAndTheLimitShortenACopy) {
+  EXPECT_THAT(copied({7, 5, 7}, {{"length", 10}}), ElementsAre(5, 7));
+  EXPECT_THAT(copied({7, 5, 6, 4, 7}, {{"length", 10}}, 2), ElementsAre(5, 6));
+  EXPECT_THAT(copied({7, 5, 6, 4, 7}, {{"length", 10}}, 0), ElementsAre());
+  EXPECT_THAT(copied({7, 7}, {{"length", 10}}), ElementsAre(7));
+  EXPECT_THAT(copied({7}, {{"length", 10}}), ElementsAre());
+  EXPECT_THAT(copied({1, 2, 3}, {{"length", 10}}), ElementsAre());
+}
+
+class PromptLookupRun : public ::testing::Test {
+ protected:
+  ModelPtr target = tiny_target(3);
+  Decode decode{.target = target, .draft = Model::with_layers(target, {0}), .options = {{"max_tokens", 150}}};
+  void SetUp() override { plain = decode.run(); }
+  GenerationRecord plain;
+};
+
+TEST_F(PromptLookupRun, TheDraftModelFillsTheGaps) {
+  decode.strategy =
+      choose("prompt_lookup", {{"fallback", "draft"}, {"ngram_min", 2}, {"gamma", 3}, {"length", 5}});
+  const GenerationRecord record = decode.run();
+  EXPECT_EQ(record.tokens, plain.tokens);
+  int copies = 0, drafts = 0;
+  for (const StepRecord& step : record.steps) {
+    if (step.drafted.empty()) continue;
+    copies += step.source == "lookup" ? 1 : 0;
+    drafts += step.source == "draft" ? 1 : 0;
+    EXPECT_EQ(step.draft_calls > 0, step.source == "draft");
+    EXPECT_LE(step.drafted.size(), step.source == "draft" ? 3u : 5u);
+  }
+  EXPECT_GT(copies, 0);
+  EXPECT_GT(drafts, 0);
+  EXPECT_EQ(static_cast<int>(record.steps.size()) - (record.steps.back().drafted.empty() ? 1 : 0),
+            copies + drafts);
+}
+
+TEST_F(PromptLookupRun, BothAsOneTree) {
+  decode.strategy =
+      choose("prompt_lookup", {{"fallback", "draft"}, {"merge", "tree"}, {"gamma", 3}, {"length", 5}});
+  const GenerationRecord record = decode.run();
+  EXPECT_EQ(record.tokens, plain.tokens);
+  int trees = 0, won_by_copy = 0;
+  for (const StepRecord& step : record.steps) {
+    bool fork = false;
+    for (std::size_t i = 0; i < step.drafted.size(); ++i) {
+      fork = fork || step.drafted[i].parent != static_cast<int>(i);
+      for (std::size_t j = 0; j < i; ++j) {  // no two children of one node are the same token
+        EXPECT_FALSE(step.drafted[i].parent == step.drafted[j].parent &&
+                     step.drafted[i].id == step.drafted[j].id);
+      }
+      won_by_copy += i >= 3 && step.drafted[i].accepted ? 1 : 0;
+    }
+    if (fork) {
+      ++trees;
+      EXPECT_EQ(step.source, "draft+lookup");
+    }
+  }
+  EXPECT_GT(trees, 0);
+  EXPECT_GT(won_by_copy, 0);
+}
+
+TEST_F(PromptLookupRun, ContradictingOptionsAreRefused) {
+  const auto error = [&](const json& options, bool with_draft = true) -> std::string {
+    Resources resources;
+    resources.target = target;
+    if (with_draft) resources.draft = decode.draft;
+    try {
+      choose("prompt_lookup", options).make(resources);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(error({{"ngram_min", 4}}), HasSubstr("at most ngram_max = 3"));
+  EXPECT_THAT(error({{"fallback", "draft"}}, false), HasSubstr("no draft model"));
+  EXPECT_THAT(error({{"merge", "tree"}}), HasSubstr("fallback"));
+  EXPECT_EQ(error({{"fallback", "draft"}}), "no error");
+}
+
+}  // namespace
+}  // namespace speclab
