@@ -1,6 +1,7 @@
-"""The experiments and prompts that come with the project."""
+"""The experiments, prompts and pages that come with the project."""
 import json
 import pathlib
+import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -60,6 +61,18 @@ class Configs(unittest.TestCase):
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         for name in EXPECTED:
             self.assertIn(f"`{name}`", readme)
+
+
+class Pages(unittest.TestCase):
+    def test_relative_links_lead_somewhere(self):
+        for page in [*ROOT.glob("*.md"), *(ROOT / "configs").glob("*.md"), *(ROOT / "results").glob("*.md"), *(ROOT / "strategies").glob("*.md")]:
+            for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+                self.assertTrue((page.parent / link).exists(), f"{page.relative_to(ROOT)}: {link}")
+
+    def test_scripts_that_pages_name_exist(self):
+        for page in ROOT.glob("*.md"):
+            for script in re.findall(r"scripts/[a-z_]+\.(?:sh|py)", page.read_text(encoding="utf-8")):
+                self.assertTrue((ROOT / script).exists(), f"{page.name}: {script}")
 
 
 if __name__ == "__main__":
