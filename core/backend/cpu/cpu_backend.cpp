@@ -106,11 +106,7 @@ class CpuBackend final : public Backend {
     if (n == 0) return;
     const auto* data = static_cast<const Bf16*>(w.data.get());
     const int in = w.in + w.in % 2;
-    if (in != w.in) {  // rows with an even stride, so that the last pair reads a zero
-      even_.assign(static_cast<std::size_t>(n) * static_cast<std::size_t>(in), 0.0f);
-      for (int i = 0; i < n; ++i) std::copy_n(x + static_cast<std::size_t>(i) * w.in, w.in, even_.data() + static_cast<std::size_t>(i) * in);
-      x = even_.data();
-    }
+    if (n > 1 || in != w.in) x = interleave(x, n, w.in);
     // Large matrices go by panels, small ones by half panels so that the threads end together.
     const int step = w.out >= 32 * kPanel ? kPanel : kPanel / 2;
     const std::size_t panel = packed_panel_elements(w.in);
@@ -235,11 +231,31 @@ class CpuBackend final : public Backend {
     }
   }
 
+  // x [n, in] as linear_slice reads it; an odd row ends in a zero.
+  const float* interleave(const float* x, int n, int in) {
+    const int even = in + in % 2;
+    const std::size_t need = static_cast<std::size_t>(n) * static_cast<std::size_t>(even);
+    if (interleaved_.size() < need) interleaved_.resize(need);
+    for (int first = 0; first < n; first += kGroupRows) {
+      const int rows = std::min(kGroupRows, n - first);
+      for (int r = 0; r < rows; ++r) {
+        const float* from = x + static_cast<std::size_t>(first + r) * in;
+        float* to = interleaved_.data() + static_cast<std::size_t>(first) * even + 2 * r;
+        for (int k = 0; k + 1 < in; k += 2, to += 2 * rows) std::memcpy(to, from + k, 2 * sizeof(float));
+        if (even != in) {
+          to[0] = from[in - 1];
+          to[1] = 0;
+        }
+      }
+    }
+    return interleaved_.data();
+  }
+
   ThreadPool pool_;
   std::string class_;
   std::string device_;
   std::vector<std::vector<float>> scratch_;  // per thread, attention scores
-  std::vector<float> even_;                  // rows of odd width, padded
+  std::vector<float> interleaved_;           // activations of a linear
 };
 
 }  // namespace

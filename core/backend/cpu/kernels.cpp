@@ -33,60 +33,70 @@ constexpr int kPairs = 64;
 constexpr int kPrefetchBytes = 8192;
 
 // acc[row][v] += W[v, k] x[row, k] for `pairs` pairs of inputs, k ascending. w points at the first output of the slice
-// in the first pair; a pair takes 2 * kPanel elements.
+// in the first pair; a pair takes 2 * kPanel elements of w and 2 * kRows of x.
 template <int kRows, int kVectors>
-HWY_INLINE void micro(const Bf16* HWY_RESTRICT w, int pairs, const float* HWY_RESTRICT x, int x_stride, float* HWY_RESTRICT acc,
-                      int acc_stride, bool prefetch) {
+HWY_INLINE void micro(const Bf16* HWY_RESTRICT w, int pairs, const float* HWY_RESTRICT x, float* HWY_RESTRICT acc, bool prefetch) {
   V sum[kRows][kVectors];
-  HWY_UNROLL(16)
   for (int r = 0; r < kRows; ++r) {
-    HWY_UNROLL(16)
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::LoadU(f, acc + r * acc_stride + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::LoadU(f, acc + r * kPanel + v * kLanes);
   }
+  const auto* HWY_RESTRICT words = reinterpret_cast<const std::uint32_t*>(w);
+  const auto upper = hn::Set(u, 0xffff0000u);
   for (int p = 0; p < pairs; ++p) {
-    const auto* HWY_RESTRICT words = reinterpret_cast<const std::uint32_t*>(w + static_cast<std::size_t>(p) * 2 * kPanel);
     if (prefetch) {
-      HWY_UNROLL(16)
       for (int line = 0; line < kVectors * kLanes * 4; line += 64) {
         hwy::Prefetch(reinterpret_cast<const char*>(words) + kPrefetchBytes + line);
       }
     }
-    HWY_UNROLL(16)
-    for (int v = 0; v < kVectors; ++v) {
+    // The weights of a pair are widened twice, even inputs then odd ones; the fewer of weights and inputs are held in
+    // registers, the others pass by.
+    const auto widen = [&](int v, bool odd) HWY_ATTR {
       const auto raw = hn::LoadU(u, words + v * kLanes);
-      const V even = hn::BitCast(f, hn::ShiftLeft<16>(raw));
-      const V odd = hn::BitCast(f, hn::And(raw, hn::Set(u, 0xffff0000u)));
-      HWY_UNROLL(16)
-      for (int r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(even, hn::Set(f, x[r * x_stride + 2 * p]), sum[r][v]);
-      HWY_UNROLL(16)
-      for (int r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(odd, hn::Set(f, x[r * x_stride + 2 * p + 1]), sum[r][v]);
+      return hn::BitCast(f, odd ? hn::And(upper, raw) : hn::ShiftLeft<16>(raw));
+    };
+    for (int odd = 0; odd < 2; ++odd) {
+      if constexpr (kRows < kVectors) {
+        V value[kRows];
+        for (int r = 0; r < kRows; ++r) value[r] = hn::Set(f, x[2 * r + odd]);
+        for (int v = 0; v < kVectors; ++v) {
+          const V weight = widen(v, odd != 0);
+          for (int r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(weight, value[r], sum[r][v]);
+        }
+      } else {
+        V weight[kVectors];
+        for (int v = 0; v < kVectors; ++v) weight[v] = widen(v, odd != 0);
+        for (int r = 0; r < kRows; ++r) {
+          const V value = hn::Set(f, x[2 * r + odd]);
+          for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(weight[v], value, sum[r][v]);
+        }
+      }
     }
+    words += kPanel;
+    x += 2 * kRows;
   }
-  HWY_UNROLL(16)
   for (int r = 0; r < kRows; ++r) {
-    HWY_UNROLL(16)
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], f, acc + r * acc_stride + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], f, acc + r * kPanel + v * kLanes);
   }
 }
 
-// All `width` outputs (a multiple of 32, at most 64) of one block of pairs for kRows rows.
+// All `width` outputs (a multiple of 32, at most 64) of one block of pairs for a group of kRows rows.
 template <int kRows>
-HWY_INLINE void rows_block(const Bf16* w, int width, int pairs, const float* x, int x_stride, float* acc, bool prefetch) {
-  // As many vectors as the registers hold: 16 registers with 8 lanes, 32 with 16.
-  constexpr int kRegisters = kLanes >= 16 ? 28 : 12;
+HWY_NOINLINE void group_block(const Bf16* w, int width, int pairs, const float* x, float* acc, bool prefetch) {
+  // As many vectors as the registers hold beside the weights: 16 registers with 8 lanes, 32 with 16.
+  constexpr int kSums = kLanes >= 16 ? 24 : 12;
   constexpr int kAll = kPanel / kLanes;
-  constexpr int kFit = kRegisters / kRows;
+  constexpr int kFit = kSums / kRows;
   constexpr int kVectors = kFit >= kAll ? kAll : kFit >= kAll / 2 ? kAll / 2 : kFit >= kAll / 4 ? kAll / 4 : 1;
   constexpr int kStep = kVectors * kLanes;
   int j = 0;
-  for (; j + kStep <= width; j += kStep) micro<kRows, kVectors>(w + 2 * j, pairs, x, x_stride, acc + j, kPanel, prefetch);
+  for (; j + kStep <= width; j += kStep) micro<kRows, kVectors>(w + 2 * j, pairs, x, acc + j, prefetch);
   if constexpr (kStep > 32) {  // a half panel
-    for (; j < width; j += 32) micro<kRows, 32 / kLanes>(w + 2 * j, pairs, x, x_stride, acc + j, kPanel, prefetch);
+    for (; j < width; j += 32) micro<kRows, 32 / kLanes>(w + 2 * j, pairs, x, acc + j, prefetch);
   }
 }
 
 void LinearSlice(const Bf16* panel, int in, int begin, int end, const float* x, int n, float* y, int y_stride, bool accumulate) {
-  constexpr int kMaxRows = 32;  // rows per pass; the accumulators of a pass are 8 KiB
+  constexpr int kMaxRows = 5 * kGroupRows;  // rows per pass; their accumulators stay in the first-level cache
   HWY_ALIGN float acc[kMaxRows * kPanel];
   const int first = begin % kPanel;
   const int width = end - begin;
@@ -99,20 +109,18 @@ void LinearSlice(const Bf16* panel, int in, int begin, int end, const float* x, 
     for (int pair = 0; pair < pairs; pair += kPairs) {
       const int count = std::min(kPairs, pairs - pair);
       const Bf16* block = w + static_cast<std::size_t>(pair) * 2 * kPanel;
-      const float* xs = x + static_cast<std::size_t>(row) * in + 2 * pair;
-      int r = 0;
-      while (r < rows) {
+      for (int r = 0; r < rows; r += kGroupRows) {
         const bool prefetch = row == 0 && r == 0;
         float* a = acc + r * kPanel;
-        const float* xr = xs + static_cast<std::size_t>(r) * in;
-        switch (rows - r) {
-          case 1: rows_block<1>(block, padded_width, count, xr, in, a, prefetch); r += 1; break;
-          case 2: rows_block<2>(block, padded_width, count, xr, in, a, prefetch); r += 2; break;
-          case 3: rows_block<3>(block, padded_width, count, xr, in, a, prefetch); r += 3; break;
-          case 5: rows_block<5>(block, padded_width, count, xr, in, a, prefetch); r += 5; break;
-          case 6: rows_block<6>(block, padded_width, count, xr, in, a, prefetch); r += 6; break;
-          case 4: case 7: case 8: rows_block<4>(block, padded_width, count, xr, in, a, prefetch); r += 4; break;
-          default: rows_block<6>(block, padded_width, count, xr, in, a, prefetch); r += 6; break;
+        const int group = std::min(kGroupRows, n - row - r);
+        const float* xg = x + static_cast<std::size_t>(row + r) * in + static_cast<std::size_t>(2 * pair) * group;
+        switch (group) {
+          case 1: group_block<1>(block, padded_width, count, xg, a, prefetch); break;
+          case 2: group_block<2>(block, padded_width, count, xg, a, prefetch); break;
+          case 3: group_block<3>(block, padded_width, count, xg, a, prefetch); break;
+          case 4: group_block<4>(block, padded_width, count, xg, a, prefetch); break;
+          case 5: group_block<5>(block, padded_width, count, xg, a, prefetch); break;
+          default: group_block<6>(block, padded_width, count, xg, a, prefetch); break;
         }
       }
     }

@@ -22,8 +22,12 @@ inline constexpr int padded(int value, int multiple) { return (value + multiple 
 /// per pair of inputs). Padding is zero.
 inline constexpr std::size_t packed_panel_elements(int in) { return static_cast<std::size_t>((in + 1) / 2) * kPanel * 2; }
 
+/// Rows that a register block takes at once. Activations are interleaved by groups of as many rows:
+/// [ceil(n/6)][in/2][rows of the group][2], the last group holding what is left, so that a block reads them in order.
+inline constexpr int kGroupRows = 6;
+
 /// y[row, begin + j] (+)= sum_k W[begin + j, k] x[row, k] for j in [0, end - begin); begin and end are multiples of 32
-/// within one panel, or end == out. `panel` points at the panel of `begin`. x [n, in] with even `in`.
+/// within one panel, or end == out. `panel` points at the panel of `begin`. x: n interleaved rows of even length `in`.
 void linear_slice(const Bf16* panel, int in, int begin, int end, const float* x, int n, float* y, int y_stride, bool accumulate);
 
 void rms_norm_row(const float* x, const float* weight, float eps, int d, float* out);
