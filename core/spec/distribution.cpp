@@ -12,9 +12,7 @@
 namespace speclab {
 namespace {
 
-using Entry = TopEntry;
-
-bool comes_first(const Entry& a, const Entry& b) {
+bool comes_first(const TopEntry& a, const TopEntry& b) {
   return a.value > b.value || (a.value == b.value && a.index < b.index);
 }
 
@@ -22,9 +20,10 @@ bool comes_first(const Entry& a, const Entry& b) {
 /// largest value is below the count-th largest block maximum hold none of them, which leaves few candidates
 /// when count is small.
 void first_entries(std::span<const float> row, std::size_t count, std::vector<float>& maxima,
-                   std::vector<Entry>& out) {
+                   std::vector<TopEntry>& out) {
   out.clear();
   count = std::min(count, row.size());
+  if (count == 0) return;
   const std::size_t blocks = (row.size() + row_kernels::kBlock - 1) / row_kernels::kBlock;
   float bar = -std::numeric_limits<float>::infinity();
   maxima.resize(2 * blocks);
@@ -109,9 +108,10 @@ void Distribution::assign_logits(std::span<const float> logits, const SamplingPa
   sum_ = row_kernels::exp_row(logits, max, scale, exps);
   const bool few = params.top_k > 0 && static_cast<std::size_t>(params.top_k) < logits.size();
   if (few || params.top_p < 1) {
-    truncate(logits, exps, few ? static_cast<std::size_t>(params.top_k) : logits.size(), params.top_p);
+    truncate(logits, exps, max, scale, few ? static_cast<std::size_t>(params.top_k) : logits.size(),
+             params.top_p);
     std::fill(weights_.begin(), weights_.end(), 0.0f);
-    for (const Entry& e : kept_)
+    for (const TopEntry& e : kept_)
       weights_[static_cast<std::size_t>(token_of(static_cast<std::size_t>(e.index)))] = e.value;
     sum_ = row_kernels::sum(weights_);
   } else if (!ids.empty()) {
@@ -120,36 +120,66 @@ void Distribution::assign_logits(std::span<const float> logits, const SamplingPa
   }
 }
 
-/// Leaves in kept_ the entries (weight, row index) that survive top-k, then top-p.
-void Distribution::truncate(std::span<const float> logits, std::span<const float> exps, std::size_t top_k,
-                            double top_p) {
-  // The order is that of the logits: exp is not strictly monotone in floats. Growing prefixes, because the
-  // smallest one that reaches top_p is mostly short; each is exact, so the growth cannot be seen in the
-  // result.
-  const bool by_mass = top_p < 1;
-  double total = sum_;
-  if (top_k < logits.size() && by_mass) {
+/// Leaves in kept_ the entries (weight, row index) that survive top-k, then top-p. The order is that of the
+/// logits: exp is not strictly monotone in floats.
+void Distribution::truncate(std::span<const float> logits, std::span<const float> exps, float max,
+                            float scale, std::size_t top_k, double top_p) {
+  const auto weight = [&](const TopEntry& e) { return exps[static_cast<std::size_t>(e.index)]; };
+  double before = 0;  // mass of what is kept for certain: kept_[0, certain)
+  std::size_t certain = 0;
+  double wanted = top_p * sum_;
+  if (top_k < logits.size()) {
     first_entries(logits, top_k, maxima_, kept_);
-    total = 0;
-    std::sort(kept_.begin(), kept_.end(), comes_first);
-    for (const Entry& e : kept_) total += static_cast<double>(exps[static_cast<std::size_t>(e.index)]);
-  }
-  for (std::size_t count = by_mass ? std::min<std::size_t>(64, top_k) : top_k;;
-       count = std::min(4 * count, top_k)) {
-    first_entries(logits, count, maxima_, kept_);
-    if (!by_mass) break;
-    std::sort(kept_.begin(), kept_.end(), comes_first);
-    double mass = 0;
-    std::size_t keep = 0;
-    while (keep < kept_.size() && (keep == 0 || mass < top_p * total)) {
-      mass += static_cast<double>(exps[static_cast<std::size_t>(kept_[keep++].index)]);
+    double total = 0;
+    for (const TopEntry& e : kept_) total += static_cast<double>(weight(e));
+    wanted = top_p * total;
+  } else {
+    // Mass by bins of the logit (a monotone function of it): only the bin in which the mass crosses has to be
+    // sorted.
+    constexpr int kBins = 4096;
+    const float bins_per_unit = scale * 47;  // 87 units of the exponent, then nothing
+    const auto bin_of = [&](float z) {
+      return static_cast<int>(std::min((max - z) * bins_per_unit, kBins - 1.0f));
+    };
+    bins_.assign(kBins, 0.0);
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      bins_[static_cast<std::size_t>(bin_of(logits[i]))] += static_cast<double>(exps[i]);
+    int crossing = 0;
+    while (crossing + 1 < kBins && before + bins_[static_cast<std::size_t>(crossing)] < wanted) {
+      before += bins_[static_cast<std::size_t>(crossing++)];
     }
-    if (mass >= top_p * total || count == top_k) {
-      kept_.resize(keep);
-      break;
+    kept_.clear();
+    crossing_.clear();
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      const int bin = bin_of(logits[i]);
+      if (bin <= crossing) (bin < crossing ? kept_ : crossing_).push_back({logits[i], static_cast<Token>(i)});
     }
+    certain = kept_.size();
+    kept_.insert(kept_.end(), crossing_.begin(), crossing_.end());
   }
-  for (Entry& e : kept_) e.value = exps[static_cast<std::size_t>(e.index)];
+  if (top_p < 1) {
+    std::sort(kept_.begin() + static_cast<std::ptrdiff_t>(certain), kept_.end(), comes_first);
+    std::size_t keep = certain;
+    while (keep < kept_.size() && (keep == 0 || before < wanted))
+      before += static_cast<double>(weight(kept_[keep++]));
+    kept_.resize(keep);
+  }
+  for (TopEntry& e : kept_) e.value = weight(e);
+}
+
+void Distribution::top(int k, std::vector<Token>& out) const {
+  out.clear();
+  if (one_hot()) {
+    if (k > 0) out.push_back(one_hot_);
+    return;
+  }
+  thread_local std::vector<float> maxima;
+  thread_local std::vector<TopEntry> entries;
+  first_entries(weights_, static_cast<std::size_t>(std::max(k, 0)), maxima, entries);
+  std::sort(entries.begin(), entries.end(), comes_first);
+  for (const TopEntry& e : entries) {
+    if (e.value > 0) out.push_back(e.index);
+  }
 }
 
 double Distribution::prob(Token token) const {

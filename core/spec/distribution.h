@@ -52,6 +52,8 @@ class Distribution {
   Token sample_coupled(const Coins& coins, std::int64_t position) const;
   /// 0 = the most probable token; ties count as earlier when their id is lower.
   int rank(Token token) const;
+  /// The k most probable tokens in that order, at most those of positive probability.
+  void top(int k, std::vector<Token>& out) const;
   double entropy() const;  ///< nats, in double
 
   /// Weights [vocab] (not normalised) and their sum; empty span when one_hot().
@@ -61,16 +63,18 @@ class Distribution {
   void probabilities(std::vector<double>& out) const;
 
  private:
-  void truncate(std::span<const float> logits, std::span<const float> exps, std::size_t top_k, double top_p);
+  void truncate(std::span<const float> logits, std::span<const float> exps, float max, float scale,
+                std::size_t top_k, double top_p);
 
   std::vector<float> weights_;
   double sum_ = 0;
   Token one_hot_ = -1;
   int vocab_ = 0;
   // Scratch of assign_logits.
-  std::vector<float> compact_;  // weights of a reduced vocabulary
-  std::vector<float> maxima_;   // block maxima
-  std::vector<TopEntry> kept_;  // survivors of top-k and top-p
+  std::vector<float> compact_;             // weights of a reduced vocabulary
+  std::vector<float> maxima_;              // block maxima
+  std::vector<double> bins_;               // mass by logit
+  std::vector<TopEntry> kept_, crossing_;  // survivors of top-k and top-p; those that top-p may still cut
 };
 
 /// sum over tokens of min(p, q), sum p q, total variation, KL(p || q) in nats (inf where q misses support of

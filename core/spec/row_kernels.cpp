@@ -41,16 +41,33 @@ void for_sixteen(std::span<const T> row, T pad, const Body& body) {
   }
 }
 
-/// The same for two rows of one size.
+/// The same for two rows of one size; body(a, b, out) also writes sixteen values.
+template <class T, class Body>
+void for_sixteen(std::span<const float> a, std::span<const float> b, std::span<T> out, const Body& body) {
+  std::size_t i = 0;
+  for (; i + kLanes <= a.size(); i += kLanes) body(a.data() + i, b.data() + i, out.data() + i);
+  if (i < a.size()) {
+    std::array<float, kLanes> tail_a{}, tail_b{};
+    std::array<T, kLanes> tail_out;
+    const auto from = static_cast<std::ptrdiff_t>(i);
+    std::copy(a.begin() + from, a.end(), tail_a.begin());
+    std::copy(b.begin() + from, b.end(), tail_b.begin());
+    body(tail_a.data(), tail_b.data(), tail_out.data());
+    std::copy_n(tail_out.begin(), out.size() - i, out.begin() + from);
+  }
+}
+
+/// The same without an output.
 template <class Body>
 void for_sixteen(std::span<const float> a, std::span<const float> b, const Body& body) {
   std::size_t i = 0;
-  for (; i + kLanes <= a.size(); i += kLanes) body(a.data() + i, b.data() + i, i);
+  for (; i + kLanes <= a.size(); i += kLanes) body(a.data() + i, b.data() + i);
   if (i < a.size()) {
     std::array<float, kLanes> tail_a{}, tail_b{};
-    std::copy(a.begin() + static_cast<std::ptrdiff_t>(i), a.end(), tail_a.begin());
-    std::copy(b.begin() + static_cast<std::ptrdiff_t>(i), b.end(), tail_b.begin());
-    body(tail_a.data(), tail_b.data(), i);
+    const auto from = static_cast<std::ptrdiff_t>(i);
+    std::copy(a.begin() + from, a.end(), tail_a.begin());
+    std::copy(b.begin() + from, b.end(), tail_b.begin());
+    body(tail_a.data(), tail_b.data());
   }
 }
 
@@ -78,16 +95,20 @@ struct Sums {
 VF exp_nonpositive(VF x) {
   const F f;
   const VF clamped = hn::Max(x, hn::Set(f, -100.0f));
-  const auto n = hn::NearestInt(hn::Mul(clamped, hn::Set(f, 1.44269504f)));
-  const VF nf = hn::ConvertTo(f, n);
+  // Adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits.
+  const VF magic = hn::Set(f, 12582912.0f);
+  const VF shifted = hn::Add(hn::Mul(clamped, hn::Set(f, 1.44269504f)), magic);
+  const VF nf = hn::Sub(shifted, magic);
   VF r = hn::Sub(clamped, hn::Mul(nf, hn::Set(f, 0.693359375f)));
   r = hn::Sub(r, hn::Mul(nf, hn::Set(f, -2.12194440e-4f)));
-  VF y = hn::Set(f, 1.0f / 5040);
-  for (const float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) {
-    y = hn::Add(hn::Mul(y, r), hn::Set(f, c));
-  }
+  // Pairs by Estrin's scheme: a shorter chain of dependent operations than Horner's.
+  const auto pair = [&](float c1, float c0) { return hn::Add(hn::Mul(hn::Set(f, c1), r), hn::Set(f, c0)); };
+  const VF r2 = hn::Mul(r, r);
+  const VF low = hn::Add(hn::Mul(pair(1.0f / 6, 0.5f), r2), pair(1.0f, 1.0f));
+  const VF high = hn::Add(hn::Mul(pair(1.0f / 5040, 1.0f / 720), r2), pair(1.0f / 120, 1.0f / 24));
+  const VF y = hn::Add(hn::Mul(high, hn::Mul(r2, r2)), low);
   const I i;
-  const VF power = hn::BitCast(f, hn::ShiftLeft<23>(hn::Add(n, hn::Set(i, 127))));
+  const VF power = hn::BitCast(f, hn::ShiftLeft<23>(hn::Add(hn::BitCast(i, shifted), hn::Set(i, 127))));
   return hn::IfThenElseZero(hn::Ge(x, hn::Set(f, -87.0f)), hn::Mul(y, power));
 }
 
@@ -204,14 +225,21 @@ double ExpRow(std::span<const float> row, float max, float scale, std::span<floa
   const F f;
   const VF vmax = hn::Set(f, max), vscale = hn::Set(f, scale);
   Sums sums;
-  for_sixteen<float>(row, -std::numeric_limits<float>::infinity(), [&](const float* p, std::size_t base) {
-    float y[kLanes];
+  const auto block = [&](const float* p, float* y) {
     for (std::size_t k = 0; k < kLanes; k += kF) {
       hn::StoreU(exp_nonpositive(hn::Mul(hn::Sub(hn::LoadU(f, p + k), vmax), vscale)), f, y + k);
     }
     for (std::size_t k = 0; k < kLanes / kD; ++k) sums.lanes[k] = hn::Add(sums.lanes[k], doubles(y + k * kD));
-    std::copy_n(y, std::min(kLanes, out.size() - base), out.data() + base);
-  });
+  };
+  std::size_t i = 0;
+  for (; i + kLanes <= row.size(); i += kLanes) block(row.data() + i, out.data() + i);
+  if (i < row.size()) {
+    std::array<float, kLanes> in, y;
+    in.fill(-std::numeric_limits<float>::infinity());
+    std::copy(row.begin() + static_cast<std::ptrdiff_t>(i), row.end(), in.begin());
+    block(in.data(), y.data());
+    std::copy_n(y.begin(), row.size() - i, out.begin() + static_cast<std::ptrdiff_t>(i));
+  }
   return sums.total();
 }
 
@@ -238,7 +266,7 @@ double sum_of_two(const Law& p, const Law& q, const Combine& combine) {
   const D d;
   const VD fp = hn::Set(d, p.factor), fq = hn::Set(d, q.factor);
   Sums sums;
-  for_sixteen(p.weights, q.weights, [&](const float* a, const float* b, std::size_t) {
+  for_sixteen(p.weights, q.weights, [&](const float* a, const float* b) {
     for (std::size_t k = 0; k < kLanes / kD; ++k) {
       const VD value = combine(hn::Mul(doubles(a + k * kD), fp), hn::Mul(doubles(b + k * kD), fq));
       sums.lanes[k] = hn::Add(sums.lanes[k], value);
@@ -259,15 +287,13 @@ double PositiveDifference(const Law& p, const Law& q, std::span<double> out) {
   const D d;
   const VD fp = hn::Set(d, p.factor), fq = hn::Set(d, q.factor);
   Sums sums;
-  for_sixteen(p.weights, q.weights, [&](const float* a, const float* b, std::size_t base) {
-    double y[kLanes];
+  for_sixteen<double>(p.weights, q.weights, out, [&](const float* a, const float* b, double* y) {
     for (std::size_t k = 0; k < kLanes / kD; ++k) {
       const VD value = hn::Sub(hn::Mul(doubles(a + k * kD), fp), hn::Mul(doubles(b + k * kD), fq));
       const VD positive = hn::Max(value, hn::Zero(d));
       sums.lanes[k] = hn::Add(sums.lanes[k], positive);
       hn::StoreU(positive, d, y + k * kD);
     }
-    std::copy_n(y, std::min(kLanes, out.size() - base), out.data() + base);
   });
   return sums.total();
 }
@@ -287,7 +313,7 @@ double SumWLogRatio(std::span<const float> row, std::span<const float> other) {
   const D d;
   Sums sums;
   bool outside = false;
-  for_sixteen(row, other, [&](const float* a, const float* b, std::size_t) {
+  for_sixteen(row, other, [&](const float* a, const float* b) {
     for (std::size_t k = 0; k < kLanes / kD; ++k) {
       const VD w = doubles(a + k * kD), v = doubles(b + k * kD);
       const auto positive = hn::Gt(w, hn::Zero(d));
@@ -333,10 +359,16 @@ Words philox(std::uint32_t index, const PhiloxCounter& counter, PhiloxKey key) {
 #endif
 }
 
+// Most tokens need no logarithm. E >= v > x / 2^32, so a token whose x / 2^32 is above `bound * weight`, with
+// room for rounding, loses against the arrival `bound` that was already seen; and one with bound * weight <
+// 2^-33 always loses. Only certain losers are skipped, so the winner is that of the full race for every
+// vector width.
 std::size_t Race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key) {
   const F f;
   const I i;
   const float inf = std::numeric_limits<float>::infinity();
+  constexpr float kRoom = 1.00001f;
+  float bound = std::numeric_limits<float>::max();
   VF best[kLanes / kF];
   hn::Vec<I> winner[kLanes / kF];
   for (std::size_t k = 0; k < kLanes / kF; ++k) {
@@ -352,20 +384,30 @@ std::size_t Race(std::span<const float> weights, const PhiloxCounter& counter, c
       w = tail;
     }
     for (std::size_t k = 0; k < kLanes / kF; ++k) {
-      bool any = false;
+      const VF reach = hn::Set(f, bound * kRoom);  // may be inf at first; inf * 0 compares false below
+      VF heaviest = hn::Zero(f);
       for (std::size_t word = 0; word < 4; ++word) {
-        any = any || !hn::AllTrue(f, hn::Eq(hn::LoadU(f, w + word * kLanes + k * kF), hn::Zero(f)));
+        heaviest = hn::Max(heaviest, hn::LoadU(f, w + word * kLanes + k * kF));
       }
-      if (!any) continue;  // a truncated row has few tokens left
+      const auto alive =
+          hn::And(hn::Gt(heaviest, hn::Zero(f)), hn::Ge(hn::Mul(heaviest, reach), hn::Set(f, 0x1p-33f)));
+      if (hn::AllFalse(f, alive)) continue;
       const Words words = philox(static_cast<std::uint32_t>(base / 4 + k * kF), counter, key);
       for (std::size_t word = 0; word < 4; ++word) {
         const VF weight = hn::LoadU(f, w + word * kLanes + k * kF);
+        const VF v_below = hn::Mul(hn::ConvertTo(f, hn::BitCast(i, hn::ShiftRight<1>(words.word[word]))),
+                                   hn::Set(f, 0x1p-31f));
+        if (hn::AllTrue(f, hn::Gt(v_below, hn::Mul(weight, hn::Set(f, bound * kRoom))))) continue;
         const VF arrival = hn::IfThenElse(hn::Gt(weight, hn::Zero(f)),
                                           hn::Div(exponential(words.word[word]), weight), hn::Set(f, inf));
         const auto sooner = hn::Lt(arrival, best[k]);
+        if (hn::AllFalse(f, sooner)) continue;
         best[k] = hn::IfThenElse(sooner, arrival, best[k]);
         const auto token = hn::Iota(i, static_cast<std::int32_t>(base + word * kLanes + k * kF));
         winner[k] = hn::IfThenElse(hn::RebindMask(i, sooner), token, winner[k]);
+        float seen[kF];
+        hn::StoreU(best[k], f, seen);
+        bound = std::min(bound, *std::min_element(seen, seen + kF));
       }
     }
   }

@@ -12,68 +12,72 @@
 namespace speclab::rules {
 namespace {
 
-/// The set A of one row; never a token of probability 0. `best` is in it where always_best says so, so that
-/// the tightest parameter is exact matching at temperature 0.
-struct Accepted {
-  const Distribution& row;
-  Token best;
-  double bar;   // probability that a token must reach ...
-  bool strict;  // ... or pass
-  int ranks;    // the token is also among this many most probable ones; 0 = no condition
-  bool always_best;
-  bool operator()(Token x) const {
-    if (x == best && always_best) return true;
-    const double px = row.prob(x);
-    return px > 0 && (strict ? px > bar : px >= bar) && (ranks == 0 || row.rank(x) < ranks);
+/// The set A of one row; never a token of probability 0. The argmax is in it where always_best says so, so
+/// that the tightest parameter is exact matching at temperature 0.
+class Accepted {
+ public:
+  struct Condition {
+    double bar = 0;       ///< probability that a token must reach ...
+    bool strict = false;  ///< ... or pass
+    int ranks = 0;        ///< the token is also among this many most probable ones; 0 = no condition
+    bool always_best = true;
+  };
+  Accepted(const TargetRow& target, const Condition& condition)
+      : row_(criterion_row(target)), best_(condition.always_best ? target.p->argmax() : -1) {
+    // In weights of the row, so that one token and the whole set are judged by the same comparison.
+    bar_ = condition.bar * row_.sum();
+    strict_ = condition.strict;
+    if (condition.ranks > 0 && condition.ranks < row_.vocab()) {
+      thread_local std::vector<Token> top;
+      row_.top(condition.ranks, top);
+      last_ = top.back();
+      last_weight_ = weight(last_);
+    }
   }
+  bool operator()(Token x) const { return x == best_ || passes(x, weight(x)); }
+  /// q(A), or whether the token is in A.
+  double mass(const Distribution* q, Token one_hot) const {
+    if (q == nullptr || q->one_hot()) return (*this)(q == nullptr ? one_hot : q->argmax()) ? 1 : 0;
+    double mass = 0;
+    for (Token x = 0; x < q->vocab(); ++x) {
+      mass += (*this)(x) ? static_cast<double>(q->weights()[static_cast<std::size_t>(x)]) : 0;
+    }
+    return std::min(1.0, mass / q->sum());
+  }
+
+ private:
+  double weight(Token x) const {
+    return row_.one_hot() ? row_.prob(x) : static_cast<double>(row_.weights()[static_cast<std::size_t>(x)]);
+  }
+  bool passes(Token x, double w) const {
+    const bool high = strict_ ? w > bar_ : w >= bar_;
+    return high && w > 0 && (w > last_weight_ || (w == last_weight_ && x <= last_));
+  }
+
+  const Distribution& row_;
+  Token best_;
+  double bar_;
+  bool strict_;
+  Token last_ = -1;  // the last one in rank that is accepted, and its weight
+  double last_weight_ = -1;
 };
 
 Accepted top_beta(const TargetRow& row, const RuleOptions& o) {
-  return {criterion_row(row), row.p->argmax(), 0, false, o.beta, true};
+  return {row, {.ranks = o.beta}};
 }
 Accepted gap(const TargetRow& row, const RuleOptions& o) {
   const Distribution& seen = criterion_row(row);
-  const Token best = row.p->argmax();
-  return {seen, best, o.gap > 0 ? seen.prob(seen.argmax()) * std::exp(-o.gap) : 2, false, 0, true};
+  return {row, {.bar = o.gap > 0 ? seen.prob(seen.argmax()) * std::exp(-o.gap) : 2}};
 }
 Accepted typical(const TargetRow& row, const RuleOptions& o) {
-  const Distribution& seen = criterion_row(row);
-  return {seen, row.p->argmax(), std::min(o.epsilon, o.delta * std::exp(-seen.entropy())), true, 0, true};
+  return {row,
+          {.bar = std::min(o.epsilon, o.delta * std::exp(-criterion_row(row).entropy())), .strict = true}};
 }
 Accepted threshold(const TargetRow& row, const RuleOptions& o) {
-  return {criterion_row(row), row.p->argmax(), o.theta, false, o.top_k, false};
-}
-
-/// Tokens of A when the set is wanted as a whole: ranks by one pass instead of one per token.
-void members(const Accepted& accepted, std::vector<std::uint8_t>& in) {
-  const int vocab = accepted.row.vocab();
-  in.assign(static_cast<std::size_t>(vocab), 0);
-  Accepted by_bar = accepted;
-  by_bar.ranks = 0;
-  for (Token x = 0; x < vocab; ++x) in[static_cast<std::size_t>(x)] = by_bar(x) ? 1 : 0;
-  if (accepted.ranks == 0 || accepted.ranks >= vocab) return;
-  thread_local std::vector<Token> order;
-  order.resize(static_cast<std::size_t>(vocab));
-  for (Token x = 0; x < vocab; ++x) order[static_cast<std::size_t>(x)] = x;
-  std::nth_element(order.begin(), order.begin() + accepted.ranks, order.end(), [&](Token a, Token b) {
-    const double pa = accepted.row.prob(a), pb = accepted.row.prob(b);
-    return pa > pb || (pa == pb && a < b);
-  });
-  for (auto it = order.begin() + accepted.ranks; it != order.end(); ++it) {
-    if (*it != accepted.best || !accepted.always_best) in[static_cast<std::size_t>(*it)] = 0;
-  }
+  return {row, {.bar = o.theta, .ranks = o.top_k, .always_best = false}};
 }
 
 using Criterion = Accepted (*)(const TargetRow&, const RuleOptions&);
-
-double accepted_mass(const Accepted& accepted, const Distribution* q, Token one_hot) {
-  if (q == nullptr || q->one_hot()) return accepted(q == nullptr ? one_hot : q->argmax()) ? 1 : 0;
-  thread_local std::vector<std::uint8_t> in;
-  members(accepted, in);
-  double mass = 0;
-  for (std::size_t x = 0; x < in.size(); ++x) mass += in[x] != 0 ? static_cast<double>(q->weights()[x]) : 0;
-  return std::min(1.0, mass / q->sum());
-}
 
 /// p restricted to the typical set, not normalised. This is eta-sampling of the row (Hewitt et al. 2022).
 void typical_weights(const TargetRow& row, const RuleOptions& options, std::vector<double>& weights) {
@@ -100,7 +104,7 @@ void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
   out.expected.clear();
   for (std::size_t i = 0; i < node.children.size(); ++i) {
     const auto [token, q] = node.children[i];
-    out.expected.push_back(accepted_mass(accepted, q, token));
+    out.expected.push_back(accepted.mass(q, token));
     if (accepted(token)) {
       out.accepted = static_cast<int>(i);
       return;
@@ -111,14 +115,13 @@ void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
 
 template <Criterion kCriterion>
 double expected(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions& options) {
-  return accepted_mass(kCriterion(row, options), q, one_hot);
+  return kCriterion(row, options).mass(q, one_hot);
 }
 
 template <Criterion kCriterion, bool kTypical>
 void output_law(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions& options,
                 std::vector<double>& law) {
   thread_local std::vector<double> drawn;
-  thread_local std::vector<std::uint8_t> in;
   if (kTypical && !row.p->one_hot()) {
     typical_weights(row, options, law);
   } else {
@@ -126,13 +129,15 @@ void output_law(const TargetRow& row, const Distribution* q, Token one_hot, cons
   }
   double sum = 0;
   for (const double w : law) sum += w;
-  members(kCriterion(row, options), in);
+  const Accepted in = kCriterion(row, options);
   law_of_draft(row, q, one_hot, drawn);
   double accepted = 0;
-  for (std::size_t x = 0; x < law.size(); ++x) accepted += in[x] != 0 ? drawn[x] : 0;
   for (std::size_t x = 0; x < law.size(); ++x) {
-    law[x] = (in[x] != 0 ? drawn[x] : 0) + std::max(0.0, 1 - accepted) * law[x] / sum;
+    if (!in(static_cast<Token>(x))) drawn[x] = 0;
+    accepted += drawn[x];
   }
+  const double left = std::max(0.0, 1 - accepted) / sum;
+  for (std::size_t x = 0; x < law.size(); ++x) law[x] = drawn[x] + left * law[x];
 }
 
 LossClass lossy(const RuleOptions&, const SamplingParams&) {

@@ -5,6 +5,8 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <limits>
+#include <utility>
 
 #include "core/spec/rules.h"
 
@@ -28,27 +30,33 @@ double coupling_mass(const Distribution& p, const Distribution& q) {
     Token token;
   };
   thread_local std::vector<Entry> entries, sorted;
+  const std::span<const float> wp = p.weights(), wq = q.weights();
+  const double to_p = 1 / p.sum(), to_q = 1 / q.sum();
+  const float to_ratio = static_cast<float>(to_p / to_q);
   entries.clear();
   double p_above = 0;  // mass of p where the ratio is at least the current one
-  for (Token x = 0; x < p.vocab(); ++x) {
-    const double px = p.prob(x), qx = q.prob(x);
-    if (px <= 0 && qx <= 0) continue;
-    const float ratio = qx > 0 ? static_cast<float>(std::min(px / qx, 3e38)) : 3.2e38f;
-    entries.push_back({std::bit_cast<std::uint32_t>(ratio), x});
-    p_above += px;
+  for (std::size_t x = 0; x < wp.size(); ++x) {
+    if (wp[x] <= 0 && wq[x] <= 0) continue;
+    const float ratio = wq[x] > 0 ? wp[x] / wq[x] * to_ratio : std::numeric_limits<float>::infinity();
+    entries.push_back({std::bit_cast<std::uint32_t>(ratio), static_cast<Token>(x)});
+    p_above += static_cast<double>(wp[x]) * to_p;
   }
   sorted.resize(entries.size());
-  for (int shift = 0; shift < 32; shift += 11) {
-    std::array<std::size_t, 2049> start{};
-    for (const Entry& e : entries) ++start[((e.key >> shift) & 2047) + 1];
-    for (std::size_t i = 1; i < start.size(); ++i) start[i] += start[i - 1];
-    for (const Entry& e : entries) sorted[start[(e.key >> shift) & 2047]++] = e;
+  std::array<std::array<std::uint32_t, 2048>, 3> starts{};
+  for (const Entry& e : entries) {
+    for (int digit = 0; digit < 3; ++digit) ++starts[digit][(e.key >> (11 * digit)) & 2047];
+  }
+  for (int digit = 0; digit < 3; ++digit) {
+    std::uint32_t before = 0;
+    for (std::uint32_t& start : starts[digit]) before += std::exchange(start, before);
+    for (const Entry& e : entries) sorted[starts[digit][(e.key >> (11 * digit)) & 2047]++] = e;
     entries.swap(sorted);
   }
   double q_below = 0, mass = 0;
   for (const Entry& e : entries) {
-    const double px = p.prob(e.token), qx = q.prob(e.token);
-    if (px > 0 && qx > 0) mass += 1 / (std::max(p_above, px) / px + q_below / qx);
+    const double px = static_cast<double>(wp[static_cast<std::size_t>(e.token)]) * to_p;
+    const double qx = static_cast<double>(wq[static_cast<std::size_t>(e.token)]) * to_q;
+    if (px > 0 && qx > 0) mass += px * qx / (std::max(p_above, px) * qx + q_below * px);
     p_above -= px;
     q_below += qx;
   }

@@ -81,6 +81,15 @@ class Remainder {
       touched_ = sum_ > 0;
       return;
     }
+    if (q == nullptr && !touched_ && f.power == 1) {
+      // Only the token of the draft changes: the others keep their weights, up to one factor.
+      weights_.assign(p_.weights().begin(), p_.weights().end());
+      const double unit = p_.sum() / (f.plain_residual ? 1 : f.scale);  // weight of probability one
+      at(one_hot) = std::max(0.0, at(one_hot) - unit);
+      sum_ = row_kernels::sum(weights_);
+      touched_ = sum_ > 0;
+      return;
+    }
     if (!touched_) {
       p_.probabilities(weights_);
       sum_ = 1;

@@ -259,6 +259,15 @@ TEST(Distribution, RankEntropyAndDistances) {
   EXPECT_EQ(hot.rank(1), 0);
   EXPECT_EQ(hot.rank(0), 1);
   EXPECT_EQ(hot.rank(3), 3);
+  std::vector<Token> top;
+  p.top(2, top);
+  EXPECT_THAT(top, testing::ElementsAre(1, 0));
+  p.top(9, top);
+  EXPECT_THAT(top, testing::ElementsAre(1, 0, 2));  // none of mass 0
+  hot.top(3, top);
+  EXPECT_THAT(top, testing::ElementsAre(1));
+  p.top(0, top);
+  EXPECT_TRUE(top.empty());
   EXPECT_NEAR(p.entropy(), 1.5 * std::log(2.0), 1e-12);
   EXPECT_EQ(hot.entropy(), 0);
   EXPECT_NEAR(overlap(p, q), .5, 1e-15);
