@@ -38,7 +38,7 @@ std::vector<MappedFile> open_weights(const fs::path& directory, Json& index) {
     files.push_back(MappedFile::open(single));
     return files;
   }
-  const Json json = read_json_file(index_file);
+  const Json json = read_checkpoint_json(index_file);
   index = Settings(json, index_file.string()).at("weight_map");
   const Settings checked(index, index_file.string() + ": weight_map");
   std::set<std::string> names;
@@ -120,7 +120,7 @@ std::string read_chat_template(const fs::path& directory) {
   }
   const fs::path file = directory / "tokenizer_config.json";
   if (!file_exists(file)) return "";
-  const Json json = read_json_file(file);
+  const Json json = read_checkpoint_json(file);
   const Settings settings(json, file.string());
   if (!settings.has("chat_template")) return "";
   const Json& value = settings.at("chat_template");
@@ -151,7 +151,7 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
   Tokenizer::Ids ids;
   for (const char* name : {"config.json", "generation_config.json"}) {
     if (!file_exists(directory / name)) continue;
-    const Json json = read_json_file(directory / name);
+    const Json json = read_checkpoint_json(directory / name);
     const Settings settings(json, (directory / name).string());
     const auto set = [&](const char* key, std::optional<Token>& id) {
       if (const auto found = read_ids(settings, key, vocab); !found.empty()) id = found[0];

@@ -139,7 +139,7 @@ void read_draft(const Settings& draft, ModelConfig& config) {
 
 ModelConfig read_huggingface_config(const fs::path& directory) {
   const fs::path file = directory / "config.json";
-  const Json json = read_json_file(file);
+  const Json json = read_checkpoint_json(file);
   const Settings settings(json, file.string());
   refuse_other_architectures(settings);
 

@@ -23,7 +23,7 @@ std::string value_text(const Json& value) {
 
 }  // namespace
 
-Json read_json_file(const std::filesystem::path& path) {
+Json read_checkpoint_json(const std::filesystem::path& path) {
   return parse_json(MappedFile::open(path).text(), path.string());
 }
 

@@ -12,7 +12,7 @@ namespace speclab {
 /// Inside of Checkpoint: the JSON files of a Hugging Face directory.
 
 /// Throws Error with line and column.
-nlohmann::json read_json_file(const std::filesystem::path& path);
+nlohmann::json read_checkpoint_json(const std::filesystem::path& path);
 
 /// Reads typed members of a JSON object, which must outlive it; null counts as absent, as in transformers.
 /// Throws Error naming file and member for a value of the wrong type or out of range.

@@ -237,6 +237,20 @@ TEST(IidTests, SerialCorrelationOfAnAlternatingRun) {
   EXPECT_NEAR(serial_correlation(run, 1)->ljung_box.statistic, 1000, 5);
 }
 
+TEST(IidTests, DispersionByHand) {
+  // 8 of 10 and 4 of 8, pooled 12 of 18: (8 - 6.667)^2 / 2.222 + (4 - 5.333)^2 / 1.778 = 1.8.
+  std::vector<PromptRounds> run(2);
+  for (int i = 0; i < 8; ++i) run[0].push_back({.drafted = 1, .accepted = 1, .emitted = 2});
+  for (int i = 0; i < 2; ++i) run[0].push_back({.drafted = 1, .accepted = 0, .rejected = true, .emitted = 1});
+  for (int i = 0; i < 4; ++i) run[1].push_back({.drafted = 1, .accepted = 1, .emitted = 2});
+  for (int i = 0; i < 4; ++i) run[1].push_back({.drafted = 1, .accepted = 0, .rejected = true, .emitted = 1});
+  const auto dispersion = prompt_dispersion(run);
+  EXPECT_NEAR(dispersion->chi2.statistic, 1.8, 1e-12);
+  EXPECT_EQ(dispersion->chi2.degrees, 1);
+  EXPECT_NEAR(dispersion->factor, 1.8, 1e-12);
+  EXPECT_NEAR(dispersion->chi2.p_value, std::erfc(std::sqrt(0.9)), 1e-12);
+}
+
 TEST(IidTests, PositionStatisticByHand) {
   // Position 1: 8 of 10, position 2: 4 of 8; pooled 12 of 18.
   std::vector<PromptRounds> run(1);
