@@ -89,10 +89,11 @@ EndedBy ended_by_from(const std::string& name) {
 }
 
 Finish finish_from(const std::string& name) {
-  for (Finish value : {Finish::eos, Finish::length, Finish::stop, Finish::context}) {
+  for (Finish value : {Finish::eos, Finish::length, Finish::stop, Finish::context, Finish::cancelled}) {
     if (name == to_string(value)) return value;
   }
-  throw Error({.what = "finish", .got = name, .expected = "eos, length, stop or context", .advice = ""});
+  throw Error(
+      {.what = "finish", .got = name, .expected = "eos, length, stop, context or cancelled", .advice = ""});
 }
 
 StepRecord step_from_json(const json& value) {

@@ -1,0 +1,160 @@
+#include "experiments/calibration.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/measure/clock.h"
+#include "core/measure/stats.h"
+#include "core/model/session.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kStepTokens = 48;  ///< of the short decodings
+constexpr int kStepPrompts = 3;
+
+/// Medians of the forward of each number of rows, ns.
+std::map<int, double> time_forwards(const Model& model, int context, const std::vector<int>& sizes,
+                                    int repeats, const std::function<bool()>& interrupted) {
+  const int most = *std::max_element(sizes.begin(), sizes.end());
+  const int room = model.config().context - most;
+  if (room < 1) return {};
+  context = std::clamp(context, 1, room);
+  const auto session = model.open(context, std::max(most, 128));
+  std::vector<Token> tokens(static_cast<std::size_t>(context));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<Token>((i * 7919 + 13) % static_cast<std::size_t>(model.config().vocab));
+  session->prefill(tokens);
+  std::vector<std::int32_t> parents(static_cast<std::size_t>(most)), rows(static_cast<std::size_t>(most));
+  for (int i = 0; i < most; ++i)
+    parents[static_cast<std::size_t>(i)] = i - 1, rows[static_cast<std::size_t>(i)] = i;
+  std::vector<float> logits(static_cast<std::size_t>(most) *
+                            static_cast<std::size_t>(model.config().head_rows()));
+  tokens.resize(static_cast<std::size_t>(most), 1);
+  std::map<int, std::vector<double>> samples;
+  for (int repeat = -1; repeat < repeats; ++repeat) {  // the first round warms up
+    for (const int n : sizes) {
+      if (interrupted()) return {};
+      const auto count = static_cast<std::size_t>(n);
+      const std::int64_t begin = wall_now_ns();
+      session->forward(TokenSpan(tokens).first(count), std::span(parents).first(count),
+                       std::span(rows).first(count), logits.data());
+      if (repeat >= 0) samples[n].push_back(static_cast<double>(wall_now_ns() - begin));
+    }
+  }
+  std::map<int, double> medians;
+  for (const auto& [n, times] : samples) medians[n] = stats::median(times);
+  return medians;
+}
+
+json as_json(const std::map<int, double>& values, double unit = 1) {
+  json out = json::object();
+  for (const auto& [n, value] : values) out[std::to_string(n)] = value / unit;
+  return out;
+}
+
+json as_json(const LinearCost& cost) {
+  return {{"constant", cost.constant}, {"slope", cost.slope}};
+}
+
+using Texts = std::map<std::string, LineRecord>;  ///< by prompt
+
+/// Short decodings under one case; `texts` gets what was written.
+json step_costs(const Experiment& experiment, const CaseSpec& spec, Decoder& decoder, const Texts& references,
+                Texts& texts) {
+  std::multimap<int, double> draft, accept, other;
+  double wall = 0, steps = 0;
+  const auto prompts = std::min<std::size_t>(experiment.prompts.size(), kStepPrompts);
+  for (std::size_t i = 0; i < prompts; ++i) {
+    const PromptSpec& prompt = experiment.prompts[i];
+    const auto reference = references.find(prompt.id);
+    LineRecord& line = texts[prompt.id];
+    line.turns = decoder.decode({.spec = &spec,
+                                 .prompt = &prompt,
+                                 .seed = experiment.seeds.front(),
+                                 .max_tokens = kStepTokens,
+                                 .reference = reference == references.end() ? nullptr : &reference->second});
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) {
+        const int drafted = static_cast<int>(step.drafted.size());
+        draft.emplace(drafted, static_cast<double>(step.times[Phase::draft]));
+        accept.emplace(step.accepted + 1, static_cast<double>(step.times[Phase::accept]));
+        other.emplace(0, static_cast<double>(step.times[Phase::other]));
+        wall += static_cast<double>(step.times.total());
+        ++steps;
+      }
+    }
+  }
+  if (steps == 0) return nullptr;
+  return {{"draft_ns", as_json(fit_cost(draft))},
+          {"accept_ns", as_json(fit_cost(accept))},
+          {"other_ns", fit_cost(other).constant},
+          {"step_ns", wall / steps},
+          {"steps", steps}};
+}
+
+}  // namespace
+
+LinearCost fit_cost(const std::multimap<int, double>& samples) {
+  std::map<int, std::vector<double>> groups;
+  for (const auto& [count, ns] : samples) groups[count].push_back(ns);
+  if (groups.empty()) return {};
+  if (groups.size() == 1) {
+    const auto& [count, times] = *groups.begin();
+    const double median = stats::median(times);
+    return count == 0 ? LinearCost{median, 0} : LinearCost{0, median / count};
+  }
+  double weight = 0, x_sum = 0, y_sum = 0, xx = 0, xy = 0;
+  for (const auto& [count, times] : groups) {
+    const double w = static_cast<double>(times.size()), x = count, y = stats::median(times);
+    weight += w, x_sum += w * x, y_sum += w * y, xx += w * x * x, xy += w * x * y;
+  }
+  const double spread = xx - x_sum * x_sum / weight;
+  double slope = (xy - x_sum * y_sum / weight) / spread, constant = (y_sum - slope * x_sum) / weight;
+  if (slope < 0) slope = 0, constant = y_sum / weight;
+  if (constant < 0) constant = 0, slope = xx > 0 ? xy / xx : 0;
+  return {constant, slope};
+}
+
+json calibrate(const Experiment& experiment, const ModelSet& models, Decoder& decoder,
+               const std::function<bool()>& interrupted) {
+  const CalibrationOptions& options = experiment.calibration;
+  const int context = options.context > 0 ? options.context : decoder.mean_context();
+  std::vector<int> sizes;
+  for (int n = 1; n <= options.rows; ++n) sizes.push_back(n);
+  const std::map<int, double> target =
+      time_forwards(*models.target(), context, sizes, options.repeats, interrupted);
+  if (target.empty()) return json::object();
+  json out = {{"context_length", context},
+              {"t_n_ns", as_json(target)},
+              {"t_n", as_json(target, target.at(1))},
+              {"drafts", json::object()},
+              {"cases", json::object()}};
+  std::set<std::string> drafts;
+  for (const CaseSpec& spec : experiment.cases) {
+    if (!spec.draft.empty()) drafts.insert(spec.draft);
+  }
+  for (const std::string& name : drafts) {
+    const std::map<int, double> times =
+        time_forwards(*models.draft(name), context, {1, 2}, std::max(options.repeats, 15), interrupted);
+    if (times.empty()) return json::object();
+    out["drafts"][name] = {{"n_ns", as_json(times)}, {"c", times.at(1) / target.at(1)}};
+  }
+  // Autoregressive cases come first in an experiment: their texts are what `simulated` proposes.
+  std::map<std::string, Texts> texts;
+  for (const CaseSpec& spec : experiment.cases) {
+    if (interrupted()) return json::object();
+    try {
+      out["cases"][spec.id] = step_costs(experiment, spec, decoder, texts[spec.reference], texts[spec.id]);
+    } catch (const Error&) {
+      out["cases"][spec.id] = nullptr;  // its lines will say what is wrong
+    }
+  }
+  return out;
+}
+
+}  // namespace speclab

@@ -1,0 +1,182 @@
+#include "experiments/case_theory.h"
+
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/theory/alpha_estimators.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+std::optional<double> number(const json& metrics, const char* name) {
+  const auto found = metrics.find(name);
+  if (found == metrics.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+/// Times of n rows in nanoseconds.
+theory::RowTimes row_times(const json& calibration) {
+  std::map<int, double> times;
+  for (const auto& [n, ns] : calibration.at("t_n_ns").items()) times[std::stoi(n)] = ns.get<double>();
+  return theory::RowTimes(std::move(times));
+}
+
+/// The calibrated step costs of a case; absent when it could not be run.
+const json* step_costs(const CaseData& data, const std::string& id) {
+  if (data.calibration.is_null()) return nullptr;
+  const json& cases = data.calibration.at("cases");
+  const auto found = cases.find(id);
+  return found == cases.end() || found->is_null() ? nullptr : &*found;
+}
+
+double linear(const json& cost, double count) {
+  return cost.at("constant").get<double>() + cost.at("slope").get<double>() * count;
+}
+
+std::optional<theory::Calibration> calibration_of(const CaseData& data) {
+  if (!data.reference) return std::nullopt;
+  const json* own = step_costs(data, data.id());
+  const json* base = step_costs(data, data.reference->id());
+  if (!own || !base) return std::nullopt;
+  theory::Calibration calibration;
+  calibration.target = row_times(data.calibration);
+  calibration.t_ar = calibration.target.at(1) + linear(base->at("draft_ns"), 0) +
+                     linear(base->at("accept_ns"), 1) + base->at("other_ns").get<double>();
+  calibration.draft_token = own->at("draft_ns").at("slope");
+  calibration.draft_step = own->at("draft_ns").at("constant");
+  calibration.accept_step = own->at("accept_ns").at("constant");
+  calibration.accept_row = own->at("accept_ns").at("slope");
+  calibration.other = own->at("other_ns");
+  return calibration;
+}
+
+/// The draft length when it is the same in (nearly) every step: only cuts at the end of a text make others.
+std::optional<int> constant_gamma(const theory::DraftLengths& lengths) {
+  double sum = 0, most = 0;
+  int gamma = 0;
+  for (std::size_t g = 0; g < lengths.size(); ++g) {
+    sum += lengths[g];
+    if (lengths[g] > most) most = lengths[g], gamma = static_cast<int>(g);
+  }
+  if (gamma == 0 || gamma + 1 != static_cast<int>(lengths.size()) || most < .9 * sum) return std::nullopt;
+  return gamma;
+}
+
+theory::StepTimes step_times(const theory::Calibration& calibration, const theory::DraftLengths& lengths,
+                             double tau) {
+  theory::StepTimes times;
+  times.t_ar = calibration.t_ar;
+  double sum = 0;
+  for (std::size_t g = 0; g < lengths.size(); ++g) {
+    sum += lengths[g];
+    times.draft += lengths[g] * (calibration.draft_step + calibration.draft_token * static_cast<double>(g));
+    times.target += lengths[g] * calibration.target.at(static_cast<int>(g) + 1);
+  }
+  times.draft /= sum;
+  times.target /= sum;
+  times.accept = calibration.accept_step + calibration.accept_row * tau;
+  times.other = calibration.other;
+  return times;
+}
+
+}  // namespace
+
+std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, const json& metrics) {
+  const std::vector<PromptRounds> run = data.rounds();
+  const auto alpha = number(metrics, "alpha");
+  if (run.empty() || !alpha) return std::nullopt;
+  const theory::DraftLengths lengths = theory::draft_length_counts(run);
+  theory::PredictionInputs inputs;
+  inputs.alpha = alpha;
+  inputs.gamma = constant_gamma(lengths);
+  if (!inputs.gamma) inputs.lengths = lengths;
+  inputs.tau = number(metrics, "tau");
+  inputs.speedup = number(metrics, "speedup");
+  inputs.c_hat = number(metrics, "c_hat");
+  if (data.config["draft"].is_null()) inputs.c_hat = 0.0;
+  if (inputs.gamma && metrics.at("acceptance_at").is_array() &&
+      static_cast<int>(metrics["acceptance_at"].size()) == *inputs.gamma) {
+    inputs.acceptance = metrics["acceptance_at"].get<std::vector<double>>();
+  }
+  if (const auto calibration = calibration_of(data)) {
+    // c of the closed forms is what a drafted token costs, drawing it included, against a whole
+    // autoregressive step.
+    inputs.c = calibration->draft_token / calibration->t_ar;
+    inputs.target = calibration->target;
+    if (inputs.tau) inputs.times = step_times(*calibration, lengths, *inputs.tau);
+  } else if (const auto c = number(metrics, "c")) {
+    inputs.c = c;
+  }
+  return inputs;
+}
+
+json case_predictions(const CaseData& data, const json& metrics) {
+  const auto inputs = prediction_inputs(data, metrics);
+  if (!inputs) return json::object();
+  json out = json::object();
+  try {
+    for (const theory::Prediction& prediction : theory::predictions(*inputs)) {
+      json measured = nullptr, error = nullptr;
+      if (const auto value = number(metrics, prediction.quantity.c_str())) {
+        measured = *value;
+        if (*value != 0) error = prediction.value / *value - 1;
+      }
+      out[prediction.name] = {
+          {"value", std::isfinite(prediction.value) ? json(prediction.value) : json(nullptr)},
+          {"measured", measured},
+          {"error", error},
+          {"quantity", prediction.quantity},
+          {"equation", prediction.equation},
+          {"assumptions", prediction.assumptions}};
+    }
+  } catch (const Error&) {
+    return json::object();  // measured values outside the domain of the formulas (tau below 1 after cuts,
+                            // say)
+  }
+  return out;
+}
+
+std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json& metrics) {
+  const auto alpha = number(metrics, "alpha"), tau = number(metrics, "tau"),
+             speedup = number(metrics, "speedup");
+  const auto calibration = calibration_of(data);
+  if (!alpha || !tau || !speedup || !calibration) return std::nullopt;
+  theory::ExplainInput input;
+  input.alpha = *alpha;
+  input.lengths = theory::draft_length_counts(data.rounds());
+  input.tau = *tau;
+  input.speedup = *speedup;
+  input.calibration = *calibration;
+  input.assumed_c = calibration->draft_token / calibration->t_ar;
+  try {
+    return theory::explain(input);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+json waterfall_json(const theory::Waterfall& waterfall) {
+  static const std::map<std::string, std::string> names = {
+      {"i.i.d. assumption", "iid"},
+      {"draft cost", "draft_cost"},
+      {"verification width", "verification_width"},
+      {"sampling and bookkeeping", "sampling_and_bookkeeping"},
+      {"residual", "residual"}};
+  json out = json::array({{{"step", "leviathan_3_8"}, {"speedup", waterfall.predicted}, {"log_ratio", 0.0}}});
+  for (const theory::WaterfallTerm& term : waterfall.terms) {
+    const auto name = names.find(term.name);
+    out.push_back({{"step", name == names.end() ? term.name : name->second},
+                   {"speedup", term.speedup},
+                   {"log_ratio", term.log_ratio},
+                   {"explanation", term.explanation}});
+  }
+  out.push_back({{"step", "measured"},
+                 {"speedup", waterfall.measured},
+                 {"log_ratio", 0.0},
+                 {"residual_share", waterfall.residual_share}});
+  return out;
+}
+
+}  // namespace speclab

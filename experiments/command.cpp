@@ -1,0 +1,126 @@
+#include "experiments/command.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "core/base/nearest.h"
+
+namespace speclab {
+namespace po = boost::program_options;
+namespace {
+
+volatile std::sig_atomic_t g_interrupted = 0;
+
+void on_interrupt(int) {
+  g_interrupted = 1;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+std::vector<std::string>& stored_command_line() {
+  static std::vector<std::string> words;
+  return words;
+}
+
+void print_help(const Command& command, const po::options_description& options) {
+  std::ostringstream text;
+  text << options;
+  fmt::print("speclab {} {}\n\n{}\n\n{}\nExample:\n  {}\n", command.name, command.usage, command.summary,
+             text.str(), command.example);
+}
+
+}  // namespace
+
+std::span<const Command> commands() {
+  static const Command all[] = {kRunCommand,      kGenerateCommand, kListCommand,
+                                kDescribeCommand, kModelCommand,    kTheoryCommand,
+                                kExplainCommand,  kCompareCommand,  kReportCommand};
+  return all;
+}
+
+std::optional<po::variables_map> parse_arguments(const Command& command,
+                                                 const std::vector<std::string>& arguments,
+                                                 const po::options_description& options,
+                                                 const std::vector<std::string>& positional) {
+  po::options_description visible("Options");
+  visible.add(options).add_options()("help,h", "this text");
+  po::options_description all;
+  all.add(visible);
+  po::positional_options_description positions;
+  for (const std::string& name : positional) {
+    const bool rest = name.ends_with("...");
+    const std::string plain = rest ? name.substr(0, name.size() - 3) : name;
+    positions.add(plain.c_str(), rest ? -1 : 1);
+    if (rest) {
+      all.add_options()(plain.c_str(), po::value<std::vector<std::string>>());
+    } else {
+      all.add_options()(plain.c_str(), po::value<std::string>());
+    }
+  }
+  const std::string advice = fmt::format("speclab {} --help shows the options.", command.name);
+  try {
+    po::variables_map values;
+    const auto style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+    po::store(po::command_line_parser(arguments).options(all).positional(positions).style(style).run(),
+              values);
+    if (values.count("help") > 0) {
+      print_help(command, visible);
+      return std::nullopt;
+    }
+    po::notify(values);
+    return values;
+  } catch (const po::unknown_option& error) {
+    std::vector<std::string> known;
+    for (const auto& option : visible.options()) known.push_back("--" + option->long_name());
+    const std::string name = error.get_option_name();
+    const std::string near = nearest_name(name, known);
+    throw Error({.what = fmt::format("speclab {}", command.name),
+                 .got = fmt::format("unknown option {}", name),
+                 .expected = "",
+                 .advice = near.empty() ? advice : fmt::format("Did you mean {}?", near)});
+  } catch (const po::error& error) {
+    throw Error({.what = fmt::format("speclab {}", command.name),
+                 .got = error.what(),
+                 .expected = "",
+                 .advice = advice});
+  }
+}
+
+std::string required(const po::variables_map& values, const std::string& name, const Command& command) {
+  if (values.count(name) == 0) {
+    throw Error({.what = fmt::format("speclab {}", command.name),
+                 .got = fmt::format("no {}", name),
+                 .expected = fmt::format("speclab {} {}", command.name, command.usage),
+                 .advice = fmt::format("For example: {}", command.example)});
+  }
+  return values[name].as<std::string>();
+}
+
+void add_backend_options(po::options_description& options, BackendChoice& choice) {
+  options.add_options()("backend", po::value(&choice.backend)->default_value("auto"), "auto or cpu")(
+      "numerics", po::value(&choice.numerics)->default_value("auto"),
+      "numerics class; bits are equal within one")("threads", po::value(&choice.threads)->default_value(0),
+                                                   "0: every core that affinity mask and cgroup allow");
+}
+
+bool interrupted() {
+  return g_interrupted != 0;
+}
+
+void catch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;
+  sigaction(SIGINT, &action, nullptr);
+}
+
+const std::vector<std::string>& command_line() {
+  return stored_command_line();
+}
+void set_command_line(std::vector<std::string> words) {
+  stored_command_line() = std::move(words);
+}
+
+}  // namespace speclab

@@ -1,0 +1,181 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "core/base/options_json.h"
+#include "core/measure/run_result.h"
+#include "core/spec/decode_loop.h"
+#include "experiments/command.h"
+#include "experiments/conversation.h"
+#include "experiments/sweep.h"
+
+namespace speclab {
+namespace po = boost::program_options;
+namespace {
+
+using nlohmann::json;
+
+/// PATH, keep:N or layers:0-4,29.
+DraftSpec draft_of(const std::string& text) {
+  const auto fail = [&] {
+    throw Error({.what = "--draft",
+                 .got = "\"" + text + "\"",
+                 .expected = "the path of a model, keep:N, or layers:0-4,29",
+                 .advice = ""});
+  };
+  const auto number = [&](const std::string& digits) {
+    int value = -1;
+    const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (code != std::errc{} || end != digits.data() + digits.size() || value < 0) fail();
+    return value;
+  };
+  if (text.starts_with("keep:"))
+    return parse_draft({{"layers", {{"keep", number(text.substr(5))}}}}, "", "--draft");
+  if (!text.starts_with("layers:")) return parse_draft({{"model", text}}, "", "--draft");
+  std::vector<int> layers;
+  std::istringstream in(text.substr(7));
+  for (std::string part; std::getline(in, part, ',');) {
+    const std::size_t dash = part.find('-');
+    const int first = number(part.substr(0, dash)),
+              last = dash == std::string::npos ? first : number(part.substr(dash + 1));
+    if (last - first > 10000) fail();
+    for (int layer = first; layer <= last; ++layer) layers.push_back(layer);
+  }
+  return parse_draft({{"layers", layers}}, "", "--draft");
+}
+
+/// Prints text as it comes. On a terminal accepted drafted tokens are green, the target's own ones plain.
+class Stream {
+ public:
+  Stream(const ModelSet& models, bool quiet) : quiet_(quiet), colour_(isatty(STDOUT_FILENO) == 1) {
+    if (models.tokenizer()) decoder_.emplace(*models.tokenizer());
+  }
+  void emit(const StepRecord& step, TokenSpan emitted) {
+    if (quiet_) return;
+    for (std::size_t i = 0; i < emitted.size(); ++i) {
+      const bool accepted = static_cast<int>(i) < step.accepted;
+      const std::string text = decoder_ ? decoder_->push(emitted[i]) : fmt::format("{} ", emitted[i]);
+      fmt::print("{}{}{}", colour_ && accepted ? "\033[32m" : "", text, colour_ && accepted ? "\033[0m" : "");
+    }
+    std::fflush(stdout);
+  }
+  void finish() {
+    if (quiet_) return;
+    fmt::print("{}\n", decoder_ ? decoder_->finish() : "");
+  }
+
+ private:
+  bool quiet_, colour_;
+  std::optional<StreamDecoder> decoder_;
+};
+
+void print_statistics(const GenerationRecord& record) {
+  double emitted = 0, drafted = 0, accepted = 0;
+  for (const StepRecord& step : record.steps) {
+    emitted += step.emitted;
+    accepted += step.accepted;
+    drafted += static_cast<double>(step.drafted.size());
+  }
+  const double steps = static_cast<double>(record.steps.size()),
+               seconds = static_cast<double>(record.decode_ns) * 1e-9;
+  fmt::print(stderr, "{} tokens, {} steps", record.tokens.size(), record.steps.size());
+  if (steps > 0) fmt::print(stderr, ", tau {:.2f}", emitted / steps);
+  if (drafted > 0) fmt::print(stderr, ", {:.0f} of {:.0f} drafted tokens accepted", accepted, drafted);
+  if (seconds > 0)
+    fmt::print(stderr, ", {:.1f} tokens/s after {:.0f} ms of prefill", emitted / seconds,
+               static_cast<double>(record.prefill_ns + record.draft_prefill_ns) * 1e-6);
+  fmt::print(stderr, ", ended by {}\n", to_string(record.finish));
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  std::string model, draft, strategy_name, prompt_text, system;
+  std::vector<std::string> settings;
+  std::uint64_t seed = 1;
+  BackendChoice backend;
+  po::options_description options;
+  options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
+      "draft", po::value(&draft), "draft model: PATH, keep:N or layers:0-4,29")(
+      "strategy", po::value(&strategy_name)->default_value("autoregressive"), "speclab list strategies")(
+      "set", po::value(&settings)->composing(), "key=value, an option of the strategy or of generation")(
+      "prompt", po::value(&prompt_text), "text")("system", po::value(&system), "system message")(
+      "plain", "no chat template")("seed", po::value(&seed)->default_value(1), "of the coins")(
+      "json", "print the record as JSON instead of the text");
+  add_backend_options(options, backend);
+  const auto values = parse_arguments(command, arguments, options, {});
+  if (!values) return kOk;
+  required(*values, "model", command);
+  required(*values, "prompt", command);
+  const bool as_json = values->count("json") > 0;
+
+  StrategyChoice strategy(find_strategy(strategy_name));
+  GenerationOptions generation;
+  json object = json::object();
+  for (const std::string& setting : settings) apply_setting(object, setting);
+  std::vector<std::string> own, common;
+  for (const OptionInfo& info : describe_options(strategy.fields())) own.push_back(info.name);
+  for (const OptionInfo& info : describe_options(option_fields(generation))) common.push_back(info.name);
+  parse_options(strategy.fields(), object, "--set ", common);
+  parse_options(option_fields(generation), object, "--set ", own);
+  generation.acceptance_rule();
+
+  ModelSet models(model, make_backend(backend));
+  std::string draft_name;
+  if (!draft.empty()) {
+    const DraftSpec spec = draft_of(draft);
+    models.add_draft(spec);
+    draft_name = spec.name;
+  }
+  PromptSpec prompt;
+  prompt.id = "prompt";
+  prompt.turns = {prompt_text};
+  const Conversation conversation(models, prompt, values->count("plain") == 0, system);
+  Stream stream(models, as_json);
+  LoopOptions loop_options;
+  const long room = static_cast<long>(conversation.tokens().size()) + generation.max_tokens + 64;
+  loop_options.capacity = static_cast<int>(std::min<long>(room, models.target()->config().context));
+  if (const auto& tokenizer = models.tokenizer()) {
+    loop_options.token_bytes = [tokenizer = *tokenizer](Token token, std::string& text) {
+      text += tokenizer.token_bytes(token);
+    };
+  }
+  std::stop_source stop;
+  loop_options.on_emit = [&](int, const StepRecord& step, TokenSpan emitted) {
+    stream.emit(step, emitted);
+    if (interrupted()) stop.request_stop();
+  };
+  DecodeLoop loop(models.target(), models.draft(draft_name), strategy, loop_options);
+  Request request;
+  request.prompt = conversation.tokens();
+  request.options = generation;
+  request.coins = Coins(seed, 0);
+  request.eos = models.end_tokens();
+  catch_interrupts();
+  LineRecord line;
+  line.case_id = strategy_name;
+  line.prompt = prompt.id;
+  line.seed = seed;
+  line.turns.push_back(loop.run(request, stop.get_token()));
+  stream.finish();
+  if (as_json) {
+    line.pieces = token_pieces(models, line.turns.front().tokens);
+    line.text = answer_text(models, line.turns.front().tokens);
+    fmt::print("{}\n", to_json(line).dump(1, ' ', false, json::error_handler_t::replace));
+  } else {
+    print_statistics(line.turns.front());
+  }
+  return interrupted() ? kInterrupted : kOk;
+}
+
+}  // namespace
+
+const Command kGenerateCommand = {
+    "generate", "--model PATH --prompt TEXT [options]",
+    "Generates a text and streams it; accepted drafted tokens are green on a terminal.",
+    "speclab generate --model models/SmolLM2-135M-Instruct.Q4_1.gguf --draft models/draft --strategy "
+    "speculative_sampling --set gamma=4 --prompt 'Why is the sky blue?'",
+    run};
+
+}  // namespace speclab

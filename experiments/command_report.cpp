@@ -1,0 +1,127 @@
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/measure/run_result.h"
+#include "experiments/command.h"
+#include "experiments/summary.h"
+#include "experiments/table.h"
+
+extern char** environ;
+
+namespace speclab {
+namespace po = boost::program_options;
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+/// The checkout that scripts/ belongs to: the current directory, or where the binary was built.
+fs::path project_root() {
+  std::error_code code;
+  const fs::path binary = fs::read_symlink("/proc/self/exe", code);
+  for (fs::path root : {fs::current_path(), binary.parent_path().parent_path().parent_path(),
+                        binary.parent_path().parent_path()}) {
+    if (fs::exists(root / "scripts" / "report.py")) return root;
+  }
+  throw Error({.what = "speclab report --out",
+               .got = "no scripts/report.py",
+               .expected = "the project's checkout as the current directory",
+               .advice = "Change to it and try again."});
+}
+
+/// scripts/report.py in the project's virtual environment. Its messages go to stderr, not among the data.
+void write_html(const fs::path& run, const fs::path& out) {
+  const fs::path root = project_root(), python = root / ".venv" / "bin" / "python";
+  if (!fs::exists(python)) {
+    throw Error({.what = "speclab report --out",
+                 .got = fmt::format("no {}", python.string()),
+                 .expected = "the project's Python environment with matplotlib",
+                 .advice = "Run scripts/setup_python.sh once."});
+  }
+  std::vector<std::string> words = {python.string(), (root / "scripts" / "report.py").string(), run.string(),
+                                    "--out", out.string()};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  pid_t child = 0;
+  const int code = posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  int status = 0;
+  if (code == 0) {
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+  }
+  if (code != 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    throw Error({.what = "scripts/report.py",
+                 .got = code != 0 ? std::strerror(code) : "a failure, see above",
+                 .expected = fmt::format("the report {}", out.string()),
+                 .advice = ""});
+  }
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  std::string csv, latex, out;
+  po::options_description options;
+  options.add_options()("csv", po::value(&csv),
+                        "write every metric of every case to this file, - for standard output")(
+      "latex", po::value(&latex), "write the table for a paper, - for standard output")(
+      "out", po::value(&out), "write the report with figures, one HTML file")("json",
+                                                                              "print the summary as JSON");
+  const auto values = parse_arguments(command, arguments, options, {"RUN"});
+  if (!values) return kOk;
+  const fs::path run = required(*values, "RUN", command);
+  const json summary = summarise_run(run);  // from the raw record: metrics may be newer than the run
+  std::error_code ignored;
+  const fs::path stored = run / "summary.json";
+  if (!fs::exists(stored) || read_json_file(stored) != summary) {
+    try {
+      write_json_file(stored, summary);
+    } catch (const Error& error) {
+      fmt::print(stderr, "warning: {}\n", error.what());  // a read-only record can still be read
+    }
+  }
+  const auto write = [](const std::string& file, const std::string& text) {
+    if (file == "-") {
+      fmt::print("{}", text);
+    } else {
+      write_file(file, text);
+      fmt::print(stderr, "wrote {}\n", file);
+    }
+  };
+  const Table table = summary_table(summary);
+  if (!csv.empty()) write(csv, summary_csv(summary));
+  if (!latex.empty())
+    write(latex, to_latex(table, summary["name"].get<std::string>() + ": " +
+                                     summary["description"].get<std::string>()));
+  if (!out.empty()) write_html(run, out);
+  if (values->count("json") > 0) {
+    fmt::print("{}\n", summary.dump(1));
+  } else if (csv.empty() && latex.empty() && out.empty()) {
+    fmt::print("{}\n", to_text(table));
+    if (!summary["noise_floor"].is_null())
+      fmt::print("Differences of time below {:.1f} % are noise.\n",
+                 100 * summary["noise_floor"].get<double>());
+    for (const json& error : summary["errors"])
+      fmt::print("error: {}: {}\n", error["case"].get<std::string>(), error["message"].get<std::string>());
+    if (!summary["complete"].get<bool>()) fmt::print("This run is not complete.\n");
+  }
+  return summary["errors"].empty() ? kOk : kCheckFailed;
+}
+
+}  // namespace
+
+const Command kReportCommand = {
+    "report", "RUN [options]",
+    "Prints the table of a run, or writes it as CSV, LaTeX or an HTML report with figures.",
+    "speclab report results/runs/quickstart-20260101-120000 --out report.html", run};
+
+}  // namespace speclab

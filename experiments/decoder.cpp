@@ -1,0 +1,105 @@
+#include "experiments/decoder.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/sha256.h"
+
+namespace speclab {
+namespace {
+
+/// The prompt's part in the address of a coin depends on its id alone, not on which other prompts there are.
+std::uint64_t prompt_number(const std::string& id) {
+  return std::stoull(sha256_hex(id).substr(0, 15), nullptr, 16);
+}
+
+}  // namespace
+
+GenerationOptions Decoder::generation_for(const CaseSpec& spec, const PromptSpec& prompt) {
+  StrategyChoice strategy = spec.strategy;
+  GenerationOptions generation = spec.generation;
+  apply_prompt_options(prompt, strategy, generation);
+  return generation;
+}
+
+Decoder::Decoder(const Experiment& experiment, const ModelSet& models)
+    : experiment_(experiment), models_(models) {
+  int most_tokens = 0;
+  for (const CaseSpec& spec : experiment.cases) {
+    for (const PromptSpec& prompt : experiment.prompts)
+      most_tokens = std::max(most_tokens, generation_for(spec, prompt).max_tokens);
+  }
+  const long context = models.target()->config().context;
+  long longest = 0, sum = 0;
+  for (const PromptSpec& prompt : experiment.prompts) {
+    Conversation conversation(models, prompt, experiment.chat_template, experiment.system);
+    const long first = static_cast<long>(conversation.tokens().size());
+    long rest = 0;
+    for (std::size_t turn = 1; turn < prompt.turns.size(); ++turn) {
+      rest += static_cast<long>(prompt.turns[turn].size()) +
+              32;  // a byte is at most a token, and the template adds a few
+    }
+    longest = std::max(
+        longest, first + rest + static_cast<long>(most_tokens) * static_cast<long>(prompt.turns.size()));
+    sum += std::min(first + most_tokens / 2, context - 1);
+  }
+  constexpr long kMargin = 64;  // drafts that reach past the last token
+  capacity_ = static_cast<int>(std::min(longest + kMargin, context));
+  mean_context_ = static_cast<int>(sum / static_cast<long>(experiment.prompts.size()));
+  for (const CaseSpec& spec : experiment.cases) {
+    try {
+      loops_.push_back(make_loop(spec, spec.strategy));
+    } catch (const Error& error) {
+      throw Error(
+          {.what = spec.where + " (" + spec.id + ")", .got = error.what(), .expected = "", .advice = ""});
+    }
+  }
+}
+
+std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const StrategyChoice& strategy) const {
+  LoopOptions options;
+  options.capacity = capacity_;
+  options.batch_of_prefixes = spec.batch_of_prefixes;
+  if (const auto& tokenizer = models_.tokenizer()) {
+    options.token_bytes = [tokenizer = *tokenizer](Token token, std::string& text) {
+      text += tokenizer.token_bytes(token);
+    };
+  }
+  return std::make_unique<DecodeLoop>(models_.target(), models_.draft(spec.draft), strategy, options);
+}
+
+DecodeLoop& Decoder::loop_for(const CaseSpec& spec) {
+  const auto index = static_cast<std::size_t>(&spec - experiment_.cases.data());
+  SPECLAB_CHECK(index < loops_.size(), "a case of another experiment");
+  return *loops_[index];
+}
+
+std::vector<GenerationRecord> Decoder::decode(const Job& job) {
+  StrategyChoice strategy = job.spec->strategy;
+  GenerationOptions generation = job.spec->generation;
+  apply_prompt_options(*job.prompt, strategy, generation);
+  if (job.max_tokens > 0) generation.max_tokens = std::min(generation.max_tokens, job.max_tokens);
+  // Options of the strategy belong to its construction: a prompt that changes some gets a loop of its own.
+  std::unique_ptr<DecodeLoop> own;
+  if (!job.prompt->options.empty()) own = make_loop(*job.spec, strategy);
+  DecodeLoop& loop = own ? *own : loop_for(*job.spec);
+  Conversation conversation(models_, *job.prompt, experiment_.chat_template, experiment_.system);
+  std::vector<GenerationRecord> turns;
+  while (conversation.turn() < conversation.turns()) {
+    const int turn = conversation.turn();
+    Request request;
+    request.prompt = conversation.tokens();
+    request.options = generation;
+    request.coins = Coins(job.seed, prompt_number(job.prompt->id));
+    request.turn = turn;
+    request.eos = models_.end_tokens();
+    if (job.reference && static_cast<std::size_t>(turn) < job.reference->turns.size()) {
+      request.reference = job.reference->turns[static_cast<std::size_t>(turn)].tokens;
+    }
+    turns.push_back(loop.run(request));
+    conversation.answer(turns.back().tokens);
+  }
+  return turns;
+}
+
+}  // namespace speclab

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/measure/run_result.h"
+#include "core/spec/decode_loop.h"
+#include "experiments/conversation.h"
+#include "experiments/experiment.h"
+#include "experiments/model_set.h"
+
+namespace speclab {
+
+/// Decodes prompts under cases: keeps one decode loop per case and runs all turns of a prompt through it.
+class Decoder {
+ public:
+  /// Opens a loop for every case, so that what does not fit fails before anything is measured. Throws Error.
+  Decoder(const Experiment& experiment, const ModelSet& models);
+
+  struct Job {
+    const CaseSpec* spec;
+    const PromptSpec* prompt;
+    std::uint64_t seed;
+    int max_tokens =
+        0;  ///< at most so many per turn; 0: as the case says (warm-up and calibration are short)
+    const LineRecord* reference = nullptr;  ///< autoregressive line of the same prompt and seed, when known
+  };
+  /// All turns of the prompt; what fails throws Error.
+  std::vector<GenerationRecord> decode(const Job& job);
+  /// Generation options of a case for a prompt.
+  static GenerationOptions generation_for(const CaseSpec& spec, const PromptSpec& prompt);
+  /// Positions that a sequence may need for the longest prompt.
+  int capacity() const { return capacity_; }
+  /// Mean over prompts of the cached positions in the middle of a decoding.
+  int mean_context() const { return mean_context_; }
+
+ private:
+  DecodeLoop& loop_for(const CaseSpec& spec);
+  std::unique_ptr<DecodeLoop> make_loop(const CaseSpec& spec, const StrategyChoice& strategy) const;
+
+  const Experiment& experiment_;
+  const ModelSet& models_;
+  int capacity_ = 0;
+  int mean_context_ = 0;
+  std::vector<std::unique_ptr<DecodeLoop>> loops_;  ///< [cases]
+};
+
+}  // namespace speclab

@@ -1,0 +1,342 @@
+#include "experiments/experiment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <regex>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "core/base/nearest.h"
+#include "core/base/options_json.h"
+#include "core/base/sha256.h"
+#include "core/measure/run_result.h"
+#include "experiments/experiment_cases.h"
+#include "experiments/sweep.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+[[noreturn]] void wrong_type(const std::string& where, const json& value, std::string expected) {
+  throw Error(
+      {.what = where, .got = value.dump().substr(0, 80), .expected = std::move(expected), .advice = ""});
+}
+
+/// The scalar settings of an experiment.
+struct Settings {
+  Experiment& experiment;
+  void fields(OptionVisitor& visit) {
+    visit("name", experiment.name, "of the experiment");
+    visit("description", experiment.description, "one sentence");
+    visit("repeats", experiment.repeats, Range<int>{1, 1000},
+          "timed decodings of each prompt under each case");
+    visit("warmup", experiment.warmup, Range<int>{0, 100}, "untimed prompts per case before the first line");
+    visit("teacher_forced", experiment.teacher_forced,
+          "estimate alpha on the autoregressive texts after the timed runs");
+  }
+};
+
+struct PromptSettings {
+  Experiment& experiment;
+  PromptSource& source;
+  std::string file;
+  void fields(OptionVisitor& visit) {
+    visit("file", file, "JSONL");
+    visit("limit", source.limit, Range<int>{0, 1 << 30}, "first n prompts; 0 = all");
+    visit("per_category", source.per_category, Range<int>{0, 1 << 30}, "first n of each category; 0 = all");
+    visit("categories", source.categories, "only these; empty = all");
+    visit("chat_template", experiment.chat_template,
+          "wrap prompts in the model's chat template, if it has one");
+    visit("system", experiment.system, "system message");
+  }
+};
+
+void read_prompts(Experiment& experiment, json value, const std::string& where) {
+  if (value.is_string()) value = {{"file", value}};
+  PromptSource source;
+  PromptSettings settings{experiment, source, ""};
+  parse_options(option_fields(settings), value, where, std::vector<std::string>{"inline"});
+  source.file = settings.file;
+  const bool has_inline = value.contains("inline");
+  if (has_inline == !settings.file.empty()) {
+    throw Error({.what = where,
+                 .got = has_inline ? "both \"file\" and \"inline\"" : "neither \"file\" nor \"inline\"",
+                 .expected = "one of them",
+                 .advice = ""});
+  }
+  if (has_inline) {
+    const json& list = value["inline"];
+    if (!list.is_array()) wrong_type(where + "/inline", list, "a list of prompts");
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      source.inline_prompts.push_back(
+          parse_prompt(list[i], static_cast<int>(i) + 1, fmt::format("{}/inline/{}", where, i)));
+    }
+  }
+  experiment.prompts = load_prompts(source);
+  // A prompt may override any option of any strategy: it must be an option of some strategy, with a value
+  // that it can have.
+  std::vector<std::string> known = common_case_keys();
+  known.erase(
+      std::remove_if(known.begin(), known.end(),
+                     [](const auto& key) { return key == "strategy" || key == "draft" || key == "verify"; }),
+      known.end());
+  for (const StrategyEntry& entry : strategies()) {
+    StrategyChoice choice(entry);
+    for (const OptionInfo& info : describe_options(choice.fields())) known.push_back(info.name);
+  }
+  for (const PromptSpec& prompt : experiment.prompts) {
+    for (const auto& [key, option] : prompt.options.items()) {
+      if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+      throw Error({.what = json_pointer(fmt::format("{}: prompt {}: /options", where, prompt.id), key),
+                   .got = "an unknown option",
+                   .expected = "",
+                   .advice = suggest(key, known)});
+    }
+  }
+}
+
+/// Runs of consecutive numbers: 0-4,29.
+std::string layer_text(const std::vector<int>& layers) {
+  std::string text;
+  for (std::size_t i = 0; i < layers.size();) {
+    std::size_t end = i;
+    while (end + 1 < layers.size() && layers[end + 1] == layers[end] + 1) ++end;
+    if (i > 0) text += ',';
+    text += end > i ? fmt::format("{}-{}", layers[i], layers[end]) : fmt::format("{}", layers[i]);
+    i = end + 1;
+  }
+  return text;
+}
+
+void read_seeds(Experiment& experiment, const json& value, const std::string& where) {
+  const json list = value.is_array() ? value : json::array({value});
+  if (list.empty()) wrong_type(where, value, "at least one seed");
+  experiment.seeds.clear();
+  for (const json& seed : list) {
+    if (!seed.is_number_unsigned()) wrong_type(where, seed, "a seed, an integer of 0 or more");
+    experiment.seeds.push_back(seed.get<std::uint64_t>());
+  }
+  if (std::set<std::uint64_t>(experiment.seeds.begin(), experiment.seeds.end()).size() !=
+      experiment.seeds.size()) {
+    wrong_type(where, value, "distinct seeds");
+  }
+}
+
+}  // namespace
+
+std::vector<int> spread_layers(int keep, int count) {
+  if (keep < 1 || keep > count) {
+    throw Error({.what = "draft: layers to keep",
+                 .got = std::to_string(keep),
+                 .expected = fmt::format("1 to {}, the layers of the target", count),
+                 .advice = ""});
+  }
+  std::vector<int> layers;
+  for (int i = 0; i < keep; ++i)
+    layers.push_back(
+        keep == 1 ? 0 : static_cast<int>((static_cast<long>(i) * (count - 1) + (keep - 1) / 2) / (keep - 1)));
+  return layers;
+}
+
+DraftSpec parse_draft(const json& value, std::string name, const std::string& where) {
+  DraftSpec draft;
+  draft.name = std::move(name);
+  if (!value.is_object() || value.size() != 1 || !(value.contains("model") || value.contains("layers"))) {
+    wrong_type(where, value, "{\"model\": PATH}, {\"layers\": [0, 1, ...]} or {\"layers\": {\"keep\": N}}");
+  }
+  if (value.contains("model")) {
+    const json& model = value["model"];
+    if (!model.is_string() || model.get_ref<const std::string&>().empty())
+      wrong_type(where + "/model", model, "a path");
+    draft.model = model.get<std::string>();
+    std::filesystem::path path = std::filesystem::path(draft.model).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();
+    if (draft.name.empty()) draft.name = path.filename().string();
+    return draft;
+  }
+  const json& layers = value["layers"];
+  if (layers.is_object() && layers.size() == 1 && layers.contains("keep") &&
+      layers["keep"].is_number_integer() && layers["keep"] > 0) {
+    draft.keep = layers["keep"].get<int>();
+    if (draft.name.empty()) draft.name = fmt::format("keep{}", draft.keep);
+    return draft;
+  }
+  const bool list =
+      layers.is_array() && !layers.empty() &&
+      std::all_of(layers.begin(), layers.end(), [](const json& layer) { return layer.is_number_unsigned(); });
+  if (list) draft.layers = layers.get<std::vector<int>>();
+  if (!list || std::adjacent_find(draft.layers.begin(), draft.layers.end(), std::greater_equal<>()) !=
+                   draft.layers.end()) {
+    wrong_type(where + "/layers", layers,
+               "an ascending list of layer numbers, or {\"keep\": N} with N above 0");
+  }
+  if (draft.name.empty()) draft.name = "layers" + layer_text(draft.layers);
+  return draft;
+}
+
+json CaseSpec::options() const {
+  StrategyChoice choice = strategy;
+  GenerationOptions copy = generation;
+  json all = echo_options(choice.fields());
+  all.update(echo_options(option_fields(copy)));
+  return all;
+}
+
+LossClass CaseSpec::loss_class() const {
+  return generation.acceptance_rule().loss(generation.rule_options, generation.sampling);
+}
+
+void CalibrationOptions::fields(OptionVisitor& visit) {
+  visit("enabled", enabled, "measure t(n), draft and acceptance costs before the cases");
+  visit("rows", rows, Range<int>{1, 128}, "t(n) for n = 1 .. rows");
+  visit("context", context, Range<int>{0, 1 << 20},
+        "committed positions while measuring; 0: the mean of the run");
+  visit("repeats", repeats, Range<int>{1, 1000}, "measurements of each size; the median counts");
+}
+
+const CaseSpec& Experiment::case_by_id(const std::string& id) const {
+  const auto found =
+      std::find_if(cases.begin(), cases.end(), [&](const CaseSpec& spec) { return spec.id == id; });
+  SPECLAB_CHECK(found != cases.end(), "no case {}", id);
+  return *found;
+}
+
+json Experiment::resolved() const {
+  json draft_list = json::object(), prompt_list = json::array(), case_list = json::array();
+  for (const auto& [key, draft] : drafts) {
+    draft_list[key] = !draft.model.empty() ? json{{"model", draft.model}}
+                      : draft.keep > 0     ? json{{"layers", {{"keep", draft.keep}}}}
+                                           : json{{"layers", draft.layers}};
+  }
+  for (const PromptSpec& prompt : prompts) {
+    prompt_list.push_back({{"id", prompt.id},
+                           {"category", prompt.category},
+                           {"turns", prompt.turns},
+                           {"options", prompt.options}});
+  }
+  for (const CaseSpec& spec : cases) {
+    case_list.push_back({{"id", spec.id},
+                         {"strategy", spec.strategy.info().name},
+                         {"draft", spec.draft.empty() ? json(nullptr) : json(spec.draft)},
+                         {"verify", spec.batch_of_prefixes ? "batch_of_prefixes" : "one_pass"},
+                         {"reference", spec.reference.empty() ? json(nullptr) : json(spec.reference)},
+                         {"axes", spec.axes},
+                         {"added", spec.added},
+                         {"rule", spec.generation.acceptance_rule().name},
+                         {"loss_class", to_string(spec.loss_class())},
+                         {"options", spec.options()}});
+  }
+  CalibrationOptions copy = calibration;
+  return {{"schema_version", kSchemaVersion},
+          {"file", file},
+          {"name", name},
+          {"description", description},
+          {"target", target},
+          {"drafts", draft_list},
+          {"prompts", prompt_list},
+          {"chat_template", chat_template},
+          {"system", system},
+          {"seeds", seeds},
+          {"repeats", repeats},
+          {"warmup", warmup},
+          {"teacher_forced", teacher_forced},
+          {"calibration", echo_options(option_fields(copy))},
+          {"cases", case_list},
+          {"source", source}};
+}
+
+Experiment parse_experiment(json config, const std::string& name) {
+  Experiment experiment;
+  experiment.file = name;
+  experiment.source = config;
+  const std::string root = name + ": ";
+  if (!config.is_object()) wrong_type(name, config, "an object");
+  Settings settings{experiment};
+  experiment.name = std::filesystem::path(name).stem().string();
+  parse_options(option_fields(settings), config, root,
+                std::vector<std::string>{"target", "drafts", "prompts", "seed", "seeds", "options", "cases",
+                                         "calibration"});
+  for (const char* key : {"target", "prompts", "cases"}) {
+    if (!config.contains(key)) {
+      throw Error({.what = name,
+                   .got = fmt::format("no \"{}\"", key),
+                   .expected = "\"target\", \"prompts\" and \"cases\"",
+                   .advice = "See configs/README.md."});
+    }
+  }
+  json& target = config["target"];
+  if (target.is_object() && target.size() == 1 && target.contains("model")) target = json(target["model"]);
+  if (!target.is_string() || target.get_ref<const std::string&>().empty())
+    wrong_type(root + "/target", target, "the path of a model, or {\"model\": PATH}");
+  experiment.target = target.get<std::string>();
+  const json drafts = config.value("drafts", json::object());
+  if (!drafts.is_object()) wrong_type(root + "/drafts", drafts, "an object of drafts by name");
+  for (const auto& [key, value] : drafts.items()) {
+    if (key.empty() || key.find('/') != std::string::npos)
+      wrong_type(root + "/drafts", json(key), "names without a slash");
+    experiment.drafts.emplace(key, parse_draft(value, key, json_pointer(root + "/drafts", key)));
+  }
+  if (config.contains("seed") && config.contains("seeds"))
+    wrong_type(root + "/seeds", config["seeds"], "\"seed\" or \"seeds\", not both");
+  if (config.contains("seed")) read_seeds(experiment, config["seed"], root + "/seed");
+  if (config.contains("seeds")) read_seeds(experiment, config["seeds"], root + "/seeds");
+  json calibration = config.value("calibration", json::object());
+  if (calibration.is_boolean()) calibration = {{"enabled", calibration}};
+  parse_options(option_fields(experiment.calibration), calibration, root + "/calibration");
+  expand_cases(experiment, config["cases"], config.value("options", json::object()), name);
+  read_prompts(experiment, config["prompts"], root + "/prompts");
+  for (const PromptSpec& prompt : experiment.prompts) {
+    for (const CaseSpec& spec : experiment.cases) {
+      StrategyChoice strategy = spec.strategy;
+      GenerationOptions generation = spec.generation;
+      apply_prompt_options(prompt, strategy, generation);
+    }
+  }
+  return experiment;
+}
+
+Experiment load_experiment(const std::filesystem::path& file, const std::vector<std::string>& settings) {
+  json config = read_json_file(file);
+  for (const std::string& setting : settings) apply_setting(config, setting);
+  return parse_experiment(std::move(config), file.string());
+}
+
+void filter_cases(Experiment& experiment, const std::string& regex) {
+  std::regex expression;
+  try {
+    expression = std::regex(regex);
+  } catch (const std::regex_error& error) {
+    throw Error({.what = "--filter",
+                 .got = fmt::format("\"{}\"", regex),
+                 .expected = "a regular expression",
+                 .advice = error.what()});
+  }
+  std::set<std::string> keep;
+  for (const CaseSpec& spec : experiment.cases) {
+    if (!std::regex_search(spec.id, expression)) continue;
+    keep.insert(spec.id);
+    if (!spec.reference.empty()) keep.insert(spec.reference);
+  }
+  if (keep.empty()) {
+    throw Error({.what = "--filter",
+                 .got = fmt::format("\"{}\"", regex),
+                 .expected = "a match in at least one case id",
+                 .advice = "speclab run CONFIG --dry-run lists them."});
+  }
+  std::erase_if(experiment.cases, [&](const CaseSpec& spec) { return !keep.contains(spec.id); });
+}
+
+void apply_prompt_options(const PromptSpec& prompt, StrategyChoice& strategy, GenerationOptions& generation) {
+  if (prompt.options.empty()) return;
+  const std::string where = fmt::format("prompt {}: options", prompt.id);
+  std::vector<std::string> all;
+  for (const auto& [key, value] : prompt.options.items()) all.push_back(key);
+  parse_options(option_fields(generation), prompt.options, where, all);
+  parse_options(strategy.fields(), prompt.options, where, all);
+  generation.acceptance_rule();
+}
+
+}  // namespace speclab

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/base/options.h"
+#include "core/spec/generation.h"
+#include "core/spec/registry.h"
+#include "experiments/prompts.h"
+
+namespace speclab {
+
+/// Where a draft model comes from: a checkpoint, or layers of the target.
+struct DraftSpec {
+  std::string name;         ///< as in case ids
+  std::string model;        ///< path; empty: layers of the target
+  std::vector<int> layers;  ///< these, ascending
+  int keep = 0;             ///< or so many, spread evenly, first and last among them
+};
+
+/// The layers of `keep`: evenly spread over 0 .. count-1. Throws Error when there are not so many.
+std::vector<int> spread_layers(int keep, int count);
+/// Reads {"model": PATH} or {"layers": [0, 1] | {"keep": 2}}; a name is made from it when `name` is empty.
+DraftSpec parse_draft(const nlohmann::json& value, std::string name, const std::string& where);
+
+/// One case: everything that decides what is run, resolved.
+struct CaseSpec {
+  /// With default options; the id is the strategy's name at first.
+  CaseSpec(const std::string& strategy_name, std::string position)
+      : id(strategy_name), strategy(find_strategy(strategy_name)), where(std::move(position)) {}
+
+  std::string id;  ///< "speculative_sampling/draft=distilled/gamma=4"
+  StrategyChoice strategy;
+  GenerationOptions generation;
+  std::string draft;  ///< name of a draft; empty: none
+  bool batch_of_prefixes = false;
+  nlohmann::json axes = nlohmann::json::object();  ///< what varies over the experiment, of this case
+  std::string reference;  ///< id of its autoregressive case; empty for that case itself
+  bool added = false;     ///< the reference was not in the config
+  std::string where;      ///< "a.json: /cases/0"
+
+  nlohmann::json options() const;  ///< all options as resolved, flat
+  LossClass loss_class() const;
+};
+
+struct CalibrationOptions {
+  bool enabled = true;
+  int rows = 32;    ///< t(n) for n = 1 .. rows
+  int context = 0;  ///< committed positions during the measurement; 0: the mean context of the run
+  int repeats = 7;  ///< median of
+  void fields(OptionVisitor& visit);
+};
+
+/// An experiment as configured, checked without opening any model. See configs/README.md for the format.
+struct Experiment {
+  std::string file;
+  std::string name, description;
+  std::string target;                       ///< path of the target model
+  std::map<std::string, DraftSpec> drafts;  ///< by name, inline ones included
+  std::vector<PromptSpec> prompts;
+  bool chat_template = true;
+  std::string system;  ///< system message; "" = what the template adds on its own
+  std::vector<std::uint64_t> seeds{1};
+  int repeats = 3;
+  int warmup = 1;  ///< untimed prompts per case before the first line
+  bool teacher_forced = true;
+  CalibrationOptions calibration;
+  std::vector<CaseSpec> cases;
+  nlohmann::json source;  ///< the config itself with --set applied
+
+  const CaseSpec& case_by_id(const std::string& id) const;
+  /// config.json: everything as resolved. Two runs with equal ones measure the same thing.
+  nlohmann::json resolved() const;
+};
+
+/// Reads, applies --set, expands sweeps, adds missing references. Throws Error naming file, JSON pointer,
+/// what was found and what was expected.
+Experiment load_experiment(const std::filesystem::path& file, const std::vector<std::string>& settings);
+Experiment parse_experiment(nlohmann::json config, const std::string& name);
+
+/// Keeps the cases whose id contains a match of the regular expression, with the references that they need.
+/// Throws Error when none is left or the expression is malformed.
+void filter_cases(Experiment& experiment, const std::string& regex);
+
+/// Generation and strategy options of a case with a prompt's overrides. Keys that this strategy does not have
+/// are other strategies' and left alone.
+void apply_prompt_options(const PromptSpec& prompt, StrategyChoice& strategy, GenerationOptions& generation);
+
+}  // namespace speclab

@@ -1,0 +1,127 @@
+// What was accepted. alpha by four estimators (ALG T3); all from the first repeat, because repeats use the
+// same coins.
+#include <array>
+
+#include "core/theory/alpha_estimators.h"
+#include "experiments/metrics_detail.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+MetricValue as_metric(const std::optional<theory::Estimate>& estimate) {
+  if (!estimate) return {};
+  return {estimate->value, interval_json(estimate->ci)};
+}
+
+bool has_drafts(const std::vector<PromptRounds>& run) {
+  for (const PromptRounds& rounds : run) {
+    for (const Round& round : rounds) {
+      if (round.drafted > 0) return true;
+    }
+  }
+  return false;
+}
+
+MetricValue alpha(const CaseData& data) {
+  return as_metric(theory::alpha_mle(data.rounds(), data.bootstrap()));
+}
+MetricValue alpha_min(const CaseData& data) {
+  return as_metric(theory::alpha_min(data.rounds(), data.bootstrap()));
+}
+MetricValue draft_utilization(const CaseData& data) {
+  return as_metric(theory::draft_utilization(data.rounds(), data.bootstrap()));
+}
+
+MetricValue alpha_teacher_forced(const CaseData& data) {
+  std::vector<double> sum, count;
+  for (const std::string& prompt : data.prompts) {
+    const auto found = data.alpha_forced.find(prompt);
+    if (found == data.alpha_forced.end()) continue;
+    sum.push_back(found->second.first);
+    count.push_back(found->second.second);
+  }
+  return ratio_of_sums(data, sum, count);
+}
+
+MetricValue agreement(const CaseData& data) {
+  const auto found = theory::estimators_agree(data.rounds());
+  return {found ? json(found->p_value) : json(nullptr), nullptr};
+}
+
+MetricValue acceptance_at(const CaseData& data) {
+  MetricValue result{json::array(), json::array()};
+  for (const theory::PositionAcceptance& position : theory::acceptance_by_position(data.rounds())) {
+    result.value.push_back(position.acceptance);
+    result.ci95.push_back(interval_json(position.wilson));
+  }
+  if (result.value.empty()) return {};
+  return result;
+}
+
+MetricValue joint_at(const CaseData& data) {
+  json list = json::array();
+  for (const theory::PositionAcceptance& position : theory::acceptance_by_position(data.rounds()))
+    list.push_back(position.joint);
+  if (list.empty()) return {};
+  return {list, nullptr};
+}
+
+MetricValue accepted_histogram(const CaseData& data) {
+  const auto run = data.rounds();
+  if (!has_drafts(run)) return {};
+  return {theory::accepted_histogram(run), nullptr};
+}
+
+MetricValue drafted_per_step(const CaseData& data) {
+  double drafted = 0, steps = 0;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) drafted += static_cast<double>(step.drafted.size());
+    }
+    steps += step_count(line);
+  });
+  if (steps == 0) return {};
+  return {drafted / steps, nullptr};
+}
+
+MetricValue iid_p_value(const CaseData& data) {
+  const auto test = theory::iid_position_test(data.rounds());
+  return {test ? json(test->p_value) : json(nullptr), nullptr};
+}
+
+MetricValue tau_over_eq1(const CaseData& data) {
+  return as_metric(theory::tokens_over_eq1(data.rounds(), data.bootstrap()));
+}
+
+constexpr Better kHigh = Better::higher, kNone = Better::neither;
+const std::array kMetrics = {
+    Metric{"alpha", "", "accepted / (accepted + rejections): censored maximum likelihood", kHigh, false,
+           alpha},
+    Metric{"alpha_min", "",
+           "mean expected acceptance of the rule at tested positions (sum min(p,q), p(x), ...)", kHigh, false,
+           alpha_min},
+    Metric{"alpha_teacher_forced", "", "the same over the autoregressive text, draft models only", kHigh,
+           false, alpha_teacher_forced},
+    Metric{"alpha_agreement_p", "", "p-value that alpha and alpha_min estimate the same number", kNone, false,
+           agreement},
+    Metric{"draft_utilization", "", "accepted / drafted: a naive estimate, biased low", kHigh, false,
+           draft_utilization},
+    Metric{"acceptance_at", "", "[i]: P(drafted token i + 1 accepted given tested); Wilson intervals", kHigh,
+           false, acceptance_at},
+    Metric{"joint_at", "", "running product of acceptance_at", kHigh, false, joint_at},
+    Metric{"accepted_histogram", "steps", "[n]: steps with n accepted tokens", kNone, false,
+           accepted_histogram},
+    Metric{"drafted_per_step", "tokens/step", "mean length of drafts", kNone, false, drafted_per_step},
+    Metric{"iid_p_value", "", "G2 test of one alpha for all positions", kNone, false, iid_p_value},
+    Metric{"tau_over_eq1", "ratio", "measured tau / Eq. 1 at the measured alpha", kNone, false, tau_over_eq1},
+};
+
+}  // namespace
+
+std::span<const Metric> acceptance_metrics() {
+  return kMetrics;
+}
+
+}  // namespace speclab

@@ -1,0 +1,153 @@
+// What was written, and whether it is what the reference wrote.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "experiments/metrics_detail.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+std::vector<double> per_prompt(const CaseData& data, double (*value)(const LineRecord&)) {
+  std::vector<double> sums(data.lines.size(), 0.0);
+  for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) { sums[prompt] += value(line); });
+  return sums;
+}
+
+MetricValue tokens(const CaseData& data) {
+  return {total_tokens(data), nullptr};
+}
+
+MetricValue steps(const CaseData& data) {
+  double sum = 0;
+  for (const double count : per_prompt(data, step_count)) sum += count;
+  return {sum, nullptr};
+}
+
+MetricValue tau(const CaseData& data) {
+  return ratio_of_sums(data, per_prompt(data, emitted_tokens), per_prompt(data, step_count));
+}
+
+MetricValue tau_variance(const CaseData& data) {
+  std::vector<double> emitted;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) emitted.push_back(step.emitted);
+    }
+  });
+  if (emitted.size() < 2) return {};
+  return {stats::variance(emitted), nullptr};
+}
+
+MetricValue matches_reference(const CaseData& data) {
+  bool any = false, all = true;
+  for (const auto& prompt : data.lines) {
+    for (const auto& seed : *prompt) {
+      for (const LineRecord& line : seed) {
+        if (!line.matches_reference) continue;
+        any = true;
+        all = all && *line.matches_reference;
+      }
+    }
+  }
+  return {any ? json(all) : json(nullptr), nullptr};
+}
+
+MetricValue first_divergence(const CaseData& data) {
+  json least;
+  for (const auto& prompt : data.lines) {
+    for (const auto& seed : *prompt) {
+      for (const LineRecord& line : seed) {
+        if (line.first_divergence && (least.is_null() || *line.first_divergence < least.get<int>()))
+          least = *line.first_divergence;
+      }
+    }
+  }
+  return {least, nullptr};
+}
+
+MetricValue distance(const CaseData& data) {
+  std::vector<double> sum(data.lines.size(), 0.0), count = sum;
+  for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) {
+        for (const DraftedToken& token : step.drafted) {
+          if (token.distance < 0) continue;
+          sum[prompt] += token.distance;
+          ++count[prompt];
+        }
+      }
+    }
+  });
+  return ratio_of_sums(data, sum, count);
+}
+
+/// Against the reference at the same index, up to the shorter end; where texts would otherwise be equal token
+/// for token.
+MetricValue token_disagreement(const CaseData& data) {
+  const json& options = data.options();
+  const bool comparable = options.value("temperature", 0.0) == 0 || options.value("coins", "") == "gumbel";
+  if (!data.reference || data.config.value("loss_class", "") != "L3" || !comparable) return {};
+  std::map<std::string, const PromptLines*> reference;
+  for (std::size_t i = 0; i < data.reference->prompts.size(); ++i)
+    reference[data.reference->prompts[i]] = data.reference->lines[i].get();
+  std::vector<double> different(data.lines.size(), 0.0), count = different;
+  for (std::size_t i = 0; i < data.lines.size(); ++i) {
+    const auto found = reference.find(data.prompts[i]);
+    if (found == reference.end()) continue;
+    for (std::size_t seed = 0; seed < std::min(found->second->size(), data.lines[i]->size()); ++seed) {
+      const std::vector<Token> a = (*found->second)[seed].front().tokens(),
+                               b = (*data.lines[i])[seed].front().tokens();
+      const std::size_t common = std::min(a.size(), b.size());
+      for (std::size_t t = 0; t < common; ++t) different[i] += a[t] != b[t];
+      count[i] += static_cast<double>(common);
+    }
+  }
+  return ratio_of_sums(data, different, count);
+}
+
+MetricValue target_nll(const CaseData& data) {
+  std::vector<double> sum, count;
+  for (const std::string& prompt : data.prompts) {
+    const auto found = data.nll.find(prompt);
+    if (found == data.nll.end()) continue;
+    sum.push_back(found->second.first);
+    count.push_back(found->second.second);
+  }
+  return ratio_of_sums(data, sum, count);
+}
+
+constexpr Better kNone = Better::neither;
+const std::array kMetrics = {
+    Metric{"tokens", "tokens", "emitted tokens after the one from prefill, one repeat", kNone, false, tokens},
+    Metric{"steps", "steps", "target forwards with all around them, one repeat", kNone, false, steps},
+    Metric{"tau", "tokens/step", "emitted tokens per step, the +1 included", Better::higher, false, tau},
+    Metric{"tau_variance", "", "variance over steps of the emitted tokens", kNone, false, tau_variance},
+    Metric{"matches_reference", "",
+           "every line equals its autoregressive reference (ids and logits rows; coupled: ids); null where "
+           "equality is not promised",
+           kNone, false, matches_reference},
+    Metric{"first_divergence", "token", "smallest index at which a line differs from its reference", kNone,
+           false, first_divergence},
+    Metric{"distance", "",
+           "lossy rules: mean total variation of the one-step output law from p at tested positions",
+           Better::lower, false, distance},
+    Metric{"token_disagreement", "",
+           "lossy rules, greedy or coupled: share of tokens that differ from the reference text at the same "
+           "index",
+           Better::lower, false, token_disagreement},
+    Metric{
+        "target_nll", "nats/token",
+        "mean -log p of the emitted text under the target at temperature 1; lossy cases and their reference",
+        Better::lower, false, target_nll},
+};
+
+}  // namespace
+
+std::span<const Metric> text_metrics() {
+  return kMetrics;
+}
+
+}  // namespace speclab

@@ -1,0 +1,80 @@
+#include "experiments/model_set.h"
+
+#include "core/base/error.h"
+#include "core/model/checkpoint.h"
+
+namespace speclab {
+namespace {
+
+double parameters(const Checkpoint& checkpoint) {
+  double count = 0;
+  for (const Checkpoint::TensorInfo& tensor : checkpoint.tensors()) {
+    double size = 1;
+    for (const std::int64_t extent : tensor.shape) size *= static_cast<double>(extent);
+    count += size;
+  }
+  return count;
+}
+
+nlohmann::json describe(const Model& model, const std::string& path, const std::string& sha256,
+                        double count) {
+  const auto layers = model.layers();
+  return {{"path", path},
+          {"name", model.name()},
+          {"sha256", sha256},
+          {"parameters", count},
+          {"weight_bytes", model.weight_bytes()},
+          {"layers", std::vector<int>(layers.begin(), layers.end())}};
+}
+
+}  // namespace
+
+std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
+  if (choice.backend != "auto" && choice.backend != "cpu") {
+    throw Error({.what = "--backend",
+                 .got = choice.backend,
+                 .expected = "auto or cpu, what this build has",
+                 .advice = ""});
+  }
+  return make_cpu_backend({.threads = choice.threads, .numerics = choice.numerics});
+}
+
+ModelSet::ModelSet(const std::string& target, std::shared_ptr<Backend> backend)
+    : backend_(std::move(backend)) {
+  const Checkpoint checkpoint = Checkpoint::open(target);
+  target_ = Model::load(checkpoint, backend_, {});
+  tokenizer_ = checkpoint.tokenizer();
+  template_ = ChatTemplate::from_source(checkpoint.chat_template(), target);
+  descriptions_["target"] = describe(*target_, target, checkpoint.sha256(), parameters(checkpoint));
+}
+
+void ModelSet::add_draft(const DraftSpec& draft) {
+  if (drafts_.contains(draft.name)) return;
+  if (!draft.model.empty()) {
+    const Checkpoint checkpoint = Checkpoint::open(draft.model);
+    const auto model = Model::load(checkpoint, backend_, {.layers = {}, .target = target_});
+    descriptions_[draft.name] = describe(*model, draft.model, checkpoint.sha256(), parameters(checkpoint));
+    drafts_[draft.name] = model;
+    return;
+  }
+  const std::vector<int> layers =
+      draft.keep > 0 ? spread_layers(draft.keep, target_->config().layers) : draft.layers;
+  const auto model = Model::with_layers(target_, layers);
+  const nlohmann::json& of_target = descriptions_["target"];
+  descriptions_[draft.name] =
+      describe(*model, of_target["path"], of_target["sha256"], of_target["parameters"]);
+  drafts_[draft.name] = model;
+}
+
+std::shared_ptr<const Model> ModelSet::draft(const std::string& name) const {
+  if (name.empty()) return nullptr;
+  const auto found = drafts_.find(name);
+  SPECLAB_CHECK(found != drafts_.end(), "draft {} was not loaded", name);
+  return found->second;
+}
+
+std::vector<Token> ModelSet::end_tokens() const {
+  return tokenizer_ ? tokenizer_->end_of_generation() : std::vector<Token>{};
+}
+
+}  // namespace speclab

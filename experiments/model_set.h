@@ -1,0 +1,57 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/model/chat_template.h"
+#include "core/model/model.h"
+#include "core/model/tokenizer.h"
+#include "experiments/experiment.h"
+
+namespace speclab {
+
+/// --backend, --device, --numerics, --threads.
+struct BackendChoice {
+  std::string backend = "auto";  ///< "auto" or "cpu"
+  std::string numerics = "auto";
+  int threads = 0;  ///< 0: every core that the affinity mask and the cgroup allow
+};
+/// Throws Error for a backend that this build does not have.
+std::shared_ptr<Backend> make_backend(const BackendChoice& choice);
+
+/// A target with its tokenizer and its drafts, each loaded once.
+class ModelSet {
+ public:
+  /// Throws Error when a file is missing or damaged.
+  ModelSet(const std::string& target, std::shared_ptr<Backend> backend);
+
+  const std::shared_ptr<const Model>& target() const { return target_; }
+  /// Loads the draft, bound to the target. Throws Error when it does not fit the target.
+  void add_draft(const DraftSpec& draft);
+  /// Null for the empty name.
+  std::shared_ptr<const Model> draft(const std::string& name) const;
+
+  const std::optional<Tokenizer>& tokenizer() const { return tokenizer_; }
+  const ChatTemplate& chat_template() const { return template_; }
+  /// Tokens that end an answer; none without a tokenizer.
+  std::vector<Token> end_tokens() const;
+  Backend& backend() const { return *backend_; }
+
+  /// {"<role>": {"path", "name", "sha256", "parameters", "weight_bytes", "layers"}}: "target" and each draft.
+  const nlohmann::json& descriptions() const { return descriptions_; }
+
+ private:
+  std::shared_ptr<Backend> backend_;
+  std::shared_ptr<const Model> target_;
+  std::map<std::string, std::shared_ptr<const Model>> drafts_;
+  std::optional<Tokenizer> tokenizer_;
+  ChatTemplate template_ = ChatTemplate::plain();
+  nlohmann::json descriptions_ = nlohmann::json::object();
+};
+
+}  // namespace speclab

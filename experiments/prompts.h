@@ -1,0 +1,34 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace speclab {
+
+/// A prompt: its turns are asked one after the other, each with the model's own answers as history.
+struct PromptSpec {
+  std::string id;
+  std::string category;                               ///< "" when it has none
+  std::vector<std::string> turns;                     ///< at least one
+  nlohmann::json options = nlohmann::json::object();  ///< overrides for this prompt, flat, as in a case
+};
+
+/// Which prompts an experiment uses.
+struct PromptSource {
+  std::filesystem::path file;  ///< JSONL; empty: inline
+  std::vector<PromptSpec> inline_prompts;
+  int limit = 0;                        ///< first n; 0 = all
+  int per_category = 0;                 ///< first n of each category; 0 = all
+  std::vector<std::string> categories;  ///< only these; empty = all
+};
+
+/// One prompt from JSON: Spec-Bench's {question_id, category, turns} (Xia et al. 2024), {id, category, turns,
+/// options}, or a text. `number` gives the id when there is none.
+PromptSpec parse_prompt(const nlohmann::json& value, int number, const std::string& where);
+
+/// Reads, checks (ids are distinct) and selects. Throws Error naming file and line.
+std::vector<PromptSpec> load_prompts(const PromptSource& source);
+
+}  // namespace speclab

@@ -1,0 +1,187 @@
+#include "experiments/run_data.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/base/error.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+double seconds(const LineRecord& line, bool with_prefill) {
+  return static_cast<double>(line.decode_ns() + (with_prefill ? line.prefill_ns() : 0)) * 1e-9;
+}
+
+/// Repeats that every seed of the prompt has.
+std::size_t repeats_of(const PromptLines& lines) {
+  std::size_t repeats = SIZE_MAX;
+  for (const auto& seed : lines) repeats = std::min(repeats, seed.size());
+  return lines.empty() ? 0 : repeats;
+}
+
+std::vector<double> times_of(const PromptLines& lines, std::size_t repeats, bool with_prefill) {
+  std::vector<double> times(repeats, 0.0);
+  for (const auto& seed : lines) {
+    for (std::size_t r = 0; r < repeats; ++r) times[r] += seconds(seed[r], with_prefill);
+  }
+  return times;
+}
+
+/// Lines by prompt and seed, without failed ones and without repeats behind a gap.
+void sort_lines(CaseData& data, std::vector<LineRecord> lines, const json& prompts) {
+  std::map<std::string, std::map<std::uint64_t, std::map<int, LineRecord>>> sorted;
+  for (LineRecord& line : lines) {
+    if (!line.error.empty()) {
+      data.errors.emplace_back(line.prompt, line.error);
+      continue;
+    }
+    auto& slot = sorted[line.prompt][line.seed];
+    slot.emplace(line.repeat, std::move(line));
+  }
+  for (const json& prompt : prompts) {
+    const auto found = sorted.find(prompt.at("id"));
+    if (found == sorted.end()) continue;
+    auto of_prompt = std::make_shared<PromptLines>();
+    for (auto& [seed, repeats] : found->second) {
+      std::vector<LineRecord> ordered;
+      for (auto& [repeat, line] : repeats) {
+        if (repeat == static_cast<int>(ordered.size())) ordered.push_back(std::move(line));
+      }
+      if (!ordered.empty()) of_prompt->push_back(std::move(ordered));
+    }
+    if (of_prompt->empty()) continue;
+    data.prompts.push_back(found->first);
+    data.categories.push_back(prompt.value("category", ""));
+    data.lines.push_back(std::move(of_prompt));
+  }
+}
+
+}  // namespace
+
+bool CaseData::unequal() const {
+  for (const auto& prompt : lines) {
+    for (const auto& seed : *prompt) {
+      for (const LineRecord& line : seed) {
+        if (line.matches_reference == false) return true;
+      }
+    }
+  }
+  return false;
+}
+
+std::vector<PromptRounds> CaseData::rounds() const {
+  std::vector<PromptRounds> run;
+  for (const auto& prompt : lines) {
+    PromptRounds rounds;
+    for (const auto& seed : *prompt) {
+      for (const GenerationRecord& turn : seed.front().turns) {
+        for (const StepRecord& step : turn.steps) {
+          const std::optional<Round> round = chain_round(step);
+          if (!round) return {};
+          rounds.push_back(*round);
+        }
+      }
+    }
+    run.push_back(std::move(rounds));
+  }
+  return run;
+}
+
+stats::BootstrapOptions CaseData::bootstrap() const {
+  stats::BootstrapOptions options;
+  if (!intervals) options.resamples = 1;
+  return options;
+}
+
+std::shared_ptr<CaseData> CaseData::of_category(const std::string& category) const {
+  auto part = std::make_shared<CaseData>(*this);
+  part->prompts.clear();
+  part->categories.clear();
+  part->lines.clear();
+  part->intervals = false;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (categories[i] != category) continue;
+    part->prompts.push_back(prompts[i]);
+    part->categories.push_back(category);
+    part->lines.push_back(lines[i]);
+  }
+  if (reference) part->reference = reference->of_category(category);
+  return part;
+}
+
+RunData load_run(const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder / "config.json")) {
+    throw Error({.what = folder.string(),
+                 .got = "no run",
+                 .expected = "a folder that speclab run wrote, with config.json",
+                 .advice = ""});
+  }
+  RunData run;
+  run.config = read_json_file(folder / "config.json");
+  run.environment = read_json_file(folder / "environment.json");
+  if (std::filesystem::exists(folder / "calibration.json"))
+    run.calibration = read_json_file(folder / "calibration.json");
+  std::map<std::string, std::shared_ptr<CaseData>> by_id;
+  try {
+    const std::size_t planned = run.config.at("prompts").size() * run.config.at("seeds").size() *
+                                run.config.at("repeats").get<std::size_t>();
+    for (const json& entry : run.config.at("cases")) {
+      auto data = std::make_shared<CaseData>();
+      data->config = entry;
+      data->environment = run.environment;
+      data->calibration = run.calibration;
+      std::vector<LineRecord> lines = read_case_file(folder / "cases" / case_file_name(data->id()));
+      if (lines.size() < planned) run.complete = false;
+      sort_lines(*data, std::move(lines), run.config.at("prompts"));
+      by_id[data->id()] = data;
+      run.cases.push_back(std::move(data));
+    }
+    for (const json& line : read_json_lines(folder / "teacher.jsonl")) {
+      const auto found = by_id.find(line.at("case"));
+      if (found == by_id.end()) continue;
+      const bool alpha = line.at("kind") == "alpha";
+      auto& [sum, count] = (alpha ? found->second->alpha_forced : found->second->nll)[line.at("prompt")];
+      sum += line.at("sum").get<double>();
+      count += line.at(alpha ? "positions" : "tokens").get<double>();
+    }
+  } catch (const json::exception& error) {
+    throw Error({.what = folder.string(),
+                 .got = error.what(),
+                 .expected = "the record of a run",
+                 .advice = "See results/SCHEMA.md."});
+  }
+  for (const auto& data : run.cases) {
+    const json& reference = data->config["reference"];
+    if (reference.is_null()) continue;
+    const auto found = by_id.find(reference);
+    if (found != by_id.end() && !found->second->lines.empty()) data->reference = found->second;
+  }
+  return run;
+}
+
+PairedTimes paired_times(const CaseData& base, const CaseData& test, bool with_prefill) {
+  std::map<std::string, const PromptLines*> in_base;
+  for (std::size_t i = 0; i < base.prompts.size(); ++i) in_base[base.prompts[i]] = base.lines[i].get();
+  std::vector<std::pair<const PromptLines*, const PromptLines*>> pairs;
+  std::size_t repeats = SIZE_MAX;
+  for (std::size_t i = 0; i < test.prompts.size(); ++i) {
+    const auto found = in_base.find(test.prompts[i]);
+    if (found == in_base.end() || found->second->size() != test.lines[i]->size()) continue;
+    pairs.emplace_back(found->second, test.lines[i].get());
+    repeats = std::min({repeats, repeats_of(*found->second), repeats_of(*test.lines[i])});
+  }
+  PairedTimes times;
+  for (const auto& [a, b] : pairs) {
+    times.base.push_back(times_of(*a, repeats, with_prefill));
+    times.test.push_back(times_of(*b, repeats, with_prefill));
+  }
+  return times;
+}
+
+stats::Times decode_times(const CaseData& data) {
+  return paired_times(data, data, false).test;
+}
+
+}  // namespace speclab

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/measure/rounds.h"
+#include "core/measure/run_result.h"
+#include "core/measure/stats.h"
+
+namespace speclab {
+
+/// The finished lines of one prompt under one case: [seeds][repeats], in order of seed and repeat.
+using PromptLines = std::vector<std::vector<LineRecord>>;
+
+/// One case of a finished or interrupted run, ready for metrics. A subset of its prompts makes another one
+/// (categories).
+struct CaseData {
+  nlohmann::json config;                ///< its entry in config.json's "cases"
+  std::vector<std::string> prompts;     ///< ids, those with finished lines, in the order of the config
+  std::vector<std::string> categories;  ///< of each prompt
+  std::vector<std::shared_ptr<const PromptLines>> lines;    ///< [prompts]
+  std::vector<std::pair<std::string, std::string>> errors;  ///< prompt and message of failed lines
+  std::shared_ptr<const CaseData>
+      reference;  ///< its autoregressive case; null for that case itself, or when it has no lines
+
+  nlohmann::json environment;
+  nlohmann::json calibration;  ///< calibration.json; null when there is none
+  std::map<std::string, std::pair<double, double>> alpha_forced;  ///< by prompt: sum, positions
+  std::map<std::string, std::pair<double, double>> nll;           ///< by prompt: sum, tokens
+
+  bool intervals = true;  ///< false: no bootstrap (categories)
+  std::string id() const { return config.at("id"); }
+  const nlohmann::json& options() const { return config.at("options"); }
+  /// A line that differs from its reference although equality is promised: such a case has no speed.
+  bool unequal() const;
+  std::vector<PromptRounds> rounds()
+      const;  ///< [prompts], of repeat 0, seeds one after the other; empty when drafts branch
+  stats::BootstrapOptions bootstrap() const;
+  /// Only the prompts of one category.
+  std::shared_ptr<CaseData> of_category(const std::string& category) const;
+};
+
+/// A run folder as data.
+struct RunData {
+  nlohmann::json config, environment, calibration;
+  std::vector<std::shared_ptr<CaseData>> cases;  ///< in the order of the config
+  bool complete = true;                          ///< every planned line is there
+};
+/// Throws Error when the folder holds no run or a line is damaged.
+RunData load_run(const std::filesystem::path& folder);
+
+/// Decode times in seconds, seeds summed, [prompts][repeats]: the prompts that both have, with the repeats
+/// that all of them have.
+struct PairedTimes {
+  stats::Times base, test;
+};
+PairedTimes paired_times(const CaseData& base, const CaseData& test, bool with_prefill);
+stats::Times decode_times(const CaseData& data);
+
+}  // namespace speclab

@@ -1,0 +1,217 @@
+#include "experiments/runner.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/measure/environment.h"
+#include "core/measure/run_result.h"
+#include "experiments/calibration.h"
+#include "experiments/conversation.h"
+#include "experiments/decoder.h"
+#include "experiments/reference_check.h"
+#include "experiments/run_folder.h"
+#include "experiments/run_plan.h"
+#include "experiments/summary.h"
+#include "experiments/teacher.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+json environment_of(const RunRequest& request, const ModelSet& models) {
+  json environment = describe_environment(request.command_line);
+  const Backend& backend = models.backend();
+  environment["schema_version"] = kSchemaVersion;
+  environment["backend"] = "cpu";
+  environment["device"] = backend.device_name();
+  environment["numerics"] = backend.numerics_class();
+  environment["threads"] = backend.threads();
+  environment["read_bandwidth_bytes_per_second"] = measure_read_bandwidth(backend.threads());
+  environment["peak_flops"] = measure_peak_flops(backend.threads());
+  environment["models"] = models.descriptions();
+  return environment;
+}
+
+/// What was measured so far, and where more goes.
+class Lines {
+ public:
+  Lines(const Experiment& experiment, const RunFolder& folder) : folder_(folder) {
+    for (const CaseSpec& spec : experiment.cases) {
+      for (LineRecord& line : read_case_file(folder.case_file(spec.id))) keep(std::move(line));
+    }
+  }
+  bool done(const LineKey& key) const { return done_.contains(key); }
+  /// The finished line of repeat 0; null when missing or failed.
+  const LineRecord* text(const std::string& case_id, const std::string& prompt, std::uint64_t seed) const {
+    const auto found = texts_.find({case_id, prompt, seed});
+    return found == texts_.end() ? nullptr : &found->second;
+  }
+  void add(LineRecord line) {
+    auto writer = writers_.find(line.case_id);
+    if (writer == writers_.end())
+      writer = writers_.emplace(line.case_id, JsonLinesWriter(folder_.case_file(line.case_id))).first;
+    writer->second.append(to_json(line));
+    keep(std::move(line));
+  }
+  RunOutcome outcome;
+
+ private:
+  void keep(LineRecord line) {
+    done_.insert(key_of(line));
+    if (!line.error.empty()) {
+      ++outcome.failed;
+      return;
+    }
+    if (line.matches_reference == false) ++outcome.unequal;
+    if (line.repeat == 0) {
+      const auto key = std::make_tuple(line.case_id, line.prompt, line.seed);
+      texts_.emplace(key, std::move(line));
+    }
+  }
+
+  const RunFolder& folder_;
+  std::set<LineKey> done_;
+  std::map<std::tuple<std::string, std::string, std::uint64_t>, LineRecord> texts_;
+  std::map<std::string, JsonLinesWriter> writers_;
+};
+
+LineRecord measure(const Experiment& experiment, const ModelSet& models, Decoder& decoder,
+                   const PlannedLine& planned, const Lines& lines) {
+  const CaseSpec& spec = experiment.cases[static_cast<std::size_t>(planned.case_index)];
+  const PromptSpec& prompt = experiment.prompts[static_cast<std::size_t>(planned.prompt_index)];
+  LineRecord line;
+  line.case_id = spec.id;
+  line.prompt = prompt.id;
+  line.category = prompt.category;
+  line.seed = planned.seed;
+  line.repeat = planned.repeat;
+  line.order = planned.order;
+  try {
+    const bool is_reference = spec.reference.empty();
+    const LineRecord* reference =
+        lines.text(is_reference ? spec.id : spec.reference, prompt.id, planned.seed);
+    if (!is_reference && reference == nullptr) {
+      throw Error({.what = "nothing to compare with",
+                   .got = fmt::format("no finished line of {}", spec.reference),
+                   .expected = "",
+                   .advice = ""});
+    }
+    line.turns =
+        decoder.decode({.spec = &spec, .prompt = &prompt, .seed = planned.seed, .reference = reference});
+    if (reference != nullptr) {  // a reference is held against its own first repeat
+      const ReferenceCheck check = check_against(line, *reference, Decoder::generation_for(spec, prompt));
+      line.matches_reference = check.matches;
+      line.first_divergence = check.first_divergence;
+    }
+    if (planned.repeat == 0) {
+      for (const GenerationRecord& turn : line.turns) {
+        const auto pieces = token_pieces(models, turn.tokens);
+        line.pieces.insert(line.pieces.end(), pieces.begin(), pieces.end());
+        line.text += (&turn == &line.turns.front() ? "" : "\u241e") + answer_text(models, turn.tokens);
+      }
+    }
+  } catch (const Error& error) {
+    line.error = error.what();
+  }
+  return line;
+}
+
+void warm_up(const Experiment& experiment, Decoder& decoder, const std::set<int>& cases, Progress& progress,
+             const std::function<bool()>& interrupted) {
+  constexpr int kTokens = 16;
+  if (experiment.warmup == 0 || cases.empty()) return;
+  progress.start("warm-up", static_cast<int>(cases.size()), 0);
+  for (const int index : cases) {
+    if (interrupted()) break;
+    const CaseSpec& spec = experiment.cases[static_cast<std::size_t>(index)];
+    for (int i = 0; i < experiment.warmup; ++i) {
+      const PromptSpec& prompt = experiment.prompts[static_cast<std::size_t>(i) % experiment.prompts.size()];
+      try {
+        decoder.decode(
+            {.spec = &spec, .prompt = &prompt, .seed = experiment.seeds.front(), .max_tokens = kTokens});
+      } catch (const Error&) {
+        break;  // its lines will say what is wrong
+      }
+    }
+    progress.advance(spec.id);
+  }
+  progress.finish();
+}
+
+}  // namespace
+
+RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
+  const Experiment& experiment = request.experiment;
+  const auto& interrupted = request.interrupted;
+  progress.note(fmt::format("loading {}", experiment.target));
+  ModelSet models(experiment.target, make_backend(request.backend));
+  for (const CaseSpec& spec : experiment.cases) {
+    if (!spec.draft.empty()) models.add_draft(experiment.drafts.at(spec.draft));
+  }
+  Decoder decoder(experiment, models);
+  const json environment = environment_of(request, models);
+  if (!environment["optimised"].get<bool>())
+    progress.note("warning: this binary is not optimised; its times mean nothing");
+  const RunFolder folder = request.resume
+                               ? RunFolder::resume(request.out, experiment.resolved(), environment)
+                               : RunFolder::create(request.out, experiment.resolved(), environment);
+  Lines lines(experiment, folder);
+
+  std::vector<PlannedLine> todo;
+  std::set<int> cases;
+  const std::vector<PlannedLine> plan = plan_lines(experiment);
+  for (const PlannedLine& line : plan) {
+    const std::string& id = experiment.cases[static_cast<std::size_t>(line.case_index)].id;
+    if (lines.done(
+            {id, experiment.prompts[static_cast<std::size_t>(line.prompt_index)].id, line.seed, line.repeat}))
+      continue;
+    todo.push_back(line);
+    cases.insert(line.case_index);
+  }
+  progress.note(fmt::format("{}: {} cases, {} prompts, {} lines, {} to do, into {}", experiment.name,
+                            experiment.cases.size(), experiment.prompts.size(), plan.size(), todo.size(),
+                            folder.path().string()));
+
+  const std::filesystem::path calibration_file = folder.path() / "calibration.json";
+  if (experiment.calibration.enabled && !std::filesystem::exists(calibration_file)) {
+    progress.note("calibrating");
+    const json calibration = calibrate(experiment, models, decoder, interrupted);
+    if (!calibration.empty()) write_json_file(calibration_file, calibration);
+  } else {
+    warm_up(experiment, decoder, cases, progress, interrupted);
+  }
+
+  progress.start("lines", static_cast<int>(plan.size()), static_cast<int>(plan.size() - todo.size()));
+  for (const PlannedLine& planned : todo) {
+    if (interrupted()) break;
+    LineRecord line = measure(experiment, models, decoder, planned, lines);
+    const std::string id = line.case_id;
+    if (!line.error.empty())
+      progress.note(fmt::format("failed: {} prompt {}: {}", id, line.prompt, line.error));
+    if (line.matches_reference == false) {
+      progress.note(fmt::format("not equal: {} prompt {} differs from its reference at token {}", id,
+                                line.prompt, line.first_divergence.value_or(-1)));
+    }
+    lines.add(std::move(line));
+    progress.advance(id);
+  }
+  progress.finish();
+
+  if (experiment.teacher_forced && !interrupted()) {
+    progress.note("teacher-forced estimates");
+    TeacherForcing teacher(experiment, models, [&](const auto& id, const auto& prompt, std::uint64_t seed) {
+      return lines.text(id, prompt, seed);
+    });
+    teacher.run(folder.path() / "teacher.jsonl", interrupted);
+  }
+  write_json_file(folder.path() / "summary.json", summarise_run(folder.path()));
+  RunOutcome outcome = lines.outcome;
+  outcome.interrupted = interrupted();
+  return outcome;
+}
+
+}  // namespace speclab

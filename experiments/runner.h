@@ -1,0 +1,35 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "experiments/experiment.h"
+#include "experiments/model_set.h"
+#include "experiments/progress.h"
+
+namespace speclab {
+
+struct RunRequest {
+  Experiment experiment;
+  BackendChoice backend;
+  std::filesystem::path out;
+  bool resume = false;
+  std::vector<std::string> command_line;
+  std::function<bool()> interrupted;  ///< asked between lines; true: stop, keep what is finished
+};
+
+struct RunOutcome {
+  int failed = 0;   ///< lines that ended in an error
+  int unequal = 0;  ///< lines that differ from the reference although equality is promised
+  bool interrupted = false;
+};
+
+/// Loads the models once, calibrates, measures every line of the plan that is not there yet, estimates on the
+/// finished texts, writes summary.json. Each line is checked against its reference before it is kept. Throws
+/// Error when nothing more can be measured (models, folder, full disk); what goes wrong in one line is
+/// recorded there and the run goes on.
+RunOutcome run_experiment(const RunRequest& request, Progress& progress);
+
+}  // namespace speclab

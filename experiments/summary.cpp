@@ -1,0 +1,134 @@
+#include "experiments/summary.h"
+
+#include <set>
+
+#include "core/measure/run_result.h"
+#include "core/theory/alpha_estimators.h"
+#include "experiments/case_theory.h"
+#include "experiments/metrics.h"
+#include "experiments/run_data.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+json or_null(const json& object, const char* key) {
+  return object.contains(key) ? object[key] : json(nullptr);
+}
+
+/// gamma when every draft asks for the same number of tokens.
+json gamma_of(const CaseData& data) {
+  const json& options = data.options();
+  if (data.config["draft"].is_null() || options.contains("fallback")) return nullptr;
+  const std::string schedule = options.value("schedule", "constant");
+  return schedule == "constant" || schedule == "confidence" || schedule == "product"
+             ? or_null(options, "gamma")
+             : json(nullptr);
+}
+
+json draft_sampling(const json& options) {
+  if (!options.contains("draft_temperature")) return nullptr;
+  const auto resolved = [&](const char* own, const char* common) {
+    const json& value = options[own];
+    return value.is_number() && value >= 0 ? value : or_null(options, common);
+  };
+  return {{"temperature", resolved("draft_temperature", "temperature")},
+          {"top_k", resolved("draft_top_k", "top_k")},
+          {"top_p", resolved("draft_top_p", "top_p")}};
+}
+
+json alpha_by_prompt(const CaseData& data) {
+  const std::vector<PromptRounds> run = data.rounds();
+  json out = json::object();
+  for (std::size_t i = 0; i < run.size(); ++i) {
+    double accepted = 0, tests = 0;
+    for (const Round& round : run[i]) accepted += round.accepted, tests += round.tests();
+    if (tests > 0) out[data.prompts[i]] = accepted / tests;
+  }
+  return out;
+}
+
+json categories(const CaseData& data) {
+  json out = json::object();
+  const std::set<std::string> names(data.categories.begin(), data.categories.end());
+  if (names.size() < 2) return out;
+  for (const std::string& name : names) {
+    const auto part = data.of_category(name);
+    out[name] = {{"prompts", part->prompts.size()}, {"metrics", compute_metrics(*part)}};
+  }
+  return out;
+}
+
+json case_summary(const CaseData& data, std::size_t repeats) {
+  const json& config = data.config;
+  const json& options = data.options();
+  std::size_t lines = 0, seeds = 0;
+  for (const auto& prompt : data.lines) {
+    seeds = std::max(seeds, prompt->size());
+    for (const auto& seed : *prompt) lines += seed.size();
+  }
+  const json metrics = compute_metrics(data);
+  json out = {{"id", data.id()},
+              {"file", "cases/" + case_file_name(data.id())},
+              {"strategy", config["strategy"]},
+              {"draft", config["draft"]},
+              {"gamma", gamma_of(data)},
+              {"rule", config["rule"]},
+              {"coins", or_null(options, "coins")},
+              {"schedule", or_null(options, "schedule")},
+              {"verify", config["verify"]},
+              {"loss_class", config["loss_class"]},
+              {"lossy", config["loss_class"] == "L3"},
+              {"target", data.environment.value(json::json_pointer("/models/target/name"), "")},
+              {"sampling",
+               {{"temperature", or_null(options, "temperature")},
+                {"top_k", or_null(options, "top_k")},
+                {"top_p", or_null(options, "top_p")}}},
+              {"draft_sampling", draft_sampling(options)},
+              {"options", options},
+              {"axes", config["axes"]},
+              {"reference", config["reference"]},
+              {"prompts", data.prompts.size()},
+              {"seeds", seeds},
+              {"repeats", repeats},
+              {"lines", lines},
+              {"errors", data.errors.size()},
+              {"metrics", metrics},
+              {"predictions", case_predictions(data, metrics)},
+              {"waterfall", json::array()},
+              {"categories", categories(data)},
+              {"alpha_by_prompt", alpha_by_prompt(data)}};
+  if (const auto waterfall = case_waterfall(data, metrics)) out["waterfall"] = waterfall_json(*waterfall);
+  return out;
+}
+
+}  // namespace
+
+json summarise_run(const std::filesystem::path& folder) {
+  const RunData run = load_run(folder);
+  json errors = json::array(), cases = json::array();
+  std::vector<stats::Times> times;
+  for (const auto& data : run.cases) {
+    for (const auto& [prompt, message] : data->errors)
+      errors.push_back({{"case", data->id()}, {"prompt", prompt}, {"message", message}});
+    if (data->unequal()) {
+      errors.push_back({{"case", data->id()},
+                        {"prompt", nullptr},
+                        {"message", "its output differs from the reference, so it has no speed"}});
+    }
+    if (!data->lines.empty()) times.push_back(decode_times(*data));
+    cases.push_back(case_summary(*data, run.config.at("repeats")));
+  }
+  const auto noise = stats::noise_floor(times);
+  return {{"schema_version", kSchemaVersion},
+          {"name", run.config["name"]},
+          {"description", run.config["description"]},
+          {"complete", run.complete},
+          {"errors", errors},
+          {"noise_floor", noise ? json(*noise) : json(nullptr)},
+          {"calibration", run.calibration},
+          {"cases", cases}};
+}
+
+}  // namespace speclab

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace speclab {
+
+/// A table of texts with one header row; printed for people, as CSV or as LaTeX (booktabs).
+struct Table {
+  std::vector<std::string> header;
+  std::vector<std::vector<std::string>> rows;
+  std::vector<bool> right;  ///< [columns] align right; missing = left
+};
+std::string to_text(const Table& table);
+std::string to_latex(const Table& table, const std::string& caption);
+std::string csv_field(const std::string& text);
+
+/// "1.23", "—" for null; `digits` significant ones.
+std::string number_text(const nlohmann::json& value, int digits = 3);
+/// "1.23 [1.20, 1.26]"
+std::string interval_text(const nlohmann::json& metrics, const std::string& name, int digits = 3);
+
+/// The table of a summary: one row per case, the columns that have a value somewhere.
+Table summary_table(const nlohmann::json& summary);
+/// Every scalar metric of every case, with its interval: header, then one line per case.
+std::string summary_csv(const nlohmann::json& summary);
+
+}  // namespace speclab
