@@ -63,7 +63,7 @@ void test_iterative(const NodeTest& node, const RuleOptions&, NodeVerdict& out) 
   const Distribution& p = *node.row.p;
   const auto [last, q] = node.children.back();
   const double inverse_m = envelope(p, q, last);
-  if (inverse_m > 0 && q != nullptr) {
+  if (inverse_m > 0 && q != nullptr && !p.one_hot()) {  // a one-hot row accepts nothing but its token
     const auto first = static_cast<std::uint32_t>(node.children.size());
     for (std::uint32_t i = 0; i < kMaxRedraws; ++i) {
       const Token again = q->sample(*node.coins, {node.position, Purpose::residual, 1 + i});

@@ -21,9 +21,15 @@ struct Boost {
   double power = 1;
   bool plain_residual = false;  // residual of p instead of f(p)
   bool ignore_q = false;        // every draft is taken as deterministic
+  /// f(p). Every parameter lies in (0, 1], so f(p) >= p.
   double operator()(double p) const { return power == 1 ? scale * p : std::pow(p, power); }
   double residual(double p, double q) const { return std::max(0.0, (plain_residual ? p : (*this)(p)) - q); }
 };
+
+double checked(double parameter) {
+  SPECLAB_CHECK(parameter > 0 && parameter <= 1, "parameter {} of a lenient rule", parameter);
+  return parameter;
+}
 
 Boost plain(const RuleOptions&) {
   return {};
@@ -32,19 +38,19 @@ Boost deterministic(const RuleOptions&) {
   return {.ignore_q = true};
 }
 Boost lenient(const RuleOptions& o) {
-  return {.scale = 1 / o.lenience};
+  return {.scale = 1 / checked(o.lenience)};
 }
 Boost uniform_to_b(const RuleOptions& o) {
-  return {.scale = 1 / o.b, .plain_residual = true};
+  return {.scale = 1 / checked(o.b), .plain_residual = true};
 }
 Boost distillspec_lin(const RuleOptions& o) {
-  return {.scale = 1 / o.epsilon};
+  return {.scale = 1 / checked(o.epsilon)};
 }
 Boost distillspec_sq(const RuleOptions& o) {
-  return {.scale = 1 / (o.epsilon * o.epsilon)};
+  return {.scale = 1 / (checked(o.epsilon) * o.epsilon)};
 }
 Boost distillspec_exp(const RuleOptions& o) {
-  return {.power = o.epsilon};
+  return {.power = checked(o.epsilon)};
 }
 
 /// The law that is left for the children not yet tested: the target's row p, or a residual of it.
@@ -292,8 +298,8 @@ const std::array<AcceptanceRule, 7> kRules = {{
      "Leviathan et al. 2023 appendix A.5", loss_lenience, kReadsLenience, test_lenience, sample_target,
      expected_lenience, law_lenience},
     {"uniform_b", "accept when u < p/q with u ~ U[0, b], else draw from norm(max(0, p - q))",
-     "GPT-2 report on speculative sampling with u ~ U[0, b]; law: output_law", loss_b, kReadsB,
-     test<uniform_to_b>, sample_target, expected<uniform_to_b>, output_law<uniform_to_b>},
+     "toyllm, a GPT-2 reproduction of Chen et al. 2023", loss_b, kReadsB, test<uniform_to_b>, sample_target,
+     expected<uniform_to_b>, output_law<uniform_to_b>},
     {"distillspec_lin", "accept when u < f(p)/q, else draw from norm(max(0, f(p) - q)); f(p) = p/epsilon",
      "Zhou et al. 2024 (DistillSpec), lenience functions", loss_epsilon, kReadsEpsilon, test<distillspec_lin>,
      sample_target, expected<distillspec_lin>, output_law<distillspec_lin>},

@@ -1,0 +1,73 @@
+// The hot path of sampling and verification does not allocate once its buffers have grown.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <random>
+
+#include "core/spec/accept.h"
+
+namespace {
+std::atomic<long> allocations{0};
+}
+
+void* operator new(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(bytes == 0 ? 1 : bytes)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::size_t) noexcept {
+  std::free(p);
+}
+
+namespace speclab {
+namespace {
+
+TEST(Allocation, NoneInTheSteadyStateOfDraftingAndVerifying) {
+  const int vocab = 3000;
+  std::mt19937 random(1);
+  std::vector<std::vector<float>> logits(8, std::vector<float>(vocab));
+  for (auto& row : logits) {
+    for (float& z : row) z = static_cast<float>(random() % 4096) / 512;
+  }
+  const SamplingParams all[] = {{1, 0, 1}, {1, 40, 1}, {.8, 0, .9}, {1, 50, .95}, {0, 0, 1}};
+  Draft draft;
+  Distribution p[4], raw[4];
+  Acceptance acceptance;
+  acceptance.want_ranks = true;
+  std::vector<Token> top;
+  const TargetRows rows = [&](int node) { return TargetRow{&p[node], &raw[node]}; };
+  const auto step = [&](std::uint64_t seed) {
+    const Coins coins(1, seed);
+    for (const SamplingParams& params : all) {
+      for (int i = 0; i < 4; ++i) {
+        p[i].assign_logits(logits[i], params, {}, vocab);
+        raw[i].assign_logits(logits[i], {1, 0, 1}, {}, vocab);
+      }
+      draft.reset(0);
+      for (int i = 0; i < 3; ++i) {
+        int index = -1;
+        Distribution& q = draft.new_q(&index);
+        q.assign_logits(logits[4 + i], {1, 60, .97}, {}, vocab);
+        q.top(5, top);
+        draft.add(q.sample(coins, {i, Purpose::draft, 0}), i < 2 ? i : 0, index);
+      }
+      for (const AcceptanceRule& rule : acceptance_rules()) {
+        accept(rule, {.lenience = .5, .b = .5, .beta = 3, .gap = 1}, draft, rows, coins, 0, acceptance);
+      }
+    }
+  };
+  for (int seed = 0; seed < 12; ++seed) step(seed);  // every buffer reaches its size
+  const long before = allocations.load();
+  for (int seed = 0; seed < 12; ++seed) step(seed);
+  EXPECT_EQ(allocations.load() - before, 0);
+  { std::vector<int> one(1); }
+  EXPECT_GT(allocations.load(), 0);  // the counter counts
+}
+
+}  // namespace
+}  // namespace speclab
