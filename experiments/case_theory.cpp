@@ -52,16 +52,13 @@ std::optional<theory::Calibration> calibration_of(const CaseData& data) {
   return calibration;
 }
 
-/// The draft length when it is the same in (nearly) every step: only cuts at the end of a text make others.
+/// The draft length of a case that always asks for the same: the longest one, and the most frequent, because
+/// only the ends of texts cut it shorter.
 std::optional<int> constant_gamma(const theory::DraftLengths& lengths) {
-  double sum = 0, most = 0;
-  int gamma = 0;
-  for (std::size_t g = 0; g < lengths.size(); ++g) {
-    sum += lengths[g];
-    if (lengths[g] > most) most = lengths[g], gamma = static_cast<int>(g);
-  }
-  if (gamma == 0 || gamma + 1 != static_cast<int>(lengths.size()) || most < .9 * sum) return std::nullopt;
-  return gamma;
+  double sum = 0;
+  for (const double weight : lengths) sum += weight;
+  if (lengths.size() < 2 || lengths.back() < .5 * sum) return std::nullopt;
+  return static_cast<int>(lengths.size()) - 1;
 }
 
 theory::StepTimes step_times(const theory::Calibration& calibration, const theory::DraftLengths& lengths,

@@ -25,6 +25,10 @@ using nlohmann::json;
       {.what = where, .got = value.dump().substr(0, 80), .expected = std::move(expected), .advice = ""});
 }
 
+bool is_natural(const json& value) {
+  return value.is_number_unsigned() || (value.is_number_integer() && value.get<std::int64_t>() >= 0);
+}
+
 /// The scalar settings of an experiment.
 struct Settings {
   Experiment& experiment;
@@ -116,7 +120,7 @@ void read_seeds(Experiment& experiment, const json& value, const std::string& wh
   if (list.empty()) wrong_type(where, value, "at least one seed");
   experiment.seeds.clear();
   for (const json& seed : list) {
-    if (!seed.is_number_unsigned()) wrong_type(where, seed, "a seed, an integer of 0 or more");
+    if (!is_natural(seed)) wrong_type(where, seed, "a seed, an integer of 0 or more");
     experiment.seeds.push_back(seed.get<std::uint64_t>());
   }
   if (std::set<std::uint64_t>(experiment.seeds.begin(), experiment.seeds.end()).size() !=
@@ -165,8 +169,7 @@ DraftSpec parse_draft(const json& value, std::string name, const std::string& wh
     return draft;
   }
   const bool list =
-      layers.is_array() && !layers.empty() &&
-      std::all_of(layers.begin(), layers.end(), [](const json& layer) { return layer.is_number_unsigned(); });
+      layers.is_array() && !layers.empty() && std::all_of(layers.begin(), layers.end(), is_natural);
   if (list) draft.layers = layers.get<std::vector<int>>();
   if (!list || std::adjacent_find(draft.layers.begin(), draft.layers.end(), std::greater_equal<>()) !=
                    draft.layers.end()) {

@@ -260,8 +260,8 @@ void Expander::add_references() {
       if (kNotOfTheText.contains(info.name) || !spec.axes.contains(info.name)) {
         continue;
       }
-      reference.id += "/" + info.name + "=" + id_text(key[info.name]);
-      reference.axes[info.name] = key[info.name];
+      reference.id += "/" + info.name + "=" + id_text(spec.axes[info.name]);
+      reference.axes[info.name] = spec.axes[info.name];
     }
     const auto taken = [&](const CaseSpec& other) { return other.id == reference.id; };
     if (std::any_of(given.begin(), given.end(), taken) || std::any_of(added.begin(), added.end(), taken)) {

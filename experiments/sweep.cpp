@@ -105,7 +105,9 @@ void apply_setting(json& config, std::string_view setting) {
 }
 
 std::string id_text(const json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return fmt::format("{}", value.get<double>());  // 1.0 is 1
+  return value.dump();
 }
 
 }  // namespace speclab

@@ -168,7 +168,8 @@ std::string summary_csv(const json& summary) {
   };
   for (const json& entry : summary.at("cases")) {
     std::vector<std::string> fields;
-    for (const char* key : {"id", "strategy", "draft", "gamma", "rule", "loss_class"}) fields.push_back(text(entry[key]));
+    for (const char* key : {"id", "strategy", "draft", "gamma", "rule", "loss_class"})
+      fields.push_back(text(entry[key]));
     for (const char* key : {"temperature", "top_k", "top_p"}) fields.push_back(text(entry["sampling"][key]));
     for (const Metric& metric : metrics()) {
       const json& all = entry["metrics"];

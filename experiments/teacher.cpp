@@ -90,15 +90,21 @@ bool TeacherForcing::run(const std::filesystem::path& file, const std::function<
       if (interrupted()) return false;
       std::vector<std::string> alpha, nll;
       for (const CaseSpec& spec : experiment_.cases) {
-        if (drafts_from_model(spec) && texts_(spec.reference, prompt.id, seed) &&
-            !done.contains({"alpha", spec.id, prompt.id, seed})) {
+        if (drafts_from_model(spec) && texts_(spec.id, prompt.id, seed) &&
+            texts_(spec.reference, prompt.id, seed) && !done.contains({"alpha", spec.id, prompt.id, seed})) {
           alpha.push_back(spec.id);
         }
         if (with_nll.contains(spec.id) && texts_(spec.id, prompt.id, seed) &&
             !done.contains({"nll", spec.id, prompt.id, seed}))
           nll.push_back(spec.id);
       }
-      for (const json& line : measure(prompt, seed, alpha, nll)) writer.append(line);
+      std::vector<json> lines;
+      try {
+        lines = measure(prompt, seed, alpha, nll);
+      } catch (const Error&) {
+        continue;  // a model that gives no numbers failed in the lines of its cases already
+      }
+      for (const json& line : lines) writer.append(line);
     }
   }
   return true;

@@ -1,0 +1,343 @@
+// The real binary on tiny models: bad input (exit code and message), a whole run, resume after kill -9,
+// Ctrl-C.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "core/measure/run_result.h"
+#include "tests/experiments/cli.h"
+#include "tests/model/model_files.h"
+
+namespace speclab {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Speclab : public ::testing::Test {
+ protected:
+  Speclab() {
+    testing::write_tiny_llama(dir() / "target", testing::tiny_shape(), 1);
+    testing::write_tiny_llama(dir() / "draft", testing::tiny_shape(), 2);
+    write(config());
+  }
+  const fs::path& dir() const { return dir_.path(); }
+  void write(const json& config) { std::ofstream(dir() / "a.json") << config.dump(1); }
+  static json config() {
+    return json::parse(
+        R"({"name": "tiny", "target": "target", "drafts": {"small": {"model": "draft"}, "skip": {"layers": [0]}},
+      "prompts": {"inline": ["1 2 3", {"id": "two", "category": "b", "turns": ["5 6", "7 8 9"]}, "11"]}, "repeats": 2,
+      "options": {"max_tokens": 24}, "calibration": {"rows": 4, "repeats": 2},
+      "cases": [{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": ["small", "skip"], "gamma": [1, 3]}, {"strategy": "prompt_lookup"}]})");
+  }
+  struct Result {
+    int code;
+    std::string out, err;
+  };
+  Result run(std::vector<std::string> arguments) {
+    testing::Cli cli(dir(), std::move(arguments));
+    const int code = cli.wait();
+    return {code, cli.out(), cli.err()};
+  }
+  Result shell(const std::string& command) {
+    testing::Cli cli(testing::Cli::Shell{}, dir(), command);
+    const int code = cli.wait();
+    return {code, cli.out(), cli.err()};
+  }
+  /// Exit code 2, one line that begins with "error: " and has these words, nothing on stdout.
+  void expect_error(const Result& result, const std::vector<std::string>& words) {
+    EXPECT_EQ(result.code, 2) << result.err;
+    const std::size_t at = result.err.rfind("error: ");
+    ASSERT_NE(at, std::string::npos) << result.err;
+    const std::string line = result.err.substr(at);
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+    for (const std::string& word : words) EXPECT_THAT(line, HasSubstr(word));
+    EXPECT_EQ(result.out, "");
+  }
+  testing::TempDir dir_;
+};
+
+/// A line apart from its times.
+json without_times(json line) {
+  for (const char* key : {"wall_ns", "cpu_ns", "prefill_ns", "draft_prefill_ns", "phase_ns"}) line.erase(key);
+  for (json& turn : line["turns"]) {
+    for (const char* key : {"prefill_ns", "draft_prefill_ns", "decode_ns", "cpu_ns"}) turn.erase(key);
+  }
+  for (json& step : line["steps"]) step.erase("ns");
+  return line;
+}
+
+std::map<std::string, std::vector<json>> record_of(const fs::path& run) {
+  std::map<std::string, std::vector<json>> record;
+  for (const auto& entry : fs::directory_iterator(run / "cases")) {
+    for (const json& line : read_json_lines(entry.path()))
+      record[entry.path().filename()].push_back(without_times(line));
+  }
+  for (const json& line : read_json_lines(run / "teacher.jsonl")) record["teacher.jsonl"].push_back(line);
+  return record;
+}
+
+TEST_F(Speclab, ARunFromConfigToTable) {
+  const Result result = run({"run", "a.json", "--out", "run"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("speculative_sampling/draft=small/gamma=3"), HasSubstr("speedup"),
+                                HasSubstr("Record: run")));
+  const json summary = read_json_file(dir() / "run" / "summary.json");
+  EXPECT_TRUE(summary["complete"].get<bool>());
+  ASSERT_EQ(summary["cases"].size(), 6u);
+  for (const json& entry : summary["cases"]) {
+    const json& m = entry["metrics"];
+    EXPECT_EQ(m["matches_reference"], true) << entry["id"];
+    EXPECT_EQ(m["tokens"], 3 * 23 + 23) << entry["id"];
+    EXPECT_EQ(entry["lines"], 6);
+    if (entry["draft"].is_null()) continue;
+    EXPECT_TRUE(m["speedup"].is_number()) << entry["id"];
+    EXPECT_TRUE(m["alpha"].is_number());
+    EXPECT_TRUE(m["alpha_teacher_forced"].is_number());
+    EXPECT_TRUE(m["c"].is_number());
+    EXPECT_EQ(m["t_n"].size(), 4u);
+    EXPECT_TRUE(entry["predictions"].contains("leviathan_3_8"));
+    EXPECT_EQ(entry["waterfall"].size(), 7u);
+    EXPECT_EQ(entry["categories"]["b"]["prompts"], 1);
+  }
+  const json environment = read_json_file(dir() / "run" / "environment.json");
+  EXPECT_GT(environment["read_bandwidth_bytes_per_second"].get<double>(), 0);
+  EXPECT_EQ(environment["models"]["target"]["sha256"].get<std::string>().size(), 64u);
+  EXPECT_EQ(environment["models"]["skip"]["layers"], json::array({0}));
+
+  EXPECT_THAT(run({"report", "run", "--csv", "-"}).out, HasSubstr("case,strategy,draft"));
+  EXPECT_THAT(run({"report", "run", "--latex", "-"}).out, HasSubstr("\\begin{tabular}"));
+  EXPECT_EQ(json::parse(run({"report", "run", "--json"}).out)["name"], "tiny");
+  EXPECT_THAT(run({"explain", "run", "speculative_sampling/draft=small/gamma=3"}).out,
+              HasSubstr("draft cost"));
+  EXPECT_EQ(run({"compare", "run", "run"}).code, 0);
+  expect_error(run({"explain", "run", "speculative_sampling/draft=small/gamma=2"}),
+               {"no case", "Did you mean", "gamma="});
+  expect_error(run({"run", "a.json", "--out", "run"}), {"a run already", "--resume"});
+  EXPECT_EQ(run({"run", "a.json", "--out", "run", "--resume"}).code, 0);
+  expect_error(run({"run", "a.json", "--out", "run", "--resume", "--set", "repeats=3"}),
+               {"another config", "/repeats"});
+  expect_error(run({"run", "a.json", "--out", "run", "--resume", "--threads", "1"}), {"threads"});
+  json changed = environment;
+  changed["binary_sha256"] = "0";
+  write_json_file(dir() / "run" / "environment.json", changed);
+  expect_error(run({"run", "a.json", "--out", "run", "--resume"}), {"binary_sha256"});
+  changed = environment;
+  changed["models"]["target"]["sha256"] = "0";
+  write_json_file(dir() / "run" / "environment.json", changed);
+  expect_error(run({"run", "a.json", "--out", "run", "--resume"}), {"model target"});
+}
+
+TEST_F(Speclab, SampledRunsSayWhatTheyPromise) {
+  json sampled = config();
+  sampled["options"]["temperature"] = 1;
+  sampled["seeds"] = {1, 2};
+  sampled["cases"] = json::parse(
+      R"([{"strategy": "speculative_sampling", "draft": "small", "gamma": 2}, {"strategy": "speculative_sampling", "draft": "small", "gamma": 2, "coins": "gumbel"},
+    {"strategy": "speculative_sampling", "draft": "small", "gamma": 2, "rule": "typical"}])");
+  write(sampled);
+  const Result result = run({"run", "a.json", "--out", "run", "--json", "-q"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json summary = json::parse(result.out);
+  ASSERT_EQ(summary["cases"].size(), 5u) << "two references were added";
+  const json &exact = summary["cases"][2], &coupled = summary["cases"][3], &lossy = summary["cases"][4];
+  EXPECT_TRUE(exact["metrics"]["matches_reference"].is_null());
+  EXPECT_EQ(exact["loss_class"], "L1");
+  EXPECT_EQ(coupled["metrics"]["matches_reference"], true);
+  EXPECT_NE(coupled["reference"], exact["reference"]);
+  EXPECT_TRUE(lossy["lossy"].get<bool>());
+  EXPECT_TRUE(lossy["metrics"]["distance"].is_number());
+  EXPECT_TRUE(lossy["metrics"]["target_nll"].is_number());
+}
+
+TEST_F(Speclab, BadInputOfEveryKind) {
+  expect_error(run({"run", "none.json"}), {"none.json"});
+  expect_error(run({"run"}), {"no CONFIG", "speclab run"});
+  expect_error(run({"runn"}), {"runn", "run"});
+  expect_error(run({"run", "a.json", "--filtre", "x"}), {"--filtre", "--filter"});
+  expect_error(run({"run", "a.json", "--shard", "3/2"}), {"--shard", "3/2"});
+  expect_error(run({"run", "a.json", "--backend", "tpu"}), {"--backend", "tpu"});
+  expect_error(run({"run", "a.json", "--numerics", "f8", "--out", "x"}), {"f8"});
+  expect_error(run({"run", "a.json", "--set", "cases.1.gama=2"}), {"a.json: /cases/1/gama", "gamma"});
+  std::ofstream(dir() / "bad.json") << "{\n  \"name\": \"x\",\n  oops\n}";
+  expect_error(run({"run", "bad.json"}), {"bad.json", "line 3", "column"});
+  expect_error(run({"run", "a.json", "--set", "target=nowhere", "--out", "x"}), {"nowhere"});
+  expect_error(run({"run", "a.json", "--set", "target=a.json", "--out", "x"}), {"a.json"});
+  expect_error(run({"run", "a.json", "--set", "drafts.skip.layers=[7]", "--out", "x"}), {"[7]", "0 to 1"});
+  testing::Shape other = testing::tiny_shape();
+  other.vocab = 48;
+  testing::write_tiny_llama(dir() / "foreign", other, 3);
+  expect_error(run({"run", "a.json", "--set", "drafts.small.model=foreign", "--out", "x"}), {"48", "64"});
+  const fs::path weights = dir() / "target" / "model.safetensors";
+  const std::string bytes = testing::Cli::read(weights);
+  std::ofstream(weights, std::ios::binary) << bytes.substr(0, bytes.size() / 2);
+  expect_error(run({"run", "a.json", "--out", "x"}), {"model.safetensors"});
+  EXPECT_FALSE(fs::exists(dir() / "x")) << "nothing half-written";
+  expect_error(run({"report", "nowhere"}), {"nowhere", "no run"});
+  expect_error(run({"compare", "nowhere"}), {"NEW"});
+  expect_error(run({"describe", "speculative_samplin"}), {"speculative_sampling"});
+  expect_error(run({"list", "rules"}), {"acceptances"});
+  expect_error(run({"theory", "--alpha", "1.5", "--gamma", "2"}), {"alpha", "1.5"});
+  expect_error(run({"theory", "--alpha", "x"}), {"alpha"});
+  expect_error(run({"model", "a.json"}), {"a.json"});
+}
+
+TEST_F(Speclab, FoldersThatCannotBeWritten) {
+  expect_error(run({"run", "a.json", "--out", "a.json/run"}), {"a.json/run"});
+  const Result full = shell("ulimit -f 24; exec $SPECLAB run a.json --out run -q --set repeats=6");
+  expect_error(full, {"cannot write", "cases/", "--resume"});
+  std::size_t lines = 0;
+  for (const auto& entry : fs::directory_iterator(dir() / "run" / "cases")) {
+    const std::string text = testing::Cli::read(entry.path());
+    EXPECT_TRUE(text.empty() || text.back() == '\n') << "nothing half-written in " << entry.path();
+    lines += read_case_file(entry.path()).size();
+  }
+  EXPECT_GT(lines, 0u) << "finished lines are kept";
+  EXPECT_EQ(run({"run", "a.json", "--out", "run", "-q", "--set", "repeats=6", "--resume"}).code, 0);
+}
+
+TEST_F(Speclab, WhatFailsInOneLineIsRecordedThere) {
+  json long_prompt = config();
+  std::string ids;
+  for (int i = 0; i < 300; ++i) ids += "1 ";
+  long_prompt["prompts"]["inline"].push_back({{"id", "long"}, {"turns", {ids}}});
+  write(long_prompt);
+  const Result result = run({"run", "a.json", "--out", "run"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("failed: autoregressive prompt long"), HasSubstr("256")));
+  const json summary = read_json_file(dir() / "run" / "summary.json");
+  EXPECT_EQ(summary["cases"][0]["errors"], 2);
+  EXPECT_EQ(summary["cases"][0]["prompts"], 3) << "the others were measured";
+  EXPECT_TRUE(summary["cases"][1]["metrics"]["speedup"].is_number());
+}
+
+TEST_F(Speclab, NanLogitsAreAnErrorWithoutNumbers) {
+  testing::TinyModel broken = testing::random_llama(testing::tiny_shape(), 2);
+  broken.tensors["final_norm"].values[3] = std::nanf("");
+  testing::write_huggingface(dir() / "draft", broken);
+  const Result result = run({"run", "a.json", "--out", "run", "--filter", "small/gamma=1"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("got nan"));
+  const json summary = read_json_file(dir() / "run" / "summary.json");
+  EXPECT_TRUE(summary["cases"][1]["metrics"]["speedup"].is_null());
+  EXPECT_TRUE(summary["cases"][1]["metrics"]["tau"].is_null());
+  EXPECT_TRUE(summary["cases"][0]["metrics"]["tau"].is_number());
+  EXPECT_THAT(summary["errors"][0]["message"].get<std::string>(), HasSubstr("got nan"));
+}
+
+TEST_F(Speclab, GammaPastTheContextEndIsCut) {
+  json near_end = config();
+  near_end["options"]["max_tokens"] = 400;
+  near_end["cases"][1]["gamma"] = 60;
+  write(near_end);
+  const Result result =
+      run({"run", "a.json", "--out", "run", "--set", "prompts.limit=1", "--set", "repeats=1"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  for (const json& entry : read_json_file(dir() / "run" / "summary.json")["cases"]) {
+    EXPECT_EQ(entry["metrics"]["matches_reference"], true) << entry["id"];
+    EXPECT_GE(entry["metrics"]["tokens"].get<double>(), 256 - 5) << entry["id"];
+  }
+}
+
+TEST_F(Speclab, ResumeAfterKillEqualsTheUninterruptedRun) {
+  const std::vector<std::string> settings = {"--set", "repeats=12", "--set", "calibration=false", "-q"};
+  const auto command = [&](const std::string& out, bool resume) {
+    std::vector<std::string> words = {"run", "a.json", "--out", out};
+    words.insert(words.end(), settings.begin(), settings.end());
+    if (resume) words.emplace_back("--resume");
+    return words;
+  };
+  ASSERT_EQ(run(command("whole", false)).code, 0);
+  std::mt19937 random(std::random_device{}());
+  bool resume = false;
+  int kills = 0;
+  for (int attempt = 0; attempt < 60; ++attempt) {
+    testing::Cli cli(dir(), command("killed", resume));
+    // Half of the lives end at a random moment after lines began to appear, the others at any time.
+    const fs::path cases = dir() / "killed" / "cases";
+    if (random() % 2 == 0) {
+      while (cli.running() && !fs::exists(cases / "autoregressive.jsonl"))
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 1500));
+    }
+    cli.kill(SIGKILL);
+    const int code = cli.wait();
+    if (code == 0) break;
+    ASSERT_EQ(code, -SIGKILL) << cli.err();
+    ++kills;
+    resume = fs::exists(dir() / "killed" / "config.json");
+    if (kills >= 8) break;
+  }
+  EXPECT_GT(kills, 0);
+  const Result last = run(command("killed", resume));
+  ASSERT_EQ(last.code, 0) << last.err;
+  const auto whole = record_of(dir() / "whole"), killed = record_of(dir() / "killed");
+  ASSERT_EQ(whole.size(), killed.size());
+  for (const auto& [file, lines] : whole) {
+    ASSERT_TRUE(killed.contains(file)) << file;
+    EXPECT_EQ(lines.size(), killed.at(file).size()) << file;
+    EXPECT_TRUE(lines == killed.at(file)) << file;
+  }
+}
+
+TEST_F(Speclab, CtrlCFinishesTheLineInFlight) {
+  testing::Cli cli(dir(),
+                   {"run", "a.json", "--out", "run", "--set", "repeats=400", "--set", "calibration=false"});
+  const fs::path file = dir() / "run" / "cases" / "prompt_lookup.jsonl";
+  while (cli.running() && !fs::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  cli.kill(SIGINT);
+  EXPECT_EQ(cli.wait(), 130) << cli.err();
+  EXPECT_THAT(cli.err(), AllOf(HasSubstr("interrupted"), HasSubstr("--resume")));
+  for (const auto& entry : fs::directory_iterator(dir() / "run" / "cases")) {
+    const std::string text = testing::Cli::read(entry.path());
+    EXPECT_TRUE(!text.empty() && text.back() == '\n') << entry.path();
+  }
+  const json summary = read_json_file(dir() / "run" / "summary.json");
+  EXPECT_FALSE(summary["complete"].get<bool>());
+}
+
+TEST_F(Speclab, SmallCommands) {
+  EXPECT_EQ(run({"--help"}).code, 0);
+  EXPECT_EQ(run({}).code, 2);
+  EXPECT_THAT(run({"--version"}).out, HasSubstr("speclab"));
+  for (const char* name :
+       {"run", "generate", "list", "describe", "model", "theory", "explain", "compare", "report"}) {
+    EXPECT_THAT(run({name, "--help"}).out, HasSubstr("Example:")) << name;
+  }
+  for (const char* kind : {"strategies", "acceptances", "schedules", "metrics", "models"}) {
+    EXPECT_EQ(run({"list", kind}).code, 0) << kind;
+    EXPECT_TRUE(json::parse(run({"list", kind, "--json"}).out).is_array()) << kind;
+  }
+  for (const char* name : {"speculative_sampling", "generation", "typical", "constant", "tau"}) {
+    EXPECT_EQ(run({"describe", name}).code, 0) << name;
+    EXPECT_EQ(json::parse(run({"describe", name, "--json"}).out)["name"], name);
+  }
+  EXPECT_EQ(json::parse(run({"model", "target", "--json"}).out)["layers"], 2);
+  EXPECT_THAT(run({"model", "target", "--tensors"}).out, HasSubstr("layers.1.ffn_down"));
+  EXPECT_NEAR(json::parse(run({"theory", "--alpha", ".8", "--gamma", "5", "--c", "0", "--json"})
+                              .out)["leviathan_3_8"]["value"]
+                  .get<double>(),
+              3.69, .005);
+  const Result dry = run({"run", "a.json", "--dry-run"});
+  EXPECT_THAT(dry.out, AllOf(HasSubstr("prompt_lookup"), HasSubstr("36 lines")));
+  const Result text = run({"generate", "--model", "target", "--draft", "layers:0", "--strategy",
+                           "speculative_sampling", "--set", "max_tokens=8", "--prompt", "1 2 3"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  const Result plain =
+      run({"generate", "--model", "target", "--set", "max_tokens=8", "--prompt", "1 2 3", "--json"});
+  std::string ids;
+  const json record = json::parse(plain.out);
+  for (const json& token : record["tokens"]) ids += token.dump() + " ";
+  EXPECT_EQ(text.out, ids + "\n") << "speculation changes nothing";
+  EXPECT_THAT(text.out, Not(HasSubstr("\033"))) << "no colours in a file";
+}
+
+}  // namespace
+}  // namespace speclab

@@ -1,0 +1,278 @@
+// Experiments as configured: sweeps, ids, references, bad input. No model is opened.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "experiments/experiment.h"
+#include "experiments/run_plan.h"
+#include "experiments/sweep.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+bool no_lists(std::string_view) {
+  return false;
+}
+
+TEST(Sweep, ArraysAreAxesLastOneFastest) {
+  const auto points = expand_sweep({{"a", {1, 2}}, {"b", {"x", "y"}}, {"c", 3}}, no_lists, "f: ");
+  ASSERT_EQ(points.size(), 4u);
+  EXPECT_EQ(points[1].object, (json{{"a", 1}, {"b", "y"}, {"c", 3}}));
+  EXPECT_EQ(points[2].object, (json{{"a", 2}, {"b", "x"}, {"c", 3}}));
+  EXPECT_THAT(points[0].axes, ElementsAre("a", "b"));
+}
+
+TEST(Sweep, ForAListOptionOnlyAListOfListsIsAnAxis) {
+  const auto is_list = [](std::string_view key) { return key == "stop"; };
+  EXPECT_EQ(expand_sweep({{"stop", {"a", "b"}}}, is_list, "f").size(), 1u);
+  EXPECT_EQ(expand_sweep({{"stop", json::array()}}, is_list, "f").size(), 1u);
+  const auto points = expand_sweep(parse_json(R"({"stop": [["a"], ["b", "c"]]})", "x"), is_list, "f");
+  ASSERT_EQ(points.size(), 2u);
+  EXPECT_EQ(points[1].object["stop"], (json{"b", "c"}));
+}
+
+TEST(Sweep, TiesFollowTheirAxis) {
+  const auto points = expand_sweep({{"W", {5, 10}}, {"G", "=W"}}, no_lists, "f: ");
+  ASSERT_EQ(points.size(), 2u);
+  EXPECT_EQ(points[1].object, (json{{"W", 10}, {"G", 10}}));
+  EXPECT_THROW(expand_sweep({{"G", "=V"}, {"W", 1}}, no_lists, "f"), Error);
+  EXPECT_THROW(expand_sweep({{"G", "=W"}, {"W", "=G"}}, no_lists, "f"), Error);
+}
+
+json base_config() {
+  return parse_json(R"({"name": "t", "target": "target",
+    "drafts": {"small": {"model": "d"}, "skip": {"layers": {"keep": 2}}},
+    "prompts": {"inline": ["1 2", "3"]},
+    "cases": [{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": "small", "gamma": 4}]})",
+                    "base");
+}
+
+TEST(Setting, SetsMakesAndChecksPaths) {
+  json config = base_config();
+  apply_setting(config, "cases.1.gamma=[1,2]");
+  apply_setting(config, "options.temperature=0.5");
+  apply_setting(config, "name=a b");
+  apply_setting(config, "repeats=3");
+  EXPECT_EQ(config["cases"][1]["gamma"], (json{1, 2}));
+  EXPECT_EQ(config["options"]["temperature"], .5);
+  EXPECT_EQ(config["name"], "a b");
+  for (const char* bad : {"gamma", "=3", "cases.2.gamma=2", "cases.x=2", "repeats.x=1"}) {
+    EXPECT_THROW(apply_setting(config, bad), Error) << bad;
+  }
+}
+
+std::vector<std::string> ids_of(const json& config) {
+  std::vector<std::string> ids;
+  for (const CaseSpec& spec : parse_experiment(config, "a.json").cases) ids.push_back(spec.id);
+  return ids;
+}
+
+TEST(Experiment, IdsNameWhatTheCaseSaysAndWhatIsSwept) {
+  json config = base_config();
+  config["options"] = {{"temperature", {0, 1}}, {"max_tokens", 16}};
+  config["cases"][1]["gamma"] = {1, 2};
+  config["cases"][1]["draft"] = {"small", "skip"};
+  const std::string spec = "speculative_sampling/draft=";
+  EXPECT_THAT(ids_of(config),
+              ElementsAre("autoregressive/temperature=0", "autoregressive/temperature=1",
+                          spec + "small/gamma=1/temperature=0", spec + "small/gamma=2/temperature=0",
+                          spec + "skip/gamma=1/temperature=0", spec + "skip/gamma=2/temperature=0",
+                          spec + "small/gamma=1/temperature=1", spec + "small/gamma=2/temperature=1",
+                          spec + "skip/gamma=1/temperature=1", spec + "skip/gamma=2/temperature=1"));
+  const Experiment experiment = parse_experiment(config, "a.json");
+  EXPECT_EQ(experiment.cases.back().reference, "autoregressive/temperature=1");
+  EXPECT_EQ(experiment.cases.back().axes, (json{{"temperature", 1}, {"draft", "skip"}, {"gamma", 2}}));
+  EXPECT_EQ(experiment.cases.back().generation.max_tokens, 16);
+}
+
+TEST(Experiment, AMissingReferenceIsAdded) {
+  json config = base_config();
+  config["cases"].erase(0);
+  config["cases"][0]["temperature"] = {0, 1};
+  const Experiment experiment = parse_experiment(config, "a.json");
+  ASSERT_EQ(experiment.cases.size(), 4u);
+  EXPECT_EQ(experiment.cases[0].id, "autoregressive/temperature=0");
+  EXPECT_TRUE(experiment.cases[0].added);
+  EXPECT_EQ(experiment.cases[1].generation.sampling.temperature, 1);
+  EXPECT_EQ(experiment.cases[3].reference, "autoregressive/temperature=1");
+}
+
+TEST(Experiment, ARuleDoesNotChangeTheReference) {
+  json config = base_config();
+  config["options"] = {{"rule", "typical"}, {"epsilon", {.05, .09}}};
+  const Experiment experiment = parse_experiment(config, "a.json");
+  ASSERT_EQ(experiment.cases.size(), 3u);
+  EXPECT_EQ(experiment.cases[0].id, "autoregressive");
+  EXPECT_EQ(experiment.cases[0].generation.rule, "auto");
+  EXPECT_EQ(experiment.cases[2].reference, "autoregressive");
+  EXPECT_EQ(experiment.cases[2].loss_class(), LossClass::l3);
+}
+
+TEST(Experiment, DraftsMayStandInline) {
+  json config = base_config();
+  config["cases"][1]["draft"] = parse_json(
+      R"([{"layers": {"keep": [1, 3]}}, {"layers": [0, 1, 2, 5]}, {"model": "models/tiny/"}])", "x");
+  const std::string spec = "speculative_sampling/draft=";
+  EXPECT_THAT(ids_of(config), ElementsAre("autoregressive", spec + "keep1/gamma=4", spec + "keep3/gamma=4",
+                                          spec + "layers0-2,5/gamma=4", spec + "tiny/gamma=4"));
+  EXPECT_THAT(spread_layers(4, 30), ElementsAre(0, 10, 19, 29));
+  EXPECT_THAT(spread_layers(1, 3), ElementsAre(0));
+  EXPECT_THROW(spread_layers(4, 3), Error);
+}
+
+TEST(Experiment, PromptsOverrideOptions) {
+  json config = base_config();
+  config["prompts"]["inline"] =
+      parse_json(R"([{"id": "a", "turns": ["1"], "options": {"temperature": 1, "gamma": 2}}, "2"])", "x");
+  const Experiment experiment = parse_experiment(config, "a.json");
+  StrategyChoice strategy = experiment.cases[1].strategy;
+  GenerationOptions generation = experiment.cases[1].generation;
+  apply_prompt_options(experiment.prompts[0], strategy, generation);
+  EXPECT_EQ(generation.sampling.temperature, 1);
+  config["prompts"]["inline"][0]["options"] = {{"temprature", 1}};
+  try {
+    parse_experiment(config, "a.json");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("Did you mean \"temperature\""));
+  }
+}
+
+TEST(Experiment, BadInputIsNamedWithItsPlace) {
+  struct Bad {
+    const char* setting;  ///< applied to the good config
+    std::vector<const char*> words;
+  };
+  const std::vector<Bad> all = {
+      {"cases.1.gama=4", {"a.json: /cases/1/gama", "unknown", "gamma"}},
+      {"cases.1.gamma=\"four\"", {"/cases/1/gamma", "\"four\"", "integer"}},
+      {"cases.1.gamma=[]", {"/cases/1/gamma", "empty sweep"}},
+      {"cases.1.gamma=0", {"/cases/1/gamma"}},
+      {"cases.1.draft=smal", {"/cases/1/draft", "unknown draft \"smal\"", "small"}},
+      {"cases.1.draft=7", {"/cases/1/draft"}},
+      {"cases.1.strategy=speculative_samplin", {"/cases/1/strategy", "speculative_sampling"}},
+      {"cases.1.rule=tipical", {"/cases/1/rule", "typical"}},
+      {"cases.1.epsilon=0.5", {"/cases/1", "epsilon", "rejection"}},
+      {"cases.1.verify=two_pass", {"/cases/1/verify", "batch_of_prefixes"}},
+      {"cases=[]", {"/cases", "empty list"}},
+      {"cases=[7]", {"/cases/0", "number"}},
+      {"cases=[{\"gamma\":4}]", {"/cases/0", "no \"strategy\""}},
+      {"cases=[{\"strategy\":\"speculative_sampling\"}]", {"/cases/0", "no \"draft\""}},
+      {"cases=[{\"strategy\":\"autoregressive\"},{\"strategy\":\"autoregressive\"}]",
+       {"/cases/1", "second time"}},
+      {"repeets=3", {"a.json: /repeets", "repeats"}},
+      {"repeats=0", {"/repeats", "0"}},
+      {"target=7", {"/target", "7"}},
+      {"options=3", {"/options", "number"}},
+      {"options.gamma=3", {"/options/gamma"}},
+      {"seeds=[]", {"/seeds"}},
+      {"seeds=[1,1]", {"/seeds", "distinct"}},
+      {"seed=-1", {"/seed", "-1"}},
+      {"prompts=nowhere.jsonl", {"nowhere.jsonl", "no such"}},
+      {"prompts.inline=[]", {"prompts", "at least one"}},
+      {"prompts.inline=[{\"turn\":[]}]", {"/prompts/inline/0", "turns"}},
+      {"prompts.limt=3", {"/prompts/limt", "limit"}},
+      {"drafts.small=5", {"/drafts/small"}},
+      {"drafts.small={\"layers\":[3,2]}", {"/drafts/small/layers", "ascending"}},
+      {"calibration.rows=0", {"/calibration/rows"}},
+      {"calibration.row=4", {"/calibration/row", "rows"}},
+  };
+  for (const Bad& bad : all) {
+    json config = base_config();
+    apply_setting(config, bad.setting);
+    try {
+      parse_experiment(config, "a.json");
+      ADD_FAILURE() << bad.setting << " was taken";
+    } catch (const Error& error) {
+      for (const char* word : bad.words) EXPECT_THAT(error.what(), HasSubstr(word)) << bad.setting;
+    }
+  }
+  for (const char* key : {"target", "prompts", "cases"}) {
+    json config = base_config();
+    config.erase(key);
+    EXPECT_THROW(parse_experiment(config, "a.json"), Error) << key;
+  }
+}
+
+TEST(Filter, KeepsMatchesAndTheirReferences) {
+  json config = base_config();
+  config["options"] = {{"temperature", {0, 1}}};
+  Experiment experiment = parse_experiment(config, "a.json");
+  filter_cases(experiment, "speculative.*temperature=1");
+  ASSERT_EQ(experiment.cases.size(), 2u);
+  EXPECT_EQ(experiment.cases[0].id, "autoregressive/temperature=1");
+  EXPECT_THROW(filter_cases(experiment, "nothing"), Error);
+  EXPECT_THROW(filter_cases(experiment, "("), Error);
+}
+
+TEST(Plan, InterleavesAndPutsReferencesFirst) {
+  json config = base_config();
+  config["repeats"] = 3;
+  config["seeds"] = {5, 6};
+  const Experiment experiment = parse_experiment(config, "a.json");
+  const auto plan = plan_lines(experiment);
+  ASSERT_EQ(plan.size(), 2u * 2u * 2u * 3u);
+  std::set<std::tuple<int, int, std::uint64_t, int>> distinct;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    EXPECT_EQ(plan[i].order, static_cast<int>(i));
+    EXPECT_EQ(plan[i].repeat, static_cast<int>(i / 8)) << "repeats are outermost";
+    EXPECT_EQ(plan[i].prompt_index, plan[i / 2 * 2].prompt_index) << "all cases of a text stand together";
+    if (plan[i].repeat == 0) {
+      EXPECT_EQ(plan[i].case_index, static_cast<int>(i % 2));
+    }
+    distinct.emplace(plan[i].case_index, plan[i].prompt_index, plan[i].seed, plan[i].repeat);
+  }
+  EXPECT_EQ(distinct.size(), plan.size());
+  const auto again = plan_lines(experiment);
+  for (std::size_t i = 0; i < plan.size(); ++i) EXPECT_EQ(plan[i].case_index, again[i].case_index);
+}
+
+TEST(Shard, SplitsPromptsWithoutRest) {
+  json config = base_config();
+  config["prompts"]["inline"] = {"1", "2", "3"};
+  std::vector<std::string> seen;
+  for (int i = 1; i <= 2; ++i) {
+    Experiment experiment = parse_experiment(config, "a.json");
+    take_shard(experiment, i, 2);
+    for (const PromptSpec& prompt : experiment.prompts) seen.push_back(prompt.id);
+  }
+  EXPECT_THAT(seen, ElementsAre("1", "3", "2"));
+  Experiment experiment = parse_experiment(config, "a.json");
+  EXPECT_THROW(take_shard(experiment, 4, 4), Error);
+}
+
+TEST(Prompts, SpecBenchLinesAndSelection) {
+  const PromptSpec prompt = parse_prompt(
+      parse_json(R"({"question_id": 81, "category": "writing", "turns": ["a", "b"], "reference": []})", "x"),
+      1, "x");
+  EXPECT_EQ(prompt.id, "81");
+  EXPECT_THAT(prompt.turns, ElementsAre("a", "b"));
+  PromptSource source;
+  for (const char* id : {"1", "2", "3"}) {
+    PromptSpec one;
+    one.id = id;
+    one.category = one.id == "2" ? "b" : "a";
+    one.turns = {"x"};
+    source.inline_prompts.push_back(one);
+  }
+  source.per_category = 1;
+  EXPECT_EQ(load_prompts(source).size(), 2u);
+  source.per_category = 0;
+  source.categories = {"a"};
+  EXPECT_EQ(load_prompts(source)[1].id, "3");
+  source.categories = {"c"};
+  EXPECT_THROW(load_prompts(source), Error);
+  source.categories.clear();
+  source.inline_prompts[2].id = "1";
+  EXPECT_THROW(load_prompts(source), Error);
+}
+
+}  // namespace
+}  // namespace speclab

@@ -1,0 +1,269 @@
+// Metrics, comparison and reference check on hand-made records.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/measure/run_result.h"
+#include "experiments/calibration.h"
+#include "experiments/compare.h"
+#include "experiments/metrics.h"
+#include "experiments/reference_check.h"
+#include "experiments/run_data.h"
+#include "experiments/summary.h"
+#include "experiments/table.h"
+#include "tests/model/model_files.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+PassCounts passes(std::int64_t calls, std::int64_t rows, double flops, double weight_bytes) {
+  PassCounts counts;
+  counts.calls = calls;
+  counts.rows = counts.logit_rows = rows;
+  counts.flops = flops;
+  counts.weight_bytes = weight_bytes;
+  return counts;
+}
+
+/// gamma = 2: one step accepts both (bonus), one rejects the second token, one rejects the first.
+GenerationRecord speculative_turn(std::int64_t step_ns) {
+  GenerationRecord turn;
+  turn.context_length = 10;
+  turn.tokens = {1};
+  for (const int count : {2, 1, 0}) {
+    StepRecord step;
+    step.source = "draft";
+    step.accepted = count;
+    step.emitted = count + 1;
+    step.ended_by = count == 2 ? EndedBy::bonus : EndedBy::rejection;
+    step.rows = 3;
+    step.draft_calls = 2;
+    step.times.ns = {step_ns / 4, step_ns / 2, step_ns / 8, step_ns / 8};
+    for (int i = 0; i < 2; ++i) {
+      DraftedToken token;
+      token.id = 5;
+      token.parent = i;
+      token.tested = i <= count;
+      token.accepted = i < count;
+      if (token.tested) token.p = .5, token.q = .5, token.expected = .6;
+      step.drafted.push_back(token);
+    }
+    for (int i = 0; i < step.emitted; ++i) turn.tokens.push_back(5 + i);
+    turn.steps.push_back(step);
+    turn.decode_ns += step_ns;
+  }
+  turn.row_hashes.assign(turn.tokens.size(), 9);
+  turn.prefill_ns = 1000;
+  turn.target = passes(3, 9, 900, 300);
+  turn.draft = passes(6, 6, 60, 60);
+  return turn;
+}
+
+GenerationRecord autoregressive_turn(std::int64_t step_ns) {
+  GenerationRecord turn;
+  turn.context_length = 10;
+  turn.tokens = speculative_turn(4).tokens;
+  turn.row_hashes.assign(turn.tokens.size(), 9);
+  for (int i = 0; i < 6; ++i) {
+    StepRecord step;
+    step.emitted = 1;
+    step.rows = 1;
+    step.times.ns = {0, step_ns, 0, 0};
+    turn.steps.push_back(step);
+    turn.decode_ns += step_ns;
+  }
+  turn.prefill_ns = 1000;
+  turn.target = passes(6, 6, 600, 600);
+  return turn;
+}
+
+class Record : public ::testing::Test {
+ protected:
+  /// A run folder with 3 prompts and 2 repeats; the speculative case takes `step_ns` per step.
+  std::filesystem::path write_run(const std::string& name, std::int64_t step_ns) {
+    const auto path = dir_.path() / name;
+    std::filesystem::create_directories(path / "cases");
+    json prompts = json::array(), cases = json::array();
+    for (int i = 0; i < 3; ++i)
+      prompts.push_back({{"id", std::to_string(i)}, {"category", i < 2 ? "a" : "b"}});
+    const auto entry = [](const char* id, const json& draft, const json& reference) {
+      json out = {{"id", id},
+                  {"strategy", id},
+                  {"verify", "one_pass"},
+                  {"axes", json::object()},
+                  {"rule", "rejection"},
+                  {"loss_class", "L2"}};
+      out["options"] = {{"temperature", 0}, {"gamma", 2}};
+      out["draft"] = draft;
+      out["reference"] = reference;
+      return out;
+    };
+    cases.push_back(entry("autoregressive", nullptr, nullptr));
+    cases.push_back(entry("spec", "d", "autoregressive"));
+    json config = {{"name", "t"}, {"description", ""}, {"repeats", 2}};
+    config["prompts"] = prompts;
+    config["seeds"] = json::array({1});
+    config["cases"] = cases;
+    write_json_file(path / "config.json", config);
+    write_json_file(path / "environment.json", environment_);
+    JsonLinesWriter ar(path / "cases" / "autoregressive.jsonl"), spec(path / "cases" / "spec.jsonl");
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      for (int i = 0; i < 3; ++i) {
+        LineRecord line;
+        line.prompt = std::to_string(i);
+        line.seed = 1;
+        line.repeat = repeat;
+        line.matches_reference = true;
+        line.case_id = "autoregressive";
+        line.turns = {autoregressive_turn(1'000'000)};
+        ar.append(to_json(line));
+        line.case_id = "spec";
+        line.turns = {speculative_turn(step_ns)};
+        spec.append(to_json(line));
+      }
+    }
+    return path;
+  }
+  testing::TempDir dir_;
+  json environment_ = json::parse(R"({"cpu": {"model": "x"}, "device": "cpu", "numerics": "f32", "threads": 2,
+    "read_bandwidth_bytes_per_second": 1e9, "models": {"target": {"sha256": "1", "name": "m"}}})");
+};
+
+TEST_F(Record, MetricsOfAHandMadeRun) {
+  const json summary = summarise_run(write_run("run", 1'600'000));
+  EXPECT_TRUE(summary["complete"].get<bool>());
+  const json& m = summary["cases"][1]["metrics"];
+  EXPECT_EQ(m["tokens"], 18);
+  EXPECT_EQ(m["steps"], 9);
+  EXPECT_DOUBLE_EQ(m["tau"], 2.0);
+  EXPECT_DOUBLE_EQ(m["alpha"], 3. / 5);  // tests per text: 2 + 2 + 1; accepted 2 + 1 + 0
+  EXPECT_NEAR(m["alpha_min"].get<double>(), .6, 1e-12);
+  EXPECT_DOUBLE_EQ(m["draft_utilization"], 3. / 6);
+  EXPECT_DOUBLE_EQ(m["acceptance_at"][0], 2. / 3);
+  EXPECT_DOUBLE_EQ(m["acceptance_at"][1], 1. / 2);
+  EXPECT_DOUBLE_EQ(m["joint_at"][1], 1. / 3);
+  EXPECT_EQ(m["accepted_histogram"], (json{3, 3, 3}));
+  EXPECT_DOUBLE_EQ(m["speedup"], 6. / (3 * 1.6));
+  EXPECT_DOUBLE_EQ(m["ms_per_token"], 3 * 1.6 / 6);
+  EXPECT_DOUBLE_EQ(m["tokens_per_second"], 1000 / (3 * 1.6 / 6));
+  EXPECT_DOUBLE_EQ(m["time_target"], .8);
+  EXPECT_DOUBLE_EQ(m["target_calls"], .5);
+  EXPECT_DOUBLE_EQ(m["draft_calls"], 1.0);
+  EXPECT_DOUBLE_EQ(m["wasted_rows"], .5);
+  EXPECT_DOUBLE_EQ(m["c_hat"], .1);
+  EXPECT_DOUBLE_EQ(m["ops_factor"], 160. / 100);
+  EXPECT_EQ(m["matches_reference"], true);
+  EXPECT_TRUE(m["first_divergence"].is_null());
+  EXPECT_TRUE(m["tau_ci95"].is_array());
+  EXPECT_TRUE(summary["cases"][0]["metrics"]["speedup"].is_null());
+  EXPECT_TRUE(summary["cases"][0]["metrics"]["alpha"].is_null());
+  EXPECT_DOUBLE_EQ(summary["cases"][1]["predictions"]["positional"]["value"], 2.0)
+      << "the identity holds exactly without cuts";
+  EXPECT_DOUBLE_EQ(summary["cases"][1]["categories"]["b"]["metrics"]["tau"], 2.0);
+  EXPECT_NEAR(summary["noise_floor"].get<double>(), 0, 1e-12);
+}
+
+TEST_F(Record, ACaseThatLostEqualityHasNoSpeed) {
+  const auto path = write_run("run", 1'600'000);
+  LineRecord line = read_case_file(path / "cases" / "spec.jsonl").back();
+  line.repeat = 2;
+  line.matches_reference = false;
+  line.first_divergence = 4;
+  JsonLinesWriter(path / "cases" / "spec.jsonl").append(to_json(line));
+  const json summary = summarise_run(path);
+  const json& m = summary["cases"][1]["metrics"];
+  EXPECT_TRUE(m["speedup"].is_null());
+  EXPECT_TRUE(m["ms_per_token"].is_null());
+  EXPECT_FALSE(m["alpha"].is_null());
+  EXPECT_EQ(m["matches_reference"], false);
+  EXPECT_EQ(m["first_divergence"], 4);
+  EXPECT_EQ(summary["errors"].size(), 1u);
+}
+
+TEST_F(Record, AFailedLineIsListedAndNotCounted) {
+  const auto path = write_run("run", 1'600'000);
+  LineRecord line;
+  line.case_id = "spec";
+  line.prompt = "2";
+  line.error = "NaN logits";
+  JsonLinesWriter(path / "cases" / "spec.jsonl").append(to_json(line));
+  const json summary = summarise_run(path);
+  EXPECT_EQ(summary["errors"][0]["message"], "NaN logits");
+  EXPECT_EQ(summary["cases"][1]["errors"], 1);
+  EXPECT_EQ(summary["cases"][1]["metrics"]["tokens"], 18);
+}
+
+TEST_F(Record, CompareGivesVerdicts) {
+  const RunData base = load_run(write_run("base", 1'600'000)), slow = load_run(write_run("slow", 2'000'000)),
+                same = load_run(write_run("same", 1'602'000));
+  const Comparison slower = compare_runs(base, slow);
+  EXPECT_EQ(slower.cases[0].verdict, "same");
+  EXPECT_EQ(slower.cases[1].verdict, "slower");
+  EXPECT_NEAR(slower.cases[1].ratio, .8, 1e-12);
+  EXPECT_TRUE(slower.regression);
+  EXPECT_EQ(compare_runs(slow, base).cases[1].verdict, "faster");
+  EXPECT_FALSE(compare_runs(slow, base).regression);
+  EXPECT_EQ(compare_runs(base, same).cases[1].verdict, "same");
+  environment_["models"]["target"]["sha256"] = "2";
+  const RunData other = load_run(write_run("other", 1'600'000));
+  try {
+    compare_runs(base, other);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("model target"));
+  }
+}
+
+TEST_F(Record, TablesInAllForms) {
+  const json summary = summarise_run(write_run("run", 1'600'000));
+  EXPECT_THAT(to_text(summary_table(summary)), HasSubstr("1.25 [1.25, 1.25]"));
+  EXPECT_THAT(to_latex(summary_table(summary), "50 %"),
+              ::testing::AllOf(HasSubstr("\\toprule"), HasSubstr("50 \\%")));
+  const std::string csv = summary_csv(summary);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
+  EXPECT_EQ(csv_field("a,\"b\""), "\"a,\"\"b\"\"\"");
+  EXPECT_EQ(number_text(0.6666, 3), "0.67");
+  EXPECT_EQ(number_text(12.345, 3), "12.3");
+  EXPECT_EQ(number_text(nullptr), "—");
+}
+
+TEST(ReferenceCheck, PromisesByLossClass) {
+  LineRecord a, b;
+  a.turns = {speculative_turn(4)};
+  b = a;
+  GenerationOptions generation;  // greedy
+  EXPECT_EQ(check_against(a, b, generation).matches, true);
+  b.turns[0].row_hashes[3] = 8;
+  EXPECT_EQ(check_against(a, b, generation).matches, false) << "rows count for L2";
+  EXPECT_EQ(check_against(a, b, generation).first_divergence, 3);
+  b.turns[0].tokens.pop_back();
+  b.turns[0].row_hashes.assign(6, 9);
+  EXPECT_EQ(check_against(a, b, generation).first_divergence, 6) << "a prefix is not equal";
+  b = a;
+  b.turns[0].row_hashes[3] = 8;
+  generation.coins = "gumbel";
+  generation.sampling.temperature = 1;
+  EXPECT_EQ(check_against(a, b, generation).matches, true) << "ids only for coupled sampling";
+  b.turns[0].tokens[2] = 77;
+  EXPECT_EQ(check_against(a, b, generation).first_divergence, 2);
+  generation.coins = "independent";
+  EXPECT_FALSE(check_against(a, b, generation).matches.has_value());
+}
+
+TEST(FitCost, LinesThroughMedians) {
+  const LinearCost line = fit_cost({{1, 12}, {1, 12}, {1, 900}, {3, 16}, {5, 20}});
+  EXPECT_NEAR(line.constant, 10, 1e-9);
+  EXPECT_NEAR(line.slope, 2, 1e-9);
+  EXPECT_EQ(fit_cost({{4, 8}, {4, 8}}).slope, 2);
+  EXPECT_EQ(fit_cost({{0, 8}}).constant, 8);
+  const LinearCost falling = fit_cost({{1, 10}, {2, 4}});
+  EXPECT_EQ(falling.slope, 0);
+  EXPECT_EQ(falling.constant, 7);
+  EXPECT_EQ(fit_cost({}).constant, 0);
+}
+
+}  // namespace
+}  // namespace speclab
