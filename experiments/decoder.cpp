@@ -8,6 +8,8 @@
 namespace speclab {
 namespace {
 
+constexpr long kMostOpen = 12;  ///< decode loops; each holds the target's cache and more
+
 /// The prompt's part in the address of a coin depends on its id alone, not on which other prompts there are.
 std::uint64_t prompt_number(const std::string& id) {
   return std::stoull(sha256_hex(id).substr(0, 15), nullptr, 16);
@@ -46,9 +48,10 @@ Decoder::Decoder(const Experiment& experiment, const ModelSet& models)
   constexpr long kMargin = 64;  // drafts that reach past the last token
   capacity_ = static_cast<int>(std::min(longest + kMargin, context));
   mean_context_ = static_cast<int>(sum / static_cast<long>(experiment.prompts.size()));
+  loops_.resize(experiment.cases.size());
   for (const CaseSpec& spec : experiment.cases) {
     try {
-      loops_.push_back(make_loop(spec, spec.strategy));
+      loop_for(spec);
     } catch (const Error& error) {
       throw Error(
           {.what = spec.where + " (" + spec.id + ")", .got = error.what(), .expected = "", .advice = ""});
@@ -71,7 +74,18 @@ std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const Strat
 DecodeLoop& Decoder::loop_for(const CaseSpec& spec) {
   const auto index = static_cast<std::size_t>(&spec - experiment_.cases.data());
   SPECLAB_CHECK(index < loops_.size(), "a case of another experiment");
-  return *loops_[index];
+  if (!loops_[index].loop) {
+    const auto is_open = [](const Open& entry) { return entry.loop != nullptr; };
+    if (std::count_if(loops_.begin(), loops_.end(), is_open) >= kMostOpen) {
+      const auto older = [&](const Open& a, const Open& b) {
+        return is_open(a) && (!is_open(b) || a.last_use < b.last_use);
+      };
+      std::min_element(loops_.begin(), loops_.end(), older)->loop.reset();
+    }
+    loops_[index].loop = make_loop(spec, spec.strategy);
+  }
+  loops_[index].last_use = ++uses_;
+  return *loops_[index].loop;
 }
 
 std::vector<GenerationRecord> Decoder::decode(const Job& job) {

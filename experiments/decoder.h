@@ -13,7 +13,8 @@
 
 namespace speclab {
 
-/// Decodes prompts under cases: keeps one decode loop per case and runs all turns of a prompt through it.
+/// Decodes prompts under cases, all turns of a prompt through one decode loop. Loops hold caches, so only the
+/// most recently used ones stay open.
 class Decoder {
  public:
   /// Opens a loop for every case, so that what does not fit fails before anything is measured. Throws Error.
@@ -44,7 +45,12 @@ class Decoder {
   const ModelSet& models_;
   int capacity_ = 0;
   int mean_context_ = 0;
-  std::vector<std::unique_ptr<DecodeLoop>> loops_;  ///< [cases]
+  struct Open {
+    std::unique_ptr<DecodeLoop> loop;  ///< null: closed
+    long last_use = 0;
+  };
+  std::vector<Open> loops_;  ///< [cases]
+  long uses_ = 0;
 };
 
 }  // namespace speclab

@@ -15,7 +15,7 @@
 
 namespace speclab {
 
-/// --backend, --device, --numerics, --threads.
+/// --backend, --numerics, --threads.
 struct BackendChoice {
   std::string backend = "auto";  ///< "auto" or "cpu"
   std::string numerics = "auto";

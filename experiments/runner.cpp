@@ -30,8 +30,10 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   environment["device"] = backend.device_name();
   environment["numerics"] = backend.numerics_class();
   environment["threads"] = backend.threads();
-  environment["read_bandwidth_bytes_per_second"] = measure_read_bandwidth(backend.threads());
-  environment["peak_flops"] = measure_peak_flops(backend.threads());
+  if (!request.resume) {  // a run that goes on keeps what was measured when it began
+    environment["read_bandwidth_bytes_per_second"] = measure_read_bandwidth(backend.threads());
+    environment["peak_flops"] = measure_peak_flops(backend.threads());
+  }
   environment["models"] = models.descriptions();
   return environment;
 }

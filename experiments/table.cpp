@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "experiments/metrics.h"
 
@@ -90,9 +91,10 @@ std::string number_text(const json& value, int digits) {
   if (!value.is_number()) return value.dump();
   const double number = value.get<double>();
   const double size = std::abs(number);
-  if (size >= 1e5) return fmt::format("{:.3g}", number);
-  const int whole = size >= 1 ? static_cast<int>(std::floor(std::log10(size))) + 1 : 1;
-  return fmt::format("{:.{}f}", number, std::max(0, digits - whole));
+  if (size == 0) return "0";
+  if (size >= 1e5 || size < 1e-4) return fmt::format("{:.3g}", number);
+  return fmt::format("{:.{}f}", number,
+                     std::max(0, digits - 1 - static_cast<int>(std::floor(std::log10(size)))));
 }
 
 std::string interval_text(const json& metrics, const std::string& name, int digits) {

@@ -225,7 +225,9 @@ TEST_F(Record, TablesInAllForms) {
   const std::string csv = summary_csv(summary);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
   EXPECT_EQ(csv_field("a,\"b\""), "\"a,\"\"b\"\"\"");
-  EXPECT_EQ(number_text(0.6666, 3), "0.67");
+  EXPECT_EQ(number_text(0.6666, 3), "0.667");
+  EXPECT_EQ(number_text(0.00612, 3), "0.00612");
+  EXPECT_EQ(number_text(0, 3), "0");
   EXPECT_EQ(number_text(12.345, 3), "12.3");
   EXPECT_EQ(number_text(nullptr), "—");
 }
