@@ -66,7 +66,7 @@ void accept(const AcceptanceRule& rule, const RuleOptions& options, const Draft&
                     q->vocab(), row.p->vocab());
       children.push_back({draft.tree.token(child), q});
     }
-    rule.test({row, children, &coins, next_position}, options, verdict);
+    rule.test({row, children, &coins, next_position, out.want_expected}, options, verdict);
     for (std::size_t i = 0; i < verdict.expected.size(); ++i) {
       const auto [token, q] = children[i];
       out.tested.push_back({nodes[i], row.p->prob(token), q != nullptr ? q->prob(token) : 1.0,

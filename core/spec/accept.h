@@ -36,7 +36,8 @@ struct NodeTest {
   };
   std::span<const Child> children;  ///< draw order, at least one
   const Coins* coins;
-  std::int64_t position;  ///< of the children
+  std::int64_t position;      ///< of the children
+  bool want_expected = true;  ///< false: NodeVerdict::expected holds -1 for each tested child
 };
 
 /// The row that a criterion looks at: p, or the raw row where temperature 0 has made p one-hot (ALG 3.4, 7).
@@ -110,6 +111,8 @@ struct Acceptance {
   std::vector<Tested> tested;
   bool want_ranks =
       false;  ///< input, kept between calls: fill Tested::rank (one pass over the row for each token)
+  bool want_expected =
+      true;  ///< input, kept between calls: fill Tested::expected (passes over both rows); else -1
 };
 
 /// Walks the tree from the pending token with one rule. `position` is that of node 0. Pure: same input, same

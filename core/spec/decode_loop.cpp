@@ -1,12 +1,11 @@
 #include "core/spec/decode_loop.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "core/base/error.h"
 #include "core/measure/clock.h"
-#include "core/spec/processors.h"
+#include "core/spec/decode_slot.h"
 
 namespace speclab {
 namespace {
@@ -18,143 +17,7 @@ PassCounts counts(const Work& work) {
   return {work.calls, work.rows, work.logit_rows, work.keys, work.flops, work.weight_bytes, work.kv_bytes};
 }
 
-bool same_as_raw(const SamplingParams& sampling) {
-  return sampling.temperature == 1 && sampling.top_k == 0 && sampling.top_p >= 1;
-}
-
-// Best first, ties by id: how many tokens come before this one.
-int rank_in(std::span<const float> row, Token token) {
-  const float value = row[token];
-  int rank = 0;
-  for (Token other = 0; other < static_cast<Token>(row.size()); ++other) {
-    rank += row[other] > value || (row[other] == value && other < token) ? 1 : 0;
-  }
-  return rank;
-}
-
-// Finds stop strings in a text that grows token by token; looks at new bytes only.
-class StopFinder {
- public:
-  void reset(const std::vector<std::string>& stops) {
-    stops_ = &stops;
-    tail_.clear();
-    longest_ = 0;
-    for (const std::string& stop : stops) longest_ = std::max(longest_, stop.size());
-  }
-  bool active() const { return longest_ > 0; }
-  bool push(Token token, const std::function<void(Token, std::string&)>& bytes) {
-    bytes(token, tail_);
-    for (const std::string& stop : *stops_) {
-      if (!stop.empty() && tail_.find(stop) != std::string::npos) return true;
-    }
-    if (tail_.size() >= longest_)
-      tail_.erase(0, tail_.size() - (longest_ - 1));  // a match may end in the next token
-    return false;
-  }
-
- private:
-  const std::vector<std::string>* stops_ = nullptr;
-  std::string tail_;
-  std::size_t longest_ = 0;
-};
-
 }  // namespace
-
-struct DecodeLoop::Slot {
-  std::unique_ptr<Session> session;
-  std::vector<const Session*> draft_sessions;  // owned by the strategy
-  const Request* request = nullptr;
-  const AcceptanceRule* rule = nullptr;
-  bool lossy = false;
-  std::unique_ptr<LogitsProcessors> processors;
-  Sequence sequence;
-  StopFinder stops;
-  GenerationRecord out;
-  bool running = false;
-
-  // Of the step in progress:
-  Draft draft;
-  Acceptance acceptance;
-  std::vector<float> logits;          // [nodes, vocab]
-  std::vector<Token> fed;             // [rows fed]
-  std::vector<std::int32_t> parents;  // [rows fed]
-  std::vector<std::int32_t> rows;     // [nodes], ascending: the fed row whose logits are those of the node
-  std::vector<int> keep;
-  std::vector<Distribution> p, raw;           // [nodes], filled when the walk reaches them
-  std::vector<std::vector<float>> processed;  // [nodes], rows after the processors
-  std::vector<char> ready;
-  std::vector<int> path;
-  std::vector<Token> prefix;
-  std::vector<double> law, law_of_target;
-  int emitted = 0;
-  Work draft_before;               // this step
-  Work target_begun, draft_begun;  // decoding, i.e. what prefill left
-
-  int vocab() const { return session->model().config().vocab; }
-  std::span<const float> raw_logits(int node) const {
-    return {logits.data() + static_cast<std::size_t>(node) * vocab(), static_cast<std::size_t>(vocab())};
-  }
-  // The row as it is sampled from: processors see the text up to and including the node.
-  std::span<const float> row(int node) const {
-    return processors ? std::span<const float>(processed[node]) : raw_logits(node);
-  }
-
-  Work draft_work() const {
-    Work sum;
-    for (const Session* session : draft_sessions) sum += session->work();
-    return sum;
-  }
-
-  void expect_rows(int nodes) {
-    logits.resize(std::max(logits.size(), static_cast<std::size_t>(nodes) * vocab()));
-    if (static_cast<int>(p.size()) < nodes) {
-      p.resize(nodes);
-      raw.resize(nodes);
-      processed.resize(nodes);
-    }
-    ready.assign(nodes, 0);
-  }
-
-  TargetRow target_row(int node) {
-    const bool wants_raw = lossy && !same_as_raw(sequence.sampling);
-    if (!ready[node]) {
-      if (processors) {
-        draft.tree.path_to(node, path);
-        prefix.clear();
-        for (const int on_path : path) prefix.push_back(draft.tree.token(on_path));
-        processed[node].resize(vocab());
-        processors->apply(raw_logits(node), {}, sequence.tokens, prefix, processed[node]);
-      }
-      p[node].assign_logits(row(node), sequence.sampling, {}, vocab());
-      if (wants_raw)
-        raw[node].assign_logits(row(node), SamplingParams{.temperature = 1, .top_k = 0, .top_p = 1}, {},
-                                vocab());
-      ready[node] = 1;
-    }
-    return {&p[node], wants_raw ? &raw[node] : &p[node]};
-  }
-
-  // Takes one token into the text. False: the text ends with it.
-  bool take(Token token, int capacity, const std::function<void(Token, std::string&)>& bytes) {
-    const GenerationOptions& options = request->options;
-    sequence.tokens.push_back(token);
-    out.tokens.push_back(token);
-    running = false;
-    const bool stopped = stops.active() && stops.push(token, bytes);
-    if (!options.ignore_eos &&
-        std::find(request->eos.begin(), request->eos.end(), token) != request->eos.end())
-      out.finish = Finish::eos;
-    else if (stopped)
-      out.finish = Finish::stop;
-    else if (static_cast<int>(out.tokens.size()) >= options.max_tokens)
-      out.finish = Finish::length;
-    else if (sequence.position() >= capacity)
-      out.finish = Finish::context;  // it could not be fed
-    else
-      running = true;
-    return running;
-  }
-};
 
 DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<const Model> draft,
                        const StrategyChoice& strategy, LoopOptions options)
@@ -390,11 +253,11 @@ void DecodeLoop::lay_out_feeds() {
 }
 
 void DecodeLoop::verify(Slot& slot) {
-  Slot* const captured = &slot;  // one pointer, so that the function object needs no allocation
-  accept(
-      *slot.rule, slot.request->options.rule_options, slot.draft,
-      [captured](int node) { return captured->target_row(node); }, slot.sequence.coins,
-      slot.sequence.position(), slot.acceptance);
+  slot.decided_from = slot.sequence.position();
+  // Expected acceptance takes passes over both rows that decoding does not need: look_closer() walks again
+  // for it, outside the clock. A script cannot be asked twice.
+  slot.acceptance.want_expected = slot.sequence.coins.is_scripted();
+  slot.walk(slot.acceptance);
 }
 
 // Takes the accepted path and the next token into the text, up to the first cut.
@@ -421,81 +284,6 @@ void DecodeLoop::commit(Slot& slot) {
                      slot.acceptance.path.begin() + (slot.emitted - 1));
   }
   slot.session->commit(slot.keep);
-}
-
-void DecodeLoop::record(Slot& slot) {
-  GenerationRecord& out = slot.out;
-  const Acceptance& acceptance = slot.acceptance;
-  const int accepted = std::min(slot.emitted, static_cast<int>(acceptance.path.size()));
-  const bool cut = slot.emitted <= static_cast<int>(acceptance.path.size());
-
-  StepRecord& step = out.steps.emplace_back();
-  step.source = slot.draft.source;
-  step.accepted = accepted;
-  step.emitted = slot.emitted;
-  step.rows = static_cast<int>(slot.fed.size());
-  step.draft_calls = static_cast<int>((slot.draft_work() - slot.draft_before).calls);
-  if (cut)
-    step.ended_by = out.finish == Finish::eos ? EndedBy::eos : EndedBy::length;
-  else if (slot.draft.tree.drafted() == 0)
-    step.ended_by = EndedBy::none;
-  else if (!acceptance.bonus)
-    step.ended_by = EndedBy::rejection;
-  else
-    step.ended_by = slot.draft.ended_by_schedule ? EndedBy::schedule : EndedBy::bonus;
-
-  const TokenTree& tree = slot.draft.tree;
-  step.drafted.resize(tree.drafted());
-  for (int node = 1; node < tree.size(); ++node) {
-    DraftedToken& token = step.drafted[node - 1];
-    token.id = tree.token(node);
-    token.parent = tree.parent(node);
-    token.confidence = slot.draft.confidence[node];
-  }
-  for (const Acceptance::Tested& tested : acceptance.tested) {
-    if (cut && tree.depth(tested.node) > slot.emitted) continue;  // behind the end of the text
-    DraftedToken& token = step.drafted[tested.node - 1];
-    token.tested = true;
-    token.accepted = tested.accepted;
-    token.p = tested.p;
-    token.q = tested.q;
-    token.expected = tested.expected;
-  }
-}
-
-// What costs a pass over the vocabulary and would not be done by anyone who only wants the text.
-void DecodeLoop::look_closer(Slot& slot) {
-  const TokenTree& tree = slot.draft.tree;
-  StepRecord& step = slot.out.steps.back();
-  if (options_.hash_rows) {
-    for (int i = 0; i < slot.emitted; ++i) {
-      const std::span<const float> row = slot.raw_logits(i == 0 ? 0 : slot.acceptance.path[i - 1]);
-      slot.out.row_hashes.push_back(hash_row(row.data(), row.size()));
-    }
-  }
-  if (options_.details) {
-    int measured = -1;  // the last parent whose law was compared
-    for (const Acceptance::Tested& tested : slot.acceptance.tested) {
-      DraftedToken& token = step.drafted[tested.node - 1];
-      if (!token.tested) continue;
-      const int parent = tree.parent(tested.node);
-      token.rank = rank_in(slot.row(parent), token.id);
-      if (!slot.lossy || parent == measured) continue;
-      measured = parent;
-      const TargetRow row = slot.target_row(parent);
-      slot.rule->output_law(row, slot.draft.q_at(tested.node), token.id, slot.request->options.rule_options,
-                            slot.law);
-      row.p->probabilities(slot.law_of_target);
-      double distance = 0;
-      for (std::size_t x = 0; x < slot.law.size(); ++x)
-        distance += std::abs(slot.law[x] - slot.law_of_target[x]);
-      token.distance = distance / 2;
-    }
-  }
-  if (options_.on_emit) {
-    options_.on_emit(slot.sequence.slot, step,
-                     TokenSpan(slot.out.tokens).last(static_cast<std::size_t>(slot.emitted)));
-  }
 }
 
 }  // namespace speclab

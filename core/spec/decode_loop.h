@@ -32,7 +32,7 @@ struct LoopOptions {
   bool batch_of_prefixes = false;
   int scratch = 0;        ///< rows in flight per sequence; 0: 128, or 1024 for a batch of prefixes
   bool hash_rows = true;  ///< fill row_hashes
-  bool details = true;    ///< fill rank and distance of tested tokens
+  bool details = true;    ///< fill expected, rank and distance of tested tokens
   /// Appends the bytes of a token to a text; needed for stop strings only.
   std::function<void(Token, std::string&)> token_bytes = nullptr;
   /// Called after each step (and after prefill, with an empty record) with what it emitted, outside the
@@ -45,8 +45,8 @@ struct LoopOptions {
 ///
 /// It owns the target's sessions, the clock and the counters. The time of a step is split without gaps into
 /// the phases draft (draft and observe), target (its forward), accept (standardising rows and the rule) and
-/// other (bookkeeping, cuts, commit, recording). Hashing rows, ranks, distances and on_emit are outside the
-/// clock. With several sequences the times of a step are those of the whole batch.
+/// other (bookkeeping, cuts, commit, recording). Hashing rows, expected acceptance, ranks, distances and
+/// on_emit are outside the clock. With several sequences the times of a step are those of the whole batch.
 ///
 /// Limits (ALG 0.7): emission is cut at the first end token, stop string or limit inside an accepted path;
 /// tests behind the cut are not recorded. Every coin is addressed by the absolute position of the token that

@@ -139,7 +139,9 @@ void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
     const double q_token = q != nullptr ? q->prob(token) : 1;
     SPECLAB_CHECK(q_token > 0, "token {} was drawn from a row that gives it no mass", token);
     double expected = 0;
-    if (q != nullptr) {
+    if (!node.want_expected) {
+      expected = -1;
+    } else if (q != nullptr) {
       expected = remainder.accepted_mass(*q, f);
     } else if (drawn_from != nullptr && !drawn_from->one_hot()) {
       // One-hot test of a random token: the mean over its draw.
@@ -224,7 +226,7 @@ void test_lenience(const NodeTest& node, const RuleOptions& options, NodeVerdict
   out.expected.clear();
   for (std::size_t i = 0; i < node.children.size(); ++i) {
     const auto [token, q] = node.children[i];
-    out.expected.push_back(near.mass(q, token));
+    out.expected.push_back(node.want_expected ? near.mass(q, token) : -1);
     if (near(token)) {
       out.accepted = static_cast<int>(i);
       return;

@@ -1,0 +1,106 @@
+// What the decode loop writes down of a step.
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/spec/decode_slot.h"
+
+namespace speclab {
+namespace {
+
+// Best first, ties by id: how many tokens come before this one.
+int rank_in(std::span<const float> row, Token token) {
+  const float value = row[token];
+  int rank = 0;
+  for (Token other = 0; other < static_cast<Token>(row.size()); ++other) {
+    rank += row[other] > value || (row[other] == value && other < token) ? 1 : 0;
+  }
+  return rank;
+}
+
+}  // namespace
+
+void DecodeLoop::record(Slot& slot) {
+  GenerationRecord& out = slot.out;
+  const Acceptance& acceptance = slot.acceptance;
+  const int accepted = std::min(slot.emitted, static_cast<int>(acceptance.path.size()));
+  const bool cut = slot.emitted <= static_cast<int>(acceptance.path.size());
+
+  StepRecord& step = out.steps.emplace_back();
+  step.source = slot.draft.source;
+  step.accepted = accepted;
+  step.emitted = slot.emitted;
+  step.rows = static_cast<int>(slot.fed.size());
+  step.draft_calls = static_cast<int>((slot.draft_work() - slot.draft_before).calls);
+  if (cut)
+    step.ended_by = out.finish == Finish::eos ? EndedBy::eos : EndedBy::length;
+  else if (slot.draft.tree.drafted() == 0)
+    step.ended_by = EndedBy::none;
+  else if (!acceptance.bonus)
+    step.ended_by = EndedBy::rejection;
+  else
+    step.ended_by = slot.draft.ended_by_schedule ? EndedBy::schedule : EndedBy::bonus;
+
+  const TokenTree& tree = slot.draft.tree;
+  step.drafted.resize(tree.drafted());
+  for (int node = 1; node < tree.size(); ++node) {
+    DraftedToken& token = step.drafted[node - 1];
+    token.id = tree.token(node);
+    token.parent = tree.parent(node);
+    token.confidence = slot.draft.confidence[node];
+  }
+  for (const Acceptance::Tested& tested : acceptance.tested) {
+    if (cut && tree.depth(tested.node) > slot.emitted) continue;  // behind the end of the text
+    DraftedToken& token = step.drafted[tested.node - 1];
+    token.tested = true;
+    token.accepted = tested.accepted;
+    token.p = tested.p;
+    token.q = tested.q;
+    token.expected = tested.expected;
+  }
+}
+
+// What costs a pass over the vocabulary and would not be done by anyone who only wants the text.
+void DecodeLoop::look_closer(Slot& slot) {
+  const TokenTree& tree = slot.draft.tree;
+  StepRecord& step = slot.out.steps.back();
+  if (options_.hash_rows) {
+    for (int i = 0; i < slot.emitted; ++i) {
+      const std::span<const float> row = slot.raw_logits(i == 0 ? 0 : slot.acceptance.path[i - 1]);
+      slot.out.row_hashes.push_back(hash_row(row.data(), row.size()));
+    }
+  }
+  if (options_.details) {
+    const std::vector<Acceptance::Tested>* seen = &slot.acceptance.tested;
+    if (!slot.acceptance.want_expected && !seen->empty()) {
+      slot.walk(slot.again);
+      SPECLAB_CHECK(slot.again.path == slot.acceptance.path && slot.again.next == slot.acceptance.next,
+                    "a rule that decides differently when it is asked again: {}", slot.rule->name);
+      seen = &slot.again.tested;
+    }
+    int measured = -1;  // the last parent whose law was compared
+    for (const Acceptance::Tested& tested : *seen) {
+      DraftedToken& token = step.drafted[tested.node - 1];
+      if (!token.tested) continue;
+      token.expected = tested.expected;
+      const int parent = tree.parent(tested.node);
+      token.rank = rank_in(slot.row(parent), token.id);
+      if (!slot.lossy || parent == measured) continue;
+      measured = parent;
+      const TargetRow row = slot.target_row(parent);
+      slot.rule->output_law(row, slot.draft.q_at(tested.node), token.id, slot.request->options.rule_options,
+                            slot.law);
+      row.p->probabilities(slot.law_of_target);
+      double distance = 0;
+      for (std::size_t x = 0; x < slot.law.size(); ++x)
+        distance += std::abs(slot.law[x] - slot.law_of_target[x]);
+      token.distance = distance / 2;
+    }
+  }
+  if (options_.on_emit) {
+    options_.on_emit(slot.sequence.slot, step,
+                     TokenSpan(slot.out.tokens).last(static_cast<std::size_t>(slot.emitted)));
+  }
+}
+
+}  // namespace speclab

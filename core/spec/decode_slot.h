@@ -1,0 +1,121 @@
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/spec/decode_loop.h"
+#include "core/spec/processors.h"
+#include "core/spec/stop_strings.h"
+
+namespace speclab {
+
+/// One sequence in the decode loop: its session, the text so far, and the buffers of the step in progress,
+/// kept between steps and prompts so that a step does not allocate. Internal to decode_loop.cpp and
+/// decode_record.cpp.
+struct DecodeLoop::Slot {
+  static constexpr SamplingParams kRaw{.temperature = 1, .top_k = 0, .top_p = 1};
+
+  std::unique_ptr<Session> session;
+  std::vector<const Session*> draft_sessions;  // owned by the strategy
+  const Request* request = nullptr;
+  const AcceptanceRule* rule = nullptr;
+  bool lossy = false;
+  std::unique_ptr<LogitsProcessors> processors;
+  Sequence sequence;
+  StopStrings stops;
+  GenerationRecord out;
+  bool running = false;
+
+  // Of the step in progress:
+  Draft draft;
+  Acceptance acceptance, again;
+  std::int64_t decided_from = 0;      // position of the pending token
+  std::vector<float> logits;          // [nodes, vocab]
+  std::vector<Token> fed;             // [rows fed]
+  std::vector<std::int32_t> parents;  // [rows fed]
+  std::vector<std::int32_t> rows;     // [nodes], ascending: the fed row whose logits are those of the node
+  std::vector<int> keep;
+  std::vector<Distribution> p, raw;           // [nodes], filled when the walk reaches them
+  std::vector<std::vector<float>> processed;  // [nodes], rows after the processors
+  std::vector<char> ready;
+  std::vector<int> path;
+  std::vector<Token> prefix;
+  std::vector<double> law, law_of_target;
+  int emitted = 0;
+  Work draft_before;               // this step
+  Work target_begun, draft_begun;  // decoding, i.e. what prefill left
+
+  int vocab() const { return session->model().config().vocab; }
+  std::span<const float> raw_logits(int node) const {
+    return {logits.data() + static_cast<std::size_t>(node) * vocab(), static_cast<std::size_t>(vocab())};
+  }
+  // The row as it is sampled from: processors see the text up to and including the node.
+  std::span<const float> row(int node) const {
+    return processors ? std::span<const float>(processed[node]) : raw_logits(node);
+  }
+
+  Work draft_work() const {
+    Work sum;
+    for (const Session* session : draft_sessions) sum += session->work();
+    return sum;
+  }
+
+  void expect_rows(int nodes) {
+    logits.resize(std::max(logits.size(), static_cast<std::size_t>(nodes) * vocab()));
+    if (static_cast<int>(p.size()) < nodes) {
+      p.resize(nodes);
+      raw.resize(nodes);
+      processed.resize(nodes);
+    }
+    ready.assign(nodes, 0);
+  }
+
+  TargetRow target_row(int node) {
+    const bool wants_raw = lossy && sequence.sampling.temperature <= 0;  // see criterion_row()
+    if (!ready[node]) {
+      if (processors) {
+        draft.tree.path_to(node, path);
+        prefix.clear();
+        for (const int on_path : path) prefix.push_back(draft.tree.token(on_path));
+        processed[node].resize(vocab());
+        processors->apply(raw_logits(node), {}, sequence.tokens, prefix, processed[node]);
+      }
+      p[node].assign_logits(row(node), sequence.sampling, {}, vocab());
+      if (wants_raw) raw[node].assign_logits(row(node), kRaw, {}, vocab());
+      ready[node] = 1;
+    }
+    return {&p[node], wants_raw ? &raw[node] : &p[node]};
+  }
+
+  void walk(Acceptance& result) {  // one captured pointer: the function object needs no allocation
+    accept(
+        *rule, request->options.rule_options, draft, [this](int node) { return target_row(node); },
+        sequence.coins, decided_from, result);
+  }
+
+  // Takes one token into the text. False: the text ends with it.
+  bool take(Token token, int capacity, const std::function<void(Token, std::string&)>& bytes) {
+    const GenerationOptions& options = request->options;
+    sequence.tokens.push_back(token);
+    out.tokens.push_back(token);
+    running = false;
+    const bool stopped = stops.active() && stops.push(token, bytes);
+    if (!options.ignore_eos &&
+        std::find(request->eos.begin(), request->eos.end(), token) != request->eos.end())
+      out.finish = Finish::eos;
+    else if (stopped)
+      out.finish = Finish::stop;
+    else if (static_cast<int>(out.tokens.size()) >= options.max_tokens)
+      out.finish = Finish::length;
+    else if (sequence.position() >= capacity)
+      out.finish = Finish::context;  // it could not be fed
+    else
+      running = true;
+    return running;
+  }
+};
+
+}  // namespace speclab
