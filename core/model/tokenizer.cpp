@@ -1,17 +1,17 @@
 #include "core/model/tokenizer.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <array>
 #include <unordered_map>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/sha256.h"
 #include "core/model/tokenizer_added.h"
 #include "core/model/tokenizer_merge.h"
 #include "core/model/tokenizer_spec.h"
 #include "core/model/unicode.h"
+#include "core/model/unicode_normal_form.h"
 
 namespace speclab {
 namespace {
@@ -43,27 +43,9 @@ std::string unmark_spaces(std::string_view text) {
   return plain;
 }
 
-std::string byte_token_name(int byte) { return fmt::format("<0x{:02X}>", byte); }
-
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new(), &EVP_MD_CTX_free) {
-    SPECLAB_CHECK(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, "no SHA-256");
-  }
-  void add(std::string_view bytes) { EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()); }
-  void add_nul() { add(std::string_view("\0", 1)); }
-  std::string hex() {
-    std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-    unsigned size = 0;
-    EVP_DigestFinal_ex(context_.get(), digest.data(), &size);
-    std::string text;
-    for (unsigned i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
-    return text;
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
-};
+std::string byte_token_name(int byte) {
+  return fmt::format("<0x{:02X}>", byte);
+}
 
 }  // namespace
 
@@ -79,13 +61,15 @@ std::string bytes_of_spelling(std::string_view spelling) {
   static const auto byte_of = [] {
     std::array<std::int16_t, 0x200> table;
     table.fill(-1);
-    for (int b = 0; b < 256; ++b) table[byte_character(static_cast<std::uint8_t>(b))] = static_cast<std::int16_t>(b);
+    for (int b = 0; b < 256; ++b)
+      table[byte_character(static_cast<std::uint8_t>(b))] = static_cast<std::int16_t>(b);
     return table;
   }();
   std::string bytes;
   for (std::size_t at = 0; at < spelling.size();) {
     const unicode::Decoded next = unicode::decode_one(spelling.substr(at));
-    if (!next.valid || next.code_point >= byte_of.size() || byte_of[next.code_point] < 0) return std::string(spelling);
+    if (!next.valid || next.code_point >= byte_of.size() || byte_of[next.code_point] < 0)
+      return std::string(spelling);
     bytes += static_cast<char>(byte_of[next.code_point]);
     at += next.length;
   }
@@ -97,7 +81,7 @@ struct Tokenizer::Data {
   std::unordered_map<std::string_view, Token> by_spelling;  // views of spec.tokens
   std::vector<std::string> bytes;                           // [vocab]
   std::vector<bool> special;                                // [vocab]
-  std::array<Token, 256> byte_tokens;                       // -1: none; of bytes or, with byte_fallback, of <0x..>
+  std::array<Token, 256> byte_tokens;  // -1: none; of bytes or, with byte_fallback, of <0x..>
   std::vector<std::uint8_t> dropped;
   MergeTable merges;
   AddedTokens added, added_normalized;
@@ -105,7 +89,12 @@ struct Tokenizer::Data {
   std::string sha256;
 
   std::string normalize(std::string_view text) const {
+    if (spec.nfc) return unicode::to_nfc(text);
     return spec.scheme == TokenizerSpec::Scheme::kSpaceMark ? mark_spaces(text) : std::string(text);
+  }
+  std::string plain_text(std::string_view spelling) const {
+    return spec.scheme == TokenizerSpec::Scheme::kSpaceMark ? unmark_spaces(spelling)
+                                                            : bytes_of_spelling(spelling);
   }
   void check_id(std::optional<Token> token, std::string_view name) const;
   void index_tokens();
@@ -121,20 +110,23 @@ struct Tokenizer::Data {
 void Tokenizer::Data::check_id(std::optional<Token> token, std::string_view name) const {
   if (!token || (*token >= 0 && *token < static_cast<Token>(spec.tokens.size()))) return;
   throw Error({fmt::format("{}: id of the {} token", spec.file, name), fmt::format("{}", *token),
-               fmt::format("0..{}", spec.tokens.size() - 1), "The file contradicts itself; fetch or convert it again."});
+               fmt::format("0..{}", spec.tokens.size() - 1),
+               "The file contradicts itself; fetch or convert it again."});
 }
 
 void Tokenizer::Data::index_tokens() {
-  if (spec.tokens.empty()) throw Error({spec.tokens_at, "no tokens", "a vocabulary", "The file holds no tokenizer."});
+  if (spec.tokens.empty())
+    throw Error({spec.tokens_at, "no tokens", "a vocabulary", "The file holds no tokenizer."});
   for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
     const auto [first, added] = by_spelling.try_emplace(spec.tokens[i], static_cast<Token>(i));
     if (added) continue;
-    throw Error({spec.tokens_at, fmt::format("\"{}\" both as token {} and as token {}", spec.tokens[i], first->second, i),
+    throw Error({spec.tokens_at,
+                 fmt::format("\"{}\" both as token {} and as token {}", spec.tokens[i], first->second, i),
                  "every token once", "The file is broken; fetch or convert it again."});
   }
   bytes.reserve(spec.tokens.size());
   for (const std::string& token : spec.tokens) {
-    bytes.push_back(spec.scheme == TokenizerSpec::Scheme::kByteLevel ? bytes_of_spelling(token) : unmark_spaces(token));
+    bytes.push_back(plain_text(token));
   }
   if (spec.byte_fallback) {
     for (int b = 0; b < 256; ++b) {
@@ -150,13 +142,16 @@ void Tokenizer::Data::index_merges() {
     const auto& [left, right] = spec.merges[rank];
     const auto id = [&](const std::string& token) {
       if (const auto found = by_spelling.find(token); found != by_spelling.end()) return found->second;
-      throw Error({fmt::format("{}/{}", spec.merges_at, rank), fmt::format("\"{}\" in \"{} {}\"", token, left, right),
-                   fmt::format("a token of {}", spec.tokens_at), "The file contradicts itself; fetch or convert it again."});
+      throw Error({fmt::format("{}/{}", spec.merges_at, rank),
+                   fmt::format("\"{}\" in \"{} {}\"", token, left, right),
+                   fmt::format("a token of {}", spec.tokens_at),
+                   "The file contradicts itself; fetch or convert it again."});
     };
     const Token left_id = id(left), right_id = id(right);
     if (!merges.add(left_id, right_id, id(left + right))) {
-      throw Error({fmt::format("{}/{}", spec.merges_at, rank), fmt::format("\"{} {}\" a second time", left, right),
-                   "every pair once", "The file is broken; fetch or convert it again."});
+      throw Error({fmt::format("{}/{}", spec.merges_at, rank),
+                   fmt::format("\"{} {}\" a second time", left, right), "every pair once",
+                   "The file is broken; fetch or convert it again."});
     }
   }
 }
@@ -189,11 +184,15 @@ void Tokenizer::Data::index_added() {
     const std::string& content = spec.tokens[token.token];
     if (content.empty() || content.size() > kMaxAddedTokenBytes) {
       throw Error({spec.added_at, fmt::format("token {} of {} bytes", token.token, content.size()),
-                   fmt::format("1..{} bytes", kMaxAddedTokenBytes), "The file is broken; fetch or convert it again."});
+                   fmt::format("1..{} bytes", kMaxAddedTokenBytes),
+                   "The file is broken; fetch or convert it again."});
     }
     special[token.token] = token.special;
     if (token.normalized) {
-      added_normalized.add(normalize(content), token.token, token.special);
+      const std::string written = normalize(content);
+      added_normalized.add(written, token.token, token.special);
+      bytes[token.token] =
+          plain_text(written);  // as the reference decodes it: with the space that it stands for
     } else {
       added.add(content, token.token, token.special);
     }
@@ -212,10 +211,11 @@ void Tokenizer::Data::index_added() {
 }
 
 void Tokenizer::Data::hash() {
-  Sha256 digest;
-  for (const std::string& token : spec.tokens) digest.add(token), digest.add_nul();
-  for (const auto& [left, right] : spec.merges) digest.add(left), digest.add(" "), digest.add(right), digest.add_nul();
-  sha256 = digest.hex();
+  // One string instead of a hundred thousand small updates.
+  std::string text;
+  for (const std::string& token : spec.tokens) text.append(token).push_back('\0');
+  for (const auto& [left, right] : spec.merges) text.append(left).append(" ").append(right).push_back('\0');
+  sha256 = sha256_hex(text);
 }
 
 void Tokenizer::Data::encode_bytes(std::string_view word, std::vector<Token>& symbols) const {
@@ -232,7 +232,8 @@ void Tokenizer::Data::encode_bytes(std::string_view word, std::vector<Token>& sy
 }
 
 void Tokenizer::Data::encode_characters(std::string_view word, std::vector<Token>& symbols) const {
-  bool pending = false;  // an unknown symbol that later ones may join; it is written before the next known character
+  bool pending =
+      false;  // an unknown symbol that later ones may join; it is written before the next known character
   for (std::size_t at = 0; at < word.size();) {
     const int length = unicode::decode_one(word.substr(at)).length;
     const std::string_view character = word.substr(at, length);
@@ -244,7 +245,8 @@ void Tokenizer::Data::encode_characters(std::string_view word, std::vector<Token
       continue;
     }
     const auto byte_token = [&](char byte) { return byte_tokens[static_cast<std::uint8_t>(byte)]; };
-    if (spec.byte_fallback && std::ranges::all_of(character, [&](char byte) { return byte_token(byte) >= 0; })) {
+    if (spec.byte_fallback &&
+        std::ranges::all_of(character, [&](char byte) { return byte_token(byte) >= 0; })) {
       for (const char byte : character) symbols.push_back(byte_token(byte));
       continue;
     }
@@ -281,7 +283,6 @@ Tokenizer::Tokenizer(std::shared_ptr<const Data> data) : data_(std::move(data)) 
 Tokenizer Tokenizer::build(TokenizerSpec spec) {
   auto data = std::make_shared<Data>();
   data->spec = std::move(spec);
-  if (data->spec.nfc) throw Error({data->spec.file, "a tokenizer that normalises to NFC", "one that does not", ""});
   data->index_tokens();
   data->index_merges();
   data->index_bytes();
@@ -293,7 +294,8 @@ Tokenizer Tokenizer::build(TokenizerSpec spec) {
 std::vector<Token> Tokenizer::encode(std::string_view text, bool parse_special) const {
   constexpr std::size_t kMost = std::size_t{1} << 30;
   if (text.size() > kMost) {
-    throw Error({"text to encode", fmt::format("{} bytes", text.size()), fmt::format("at most {}", kMost), ""});
+    throw Error(
+        {"text to encode", fmt::format("{} bytes", text.size()), fmt::format("at most {}", kMost), ""});
   }
   const std::string valid = unicode::replace_invalid(text);
   std::vector<Token> tokens;
@@ -308,7 +310,8 @@ std::vector<Token> Tokenizer::encode(std::string_view text, bool parse_special) 
         tokens.push_back(section.token);
         continue;
       }
-      for (const std::string_view word : split_words(data_->spec.steps, section.text)) data_->encode_word(word, tokens);
+      for (const std::string_view word : split_words(data_->spec.steps, section.text))
+        data_->encode_word(word, tokens);
     }
   }
   return tokens;
@@ -338,19 +341,39 @@ std::optional<Token> Tokenizer::find(std::string_view spelling) const {
   return found == data_->by_spelling.end() ? std::nullopt : std::optional(found->second);
 }
 
-int Tokenizer::vocab_size() const { return static_cast<int>(data_->spec.tokens.size()); }
+int Tokenizer::vocab_size() const {
+  return static_cast<int>(data_->spec.tokens.size());
+}
 bool Tokenizer::is_special(Token token) const {
   return token >= 0 && token < vocab_size() && data_->special[token];
 }
-std::optional<Token> Tokenizer::bos() const { return data_->spec.ids.bos; }
-std::optional<Token> Tokenizer::eos() const { return data_->spec.ids.eos; }
-std::optional<Token> Tokenizer::unk() const { return data_->spec.ids.unk; }
-std::optional<Token> Tokenizer::pad() const { return data_->spec.ids.pad; }
-bool Tokenizer::add_bos() const { return data_->spec.add_bos; }
-const std::vector<Token>& Tokenizer::end_of_generation() const { return data_->ends; }
-bool Tokenizer::ends_generation(Token token) const { return std::ranges::binary_search(data_->ends, token); }
-const std::vector<std::uint8_t>& Tokenizer::dropped_bytes() const { return data_->dropped; }
-std::string Tokenizer::sha256() const { return data_->sha256; }
+std::optional<Token> Tokenizer::bos() const {
+  return data_->spec.ids.bos;
+}
+std::optional<Token> Tokenizer::eos() const {
+  return data_->spec.ids.eos;
+}
+std::optional<Token> Tokenizer::unk() const {
+  return data_->spec.ids.unk;
+}
+std::optional<Token> Tokenizer::pad() const {
+  return data_->spec.ids.pad;
+}
+bool Tokenizer::add_bos() const {
+  return data_->spec.add_bos;
+}
+const std::vector<Token>& Tokenizer::end_of_generation() const {
+  return data_->ends;
+}
+bool Tokenizer::ends_generation(Token token) const {
+  return std::ranges::binary_search(data_->ends, token);
+}
+const std::vector<std::uint8_t>& Tokenizer::dropped_bytes() const {
+  return data_->dropped;
+}
+std::string Tokenizer::sha256() const {
+  return data_->sha256;
+}
 
 StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special)
     : tokenizer_(std::move(tokenizer)), skip_special_(skip_special) {}

@@ -17,10 +17,11 @@ struct TokenizerIds {
   std::vector<Token> end_of_generation = {};  ///< besides eos
 };
 
-/// Byte-pair encoding (Sennrich et al. 2016; on bytes: Radford et al. 2019) with the ids of Hugging Face's package
-/// `tokenizers`: text is cut at special tokens, cut into words by a fixed rule ("pre-tokeniser"), and inside a word the
-/// adjacent pair of lowest rank is merged until none is left. Two schemes: byte-level (every byte is a character of
-/// the vocabulary's alphabet) and spaces written as U+2581, with bytes as fallback (the Llama 2 form).
+/// Byte-pair encoding (Sennrich et al. 2016; on bytes: Radford et al. 2019) with the ids of Hugging Face's
+/// package `tokenizers`: text is cut at special tokens, cut into words by a fixed rule ("pre-tokeniser"), and
+/// inside a word the adjacent pair of lowest rank is merged until none is left. Two schemes: byte-level
+/// (every byte is a character of the vocabulary's alphabet) and spaces written as U+2581, with bytes as
+/// fallback (the Llama 2 form).
 ///
 /// A cheap value: copies share immutable data. All members are thread-safe.
 class Tokenizer {
@@ -29,31 +30,34 @@ class Tokenizer {
 
   /// The keys tokenizer.ggml.* of a GGUF file.
   struct Parts {
-    std::string file;                       ///< named in errors
-    std::string model = "gpt2";             ///< tokenizer.ggml.model; only "gpt2" (byte-level BPE) is known
-    std::string pre_tokenizer = "default";  ///< tokenizer.ggml.pre: smollm, gpt-2, llama-bpe, qwen2, default (= gpt-2)
-    std::vector<std::string> tokens;        ///< spelling by id
-    std::vector<std::string> merges;        ///< "left right" by rank
-    std::vector<std::int32_t> token_types;  ///< by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; or empty
-    Ids ids;                                ///< tokenizer.ggml.{bos,eos,unknown,padding}_token_id, eot, eom
-    bool add_bos = false;                   ///< tokenizer.ggml.add_bos_token
+    std::string file;            ///< named in errors
+    std::string model = "gpt2";  ///< tokenizer.ggml.model; only "gpt2" (byte-level BPE) is known
+    std::string pre_tokenizer =
+        "default";  ///< tokenizer.ggml.pre: smollm, gpt-2, llama-bpe, qwen2, default (= gpt-2)
+    std::vector<std::string> tokens;  ///< spelling by id
+    std::vector<std::string> merges;  ///< "left right" by rank
+    std::vector<std::int32_t>
+        token_types;  ///< by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; or empty
+    Ids ids;          ///< tokenizer.ggml.{bos,eos,unknown,padding}_token_id, eot, eom
+    bool add_bos = false;  ///< tokenizer.ggml.add_bos_token
   };
 
-  /// Reads a tokenizer.json of Hugging Face. Throws Error (file, JSON path or line and column, what is expected) for
-  /// anything that is malformed or that would change ids and is not known here.
+  /// Reads a tokenizer.json of Hugging Face. Throws Error (file, JSON path or line and column, what is
+  /// expected) for anything that is malformed or that would change ids and is not known here.
   static Tokenizer from_json(std::string_view tokenizer_json, std::string_view file_name_for_errors,
                              const Ids& ids = {});
   /// Throws Error as from_json.
   static Tokenizer from_parts(Parts parts);
 
-  /// Token ids of a text. Ill-formed UTF-8 is read as Python's bytes.decode("utf-8", "replace") would. Special tokens
-  /// written out in the text become their ids only when `parse_special` (templates: yes; text of others: no); added
-  /// tokens that are not special always do. No BOS is added: see add_bos(). Bytes for which the vocabulary has no
-  /// token (dropped_bytes) vanish, as in the reference. Time O(n log n) in the longest word.
+  /// Token ids of a text. Ill-formed UTF-8 is read as Python's bytes.decode("utf-8", "replace") would.
+  /// Special tokens written out in the text become their ids only when `parse_special` (templates: yes; text
+  /// of others: no); added tokens that are not special always do. No BOS is added: see add_bos(). Bytes for
+  /// which the vocabulary has no token (dropped_bytes) vanish, as in the reference. Time O(n log n) in the
+  /// longest word.
   std::vector<Token> encode(std::string_view text, bool parse_special = false) const;
 
-  /// The bytes of a sequence; not always whole characters: see StreamDecoder. Ids past vocab_size (rows with which a
-  /// model pads its vocabulary) have no bytes. `skip_special` leaves special tokens out.
+  /// The bytes of a sequence; not always whole characters: see StreamDecoder. Ids past vocab_size (rows with
+  /// which a model pads its vocabulary) have no bytes. `skip_special` leaves special tokens out.
   std::string decode(TokenSpan tokens, bool skip_special = false) const;
 
   /// Bytes that a token stands for. Valid as long as any copy of this tokenizer.
@@ -79,8 +83,8 @@ class Tokenizer {
   /// Bytes that cannot be encoded, ascending.
   const std::vector<std::uint8_t>& dropped_bytes() const;
 
-  /// Hex SHA-256 over all spellings in id order, each followed by a NUL byte, then over all merges ("left right") in
-  /// rank order, each followed by a NUL byte. Binds a draft to its target's tokenizer.
+  /// Hex SHA-256 over all spellings in id order, each followed by a NUL byte, then over all merges ("left
+  /// right") in rank order, each followed by a NUL byte. Binds a draft to its target's tokenizer.
   std::string sha256() const;
 
  private:
@@ -91,8 +95,9 @@ class Tokenizer {
   std::shared_ptr<const Data> data_;
 };
 
-/// Text of tokens that arrive one at a time. Returns whole characters only; the bytes of an unfinished one are held
-/// back. All that push and finish return, joined, is decode() of the tokens with U+FFFD for ill-formed sequences.
+/// Text of tokens that arrive one at a time. Returns whole characters only; the bytes of an unfinished one
+/// are held back. All that push and finish return, joined, is decode() of the tokens with U+FFFD for
+/// ill-formed sequences.
 class StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer, bool skip_special = true);

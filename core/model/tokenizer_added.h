@@ -10,8 +10,8 @@
 
 namespace speclab {
 
-/// Finds added tokens in a text: leftmost first, of those the longest, without overlap. A byte trie, walked once from
-/// every position: O(text * longest token), and the longest is at most kMaxAddedTokenBytes.
+/// Finds added tokens in a text: leftmost first, of those the longest, without overlap. A byte trie, walked
+/// once from every position: O(text * longest token), and the longest is at most kMaxAddedTokenBytes.
 inline constexpr std::size_t kMaxAddedTokenBytes = 1024;
 
 class AddedTokens {
@@ -22,8 +22,8 @@ class AddedTokens {
     std::string_view text;
     Token token;  ///< -1: ordinary text
   };
-  /// Covers the text without gaps. A match of a special token counts as ordinary text unless `parse_special`; tokens
-  /// that overlap with it are not looked for (as in the reference).
+  /// Covers the text without gaps. A match of a special token counts as ordinary text unless `parse_special`;
+  /// tokens that overlap with it are not looked for (as in the reference).
   std::vector<Section> split(std::string_view text, bool parse_special) const;
 
  private:

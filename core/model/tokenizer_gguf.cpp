@@ -44,16 +44,16 @@ Tokenizer Tokenizer::from_parts(Parts parts) {
   spec.merges_at = parts.file + ": tokenizer.ggml.merges";
   spec.added_at = parts.file + ": tokenizer.ggml.token_type";
   if (parts.model != "gpt2") {
-    throw Error({parts.file + ": tokenizer.ggml.model", fmt::format("\"{}\"", parts.model), "\"gpt2\" (byte-level BPE)",
-                 "Use a model with a byte-level BPE tokenizer."});
+    throw Error({parts.file + ": tokenizer.ggml.model", fmt::format("\"{}\"", parts.model),
+                 "\"gpt2\" (byte-level BPE)", "Use a model with a byte-level BPE tokenizer."});
   }
   const auto& known = known_pre_tokenizers();
   const auto named = std::ranges::find(known, parts.pre_tokenizer, &Named::name);
   if (named == known.end()) {
     std::string names;
     for (const Named& entry : known) names += (names.empty() ? "" : ", ") + std::string(entry.name);
-    throw Error({parts.file + ": tokenizer.ggml.pre", fmt::format("\"{}\"", parts.pre_tokenizer), "one of " + names,
-                 "Another splitter would give other ids, so none is guessed."});
+    throw Error({parts.file + ": tokenizer.ggml.pre", fmt::format("\"{}\"", parts.pre_tokenizer),
+                 "one of " + names, "Another splitter would give other ids, so none is guessed."});
   }
   spec.steps = named->steps;
   spec.ignore_merges = named->ignore_merges;

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/json_text.h"
 #include "core/model/tokenizer_spec.h"
 
 namespace speclab {
@@ -54,13 +54,15 @@ class Node {
   }
   Node at(const std::string& key) const {
     if (!value_.is_object()) refuse("an object");
-    if (!value_.contains(key)) throw Error({where(), "no \"" + key + "\"", "one", "Is this a tokenizer.json?"});
+    if (!value_.contains(key))
+      throw Error({where(), "no \"" + key + "\"", "one", "Is this a tokenizer.json?"});
     return get(key);
   }
   std::vector<Node> items() const {
     if (!value_.is_array()) refuse("an array");
     std::vector<Node> nodes;
-    for (std::size_t i = 0; i < value_.size(); ++i) nodes.emplace_back(value_[i], file_, fmt::format("{}/{}", path_, i));
+    for (std::size_t i = 0; i < value_.size(); ++i)
+      nodes.emplace_back(value_[i], file_, fmt::format("{}/{}", path_, i));
     return nodes;
   }
   std::string string() const {
@@ -77,7 +79,8 @@ class Node {
   /// A token id below `limit`.
   Token id(std::size_t limit) const {
     if (!value_.is_number_integer()) refuse("a token id");
-    if (value_ < 0 || value_ >= limit) refuse(fmt::format("0..{} (as many ids as tokens, without holes)", limit - 1));
+    if (value_ < 0 || value_ >= limit)
+      refuse(fmt::format("0..{} (as many ids as tokens, without holes)", limit - 1));
     return value_.get<Token>();
   }
   std::string type() const { return at("type").string(); }
@@ -87,24 +90,11 @@ class Node {
   std::string file_, path_;
 };
 
-Json parse(std::string_view text, const std::string& file) {
-  try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    const std::string_view before = text.substr(0, std::min(text.size(), error.byte == 0 ? 0 : error.byte - 1));
-    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-    const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 = 0
-    std::string reason = error.what();
-    if (const std::size_t colon = reason.find(": "); colon != std::string::npos) reason = reason.substr(colon + 2);
-    throw Error({fmt::format("{}:{}:{}", file, line, before.size() - line_start + 1), reason, "JSON",
-                 "The file is damaged; fetch it again."});
-  }
-}
-
 void read_tokens(const Node& root, TokenizerSpec& spec) {
   const Node vocab = root.at("model").at("vocab");
   if (!vocab.value().is_object()) vocab.refuse("an object of token to id");
-  const std::vector<Node> added = root.get("added_tokens").is_null() ? std::vector<Node>{} : root.get("added_tokens").items();
+  const std::vector<Node> added =
+      root.get("added_tokens").is_null() ? std::vector<Node>{} : root.get("added_tokens").items();
   std::size_t count = vocab.value().size();
   for (const Node& token : added) count += !vocab.value().contains(token.at("content").string());
 
@@ -114,7 +104,8 @@ void read_tokens(const Node& root, TokenizerSpec& spec) {
     const Token id = at.id(count);
     if (taken[id]) {
       throw Error({at.where(), fmt::format("id {} for \"{}\"", id, token),
-                   fmt::format("another id: \"{}\" has this one", spec.tokens[id]), "The file is broken; fetch it again."});
+                   fmt::format("another id: \"{}\" has this one", spec.tokens[id]),
+                   "The file is broken; fetch it again."});
     }
     taken[id] = true;
     spec.tokens[id] = token;
@@ -127,13 +118,15 @@ void read_tokens(const Node& root, TokenizerSpec& spec) {
     const std::string content = token.at("content").string();
     for (const char* option : {"single_word", "lstrip", "rstrip"}) {
       if (token.flag(option, false)) {
-        token.refuse(fmt::format("\"{}\": false", option), "Tokens that swallow their neighbourhood are not supported.");
+        token.refuse(fmt::format("\"{}\": false", option),
+                     "Tokens that swallow their neighbourhood are not supported.");
       }
     }
     Token id;
     if (const auto known = vocab.value().find(content); known != vocab.value().end()) {
       id = token.at("id").id(count);
-      if (*known != id) token.refuse(fmt::format("id {} as in /model/vocab", shown(*known)), "The file contradicts itself.");
+      if (*known != id)
+        token.refuse(fmt::format("id {} as in /model/vocab", shown(*known)), "The file contradicts itself.");
     } else {
       id = place(token.at("id"), content);
     }
@@ -154,7 +147,8 @@ void read_merges(const Node& root, TokenizerSpec& spec) {
     if (!merge.value().is_string()) merge.refuse(expected);
     const std::string text = merge.string();
     const std::size_t space = text.find(' ');
-    if (space == std::string::npos || space == 0 || space + 1 == text.size() || text.find(' ', space + 1) != text.npos) {
+    if (space == std::string::npos || space == 0 || space + 1 == text.size() ||
+        text.find(' ', space + 1) != text.npos) {
       merge.refuse(expected);
     }
     spec.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
@@ -166,7 +160,8 @@ void read_model(const Node& root, TokenizerSpec& spec) {
   if (const Node type = model.get("type"); !type.is_null() && type.string() != "BPE") {
     type.refuse("\"BPE\"", "Use a model with a byte-pair-encoding tokenizer.");
   }
-  if (const Node dropout = model.get("dropout"); !dropout.is_null() && dropout.value() != 0.0) dropout.refuse("null");
+  if (const Node dropout = model.get("dropout"); !dropout.is_null() && dropout.value() != 0.0)
+    dropout.refuse("null");
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const Node node = model.get(affix);
     if (!node.is_null() && node.value() != "") node.refuse("null", "Word affixes are not supported.");
@@ -191,7 +186,8 @@ std::vector<Node> sequence(const Node& node, const std::string& key) {
 }
 
 bool is_replacement(const Node& node, std::string_view from, std::string_view to) {
-  return node.type() == "Replace" && node.at("pattern").get("String").value() == from && node.at("content").value() == to;
+  return node.type() == "Replace" && node.at("pattern").get("String").value() == from &&
+         node.at("content").value() == to;
 }
 
 void read_normalizer(const Node& root, TokenizerSpec& spec) {
@@ -207,7 +203,8 @@ void read_normalizer(const Node& root, TokenizerSpec& spec) {
     spec.scheme = TokenizerSpec::Scheme::kSpaceMark;
     return;
   }
-  node.refuse("null, NFC, or Prepend \"\u2581\" with Replace \" \" by \"\u2581\"", "Other normalizers are not supported.");
+  node.refuse("null, NFC, or Prepend \"\u2581\" with Replace \" \" by \"\u2581\"",
+              "Other normalizers are not supported.");
 }
 
 SplitStep known_pattern(const Node& split) {
@@ -231,7 +228,8 @@ void read_pre_tokenizer(const Node& root, TokenizerSpec& spec) {
     return;
   }
   if (steps.empty() || steps.back().type() != "ByteLevel") {
-    node.refuse("ByteLevel, alone or at the end of a Sequence", "Only byte-level BPE is supported with this normalizer.");
+    node.refuse("ByteLevel, alone or at the end of a Sequence",
+                "Only byte-level BPE is supported with this normalizer.");
   }
   for (const Node& step : steps) {
     const std::string type = step.type();
@@ -241,7 +239,8 @@ void read_pre_tokenizer(const Node& root, TokenizerSpec& spec) {
     } else if (type == "Split") {
       spec.steps.push_back(known_pattern(step));
     } else if (type == "ByteLevel" && &step == &steps.back()) {
-      if (step.flag("add_prefix_space", true)) step.refuse("add_prefix_space false", "A prefixed space is not supported.");
+      if (step.flag("add_prefix_space", true))
+        step.refuse("add_prefix_space false", "A prefixed space is not supported.");
       if (step.flag("use_regex", true)) spec.steps.push_back(SplitStep::kGpt2);
     } else {
       step.refuse("Digits, Split or (last) ByteLevel", "Other pre-tokenisers are not supported.");
@@ -273,7 +272,8 @@ void read_post_processor(const Node& root, TokenizerSpec& spec) {
   for (const Node& step : sequence(root.get("post_processor"), "processors")) {
     const std::string type = step.type();
     if (type == "ByteLevel") continue;  // about offsets only
-    if (type != "TemplateProcessing") step.refuse("TemplateProcessing or ByteLevel", "Other post-processors are not supported.");
+    if (type != "TemplateProcessing")
+      step.refuse("TemplateProcessing or ByteLevel", "Other post-processors are not supported.");
     const Node single = step.at("single");
     const std::vector<Node> pieces = single.items();
     const auto is_text = [](const Node& piece) { return !piece.get("Sequence").is_null(); };
@@ -291,13 +291,14 @@ void read_post_processor(const Node& root, TokenizerSpec& spec) {
 
 }  // namespace
 
-Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, std::string_view file_name_for_errors, const Ids& ids) {
+Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, std::string_view file_name_for_errors,
+                               const Ids& ids) {
   TokenizerSpec spec;
   spec.file = std::string(file_name_for_errors);
   spec.tokens_at = spec.file + ": /model/vocab";
   spec.merges_at = spec.file + ": /model/merges";
   spec.added_at = spec.file + ": /added_tokens";
-  const Json json = parse(tokenizer_json, spec.file);
+  const Json json = parse_json(tokenizer_json, spec.file);
   const Node root(json, spec.file, "");
   read_model(root, spec);
   spec.ids = ids;

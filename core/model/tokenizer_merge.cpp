@@ -47,8 +47,8 @@ std::size_t MergeTable::slot_of(std::uint64_t pair) const {
 }
 
 bool MergeTable::add(Token left, Token right, Token merged) {
-  SPECLAB_CHECK(2 * (static_cast<std::size_t>(rules_) + 1) <= slots_.size(), "the table was made for fewer than {} rules",
-                rules_ + 1);
+  SPECLAB_CHECK(2 * (static_cast<std::size_t>(rules_) + 1) <= slots_.size(),
+                "the table was made for fewer than {} rules", rules_ + 1);
   Slot& slot = slots_[slot_of(pair_of(left, right))];
   if (slot.pair != kEmpty) return false;
   slot = {pair_of(left, right), {rules_++, merged}};

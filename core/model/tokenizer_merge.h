@@ -8,8 +8,8 @@
 
 namespace speclab {
 
-/// Merge rules of byte-pair encoding: (left, right) -> rank and merged token. Open addressing, one probe per look-up
-/// as a rule.
+/// Merge rules of byte-pair encoding: (left, right) -> rank and merged token. Open addressing, one probe per
+/// look-up as a rule.
 class MergeTable {
  public:
   struct Rule {

@@ -48,11 +48,13 @@ class Scanner {
     if (is(at, unicode::kLetter)) return run(at, unicode::kLetter);
     if (is(at, unicode::kNumber)) {
       Position after = at + 1;
-      while (after < end_ && after - at < static_cast<Position>(most_numbers) && is(after, unicode::kNumber)) ++after;
+      while (after < end_ && after - at < static_cast<Position>(most_numbers) && is(after, unicode::kNumber))
+        ++after;
       return after;
     }
     // Any one character but a line end may lead a word.
-    if (!is_line_end(at) && at + 1 < end_ && is(at + 1, unicode::kLetter)) return run(at + 1, unicode::kLetter);
+    if (!is_line_end(at) && at + 1 < end_ && is(at + 1, unicode::kLetter))
+      return run(at + 1, unicode::kLetter);
     const Position body = text_.code_points[at] == U' ' && at + 1 < end_ ? at + 1 : at;
     if (!is(body, unicode::kSpace | unicode::kLetter | unicode::kNumber)) {
       Position after = symbols(body);

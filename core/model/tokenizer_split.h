@@ -17,9 +17,9 @@ enum class SplitStep {
   kQwen2,
 };
 
-/// Words of a valid UTF-8 text, in order and without gaps. A step sees each piece of the step before as a text of its
-/// own (its lookahead ends there): "a  1" is "a", "  ", "1" with {kDigits, kGpt2} but "a", " ", " 1" with {kGpt2}.
-/// O(text) for every step.
+/// Words of a valid UTF-8 text, in order and without gaps. A step sees each piece of the step before as a
+/// text of its own (its lookahead ends there): "a  1" is "a", "  ", "1" with {kDigits, kGpt2} but "a", " ", "
+/// 1" with {kGpt2}. O(text) for every step.
 std::vector<std::string_view> split_words(const std::vector<SplitStep>& steps, std::string_view text);
 
 }  // namespace speclab

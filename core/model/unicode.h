@@ -13,7 +13,7 @@ enum Class : std::uint8_t {
   kLetter = 1,  ///< \p{L} of the regular expressions that split text
   kNumber = 2,  ///< \p{N} of the same (Nd, Nl, No)
   kSpace = 4,   ///< \s = White_Space: U+0085 and U+3000 yes, U+180E and U+200B no
-  kDigit = 8,   ///< what the splitter "Digits" isolates: \p{N} of a newer Unicode than that of the expressions
+  kDigit = 8,  ///< what the splitter "Digits" isolates: \p{N} of a newer Unicode than that of the expressions
 };
 
 /// The code points from `first` to just before the next run have these classes.

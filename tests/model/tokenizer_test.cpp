@@ -19,7 +19,8 @@ std::string byte_spelling(int byte) {
   return text;
 }
 
-/// Token b < 256 is byte b; 256 "he", 257 "ll", 258 "hell", 259 "Ġhe", 260 <|end|> (control), 261 <mark> (user-defined).
+/// Token b < 256 is byte b; 256 "he", 257 "ll", 258 "hell", 259 "Ġhe", 260 <|end|> (control), 261 <mark>
+/// (user-defined).
 Tokenizer::Parts tiny_parts() {
   Tokenizer::Parts parts;
   parts.file = "tiny.gguf";
@@ -64,7 +65,8 @@ TEST(Tokenizer, MatchesSpecialTokensOnlyWhenAsked) {
 TEST(Tokenizer, RefusesBrokenParts) {
   Tokenizer::Parts parts = tiny_parts();
   parts.tokens[7] = "he";
-  EXPECT_THAT(message_of(parts), HasSubstr("tiny.gguf: tokenizer.ggml.tokens: got \"he\" both as token 7 and as token 256"));
+  EXPECT_THAT(message_of(parts),
+              HasSubstr("tiny.gguf: tokenizer.ggml.tokens: got \"he\" both as token 7 and as token 256"));
   parts = tiny_parts(), parts.merges[1] = "l x y";
   EXPECT_THAT(message_of(parts), HasSubstr("tokenizer.ggml.merges/1: got \"l x y\""));
   parts = tiny_parts(), parts.merges.push_back("o o");
