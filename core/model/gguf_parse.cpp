@@ -206,8 +206,11 @@ GgufValue read_value(Cursor& cursor, const std::string& where) {
       return double{cursor.number<float>(where)};
     case kGgufBool:
       return read_bool(cursor, where);
-    case kGgufString:
-      return cursor.string(where);
+    case kGgufString: {
+      const std::string_view text = cursor.string(where);
+      if (!is_utf8(text)) cursor.fail(where, "a string that is not UTF-8", "UTF-8");
+      return text;
+    }
     case kGgufArray:
       return read_array(cursor, where, 1);
     case kGgufU64:

@@ -1,10 +1,10 @@
 #include "core/model/safetensors.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <map>
 #include <string_view>
+#include <tuple>
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"

@@ -215,6 +215,9 @@ TEST(Gguf, RefusesNamesTwiceOrNotUtf8) {
     EXPECT_THAT(error_of(one_tensor({bad, {1}, 0, "1234"})),
                 HasSubstr("name of tensor 0: got a name that is not UTF-8"));
   }
+  W text;
+  text.add("k", "caf\xe9");
+  EXPECT_THAT(error_of(text), HasSubstr("metadata k: got a string that is not UTF-8"));
   W good;
   good.add("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", 1u);
   EXPECT_EQ(error_of(good), "no error");
