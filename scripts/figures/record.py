@@ -7,6 +7,7 @@ import pathlib
 SCHEMA_VERSION = 1
 STRATEGY_NAMES = {"autoregressive": "autoregressive", "speculative_sampling": "draft", "prompt_lookup": "lookup",
                   "simulated": "simulated"}
+RULE_PARAMETERS = {"lenience", "b", "beta", "gap", "epsilon", "theta"}
 SYMBOLS = {"gamma": "γ", "temperature": "T"}
 
 
@@ -60,8 +61,10 @@ class Case:
                 words = [value] if strategy == "speculative_sampling" else [*words, "+", value]
             elif name == "fallback":
                 continue  # the draft says it
-            elif name not in self.run.varying or (name == "rule" and value in names):
+            elif name not in self.run.varying:
                 continue
+            elif name in RULE_PARAMETERS and "rule" in self.run.varying and "rule" in names:
+                words.append(value)  # the rule's name stands before it
             elif name in ("rule", "schedule"):
                 words.append(value.replace("_", " "))
             else:

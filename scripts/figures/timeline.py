@@ -23,26 +23,35 @@ def pick(run):
     return [(case, own[prompt]) for case, own in zip(cases, lines)]
 
 
+def stretch(line):
+    """The steps until TOKENS tokens are emitted."""
+    steps, emitted = [], 0
+    for step in line["steps"]:
+        if emitted >= TOKENS:
+            break
+        steps.append(step)
+        emitted += step["emitted"]
+    return steps
+
+
 def draw(run):
     chosen = pick(run)
     figure, axes = style.figure(.85 + .5 * len(chosen))
-    end = 0.
+    end = max(sum(sum(step["ns"]) for step in stretch(line)) for _, line in chosen) / 1e6
     for row, (case, line) in enumerate(chosen):
         now, emitted = 0., 0
-        for step in line["steps"]:
+        for step in stretch(line):
             draft, target, accept, other = (ns / 1e6 for ns in step["ns"])
             if draft > 0 and step["drafted"]:
                 calls = max(1, step.get("draft_calls") or 1)
                 axes.barh(row - .2, draft, left=now, height=.34, color="#E69F00", linewidth=0)
-                if draft / calls > 1.:  # ms; thinner ones would be all gap
+                if draft / calls > .004 * end:  # thinner ones would be all gap
                     axes.vlines([now + call * draft / calls for call in range(1, calls)], row - .37, row - .03, color="white", linewidth=.25)
-            axes.barh(row + .2, target, left=now + draft, height=.34, color="#0072B2", edgecolor="white", linewidth=.4)
-            axes.text(now + draft + target / 2, row + .2, str(step["emitted"]), ha="center", va="center", color="white", fontsize=style.SMALL_PT)
+            axes.barh(row + .2, target, left=now + draft, height=.34, color="#0072B2", edgecolor="white", linewidth=.25)
+            if target > .022 * end:  # else there is no room for the number
+                axes.text(now + draft + target / 2, row + .2, str(step["emitted"]), ha="center", va="center", color="white", fontsize=style.SMALL_PT)
             now += draft + target + accept + other
             emitted += step["emitted"]
-            if emitted >= TOKENS:
-                break
-        end = max(end, now)
         axes.text(now, row, f" {emitted} tokens\n {now:.0f} ms", va="center", fontsize=style.SMALL_PT)
     axes.set_yticks(range(len(chosen)), [f"$\\gamma$ = {case.gamma}" if not case.autoregressive else "auto-\nregressive" for case, _ in chosen])
     axes.invert_yaxis()
