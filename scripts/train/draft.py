@@ -32,22 +32,22 @@ class Block(nn.Module):
         self.o_proj = linear(d, heads * head_dim)
         self.gate_proj, self.up_proj, self.down_proj = linear(ffn, d), linear(ffn, d), linear(d, ffn)
 
-    def forward(self, x, cos, sin):
+    def forward(self, x, cos, sin, dropout=0.0):
         """x [n, L, d]; causal."""
         n, L, d = x.shape
         h = F.rms_norm(x, (d,), self.input_layernorm, 1e-5)
         q, k, v = (F.linear(h, w).view(n, L, self.heads, -1).transpose(1, 2) for w in (self.q_proj, self.k_proj, self.v_proj))
         a = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
-        x = x + F.linear(a.transpose(1, 2).reshape(n, L, -1), self.o_proj)
+        x = x + F.dropout(F.linear(a.transpose(1, 2).reshape(n, L, -1), self.o_proj), dropout)
         h = F.rms_norm(x, (d,), self.post_attention_layernorm, 1e-5)
-        return x + F.linear(F.silu(F.linear(h, self.gate_proj)) * F.linear(h, self.up_proj), self.down_proj)
+        return x + F.dropout(F.linear(F.silu(F.linear(h, self.gate_proj)) * F.linear(h, self.up_proj), self.down_proj), dropout)
 
 
 class Draft(nn.Module):
     def __init__(self, embedding, vocab, size):
         """embedding [V, D] of the target (frozen); vocab [K] sorted target ids that the head covers."""
         super().__init__()
-        self.size = size
+        self.size, self.dropout = size, 0.0
         d = size["hidden_size"]
         self.register_buffer("embedding", embedding, persistent=False)
         self.register_buffer("vocab", vocab)
@@ -64,7 +64,7 @@ class Draft(nn.Module):
         x = F.linear(self.embedding[ids], self.embed_projection)
         L = ids.shape[1]
         for block in self.blocks:
-            x = block(x, self.cos[:L], self.sin[:L])
+            x = block(x, self.cos[:L], self.sin[:L], self.dropout if self.training else 0.0)
         return F.rms_norm(x, self.norm.shape, self.norm, 1e-5)
 
     def step_bytes(self):
@@ -115,4 +115,4 @@ def load(directory, file, device="cpu"):
         for i, block in enumerate(draft.blocks):
             for k, v in block.named_parameters():
                 v.copy_(w[f"model.layers.{i}.{NAMES[k]}.weight"])
-    return draft.to(device)
+    return draft.to(device).eval()

@@ -229,6 +229,7 @@ def main():
     parser.add_argument("--tokens", type=float, default=None, help="stop after this many (default: 1.5e6, on a GPU 6e7)")
     parser.add_argument("--minutes", type=float, default=None, help="start no round after this time")
     parser.add_argument("--slots", type=int, default=None, help="sequences at a time (default: 192, on a GPU 2048)")
+    parser.add_argument("--round", type=int, default=None, help="prompts of a round, the unit that an interruption loses (default: 3 per slot)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=None, help="processes (default: one per core, on a GPU 1); worker w writes rounds w, w + workers, ..")
     parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)
@@ -259,7 +260,7 @@ def main():
             break
         passages = read_passages(shards[-40:], tokenizer.decode)
         writer = Writer(target, encode, args.seed * 1_000_003 + round_)
-        short, long_ = plan(round_, args.seed, 4 * slots, passages, writer)
+        short, long_ = plan(round_, args.seed, args.round or 3 * slots, passages, writer)
         say = lambda *state: print(f"  round {round_}: {state[0]} written, {state[1]} under way, {state[2]} waiting", flush=True)
         clock = time.time()
         done = writer.write(short, slots, 400, say) if short else []

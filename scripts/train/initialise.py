@@ -47,18 +47,20 @@ def projection_start(embedding, frequency, main):
 
 
 @torch.no_grad()
-def initialise(draft, frequency, features, seed=0, circuit=True):
-    """Without `circuit`, blocks start at random and only head and projection are set.
+def start_head(draft, frequency, features):
+    """frequency [V]: how often each token occurs (smoothed, > 0); features [N, D]: a sample of the target's features."""
+    draft.head.copy_(head_start(draft.embedding[draft.vocab], frequency[draft.vocab], features, draft.head.shape[1]))
 
-    frequency [V]: how often each token occurs (smoothed, > 0); features [N, D]: a sample of the target's features."""
+
+@torch.no_grad()
+def start_blocks(draft, frequency, seed=0, circuit=True):
+    """Everything but the head, which must be there: copied tokens are aimed at it. Without `circuit`, the blocks start at random."""
     g = torch.Generator().manual_seed(seed)
     d, heads, S = draft.size["hidden_size"], draft.size["num_attention_heads"], draft.size["head_dim"]
     for block in draft.blocks:
         for name, w in block.named_parameters():
             if w.dim() == 2:
                 w.normal_(0, 0.5 * w.shape[1] ** -0.5 * (0.3 if name in ("o_proj", "down_proj") else 1), generator=g)
-    rows = draft.embedding[draft.vocab]
-    draft.head.copy_(head_start(rows, frequency[draft.vocab], features, d))
     draft.norm.fill_(0.3)
     if not circuit:
         draft.embed_projection.copy_(projection_start(draft.embedding, frequency, d))

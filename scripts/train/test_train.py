@@ -8,7 +8,7 @@ import torch
 
 import draft as drafts
 from generate import sample
-from initialise import initialise
+from initialise import start_blocks, start_head
 from target import Gguf, PREFIX, Target, TO_ANSWER
 from train import DistillationLoss
 
@@ -46,7 +46,9 @@ class TargetTest(unittest.TestCase):
     def test_draft_survives_export_and_refuses_another_target(self):
         vocab = torch.arange(SIZE["draft_vocab"]) * 6
         draft = drafts.Draft(self.target.embed, vocab, SIZE)
-        initialise(draft, torch.ones(len(self.target.embed)), torch.randn(2000, 576))
+        frequency = torch.ones(len(self.target.embed))
+        start_head(draft, frequency, torch.randn(2000, 576))
+        start_blocks(draft, frequency)
         ids = torch.tensor([self.tokenizer.encode(PREFIX + "one two three one two").ids])
         with tempfile.TemporaryDirectory() as directory:
             drafts.export(draft, directory, self.file)
@@ -63,7 +65,9 @@ class TargetTest(unittest.TestCase):
         g = torch.Generator().manual_seed(1)
         vocab = torch.arange(500, 500 + SIZE["draft_vocab"])
         draft = drafts.Draft(self.target.embed, vocab, SIZE)
-        initialise(draft, 1 / (torch.arange(len(self.target.embed)) + 200.0), self.target.embed[torch.randint(49152, (4000,), generator=g)])
+        frequency = 1 / (torch.arange(len(self.target.embed)) + 200.0)
+        start_head(draft, frequency, self.target.embed[torch.randint(49152, (4000,), generator=g)])
+        start_blocks(draft, frequency)
         once = vocab[torch.randint(len(vocab), (4, 80), generator=g)]
         ids = torch.cat((torch.ones(4, 1, dtype=torch.long), once, once), 1)
         best = draft.vocab[(draft(ids[:, :-1]) @ draft.head.T).argmax(-1)]

@@ -7,15 +7,19 @@ orthogonalised by a Newton-Schulz iteration), the rest by Adam; constant rate, t
 
 import argparse
 import json
+import os
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from draft import Draft, SIZES, export
-from initialise import initialise
+from initialise import start_blocks, start_head
 from target import Gguf
 
 TOP = 64  # entries of p that are kept
@@ -75,7 +79,7 @@ def choose_vocabulary(shards, embedding, size, device):
     V = len(embedding)
     counts, mass, positions = torch.zeros(V), torch.zeros(V), 0
     samples = []
-    per_shard = max(256, 24576 // len(shards))
+    per_shard = max(64, 8192 // len(shards))
     for path in shards:
         with np.load(path) as z:
             ends = np.cumsum(z["lengths"])
@@ -96,12 +100,43 @@ def choose_vocabulary(shards, embedding, size, device):
     return vocab, frequency / frequency.sum(), torch.cat(samples)
 
 
+def warm_head(draft, text, shards, steps, rng):
+    """Fits the head, and a linear map A from the target's feature to a hidden vector, to p = softmax(head A f): no transformer involved.
+
+    Starts from initialise.head_start. The alpha that it ends with bounds what a hidden vector of this width can reach.
+    """
+    head = draft.head
+    fit = torch.linalg.lstsq(head.detach().double(), (draft.embedding - draft.embedding.mean(0))[draft.vocab].double()).solution.float()
+    linear = torch.nn.Parameter(fit.to(head.device))  # [d, D]
+    adam = torch.optim.Adam([dict(params=[p], rate=0.02 * p.detach().pow(2).mean().sqrt().item()) for p in (head, linear)], betas=(0.9, 0.98))
+    alpha, step = [], 0
+    for path, begin in zip(shards, text.begins):
+        with np.load(path) as z:
+            features = torch.from_numpy(z["features"])
+        order = torch.from_numpy(rng.permutation(len(features)))[:1024 * (-(-steps // len(shards)))]
+        for rows in order.split(1024):
+            hidden = features[rows].to(head.device).float() @ linear.T
+            index, p = text.index[begin + rows].to(head.device).long(), text.p[begin + rows].to(head.device).float()
+            if step % 10 == 0:
+                with torch.no_grad():
+                    q = (hidden[:256] @ head.T).softmax(1).gather(1, index[:256])
+                    alpha.append(torch.minimum(q, p[:256]).sum(1).mean().item())
+            loss = DistillationLoss.apply(hidden, head, index, p)
+            adam.zero_grad()
+            loss.backward()
+            for group in adam.param_groups:
+                group["lr"] = group["rate"] * max(0.02, 1 - step / steps)
+            adam.step()
+            step += 1
+    print(f"head fitted to the target's features in {step} steps: alpha {alpha[0]:.3f} -> {alpha[-1]:.3f}", flush=True)
+
+
 class Text:
     """All sequences with the target's distribution on the draft vocabulary: index int16 [M, TOP], p float16 [M, TOP]."""
 
     def __init__(self, shards, embedding, vocab, device):
         rows = embedding[vocab].to(device)
-        index, p, self.sequences, offset = [], [], [], 0
+        index, p, self.sequences, self.begins, offset = [], [], [], [], 0
         for path in shards:
             with np.load(path) as z:
                 features, lse = torch.from_numpy(z["features"]), torch.from_numpy(z["lse"])
@@ -109,12 +144,12 @@ class Text:
                     values, where = (f.to(device).float() @ rows.T).topk(TOP)
                     index.append(where.to(torch.int16).cpu())
                     p.append((values - l.to(device)[:, None]).exp().half().cpu())
+                self.begins.append(offset)
                 ends = np.cumsum(z["lengths"])
                 for e, n, s in zip(ends, z["lengths"], z["starts"]):
                     self.sequences.append((torch.from_numpy(z["ids"][e - n:e - 1].astype(np.int64)), int(s), offset))
                     offset += int(n) - 1 - int(s)
         self.index, self.p, self.tokens = torch.cat(index), torch.cat(p), offset
-        self.device = device
 
     def split(self):
         """(training, held-out) sequence numbers."""
@@ -133,7 +168,7 @@ class Text:
         rng.shuffle(out)
         return out
 
-    def load(self, batch):
+    def load(self, batch, device):
         """ids [n, L] padded with 0 on the right; (row, column) of the M positions with a loss; their index, p [M, TOP]."""
         longest = max(len(self.sequences[i][0]) for i in batch)
         ids, row, column, place = torch.zeros(len(batch), longest, dtype=torch.long), [], [], []
@@ -143,22 +178,50 @@ class Text:
             n = len(tokens) - start
             row.append(torch.full((n,), r)), column.append(torch.arange(start, start + n)), place.append(torch.arange(offset, offset + n))
         place = torch.cat(place)
-        return [t.to(self.device) for t in (ids, torch.cat(row), torch.cat(column), self.index[place].long(), self.p[place].float())]
+        return [t.to(device) for t in (ids, torch.cat(row), torch.cat(column), self.index[place].long(), self.p[place].float())]
 
 
 @torch.no_grad()
 def validate(draft, text, numbers):
     """(loss, alpha = mean sum min(p, q), greedy agreement) on held-out sequences; p's tail beyond TOP is not counted."""
     sums, n = np.zeros(3), 0
+    draft.eval()
     for batch in text.batches(numbers, 4096, random.Random(0)):
-        ids, row, column, index, p = text.load(batch)
+        ids, row, column, index, p = text.load(batch, draft.head.device)
         hidden = draft(ids)[row, column]
         for h, k, w in zip(hidden.split(512), index.split(512), p.split(512)):
             log_q = (h @ draft.head.T).log_softmax(1)
             top = log_q.gather(1, k)
             sums += [-(w * top).sum().item(), torch.minimum(w, top.exp()).sum().item(), (log_q.argmax(1) == k[:, 0]).sum().item()]
         n += len(p)
+    draft.train()
     return sums / n
+
+
+def prepare(args, embedding, shards):
+    """Everything before the first step: {vocabulary, text, draft's first weights}."""
+    size = SIZES[args.size]
+    vocab, frequency, features = choose_vocabulary(shards, embedding, size["draft_vocab"], args.device)
+    text = Text(shards, embedding, vocab, args.device)
+    draft = Draft(embedding, vocab, size)
+    start_head(draft, frequency, features)
+    draft.to(args.device)
+    warm_head(draft, text, shards, args.warm_steps, np.random.default_rng(args.seed))
+    draft.to("cpu")
+    start_blocks(draft, frequency, args.seed, circuit=not args.plain)
+    return dict(vocab=vocab, text=text, draft=draft.state_dict())
+
+
+def average(parameters, extra):
+    """Replaces the gradients, and the number `extra`, by their mean over all workers; returns the mean of `extra`."""
+    if not dist.is_initialized():
+        return extra
+    flat = torch.cat([p.grad.flatten() for p in parameters] + [torch.tensor([extra])])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for p, g in zip(parameters, flat.split([p.numel() for p in parameters] + [1])):
+        p.grad.copy_(g.view_as(p))
+    return flat[-1].item()
 
 
 def main():
@@ -168,66 +231,93 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("models/draft/smollm2-135m-instruct"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument("--epochs", type=float, default=None, help="default: 3, on a GPU 1")
+    parser.add_argument("--epochs", type=float, default=None, help="default: 4, on a GPU 1")
     parser.add_argument("--minutes", type=float, default=1e9, help="the rate decays to zero within this time at the latest")
-    parser.add_argument("--batch", type=int, default=None, help="tokens of a step, padding and prompts included (default: 2560, on a GPU 16384)")
+    parser.add_argument("--batch", type=int, default=None, 
+                        help="tokens of a step and worker, padding and prompts included (default: 2560 in all, on a GPU 16384)")
     parser.add_argument("--muon-rate", type=float, default=0.01)
     parser.add_argument("--adam-rate", type=float, default=7e-4)
+    parser.add_argument("--dropout", type=float, default=None, help="of what each half block adds (default: 0.1, on a GPU 0)")
+    parser.add_argument("--warm-steps", type=int, default=120, help="steps of the head alone, before the blocks")
     parser.add_argument("--shards", type=int, default=None, help="use the first shards only")
     parser.add_argument("--plain", action="store_true", help="random weights in the blocks instead of the induction circuit")
+    parser.add_argument("--workers", type=int, default=None, help="processes that share a batch (default: one per core, at most 4, on a GPU 1)")
+    parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     gpu = args.device != "cpu"
-    epochs, size = args.epochs or (1 if gpu else 3), args.batch or (16384 if gpu else 2560)
-    rng = random.Random(args.seed)
-
+    workers, worker = args.workers or (1 if gpu else min(4, len(os.sched_getaffinity(0)))), args.worker or 0
+    meeting = args.cache.resolve() / "meeting"
+    shards = sorted(args.cache.glob("text-?????.npz"))[:args.shards]
+    state, start = (args.cache / f"{name}-{args.size}-{len(shards)}.pt" for name in ("state", "start"))
     file = Gguf(args.target)
     embedding = file.tensor("token_embd.weight")
-    shards = sorted(args.cache.glob("text-?????.npz"))[:args.shards]
-    vocab, frequency, features = choose_vocabulary(shards, embedding, SIZES[args.size]["draft_vocab"], args.device)
-    draft = Draft(embedding, vocab, SIZES[args.size])
-    initialise(draft, frequency, features, args.seed, circuit=not args.plain)
+    if not start.exists():
+        torch.save(prepare(args, embedding, shards), start.with_suffix(".partial"))
+        os.replace(start.with_suffix(".partial"), start)
+    if args.worker is None and workers > 1:  # single-threaded workers wait for each other once a step, not in every matrix product
+        meeting.unlink(missing_ok=True)
+        command = [sys.executable, *sys.argv, "--workers", str(workers), "--worker"]
+        children = [subprocess.Popen(command + [str(w)], env=os.environ | {"OMP_NUM_THREADS": "1"}) for w in range(workers)]
+        sys.exit(max(child.wait() for child in children))
+    if workers > 1:
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=worker, world_size=workers)
+    torch.manual_seed(args.seed + worker)  # dropout
+    epochs, size = args.epochs or (1 if gpu else 4), args.batch or (16384 if gpu else 2560 // workers)
+    rng = random.Random(args.seed)
+    begin = torch.load(start, weights_only=False)
+    text, draft = begin["text"], Draft(embedding, begin["vocab"], SIZES[args.size])
+    draft.load_state_dict(begin["draft"])
     draft.to(args.device)
-    text = Text(shards, embedding, vocab, args.device)
     training, held_out = text.split()
-    print(f"{text.tokens} tokens, draft of {draft.step_bytes() / 1e6:.2f} MB a step", flush=True)
+    draft.dropout = args.dropout if args.dropout is not None else (0.0 if gpu else 0.1)
+    if worker == 0:
+        print(f"{text.tokens} tokens, draft of {draft.step_bytes() / 1e6:.2f} MB a step", flush=True)
 
     inner = [p for b in draft.blocks for p in b.parameters() if p.dim() == 2]
     outer = [p for p in draft.parameters() if not any(p is q for q in inner)]
     muon, adam = Muon(inner), torch.optim.AdamW(outer, lr=args.adam_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
-    state = args.cache / f"train-{args.size}.pt"
     step, elapsed, seen = 0, 0.0, 0.0  # seen: epochs
     if state.exists():
         saved = torch.load(state, weights_only=False)
         draft.load_state_dict(saved["draft"]), adam.load_state_dict(saved["adam"]), rng.setstate(saved["rng"])
         [b.copy_(s) for b, s in zip(muon.buffers, saved["muon"])]
         step, elapsed, seen = saved["step"], saved["elapsed"], saved["seen"]
-    show = lambda: print("epoch {:.2f}, {:.0f} s, step {}: held-out loss {:.3f}, alpha {:.3f}, greedy agreement {:.3f}".format(
-        seen, elapsed, step, *validate(draft, text, held_out)), flush=True)
+
+    def show():
+        if worker == 0:
+            print("epoch {:.2f}, {:.0f} s, step {}: held-out loss {:.3f}, alpha {:.3f}, greedy agreement {:.3f}".format(
+                seen, elapsed, step, *validate(draft, text, held_out)), flush=True)
+
     show()
+    parameters = list(draft.parameters())
     clock, queue, mark = time.time() - elapsed, [], time.time()
     while True:
-        if not queue:
+        if len(queue) < workers:
             queue = text.batches(training, size, rng)
-            share = 1 / len(queue)
+            share = workers / len(queue)
         progress = max(seen / epochs, elapsed / (60 * args.minutes))
         if progress >= 1:
             break
         rate = min(1, (step + 1) / 20) * min(1, (1 - progress) / 0.6)
-        ids, row, column, index, p = text.load(queue.pop())
+        ids, row, column, index, p = text.load([queue.pop() for _ in range(workers)][worker], args.device)
         loss = DistillationLoss.apply(draft(ids)[row, column], draft.head, index, p)
         draft.zero_grad()
         loss.backward()
+        elapsed = average(parameters, time.time() - clock)
         muon.step(args.muon_rate * rate)
         adam.param_groups[0]["lr"] = args.adam_rate * rate
         adam.step()
-        step, seen, elapsed = step + 1, seen + share, time.time() - clock
-        if time.time() - mark > 100:
+        step, seen = step + 1, seen + share
+        if worker == 0 and time.time() - mark > 100:
             mark = time.time()
             torch.save(dict(draft=draft.state_dict(), adam=adam.state_dict(), muon=muon.buffers, rng=rng.getstate(), step=step, elapsed=elapsed,
-                            seen=seen), state)
+                            seen=seen), state.with_suffix(".partial"))
+            os.replace(state.with_suffix(".partial"), state)
             show()
     show()
+    if worker:
+        return
     export(draft, args.out, file)
     final = validate(draft, text, held_out)
     (args.cache / "summary.json").write_text(json.dumps(dict(tokens=text.tokens, epochs=epochs, steps=step, seconds=elapsed, loss=final[0], alpha=final[1],

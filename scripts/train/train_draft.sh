@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 target=models/SmolLM2-135M-Instruct.Q4_1.gguf
 out=${OUT:-models/draft/smollm2-135m-instruct}
 cache=.cache/train
-[ -f "$target" ] || { echo "$target is missing: scripts/quickstart.sh fetches it" >&2; exit 3; }
+scripts/get_model.sh
 
 python=.cache/train-venv/bin/python
 if ! cmp -s scripts/train/requirements.txt .cache/train-venv/installed.txt; then
