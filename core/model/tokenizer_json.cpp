@@ -141,7 +141,8 @@ void read_merges(const Node& root, TokenizerSpec& spec) {
     const char* expected = "two tokens: \"left right\" or [\"left\", \"right\"]";
     if (merge.value().is_array() && merge.value().size() == 2) {
       const std::vector<Node> pair = merge.items();
-      spec.merges.emplace_back(pair[0].string(), pair[1].string());
+      std::string left = pair[0].string();
+      spec.merges.emplace_back(std::move(left), pair[1].string());
       continue;
     }
     if (!merge.value().is_string()) merge.refuse(expected);
