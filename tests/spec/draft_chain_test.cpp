@@ -91,6 +91,79 @@ TEST(DraftChain, TheCacheIsRightAfterRejectionsToo) {
   EXPECT_EQ(record.draft.rows, rows);
 }
 
+// Half of the drafts are a tree: a chain of the model that is fed wrong tokens, and beside it the right ones.
+// The right branch wins, so the cache is full of tokens that are not the text.
+class Beside final : public Strategy {
+ public:
+  explicit Beside(const Resources& resources) : chain_({.gamma = 4, .schedule = {}}, resources) {}
+  void begin(const Sequence& sequence) override { chain_.begin(sequence); }
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+    if (++step_ % 2 == 0) return chain_.draft(sequences, drafts);
+    const auto right = [](const Sequence& sequence, int depth) {
+      return sequence
+          .reference[static_cast<std::size_t>(sequence.position() + depth - sequence.prompt_length)];
+    };
+    chain_.draft(sequences, drafts,
+                 [&](const Sequence& sequence, int depth) { return (right(sequence, depth) + 1) % 64; });
+    const int depth_of_chain = drafts[0]->tree.drafted();
+    for (int depth = 1, node = 0; depth <= depth_of_chain; ++depth)
+      node = drafts[0]->add(right(*sequences[0], depth), node);
+  }
+
+ private:
+  DraftChain chain_;
+  int step_ = 0;
+};
+
+TEST(DraftChain, TheCacheIsRightAfterAnotherBranchWon) {
+  const ModelPtr target = tiny_target();
+  const StrategyEntry entry =
+      local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
+        return std::make_unique<Beside>(resources);
+      });
+  Decode decode{.target = target, .options = {{"max_tokens", 100}}};
+  decode.reference = decode.run().tokens;
+  decode.draft = target;
+  decode.strategy = StrategyChoice(entry);
+  const GenerationRecord record = decode.run();
+  EXPECT_EQ(record.tokens, decode.reference);
+  for (std::size_t i = 0; i < record.steps.size(); ++i) {
+    const int whole = static_cast<int>(record.steps[i].drafted.size()) / (i % 2 == 0 ? 2 : 1);
+    EXPECT_EQ(record.steps[i].accepted, whole) << i;
+  }
+}
+
+TEST(DraftChain, DraftsHaveCoinsOfTheirOwn) {
+  // Were the draft's token drawn with the target's coin, a draft equal to the target would always match.
+  const ModelPtr target = tiny_target();
+  const GenerationRecord record =
+      Decode{.target = target,
+             .draft = target,
+             .strategy = choose("speculative_sampling"),
+             .options = {{"max_tokens", 60}, {"temperature", 1.5}, {"rule", "sample_match"}}}
+          .run();
+  EXPECT_LT(total(record, &StepRecord::accepted), drafted(record));
+}
+
+TEST(DraftChain, TheRunningProductStartsAgainWithEachDraft) {
+  const ModelPtr target = tiny_target();
+  const GenerationRecord record = Decode{
+      .target = target,
+      .draft = target,
+      .strategy =
+          choose("speculative_sampling", {{"gamma", 4}, {"schedule", "product"}, {"product_threshold", .05}}),
+      .options = {{"max_tokens", 80}}}.run();
+  std::size_t longest = 0;
+  for (std::size_t i = record.steps.size() / 2; i < record.steps.size(); ++i)
+    longest = std::max(longest, record.steps[i].drafted.size());
+  EXPECT_GT(longest, 1u);
+  for (const StepRecord& step : record.steps) {
+    double product = 1;
+    for (std::size_t i = 0; i + 1 < step.drafted.size(); ++i) product *= step.drafted[i].confidence;
+    EXPECT_GE(product, .05 - 1e-6);
+  }
+}
+
 TEST(DraftChain, AReducedVocabularyIsLossless) {
   const TinyModel tiny = random_llama(tiny_shape(), 1);
   const ModelPtr target = load_tiny(tiny);

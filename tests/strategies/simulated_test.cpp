@@ -58,6 +58,19 @@ TEST_F(Simulated, ATraceIsPlayedBack) {
     EXPECT_EQ(record.steps[i].accepted, (std::vector<int>{3, 0, 2}[i % 3])) << i;
 }
 
+TEST_F(Simulated, ATraceStartsAgainWithEachPrompt) {
+  DecodeLoop loop(target, nullptr, choose("simulated", {{"trace", {3, 0, 2}}, {"gamma", 3}}),
+                  {.capacity = 256});
+  decode.options["max_tokens"] = 11;  // three whole steps and the beginning of the trace again
+  const Request request = decode.request();
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const GenerationRecord record = loop.run(request);
+    EXPECT_EQ(record.steps[0].accepted, 3);
+    EXPECT_EQ(record.steps[1].accepted, 0);
+    EXPECT_EQ(record.steps.size(), 4u);
+  }
+}
+
 TEST_F(Simulated, ADraftModelRunsForItsCostAlone) {
   const GenerationRecord alone = run({{"alpha", .6}, {"gamma", 4}});
   EXPECT_EQ(alone.draft.calls, 0);
