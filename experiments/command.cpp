@@ -35,9 +35,9 @@ void print_help(const Command& command, const po::options_description& options) 
 }  // namespace
 
 std::span<const Command> commands() {
-  static const Command all[] = {kRunCommand,      kGenerateCommand, kListCommand,
-                                kDescribeCommand, kModelCommand,    kTheoryCommand,
-                                kExplainCommand,  kCompareCommand,  kReportCommand};
+  static const Command all[] = {kRunCommand,    kGenerateCommand, kListCommand,    kDescribeCommand,
+                                kModelCommand,  kTheoryCommand,   kExplainCommand, kCompareCommand,
+                                kReportCommand, kBenchCommand};
   return all;
 }
 

@@ -147,9 +147,15 @@ Table summary_table(const json& summary) {
       row.push_back(column.interval ? interval_text(metrics, column.metric, column.digits)
                                     : number_text(metrics.value(column.metric, json()), column.digits));
     const json equal = metrics.value("matches_reference", json());
-    row.push_back(entry["errors"].get<int>() > 0 ? "ERROR"
-                  : equal.is_null()              ? (entry["lossy"].get<bool>() ? "no" : "same law")
-                                                 : number_text(equal));
+    if (entry["errors"].get<int>() > 0) {
+      row.emplace_back("ERROR");
+    } else if (entry["reference"].is_null() && equal != json(false)) {
+      row.emplace_back("reference");
+    } else if (equal.is_null()) {
+      row.emplace_back(entry["lossy"].get<bool>() ? "no" : "same law");
+    } else {
+      row.push_back(number_text(equal));
+    }
     table.rows.push_back(std::move(row));
   }
   return table;

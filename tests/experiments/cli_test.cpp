@@ -308,7 +308,7 @@ TEST_F(Speclab, SmallCommands) {
   EXPECT_EQ(run({}).code, 2);
   EXPECT_THAT(run({"--version"}).out, HasSubstr("speclab"));
   for (const char* name :
-       {"run", "generate", "list", "describe", "model", "theory", "explain", "compare", "report"}) {
+       {"run", "generate", "list", "describe", "model", "theory", "explain", "compare", "report", "bench"}) {
     EXPECT_THAT(run({name, "--help"}).out, HasSubstr("Example:")) << name;
   }
   for (const char* kind : {"strategies", "acceptances", "schedules", "metrics", "models"}) {
@@ -325,6 +325,9 @@ TEST_F(Speclab, SmallCommands) {
                               .out)["leviathan_3_8"]["value"]
                   .get<double>(),
               3.69, .005);
+  const json bench =
+      json::parse(run({"bench", "--model", "target", "--tokens", "8", "--repeats", "1", "--json"}).out);
+  EXPECT_GT(bench["measuring"][1]["cost_ns"].get<double>(), 0);
   const Result dry = run({"run", "a.json", "--dry-run"});
   EXPECT_THAT(dry.out, AllOf(HasSubstr("prompt_lookup"), HasSubstr("36 lines")));
   const Result text = run({"generate", "--model", "target", "--draft", "layers:0", "--strategy",
