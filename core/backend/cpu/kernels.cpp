@@ -29,8 +29,8 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(f));
 // --- linear -----------------------------------------------------------------------------------------------------
 
 // Pairs of inputs per block: all rows pass over the 2 KiB of weights before the next ones are touched, so that the
-// reading goes strictly forwards in small steps and the prefetches stay just ahead of it. Of 8 to 64 pairs and 4 to
-// 16 KiB these were the best for n = 2 to 16 on a Zen 4 with AVX2 (n = 5: 17 ms against 23 to 26 ms for 64 pairs).
+// reading goes strictly forwards in small steps and the prefetches stay just ahead of it. Chosen among 8 to 64
+// pairs and 4 to 16 KiB on an AVX2 machine whose speed drifted; to be measured again in interleaved runs.
 constexpr int kPairs = 8;
 constexpr int kPrefetchBytes = 4096;
 
