@@ -5,9 +5,8 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/measure/clock.h"
 #include "core/measure/stats.h"
-#include "core/model/session.h"
+#include "experiments/forward_times.h"
 
 namespace speclab {
 namespace {
@@ -16,40 +15,6 @@ using nlohmann::json;
 
 constexpr int kStepTokens = 48;  ///< of the short decodings
 constexpr int kStepPrompts = 3;
-
-/// Medians of the forward of each number of rows, ns.
-std::map<int, double> time_forwards(const Model& model, int context, const std::vector<int>& sizes,
-                                    int repeats, const std::function<bool()>& interrupted) {
-  const int most = *std::max_element(sizes.begin(), sizes.end());
-  const int room = model.config().context - most;
-  if (room < 1) return {};
-  context = std::clamp(context, 1, room);
-  const auto session = model.open(context, std::max(most, 128));
-  std::vector<Token> tokens(static_cast<std::size_t>(context));
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<Token>((i * 7919 + 13) % static_cast<std::size_t>(model.config().vocab));
-  session->prefill(tokens);
-  std::vector<std::int32_t> parents(static_cast<std::size_t>(most)), rows(static_cast<std::size_t>(most));
-  for (int i = 0; i < most; ++i)
-    parents[static_cast<std::size_t>(i)] = i - 1, rows[static_cast<std::size_t>(i)] = i;
-  std::vector<float> logits(static_cast<std::size_t>(most) *
-                            static_cast<std::size_t>(model.config().head_rows()));
-  tokens.resize(static_cast<std::size_t>(most), 1);
-  std::map<int, std::vector<double>> samples;
-  for (int repeat = -1; repeat < repeats; ++repeat) {  // the first round warms up
-    for (const int n : sizes) {
-      if (interrupted()) return {};
-      const auto count = static_cast<std::size_t>(n);
-      const std::int64_t begin = wall_now_ns();
-      session->forward(TokenSpan(tokens).first(count), std::span(parents).first(count),
-                       std::span(rows).first(count), logits.data());
-      if (repeat >= 0) samples[n].push_back(static_cast<double>(wall_now_ns() - begin));
-    }
-  }
-  std::map<int, double> medians;
-  for (const auto& [n, times] : samples) medians[n] = stats::median(times);
-  return medians;
-}
 
 json as_json(const std::map<int, double>& values, double unit = 1) {
   json out = json::object();
