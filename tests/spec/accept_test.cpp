@@ -122,11 +122,32 @@ TEST(LossyAtTemperatureZero, AcceptsByTheRawRow) {
   EXPECT_THAT(accepted_at_zero("typical", {.epsilon = .2, .delta = .9}, raw), ElementsAre(0, 1));
   EXPECT_THAT(accepted_at_zero("typical", {.epsilon = .9, .delta = .16}, raw),
               ElementsAre(0, 1, 2));  // bar .0511
+  // At the bar: typical must pass it, a threshold may reach it.
+  const Distribution quarters = row({.5, .25, .25});
+  EXPECT_THAT(accepted_at_zero("typical", {.epsilon = .25, .delta = 9}, quarters), ElementsAre(0));
+  EXPECT_THAT(accepted_at_zero("threshold", {.theta = .25}, quarters), ElementsAre(0, 1, 2));
   // Two tokens tie: the tightest parameters take the lower id only.
   const Distribution tied = row({.1, .45, .45});
   EXPECT_THAT(accepted_at_zero("lenience", {.lenience = 1}, tied), ElementsAre(1));
   EXPECT_THAT(accepted_at_zero("gap", {.gap = 0}, tied), ElementsAre(1));
   EXPECT_THAT(accepted_at_zero("top_beta", {.beta = 1}, tied), ElementsAre(1));
+}
+
+// What is emitted after a rejection above temperature 0: a token of the typical set, or of p.
+TEST(Lossy, CorrectionsComeFromTheTypicalSetOrFromTheTarget) {
+  const Distribution p = row({.5, .3, .15, .05});
+  const auto law_after_rejecting = [&](const char* rule, const RuleOptions& options) {
+    std::vector<double> law;
+    find_acceptance_rule(rule).output_law({&p, &p}, nullptr, 3, options, law);
+    for (double& mass : law) mass = std::round(mass * 1e6) / 1e6;
+    return law;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(law_after_rejecting("typical", {.epsilon = .2, .delta = .9}), ElementsAre(.625, .375, 0, 0));
+  EXPECT_THAT(law_after_rejecting("threshold", {.theta = .1}), ElementsAre(.5, .3, .15, .05));
+  EXPECT_THAT(law_after_rejecting("top_beta", {.beta = 3}), ElementsAre(.5, .3, .15, .05));
+  EXPECT_THAT(law_after_rejecting("gap", {.gap = 1}), ElementsAre(.5, .3, .15, .05));
+  EXPECT_THAT(law_after_rejecting("gap", {.gap = 3}), ElementsAre(0, 0, 0, 1));
 }
 
 /// A chain 1, 2 after the pending token 0 with fixed rows, target rows given per node.
