@@ -107,6 +107,7 @@ TEST(Safetensors, RefusesBadShapesAndOffsets) {
   EXPECT_THAT(one(entry("F32", {1ull << 62, 4, 2}, {0, 8})),
               HasSubstr("expected the size of F32 [4611686018427387904, 4, 2]"));
   EXPECT_THAT(one(entry("F32", {1ull << 63, 2}, {0, 0})), HasSubstr("expected the size of F32"));
+  EXPECT_THAT(one(entry("F32", {1ull << 62}, {0, 0}), ""), HasSubstr("expected the size of F32"));
 }
 
 TEST(Safetensors, DataMustBeContiguousAndEndWithTheFile) {
