@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
+#include <sstream>
 
 #include "core/base/error.h"
 #include "core/measure/clock.h"
@@ -11,6 +13,7 @@
 #include "core/measure/stats.h"
 #include "core/spec/decode_loop.h"
 #include "experiments/command.h"
+#include "experiments/engine_times.h"
 #include "experiments/model_set.h"
 #include "experiments/table.h"
 
@@ -19,6 +22,8 @@ namespace po = boost::program_options;
 namespace {
 
 using nlohmann::json;
+
+constexpr int kMostRows = 128;  ///< of a timed forward
 
 /// Median nanoseconds of a call.
 double time_of(int repeats, const std::function<void()>& work) {
@@ -100,61 +105,100 @@ json cost_of_measuring(const ModelSet& models, const std::string& strategy, int 
   return out;
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
-  std::string model;
-  int tokens = 0, repeats = 0;
-  BackendChoice backend;
-  po::options_description options;
-  options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
-      "tokens", po::value(&tokens)->default_value(32), "of a decoding")(
-      "repeats", po::value(&repeats)->default_value(5), "decodings of each kind")("json", "as JSON");
-  add_backend_options(options, backend);
-  const auto values = parse_arguments(command, arguments, options, {});
-  if (!values) return kOk;
-  required(*values, "model", command);
-  if (tokens < 2 || repeats < 1)
-    throw Error({.what = "speclab bench",
-                 .got = fmt::format("--tokens {} --repeats {}", tokens, repeats),
-                 .expected = "at least 2 tokens and 1 repeat",
-                 .advice = ""});
-  const ModelSet models(model, make_backend(backend));
-  json out = {{"read_bandwidth_bytes_per_second", measure_read_bandwidth(models.backend().threads())},
-              {"peak_flops", measure_peak_flops(models.backend().threads())},
-              {"measuring", json::array()}};
-  double worst = 0;
-  for (const char* strategy : {"autoregressive", "prompt_lookup"}) {
-    out["measuring"].push_back(cost_of_measuring(models, strategy, tokens, repeats));
-    worst = std::max(worst, out["measuring"].back()["share"].get<double>());
+std::vector<int> parse_list(const std::string& text, const std::string& option, int most) {
+  std::vector<int> numbers;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');) {
+    int number = 0;
+    const auto [end, code] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (code != std::errc{} || end != part.data() + part.size() || number < 1 || number > most) {
+      throw Error({.what = option,
+                   .got = "\"" + part + "\"",
+                   .expected = fmt::format("numbers from 1 to {} with commas between them", most),
+                   .advice = ""});
+    }
+    numbers.push_back(number);
   }
-  if (values->count("json") > 0) {
-    fmt::print("{}\n", out.dump(1));
-    return kOk;
-  }
-  fmt::print(
-      "machine: reads {:.1f} GB/s, {:.1f} GFLOP/s at best, {} threads\n\nWhat measuring adds to a step, in "
-      "microseconds:\n",
-      out["read_bandwidth_bytes_per_second"].get<double>() * 1e-9, out["peak_flops"].get<double>() * 1e-9,
-      models.backend().threads());
+  return numbers;
+}
+
+void print_machine(const json& out, int threads) {
+  fmt::print("machine: reads {:.1f} GB/s, {:.1f} GFLOP/s at best, {} threads\n\n",
+             out["read_bandwidth_bytes_per_second"].get<double>() * 1e-9,
+             out["peak_flops"].get<double>() * 1e-9, threads);
+}
+
+void print_measuring(const json& measuring) {
   Table table{.header = {"strategy", "step", "clock", "row hashes", "ranks", "record", "sum", "share"},
               .rows = {},
               .right = {false, true, true, true, true, true, true, true}};
-  for (const json& entry : out["measuring"]) {
+  for (const json& entry : measuring) {
     const auto micro = [&](const char* name) { return number_text(entry[name].get<double>() * 1e-3, 3); };
     table.rows.push_back({entry["strategy"], micro("step_ns"), micro("clock_ns"), micro("row_hashes_ns"),
                           micro("ranks_ns"), micro("record_line_ns"), micro("cost_ns"),
                           fmt::format("{:.3f} %", 100 * entry["share"].get<double>())});
   }
   fmt::print(
-      "{}\nHashes, ranks and the record are outside the clock; only the clock's own readings are in a step's "
-      "time.\n",
+      "What measuring adds to a step, in microseconds:\n{}\nHashes, ranks and the record are outside the "
+      "clock; only the clock's own readings are in a step's time.\n",
       to_text(table));
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  std::string model, rows, contexts;
+  int tokens = 0, repeats = 0, texts = 0;
+  BackendChoice backend;
+  po::options_description options;
+  options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
+      "tokens", po::value(&tokens)->default_value(32), "of a decoding")(
+      "repeats", po::value(&repeats)->default_value(5), "decodings of each kind, or forwards of each size")(
+      "rows", po::value(&rows), "time the target instead: forwards of so many rows, as 1,2,4,5,8,16")(
+      "context", po::value(&contexts)->default_value("512"), "with --rows: tokens before them, as 128,512")(
+      "texts", po::value(&texts)->default_value(1), "with --rows: greedy decodings at each context")(
+      "json", "as JSON");
+  add_backend_options(options, backend);
+  const auto values = parse_arguments(command, arguments, options, {});
+  if (!values) return kOk;
+  required(*values, "model", command);
+  if (tokens < 2 || repeats < 1 || texts < 1)
+    throw Error({.what = "speclab bench",
+                 .got = fmt::format("--tokens {} --repeats {} --texts {}", tokens, repeats, texts),
+                 .expected = "at least 2 tokens, 1 repeat and 1 text",
+                 .advice = ""});
+  EngineTimesOptions engine{.contexts = {}, .rows = {}, .tokens = tokens, .texts = texts, .repeats = repeats};
+  if (values->count("rows") > 0) engine.rows = parse_list(rows, "--rows", kMostRows);
+  const ModelSet models(model, make_backend(backend));
+  const int threads = models.backend().threads();
+  json out = {{"read_bandwidth_bytes_per_second", measure_read_bandwidth(threads)},
+              {"peak_flops", measure_peak_flops(threads)}};
+  if (!engine.rows.empty()) {
+    const int behind = std::max(tokens, *std::max_element(engine.rows.begin(), engine.rows.end()));
+    engine.contexts = parse_list(contexts, "--context", models.target()->config().context - behind);
+    out["engine"] = engine_times(models, engine);
+  } else {
+    out["measuring"] = json::array();
+    for (const char* strategy : {"autoregressive", "prompt_lookup"})
+      out["measuring"].push_back(cost_of_measuring(models, strategy, tokens, repeats));
+  }
+  if (values->count("json") > 0) {
+    fmt::print("{}\n", out.dump(1));
+    return kOk;
+  }
+  print_machine(out, threads);
+  if (out.contains("engine"))
+    fmt::print(
+        "The target alone, medians; every row of a forward with logits:\n{}",
+        to_text(engine_table(out["engine"], out["read_bandwidth_bytes_per_second"], out["peak_flops"])));
+  else
+    print_measuring(out["measuring"]);
   return kOk;
 }
 
 }  // namespace
 
-const Command kBenchCommand = {"bench", "--model PATH [options]",
-                               "Measures the machine's roofline and what measuring itself costs per step.",
-                               "speclab bench --model models/SmolLM2-135M-Instruct.Q4_1.gguf", run};
+const Command kBenchCommand = {
+    "bench", "--model PATH [options]",
+    "Measures the machine's roofline and what measuring itself costs per step, or the target's forwards.",
+    "speclab bench --model models/SmolLM2-135M-Instruct.Q4_1.gguf --rows 1,4,16", run};
 
 }  // namespace speclab

@@ -8,6 +8,13 @@
 
 namespace speclab {
 
+std::vector<Token> timed_context(const Model& model, int length) {
+  std::vector<Token> tokens(static_cast<std::size_t>(length));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<Token>((i * 7919 + 13) % static_cast<std::size_t>(model.config().vocab));
+  return tokens;
+}
+
 ForwardSamples sample_forwards(const Model& model, int context, const std::vector<int>& sizes, int repeats,
                                const std::function<bool()>& interrupted) {
   const int most = *std::max_element(sizes.begin(), sizes.end());
@@ -15,9 +22,7 @@ ForwardSamples sample_forwards(const Model& model, int context, const std::vecto
   if (room < 1) return {};
   context = std::clamp(context, 1, room);
   const auto session = model.open(context, std::max(most, 128));
-  std::vector<Token> tokens(static_cast<std::size_t>(context));
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<Token>((i * 7919 + 13) % static_cast<std::size_t>(model.config().vocab));
+  std::vector<Token> tokens = timed_context(model, context);
   session->prefill(tokens);
   std::vector<std::int32_t> parents(static_cast<std::size_t>(most)), rows(static_cast<std::size_t>(most));
   for (int i = 0; i < most; ++i)

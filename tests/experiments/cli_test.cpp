@@ -334,6 +334,24 @@ TEST_F(Speclab, SmallCommands) {
   const json bench =
       json::parse(run({"bench", "--model", "target", "--tokens", "8", "--repeats", "1", "--json"}).out);
   EXPECT_GT(bench["measuring"][1]["cost_ns"].get<double>(), 0);
+  const std::vector<std::string> timing = {"bench", "--model", "target", "--tokens", "4", "--repeats", "3"};
+  const auto timed = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), timing.begin(), timing.end());
+    return run(more);
+  };
+  const json times =
+      json::parse(timed({"--rows", "5,1", "--context", "8,16", "--texts", "2", "--json"}).out)["engine"];
+  ASSERT_EQ(times["contexts"].size(), 2U);
+  const json& last = times["contexts"][1];
+  EXPECT_EQ(last["context"], 16);
+  EXPECT_EQ(last["tokens"].size(), 4U);
+  EXPECT_EQ(last["prefill_ns"].size(), 2U);
+  EXPECT_EQ(last["step_ns"].size(), 2U);
+  EXPECT_EQ(last["rows_ns"]["5"].size(), 3U);
+  EXPECT_GT(last["work"]["5"]["flops"].get<double>(), 4 * last["work"]["1"]["flops"].get<double>());
+  EXPECT_THAT(timed({"--rows", "1,2", "--context", "8"}).out, HasSubstr("forward, rows: 2"));
+  expect_error(timed({"--rows", "1,x"}), {"--rows", "\"x\"", "1 to 128"});
+  expect_error(timed({"--rows", "1", "--context", "100000"}), {"--context", "100000"});
   const Result dry = run({"run", "a.json", "--dry-run"});
   EXPECT_THAT(dry.out, AllOf(HasSubstr("prompt_lookup"), HasSubstr("36 lines")));
   const Result text = run({"generate", "--model", "target", "--draft", "layers:0", "--strategy",
