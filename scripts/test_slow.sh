@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Builds SpecLab and runs the tests that take long: on the real target, 60 prompts of 128 tokens, every lossless strategy, schedule
+# and rule must give bitwise the text and the logits rows of autoregressive decoding, and a draft that is the target must be
+# accepted everywhere. About an hour and a quarter on two cores with AVX2, and half a GB of disk. Not part of scripts/test.sh.
+#   scripts/test_slow.sh            from the beginning
+#   scripts/test_slow.sh --resume   goes on where an earlier call was stopped (same binary, same machine); finished runs are only checked
+#   scripts/test_slow.sh --trial    two prompts of 16 tokens, some minutes: do these tests work at all?
+# The records (results/SCHEMA.md) stay in build/release/slow.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+exec < /dev/null
+
+unset SPECLAB_OFFLINE SPECLAB_SLOW_RESUME SPECLAB_SLOW_TRIAL
+for option in "$@"; do
+  case "$option" in
+    --resume) export SPECLAB_SLOW_RESUME=1 ;;
+    --trial) export SPECLAB_SLOW_TRIAL=1 ;;
+    *) echo "test_slow: unknown option $option. The options are --resume and --trial." >&2; exit 2 ;;
+  esac
+done
+
+scripts/setup.sh
+scripts/get_model.sh
+cmake --preset release > /dev/null
+cmake --build --preset release --target test_slow
+ctest --test-dir build/release -L slow --no-tests=error --verbose

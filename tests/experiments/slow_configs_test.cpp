@@ -1,0 +1,98 @@
+// The experiments of tests/slow leave nothing out: a new strategy, schedule or lossless rule without an entry
+// fails here, among the fast tests.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <set>
+
+#include "core/spec/schedule.h"
+#include "experiments/experiment.h"
+
+namespace speclab {
+namespace {
+
+Experiment load(const std::string& name) {
+  const std::filesystem::path root = SPECLAB_SOURCE_DIR;
+  return load_experiment(root / "tests/slow" / (name + ".json"),
+                         {"prompts.file=" + (root / "configs/prompts/speclab.jsonl").string()});
+}
+
+bool greedy(const CaseSpec& spec) {
+  return spec.generation.sampling.temperature == 0;
+}
+bool coupled(const CaseSpec& spec) {
+  return spec.generation.coins == "gumbel";
+}
+
+bool any(const Experiment& experiment, const std::function<bool(const CaseSpec&)>& holds) {
+  return std::any_of(experiment.cases.begin(), experiment.cases.end(), holds);
+}
+
+TEST(SlowConfigs, SixtyPromptsOf128TokensUnderEveryStrategy) {
+  const Experiment experiment = load("lossless");
+  EXPECT_EQ(experiment.prompts.size(), 60u);
+  std::set<std::string> categories;
+  for (const PromptSpec& prompt : experiment.prompts) categories.insert(prompt.category);
+  EXPECT_EQ(categories.size(), 7u);
+  for (const CaseSpec& spec : experiment.cases) {
+    EXPECT_EQ(spec.generation.max_tokens, 128) << spec.id;
+    EXPECT_EQ(spec.generation.ignore_eos, greedy(spec)) << spec.id;
+    EXPECT_NE(spec.loss_class(), LossClass::l3) << spec.id;
+    EXPECT_TRUE(greedy(spec) || coupled(spec)) << spec.id;
+  }
+  for (const StrategyEntry& entry : strategies()) {
+    EXPECT_TRUE(any(experiment,
+                    [&](const CaseSpec& spec) {
+                      return spec.strategy.info().name == entry.info.name && greedy(spec) &&
+                             spec.loss_class() == LossClass::l2;
+                    }))
+        << "strategy " << entry.info.name << " has no greedy case in tests/slow/lossless.json: add one";
+  }
+  EXPECT_TRUE(any(experiment, [](const CaseSpec& spec) { return spec.batch_of_prefixes; }));
+  EXPECT_TRUE(any(experiment, [](const CaseSpec& spec) { return coupled(spec) && !spec.reference.empty(); }));
+  for (const auto& [name, draft] : experiment.drafts) {
+    EXPECT_TRUE(any(experiment, [&](const CaseSpec& spec) { return spec.draft == name; })) << name;
+  }
+}
+
+TEST(SlowConfigs, EveryScheduleAndEveryRuleThatIsLosslessWhenGreedy) {
+  const Experiment experiment = load("lossless_variants");
+  int rules = 0;
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    if (rule.loss({}, {.temperature = 0}) != LossClass::l2) continue;
+    ++rules;
+    EXPECT_TRUE(any(experiment,
+                    [&](const CaseSpec& spec) {
+                      return spec.generation.acceptance_rule().name == rule.name && greedy(spec) &&
+                             !spec.reference.empty();
+                    }))
+        << "rule " << rule.name << " has no greedy case in tests/slow/lossless_variants.json: add one";
+  }
+  EXPECT_GE(rules, 8);
+  for (const ScheduleInfo& schedule : schedules()) {
+    EXPECT_TRUE(any(experiment,
+                    [&](const CaseSpec& spec) {
+                      return spec.options().value("schedule", "") == schedule.name && !spec.draft.empty();
+                    }))
+        << "schedule " << schedule.name << " has no case in tests/slow/lossless_variants.json: add one";
+  }
+  for (const CaseSpec& spec : experiment.cases) EXPECT_NE(spec.loss_class(), LossClass::l3) << spec.id;
+}
+
+TEST(SlowConfigs, TheTargetAsItsOwnDraft) {
+  const Experiment experiment = load("draft_is_target");
+  std::set<double> temperatures;
+  for (const CaseSpec& spec : experiment.cases) {
+    if (spec.reference.empty()) continue;
+    EXPECT_EQ(experiment.drafts.at(spec.draft).keep, 30);
+    EXPECT_EQ(spec.generation.acceptance_rule().name, "rejection");
+    temperatures.insert(spec.generation.sampling.temperature);
+  }
+  EXPECT_EQ(temperatures, (std::set<double>{0, 1}));
+}
+
+}  // namespace
+}  // namespace speclab

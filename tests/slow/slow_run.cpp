@@ -1,0 +1,71 @@
+#include "tests/slow/slow_run.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+namespace speclab::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool asked_for(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0';
+}
+
+/// A word of a shell command.
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+}  // namespace
+
+SlowRun::SlowRun(const std::string& name) : trial(asked_for("SPECLAB_SLOW_TRIAL")) {
+  const fs::path folder = fs::path(SPECLAB_SLOW_FOLDER) / (trial ? name + "-trial" : name);
+  const bool resume = asked_for("SPECLAB_SLOW_RESUME") && fs::exists(folder / "config.json");
+  if (!resume) fs::remove_all(folder);
+  std::string command =
+      fmt::format("cd {} && exec {} run {} --out {}", quoted(SPECLAB_SOURCE_DIR), quoted(SPECLAB_BINARY),
+                  quoted("tests/slow/" + name + ".json"), quoted(folder.string()));
+  if (resume) command += " --resume";
+  if (trial) command += " --set prompts.limit=2 --set options.max_tokens=16";
+  std::fflush(nullptr);
+  const int status = std::system(command.c_str());
+  exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  if (!fs::exists(folder / "config.json")) return;
+  config = read_json_file(folder / "config.json");
+  for (const auto& entry : config["cases"]) {
+    const auto id = entry["id"].get<std::string>();
+    lines[id] = read_case_file(folder / "cases" / case_file_name(id));
+  }
+}
+
+const LineRecord* SlowRun::line(const std::string& case_id, const std::string& prompt) const {
+  for (const LineRecord& line : lines.at(case_id)) {
+    if (line.prompt == prompt) return &line;
+  }
+  return nullptr;
+}
+
+void DraftCounts::add(const LineRecord& line) {
+  for (const GenerationRecord& turn : line.turns) {
+    for (const StepRecord& step : turn.steps) {
+      ++steps;
+      emitted += step.emitted;
+      for (const DraftedToken& token : step.drafted) {
+        ++drafted;
+        tested += token.tested;
+        accepted += token.tested && token.accepted;
+        rejected += token.tested && !token.accepted;
+      }
+    }
+  }
+}
+
+}  // namespace speclab::testing

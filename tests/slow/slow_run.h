@@ -1,0 +1,36 @@
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/measure/run_result.h"
+
+namespace speclab::testing {
+
+/// An experiment of tests/slow on the real models, run by the real binary in a process of its own. Its
+/// progress goes to this test's output, its record to <build>/slow/NAME. From the environment
+/// (scripts/test_slow.sh sets it):
+///   SPECLAB_SLOW_RESUME  not empty: goes on with the record that is there; otherwise it is measured anew
+///   SPECLAB_SLOW_TRIAL   not empty: two prompts, 16 tokens; says that a test works, proves little
+struct SlowRun {
+  explicit SlowRun(const std::string& name);
+
+  bool trial = false;
+  int exit_code = -1;                                    ///< of speclab run
+  nlohmann::json config;                                 ///< config.json as resolved; null when there is none
+  std::map<std::string, std::vector<LineRecord>> lines;  ///< by case id
+
+  const nlohmann::json& prompts() const { return config["prompts"]; }
+  /// The line of a prompt (repeat 0, the only seed); null when missing.
+  const LineRecord* line(const std::string& case_id, const std::string& prompt) const;
+};
+
+/// Drafted tokens of lines, counted.
+struct DraftCounts {
+  int steps = 0, emitted = 0, drafted = 0, tested = 0, accepted = 0, rejected = 0;
+  void add(const LineRecord& line);
+};
+
+}  // namespace speclab::testing
