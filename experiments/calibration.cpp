@@ -15,6 +15,8 @@ using nlohmann::json;
 
 constexpr int kStepTokens = 48;  ///< of the short decodings
 constexpr int kStepPrompts = 3;
+constexpr int kUsualRows = 9;  ///< most drafts are no longer than 8: what predictions hang on ...
+constexpr int kUsualRepeats = 3;  ///< ... is measured so many times more often
 
 json as_json(const std::map<int, double>& values, double unit = 1) {
   json out = json::object();
@@ -24,6 +26,21 @@ json as_json(const std::map<int, double>& values, double unit = 1) {
 
 json as_json(const LinearCost& cost) {
   return {{"constant", cost.constant}, {"slope", cost.slope}};
+}
+
+/// t(n) in ns. The machine may drift between the two measurements: one row belongs to both and sets the scale.
+std::map<int, double> time_target(const Model& model, int context, const CalibrationOptions& options,
+                                  const std::function<bool()>& interrupted) {
+  std::vector<int> usual, wide = {1};
+  for (int n = 1; n <= options.rows; ++n) (n <= kUsualRows ? usual : wide).push_back(n);
+  std::map<int, double> times =
+      time_forwards(model, context, usual, kUsualRepeats * options.repeats, interrupted);
+  if (times.empty() || wide.size() == 1) return times;
+  const std::map<int, double> rest = time_forwards(model, context, wide, options.repeats, interrupted);
+  if (rest.empty()) return {};
+  const double scale = times.at(1) / rest.at(1);
+  for (const auto& [n, time] : rest) times.emplace(n, time * scale);
+  return times;
 }
 
 using Texts = std::map<std::string, LineRecord>;  ///< by prompt
@@ -89,10 +106,7 @@ json calibrate(const Experiment& experiment, const ModelSet& models, Decoder& de
                const std::function<bool()>& interrupted) {
   const CalibrationOptions& options = experiment.calibration;
   const int context = options.context > 0 ? options.context : decoder.mean_context();
-  std::vector<int> sizes;
-  for (int n = 1; n <= options.rows; ++n) sizes.push_back(n);
-  const std::map<int, double> target =
-      time_forwards(*models.target(), context, sizes, options.repeats, interrupted);
+  const std::map<int, double> target = time_target(*models.target(), context, options, interrupted);
   if (target.empty()) return json::object();
   json out = {{"context_length", context},
               {"t_n_ns", as_json(target)},

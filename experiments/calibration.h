@@ -11,7 +11,7 @@
 
 namespace speclab {
 
-/// Costs measured apart from the cases, for predictions (design §10: a prediction never uses the times of the
+/// Costs measured apart from the cases, for predictions (a prediction never uses the times of the
 /// case that it predicts).
 ///
 /// Forwards: target over n = 1 .. rows rows and each draft over 1 and 2, at the mean context of the run,

@@ -61,21 +61,17 @@ std::optional<int> constant_gamma(const theory::DraftLengths& lengths) {
   return static_cast<int>(lengths.size()) - 1;
 }
 
-theory::StepTimes step_times(const theory::Calibration& calibration, const theory::DraftLengths& lengths,
-                             double tau) {
-  theory::StepTimes times;
-  times.t_ar = calibration.t_ar;
-  double sum = 0;
-  for (std::size_t g = 0; g < lengths.size(); ++g) {
-    sum += lengths[g];
-    times.draft += lengths[g] * (calibration.draft_step + calibration.draft_token * static_cast<double>(g));
-    times.target += lengths[g] * calibration.target.at(static_cast<int>(g) + 1);
-  }
-  times.draft /= sum;
-  times.target /= sum;
-  times.accept = calibration.accept_step + calibration.accept_row * tau;
-  times.other = calibration.other;
-  return times;
+/// c of the closed forms: forwards of the draft alone for one drafted token, against a target forward, both
+/// from the calibration. 0 without a draft model; tokens that were copied lower the number of forwards per
+/// token.
+std::optional<double> cost_per_drafted_token(const CaseData& data, const json& metrics) {
+  if (data.config["draft"].is_null()) return 0.0;
+  const auto c = number(metrics, "c"), calls = number(metrics, "draft_calls"),
+             tokens = number(metrics, "tokens"), steps = number(metrics, "steps"),
+             drafted = number(metrics, "drafted_per_step");
+  if (!c || !calls || !tokens || !steps || !drafted) return std::nullopt;
+  const double drafted_tokens = *drafted * *steps;
+  return drafted_tokens > 0 ? *c * *calls * *tokens / drafted_tokens : 0.0;
 }
 
 }  // namespace
@@ -97,14 +93,10 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
       static_cast<int>(metrics["acceptance_at"].size()) == *inputs.gamma) {
     inputs.acceptance = metrics["acceptance_at"].get<std::vector<double>>();
   }
+  inputs.c = cost_per_drafted_token(data, metrics);
   if (const auto calibration = calibration_of(data)) {
-    // c of the closed forms is what a drafted token costs, drawing it included, against a whole
-    // autoregressive step.
-    inputs.c = calibration->draft_token / calibration->t_ar;
     inputs.target = calibration->target;
-    if (inputs.tau) inputs.times = step_times(*calibration, lengths, *inputs.tau);
-  } else if (const auto c = number(metrics, "c")) {
-    inputs.c = c;
+    if (inputs.tau) inputs.times = theory::calibrated_step(*calibration, lengths, *inputs.tau);
   }
   return inputs;
 }
@@ -139,14 +131,15 @@ std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json
   const auto alpha = number(metrics, "alpha"), tau = number(metrics, "tau"),
              speedup = number(metrics, "speedup");
   const auto calibration = calibration_of(data);
-  if (!alpha || !tau || !speedup || !calibration) return std::nullopt;
+  const auto c = cost_per_drafted_token(data, metrics);
+  if (!alpha || !tau || !speedup || !calibration || !c) return std::nullopt;
   theory::ExplainInput input;
   input.alpha = *alpha;
   input.lengths = theory::draft_length_counts(data.rounds());
   input.tau = *tau;
   input.speedup = *speedup;
   input.calibration = *calibration;
-  input.assumed_c = calibration->draft_token / calibration->t_ar;
+  input.assumed_c = *c;
   try {
     return theory::explain(input);
   } catch (const Error&) {
@@ -161,7 +154,10 @@ json waterfall_json(const theory::Waterfall& waterfall) {
       {"verification width", "verification_width"},
       {"sampling and bookkeeping", "sampling_and_bookkeeping"},
       {"residual", "residual"}};
-  json out = json::array({{{"step", "leviathan_3_8"}, {"speedup", waterfall.predicted}, {"log_ratio", 0.0}}});
+  json out = json::array({{{"step", "leviathan_3_8"},
+                           {"speedup", waterfall.predicted},
+                           {"log_ratio", 0.0},
+                           {"explanation", waterfall.start}}});
   for (const theory::WaterfallTerm& term : waterfall.terms) {
     const auto name = names.find(term.name);
     out.push_back({{"step", name == names.end() ? term.name : name->second},

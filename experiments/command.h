@@ -11,7 +11,7 @@
 
 namespace speclab {
 
-/// Exit codes of every command (design §9).
+/// Exit codes of every command.
 enum ExitCode { kOk = 0, kCheckFailed = 1, kUserError = 2, kBug = 3, kInterrupted = 130 };
 
 /// A command of the `speclab` binary. stdout is data, stderr is status.
@@ -25,7 +25,7 @@ struct Command {
 std::span<const Command> commands();
 
 extern const Command kRunCommand, kGenerateCommand, kListCommand, kDescribeCommand, kModelCommand,
-    kTheoryCommand, kExplainCommand, kCompareCommand, kReportCommand, kBenchCommand;
+    kTheoryCommand, kExplainCommand, kCompareCommand, kReportCommand, kBenchCommand, kNumericsCommand;
 
 /// Parses the arguments of a command. `positional` names arguments in order; a last one ending in "..." takes
 /// the rest. Absent when --help was asked for, and printed. Throws Error for anything unknown or malformed.

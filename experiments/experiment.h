@@ -51,7 +51,7 @@ struct CalibrationOptions {
   bool enabled = true;
   int rows = 32;    ///< t(n) for n = 1 .. rows
   int context = 0;  ///< committed positions during the measurement; 0: the mean context of the run
-  int repeats = 7;  ///< median of
+  int repeats = 7;  ///< median of; three times as many for t(1) .. t(9)
   void fields(OptionVisitor& visit);
 };
 

@@ -1,4 +1,4 @@
-// speclab: one binary for everything (design §9). Errors are caught here and nowhere else.
+// speclab: one binary for everything. Errors are caught here and nowhere else.
 #include <fmt/format.h>
 
 #include <csignal>

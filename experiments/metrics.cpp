@@ -66,16 +66,16 @@ std::size_t common_repeats(const CaseData& data) {
   return data.lines.empty() ? 0 : repeats;
 }
 
-PassCounts target_work(const CaseData& data) {
-  PassCounts sum;
+Work target_work(const CaseData& data) {
+  Work sum;
   for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
     for (const GenerationRecord& turn : line.turns) sum += turn.target;
   });
   return sum;
 }
 
-PassCounts draft_work(const CaseData& data) {
-  PassCounts sum;
+Work draft_work(const CaseData& data) {
+  Work sum;
   for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
     for (const GenerationRecord& turn : line.turns) sum += turn.draft;
   });

@@ -1,4 +1,4 @@
-// What was accepted. alpha by four estimators (ALG T3); all from the first repeat, because repeats use the
+// What was accepted. alpha by four estimators; all from the first repeat, because repeats use the
 // same coins.
 #include <array>
 

@@ -19,8 +19,8 @@ void for_each_line(const CaseData& data, std::size_t repeat,
 double emitted_tokens(const LineRecord& line);  ///< without those from prefill
 double step_count(const LineRecord& line);
 std::size_t common_repeats(const CaseData& data);  ///< that every finished prompt has
-PassCounts target_work(const CaseData& data);      ///< decoding, repeat 0
-PassCounts draft_work(const CaseData& data);
+Work target_work(const CaseData& data);      ///< decoding, repeat 0
+Work draft_work(const CaseData& data);
 double total_tokens(const CaseData& data);  ///< repeat 0
 
 nlohmann::json interval_json(const std::optional<stats::Interval>& interval);

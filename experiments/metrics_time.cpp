@@ -1,4 +1,4 @@
-// How long it took. Medians over repeats; intervals by a bootstrap over prompts (design §6, §10).
+// How long it took. Medians over repeats; intervals by a bootstrap over prompts.
 #include <array>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// What was computed: calls, rows, operations, bytes (ALG T6), per emitted token.
+// What was computed: calls, rows, operations, bytes, per emitted token.
 #include <array>
 
 #include "experiments/metrics_detail.h"
@@ -55,9 +55,9 @@ MetricValue c(const CaseData& data) {
 }
 
 MetricValue c_hat(const CaseData& data) {
-  const PassCounts draft = draft_work(data);
+  const Work draft = draft_work(data);
   if (!data.reference || draft.rows == 0) return {};
-  const PassCounts target = target_work(*data.reference);
+  const Work target = target_work(*data.reference);
   if (target.rows == 0) return {};
   return {draft.flops / static_cast<double>(draft.rows) / (target.flops / static_cast<double>(target.rows)),
           nullptr};

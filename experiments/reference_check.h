@@ -16,7 +16,7 @@ struct ReferenceCheck {
 };
 
 /// L2: token ids and the logits rows behind them are equal. Coupled sampling: ids are. Otherwise nothing is
-/// promised (design §10).
+/// promised.
 ReferenceCheck check_against(const LineRecord& line, const LineRecord& reference,
                              const GenerationOptions& generation);
 

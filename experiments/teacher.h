@@ -15,7 +15,7 @@ namespace speclab {
 /// Untimed estimates on finished texts, written to teacher.jsonl (results/SCHEMA.md):
 ///  {"kind": "alpha", "case", "prompt", "seed", "sum", "positions"}: the rule's expected acceptance of one
 ///  draw from the
-///     draft model, over the autoregressive text (Leviathan's alpha; ALG T3 c2);
+///     draft model, over the autoregressive text (Leviathan et al. 2023, Corollary 3.6);
 ///  {"kind": "nll", "case", "prompt", "seed", "sum", "tokens"}: -log p of the case's own text under the
 ///  target at temperature 1;
 ///     lossy cases and their references.

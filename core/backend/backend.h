@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/bf16.h"
 #include "core/base/token.h"
@@ -37,7 +38,7 @@ struct KvStore {
 
 /// The device operations that a decoder needs; float activations are row-major. One of the two virtual interfaces of
 /// the project (the other is Strategy). Every operation computes a row with the same order of floating-point
-/// operations whatever the number of rows and threads (design §5).
+/// operations whatever the number of rows and threads.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -73,6 +74,8 @@ struct CpuBackendOptions {
   int threads = 0;              ///< 0: every core that the affinity mask and the cgroup allow
   std::string numerics = "auto";  ///< "auto", "f32", ...
 };
+/// The classes that this CPU can compute, "f32" first.
+std::vector<std::string> cpu_numerics_classes();
 /// Throws Error for an unknown numerics class (naming those that this CPU has) or a thread count out of range.
 std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options);
 

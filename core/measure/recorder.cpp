@@ -31,17 +31,6 @@ PhaseTimes PhaseClock::lap() {
   return result;
 }
 
-PassCounts& PassCounts::operator+=(const PassCounts& other) {
-  calls += other.calls;
-  rows += other.rows;
-  logit_rows += other.logit_rows;
-  keys += other.keys;
-  flops += other.flops;
-  weight_bytes += other.weight_bytes;
-  kv_bytes += other.kv_bytes;
-  return *this;
-}
-
 const char* to_string(EndedBy ended_by) {
   switch (ended_by) {
     case EndedBy::rejection:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/token.h"
+#include "core/measure/work.h"
 
 namespace speclab {
 
@@ -37,18 +38,6 @@ class PhaseClock {
   PhaseTimes times_;
   Phase phase_ = Phase::other;
   std::int64_t since_ns_ = 0;
-};
-
-/// Work of forwards (ALG T6) as it is recorded. Plain sums.
-struct PassCounts {
-  std::int64_t calls = 0;
-  std::int64_t rows = 0;        ///< tokens fed
-  std::int64_t logit_rows = 0;  ///< rows for which the head ran
-  std::int64_t keys = 0;        ///< sum over rows of visible keys
-  double flops = 0;
-  double weight_bytes = 0;
-  double kv_bytes = 0;
-  PassCounts& operator+=(const PassCounts& other);
 };
 
 /// Why a step emitted no more: a drafted token was rejected; all of the draft was accepted (bonus); the end
@@ -89,7 +78,7 @@ enum class Finish { eos, length, stop, context, cancelled };
 const char* to_string(Finish finish);
 
 /// Everything about one decoding of one sequence; the decode loop fills it.
-/// The token that prefill gave is tokens[0] and counts in neither tokens nor steps of a metric (design §10).
+/// The token that prefill gave is tokens[0] and counts in neither tokens nor steps of a metric.
 struct GenerationRecord {
   int context_length = 0;     ///< prompt tokens
   std::vector<Token> tokens;  ///< emitted, in order
@@ -100,7 +89,7 @@ struct GenerationRecord {
   std::int64_t draft_prefill_ns = 0;  ///< the strategy's begin()
   std::int64_t decode_ns = 0;         ///< wall time of all steps
   std::int64_t cpu_ns = 0;            ///< CPU time of all steps, all threads
-  PassCounts target_prefill, target, draft_prefill, draft;
+  Work target_prefill, target, draft_prefill, draft;
   std::vector<StepRecord> steps;
 };
 

@@ -18,14 +18,14 @@ double shortened(double value) {
   return std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr);
 }
 
-json to_json(const PassCounts& passes) {
+json to_json(const Work& passes) {
   return {{"calls", passes.calls},      {"rows", passes.rows},   {"logit_rows", passes.logit_rows},
           {"keys", passes.keys},        {"flops", passes.flops}, {"weight_bytes", passes.weight_bytes},
           {"kv_bytes", passes.kv_bytes}};
 }
 
-PassCounts passes_from_json(const json& value) {
-  PassCounts passes;
+Work passes_from_json(const json& value) {
+  Work passes;
   value.at("calls").get_to(passes.calls);
   value.at("rows").get_to(passes.rows);
   value.at("logit_rows").get_to(passes.logit_rows);
@@ -166,7 +166,7 @@ nlohmann::json to_json(const LineRecord& line) {
     return out;
   }
   json turns = json::array(), steps = json::array();
-  PassCounts target_prefill, target, draft_prefill, draft;
+  Work target_prefill, target, draft_prefill, draft;
   PhaseTimes phases;
   std::int64_t prefill_ns = 0, draft_prefill_ns = 0;
   for (const GenerationRecord& turn : line.turns) {

@@ -91,8 +91,7 @@ ModelConfig read_config(const GgufFile& file, const MappedFile& mapped) {
   const std::string name = mapped.path().string();
   ModelConfig config;
   config.family = "llama";
-  config.name =
-      file.has("general.name") ? std::string(file.text("general.name")) : mapped.path().stem().string();
+  config.name = mapped.path().stem().string();  // general.name is often what a converter made of a checkpoint's path
   config.hidden = config.embedding_dim = integer(file, "llama.embedding_length", 1, kMaxWidth);
   config.layers = integer(file, "llama.block_count", 1, 10'000);
   config.ffn = integer(file, "llama.feed_forward_length", 1, kMaxWidth);

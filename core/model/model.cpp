@@ -20,21 +20,6 @@ std::int64_t layer_parameters(const ModelConfig& c) {
 
 }  // namespace
 
-Work& Work::operator+=(const Work& other) {
-  calls += other.calls;
-  rows += other.rows;
-  logit_rows += other.logit_rows;
-  keys += other.keys;
-  flops += other.flops;
-  weight_bytes += other.weight_bytes;
-  kv_bytes += other.kv_bytes;
-  return *this;
-}
-
-Work Work::operator-(const Work& e) const {
-  return {calls - e.calls, rows - e.rows, logit_rows - e.logit_rows, keys - e.keys, flops - e.flops, weight_bytes - e.weight_bytes, kv_bytes - e.kv_bytes};
-}
-
 Model::Model(std::shared_ptr<const Weights> weights, std::vector<int> layers)
     : weights_(std::move(weights)), layers_(std::move(layers)), workspace_(std::make_unique<Workspace>()) {}
 

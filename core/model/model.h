@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/token.h"
+#include "core/measure/work.h"
 #include "core/model/checkpoint.h"
 #include "core/model/model_config.h"
 
@@ -14,20 +15,6 @@ namespace speclab {
 
 class Backend;
 class Session;
-
-/// Work done by forwards, counted by the session that ran them (ALG T6). Plain sums; subtract two readings for a span.
-struct Work {
-  std::int64_t calls = 0;         ///< forwards
-  std::int64_t rows = 0;          ///< tokens fed
-  std::int64_t logit_rows = 0;    ///< rows for which the head ran
-  std::int64_t keys = 0;          ///< sum over rows of visible keys
-  double flops = 0;               ///< useful floating-point operations
-  double weight_bytes = 0;        ///< weights read, once per call
-  double kv_bytes = 0;            ///< KV cache read and written
-
-  Work& operator+=(const Work& other);
-  Work operator-(const Work& earlier) const;
-};
 
 /// Tokens of one sequence for one forward: a forest in topological order whose roots follow the committed tokens.
 struct Feed {
@@ -64,13 +51,13 @@ class Model : public std::enable_shared_from_this<Model> {
   /// Of the target's tokenizer when the checkpoint has one; empty otherwise.
   const std::string& tokenizer_sha256() const;
   /// Cost of one forward of n rows of one sequence with `committed` cached positions, m rows with logits, `keys` visible
-  /// keys in all (a causal chain has n * committed + n (n + 1) / 2) (ALG T6; norms, RoPE and softmax are not counted).
+  /// keys in all (a causal chain has n * committed + n (n + 1) / 2; norms, RoPE and softmax are not counted).
   Work work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys) const;
 
   /// A sequence with room for `capacity` positions plus `scratch` rows in flight. Throws Error when capacity exceeds the context.
   std::unique_ptr<Session> open(int capacity, int scratch = 128) const;
 
-  /// One forward for all sequences together: rows are bit-identical whatever else is fed (design §5).
+  /// One forward for all sequences together: rows are bit-identical whatever else is fed.
   void forward(std::span<const Feed> feeds) const;
 
  private:

@@ -12,7 +12,7 @@
 
 namespace speclab {
 
-/// ALG 0.4. L1: an exact sample of the target's law; L2: token-identical to greedy decoding; L3: lossy.
+/// L1: an exact sample of the target's law; L2: token-identical to greedy decoding; L3: lossy.
 enum class LossClass { l1, l2, l3 };
 std::string_view to_string(LossClass loss);
 
@@ -27,7 +27,7 @@ struct TargetRow {
 /// Gives the row of a node when the walk reaches it; rows that are never reached are never computed.
 using TargetRows = std::function<TargetRow(int node)>;
 
-/// Everything that a rule may depend on at one node (ALG 7): pure, so that it can be enumerated.
+/// Everything that a rule may depend on at one node: pure, so that it can be enumerated.
 struct NodeTest {
   TargetRow row;
   struct Child {
@@ -40,7 +40,7 @@ struct NodeTest {
   bool want_expected = true;  ///< false: NodeVerdict::expected holds -1 for each tested child
 };
 
-/// The row that a criterion looks at: p, or the raw row where temperature 0 has made p one-hot (ALG 3.4, 7).
+/// The row that a criterion looks at: p, or the raw row where temperature 0 has made p one-hot.
 inline const Distribution& criterion_row(const TargetRow& row) {
   return row.p->one_hot() && row.raw != nullptr ? *row.raw : *row.p;
 }
@@ -50,8 +50,7 @@ struct NodeVerdict {
   int accepted = -1;      ///< index into children, or -1
   Token correction = -1;  ///< valid when accepted == -1
   /// For each child that was tested, in order: the rule's expected acceptance given the earlier rejections,
-  /// i.e. the conditional mean over the draw of the child (sum min(p,q) for rejection, p(x) for one-hot, ...;
-  /// design §10).
+  /// i.e. the conditional mean over the draw of the child (sum min(p,q) for rejection, p(x) for one-hot, ...).
   std::vector<double> expected;
 };
 
@@ -69,8 +68,8 @@ struct RuleOptions {
 };
 
 /// An acceptance rule. Two groups differ in what they do with several children of one node, tested in draw
-/// order: ratio rules carry the current residual R from child to child (ALG 9.3), so that `expected` of the
-/// j-th child is under R; criterion rules judge each token on its own. Rules are data: a name, what it reads,
+/// order: ratio rules carry the current residual R from child to child (multi-step speculative sampling,
+/// Miao et al. 2024, Alg. 2), so that `expected` of the j-th child is under R; criterion rules judge each token on its own. Rules are data: a name, what it reads,
 /// and pure functions; see acceptance_rules() for the list.
 struct AcceptanceRule {
   std::string_view name;
@@ -96,7 +95,7 @@ std::span<const AcceptanceRule> acceptance_rules();
 /// Throws Error naming the nearest rule when there is none of this name.
 const AcceptanceRule& find_acceptance_rule(std::string_view name);
 
-/// Result of one step's verification (ALG 0.3).
+/// Result of one step's verification.
 struct Acceptance {
   std::vector<int> path;  ///< accepted nodes from depth 1 on
   Token next = -1;        ///< bonus or correction

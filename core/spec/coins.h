@@ -21,7 +21,7 @@ enum class Purpose : std::uint32_t {
       5,  ///< the acceptance process of `simulated`, and other choices that never touch the law of the text
 };
 
-/// Randomness addressed, not streamed (design §3): a coin is a pure function of (seed, prompt, position,
+/// Randomness addressed, not streamed: a coin is a pure function of (seed, prompt, position,
 /// purpose, draw, token), so its value depends neither on order, batching and gamma nor on the backend.
 /// Philox4x32-10 (Salmon et al. 2011). Copies are cheap and equal.
 ///
@@ -43,7 +43,7 @@ class Coins {
 
   /// In [0, 1), 53 bits. Not available under a script (SPECLAB_CHECK): decisions go through the calls below.
   double uniform(const Address& address) const;
-  /// True with this probability; never true for 0, always for 1 (ALG 0.6).
+  /// True with this probability; never true for 0, always for 1.
   bool bernoulli(double probability, const Address& address) const;
   /// Index with probability weights[i] / sum; never one of weight 0. The sum must be positive and finite.
   std::size_t categorical(std::span<const double> weights, const Address& address) const;

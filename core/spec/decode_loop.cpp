@@ -13,10 +13,6 @@ namespace {
 constexpr int kScratch = 128;
 constexpr int kScratchOfPrefixes = 1024;
 
-PassCounts counts(const Work& work) {
-  return {work.calls, work.rows, work.logit_rows, work.keys, work.flops, work.weight_bytes, work.kv_bytes};
-}
-
 }  // namespace
 
 DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<const Model> draft,
@@ -133,8 +129,8 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
   std::vector<GenerationRecord> out;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     Slot& slot = *slots_[i];
-    slot.out.target = counts(slot.session->work() - slot.target_begun);
-    slot.out.draft = counts(slot.draft_work() - slot.draft_begun);
+    slot.out.target = slot.session->work() - slot.target_begun;
+    slot.out.draft = slot.draft_work() - slot.draft_begun;
     out.push_back(std::move(slot.out));
   }
   return out;
@@ -199,7 +195,7 @@ void DecodeLoop::start(Slot& slot, const Request& request) {
   slot.take(first, capacity_, options_.token_bytes);
   out.prefill_ns = wall_now_ns() - begun;
   slot.target_begun = slot.session->work();
-  out.target_prefill = counts(slot.target_begun - target_before);
+  out.target_prefill = slot.target_begun - target_before;
   if (options_.hash_rows) out.row_hashes.push_back(hash_row(slot.logits.data(), slot.vocab()));
 
   const Work draft_before = slot.draft_work();
@@ -211,7 +207,7 @@ void DecodeLoop::start(Slot& slot, const Request& request) {
     out.draft_prefill_ns = wall_now_ns() - begun;
   }
   slot.draft_begun = slot.draft_work();
-  out.draft_prefill = counts(slot.draft_begun - draft_before);
+  out.draft_prefill = slot.draft_begun - draft_before;
   if (options_.on_emit) options_.on_emit(sequence.slot, StepRecord(), out.tokens);
 }
 

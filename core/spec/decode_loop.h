@@ -40,7 +40,7 @@ struct LoopOptions {
   std::function<void(int slot, const StepRecord& step, TokenSpan emitted)> on_emit = nullptr;
 };
 
-/// The one place where text is decoded, with any strategy or none (design §1). Each iteration:
+/// The one place where text is decoded, with any strategy or none. Each iteration:
 /// draft -> target forward -> accept -> commit -> observe, for all running sequences together.
 ///
 /// It owns the target's sessions, the clock and the counters. The time of a step is split without gaps into
@@ -48,7 +48,7 @@ struct LoopOptions {
 /// other (bookkeeping, cuts, commit, recording). Hashing rows, expected acceptance, ranks, distances and
 /// on_emit are outside the clock. With several sequences the times of a step are those of the whole batch.
 ///
-/// Limits (ALG 0.7): emission is cut at the first end token, stop string or limit inside an accepted path;
+/// Limits: emission is cut at the first end token, stop string or limit inside an accepted path;
 /// tests behind the cut are not recorded. Every coin is addressed by the absolute position of the token that
 /// it decides.
 class DecodeLoop {

@@ -9,7 +9,7 @@
 
 namespace speclab {
 
-/// How logits become the distribution that is sampled from (ALG 0.5): logits / temperature, top-k, top-p,
+/// How logits become the distribution that is sampled from: logits / temperature, top-k, top-p,
 /// renormalise.
 struct SamplingParams {
   double temperature = 0;  ///< 0: the one-hot argmax, ties to the lowest id
@@ -25,7 +25,7 @@ struct TopEntry {
   Token index;
 };
 
-/// One row over the vocabulary, standardised once (ALG 0.5); every rule works on it. Weights are floats that
+/// One row over the vocabulary, standardised once; every rule works on it. Weights are floats that
 /// need not sum to one; probabilities are weight / sum in double, so that a row is a law to 1e-15 by
 /// construction. Reuse objects: assignment keeps the allocation.
 ///
@@ -47,7 +47,7 @@ class Distribution {
   double prob(Token token) const;                 ///< one division; O(1)
   Token argmax() const;                           ///< ties to the lowest id
   Token sample(const Coins& coins, const Coins::Address& address) const;
-  /// argmax over tokens with p > 0 of log p + Gumbel(position, token): coupled sampling (design §5), in
+  /// argmax over tokens with p > 0 of log p + Gumbel(position, token): coupled sampling, in
   /// float.
   Token sample_coupled(const Coins& coins, std::int64_t position) const;
   /// 0 = the most probable token; ties count as earlier when their id is lower.

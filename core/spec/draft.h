@@ -10,7 +10,7 @@ namespace speclab {
 
 /// What a strategy proposes for one sequence and one step.
 /// q of a node is the distribution that its token was really drawn from, given the earlier draws at the same
-/// parent (ALG 9.3); a node without one is one-hot (a copied token, a top-k child).
+/// parent; a node without one is one-hot (a copied token, a top-k child).
 struct Draft {
   static constexpr int kOneHot = -1;
 

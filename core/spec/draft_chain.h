@@ -26,7 +26,7 @@ struct DraftChainOptions {
 /// strategies that need one. All sequences of a batch advance through one forward of the draft per depth.
 ///
 /// The cache follows the text by comparison: whatever was accepted, and whoever drafted, the next draft()
-/// keeps the positions whose tokens are those of the text and feeds the rest (ALG 0.3: two tokens after full
+/// keeps the positions whose tokens are those of the text and feeds the rest (two tokens after full
 /// acceptance, one after a rejection). Where the context of the draft model ends it drafts no more.
 class DraftChain {
  public:

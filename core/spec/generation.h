@@ -16,7 +16,7 @@ struct GenerationOptions {
   SamplingParams sampling;    ///< temperature, top_k, top_p
   std::string rule = "auto";  ///< acceptance rule; auto: "coupled" with Gumbel coins, else "rejection"
   RuleOptions rule_options;
-  std::string coins = "independent";  ///< or "gumbel": coupled sampling (design §5)
+  std::string coins = "independent";  ///< or "gumbel": coupled sampling
   int max_tokens = 128;               ///< to emit, the one from prefill included
   int min_length = 0;                 ///< no end token before so many
   bool ignore_eos = false;

@@ -10,7 +10,7 @@ namespace speclab {
 
 /// Changes of a logits row that depend on the text before it: repetition penalty, minimum length, banned
 /// tokens, in this order and before the temperature, as in Hugging Face transformers. They are part of the
-/// target's law, so they are evaluated at every drafted prefix with that prefix as context (ALG 0.5), and
+/// target's law, so they are evaluated at every drafted prefix with that prefix as context, and
 /// drafts use them too.
 class LogitsProcessors {
  public:

@@ -4,7 +4,7 @@
 // All are one algorithm with a boost f(p) >= p: accept x ~ q with probability min(1, f(p(x)) / q(x)), else
 // draw from norm((f(p) - q)+), or from norm((p - q)+) for U[0, b]. f(p) = p is Leviathan's Algorithm 1, and
 // lossless. With several children at one node p is replaced by the current residual R, the norm of the last
-// difference (ALG 9.3).
+// difference (Miao et al. 2024, Alg. 2).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -71,7 +71,7 @@ class Remainder {
     return mass;
   }
 
-  /// Becomes norm((f - q)+), q a row or one-hot. Without any mass left it stays as it is (ALG 0.6): then f <=
+  /// Becomes norm((f - q)+), q a row or one-hot. Without any mass left it stays as it is: then f <=
   /// q everywhere, so the rejection before this call had probability zero but for rounding.
   void subtract(const Distribution* q, Token one_hot, const Boost& f) {
     if (p_.one_hot()) return;

@@ -27,7 +27,7 @@ struct ScheduleOptions {
 
 /// How many tokens to draft: the state of one sequence. Every rule keeps the law of the text, because it
 /// looks only at what was drafted already, and a drafted token is always submitted, also the one that made it
-/// stop (ALG 3.3, 6.3).
+/// stop.
 class Schedule {
  public:
   Schedule(const ScheduleOptions& options, int gamma);

@@ -28,7 +28,7 @@ struct Sequence {
   int depth_limit = 0;  ///< most tokens that a drafted path may have at this step (context end, length limit)
   SamplingParams sampling;
   Coins coins{0, 0};
-  bool coupled = false;  ///< coupled sampling: drafts share the target's Gumbel noise (design §5)
+  bool coupled = false;  ///< coupled sampling: drafts share the target's Gumbel noise
   const LogitsProcessors* processors = nullptr;  ///< context-dependent processors, null when none
   TokenSpan
       reference;  ///< what autoregressive decoding emitted for this prompt; empty unless the runner has it

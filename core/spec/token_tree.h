@@ -9,7 +9,7 @@
 namespace speclab {
 
 /// Drafted tokens as a tree. Node 0 is the pending token: emitted, not yet in the KV cache. Nodes are in
-/// topological order (parent < child); children of a node in draw order, duplicates kept (ALG 9.3b). No draft
+/// topological order (parent < child); children of a node in draw order, duplicates kept. No draft
 /// = node 0 alone.
 class TokenTree {
  public:

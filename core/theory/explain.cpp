@@ -56,6 +56,10 @@ Waterfall explain(const ExplainInput& input) {
   const double modelled = step.total();
 
   Waterfall out;
+  out.start = input.assumed_c == 0
+                  ? "Eq. 1: tokens a step, a draft that costs nothing, t(n) = t(1)"
+                  : fmt::format("Theorem 3.8 with c {:.3f}, forwards of the draft alone, and t(n) = t(1)",
+                                input.assumed_c);
   out.predicted = ideal_tau * costs.t_ar / ideal;
   out.measured = input.speedup;
   out.modelled_step = modelled;
@@ -71,7 +75,7 @@ Waterfall explain(const ExplainInput& input) {
       fmt::format("alpha {:.3f} at every position gives {:.3f} tokens a step, measured {:.3f}", input.alpha,
                   ideal_tau, tau));
   add("draft cost", tau * costs.t_ar / with_draft,
-      fmt::format("{:.2f} drafted tokens a step take {:.1f} % of an autoregressive step, assumed {:.1f} %",
+      fmt::format("{:.2f} drafted tokens a step take {:.1f} % of an autoregressive step in the loop, predicted {:.1f} %",
                   drafted, percent(step.draft / costs.t_ar), percent(input.assumed_c * drafted)));
   add("verification width", tau * costs.t_ar / with_width,
       fmt::format("a forward over {:.2f} rows costs {:.3f} times one row", drafted + 1,
@@ -93,8 +97,9 @@ Waterfall explain(const ExplainInput& input) {
 }
 
 std::string to_text(const Waterfall& waterfall) {
-  std::string text = fmt::format("{:<26} {:>8} {:>10} {:>9}\n{:<26} {:>8} {:>10} {:>9.3f}", "term", "factor",
-                                 "log-ratio", "speedup", "predicted", "", "", waterfall.predicted);
+  std::string text = fmt::format("{:<26} {:>8} {:>10} {:>9}\n{:<26} {:>8} {:>10} {:>9.3f}   {}", "term",
+                                 "factor", "log-ratio", "speedup", "predicted", "", "", waterfall.predicted,
+                                 waterfall.start);
   for (const WaterfallTerm& term : waterfall.terms) {
     text += fmt::format("\n{:<26} {:>8.3f} {:>+10.4f} {:>9.3f}   {}", term.name, term.factor, term.log_ratio,
                         term.speedup, term.explanation);

@@ -31,8 +31,9 @@ struct ExplainInput {
   double speedup = 0;    ///< measured
   Calibration calibration;
   /// c in the prediction that the waterfall starts from. 0: Eq. 1 itself, the bound for a free draft and t(n)
-  /// = t(1). With c = draft_token / t_ar it starts from Theorem 3.8 and "draft cost" shows only what 3.8
-  /// leaves out.
+  /// = t(1). With the draft's forward alone over the target's it starts from Theorem 3.8, and "draft cost" is
+  /// what a draft takes beyond that inside the loop: cold caches after a target forward, drawing tokens,
+  /// catching up.
   double assumed_c = 0;
 };
 
@@ -46,18 +47,21 @@ struct WaterfallTerm {
 
 /// Terms in fixed order: i.i.d. assumption, draft cost, verification width, sampling and bookkeeping,
 /// residual. Their log-ratios add up to log(measured / predicted). With g the draft length, E over steps:
-///   predicted                  E1 / (1 + c E[g]),  E1 = Eq. 1 at alpha over the draft lengths (Leviathan et
-///   al. 2023) i.i.d. assumption          tau for E1 draft cost                 D = E[draft time of a step]
-///   for c E[g] t_ar verification width         E[t(g + 1)] for t(1) sampling and bookkeeping   accept +
-///   other of a speculative step for t_ar - t(1), those of an autoregressive one residual the measured
-///   speedup for this model: noise, drift, whatever nobody calibrated
+/// - predicted: E1 / (1 + c E[g]), E1 = Eq. 1 at alpha over the draft lengths (Leviathan et al. 2023)
+/// - i.i.d. assumption: tau for E1
+/// - draft cost: E[draft time of a step] for c E[g] t_ar
+/// - verification width: E[t(g + 1)] for t(1)
+/// - sampling and bookkeeping: accept + other of a speculative step for t_ar - t(1), those of an
+///   autoregressive one
+/// - residual: the measured speedup for this model; noise, drift, whatever nobody calibrated
 struct Waterfall {
+  std::string start;  ///< what `predicted` is, in words
   double predicted = 0;
   double measured = 0;
   std::vector<WaterfallTerm> terms;
   double modelled_step = 0;  ///< time of a step by calibration, its unit
-  double residual_share =
-      0;  ///< (measured - modelled step time) / measured step time; negative: faster than modelled
+  /// (measured - modelled step time) / measured step time; negative: faster than modelled.
+  double residual_share = 0;
 };
 
 /// Throws Error for values outside their domain (tau < 1, speedup <= 0, times that cannot be).

@@ -314,7 +314,7 @@ TEST_F(Speclab, SmallCommands) {
   EXPECT_EQ(run({}).code, 2);
   EXPECT_THAT(run({"--version"}).out, HasSubstr("speclab"));
   for (const char* name :
-       {"run", "generate", "list", "describe", "model", "theory", "explain", "compare", "report", "bench"}) {
+       {"run", "generate", "list", "describe", "model", "theory", "explain", "compare", "report", "bench", "numerics"}) {
     EXPECT_THAT(run({name, "--help"}).out, HasSubstr("Example:")) << name;
   }
   for (const char* kind : {"strategies", "acceptances", "schedules", "metrics", "models"}) {
@@ -352,6 +352,11 @@ TEST_F(Speclab, SmallCommands) {
   EXPECT_THAT(timed({"--rows", "1,2", "--context", "8"}).out, HasSubstr("forward, rows: 2"));
   expect_error(timed({"--rows", "1,x"}), {"--rows", "\"x\"", "1 to 128"});
   expect_error(timed({"--rows", "1", "--context", "100000"}), {"--context", "100000"});
+  std::ofstream(dir() / "p.jsonl") << R"({"id": "a", "turns": ["1 2 3"]})" << "\n";
+  const json numerics =
+      json::parse(run({"numerics", "--model", "target", "--prompts", "p.jsonl", "--tokens", "5", "--json"}).out);
+  EXPECT_EQ(numerics[0]["numerics"], "f32-kv16");
+  EXPECT_EQ(numerics[0]["positions"], 5);
   const Result dry = run({"run", "a.json", "--dry-run"});
   EXPECT_THAT(dry.out, AllOf(HasSubstr("prompt_lookup"), HasSubstr("36 lines")));
   const Result text = run({"generate", "--model", "target", "--draft", "layers:0", "--strategy",

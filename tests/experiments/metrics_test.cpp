@@ -19,8 +19,8 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-PassCounts passes(std::int64_t calls, std::int64_t rows, double flops, double weight_bytes) {
-  PassCounts counts;
+Work passes(std::int64_t calls, std::int64_t rows, double flops, double weight_bytes) {
+  Work counts;
   counts.calls = calls;
   counts.rows = counts.logit_rows = rows;
   counts.flops = flops;

@@ -100,7 +100,7 @@ std::vector<Token> accepted_at_zero(const char* rule, const RuleOptions& options
   return out;
 }
 
-// The formulas of ALG 3.4, 5 and 7 on one row, by hand.
+// The formulas of the rules on one row, by hand.
 TEST(LossyAtTemperatureZero, AcceptsByTheRawRow) {
   const Distribution raw = row({.5, .3, .15, .05, 0});
   using testing::ElementsAre;
@@ -326,7 +326,7 @@ TEST(Rejection, EmitsTheTargetsLawWithRealCoins) {
     EXPECT_TRUE(p.prob(x) > 0 || counts[x] == 0) << x;
     distance += std::abs(counts[x] / n - p.prob(x)) / 2;
   }
-  // ALG T7.3: E[TV] <= sqrt((V - 1) / N) / 2, and the chance of .0155 more is below exp(-2 N .0155^2) =
+  // E[TV] <= sqrt((V - 1) / N) / 2, and the chance of .0155 more is below exp(-2 N .0155^2) =
   // 3e-13.
   EXPECT_LT(distance, std::sqrt(99.0 / n) / 2 + .0155);
   const double alpha = overlap(p, q);

@@ -25,7 +25,7 @@ std::vector<float> random_logits(int vocab, std::mt19937& random, double spread 
   return logits;
 }
 
-/// ALG 0.5 in double with a full sort.
+/// Temperature, top-k, top-p in double with a full sort.
 std::vector<double> naive(const std::vector<float>& logits, const SamplingParams& params) {
   const std::size_t vocab = logits.size();
   std::vector<std::size_t> order(vocab);

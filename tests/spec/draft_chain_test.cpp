@@ -50,7 +50,7 @@ TEST(DraftChain, TheTargetAsItsOwnDraftIsAlwaysAccepted) {
         EXPECT_EQ(step.accepted, static_cast<int>(step.drafted.size())) << all << gamma;
         for (const DraftedToken& token : step.drafted) EXPECT_NEAR(token.p, token.q, 1e-15);
       }
-      // After full acceptance the draft's cache lacks one token more (ALG 0.3): gamma rows and one, but for
+      // After full acceptance the draft's cache lacks one token more: gamma rows and one, but for
       // the first step. A last step that has room for the bonus alone drafts nothing.
       const int full = static_cast<int>(record.steps.size()) - (record.steps.back().drafted.empty() ? 1 : 0);
       EXPECT_EQ(record.draft.rows, drafted(record) + full - 1);

@@ -1,4 +1,4 @@
-// The proofs: the verifier that the decode loop runs, under coins that walk every branch (ALG T7.1).
+// The proofs: the verifier that the decode loop runs, under coins that walk every branch.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -248,7 +248,7 @@ double law_distance(const char* rule, const RuleOptions& options) {
   return sum;
 }
 
-// ALG T4 and 3.5: p = [.55, .25, .15, .05], q = [.4, .35, .05, .2].
+// Golden pair: p = [.55, .25, .15, .05], q = [.4, .35, .05, .2].
 TEST(Golden, AcceptanceOfTreesAndLossOfLenientRules) {
   EXPECT_NEAR(accepted_mass("rejection", {{1}}, Draws::iid), .75, 1e-7);
   EXPECT_NEAR(accepted_mass("rejection", {{2}}, Draws::iid), .8625, 5e-5);

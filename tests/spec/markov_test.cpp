@@ -1,5 +1,5 @@
 // Exact joint law, end to end: the real loop, strategies and rules on first-order Markov chains, with every
-// coin walked both ways (ALG T7, test 2). Catches wrong rows, wrong caches and wrong commits, which tests of
+// coin walked both ways. Catches wrong rows, wrong caches and wrong commits, which tests of
 // single tokens do not see.
 #include <gtest/gtest.h>
 
@@ -128,7 +128,7 @@ TEST_F(Markov, EveryStrategyWithEveryLosslessRuleHasTheTargetsLaw) {
       EXPECT_LT(enumerate::total_variation(law.mass, shorter), 1e-12 + law.pruned)
           << c.name << ", " << rule.name;
       EXPECT_LT(law.pruned, .01);
-      // Classical rejection sampling accepts nothing where q misses support of p (ALG 3.6).
+      // Classical rejection sampling accepts nothing where q misses support of p.
       const bool classical = rule.name.ends_with("iterative");
       if (!classical || c.name == "autoregressive") {
         EXPECT_EQ(accepted > 0, c.name != "autoregressive") << c.name << ", " << rule.name;
@@ -165,7 +165,7 @@ TEST_F(Markov, ALossyRuleIsSeen) {
 // Negative controls: a drafter that is wrong in a small way must be noticed by the very comparison that is
 // used above.
 class WrongQ final
-    : public Strategy {  // draws from the draft, but hands over an argmax as if it had been drawn (ALG NC1)
+    : public Strategy {  // draws from the draft, but hands over an argmax as if it had been drawn
  public:
   explicit WrongQ(const Resources& resources) : chain_({.gamma = 2, .schedule = {}}, resources) {}
   void begin(const Sequence& sequence) override { chain_.begin(sequence); }
@@ -185,7 +185,7 @@ class WrongQ final
   DraftChain chain_;
 };
 
-class Discards final : public Strategy {  // drops a drawn token because of its value (ALG NC2)
+class Discards final : public Strategy {  // drops a drawn token because of its value
  public:
   explicit Discards(const Resources& resources) : chain_({.gamma = 1, .schedule = {}}, resources) {}
   void begin(const Sequence& sequence) override { chain_.begin(sequence); }

@@ -1,4 +1,4 @@
-// Verifiers that are wrong in the ways in which real ones were (ALG T7.4): the checker that passes our rules
+// Verifiers that are wrong in the ways in which real ones were: the checker that passes our rules
 // must find each of them, at the total variation that the theory gives for the golden rows.
 #include <gtest/gtest.h>
 

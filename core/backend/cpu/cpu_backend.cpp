@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -236,7 +237,7 @@ class CpuBackend final : public Backend {
     const int even = in + in % 2;
     const std::size_t need = static_cast<std::size_t>(n) * static_cast<std::size_t>(even);
     if (interleaved_.size() < need) interleaved_.resize(need);
-    for (int first = 0; first < n; first += kGroupRows) {
+    const auto group = [&](int first) {
       const int rows = std::min(kGroupRows, n - first);
       for (int r = 0; r < rows; ++r) {
         const float* from = x + static_cast<std::size_t>(first + r) * in;
@@ -247,7 +248,8 @@ class CpuBackend final : public Backend {
           to[1] = 0;
         }
       }
-    }
+    };
+    each_row((n + kGroupRows - 1) / kGroupRows, kGroupRows * in, [&](int i) { group(i * kGroupRows); });
     return interleaved_.data();
   }
 
@@ -261,6 +263,10 @@ class CpuBackend final : public Backend {
 }  // namespace
 }  // namespace cpu
 
+std::vector<std::string> cpu_numerics_classes() {
+  return {"f32", "f32-kv16"};
+}
+
 std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
   if (!cpu::kernels_supported()) {
     throw Error({"this CPU", "no AVX2 with fused multiply-add", "an x86-64 CPU with AVX2 and FMA", "Run on a newer machine."});
@@ -272,7 +278,7 @@ std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
   const int threads = options.threads == 0 ? cpu::usable_threads() : options.threads;
   if (options.numerics == "auto" || options.numerics == "f32") return std::make_shared<cpu::CpuBackend<float>>(threads, "f32");
   if (options.numerics == "f32-kv16") return std::make_shared<cpu::CpuBackend<Bf16>>(threads, "f32-kv16");
-  throw Error({"numerics class", options.numerics, "auto, f32 or f32-kv16 on this CPU", ""});
+  throw Error({"numerics class", options.numerics, fmt::format("auto or one of {} on this CPU", fmt::join(cpu_numerics_classes(), ", ")), ""});
 }
 
 }  // namespace speclab

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "core/backend/cpu/cpu_topology.h"
+#include "core/base/error.h"
 
 namespace speclab::cpu {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 // Spinning answers within a fraction of a microsecond; after about this many pauses (some 50 microseconds) the core is
 // worth more to somebody else.
 constexpr int kSpins = 2000;
+constexpr int kMostChunks = 0xffff;
 
 void pin(pthread_t thread, int processor) {
   cpu_set_t set;
@@ -39,26 +41,31 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run(int chunks, Call call, const void* context) {
-  region_ = {call, context, chunks};
+  SPECLAB_CHECK(chunks <= kMostChunks, "{} chunks", chunks);
+  region_ = {call, context};
+  done_.store(0, std::memory_order_relaxed);
   const std::uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
-  next_.store(std::uint64_t{epoch} << 32, std::memory_order_relaxed);
-  busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  ticket_.store(std::uint64_t{epoch} << 32 | static_cast<std::uint64_t>(chunks) << 16, std::memory_order_release);
   epoch_.store(epoch, std::memory_order_release);
   epoch_.notify_all();
-  drain(0, epoch);
-  for (int spin = 0; busy_.load(std::memory_order_acquire) != 0; ++spin) {
+  drain(0);
+  for (int spin = 0; done_.load(std::memory_order_acquire) != chunks; ++spin) {
     if (spin < kSpins) _mm_pause();
     else sched_yield();
   }
 }
 
-void ThreadPool::drain(int thread, std::uint32_t epoch) {
-  const Region region = region_;
+// A worker that wakes late finds either no chunk left or one of a later region, which is as good: whoever has taken a
+// chunk keeps its region from ending, so region_ is read only while it stands.
+void ThreadPool::drain(int thread) {
+  std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
   while (true) {
-    const std::uint64_t ticket = next_.fetch_add(1, std::memory_order_relaxed);
-    const auto chunk = static_cast<int>(ticket & 0xffffffffu);
-    if (static_cast<std::uint32_t>(ticket >> 32) != epoch || chunk >= region.chunks) return;
-    region.call(region.context, chunk, thread);
+    const auto chunk = static_cast<int>(ticket & 0xffff), chunks = static_cast<int>(ticket >> 16 & 0xffff);
+    if (chunk >= chunks) return;
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    region_.call(region_.context, chunk, thread);
+    done_.fetch_add(1, std::memory_order_release);
+    ticket = ticket_.load(std::memory_order_acquire);
   }
 }
 
@@ -73,8 +80,7 @@ void ThreadPool::work(int thread) {
     }
     if (stop_.load()) return;
     seen = epoch;
-    drain(thread, epoch);
-    busy_.fetch_sub(1, std::memory_order_acq_rel);
+    drain(thread);
   }
 }
 

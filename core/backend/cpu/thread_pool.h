@@ -9,8 +9,8 @@
 namespace speclab::cpu {
 
 /// A pinned pool for regions of a few microseconds: workers spin for the next region and sleep when none comes. The
-/// caller works too. Chunks are handed out dynamically, so a core that another process takes delays one chunk and not
-/// its share of the whole; which thread runs a chunk never enters a result.
+/// caller works too and waits for chunks, never for workers: one whose core another process has taken delays the chunk
+/// that it holds, or nothing when it holds none. Which thread runs a chunk never enters a result.
 class ThreadPool {
  public:
   /// Throws nothing; pinning is best effort.
@@ -35,17 +35,16 @@ class ThreadPool {
   using Call = void (*)(const void* context, int chunk, int thread);
   void run(int chunks, Call call, const void* context);
   void work(int thread);
-  void drain(int thread, std::uint32_t epoch);
+  void drain(int thread);
 
   struct Region {
     Call call = nullptr;
     const void* context = nullptr;
-    int chunks = 0;
   };
-  Region region_;
-  alignas(64) std::atomic<std::uint32_t> epoch_{0};    ///< number of the region; workers wait for a change
-  alignas(64) std::atomic<std::uint64_t> next_{0};     ///< epoch in the upper half, next chunk in the lower
-  alignas(64) std::atomic<int> busy_{0};               ///< workers that have not finished the region
+  Region region_;  ///< written while no chunk is out, read by those that have taken one
+  alignas(64) std::atomic<std::uint32_t> epoch_{0};   ///< number of the region; workers wait for a change
+  alignas(64) std::atomic<std::uint64_t> ticket_{0};  ///< epoch (32 bits), chunks (16), next chunk (16)
+  alignas(64) std::atomic<int> done_{0};              ///< finished chunks of the region
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

@@ -1,0 +1,87 @@
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "experiments/command.h"
+#include "experiments/conversation.h"
+#include "experiments/model_set.h"
+#include "experiments/numerics_check.h"
+#include "experiments/prompts.h"
+#include "experiments/table.h"
+
+namespace speclab {
+namespace po = boost::program_options;
+namespace {
+
+using nlohmann::json;
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  std::string model, prompts;
+  int tokens = 0, limit = 0;
+  BackendChoice choice;
+  po::options_description options;
+  options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
+      "prompts", po::value(&prompts)->default_value("configs/prompts/quickstart.jsonl"),
+      "JSONL, first turns")("limit", po::value(&limit)->default_value(0), "first n prompts; 0 = all")(
+      "tokens", po::value(&tokens)->default_value(64), "of each text")(
+      "threads", po::value(&choice.threads)->default_value(0),
+      "0: every core that affinity mask and cgroup allow")("json", "as JSON");
+  const auto values = parse_arguments(command, arguments, options, {});
+  if (!values) return kOk;
+  required(*values, "model", command);
+  if (tokens < 1 || limit < 0) {
+    throw Error({.what = "speclab numerics",
+                 .got = fmt::format("--tokens {} --limit {}", tokens, limit),
+                 .expected = "at least 1 token and a limit of 0 or more",
+                 .advice = ""});
+  }
+  choice.numerics = "f32";
+  const ModelSet exact(model, make_backend(choice));
+  std::vector<PromptTokens> contexts;
+  PromptSource source;
+  source.file = prompts;
+  source.limit = limit;
+  for (const PromptSpec& prompt : load_prompts(source))
+    contexts.push_back(Conversation(exact, prompt, true, "").tokens());
+  json out = json::array();
+  Table table{
+      .header = {"class", "prompts", "positions", "KL mean", "KL max", "same top token", "logits within"},
+      .rows = {},
+      .right = {false, true, true, true, true, true, true}};
+  for (const std::string& numerics : cpu_numerics_classes()) {
+    if (numerics == "f32") continue;
+    choice.numerics = numerics;
+    const ModelSet other(model, make_backend(choice));
+    const NumericsAgreement found =
+        compare_numerics(*exact.target(), *other.target(), numerics, contexts, tokens);
+    out.push_back({{"numerics", found.numerics},
+                   {"prompts", found.prompts},
+                   {"positions", found.positions},
+                   {"kl_mean", found.kl_mean},
+                   {"kl_max", found.kl_max},
+                   {"top1_agreement", found.top1},
+                   {"logit_difference", found.logit_difference}});
+    table.rows.push_back({found.numerics, std::to_string(found.prompts), std::to_string(found.positions),
+                          fmt::format("{:.2e}", found.kl_mean), fmt::format("{:.2e}", found.kl_max),
+                          fmt::format("{:.2f} %", 100 * found.top1),
+                          fmt::format("{:.1e}", found.logit_difference)});
+  }
+  if (values->count("json") > 0) {
+    fmt::print("{}\n", out.dump(1));
+    return kOk;
+  }
+  fmt::print(
+      "{}Against class f32 on texts that f32 writes greedily. KL(p_f32 || p_class) in nats at temperature 1; "
+      "logits within:\n"
+      "largest difference over the largest logit of its row.\n",
+      to_text(table));
+  return kOk;
+}
+
+}  // namespace
+
+const Command kNumericsCommand = {
+    "numerics", "--model PATH [options]",
+    "Compares every numerics class of this machine with f32: KL divergence, top-1 agreement, logits.",
+    "speclab numerics --model models/SmolLM2-135M-Instruct.Q4_1.gguf", run};
+
+}  // namespace speclab
