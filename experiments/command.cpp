@@ -101,6 +101,7 @@ std::string required(const po::variables_map& values, const std::string& name, c
 
 void add_backend_options(po::options_description& options, BackendChoice& choice) {
   options.add_options()("backend", po::value(&choice.backend)->default_value("auto"), "auto or cpu")(
+      "device", po::value(&choice.device)->default_value(0), "which one of the backend's devices")(
       "numerics", po::value(&choice.numerics)->default_value("auto"),
       "numerics class; bits are equal within one")("threads", po::value(&choice.threads)->default_value(0),
                                                    "0: every core that affinity mask and cgroup allow");

@@ -36,7 +36,7 @@ std::optional<boost::program_options::variables_map> parse_arguments(
 std::string required(const boost::program_options::variables_map& values, const std::string& name,
                      const Command& command);
 
-/// --backend, --numerics, --threads.
+/// --backend, --device, --numerics, --threads.
 void add_backend_options(boost::program_options::options_description& options, BackendChoice& choice);
 
 /// True once Ctrl-C was pressed; a second Ctrl-C ends the process at once. Call catch_interrupts() first.

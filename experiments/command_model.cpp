@@ -126,9 +126,12 @@ void print(const json& model) {
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
+  BackendChoice backend;
   options.add_options()("tensors", "list them")("json", "as JSON");
+  add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {"PATH"});
   if (!values) return kOk;
+  make_backend(backend);  // the numbers are of no backend; a wrong choice is an error all the same
   const Checkpoint checkpoint = Checkpoint::open(required(*values, "PATH", command));
   json model = describe(checkpoint);
   const bool tensors = values->count("tensors") > 0;

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
 #include "experiments/command.h"
+#include "experiments/export.h"
 #include "experiments/summary.h"
 #include "experiments/table.h"
 
@@ -68,17 +69,50 @@ void write_html(const fs::path& run, const fs::path& out) {
   }
 }
 
+/// The numbers on standard output and nothing else there; what is wrong with them on stderr.
+int print_export(const RunData& data, const std::string& tool, const std::string& case_id) {
+  fmt::print("{}", export_run(data, tool, case_id));
+  int code = kOk;
+  for (const auto& one : data.cases) {
+    if (!case_id.empty() && one->id() != case_id) continue;
+    for (const auto& [prompt, message] : one->errors)
+      fmt::print(stderr, "error: {} prompt {}: {}\n", one->id(), prompt, message);
+    if (one->unequal())
+      fmt::print(stderr, "error: {} differs from its reference; its times are left out\n", one->id());
+    if (!one->errors.empty() || one->unequal()) code = kCheckFailed;
+  }
+  if (!data.complete) fmt::print(stderr, "This run is not complete.\n");
+  return code;
+}
+
 int run(const Command& command, const std::vector<std::string>& arguments) {
-  std::string csv, latex, out;
+  std::string csv, latex, out, tool, case_id;
   po::options_description options;
   options.add_options()("csv", po::value(&csv),
                         "write every metric of every case to this file, - for standard output")(
       "latex", po::value(&latex), "write the table for a paper, - for standard output")(
-      "out", po::value(&out), "write the report with figures, one HTML file")("json",
-                                                                              "print the summary as JSON");
+      "out", po::value(&out), "write the report with figures, one HTML file")(
+      "json", "print the summary as JSON")("export", po::value(&tool),
+                                           "print the numbers under the names of vllm, sglang, spec-bench or "
+                                           "llama.cpp, as JSON lines")("case", po::value(&case_id),
+                                                                       "with --export: only this case");
   const auto values = parse_arguments(command, arguments, options, {"RUN"});
   if (!values) return kOk;
   const fs::path run = required(*values, "RUN", command);
+  const bool exports = values->count("export") > 0;
+  for (const char* other : {"csv", "latex", "out", "json"}) {
+    if (exports && values->count(other) > 0)
+      throw Error({.what = "speclab report",
+                   .got = fmt::format("--export and --{}", other),
+                   .expected = "one of them",
+                   .advice = ""});
+  }
+  if (!exports && values->count("case") > 0)
+    throw Error({.what = "speclab report",
+                 .got = "--case",
+                 .expected = "--case together with --export",
+                 .advice = "speclab explain RUN CASE shows one case."});
+  if (exports) return print_export(load_run(run), tool, case_id);
   const json summary = summarise_run(run);  // from the raw record: metrics may be newer than the run
   std::error_code ignored;
   const fs::path stored = run / "summary.json";
@@ -119,9 +153,11 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-const Command kReportCommand = {
-    "report", "RUN [options]",
-    "Prints the table of a run, or writes it as CSV, LaTeX or an HTML report with figures.",
-    "speclab report results/runs/quickstart-20260101-120000 --out report.html", run};
+const Command kReportCommand = {"report", "RUN [options]",
+                                "Prints the table of a run, writes it as CSV, LaTeX or an HTML report with "
+                                "figures, or exports it to other "
+                                "tools' names.",
+                                "speclab report results/runs/quickstart-20260101-120000 --out report.html",
+                                run};
 
 }  // namespace speclab

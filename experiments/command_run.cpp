@@ -40,19 +40,20 @@ fs::path default_folder(const std::string& name, bool resume) {
   return *std::max_element(found.begin(), found.end());
 }
 
-void parse_shard(const std::string& text, Experiment& experiment) {
-  int i = 0, n = 0, end = 0;
-  if (std::sscanf(text.c_str(), "%d/%d%n", &i, &n, &end) != 2 || end != static_cast<int>(text.size()) ||
-      i < 1 || i > n) {
+Shard parse_shard(const std::string& text) {
+  Shard shard;
+  int end = 0;
+  if (std::sscanf(text.c_str(), "%d/%d%n", &shard.i, &shard.n, &end) != 2 ||
+      end != static_cast<int>(text.size()) || shard.i < 1 || shard.i > shard.n) {
     throw Error({.what = "--shard",
                  .got = text,
                  .expected = "i/n with 1 <= i <= n",
                  .advice = "For example --shard 2/4."});
   }
-  take_shard(experiment, i, n);
+  return shard;
 }
 
-void print_plan(const Experiment& experiment, bool as_json) {
+void print_plan(const Experiment& experiment, const Shard& shard, bool as_json) {
   if (as_json) {
     fmt::print("{}\n", experiment.resolved().dump(1));
     return;
@@ -64,9 +65,11 @@ void print_plan(const Experiment& experiment, bool as_json) {
          std::string(to_string(spec.loss_class())),
          spec.reference.empty() ? (spec.added ? "itself (added)" : "itself") : spec.reference});
   }
+  const std::size_t lines = plan_lines(experiment, shard).size(),
+                    of_prompt = experiment.cases.size() * experiment.seeds.size() *
+                                static_cast<std::size_t>(experiment.repeats);
   fmt::print("{}\n{} cases x {} prompts x {} seeds x {} repeats = {} lines\n", to_text(table),
-             experiment.cases.size(), experiment.prompts.size(), experiment.seeds.size(), experiment.repeats,
-             plan_lines(experiment).size());
+             experiment.cases.size(), lines / of_prompt, experiment.seeds.size(), experiment.repeats, lines);
 }
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
@@ -78,7 +81,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       "filter", po::value(&filter), "regular expression: only these cases, with their references")(
       "out", po::value(&out), "folder of the run; default results/runs/NAME-TIME")(
       "resume", "go on with an interrupted run")("dry-run", "show the cases, run nothing")(
-      "shard", po::value(&shard), "i/n: every n-th prompt from the i-th on")(
+      "shard", po::value(&shard),
+      "i/n: every n-th prompt from the i-th on; the other shards go into the same --out with --resume")(
       "json", "print the summary (or, with --dry-run, the resolved config) as JSON")("quiet,q",
                                                                                      "no progress");
   add_backend_options(options, backend);
@@ -86,10 +90,10 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   if (!values) return kOk;
   Experiment experiment = load_experiment(required(*values, "CONFIG", command), settings);
   if (!filter.empty()) filter_cases(experiment, filter);
-  if (!shard.empty()) parse_shard(shard, experiment);
+  const Shard part = shard.empty() ? Shard{} : parse_shard(shard);
   const bool as_json = values->count("json") > 0;
   if (values->count("dry-run") > 0) {
-    print_plan(experiment, as_json);
+    print_plan(experiment, part, as_json);
     return kOk;
   }
   const bool resume = values->count("resume") > 0;
@@ -100,6 +104,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
                                              .backend = backend,
                                              .out = folder,
                                              .resume = resume,
+                                             .shard = part,
                                              .command_line = command_line(),
                                              .interrupted = interrupted},
                                             progress);
@@ -114,11 +119,15 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
     fmt::print("Record: {}\n", folder.string());
   }
   if (outcome.interrupted) {
-    progress.note(
-        fmt::format("interrupted; finished lines are kept. Go on with: speclab run {} --resume --out {}",
-                    required(*values, "CONFIG", command), folder.string()));
+    progress.note(fmt::format(
+        "interrupted; finished lines are kept. Go on with: speclab run {} --resume{} --out {}",
+        required(*values, "CONFIG", command), shard.empty() ? "" : " --shard " + shard, folder.string()));
     return kInterrupted;
   }
+  if (part.n > 1 && !summary["complete"].get<bool>())
+    progress.note(
+        fmt::format("shard {}/{} is done; another one: speclab run {} --shard i/{} --resume --out {}", part.i,
+                    part.n, required(*values, "CONFIG", command), part.n, folder.string()));
   if (outcome.failed > 0)
     progress.note(fmt::format("{} lines failed; summary.json lists them", outcome.failed));
   if (outcome.unequal > 0)

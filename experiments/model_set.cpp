@@ -36,6 +36,12 @@ std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
                  .expected = "auto or cpu, what this build has",
                  .advice = ""});
   }
+  if (choice.device != 0) {
+    throw Error({.what = "--device",
+                 .got = std::to_string(choice.device),
+                 .expected = "0: the CPU backend has one device, all cores",
+                 .advice = "--threads limits the cores."});
+  }
   return make_cpu_backend({.threads = choice.threads, .numerics = choice.numerics});
 }
 

@@ -15,13 +15,14 @@
 
 namespace speclab {
 
-/// --backend, --numerics, --threads.
+/// --backend, --device, --numerics, --threads.
 struct BackendChoice {
   std::string backend = "auto";  ///< "auto" or "cpu"
+  int device = 0;                ///< among those of the backend; the CPU is one
   std::string numerics = "auto";
   int threads = 0;  ///< 0: every core that the affinity mask and the cgroup allow
 };
-/// Throws Error for a backend that this build does not have.
+/// Throws Error for a backend or a device that is not there.
 std::shared_ptr<Backend> make_backend(const BackendChoice& choice);
 
 /// A target with its tokenizer and its drafts, each loaded once.

@@ -17,11 +17,19 @@ void shuffle(std::vector<T>& items, std::mt19937_64& random) {
 
 }  // namespace
 
-std::vector<PlannedLine> plan_lines(const Experiment& experiment) {
+std::vector<PlannedLine> plan_lines(const Experiment& experiment, const Shard& shard) {
+  const int prompts = static_cast<int>(experiment.prompts.size());
+  SPECLAB_CHECK(1 <= shard.i && shard.i <= shard.n, "shard {}/{}", shard.i, shard.n);
+  if (shard.n > std::max(1, prompts)) {
+    throw Error({.what = "--shard",
+                 .got = fmt::format("{}/{}", shard.i, shard.n),
+                 .expected = fmt::format("at most {} shards, one prompt each", prompts),
+                 .advice = ""});
+  }
   std::vector<PlannedLine> plan;
   std::mt19937_64 random(experiment.seeds.front() * 1'000'003 + 17);
   std::vector<std::pair<int, std::uint64_t>> texts;
-  for (int prompt = 0; prompt < static_cast<int>(experiment.prompts.size()); ++prompt) {
+  for (int prompt = 0; prompt < prompts; ++prompt) {
     for (const std::uint64_t seed : experiment.seeds) texts.emplace_back(prompt, seed);
   }
   std::vector<int> cases(experiment.cases.size());
@@ -44,21 +52,9 @@ std::vector<PlannedLine> plan_lines(const Experiment& experiment) {
       }
     }
   }
+  // Drawn for the whole run first: a shard's order is that of the run without the other prompts.
+  std::erase_if(plan, [&](const PlannedLine& line) { return line.prompt_index % shard.n != shard.i - 1; });
   return plan;
-}
-
-void take_shard(Experiment& experiment, int i, int n) {
-  std::vector<PromptSpec> mine;
-  for (std::size_t k = 0; k < experiment.prompts.size(); ++k) {
-    if (static_cast<int>(k % static_cast<std::size_t>(n)) == i - 1) mine.push_back(experiment.prompts[k]);
-  }
-  if (mine.empty()) {
-    throw Error({.what = "--shard",
-                 .got = fmt::format("{}/{}", i, n),
-                 .expected = fmt::format("at most {} shards, one prompt each", experiment.prompts.size()),
-                 .advice = ""});
-  }
-  experiment.prompts = std::move(mine);
 }
 
 }  // namespace speclab

@@ -20,14 +20,18 @@ struct PlannedLine {
   int repeat = 0;
 };
 
+/// Part i of n (i from 1) of a run: every n-th prompt from the i-th on, so that each part measures whole
+/// comparisons. The parts' lines together are those of the whole run.
+struct Shard {
+  int i = 1, n = 1;
+};
+
 /// Repeats outermost; inside a repeat prompts (with seeds) in a seeded order; for each all cases after one
 /// another in a seeded order, so that what is compared is measured close together. In the first repeat
-/// references go first: their text is what the others are checked against. A pure function of the experiment.
-std::vector<PlannedLine> plan_lines(const Experiment& experiment);
-
-/// Keeps every n-th prompt from the i-th on (i from 1), so that n machines share a run: each measures whole
-/// comparisons.
-void take_shard(Experiment& experiment, int i, int n);
+/// references go first: their text is what the others are checked against. A pure function of the experiment
+/// and the shard; `order` is the position in the plan of the whole run. Throws Error for more shards than
+/// prompts.
+std::vector<PlannedLine> plan_lines(const Experiment& experiment, const Shard& shard = {});
 
 /// What makes a line the same in two runs.
 using LineKey = std::tuple<std::string, std::string, std::uint64_t, int>;

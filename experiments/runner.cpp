@@ -149,6 +149,7 @@ void warm_up(const Experiment& experiment, Decoder& decoder, const std::set<int>
 RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   const Experiment& experiment = request.experiment;
   const auto& interrupted = request.interrupted;
+  const std::vector<PlannedLine> plan = plan_lines(experiment, request.shard);
   progress.note(fmt::format("loading {}", experiment.target));
   ModelSet models(experiment.target, make_backend(request.backend));
   for (const CaseSpec& spec : experiment.cases) {
@@ -165,7 +166,6 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
 
   std::vector<PlannedLine> todo;
   std::set<int> cases;
-  const std::vector<PlannedLine> plan = plan_lines(experiment);
   for (const PlannedLine& line : plan) {
     const std::string& id = experiment.cases[static_cast<std::size_t>(line.case_index)].id;
     if (lines.done(

@@ -8,6 +8,7 @@
 #include "experiments/experiment.h"
 #include "experiments/model_set.h"
 #include "experiments/progress.h"
+#include "experiments/run_plan.h"
 
 namespace speclab {
 
@@ -16,6 +17,7 @@ struct RunRequest {
   BackendChoice backend;
   std::filesystem::path out;
   bool resume = false;
+  Shard shard = {};  ///< the lines to measure; the others come from other calls into the same folder
   std::vector<std::string> command_line;
   std::function<bool()> interrupted;  ///< asked between lines; true: stop, keep what is finished
 };

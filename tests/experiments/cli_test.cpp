@@ -113,6 +113,13 @@ TEST_F(Speclab, ARunFromConfigToTable) {
   EXPECT_THAT(run({"report", "run", "--csv", "-"}).out, HasSubstr("case,strategy,draft"));
   EXPECT_THAT(run({"report", "run", "--latex", "-"}).out, HasSubstr("\\begin{tabular}"));
   EXPECT_EQ(json::parse(run({"report", "run", "--json"}).out)["name"], "tiny");
+  const Result exported = run({"report", "run", "--export", "vllm", "--case", "prompt_lookup"});
+  EXPECT_EQ(exported.code, 0);
+  EXPECT_EQ(json::parse(exported.out)["case"], "prompt_lookup");
+  EXPECT_EQ(exported.err, "");
+  expect_error(run({"report", "run", "--export", "tgi"}), {"tgi", "vllm, sglang, spec-bench, llama.cpp"});
+  expect_error(run({"report", "run", "--export", "vllm", "--json"}), {"--export and --json"});
+  expect_error(run({"report", "run", "--case", "prompt_lookup"}), {"--case", "--export"});
   EXPECT_THAT(run({"explain", "run", "speculative_sampling/draft=small/gamma=3"}).out,
               HasSubstr("draft cost"));
   EXPECT_EQ(run({"compare", "run", "run"}).code, 0);
@@ -162,7 +169,17 @@ TEST_F(Speclab, BadInputOfEveryKind) {
   expect_error(run({"run", "a.json", "--filtre", "x"}), {"--filtre", "--filter"});
   expect_error(run({"run", "a.json", "--shard", "3/2"}), {"--shard", "3/2"});
   expect_error(run({"run", "a.json", "--backend", "tpu"}), {"--backend", "tpu"});
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"run", "a.json", "--out", "x"},
+                                                {"generate", "--model", "target", "--prompt", "1"},
+                                                {"model", "target"},
+                                                {"bench", "--model", "target"}}) {
+    std::vector<std::string> with_device = words;
+    with_device.insert(with_device.end(), {"--device", "1"});
+    expect_error(run(with_device), {"--device", "got 1", "0"});
+  }
+  EXPECT_EQ(run({"model", "target", "--device", "0"}).code, 0);
   expect_error(run({"run", "a.json", "--numerics", "f8", "--out", "x"}), {"f8"});
+  expect_error(run({"run", "a.json", "--shard", "4/4", "--out", "x"}), {"--shard", "4/4", "at most 3"});
   expect_error(run({"run", "a.json", "--set", "cases.1.gama=2"}), {"a.json: /cases/1/gama", "gamma"});
   std::ofstream(dir() / "bad.json") << "{\n  \"name\": \"x\",\n  oops\n}";
   expect_error(run({"run", "bad.json"}), {"bad.json", "line 3", "column"});
@@ -291,6 +308,54 @@ TEST_F(Speclab, ResumeAfterKillEqualsTheUninterruptedRun) {
     EXPECT_EQ(lines.size(), killed.at(file).size()) << file;
     EXPECT_TRUE(lines == killed.at(file)) << file;
   }
+}
+
+TEST_F(Speclab, ShardsTogetherAreTheWholeRun) {
+  const auto shard = [&](const std::string& out, std::vector<std::string> words) {
+    words.insert(words.begin(), {"run", "a.json", "--out", out, "--set", "calibration=false"});
+    const Result result = run(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result;
+  };
+  const auto sorted_record = [](const fs::path& folder) {  // lines stand in order of measurement
+    auto record = record_of(folder);
+    for (auto& [file, lines] : record) {
+      const bool raw = file != "teacher.jsonl";
+      std::sort(lines.begin(), lines.end(), [&](const json& a, const json& b) {
+        return raw ? a["order"] < b["order"] : a.dump() < b.dump();
+      });
+    }
+    return record;
+  };
+  shard("whole", {});
+  EXPECT_THAT(shard("parts", {"--shard", "1/2"}).err, HasSubstr("--shard i/2 --resume --out parts"));
+  EXPECT_FALSE(read_json_file(dir() / "parts" / "summary.json")["complete"].get<bool>());
+  shard("other", {"--shard", "2/2"});
+  for (const char* folder : {"cases", "."}) {  // the parts of two machines, put together by hand
+    fs::create_directories(dir() / "joined" / folder);
+    for (const char* part : {"parts", "other"}) {
+      for (const auto& entry : fs::directory_iterator(dir() / part / folder)) {
+        if (entry.path().extension() == ".jsonl")
+          std::ofstream(dir() / "joined" / folder / entry.path().filename(), std::ios::app)
+              << testing::Cli::read(entry.path());
+      }
+    }
+  }
+  shard("parts", {"--shard", "2/2", "--resume"});
+  const auto whole = sorted_record(dir() / "whole");
+  EXPECT_GT(whole.at("teacher.jsonl").size(), 0u);
+  EXPECT_TRUE(whole == sorted_record(dir() / "parts"));
+  EXPECT_TRUE(whole == sorted_record(dir() / "joined"));
+  EXPECT_EQ(testing::Cli::read(dir() / "whole" / "config.json"),
+            testing::Cli::read(dir() / "other" / "config.json"));
+  const json a = read_json_file(dir() / "whole" / "summary.json"),
+             b = read_json_file(dir() / "parts" / "summary.json");
+  EXPECT_TRUE(b["complete"].get<bool>());
+  for (std::size_t i = 0; i < a["cases"].size(); ++i) {
+    for (const char* metric : {"tokens", "steps", "tau", "alpha", "alpha_teacher_forced", "flops"})
+      EXPECT_EQ(a["cases"][i]["metrics"][metric], b["cases"][i]["metrics"][metric]) << metric;
+  }
+  EXPECT_THAT(run({"run", "a.json", "--shard", "2/2", "--dry-run"}).out, HasSubstr("1 prompts"));
 }
 
 TEST_F(Speclab, CtrlCFinishesTheLineInFlight) {

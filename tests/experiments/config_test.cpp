@@ -234,18 +234,28 @@ TEST(Plan, InterleavesAndPutsReferencesFirst) {
   for (std::size_t i = 0; i < plan.size(); ++i) EXPECT_EQ(plan[i].case_index, again[i].case_index);
 }
 
-TEST(Shard, SplitsPromptsWithoutRest) {
+TEST(Shard, PartsAreTheWholePlanWithoutRest) {
   json config = base_config();
   config["prompts"]["inline"] = {"1", "2", "3"};
-  std::vector<std::string> seen;
+  config["repeats"] = 2;
+  const Experiment experiment = parse_experiment(config, "a.json");
+  const std::vector<PlannedLine> whole = plan_lines(experiment);
+  std::vector<int> orders;
   for (int i = 1; i <= 2; ++i) {
-    Experiment experiment = parse_experiment(config, "a.json");
-    take_shard(experiment, i, 2);
-    for (const PromptSpec& prompt : experiment.prompts) seen.push_back(prompt.id);
+    int last = -1;
+    for (const PlannedLine& line : plan_lines(experiment, {i, 2})) {
+      EXPECT_EQ(line.prompt_index % 2, i - 1) << "every second prompt";
+      EXPECT_GT(line.order, last) << "in the order of the whole run";
+      last = line.order;
+      EXPECT_EQ(line.case_index, whole[static_cast<std::size_t>(line.order)].case_index);
+      EXPECT_EQ(line.prompt_index, whole[static_cast<std::size_t>(line.order)].prompt_index);
+      orders.push_back(line.order);
+    }
   }
-  EXPECT_THAT(seen, ElementsAre("1", "3", "2"));
-  Experiment experiment = parse_experiment(config, "a.json");
-  EXPECT_THROW(take_shard(experiment, 4, 4), Error);
+  std::sort(orders.begin(), orders.end());
+  ASSERT_EQ(orders.size(), whole.size());
+  for (std::size_t i = 0; i < orders.size(); ++i) EXPECT_EQ(orders[i], static_cast<int>(i));
+  EXPECT_THROW(plan_lines(experiment, {4, 4}), Error);
 }
 
 TEST(Prompts, SpecBenchLinesAndSelection) {

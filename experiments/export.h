@@ -1,0 +1,37 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "experiments/run_data.h"
+
+namespace speclab {
+
+/// A finished run in the names and formats of other tools, by their own definitions; results/SCHEMA.md says
+/// where those differ from ours. Names and definitions were read in
+///   vLLM        vllm/v1/spec_decode/metrics.py and vllm/v1/core/sched/scheduler.py (016a8587, 1 + accepted
+///   per
+///               draft since pull request 17908); per request: the manual of 0.32.0,
+///               features/speculative_decoding/acceptance_metrics
+///   SGLang      0.5.23, python/sglang/srt: managers/tokenizer_manager.py (meta_info),
+///               managers/scheduler_components/metrics_reporter.py and observability/metrics_collector.py
+///               (gauges); names without the bonus since pull request 23530 (2026-04)
+///   llama.cpp   0c1e57098: tools/server/server-common.cpp (timings), server-context.cpp (log),
+///               server-task.cpp (/metrics); examples/speculative-simple/speculative-simple.cpp
+///   Spec-Bench  fd2c1cd7 (2025-04-22): evaluation/eval.py writes what evaluation/speed.py reads; Xia et al.
+///   2024
+/// Counts are those of repeat 0, over all prompts, seeds and turns (a turn is one of their requests); times
+/// are medians over repeats, null for a case that lost equality with its reference.
+
+/// vllm, sglang, spec-bench, llama.cpp.
+std::span<const std::string_view> export_tools();
+
+/// JSON lines. vllm, sglang, llama.cpp: {"case": id, ...} for each case, or for the one of that id.
+/// spec-bench: an answer file, one line for each prompt, of one case: a run with several needs `case_id`, for
+/// evaluation/speed.py takes all lines of a file for one method. Throws Error for an unknown tool or case,
+/// and for an answer file of a case whose times mean nothing.
+std::string export_run(const RunData& run, const std::string& tool, const std::string& case_id);
+
+}  // namespace speclab
