@@ -7,6 +7,7 @@
 
 A number on a page comes from a committed summary.json or it is not there.
 """
+
 import argparse
 import pathlib
 import re
@@ -23,25 +24,45 @@ KEPT = ["config.json", "environment.json", "summary.json", "calibration.json"]
 FRONT_FIGURE = "speedup_gamma"
 BEGIN, END = "<!-- measured: written by scripts/baseline.py -->", "<!-- end of measured -->"
 NONE_YET = "No baseline run has been committed yet. Run `scripts/quickstart.sh` and see your own machine's numbers."
-TABLE = [("speedup", "speedup [95 %]", "{:.2f}"), ("tokens_per_second", "tokens/s", "{:.1f}"), ("tau", "τ", "{:.2f}"), ("alpha", "α", "{:.2f}"), ("c", "c", "{:.3f}")]
+TABLE = [
+    ("speedup", "speedup [95 %]", "{:.2f}"),
+    ("tokens_per_second", "tokens/s", "{:.1f}"),
+    ("tau", "τ", "{:.2f}"),
+    ("alpha", "α", "{:.2f}"),
+    ("c", "c", "{:.3f}"),
+]
 
 
 def runs(root):
     """Committed baselines by name, the one named quickstart first."""
     folders = [file.parent for file in (root / "results/baselines").glob("*/summary.json")]
-    return [Run(folder) for folder in sorted(folders, key=lambda folder: (not folder.name.startswith("quickstart"), folder.name))]
+    return [
+        Run(folder)
+        for folder in sorted(folders, key=lambda folder: (not folder.name.startswith("quickstart"), folder.name))
+    ]
 
 
 def table(run):
-    lines = ["| case | " + " | ".join(heading for _, heading, _ in TABLE) + " | equal to autoregressive |", "|---" * (len(TABLE) + 2) + "|"]
+    lines = [
+        "| case | " + " | ".join(heading for _, heading, _ in TABLE) + " | equal to autoregressive |",
+        "|---" * (len(TABLE) + 2) + "|",
+    ]
     for case in run.cases:
-        cells = [report.with_interval(case, metric, pattern) if metric == "speedup" else report.shown(case.metric(metric), pattern) for metric, _, pattern in TABLE]
+        cells = [
+            report.with_interval(case, metric, pattern)
+            if metric == "speedup"
+            else report.shown(case.metric(metric), pattern)
+            for metric, _, pattern in TABLE
+        ]
         lines.append(f"| {case.label(without=())} | " + " | ".join(cells) + f" | {report.equality(case)} |")
     return "\n".join(lines)
 
 
 def models_of(run):
-    return ", ".join(f"{role}: {model['name']} ({model['parameters'] / 1e6:.1f} M parameters)" for role, model in run.environment["models"].items())
+    return ", ".join(
+        f"{role}: {model['name']} ({model['parameters'] / 1e6:.1f} M parameters)"
+        for role, model in run.environment["models"].items()
+    )
 
 
 def device_of(run):
@@ -56,18 +77,29 @@ def prompts_of(run):
 def section(run, root, heading):
     folder = run.folder.relative_to(root).as_posix()
     figures = sorted((run.folder / "figures").glob("*.svg"))
-    errors = "".join(f"\n- error in {error['case']}, prompt {error['prompt']}: {error['message']}" for error in run.summary["errors"])
-    shown = "\n".join(f"![{figure.stem.replace('_', ' ')}]({figure.relative_to(root / 'results').as_posix()})" for figure in figures)
-    return (f"{heading} {run.folder.name}\n\n{run.summary['description']}\n\n{device_of(run)}: {run.machine}; {run.environment['build_type']}, "
-            f"commit {run.environment['commit'][:10]}. {models_of(run)}. {prompts_of(run)}.{errors}\n\n{table(run)}\n\n{shown}\n\nRecord: `{folder}/`.\n")
+    errors = "".join(
+        f"\n- error in {error['case']}, prompt {error['prompt']}: {error['message']}" for error in run.summary["errors"]
+    )
+    shown = "\n".join(
+        f"![{figure.stem.replace('_', ' ')}]({figure.relative_to(root / 'results').as_posix()})" for figure in figures
+    )
+    return (
+        f"{heading} {run.folder.name}\n\n{run.summary['description']}\n\n{device_of(run)}: {run.machine}; {run.environment['build_type']}, "
+        f"commit {run.environment['commit'][:10]}. {models_of(run)}. {prompts_of(run)}.{errors}\n\n{table(run)}\n\n{shown}\n\nRecord: `{folder}/`.\n"
+    )
 
 
 def results_page(root):
     found = runs(root)
     gpu = "" if any(device_of(run) == "GPU" for run in found) else "\nGPU: not run on a GPU yet.\n"
     body = "\n".join(section(run, root, "##") for run in found) if found else NONE_YET + "\n"
-    return ("# Measured runs\n\nWritten by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. Words and formats: [SCHEMA.md](SCHEMA.md). "
-            "In brackets: 95 % intervals, bootstrap over prompts. \"equal\": ids and logits rows are bitwise those of autoregressive decoding.\n" + gpu + "\n" + body)
+    return (
+        "# Measured runs\n\nWritten by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. Words and formats: [SCHEMA.md](SCHEMA.md). "
+        'In brackets: 95 % intervals, bootstrap over prompts. "equal": ids and logits rows are bitwise those of autoregressive decoding.\n'
+        + gpu
+        + "\n"
+        + body
+    )
 
 
 def front_part(root):
@@ -90,7 +122,10 @@ def with_front_part(text, part):
 def pages(root):
     """{path: content} of every generated page."""
     front = root / "README.md"
-    return {root / "results/README.md": results_page(root), front: with_front_part(front.read_text(encoding="utf-8"), front_part(root))}
+    return {
+        root / "results/README.md": results_page(root),
+        front: with_front_part(front.read_text(encoding="utf-8"), front_part(root)),
+    }
 
 
 def write_pages(root):
@@ -114,7 +149,9 @@ def adopt(root, source, name):
         if (run.folder / file).exists():
             text = (run.folder / file).read_text(encoding="utf-8")
             (folder / file).write_text(text.replace(f"{root}/", ""), encoding="utf-8")  # no private paths
-    shutil.copytree(run.folder / "figures", folder / "figures", ignore=lambda _, names: [n for n in names if not n.endswith(".svg")])
+    shutil.copytree(
+        run.folder / "figures", folder / "figures", ignore=lambda _, names: [n for n in names if not n.endswith(".svg")]
+    )
     write_pages(root)
 
 
@@ -133,9 +170,16 @@ def main(arguments=None, root=ROOT):
         elif options.command == "pages":
             write_pages(root)
         else:
-            stale = [path for path, content in pages(root).items() if not path.exists() or path.read_text(encoding="utf-8") != content]
+            stale = [
+                path
+                for path, content in pages(root).items()
+                if not path.exists() or path.read_text(encoding="utf-8") != content
+            ]
             for path in stale:
-                print(f"baseline: {path.relative_to(root)} is not what its sources say. Run scripts/baseline.py pages.", file=sys.stderr)
+                print(
+                    f"baseline: {path.relative_to(root)} is not what its sources say. Run scripts/baseline.py pages.",
+                    file=sys.stderr,
+                )
             return 1 if stale else 0
     except BadRun as error:
         print(f"baseline: {error}", file=sys.stderr)

@@ -4,12 +4,22 @@
 Order: base < measure < backend < model < spec < {theory, simulate} < strategies < experiments.
 Strategies do not include each other and see no file of measure, backend/cpu, backend/cuda or JSON.
 """
+
 import pathlib
 import re
 import sys
 
-ORDER = {"core/base": 0, "core/measure": 1, "core/backend": 2, "core/model": 3, "core/spec": 4,
-         "core/theory": 5, "core/simulate": 5, "strategies": 6, "experiments": 7}
+ORDER = {
+    "core/base": 0,
+    "core/measure": 1,
+    "core/backend": 2,
+    "core/model": 3,
+    "core/spec": 4,
+    "core/theory": 5,
+    "core/simulate": 5,
+    "strategies": 6,
+    "experiments": 7,
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)
 
 
@@ -29,7 +39,9 @@ def problems(root):
                 yield f"{name} includes {target}: {own} comes before {other}"
             if other and own and ORDER[other] == ORDER[own] and own != other:
                 yield f"{name} includes {target}: {own} and {other} are side by side"
-            if own == "strategies" and (other == "strategies" or target.startswith(("core/backend", "nlohmann", "cuda", "chrono", "fstream"))):
+            if own == "strategies" and (
+                other == "strategies" or target.startswith(("core/backend", "nlohmann", "cuda", "chrono", "fstream"))
+            ):
                 yield f"{name} includes {target}: a strategy sees no other strategy, backend, clock, file or JSON"
             if ("cuda_runtime" in target or target.endswith(".cuh")) and not name.startswith("core/backend/cuda/"):
                 yield f"{name} includes {target}: CUDA stays under core/backend/cuda"

@@ -4,6 +4,7 @@
 CTest calls a test "not run" both when it skipped itself (GTEST_SKIP, exit code 77) and when its program is missing;
 only the first is a skip.
 """
+
 import sys
 import xml.etree.ElementTree as xml
 

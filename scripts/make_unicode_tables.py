@@ -30,7 +30,7 @@ def matched(pattern):
     found = set()
     step = 4096
     for at in range(0, len(CODE_POINTS), step):
-        block = CODE_POINTS[at:at + step]
+        block = CODE_POINTS[at : at + step]
         text = "".join(map(chr, block))
         kept = bytearray(len(block))
         for _, (begin, end) in pre_tokenizers.Split(Regex(pattern), "removed").pre_tokenize_str(text):
@@ -45,7 +45,7 @@ def digits():
     splitter = pre_tokenizers.Digits(individual_digits=True)
     step = 4096
     for at in range(0, len(CODE_POINTS), step):
-        block = CODE_POINTS[at:at + step]
+        block = CODE_POINTS[at : at + step]
         text = "".join("a" + chr(c) for c in block)
         for _, (begin, end) in splitter.pre_tokenize_str(text):
             if end - begin == 1 and begin % 2 == 1:
@@ -68,7 +68,7 @@ def classes():
 
 
 def rows(items, per_line):
-    return "\n".join("    " + " ".join(items[i:i + per_line]) for i in range(0, len(items), per_line))
+    return "\n".join("    " + " ".join(items[i : i + per_line]) for i in range(0, len(items), per_line))
 
 
 def class_tables():
@@ -97,7 +97,7 @@ def normalized_each(normalizer, make):
     """The normalised make(character) for every code point."""
     out = {}
     for at in range(0, len(CODE_POINTS), 4096):
-        block = [c for c in CODE_POINTS[at:at + 4096] if c != 10]
+        block = [c for c in CODE_POINTS[at : at + 4096] if c != 10]
         lines = normalizer.normalize_str("\n".join(make(chr(c)) for c in block)).split("\n")
         out.update(zip(block, lines))
     return out
@@ -109,16 +109,22 @@ def combining_classes(nfd, decompositions):
     low, high = "\u0334", "\u0345"  # of class 1 and 240, the least and the greatest
     after = normalized_each(nfd, lambda x: "a" + high + x)
     before = normalized_each(nfd, lambda x: "a" + x + low)
-    marks = {c for c in CODE_POINTS if c != 10 and c not in decompositions
-             and (after[c] != "a" + high + chr(c) or before[c] != "a" + chr(c) + low)} | {ord(low), ord(high)}
+    marks = {
+        c
+        for c in CODE_POINTS
+        if c != 10 and c not in decompositions and (after[c] != "a" + high + chr(c) or before[c] != "a" + chr(c) + low)
+    } | {ord(low), ord(high)}
     known = {}
     for c in sorted(marks):
         known.setdefault(unicodedata.combining(chr(c)), chr(c))
     found = {}
     for c in sorted(marks):
-        same = [value for value, mark in known.items()
-                if nfd.normalize_str("a" + mark + chr(c)) == "a" + mark + chr(c)
-                and nfd.normalize_str("a" + chr(c) + mark) == "a" + chr(c) + mark]
+        same = [
+            value
+            for value, mark in known.items()
+            if nfd.normalize_str("a" + mark + chr(c)) == "a" + mark + chr(c)
+            and nfd.normalize_str("a" + chr(c) + mark) == "a" + chr(c) + mark
+        ]
         assert len(same) == 1, (hex(c), same)
         found[c] = same[0]
     return found

@@ -6,6 +6,7 @@
 RUN is a folder that `speclab run` wrote. Figures go to RUN/figures/ as SVG and PDF. A figure that has nothing to show for this
 run is left out; the report says which and why.
 """
+
 import argparse
 import json
 import pathlib
@@ -22,7 +23,9 @@ try:
     from figures import style
     from figures.record import BadRun, NotApplicable, Run
 except ModuleNotFoundError as error:
-    sys.exit(f"report: the Python package {error.name} is missing. Run scripts/setup_python.sh and use .venv/bin/python.")
+    sys.exit(
+        f"report: the Python package {error.name} is missing. Run scripts/setup_python.sh and use .venv/bin/python."
+    )
 
 TEMPLATE = pathlib.Path(__file__).resolve().parent / "report_template.html"
 
@@ -50,7 +53,9 @@ def with_interval(case, metric, pattern):
     span = case.metric(f"{metric}_ci95")
     if value is None:
         return ""
-    return shown(value, pattern) + (f" [{pattern.format(span[0])}, {pattern.format(span[1])}]" if span and None not in span else "")
+    return shown(value, pattern) + (
+        f" [{pattern.format(span[0])}, {pattern.format(span[1])}]" if span and None not in span else ""
+    )
 
 
 def equality(case):
@@ -78,7 +83,7 @@ def draw_figures(run, only, formats=("svg", "pdf")):
 def inline_svg(name, path):
     """The SVG element with ids of its own, so that several fit into one page."""
     text = path.read_text(encoding="utf-8")
-    text = text[text.index("<svg"):]
+    text = text[text.index("<svg") :]
     text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
     text = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', text)
     return re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
@@ -88,9 +93,19 @@ def ledger(run):
     """Predictions beside measurements: [(label, [(formula, quantity, predicted, measured, error, equation, assumptions)])]."""
     rows = []
     for case in run.speculative:
-        entries = [(name, entry["quantity"], shown(entry["value"]), shown(entry.get("measured")),
-                    "" if entry.get("error") is None else f"{100 * entry['error']:+.1f} %", entry["equation"], entry["assumptions"])
-                   for name, entry in (case.predictions or {}).items() if entry.get("value") is not None]
+        entries = [
+            (
+                name,
+                entry["quantity"],
+                shown(entry["value"]),
+                shown(entry.get("measured")),
+                "" if entry.get("error") is None else f"{100 * entry['error']:+.1f} %",
+                entry["equation"],
+                entry["assumptions"],
+            )
+            for name, entry in (case.predictions or {}).items()
+            if entry.get("value") is not None
+        ]
         if entries:
             rows.append((case.label(without=()), entries))
     return rows
@@ -107,15 +122,32 @@ def flattened(environment):
 
 
 def write_report(run, drawn, left_out, out):
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(TEMPLATE.read_text(encoding="utf-8"))
+    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
+        TEMPLATE.read_text(encoding="utf-8")
+    )
     columns = [column for column in COLUMNS if any(case.metric(column[0]) is not None for case in run.cases)]
     html = template.render(
-        run=run, machine=run.machine, columns=columns,
-        table=[(case, case.label(without=()), [with_interval(case, metric, pattern) for metric, _, pattern, _ in columns], equality(case)) for case in run.cases],
+        run=run,
+        machine=run.machine,
+        columns=columns,
+        table=[
+            (
+                case,
+                case.label(without=()),
+                [with_interval(case, metric, pattern) for metric, _, pattern, _ in columns],
+                equality(case),
+            )
+            for case in run.cases
+        ],
         figures=[(figure, markupsafe.Markup(inline_svg(figure.name, svg))) for figure, svg in drawn],
-        left_out=left_out, ledger=ledger(run),
+        left_out=left_out,
+        ledger=ledger(run),
         waterfalls=[(case.label(without=()), case.waterfall) for case in run.speculative if case.waterfall],
-        environment=list(flattened(run.environment)), config=json.dumps(json.loads((run.folder / "config.json").read_text(encoding="utf-8")), indent=1, ensure_ascii=False))
+        environment=list(flattened(run.environment)),
+        config=json.dumps(
+            json.loads((run.folder / "config.json").read_text(encoding="utf-8")), indent=1, ensure_ascii=False
+        ),
+    )
     part = out.with_name(f".{out.name}.part")
     part.write_text(html, encoding="utf-8")
     part.rename(out)
@@ -125,8 +157,13 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path, help="default: RUN/report.html")
-    parser.add_argument("--only", action="append", metavar="FIGURE", choices=[figure.name for figure in figures.all_figures()],
-                        help="draw this figure only (may be repeated)")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="FIGURE",
+        choices=[figure.name for figure in figures.all_figures()],
+        help="draw this figure only (may be repeated)",
+    )
     parser.add_argument("--no-figures", action="store_true", help="table, ledger and environment only")
     options = parser.parse_args(arguments)
     try:
@@ -138,7 +175,10 @@ def main(arguments=None):
         print(f"report: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"report: {error.filename}: {error.strerror}. Choose another place with --out, or make it writable.", file=sys.stderr)
+        print(
+            f"report: {error.filename}: {error.strerror}. Choose another place with --out, or make it writable.",
+            file=sys.stderr,
+        )
         return 2
     print(f"report: {len(drawn)} figures in {options.run / 'figures'}, report in {out}")
     for figure, reason in left_out:

@@ -3,12 +3,27 @@
 To add one: a module with a function run -> matplotlib figure that raises NotApplicable when it has nothing to show, an entry in
 its FIGURES, and its name in MODULES below. Then look at the picture, in colour and in grey.
 """
+
 import dataclasses
 import importlib
 from collections.abc import Callable
 
-MODULES = ["speedup", "gamma_map", "acceptance", "operations", "time_split", "draft_length", "curves", "confidence", "timeline",
-           "generated_text", "waterfall", "quality", "draft_capability", "sampling"]
+MODULES = [
+    "speedup",
+    "gamma_map",
+    "acceptance",
+    "operations",
+    "time_split",
+    "draft_length",
+    "curves",
+    "confidence",
+    "timeline",
+    "generated_text",
+    "waterfall",
+    "quality",
+    "draft_capability",
+    "sampling",
+]
 
 
 @dataclasses.dataclass(frozen=True)

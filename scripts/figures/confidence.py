@@ -1,4 +1,5 @@
 """Does the draft know when it is right? Its probability for the token it drew against how often that token was accepted."""
+
 import math
 
 from figures import Figure, style
@@ -18,7 +19,7 @@ def wilson(k, n, z=1.96):
 
 def tally(case):
     """[tested, accepted, sum of confidence] per bin of confidence, over the lines of repeat 0."""
-    bins = [[0, 0, 0.] for _ in range(BINS)]
+    bins = [[0, 0, 0.0] for _ in range(BINS)]
     for line in case.lines():
         if line["repeat"] != 0:
             continue
@@ -34,7 +35,13 @@ def tally(case):
 
 
 def draw(run):
-    counted = [(case, bins) for case in longest_of_each(run) if case.draft is not None and not case.lossy for bins in [tally(case)] if any(b[0] for b in bins)]
+    counted = [
+        (case, bins)
+        for case in longest_of_each(run)
+        if case.draft is not None and not case.lossy
+        for bins in [tally(case)]
+        if any(b[0] for b in bins)
+    ]
     counted = counted[:4]
     if not counted:
         raise NotApplicable("no drafted token has a confidence")
@@ -45,18 +52,31 @@ def draw(run):
         x = [entry[2] / entry[0] for entry in kept]
         y = [entry[1] / entry[0] for entry in kept]
         spans = [wilson(entry[1], entry[0]) for entry in kept]
-        top.errorbar(x, y, yerr=[[v - lo for v, (lo, _) in zip(y, spans)], [hi - v for v, (_, hi) in zip(y, spans)]], capsize=2,
-                     elinewidth=.8, label=case.label(without=()), **look)
+        top.errorbar(
+            x,
+            y,
+            yerr=[[v - lo for v, (lo, _) in zip(y, spans)], [hi - v for v, (_, hi) in zip(y, spans)]],
+            capsize=2,
+            elinewidth=0.8,
+            label=case.label(without=()),
+            **look,
+        )
         total = sum(entry[0] for entry in bins)
         edges = [i / BINS for i in range(BINS + 1)]
         bottom.stairs([entry[0] / total for entry in bins], edges, color=look["color"], linestyle=look["linestyle"])
-    top.plot([0, 1], [0, 1], color="#888888", linewidth=.7)
+    top.plot([0, 1], [0, 1], color="#888888", linewidth=0.7)
     top.set(ylabel="share accepted", ylim=(0, 1.03))
     bottom.set(xlabel="draft probability of the drafted token", ylabel="share of\ntokens", xlim=(0, 1))
     style.legend_below(figure, *top.get_legend_handles_labels(), columns=1 if len(counted) < 4 else 2)
     return figure
 
 
-FIGURES = [Figure("confidence", "Draft confidence against acceptance",
-                  "Top: share of tested tokens that were accepted, by the draft's probability for them, with 95 % intervals (bins of 5 tokens or more). "
-                  "Grey: share = probability. Bottom: how the drafted tokens are spread.", draw)]
+FIGURES = [
+    Figure(
+        "confidence",
+        "Draft confidence against acceptance",
+        "Top: share of tested tokens that were accepted, by the draft's probability for them, with 95 % intervals (bins of 5 tokens or more). "
+        "Grey: share = probability. Bottom: how the drafted tokens are spread.",
+        draw,
+    )
+]

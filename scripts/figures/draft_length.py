@@ -1,4 +1,5 @@
 """Time against the draft length K: time per token with its spread, time of a step, r' (Chen et al. 2023, Figure 1)."""
+
 from figures import Figure, style
 from figures.record import NotApplicable
 
@@ -6,7 +7,10 @@ MOST_CATEGORIES = 4
 
 
 def draw(run):
-    sweeps = {family: [case for case in members if case.metric("ms_per_token") is not None] for family, members in run.gamma_sweeps().items()}
+    sweeps = {
+        family: [case for case in members if case.metric("ms_per_token") is not None]
+        for family, members in run.gamma_sweeps().items()
+    }
     sweeps = {family: members for family, members in sweeps.items() if len(members) > 1}
     if not sweeps:
         raise NotApplicable("no strategy was measured at two or more draft lengths")
@@ -16,8 +20,14 @@ def draw(run):
     def add(index, label, x, per_token, spread, per_step, ratio):
         look = style.curve_style(index)
         if spread and None not in spread:
-            time.fill_between(x, [max(0, m - s) for m, s in zip(per_token, spread)], [m + s for m, s in zip(per_token, spread)],
-                              color=look["color"], alpha=.13, linewidth=0)
+            time.fill_between(
+                x,
+                [max(0, m - s) for m, s in zip(per_token, spread)],
+                [m + s for m, s in zip(per_token, spread)],
+                color=look["color"],
+                alpha=0.13,
+                linewidth=0,
+            )
         handles.append(time.plot(x, per_token, **look)[0])
         labels.append(label)
         step.plot(x, per_step, **look)
@@ -27,11 +37,18 @@ def draw(run):
     for members in sweeps.values():
         x = [case.gamma for case in members]
         of = lambda name: [case.metric(name) for case in members]
-        add(index, members[0].label(), x, of("ms_per_token"), of("ms_per_token_sd"), of("ms_per_step"),
-            [tau / (k + 1) for tau, k in zip(of("tau"), x)])
+        add(
+            index,
+            members[0].label(),
+            x,
+            of("ms_per_token"),
+            of("ms_per_token_sd"),
+            of("ms_per_step"),
+            [tau / (k + 1) for tau, k in zip(of("tau"), x)],
+        )
         index += 1
     if len(sweeps) == 1:  # room for the categories
-        members, = sweeps.values()
+        (members,) = sweeps.values()
         names = [name for name in members[0].categories if name and all(name in case.categories for case in members)]
         if 1 < len(names):
             for name in names[:MOST_CATEGORIES]:
@@ -39,12 +56,27 @@ def draw(run):
                 if None in of("ms_per_token") + of("ms_per_step") + of("tau"):
                     continue
                 x = [case.gamma for case in members]
-                add(index, name, x, of("ms_per_token"), None, of("ms_per_step"), [tau / (k + 1) for tau, k in zip(of("tau"), x)])
+                add(
+                    index,
+                    name,
+                    x,
+                    of("ms_per_token"),
+                    None,
+                    of("ms_per_step"),
+                    [tau / (k + 1) for tau, k in zip(of("tau"), x)],
+                )
                 index += 1
     baseline = run.baselines[0].metric("ms_per_token") if run.baselines else None
     if baseline is not None:
-        time.axhline(baseline, color="black", linewidth=.8)
-        time.annotate("autoregressive", (1, baseline), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=style.SMALL_PT)
+        time.axhline(baseline, color="black", linewidth=0.8)
+        time.annotate(
+            "autoregressive",
+            (1, baseline),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="bottom",
+            fontsize=style.SMALL_PT,
+        )
     time.set(ylabel="ms per token")
     step.set(ylabel="ms per step")
     share.set(ylabel="$r'=\\tau/(K+1)$", xlabel="tokens drafted per step $K$")
@@ -57,28 +89,59 @@ def draw(run):
 
 def draw_ratio(run):
     """Measured speedup against r'(K+1), the limit of a free draft, and against the full ratio."""
-    cases = [case for case in run.speculative
-             if None not in (case.metric("speedup"), case.predicted("chen_ratio"), case.predicted("chen_limit"))]
+    cases = [
+        case
+        for case in run.speculative
+        if None not in (case.metric("speedup"), case.predicted("chen_ratio"), case.predicted("chen_limit"))
+    ]
     if len(cases) < 2:
         raise NotApplicable("fewer than two cases have the Chen ratio and a measured speedup")
     figure, axes = style.figure(2.9)
-    for name, label, index in (("chen_limit", "$r'(K+1)$: draft free", 1), ("chen_ratio", "$r'(K+1)\\,t_t/(K t_d+t_t)$", 0)):
+    for name, label, index in (
+        ("chen_limit", "$r'(K+1)$: draft free", 1),
+        ("chen_ratio", "$r'(K+1)\\,t_t/(K t_d+t_t)$", 0),
+    ):
         look = style.curve_style(index)
-        style.error_bars(axes, [case.predicted(name) for case in cases], cases, "speedup", color=look["color"], marker=look["marker"],
-                         linestyle="none", markerfacecolor="white" if index else look["color"], label=label)
+        style.error_bars(
+            axes,
+            [case.predicted(name) for case in cases],
+            cases,
+            "speedup",
+            color=look["color"],
+            marker=look["marker"],
+            linestyle="none",
+            markerfacecolor="white" if index else look["color"],
+            label=label,
+        )
     low, high = min(axes.get_xlim()[0], axes.get_ylim()[0]), max(axes.get_xlim()[1], axes.get_ylim()[1])
-    axes.plot([low, high], [low, high], color="black", linewidth=.8)
-    axes.annotate("measured = predicted", (high, high), ha="right", va="bottom", fontsize=style.SMALL_PT, rotation=0,
-                  textcoords="offset points", xytext=(-12, -4))
+    axes.plot([low, high], [low, high], color="black", linewidth=0.8)
+    axes.annotate(
+        "measured = predicted",
+        (high, high),
+        ha="right",
+        va="bottom",
+        fontsize=style.SMALL_PT,
+        rotation=0,
+        textcoords="offset points",
+        xytext=(-12, -4),
+    )
     axes.set(xlabel="predicted speedup", ylabel="measured speedup")
     style.legend_below(figure, *axes.get_legend_handles_labels())
     return figure
 
 
 FIGURES = [
-    Figure("draft_length", "Time against draft length",
-           "Top: decode time per token, the band is one standard deviation over steps. Middle: time of one step. Bottom: r' = tau/(K+1). "
-           "After Chen et al. 2023, Figure 1.", draw),
-    Figure("chen_ratio", "Measured speedup against the ratio of Chen et al.",
-           "Each case twice: against r'(K+1), which takes the draft for free, and against the ratio with measured times of draft and target.", draw_ratio),
+    Figure(
+        "draft_length",
+        "Time against draft length",
+        "Top: decode time per token, the band is one standard deviation over steps. Middle: time of one step. Bottom: r' = tau/(K+1). "
+        "After Chen et al. 2023, Figure 1.",
+        draw,
+    ),
+    Figure(
+        "chen_ratio",
+        "Measured speedup against the ratio of Chen et al.",
+        "Each case twice: against r'(K+1), which takes the draft for free, and against the ratio with measured times of draft and target.",
+        draw_ratio,
+    ),
 ]

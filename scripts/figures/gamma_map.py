@@ -1,4 +1,5 @@
 """Map of the optimal draft length over alpha and c, with the runs on it."""
+
 import matplotlib.colors
 import numpy as np
 
@@ -15,24 +16,30 @@ def best_measured(members):
 def draw(run):
     points = []
     for members in run.families().values():
-        usable = [case for case in members
-                  if not case.lossy and case.gamma is not None and None not in (case.metric("alpha"), case.metric("c"), case.metric("speedup")) and case.metric("c") > 0]
+        usable = [
+            case
+            for case in members
+            if not case.lossy
+            and case.gamma is not None
+            and None not in (case.metric("alpha"), case.metric("c"), case.metric("speedup"))
+            and case.metric("c") > 0
+        ]
         if usable:
             points.append(best_measured(usable))
-    points = points[:len(style.COLOURS)]
+    points = points[: len(style.COLOURS)]
     if not points:
         raise NotApplicable("no case has alpha, a draft cost c above 0 and a speedup")
     figure, axes = style.figure(2.9)
-    least = min(.01, *(case.metric("c") / 1.5 for case in points), 1)
-    alpha, c = np.meshgrid(np.linspace(.01, .99, 90), np.geomspace(least, 1, 90))
+    least = min(0.01, *(case.metric("c") / 1.5 for case in points), 1)
+    alpha, c = np.meshgrid(np.linspace(0.01, 0.99, 90), np.geomspace(least, 1, 90))
     gains = np.stack([theory.speedup(alpha, gamma, c) for gamma in range(LEVELS[-1] + 1)])
     best = gains.argmax(axis=0)
-    shades = matplotlib.colormaps["Greys"](np.linspace(0, .55, len(LEVELS)))
+    shades = matplotlib.colormaps["Greys"](np.linspace(0, 0.55, len(LEVELS)))
     for level, shade in zip(LEVELS[1:], shades[1:]):
         # Smooth where best itself jumps: how much better the longer drafts are than the shorter ones.
         advantage = gains[level:].max(axis=0) - gains[:level].max(axis=0)
         axes.contourf(alpha, c, advantage, levels=[0, np.inf], colors=[shade])
-        axes.contour(alpha, c, advantage, levels=[0], colors="#555555", linewidths=.4)
+        axes.contour(alpha, c, advantage, levels=[0], colors="#555555", linewidths=0.4)
     # The number of each region, written where the region is wide: along a steep path through the map.
     for low, high in zip(LEVELS, LEVELS[1:] + [41]):
         inside = (best >= low) & (best < high)
@@ -45,14 +52,31 @@ def draw(run):
             axes.text(alpha[row, column], c[row, column], text, ha="center", va="center", fontsize=style.SMALL_PT)
     for index, case in enumerate(points):
         look = style.curve_style(index)
-        axes.plot(case.metric("alpha"), case.metric("c"), linestyle="none", marker=look["marker"], color=look["color"], markersize=6,
-                  markeredgecolor="white", markeredgewidth=.7, label=f"{case.label()}: best measured {case.gamma}")
-    axes.set(xlabel="acceptance rate $\\alpha$", ylabel="draft cost $c$", yscale="log", xlim=(.01, .99), ylim=(least, 1))
+        axes.plot(
+            case.metric("alpha"),
+            case.metric("c"),
+            linestyle="none",
+            marker=look["marker"],
+            color=look["color"],
+            markersize=6,
+            markeredgecolor="white",
+            markeredgewidth=0.7,
+            label=f"{case.label()}: best measured {case.gamma}",
+        )
+    axes.set(
+        xlabel="acceptance rate $\\alpha$", ylabel="draft cost $c$", yscale="log", xlim=(0.01, 0.99), ylim=(least, 1)
+    )
     axes.grid(False)
     style.legend_below(figure, *axes.get_legend_handles_labels(), columns=1)
     return figure
 
 
-FIGURES = [Figure("optimal_gamma_map", "Optimal draft length",
-                  "Numbers and shades: the draft length with the largest speedup by Leviathan et al., Theorem 3.8 (0: none gains). "
-                  "Points: the measured alpha and c of the runs at their best measured draft length.", draw)]
+FIGURES = [
+    Figure(
+        "optimal_gamma_map",
+        "Optimal draft length",
+        "Numbers and shades: the draft length with the largest speedup by Leviathan et al., Theorem 3.8 (0: none gains). "
+        "Points: the measured alpha and c of the runs at their best measured draft length.",
+        draw,
+    )
+]

@@ -1,10 +1,11 @@
 """A generated text, one line per target call, tokens marked by where they came from."""
+
 from figures import Figure, style
 from figures.record import NotApplicable
 
 LINES = 24
 FONT_PT = style.SMALL_PT
-ADVANCE_IN = .602 * FONT_PT / 72  # of a character of DejaVu Sans Mono
+ADVANCE_IN = 0.602 * FONT_PT / 72  # of a character of DejaVu Sans Mono
 LOOKS = {  # fill, frame, name: grey levels differ as well as colours
     "accepted": ("#CDE7D8", "#006B4F", "accepted from the draft"),
     "rejection": ("#F4B183", "#8C3B00", "target's correction"),
@@ -14,7 +15,11 @@ LOOKS = {  # fill, frame, name: grey levels differ as well as colours
 
 
 def pick(run):
-    sampled = [case for case in run.speculative if case.metric("speedup") is not None and case.metric("tau") is not None and not case.lossy]
+    sampled = [
+        case
+        for case in run.speculative
+        if case.metric("speedup") is not None and case.metric("tau") is not None and not case.lossy
+    ]
     with_draft = [case for case in sampled if case.draft is not None] or sampled
     if not with_draft:
         raise NotApplicable("no lossless speculative case")
@@ -34,7 +39,7 @@ def marked_calls(line):
         looks = ["accepted"] * step["accepted"]
         last = "plain" if not step["drafted"] else "rejection" if step["ended_by"] == "rejection" else "bonus"
         looks += [last] * (step["emitted"] - step["accepted"])
-        calls.append(list(zip(line["pieces"][at:at + step["emitted"]], looks)))
+        calls.append(list(zip(line["pieces"][at : at + step["emitted"]], looks)))
         at += step["emitted"]
     return calls
 
@@ -47,32 +52,56 @@ def visible(text):
 def draw(run):
     case, line = pick(run)
     calls = marked_calls(line)[:LINES]
-    line_in, top, bottom, left = .15, .04, .36, .2
+    line_in, top, bottom, left = 0.15, 0.04, 0.36, 0.2
     height = top + bottom + line_in * len(calls)
     figure, axes = style.figure(height, layout="none")
-    axes.set_position([left / style.COLUMN_IN, bottom / height, 1 - (left + .03) / style.COLUMN_IN, 1 - (top + bottom) / height])
-    width_in = style.COLUMN_IN - left - .03
+    axes.set_position(
+        [left / style.COLUMN_IN, bottom / height, 1 - (left + 0.03) / style.COLUMN_IN, 1 - (top + bottom) / height]
+    )
+    width_in = style.COLUMN_IN - left - 0.03
     for row, call in enumerate(calls):
-        axes.text(-.05, row, str(row + 1), ha="right", va="center", fontsize=FONT_PT, color="#777777")
-        x = 0.
+        axes.text(-0.05, row, str(row + 1), ha="right", va="center", fontsize=FONT_PT, color="#777777")
+        x = 0.0
         for piece, look in call:
             text = visible(piece)
-            width = (len(text) + .4) * ADVANCE_IN
+            width = (len(text) + 0.4) * ADVANCE_IN
             if x + width > width_in:
                 axes.text(x, row, "…", va="center", fontsize=FONT_PT)
                 break
             fill, frame, _ = LOOKS[look]
-            axes.barh(row, width, left=x, height=.84, color=fill, edgecolor=frame, linewidth=.8 if look != "accepted" else .3)
-            axes.text(x + .2 * ADVANCE_IN, row, text.replace("$", r"\$"), ha="left", va="center_baseline", family="DejaVu Sans Mono", fontsize=FONT_PT)
-            x += width + .02
-    axes.set(xlim=(0, width_in), ylim=(len(calls) - .4, -.6))
+            axes.barh(
+                row,
+                width,
+                left=x,
+                height=0.84,
+                color=fill,
+                edgecolor=frame,
+                linewidth=0.8 if look != "accepted" else 0.3,
+            )
+            axes.text(
+                x + 0.2 * ADVANCE_IN,
+                row,
+                text.replace("$", r"\$"),
+                ha="left",
+                va="center_baseline",
+                family="DejaVu Sans Mono",
+                fontsize=FONT_PT,
+            )
+            x += width + 0.02
+    axes.set(xlim=(0, width_in), ylim=(len(calls) - 0.4, -0.6))
     axes.axis("off")
-    boxes = [axes.barh(-9, 0, color=fill, edgecolor=frame, linewidth=.8) for fill, frame, _ in LOOKS.values()]
+    boxes = [axes.barh(-9, 0, color=fill, edgecolor=frame, linewidth=0.8) for fill, frame, _ in LOOKS.values()]
     used = {look for call in calls for _, look in call}
     shown = [(box, name) for box, (look, (_, _, name)) in zip(boxes, LOOKS.items()) if look in used]
-    figure.legend(*zip(*shown), loc="lower center", ncols=2, columnspacing=1, handletextpad=.5, borderaxespad=.1)
+    figure.legend(*zip(*shown), loc="lower center", ncols=2, columnspacing=1, handletextpad=0.5, borderaxespad=0.1)
     return figure
 
 
-FIGURES = [Figure("generated_text", "A text, one line per target call",
-                  "The beginning of an answer by the fastest lossless case with a draft model (the prompt with the median tokens per step). Each line is one call of the target.", draw)]
+FIGURES = [
+    Figure(
+        "generated_text",
+        "A text, one line per target call",
+        "The beginning of an answer by the fastest lossless case with a draft model (the prompt with the median tokens per step). Each line is one call of the target.",
+        draw,
+    )
+]

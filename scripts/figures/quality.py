@@ -1,4 +1,5 @@
 """What lossy acceptance buys and costs: speed against distance from the target."""
+
 from figures import Figure, style
 from figures.record import NotApplicable
 
@@ -13,24 +14,37 @@ def panel(axes, run, metric, label):
         look = style.curve_style(index)
         cases.sort(key=lambda case: case.metric(metric))
         temperatures = [case.sampling["temperature"] for case in cases]
-        x, y = [case.metric(metric) for case in cases], [case.metric("speedup") or 1. for case in cases]
+        x, y = [case.metric(metric) for case in cases], [case.metric("speedup") or 1.0 for case in cases]
         for temperature, fill in ((0, "white"), (None, look["color"])):
             chosen = [i for i, t in enumerate(temperatures) if (t == 0) == (temperature == 0)]
             if chosen:
-                axes.plot([x[i] for i in chosen], [y[i] for i in chosen], marker=look["marker"], color=look["color"], markerfacecolor=fill,
-                          linestyle=look["linestyle"] if rule != "lossless" else "none", linewidth=.8, label=rule.replace("_", " "))
-    axes.axhline(1, color="black", linewidth=.8)
+                axes.plot(
+                    [x[i] for i in chosen],
+                    [y[i] for i in chosen],
+                    marker=look["marker"],
+                    color=look["color"],
+                    markerfacecolor=fill,
+                    linestyle=look["linestyle"] if rule != "lossless" else "none",
+                    linewidth=0.8,
+                    label=rule.replace("_", " "),
+                )
+    axes.axhline(1, color="black", linewidth=0.8)
     axes.set(xlabel=label, ylabel="speedup")
 
 
 def draw(run):
-    panels = [(metric, label) for metric, label in (
-        ("distance", "total variation from the target's law"), ("target_nll", "−log p under the target, nats per token"),
-        ("token_disagreement", "share of tokens unlike the reference"))
-        if sum(case.lossy and case.metric(metric) is not None for case in run.cases) > 1]
+    panels = [
+        (metric, label)
+        for metric, label in (
+            ("distance", "total variation from the target's law"),
+            ("target_nll", "−log p under the target, nats per token"),
+            ("token_disagreement", "share of tokens unlike the reference"),
+        )
+        if sum(case.lossy and case.metric(metric) is not None for case in run.cases) > 1
+    ]
     if not panels:
         raise NotApplicable("no two lossy cases with a distance from the target")
-    figure, axes = style.figure(.7 + 1.75 * len(panels), rows=len(panels), squeeze=False)
+    figure, axes = style.figure(0.7 + 1.75 * len(panels), rows=len(panels), squeeze=False)
     for axis, (metric, label) in zip(axes[:, 0], panels):
         panel(axis, run, metric, label)
     shown = {}
@@ -41,5 +55,11 @@ def draw(run):
     return figure
 
 
-FIGURES = [Figure("quality_tradeoff", "Speed against quality",
-                  "Lossy acceptance rules. Open markers: temperature 0; filled: temperature above 0. Lossless cases stand at distance 0.", draw)]
+FIGURES = [
+    Figure(
+        "quality_tradeoff",
+        "Speed against quality",
+        "Lossy acceptance rules. Open markers: temperature 0; filled: temperature above 0. Lossless cases stand at distance 0.",
+        draw,
+    )
+]

@@ -1,12 +1,17 @@
 """Reads a run folder as results/SCHEMA.md describes it. Nothing here computes a metric that summary.json already holds."""
+
 import dataclasses
 import functools
 import json
 import pathlib
 
 SCHEMA_VERSION = 1
-STRATEGY_NAMES = {"autoregressive": "autoregressive", "speculative_sampling": "draft", "prompt_lookup": "lookup",
-                  "simulated": "simulated"}
+STRATEGY_NAMES = {
+    "autoregressive": "autoregressive",
+    "speculative_sampling": "draft",
+    "prompt_lookup": "lookup",
+    "simulated": "simulated",
+}
 RULE_PARAMETERS = {"lenience", "b", "beta", "gap", "epsilon", "theta"}
 SYMBOLS = {"gamma": "γ", "temperature": "T"}
 
@@ -22,6 +27,7 @@ class NotApplicable(Exception):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
     """One entry of summary.json's "cases"; attribute names as there."""
+
     data: dict
     run: "Run"
 
@@ -88,8 +94,10 @@ class Case:
         try:
             text = (self.run.folder / self.data["file"]).read_text(encoding="utf-8")
         except OSError as error:
-            raise BadRun(f"{self.run.folder / self.data['file']}: {error.strerror}. The run folder is incomplete.") from error
-        whole = text[:text.rfind("\n") + 1]
+            raise BadRun(
+                f"{self.run.folder / self.data['file']}: {error.strerror}. The run folder is incomplete."
+            ) from error
+        whole = text[: text.rfind("\n") + 1]
         return [line for line in map(json.loads, whole.splitlines()) if "error" not in line]
 
 
@@ -100,8 +108,10 @@ class Run:
         self.environment = self._read("environment.json")
         version = self.summary.get("schema_version")
         if version != SCHEMA_VERSION:
-            raise BadRun(f"{self.folder / 'summary.json'}: schema_version {version}, expected {SCHEMA_VERSION}. "
-                         "Use the scripts of the version that made the run.")
+            raise BadRun(
+                f"{self.folder / 'summary.json'}: schema_version {version}, expected {SCHEMA_VERSION}. "
+                "Use the scripts of the version that made the run."
+            )
         self.cases = [Case(data, self) for data in self.summary["cases"]]
         self.varying = differing_settings(self.speculative)
 
@@ -112,7 +122,9 @@ class Run:
         except OSError as error:
             raise BadRun(f"{file}: {error.strerror}. Give the folder that `speclab run` wrote.") from error
         except json.JSONDecodeError as error:
-            raise BadRun(f"{file}: not JSON ({error}). The run was cut off; finish it with `speclab run --resume`.") from error
+            raise BadRun(
+                f"{file}: not JSON ({error}). The run was cut off; finish it with `speclab run --resume`."
+            ) from error
 
     @property
     def speculative(self):
@@ -143,8 +155,10 @@ class Run:
     @functools.cached_property
     def machine(self):
         environment = self.environment
-        return (f"{environment['cpu']['model']}, {environment['threads']} threads, {environment['numerics']}, "
-                f"{str(environment['date'])[:10]}")
+        return (
+            f"{environment['cpu']['model']}, {environment['threads']} threads, {environment['numerics']}, "
+            f"{str(environment['date'])[:10]}"
+        )
 
     def reference_of(self, case):
         return next((other for other in self.cases if other.id == case.reference), None)

@@ -1,4 +1,5 @@
 """Speedup against draft length, measured and predicted."""
+
 from figures import Figure, style
 from figures.record import NotApplicable
 
@@ -12,23 +13,34 @@ def draw(run):
     for index, members in enumerate(sweeps.values()):
         look = style.curve_style(index)
         x = [case.gamma for case in members]
-        handles.append(style.error_bars(axes, x, members, "speedup", color=look["color"], marker=look["marker"], linestyle="-"))
+        handles.append(
+            style.error_bars(axes, x, members, "speedup", color=look["color"], marker=look["marker"], linestyle="-")
+        )
         labels.append(members[0].label())
         for name, dash in (("leviathan_3_8", ":"), ("measured_costs", "--")):
             points = [(case.gamma, case.predicted(name)) for case in members if case.predicted(name) is not None]
             if points:
                 axes.plot(*zip(*points), dash, color=look["color"], linewidth=1)
-    single = [case for members in run.families().values() for case in members
-              if case.family() not in sweeps and case.metric("speedup") is not None and not case.lossy][:max(0, len(style.COLOURS) - len(sweeps))]
+    single = [
+        case
+        for members in run.families().values()
+        for case in members
+        if case.family() not in sweeps and case.metric("speedup") is not None and not case.lossy
+    ][: max(0, len(style.COLOURS) - len(sweeps))]
     for index, case in enumerate(single, start=len(sweeps)):
         look = style.curve_style(index)
         x = [case.gamma] if case.gamma is not None else [axes.get_xlim()[1]]
-        handles.append(style.error_bars(axes, x, [case], "speedup", color=look["color"], marker=look["marker"], linestyle="none"))
+        handles.append(
+            style.error_bars(axes, x, [case], "speedup", color=look["color"], marker=look["marker"], linestyle="none")
+        )
         labels.append(case.label(without=()))
-    axes.axhline(1, color="black", linewidth=.8)
+    axes.axhline(1, color="black", linewidth=0.8)
     axes.set(xlabel="draft length $\\gamma$", ylabel="speedup over autoregressive")
     style.integer_axis(axes.xaxis, [case.gamma for members in sweeps.values() for case in members])
-    for name, dash, text in (("leviathan_3_8", ":", "predicted, Eq. 3.8"), ("measured_costs", "--", "predicted, measured costs")):
+    for name, dash, text in (
+        ("leviathan_3_8", ":", "predicted, Eq. 3.8"),
+        ("measured_costs", "--", "predicted, measured costs"),
+    ):
         if any(case.predicted(name) is not None for members in sweeps.values() for case in members):
             handles.append(axes.plot([], [], dash, color="#444444", linewidth=1)[0])
             labels.append(text)
@@ -36,7 +48,12 @@ def draw(run):
     return figure
 
 
-FIGURES = [Figure("speedup_gamma", "Speedup against draft length",
-                  "Decode time of autoregressive decoding over decode time of the case, with 95 % intervals (bootstrap over prompts). Dotted: "
-                  "Leviathan et al., Theorem 3.8, from the measured alpha and c. Dashed: from the measured tokens per step and calibrated costs.",
-                  draw)]
+FIGURES = [
+    Figure(
+        "speedup_gamma",
+        "Speedup against draft length",
+        "Decode time of autoregressive decoding over decode time of the case, with 95 % intervals (bootstrap over prompts). Dotted: "
+        "Leviathan et al., Theorem 3.8, from the measured alpha and c. Dashed: from the measured tokens per step and calibrated costs.",
+        draw,
+    )
+]

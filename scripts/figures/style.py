@@ -1,4 +1,5 @@
 """One look for all figures: a paper's column, readable in grey (curves differ in marker and dash, not only in colour)."""
+
 import logging
 
 import matplotlib
@@ -18,12 +19,31 @@ DASHES = ["-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)
 HATCHES = ["", "////", "\\\\\\\\", ""]
 
 RC = {
-    "font.size": FONT_PT, "axes.titlesize": FONT_PT, "axes.labelsize": FONT_PT, "legend.fontsize": SMALL_PT,
-    "xtick.labelsize": SMALL_PT, "ytick.labelsize": SMALL_PT, "font.family": "DejaVu Sans",
-    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": .6, "axes.grid": True, "axes.axisbelow": True,
-    "grid.color": "#dddddd", "grid.linewidth": .5, "lines.linewidth": 1.2, "lines.markersize": 4, "xtick.major.width": .6,
-    "ytick.major.width": .6, "legend.frameon": False, "legend.handlelength": 2.4, "hatch.linewidth": .5,
-    "figure.constrained_layout.use": True, "svg.fonttype": "path", "pdf.fonttype": 42, "svg.hashsalt": "speclab",
+    "font.size": FONT_PT,
+    "axes.titlesize": FONT_PT,
+    "axes.labelsize": FONT_PT,
+    "legend.fontsize": SMALL_PT,
+    "xtick.labelsize": SMALL_PT,
+    "ytick.labelsize": SMALL_PT,
+    "font.family": "DejaVu Sans",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.frameon": False,
+    "legend.handlelength": 2.4,
+    "hatch.linewidth": 0.5,
+    "figure.constrained_layout.use": True,
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "speclab",
 }
 
 
@@ -43,7 +63,7 @@ def error_bars(axes, x, cases, metric, **style):
     spans = [case.interval(metric) for case in cases]
     low = [max(0, value - lo) for value, (lo, _) in zip(y, spans)]
     high = [max(0, hi - value) for value, (_, hi) in zip(y, spans)]
-    return axes.errorbar(x, y, yerr=[low, high], capsize=2, elinewidth=.8, **style)
+    return axes.errorbar(x, y, yerr=[low, high], capsize=2, elinewidth=0.8, **style)
 
 
 def integer_axis(axis, values):
@@ -56,7 +76,7 @@ def legend_below(figure_, handles, labels, columns=2):
     """A legend under the axes, where it never covers data."""
     longest = max((len(label) for label in labels), default=0)
     columns = 1 if longest > 30 else columns
-    figure_.legend(handles, labels, loc="outside lower center", ncols=columns, columnspacing=1.0, handletextpad=.5)
+    figure_.legend(handles, labels, loc="outside lower center", ncols=columns, columnspacing=1.0, handletextpad=0.5)
 
 
 def render(draw, run, stem, formats=("svg", "pdf")):

@@ -1,13 +1,14 @@
 """The few closed forms that curves behind measured points need (Leviathan et al. 2023). Predictions of a case come from
 summary.json, which the C++ library computes; this is for drawing only and is checked against those values by a test."""
+
 import numpy as np
 
 
 def tau(alpha, gamma):
     """Eq. 1: expected tokens per step."""
     alpha = np.asarray(alpha, dtype=float)
-    safe = np.where(alpha == 1, .5, alpha)
-    return np.where(alpha == 1, gamma + 1., (1 - safe ** (gamma + 1)) / (1 - safe))
+    safe = np.where(alpha == 1, 0.5, alpha)
+    return np.where(alpha == 1, gamma + 1.0, (1 - safe ** (gamma + 1)) / (1 - safe))
 
 
 def speedup(alpha, gamma, c):

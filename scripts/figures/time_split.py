@@ -1,8 +1,14 @@
 """Where the time of a step goes."""
+
 from figures import Figure, style
 from figures.record import NotApplicable
 
-PHASES = [("time_target", "target", "#0072B2"), ("time_draft", "draft", "#E69F00"), ("time_accept", "accept", "#006B4F"), ("time_other", "other", "#CCCCCC")]
+PHASES = [
+    ("time_target", "target", "#0072B2"),
+    ("time_draft", "draft", "#E69F00"),
+    ("time_accept", "accept", "#006B4F"),
+    ("time_other", "other", "#CCCCCC"),
+]
 MOST = 22
 
 
@@ -17,12 +23,22 @@ def draw(run):
             if key not in chosen or (case.metric("speedup") or 0) > (chosen[key].metric("speedup") or 0):
                 chosen[key] = case
         cases = list(chosen.values())[:MOST]
-    figure, axes = style.figure(.9 + .19 * len(cases))
-    left = [0.] * len(cases)
+    figure, axes = style.figure(0.9 + 0.19 * len(cases))
+    left = [0.0] * len(cases)
     rows = range(len(cases))
     for (name, label, colour), hatch in zip(PHASES, style.HATCHES):
-        widths = [case.metric(name) or 0. for case in cases]
-        axes.barh(rows, widths, left=left, height=.72, color=colour, hatch=hatch, edgecolor="white" if not hatch else "#333333", linewidth=.3, label=label)
+        widths = [case.metric(name) or 0.0 for case in cases]
+        axes.barh(
+            rows,
+            widths,
+            left=left,
+            height=0.72,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white" if not hatch else "#333333",
+            linewidth=0.3,
+            label=label,
+        )
         left = [a + b for a, b in zip(left, widths)]
     for row, (case, end) in enumerate(zip(cases, left)):
         if case.metric("tau") is not None:
@@ -36,4 +52,11 @@ def draw(run):
     return figure
 
 
-FIGURES = [Figure("time_split", "Time per step", "Mean time of one step by phase; at the end of each bar the tokens that a step emits (tau).", draw)]
+FIGURES = [
+    Figure(
+        "time_split",
+        "Time per step",
+        "Mean time of one step by phase; at the end of each bar the tokens that a step emits (tau).",
+        draw,
+    )
+]

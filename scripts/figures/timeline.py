@@ -1,4 +1,5 @@
 """Timeline of calls: what the draft and the target do while the same prompt is decoded."""
+
 from figures import Figure, style
 from figures.record import NotApplicable
 
@@ -14,7 +15,11 @@ def pick(run):
     nearest = lambda wanted: min(members, key=lambda case: abs(case.gamma - wanted))
     cases = list(dict.fromkeys([nearest(7), nearest(3)], None)) + [run.reference_of(members[0]) or run.baselines[0]]
     lines = [{line["prompt"]: line for line in case.lines() if line["repeat"] == 0} for case in cases]
-    shared = [prompt for prompt in lines[0] if all(prompt in own and sum(s["emitted"] for s in own[prompt]["steps"]) >= TOKENS for own in lines)]
+    shared = [
+        prompt
+        for prompt in lines[0]
+        if all(prompt in own and sum(s["emitted"] for s in own[prompt]["steps"]) >= TOKENS for own in lines)
+    ]
     if not shared:
         raise NotApplicable(f"no prompt with {TOKENS} tokens in every case")
     # Of the shared prompts the one whose long-draft speed is the median: neither the best nor the worst.
@@ -36,24 +41,43 @@ def stretch(line):
 
 def draw(run):
     chosen = pick(run)
-    figure, axes = style.figure(.85 + .5 * len(chosen))
+    figure, axes = style.figure(0.85 + 0.5 * len(chosen))
     end = max(sum(sum(step["ns"]) for step in stretch(line)) for _, line in chosen) / 1e6
     for row, (case, line) in enumerate(chosen):
-        now, emitted = 0., 0
+        now, emitted = 0.0, 0
         for step in stretch(line):
             draft, target, accept, other = (ns / 1e6 for ns in step["ns"])
             if draft > 0 and step["drafted"]:
                 calls = max(1, step.get("draft_calls") or 1)
-                axes.barh(row - .2, draft, left=now, height=.34, color="#E69F00", linewidth=0)
-                if draft / calls > .004 * end:  # thinner ones would be all gap
-                    axes.vlines([now + call * draft / calls for call in range(1, calls)], row - .37, row - .03, color="white", linewidth=.25)
-            axes.barh(row + .2, target, left=now + draft, height=.34, color="#0072B2", edgecolor="white", linewidth=.25)
-            if target > .022 * end:  # else there is no room for the number
-                axes.text(now + draft + target / 2, row + .2, str(step["emitted"]), ha="center", va="center", color="white", fontsize=style.SMALL_PT)
+                axes.barh(row - 0.2, draft, left=now, height=0.34, color="#E69F00", linewidth=0)
+                if draft / calls > 0.004 * end:  # thinner ones would be all gap
+                    axes.vlines(
+                        [now + call * draft / calls for call in range(1, calls)],
+                        row - 0.37,
+                        row - 0.03,
+                        color="white",
+                        linewidth=0.25,
+                    )
+            axes.barh(
+                row + 0.2, target, left=now + draft, height=0.34, color="#0072B2", edgecolor="white", linewidth=0.25
+            )
+            if target > 0.022 * end:  # else there is no room for the number
+                axes.text(
+                    now + draft + target / 2,
+                    row + 0.2,
+                    str(step["emitted"]),
+                    ha="center",
+                    va="center",
+                    color="white",
+                    fontsize=style.SMALL_PT,
+                )
             now += draft + target + accept + other
             emitted += step["emitted"]
         axes.text(now, row, f" {emitted} tokens\n {now:.0f} ms", va="center", fontsize=style.SMALL_PT)
-    axes.set_yticks(range(len(chosen)), [f"$\\gamma$ = {case.gamma}" if not case.autoregressive else "auto-\nregressive" for case, _ in chosen])
+    axes.set_yticks(
+        range(len(chosen)),
+        [f"$\\gamma$ = {case.gamma}" if not case.autoregressive else "auto-\nregressive" for case, _ in chosen],
+    )
     axes.invert_yaxis()
     axes.set_xlim(0, end * 1.22)
     axes.set_xlabel("ms of decoding")
@@ -63,6 +87,12 @@ def draw(run):
     return figure
 
 
-FIGURES = [Figure("timeline", "Timeline of calls",
-                  "The same prompt decoded with a long draft, a short draft and without one, until the first step that reaches 24 tokens. "
-                  "Gaps are acceptance and bookkeeping.", draw)]
+FIGURES = [
+    Figure(
+        "timeline",
+        "Timeline of calls",
+        "The same prompt decoded with a long draft, a short draft and without one, until the first step that reaches 24 tokens. "
+        "Gaps are acceptance and bookkeeping.",
+        draw,
+    )
+]

@@ -1,11 +1,19 @@
 """From the prediction to the measurement, term by term."""
+
 import math
 
 from figures import Figure, style
 from figures.record import NotApplicable
 
-NAMES = {"leviathan_3_8": "Leviathan Eq. 3.8", "iid": "i.i.d. assumption", "draft_cost": "draft cost", "verification_width": "verification width",
-         "sampling_and_bookkeeping": "sampling, bookkeeping", "residual": "residual", "measured": "measured"}
+NAMES = {
+    "leviathan_3_8": "Leviathan Eq. 3.8",
+    "iid": "i.i.d. assumption",
+    "draft_cost": "draft cost",
+    "verification_width": "verification width",
+    "sampling_and_bookkeeping": "sampling, bookkeeping",
+    "residual": "residual",
+    "measured": "measured",
+}
 
 
 def best_case(run):
@@ -22,16 +30,31 @@ def draw(run):
     for row, term in enumerate(case.waterfall):
         value = term["speedup"]
         if term["step"] in ("leviathan_3_8", "measured") or previous is None:
-            axes.barh(row, value, color="#777777", height=.65)
+            axes.barh(row, value, color="#777777", height=0.65)
             axes.text(value, row, f" {value:.3f}", va="center", fontsize=style.SMALL_PT)
         else:
             gain = value >= previous
-            axes.barh(row, value - previous, left=previous, height=.65, color="#0072B2" if gain else "#E69F00", hatch="" if gain else "////", edgecolor="#333333", linewidth=.3)
-            axes.text(max(value, previous), row, f" {100 * math.expm1(term['log_ratio']):+.1f} %", va="center", fontsize=style.SMALL_PT)
+            axes.barh(
+                row,
+                value - previous,
+                left=previous,
+                height=0.65,
+                color="#0072B2" if gain else "#E69F00",
+                hatch="" if gain else "////",
+                edgecolor="#333333",
+                linewidth=0.3,
+            )
+            axes.text(
+                max(value, previous),
+                row,
+                f" {100 * math.expm1(term['log_ratio']):+.1f} %",
+                va="center",
+                fontsize=style.SMALL_PT,
+            )
         previous = value
     axes.set_yticks(range(len(case.waterfall)), [NAMES.get(term["step"], term["step"]) for term in case.waterfall])
     axes.invert_yaxis()
-    axes.axvline(1, color="black", linewidth=.8)
+    axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xlim(0, 1.25 * max(term["speedup"] for term in case.waterfall))
     axes.set_xlabel("speedup")
     axes.set_title(case.label(without=()), fontsize=style.SMALL_PT)
@@ -39,5 +62,11 @@ def draw(run):
     return figure
 
 
-FIGURES = [Figure("waterfall", "From prediction to measurement",
-                  "Each term multiplies the speedup; costs come from a calibration run, not from the case itself. Hatched: loss.", draw)]
+FIGURES = [
+    Figure(
+        "waterfall",
+        "From prediction to measurement",
+        "Each term multiplies the speedup; costs come from a calibration run, not from the case itself. Hatched: loss.",
+        draw,
+    )
+]

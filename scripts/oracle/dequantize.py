@@ -5,6 +5,7 @@ Needs gguf and numpy. The input is random and fixed by the seed; the first block
 smallest and the largest half, subnormals, infinities and NaN. Every NaN is written as 7fc00000: which one comes out
 of inf * 0 is the processor's choice.
 """
+
 import importlib.metadata
 import json
 import pathlib
@@ -51,8 +52,11 @@ def main():
         types[name] = {"input": blocks.tobytes().hex(), "output": output_hex(values)}
     words = np.concatenate([np.array(SCALES, np.uint16), random.integers(0, 1 << 16, 246, dtype=np.uint16)])
     for name in ("F16", "BF16"):
-        values = words.view(np.float16).astype(np.float32) if name == "F16" else gguf.dequantize(
-            words.view(np.uint8), gguf.GGMLQuantizationType.BF16)
+        values = (
+            words.view(np.float16).astype(np.float32)
+            if name == "F16"
+            else gguf.dequantize(words.view(np.uint8), gguf.GGMLQuantizationType.BF16)
+        )
         types[name] = {"input": words.tobytes().hex(), "output": output_hex(values)}
     root = pathlib.Path(__file__).resolve().parents[2]
     target = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else root / "tests/golden/dequantize/blocks.json"

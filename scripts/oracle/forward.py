@@ -33,10 +33,17 @@ def load_model(reader):
     get = lambda key: field(reader, "llama." + key)
     heads, kv_heads, hidden = get("attention.head_count"), get("attention.head_count_kv"), get("embedding_length")
     config = LlamaConfig(
-        hidden_size=hidden, num_hidden_layers=get("block_count"), num_attention_heads=heads, num_key_value_heads=kv_heads,
-        intermediate_size=get("feed_forward_length"), vocab_size=len(field(reader, "tokenizer.ggml.tokens")),
-        max_position_embeddings=get("context_length"), rms_norm_eps=get("attention.layer_norm_rms_epsilon"),
-        rope_parameters={"rope_type": "default", "rope_theta": get("rope.freq_base")}, tie_word_embeddings=True)
+        hidden_size=hidden,
+        num_hidden_layers=get("block_count"),
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        intermediate_size=get("feed_forward_length"),
+        vocab_size=len(field(reader, "tokenizer.ggml.tokens")),
+        max_position_embeddings=get("context_length"),
+        rms_norm_eps=get("attention.layer_norm_rms_epsilon"),
+        rope_parameters={"rope_type": "default", "rope_theta": get("rope.freq_base")},
+        tie_word_embeddings=True,
+    )
     stored = {t.name: t for t in reader.tensors}
 
     def tensor(name):
@@ -48,20 +55,31 @@ def load_model(reader):
         w = tensor(name)
         return w.view(count, -1, 2, w.shape[1]).transpose(1, 2).reshape(w.shape)
 
-    state = {"model.embed_tokens.weight": tensor("token_embd.weight"), "lm_head.weight": tensor("token_embd.weight"),
-             "model.norm.weight": tensor("output_norm.weight")}
+    state = {
+        "model.embed_tokens.weight": tensor("token_embd.weight"),
+        "lm_head.weight": tensor("token_embd.weight"),
+        "model.norm.weight": tensor("output_norm.weight"),
+    }
     for i in range(config.num_hidden_layers):
         own, file = f"model.layers.{i}.", f"blk.{i}."
         state[own + "self_attn.q_proj.weight"] = halves(file + "attn_q.weight", heads)
         state[own + "self_attn.k_proj.weight"] = halves(file + "attn_k.weight", kv_heads)
-        for ours, theirs in {"self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate",
-                             "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
-                             "post_attention_layernorm": "ffn_norm"}.items():
+        for ours, theirs in {
+            "self_attn.v_proj": "attn_v",
+            "self_attn.o_proj": "attn_output",
+            "mlp.gate_proj": "ffn_gate",
+            "mlp.up_proj": "ffn_up",
+            "mlp.down_proj": "ffn_down",
+            "input_layernorm": "attn_norm",
+            "post_attention_layernorm": "ffn_norm",
+        }.items():
             state[own + ours + ".weight"] = tensor(file + theirs + ".weight")
     model = LlamaForCausalLM(config).eval()
     model.load_state_dict(state)
-    assert model.model.rotary_emb.inv_freq[1].item() == 1 / get("rope.freq_base") ** (2 / (hidden // heads)) or \
-        abs(model.model.rotary_emb.inv_freq[1].item() * get("rope.freq_base") ** (2 / (hidden // heads)) - 1) < 1e-6, "RoPE base was not taken"
+    assert (
+        model.model.rotary_emb.inv_freq[1].item() == 1 / get("rope.freq_base") ** (2 / (hidden // heads))
+        or abs(model.model.rotary_emb.inv_freq[1].item() * get("rope.freq_base") ** (2 / (hidden // heads)) - 1) < 1e-6
+    ), "RoPE base was not taken"
     return model
 
 
@@ -70,7 +88,8 @@ def load_tokenizer(reader):
     merges = [tuple(m.split(" ")) for m in field(reader, "tokenizer.ggml.merges")]
     tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
     kinds = field(reader, "tokenizer.ggml.token_type")
     tokenizer.add_special_tokens([AddedToken(t, special=True) for t, kind in zip(tokens, kinds) if kind == 3])
     return tokenizer
@@ -83,7 +102,9 @@ def main():
     options = arguments.parse_args()
     reader = gguf.GGUFReader(options.model)
     model, tokenizer = load_model(reader), load_tokenizer(reader)
-    lines = [json.loads(line) for line in (ROOT / "configs/prompts/speclab.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = [
+        json.loads(line) for line in (ROOT / "configs/prompts/speclab.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     chosen = lines[:: max(1, len(lines) // PROMPTS)][:PROMPTS]
     if options.full:
         options.full.mkdir(parents=True, exist_ok=True)
@@ -113,14 +134,24 @@ def main():
             checks = []
             for position, row in zip(rows, logits):
                 picked = torch.cat((row.topk(8).indices, torch.from_numpy(random.integers(0, len(row), 8))))
-                checks.append({"position": position, "largest": float(row.abs().max()), "ids": picked.tolist(),
-                               "logits": [float(f"{v:.7g}") for v in row[picked]]})
-            records.append({"prompt": prompt, "greedy": ids[len(prompt):], "rows": checks})
+                checks.append(
+                    {
+                        "position": position,
+                        "largest": float(row.abs().max()),
+                        "ids": picked.tolist(),
+                        "logits": [float(f"{v:.7g}") for v in row[picked]],
+                    }
+                )
+            records.append({"prompt": prompt, "greedy": ids[len(prompt) :], "rows": checks})
             print(f"{number + 1}/{len(chosen)}: {len(prompt)} prompt tokens", flush=True)
     target = ROOT / "tests/golden/forward/smollm2.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("w", encoding="utf-8") as out:
-        out.write('{"made_by": "scripts/oracle/forward.py", "prompts": [\n' + ",\n".join(json.dumps(r, separators=(",", ":")) for r in records) + "\n]}\n")
+        out.write(
+            '{"made_by": "scripts/oracle/forward.py", "prompts": [\n'
+            + ",\n".join(json.dumps(r, separators=(",", ":")) for r in records)
+            + "\n]}\n"
+        )
 
 
 if __name__ == "__main__":

@@ -23,8 +23,10 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden/tokenizer"
 MASK = (1 << 64) - 1
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 
 
@@ -97,7 +99,7 @@ def encode_all(tokenizer, texts, parse_special):
     tokenizer.encode_special_tokens = not parse_special
     ids = []
     for at in range(0, len(texts), 512):
-        ids += [e.ids for e in tokenizer.encode_batch(texts[at:at + 512], add_special_tokens=False)]
+        ids += [e.ids for e in tokenizer.encode_batch(texts[at : at + 512], add_special_tokens=False)]
     return ids
 
 
@@ -130,7 +132,9 @@ def decoding_section(tokenizer, count):
     whole, without = [], []
     for i in range(count):
         random = Random(1_000_000 + i)
-        ids = [random.below(size) if random.below(8) else random.below(min(size, 24)) for _ in range(1 + random.below(24))]
+        ids = [
+            random.below(size) if random.below(8) else random.below(min(size, 24)) for _ in range(1 + random.below(24))
+        ]
         ids = [i for i in ids if not tokenizer.id_to_token(i).startswith("<0x")]
         whole.append(short(fnv(list(tokenizer.decode(ids, skip_special_tokens=False).encode()))))
         ids = [i for i in ids if i not in special]
@@ -139,15 +143,19 @@ def decoding_section(tokenizer, count):
 
 
 def pack(hashes):
-    return [" ".join(hashes[i:i + 16]) for i in range(0, len(hashes), 16)]
+    return [" ".join(hashes[i : i + 16]) for i in range(0, len(hashes), 16)]
 
 
 def vocabulary_of(model_file):
     import gguf
 
     fields = gguf.GGUFReader(model_file).fields
-    names = {"tokens": "tokenizer.ggml.tokens", "merges": "tokenizer.ggml.merges", "types": "tokenizer.ggml.token_type",
-             "template": "tokenizer.chat_template"}
+    names = {
+        "tokens": "tokenizer.ggml.tokens",
+        "merges": "tokenizer.ggml.merges",
+        "types": "tokenizer.ggml.token_type",
+        "template": "tokenizer.chat_template",
+    }
     return {key: fields[name].contents() for key, name in names.items()}
 
 
@@ -192,10 +200,30 @@ def model_golden(model_file, generator, extra):
 
 
 EXAMPLES = [
-    "", " ", "a  1", "1. First\n2. Second\n10. Tenth", "The answer is 42.", "  two  spaces  ", "tab\tand\nline\r\nends\n\n\n",
-    "Don't, won't, DON'T, it's 5 o'clock.", "naïve café Å", "你好,世界", "ⅷ ½ ² ٣ १२३", "👨‍👩‍👧‍👦 ❤️ 🇩🇪",
-    "def f(x):\n    return x ** 2\n", "<|im_start|>user\nHi<|im_end|>\n", "x<|im_end|", "<|endoftext|>", "\u3000\u00a0\u0085x",
-    "\u180ex", "\U00031350\U00010d50", "\U00011de0a", "\u0004\u0006\u0013dropped", "a" * 200, "3.14159e-10", "https://example.org/?q=1&r=2",
+    "",
+    " ",
+    "a  1",
+    "1. First\n2. Second\n10. Tenth",
+    "The answer is 42.",
+    "  two  spaces  ",
+    "tab\tand\nline\r\nends\n\n\n",
+    "Don't, won't, DON'T, it's 5 o'clock.",
+    "naïve café Å",
+    "你好,世界",
+    "ⅷ ½ ² ٣ १२३",
+    "👨‍👩‍👧‍👦 ❤️ 🇩🇪",
+    "def f(x):\n    return x ** 2\n",
+    "<|im_start|>user\nHi<|im_end|>\n",
+    "x<|im_end|",
+    "<|endoftext|>",
+    "\u3000\u00a0\u0085x",
+    "\u180ex",
+    "\U00031350\U00010d50",
+    "\U00011de0a",
+    "\u0004\u0006\u0013dropped",
+    "a" * 200,
+    "3.14159e-10",
+    "https://example.org/?q=1&r=2",
 ]
 
 
@@ -208,10 +236,18 @@ def tiny_bytes(generator):
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(QWEN2), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        [
+            pre_tokenizers.Split(Regex(QWEN2), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=600, show_progress=False,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<s>", "</s>"])
+    trainer = trainers.BpeTrainer(
+        vocab_size=600,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<s>", "</s>"],
+    )
     tokenizer.train_from_iterator(tiny_texts(generator), trainer)
     tokenizer.add_tokens([AddedToken("<mark>", special=False, normalized=False), AddedToken("<marker>", special=False)])
     tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
@@ -232,32 +268,53 @@ def tiny_spaces(generator):
     for token in fallback:
         state["model"]["vocab"][token] = len(state["model"]["vocab"])
     tokenizer = Tokenizer.from_str(json.dumps(state))
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(),
-                                           decoders.Strip(" ", 1, 0)])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
     return tokenizer
 
 
 def file_golden(tokenizer, path, generator, count):
     section, _ = golden_section(tokenizer, generator, "", count, True)
-    return {"tokenizers": tokenizers.__version__, "tokenizer_json": path, "encode": [section],
-            "decode": decoding_section(tokenizer, 1000)}
+    return {
+        "tokenizers": tokenizers.__version__,
+        "tokenizer_json": path,
+        "encode": [section],
+        "decode": decoding_section(tokenizer, 1000),
+    }
 
 
 def chat_golden(source):
     import jinja2
 
     template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(source)
-    user, assistant, system = ({"role": r, "content": c} for r, c in
-                               (("user", "What is 2+2?"), ("assistant", "4."), ("system", "Answer in one word.")))
+    user, assistant, system = (
+        {"role": r, "content": c}
+        for r, c in (("user", "What is 2+2?"), ("assistant", "4."), ("system", "Answer in one word."))
+    )
     conversations = [
-        [], [user], [system, user], [user, assistant], [user, assistant, dict(user, content="And 3+3?")],
-        [system, user, assistant, dict(user, content="")], [dict(system, content=""), user], [user, system],
-        [assistant], [system], [dict(user, content="  spaces \n\n and \"quotes\" 'single' {{ braces }} {% if %} <|im_end|>\n")],
+        [],
+        [user],
+        [system, user],
+        [user, assistant],
+        [user, assistant, dict(user, content="And 3+3?")],
+        [system, user, assistant, dict(user, content="")],
+        [dict(system, content=""), user],
+        [user, system],
+        [assistant],
+        [system],
+        [dict(user, content="  spaces \n\n and \"quotes\" 'single' {{ braces }} {% if %} <|im_end|>\n")],
         [dict(user, content="日本語 \U0001f600 \\n é\t\r\n")],
     ]
-    cases = [{"messages": messages, "add_generation_prompt": flag,
-              "text": template.render(messages=messages, add_generation_prompt=flag)}
-             for messages in conversations for flag in (False, True)]
+    cases = [
+        {
+            "messages": messages,
+            "add_generation_prompt": flag,
+            "text": template.render(messages=messages, add_generation_prompt=flag),
+        }
+        for messages in conversations
+        for flag in (False, True)
+    ]
     return {"source": source, "cases": cases}
 
 
@@ -285,14 +342,19 @@ def main():
         return
     files = {"smollm2.json": dump(golden), "chat.json": dump(chat_golden(parts["template"]))}
     for name, tokenizer in (("tiny_bytes", tiny_bytes(generator)), ("tiny_spaces", tiny_spaces(generator))):
-        files[f"{name}_tokenizer.json"] = json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, indent=0) + "\n"
+        files[f"{name}_tokenizer.json"] = (
+            json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, indent=0) + "\n"
+        )
         again = Tokenizer.from_str(files[f"{name}_tokenizer.json"])
         files[f"{name}.json"] = dump(file_golden(again, f"{name}_tokenizer.json", generator, 2000))
     changed = [n for n, text in files.items() if not (GOLDEN / n).exists() or (GOLDEN / n).read_text() != text]
     if not options.check:
         for name in changed:
             (GOLDEN / name).write_text(files[name])
-    print(f"{len(files) - len(changed)} golden files as before; " + ("different: " + ", ".join(changed) if changed else "none different"))
+    print(
+        f"{len(files) - len(changed)} golden files as before; "
+        + ("different: " + ", ".join(changed) if changed else "none different")
+    )
     sys.exit(1 if options.check and changed else 0)
 
 

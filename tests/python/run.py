@@ -3,6 +3,7 @@
 
 Exit 77 means skipped (CTest's SKIP_RETURN_CODE): the environment is absent and SPECLAB_OFFLINE is set.
 """
+
 import os
 import pathlib
 import subprocess

@@ -1,4 +1,5 @@
 """Pages that show committed runs: only numbers of the record, and the committed pages are up to date."""
+
 import contextlib
 import io
 import json
@@ -65,8 +66,10 @@ class Pages(unittest.TestCase):
     def test_runs_that_prove_nothing_are_refused(self):
         synthetic_run.write(self.run_folder)
         original = json.loads((self.run_folder / "summary.json").read_text())
-        for change, message in ((lambda s: s.update(complete=False), "not complete"),
-                                (lambda s: s["cases"][1]["metrics"].update(matches_reference=False), "does not equal its reference")):
+        for change, message in (
+            (lambda s: s.update(complete=False), "not complete"),
+            (lambda s: s["cases"][1]["metrics"].update(matches_reference=False), "does not equal its reference"),
+        ):
             summary = json.loads(json.dumps(original))
             change(summary)
             (self.run_folder / "summary.json").write_text(json.dumps(summary))

@@ -1,4 +1,5 @@
 """The experiments, prompts and pages that come with the project."""
+
 import json
 import pathlib
 import re
@@ -6,8 +7,17 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.json"))
-EXPECTED = {"quickstart", "gamma_sweep", "acceptance_rules", "lenience", "dumbing_down", "chen_k_sweep", "temperature_sweep",
-            "quality_tradeoff", "draft_capability"}
+EXPECTED = {
+    "quickstart",
+    "gamma_sweep",
+    "acceptance_rules",
+    "lenience",
+    "dumbing_down",
+    "chen_k_sweep",
+    "temperature_sweep",
+    "quality_tradeoff",
+    "draft_capability",
+}
 
 
 def read_prompts(name):
@@ -20,7 +30,10 @@ class Prompts(unittest.TestCase):
             prompts = read_prompts(file)
             for prompt in prompts:
                 self.assertEqual(list(prompt), ["question_id", "category", "turns"])
-                self.assertTrue(all(isinstance(turn, str) and turn.strip() == turn and turn for turn in prompt["turns"]), prompt["question_id"])
+                self.assertTrue(
+                    all(isinstance(turn, str) and turn.strip() == turn and turn for turn in prompt["turns"]),
+                    prompt["question_id"],
+                )
             self.assertEqual(len({prompt["question_id"] for prompt in prompts}), len(prompts))
 
     def test_enough_of_every_category(self):
@@ -65,7 +78,12 @@ class Configs(unittest.TestCase):
 
 class Pages(unittest.TestCase):
     def test_relative_links_lead_somewhere(self):
-        for page in [*ROOT.glob("*.md"), *(ROOT / "configs").glob("*.md"), *(ROOT / "results").glob("*.md"), *(ROOT / "strategies").glob("*.md")]:
+        for page in [
+            *ROOT.glob("*.md"),
+            *(ROOT / "configs").glob("*.md"),
+            *(ROOT / "results").glob("*.md"),
+            *(ROOT / "strategies").glob("*.md"),
+        ]:
             for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
                 self.assertTrue((page.parent / link).exists(), f"{page.relative_to(ROOT)}: {link}")
 

@@ -1,4 +1,5 @@
 """Figures and report on a made-up run (synthetic_run.py): every figure draws, says what the record says, and refuses bad input."""
+
 import contextlib
 import io
 import json
@@ -57,13 +58,26 @@ class Scratch(unittest.TestCase):
 
 class Theory(unittest.TestCase):
     def test_leviathan_table_1(self):
-        for alpha, gamma, operations, speedup in [(.6, 2, 1.53, 1.96), (.7, 3, 1.58, 2.53), (.8, 2, 1.23, 2.44), (.8, 5, 1.63, 3.69),
-                                                  (.9, 2, 1.11, 2.71), (.9, 10, 1.60, 6.86)]:
-            self.assertAlmostEqual(theory.operations(alpha, gamma, 0), operations, delta=.006)
-            self.assertAlmostEqual(theory.speedup(alpha, gamma, 0), speedup, delta=.006)
+        for alpha, gamma, operations, speedup in [
+            (0.6, 2, 1.53, 1.96),
+            (0.7, 3, 1.58, 2.53),
+            (0.8, 2, 1.23, 2.44),
+            (0.8, 5, 1.63, 3.69),
+            (0.9, 2, 1.11, 2.71),
+            (0.9, 10, 1.60, 6.86),
+        ]:
+            self.assertAlmostEqual(theory.operations(alpha, gamma, 0), operations, delta=0.006)
+            self.assertAlmostEqual(theory.speedup(alpha, gamma, 0), speedup, delta=0.006)
 
     def test_optimal_gamma(self):
-        for alpha, c, gamma in [(.6, .05, 4), (.8, .05, 8), (.9, .05, 13), (.5, .1, 2), (.8, .2, 4), (.1, .2, 0)]:
+        for alpha, c, gamma in [
+            (0.6, 0.05, 4),
+            (0.8, 0.05, 8),
+            (0.9, 0.05, 13),
+            (0.5, 0.1, 2),
+            (0.8, 0.2, 4),
+            (0.1, 0.2, 0),
+        ]:
             self.assertEqual(theory.best_gamma(alpha, c), gamma)
 
     def test_alpha_one(self):
@@ -85,11 +99,13 @@ class Drawing(unittest.TestCase):
                 self.assertAlmostEqual(drawn.get_figwidth(), 3.35)
                 for text in drawn.findobj(matplotlib.text.Text):
                     if text.get_text():
-                        self.assertGreaterEqual(text.get_fontsize(), 7 * .69, text.get_text())  # superscripts of log axes
+                        self.assertGreaterEqual(
+                            text.get_fontsize(), 7 * 0.69, text.get_text()
+                        )  # superscripts of log axes
                         self.assertTrue(text.get_fontsize() >= 7 or "$" in text.get_text(), text.get_text())
                 for axes in drawn.axes:  # nothing hangs out of the page
                     box = axes.get_tightbbox().transformed(drawn.dpi_scale_trans.inverted())
-                    self.assertGreater(box.x0, -.02, figure.name)
+                    self.assertGreater(box.x0, -0.02, figure.name)
                     self.assertLess(box.x1, 3.37, figure.name)
                 plt.close(drawn)
 
@@ -142,7 +158,14 @@ class Reading(Scratch):
 
     def test_confidence_counts_tested_tokens_of_one_repeat(self):
         case = next(case for case in record.Run(self.folder).cases if case.draft)
-        tested = [token for line in case.lines() if line["repeat"] == 0 for step in line["steps"] for token in step["tokens"] if token["tested"]]
+        tested = [
+            token
+            for line in case.lines()
+            if line["repeat"] == 0
+            for step in line["steps"]
+            for token in step["tokens"]
+            if token["tested"]
+        ]
         bins = confidence.tally(case)
         self.assertEqual(sum(entry[0] for entry in bins), len(tested))
         self.assertEqual(sum(entry[1] for entry in bins), sum(token["accepted"] for token in tested))
@@ -151,7 +174,11 @@ class Reading(Scratch):
         chosen = timeline.pick(record.Run(self.folder))
         self.assertEqual(len({line["prompt"] for _, line in chosen}), 1)
         self.assertTrue(chosen[-1][0].autoregressive)
-        every = sorted(line["wall_ns"] / sum(step["emitted"] for step in line["steps"]) for line in chosen[0][0].lines() if line["repeat"] == 0)
+        every = sorted(
+            line["wall_ns"] / sum(step["emitted"] for step in line["steps"])
+            for line in chosen[0][0].lines()
+            if line["repeat"] == 0
+        )
         shown = chosen[0][1]
         self.assertEqual(shown["wall_ns"] / sum(step["emitted"] for step in shown["steps"]), every[len(every) // 2])
 
@@ -182,6 +209,7 @@ class Report(Scratch):
         def damage(summary):
             summary["complete"] = False
             summary["errors"] = [{"case": "a/b", "prompt": "7", "message": "logits <NaN>"}]
+
         self.edit("summary.json", damage)
         self.main("--no-figures")
         html = (self.folder / "report.html").read_text()

@@ -1,4 +1,5 @@
 """The shell scripts on machines that are not as they should be; nothing here touches the network or the real models."""
+
 import os
 import pathlib
 import stat
@@ -15,7 +16,9 @@ def run(*command, path=None, **environment):
     env = {**os.environ, **environment}
     if path:
         env["PATH"] = f"{path}:{env['PATH']}"
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, stdin=subprocess.DEVNULL, env=env)
+    return subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, stdin=subprocess.DEVNULL, env=env
+    )
 
 
 class Fakes:
@@ -87,8 +90,13 @@ class GetModel(Temporary):
     def test_no_network_leaves_nothing_behind(self):
         models = self.folder / "models"
         (models / "download.abc.part").mkdir(parents=True)  # of a run that was killed
-        result = run(ROOT / "scripts/get_model.sh", SPECLAB_MODELS=str(models), PIP_NO_INDEX="1", PIP_FIND_LINKS="",
-                     PIP_CONFIG_FILE=os.devnull)
+        result = run(
+            ROOT / "scripts/get_model.sh",
+            SPECLAB_MODELS=str(models),
+            PIP_NO_INDEX="1",
+            PIP_FIND_LINKS="",
+            PIP_CONFIG_FILE=os.devnull,
+        )
         self.assertEqual(result.returncode, 2)
         self.assertIn("the download failed", result.stderr)
         self.assertEqual([p.name for p in models.iterdir()], [".lock.part"])
