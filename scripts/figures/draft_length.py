@@ -68,15 +68,8 @@ def draw(run):
                 index += 1
     baseline = run.baselines[0].metric("ms_per_token") if run.baselines else None
     if baseline is not None:
-        time.axhline(baseline, color="black", linewidth=0.8)
-        time.annotate(
-            "autoregressive",
-            (1, baseline),
-            xycoords=("axes fraction", "data"),
-            ha="right",
-            va="bottom",
-            fontsize=style.SMALL_PT,
-        )
+        handles.append(time.axhline(baseline, color="black", linewidth=0.8))
+        labels.append("autoregressive")
     time.set(ylabel="ms per token")
     step.set(ylabel="ms per step")
     share.set(ylabel="$r'=\\tau/(K+1)$", xlabel="tokens drafted per step $K$")

@@ -7,6 +7,7 @@ from figures import Figure, style, theory
 from figures.record import NotApplicable
 
 LEVELS = [0, 1, 2, 3, 4, 6, 8, 12, 20, 40]
+COLUMNS_PER_CHARACTER = 2.2  # of the 90 that the map is wide
 
 
 def best_measured(members):
@@ -40,15 +41,14 @@ def draw(run):
         advantage = gains[level:].max(axis=0) - gains[:level].max(axis=0)
         axes.contourf(alpha, c, advantage, levels=[0, np.inf], colors=[shade])
         axes.contour(alpha, c, advantage, levels=[0], colors="#555555", linewidths=0.4)
-    # The number of each region, written where the region is wide: along a steep path through the map.
+    # The number of each region, written where the region is wide enough for it, low in the map; a sliver has none.
     for low, high in zip(LEVELS, LEVELS[1:] + [41]):
         inside = (best >= low) & (best < high)
-        if inside.sum() > 60:
-            rows, columns = np.nonzero(inside)
-            middle = np.argsort(rows)[len(rows) // 3]
-            row = rows[middle]
-            column = int(np.median(columns[rows == row]))
-            text = f"{low}+" if high == 41 else f"{low}" if high == low + 1 else f"{low}-{high - 1}"
+        text = f"{low}+" if high == 41 else f"{low}" if high == low + 1 else f"{low}-{high - 1}"
+        rows = [row for row in range(6, 84) if inside[row].sum() >= COLUMNS_PER_CHARACTER * len(text)]
+        if rows:
+            row = rows[len(rows) // 3]
+            column = int(np.median(np.flatnonzero(inside[row])))
             axes.text(alpha[row, column], c[row, column], text, ha="center", va="center", fontsize=style.SMALL_PT)
     for index, case in enumerate(points):
         look = style.curve_style(index)
