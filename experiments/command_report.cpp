@@ -154,9 +154,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
 }  // namespace
 
 const Command kReportCommand = {"report", "RUN [options]",
-                                "Prints the table of a run, writes it as CSV, LaTeX or an HTML report with "
-                                "figures, or exports it to other "
-                                "tools' names.",
+                                "Prints the table of a run, writes it as CSV, LaTeX or HTML with figures, or "
+                                "exports it to other tools' names.",
                                 "speclab report results/runs/quickstart-20260101-120000 --out report.html",
                                 run};
 
