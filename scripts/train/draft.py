@@ -15,11 +15,27 @@ from safetensors.torch import save_file
 
 from target import rope_tables, rotate
 
-SIZES = {
-    "small": dict(hidden_size=256, num_hidden_layers=3, num_attention_heads=2, head_dim=128, intermediate_size=768, draft_vocab=15360),
-    "large": dict(hidden_size=512, num_hidden_layers=3, num_attention_heads=4, head_dim=128, intermediate_size=1408, draft_vocab=16384),
+
+def shape(width, heads, head_dim, ffn, draft_vocab=15360):
+    return dict(
+        hidden_size=width,
+        num_hidden_layers=3,
+        num_attention_heads=heads,
+        head_dim=head_dim,
+        intermediate_size=ffn,
+        draft_vocab=draft_vocab,
+    )
+
+
+SIZES = {  # by width; 256 is the default, the two below show what a smaller draft loses, 512 is for a GPU's worth of text
+    "128": shape(128, 2, 64, 384),
+    "192": shape(192, 2, 96, 576),
+    "256": shape(256, 2, 128, 768),
+    "512": shape(512, 4, 128, 1408, 16384),
 }
-ROPE_THETA = 1e6  # slow enough that half of the dimensions of a head compare content at any distance (see initialise.py)
+ROPE_THETA = (
+    1e6  # slow enough that half of the dimensions of a head compare content at any distance (see initialise.py)
+)
 
 
 class Block(nn.Module):
@@ -36,11 +52,15 @@ class Block(nn.Module):
         """x [n, L, d]; causal."""
         n, L, d = x.shape
         h = F.rms_norm(x, (d,), self.input_layernorm, 1e-5)
-        q, k, v = (F.linear(h, w).view(n, L, self.heads, -1).transpose(1, 2) for w in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (
+            F.linear(h, w).view(n, L, self.heads, -1).transpose(1, 2) for w in (self.q_proj, self.k_proj, self.v_proj)
+        )
         a = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
         x = x + F.dropout(F.linear(a.transpose(1, 2).reshape(n, L, -1), self.o_proj), dropout)
         h = F.rms_norm(x, (d,), self.post_attention_layernorm, 1e-5)
-        return x + F.dropout(F.linear(F.silu(F.linear(h, self.gate_proj)) * F.linear(h, self.up_proj), self.down_proj), dropout)
+        return x + F.dropout(
+            F.linear(F.silu(F.linear(h, self.gate_proj)) * F.linear(h, self.up_proj), self.down_proj), dropout
+        )
 
 
 class Draft(nn.Module):
@@ -54,8 +74,10 @@ class Draft(nn.Module):
         for name, table in zip(("cos", "sin"), rope_tables(ROPE_THETA, size["head_dim"], 2048)):
             self.register_buffer(name, table, persistent=False)
         self.embed_projection = nn.Parameter(torch.empty(d, embedding.shape[1]))
-        self.blocks = nn.ModuleList(Block(d, size["num_attention_heads"], size["head_dim"], size["intermediate_size"])
-                                    for _ in range(size["num_hidden_layers"]))
+        self.blocks = nn.ModuleList(
+            Block(d, size["num_attention_heads"], size["head_dim"], size["intermediate_size"])
+            for _ in range(size["num_hidden_layers"])
+        )
         self.norm = nn.Parameter(torch.ones(d))
         self.head = nn.Parameter(torch.empty(len(vocab), d))
 
@@ -72,15 +94,23 @@ class Draft(nn.Module):
         return 2 * sum(p.numel() for p in self.parameters())
 
 
-NAMES = {"input_layernorm": "input_layernorm", "post_attention_layernorm": "post_attention_layernorm",
-         **{f"{n}_proj": f"self_attn.{n}_proj" for n in "qkvo"}, **{f"{n}_proj": f"mlp.{n}_proj" for n in ("gate", "up", "down")}}
+NAMES = {
+    "input_layernorm": "input_layernorm",
+    "post_attention_layernorm": "post_attention_layernorm",
+    **{f"{n}_proj": f"self_attn.{n}_proj" for n in "qkvo"},
+    **{f"{n}_proj": f"mlp.{n}_proj" for n in ("gate", "up", "down")},
+}
 
 
 def export(draft, directory, file):
     """Writes config.json and model.safetensors (bf16, Hugging Face's Llama names); `file` is the target's Gguf."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    tensors = {"embed_projection.weight": draft.embed_projection, "model.norm.weight": draft.norm, "lm_head.weight": draft.head}
+    tensors = {
+        "embed_projection.weight": draft.embed_projection,
+        "model.norm.weight": draft.norm,
+        "lm_head.weight": draft.head,
+    }
     for i, block in enumerate(draft.blocks):
         tensors |= {f"model.layers.{i}.{NAMES[k]}.weight": v for k, v in block.named_parameters()}
     tensors = {k: v.detach().cpu().bfloat16().contiguous() for k, v in tensors.items()}
@@ -88,12 +118,32 @@ def export(draft, directory, file):
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     s = draft.size
     config = dict(
-        architectures=["LlamaForCausalLM"], model_type="llama", hidden_act="silu", hidden_size=s["hidden_size"], num_hidden_layers=s["num_hidden_layers"],
-        num_attention_heads=s["num_attention_heads"], num_key_value_heads=s["num_attention_heads"], head_dim=s["head_dim"],
-        intermediate_size=s["intermediate_size"], rms_norm_eps=1e-5, rope_theta=ROPE_THETA, vocab_size=len(draft.embedding), max_position_embeddings=8192,
-        attention_bias=False, mlp_bias=False, tie_word_embeddings=False, torch_dtype="bfloat16", bos_token_id=1, eos_token_id=2,
-        speclab_draft=dict(embedding="target", embedding_dim=draft.embedding.shape[1], target_embedding_sha256=file.embedding_sha256(),
-                           target_tokenizer_sha256=file.tokenizer_sha256()))
+        architectures=["LlamaForCausalLM"],
+        model_type="llama",
+        hidden_act="silu",
+        hidden_size=s["hidden_size"],
+        num_hidden_layers=s["num_hidden_layers"],
+        num_attention_heads=s["num_attention_heads"],
+        num_key_value_heads=s["num_attention_heads"],
+        head_dim=s["head_dim"],
+        intermediate_size=s["intermediate_size"],
+        rms_norm_eps=1e-5,
+        rope_theta=ROPE_THETA,
+        vocab_size=len(draft.embedding),
+        max_position_embeddings=8192,
+        attention_bias=False,
+        mlp_bias=False,
+        tie_word_embeddings=False,
+        torch_dtype="bfloat16",
+        bos_token_id=1,
+        eos_token_id=2,
+        speclab_draft=dict(
+            embedding="target",
+            embedding_dim=draft.embedding.shape[1],
+            target_embedding_sha256=file.embedding_sha256(),
+            target_tokenizer_sha256=file.tokenizer_sha256(),
+        ),
+    )
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
@@ -102,7 +152,10 @@ def load(directory, file, device="cpu"):
     directory = Path(directory)
     config = json.loads((directory / "config.json").read_text())
     bound = config["speclab_draft"]
-    if (bound["target_embedding_sha256"], bound["target_tokenizer_sha256"]) != (file.embedding_sha256(), file.tokenizer_sha256()):
+    if (bound["target_embedding_sha256"], bound["target_tokenizer_sha256"]) != (
+        file.embedding_sha256(),
+        file.tokenizer_sha256(),
+    ):
         raise SystemExit(f"{directory} was trained for another target: its embedding or tokenizer differs")
     with safe_open(directory / "model.safetensors", "pt") as z:
         w = {k: z.get_tensor(k) for k in z.keys()}

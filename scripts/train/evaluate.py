@@ -21,7 +21,9 @@ from generate import Sequence, Writer, pack
 from target import Gguf, PREFIX, Target, TO_ANSWER
 
 GAMMAS = (2, 4, 6)
-GROUPS = dict(translation="translation", summarization="summarisation", qa="qa", math_reasoning="maths", rag="rag")  # others: mt_bench
+GROUPS = dict(
+    translation="translation", summarization="summarisation", qa="qa", math_reasoning="maths", rag="rag"
+)  # others: mt_bench
 
 
 def steps_taken(accepts, gamma):
@@ -44,7 +46,12 @@ def target_text(file, tokenizer, prompts, tokens, samples, cache, device):
         groups = []
         for number, prompt in enumerate(prompts):
             ids = tokenizer.encode(PREFIX + prompt + TO_ANSWER).ids
-            groups.append([Sequence(number, t, list(ids), tokens, start=len(ids) - 1, answer=len(ids) - 1) for t in [0.0] + [1.0] * samples])
+            groups.append(
+                [
+                    Sequence(number, t, list(ids), tokens, start=len(ids) - 1, answer=len(ids) - 1)
+                    for t in [0.0] + [1.0] * samples
+                ]
+            )
         done = writer.write(groups, 64, max(len(g[0].ids) for g in groups) + tokens + 1)
         cache.mkdir(parents=True, exist_ok=True)
         np.savez(path, **pack(sorted(done, key=lambda s: (s.kind, s.temperature))))
@@ -68,7 +75,9 @@ def main():
     wanted = set(args.ids.split())
     questions = [json.loads(line) for line in args.prompts.read_text().splitlines() if line.strip()]
     questions = [q for q in questions if not wanted or str(q["question_id"]) in wanted]
-    text = target_text(file, tokenizer, [q["turns"][0] for q in questions], args.tokens, args.samples, args.cache, args.device)
+    text = target_text(
+        file, tokenizer, [q["turns"][0] for q in questions], args.tokens, args.samples, args.cache, args.device
+    )
     draft = load(args.draft, file, args.device)
 
     rng = np.random.default_rng(0)
@@ -78,19 +87,21 @@ def main():
     all_features, all_lse = torch.from_numpy(text["features"]), torch.from_numpy(text["lse"])
     for i, number in enumerate(text["kind"]):
         question, greedy = questions[number], text["temperature"][i] == 0
-        ids = torch.from_numpy(text["ids"][begins[i]:begins[i] + text["lengths"][i]]).long().to(args.device)
+        ids = torch.from_numpy(text["ids"][begins[i] : begins[i] + text["lengths"][i]]).long().to(args.device)
         start = int(text["starts"][i])
         rows = slice(offsets[i], offsets[i] + len(ids) - 1 - start)
         log_p = all_features[rows].float().to(args.device) @ draft.embedding.T - all_lse[rows, None].to(args.device)
         q = torch.zeros_like(log_p)
         q[:, draft.vocab] = (draft(ids[None, :-1])[0, start:] @ draft.head.T).softmax(1)
-        p, written = log_p.exp(), ids[start + 1:, None]
+        p, written = log_p.exp(), ids[start + 1 :, None]
         overlap = torch.minimum(p, q).sum(1).cpu().numpy()
         agree = (q.argmax(1) == written[:, 0]).cpu().numpy()
         chance = (q.gather(1, written) / p.gather(1, written)).clamp(max=1)[:, 0].cpu().numpy()
         for group in ("all", GROUPS.get(question["category"], "mt_bench")):
+
             def add(quantity, total, count):
                 sums[bool(greedy), group, quantity] += (total, count)
+
             add("alpha", overlap.sum(), len(overlap))
             add("agreement", agree.sum(), len(agree))
             for gamma in GAMMAS:  # the first token comes from the prefill
@@ -103,8 +114,10 @@ def main():
         for group in ("all", "mt_bench", *GROUPS.values()):
             if (greedy, group, "alpha") in sums:
                 value = lambda name: "{:8.3f}".format(np.divide(*sums[greedy, group, name]))
-                print(f"{'T = 0' if greedy else 'T = 1':7}{group:14}{sums[greedy, group, 'alpha'][1]:7.0f}" +
-                      "".join(value(n) for n in ("alpha", "agreement", *(f"tau {g}" for g in GAMMAS))))
+                print(
+                    f"{'T = 0' if greedy else 'T = 1':7}{group:14}{sums[greedy, group, 'alpha'][1]:7.0f}"
+                    + "".join(value(n) for n in ("alpha", "agreement", *(f"tau {g}" for g in GAMMAS)))
+                )
 
 
 if __name__ == "__main__":

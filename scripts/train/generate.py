@@ -50,7 +50,7 @@ class Sequence:
 def is_looping(ids):
     """True when fewer than a third of the last 60 4-grams are distinct."""
     tail = ids[-63:]
-    return len({tuple(tail[i:i + 4]) for i in range(len(tail) - 3)}) < 20
+    return len({tuple(tail[i : i + 4]) for i in range(len(tail) - 3)}) < 20
 
 
 def sample(logits, temperature, min_p, coins):
@@ -98,18 +98,18 @@ class Writer:
             group = groups.pop()
             slots = [free.pop() for _ in group]
             placed.update(zip(slots, group))
-            prompts_.append(group[0].ids[len(self.prefix):-1])
+            prompts_.append(group[0].ids[len(self.prefix) : -1])
             first.append(slots)
         order = sorted(range(len(first)), key=lambda i: len(prompts_[i]))
         while order:
             longest = max(1, len(prompts_[order[-1]]))
-            part, order = order[-max(1, 4096 // longest):], order[:-max(1, 4096 // longest)]
+            part, order = order[-max(1, 4096 // longest) :], order[: -max(1, 4096 // longest)]
             ids = torch.zeros(len(part), longest, dtype=torch.long)
             for row, i in enumerate(part):
-                ids[row, :len(prompts_[i])] = torch.tensor(prompts_[i], dtype=torch.long)
+                ids[row, : len(prompts_[i])] = torch.tensor(prompts_[i], dtype=torch.long)
             slots = torch.tensor([first[i][0] for i in part], device=t.device)
-            t.keys[:, slots, :, :len(self.prefix)] = self.prefix_keys
-            t.values[:, slots, :, :len(self.prefix)] = self.prefix_values
+            t.keys[:, slots, :, : len(self.prefix)] = self.prefix_keys
+            t.values[:, slots, :, : len(self.prefix)] = self.prefix_values
             t.prefill(ids.to(t.device), slots, len(self.prefix))
         for slots in first:
             for other in slots[1:]:
@@ -169,8 +169,12 @@ class Writer:
         full = len(s.ids) >= positions
         if s.opening:
             return full
-        return token == END or full or written >= s.limit or (
-            self.stop_loops and written % 8 == 0 and written > 64 and is_looping(s.ids))
+        return (
+            token == END
+            or full
+            or written >= s.limit
+            or (self.stop_loops and written % 8 == 0 and written > 64 and is_looping(s.ids))
+        )
 
 
 @functools.cache
@@ -190,7 +194,8 @@ def pack(sequences):
         features=np.concatenate([np.stack(s.features) for s in sequences]),
         lse=np.concatenate([np.array(s.lse, np.float32) for s in sequences]),
         temperature=np.array([s.temperature for s in sequences], np.float32),
-        kind=np.array([s.kind for s in sequences], np.int32))
+        kind=np.array([s.kind for s in sequences], np.int32),
+    )
 
 
 def plan(round_, seed, size, passages, writer):
@@ -202,8 +207,10 @@ def plan(round_, seed, size, passages, writer):
         ids = writer.encode(text)
         if len(ids) > 1000:
             continue
-        group = [Sequence(prompts.KINDS.index(task.kind), t, list(ids), task.limit, task.opening, len(ids) - 1, len(ids) - 1)
-                 for t in task.temperatures]
+        group = [
+            Sequence(prompts.KINDS.index(task.kind), t, list(ids), task.limit, task.opening, len(ids) - 1, len(ids) - 1)
+            for t in task.temperatures
+        ]
         (short if len(ids) < 160 else long_).append(group)
     long_.sort(key=lambda g: -len(g[0].ids))
     return short, long_
@@ -217,7 +224,7 @@ def read_passages(files, decode):
             ends = np.cumsum(z["lengths"])
             for i in np.flatnonzero(z["kind"] == prompts.KINDS.index("passage")):
                 begin = ends[i] - z["lengths"][i]
-                out.append(decode(z["ids"][begin + z["answers"][i] + 1:ends[i]].tolist()).strip())
+                out.append(decode(z["ids"][begin + z["answers"][i] + 1 : ends[i]].tolist()).strip())
     return [p for p in out if len(p) > 120][-4000:]
 
 
@@ -226,19 +233,33 @@ def main():
     parser.add_argument("--target", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--cache", type=Path, default=Path(".cache/train"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--tokens", type=float, default=None, help="stop after this many (default: 1.5e6, on a GPU 6e7)")
+    parser.add_argument(
+        "--tokens", type=float, default=None, help="stop after this many (default: 1.5e6, on a GPU 6e7)"
+    )
     parser.add_argument("--minutes", type=float, default=None, help="start no round after this time")
     parser.add_argument("--slots", type=int, default=None, help="sequences at a time (default: 192, on a GPU 2048)")
-    parser.add_argument("--round", type=int, default=None, help="prompts of a round, the unit that an interruption loses (default: 3 per slot)")
+    parser.add_argument(
+        "--round",
+        type=int,
+        default=None,
+        help="prompts of a round, the unit that an interruption loses (default: 3 per slot)",
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=None, help="processes (default: one per core, on a GPU 1); worker w writes rounds w, w + workers, ..")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=None,
+        help="processes (default: one per core, on a GPU 1); worker w writes rounds w, w + workers, ..",
+    )
     parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)
     args = parser.parse_args()
     gpu = args.device != "cpu"
     workers = args.workers or (1 if gpu else len(os.sched_getaffinity(0)))
     if args.worker is None and workers > 1:  # single-threaded workers never wait for each other
         command = [sys.executable, *sys.argv, "--workers", str(workers), "--worker"]
-        children = [subprocess.Popen(command + [str(w)], env=os.environ | {"OMP_NUM_THREADS": "1"}) for w in range(workers)]
+        children = [
+            subprocess.Popen(command + [str(w)], env=os.environ | {"OMP_NUM_THREADS": "1"}) for w in range(workers)
+        ]
         sys.exit(max(child.wait() for child in children))
     torch.set_grad_enabled(False)
     goal = args.tokens or (6e7 if gpu else 1.5e6)
@@ -261,7 +282,9 @@ def main():
         passages = read_passages(shards[-40:], tokenizer.decode)
         writer = Writer(target, encode, args.seed * 1_000_003 + round_)
         short, long_ = plan(round_, args.seed, args.round or 3 * slots, passages, writer)
-        say = lambda *state: print(f"  round {round_}: {state[0]} written, {state[1]} under way, {state[2]} waiting", flush=True)
+        say = lambda *state: print(
+            f"  round {round_}: {state[0]} written, {state[1]} under way, {state[2]} waiting", flush=True
+        )
         clock = time.time()
         done = writer.write(short, slots, 400, say) if short else []
         done += writer.write(long_, max(12, slots // 4), 1152, say) if long_ else []
@@ -271,7 +294,10 @@ def main():
             np.savez(out, **arrays)
         os.replace(partial, path)
         fresh = len(arrays["lse"])
-        print(f"round {round_}: {len(done)} sequences, {fresh} tokens, {fresh / (time.time() - clock):.0f} tokens/s", flush=True)
+        print(
+            f"round {round_}: {len(done)} sequences, {fresh} tokens, {fresh / (time.time() - clock):.0f} tokens/s",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

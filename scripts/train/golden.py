@@ -9,7 +9,11 @@ import torch
 from draft import load
 from target import Gguf, PREFIX, TO_ANSWER
 
-PROMPTS = ["What is the capital of France?", "Write a function that adds 12 and 345.", "Repeat: red green blue red green"]
+PROMPTS = [
+    "What is the capital of France?",
+    "Write a function that adds 12 and 345.",
+    "Repeat: red green blue red green",
+]
 
 
 def main():
@@ -25,7 +29,9 @@ def main():
     for prompt in PROMPTS:
         ids = tokenizer.encode(PREFIX + prompt + TO_ANSWER).ids
         top = (draft(torch.tensor([ids]))[0, -1] @ draft.head.T).topk(5)
-        cases.append(dict(prompt=prompt, ids=ids, top=[[int(draft.vocab[i]), v.item()] for i, v in zip(top.indices, top.values)]))
+        cases.append(
+            dict(prompt=prompt, ids=ids, top=[[int(draft.vocab[i]), v.item()] for i, v in zip(top.indices, top.values)])
+        )
     out = args.out or args.draft / "golden.json"
     out.write_text("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
 

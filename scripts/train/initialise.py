@@ -12,8 +12,11 @@ import torch
 
 from draft import ROPE_THETA
 
-CODE = 32  # dimensions of a code of a token
-POSITION, MATCH, COPY = 50.0, 20.0, 3.0  # strengths of attention by position, of attention by content, and of what is copied
+POSITION, MATCH, COPY = (
+    50.0,
+    20.0,
+    3.0,
+)  # strengths of attention by position, of attention by content, and of what is copied
 CONSTANT = 24.0  # the constant's value: it outweighs the rest in a norm, so that attention by position hardly depends on the token
 
 
@@ -42,7 +45,7 @@ def projection_start(embedding, frequency, main):
     second = (e * w[:, None]).T @ e
     constant = torch.linalg.solve(second + 1e-4 * second.diagonal().mean() * torch.eye(len(second)).double(), w @ e)
     values, vectors = torch.linalg.eigh(second - torch.outer(w @ e, w @ e))
-    rows = vectors[:, -(main - 1):].flip(1) / values[-(main - 1):].flip(0).sqrt()
+    rows = vectors[:, -(main - 1) :].flip(1) / values[-(main - 1) :].flip(0).sqrt()
     return torch.cat((rows.T, constant[None])).float()
 
 
@@ -65,25 +68,26 @@ def start_blocks(draft, frequency, seed=0, circuit=True):
     if not circuit:
         draft.embed_projection.copy_(projection_start(draft.embedding, frequency, d))
         return
-    main = d - 2 * CODE  # residual: [main | code of the previous token | code of the one before]
-    previous, before = slice(main, main + CODE), slice(main + CODE, d)
+    code_size = S // 4  # dimensions of a code of a token
+    main = d - 2 * code_size  # residual: [main | code of the previous token | code of the one before]
+    previous, before = slice(main, main + code_size), slice(main + code_size, d)
     projection = projection_start(draft.embedding, frequency, main)
     draft.embed_projection.zero_()
     draft.embed_projection[:main] = projection
     draft.embed_projection[main - 1] *= CONSTANT
-    level = (1 + CONSTANT ** 2 / d) ** 0.5  # root mean square of the residual
+    level = (1 + CONSTANT**2 / d) ** 0.5  # root mean square of the residual
     for norm in [draft.norm] + [n for b in draft.blocks for n in (b.input_layernorm, b.post_attention_layernorm)]:
         norm *= level
         norm[main - 1] /= CONSTANT
     x = draft.embedding @ projection.T  # [V, main]
-    code = torch.linalg.qr(torch.randn(main - 1, CODE, generator=g))[0].T  # [CODE, main - 1]
+    code = torch.linalg.qr(torch.randn(main - 1, code_size, generator=g))[0].T  # [code_size, main - 1]
 
     # Layer 0: attention by position alone. In a rotary pair of frequency w, a fixed query and the same vector turned by `shift`
     # as key score cos(w (distance - shift)): largest where the distance is `shift`.
     first, half = draft.blocks[0], S // 2
     w = ROPE_THETA ** (-torch.arange(half) / half)
-    weight = torch.where(w > 0.05, w ** 1.5, torch.zeros(()))
-    amplitude = (weight / weight.sum() * POSITION * S ** 0.5).sqrt()
+    weight = torch.where(w > 0.05, w**1.5, torch.zeros(()))
+    amplitude = (weight / weight.sum() * POSITION * S**0.5).sqrt()
     for head, (shift, place) in enumerate(((1, previous), (2, before))):
         rows = slice(head * S, (head + 1) * S)
         q, k, v, o = first.q_proj[rows], first.k_proj[rows], first.v_proj[rows], first.o_proj[:, rows]
@@ -91,20 +95,25 @@ def start_blocks(draft, frequency, seed=0, circuit=True):
             part.zero_()
         q[:half, main - 1] = amplitude
         k[:half, main - 1], k[half:, main - 1] = amplitude * (w * shift).cos(), amplitude * (w * shift).sin()
-        v[:CODE], o[:, :CODE] = 0, 0
-        v[:CODE, :main - 1] = code
-        o[place, :CODE] = 1.0 * torch.eye(CODE)
+        v[:code_size], o[:, :code_size] = 0, 0
+        v[:code_size, : main - 1] = code
+        o[place, :code_size] = 1.0 * torch.eye(code_size)
 
     # Layer 1, head 0: content in the slow rotary pairs, which hardly turn within a few hundred positions.
     second = draft.blocks[1]
     q, k, v, o = second.q_proj[:S], second.k_proj[:S], second.v_proj[:S], second.o_proj[:, :S]
     for part in (q, k, v, o):
         part.zero_()
-    slow = torch.cat((torch.arange(half - CODE // 2, half), torch.arange(S - CODE // 2, S)))  # the slowest pairs
-    less_slow = slow - CODE // 2
-    strength = (MATCH * S ** 0.5 / CODE) ** 0.5
-    q[slow, :main - 1], k[slow, previous] = strength * code, strength * torch.eye(CODE)
-    q[less_slow, previous], k[less_slow, before] = 0.7 * strength * torch.eye(CODE), 0.7 * strength * torch.eye(CODE)
+    slow = torch.cat(
+        (torch.arange(half - code_size // 2, half), torch.arange(S - code_size // 2, S))
+    )  # the slowest pairs
+    less_slow = slow - code_size // 2
+    strength = (MATCH * S**0.5 / code_size) ** 0.5
+    q[slow, : main - 1], k[slow, previous] = strength * code, strength * torch.eye(code_size)
+    q[less_slow, previous], k[less_slow, before] = (
+        0.7 * strength * torch.eye(code_size),
+        0.7 * strength * torch.eye(code_size),
+    )
 
     # Its values: the linear map from a token's embedding to the hidden vector whose logits point at that token, in rank S.
     seen = x[draft.vocab].double()

@@ -65,7 +65,8 @@ class Gguf:
         merges = [tuple(m.split(" ")) for m in self.field("tokenizer.ggml.merges")]
         out = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, merges))
         out.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
         out.decoder = decoders.ByteLevel()
         types = self.field("tokenizer.ggml.token_type")
         out.add_special_tokens([AddedToken(t, special=True) for t, k in zip(tokens, types) if k == 3])
@@ -89,8 +90,16 @@ class Target:
         for i in range(self.n_layers):
             w = lambda name: load(f"blk.{i}.{name}.weight")
             qkv = torch.cat((unpermute(w("attn_q")), unpermute(w("attn_k")), w("attn_v")))
-            self.layers.append((w("attn_norm"), qkv, w("attn_output"), w("ffn_norm"),
-                                torch.cat((w("ffn_gate"), w("ffn_up"))), w("ffn_down")))
+            self.layers.append(
+                (
+                    w("attn_norm"),
+                    qkv,
+                    w("attn_output"),
+                    w("ffn_norm"),
+                    torch.cat((w("ffn_gate"), w("ffn_up"))),
+                    w("ffn_down"),
+                )
+            )
 
     def allocate(self, slots, positions):
         shape = (self.n_layers, slots, self.G, positions, self.E)
@@ -100,7 +109,9 @@ class Target:
         """x [n, D] through all layers; attend(layer, q [n, H, E], k, v [n, G, E]) -> [n, H * E]. Returns features [n, D]."""
         n = len(x)
         for i, (norm1, qkv, out, norm2, gate_up, down) in enumerate(self.layers):
-            q, k, v = F.linear(rms(x, norm1, self.eps), qkv).split((self.H * self.E, self.G * self.E, self.G * self.E), 1)
+            q, k, v = F.linear(rms(x, norm1, self.eps), qkv).split(
+                (self.H * self.E, self.G * self.E, self.G * self.E), 1
+            )
             q, k = (rotate(t.reshape(n, -1, self.E), cos, sin) for t in (q, k))
             x = x + F.linear(attend(i, q, k, v.reshape(n, -1, self.E)), out)
             gate, up = F.linear(rms(x, norm2, self.eps), gate_up).chunk(2, 1)

@@ -13,7 +13,7 @@ from target import Gguf, PREFIX, Target, TO_ANSWER
 from train import DistillationLoss
 
 MODEL = Path(__file__).parents[2] / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
-SIZE = drafts.SIZES["small"] | dict(draft_vocab=8192)
+SIZE = drafts.SIZES["256"] | dict(draft_vocab=8192)
 
 
 class TargetTest(unittest.TestCase):
@@ -29,17 +29,22 @@ class TargetTest(unittest.TestCase):
         self.assertEqual(encode("a  12<|im_end|>"), ["a", "ĠĠ", "1", "2", "<|im_end|>"])
 
     def test_steps_in_padded_slots_equal_one_prefill(self):
-        a, b = (self.tokenizer.encode(PREFIX + p + TO_ANSWER).ids for p in ("What is the capital of France?", "Count: 1 2 3"))
+        a, b = (
+            self.tokenizer.encode(PREFIX + p + TO_ANSWER).ids
+            for p in ("What is the capital of France?", "Count: 1 2 3")
+        )
         self.target.allocate(2, 128)
         whole = [self.target.prefill(torch.tensor([ids]), torch.tensor([0]))[0] for ids in (a, b)]
         n = 24  # prefix shared, the rest padded, the last tokens one by one
         rows = torch.zeros(2, max(len(a), len(b)) - n, dtype=torch.long)
         for row, ids in enumerate((a, b)):
-            rows[row, :len(ids) - n - 3] = torch.tensor(ids[n:-3])
+            rows[row, : len(ids) - n - 3] = torch.tensor(ids[n:-3])
         self.target.prefill(torch.tensor([a[:n]] * 2), torch.tensor([0, 1]))
         self.target.prefill(rows, torch.tensor([0, 1]), n)
         for back in (3, 2, 1):
-            features = self.target.step(torch.tensor([a[-back], b[-back]]), torch.tensor([len(a) - back, len(b) - back]))
+            features = self.target.step(
+                torch.tensor([a[-back], b[-back]]), torch.tensor([len(a) - back, len(b) - back])
+            )
             for f, w in zip(features, whole):
                 torch.testing.assert_close(f, w[-back], atol=2e-3, rtol=1e-3)
 
@@ -84,7 +89,9 @@ class SampleTest(unittest.TestCase):
             p = (logits / temperature).softmax(0)
             p = torch.where(p >= min_p * p.max(), p, 0.0)
             p /= p.sum()
-            drawn, lse = sample(logits.repeat(n, 1), torch.full((n,), temperature), torch.full((n,), min_p), (torch.arange(n) + 0.5) / n)
+            drawn, lse = sample(
+                logits.repeat(n, 1), torch.full((n,), temperature), torch.full((n,), min_p), (torch.arange(n) + 0.5) / n
+            )
             share = torch.bincount(drawn, minlength=384) / n
             self.assertLess((share - p).abs().max(), 3 / n)
             torch.testing.assert_close(lse, logits.logsumexp(0).expand(n), atol=1e-4, rtol=1e-4)

@@ -34,12 +34,12 @@ class DistillationLoss(torch.autograd.Function):
         n, loss = len(hidden), 0.0
         grad_hidden, grad_head = torch.empty_like(hidden), torch.zeros_like(head)
         for i in range(0, n, 512):
-            h, k, w = hidden[i:i + 512], index[i:i + 512], p[i:i + 512]
+            h, k, w = hidden[i : i + 512], index[i : i + 512], p[i : i + 512]
             z = h @ head.T
             lse, m = z.logsumexp(1), w.sum(1)
             loss += float((m * lse).sum() - (w * z.gather(1, k)).sum())
             z = (z - lse[:, None]).exp_().mul_(m[:, None]).scatter_add_(1, k, -w)
-            grad_hidden[i:i + 512] = z @ head
+            grad_hidden[i : i + 512] = z @ head
             grad_head.addmm_(z.T, h)
         ctx.save_for_backward(grad_hidden / n, grad_head / n)
         return hidden.new_tensor(loss / n)
@@ -85,9 +85,11 @@ def choose_vocabulary(shards, embedding, size, device):
             ends = np.cumsum(z["lengths"])
             ids, keep = z["ids"], np.ones(len(z["ids"]), bool)
             for e, n, s in zip(ends, z["lengths"], z["starts"]):
-                keep[e - n:e - n + s + 1] = False
+                keep[e - n : e - n + s + 1] = False
             counts += torch.bincount(torch.from_numpy(ids[keep]).long(), minlength=V)
-            chosen = np.sort(np.random.default_rng(0).choice(len(z["lse"]), min(per_shard, len(z["lse"])), replace=False))
+            chosen = np.sort(
+                np.random.default_rng(0).choice(len(z["lse"]), min(per_shard, len(z["lse"])), replace=False)
+            )
             f = torch.from_numpy(z["features"][chosen]).float().to(device)
             samples.append(f.cpu())
             for part, lse in zip(f.split(1024), torch.from_numpy(z["lse"][chosen]).to(device).split(1024)):
@@ -96,7 +98,10 @@ def choose_vocabulary(shards, embedding, size, device):
     zipf = 1 / (torch.arange(V) + 200.0)
     frequency = counts / counts.sum() + mass / positions + 0.05 * zipf / zipf.sum()
     vocab = frequency.topk(size).indices.sort().values
-    print(f"vocabulary of {size}: {counts[vocab].sum() / counts.sum():.4f} of written tokens, {mass[vocab].sum() / mass.sum():.4f} of p", flush=True)
+    print(
+        f"vocabulary of {size}: {counts[vocab].sum() / counts.sum():.4f} of written tokens, {mass[vocab].sum() / mass.sum():.4f} of p",
+        flush=True,
+    )
     return vocab, frequency / frequency.sum(), torch.cat(samples)
 
 
@@ -106,14 +111,19 @@ def warm_head(draft, text, shards, steps, rng):
     Starts from initialise.head_start. The alpha that it ends with bounds what a hidden vector of this width can reach.
     """
     head = draft.head
-    fit = torch.linalg.lstsq(head.detach().double(), (draft.embedding - draft.embedding.mean(0))[draft.vocab].double()).solution.float()
+    fit = torch.linalg.lstsq(
+        head.detach().double(), (draft.embedding - draft.embedding.mean(0))[draft.vocab].double()
+    ).solution.float()
     linear = torch.nn.Parameter(fit.to(head.device))  # [d, D]
-    adam = torch.optim.Adam([dict(params=[p], rate=0.02 * p.detach().pow(2).mean().sqrt().item()) for p in (head, linear)], betas=(0.9, 0.98))
+    adam = torch.optim.Adam(
+        [dict(params=[p], rate=0.02 * p.detach().pow(2).mean().sqrt().item()) for p in (head, linear)],
+        betas=(0.9, 0.98),
+    )
     alpha, step = [], 0
     for path, begin in zip(shards, text.begins):
         with np.load(path) as z:
             features = torch.from_numpy(z["features"])
-        order = torch.from_numpy(rng.permutation(len(features)))[:1024 * (-(-steps // len(shards)))]
+        order = torch.from_numpy(rng.permutation(len(features)))[: 1024 * (-(-steps // len(shards)))]
         for rows in order.split(1024):
             hidden = features[rows].to(head.device).float() @ linear.T
             index, p = text.index[begin + rows].to(head.device).long(), text.p[begin + rows].to(head.device).float()
@@ -147,7 +157,7 @@ class Text:
                 self.begins.append(offset)
                 ends = np.cumsum(z["lengths"])
                 for e, n, s in zip(ends, z["lengths"], z["starts"]):
-                    self.sequences.append((torch.from_numpy(z["ids"][e - n:e - 1].astype(np.int64)), int(s), offset))
+                    self.sequences.append((torch.from_numpy(z["ids"][e - n : e - 1].astype(np.int64)), int(s), offset))
                     offset += int(n) - 1 - int(s)
         self.index, self.p, self.tokens = torch.cat(index), torch.cat(p), offset
 
@@ -158,7 +168,7 @@ class Text:
 
     def batches(self, numbers, size, rng):
         """Lists of sequence numbers of about equal length whose padded tokens stay near `size`, in random order."""
-        numbers = sorted(numbers, key=lambda i: (len(self.sequences[i][0]) + rng.randint(-8, 8)))
+        numbers = sorted(numbers, key=lambda i: len(self.sequences[i][0]) + rng.randint(-8, 8))
         out, batch = [], []
         for i in numbers:
             if batch and (len(batch) + 1) * len(self.sequences[i][0]) > size:
@@ -174,11 +184,18 @@ class Text:
         ids, row, column, place = torch.zeros(len(batch), longest, dtype=torch.long), [], [], []
         for r, i in enumerate(batch):
             tokens, start, offset = self.sequences[i]
-            ids[r, :len(tokens)] = tokens
+            ids[r, : len(tokens)] = tokens
             n = len(tokens) - start
-            row.append(torch.full((n,), r)), column.append(torch.arange(start, start + n)), place.append(torch.arange(offset, offset + n))
+            (
+                row.append(torch.full((n,), r)),
+                column.append(torch.arange(start, start + n)),
+                place.append(torch.arange(offset, offset + n)),
+            )
         place = torch.cat(place)
-        return [t.to(device) for t in (ids, torch.cat(row), torch.cat(column), self.index[place].long(), self.p[place].float())]
+        return [
+            t.to(device)
+            for t in (ids, torch.cat(row), torch.cat(column), self.index[place].long(), self.p[place].float())
+        ]
 
 
 @torch.no_grad()
@@ -192,7 +209,11 @@ def validate(draft, text, numbers):
         for h, k, w in zip(hidden.split(512), index.split(512), p.split(512)):
             log_q = (h @ draft.head.T).log_softmax(1)
             top = log_q.gather(1, k)
-            sums += [-(w * top).sum().item(), torch.minimum(w, top.exp()).sum().item(), (log_q.argmax(1) == k[:, 0]).sum().item()]
+            sums += [
+                -(w * top).sum().item(),
+                torch.minimum(w, top.exp()).sum().item(),
+                (log_q.argmax(1) == k[:, 0]).sum().item(),
+            ]
         n += len(p)
     draft.train()
     return sums / n
@@ -230,35 +251,54 @@ def main():
     parser.add_argument("--cache", type=Path, default=Path(".cache/train"))
     parser.add_argument("--out", type=Path, default=Path("models/draft/smollm2-135m-instruct"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--size", choices=SIZES, default="256")
     parser.add_argument("--epochs", type=float, default=None, help="default: 4, on a GPU 1")
-    parser.add_argument("--minutes", type=float, default=1e9, help="the rate decays to zero within this time at the latest")
-    parser.add_argument("--batch", type=int, default=None, 
-                        help="tokens of a step and worker, padding and prompts included (default: 2560 in all, on a GPU 16384)")
+    parser.add_argument(
+        "--minutes", type=float, default=1e9, help="the rate decays to zero within this time at the latest"
+    )
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=None,
+        help="tokens of a step and worker, padding and prompts included (default: 2560 in all, on a GPU 16384)",
+    )
     parser.add_argument("--muon-rate", type=float, default=0.01)
     parser.add_argument("--adam-rate", type=float, default=7e-4)
-    parser.add_argument("--dropout", type=float, default=None, help="of what each half block adds (default: 0.1, on a GPU 0)")
+    parser.add_argument(
+        "--dropout", type=float, default=None, help="of what each half block adds (default: 0.1, on a GPU 0)"
+    )
     parser.add_argument("--warm-steps", type=int, default=120, help="steps of the head alone, before the blocks")
     parser.add_argument("--shards", type=int, default=None, help="use the first shards only")
-    parser.add_argument("--plain", action="store_true", help="random weights in the blocks instead of the induction circuit")
-    parser.add_argument("--workers", type=int, default=None, help="processes that share a batch (default: one per core, at most 4, on a GPU 1)")
+    parser.add_argument(
+        "--plain", action="store_true", help="random weights in the blocks instead of the induction circuit"
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=None,
+        help="processes that share a batch (default: one per core, at most 4, on a GPU 1)",
+    )
     parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     gpu = args.device != "cpu"
     workers, worker = args.workers or (1 if gpu else min(4, len(os.sched_getaffinity(0)))), args.worker or 0
     meeting = args.cache.resolve() / "meeting"
-    shards = sorted(args.cache.glob("text-?????.npz"))[:args.shards]
+    shards = sorted(args.cache.glob("text-?????.npz"))[: args.shards]
     state, start = (args.cache / f"{name}-{args.size}-{len(shards)}.pt" for name in ("state", "start"))
     file = Gguf(args.target)
     embedding = file.tensor("token_embd.weight")
     if not start.exists():
         torch.save(prepare(args, embedding, shards), start.with_suffix(".partial"))
         os.replace(start.with_suffix(".partial"), start)
-    if args.worker is None and workers > 1:  # single-threaded workers wait for each other once a step, not in every matrix product
+    if (
+        args.worker is None and workers > 1
+    ):  # single-threaded workers wait for each other once a step, not in every matrix product
         meeting.unlink(missing_ok=True)
         command = [sys.executable, *sys.argv, "--workers", str(workers), "--worker"]
-        children = [subprocess.Popen(command + [str(w)], env=os.environ | {"OMP_NUM_THREADS": "1"}) for w in range(workers)]
+        children = [
+            subprocess.Popen(command + [str(w)], env=os.environ | {"OMP_NUM_THREADS": "1"}) for w in range(workers)
+        ]
         sys.exit(max(child.wait() for child in children))
     if workers > 1:
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=worker, world_size=workers)
@@ -276,7 +316,10 @@ def main():
 
     inner = [p for b in draft.blocks for p in b.parameters() if p.dim() == 2]
     outer = [p for p in draft.parameters() if not any(p is q for q in inner)]
-    muon, adam = Muon(inner), torch.optim.AdamW(outer, lr=args.adam_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    muon, adam = (
+        Muon(inner),
+        torch.optim.AdamW(outer, lr=args.adam_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
+    )
     step, elapsed, seen = 0, 0.0, 0.0  # seen: epochs
     if state.exists():
         saved = torch.load(state, weights_only=False)
@@ -286,8 +329,12 @@ def main():
 
     def show():
         if worker == 0:
-            print("epoch {:.2f}, {:.0f} s, step {}: held-out loss {:.3f}, alpha {:.3f}, greedy agreement {:.3f}".format(
-                seen, elapsed, step, *validate(draft, text, held_out)), flush=True)
+            print(
+                "epoch {:.2f}, {:.0f} s, step {}: held-out loss {:.3f}, alpha {:.3f}, greedy agreement {:.3f}".format(
+                    seen, elapsed, step, *validate(draft, text, held_out)
+                ),
+                flush=True,
+            )
 
     show()
     parameters = list(draft.parameters())
@@ -311,8 +358,18 @@ def main():
         step, seen = step + 1, seen + share
         if worker == 0 and time.time() - mark > 100:
             mark = time.time()
-            torch.save(dict(draft=draft.state_dict(), adam=adam.state_dict(), muon=muon.buffers, rng=rng.getstate(), step=step, elapsed=elapsed,
-                            seen=seen), state.with_suffix(".partial"))
+            torch.save(
+                dict(
+                    draft=draft.state_dict(),
+                    adam=adam.state_dict(),
+                    muon=muon.buffers,
+                    rng=rng.getstate(),
+                    step=step,
+                    elapsed=elapsed,
+                    seen=seen,
+                ),
+                state.with_suffix(".partial"),
+            )
             os.replace(state.with_suffix(".partial"), state)
             show()
     show()
@@ -320,8 +377,21 @@ def main():
         return
     export(draft, args.out, file)
     final = validate(draft, text, held_out)
-    (args.cache / "summary.json").write_text(json.dumps(dict(tokens=text.tokens, epochs=epochs, steps=step, seconds=elapsed, loss=final[0], alpha=final[1],
-                                                             agreement=final[2], step_bytes=draft.step_bytes())) + "\n")
+    (args.cache / "summary.json").write_text(
+        json.dumps(
+            dict(
+                tokens=text.tokens,
+                epochs=epochs,
+                steps=step,
+                seconds=elapsed,
+                loss=final[0],
+                alpha=final[1],
+                agreement=final[2],
+                step_bytes=draft.step_bytes(),
+            )
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 # Every stage resumes where it was stopped. On a GPU the defaults grow (more text, one epoch, bigger batches).
 #
 #   scripts/train/train_draft.sh [PROMPTS.jsonl [QUESTION_IDS]]    prompts to evaluate on, never used in training
-#   TEXT="--tokens 3e6" TRAIN="--epochs 2 --size large" OUT=DIR    options of generate.py and train.py, and where the draft goes
+#   TEXT="--tokens 3e6" TRAIN="--epochs 2" SIZES="128 256" OUT=DIR   options of generate.py and train.py; widths to train on one text
+#                                                                     (default 256, see SIZES in draft.py); where the drafts go
+# Two cores: TEXT="--minutes 40" TRAIN="--minutes 34 --epochs 5" takes an hour and a half.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -19,8 +21,12 @@ if ! cmp -s scripts/train/requirements.txt .cache/train-venv/installed.txt; then
 fi
 
 "$python" scripts/train/generate.py --target "$target" --cache "$cache" ${TEXT:-}
-"$python" scripts/train/train.py --target "$target" --cache "$cache" --out "$out" ${TRAIN:-}
-"$python" scripts/train/golden.py --target "$target" --draft "$out"
-if [ $# -gt 0 ]; then
-  "$python" scripts/train/evaluate.py "$1" --ids "${2:-}" --target "$target" --cache "$cache" --draft "$out"
-fi
+for size in ${SIZES:-256}; do
+  place=$out
+  [ "$size" = 256 ] || place=$out-$size
+  "$python" scripts/train/train.py --target "$target" --cache "$cache" --out "$place" --size "$size" ${TRAIN:-}
+  "$python" scripts/train/golden.py --target "$target" --draft "$place"
+  if [ $# -gt 0 ]; then
+    "$python" scripts/train/evaluate.py "$1" --ids "${2:-}" --target "$target" --cache "$cache" --draft "$place"
+  fi
+done
