@@ -20,8 +20,8 @@ namespace speclab {
 namespace cpu {
 namespace {
 
-// Zeroed memory on 2 MiB boundaries, so that the kernel can back it with large pages.
-std::shared_ptr<void> allocate(std::size_t bytes) {
+// Memory on 2 MiB boundaries, so that the kernel can back it with large pages. Untouched: nothing is resident yet.
+std::shared_ptr<void> reserve(std::size_t bytes) {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   const std::size_t size = std::max<std::size_t>((bytes + 63) / 64 * 64, 64);
   const std::size_t alignment = size >= kHuge ? kHuge : 64;
@@ -31,9 +31,38 @@ std::shared_ptr<void> allocate(std::size_t bytes) {
                  "Use a smaller model or context, or free memory."});
   }
   if (size >= kHuge) madvise(data, size, MADV_HUGEPAGE);
-  std::memset(data, 0, size);
   return {data, [](void* p) { std::free(p); }};
 }
+
+std::shared_ptr<void> allocate(std::size_t bytes) {
+  std::shared_ptr<void> data = reserve(bytes);
+  std::memset(data.get(), 0, bytes);
+  return data;
+}
+
+// Weights one after the other in slabs of large pages. In small pages of their own the matrices of a layer came from
+// memory at half the speed of the head, which is large enough to have large pages by itself: the processor prefetches
+// no further than the end of a page.
+class WeightArena {
+ public:
+  std::shared_ptr<void> take(std::size_t bytes) {
+    bytes = (bytes + 63) / 64 * 64;
+    if (bytes > left_) {
+      if (bytes >= kSlab) return allocate(bytes);
+      slab_ = reserve(kSlab);
+      left_ = kSlab;
+    }
+    std::shared_ptr<void> piece(slab_, static_cast<std::byte*>(slab_.get()) + (kSlab - left_));
+    std::memset(piece.get(), 0, bytes);
+    left_ -= bytes;
+    return piece;
+  }
+
+ private:
+  static constexpr std::size_t kSlab = std::size_t{32} << 20;
+  std::shared_ptr<void> slab_;  // lives as long as a matrix in it
+  std::size_t left_ = 0;
+};
 
 template <typename Kv>
 Kv narrow(float value) {
@@ -60,7 +89,7 @@ class CpuBackend final : public Backend {
     const std::size_t panel = packed_panel_elements(in);
     const int panels = padded(out, kPanel) / kPanel;
     matrix.bytes = panel * static_cast<std::size_t>(panels) * sizeof(Bf16);
-    matrix.data = allocate(matrix.bytes);
+    matrix.data = weights_.take(matrix.bytes);
     auto* data = static_cast<Bf16*>(matrix.data.get());
     std::vector<std::exception_ptr> failed(static_cast<std::size_t>(pool_.threads()));
     pool_.parallel(panels, [&](int p, int thread) {
@@ -108,11 +137,15 @@ class CpuBackend final : public Backend {
     const auto* data = static_cast<const Bf16*>(w.data.get());
     const int in = w.in + w.in % 2;
     if (n > 1 || in != w.in) x = interleave(x, n, w.in);
-    // Large matrices go by panels, small ones by half panels so that the threads end together.
-    const int step = w.out >= 32 * kPanel ? kPanel : kPanel / 2;
+    // Panels are read from end to end, which is what the processor prefetches best; those that are left over when every
+    // thread has had as many are halved, so that the threads end together.
     const std::size_t panel = packed_panel_elements(w.in);
-    pool_.parallel((w.out + step - 1) / step, [&](int chunk, int) {
-      const int begin = chunk * step, end = std::min(w.out, begin + step);
+    const int panels = padded(w.out, kPanel) / kPanel, whole = panels - panels % pool_.threads();
+    pool_.parallel(whole + 2 * (panels - whole), [&](int chunk, int) {
+      const bool half = chunk >= whole;
+      const int begin = half ? whole * kPanel + (chunk - whole) * (kPanel / 2) : chunk * kPanel;
+      const int end = std::min(w.out, begin + (half ? kPanel / 2 : kPanel));
+      if (begin >= end) return;
       linear_slice(data + panel * static_cast<std::size_t>(begin / kPanel), in, begin, end, x, n, y, w.out, accumulate);
     });
   }
@@ -237,8 +270,9 @@ class CpuBackend final : public Backend {
     const int even = in + in % 2;
     const std::size_t need = static_cast<std::size_t>(n) * static_cast<std::size_t>(even);
     if (interleaved_.size() < need) interleaved_.resize(need);
-    const auto group = [&](int first) {
-      const int rows = std::min(kGroupRows, n - first);
+    const RowGroups groups(n);
+    each_row(groups.count, kGroupRows * in, [&](int group) {
+      const int first = groups.begin(group), rows = groups.size(group);
       for (int r = 0; r < rows; ++r) {
         const float* from = x + static_cast<std::size_t>(first + r) * in;
         float* to = interleaved_.data() + static_cast<std::size_t>(first) * even + 2 * r;
@@ -248,12 +282,12 @@ class CpuBackend final : public Backend {
           to[1] = 0;
         }
       }
-    };
-    each_row((n + kGroupRows - 1) / kGroupRows, kGroupRows * in, [&](int i) { group(i * kGroupRows); });
+    });
     return interleaved_.data();
   }
 
   ThreadPool pool_;
+  WeightArena weights_;
   std::string class_;
   std::string device_;
   std::vector<std::vector<float>> scratch_;  // per thread, attention scores

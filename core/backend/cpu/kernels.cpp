@@ -8,7 +8,6 @@
 #define HWY_TARGET_INCLUDE "core/backend/cpu/kernels.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/contrib/math/math-inl.h"
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,8 +28,9 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(f));
 // --- linear -----------------------------------------------------------------------------------------------------
 
 // Pairs of inputs per block: all rows pass over the 2 KiB of weights before the next ones are touched, so that the
-// reading goes strictly forwards in small steps and the prefetches stay just ahead of it. Chosen among 8 to 64
-// pairs and 4 to 16 KiB on an AVX2 machine whose speed drifted; to be measured again in interleaved runs.
+// reading goes strictly forwards in small steps and the prefetches stay just ahead of it. On an AVX2 machine (Zen 4) 8
+// pairs and 4 KiB ahead were the best of 4 to 32 pairs and 2 to 16 KiB in interleaved runs; for 2 to 5 rows 16 pairs cost
+// up to a quarter more.
 constexpr int kPairs = 8;
 constexpr int kPrefetchBytes = 4096;
 
@@ -47,7 +47,10 @@ HWY_INLINE void micro(const Bf16* HWY_RESTRICT w, int pairs, const float* HWY_RE
   for (int p = 0; p < pairs; ++p) {
     if (prefetch) {
       for (int line = 0; line < kVectors * kLanes * 4; line += 64) {
-        hwy::Prefetch(reinterpret_cast<const char*>(words) + kPrefetchBytes + line);
+        // Into the first level for one row, which does nothing but read; into the second for more.
+        const char* ahead = reinterpret_cast<const char*>(words) + kPrefetchBytes + line;
+        if constexpr (kRows == 1) __builtin_prefetch(ahead, 0, 3);
+        else __builtin_prefetch(ahead, 0, 2);
       }
     }
     // The weights of a pair are widened twice, even inputs then odd ones; the fewer of weights and inputs are held in
@@ -88,7 +91,8 @@ HWY_NOINLINE void group_block(const Bf16* w, int width, int pairs, const float* 
   constexpr int kSums = kLanes >= 16 ? 24 : 12;
   constexpr int kAll = kPanel / kLanes;
   constexpr int kFit = kSums / kRows;
-  constexpr int kVectors = kFit >= kAll ? kAll : kFit >= kAll / 2 ? kAll / 2 : kFit >= kAll / 4 ? kAll / 4 : 1;
+  // (Three rows of four vectors would need a 17th for the mask.)
+  constexpr int kVectors = kRows == 3 && kLanes == 8 ? kAll / 4 : kFit >= kAll ? kAll : kFit >= kAll / 2 ? kAll / 2 : kFit >= kAll / 4 ? kAll / 4 : 1;
   constexpr int kStep = kVectors * kLanes;
   int j = 0;
   for (; j + kStep <= width; j += kStep) micro<kRows, kVectors>(w + 2 * j, pairs, x, acc + j, prefetch);
@@ -98,25 +102,27 @@ HWY_NOINLINE void group_block(const Bf16* w, int width, int pairs, const float* 
 }
 
 void LinearSlice(const Bf16* panel, int in, int begin, int end, const float* x, int n, float* y, int y_stride, bool accumulate) {
-  constexpr int kMaxRows = 5 * kGroupRows;  // rows per pass; their accumulators stay in the first-level cache
-  HWY_ALIGN float acc[kMaxRows * kPanel];
+  constexpr int kGroupsOfPass = 5;  // their accumulators stay in the first-level cache
+  HWY_ALIGN float acc[kGroupsOfPass * kGroupRows * kPanel];
   const int first = begin % kPanel;
   const int width = end - begin;
   const int padded_width = std::min(padded(width, 32), kPanel - first);
   const Bf16* w = panel + 2 * first;
   const int pairs = in / 2;
-  for (int row = 0; row < n; row += kMaxRows) {
-    const int rows = std::min(kMaxRows, n - row);
+  const RowGroups groups(n);
+  for (int group = 0; group < groups.count; group += kGroupsOfPass) {
+    const int last = std::min(group + kGroupsOfPass, groups.count);
+    const int row = groups.begin(group), rows = groups.begin(last) - row;
     std::fill(acc, acc + rows * kPanel, 0.0f);
     for (int pair = 0; pair < pairs; pair += kPairs) {
       const int count = std::min(kPairs, pairs - pair);
       const Bf16* block = w + static_cast<std::size_t>(pair) * 2 * kPanel;
-      for (int r = 0; r < rows; r += kGroupRows) {
-        const bool prefetch = row == 0 && r == 0;
-        float* a = acc + r * kPanel;
-        const int group = std::min(kGroupRows, n - row - r);
-        const float* xg = x + static_cast<std::size_t>(row + r) * in + static_cast<std::size_t>(2 * pair) * group;
-        switch (group) {
+      for (int g = group; g < last; ++g) {
+        const bool prefetch = g == 0;
+        const int begin_row = groups.begin(g), size = groups.size(g);
+        float* a = acc + (begin_row - row) * kPanel;
+        const float* xg = x + static_cast<std::size_t>(begin_row) * in + static_cast<std::size_t>(2 * pair) * size;
+        switch (size) {
           case 1: group_block<1>(block, padded_width, count, xg, a, prefetch); break;
           case 2: group_block<2>(block, padded_width, count, xg, a, prefetch); break;
           case 3: group_block<3>(block, padded_width, count, xg, a, prefetch); break;

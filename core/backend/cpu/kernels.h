@@ -22,9 +22,18 @@ inline constexpr int padded(int value, int multiple) { return (value + multiple 
 /// per pair of inputs). Padding is zero.
 inline constexpr std::size_t packed_panel_elements(int in) { return static_cast<std::size_t>((in + 1) / 2) * kPanel * 2; }
 
-/// Rows that a register block takes at once. Activations are interleaved by groups of as many rows:
-/// [ceil(n/6)][in/2][rows of the group][2], the last group holding what is left, so that a block reads them in order.
+/// Rows that a register block takes at most.
 inline constexpr int kGroupRows = 6;
+/// n rows in as few groups as possible, of about equal size: blocks of 4 to 6 rows are the fastest. Activations are
+/// interleaved by groups, [group][in/2][rows of the group][2], so that a block reads them in order.
+struct RowGroups {
+  explicit constexpr RowGroups(int n) : count((n + kGroupRows - 1) / kGroupRows), least(n / count), larger(n % count) {}
+  constexpr int begin(int group) const { return group * least + (group < larger ? group : larger); }
+  constexpr int size(int group) const { return least + (group < larger ? 1 : 0); }
+  int count;   ///< groups
+  int least;   ///< rows of a group, ...
+  int larger;  ///< ... and one more of the first so many
+};
 
 /// y[row, begin + j] (+)= sum_k W[begin + j, k] x[row, k] for j in [0, end - begin); begin and end are multiples of 32
 /// within one panel, or end == out. `panel` points at the panel of `begin`. x: n interleaved rows of even length `in`.
