@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kStepTokens = 32;  ///< of the short decodings
-constexpr int kStepPrompts = 3;
+constexpr int kStepPrompts = 2;
 constexpr int kUsualRows = 9;  ///< most drafts are no longer than 8: what predictions hang on ...
 constexpr int kUsualRepeats = 3;  ///< ... is measured so many times more often
 
