@@ -11,13 +11,13 @@ namespace speclab {
 
 /// A finished run in the names and formats of other tools, by their own definitions; results/SCHEMA.md says
 /// where those differ from ours. Names and definitions were read in
-/// - vLLM: vllm/v1/spec_decode/metrics.py and vllm/v1/core/sched/scheduler.py (016a8587; 1 + accepted per draft
-///   since pull request 17908); per request: manual of 0.32.0, features/speculative_decoding/acceptance_metrics
-/// - SGLang 0.5.23: managers/tokenizer_manager.py (meta_info), scheduler_components/metrics_reporter.py and
-///   metrics_collector.py (gauges) in python/sglang/srt; names without the bonus since pull request 23530
-/// - llama.cpp 0c1e57098: server-common.cpp (timings), server-context.cpp (log), server-task.cpp (/metrics) in
-///   tools/server; examples/speculative-simple/speculative-simple.cpp
-/// - Spec-Bench fd2c1cd7: evaluation/eval.py writes what evaluation/speed.py reads; Xia et al. 2024
+/// - vLLM: vllm/v1/spec_decode/metrics.py (016a8587); fields of a request, and which steps are drafts: its
+///   manual, features/speculative_decoding/acceptance_metrics (0.32.0; table of fields from 02cf515f)
+/// - SGLang 0.5.23, python/sglang/srt: managers/tokenizer_manager.py (meta_info), metrics_reporter.py and
+///   metrics_collector.py (gauges); names without the bonus since pull request 23530
+/// - llama.cpp 0c1e57098, tools/server: server-common.cpp (timings), server-context.cpp (log),
+///   server-task.cpp (/metrics); examples/speculative-simple/speculative-simple.cpp
+/// - Spec-Bench fd2c1cd7: evaluation/eval.py writes what evaluation/speed.py reads (Xia et al. 2024)
 /// Counts are those of repeat 0, over all prompts, seeds and turns (a turn is one of their requests); times
 /// are medians over repeats, null for a case that lost equality with its reference.
 

@@ -28,7 +28,7 @@ stage "packages" scripts/setup.sh
 stage "target model" scripts/get_model.sh
 stage "Python packages" scripts/setup_python.sh
 stage "build (Release)" build
-stage "experiment" build/release/speclab run "$config" --out "$run"
+stage "experiment" build/release/speclab run "${config#"$PWD"/}" --out "$run"
 stage "figures and report" .venv/bin/python scripts/report.py "$run"
 
 printf '\n== Done in %d s\n' "$SECONDS"

@@ -197,6 +197,9 @@ class CpuBackend final : public Backend {
     const int n = static_cast<int>(rows.size());
     const int blocks = (n + QueryBlock::kRows - 1) / QueryBlock::kRows;
     const float scale = 1.0f / std::sqrt(static_cast<float>(hd));
+    for (const AttentionRow& row : rows) {  // a block of rows reads the committed keys together
+      SPECLAB_CHECK(row.committed == rows.front().committed, "rows with {} and {} committed keys", row.committed, rows.front().committed);
+    }
     // Row blocks outside, heads inside: the heads of a group share their keys while these are hot.
     pool_.parallel(blocks * heads, [&](int item, int thread) {
       const int first = item / heads * QueryBlock::kRows, head = item % heads;
