@@ -137,16 +137,16 @@ class CpuBackend final : public Backend {
     const auto* data = static_cast<const Bf16*>(w.data.get());
     const int in = w.in + w.in % 2;
     if (n > 1 || in != w.in) x = interleave(x, n, w.in);
-    // Panels are read from end to end, which is what the processor prefetches best; those that are left over when every
-    // thread has had as many are halved, so that the threads end together.
+    // Chunks of whole panels; what is left over when every thread has had as many is cut finer, so that the threads end
+    // together.
     const std::size_t panel = packed_panel_elements(w.in);
-    const int panels = padded(w.out, kPanel) / kPanel, whole = panels - panels % pool_.threads();
-    pool_.parallel(whole + 2 * (panels - whole), [&](int chunk, int) {
+    const int chunks = padded(w.out, kChunk) / kChunk, whole = chunks - chunks % pool_.threads();
+    pool_.parallel(whole + 2 * (chunks - whole), [&](int chunk, int) {
       const bool half = chunk >= whole;
-      const int begin = half ? whole * kPanel + (chunk - whole) * (kPanel / 2) : chunk * kPanel;
-      const int end = std::min(w.out, begin + (half ? kPanel / 2 : kPanel));
+      const int begin = half ? whole * kChunk + (chunk - whole) * (kChunk / 2) : chunk * kChunk;
+      const int end = std::min(w.out, begin + (half ? kChunk / 2 : kChunk));
       if (begin >= end) return;
-      linear_slice(data + panel * static_cast<std::size_t>(begin / kPanel), in, begin, end, x, n, y, w.out, accumulate);
+      linear_slice(data + panel * static_cast<std::size_t>(begin / kPanel), in, end - begin, x, n, y + begin, w.out, accumulate);
     });
   }
 
@@ -249,6 +249,8 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  static constexpr int kChunk = 4 * kPanel;  // outputs that a thread takes at once
+
   // Per layer and head: all keys in blocks, then all values.
   static Kv* keys(const KvStore& kv, int layer, int head) {
     const std::size_t one = static_cast<std::size_t>(kv.slots) * static_cast<std::size_t>(kv.head_dim);

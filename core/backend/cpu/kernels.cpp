@@ -17,7 +17,7 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Vectors of at most 16 lanes: 16 partial sums are the widest fixed reduction, and half of a panel is 32 outputs.
+// Vectors of at most 16 lanes: 16 partial sums are the widest fixed reduction, and a panel is 16 outputs.
 using F = hn::CappedTag<float, 16>;
 using U = hn::RebindToUnsigned<F>;
 using V = hn::Vec<F>;
@@ -27,118 +27,104 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(f));
 
 // --- linear -----------------------------------------------------------------------------------------------------
 
-// Pairs of inputs per block: all rows pass over the 2 KiB of weights before the next ones are touched, so that the
-// reading goes strictly forwards in small steps and the prefetches stay just ahead of it. On an AVX2 machine (Zen 4) 8
-// pairs and 4 KiB ahead were the best of 4 to 32 pairs and 2 to 16 KiB in interleaved runs; for 2 to 5 rows 16 pairs cost
-// up to a quarter more.
-constexpr int kPairs = 8;
+// Weights to fetch while a register block works: `step` bytes per pair of inputs from `from` on. Left to the processor,
+// the reading stops whenever the inputs of the rows leave the first-level cache: on a Zen 4 with AVX2 three to five rows
+// then cost a fifth to a half more.
+struct Ahead {
+  const char* from;
+  int step;
+};
 constexpr int kPrefetchBytes = 4096;
 
-// acc[row][v] += W[v, k] x[row, k] for `pairs` pairs of inputs, k ascending. w points at the first output of the slice
-// in the first pair; a pair takes 2 * kPanel elements of w and 2 * kRows of x.
-template <int kRows, int kVectors>
-HWY_INLINE void micro(const Bf16* HWY_RESTRICT w, int pairs, const float* HWY_RESTRICT x, float* HWY_RESTRICT acc, bool prefetch) {
+// Panels of a register block. A row takes two vectors either way, and no more: with one forward stream the reading of the
+// weights hides behind the arithmetic of up to five rows (Zen 4, AVX2), with two or four streams it does not.
+constexpr int kPanelsAtOnce = kLanes >= 16 ? 2 : 1;
+
+// sum[row][panel] = W[panel] x[row], k ascending; out: [row][kPanels * kPanel]. x: the rows' inputs, pairs interleaved.
+template <int kRows, int kPanels>
+HWY_NOINLINE void micro(const Bf16* HWY_RESTRICT w, int in, const float* HWY_RESTRICT x, float* HWY_RESTRICT out, Ahead ahead) {
+  constexpr int kParts = kPanel / kLanes, kVectors = kPanels * kParts;
+  constexpr bool kMaskFits = kLanes >= 16 || kRows * kVectors < 12;  // 16 registers: sums, weights, an input and the mask
   V sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::LoadU(f, acc + r * kPanel + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(f);
   }
   const auto* HWY_RESTRICT words = reinterpret_cast<const std::uint32_t*>(w);
+  const std::size_t panel = packed_panel_elements(in) / 2;
   const auto upper = hn::Set(u, 0xffff0000u);
-  for (int p = 0; p < pairs; ++p) {
-    if (prefetch) {
-      for (int line = 0; line < kVectors * kLanes * 4; line += 64) {
-        // Into the first level for one row, which does nothing but read; into the second for more.
-        const char* ahead = reinterpret_cast<const char*>(words) + kPrefetchBytes + line;
-        if constexpr (kRows == 1) __builtin_prefetch(ahead, 0, 3);
-        else __builtin_prefetch(ahead, 0, 2);
+  for (int pair = 0; pair < in / 2; ++pair) {
+    for (int p = 0; p < kPanels; ++p) __builtin_prefetch(ahead.from + p * panel * sizeof(std::uint32_t));
+    ahead.from += ahead.step;
+    for (int odd = 0; odd < 2; ++odd) {  // the weights of a pair are widened twice
+      V weight[kVectors];
+      for (int v = 0; v < kVectors; ++v) {
+        auto raw = hn::Load(u, words + v / kParts * panel + v % kParts * kLanes);
+        if (odd == 0) raw = hn::ShiftLeft<16>(raw);
+        else raw = kMaskFits ? hn::And(upper, raw) : hn::ShiftLeft<16>(hn::ShiftRight<16>(raw));
+        weight[v] = hn::BitCast(f, raw);
       }
-    }
-    // The weights of a pair are widened twice, even inputs then odd ones; the fewer of weights and inputs are held in
-    // registers, the others pass by.
-    const auto widen = [&](int v, bool odd) HWY_ATTR {
-      const auto raw = hn::LoadU(u, words + v * kLanes);
-      return hn::BitCast(f, odd ? hn::And(upper, raw) : hn::ShiftLeft<16>(raw));
-    };
-    for (int odd = 0; odd < 2; ++odd) {
-      if constexpr (kRows < kVectors) {
-        V value[kRows];
-        for (int r = 0; r < kRows; ++r) value[r] = hn::Set(f, x[2 * r + odd]);
-        for (int v = 0; v < kVectors; ++v) {
-          const V weight = widen(v, odd != 0);
-          for (int r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(weight, value[r], sum[r][v]);
-        }
-      } else {
-        V weight[kVectors];
-        for (int v = 0; v < kVectors; ++v) weight[v] = widen(v, odd != 0);
-        for (int r = 0; r < kRows; ++r) {
-          const V value = hn::Set(f, x[2 * r + odd]);
-          for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(weight[v], value, sum[r][v]);
-        }
+      for (int r = 0; r < kRows; ++r) {
+        const V value = hn::Set(f, x[2 * r + odd]);
+        for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(weight[v], value, sum[r][v]);
       }
     }
     words += kPanel;
     x += 2 * kRows;
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], f, acc + r * kPanel + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) hn::Store(sum[r][v], f, out + (r * kVectors + v) * kLanes);
   }
 }
 
-// All `width` outputs (a multiple of 32, at most 64) of one block of pairs for a group of kRows rows.
-template <int kRows>
-HWY_NOINLINE void group_block(const Bf16* w, int width, int pairs, const float* x, float* acc, bool prefetch) {
-  // As many vectors as the registers hold beside the weights: 16 registers with 8 lanes, 32 with 16.
-  constexpr int kSums = kLanes >= 16 ? 24 : 12;
-  constexpr int kAll = kPanel / kLanes;
-  constexpr int kFit = kSums / kRows;
-  // (Three rows of four vectors would need a 17th for the mask.)
-  constexpr int kVectors = kRows == 3 && kLanes == 8 ? kAll / 4 : kFit >= kAll ? kAll : kFit >= kAll / 2 ? kAll / 2 : kFit >= kAll / 4 ? kAll / 4 : 1;
-  constexpr int kStep = kVectors * kLanes;
-  int j = 0;
-  for (; j + kStep <= width; j += kStep) micro<kRows, kVectors>(w + 2 * j, pairs, x, acc + j, prefetch);
-  if constexpr (kStep > 32) {  // a half panel
-    for (; j < width; j += 32) micro<kRows, 32 / kLanes>(w + 2 * j, pairs, x, acc + j, prefetch);
-  }
-}
+struct Outputs {
+  float* y;
+  int stride;
+  bool accumulate;
+};
 
-void LinearSlice(const Bf16* panel, int in, int begin, int end, const float* x, int n, float* y, int y_stride, bool accumulate) {
-  constexpr int kGroupsOfPass = 5;  // their accumulators stay in the first-level cache
-  HWY_ALIGN float acc[kGroupsOfPass * kGroupRows * kPanel];
-  const int first = begin % kPanel;
-  const int width = end - begin;
-  const int padded_width = std::min(padded(width, 32), kPanel - first);
-  const Bf16* w = panel + 2 * first;
-  const int pairs = in / 2;
-  const RowGroups groups(n);
-  for (int group = 0; group < groups.count; group += kGroupsOfPass) {
-    const int last = std::min(group + kGroupsOfPass, groups.count);
-    const int row = groups.begin(group), rows = groups.begin(last) - row;
-    std::fill(acc, acc + rows * kPanel, 0.0f);
-    for (int pair = 0; pair < pairs; pair += kPairs) {
-      const int count = std::min(kPairs, pairs - pair);
-      const Bf16* block = w + static_cast<std::size_t>(pair) * 2 * kPanel;
-      for (int g = group; g < last; ++g) {
-        const bool prefetch = g == 0;
-        const int begin_row = groups.begin(g), size = groups.size(g);
-        float* a = acc + (begin_row - row) * kPanel;
-        const float* xg = x + static_cast<std::size_t>(begin_row) * in + static_cast<std::size_t>(2 * pair) * size;
-        switch (size) {
-          case 1: group_block<1>(block, padded_width, count, xg, a, prefetch); break;
-          case 2: group_block<2>(block, padded_width, count, xg, a, prefetch); break;
-          case 3: group_block<3>(block, padded_width, count, xg, a, prefetch); break;
-          case 4: group_block<4>(block, padded_width, count, xg, a, prefetch); break;
-          case 5: group_block<5>(block, padded_width, count, xg, a, prefetch); break;
-          default: group_block<6>(block, padded_width, count, xg, a, prefetch); break;
-        }
-      }
+template <int kRows, int kPanels>
+HWY_INLINE void write_panels(const Bf16* w, int in, int width, const float* x, const Outputs& to, Ahead ahead) {
+  HWY_ALIGN float sum[kRows * kPanels * kPanel];
+  micro<kRows, kPanels>(w, in, x, sum, ahead);
+  for (int r = 0; r < kRows; ++r) {
+    float* y = to.y + static_cast<std::size_t>(r) * to.stride;
+    const float* from = sum + r * kPanels * kPanel;
+    if (to.accumulate) {
+      for (int i = 0; i < width; ++i) y[i] += from[i];
+    } else {
+      std::copy(from, from + width, y);
     }
-    for (int r = 0; r < rows; ++r) {
-      float* to = y + static_cast<std::size_t>(row + r) * y_stride + begin;
-      const float* from = acc + r * kPanel;
-      if (accumulate) {
-        for (int j = 0; j < width; ++j) to[j] += from[j];
-      } else {
-        std::copy(from, from + width, to);
+  }
+}
+
+// One block of panels, of which `width` outputs exist, for a group of kRows rows.
+template <int kRows>
+void group_block(const Bf16* w, int in, int width, const float* x, const Outputs& to, Ahead ahead) {
+  if (width > (kPanelsAtOnce - 1) * kPanel) write_panels<kRows, kPanelsAtOnce>(w, in, width, x, to, ahead);
+  else write_panels<kRows, 1>(w, in, width, x, to, ahead);
+}
+
+void LinearSlice(const Bf16* panels, int in, int outputs, const float* x, int n, float* y, int y_stride, bool accumulate) {
+  constexpr int kStep = kPanelsAtOnce * kPanel;
+  const std::size_t block_bytes = packed_panel_elements(in) * kPanelsAtOnce * sizeof(Bf16);
+  const RowGroups groups(n);
+  for (int j = 0; j < outputs; j += kStep) {
+    const Bf16* w = panels + packed_panel_elements(in) * static_cast<std::size_t>(j / kPanel);
+    const auto* bytes = reinterpret_cast<const char*>(w);
+    // The groups take turns at a block. A single one fetches just ahead of itself, several fetch the next block together.
+    for (int g = 0; g < groups.count; ++g) {
+      const Ahead ahead = groups.count == 1 ? Ahead{bytes + kPrefetchBytes, 64}
+                                            : Ahead{bytes + block_bytes + block_bytes / kPanelsAtOnce * g / groups.count, 64 / groups.count};
+      const float* rows = x + static_cast<std::size_t>(groups.begin(g)) * in;
+      const Outputs to{y + static_cast<std::size_t>(groups.begin(g)) * y_stride + j, y_stride, accumulate};
+      const int width = std::min(kStep, outputs - j);
+      switch (groups.size(g)) {
+        case 1: group_block<1>(w, in, width, rows, to, ahead); break;
+        case 2: group_block<2>(w, in, width, rows, to, ahead); break;
+        case 3: group_block<3>(w, in, width, rows, to, ahead); break;
+        case 4: group_block<4>(w, in, width, rows, to, ahead); break;
+        case 5: group_block<5>(w, in, width, rows, to, ahead); break;
+        default: group_block<6>(w, in, width, rows, to, ahead); break;
       }
     }
   }
@@ -336,8 +322,8 @@ HWY_EXPORT(SiluMultiplyRow);
 HWY_EXPORT(AttendF32);
 HWY_EXPORT(AttendBf16);
 
-void linear_slice(const Bf16* panel, int in, int begin, int end, const float* x, int n, float* y, int y_stride, bool accumulate) {
-  HWY_DYNAMIC_DISPATCH(LinearSlice)(panel, in, begin, end, x, n, y, y_stride, accumulate);
+void linear_slice(const Bf16* panels, int in, int outputs, const float* x, int n, float* y, int y_stride, bool accumulate) {
+  HWY_DYNAMIC_DISPATCH(LinearSlice)(panels, in, outputs, x, n, y, y_stride, accumulate);
 }
 void rms_norm_row(const float* x, const float* weight, float eps, int d, float* out) {
   HWY_DYNAMIC_DISPATCH(RmsNormRow)(x, weight, eps, d, out);

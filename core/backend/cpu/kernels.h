@@ -12,14 +12,13 @@
 
 namespace speclab::cpu {
 
-/// Outputs per panel of a packed matrix.
-inline constexpr int kPanel = 64;
+/// Outputs per panel of a packed matrix: a pair of inputs takes one line of 64 bytes.
+inline constexpr int kPanel = 16;
 /// Keys per block of the key cache.
 inline constexpr int kKeyBlock = 16;
 
 inline constexpr int padded(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
-/// Packed layout: [ceil(out/64)][ceil(in/2)][64][2] bf16, strictly sequential in reading order (one 256-byte line group
-/// per pair of inputs). Padding is zero.
+/// Packed layout: [ceil(out/16)][ceil(in/2)][16][2] bf16, padded with zeros: a panel is read from its first byte to its last.
 inline constexpr std::size_t packed_panel_elements(int in) { return static_cast<std::size_t>((in + 1) / 2) * kPanel * 2; }
 
 /// Rows that a register block takes at most.
@@ -35,9 +34,9 @@ struct RowGroups {
   int larger;  ///< ... and one more of the first so many
 };
 
-/// y[row, begin + j] (+)= sum_k W[begin + j, k] x[row, k] for j in [0, end - begin); begin and end are multiples of 32
-/// within one panel, or end == out. `panel` points at the panel of `begin`. x: n interleaved rows of even length `in`.
-void linear_slice(const Bf16* panel, int in, int begin, int end, const float* x, int n, float* y, int y_stride, bool accumulate);
+/// y[row, j] (+)= sum_k W[j, k] x[row, k] for j in [0, outputs): `panels` points at the panel of output 0, y at its
+/// column. x: n interleaved rows of even length `in`.
+void linear_slice(const Bf16* panels, int in, int outputs, const float* x, int n, float* y, int y_stride, bool accumulate);
 
 void rms_norm_row(const float* x, const float* weight, float eps, int d, float* out);
 /// out = silu(gate) * up
