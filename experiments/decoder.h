@@ -50,6 +50,7 @@ class Decoder {
     long last_use = 0;
   };
   std::vector<Open> loops_;  ///< [cases]
+  std::shared_ptr<PrefillCache> prefills_ = std::make_shared<PrefillCache>();
   long uses_ = 0;
 };
 

@@ -50,7 +50,8 @@ class Backend {
   /// Packs rows delivered by `read(begin, end, out)` ([end-begin, in] bf16; called from several threads).
   virtual PackedMatrix pack(int out, int in, const std::function<void(int begin, int end, Bf16* rows)>& read) = 0;
   virtual KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) = 0;
-  virtual KvStore copy_kv(const KvStore& from, int slots_used) = 0;
+  /// Copies the first `slots` slots of every layer and head; both stores are of the same model, `to` may hold more.
+  virtual void copy_kv(const KvStore& from, int slots, KvStore& to) = 0;
 
   /// y[i] (+)= W x[i] for n rows. x [n, W.in], y [n, W.out].
   virtual void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) = 0;

@@ -85,7 +85,9 @@ struct GenerationRecord {
   /// hash_row() of the target's logits row that each token came from, [tokens]; equal rows have equal hashes.
   std::vector<std::uint32_t> row_hashes;
   Finish finish = Finish::length;
-  std::int64_t prefill_ns = 0;        ///< target prefill until the first token is known (time to first token)
+  /// Target prefill until the first token is known (time to first token); where loops share prefills, of the one that was
+  /// run.
+  std::int64_t prefill_ns = 0;
   std::int64_t draft_prefill_ns = 0;  ///< the strategy's begin()
   std::int64_t decode_ns = 0;         ///< wall time of all steps
   std::int64_t cpu_ns = 0;            ///< CPU time of all steps, all threads

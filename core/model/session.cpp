@@ -18,11 +18,14 @@ Session::Session(std::shared_ptr<const Model> model, int capacity, int scratch)
   parents_.reserve(static_cast<std::size_t>(scratch));
 }
 
+void Session::check_room(std::int64_t tokens, int after) const {
+  if (after + tokens <= capacity_) return;
+  throw Error({"prompt", fmt::format("{} tokens after {}", tokens, after), fmt::format("at most {} positions", capacity_),
+               "Shorten the prompt or ask for fewer tokens."});
+}
+
 void Session::prefill(TokenSpan tokens, float* logits, float* hidden) {
-  if (static_cast<std::int64_t>(length_) + static_cast<std::int64_t>(tokens.size()) > capacity_) {
-    throw Error({"prompt", fmt::format("{} tokens after {}", tokens.size(), length_), fmt::format("at most {} positions", capacity_),
-                 "Shorten the prompt or ask for fewer tokens."});
-  }
+  check_room(static_cast<std::int64_t>(tokens.size()), length_);
   std::vector<std::int32_t> parents(std::min<std::size_t>(tokens.size(), static_cast<std::size_t>(scratch_)));
   std::iota(parents.begin(), parents.end(), -1);
   while (!tokens.empty()) {
@@ -64,10 +67,18 @@ void Session::rewind(int length) {
 
 std::unique_ptr<Session> Session::fork() const {
   std::unique_ptr<Session> copy(new Session(model_, capacity_, scratch_));
-  if (kv_.data) copy->kv_ = model_->backend().copy_kv(kv_, length_ + in_flight());
+  if (kv_.data) model_->backend().copy_kv(kv_, length_ + in_flight(), copy->kv_);
   copy->length_ = length_;
   copy->parents_ = parents_;
   return copy;
+}
+
+void Session::copy(const Session& other) {
+  SPECLAB_CHECK(model_ == other.model_, "a session of {} copied from one of {}", model_->name(), other.model_->name());
+  check_room(other.length_, 0);
+  if (kv_.data) model_->backend().copy_kv(other.kv_, other.length_, kv_);
+  length_ = other.length_;
+  parents_.clear();
 }
 
 }  // namespace speclab

@@ -32,12 +32,15 @@ class Session {
   void rewind(int length);
   /// An independent copy of the sequence, cache included.
   std::unique_ptr<Session> fork() const;
+  /// Becomes a copy of what `other`, a session of the same model, has committed. Throws Error when it does not fit.
+  void copy(const Session& other);
 
   /// All work of this session since it was opened.
   const Work& work() const { return work_; }
 
  private:
   Session(std::shared_ptr<const Model> model, int capacity, int scratch);
+  void check_room(std::int64_t tokens, int after) const;
   std::shared_ptr<const Model> model_;
   KvStore kv_;
   int capacity_;

@@ -184,18 +184,15 @@ void DecodeLoop::start(Slot& slot, const Request& request) {
   out.context_length = prompt_length;
   out.tokens.reserve(options.max_tokens);
   out.steps.reserve(options.max_tokens);
-  const Work target_before = slot.session->work();
-  std::int64_t begun = wall_now_ns();
-  slot.session->rewind(0);
   slot.draft.reset(sequence.tokens.back());  // no path: the row after the prompt is that of node 0
   slot.expect_rows(1);
-  slot.session->prefill(request.prompt, slot.logits.data());
+  prefill(slot);
+  std::int64_t begun = wall_now_ns();
   const Token first =
       slot.rule->bonus(slot.target_row(0), sequence.coins, prompt_length, options.rule_options);
   slot.take(first, capacity_, options_.token_bytes);
-  out.prefill_ns = wall_now_ns() - begun;
+  out.prefill_ns += wall_now_ns() - begun;
   slot.target_begun = slot.session->work();
-  out.target_prefill = slot.target_begun - target_before;
   if (options_.hash_rows) out.row_hashes.push_back(hash_row(slot.logits.data(), slot.vocab()));
 
   const Work draft_before = slot.draft_work();
@@ -209,6 +206,26 @@ void DecodeLoop::start(Slot& slot, const Request& request) {
   slot.draft_begun = slot.draft_work();
   out.draft_prefill = slot.draft_begun - draft_before;
   if (options_.on_emit) options_.on_emit(sequence.slot, StepRecord(), out.tokens);
+}
+
+// The target's session holds the prompt, its last row is in slot.logits; time and work go to the record.
+void DecodeLoop::prefill(Slot& slot) {
+  const Request& request = *slot.request;
+  if (options_.prefills) {
+    const PrefillCache::Prefilled& prefilled =
+        options_.prefills->prefill(*target_, request.prompt, request.turn, capacity_);
+    slot.session->copy(*prefilled.session);
+    std::ranges::copy(prefilled.logits, slot.logits.begin());
+    slot.out.prefill_ns = prefilled.ns;
+    slot.out.target_prefill = prefilled.work;
+    return;
+  }
+  const Work before = slot.session->work();
+  const std::int64_t begun = wall_now_ns();
+  slot.session->rewind(0);
+  slot.session->prefill(request.prompt, slot.logits.data());
+  slot.out.prefill_ns = wall_now_ns() - begun;
+  slot.out.target_prefill = slot.session->work() - before;
 }
 
 void DecodeLoop::lay_out_feeds() {

@@ -10,6 +10,7 @@
 
 #include "core/measure/recorder.h"
 #include "core/spec/generation.h"
+#include "core/spec/prefill_cache.h"
 #include "core/spec/registry.h"
 
 namespace speclab {
@@ -33,6 +34,8 @@ struct LoopOptions {
   int scratch = 0;        ///< rows in flight per sequence; 0: 128, or 1024 for a batch of prefixes
   bool hash_rows = true;  ///< fill row_hashes
   bool details = true;    ///< fill expected, rank and distance of tested tokens
+  /// Where prompts are prefilled, shared with other loops of the same target and capacity; null: by the loop itself.
+  std::shared_ptr<PrefillCache> prefills = nullptr;
   /// Appends the bytes of a token to a text; needed for stop strings only.
   std::function<void(Token, std::string&)> token_bytes = nullptr;
   /// Called after each step (and after prefill, with an empty record) with what it emitted, outside the
@@ -71,6 +74,7 @@ class DecodeLoop {
  private:
   struct Slot;
   void start(Slot& slot, const Request& request);
+  void prefill(Slot& slot);
   void lay_out_feeds();
   void verify(Slot& slot);
   void emit(Slot& slot);

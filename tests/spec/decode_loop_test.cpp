@@ -47,6 +47,36 @@ class DecodeLoopTest : public ::testing::Test {
   }
 };
 
+// Loops that share prefills decode as those that do not, whoever ran the prefill, and record its time and work.
+TEST_F(DecodeLoopTest, SharedPrefillsChangeNothingButTheTime) {
+  const auto prefills = std::make_shared<PrefillCache>();
+  const std::vector<std::vector<Token>> prompts{{1, 2, 3}, {1, 2, 3}, {4, 5, 6, 7, 8, 9, 10}, {1, 2, 3}};
+  const StrategyChoice speculation = choose("speculative_sampling", {{"gamma", 3}});
+  LoopOptions plain{.capacity = 256}, shared{.capacity = 256, .prefills = prefills};
+  LoopOptions prefixes = shared;
+  prefixes.batch_of_prefixes = true;
+  DecodeLoop alone(target, skip, speculation, plain);
+  DecodeLoop first(target, nullptr, choose("autoregressive"), shared), second(target, skip, speculation, shared), third(target, skip, speculation, prefixes);
+  for (const std::vector<Token>& prompt : prompts) {
+    const Decode decode{.target = target, .options = {{"max_tokens", 12}}, .prompt = prompt};
+    const Request request = decode.request();
+    const GenerationRecord expected = alone.run(request), a = first.run(request), b = second.run(request), c = third.run(request);
+    EXPECT_GT(a.prefill_ns, 0);
+    for (const GenerationRecord* record : {&a, &b, &c}) {
+      EXPECT_EQ(record->tokens, expected.tokens);
+      EXPECT_EQ(record->row_hashes, expected.row_hashes);
+      EXPECT_EQ(record->target_prefill.rows, expected.target_prefill.rows);
+      EXPECT_EQ(record->target_prefill.flops, expected.target_prefill.flops);
+    }
+    EXPECT_EQ(b.target.rows, expected.target.rows);
+  }
+  // Asked again it is not run again; another prompt takes its place in its own turn only.
+  const std::int64_t rows = prefills->prefill(*target, prompts.back(), 0, 256).session->work().rows;
+  prefills->prefill(*target, prompts[2], 1, 256);
+  EXPECT_EQ(prefills->prefill(*target, prompts.back(), 0, 256).session->work().rows, rows);
+  EXPECT_EQ(prefills->prefill(*target, prompts[2], 0, 256).session->work().rows, rows + 7);
+}
+
 TEST_F(DecodeLoopTest, AutoregressiveEqualsPrefillingAgainForEachToken) {
   const GenerationRecord record = Decode{.target = target, .options = {{"max_tokens", 24}}}.run();
   EXPECT_EQ(record.tokens, stupid_greedy({1, 2, 3}, 24));

@@ -120,16 +120,17 @@ class CpuBackend final : public Backend {
     return kv;
   }
 
-  KvStore copy_kv(const KvStore& from, int slots_used) override {
-    KvStore to = allocate_kv(from.layers, from.kv_heads, from.head_dim, from.slots);
-    const std::size_t used = static_cast<std::size_t>(padded(slots_used, kKeyBlock)) * static_cast<std::size_t>(from.head_dim);
+  void copy_kv(const KvStore& from, int slots, KvStore& to) override {
+    SPECLAB_CHECK(slots <= std::min(from.slots, to.slots) && from.layers == to.layers && from.kv_heads == to.kv_heads &&
+                      from.head_dim == to.head_dim,
+                  "{} slots of {} into {}", slots, from.slots, to.slots);
+    const std::size_t used = static_cast<std::size_t>(padded(slots, kKeyBlock)) * static_cast<std::size_t>(from.head_dim);
     for (int layer = 0; layer < from.layers; ++layer) {
       for (int head = 0; head < from.kv_heads; ++head) {
         std::copy_n(keys(from, layer, head), used, keys(to, layer, head));
         std::copy_n(values(from, layer, head), used, values(to, layer, head));
       }
     }
-    return to;
   }
 
   void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) override {
