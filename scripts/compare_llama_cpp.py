@@ -11,6 +11,7 @@ seeded random order; a process warms up first and its median over --forwards cou
 as SpecLab does, with f16 (as many bytes) and with q8_0 (about half), each without and with flash attention; a line
 shows the faster of the two. A ratio is llama.cpp's time over SpecLab's: above 1 SpecLab is faster.
 """
+
 import argparse
 import datetime
 import hashlib
@@ -22,6 +23,7 @@ import random
 import re
 import resource
 import shlex
+import statistics
 import subprocess
 import sys
 import time
@@ -39,7 +41,7 @@ HOW_TO_BUILD = f"""Clone and build it like this ({COMMIT[:9]} is the version tha
     cmake -S DIR -B DIR/build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON
     cmake --build DIR/build --target llama llama-quantize llama-bench -j"""
 PEERS = {"bf16": "BF16", "f16": "F16", "q8_0": "Q8_0"}  # name here -> llama-quantize's
-QUIET = .1  # cores that other processes may take
+QUIET = 0.1  # cores that other processes may take in the middle one of the measurements: the figures are medians
 
 
 class Problem(Exception):
@@ -47,14 +49,22 @@ class Problem(Exception):
 
 
 def call(command, timeout=900):
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+    result = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
+    )
     if result.returncode != 0:
-        raise Problem(f"{shlex.join(str(word) for word in command)} failed with code {result.returncode}:\n{(result.stderr or result.stdout)[-2000:]}")
+        raise Problem(
+            f"{shlex.join(str(word) for word in command)} failed with code {result.returncode}:\n{(result.stderr or result.stdout)[-2000:]}"
+        )
     return result.stdout
 
 
 def cache_value(build, name):
-    found = re.search(rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M) if (build / "CMakeCache.txt").exists() else None
+    found = (
+        re.search(rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)
+        if (build / "CMakeCache.txt").exists()
+        else None
+    )
     return found and found.group(1)
 
 
@@ -68,8 +78,13 @@ def git_state(folder):
         commit, date = call([*git, "log", "-1", "--format=%H %cs"]).split()
         environment = {**os.environ, "GIT_INDEX_FILE": str(index)}
         subprocess.run([*map(str, git), "read-tree", "HEAD"], check=True, env=environment)
-        changed = subprocess.run([*map(str, git), "diff", "--name-only", "HEAD", "--", "*.c", "*.h", "*.cpp", "*.txt"], check=True, env=environment,
-                                 capture_output=True, text=True).stdout.split()
+        changed = subprocess.run(
+            [*map(str, git), "diff", "--name-only", "HEAD", "--", "*.c", "*.h", "*.cpp", "*.txt"],
+            check=True,
+            env=environment,
+            capture_output=True,
+            text=True,
+        ).stdout.split()
         index.unlink()
         return {"commit": commit, "date": date, "changed": changed}
     except (Problem, subprocess.CalledProcessError):
@@ -86,8 +101,17 @@ class LlamaCpp:
         missing = [str(file) for file in needed if not file.exists()]
         if missing:
             raise Problem(f"no built llama.cpp in {folder}: {', '.join(missing)} missing.\n{HOW_TO_BUILD}")
-        self.options = {name: cache_value(self.build, name) for name in
-                        ("CMAKE_BUILD_TYPE", "GGML_NATIVE", "GGML_OPENMP", "GGML_LLAMAFILE", "GGML_BLAS", "CMAKE_CXX_FLAGS_RELEASE")}
+        self.options = {
+            name: cache_value(self.build, name)
+            for name in (
+                "CMAKE_BUILD_TYPE",
+                "GGML_NATIVE",
+                "GGML_OPENMP",
+                "GGML_LLAMAFILE",
+                "GGML_BLAS",
+                "CMAKE_CXX_FLAGS_RELEASE",
+            )
+        }
         if self.options["CMAKE_BUILD_TYPE"] != "Release" or self.options["GGML_NATIVE"] != "ON":
             raise Problem(f"{self.build} is not a Release build for this machine: {self.options}.\n{HOW_TO_BUILD}")
         self.state = git_state(folder)
@@ -97,12 +121,34 @@ class LlamaCpp:
 
     def compile_driver(self):
         library = self.build / "bin"
-        if self.driver.exists() and self.driver.stat().st_mtime > max(DRIVER.stat().st_mtime, (library / "libllama.so").stat().st_mtime):
+        if self.driver.exists() and self.driver.stat().st_mtime > max(
+            DRIVER.stat().st_mtime, (library / "libllama.so").stat().st_mtime
+        ):
             return
         header = (self.folder / "include/llama.h").read_text()
         new_api = ["-DLLAMA_HAS_MEMORY_API"] if "llama_memory_seq_rm" in header else []
-        call([os.environ.get("CXX", "g++"), "-std=c++17", "-O3", "-march=native", *new_api, "-I", self.folder / "include", "-I", self.folder / "ggml/include",
-              DRIVER, "-o", self.driver, "-L", library, "-lllama", "-lggml", "-lggml-base", f"-Wl,-rpath,{library.resolve()}"])
+        call(
+            [
+                os.environ.get("CXX", "g++"),
+                "-std=c++17",
+                "-O3",
+                "-march=native",
+                *new_api,
+                "-I",
+                self.folder / "include",
+                "-I",
+                self.folder / "ggml/include",
+                DRIVER,
+                "-o",
+                self.driver,
+                "-L",
+                library,
+                "-lllama",
+                "-lggml",
+                "-lggml-base",
+                f"-Wl,-rpath,{library.resolve()}",
+            ]
+        )
 
     def quantized(self, model, peer):
         sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
@@ -116,14 +162,16 @@ class LlamaCpp:
 
 def others_use(before, after, wall):
     """Cores that everything but our child processes kept busy between two readings; stolen time counts."""
-    return max(0., (after[0] - before[0]) - (after[1] - before[1])) / wall
+    return max(0.0, (after[0] - before[0]) - (after[1] - before[1])) / wall
 
 
 def cpu_reading():
     fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = fields
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK"), children.ru_utime + children.ru_stime
+    return (user + nice + system + irq + softirq + steal) / os.sysconf(
+        "SC_CLK_TCK"
+    ), children.ru_utime + children.ru_stime
 
 
 def run_once(command):
@@ -140,45 +188,102 @@ def check(name, got, args, reference):
         if entry["context"] != ours["context"] or set(entry["rows_ns"]) != set(ours["rows_ns"]):
             raise Problem(f"{name} measured something else: {entry['context']}, {sorted(entry['rows_ns'])}")
         counts = {"prefill_ns": args.texts, "step_ns": args.texts, **{rows: args.forwards for rows in entry["rows_ns"]}}
-        if wrong := [what for what, count in counts.items() if len(entry["rows_ns"].get(what, entry.get(what))) != count]:
-            raise Problem(f"{name} gave another number of samples than asked for: {', '.join(wrong)} at context {entry['context']}")
+        if wrong := [
+            what for what, count in counts.items() if len(entry["rows_ns"].get(what, entry.get(what))) != count
+        ]:
+            raise Problem(
+                f"{name} gave another number of samples than asked for: {', '.join(wrong)} at context {entry['context']}"
+            )
         same = sum(a == b for a, b in zip(entry["tokens"], ours["tokens"], strict=True))
         if same == 0 or (name.startswith("bf16") and entry["tokens"][0] != ours["tokens"][0]):
-            raise Problem(f"{name} writes another text than SpecLab at context {entry['context']}: {entry['tokens']} instead of {ours['tokens']}. "
-                          "The two do not run the same model on the same tokens.")
+            raise Problem(
+                f"{name} writes another text than SpecLab at context {entry['context']}: {entry['tokens']} instead of {ours['tokens']}. "
+                "The two do not run the same model on the same tokens."
+            )
         if entry.get("verified", 1) < entry.get("drafted", 1) / 2:
-            raise Problem(f"{name}: its rows of a verification disagree with its own text: {entry['verified']} of {entry['drafted']}")
+            raise Problem(
+                f"{name}: its rows of a verification disagree with its own text: {entry['verified']} of {entry['drafted']}"
+            )
         entry["tokens_as_speclab"] = same
 
 
 def plain(command, args):
     """A command as another machine can read it."""
-    return command.replace(str(args.llama_cpp.resolve()), "LLAMA_CPP").replace(str(args.llama_cpp), "LLAMA_CPP").replace(f"{ROOT}/", "")
+    return (
+        command.replace(str(args.llama_cpp.resolve()), "LLAMA_CPP")
+        .replace(str(args.llama_cpp), "LLAMA_CPP")
+        .replace(f"{ROOT}/", "")
+    )
 
 
 def measure(args, peer_of):
     """All processes of all repeats: name -> list of outputs, in the order of repeats."""
     contexts, rows = args.context, args.rows
-    commands = {report.OURS: [args.speclab, "bench", "--model", args.model, "--threads", args.threads, "--numerics", args.numerics, "--context", contexts, "--rows", rows,
-                       "--tokens", args.steps + 1, "--texts", args.texts, "--repeats", args.forwards, "--json"]}
+    commands = {
+        report.OURS: [
+            args.speclab,
+            "bench",
+            "--model",
+            args.model,
+            "--threads",
+            args.threads,
+            "--numerics",
+            args.numerics,
+            "--context",
+            contexts,
+            "--rows",
+            rows,
+            "--tokens",
+            args.steps + 1,
+            "--texts",
+            args.texts,
+            "--repeats",
+            args.forwards,
+            "--json",
+        ]
+    }
     for peer, file in peer_of.files.items():
         for flash in (0, 1):
-            commands[f"{peer}, flash attention {'on' if flash else 'off'}"] = [peer_of.driver, file, args.threads, flash, contexts, rows, args.steps, args.texts, args.forwards]
+            commands[f"{peer}, flash attention {'on' if flash else 'off'}"] = [
+                peer_of.driver,
+                file,
+                args.threads,
+                flash,
+                contexts,
+                rows,
+                args.steps,
+                args.texts,
+                args.forwards,
+            ]
     order, outputs, orders = random.Random(args.seed), {name: [] for name in commands}, []
     for repeat in range(args.repeats):
         names = list(commands)
         order.shuffle(names)
         orders.append(names)
         for i, name in enumerate(names):
-            print(f"\rrepeat {repeat + 1}/{args.repeats}, {i + 1}/{len(names)}: {name:<30}", end="", file=sys.stderr, flush=True)
+            print(
+                f"\rrepeat {repeat + 1}/{args.repeats}, {i + 1}/{len(names)}: {name:<30}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
             got, others = run_once(commands[name])
-            outputs[name].append({**(got["engine"] if name == report.OURS else got), "others_cores": others,
-                                  **({key: value for key, value in got.items() if key != "engine"} if name == report.OURS else {})})
+            outputs[name].append(
+                {
+                    **(got["engine"] if name == report.OURS else got),
+                    "others_cores": others,
+                    **({key: value for key, value in got.items() if key != "engine"} if name == report.OURS else {}),
+                }
+            )
     print(file=sys.stderr)
     for name, found in outputs.items():
         for got in found:
             check(name, got, args, outputs[report.OURS][0])
-    return outputs, {name: plain(shlex.join(str(word) for word in command), args) for name, command in commands.items()}, orders
+    return (
+        outputs,
+        {name: plain(shlex.join(str(word) for word in command), args) for name, command in commands.items()},
+        orders,
+    )
 
 
 def cross_check(llama, args):
@@ -186,21 +291,56 @@ def cross_check(llama, args):
     program = llama.build / "bin/llama-bench"
     if "bf16" not in llama.files or not program.exists():
         return None
-    found = json.loads(call([program, "-m", llama.files["bf16"], "-t", args.threads, "-p", 512, "-n", args.steps, "-r", 3, "-fa", 0, "-o", "json"]))
-    return {("prefill of 512" if test["n_prompt"] else "generation at context 0"): test["avg_ns"] * 1e-6 / max(1, test["n_gen"]) for test in found}
+    found = json.loads(
+        call(
+            [
+                program,
+                "-m",
+                llama.files["bf16"],
+                "-t",
+                args.threads,
+                "-p",
+                512,
+                "-n",
+                args.steps,
+                "-r",
+                3,
+                "-fa",
+                0,
+                "-o",
+                "json",
+            ]
+        )
+    )
+    return {
+        ("prefill of 512" if test["n_prompt"] else "generation at context 0"): test["avg_ns"]
+        * 1e-6
+        / max(1, test["n_gen"])
+        for test in found
+    }
 
 
 def machine():
     cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
     flags = set(re.search(r"^flags\s*:\s*(.*)$", cpuinfo, re.M).group(1).split())
-    return {"cpu": re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.M).group(1), "cores": os.cpu_count(), "cores_allowed": len(os.sched_getaffinity(0)),
-            "flags": sorted(flags & {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_tile"}),
-            "environment": {name: value for name, value in os.environ.items() if name.startswith(("OMP_", "GOMP_"))}, "kernel": platform.release(), "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
+    return {
+        "cpu": re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.M).group(1),
+        "cores": os.cpu_count(),
+        "cores_allowed": len(os.sched_getaffinity(0)),
+        "flags": sorted(
+            flags & {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_tile"}
+        ),
+        "environment": {name: value for name, value in os.environ.items() if name.startswith(("OMP_", "GOMP_"))},
+        "kernel": platform.release(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--llama-cpp", type=pathlib.Path, required=True, metavar="DIR", help="checkout with a build in build/")
+    parser.add_argument(
+        "--llama-cpp", type=pathlib.Path, required=True, metavar="DIR", help="checkout with a build in build/"
+    )
     parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--speclab", type=pathlib.Path, default=ROOT / "build/release/speclab")
     parser.add_argument("--threads", type=int, default=2)
@@ -226,7 +366,10 @@ def arguments():
 def main():
     args = arguments()
     llama = LlamaCpp(args.llama_cpp.resolve())
-    for file, how in ((args.model, "scripts/get_model.sh fetches it."), (args.speclab, "Build it: cmake --preset release && cmake --build --preset release --target speclab")):
+    for file, how in (
+        (args.model, "scripts/get_model.sh fetches it."),
+        (args.speclab, "Build it: cmake --preset release && cmake --build --preset release --target speclab"),
+    ):
         if not file.exists():
             raise Problem(f"{file} is missing. {how}")
     build_type = cache_value(args.speclab.resolve().parent, "CMAKE_BUILD_TYPE")
@@ -237,35 +380,93 @@ def main():
     version = call([args.speclab, "--version"]).strip()
     began, load = datetime.datetime.now(datetime.timezone.utc), os.getloadavg()[0]
     outputs, commands, orders = measure(args, llama)
+    page = []
+
+    def say(text):
+        print(text)
+        page.append(text)
+
     bench = cross_check(llama, args)
     summary, bandwidth = report.summarise(outputs, args.peers, args.seed)
-    others = max(got["others_cores"] for found in outputs.values() for got in found)
-    agreement = {name: [entry["tokens_as_speclab"] for entry in found[0]["contexts"]] for name, found in outputs.items() if name != report.OURS}
+    others = [got["others_cores"] for found in outputs.values() for got in found]
+    agreement = {
+        name: [entry["tokens_as_speclab"] for entry in found[0]["contexts"]]
+        for name, found in outputs.items()
+        if name != report.OURS
+    }
 
-    print(f"{machine()['cpu']}, {args.threads} threads, reads {bandwidth * 1e-9:.1f} GB/s; {args.model.name}\n{version}, numerics class {outputs[report.OURS][0]['numerics']}, bf16 weights; "
-          f"llama.cpp {llama.state['commit'][:9]} of {llama.state['date']}, its default f16 cache\n{began:%Y-%m-%d %H:%M} UTC, medians of {args.repeats} interleaved repeats; "
-          "ratio = llama.cpp's time / SpecLab's; BW = weights / time, share of the read bandwidth; + = flash attention was faster\n")
-    print(report.table(summary, args.peers) + "\n\n" + report.growth(summary, args.peers) + "\n\n" + report.where_they_win(summary, args.peers))
-    print(f"Tokens of the greedy texts that are SpecLab's, of {args.steps + 1} per context: " + "; ".join(f"{name}: {counts}" for name, counts in agreement.items()))
+    say(
+        f"{machine()['cpu']}, {args.threads} threads, reads {bandwidth * 1e-9:.1f} GB/s; {args.model.name}\n{version}, numerics class {outputs[report.OURS][0]['numerics']}, bf16 weights; "
+        f"llama.cpp {llama.state['commit'][:9]} of {llama.state['date']}, its default f16 cache\n{began:%Y-%m-%d %H:%M} UTC, medians of {args.repeats} interleaved repeats; "
+        "ratio = llama.cpp's time / SpecLab's; BW = weights / time, share of the read bandwidth; + = flash attention was faster\n"
+    )
+    say(
+        report.table(summary, args.peers)
+        + "\n\n"
+        + report.growth(summary, args.peers)
+        + "\n\n"
+        + report.where_they_win(summary, args.peers)
+    )
+    say(
+        f"Tokens of the greedy texts that are SpecLab's, of {args.steps + 1} per context: "
+        + "; ".join(f"{name}: {counts}" for name, counts in agreement.items())
+    )
     if bench:
-        print("llama-bench itself, bf16, ms: " + ", ".join(f"{what}: {ms:.2f}" for what, ms in bench.items()))
+        say("llama-bench itself, bf16, ms: " + ", ".join(f"{what}: {ms:.2f}" for what, ms in bench.items()))
     if llama.state["commit"] != COMMIT or llama.state["changed"]:
-        print(f"Note: llama.cpp is not {COMMIT[:9]} as released; files changed: {', '.join(llama.state['changed']) or 'none'}.")
-    quiet = others <= QUIET
+        say(
+            f"Note: llama.cpp is not {COMMIT[:9]} as released; files changed: {', '.join(llama.state['changed']) or 'none'}."
+        )
+    quiet = statistics.median(others) <= QUIET
+    say(
+        f"Other processes took {statistics.median(others):.2f} cores in the middle one of the measurements, {max(others):.2f} at most."
+    )
     if not quiet:
-        print(f"WARNING: other processes took up to {others:.2f} cores during a measurement. These figures mean nothing; run it again on a quiet machine.")
+        say("WARNING: these figures mean nothing; run it again on a quiet machine.")
     if args.out:
-        record = {"what": "SpecLab against llama.cpp, scripts/compare_llama_cpp.py", "date": began.isoformat(timespec="seconds"),
-                  "seconds": round((datetime.datetime.now(datetime.timezone.utc) - began).total_seconds()), "quiet": quiet, "others_cores_max": others, "load_before": load,
-                  "machine": machine(), "command": plain(shlex.join(sys.argv), args), "commands": commands, "order": orders,
-                  "speclab": {"version": version, "git": git_state(ROOT), "numerics": outputs[report.OURS][0]["numerics"]},
-                  "llama_cpp": {**llama.state, "options": llama.options, "system": outputs[next(name for name in outputs if name != report.OURS)][0]["system"], "cache": "f16 (default)",
-                                "llama_bench_ms": bench},
-                  "read_bandwidth_bytes_per_second": bandwidth, "summary": summary, "outputs": outputs}
+        record = {
+            "what": "SpecLab against llama.cpp, scripts/compare_llama_cpp.py",
+            "date": began.isoformat(timespec="seconds"),
+            "seconds": round((datetime.datetime.now(datetime.timezone.utc) - began).total_seconds()),
+            "quiet": quiet,
+            "others_cores_median": statistics.median(others),
+            "others_cores_max": max(others),
+            "load_before": load,
+            "machine": machine(),
+            "command": plain(shlex.join(sys.argv), args),
+            "commands": commands,
+            "order": orders,
+            "speclab": {"version": version, "git": git_state(ROOT), "numerics": outputs[report.OURS][0]["numerics"]},
+            "llama_cpp": {
+                **llama.state,
+                "options": llama.options,
+                "system": outputs[next(name for name in outputs if name != report.OURS)][0]["system"],
+                "cache": "f16 (default)",
+                "llama_bench_ms": bench,
+            },
+            "read_bandwidth_bytes_per_second": bandwidth,
+            "summary": summary,
+            "outputs": outputs,
+        }
         args.out.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(record, indent=1)
-        args.out.write_text(re.sub(r"\[\s+([-\d.e+,\s]+?)\s+\]", lambda found: "[" + re.sub(r"\s+", " ", found.group(1)) + "]", text) + "\n")
-        print(f"record: {args.out}")
+        args.out.write_text(
+            re.sub(r"\[\s+([-\d.e+,\s]+?)\s+\]", lambda found: "[" + re.sub(r"\s+", " ", found.group(1)) + "]", text)
+            + "\n"
+        )
+        command = plain(shlex.join(sys.argv), args)
+        args.out.with_suffix(".md").write_text(
+            "# SpecLab beside llama.cpp\n\n    "
+            + command
+            + "\n\n```text\n"
+            + "\n\n".join(page)
+            + "\n```\n\nEvery single time and command: ["
+            + args.out.name
+            + "]("
+            + args.out.name
+            + ").\n"
+        )
+        print(f"record: {args.out}, page: {args.out.with_suffix('.md')}")
     return 0
 
 
