@@ -92,6 +92,17 @@ TEST(Linear, Avx2AndAvx512HaveTheSameBits) {
   EXPECT_TRUE(same_bits(best.data(), avx2.data(), best.size()));
 }
 
+// An odd row is padded; the padding must not be what an earlier call left there, which 0 times infinity would show.
+TEST(Linear, AnOddRowEndsInAZero) {
+  const auto backend = make_cpu_backend({1, "f32"});
+  const PackedMatrix even = pack(*backend, 1, 4, random_bf16(4, 3)), odd = pack(*backend, 1, 3, random_bf16(3, 4));
+  const std::vector<float> infinite(2 * 4, INFINITY), x(2 * 3, 1.0f);
+  std::vector<float> y(2);
+  backend->linear(even, infinite.data(), 2, y.data(), false);
+  backend->linear(odd, x.data(), 2, y.data(), false);
+  EXPECT_TRUE(std::isfinite(y[0]) && std::isfinite(y[1]));
+}
+
 TEST(Gather, ReadsRowsBack) {
   const auto backend = make_cpu_backend({2, "f32"});
   const auto rows = random_bf16(130 * 7, 5);
@@ -146,7 +157,7 @@ class Attention : public testing::TestWithParam<const char*> {
 TEST_P(Attention, AgreesWithDoubleAndTreeEqualsChains) {
   const bool narrow = std::string_view(GetParam()) == "f32-kv16";
   const auto backend = make_cpu_backend({2, GetParam()});
-  constexpr int kCommitted = 37, kNodes = 7, kPositions = 64;
+  constexpr int kCommitted = 43, kNodes = 7, kPositions = 64;
   // parent:            0 root, 1 and 2 below 0, 3 below 1, 4 below 2, 5 below 4, 6 below 3
   const std::vector<int> parent{-1, 0, 0, 1, 2, 4, 3};
   std::vector<float> cos(kPositions * kHeadDim / 2), sin(cos.size());
@@ -216,6 +227,15 @@ TEST_P(Attention, AgreesWithDoubleAndTreeEqualsChains) {
     }
   }
 
+  // The order of the rows does not matter, even where the first ones see slots of a later block of keys.
+  std::vector<float> reversed, reversed_out(out.size());
+  for (int i = kNodes - 1; i >= 0; --i) reversed.insert(reversed.end(), rows.begin() + i * kWidth, rows.begin() + (i + 1) * kWidth);
+  const std::vector<AttentionRow> reversed_views(views.rbegin(), views.rend());
+  backend->attention(reversed.data(), kHeads, kv, 0, reversed_views, reversed_out.data());
+  for (int i = 0; i < kNodes; ++i) {
+    EXPECT_TRUE(same_bits(reversed_out.data() + (kNodes - 1 - i) * kHeads * kHeadDim, out.data() + i * kHeads * kHeadDim, kHeads * kHeadDim)) << "node " << i;
+  }
+
   // Keeping the path 0, 2, 4 and asking again from the compacted cache gives the row of node 5.
   const std::vector<std::int32_t> from{kCommitted, kCommitted + 2, kCommitted + 4, kCommitted + 5}, to{kCommitted, kCommitted + 1, kCommitted + 2, kCommitted + 3};
   backend->move_slots(kv, from, to);
@@ -228,6 +248,25 @@ TEST_P(Attention, AgreesWithDoubleAndTreeEqualsChains) {
   backend->copy_kv(kv, last + 1, copy);
   backend->attention(rows.data() + 5 * kWidth, kHeads, copy, 0, {&view, 1}, out.data());
   EXPECT_TRUE(same_bits(moved.data(), out.data(), moved.size()));
+}
+
+// Scores far beyond what exp() holds: the largest key takes everything.
+TEST_P(Attention, ScoresMayBeLarge) {
+  const auto backend = make_cpu_backend({1, GetParam()});
+  constexpr int kHeadDim = 16, kWidth = 3 * kHeadDim;
+  const std::vector<float> cos(kHeadDim, 1.0f), sin(kHeadDim, 0.0f);
+  std::vector<float> rows(2 * kWidth), out(kHeadDim);  // q, k and v of two positions; key 1 is the larger one
+  for (int i = 0; i < kHeadDim; ++i) {
+    rows[kWidth + i] = 100;
+    rows[kHeadDim + i] = 50, rows[kWidth + kHeadDim + i] = 60;
+    rows[2 * kHeadDim + i] = 1, rows[kWidth + 2 * kHeadDim + i] = 2;
+  }
+  KvStore kv = backend->allocate_kv(1, 1, kHeadDim, 2);
+  const std::vector<std::int32_t> slots{0, 1};
+  backend->rope_and_store(rows.data(), 2, 1, cos.data(), sin.data(), slots, kv, 0, slots);
+  const AttentionRow view{1, std::span(slots).subspan(1)};
+  backend->attention(rows.data() + kWidth, 1, kv, 0, {&view, 1}, out.data());
+  EXPECT_EQ(out, std::vector<float>(kHeadDim, 2.0f));
 }
 
 INSTANTIATE_TEST_SUITE_P(Classes, Attention, testing::Values("f32", "f32-kv16"));

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -93,6 +94,34 @@ TEST(Options, ErrorsNamePointerGotAndExpected) {
   EXPECT_THAT(parse_error({{"alphas", {0.5, 2}}}), HasSubstr("/cases/0/alphas/1: got 2"));
   EXPECT_THAT(parse_error({{"stops", {"a", 1}}}), HasSubstr("/cases/0/stops/1: got 1"));
   EXPECT_THAT(parse_error(json::array()), HasSubstr("a.json: /cases/0: got []"));
+  EXPECT_THAT(parse_error({{"alphas", 3}}), HasSubstr("got 3, expected a list of numbers, 0 to 1"));
+  EXPECT_THAT(parse_error({{"stops", "a"}}), HasSubstr("got \"a\", expected a list of texts"));
+  EXPECT_THAT(parse_error({{"match", 3}}), HasSubstr("got 3, expected one of \"latest\""));
+  EXPECT_THAT(parse_error({{"name", 3}}), HasSubstr("got 3, expected a text"));
+  EXPECT_THAT(parse_error({{"gamma", std::string(200, 'x')}}),
+              HasSubstr("got \"" + std::string(76, 'x') + "..., expected"));
+}
+
+TEST(Options, RangesOfOneSide) {
+  constexpr std::int64_t kLow = std::numeric_limits<std::int64_t>::lowest(),
+                         kHigh = std::numeric_limits<std::int64_t>::max();
+  std::int64_t any = 0, most = 0;
+  int above = 5;
+  const OptionFields fields = [&](OptionVisitor& visit) {
+    visit("any", any, Range<std::int64_t>{kLow, kHigh}, "");
+    visit("most", most, Range<std::int64_t>{kLow, 5}, "");
+    visit("above", above, Range<int>{2, std::numeric_limits<int>::max(), true}, "");
+  };
+  const auto infos = describe_options(fields);
+  EXPECT_EQ(infos[0].range, "");
+  EXPECT_EQ(infos[1].range, "5 or less");
+  EXPECT_EQ(infos[2].range, "above 2");
+  parse_options(fields, {{"any", kLow}, {"most", 5}, {"above", 3}}, "");
+  EXPECT_EQ(any, kLow);
+  EXPECT_EQ(above, 3);
+  EXPECT_THROW(parse_options(fields, {{"any", 18446744073709551615ULL}}, ""), Error);  // not -1
+  EXPECT_THROW(parse_options(fields, {{"most", 6}}, ""), Error);
+  EXPECT_THROW(parse_options(fields, {{"above", 2}}, ""), Error);
 }
 
 TEST(Options, UnknownNamesGetTheNearestKnownOne) {

@@ -172,6 +172,7 @@ TEST(CheckpointGguf, ReadsTheTokenizer) {
 
   add_byte_tokenizer(writer);
   writer.add("tokenizer.ggml.eot_token_id", 9u);
+  writer.add("tokenizer.ggml.eom_token_id", 10u);
   writer.add("tokenizer.ggml.add_bos_token", W::kBool, "\1");
   write_file(dir.path() / "m.gguf", writer.file());
   const Checkpoint checkpoint = Checkpoint::open(dir.path() / "m.gguf");
@@ -183,6 +184,8 @@ TEST(CheckpointGguf, ReadsTheTokenizer) {
   EXPECT_EQ(tokenizer->eos(), 257);
   EXPECT_TRUE(tokenizer->add_bos());
   EXPECT_TRUE(tokenizer->ends_generation(9));
+  EXPECT_TRUE(tokenizer->ends_generation(10));
+  EXPECT_FALSE(tokenizer->ends_generation(11));
   EXPECT_EQ(checkpoint.chat_template(), kChatMl);
 
   write_tiny_llama(dir.path() / "hf", shape, 1);
@@ -213,6 +216,13 @@ TEST(CheckpointGguf, RefusesABadTokenizer) {
                       W::array(W::kI64, 258, std::string(8 * 258, 'a')));
               }),
               HasSubstr("token_type"));
+  EXPECT_THAT(tokenizer_error([](W& w) {
+                std::string types;
+                for (int i = 0; i < 258; ++i) append(types, (std::int64_t{1} << 32) + 1);
+                w.erase("tokenizer.ggml.token_type");
+                w.add("tokenizer.ggml.token_type", W::kArray, W::array(W::kI64, 258, types));
+              }),
+              HasSubstr("token_type/0: got 0, expected 1..6"));
   EXPECT_THAT(tokenizer_error([](W& w) { w.set("tokenizer.ggml.eos_token_id", 258u); }),
               HasSubstr("eos_token_id: got 258"));
 }
@@ -246,6 +256,8 @@ TEST(CheckpointGguf, RefusesOtherArchitectures) {
               HasSubstr("rope.scaling.type: got \"yarn\""));
   EXPECT_THAT(changed([](W& w) { w.set("llama.rope.scale_linear", 2.f); }),
               HasSubstr("rope.scale_linear: got 2"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.rope.scaling.factor", 4.f); }),
+              HasSubstr("rope.scaling.factor: got 4"));
   EXPECT_THAT(changed([](W& w) {
                 w.tensors.push_back({"rope_freqs.weight", {4}, 0, std::string(16, 0)});
               }),
@@ -261,8 +273,13 @@ TEST(CheckpointGguf, RefusesABadConfiguration) {
               HasSubstr("llama.rope.freq_base: got no such key"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.rope.freq_base", -1.f); }),
               HasSubstr("freq_base: got -1, expected a positive"));
-  EXPECT_THAT(changed([](W& w) { w.set("llama.embedding_length", 0u); }),
-              HasSubstr("embedding_length: got 0"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.rope.freq_base", INFINITY); }),
+              HasSubstr("freq_base: got inf, expected a positive"));
+  for (const char* key : {"embedding_length", "block_count", "feed_forward_length", "context_length",
+                          "attention.head_count", "attention.head_count_kv"}) {
+    EXPECT_THAT(changed([&](W& w) { w.set("llama." + std::string(key), 0u); }),
+                HasSubstr(std::string(key) + ": got 0, expected a number from 1"));
+  }
   EXPECT_THAT(changed([](W& w) { w.set("llama.block_count", 4'000'000'000u); }),
               HasSubstr("block_count: got 4000000000"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.attention.head_count", "four"); }),
@@ -277,6 +294,8 @@ TEST(CheckpointGguf, RefusesABadConfiguration) {
               HasSubstr("head_count: got 3, expected a divisor of the embedding length 32"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.attention.key_length", 7u); }),
               HasSubstr("got 4 heads of 7, expected an even width"));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.attention.key_length", 1u << 23); }),
+              HasSubstr("got 4 heads of 8388608, expected an even width, at most 16777216 in all"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.attention.value_length", 4u); }),
               HasSubstr("value_length: got 4, expected the width"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.rope.dimension_count", 4u); }),

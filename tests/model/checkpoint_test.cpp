@@ -223,6 +223,14 @@ TEST(CheckpointHuggingFace, RopeBaseIsReadFromEitherPlaceAndNeverAssumed) {
                 c["rope_parameters"] = {{"rope_theta", 1e4}, {"rope_type", "yarn"}};
               }),
               HasSubstr("rope_parameters: rope_type: got \"yarn\""));
+  EXPECT_THAT(config_error([](Json& c) {
+                c["rope_scaling"] = {{"type", "linear"}, {"factor", 2}};
+              }),
+              HasSubstr("rope_scaling: type: got \"linear\""));
+  EXPECT_THAT(config_error([](Json& c) {
+                c["rope_parameters"] = {{"rope_theta", 1e4}, {"partial_rotary_factor", .5}};
+              }),
+              HasSubstr("rope_parameters: partial_rotary_factor: got 0.5"));
   EXPECT_THAT(config_error([](Json& c) { c["rope_theta"] = -1; }), HasSubstr("a positive number"));
 }
 
@@ -231,6 +239,9 @@ TEST(CheckpointHuggingFace, RefusesABadConfiguration) {
   EXPECT_THAT(set("architectures", {"GPT2LMHeadModel"}),
               AllOf(HasSubstr("architectures: got GPT2LMHeadModel")));
   EXPECT_THAT(set("architectures", 3), HasSubstr("expected LlamaForCausalLM"));
+  EXPECT_THAT(config_error([](Json& c) { c.erase("architectures"), c.erase("model_type"); }),
+              HasSubstr("architectures: got nothing, expected LlamaForCausalLM"));
+  EXPECT_EQ(config_error([](Json& c) { c.erase("architectures"); }), "no error");
   EXPECT_THAT(set("model_type", "mistral"), HasSubstr("model_type: got \"mistral\""));
   EXPECT_THAT(set("hidden_act", "gelu"), HasSubstr("hidden_act: got \"gelu\""));
   EXPECT_THAT(set("attention_bias", true), HasSubstr("attention_bias: got true"));
@@ -359,6 +370,9 @@ TEST(CheckpointHuggingFace, RefusesABadDraft) {
               HasSubstr("speclab_draft: embedding: got something else, expected \"target\""));
   EXPECT_THAT(config_error([](Json& c) { c["speclab_draft"]["target_embedding_sha256"] = "abc"; }, draft),
               HasSubstr("target_embedding_sha256: got \"abc\", expected 64 lower-case"));
+  EXPECT_THAT(config_error([](Json& c) { c["speclab_draft"]["target_tokenizer_sha256"] = std::string(64, 'A'); },
+                           draft),
+              HasSubstr("target_tokenizer_sha256: got \"AAAA"));
   EXPECT_THAT(config_error([](Json& c) { c["speclab_draft"] = 1; }, draft),
               HasSubstr("speclab_draft: got a JSON number"));
   EXPECT_THAT(config_error([](Json& c) { c["speclab_draft"].erase("embedding_dim"); }, draft),
@@ -388,6 +402,11 @@ TEST(CheckpointHuggingFace, RefusesABadIndex) {
               HasSubstr("weight_map: got nothing"));
   EXPECT_THAT(index_error([](const auto&, Json& i) { i["weight_map"]["extra"] = "model-0.safetensors"; }),
               HasSubstr("model-0.safetensors: tensor extra: got no such tensor, expected it here"));
+  EXPECT_THAT(index_error([](const auto&, Json& i) {
+                Json& file = i["weight_map"]["lm_head.weight"];
+                file = file == "model-0.safetensors" ? "model-1.safetensors" : "model-0.safetensors";
+              }),
+              AllOf(HasSubstr("tensor lm_head.weight: got it in model-"), HasSubstr("expected it here")));
   EXPECT_THAT(
       index_error([](const auto& dir, Json&) { std::filesystem::remove(dir / "model-1.safetensors"); }),
       HasSubstr("model-1.safetensors: got No such file or directory"));
@@ -433,6 +452,9 @@ TEST(CheckpointHuggingFace, ReadsTheTokenizerAndItsIds) {
   write_file(dir.path() / "config.json", config.dump());
   EXPECT_THAT(message_of([&] { checkpoint.tokenizer(); }),
               HasSubstr("config.json: eos_token_id: element: got 300"));
+  config["eos_token_id"] = 300;
+  write_file(dir.path() / "config.json", config.dump());
+  EXPECT_THAT(message_of([&] { checkpoint.tokenizer(); }), HasSubstr("config.json: eos_token_id: got 300"));
 }
 
 TEST(CheckpointOpen, RefusesWhatIsNoModel) {

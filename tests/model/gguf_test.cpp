@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <tuple>
 
 #include "core/base/error.h"
 #include "tests/model/gguf_files.h"
@@ -63,13 +64,16 @@ TEST(Gguf, ReadsEveryTypeOfMetadata) {
   writer.add("ints", W::kArray,
              W::array(W::kI16, 2, W::number(std::int16_t{-5}) + W::number(std::int16_t{7})));
   writer.add("reals", W::kArray, W::array(W::kF32, 1, W::number(.5f)));
+  writer.add("doubles", W::kArray, W::array(W::kF64, 2, W::number(.25) + W::number(.1)));
+  writer.add("longs", W::kArray,
+             W::array(W::kI64, 2, W::number(std::int64_t{-1}) + W::number(std::int64_t{1} << 40)));
   writer.add("bools", W::kArray, W::array(W::kBool, 3, "\0\1\1"s));
   writer.add("nested", W::kArray, W::array(W::kArray, 2, W::strings({"x"}) + W::array(W::kU8, 0, "")));
   for (const std::uint32_t version : {2u, 3u}) {
     writer.version = version;
     const std::string bytes = writer.file();
     const GgufFile file = parse(bytes);
-    EXPECT_EQ(file.metadata().size(), 17u);
+    EXPECT_EQ(file.metadata().size(), 19u);
     EXPECT_EQ(file.integer("u8", 0, 1000), 200);
     EXPECT_EQ(file.integer("i8", -1000, 0), -100);
     EXPECT_EQ(file.integer("u16", 0, 100'000), 60'000);
@@ -88,6 +92,8 @@ TEST(Gguf, ReadsEveryTypeOfMetadata) {
     EXPECT_EQ(file.array("ints").integer(1), 7);
     EXPECT_THROW(file.array("ints").integer(2), Bug);
     EXPECT_EQ(file.array("reals").real(0), .5);
+    EXPECT_EQ(file.array("doubles").real(1), .1);
+    EXPECT_EQ(file.array("longs").integer(1), std::int64_t{1} << 40);
     EXPECT_EQ(file.array("bools").count, 3u);
     EXPECT_EQ(file.array("nested").count, 2u);
   }
@@ -136,6 +142,21 @@ TEST(Gguf, ReadsTensors) {
       EXPECT_EQ(std::string(reinterpret_cast<const char*>(tensors[i].data.data()), tensors[i].data.size()),
                 std::string(sizes[i], first[i]));
     }
+  }
+}
+
+/// The numbers of ggml's enum ggml_type, with the bytes of a row of 32.
+TEST(Gguf, KnowsTheTypesOfTensors) {
+  const std::tuple<std::uint32_t, TensorType, std::size_t> types[] = {
+      {0, TensorType::kF32, 128}, {1, TensorType::kF16, 64},  {2, TensorType::kQ4_0, 18},
+      {3, TensorType::kQ4_1, 20}, {6, TensorType::kQ5_0, 22}, {7, TensorType::kQ5_1, 24},
+      {8, TensorType::kQ8_0, 34}, {30, TensorType::kBf16, 64}};
+  for (const auto& [id, type, bytes] : types) {
+    const std::string file = one_tensor({"a", {32}, id, std::string(bytes, 'x')}).file();
+    const GgufFile parsed = parse(file);
+    EXPECT_EQ(parsed.tensors()[0].type, type) << id;
+    EXPECT_EQ(parsed.tensors()[0].data.size(), bytes) << id;
+    EXPECT_EQ(parsed.tensors()[0].type_name, tensor_type_info(type).name) << id;
   }
 }
 
@@ -208,7 +229,7 @@ TEST(Gguf, RefusesNamesTwiceOrNotUtf8) {
   writer.add("k", 2u);
   EXPECT_THAT(error_of(writer), HasSubstr("metadata key 1: got the name k twice"));
   for (const char* bad : {"\xff", "\xc0\x80", "\xed\xa0\x80", "\xe2\x82", "\xf4\x90\x80\x80", "a\x80",
-                          "\xe0\x80\x80", "\xf0\x80\x80\x80"}) {
+                          "\xe0\x80\x80", "\xf0\x80\x80\x80", "\xc1\xbf", "\xf5\x80\x80\x80"}) {
     W other;
     other.add(bad, 1u);
     EXPECT_THAT(error_of(other), HasSubstr("metadata key 0: got a name that is not UTF-8"));

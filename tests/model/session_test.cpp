@@ -8,6 +8,7 @@
 #include <random>
 
 #include "core/base/error.h"
+#include "core/base/sha256.h"
 #include "core/backend/cpu/kernels.h"
 #include "tests/model/model_files.h"
 
@@ -124,6 +125,7 @@ TEST(Forward, AgreesWithDoubleForEveryHeadAndEmbedding) {
   for (const bool tied : {false, true}) {
     Shape shape = tiny_shape();
     shape.tied_head = tied;
+    if (tied) shape.head_dim = 12;  // fills no vector
     const TinyModel tiny = random_llama(shape, 1);
     const auto model = load(tiny);
     const auto tokens = random_tokens(40, shape.vocab, 2);
@@ -144,6 +146,18 @@ TEST(Forward, ATableGivesItsRows) {
   const auto session = model->open(8);
   const std::vector<Token> tokens{2, 0, 1};
   EXPECT_EQ(chain_logits(*session, tokens), (std::vector<float>{3, 0, -8, 0.5f, -1, 2, 0, 1, -0.25f}));
+}
+
+TEST(Forward, WeightsAreRoundedToBf16WhateverTheFile) {
+  TinyModel tiny = random_llama(tiny_shape(), 23);
+  for (auto& [name, tensor] : tiny.tensors) {
+    for (float& value : tensor.values) value *= 1.001f;
+  }
+  TempDir dir;
+  write_huggingface(dir.path(), tiny, {.dtype = "F32"});
+  const auto wide = Model::load(Checkpoint::open(dir.path()), make_cpu_backend({1, "f32"}), {});
+  const auto tokens = random_tokens(9, 64, 24);
+  EXPECT_EQ(chain_logits(*wide->open(16), tokens), chain_logits(*load(tiny)->open(16), tokens));
 }
 
 // The cache against a fresh prefill, under random trees, commits, rewinds and forks, bit for bit.
@@ -198,13 +212,19 @@ TEST(Session, SequencesOfABatchDoNotTouchEachOther) {
   const auto alone_a = chain_logits(*first, a), alone_b = chain_logits(*second, b);
   std::vector<std::int32_t> parents(17), rows_a{1, 4}, rows_b{16};
   std::iota(parents.begin(), parents.end(), -1);
-  std::vector<float> got_a(2 * 64), got_b(64);
-  const std::vector<Feed> feeds{{first.get(), a, std::span(parents).first(5), rows_a, got_a.data(), nullptr},
-                                {second.get(), b, parents, rows_b, got_b.data(), nullptr}};
+  std::vector<float> got_a(2 * 64), got_b(64), hidden_a(2 * 32), hidden_b(32), hidden_alone(32);
+  second->forward(b, parents, rows_b, got_b.data(), hidden_alone.data());
+  const std::vector<Feed> feeds{{first.get(), a, std::span(parents).first(5), rows_a, got_a.data(), hidden_a.data()},
+                                {second.get(), b, parents, rows_b, got_b.data(), hidden_b.data()}};
   model->forward(feeds);
   EXPECT_EQ(0, std::memcmp(got_a.data(), alone_a.data() + 64, 64 * sizeof(float)));
   EXPECT_EQ(0, std::memcmp(got_a.data() + 64, alone_a.data() + 4 * 64, 64 * sizeof(float)));
   EXPECT_EQ(0, std::memcmp(got_b.data(), alone_b.data() + 16 * 64, 64 * sizeof(float)));
+  EXPECT_EQ(hidden_b, hidden_alone);
+  const std::vector<float>& head = tiny.tensors.at("head").values;
+  for (std::size_t token = 0; token < 64; ++token) {  // what the head reads
+    EXPECT_NEAR(std::inner_product(hidden_b.begin(), hidden_b.end(), head.begin() + static_cast<std::ptrdiff_t>(32 * token), 0.0), got_b[token], 1e-4);
+  }
 }
 
 TEST(Session, CountsItsWork) {
@@ -224,6 +244,16 @@ TEST(Session, CountsItsWork) {
   EXPECT_DOUBLE_EQ(step.flops, 2 * 3 * (kBody + kHead) + 4.0 * 2 * 32 * 36);
   EXPECT_DOUBLE_EQ(step.weight_bytes, 2 * (kBody + kHead));
   EXPECT_DOUBLE_EQ(step.kv_bytes, 2.0 * 2 * 16 * 4 * (10 + 3 + 3));
+
+  const Work chain = session->work();
+  session->forward(random_tokens(3, 64, 12), std::vector<std::int32_t>{-1, 0, 0}, {}, nullptr);
+  EXPECT_EQ((session->work() - chain).keys, 11 + 12 + 12);  // siblings do not see each other
+
+  const auto chunks = model->open(64, 7);
+  std::vector<float> logits(64);
+  chunks->prefill(random_tokens(10, 64, 11), logits.data());
+  EXPECT_EQ(chunks->work().calls, 2);
+  EXPECT_EQ(chunks->work().logit_rows, 1);  // of the last token alone
 }
 
 TEST(Session, RefusesWhatDoesNotFit) {
@@ -236,6 +266,15 @@ TEST(Session, RefusesWhatDoesNotFit) {
   EXPECT_NO_THROW(chain_logits(*session, random_tokens(1, 64, 16)));
   EXPECT_THROW(chain_logits(*session, std::vector<Token>{64}), Error);
   EXPECT_THROW(chain_logits(*session, std::vector<Token>{-1}), Error);
+
+  const auto small = model->open(8, 4);  // less than the context
+  EXPECT_THROW(small->prefill(random_tokens(9, 64, 14)), Error);
+  small->prefill(random_tokens(7, 64, 14));
+  EXPECT_THROW(chain_logits(*small, random_tokens(5, 64, 14)), Bug);  // room for 4 in flight
+  chain_logits(*small, random_tokens(2, 64, 14));
+  EXPECT_THROW(small->commit(std::vector<int>{0, 1}), Bug);
+  small->commit(std::vector<int>{0});
+  EXPECT_EQ(small->length(), 8);
 }
 
 TEST(Session, CommitTakesOnlyAPathFromARoot) {
@@ -250,6 +289,10 @@ TEST(Session, CommitTakesOnlyAPathFromARoot) {
   EXPECT_EQ(session->length(), 2);
   EXPECT_THROW(session->commit(std::vector<int>{0}), Bug);  // nothing in flight any more
   EXPECT_THROW(session->rewind(3), Bug);
+  session->forward(tokens, std::vector<std::int32_t>{-1, 0, 0}, {}, nullptr);
+  session->rewind(1);
+  EXPECT_EQ(session->length(), 1);
+  EXPECT_THROW(session->commit(std::vector<int>{0}), Bug);  // it was of the longer sequence
 }
 
 TEST(Model, RefusesADraftOfAnotherTarget) {
@@ -263,6 +306,35 @@ TEST(Model, RefusesADraftOfAnotherTarget) {
   Shape larger = tiny_shape();
   larger.vocab = 66;
   EXPECT_THROW(load(random_llama(larger, 21), 1, right), Error);  // another vocabulary
+  Shape narrower = tiny_draft_shape(tiny_shape());
+  narrower.embedding_dim = 16;
+  EXPECT_THROW(load(random_llama(narrower, 23), 1, right), Error);  // the target's rows have 32
+}
+
+TEST(Model, TheHashOfAnEmbeddingIsThatOfItsBf16Bytes) {
+  const TinyModel tiny = random_llama(tiny_shape(), 18);
+  EXPECT_EQ(load(tiny)->embedding_sha256(), sha256_hex(encode(tiny.tensors.at("token_embedding").values, "BF16")));
+}
+
+TEST(Model, RefusesADraftOfAnotherTokenizer) {
+  Shape shape = tiny_shape();
+  shape.vocab = kByteVocab;
+  const auto load_with_tokenizer = [](const TinyModel& tiny, std::shared_ptr<const Model> target) {
+    TempDir dir;
+    write_huggingface(dir.path(), tiny);
+    write_byte_tokenizer(dir.path());
+    return Model::load(Checkpoint::open(dir.path()), make_cpu_backend({1, "f32"}), {{}, target});
+  };
+  const auto target = load_with_tokenizer(random_llama(shape, 24), nullptr);
+  ASSERT_EQ(target->tokenizer_sha256().size(), 64u);
+  TinyModel draft = random_llama(tiny_draft_shape(shape), 25);
+  EXPECT_NO_THROW(load(draft, 1, target));
+  EXPECT_NO_THROW(load_with_tokenizer(draft, target));
+  draft.config.target_tokenizer_sha256 = target->tokenizer_sha256();
+  EXPECT_NO_THROW(load(draft, 1, target));
+  draft.config.target_tokenizer_sha256 = std::string(64, '0');
+  EXPECT_THROW(load(draft, 1, target), Error);
+  EXPECT_THROW(load_with_tokenizer(draft, target), Error);  // what it was trained with counts, not what lies beside it
 }
 
 TEST(Model, RefusesLayersThatItDoesNotHave) {

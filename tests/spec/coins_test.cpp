@@ -40,11 +40,22 @@ TEST(Coins, AreAFunctionOfTheirAddress) {
   values.insert(coins.uniform(address));
   values.insert(Coins(2, 2).uniform(address));
   values.insert(Coins(1, 3).uniform(address));
+  values.insert(Coins(1 + (std::uint64_t{1} << 32), 2).uniform(address));
+  values.insert(Coins(1, 2 + (std::uint64_t{1} << 32)).uniform(address));
   values.insert(coins.uniform({6, Purpose::accept, 3}));
   values.insert(coins.uniform({5 + (std::int64_t{1} << 32), Purpose::accept, 3}));
   values.insert(coins.uniform({5, Purpose::target, 3}));
   values.insert(coins.uniform({5, Purpose::accept, 4}));
-  EXPECT_EQ(values.size(), 7u);
+  EXPECT_EQ(values.size(), 9u);
+}
+
+// So that a seed gives the same text for ever.
+TEST(Coins, UniformNumbersAreTheTop53BitsOfTheDocumentedPhiloxWords) {
+  const PhiloxCounter words = philox4x32({12, 0, 0, 0}, {11, 0});
+  const PhiloxCounter w = philox4x32({3, static_cast<std::uint32_t>(Purpose::accept), 5, 1}, {words[0], words[1]});
+  const std::uint64_t bits = (std::uint64_t{w[0]} << 21) + (w[1] >> 11);
+  EXPECT_EQ(Coins(11, 12).uniform({5 + (std::int64_t{1} << 32), Purpose::accept, 3}),
+            std::ldexp(static_cast<double>(bits), -53));
 }
 
 TEST(Coins, UniformNumbersAreUniformAndUncorrelatedAlongEachPartOfTheAddress) {
