@@ -15,28 +15,41 @@ def draw(run):
         raise NotApplicable("fewer than three drafts were measured")
     cases = sorted(best.values(), key=lambda case: case.metric("c"))
     figure, (top, bottom) = style.figure(3.9, rows=2, sharex=True)
-    x = [case.metric("c") for case in cases]
-    style.error_bars(top, x, cases, "alpha", **style.curve_style(0))
-    measured = style.error_bars(bottom, x, cases, "speedup", **style.curve_style(0))
-    handles, labels = [measured], ["measured"]
-    points = [
-        (case.metric("c"), case.predicted("leviathan_3_8"))
-        for case in cases
-        if case.predicted("leviathan_3_8") is not None
+    # Models of their own, and the target without some of its layers: costs that differ by a factor of a hundred.
+    models = run.environment["models"]
+    skips = {case.draft for case in cases if models[case.draft]["sha256"] == models["target"]["sha256"]}
+    kinds = [
+        ("draft models", [case for case in cases if case.draft not in skips]),
+        ("layers of the target", [case for case in cases if case.draft in skips]),
     ]
-    if points:
-        handles += bottom.plot(*zip(*points), **style.curve_style(1))
-        labels.append("predicted, Eq. 3.8")
+    handles, labels = [], []
+    for index, (kind, members) in enumerate(kinds):
+        if not members:
+            continue
+        x = [case.metric("c") for case in members]
+        style.error_bars(top, x, members, "alpha", **style.curve_style(index))
+        handles.append(style.error_bars(bottom, x, members, "speedup", **style.curve_style(index)))
+        labels.append(f"{kind}, measured")
+        points = [
+            (case.metric("c"), case.predicted("leviathan_3_8"))
+            for case in members
+            if case.predicted("leviathan_3_8") is not None
+        ]
+        if points:
+            handles += bottom.plot(*zip(*points), **style.curve_style(index) | {"linestyle": ":", "marker": "none"})
+            labels.append("predicted, Eq. 3.8")
     for case in cases:
         top.annotate(
             case.draft.replace("layers", "L"),
             (case.metric("c"), case.metric("alpha")),
             textcoords="offset points",
-            xytext=(3, -9),
+            xytext=(3, 3),
+            rotation=50,
             fontsize=style.SMALL_PT,
         )
+    top.set_xscale("log")
     bottom.axhline(1, color="black", linewidth=0.8)
-    top.set(ylabel="acceptance rate $\\alpha$", ylim=(0, 1.03))
+    top.set(ylabel="acceptance rate $\\alpha$", ylim=(0, 1.3))
     bottom.set(ylabel="best speedup", xlabel="draft cost $c$", ylim=(0, None))
     style.legend_below(figure, handles, labels)
     return figure
@@ -46,7 +59,7 @@ FIGURES = [
     Figure(
         "draft_capability",
         "Draft capability",
-        "Each draft at its best measured draft length. Left to right: dearer drafts.",
+        "Each draft at its best measured draft length, against its cost (logarithmic).",
         draw,
     )
 ]
