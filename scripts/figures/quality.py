@@ -4,14 +4,23 @@ from figures import Figure, style
 from figures.record import NotApplicable
 
 
+def group_of(case):
+    return (case.rule or case.strategy) if case.lossy else "lossless"
+
+
+def looks(run):
+    """The same look for a rule in every panel, whichever cases a panel has."""
+    return {rule: style.curve_style(index) for index, rule in enumerate(dict.fromkeys(map(group_of, run.cases)))}
+
+
 def panel(axes, run, metric, label):
     groups = {}
     for case in run.cases:
         if case.metric(metric) is None or (case.metric("speedup") is None and not case.autoregressive):
             continue
-        groups.setdefault((case.rule or case.strategy) if case.lossy else "lossless", []).append(case)
-    for index, (rule, cases) in enumerate(groups.items()):
-        look = style.curve_style(index)
+        groups.setdefault(group_of(case), []).append(case)
+    for rule, cases in groups.items():
+        look = looks(run)[rule]
         cases.sort(key=lambda case: case.metric(metric))
         temperatures = [case.sampling["temperature"] for case in cases]
         x, y = [case.metric(metric) for case in cases], [case.metric("speedup") or 1.0 for case in cases]

@@ -114,6 +114,24 @@ class Drawing(unittest.TestCase):
         self.assertEqual(len({look["marker"] for look in looks}), len(looks))
         self.assertEqual(len({str(look["linestyle"]) for look in looks}), len(looks))
 
+    def test_a_rule_looks_the_same_in_every_panel(self):
+        run = record.Run(RUN)
+        lossy = [case for case in run.cases if case.lossy]
+        self.assertGreater(len({case.rule for case in lossy}), 1, "one rule shows nothing")
+        for case in run.cases:  # the first panel lacks what the second shows first
+            case.data["metrics"]["target_nll"] = 1.5
+            if case.rule == lossy[0].rule or not case.lossy:
+                case.data["metrics"]["distance"] = None
+        drawn = by_name("quality_tradeoff").draw(run)
+        seen = {}
+        for axes in drawn.axes:
+            for line in axes.get_lines():
+                if not line.get_label().startswith("_"):
+                    seen.setdefault(line.get_label(), set()).add((line.get_marker(), line.get_color()))
+        plt.close(drawn)
+        self.assertGreater(len(drawn.axes), 1)
+        self.assertEqual({rule: len(looks) for rule, looks in seen.items()}, dict.fromkeys(seen, 1))
+
     def test_the_optimum_of_the_map_is_not_applicable_without_drafts(self):
         run = record.Run(RUN)
         run.cases = run.baselines
