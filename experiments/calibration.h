@@ -1,33 +1,62 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "experiments/decoder.h"
 #include "experiments/experiment.h"
+#include "experiments/forward_times.h"
 #include "experiments/model_set.h"
 
 namespace speclab {
 
-/// Costs measured apart from the cases, for predictions (a prediction never uses the times of the
-/// case that it predicts).
+/// Costs measured apart from the lines, for predictions (a prediction never uses the times of the case that
+/// it predicts). Many short rounds between the lines rather than one long one before them: other processes
+/// change what the machine can do from second to second, and predictions and lines must see the same machine.
 ///
-/// Forwards: target over n = 1 .. rows rows and each draft over 1 and 2, at the mean context of the run,
-/// sizes interleaved, median over repeats. Steps: a short decoding of the first prompts under every case,
-/// outside its lines, gives what a step costs besides the target's forward; see StepCosts. `interrupted` is
-/// asked between measurements; true ends early with an empty object.
-nlohmann::json calibrate(const Experiment& experiment, const ModelSet& models, Decoder& decoder,
-                         const std::function<bool()>& interrupted);
+/// Forwards: the target over n rows, n = 1 .. 5 in every round, the others less often, and each draft over 1
+/// and 2, at the mean context of the run. Steps: each case decodes a few short texts in all, outside its
+/// lines, which gives what a step costs besides the target's forward. Rounds go into calibration.jsonl
+/// (results/SCHEMA.md); calibration_costs makes one table of them.
+class Calibration {
+ public:
+  /// The autoregressive line of (case, prompt, seed) when it has been measured, else null.
+  using Texts = std::function<const LineRecord*(const std::string&, const std::string&, std::uint64_t)>;
 
-/// Costs of a step besides the target's forward, fitted to steps: ns = constant + slope x count, both at
-/// least 0.
-struct LinearCost {
-  double constant = 0, slope = 0;
+  /// `lines`: of the whole run. Reads the rounds that an interrupted run left in `folder`. Everything handed
+  /// over must outlive this.
+  Calibration(const Experiment& experiment, const ModelSet& models, Decoder& decoder, std::size_t lines,
+              const std::filesystem::path& folder, Texts texts);
+  /// Whether a round is due when so many lines are done: the first before all lines, the last after them.
+  bool due(std::size_t done) const;
+  /// Measures the next round; `prompt` is the one of the next line. Nothing is kept of a round during which
+  /// `interrupted` became true.
+  void measure(const PromptSpec& prompt, const std::function<bool()>& interrupted);
+
+ private:
+  nlohmann::json steps(const CaseSpec& spec, const PromptSpec& prompt) const;
+
+  const Experiment& experiment_;
+  const ModelSet& models_;
+  Decoder& decoder_;
+  std::size_t lines_;
+  std::filesystem::path file_;
+  Texts texts_;
+  int rounds_ = 0, done_ = 0;
+  int context_ = 0, rows_ = 0;
+  std::map<std::string, ForwardTimer> timers_;  ///< by draft; "": the target
 };
-/// Least squares through robust points (for each count the median); one count alone gives slope only, through
-/// the origin unless the count is 0.
-LinearCost fit_cost(const std::multimap<int, double>& samples);
+
+/// Whether something wanted `wanted` times in `rounds` rounds is measured in this one: as evenly as it can
+/// be, exactly so many times in all; `phase` moves it.
+constexpr bool measured_in(int round, int rounds, int wanted, int phase) {
+  const long at = (round + phase) % rounds;
+  return wanted >= rounds || (at + 1) * wanted / rounds != at * wanted / rounds;
+}
 
 }  // namespace speclab

@@ -42,8 +42,7 @@ void time_texts(const ModelSet& models, int context, const EngineTimesOptions& o
 /// Adds rows_ns and work.
 void time_rows(const Model& model, int context, const EngineTimesOptions& options, json& entry) {
   json samples = json::object(), work = json::object();
-  for (const auto& [n, times] :
-       sample_forwards(model, context, options.rows, options.repeats, [] { return false; })) {
+  for (const auto& [n, times] : sample_forwards(model, context, options.rows, options.repeats)) {
     const std::int64_t rows = n;
     const Work one = model.work(rows, rows, context, rows * context + rows * (rows + 1) / 2);
     samples[std::to_string(n)] = times;

@@ -193,11 +193,13 @@ LossClass CaseSpec::loss_class() const {
 }
 
 void CalibrationOptions::fields(OptionVisitor& visit) {
-  visit("enabled", enabled, "measure t(n), draft and acceptance costs before the cases");
+  visit("enabled", enabled, "measure t(n), draft and acceptance costs apart from the cases");
   visit("rows", rows, Range<int>{1, 128}, "t(n) for n = 1 .. rows");
   visit("context", context, Range<int>{0, 1 << 20},
         "committed positions while measuring; 0: the mean of the run");
-  visit("repeats", repeats, Range<int>{1, 1000}, "measurements of each size; the median counts");
+  visit(
+      "rounds", rounds, Range<int>{1, 100000},
+      "measurements of each small size, spread over the run, at most one between two lines; the mean counts");
 }
 
 const CaseSpec& Experiment::case_by_id(const std::string& id) const {

@@ -49,9 +49,9 @@ struct CaseSpec {
 
 struct CalibrationOptions {
   bool enabled = true;
-  int rows = 32;    ///< t(n) for n = 1 .. rows
-  int context = 0;  ///< committed positions during the measurement; 0: the mean context of the run
-  int repeats = 7;  ///< median of; three times as many for t(1) .. t(9)
+  int rows = 32;     ///< t(n) for n = 1 .. rows, as far as the target's context goes
+  int context = 0;   ///< committed positions during the measurement; 0: the mean context of the run
+  int rounds = 160;  ///< short ones, spread over the run; at most one between two lines
   void fields(OptionVisitor& visit);
 };
 

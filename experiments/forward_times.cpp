@@ -1,9 +1,12 @@
 #include "experiments/forward_times.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
 #include "core/measure/clock.h"
-#include "core/measure/stats.h"
 #include "core/model/session.h"
 
 namespace speclab {
@@ -15,41 +18,43 @@ std::vector<Token> timed_context(const Model& model, int length) {
   return tokens;
 }
 
-ForwardSamples sample_forwards(const Model& model, int context, const std::vector<int>& sizes, int repeats,
-                               const std::function<bool()>& interrupted) {
-  const int most = *std::max_element(sizes.begin(), sizes.end());
-  const int room = model.config().context - most;
-  if (room < 1) return {};
-  context = std::clamp(context, 1, room);
-  const auto session = model.open(context, std::max(most, 128));
-  std::vector<Token> tokens = timed_context(model, context);
-  session->prefill(tokens);
-  std::vector<std::int32_t> parents(static_cast<std::size_t>(most)), rows(static_cast<std::size_t>(most));
-  for (int i = 0; i < most; ++i)
-    parents[static_cast<std::size_t>(i)] = i - 1, rows[static_cast<std::size_t>(i)] = i;
-  std::vector<float> logits(static_cast<std::size_t>(most) *
-                            static_cast<std::size_t>(model.config().head_rows()));
-  tokens.resize(static_cast<std::size_t>(most), 1);
+ForwardTimer::ForwardTimer(const Model& model, int context, int most_rows)
+    : tokens_(static_cast<std::size_t>(most_rows), 1), parents_(tokens_.size()), rows_(tokens_.size()) {
+  const int room = model.config().context - most_rows;
+  if (room < 1) {
+    throw Error({.what = "timing forwards",
+                 .got = fmt::format("{} rows for a context of {}", most_rows, model.config().context),
+                 .expected = "fewer rows than the context has positions",
+                 .advice = "Lower calibration.rows."});
+  }
+  const std::vector<Token> context_tokens = timed_context(model, std::clamp(context, 1, room));
+  session_ = model.open(static_cast<int>(context_tokens.size()), std::max(most_rows, 128));
+  session_->prefill(context_tokens);
+  std::iota(parents_.begin(), parents_.end(), -1);
+  std::iota(rows_.begin(), rows_.end(), 0);
+  logits_.resize(tokens_.size() * static_cast<std::size_t>(model.config().head_rows()));
+}
+
+ForwardTimer::~ForwardTimer() = default;
+
+double ForwardTimer::time(int n) {
+  const auto count = static_cast<std::size_t>(n);
+  const std::int64_t begin = wall_now_ns();
+  session_->forward(TokenSpan(tokens_).first(count), std::span(parents_).first(count),
+                    std::span(rows_).first(count), logits_.data());
+  return static_cast<double>(wall_now_ns() - begin);
+}
+
+ForwardSamples sample_forwards(const Model& model, int context, const std::vector<int>& sizes, int repeats) {
+  ForwardTimer timer(model, context, *std::max_element(sizes.begin(), sizes.end()));
   ForwardSamples samples;
   for (int repeat = -1; repeat < repeats; ++repeat) {  // the first round warms up
     for (const int n : sizes) {
-      if (interrupted()) return {};
-      const auto count = static_cast<std::size_t>(n);
-      const std::int64_t begin = wall_now_ns();
-      session->forward(TokenSpan(tokens).first(count), std::span(parents).first(count),
-                       std::span(rows).first(count), logits.data());
-      if (repeat >= 0) samples[n].push_back(static_cast<double>(wall_now_ns() - begin));
+      const double ns = timer.time(n);
+      if (repeat >= 0) samples[n].push_back(ns);
     }
   }
   return samples;
-}
-
-std::map<int, double> time_forwards(const Model& model, int context, const std::vector<int>& sizes,
-                                    int repeats, const std::function<bool()>& interrupted) {
-  std::map<int, double> medians;
-  for (const auto& [n, times] : sample_forwards(model, context, sizes, repeats, interrupted))
-    medians[n] = stats::median(times);
-  return medians;
 }
 
 }  // namespace speclab

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "experiments/calibration_costs.h"
 
 namespace speclab {
 namespace {
@@ -121,10 +122,9 @@ RunData load_run(const std::filesystem::path& folder) {
   RunData run;
   run.config = read_json_file(folder / "config.json");
   run.environment = read_json_file(folder / "environment.json");
-  if (std::filesystem::exists(folder / "calibration.json"))
-    run.calibration = read_json_file(folder / "calibration.json");
   std::map<std::string, std::shared_ptr<CaseData>> by_id;
   try {
+    run.calibration = calibration_costs(read_json_lines(folder / "calibration.jsonl"));
     const std::size_t planned = run.config.at("prompts").size() * run.config.at("seeds").size() *
                                 run.config.at("repeats").get<std::size_t>();
     for (const json& entry : run.config.at("cases")) {

@@ -28,7 +28,7 @@ struct CaseData {
       reference;  ///< its autoregressive case; null for that case itself, or when it has no lines
 
   nlohmann::json environment;
-  nlohmann::json calibration;  ///< calibration.json; null when there is none
+  nlohmann::json calibration;  ///< see calibration_costs; null when there is none
   std::map<std::string, std::pair<double, double>> alpha_forced;  ///< by prompt: sum, positions
   std::map<std::string, std::pair<double, double>> nll;           ///< by prompt: sum, tokens
 

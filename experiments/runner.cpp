@@ -178,17 +178,20 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
                             experiment.cases.size(), experiment.prompts.size(), plan.size(), todo.size(),
                             folder.path().string()));
 
-  const std::filesystem::path calibration_file = folder.path() / "calibration.json";
-  if (experiment.calibration.enabled && !std::filesystem::exists(calibration_file)) {
-    progress.note("calibrating");
-    const json calibration = calibrate(experiment, models, decoder, interrupted);
-    if (!calibration.empty()) write_json_file(calibration_file, calibration);
-  } else {
-    warm_up(experiment, decoder, cases, progress, interrupted);
-  }
+  const auto text_of = [&](const std::string& id, const std::string& prompt, std::uint64_t seed) {
+    return lines.text(id, prompt, seed);
+  };
+  Calibration calibration(experiment, models, decoder, plan.size(), folder.path(), text_of);
+  std::size_t done = plan.size() - todo.size();
+  warm_up(experiment, decoder, cases, progress, interrupted);
+  const auto calibrate = [&](const PlannedLine& next) {
+    while (!interrupted() && calibration.due(done))
+      calibration.measure(experiment.prompts[static_cast<std::size_t>(next.prompt_index)], interrupted);
+  };
 
-  progress.start("lines", static_cast<int>(plan.size()), static_cast<int>(plan.size() - todo.size()));
+  progress.start("lines", static_cast<int>(plan.size()), static_cast<int>(done));
   for (const PlannedLine& planned : todo) {
+    calibrate(planned);
     if (interrupted()) break;
     LineRecord line = measure(experiment, models, decoder, planned, lines);
     const std::string id = line.case_id;
@@ -200,14 +203,14 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
     }
     lines.add(std::move(line));
     progress.advance(id);
+    ++done;
   }
+  calibrate(plan.back());
   progress.finish();
 
   if (experiment.teacher_forced && !interrupted()) {
     progress.note("teacher-forced estimates");
-    TeacherForcing teacher(experiment, models, [&](const auto& id, const auto& prompt, std::uint64_t seed) {
-      return lines.text(id, prompt, seed);
-    });
+    TeacherForcing teacher(experiment, models, text_of);
     teacher.run(folder.path() / "teacher.jsonl", interrupted);
   }
   write_json_file(folder.path() / "summary.json", summarise_run(folder.path()));

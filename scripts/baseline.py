@@ -20,7 +20,7 @@ import report  # noqa: E402
 from figures.record import BadRun, Run  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-KEPT = ["config.json", "environment.json", "summary.json", "calibration.json"]
+KEPT = ["config.json", "environment.json", "summary.json"]
 FRONT_FIGURE = "speedup_gamma"
 BEGIN, END = "<!-- measured: written by scripts/baseline.py -->", "<!-- end of measured -->"
 NONE_YET = "No baseline run has been committed yet. Run `scripts/quickstart.sh` and see your own machine's numbers."

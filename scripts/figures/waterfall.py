@@ -66,7 +66,7 @@ FIGURES = [
     Figure(
         "waterfall",
         "From prediction to measurement",
-        "Each term multiplies the speedup; costs come from a calibration run, not from the case itself. Hatched: loss.",
+        "Each term multiplies the speedup; costs come from a calibration between the lines, not from the case itself. Hatched: loss.",
         draw,
     )
 ]

@@ -32,7 +32,7 @@ class Speclab : public ::testing::Test {
     return json::parse(
         R"({"name": "tiny", "target": "target", "drafts": {"small": {"model": "draft"}, "skip": {"layers": [0]}},
       "prompts": {"inline": ["1 2 3", {"id": "two", "category": "b", "turns": ["5 6", "7 8 9"]}, "11"]}, "repeats": 2,
-      "options": {"max_tokens": 24}, "calibration": {"rows": 4, "repeats": 2},
+      "options": {"max_tokens": 24}, "calibration": {"rows": 4, "rounds": 3},
       "cases": [{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": ["small", "skip"], "gamma": [1, 3]}, {"strategy": "prompt_lookup"}]})");
   }
   struct Result {
@@ -105,6 +105,19 @@ TEST_F(Speclab, ARunFromConfigToTable) {
     EXPECT_EQ(entry["waterfall"].size(), 7u);
     EXPECT_EQ(entry["categories"]["b"]["prompts"], 1);
   }
+  const std::vector<json> rounds = read_json_lines(dir() / "run" / "calibration.jsonl");
+  ASSERT_EQ(rounds.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(rounds[i]["round"], i);
+    EXPECT_EQ(rounds[i]["t_n_ns"].size(), 4u);
+    ASSERT_EQ(rounds[i]["cases"].size(), 6u);
+    const json& steps = rounds[i]["cases"]["autoregressive"];
+    ASSERT_EQ(steps.size() % 23, 0u) << "a step for each token after the first, for each turn";
+    EXPECT_EQ(steps[0]["drafted"], 0);
+    EXPECT_GT(steps[0]["ns"]["step"].get<double>(), 0);
+    EXPECT_EQ(rounds[i]["cases"]["speculative_sampling/draft=small/gamma=3"][0]["drafted"], 3);
+  }
+  EXPECT_EQ(summary["calibration"]["rounds"], 3);
   const json environment = read_json_file(dir() / "run" / "environment.json");
   EXPECT_GT(environment["read_bandwidth_bytes_per_second"].get<double>(), 0);
   EXPECT_EQ(environment["models"]["target"]["sha256"].get<std::string>().size(), 64u);
@@ -206,7 +219,8 @@ TEST_F(Speclab, BadInputOfEveryKind) {
 
 TEST_F(Speclab, FoldersThatCannotBeWritten) {
   expect_error(run({"run", "a.json", "--out", "a.json/run"}), {"a.json/run"});
-  const Result full = shell("ulimit -f 24; exec $SPECLAB run a.json --out run -q --set repeats=6");
+  const Result full =
+      shell("ulimit -f 24; exec $SPECLAB run a.json --out run -q --set repeats=6 --set calibration=false");
   expect_error(full, {"cannot write", "cases/", "--resume"});
   std::size_t lines = 0;
   for (const auto& entry : fs::directory_iterator(dir() / "run" / "cases")) {
@@ -215,7 +229,10 @@ TEST_F(Speclab, FoldersThatCannotBeWritten) {
     lines += read_case_file(entry.path()).size();
   }
   EXPECT_GT(lines, 0u) << "finished lines are kept";
-  EXPECT_EQ(run({"run", "a.json", "--out", "run", "-q", "--set", "repeats=6", "--resume"}).code, 0);
+  EXPECT_EQ(run({"run", "a.json", "--out", "run", "-q", "--set", "repeats=6", "--set", "calibration=false",
+                 "--resume"})
+                .code,
+            0);
 }
 
 TEST_F(Speclab, WhatFailsInOneLineIsRecordedThere) {
@@ -231,6 +248,18 @@ TEST_F(Speclab, WhatFailsInOneLineIsRecordedThere) {
   EXPECT_EQ(summary["cases"][0]["errors"], 2);
   EXPECT_EQ(summary["cases"][0]["prompts"], 3) << "the others were measured";
   EXPECT_TRUE(summary["cases"][1]["metrics"]["speedup"].is_number());
+}
+
+TEST_F(Speclab, CalibrationStaysWithinTheContext) {
+  testing::Shape small = testing::tiny_shape();
+  small.context = 48;
+  testing::write_tiny_llama(dir() / "target", small, 1);
+  const Result result =
+      run({"run", "a.json", "--out", "run", "--filter", "prompt_lookup", "--set", "calibration.rows=64"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json summary = read_json_file(dir() / "run" / "summary.json");
+  EXPECT_EQ(summary["calibration"]["t_n"].size(), 47u);
+  EXPECT_EQ(summary["calibration"]["context_length"], 1);
 }
 
 TEST_F(Speclab, NanLogitsAreAnErrorWithoutNumbers) {
@@ -262,7 +291,7 @@ TEST_F(Speclab, GammaPastTheContextEndIsCut) {
 }
 
 TEST_F(Speclab, ResumeAfterKillEqualsTheUninterruptedRun) {
-  const std::vector<std::string> settings = {"--set", "repeats=12", "--set", "calibration=false", "-q"};
+  const std::vector<std::string> settings = {"--set", "repeats=12", "-q"};
   const auto command = [&](const std::string& out, bool resume) {
     std::vector<std::string> words = {"run", "a.json", "--out", out};
     words.insert(words.end(), settings.begin(), settings.end());
@@ -308,6 +337,9 @@ TEST_F(Speclab, ResumeAfterKillEqualsTheUninterruptedRun) {
     EXPECT_EQ(lines.size(), killed.at(file).size()) << file;
     EXPECT_TRUE(lines == killed.at(file)) << file;
   }
+  const std::vector<json> rounds = read_json_lines(dir() / "killed" / "calibration.jsonl");
+  ASSERT_EQ(rounds.size(), 3u) << "no round is lost or measured twice";
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(rounds[static_cast<std::size_t>(i)]["round"], i);
 }
 
 TEST_F(Speclab, ShardsTogetherAreTheWholeRun) {
@@ -378,8 +410,8 @@ TEST_F(Speclab, SmallCommands) {
   EXPECT_EQ(run({"--help"}).code, 0);
   EXPECT_EQ(run({}).code, 2);
   EXPECT_THAT(run({"--version"}).out, HasSubstr("speclab"));
-  for (const char* name :
-       {"run", "generate", "list", "describe", "model", "theory", "explain", "compare", "report", "bench", "numerics"}) {
+  for (const char* name : {"run", "generate", "list", "describe", "model", "theory", "explain", "compare",
+                           "report", "bench", "numerics"}) {
     EXPECT_THAT(run({name, "--help"}).out, HasSubstr("Example:")) << name;
   }
   for (const char* kind : {"strategies", "acceptances", "schedules", "metrics", "models"}) {
@@ -417,9 +449,10 @@ TEST_F(Speclab, SmallCommands) {
   EXPECT_THAT(timed({"--rows", "1,2", "--context", "8"}).out, HasSubstr("forward, rows: 2"));
   expect_error(timed({"--rows", "1,x"}), {"--rows", "\"x\"", "1 to 128"});
   expect_error(timed({"--rows", "1", "--context", "100000"}), {"--context", "100000"});
-  std::ofstream(dir() / "p.jsonl") << R"({"id": "a", "turns": ["1 2 3"]})" << "\n";
-  const json numerics =
-      json::parse(run({"numerics", "--model", "target", "--prompts", "p.jsonl", "--tokens", "5", "--json"}).out);
+  std::ofstream(dir() / "p.jsonl") << R"({"id": "a", "turns": ["1 2 3"]})"
+                                   << "\n";
+  const json numerics = json::parse(
+      run({"numerics", "--model", "target", "--prompts", "p.jsonl", "--tokens", "5", "--json"}).out);
   EXPECT_EQ(numerics[0]["numerics"], "f32-kv16");
   EXPECT_EQ(numerics[0]["positions"], 5);
   const Result dry = run({"run", "a.json", "--dry-run"});

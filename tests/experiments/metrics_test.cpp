@@ -4,7 +4,6 @@
 
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
-#include "experiments/calibration.h"
 #include "experiments/compare.h"
 #include "experiments/metrics.h"
 #include "experiments/reference_check.h"
@@ -253,18 +252,6 @@ TEST(ReferenceCheck, PromisesByLossClass) {
   EXPECT_EQ(check_against(a, b, generation).first_divergence, 2);
   generation.coins = "independent";
   EXPECT_FALSE(check_against(a, b, generation).matches.has_value());
-}
-
-TEST(FitCost, LinesThroughMedians) {
-  const LinearCost line = fit_cost({{1, 12}, {1, 12}, {1, 900}, {3, 16}, {5, 20}});
-  EXPECT_NEAR(line.constant, 10, 1e-9);
-  EXPECT_NEAR(line.slope, 2, 1e-9);
-  EXPECT_EQ(fit_cost({{4, 8}, {4, 8}}).slope, 2);
-  EXPECT_EQ(fit_cost({{0, 8}}).constant, 8);
-  const LinearCost falling = fit_cost({{1, 10}, {2, 4}});
-  EXPECT_EQ(falling.slope, 0);
-  EXPECT_EQ(falling.constant, 7);
-  EXPECT_EQ(fit_cost({}).constant, 0);
 }
 
 }  // namespace

@@ -1,0 +1,98 @@
+#include "experiments/calibration_costs.h"
+
+#include <string>
+#include <vector>
+
+#include "core/measure/stats.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+json as_json(const LinearCost& cost) {
+  return {{"constant", cost.constant}, {"slope", cost.slope}};
+}
+
+using Times = std::map<int, std::vector<double>>;  ///< ns by number of rows
+
+void add(Times& times, const json& round) {
+  for (const auto& [n, ns] : round.items()) times[std::stoi(n)].push_back(ns);
+}
+
+json means(const Times& times, double unit = 1) {
+  json out = json::object();
+  for (const auto& [n, samples] : times) out[std::to_string(n)] = stats::mean(samples) / unit;
+  return out;
+}
+
+/// The steps of one case: [{"drafted", "accepted", "ns": {phase: ns}}] of each round.
+json step_costs(const std::vector<const json*>& rounds) {
+  std::multimap<int, double> draft, accept, other;
+  double wall = 0;
+  for (const json* steps : rounds) {
+    if (steps->is_null()) return nullptr;
+    for (const json& step : *steps) {
+      const json& ns = step.at("ns");
+      draft.emplace(step.at("drafted").get<int>(), ns.at("draft").get<double>());
+      accept.emplace(step.at("accepted").get<int>() + 1, ns.at("accept").get<double>());
+      other.emplace(0, ns.at("other").get<double>());
+      wall += ns.at("step").get<double>();
+    }
+  }
+  if (other.empty()) return nullptr;
+  const auto steps = static_cast<double>(other.size());
+  return {{"draft_ns", as_json(fit_cost(draft))},
+          {"accept_ns", as_json(fit_cost(accept))},
+          {"other_ns", fit_cost(other).constant},
+          {"step_ns", wall / steps},
+          {"steps", steps}};
+}
+
+}  // namespace
+
+LinearCost fit_cost(const std::multimap<int, double>& samples) {
+  std::map<int, std::vector<double>> groups;
+  for (const auto& [count, ns] : samples) groups[count].push_back(ns);
+  if (groups.empty()) return {};
+  if (groups.size() == 1) {
+    const auto& [count, times] = *groups.begin();
+    const double mean = stats::mean(times);
+    return count == 0 ? LinearCost{mean, 0} : LinearCost{0, mean / count};
+  }
+  double weight = 0, x_sum = 0, y_sum = 0, xx = 0, xy = 0;
+  for (const auto& [count, times] : groups) {
+    const double w = static_cast<double>(times.size()), x = count, y = stats::mean(times);
+    weight += w, x_sum += w * x, y_sum += w * y, xx += w * x * x, xy += w * x * y;
+  }
+  const double spread = xx - x_sum * x_sum / weight;
+  double slope = (xy - x_sum * y_sum / weight) / spread, constant = (y_sum - slope * x_sum) / weight;
+  if (slope < 0) slope = 0, constant = y_sum / weight;
+  if (constant < 0) constant = 0, slope = xx > 0 ? xy / xx : 0;
+  return {constant, slope};
+}
+
+json calibration_costs(std::span<const json> rounds) {
+  if (rounds.empty()) return nullptr;
+  Times target;
+  std::map<std::string, Times> drafts;
+  std::map<std::string, std::vector<const json*>> cases;
+  for (const json& round : rounds) {
+    add(target, round.at("t_n_ns"));
+    for (const auto& [name, times] : round.at("drafts").items()) add(drafts[name], times);
+    for (const auto& [id, steps] : round.at("cases").items()) cases[id].push_back(&steps);
+  }
+  const double one = stats::mean(target.at(1));
+  json out = {{"context_length", rounds.front().at("context_length")},
+              {"rounds", rounds.size()},
+              {"t_n_ns", means(target)},
+              {"t_n", means(target, one)},
+              {"drafts", json::object()},
+              {"cases", json::object()}};
+  for (const auto& [name, times] : drafts)
+    out["drafts"][name] = {{"n_ns", means(times)}, {"c", stats::mean(times.at(1)) / one}};
+  for (const auto& [id, of_rounds] : cases) out["cases"][id] = step_costs(of_rounds);
+  return out;
+}
+
+}  // namespace speclab

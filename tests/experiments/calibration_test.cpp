@@ -1,0 +1,91 @@
+#include "experiments/calibration.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "experiments/calibration_costs.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+TEST(FitCost, LinesNeverBelowZero) {
+  const LinearCost line = fit_cost({{1, 11}, {1, 13}, {3, 16}, {5, 20}});
+  EXPECT_NEAR(line.constant, 10, 1e-9);
+  EXPECT_NEAR(line.slope, 2, 1e-9);
+  EXPECT_EQ(fit_cost({{4, 8}, {4, 8}}).slope, 2);
+  EXPECT_EQ(fit_cost({{0, 8}}).constant, 8);
+  const LinearCost falling = fit_cost({{1, 10}, {2, 4}});
+  EXPECT_EQ(falling.slope, 0);
+  EXPECT_EQ(falling.constant, 7);
+  EXPECT_EQ(fit_cost({}).constant, 0);
+}
+
+TEST(MeasuredIn, AsOftenAsWantedAndEvenly) {
+  for (const int rounds : {1, 2, 7, 120}) {
+    for (const int wanted : {1, 3, 4, 60, 120}) {
+      for (const int phase : {0, 1, 5, 130}) {
+        std::vector<int> at;
+        for (int round = 0; round < rounds; ++round) {
+          if (measured_in(round, rounds, wanted, phase)) at.push_back(round);
+        }
+        ASSERT_EQ(at.size(), static_cast<std::size_t>(std::min(wanted, rounds))) << rounds << " " << wanted;
+        for (std::size_t i = 1; i < at.size(); ++i)
+          EXPECT_LE(at[i] - at[i - 1], rounds / std::min(wanted, rounds) + 1);
+      }
+    }
+  }
+  EXPECT_NE(measured_in(0, 120, 60, 6), measured_in(0, 120, 60, 7)) << "neighbours take turns";
+}
+
+json step(int drafted, int accepted, double draft, double accept, double other) {
+  return {{"drafted", drafted},
+          {"accepted", accepted},
+          {"ns", {{"draft", draft}, {"accept", accept}, {"other", other}, {"step", 100 + draft}}}};
+}
+
+TEST(CalibrationCosts, MeansOfForwardsAndFitsThroughTheStepsOfAllRounds) {
+  const json first = {{"round", 0},
+                      {"context_length", 64},
+                      {"t_n_ns", {{"1", 10}, {"2", 12}, {"9", 30}}},
+                      {"drafts", {{"small", {{"1", 1}, {"2", 2}}}}},
+                      {"cases",
+                       {{"a", {step(1, 0, 5, 2, 1), step(3, 1, 9, 3, 1)}},
+                        {"b", nullptr},
+                        {"c", json::array()},
+                        {"d", {step(0, 0, 0, 1, 1)}}}}};
+  const json second = {
+      {"round", 1},
+      {"context_length", 64},
+      {"t_n_ns", {{"1", 30}, {"2", 36}}},
+      {"drafts", {{"small", {{"1", 3}, {"2", 6}}}}},
+      {"cases", {{"a", {step(1, 0, 5, 2, 1), step(3, 1, 27, 3, 1)}}, {"b", {step(1, 1, 1, 1, 1)}}}}};
+  const json costs = calibration_costs(std::vector<json>{first, second});
+  EXPECT_EQ(costs["context_length"], 64);
+  EXPECT_EQ(costs["rounds"], 2);
+  EXPECT_EQ(costs["t_n_ns"]["1"], 20);
+  EXPECT_EQ(costs["t_n_ns"]["9"], 30) << "not in every round";
+  EXPECT_DOUBLE_EQ(costs["t_n"]["2"].get<double>(), 1.2);
+  EXPECT_EQ(costs["drafts"]["small"]["n_ns"]["2"], 4);
+  EXPECT_DOUBLE_EQ(costs["drafts"]["small"]["c"].get<double>(), .1);
+  const json& a = costs["cases"]["a"];
+  // 5 for one token, (9 + 27) / 2 for three, two steps each: a line through the origin, as no constant is
+  // below 0
+  EXPECT_DOUBLE_EQ(a["draft_ns"]["slope"].get<double>(), (2 * 5 + 2 * 3 * 18) / 20.0);
+  EXPECT_EQ(a["draft_ns"]["constant"], 0);
+  EXPECT_DOUBLE_EQ(a["accept_ns"]["slope"].get<double>(), 1);
+  EXPECT_DOUBLE_EQ(a["accept_ns"]["constant"].get<double>(), 1);
+  EXPECT_EQ(a["other_ns"], 1);
+  EXPECT_EQ(a["steps"], 4);
+  EXPECT_DOUBLE_EQ(a["step_ns"].get<double>(), (105 + 109 + 105 + 127) / 4.0);
+  EXPECT_TRUE(costs["cases"]["b"].is_null()) << "it failed in one round";
+  EXPECT_TRUE(costs["cases"]["c"].is_null()) << "no step, no cost";
+  EXPECT_EQ(costs["cases"]["d"]["steps"], 1);
+  EXPECT_TRUE(calibration_costs({}).is_null());
+}
+
+}  // namespace
+}  // namespace speclab
