@@ -152,6 +152,13 @@ class Run:
                 sweeps[family] = known
         return sweeps
 
+    def fastest_gamma_sweeps(self, most):
+        """Those with the best speedups, at most so many, in the order of the run."""
+        sweeps = self.gamma_sweeps()
+        best = {family: max(case.metric("speedup") for case in members) for family, members in sweeps.items()}
+        kept = sorted(best, key=best.get, reverse=True)[:most]
+        return {family: members for family, members in sweeps.items() if family in kept}
+
     @functools.cached_property
     def machine(self):
         environment = self.environment

@@ -3,20 +3,10 @@
 from figures import Figure, style
 from figures.record import NotApplicable
 
-MOST_SWEEPS = 6
-
-
-def fastest(sweeps):
-    """The sweeps with the best speedups, in the order of the run: more curves than these cannot be told apart."""
-    best = {
-        family: max((case.metric("speedup") or 0 for case in members), default=0) for family, members in sweeps.items()
-    }
-    kept = sorted(best, key=best.get, reverse=True)[:MOST_SWEEPS]
-    return {family: members for family, members in sweeps.items() if family in kept}
-
+MOST_SWEEPS = 6  # more curves than these cannot be told apart
 
 def draw(run):
-    sweeps = fastest(run.gamma_sweeps())
+    sweeps = run.fastest_gamma_sweeps(MOST_SWEEPS)
     if not sweeps:
         raise NotApplicable("no strategy was measured at two or more draft lengths")
     figure, axes = style.figure(2.9)

@@ -9,6 +9,7 @@ logging.getLogger("fontTools").setLevel(logging.ERROR)  # it remarks on the time
 import matplotlib.pyplot as plt  # noqa: E402
 
 COLUMN_IN = 3.35
+ROOM_FOR_LEGEND_IN = 0.5  # of the heights that the figures ask for
 FONT_PT = 8
 SMALL_PT = 7
 
@@ -73,10 +74,24 @@ def integer_axis(axis, values):
 
 
 def legend_below(figure_, handles, labels, columns=2):
-    """A legend under the axes, where it never covers data."""
+    """A legend under the axes, where it never covers data: one column when more do not fit, and the figure grows with it."""
     longest = max((len(label) for label in labels), default=0)
     columns = 1 if longest > 30 else columns
-    figure_.legend(handles, labels, loc="outside lower center", ncols=columns, columnspacing=1.0, handletextpad=0.5)
+
+    def place(ncols):
+        return figure_.legend(
+            handles, labels, loc="outside lower center", ncols=ncols, columnspacing=1.0, handletextpad=0.5
+        )
+
+    def extent(legend):  # inches
+        box = legend.get_window_extent(figure_.canvas.get_renderer())
+        return box.width / figure_.dpi, box.height / figure_.dpi
+
+    legend = place(columns)
+    if columns > 1 and extent(legend)[0] > COLUMN_IN:
+        legend.remove()
+        legend = place(1)
+    figure_.set_figheight(figure_.get_figheight() + max(0, extent(legend)[1] - ROOM_FOR_LEGEND_IN))
 
 
 def render(draw, run, stem, formats=("svg", "pdf")):

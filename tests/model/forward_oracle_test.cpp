@@ -22,6 +22,12 @@ namespace {
 
 using namespace speclab::testing;
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::size_t kNewTokens = 8;  // a step takes forty times as long
+#else
+constexpr std::size_t kNewTokens = 128;
+#endif
+
 class ForwardOracle : public ::testing::TestWithParam<int> {};
 
 TEST_P(ForwardOracle, LogitsAndGreedyTextEqualTransformers) {
@@ -29,7 +35,8 @@ TEST_P(ForwardOracle, LogitsAndGreedyTextEqualTransformers) {
   std::ifstream file(std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/forward/smollm2.json");
   const nlohmann::json golden = nlohmann::json::parse(file)["prompts"].at(static_cast<std::size_t>(GetParam()));
   const auto prompt = golden["prompt"].get<std::vector<Token>>();
-  const auto greedy = golden["greedy"].get<std::vector<Token>>();
+  auto greedy = golden["greedy"].get<std::vector<Token>>();
+  greedy.resize(std::min(greedy.size(), kNewTokens));
   const auto model = target_model();
   const auto vocab = static_cast<std::size_t>(model->config().vocab);
   std::ifstream full;
@@ -78,7 +85,10 @@ TEST_P(ForwardOracle, LogitsAndGreedyTextEqualTransformers) {
     text.push_back(static_cast<Token>(std::max_element(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(vocab)) - logits.begin()));
   }
   EXPECT_EQ(text, greedy);
-  EXPECT_EQ(next, golden["rows"].size());
+  const auto last = prompt.size() + greedy.size() - 1;  // position of the last token, which is not fed
+  std::size_t rows = 0;
+  for (const auto& row : golden["rows"]) rows += row["position"].get<std::size_t>() < last;
+  EXPECT_EQ(next, rows);
   EXPECT_LE(worst, 1e-4);
   RecordProperty("worst", std::to_string(worst));
 }

@@ -1,6 +1,7 @@
 """Figures and report on a made-up run (synthetic_run.py): every figure draws, says what the record says, and refuses bad input."""
 
 import contextlib
+import copy
 import io
 import json
 import pathlib
@@ -131,6 +132,66 @@ class Drawing(unittest.TestCase):
         plt.close(drawn)
         self.assertGreater(len(drawn.axes), 1)
         self.assertEqual({rule: len(looks) for rule, looks in seen.items()}, dict.fromkeys(seen, 1))
+
+    def test_a_legend_that_is_too_wide_takes_one_column_and_the_figure_grows(self):
+        with matplotlib.rc_context(style.RC):
+            for length in (8, 29, 45):
+                drawn, axes = style.figure(2.3)
+                handles = [axes.plot([0, 1])[0] for _ in range(8)]
+                style.legend_below(drawn, handles, ["M" + "x" * (length - 1)] * 8)
+                drawn.canvas.draw()
+                (legend,) = drawn.legends
+                box = legend.get_window_extent().transformed(drawn.dpi_scale_trans.inverted())
+                self.assertGreaterEqual(box.x0, 0, length)
+                self.assertLessEqual(box.x1, 3.35, length)
+                self.assertEqual(legend._ncols, 2 if length == 8 else 1)
+                self.assertGreater(axes.get_window_extent().height / drawn.dpi, 1.3, "room for the data")
+                plt.close(drawn)
+
+    def test_only_the_fastest_sweeps_are_drawn(self):
+        run = record.Run(RUN)
+        cases = [case for case in run.speculative if case.draft == "distilled" and not case.lossy]
+        run.cases = run.baselines + [
+            self.copy(run, case, draft=f"draft{i}", speedup=speedup)
+            for i, speedup in enumerate([1.2, 0.9, 1.5, 1.1, 0.8, 1.3, 1.4])
+            for case in cases
+        ]
+        kept = [members[0].draft for members in run.fastest_gamma_sweeps(4).values()]
+        self.assertEqual(kept, ["draft0", "draft2", "draft5", "draft6"], "the order of the run")
+        self.assertEqual(len(run.fastest_gamma_sweeps(40)), 7)
+
+    def test_draft_capability_keeps_models_and_layers_apart(self):
+        run = record.Run(RUN)
+        (case, *_) = [case for case in run.speculative if case.draft == "distilled" and not case.lossy]
+        run.environment["models"] = {
+            "target": {"sha256": "t"},
+            "small": {"sha256": "s"},
+            "large": {"sha256": "l"},
+            "keep5": {"sha256": "t"},
+            "keep20": {"sha256": "t"},
+        }
+        run.cases = run.baselines + [
+            self.copy(run, case, draft=draft, c=c, speedup=speedup)
+            for draft, c, speedup in [("small", 0.02, 1.2), ("large", 0.05, 1.3), ("keep5", 0.2, 0.9)]
+            + [("keep20", 0.7, 0.6), ("keep20", 0.7, 0.5)]
+        ]
+        drawn = by_name("draft_capability").draw(run)
+        top, bottom = drawn.axes
+        self.assertEqual(sorted(text.get_text() for text in top.texts), ["keep20", "keep5", "large", "small"])
+        measured = [
+            [[float(x), float(y)] for x, y in line.get_xydata()]
+            for container in bottom.containers
+            for line in container.lines[:1]
+        ]
+        self.assertEqual(measured, [[[0.02, 1.2], [0.05, 1.3]], [[0.2, 0.9], [0.7, 0.6]]])
+        plt.close(drawn)
+
+    @staticmethod
+    def copy(run, case, draft, **metrics):
+        data = copy.deepcopy(case.data)
+        data["draft"], data["id"] = draft, data["id"].replace(f"draft={case.draft}", f"draft={draft}")
+        data["metrics"].update(metrics)
+        return record.Case(data, run)
 
     def test_the_optimum_of_the_map_is_not_applicable_without_drafts(self):
         run = record.Run(RUN)
