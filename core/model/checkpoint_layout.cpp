@@ -80,7 +80,7 @@ std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& ex
     if (!tensor.type || *tensor.type == TensorType::kI32) {
       throw Error({.what = what,
                    .got = "type " + tensor.type_name,
-                   .expected = "F32, F16, BF16, or in GGUF also Q4_0, Q4_1, Q5_0, Q5_1, Q8_0",
+                   .expected = weight_type_names() + " (after BF16 in GGUF only)",
                    .advice = "Convert the model to one of these types."});
     }
     const bool vector = want.shape.size() == 1;

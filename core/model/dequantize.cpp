@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/model/dequantize_k.h"
 
 namespace speclab {
 namespace {
@@ -73,25 +74,54 @@ void block_q8_0(const std::byte* from, float* to) {
   for (int i = 0; i < kBlock; ++i) to[i] = scale * static_cast<float>(static_cast<std::int8_t>(from[2 + i]));
 }
 
-template <void (*Block)(const std::byte*, float*)>
-void each_block(int block_bytes, const std::byte* from, std::int64_t count, float* to) {
-  for (std::int64_t i = 0; i < count / kBlock; ++i) Block(from + i * block_bytes, to + i * kBlock);
+void block_iq4_nl(const std::byte* from, float* to) {
+  // The levels lie closer together around zero, as weights do.
+  constexpr std::array<float, 16> kLevels{-127, -104, -83, -65, -49, -35, -22, -10,
+                                          1,    13,   25,  38,  53,  69,  89,  113};
+  const float scale = load_half(from);
+  int level[kBlock];
+  nibbles(from + 2, level);
+  for (int i = 0; i < kBlock; ++i) to[i] = scale * kLevels[static_cast<std::size_t>(level[i])];
 }
 
-constexpr std::array<TensorTypeInfo, 9> kTypes{{{"F32", 1, 4},
-                                                {"F16", 1, 2},
-                                                {"BF16", 1, 2},
-                                                {"Q4_0", kBlock, 18},
-                                                {"Q4_1", kBlock, 20},
-                                                {"Q5_0", kBlock, 22},
-                                                {"Q5_1", kBlock, 24},
-                                                {"Q8_0", kBlock, 34},
-                                                {"I32", 1, 4}}};
+template <void (*Block)(const std::byte*, float*)>
+void each_block(const TensorTypeInfo& type, const std::byte* from, std::int64_t count, float* to) {
+  for (std::int64_t i = 0; i < count / type.block; ++i)
+    Block(from + i * type.block_bytes, to + i * type.block);
+}
+
+constexpr std::array<TensorTypeInfo, 15> kTypes{{
+    {"F32", 1, 4},
+    {"F16", 1, 2},
+    {"BF16", 1, 2},
+    {"Q4_0", kBlock, 18},
+    {"Q4_1", kBlock, 20},
+    {"Q5_0", kBlock, 22},
+    {"Q5_1", kBlock, 24},
+    {"Q8_0", kBlock, 34},
+    {"IQ4_NL", kBlock, 18},
+    {"Q2_K", kSuperBlock, 84},
+    {"Q3_K", kSuperBlock, 110},
+    {"Q4_K", kSuperBlock, 144},
+    {"Q5_K", kSuperBlock, 176},
+    {"Q6_K", kSuperBlock, 210},
+    {"I32", 1, 4},
+}};
 
 }  // namespace
 
 const TensorTypeInfo& tensor_type_info(TensorType type) {
   return kTypes.at(static_cast<std::size_t>(type));
+}
+
+std::string weight_type_names() {
+  static_assert(static_cast<std::size_t>(TensorType::kI32) + 1 == kTypes.size());
+  std::string names;
+  for (std::size_t i = 0; i + 1 < kTypes.size(); ++i) {
+    names += i == 0 ? "" : i + 2 == kTypes.size() ? " or " : ", ";
+    names += kTypes[i].name;
+  }
+  return names;
 }
 
 float half_to_float(std::uint16_t bits) {
@@ -119,15 +149,27 @@ void dequantize(TensorType type, const std::byte* from, std::int64_t count, floa
       for (std::int64_t i = 0; i < count; ++i) to[i] = bf16_to_float(load<Bf16>(from + 2 * i));
       return;
     case TensorType::kQ4_0:
-      return each_block<block_q4_0>(info.block_bytes, from, count, to);
+      return each_block<block_q4_0>(info, from, count, to);
     case TensorType::kQ4_1:
-      return each_block<block_q4_1>(info.block_bytes, from, count, to);
+      return each_block<block_q4_1>(info, from, count, to);
     case TensorType::kQ5_0:
-      return each_block<block_q5_0>(info.block_bytes, from, count, to);
+      return each_block<block_q5_0>(info, from, count, to);
     case TensorType::kQ5_1:
-      return each_block<block_q5_1>(info.block_bytes, from, count, to);
+      return each_block<block_q5_1>(info, from, count, to);
     case TensorType::kQ8_0:
-      return each_block<block_q8_0>(info.block_bytes, from, count, to);
+      return each_block<block_q8_0>(info, from, count, to);
+    case TensorType::kIq4Nl:
+      return each_block<block_iq4_nl>(info, from, count, to);
+    case TensorType::kQ2K:
+      return each_block<block_q2_k>(info, from, count, to);
+    case TensorType::kQ3K:
+      return each_block<block_q3_k>(info, from, count, to);
+    case TensorType::kQ4K:
+      return each_block<block_q4_k>(info, from, count, to);
+    case TensorType::kQ5K:
+      return each_block<block_q5_k>(info, from, count, to);
+    case TensorType::kQ6K:
+      return each_block<block_q6_k>(info, from, count, to);
     case TensorType::kI32:
       break;
   }
@@ -141,7 +183,8 @@ void dequantize_to_bf16(TensorType type, const std::byte* from, std::int64_t cou
   }
   const TensorTypeInfo& info = tensor_type_info(type);
   SPECLAB_CHECK(count >= 0 && count % info.block == 0, "{} weights of type {}", count, info.name);
-  constexpr std::int64_t kPiece = 512;  // stays in the first-level cache
+  constexpr std::int64_t kPiece = 512;  // a multiple of every block; stays in the first-level cache
+  static_assert(kPiece % kSuperBlock == 0);
   float piece[kPiece];
   for (std::int64_t at = 0; at < count; at += kPiece) {
     const std::int64_t size = std::min(kPiece, count - at);

@@ -2,21 +2,40 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "core/base/bf16.h"
 
 namespace speclab {
 
-/// How the numbers of a tensor lie in a file. The Q types are those of GGUF: blocks of 32 weights along a
-/// row.
+/// How the numbers of a tensor lie in a file. The Q types are those of GGUF: blocks along a row, of 32
+/// weights:
 ///   Q4_0: half d, 16 bytes of nibbles (low nibbles are weights 0..15, high ones 16..31); w = d (n - 8)
 ///   Q4_1: half d, half m, nibbles;                                                      w = d n + m
 ///   Q5_0: half d, 32 fifth bits (bit i of weight i), nibbles;                           w = d (n - 16)
 ///   Q5_1: half d, half m, fifth bits, nibbles;                                          w = d n + m
 ///   Q8_0: half d, 32 signed bytes;                                                      w = d n
-/// All little-endian.
-enum class TensorType : std::uint8_t { kF32, kF16, kBf16, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kI32 };
+///   IQ4_NL: half d, nibbles that select one of 16 levels;                               w = d level[n]
+/// or of 256 weights in groups of 16 or 32, each with a scale s (and an offset m) of 4, 6 or 8 bits: the K
+/// types of dequantize_k.h, w = (d s) n - (d_min m) or w = (d s) n. All little-endian.
+enum class TensorType : std::uint8_t {
+  kF32,
+  kF16,
+  kBf16,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kIq4Nl,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kI32,
+};
 
 struct TensorTypeInfo {
   std::string_view name;  ///< as GGUF and safetensors write it: "BF16", "Q4_1"
@@ -24,6 +43,9 @@ struct TensorTypeInfo {
   int block_bytes;
 };
 const TensorTypeInfo& tensor_type_info(TensorType type);
+
+/// Every type that holds weights, for errors: "F32, F16, ... or Q6_K".
+std::string weight_type_names();
 
 /// IEEE half as its bit pattern; exact.
 float half_to_float(std::uint16_t bits);

@@ -4,11 +4,11 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/model/gguf_types.h"
 
 namespace speclab {
 namespace {
@@ -18,55 +18,6 @@ constexpr std::array<std::uint64_t, kGgufTypes> kValueBytes{1, 1, 2, 2, 4, 4, 4,
 constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr int kMaxNesting = 8;
 constexpr const char* kFetchAgain = "The file is truncated or damaged; fetch it again.";
-
-/// ggml's numbers of tensor types. Those without a TensorType have a name only.
-struct GgmlType {
-  const char* name;
-  std::optional<TensorType> type;
-};
-
-GgmlType ggml_type(std::uint32_t id) {
-  switch (id) {
-    case 0:
-      return {"F32", TensorType::kF32};
-    case 1:
-      return {"F16", TensorType::kF16};
-    case 2:
-      return {"Q4_0", TensorType::kQ4_0};
-    case 3:
-      return {"Q4_1", TensorType::kQ4_1};
-    case 6:
-      return {"Q5_0", TensorType::kQ5_0};
-    case 7:
-      return {"Q5_1", TensorType::kQ5_1};
-    case 8:
-      return {"Q8_0", TensorType::kQ8_0};
-    case 30:
-      return {"BF16", TensorType::kBf16};
-    case 9:
-      return {"Q8_1", {}};
-    case 10:
-      return {"Q2_K", {}};
-    case 11:
-      return {"Q3_K", {}};
-    case 12:
-      return {"Q4_K", {}};
-    case 13:
-      return {"Q5_K", {}};
-    case 14:
-      return {"Q6_K", {}};
-    case 15:
-      return {"Q8_K", {}};
-    case 20:
-      return {"IQ4_NL", {}};
-    case 23:
-      return {"IQ4_XS", {}};
-    case 28:
-      return {"F64", {}};
-    default:
-      return {nullptr, {}};
-  }
-}
 
 /// No overlong forms, no surrogates, nothing above U+10FFFF (RFC 3629).
 bool is_utf8(std::string_view text) {
@@ -245,7 +196,7 @@ Description read_description(Cursor& cursor, std::uint64_t index, std::set<std::
   if (!type.type) {
     cursor.fail(where,
                 type.name != nullptr ? fmt::format("type {}", type.name) : fmt::format("type number {}", id),
-                "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 or Q8_0", "Convert the model to one of these types.");
+                weight_type_names(), "Convert the model to one of these types.");
   }
   out.tensor.type = type.type;
   out.tensor.type_name = type.name;

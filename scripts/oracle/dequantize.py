@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """Writes tests/golden/dequantize/blocks.json: blocks of every tensor type and what the `gguf` package makes of them.
 
+    python3 scripts/oracle/dequantize.py [FILE] [BLOCKS]
+
+With BLOCKS, so many random blocks of every type; run the C++ test with SPECLAB_DEQUANTIZE_GOLDEN=FILE on it.
 Needs gguf and numpy. The input is random and fixed by the seed; the first blocks have extreme scales: zeros, the
 smallest and the largest half, subnormals, infinities and NaN. Every NaN is written as 7fc00000: which one comes out
-of inf * 0 is the processor's choice.
+of inf * 0 is the processor's choice. Of the K types, whose blocks are 256 weights, a block's output is stored as the SHA-256 of
+its little-endian bits, and the last block also in full.
 """
 
+import hashlib
 import importlib.metadata
 import json
 import pathlib
@@ -16,22 +21,35 @@ import numpy as np
 
 SCALES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00]
 RANDOM_BLOCKS = 6
-HALVES = {"Q4_0": 1, "Q4_1": 2, "Q5_0": 1, "Q5_1": 2, "Q8_0": 1}  # at the front of a block
+# Where the halves (scale, offset) stand in a block.
+HALVES = {
+    "Q4_0": [0],
+    "Q4_1": [0, 2],
+    "Q5_0": [0],
+    "Q5_1": [0, 2],
+    "Q8_0": [0],
+    "IQ4_NL": [0],
+    "Q2_K": [80, 82],
+    "Q3_K": [108],
+    "Q4_K": [0, 2],
+    "Q5_K": [0, 2],
+    "Q6_K": [208],
+}
 
 
-def block_input(name, random):
+def block_input(name, random, random_blocks):
     size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]][1]
-    rows = []
+    places = HALVES[name]
     extreme = [(scale, None) for scale in SCALES]
-    if HALVES[name] == 2:
+    if len(places) == 2:
         extreme += [(None, least) for least in SCALES] + [(0x7BFF, 0xFBFF), (0x0001, 0x0001)]
-    for scale, least in extreme + [(None, None)] * RANDOM_BLOCKS:
+    rows = []
+    for halves in extreme + [(None, None)] * random_blocks:
         row = random.integers(0, 256, size, dtype=np.uint8)
-        halves = random.normal(0, 0.05, HALVES[name]).astype(np.float16)
-        row[: 2 * HALVES[name]] = np.frombuffer(halves.tobytes(), dtype=np.uint8)
-        for at, half in ((0, scale), (2, least)):
-            if half is not None:
-                row[at : at + 2] = np.frombuffer(np.uint16(half).tobytes(), dtype=np.uint8)
+        usual = random.normal(0, 0.05, len(places)).astype(np.float16).view(np.uint16)
+        for at, given, other in zip(places, halves, usual):
+            half = np.uint16(other if given is None else given)
+            row[at : at + 2] = np.frombuffer(half.tobytes(), dtype=np.uint8)
         rows.append(row)
     return np.stack(rows)
 
@@ -45,11 +63,19 @@ def output_hex(values):
 def main():
     random = np.random.default_rng(20261121)
     types = {}
+    random_blocks = int(sys.argv[2]) if len(sys.argv) > 2 else RANDOM_BLOCKS
     for name in HALVES:
-        blocks = block_input(name, random)
+        blocks = block_input(name, random, random_blocks)
         with np.errstate(all="ignore"):
             values = gguf.dequantize(blocks, gguf.GGMLQuantizationType[name])
-        types[name] = {"input": blocks.tobytes().hex(), "output": output_hex(values)}
+        types[name] = {"input": blocks.tobytes().hex()}
+        if name.endswith("_K"):
+            bits = [bytes.fromhex(output_hex(block)) for block in values]
+            digests = [hashlib.sha256(np.frombuffer(b, dtype=">u4").astype("<u4").tobytes()) for b in bits]
+            types[name]["sha256"] = [digest.hexdigest() for digest in digests]
+            types[name]["last_output"] = output_hex(values[-1])
+        else:
+            types[name]["output"] = output_hex(values)
     words = np.concatenate([np.array(SCALES, np.uint16), random.integers(0, 1 << 16, 246, dtype=np.uint16)])
     for name in ("F16", "BF16"):
         values = (

@@ -145,14 +145,16 @@ TEST(Gguf, ReadsTensors) {
   }
 }
 
-/// The numbers of ggml's enum ggml_type, with the bytes of a row of 32.
+/// The numbers of ggml's enum ggml_type, with the bytes of a row of 256.
 TEST(Gguf, KnowsTheTypesOfTensors) {
   const std::tuple<std::uint32_t, TensorType, std::size_t> types[] = {
-      {0, TensorType::kF32, 128}, {1, TensorType::kF16, 64},  {2, TensorType::kQ4_0, 18},
-      {3, TensorType::kQ4_1, 20}, {6, TensorType::kQ5_0, 22}, {7, TensorType::kQ5_1, 24},
-      {8, TensorType::kQ8_0, 34}, {30, TensorType::kBf16, 64}};
+      {0, TensorType::kF32, 1024},      {1, TensorType::kF16, 512},     {2, TensorType::kQ4_0, 8 * 18},
+      {3, TensorType::kQ4_1, 8 * 20},   {6, TensorType::kQ5_0, 8 * 22}, {7, TensorType::kQ5_1, 8 * 24},
+      {8, TensorType::kQ8_0, 8 * 34},   {10, TensorType::kQ2K, 84},     {11, TensorType::kQ3K, 110},
+      {12, TensorType::kQ4K, 144},      {13, TensorType::kQ5K, 176},    {14, TensorType::kQ6K, 210},
+      {20, TensorType::kIq4Nl, 8 * 18}, {30, TensorType::kBf16, 512}};
   for (const auto& [id, type, bytes] : types) {
-    const std::string file = one_tensor({"a", {32}, id, std::string(bytes, 'x')}).file();
+    const std::string file = one_tensor({"a", {256}, id, std::string(bytes, 'x')}).file();
     const GgufFile parsed = parse(file);
     EXPECT_EQ(parsed.tensors()[0].type, type) << id;
     EXPECT_EQ(parsed.tensors()[0].data.size(), bytes) << id;
@@ -256,11 +258,17 @@ TEST(Gguf, RefusesBadTensors) {
   EXPECT_THAT(error_of(one_tensor({"a", {16, 0}, 0, data})), HasSubstr("tensor a: got a dimension of 0"));
   EXPECT_THAT(error_of(one_tensor({"a", {UINT64_MAX}, 0, data})),
               HasSubstr("tensor a: got a dimension of 18446744073709551615"));
-  EXPECT_THAT(error_of(one_tensor({"a", {32}, 14, data})),
-              AllOf(HasSubstr("tensor a: got type Q6_K"), HasSubstr("Convert")));
+  EXPECT_THAT(error_of(one_tensor({"a", {32}, 15, data})),
+              AllOf(HasSubstr("tensor a: got type Q8_K, expected F32, F16, BF16, Q4_0"),
+                    HasSubstr("IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K or Q6_K"), HasSubstr("Convert")));
   EXPECT_THAT(error_of(one_tensor({"a", {32}, 999, data})), HasSubstr("tensor a: got type number 999"));
   EXPECT_THAT(error_of(one_tensor({"a", {48}, 2, data})),
               HasSubstr("tensor a: got rows of 48 weights, expected a multiple of 32"));
+  for (const std::uint32_t k_type : {10u, 11u, 12u, 13u, 14u}) {
+    EXPECT_THAT(error_of(one_tensor({"a", {576, 2}, k_type, data})),
+                AllOf(HasSubstr("tensor a: got rows of 576 weights, expected a multiple of 256, as Q"),
+                      HasSubstr("_K needs")));
+  }
   EXPECT_THAT(error_of(one_tensor({"a", {17}, 0, data})),
               HasSubstr("tensor a: got 68 bytes of data at offset 0, expected no more than the 64"));
   EXPECT_THAT(error_of(one_tensor({"a", {1u << 31, 1u << 31, 1u << 31, 4}, 0, data})),
