@@ -40,6 +40,8 @@ struct Settings {
     visit("warmup", experiment.warmup, Range<int>{0, 100}, "untimed prompts per case before the first line");
     visit("teacher_forced", experiment.teacher_forced,
           "estimate alpha on the autoregressive texts after the timed runs");
+    visit("share_prefills", experiment.share_prefills,
+          "prefill a prompt once for all cases that follow one another on it; keeps one more cache per turn");
   }
 };
 
@@ -248,6 +250,7 @@ json Experiment::resolved() const {
           {"repeats", repeats},
           {"warmup", warmup},
           {"teacher_forced", teacher_forced},
+          {"share_prefills", share_prefills},
           {"calibration", echo_options(option_fields(copy))},
           {"cases", case_list},
           {"source", source}};

@@ -68,6 +68,7 @@ struct Experiment {
   int repeats = 3;
   int warmup = 1;  ///< untimed prompts per case before the first line
   bool teacher_forced = true;
+  bool share_prefills = true;  ///< see PrefillCache
   CalibrationOptions calibration;
   std::vector<CaseSpec> cases;
   nlohmann::json source;  ///< the config itself with --set applied

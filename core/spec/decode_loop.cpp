@@ -211,21 +211,18 @@ void DecodeLoop::start(Slot& slot, const Request& request) {
 // The target's session holds the prompt, its last row is in slot.logits; time and work go to the record.
 void DecodeLoop::prefill(Slot& slot) {
   const Request& request = *slot.request;
+  PrefillCost cost;
   if (options_.prefills) {
     const PrefillCache::Prefilled& prefilled =
         options_.prefills->prefill(*target_, request.prompt, request.turn, capacity_);
     slot.session->copy(*prefilled.session);
     std::ranges::copy(prefilled.logits, slot.logits.begin());
-    slot.out.prefill_ns = prefilled.ns;
-    slot.out.target_prefill = prefilled.work;
-    return;
+    cost = prefilled.cost;
+  } else {
+    cost = timed_prefill(*slot.session, request.prompt, slot.logits.data());
   }
-  const Work before = slot.session->work();
-  const std::int64_t begun = wall_now_ns();
-  slot.session->rewind(0);
-  slot.session->prefill(request.prompt, slot.logits.data());
-  slot.out.prefill_ns = wall_now_ns() - begun;
-  slot.out.target_prefill = slot.session->work() - before;
+  slot.out.prefill_ns = cost.ns;
+  slot.out.target_prefill = cost.work;
 }
 
 void DecodeLoop::lay_out_feeds() {

@@ -342,6 +342,16 @@ TEST_F(Speclab, ResumeAfterKillEqualsTheUninterruptedRun) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(rounds[static_cast<std::size_t>(i)]["round"], i);
 }
 
+TEST_F(Speclab, SharedPrefillsChangeNothingButTheirTime) {
+  for (const std::string share : {"true", "false"}) {
+    const Result result = run({"run", "a.json", "--out", share, "--set", "share_prefills=" + share, "--set",
+                               "calibration=false", "-q"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(read_json_file(dir() / share / "config.json")["share_prefills"], share == "true");
+  }
+  EXPECT_EQ(record_of(dir() / "true"), record_of(dir() / "false"));
+}
+
 TEST_F(Speclab, ShardsTogetherAreTheWholeRun) {
   const auto shard = [&](const std::string& out, std::vector<std::string> words) {
     words.insert(words.begin(), {"run", "a.json", "--out", out, "--set", "calibration=false"});
