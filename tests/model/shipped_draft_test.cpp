@@ -59,18 +59,24 @@ TEST(ShippedDraft, LogitsAreThoseOfTheTraining) {
 }
 
 TEST(ShippedDraft, RefusesAnotherTarget) {
-  TempDir dir;
-  write_tiny_llama(dir.path() / "other", tiny_shape(), 1);
-  const auto other = Model::load(Checkpoint::open(dir.path() / "other"), make_cpu_backend({1, "f32"}), {});
-  for (const fs::path& folder : shipped_drafts()) {
-    const Checkpoint checkpoint = Checkpoint::open(folder);
-    try {
-      Model::load(checkpoint, make_cpu_backend({1, "f32"}), {.layers = {}, .target = other});
-      FAIL() << folder << " was taken for a draft of another model";
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(), ::testing::HasSubstr("vocabulary of the draft"));
+  const auto expect_refused = [](const Shape& shape, const std::string& why) {
+    TempDir dir;
+    write_tiny_llama(dir.path() / "other", shape, 1);
+    const auto other = Model::load(Checkpoint::open(dir.path() / "other"), make_cpu_backend({1, "f32"}), {});
+    for (const fs::path& folder : shipped_drafts()) {
+      const Checkpoint checkpoint = Checkpoint::open(folder);
+      try {
+        Model::load(checkpoint, make_cpu_backend({1, "f32"}), {.layers = {}, .target = other});
+        FAIL() << folder << " was taken for a draft of another model";
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(why));
+      }
     }
-  }
+  };
+  Shape shape = tiny_shape();
+  expect_refused(shape, "vocabulary of the draft");
+  shape.vocab = 49'152;  // the target's: only the numbers differ
+  expect_refused(shape, "embedding that the draft was trained on");
 }
 
 }  // namespace
