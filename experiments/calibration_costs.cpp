@@ -10,6 +10,12 @@ namespace {
 
 using nlohmann::json;
 
+/// Sums are what is predicted, so means; but a pause of a tenth of a second, of which a run has few, would
+/// weigh a hundred times as much among these few measurements as among the steps of the lines.
+double mean_of(const std::vector<double>& samples) {
+  return stats::trimmed_mean(samples, 0.05);
+}
+
 json as_json(const LinearCost& cost) {
   return {{"constant", cost.constant}, {"slope", cost.slope}};
 }
@@ -22,7 +28,7 @@ void add(Times& times, const json& round) {
 
 json means(const Times& times, double unit = 1) {
   json out = json::object();
-  for (const auto& [n, samples] : times) out[std::to_string(n)] = stats::mean(samples) / unit;
+  for (const auto& [n, samples] : times) out[std::to_string(n)] = mean_of(samples) / unit;
   return out;
 }
 
@@ -57,12 +63,12 @@ LinearCost fit_cost(const std::multimap<int, double>& samples) {
   if (groups.empty()) return {};
   if (groups.size() == 1) {
     const auto& [count, times] = *groups.begin();
-    const double mean = stats::mean(times);
+    const double mean = mean_of(times);
     return count == 0 ? LinearCost{mean, 0} : LinearCost{0, mean / count};
   }
   double weight = 0, x_sum = 0, y_sum = 0, xx = 0, xy = 0;
   for (const auto& [count, times] : groups) {
-    const double w = static_cast<double>(times.size()), x = count, y = stats::mean(times);
+    const double w = static_cast<double>(times.size()), x = count, y = mean_of(times);
     weight += w, x_sum += w * x, y_sum += w * y, xx += w * x * x, xy += w * x * y;
   }
   const double spread = xx - x_sum * x_sum / weight;
@@ -82,7 +88,7 @@ json calibration_costs(std::span<const json> rounds) {
     for (const auto& [name, times] : round.at("drafts").items()) add(drafts[name], times);
     for (const auto& [id, steps] : round.at("cases").items()) cases[id].push_back(&steps);
   }
-  const double one = stats::mean(target.at(1));
+  const double one = mean_of(target.at(1));
   json out = {{"context_length", rounds.front().at("context_length")},
               {"rounds", rounds.size()},
               {"t_n_ns", means(target)},
@@ -90,7 +96,7 @@ json calibration_costs(std::span<const json> rounds) {
               {"drafts", json::object()},
               {"cases", json::object()}};
   for (const auto& [name, times] : drafts)
-    out["drafts"][name] = {{"n_ns", means(times)}, {"c", stats::mean(times.at(1)) / one}};
+    out["drafts"][name] = {{"n_ns", means(times)}, {"c", mean_of(times.at(1)) / one}};
   for (const auto& [id, of_rounds] : cases) out["cases"][id] = step_costs(of_rounds);
   return out;
 }

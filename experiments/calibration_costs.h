@@ -11,13 +11,13 @@ namespace speclab {
 struct LinearCost {
   double constant = 0, slope = 0;
 };
-/// Least squares; one count alone gives slope only, through the origin unless the count is 0. Means, not
-/// medians: what is predicted is a sum of times.
+/// Least squares; one count alone gives slope only, through the origin unless the count is 0. Means
+/// without the smallest and largest 5 %.
 LinearCost fit_cost(const std::multimap<int, double>& samples);
 
 /// `calibration` of summary.json, made of the rounds in calibration.jsonl: a forward is the mean of its
-/// measurements, the costs of a step are fitted to all steps of a case, a case that failed once is null. Null
-/// without rounds.
+/// measurements without the smallest and largest 5 %, the costs of a step are fitted to all steps of a case,
+/// a case that failed once is null. Null without rounds.
 nlohmann::json calibration_costs(std::span<const nlohmann::json> rounds);
 
 }  // namespace speclab

@@ -91,6 +91,14 @@ double median(std::span<const double> sample) {
   return quantile(sample, 0.5);
 }
 
+double trimmed_mean(std::span<const double> sample, double share) {
+  SPECLAB_CHECK(share >= 0 && share < 0.5, "share {}", share);
+  std::vector<double> sorted(sample.begin(), sample.end());
+  std::sort(sorted.begin(), sorted.end());
+  const auto cut = static_cast<std::size_t>(share * static_cast<double>(sorted.size()));
+  return mean(std::span(sorted).subspan(cut, sorted.size() - 2 * cut));
+}
+
 std::optional<Interval> wilson_interval(double successes, double trials, double level) {
   require_level(level);
   if (!(successes >= 0 && successes <= trials) || !std::isfinite(trials)) {

@@ -26,6 +26,8 @@ double variance(std::span<const double> sample);  ///< unbiased (n - 1); needs t
 /// [0, 1].
 double quantile(std::span<const double> sample, double probability);
 double median(std::span<const double> sample);
+/// Mean without floor(share n) of the smallest and as many of the largest values. share in [0, 0.5).
+double trimmed_mean(std::span<const double> sample, double share);
 
 /// Wilson's score interval for a proportion (Wilson 1927): never leaves [0, 1], sensible at 0 and at all
 /// successes. Absent without trials. Assumes independent trials: for tests inside one prompt use a cluster

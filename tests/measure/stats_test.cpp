@@ -118,6 +118,16 @@ TEST(RatioOfSums, WeighsPromptsByTheirDenominator) {
   EXPECT_THROW(ratio_of_sums(nan, seconds), Error);
 }
 
+TEST(Stats, TrimmedMeanForgetsTheEnds) {
+  std::vector<double> sample(40, 5);
+  sample[3] = 1000;
+  sample[30] = -7;
+  EXPECT_EQ(trimmed_mean(sample, 0.05), 5);
+  EXPECT_DOUBLE_EQ(trimmed_mean(sample, 0.02), mean(sample)) << "not one value is 2 % of them";
+  EXPECT_EQ(trimmed_mean(std::vector<double>{3, 1, 8}, 0.4), 3);
+  EXPECT_EQ(trimmed_mean(std::vector<double>{3}, 0.4), 3);
+}
+
 TEST(Speedup, IsTheMedianOverRepeatsOfTheRatioOfSums) {
   const Times base = {{10, 11, 50}, {20, 22, 20}}, test = {{5, 5, 5}, {10, 5, 5}};
   const Ratio ratio = paired_speedup(base, test);
