@@ -3,7 +3,8 @@
 // model drafts where nothing matches, with `merge: tree` it drafts always and both chains are verified as one
 // tree.
 //
-// Paper:       Saxena 2023, "Prompt Lookup Decoding"; the same idea as Yang et al. 2023 (LLMA).
+// Paper:       Saxena 2023, "Prompt Lookup Decoding"; the same idea as Yang et al. 2023 (LLMA). Copying no
+// more than has matched is the length limit of SuffixDecoding (Oliaro et al. 2024, its alpha = 1).
 // Draft cost:  a search through the text on the host, microseconds; with a fallback also gamma draft
 // forwards. Loses when:  the text repeats nothing, or a wide verification is dear: chance matches of one
 // token are then pure cost.
@@ -24,6 +25,7 @@ struct Options {
   int ngram_max = 3;
   int ngram_min = 1;
   int length = 10;
+  bool by_match = false;
   std::string match = "leftmost";
   std::string fallback = "none";
   std::string merge = "either";
@@ -32,12 +34,18 @@ struct Options {
     visit("ngram_max", ngram_max, Range<int>{1, 64}, "longest suffix of the text to look for");
     visit("ngram_min", ngram_min, Range<int>{1, 64}, "shortest suffix to look for");
     visit("length", length, Range<int>{1, 64}, "most tokens to copy");
+    visit("by_match", by_match, "copy no more tokens than have matched: a long match is a safe one");
     visit("match", match, {"leftmost", "latest"}, "which of several earlier occurrences");
     visit("fallback", fallback, {"none", "draft"}, "who drafts where nothing matches");
     visit("merge", merge, {"either", "tree"}, "with a fallback: one source per step, or both as one tree");
     chain.fields(visit);
   }
 };
+
+std::size_t common_ending(TokenSpan a, TokenSpan b) {
+  const auto ends = std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend());
+  return static_cast<std::size_t>(ends.first - a.rbegin());
+}
 
 // The tokens that followed an earlier occurrence of the longest possible suffix; empty when there is none.
 TokenSpan look_up(TokenSpan text, const Options& options) {
@@ -51,8 +59,9 @@ TokenSpan look_up(TokenSpan text, const Options& options) {
                            : std::find_end(earlier.begin(), earlier.end(), suffix.begin(), suffix.end());
     if (found == earlier.end()) continue;
     const auto from = static_cast<std::size_t>(found - earlier.begin() + n);
-    return text.subspan(from,
-                        std::min<std::size_t>(text.size() - from, static_cast<std::size_t>(options.length)));
+    auto length = std::min<std::size_t>(text.size() - from, static_cast<std::size_t>(options.length));
+    if (options.by_match) length = std::min(length, common_ending(text.first(from), text));
+    return text.subspan(from, length);
   }
   return {};
 }

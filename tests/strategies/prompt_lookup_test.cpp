@@ -56,6 +56,18 @@ TEST(PromptLookup, TheEndOfTheTextAndTheLimitShortenACopy) {
   EXPECT_THAT(copied({1, 2, 3}, {{"length", 10}}), ElementsAre());
 }
 
+TEST(PromptLookup, CopiesNoMoreThanHasMatched) {
+  const std::vector<Token> text = {4, 1, 2, 3, 9, 8, 7, 6, 5, 1, 2, 3};  // 1 2 3 matched, 4 and 5 differ
+  EXPECT_THAT(copied(text, {{"length", 6}, {"by_match", true}}), ElementsAre(9, 8, 7));
+  EXPECT_THAT(copied(text, {{"length", 2}, {"by_match", true}}), ElementsAre(9, 8));
+  EXPECT_THAT(copied(text, {{"length", 6}, {"by_match", true}, {"ngram_max", 2}}), ElementsAre(9, 8, 7))
+      << "the match is longer than what was searched for";
+  EXPECT_THAT(copied(text, {{"length", 6}}), ElementsAre(9, 8, 7, 6, 5, 1));
+  EXPECT_THAT(copied({7, 5, 7}, {{"length", 10}, {"by_match", true}}), ElementsAre(5));
+  EXPECT_THAT(copied({7, 7, 7, 7}, {{"length", 10}, {"by_match", true}, {"match", "latest"}}),
+              ElementsAre(7));
+}
+
 class PromptLookupRun : public ::testing::Test {
  protected:
   ModelPtr target = tiny_target(3);
