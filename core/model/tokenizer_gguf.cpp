@@ -14,12 +14,21 @@ struct Named {
 };
 
 const std::vector<Named>& known_pre_tokenizers() {
+  using enum SplitStep;
   static const std::vector<Named> known = {
-      {"smollm", {SplitStep::kDigits, SplitStep::kGpt2}, false, false},
-      {"gpt-2", {SplitStep::kGpt2}, false, false},
-      {"default", {SplitStep::kGpt2}, false, false},
-      {"llama-bpe", {SplitStep::kLlama3}, true, false},
-      {"qwen2", {SplitStep::kQwen2}, false, true},
+      {"smollm", {kDigits, kGpt2}, false, false},
+      {"gpt-2", {kGpt2}, false, false},
+      {"default", {kGpt2}, false, false},
+      {"llama-bpe", {kLlama3}, true, false},
+      {"llama3", {kLlama3}, true, false},
+      {"llama-v3", {kLlama3}, true, false},
+      {"qwen2", {kQwen2}, false, true},
+      {"deepseek-llm",
+       {kLineEnds, kDeepSeekLetters, kDeepSeekSymbols, kTrailingSpaces, kEastAsian, kDigits},
+       false,
+       false},
+      {"deepseek-coder", {kLineEnds, kSpaceLetters, kSpacePunctuation, kEastAsian, kDigits}, false, false},
+      {"deepseek-v3", {kThreeNumbers, kHanAndKana, kDeepSeek3}, false, false},
   };
   return known;
 }

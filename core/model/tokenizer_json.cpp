@@ -11,20 +11,6 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kSpaceMark = "\u2581";
 
-/// Texts under which the known patterns appear in files.
-struct KnownPattern {
-  std::string_view text;
-  SplitStep step;
-};
-constexpr KnownPattern kPatterns[] = {
-    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", SplitStep::kGpt2},
-    {R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", SplitStep::kGpt2},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     SplitStep::kLlama3},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     SplitStep::kQwen2},
-};
-
 std::string shown(const Json& value) {
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   constexpr std::size_t kMost = 120;
@@ -211,14 +197,15 @@ void read_normalizer(const Node& root, TokenizerSpec& spec) {
 SplitStep known_pattern(const Node& split) {
   const Node pattern = split.at("pattern");
   const std::string text = pattern.at("Regex").string();
-  const auto known = std::ranges::find(kPatterns, text, &KnownPattern::text);
-  if (known == std::end(kPatterns)) {
-    pattern.refuse("the pattern of GPT-2, Llama 3 or Qwen 2", "Other patterns would need their own scanner.");
+  const std::optional<SplitStep> known = split_step_of(text);
+  if (!known) {
+    pattern.refuse("the pattern of GPT-2, Llama 3, Qwen 2 or DeepSeek",
+                   "Other patterns would need their own scanner.");
   }
   if (split.at("behavior").value() != "Isolated" || split.flag("invert", false)) {
     split.refuse("behavior \"Isolated\" and invert false");
   }
-  return known->step;
+  return *known;
 }
 
 void read_pre_tokenizer(const Node& root, TokenizerSpec& spec) {

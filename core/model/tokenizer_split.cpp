@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/model/unicode.h"
 
 namespace speclab {
@@ -29,7 +30,11 @@ struct Characters {
   }
 };
 
-/// Finds the end of the word that begins at a position, within a piece that ends at `end`.
+using Piece = std::pair<Position, Position>;
+
+/// Finds words within a piece that ends at `end`. The first two functions return the end of the word that
+/// begins at a position, the others the next word from there on; an empty one at the end means that there is
+/// none.
 class Scanner {
  public:
   Scanner(const Characters& text, Position end) : text_(text), end_(end) {}
@@ -61,15 +66,103 @@ class Scanner {
       while (after < end_ && is_line_end(after)) ++after;
       return after;
     }
-    // \s*[\r\n]+ reaches to the last line end of the white space.
-    const Position after_spaces = run(at, unicode::kSpace);
-    for (Position after = after_spaces; after > at; --after) {
+    return lines_or_spaces(at);
+  }
+
+  /// [C]+, or \s?[C]+.
+  template <typename Contains>
+  Piece next_run(Position at, bool after_space, Contains in_set) const {
+    for (; at < end_; ++at) {
+      const Position body =
+          after_space && is(at, unicode::kSpace) && at + 1 < end_ && in_set(at + 1) ? at + 1 : at;
+      if (!in_set(body)) continue;
+      Position after = body + 1;
+      while (after < end_ && in_set(after)) ++after;
+      return {at, after};
+    }
+    return {end_, end_};
+  }
+
+  Piece next_numbers(Position at, Position most) const {
+    while (at < end_ && !is(at, unicode::kNumber)) ++at;
+    Position after = at;
+    while (after < end_ && after - at < most && is(after, unicode::kNumber)) ++after;
+    return {at, after};
+  }
+
+  Piece next_digit(Position at) const {
+    while (at < end_ && !is(at, unicode::kDigit)) ++at;
+    return {at, at < end_ ? at + 1 : at};
+  }
+
+  Piece next_line_end(Position at) const {
+    while (at < end_ && !is_line_end(at)) ++at;
+    return {at, at < end_ ? at + 1 : at};
+  }
+
+  /// \s+$, where $ is the end or stands before any U+000A (as in Ruby): white space up to its last line end,
+  /// or all of it at the end.
+  Piece next_trailing_spaces(Position at) const {
+    while (at < end_) {
+      if (!is(at, unicode::kSpace)) {
+        ++at;
+        continue;
+      }
+      const Position after = run(at, unicode::kSpace);
+      if (after == end_) return {at, after};
+      for (Position before = after - 1; before > at; --before) {
+        if (text_.code_points[before] == U'\n') return {at, before};
+      }
+      at = after;
+    }
+    return {end_, end_};
+  }
+
+  Piece next_deepseek3(Position at) const {
+    for (; at < end_; ++at) {
+      if (const Position after = deepseek3(at); after != at) return {at, after};
+    }
+    return {end_, end_};
+  }
+
+ private:
+  /// The end of the word at a position, or the position itself.
+  Position deepseek3(Position at) const {
+    constexpr int kWord = unicode::kLetter | unicode::kMark, kSign = unicode::kPunctuation | unicode::kSymbol;
+    if (is_ascii_sign(at) && at + 1 < end_ && is_ascii_letter(at + 1)) {
+      Position after = at + 2;
+      while (after < end_ && is_ascii_letter(after)) ++after;
+      return after;
+    }
+    const bool may_lead = !is_line_end(at) && !is(at, unicode::kLetter | kSign);
+    if (may_lead && at + 1 < end_ && is(at + 1, kWord)) return run(at + 1, kWord);
+    if (is(at, kWord)) return run(at, kWord);
+    const Position body = text_.code_points[at] == U' ' && at + 1 < end_ ? at + 1 : at;
+    if (is(body, kSign)) {
+      Position after = run(body, kSign);
+      while (after < end_ && is_line_end(after)) ++after;
+      return after;
+    }
+    return is(at, unicode::kSpace) ? lines_or_spaces(at) : at;
+  }
+
+  bool is_ascii_letter(Position at) const {
+    const char32_t c = text_.code_points[at] | 0x20;
+    return c >= U'a' && c <= U'z';
+  }
+  bool is_ascii_sign(Position at) const {
+    const char32_t c = text_.code_points[at];
+    return c > 0x20 && c < 0x7F && !is_ascii_letter(at) && !(c >= U'0' && c <= U'9');
+  }
+
+  /// \s*[\r\n]+|\s+(?!\S)|\s+ : the first reaches to the last line end of the white space.
+  Position lines_or_spaces(Position at) const {
+    for (Position after = run(at, unicode::kSpace); after > at; --after) {
       if (is_line_end(after - 1)) return after;
     }
     return spaces(at);
   }
 
- private:
   bool is(Position at, int classes) const { return (text_.classes[at] & classes) != 0; }
   bool is_line_end(Position at) const {
     return text_.code_points[at] == U'\n' || text_.code_points[at] == U'\r';
@@ -112,27 +205,50 @@ class Scanner {
   Position end_;
 };
 
-using Piece = std::pair<Position, Position>;
+Piece next_word(SplitStep step, const Characters& text, const Scanner& scanner, Position at) {
+  const auto of_class = [&](int classes) {
+    return [&text, classes](Position i) { return (text.classes[i] & classes) != 0; };
+  };
+  const auto of_set = [&](Position i) { return in_split_set(step, text.code_points[i]); };
+  switch (step) {
+    case SplitStep::kDigits:
+      return scanner.next_digit(at);
+    case SplitStep::kGpt2:
+      return {at, scanner.gpt2(at)};
+    case SplitStep::kLlama3:
+      return {at, scanner.llama3(at, 3)};
+    case SplitStep::kQwen2:
+      return {at, scanner.llama3(at, 1)};
+    case SplitStep::kLineEnds:
+      return scanner.next_line_end(at);
+    case SplitStep::kDeepSeekLetters:
+    case SplitStep::kDeepSeekSymbols:
+      return scanner.next_run(at, true, of_set);
+    case SplitStep::kEastAsian:
+    case SplitStep::kHanAndKana:
+      return scanner.next_run(at, false, of_set);
+    case SplitStep::kTrailingSpaces:
+      return scanner.next_trailing_spaces(at);
+    case SplitStep::kSpaceLetters:
+      return scanner.next_run(at, true, of_class(unicode::kLetter));
+    case SplitStep::kSpacePunctuation:
+      return scanner.next_run(at, true, of_class(unicode::kPunctuation));
+    case SplitStep::kThreeNumbers:
+      return scanner.next_numbers(at, 3);
+    case SplitStep::kDeepSeek3:
+      return scanner.next_deepseek3(at);
+  }
+  SPECLAB_CHECK(false, "step {}", static_cast<int>(step));
+  return {};
+}
 
 void split_piece(SplitStep step, const Characters& text, Piece piece, std::vector<Piece>& out) {
   const auto [begin, end] = piece;
-  if (step == SplitStep::kDigits) {
-    Position start = begin;
-    for (Position at = begin; at < end; ++at) {
-      if ((text.classes[at] & unicode::kDigit) == 0) continue;
-      if (start < at) out.emplace_back(start, at);
-      out.emplace_back(at, at + 1);
-      start = at + 1;
-    }
-    if (start < end) out.emplace_back(start, end);
-    return;
-  }
   const Scanner scanner(text, end);
   for (Position at = begin; at < end;) {
-    const Position after = step == SplitStep::kGpt2     ? scanner.gpt2(at)
-                           : step == SplitStep::kLlama3 ? scanner.llama3(at, 3)
-                                                        : scanner.llama3(at, 1);
-    out.emplace_back(at, after);
+    const auto [first, after] = next_word(step, text, scanner, at);
+    if (at < first) out.emplace_back(at, first);
+    if (first < after) out.emplace_back(first, after);
     at = after;
   }
 }

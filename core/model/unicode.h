@@ -14,6 +14,9 @@ enum Class : std::uint8_t {
   kNumber = 2,  ///< \p{N} of the same (Nd, Nl, No)
   kSpace = 4,   ///< \s = White_Space: U+0085 and U+3000 yes, U+180E and U+200B no
   kDigit = 8,  ///< what the splitter "Digits" isolates: \p{N} of a newer Unicode than that of the expressions
+  kPunctuation = 16,  ///< \p{P}
+  kSymbol = 32,       ///< \p{S}
+  kMark = 64,         ///< \p{M}
 };
 
 /// The code points from `first` to just before the next run have these classes.

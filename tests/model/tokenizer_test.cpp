@@ -81,7 +81,8 @@ TEST(Tokenizer, RefusesBrokenParts) {
   parts = tiny_parts(), parts.ids.eos = 262;
   EXPECT_THAT(message_of(parts), HasSubstr("id of the eos token: got 262, expected 0..261"));
   parts = tiny_parts(), parts.pre_tokenizer = "falcon";
-  EXPECT_THAT(message_of(parts), HasSubstr("smollm, gpt-2, default, llama-bpe, qwen2"));
+  EXPECT_THAT(message_of(parts), HasSubstr("smollm, gpt-2, default, llama-bpe, llama3, llama-v3, qwen2, "
+                                           "deepseek-llm, deepseek-coder, deepseek-v3"));
 }
 
 TEST(Tokenizer, ReadsIllFormedUtf8AsPythonReplaces) {
