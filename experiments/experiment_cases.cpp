@@ -235,6 +235,16 @@ void Expander::insert(CaseSpec spec) {
   experiment_.cases.push_back(std::move(spec));
 }
 
+/// What the text of a case is held against: the same decoding, but greedy for a rule that decodes greedily
+/// whatever the temperature.
+GenerationOptions reference_generation(const CaseSpec& spec) {
+  GenerationOptions generation = spec.generation;
+  generation.rule = "auto";
+  generation.rule_options = RuleOptions{};
+  if (spec.loss_class() == LossClass::l2) generation.sampling.temperature = 0;
+  return generation;
+}
+
 void Expander::add_references() {
   const auto is_reference = [](const CaseSpec& spec) {
     return spec.strategy.info().name == "autoregressive" && spec.generation.rule == "auto";
@@ -242,7 +252,8 @@ void Expander::add_references() {
   const std::vector<CaseSpec> given = experiment_.cases;
   std::vector<CaseSpec> added;
   for (const CaseSpec& spec : given) {
-    const json key = text_key(spec.generation);
+    const GenerationOptions generation = reference_generation(spec);
+    const json key = text_key(generation);
     const auto same = [&](const CaseSpec& other) {
       return is_reference(other) && text_key(other.generation) == key;
     };
@@ -250,9 +261,7 @@ void Expander::add_references() {
         std::any_of(added.begin(), added.end(), same))
       continue;
     CaseSpec reference("autoregressive", spec.where);
-    reference.generation = spec.generation;
-    reference.generation.rule = "auto";
-    reference.generation.rule_options = RuleOptions{};
+    reference.generation = generation;
     reference.added = true;
     GenerationOptions defaults;
     const json usual = text_key(defaults);
@@ -260,8 +269,9 @@ void Expander::add_references() {
       if (kNotOfTheText.contains(info.name) || !spec.axes.contains(info.name)) {
         continue;
       }
-      reference.id += "/" + info.name + "=" + id_text(spec.axes[info.name]);
-      reference.axes[info.name] = spec.axes[info.name];
+      reference.axes[info.name] =
+          info.name == "temperature" && generation.sampling.temperature == 0 ? json(0) : spec.axes[info.name];
+      reference.id += "/" + info.name + "=" + id_text(reference.axes[info.name]);
     }
     const auto taken = [&](const CaseSpec& other) { return other.id == reference.id; };
     if (std::any_of(given.begin(), given.end(), taken) || std::any_of(added.begin(), added.end(), taken)) {
@@ -279,7 +289,7 @@ void Expander::add_references() {
   std::stable_partition(experiment_.cases.begin(), experiment_.cases.end(), is_reference);
   for (CaseSpec& spec : experiment_.cases) {
     if (is_reference(spec)) continue;
-    const json key = text_key(spec.generation);
+    const json key = text_key(reference_generation(spec));
     const auto found = std::find_if(
         experiment_.cases.begin(), experiment_.cases.end(),
         [&](const CaseSpec& other) { return is_reference(other) && text_key(other.generation) == key; });

@@ -345,6 +345,23 @@ TEST_F(Speclab, ResumeAfterKillEqualsTheUninterruptedRun) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(rounds[static_cast<std::size_t>(i)]["round"], i);
 }
 
+TEST_F(Speclab, GreedyVerificationAtATemperatureIsGreedyDecoding) {
+  json greedy = config();
+  greedy["options"]["temperature"] = 1;
+  greedy["cases"][1]["rule"] = "exact";
+  write(greedy);
+  const Result result = run({"run", "a.json", "--out", "run", "-q", "--set", "calibration=false"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  int compared = 0;
+  const json summary = read_json_file(dir() / "run" / "summary.json");
+  for (const json& entry : summary["cases"]) {
+    if (entry["rule"] != "exact") continue;
+    EXPECT_EQ(entry["metrics"]["matches_reference"], true) << entry["id"];
+    ++compared;
+  }
+  EXPECT_EQ(compared, 4);
+}
+
 TEST_F(Speclab, SharedPrefillsChangeNothingButTheirTime) {
   for (const std::string share : {"true", "false"}) {
     const Result result = run({"run", "a.json", "--out", share, "--set", "share_prefills=" + share, "--set",

@@ -115,6 +115,25 @@ TEST(Experiment, ARuleDoesNotChangeTheReference) {
   EXPECT_EQ(experiment.cases[2].loss_class(), LossClass::l3);
 }
 
+TEST(Experiment, ARuleThatIsAlwaysGreedyIsHeldAgainstGreedyDecoding) {
+  json config = base_config();
+  config["options"] = {{"temperature", {0, 1}}, {"rule", {"rejection", "exact"}}};
+  Experiment experiment = parse_experiment(config, "a.json");
+  ASSERT_EQ(experiment.cases.size(), 6u);
+  for (const CaseSpec& spec : experiment.cases) {
+    if (spec.reference.empty()) continue;
+    const bool sampled = spec.generation.rule == "rejection" && spec.generation.sampling.temperature == 1;
+    EXPECT_EQ(spec.reference, sampled ? "autoregressive/temperature=1" : "autoregressive/temperature=0");
+  }
+  config["options"] = {{"temperature", {1}}, {"rule", "exact"}};  // the greedy one is not in the config
+  config["cases"].erase(0);
+  experiment = parse_experiment(config, "a.json");
+  ASSERT_EQ(experiment.cases.size(), 2u);
+  EXPECT_EQ(experiment.cases[0].id, "autoregressive/temperature=0");
+  EXPECT_EQ(experiment.cases[0].generation.sampling.temperature, 0);
+  EXPECT_EQ(experiment.cases[1].reference, "autoregressive/temperature=0");
+}
+
 TEST(Experiment, DraftsMayStandInline) {
   json config = base_config();
   config["cases"][1]["draft"] = parse_json(
