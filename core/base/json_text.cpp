@@ -33,10 +33,18 @@ std::string reason(std::string text) {
 
 }  // namespace
 
+constexpr int kDeepest = 200;  // readers copy, print and destroy values by recursion
+
 nlohmann::json parse_json(std::string_view text, const std::string& name) {
   using Json = nlohmann::json;
   std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth >= kDeepest) {
+      throw Error({.what = name,
+                   .got = fmt::format("arrays and objects more than {} deep", kDeepest),
+                   .expected = "JSON that a person or a program wrote",
+                   .advice = "The file is damaged; fetch or write it again."});
+    }
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {

@@ -6,7 +6,8 @@
 
 namespace speclab {
 
-/// Parses strict JSON (no comments, one value, nothing after it, no key twice in an object). Throws Error
+/// Parses strict JSON (no comments, one value, nothing after it, no key twice in an object, at most 200 levels deep,
+/// because values are copied, printed and destroyed by recursion). Throws Error
 /// that names `name` (a file, usually) with line and column, both counted from 1, columns in bytes.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 

@@ -5,7 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <system_error>
 #include <utility>
 
@@ -21,7 +24,55 @@ namespace {
                .advice = "Check the path and its permissions."});
 }
 
+/// What is mapped where, readable from a signal handler. A mapping beyond the table's end has no name there.
+struct Place {
+  std::atomic<std::uintptr_t> begin{0};  // 0: free, 1: taken, not yet filled in
+  std::atomic<std::size_t> size{0};
+  char path[512];
+};
+std::array<Place, 256> places;
+
+void remember(const void* data, std::size_t size, const std::string& path) {
+  for (Place& place : places) {
+    std::uintptr_t none = 0;
+    if (!place.begin.compare_exchange_strong(none, 1)) continue;
+    place.path[path.copy(place.path, sizeof place.path - 1)] = '\0';
+    place.size.store(size);
+    place.begin.store(reinterpret_cast<std::uintptr_t>(data));
+    return;
+  }
+}
+
+void forget(const void* data) {
+  for (Place& place : places) {
+    std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(data);
+    if (place.begin.compare_exchange_strong(begin, 0)) return;
+  }
+}
+
 }  // namespace
+
+const char* MappedFile::path_at(const void* address) noexcept {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  for (const Place& place : places) {
+    const std::uintptr_t begin = place.begin.load();
+    // The kernel names the byte; a page may end behind the file.
+    if (begin > 1 && at >= begin && at - begin < (place.size.load() + 65'535) / 65'536 * 65'536) return place.path;
+  }
+  return nullptr;
+}
+
+void MappedFile::require_unchanged() const {
+  struct stat now {};
+  if (::stat(path_.c_str(), &now) != 0 || now.st_dev != opened_.st_dev || now.st_ino != opened_.st_ino) return;
+  const bool same_time =
+      now.st_mtim.tv_sec == opened_.st_mtim.tv_sec && now.st_mtim.tv_nsec == opened_.st_mtim.tv_nsec;
+  if (now.st_size == opened_.st_size && same_time) return;
+  throw Error({.what = path_.string(),
+               .got = now.st_size != opened_.st_size ? fmt::format("{} bytes by now", now.st_size) : "other contents by now",
+               .expected = fmt::format("the {} bytes that were opened", opened_.st_size),
+               .advice = "Another program writes to the file; wait until it is done, then try again."});
+}
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -34,6 +85,7 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   }
   MappedFile mapped;
   mapped.path_ = path;
+  mapped.opened_ = status;
   mapped.size_ = static_cast<std::size_t>(status.st_size);
   if (mapped.size_ > 0) {
     void* data = ::mmap(nullptr, mapped.size_, PROT_READ, MAP_PRIVATE, file, 0);
@@ -43,6 +95,7 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
       fail(path, code, "a file that can be mapped into memory");
     }
     mapped.data_ = static_cast<const std::byte*>(data);
+    remember(data, mapped.size_, path.string());
     ::madvise(data, mapped.size_, MADV_WILLNEED);  // only a hint: a failure changes nothing
   }
   ::close(file);
@@ -52,7 +105,8 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      opened_(other.opened_) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this != &other) {
@@ -60,6 +114,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     path_ = std::move(other.path_);
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
+    opened_ = other.opened_;
   }
   return *this;
 }
@@ -69,7 +124,10 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::release() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ != nullptr) {
+    forget(data_);
+    ::munmap(const_cast<std::byte*>(data_), size_);
+  }
   data_ = nullptr;
   size_ = 0;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <filesystem>
 #include <span>
@@ -8,7 +10,7 @@
 namespace speclab {
 
 /// A whole file mapped read-only. The bytes stay where they are when the object is moved, and until it is
-/// destroyed. A file that another process shortens meanwhile cannot be guarded against (SIGBUS).
+/// destroyed. Reading what another process has cut off meanwhile is a SIGBUS; a handler asks path_at which file it was.
 class MappedFile {
  public:
   /// Throws Error when the file is missing, not a regular file, or not readable. An empty file has no bytes.
@@ -19,6 +21,13 @@ class MappedFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  /// Throws Error when the file is no longer as it was opened: shortened, lengthened or written to. A new file under
+  /// its name is none of our business, the mapping keeps the old one.
+  void require_unchanged() const;
+
+  /// The path of the file that is mapped at this address, or null. For signal handlers: no locks, no allocation.
+  static const char* path_at(const void* address) noexcept;
+
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
  private:
@@ -28,6 +37,7 @@ class MappedFile {
   std::filesystem::path path_;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  struct ::stat opened_ = {};
 };
 
 }  // namespace speclab

@@ -45,5 +45,15 @@ TEST(JsonText, RefusesAKeyTwice) {
   EXPECT_EQ(error_of(R"({"a": {"x": 1}, "b": {"x": 1}, "x": 3})"), "no error");
 }
 
+TEST(JsonText, RefusesWhatIsNestedTooDeeply) {
+  const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  EXPECT_EQ(error_of(nested(200)), "no error");
+  EXPECT_THAT(error_of(nested(201)), StartsWith("a.json: got arrays and objects more than 200 deep"));
+  EXPECT_THAT(error_of(nested(5'000'000)), StartsWith("a.json: got arrays and objects more than 200 deep"));
+  std::string objects = "1";
+  for (int i = 0; i < 201; ++i) objects = "{\"a\":" + objects + "}";
+  EXPECT_THAT(error_of(objects), StartsWith("a.json: got arrays and objects more than 200 deep"));
+}
+
 }  // namespace
 }  // namespace speclab

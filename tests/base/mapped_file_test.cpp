@@ -60,5 +60,45 @@ TEST_F(MappedFileTest, SaysWhyAFileCannotBeMapped) {
   EXPECT_THAT(error_of("/dev/null"), HasSubstr("/dev/null: got Invalid argument, expected a regular file"));
 }
 
+TEST_F(MappedFileTest, NoticesThatTheFileWasWrittenTo) {
+  const MappedFile file = MappedFile::open(path_);
+  EXPECT_NO_THROW(file.require_unchanged());
+  const auto error = [&]() -> std::string {
+    try {
+      file.require_unchanged();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  std::filesystem::resize_file(path_, 3);
+  EXPECT_THAT(error(), HasSubstr(path_.string() + ": got 3 bytes by now, expected the 9 bytes that were opened"));
+  std::ofstream(path_) << "other one";
+  std::filesystem::last_write_time(path_, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  EXPECT_THAT(error(), HasSubstr("got other contents by now"));
+  // A new file under the old name leaves the mapping as it was.
+  std::ofstream(path_.string() + "2") << "a third one";
+  std::filesystem::rename(path_.string() + "2", path_);
+  EXPECT_EQ(error(), "no error");
+}
+
+TEST_F(MappedFileTest, KnowsWhatIsMappedWhere) {
+  const std::byte* data = nullptr;
+  {
+    MappedFile first = MappedFile::open(path_);
+    data = first.bytes().data();
+    const MappedFile second = std::move(first);
+    EXPECT_STREQ(MappedFile::path_at(data), path_.c_str());
+    EXPECT_STREQ(MappedFile::path_at(data + 8), path_.c_str());
+    EXPECT_EQ(MappedFile::path_at(data - 1), nullptr);
+    EXPECT_EQ(MappedFile::path_at(nullptr), nullptr);
+    EXPECT_EQ(MappedFile::path_at(&data), nullptr);
+  }
+  EXPECT_EQ(MappedFile::path_at(data), nullptr);  // unmapped
+  for (int i = 0; i < 1000; ++i) MappedFile::open(path_);  // gives its place back
+  const MappedFile last = MappedFile::open(path_);
+  EXPECT_STREQ(MappedFile::path_at(last.bytes().data()), path_.c_str());
+}
+
 }  // namespace
 }  // namespace speclab

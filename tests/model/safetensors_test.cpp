@@ -96,7 +96,7 @@ TEST(Safetensors, RefusesAHeaderThatIsNotOneObject) {
               HasSubstr("tensor a"));
   EXPECT_THAT(header_error(R"({"a": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0], "x": 1}})"),
               HasSubstr("tensor a: got a JSON object with 4 members"));
-  EXPECT_THAT(header_error(std::string(50'000, '[')), HasSubstr("header: line 1, column 50001"));
+  EXPECT_THAT(header_error(std::string(50'000, '[')), HasSubstr("f: header: got arrays and objects more than 200 deep"));
 }
 
 TEST(Safetensors, RefusesBadShapesAndOffsets) {
