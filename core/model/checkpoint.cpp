@@ -28,9 +28,30 @@ struct Checkpoint::Impl {
     SPECLAB_CHECK(0 <= begin && begin <= end && end <= from.rows, "rows {} to {} of {}, which has {}", begin,
                   end, name, from.rows);
     const TensorTypeInfo& type = tensor_type_info(from.type);
-    const std::int64_t row_bytes = from.columns / type.block * type.block_bytes;
+    const std::int64_t row_bytes = from.stored_columns / type.block * type.block_bytes;
+    const Selection& part = from.selection;
+    if (from.info.shape.size() == 1 && !part.whole()) {  // elements of a vector
+      for (std::int64_t i = 0; begin < end && i < from.columns; i += part.run(i, from.columns - i)) {
+        read(from.type, from.data + part.stored(i) * type.block_bytes, part.run(i, from.columns - i), out + i);
+      }
+      return;
+    }
+    if (part.transposed) {  // a run of the wanted rows is a run of every row in the file
+      std::vector<T> run(static_cast<std::size_t>(end - begin));
+      for (std::int64_t row = begin, count = 0; row < end; row += count) {
+        count = part.run(row, end - row);
+        for (std::int64_t k = 0; k < from.columns; ++k) {
+          read(from.type, from.data + k * row_bytes + part.stored(row) * type.block_bytes, count, run.data());
+          for (std::int64_t i = 0; i < count; ++i) out[(row - begin + i) * from.columns + k] = run[static_cast<std::size_t>(i)];
+        }
+      }
+      return;
+    }
     if (from.interleaved_heads == 0) {
-      read(from.type, from.data + begin * row_bytes, (end - begin) * from.columns, out);
+      for (std::int64_t row = begin, count = 0; row < end; row += count, out += count * from.columns) {
+        count = part.run(row, end - row);
+        read(from.type, from.data + part.stored(row) * row_bytes, count * from.columns, out);
+      }
       return;
     }
     // The converter wrote row s * head_dim/2 + j of a head as row 2 j + s.
@@ -38,7 +59,7 @@ struct Checkpoint::Impl {
     for (std::int64_t row = begin; row < end; ++row, out += from.columns) {
       const std::int64_t head = row / head_dim, i = row % head_dim;
       const std::int64_t file_row = head * head_dim + 2 * (i % half) + i / half;
-      read(from.type, from.data + file_row * row_bytes, from.columns, out);
+      read(from.type, from.data + part.stored(file_row) * row_bytes, from.columns, out);
     }
   }
 };

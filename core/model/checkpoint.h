@@ -24,8 +24,12 @@ namespace speclab {
 ///   layers.N.attn_k / attn_v [kv_heads*head_dim, hidden]   layers.N.attn_out [hidden, heads*head_dim]
 ///   layers.N.ffn_norm [hidden]                  layers.N.ffn_gate / ffn_up [ffn, hidden]
 ///   layers.N.ffn_down [hidden, ffn]             final_norm [hidden]        head [head_rows, hidden]
+/// and where the family has them (see ModelConfig)
+///   position_embedding [position_rows, hidden]  layers.N.attn_q_norm / attn_k_norm [head_dim]
+///   layers.N.attn_post_norm / ffn_post_norm [hidden]       NAME.bias of a matrix [out] or of a norm [hidden]
 /// Matrices are [out, in] row-major; q and k are in the "halves" RoPE order (dimension i pairs with i +
-/// head_dim/2), un-permuted where the file has them interleaved (GGUF of the llama architecture).
+/// head_dim/2), un-permuted where the file has them interleaved (GGUF of the llama architecture). Tensors that a file
+/// stores as one (fused q, k and v; gate and up) or transposed are parts of it here.
 class Checkpoint {
  public:
   /// Throws Error when the file is missing, truncated, foreign, or disagrees with its own configuration.

@@ -21,6 +21,25 @@ int integer(const GgufFile& file, const char* key, std::int64_t least, std::int6
   return static_cast<int>(file.integer(key, least, most));
 }
 
+constexpr TensorNames kLlamaNames{.layer = "blk.{}.",
+                                  .token_embedding = "token_embd",
+                                  .position_embedding = nullptr,
+                                  .final_norm = "output_norm",
+                                  .head = "output",
+                                  .attn_norm = "attn_norm",
+                                  .attn_post_norm = nullptr,
+                                  .ffn_norm = "ffn_norm",
+                                  .ffn_post_norm = nullptr,
+                                  .q_norm = "attn_q_norm",
+                                  .k_norm = "attn_k_norm",
+                                  .q = "attn_q",
+                                  .k = "attn_k",
+                                  .v = "attn_v",
+                                  .attn_out = "attn_output",
+                                  .gate = "ffn_gate",
+                                  .up = "ffn_up",
+                                  .down = "ffn_down"};
+
 /// Per-layer lists and experts, scaled or partial RoPE: what our forward pass does not compute.
 void refuse_other_architectures(const GgufFile& file, const std::string& name) {
   const std::string advice = "Only plain Llama decoders are supported.";
@@ -108,6 +127,10 @@ ModelConfig read_config(const GgufFile& file, const MappedFile& mapped) {
   config.norm_eps = positive(file, name, "llama.attention.layer_norm_rms_epsilon");
   // No default: converters are known to drop a base that they do not find under the name they expect.
   config.rope_theta = positive(file, name, "llama.rope.freq_base");
+  config.ropes.resize(1);
+  config.ropes[0].theta = config.rope_theta;
+  config.ropes[0].dims = config.head_dim;
+  config.rope_of.assign(static_cast<std::size_t>(config.layers), 0);
 
   config.tied_head = true;
   for (const StoredTensor& tensor : file.tensors()) {
@@ -186,7 +209,7 @@ CheckpointParts open_gguf_file(MappedFile mapped) {
   refuse_other_architectures(file, name);
   CheckpointParts parts;
   parts.config = read_config(file, mapped);
-  parts.tensors = take_tensors(expected_tensors(parts.config, Naming::kGguf), file.tensors(), name,
+  parts.tensors = take_tensors(expected_tensors(parts.config, kLlamaNames), file.tensors(), name,
                                "its metadata", true, [](const std::string&) { return false; });
   if (file.has("tokenizer.chat_template")) parts.chat_template = file.text("tokenizer.chat_template");
   parts.tokenizer = [shared, name] { return read_tokenizer(*shared, name); };

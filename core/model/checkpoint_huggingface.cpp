@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/model/checkpoint_json.h"
 #include "core/model/checkpoint_layout.h"
+#include "core/model/huggingface_family.h"
 #include "core/model/safetensors.h"
 
 namespace speclab {
@@ -181,21 +182,27 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   std::vector<StoredTensor> tensors = read_weights(directory, parts.files, index);
   if (parts.config.embedding_of_target)
     parts.config.head_ids = take_head_ids(tensors, parts.config, directory);
+  const auto families = huggingface_families();
+  const auto family = std::find_if(families.begin(), families.end(), [&](const auto& f) { return parts.config.family == f.model_type; });
+  std::vector<ExpectedTensor> expected = expected_tensors(parts.config, family->names);
+  std::set<std::string_view> names;
+  for (const StoredTensor& tensor : tensors) names.insert(tensor.name);
+  // Files of the bare decoder have no prefix.
+  const std::string_view prefix = family->decoder;
+  const bool bare = std::none_of(names.begin(), names.end(), [&](const auto& name) { return name.starts_with(prefix); });
+  const auto in_file = [&](std::string name) { return bare && name.starts_with(prefix) ? name.substr(prefix.size()) : name; };
+  for (ExpectedTensor& tensor : expected) tensor.file_name = in_file(tensor.file_name);
   const bool tied = parts.config.tied_head;
-  std::vector<ExpectedTensor> expected = expected_tensors(parts.config, Naming::kHuggingFace);
-  const auto stored = [&](const char* name) {
-    return std::any_of(tensors.begin(), tensors.end(),
-                       [&](const auto& tensor) { return tensor.name == name; });
-  };
-  if (tied && !stored("model.embed_tokens.weight") && stored("lm_head.weight")) {
-    expected[0].file_name = "lm_head.weight";  // of two tied tensors safetensors keeps one, under either name
+  const std::string head = fmt::format("{}.weight", family->names.head);
+  if (tied && !names.contains(expected[0].file_name) && names.contains(head)) {
+    expected[0].file_name = head;  // of two tied tensors safetensors keeps one, under either name
   }
-  parts.tensors =
-      take_tensors(expected, std::move(tensors), directory.string(), "config.json", false,
-                   [tied](const std::string& name) {
-                     // A tied head may be stored once more, and old files keep RoPE's constants.
-                     return (tied && name == "lm_head.weight") || name.ends_with(".rotary_emb.inv_freq");
-                   });
+  const bool masks = parts.config.family == "gpt2" || parts.config.family == "gpt_neox";
+  parts.tensors = take_tensors(expected, std::move(tensors), directory.string(), "config.json", false, [&](const std::string& name) {
+    // A tied head may be stored once more, and old files keep RoPE's constants and the causal mask.
+    if ((tied && name == head) || name.ends_with(".rotary_emb.inv_freq")) return true;
+    return masks && (name.ends_with(".attn.bias") || name.ends_with(".attention.bias") || name.ends_with(".masked_bias"));
+  });
   parts.chat_template = read_chat_template(directory);
   parts.tokenizer = [directory, vocab = parts.config.vocab] { return read_tokenizer(directory, vocab); };
   return parts;

@@ -21,7 +21,9 @@ class Settings {
   Settings(const nlohmann::json& json, std::string where);
 
   bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
+  bool states(const char* key) const { return json_.contains(key); }  ///< also as null
   std::string name(const char* key) const { return where_ + ": " + key; }
+  const nlohmann::json& json() const { return json_; }
   const nlohmann::json& at(const char* key) const;
   int integer(const char* key, std::int64_t least, std::int64_t most) const;
   int integer_or(const char* key, int absent, std::int64_t least, std::int64_t most) const;
@@ -39,9 +41,9 @@ class Settings {
   std::string where_;
 };
 
-/// config.json of a Llama decoder, of a draft (`speclab_draft`) or of a table (`speclab_table`). Throws Error
-/// for another architecture, for anything that our forward pass does not compute, and for missing or
-/// impossible values. The reduced head of a draft is not here but among the tensors.
+/// config.json of a decoder of a known family (huggingface_family.h), of a draft (`speclab_draft`) or of a table
+/// (`speclab_table`). Throws Error for another architecture, for anything that our forward pass does not compute, and
+/// for missing or impossible values. The reduced head of a draft is not here but among the tensors.
 ModelConfig read_huggingface_config(const std::filesystem::path& directory);
 
 }  // namespace speclab

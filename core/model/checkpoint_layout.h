@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -14,19 +15,51 @@ namespace speclab {
 
 /// Inside of Checkpoint: what the reader of each format hands to it.
 
+/// Which part of a stored tensor a canonical one is: from row `first` on, `block` rows of every `stride`. Of a vector
+/// the same with its elements, and of a transposed matrix ([in, out] in the file) with its columns.
+struct Selection {
+  std::int64_t first = 0;
+  std::int64_t block = 0, stride = 0;  ///< block 0: all
+  bool transposed = false;
+
+  bool whole() const { return block == 0 && !transposed; }
+  std::int64_t stored(std::int64_t row) const { return block == 0 ? row : first + row / block * stride + row % block; }
+  /// Rows from `row` on, at most `most`, that lie together in the file.
+  std::int64_t run(std::int64_t row, std::int64_t most) const { return block == 0 ? most : std::min(most, block - row % block); }
+};
+
 /// A tensor that a model of some configuration must have.
 struct ExpectedTensor {
   std::string name;                 ///< canonical, see checkpoint.h
   std::string file_name;            ///< in the file
   std::vector<std::int64_t> shape;  ///< outermost first
   int rope_heads = 0;               ///< heads of a q or k matrix, whose rows may be interleaved; else 0
+  std::vector<std::int64_t> stored_shape = {};  ///< in the file, when it is not `shape`
+  Selection selection = {};
 };
 
-enum class Naming { kHuggingFace, kGguf };
+/// What a family calls its tensors in a format, and which it stores as one. Names are without ".weight" and ".bias";
+/// those of a layer follow `layer` ("model.layers.{}.").
+struct TensorNames {
+  enum class Fused : std::uint8_t {
+    kNo,
+    kStacked,  ///< q, k, v one below the other (or gate, up) in one matrix
+    kByHead,   ///< q, k, v of head 0, then of head 1, ... (GPT-NeoX)
+  };
+  const char* layer;
+  const char *token_embedding, *position_embedding, *final_norm, *head;
+  const char *attn_norm, *attn_post_norm, *ffn_norm, *ffn_post_norm, *q_norm, *k_norm;
+  const char *q, *k, *v;    ///< fused: all three are q
+  const char* attn_out;
+  const char *gate, *up;    ///< fused: both are up
+  const char* down;
+  Fused qkv = Fused::kNo;
+  bool fused_gate_up = false;
+  bool transposed = false;  ///< matrices of the layers are [in, out] (GPT-2)
+};
 
-/// Every tensor of a Llama decoder with this configuration, in the order of the forward pass. `embedding_dim`
-/// must be set.
-std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, Naming naming);
+/// Every tensor of a decoder with this configuration, in the order of the forward pass. `embedding_dim` must be set.
+std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const TensorNames& names);
 
 /// An expected tensor and its bytes.
 struct CheckpointTensor {
@@ -36,6 +69,8 @@ struct CheckpointTensor {
   const std::byte* data;
   int interleaved_heads;  ///< rows of this many heads are in the interleaved RoPE order; 0: rows are as they
                           ///< should be
+  Selection selection;
+  std::int64_t stored_columns;  ///< of the tensor in the file
 };
 
 /// Takes what the model needs from `stored` and refuses what it does not know: a tensor that is silently left

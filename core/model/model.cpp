@@ -15,7 +15,7 @@ namespace speclab {
 namespace {
 
 std::int64_t layer_parameters(const ModelConfig& c) {
-  return std::int64_t{c.hidden} * (2 * c.query_width() + 2 * c.kv_width()) + 3 * std::int64_t{c.hidden} * c.ffn;
+  return std::int64_t{c.hidden} * (2 * c.query_width() + 2 * c.kv_width()) + (c.gated ? 3 : 2) * std::int64_t{c.hidden} * c.ffn;
 }
 
 }  // namespace
@@ -58,21 +58,36 @@ std::string Model::name() const {
 
 std::uint64_t Model::weight_bytes() const { return static_cast<std::uint64_t>(work(1, 1, 0, 1).weight_bytes); }
 
-Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys) const {
+std::int64_t Model::keys_of(int position) const {
+  if (config().windows.empty()) return static_cast<std::int64_t>(layers_.size()) * (position + 1);
+  std::int64_t keys = 0;
+  for (const int layer : layers_) {
+    const int window = config().window(layer);
+    keys += window > 0 ? std::min(window, position + 1) : position + 1;
+  }
+  return keys;
+}
+
+Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys, std::int64_t layer_keys) const {
   const ModelConfig& c = config();
   const auto layers = static_cast<std::int64_t>(layers_.size());
   const std::int64_t projection = weights_->embed_projection.out > 0 ? std::int64_t{c.hidden} * c.embedding_dim : 0;
   const std::int64_t body = layers * layer_parameters(c) + projection;
   const std::int64_t head = std::int64_t{c.head_rows()} * c.hidden;
-  const double kv_position = c.layers == 0 ? 0.0 : 2.0 * static_cast<double>(layers * c.kv_width()) * (weights_->backend->numerics_class().ends_with("kv16") ? 2 : 4);
+  const double kv_position = 2.0 * static_cast<double>(c.kv_width()) * (weights_->backend->numerics_class().ends_with("kv16") ? 2 : 4);
+  std::int64_t kv_positions = layers * 2 * n;  // written, and read by their own rows
+  for (const int layer : layers_) {  // the first row sees the most committed ones
+    const std::int64_t window = c.window(layer);
+    kv_positions += window > 0 ? std::min(committed, window - 1) : committed;
+  }
   Work work;
   work.calls = 1;
   work.rows = n;
   work.logit_rows = m;
   work.keys = keys;
-  work.flops = 2.0 * static_cast<double>(n * body + m * head) + 4.0 * static_cast<double>(layers * c.query_width() * keys);
+  work.flops = 2.0 * static_cast<double>(n * body + m * head) + 4.0 * static_cast<double>(c.query_width() * (layer_keys < 0 ? layers * keys : layer_keys));
   work.weight_bytes = sizeof(Bf16) * static_cast<double>(body + (m > 0 ? head : 0));
-  work.kv_bytes = kv_position * static_cast<double>(committed + 2 * n);
+  work.kv_bytes = kv_position * static_cast<double>(kv_positions);
   return work;
 }
 

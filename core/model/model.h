@@ -52,7 +52,8 @@ class Model : public std::enable_shared_from_this<Model> {
   const std::string& tokenizer_sha256() const;
   /// Cost of one forward of n rows of one sequence with `committed` cached positions, m rows with logits, `keys` visible
   /// keys in all (a causal chain has n * committed + n (n + 1) / 2; norms, RoPE and softmax are not counted).
-  Work work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys) const;
+  /// layer_keys: the same summed over the layers, where those with a window see fewer; default: all see all.
+  Work work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys, std::int64_t layer_keys = -1) const;
 
   /// A sequence with room for `capacity` positions plus `scratch` rows in flight. Throws Error when capacity exceeds the context.
   std::unique_ptr<Session> open(int capacity, int scratch = 128) const;
@@ -64,6 +65,7 @@ class Model : public std::enable_shared_from_this<Model> {
   struct Weights;
   struct Workspace;
   Model(std::shared_ptr<const Weights> weights, std::vector<int> layers);
+  std::int64_t keys_of(int position) const;  // that a row sees there, summed over the layers
   std::shared_ptr<const Weights> weights_;
   std::vector<int> layers_;
   std::unique_ptr<Workspace> workspace_;  // buffers of a forward: one forward at a time on a model

@@ -3,24 +3,57 @@
 #include <string>
 #include <vector>
 
+#include "core/backend/backend.h"
 #include "core/base/token.h"
 
 namespace speclab {
 
-/// Shape and constants of a decoder, as read from a checkpoint. Immutable after loading.
+enum class NormKind : std::uint8_t {
+  kRms,    ///< x / rms(x) * weight (Zhang and Sennrich 2019)
+  kLayer,  ///< (x - mean) / deviation * weight + bias (Ba et al. 2016)
+};
+
+/// A rotary embedding (Su et al. 2021): which dimensions of a head turn, and how fast. Frequency i of `dims`/2 is
+/// theta^(-2i/dims), then changed by the scaling; see rope_table.h.
+struct Rope {
+  enum class Scaling : std::uint8_t {
+    kNone,
+    kLinear,   ///< frequencies / factor (Chen et al. 2023)
+    kDynamic,  ///< beyond original_context the base grows with the position ("dynamic NTK")
+    kLlama3,   ///< low frequencies / factor, with a smooth passage (Grattafiori et al. 2024)
+    kYarn,     ///< by parts, and attention_factor on the rotated values (Peng et al. 2023)
+    kListed,   ///< frequency i / divisors[i]
+  };
+  float theta = 0;
+  int dims = 0;  ///< the first so many of a head, even; pairs are (i, i + dims/2)
+  Scaling scaling = Scaling::kNone;
+  float factor = 1;
+  int original_context = 0;         ///< that the model was trained with, for kDynamic, kLlama3 and kYarn
+  float low_freq_factor = 1, high_freq_factor = 4;  ///< kLlama3
+  float beta_fast = 32, beta_slow = 1;              ///< kYarn: turns within original_context at the ends of the ramp
+  bool truncate = true;                             ///< kYarn: ends of the ramp at whole dimensions
+  float attention_factor = 1;                       ///< kYarn: on cos and sin
+  std::vector<float> divisors;                      ///< kListed, [dims/2]
+};
+
+/// Shape and constants of a decoder, as read from a checkpoint. Immutable after loading. All families are this one
+/// decoder with other values:
+///   x = embedding (* embedding_scale) (+ position embedding);
+///   per layer  x += post_norm(attention(norm(x))), x += post_norm(ffn(norm(x)));  both from the same x if parallel;
+///   logits = soft_cap(head(norm(x))).
 struct ModelConfig {
-  std::string family;   ///< "llama"
+  std::string family;   ///< "llama", "qwen2", "gpt2", ...
   std::string name;     ///< what the file calls itself, for people
   int hidden = 0;       ///< residual width d
   int layers = 0;       ///< L; 0 is allowed: a table (embedding -> head), as in Markov models
   int heads = 0;        ///< query heads
   int kv_heads = 0;     ///< key/value heads; heads % kv_heads == 0
   int head_dim = 0;     ///< per head; need not be hidden / heads
-  int ffn = 0;          ///< width of the gated feed-forward
+  int ffn = 0;          ///< width of the feed-forward
   int vocab = 0;        ///< token ids are 0 .. vocab-1 (of the target, for a draft too)
   int context = 0;      ///< most positions that the model was made for
   float norm_eps = 1e-5f;
-  float rope_theta = 0;
+  float rope_theta = 0;      ///< of the first of `ropes`, for people; 0 without
   bool tied_head = false;    ///< the head is the embedding
   bool final_norm = true;    ///< false only for zero-layer tables
   int embedding_dim = 0;     ///< width of the embedding; differs from hidden when it is projected (drafts)
@@ -30,9 +63,29 @@ struct ModelConfig {
   /// Reduced head: row i of the head predicts head_ids[i] (ascending); empty = all tokens. q = 0 elsewhere.
   std::vector<Token> head_ids;
 
+  // What tells the families apart; the defaults are Llama's.
+  NormKind norm = NormKind::kRms;
+  float norm_offset = 0;         ///< added to the weights of all RMS norms (Gemma: 1)
+  bool post_norms = false;       ///< what attention and feed-forward return is normalised too
+  bool qk_norm = false;          ///< every head of q and k is RMS-normalised before it is rotated
+  bool qkv_bias = false, attn_out_bias = false, ffn_bias = false;
+  Activation activation = Activation::kSilu;
+  bool gated = true;             ///< feed-forward is activation(gate) * up, else activation(up)
+  bool parallel = false;         ///< attention and feed-forward read the same x
+  int position_rows = 0;         ///< rows of a learned position embedding; 0: none
+  int position_offset = 0;       ///< row of position 0
+  float embedding_scale = 1;
+  float attention_scale = 0;     ///< on the scores; 0: 1 / sqrt(head_dim)
+  float attention_soft_cap = 0;  ///< 0: none
+  float logit_soft_cap = 0;      ///< 0: none
+  std::vector<Rope> ropes;       ///< that the layers choose from
+  std::vector<int> rope_of;      ///< [layers]: index into ropes, -1: no rotation
+  std::vector<int> windows;      ///< [layers]: a position sees the last so many, itself included; 0: all. Empty: all 0
+
   int head_rows() const { return head_ids.empty() ? vocab : static_cast<int>(head_ids.size()); }
   int query_width() const { return heads * head_dim; }
   int kv_width() const { return kv_heads * head_dim; }
+  int window(int layer) const { return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)]; }
 };
 
 }  // namespace speclab

@@ -14,8 +14,9 @@ namespace speclab {
 struct Model::Workspace {
   std::vector<float> embedded;              // [n, embedding_dim], with a projection
   std::vector<float> residual, normed;      // [n, hidden]
+  std::vector<float> branch;                // [n, hidden], with position embeddings, post norms or a parallel feed-forward
   std::vector<float> qkv, attended;         // [n, (heads + 2 kv_heads) * head_dim], [n, heads * head_dim]
-  std::vector<float> gate_up, activated;    // [n, 2 ffn], [n, ffn]
+  std::vector<float> gate_up, activated;    // [n, 2 ffn] or [n, ffn], [n, ffn]
   std::vector<float> wanted, logits;        // [rows, hidden], [rows, head_rows] (several sequences)
   std::vector<Token> tokens;                // [n]
   std::vector<std::int32_t> depths, positions, slots;  // [n]

@@ -4,7 +4,6 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/base/error.h"
 #include "core/model/tokenizer.h"
@@ -38,6 +37,24 @@ std::vector<float> vector(const Checkpoint& checkpoint, const std::string& tenso
   std::vector<float> values(static_cast<std::size_t>(size));
   checkpoint.read_f32(tensor, 0, 1, values.data());
   for (float& value : values) value = bf16_to_float(float_to_bf16(value));
+  return values;
+}
+
+// Several vectors, one after the other.
+std::vector<float> joined(const Checkpoint& checkpoint, const std::vector<Part>& parts) {
+  std::vector<float> out;
+  for (const Part& part : parts) {
+    const std::vector<float> values = vector(checkpoint, part.tensor, part.rows);
+    out.insert(out.end(), values.begin(), values.end());
+  }
+  return out;
+}
+
+std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& tensor, int size) {
+  std::vector<float> values = vector(checkpoint, tensor, size);
+  if (const float offset = checkpoint.config().norm_offset; offset != 0) {
+    for (float& value : values) value += offset;
+  }
   return values;
 }
 
@@ -86,34 +103,47 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
   if (checkpoint.has("embed_projection")) {
     embed_projection = pack(checkpoint, *backend, {{"embed_projection", c.hidden}}, c.embedding_dim);
   }
+  if (c.position_rows > 0) positions = pack(checkpoint, *backend, {{"position_embedding", c.position_rows}}, c.hidden);
+  const auto norm = [&](const std::string& name) {
+    if (c.norm == NormKind::kRms) return Norm{rms_weight(checkpoint, name, c.hidden), {}};
+    return Norm{vector(checkpoint, name, c.hidden), vector(checkpoint, name + ".bias", c.hidden)};
+  };
   layers.resize(static_cast<std::size_t>(c.layers));
   for (int i = 0; i < c.layers; ++i) {
     Layer& layer = layers[static_cast<std::size_t>(i)];
     const std::string at = fmt::format("layers.{}.", i);
-    layer.attn_norm = vector(checkpoint, at + "attn_norm", c.hidden);
-    layer.qkv = pack(checkpoint, *backend, {{at + "attn_q", c.query_width()}, {at + "attn_k", c.kv_width()}, {at + "attn_v", c.kv_width()}}, c.hidden);
+    const std::vector<Part> qkv{{at + "attn_q", c.query_width()}, {at + "attn_k", c.kv_width()}, {at + "attn_v", c.kv_width()}};
+    const std::vector<Part> ffn = c.gated ? std::vector<Part>{{at + "ffn_gate", c.ffn}, {at + "ffn_up", c.ffn}} : std::vector<Part>{{at + "ffn_up", c.ffn}};
+    const auto bias = [&](std::vector<Part> parts) {
+      for (Part& part : parts) part.tensor += ".bias";
+      return joined(checkpoint, parts);
+    };
+    layer.attn_norm = norm(at + "attn_norm");
+    layer.qkv = pack(checkpoint, *backend, qkv, c.hidden);
     layer.attn_out = pack(checkpoint, *backend, {{at + "attn_out", c.hidden}}, c.query_width());
-    layer.ffn_norm = vector(checkpoint, at + "ffn_norm", c.hidden);
-    layer.gate_up = pack(checkpoint, *backend, {{at + "ffn_gate", c.ffn}, {at + "ffn_up", c.ffn}}, c.hidden);
+    layer.ffn_norm = norm(at + "ffn_norm");
+    layer.gate_up = pack(checkpoint, *backend, ffn, c.hidden);
     layer.ffn_down = pack(checkpoint, *backend, {{at + "ffn_down", c.hidden}}, c.ffn);
-  }
-  if (c.final_norm) final_norm = vector(checkpoint, "final_norm", c.hidden);
-  head = c.tied_head ? embedding : pack(checkpoint, *backend, {{"head", c.head_rows()}}, c.hidden);
-  if (c.layers > 0) {
-    const int half = c.head_dim / 2;
-    rope_cos.resize(static_cast<std::size_t>(c.context) * static_cast<std::size_t>(half));
-    rope_sin.resize(rope_cos.size());
-    for (int i = 0; i < half; ++i) {
-      // In float as the reference implementation computes it: frequency, then angle, then cosine.
-      const float frequency = 1.0f / std::pow(c.rope_theta, static_cast<float>(2 * i) / static_cast<float>(c.head_dim));
-      for (int position = 0; position < c.context; ++position) {
-        const float angle = static_cast<float>(position) * frequency;
-        const auto at = static_cast<std::size_t>(position) * static_cast<std::size_t>(half) + static_cast<std::size_t>(i);
-        rope_cos[at] = static_cast<float>(std::cos(static_cast<double>(angle)));
-        rope_sin[at] = static_cast<float>(std::sin(static_cast<double>(angle)));
-      }
+    if (c.qkv_bias) layer.qkv_bias = bias(qkv);
+    if (c.attn_out_bias) layer.attn_out_bias = bias({{at + "attn_out", c.hidden}});
+    if (c.ffn_bias) {
+      layer.gate_up_bias = bias(ffn);
+      layer.ffn_down_bias = bias({{at + "ffn_down", c.hidden}});
     }
+    if (c.qk_norm) {
+      layer.q_norm = rms_weight(checkpoint, at + "attn_q_norm", c.head_dim);
+      layer.k_norm = rms_weight(checkpoint, at + "attn_k_norm", c.head_dim);
+    }
+    if (c.post_norms) {
+      layer.attn_post_norm = norm(at + "attn_post_norm");
+      layer.ffn_post_norm = norm(at + "ffn_post_norm");
+    }
+    layer.rope = c.rope_of[static_cast<std::size_t>(i)];
+    layer.window = c.window(i);
   }
+  if (c.final_norm) final_norm = norm("final_norm");
+  head = c.tied_head ? embedding : pack(checkpoint, *backend, {{"head", c.head_rows()}}, c.hidden);
+  for (const Rope& rope : c.ropes) ropes.push_back(make_rope_table(rope, c.context));
 }
 
 const std::string& Model::Weights::embedding_sha256() const {

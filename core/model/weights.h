@@ -8,26 +8,37 @@
 #include "core/backend/backend.h"
 #include "core/model/checkpoint.h"
 #include "core/model/model.h"
+#include "core/model/rope_table.h"
 
 namespace speclab {
 
 /// All weights of a decoder in the backend's layout. Private to the model layer.
 struct Model::Weights {
+  struct Norm {
+    std::vector<float> weight;  // [hidden], the offset added
+    std::vector<float> bias;    // [hidden], of a layer norm
+  };
   struct Layer {
-    std::vector<float> attn_norm, ffn_norm;      // [hidden]
+    Norm attn_norm, ffn_norm;
+    Norm attn_post_norm, ffn_post_norm;          // absent unless config.post_norms
+    std::vector<float> q_norm, k_norm;           // [head_dim]; absent unless config.qk_norm
     PackedMatrix qkv;                            // [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v
     PackedMatrix attn_out;                       // [hidden, heads * head_dim]
-    PackedMatrix gate_up;                        // [2 * ffn, hidden]: gate, up
+    PackedMatrix gate_up;                        // [2 * ffn, hidden]: gate, up; [ffn, hidden] when not gated: up
     PackedMatrix ffn_down;                       // [hidden, ffn]
+    std::vector<float> qkv_bias, attn_out_bias, gate_up_bias, ffn_down_bias;  // absent: empty
+    int rope = -1;                               // index into `ropes`; -1: no rotation
+    int window = 0;
   };
   ModelConfig config;
   std::shared_ptr<Backend> backend;
   PackedMatrix embedding;         // [vocab, embedding_dim]; of the target for a draft that shares it
   PackedMatrix embed_projection;  // [hidden, embedding_dim]; out == 0 when there is none
+  PackedMatrix positions;         // [position_rows, hidden]; out == 0 when there are none
   std::vector<Layer> layers;
-  std::vector<float> final_norm;  // [hidden]
+  Norm final_norm;
   PackedMatrix head;              // [head_rows, hidden]; the embedding itself when tied
-  std::vector<float> rope_cos, rope_sin;  // [context, head_dim / 2]
+  std::vector<RopeTable> ropes;   // [context, dims / 2] each
   std::string tokenizer_sha256;
 
   Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Model* target);

@@ -42,7 +42,7 @@ DecoderShape decoder_shape(const ModelConfig& config, double weight_bytes, doubl
                      .kv_heads = config.kv_heads,
                      .head_dim = config.head_dim,
                      .ffn = config.ffn,
-                     .gated = true,
+                     .gated = config.gated,
                      .vocab = config.head_rows(),
                      .weight_bytes = weight_bytes,
                      .kv_bytes = kv_bytes};

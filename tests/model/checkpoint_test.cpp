@@ -216,17 +216,17 @@ TEST(CheckpointHuggingFace, RopeBaseIsReadFromEitherPlaceAndNeverAssumed) {
               }),
               AllOf(HasSubstr("rope_theta: got 10000.0"), HasSubstr("5, as in rope_parameters")));
   EXPECT_THAT(config_error([](Json& c) {
-                c["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 8}};
+                c["rope_scaling"] = {{"rope_type", "longrope"}, {"factor", 8}};
               }),
-              AllOf(HasSubstr("rope_scaling: rope_type: got \"llama3\""), HasSubstr("not supported")));
+              AllOf(HasSubstr("rope_scaling: rope_type: got \"longrope\""), HasSubstr("not supported")));
   EXPECT_THAT(config_error([](Json& c) {
-                c["rope_parameters"] = {{"rope_theta", 1e4}, {"rope_type", "yarn"}};
+                c["rope_parameters"] = {{"rope_theta", 1e4}, {"rope_type", "axial"}};
               }),
-              HasSubstr("rope_parameters: rope_type: got \"yarn\""));
+              HasSubstr("rope_parameters: rope_type: got \"axial\""));
   EXPECT_THAT(config_error([](Json& c) {
-                c["rope_scaling"] = {{"type", "linear"}, {"factor", 2}};
+                c["rope_scaling"] = {{"type", "su"}, {"factor", 2}};
               }),
-              HasSubstr("rope_scaling: type: got \"linear\""));
+              HasSubstr("rope_scaling: type: got \"su\""));
   EXPECT_THAT(config_error([](Json& c) {
                 c["rope_parameters"] = {{"rope_theta", 1e4}, {"partial_rotary_factor", .5}};
               }),
@@ -242,7 +242,7 @@ TEST(CheckpointHuggingFace, RefusesABadConfiguration) {
   EXPECT_THAT(config_error([](Json& c) { c.erase("architectures"), c.erase("model_type"); }),
               HasSubstr("architectures: got nothing, expected LlamaForCausalLM"));
   EXPECT_EQ(config_error([](Json& c) { c.erase("architectures"); }), "no error");
-  EXPECT_THAT(set("model_type", "mistral"), HasSubstr("model_type: got \"mistral\""));
+  EXPECT_THAT(set("model_type", "mixtral"), HasSubstr("model_type: got \"mixtral\""));
   EXPECT_THAT(set("hidden_act", "gelu"), HasSubstr("hidden_act: got \"gelu\""));
   EXPECT_THAT(set("attention_bias", true), HasSubstr("attention_bias: got true"));
   EXPECT_THAT(set("mlp_bias", "no"), HasSubstr("mlp_bias: got \"no\", expected true or false"));

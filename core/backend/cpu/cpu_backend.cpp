@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "core/backend/backend.h"
 #include "core/backend/cpu/cpu_topology.h"
 #include "core/backend/cpu/kernels.h"
+#include "core/backend/cpu/row_operations.h"
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
 
@@ -166,9 +168,20 @@ class CpuBackend final : public Backend {
     each_row(n, d, [&](int i) { rms_norm_row(x + static_cast<std::size_t>(i) * d, weight, eps, d, out + static_cast<std::size_t>(i) * d); });
   }
 
+  void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, int d, float* out) override {
+    each_row(n, 2 * d, [&](int i) { layer_norm_row(x + static_cast<std::size_t>(i) * d, weight, bias, eps, d, out + static_cast<std::size_t>(i) * d); });
+  }
+
+  void rms_norm_heads(float* x, int stride, int heads, const float* weight, float eps, int n, int d) override {
+    each_row(n, heads * d, [&](int i) {
+      float* row = x + static_cast<std::size_t>(i) * stride;
+      for (int head = 0; head < heads; ++head) rms_norm_row(row + head * d, weight, eps, d, row + head * d);
+    });
+  }
+
   void rope_and_store(float* qkv, int n, int heads, const float* cos, const float* sin, std::span<const std::int32_t> positions,
-                      KvStore& kv, int layer, std::span<const std::int32_t> slots) override {
-    const int hd = kv.head_dim, half = hd / 2, width = (heads + 2 * kv.kv_heads) * hd;
+                      KvStore& kv, int layer, std::span<const std::int32_t> slots, int rotated) override {
+    const int hd = kv.head_dim, half = (rotated == kWholeHead ? hd : rotated) / 2, width = (heads + 2 * kv.kv_heads) * hd;
     each_row(n, width, [&](int i) {
       float* row = qkv + static_cast<std::size_t>(i) * width;
       const float* c = cos + static_cast<std::size_t>(positions[static_cast<std::size_t>(i)]) * half;
@@ -193,11 +206,12 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void attention(const float* qkv, int heads, const KvStore& kv, int layer, std::span<const AttentionRow> rows, float* out) override {
+  void attention(const float* qkv, int heads, const KvStore& kv, int layer, std::span<const AttentionRow> rows, float* out,
+                 const AttentionForm& form) override {
     const int hd = kv.head_dim, group = heads / kv.kv_heads, width = (heads + 2 * kv.kv_heads) * hd;
     const int n = static_cast<int>(rows.size());
     const int blocks = (n + QueryBlock::kRows - 1) / QueryBlock::kRows;
-    const float scale = 1.0f / std::sqrt(static_cast<float>(hd));
+    const float scale = form.scale > 0 ? form.scale : 1.0f / std::sqrt(static_cast<float>(hd));
     for (const AttentionRow& row : rows) {  // a block of rows reads the committed keys together
       SPECLAB_CHECK(row.committed == rows.front().committed, "rows with {} and {} committed keys", row.committed, rows.front().committed);
     }
@@ -209,6 +223,8 @@ class CpuBackend final : public Backend {
       block.committed = rows[static_cast<std::size_t>(first)].committed;
       block.last_slot = block.committed - 1;
       block.scale = scale;
+      block.soft_cap = form.soft_cap;
+      int begin = form.window > 0 ? INT_MAX : 0;
       for (int r = 0; r < block.rows; ++r) {
         const AttentionRow& row = rows[static_cast<std::size_t>(first + r)];
         block.q[r] = qkv + static_cast<std::size_t>(first + r) * width + head * hd;
@@ -216,7 +232,12 @@ class CpuBackend final : public Backend {
         block.path_length[r] = static_cast<int>(row.path.size());
         block.last_slot = std::max(block.last_slot, row.path.back());
         block.out[r] = out + (static_cast<std::size_t>(first + r) * heads + head) * hd;
+        if (form.window > 0) {
+          block.first[r] = std::max(0, block.committed + block.path_length[r] - form.window);
+          begin = std::min(begin, block.first[r]);
+        }
       }
+      block.begin = begin / kKeyBlock * kKeyBlock;
       auto& scratch = scratch_[static_cast<std::size_t>(thread)];
       const std::size_t need = static_cast<std::size_t>(QueryBlock::kRows) * padded(block.last_slot + 1, kKeyBlock);
       if (scratch.size() < need) scratch.resize(need);
@@ -229,6 +250,32 @@ class CpuBackend final : public Backend {
       const float* row = gate_up + static_cast<std::size_t>(i) * 2 * ffn;
       silu_multiply_row(row, row + ffn, ffn, out + static_cast<std::size_t>(i) * ffn);
     });
+  }
+
+  void activate(Activation f, bool gated, const float* x, int n, int ffn, float* out) override {
+    each_row(n, 8 * ffn, [&](int i) {
+      const float* row = x + static_cast<std::size_t>(i) * (gated ? 2 * ffn : ffn);
+      activate_row(f, row, gated ? row + ffn : nullptr, ffn, out + static_cast<std::size_t>(i) * ffn);
+    });
+  }
+
+  void add_bias(const float* x, int n, int d, float* y) override {
+    each_row(n, d, [&](int i) { add_row(x, d, y + static_cast<std::size_t>(i) * d); });
+  }
+
+  void add(const float* x, int n, int d, float* y) override {
+    each_row(n, d, [&](int i) { add_row(x + static_cast<std::size_t>(i) * d, d, y + static_cast<std::size_t>(i) * d); });
+  }
+
+  void scale(float factor, int n, int d, float* x) override {
+    each_row(n, d, [&](int i) {
+      float* row = x + static_cast<std::size_t>(i) * d;
+      for (int k = 0; k < d; ++k) row[k] *= factor;
+    });
+  }
+
+  void soft_cap(float cap, int n, int d, float* x) override {
+    each_row(n, 8 * d, [&](int i) { soft_cap_row(cap, d, x + static_cast<std::size_t>(i) * d); });
   }
 
   void move_slots(KvStore& kv, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override {

@@ -206,17 +206,20 @@ HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const flo
   }
 }
 
-// Turns scores[0, count) into exponentials and returns their sum: partial sum i takes the positions i mod 16.
-HWY_INLINE float softmax_weights(float* scores, int count, float scale) {
-  float most = scores[0];
-  for (int i = 1; i < count; ++i) most = std::max(most, scores[i]);
+// Turns scores[begin, count) into exponentials, zero before `first`, and returns their sum: partial sum i takes the
+// positions i mod 16, and zeros leave it as it is, so that `begin`, which the rows of a block share, does not enter it.
+HWY_INLINE float softmax_weights(float* scores, int begin, int first, int count, float scale) {
+  constexpr float kUnseen = -1e30f;  // exp() of it is an exact zero
+  float most = scores[first];
+  for (int i = first + 1; i < count; ++i) most = std::max(most, scores[i]);
+  for (int i = begin; i < first; ++i) scores[i] = kUnseen;
   const int full = padded(count, kKeyBlock);
   constexpr int kParts = kKeyBlock / kLanes;
   V sums[kParts];
   for (auto& s : sums) s = hn::Zero(f);
   const V v_most = hn::Set(f, most), v_scale = hn::Set(f, scale);
   for (int i = count; i < full; ++i) scores[i] = most;  // any finite value; masked below
-  for (int i = 0; i < full; i += kKeyBlock) {
+  for (int i = begin; i < full; i += kKeyBlock) {
     for (int part = 0; part < kParts; ++part) {
       float* at = scores + i + part * kLanes;
       V value = hn::Exp(f, hn::Mul(hn::Sub(hn::LoadU(f, at), v_most), v_scale));
@@ -231,6 +234,13 @@ HWY_INLINE float softmax_weights(float* scores, int count, float scale) {
   return reduce16(partial);
 }
 
+// scores[begin, count) become cap * tanh(scale * score / cap); `scores` has room for whole blocks.
+HWY_INLINE void cap_scores(float* scores, int begin, int count, float scale, float cap) {
+  const V v_cap = hn::Set(f, cap), v_scale = hn::Set(f, scale / cap);
+  for (int i = count; i < padded(count, kKeyBlock); ++i) scores[i] = 0;
+  for (int i = begin; i < count; i += kLanes) hn::StoreU(hn::Mul(v_cap, hn::Tanh(f, hn::Mul(hn::LoadU(f, scores + i), v_scale))), f, scores + i);
+}
+
 // out[row][d .. d + width) += sum over keys of weight * value, positions ascending: committed slots for all rows
 // together, then each row's own path.
 template <int kRows, int kVectors, typename Kv>
@@ -239,7 +249,7 @@ HWY_INLINE void mix_values(const Kv* HWY_RESTRICT values, int head_dim, int d, c
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(f);
   }
-  for (int slot = 0; slot < block.committed; ++slot) {
+  for (int slot = block.begin; slot < block.committed; ++slot) {
     const Kv* value = values + static_cast<std::size_t>(slot) * head_dim + d;
     HWY_UNROLL(16)
     for (int v = 0; v < kVectors; ++v) {
@@ -249,7 +259,7 @@ HWY_INLINE void mix_values(const Kv* HWY_RESTRICT values, int head_dim, int d, c
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int i = 0; i < block.path_length[r]; ++i) {
+    for (int i = std::max(0, block.begin - block.committed); i < block.path_length[r]; ++i) {
       const Kv* value = values + static_cast<std::size_t>(block.path[r][i]) * head_dim + d;
       const V weight = hn::Set(f, weights[r * stride + block.committed + i]);
       for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(load_kv(value + v * kLanes), weight, sum[r][v]);
@@ -261,15 +271,19 @@ HWY_INLINE void mix_values(const Kv* HWY_RESTRICT values, int head_dim, int d, c
 template <int kRows, typename Kv>
 void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scratch) {
   const int stride = padded(block.last_slot + 1, kKeyBlock);
-  for (int slot = 0; slot <= block.last_slot; slot += kKeyBlock) {
+  for (int slot = block.begin; slot <= block.last_slot; slot += kKeyBlock) {
     score_block<kRows>(cache.keys + static_cast<std::size_t>(slot) * cache.head_dim, cache.head_dim, block.q, scratch + slot, stride);
   }
   float total[kRows];
   for (int r = 0; r < kRows; ++r) {
     float* scores = scratch + r * stride;
     // Slot order to position order; a path's slots never precede their positions and ascend, so in place is safe.
-    for (int i = 0; i < block.path_length[r]; ++i) scores[block.committed + i] = scores[block.path[r][i]];
-    total[r] = softmax_weights(scores, block.committed + block.path_length[r], block.scale);
+    for (int i = std::max(0, block.begin - block.committed); i < block.path_length[r]; ++i) {
+      scores[block.committed + i] = scores[block.path[r][i]];
+    }
+    const int count = block.committed + block.path_length[r];
+    if (block.soft_cap > 0) cap_scores(scores, block.begin, count, block.scale, block.soft_cap);
+    total[r] = softmax_weights(scores, block.begin, block.first[r], count, block.soft_cap > 0 ? 1.0f : block.scale);
   }
   int d = 0;
   constexpr int kVectors = kLanes >= 16 ? 4 : kRows <= 1 ? 8 : kRows <= 3 ? 4 : 2;
@@ -280,7 +294,7 @@ void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scr
   for (int r = 0; r < kRows; ++r) {
     for (int i = d; i < cache.head_dim; ++i) {  // head dimensions that fill no vector
       float sum = 0;
-      for (int key = 0; key < block.committed + block.path_length[r]; ++key) {
+      for (int key = block.begin; key < block.committed + block.path_length[r]; ++key) {
         const int slot = key < block.committed ? key : block.path[r][key - block.committed];
         const Kv raw = cache.values[static_cast<std::size_t>(slot) * cache.head_dim + i];
         float value;

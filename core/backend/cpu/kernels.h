@@ -62,6 +62,9 @@ struct QueryBlock {
   int committed;
   int last_slot;                   ///< largest slot that any of the rows sees
   float scale;
+  float soft_cap = 0;              ///< 0: none
+  int begin = 0;                   ///< a multiple of kKeyBlock: no row sees a position before it
+  int first[kRows] = {};           ///< first position that the row sees
 };
 /// scratch: QueryBlock::kRows * padded(last_slot + 1, 16) floats.
 void attend(const HeadCache<float>& cache, const QueryBlock& block, float* scratch);

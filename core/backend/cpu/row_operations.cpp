@@ -1,0 +1,126 @@
+#include "core/backend/cpu/row_operations.h"
+
+#include <cmath>
+
+
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/backend/cpu/row_operations.cpp"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace speclab::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F = hn::CappedTag<float, 16>;
+using V = hn::Vec<F>;
+constexpr F f;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(f));
+
+// out[i] = function(x[i], other[i]) for whole vectors; what fills none goes through a padded one and has the same bits.
+template <typename Function>
+HWY_INLINE void map_row(const float* x, const float* other, int n, float* out, const Function& function) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(function(hn::LoadU(f, x + i), other ? hn::LoadU(f, other + i) : hn::Set(f, 1.0f)), f, out + i);
+  if (i >= n) return;
+  HWY_ALIGN float a[16] = {}, b[16] = {};
+  for (int j = 0; i + j < n; ++j) {
+    a[j] = x[i + j];
+    b[j] = other ? other[i + j] : 1.0f;
+  }
+  hn::Store(function(hn::Load(f, a), hn::Load(f, b)), f, a);
+  for (int j = 0; i + j < n; ++j) out[i + j] = a[j];
+}
+
+// Sum over x by add_to(x, sum), in 16 partial sums that are added in a fixed order.
+template <typename Function>
+HWY_INLINE float sum_row(const float* x, int n, const Function& add_to) {
+  constexpr int kParts = 16 / kLanes;
+  V sums[kParts];
+  for (auto& sum : sums) sum = hn::Zero(f);
+  int i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (int part = 0; part < kParts; ++part) sums[part] = add_to(hn::LoadU(f, x + i + part * kLanes), sums[part]);
+  }
+  HWY_ALIGN float level[16];
+  for (int part = 0; part < kParts; ++part) hn::Store(sums[part], f, level + part * kLanes);
+  if (i < n) {  // a sum that has no number left stays as it is
+    HWY_ALIGN float tail[16] = {}, after[16];
+    for (int j = 0; i + j < n; ++j) tail[j] = x[i + j];
+    for (int part = 0; part < kParts; ++part) hn::Store(add_to(hn::Load(f, tail + part * kLanes), sums[part]), f, after + part * kLanes);
+    for (int j = 0; i + j < n; ++j) level[j] = after[j];
+  }
+  for (int width = 8; width > 0; width /= 2) {
+    for (int j = 0; j < width; ++j) level[j] += level[j + width];
+  }
+  return level[0];
+}
+
+void LayerNormRow(const float* x, const float* weight, const float* bias, float eps, int d, float* out) {
+  const float mean = sum_row(x, d, [](V value, V sum) { return hn::Add(sum, value); }) / static_cast<float>(d);
+  const V v_mean = hn::Set(f, mean);
+  const float squares = sum_row(x, d, [&](V value, V sum) {
+    const V from_mean = hn::Sub(value, v_mean);
+    return hn::MulAdd(from_mean, from_mean, sum);
+  });
+  const float scale = 1.0f / __builtin_sqrtf(squares / static_cast<float>(d) + eps);
+  for (int i = 0; i < d; ++i) out[i] = __builtin_fmaf((x[i] - mean) * scale, weight[i], bias[i]);
+}
+
+void ActivateRow(Activation kind, const float* x, const float* up, int n, float* out) {
+  const V one = hn::Set(f, 1.0f), most = hn::Set(f, 88.0f);  // exp() of more is no float
+  const auto sigmoid_times = [&](V v, V exponent) { return hn::Div(v, hn::Add(one, hn::Exp(f, hn::Min(exponent, most)))); };
+  switch (kind) {
+    case Activation::kSilu:
+      return map_row(x, up, n, out, [&](V v, V w) { return hn::Mul(sigmoid_times(v, hn::Neg(v)), w); });
+    case Activation::kGeluTanh: {
+      // 1/2 (1 + tanh(u)) is 1 / (1 + exp(-2u)).
+      const V linear = hn::Set(f, -1.5957691216f), cubic = hn::Set(f, -1.5957691216f * 0.044715f);  // 2 sqrt(2/pi)
+      return map_row(x, up, n, out, [&](V v, V w) {
+        const V exponent = hn::Mul(v, hn::MulAdd(hn::Mul(v, v), cubic, linear));
+        return hn::Mul(sigmoid_times(v, exponent), w);
+      });
+    }
+    case Activation::kRelu:
+      return map_row(x, up, n, out, [](V v, V w) { return hn::Mul(hn::Max(v, hn::Zero(f)), w); });
+    case Activation::kGelu:
+      for (int i = 0; i < n; ++i) out[i] = 0.5f * x[i] * (1 + std::erf(x[i] * 0.70710678f)) * (up ? up[i] : 1.0f);
+      return;
+  }
+}
+
+void SoftCapRow(float cap, int n, float* x) {
+  const V v_cap = hn::Set(f, cap), inverse = hn::Set(f, 1 / cap);
+  map_row(x, nullptr, n, x, [&](V v, V) { return hn::Mul(v_cap, hn::Tanh(f, hn::Mul(v, inverse))); });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace speclab::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace speclab::cpu {
+
+HWY_EXPORT(LayerNormRow);
+HWY_EXPORT(ActivateRow);
+HWY_EXPORT(SoftCapRow);
+
+void layer_norm_row(const float* x, const float* weight, const float* bias, float eps, int d, float* out) {
+  HWY_DYNAMIC_DISPATCH(LayerNormRow)(x, weight, bias, eps, d, out);
+}
+void activate_row(Activation kind, const float* x, const float* up, int n, float* out) {
+  HWY_DYNAMIC_DISPATCH(ActivateRow)(kind, x, up, n, out);
+}
+void add_row(const float* x, int n, float* y) {
+  for (int i = 0; i < n; ++i) y[i] += x[i];
+}
+void soft_cap_row(float cap, int n, float* x) { HWY_DYNAMIC_DISPATCH(SoftCapRow)(cap, n, x); }
+
+}  // namespace speclab::cpu
+#endif

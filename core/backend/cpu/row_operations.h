@@ -1,0 +1,19 @@
+#pragma once
+
+#include "core/backend/backend.h"
+
+// One row of the operations that only some families of models have. As in kernels.h: Highway, any vector width gives the
+// same bits, and a row does not know of others.
+
+namespace speclab::cpu {
+
+/// out = (x - mean) / sqrt(variance + eps) * weight + bias; out may be x.
+void layer_norm_row(const float* x, const float* weight, const float* bias, float eps, int d, float* out);
+/// out = f(x), times `up` unless that is null.
+void activate_row(Activation f, const float* x, const float* up, int n, float* out);
+/// y += x
+void add_row(const float* x, int n, float* y);
+/// x = cap * tanh(x / cap)
+void soft_cap_row(float cap, int n, float* x);
+
+}  // namespace speclab::cpu

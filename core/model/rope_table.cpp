@@ -1,0 +1,94 @@
+#include "core/model/rope_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace speclab {
+namespace {
+
+// In float as the reference implementation computes it: frequency, then angle, then cosine.
+std::vector<float> plain(float theta, int dims) {
+  std::vector<float> out(static_cast<std::size_t>(dims / 2));
+  for (int i = 0; i < dims / 2; ++i) {
+    out[static_cast<std::size_t>(i)] = 1.0f / std::pow(theta, static_cast<float>(2 * i) / static_cast<float>(dims));
+  }
+  return out;
+}
+
+// Wavelengths longer than the trained context are interpolated, those that fit into it high_freq_factor times are kept.
+float llama3(const Rope& rope, float frequency) {
+  const auto context = static_cast<float>(rope.original_context);
+  const float wavelength = 2 * std::numbers::pi_v<float> / frequency;
+  if (wavelength < context / rope.high_freq_factor) return frequency;
+  if (wavelength > context / rope.low_freq_factor) return frequency / rope.factor;
+  const float smooth = (context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  return (1 - smooth) * frequency / rope.factor + smooth * frequency;
+}
+
+// Peng et al. 2023, section 3.2 ("NTK-by-parts"): dimensions that turn more than beta_fast times
+// within the trained context are kept, those below beta_slow turns are interpolated, with a ramp between.
+void yarn(const Rope& rope, std::vector<float>& frequencies) {
+  const auto dimension = [&](double turns) {
+    return rope.dims * std::log(rope.original_context / (turns * 2 * std::numbers::pi)) / (2 * std::log(static_cast<double>(rope.theta)));
+  };
+  double low = dimension(rope.beta_fast), high = dimension(rope.beta_slow);
+  if (rope.truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0);
+  high = std::min(high, rope.dims - 1.0);
+  if (low == high) high += 0.001;
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    const auto ramp = static_cast<float>(std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0));
+    frequencies[i] = frequencies[i] / rope.factor * ramp + frequencies[i] * (1 - ramp);
+  }
+}
+
+}  // namespace
+
+std::vector<float> rope_frequencies(const Rope& rope, int length) {
+  float theta = rope.theta;
+  if (rope.scaling == Rope::Scaling::kDynamic && length > rope.original_context) {
+    const float grown = rope.factor * static_cast<float>(length) / static_cast<float>(rope.original_context) - (rope.factor - 1);
+    theta *= std::pow(grown, static_cast<float>(rope.dims) / static_cast<float>(rope.dims - 2));
+  }
+  std::vector<float> out = plain(theta, rope.dims);
+  switch (rope.scaling) {
+    case Rope::Scaling::kNone:
+    case Rope::Scaling::kDynamic: break;
+    case Rope::Scaling::kLinear:
+      for (float& frequency : out) frequency /= rope.factor;
+      break;
+    case Rope::Scaling::kLlama3:
+      for (float& frequency : out) frequency = llama3(rope, frequency);
+      break;
+    case Rope::Scaling::kYarn: yarn(rope, out); break;
+    case Rope::Scaling::kListed:
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] /= rope.divisors[i];
+      break;
+  }
+  return out;
+}
+
+RopeTable make_rope_table(const Rope& rope, int positions) {
+  const auto half = static_cast<std::size_t>(rope.dims / 2);
+  RopeTable table{rope.dims, std::vector<float>(static_cast<std::size_t>(positions) * half), {}};
+  table.sin.resize(table.cos.size());
+  std::vector<float> frequencies = rope_frequencies(rope, 1);
+  for (int position = 0; position < positions; ++position) {
+    if (rope.scaling == Rope::Scaling::kDynamic && position >= rope.original_context) frequencies = rope_frequencies(rope, position + 1);
+    for (std::size_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(position) * frequencies[i];
+      const std::size_t at = static_cast<std::size_t>(position) * half + i;
+      table.cos[at] = static_cast<float>(std::cos(static_cast<double>(angle)));
+      table.sin[at] = static_cast<float>(std::sin(static_cast<double>(angle)));
+    }
+  }
+  if (rope.scaling == Rope::Scaling::kYarn) {
+    for (std::vector<float>* values : {&table.cos, &table.sin}) {
+      for (float& value : *values) value *= rope.attention_factor;
+    }
+  }
+  return table;
+}
+
+}  // namespace speclab

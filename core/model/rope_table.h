@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include "core/model/model_config.h"
+
+namespace speclab {
+
+/// Cosines and sines of every position, [positions, dims/2] each. A position has its own row whatever the length of the
+/// sequence: with dynamic scaling position p turns with the base of a sequence of p + 1 tokens, as it does when tokens
+/// come one by one.
+struct RopeTable {
+  int dims = 0;
+  std::vector<float> cos, sin;
+};
+RopeTable make_rope_table(const Rope& rope, int positions);
+
+/// The frequencies of a sequence of `length` tokens (which only dynamic scaling asks for), [dims/2].
+std::vector<float> rope_frequencies(const Rope& rope, int length);
+
+}  // namespace speclab

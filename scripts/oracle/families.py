@@ -1,0 +1,246 @@
+"""Golden logits of tiny random models of every family, from Hugging Face transformers in float32 with eager attention.
+
+    scripts/oracle/families.py [NAME ...]     writes tests/golden/families/NAME/{config.json,model.safetensors,golden.json}
+
+Weights are random numbers that bf16 holds, norms and biases too, so that none of them can be left out unseen. The golden
+file has token ids and logits of some positions: "prefill" of one forward over all tokens, "steps" of a prefill of the
+first tokens and single cached steps after it. tests/model/family_oracle_test.cpp compares the engine with them.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import zlib
+
+import torch
+import transformers
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OUT = ROOT / "tests/golden/families"
+VOCAB = 112
+
+SHAPE = dict(
+    vocab_size=VOCAB,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=64,
+    tie_word_embeddings=False,
+    bos_token_id=None,
+    eos_token_id=None,
+    pad_token_id=None,
+)
+
+
+def shape(**changes):
+    return {key: value for key, value in {**SHAPE, **changes}.items() if value != "absent"}
+
+
+def rope(kind, **values):
+    return {"rope_type": kind, "rope_theta": 10000.0, **values}
+
+
+# name: (family of transformers, configuration, tokens, tokens of the prefill before the steps)
+CASES = {
+    "llama": ("Llama", shape(head_dim=16, tie_word_embeddings=True, rope_parameters=rope("default")), 24, 9),
+    "llama_linear": ("Llama", shape(rope_parameters=rope("linear", factor=4.0)), 40, 20),
+    # transformers turns a whole prefill by the base of its length: beyond the trained context only steps are comparable
+    "llama_dynamic": ("Llama", shape(max_position_embeddings=16, rope_parameters=rope("dynamic", factor=3.0)), 40, 16),
+    "llama_llama3": (
+        "Llama",
+        shape(
+            head_dim=16,
+            rope_parameters=rope(
+                "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=48
+            ),
+        ),
+        56,
+        30,
+    ),
+    "llama_yarn": (
+        "Llama",
+        shape(head_dim=16, rope_parameters=rope("yarn", factor=4.0, original_max_position_embeddings=16)),
+        56,
+        12,
+    ),
+    "llama_yarn_ramp": (
+        "Llama",
+        shape(
+            head_dim=16,
+            rope_parameters={
+                **rope("yarn", factor=4.0, original_max_position_embeddings=4096, truncate=False),
+                **dict(rope_theta=100.0, beta_fast=20.0, beta_slow=2.0, mscale=0.8, mscale_all_dim=0.5),
+            },
+        ),
+        56,
+        12,
+    ),
+    "mistral": ("Mistral", shape(sliding_window=7, rope_parameters=rope("default")), 40, 21),
+    "qwen2": ("Qwen2", shape(tie_word_embeddings=True, rope_parameters=rope("default")), 24, 9),
+    "qwen2_windows": (
+        "Qwen2",
+        shape(use_sliding_window=True, sliding_window=9, max_window_layers=1, rope_parameters=rope("default")),
+        40,
+        5,
+    ),
+    "qwen3": ("Qwen3", shape(head_dim=16, rope_parameters=rope("default")), 24, 9),
+    "gpt2": (
+        "GPT2",
+        dict(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=None, eos_token_id=None),
+        24,
+        9,
+    ),
+    "opt": (
+        "OPT",
+        shape(intermediate_size="absent", num_key_value_heads="absent", ffn_dim=48, tie_word_embeddings=True),
+        24,
+        9,
+    ),
+    "pythia": (
+        "GPTNeoX",
+        shape(
+            num_key_value_heads="absent", num_attention_heads=2, rope_parameters=rope("default", partial_rotary_factor=0.25)
+        ),
+        24,
+        9,
+    ),
+    "neox_sequential": (
+        "GPTNeoX",
+        shape(
+            num_key_value_heads="absent",
+            use_parallel_residual=False,
+            rope_parameters=rope("default", partial_rotary_factor=1.0),
+        ),
+        24,
+        9,
+    ),
+    "gemma2": (
+        "Gemma2",
+        shape(
+            hidden_size=24,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=16,
+            query_pre_attn_scalar=24,
+            sliding_window=6,
+            attn_logit_softcapping=3.0,
+            final_logit_softcapping=30.0,
+            tie_word_embeddings=True,
+            rope_parameters=rope("default"),
+        ),
+        40,
+        17,
+    ),
+    "gemma3": (
+        "Gemma3",
+        shape(
+            hidden_size=24,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=16,
+            query_pre_attn_scalar=24,
+            sliding_window=6,
+            layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+            tie_word_embeddings=True,
+            rope_parameters={
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        ),
+        40,
+        17,
+    ),
+    "smollm3": (
+        "SmolLM3",
+        shape(num_hidden_layers=3, no_rope_layers=[1, 0, 1], tie_word_embeddings=True, rope_parameters=rope("default")),
+        24,
+        9,
+    ),
+    "phi3": (
+        "Phi3",
+        shape(
+            head_dim="absent",
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            sliding_window=11,
+            rope_parameters=rope("default", partial_rotary_factor=0.5),
+        ),
+        40,
+        9,
+    ),
+}
+CLASSES = {"GPT2": "GPT2LMHeadModel", "Gemma3": "Gemma3ForCausalLM"}
+CONFIGS = {"Gemma3": "Gemma3TextConfig"}
+
+
+def randomise(model, random):
+    """bf16 numbers: matrices that keep the variance, norms about their neutral value, biases that are seen."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=random)
+            if parameter.dim() == 1:
+                centred = name.endswith(".bias") or "Gemma" in type(model).__name__
+                value = noise * 0.3 + (0.0 if centred else 1.0)
+            elif "embed" in name or ".wte." in name or ".wpe." in name:
+                value = noise * (0.5 if "position" in name or ".wpe." in name else 1.0)
+            else:
+                value = noise * 1.5 / math.sqrt(parameter.shape[0 if ".c_" in name else 1])
+            parameter.copy_(value.to(torch.bfloat16))
+
+
+def numbers(row):
+    return [float(f"{value:.7g}") for value in row]
+
+
+def make(name):
+    family, values, length, begin = CASES[name]
+    config = getattr(transformers, CONFIGS.get(family, family + "Config"))(**values)
+    config._attn_implementation = "eager"
+    model = getattr(transformers, CLASSES.get(family, family + "ForCausalLM"))(config).eval()
+    assert model.config._attn_implementation == "eager"
+    random = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    randomise(model, random)
+    tokens = torch.randint(VOCAB, (length,), generator=random)
+    whole = begin if name == "llama_dynamic" else length
+    with torch.inference_mode():
+        prefill = model(tokens[None, :whole]).logits[0]
+        out = model(tokens[None, :begin], use_cache=True)
+        steps = list(out.logits[0])
+        for position in range(begin, length):
+            out = model(tokens[None, position : position + 1], past_key_values=out.past_key_values, use_cache=True)
+            steps.append(out.logits[0, -1])
+    difference = max(float((a - b).abs().max()) for a, b in zip(prefill, steps)) / float(prefill.abs().max())
+    assert difference < 1e-5, f"{name}: transformers' prefill and steps differ by {difference}"
+
+    folder = OUT / name
+    folder.mkdir(parents=True, exist_ok=True)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    for key in ("transformers_version", "_attn_implementation", "dtype", "initializer_range"):
+        config.pop(key, None)
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    rows = {
+        "prefill": {p: numbers(prefill[p]) for p in sorted({0, 1, whole // 2, whole - 1})},
+        "steps": {p: numbers(steps[p]) for p in sorted({begin, begin + 1, (begin + length) // 2, length - 1})},
+    }
+    golden = {"made_by": "scripts/oracle/families.py", "tokens": tokens.tolist(), "begin": begin, **rows}
+    (folder / "golden.json").write_text(json.dumps(golden, separators=(",", ":")) + "\n")
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"{name}: {size / 1000:.0f} kB, largest logit {float(prefill.abs().max()):.1f}, steps differ by {difference:.1e}")
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("names", nargs="*", metavar="NAME")
+    options = arguments.parse_args()
+    for name in options.names or CASES:
+        make(name)
+
+
+if __name__ == "__main__":
+    main()
