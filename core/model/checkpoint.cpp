@@ -93,11 +93,16 @@ bool Checkpoint::has(std::string_view tensor) const {
 }
 
 void Checkpoint::read_bf16(std::string_view tensor, std::int64_t begin, std::int64_t end, Bf16* out) const {
+  SPECLAB_CHECK(impl_->tensor(tensor).shift == 0, "{} is read in float", tensor);
   impl_->read_rows(tensor, begin, end, out, dequantize_to_bf16);
 }
 
 void Checkpoint::read_f32(std::string_view tensor, std::int64_t begin, std::int64_t end, float* out) const {
   impl_->read_rows(tensor, begin, end, out, dequantize);
+  const CheckpointTensor& from = impl_->tensor(tensor);
+  if (from.shift != 0) {
+    for (std::int64_t i = 0; i < (end - begin) * from.columns; ++i) out[i] += from.shift;
+  }
 }
 
 std::optional<Tokenizer> Checkpoint::tokenizer() const {

@@ -43,7 +43,7 @@ class Checkpoint {
   bool has(std::string_view tensor) const;
 
   /// Rows [begin, end) of a canonical tensor as bf16 (dequantised in float, rounded to nearest even),
-  /// [end-begin, in]. Thread-safe.
+  /// [end-begin, in]. Thread-safe. Not for norms of Gemma in GGUF, which are stored as 1 + weight.
   void read_bf16(std::string_view tensor, std::int64_t begin, std::int64_t end, Bf16* out) const;
   /// The same in float, without rounding to bf16. A vector is one row.
   void read_f32(std::string_view tensor, std::int64_t begin, std::int64_t end, float* out) const;

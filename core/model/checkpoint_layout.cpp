@@ -28,7 +28,7 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
     out.push_back({"position_embedding", fmt::format("{}.weight", names.position_embedding), {config.position_rows, hidden}});
   }
   const auto add_norm = [&](const std::string& name, const std::string& file_name) {
-    out.push_back({name, file_name + ".weight", {hidden}});
+    out.push_back({.name = name, .file_name = file_name + ".weight", .shape = {hidden}, .rms_norm = config.norm == NormKind::kRms});
     if (config.norm == NormKind::kLayer) out.push_back({name + ".bias", file_name + ".bias", {hidden}});
   };
   for (int layer = 0; layer < config.layers; ++layer) {
@@ -59,8 +59,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
     add_qkv("attn_k", names.k, kv, config.kv_heads, q, 1);
     add_qkv("attn_v", names.v, kv, 0, q + kv, 2);
     if (config.qk_norm) {
-      out.push_back({own + "attn_q_norm", prefix + names.q_norm + ".weight", {hd}});
-      out.push_back({own + "attn_k_norm", prefix + names.k_norm + ".weight", {hd}});
+      out.push_back({.name = own + "attn_q_norm", .file_name = prefix + names.q_norm + ".weight", .shape = {hd}, .rms_norm = true});
+      out.push_back({.name = own + "attn_k_norm", .file_name = prefix + names.k_norm + ".weight", .shape = {hd}, .rms_norm = true});
     }
     add("attn_out", names.attn_out, hidden, q, config.attn_out_bias);
     if (config.post_norms) norm("attn_post_norm", names.attn_post_norm);
@@ -129,7 +129,8 @@ std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& ex
                    tensor.data.data(),
                    interleaved ? want.rope_heads : 0,
                    want.selection,
-                   shape.back()});
+                   shape.back(),
+                   want.shift});
     used.insert(want.file_name);
   }
   for (const auto& [name, tensor] : by_name) {

@@ -36,6 +36,8 @@ struct ExpectedTensor {
   int rope_heads = 0;               ///< heads of a q or k matrix, whose rows may be interleaved; else 0
   std::vector<std::int64_t> stored_shape = {};  ///< in the file, when it is not `shape`
   Selection selection = {};
+  bool rms_norm = false;  ///< the weight of an RMS norm
+  float shift = 0;        ///< added to the numbers of the file (to weights of norms, in float)
 };
 
 /// What a family calls its tensors in a format, and which it stores as one. Names are without ".weight" and ".bias";
@@ -71,6 +73,7 @@ struct CheckpointTensor {
                           ///< should be
   Selection selection;
   std::int64_t stored_columns;  ///< of the tensor in the file
+  float shift;                  ///< of a vector
 };
 
 /// Takes what the model needs from `stored` and refuses what it does not know: a tensor that is silently left

@@ -246,14 +246,14 @@ TEST(CheckpointGguf, OptionalKeysHaveTheirDefaults) {
 }
 
 TEST(CheckpointGguf, RefusesOtherArchitectures) {
-  EXPECT_THAT(changed([](W& w) { w.set("general.architecture", "qwen2"); }),
-              AllOf(HasSubstr("m.gguf: metadata general.architecture: got \"qwen2\", expected \"llama\"")));
+  EXPECT_THAT(changed([](W& w) { w.set("general.architecture", "mamba"); }),
+              AllOf(HasSubstr("m.gguf: metadata general.architecture: got \"mamba\", expected \"llama\"")));
   EXPECT_THAT(changed([](W& w) { w.set("split.count", 2u); }),
               HasSubstr("split.count: got 2, expected one file"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.expert_count", 8u); }),
               HasSubstr("llama.expert_count: got experts"));
-  EXPECT_THAT(changed([](W& w) { w.set("llama.rope.scaling.type", "yarn"); }),
-              HasSubstr("rope.scaling.type: got \"yarn\""));
+  EXPECT_THAT(changed([](W& w) { w.set("llama.rope.scaling.type", "longrope"); }),
+              HasSubstr("rope.scaling.type: got \"longrope\""));
   EXPECT_THAT(changed([](W& w) { w.set("llama.rope.scale_linear", 2.f); }),
               HasSubstr("rope.scale_linear: got 2"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.rope.scaling.factor", 4.f); }),
@@ -261,7 +261,7 @@ TEST(CheckpointGguf, RefusesOtherArchitectures) {
   EXPECT_THAT(changed([](W& w) {
                 w.tensors.push_back({"rope_freqs.weight", {4}, 0, std::string(16, 0)});
               }),
-              HasSubstr("tensor rope_freqs.weight: got the factors of a scaled RoPE"));
+              HasSubstr("tensor rope_freqs.weight: got 0, expected positive factors"));
   EXPECT_THAT(changed([](W& w) {
                 w.tensors.push_back({"blk.0.attn_q.bias", {4}, 0, std::string(16, 0)});
               }),
