@@ -21,6 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NEW_TOKENS = 128
 PROMPTS = 20
+ROUNDING = 1e-5  # of a row's largest logit: golden files that close to what is written today stay as they are
 EVERY = 8  # of the generated positions, one in EVERY is compared
 
 
@@ -95,6 +96,20 @@ def load_tokenizer(reader):
     return tokenizer
 
 
+def same(old, new):
+    """Whether two lists of records differ by rounding only, which depends on the machine that PyTorch runs on."""
+    if len(old) != len(new):
+        return False
+    for a, b in zip(old, new):
+        if a["prompt"] != b["prompt"] or a["greedy"] != b["greedy"] or len(a["rows"]) != len(b["rows"]):
+            return False
+        for x, y in zip(a["rows"], b["rows"]):
+            gap = max(abs(p - q) for p, q in zip(x["logits"], y["logits"]))
+            if x["position"] != y["position"] or x["ids"] != y["ids"] or gap > ROUNDING * x["largest"]:
+                return False
+    return True
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("model")
@@ -146,6 +161,9 @@ def main():
             print(f"{number + 1}/{len(chosen)}: {len(prompt)} prompt tokens", flush=True)
     target = ROOT / "tests/golden/forward/smollm2.json"
     target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists() and same(json.loads(target.read_text(encoding="utf-8"))["prompts"], records):
+        print(f"{target} stays: equal up to rounding")
+        return
     with target.open("w", encoding="utf-8") as out:
         out.write(
             '{"made_by": "scripts/oracle/forward.py", "prompts": [\n'
