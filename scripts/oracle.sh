@@ -45,7 +45,7 @@ dequantisation() { "$python" scripts/oracle/dequantize.py && unchanged tests/gol
 tokenizer() { "$python" scripts/oracle/tokenizer.py --model "$model" --check; }
 forward() {
   local full="$root/build/oracle_logits"
-  "$python" scripts/oracle/forward.py "$model" --full "$full" &&
+  "$python" scripts/oracle/forward.py "$model" --full "$full" && unchanged tests/golden/forward &&
     SPECLAB_ORACLE_FULL="$full" build/release/tests/test_model --gtest_filter='*ForwardOracle*'
 }
 
