@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks the engine against PyTorch and Hugging Face, and the committed golden files against what the oracles say today:
-# dequantisation bit for bit, token ids and chat template equal, whole logits rows of 20 prompts within 1e-4.
+# dequantisation bit for bit, token ids and chat template equal, tiny models of every family written again as they are,
+# whole logits rows of 20 prompts within 1e-4.
 # Slow (about 15 minutes and 6 GB of packages); the fast tests check the golden files without any of this.
 #   scripts/oracle.sh            makes .venv-oracle from scripts/oracle/requirements.txt
 #   SPECLAB_ORACLE_PYTHON=PYTHON scripts/oracle.sh   uses an environment that has these packages
@@ -43,6 +44,7 @@ unchanged() {  # files written again must be what is committed
 
 dequantisation() { "$python" scripts/oracle/dequantize.py && unchanged tests/golden/dequantize; }
 tokenizer() { "$python" scripts/oracle/tokenizer.py --model "$model" --check; }
+families() { "$python" scripts/oracle/families.py && unchanged tests/golden/families; }
 forward() {
   local full="$root/build/oracle_logits"
   "$python" scripts/oracle/forward.py "$model" --full "$full" && unchanged tests/golden/forward &&
@@ -51,6 +53,7 @@ forward() {
 
 check "dequantisation" dequantisation
 check "tokenizer and chat template" tokenizer
+check "families" families
 check "forward" forward
 printf '\n%d failed\n' "$failed"
 [ "$failed" = 0 ]
