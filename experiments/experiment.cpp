@@ -164,14 +164,17 @@ DraftSpec parse_draft(const json& value, std::string name, const std::string& wh
     return draft;
   }
   const json& layers = value["layers"];
+  constexpr int kMostLayers = 10'000;  // as of a checkpoint; a larger number would wrap around in an int
   if (layers.is_object() && layers.size() == 1 && layers.contains("keep") &&
-      layers["keep"].is_number_integer() && layers["keep"] > 0) {
+      layers["keep"].is_number_integer() && layers["keep"] > 0 && layers["keep"] <= kMostLayers) {
     draft.keep = layers["keep"].get<int>();
     if (draft.name.empty()) draft.name = fmt::format("keep{}", draft.keep);
     return draft;
   }
   const bool list =
-      layers.is_array() && !layers.empty() && std::all_of(layers.begin(), layers.end(), is_natural);
+      layers.is_array() && !layers.empty() && std::all_of(layers.begin(), layers.end(), [](const json& layer) {
+        return is_natural(layer) && layer < kMostLayers;
+      });
   if (list) draft.layers = layers.get<std::vector<int>>();
   if (!list || std::adjacent_find(draft.layers.begin(), draft.layers.end(), std::greater_equal<>()) !=
                    draft.layers.end()) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "core/base/error.h"
@@ -85,6 +86,7 @@ class Expander {
 
   Experiment& experiment_;
   std::string where_;
+  std::map<std::string, std::string> place_of_;  // of the cases so far, by id
   const std::vector<OptionInfo> generation_ = generation_infos();
 };
 
@@ -225,12 +227,17 @@ void Expander::insert(CaseSpec spec) {
                  .expected = fmt::format("a draft model for {}", spec.strategy.info().name),
                  .advice = "Add \"draft\": NAME, with NAME declared in \"drafts\"."});
   }
-  for (const CaseSpec& other : experiment_.cases) {
-    if (other.id != spec.id) continue;
+  if (const auto [other, fresh] = place_of_.emplace(spec.id, spec.where); !fresh) {
     throw Error({.what = spec.where,
-                 .got = fmt::format("the case {} a second time (first in {})", spec.id, other.where),
+                 .got = fmt::format("the case {} a second time (first in {})", spec.id, other->second),
                  .expected = "cases that differ",
                  .advice = "Remove one of them."});
+  }
+  if (experiment_.cases.size() == kMostCases) {
+    throw Error({.what = spec.where,
+                 .got = fmt::format("more than {} cases", kMostCases),
+                 .expected = "fewer in one experiment",
+                 .advice = "Make several experiments of it."});
   }
   experiment_.cases.push_back(std::move(spec));
 }
@@ -249,17 +256,16 @@ void Expander::add_references() {
   const auto is_reference = [](const CaseSpec& spec) {
     return spec.strategy.info().name == "autoregressive" && spec.generation.rule == "auto";
   };
-  const std::vector<CaseSpec> given = experiment_.cases;
+  std::map<json, std::string> reference_of;  // id by text_key
+  for (const CaseSpec& spec : experiment_.cases) {
+    if (is_reference(spec)) reference_of.emplace(text_key(spec.generation), spec.id);
+  }
   std::vector<CaseSpec> added;
-  for (const CaseSpec& spec : given) {
+  std::set<std::string> added_ids;
+  for (const CaseSpec& spec : experiment_.cases) {
     const GenerationOptions generation = reference_generation(spec);
     const json key = text_key(generation);
-    const auto same = [&](const CaseSpec& other) {
-      return is_reference(other) && text_key(other.generation) == key;
-    };
-    if (is_reference(spec) || std::any_of(given.begin(), given.end(), same) ||
-        std::any_of(added.begin(), added.end(), same))
-      continue;
+    if (is_reference(spec) || reference_of.contains(key)) continue;
     CaseSpec reference("autoregressive", spec.where);
     reference.generation = generation;
     reference.added = true;
@@ -273,8 +279,7 @@ void Expander::add_references() {
           info.name == "temperature" && generation.sampling.temperature == 0 ? json(0) : spec.axes[info.name];
       reference.id += "/" + info.name + "=" + id_text(reference.axes[info.name]);
     }
-    const auto taken = [&](const CaseSpec& other) { return other.id == reference.id; };
-    if (std::any_of(given.begin(), given.end(), taken) || std::any_of(added.begin(), added.end(), taken)) {
+    if (place_of_.contains(reference.id) || added_ids.contains(reference.id)) {
       for (const OptionInfo& info : generation_) {
         if (!kNotOfTheText.contains(info.name) && !reference.axes.contains(info.name) &&
             key[info.name] != usual[info.name]) {
@@ -282,6 +287,8 @@ void Expander::add_references() {
         }
       }
     }
+    reference_of.emplace(key, reference.id);
+    added_ids.insert(reference.id);
     added.push_back(std::move(reference));
   }
   // References first: their texts are what the others are compared with.
@@ -289,12 +296,9 @@ void Expander::add_references() {
   std::stable_partition(experiment_.cases.begin(), experiment_.cases.end(), is_reference);
   for (CaseSpec& spec : experiment_.cases) {
     if (is_reference(spec)) continue;
-    const json key = text_key(reference_generation(spec));
-    const auto found = std::find_if(
-        experiment_.cases.begin(), experiment_.cases.end(),
-        [&](const CaseSpec& other) { return is_reference(other) && text_key(other.generation) == key; });
-    SPECLAB_CHECK(found != experiment_.cases.end(), "{} has no reference", spec.id);
-    spec.reference = found->id;
+    const auto found = reference_of.find(text_key(reference_generation(spec)));
+    SPECLAB_CHECK(found != reference_of.end(), "{} has no reference", spec.id);
+    spec.reference = found->second;
   }
 }
 

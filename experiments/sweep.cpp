@@ -50,6 +50,12 @@ std::vector<SweepPoint> expand_sweep(const json& object, const std::function<boo
                    .expected = "at least one value",
                    .advice = "Give a value, or leave the key out."});
     }
+    if (points.size() * value.size() > kMostCases) {
+      throw Error({.what = json_pointer(where, key),
+                   .got = fmt::format("{} values, {} combinations with the axes before it", value.size(), points.size() * value.size()),
+                   .expected = fmt::format("at most {} cases", kMostCases),
+                   .advice = "Make several experiments of it, or tie axes to one another with \"=KEY\"."});
+    }
     std::vector<SweepPoint> next;
     for (const SweepPoint& point : points) {
       for (const json& entry : value) {

@@ -8,6 +8,9 @@
 
 namespace speclab {
 
+/// Of an experiment: nobody waits for more, and the product of a few short lists is soon all memory.
+inline constexpr std::size_t kMostCases = 10'000;
+
 /// One member of a sweep: an object without axes and ties, and the keys that were axes.
 struct SweepPoint {
   nlohmann::json object;
@@ -18,7 +21,7 @@ struct SweepPoint {
 /// product, in the order of keys, the last one fastest. `is_list(key)` says that an array is a value of this
 /// key; there an array of arrays is the axis. A text "=KEY" ties the key to another one of the same object.
 /// `where` locates the object for messages ("a.json: /cases/0"). Throws Error: an empty axis, a tie to a
-/// missing or tied key.
+/// missing or tied key, more than 10,000 points.
 std::vector<SweepPoint> expand_sweep(const nlohmann::json& object,
                                      const std::function<bool(std::string_view)>& is_list,
                                      const std::string& where);

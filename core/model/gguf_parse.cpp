@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/utf8.h"
 #include "core/model/gguf_types.h"
 
 namespace speclab {
@@ -18,33 +19,6 @@ constexpr std::array<std::uint64_t, kGgufTypes> kValueBytes{1, 1, 2, 2, 4, 4, 4,
 constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr int kMaxNesting = 8;
 constexpr const char* kFetchAgain = "The file is truncated or damaged; fetch it again.";
-
-/// No overlong forms, no surrogates, nothing above U+10FFFF (RFC 3629).
-bool is_utf8(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto byte = [&](std::size_t at) {
-      return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
-    };
-    const unsigned lead = byte(i);
-    const std::size_t more = lead < 0x80   ? 0
-                             : lead < 0xc2 ? 9
-                             : lead < 0xe0 ? 1
-                             : lead < 0xf0 ? 2
-                             : lead < 0xf5 ? 3
-                                           : 9;
-    if (more == 9) return false;
-    for (std::size_t k = 1; k <= more; ++k) {
-      if ((byte(i + k) & 0xc0) != 0x80) return false;
-    }
-    const unsigned next = byte(i + 1);
-    if ((lead == 0xe0 && next < 0xa0) || (lead == 0xed && next > 0x9f) || (lead == 0xf0 && next < 0x90) ||
-        (lead == 0xf4 && next > 0x8f)) {
-      return false;
-    }
-    i += 1 + more;
-  }
-  return true;
-}
 
 /// Takes pieces from the front of the file; never reads past its end.
 class Cursor {
@@ -120,6 +94,7 @@ GgufArray read_array(Cursor& cursor, const std::string& where, int depth) {
       cursor.fail(where, fmt::format("an array of {} elements", array.count),
                   fmt::format("one that fits in the {} bytes left", cursor.left()));
     }
+    if (array.element_type == kGgufString) array.strings.reserve(array.count);  // growing would hold it twice
     for (std::uint64_t i = 0; i < array.count; ++i) {
       if (array.element_type == kGgufString) {
         array.strings.push_back(cursor.string(where));

@@ -46,6 +46,17 @@ TEST(Sweep, TiesFollowTheirAxis) {
   EXPECT_THROW(expand_sweep({{"G", "=W"}, {"W", "=G"}}, no_lists, "f"), Error);
 }
 
+TEST(Sweep, RefusesAProductThatNobodyWaitsFor) {
+  const std::vector<int> hundred(100, 1), more(101, 1);
+  EXPECT_EQ(expand_sweep({{"a", hundred}, {"b", hundred}}, no_lists, "f").size(), kMostCases);
+  try {
+    expand_sweep({{"a", hundred}, {"b", more}, {"c", more}, {"d", more}}, no_lists, "f");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("f/b: got 101 values, 10100 combinations with the axes before it, expected at most 10000 cases"));
+  }
+}
+
 json base_config() {
   return parse_json(R"({"name": "t", "target": "target",
     "drafts": {"small": {"model": "d"}, "skip": {"layers": {"keep": 2}}},
@@ -102,6 +113,19 @@ TEST(Experiment, AMissingReferenceIsAdded) {
   EXPECT_TRUE(experiment.cases[0].added);
   EXPECT_EQ(experiment.cases[1].generation.sampling.temperature, 1);
   EXPECT_EQ(experiment.cases[3].reference, "autoregressive/temperature=1");
+}
+
+/// Every case has a reference of its own here, which must not be looked for in all of them, one by one.
+TEST(Experiment, ManyCasesAreExpandedInATimeOfTheirNumber) {
+  json config = base_config();
+  json temperatures = json::array();
+  for (int i = 1; i <= 2500; ++i) temperatures.push_back(i * 1e-3);
+  config["cases"] = {{{"strategy", "speculative_sampling"}, {"draft", "small"}, {"temperature", temperatures}}};
+  const Experiment experiment = parse_experiment(config, "a.json");
+  EXPECT_EQ(experiment.cases.size(), 5000u);
+  EXPECT_EQ(experiment.cases.back().reference, "autoregressive/temperature=2.5");
+  config["cases"][0]["gamma"] = {1, 2, 3, 4, 5};
+  EXPECT_THROW(parse_experiment(config, "a.json"), Error);  // more than 10,000
 }
 
 TEST(Experiment, ARuleDoesNotChangeTheReference) {
@@ -200,6 +224,8 @@ TEST(Experiment, BadInputIsNamedWithItsPlace) {
       {"prompts.limt=3", {"/prompts/limt", "limit"}},
       {"drafts.small=5", {"/drafts/small"}},
       {"drafts.small={\"layers\":[3,2]}", {"/drafts/small/layers", "ascending"}},
+      {"drafts.small={\"layers\":[0,4294967297]}", {"/drafts/small/layers", "ascending"}},
+      {"drafts.small={\"layers\":{\"keep\":4294967296}}", {"/drafts/small/layers", "4294967296"}},
       {"calibration.rows=0", {"/calibration/rows"}},
       {"calibration.row=4", {"/calibration/row", "rows"}},
   };

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <system_error>
+
 #include "core/backend/cpu/cpu_topology.h"
 #include "core/base/error.h"
 
@@ -27,13 +29,25 @@ void pin(pthread_t thread, int processor) {
 ThreadPool::ThreadPool(int threads) {
   const std::vector<int> processors = allowed_processors();
   for (int i = 1; i < threads; ++i) {
-    workers_.emplace_back([this, i] { work(i); });
+    try {
+      workers_.emplace_back([this, i] { work(i); });
+    } catch (const std::system_error& error) {
+      stop();
+      throw Error({.what = fmt::format("thread {} of {}", i + 1, threads),
+                   .got = error.code().message(),
+                   .expected = "one more thread",
+                   .advice = "Ask for fewer with --threads, or raise the limits of the shell (ulimit -u, ulimit -v)."});
+    }
     // The caller stays where the scheduler puts it; with as many threads as processors the workers leave it the first.
     if (threads <= static_cast<int>(processors.size())) pin(workers_.back().native_handle(), processors[static_cast<std::size_t>(i)]);
   }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() {
   stop_.store(true);
   epoch_.fetch_add(1);
   epoch_.notify_all();

@@ -13,7 +13,7 @@ namespace speclab::cpu {
 /// that it holds, or nothing when it holds none. Which thread runs a chunk never enters a result.
 class ThreadPool {
  public:
-  /// Throws nothing; pinning is best effort.
+  /// Throws Error when the system gives no more threads; pinning is best effort.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -35,6 +35,7 @@ class ThreadPool {
   using Call = void (*)(const void* context, int chunk, int thread);
   void run(int chunks, Call call, const void* context);
   void work(int thread);
+  void stop();
   void drain(int thread);
 
   struct Region {

@@ -1,0 +1,85 @@
+// One libFuzzer target; SPECLAB_FUZZ_TARGET is its name, SPECLAB_FUZZ_READ its entry point. Besides what the sanitizers find, an input must
+// cost less than a second of processor time (not of the wall clock: the machine may be busy) and never hold more than
+// four times its own size plus kAllowance.
+#include <sanitizer/allocator_interface.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <random>
+#include <string>
+
+#include "tests/fuzz/entry_points.h"
+#include "tests/fuzz/mutate.h"
+
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
+
+namespace {
+
+constexpr std::int64_t kAllowance = 1 << 20;  // tables of constants, the message of an error
+constexpr double kSeconds = 1;
+
+std::int64_t held = 0, most_held = 0;
+
+void count_allocation(const volatile void*, std::size_t bytes) {
+  held += static_cast<std::int64_t>(bytes);
+  if (held > most_held) most_held = held;
+}
+void count_release(const volatile void* pointer) {
+  if (pointer != nullptr) {
+    held -= static_cast<std::int64_t>(__sanitizer_get_allocated_size(const_cast<const void*>(pointer)));
+  }
+}
+
+double processor_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+void mutate_bytes(std::string& bytes) {
+  constexpr std::size_t kMore = 32;
+  const std::size_t size = bytes.size();
+  bytes.resize(size + kMore);
+  bytes.resize(LLVMFuzzerMutate(reinterpret_cast<std::uint8_t*>(bytes.data()), size, bytes.size()));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  __sanitizer_install_malloc_and_free_hooks(count_allocation, count_release);
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static bool warm = false;  // the first call fills static tables
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  const std::int64_t before = most_held = held;
+  const double start = processor_seconds();
+  speclab::fuzz::SPECLAB_FUZZ_READ(input);
+  const double seconds = processor_seconds() - start;
+  const std::int64_t bytes = most_held - before, limit = 4 * static_cast<std::int64_t>(size) + kAllowance;
+  if (warm && seconds > kSeconds) {
+    std::fprintf(stderr, "finding: %.1f seconds for %zu bytes\n", seconds, size);
+    std::abort();
+  }
+  if (warm && bytes > limit) {
+    std::fprintf(stderr, "finding: %lld bytes of memory for a file of %zu\n", static_cast<long long>(bytes), size);
+    std::abort();
+  }
+  warm = true;
+  return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                               unsigned seed) {
+  std::mt19937_64 random(seed);
+  if (random() % 4 == 0) return LLVMFuzzerMutate(data, size, max_size);
+  std::string input(reinterpret_cast<const char*>(data), size);
+  input = speclab::fuzz::mutate(SPECLAB_FUZZ_TARGET, std::move(input), random, mutate_bytes);
+  if (input.empty() || input.size() > max_size) return LLVMFuzzerMutate(data, size, max_size);
+  std::memcpy(data, input.data(), input.size());
+  return input.size();
+}

@@ -1,0 +1,173 @@
+// Writes the seeds of the fuzzers: fuzz_corpus FOLDER makes FOLDER/<entry point>/<name>. Names that begin with "good"
+// are accepted by their readers, which a test checks; the others are refused.
+#include <filesystem>
+#include <string>
+
+#include "tests/model/gguf_files.h"
+
+namespace speclab::testing {
+namespace {
+
+std::filesystem::path root;
+
+void seed(const char* entry_point, const char* name, const std::string& bytes) {
+  std::filesystem::create_directories(root / entry_point);
+  write_file(root / entry_point / name, bytes);
+}
+
+Shape seed_shape() {
+  Shape shape = tiny_shape();
+  shape.hidden = shape.embedding_dim = 4, shape.heads = 2, shape.kv_heads = 1, shape.head_dim = 2, shape.ffn = 4;
+  shape.layers = 1, shape.vocab = 8;
+  return shape;
+}
+
+Json entry(const char* dtype, Json shape, Json offsets) {
+  return {{"dtype", dtype}, {"shape", std::move(shape)}, {"data_offsets", std::move(offsets)}};
+}
+
+void safetensors() {
+  seed("safetensors", "good_two", safetensors_file({{"b", "F32", {1, 2}, "12345678"}, {"a", "BF16", {2}, "abcd"}}));
+  seed("safetensors", "good_types",
+       safetensors_file({{"a", "I64", {1}, "12345678"}, {"b", "F8_E4M3", {3}, "123"}, {"c", "BOOL", {2, 1, 1, 1, 1}, "ab"}}));
+  seed("safetensors", "good_empty", safetensors_file({{"a", entry("F32", {0, 4}, {0, 0})}}, ""));
+  seed("safetensors", "bad_overlap", safetensors_file({{"a", entry("U8", {4}, {0, 4})}, {"b", entry("U8", {4}, {2, 6})}}, "123456"));
+}
+
+std::string gguf_model(const Shape& shape, const std::string& dtype) {
+  return gguf_writer(random_llama(shape, 1), dtype).file();
+}
+
+void gguf() {
+  using W = GgufWriter;
+  W keys;
+  keys.alignment = 64;
+  keys.add("general.alignment", 64u);
+  keys.add("u8", W::kU8, W::number(std::uint8_t{200}));
+  keys.add("bool", W::kBool, "\1");
+  keys.add("text", "h\xc3\xa9");
+  keys.add("i64", W::kI64, W::number(-(std::int64_t{1} << 40)));
+  keys.add("strings", W::kArray, W::strings({"a", "", "bc"}));
+  keys.add("reals", W::kArray, W::array(W::kF32, 1, W::number(.5f)));
+  keys.add("nested", W::kArray, W::array(W::kArray, 2, W::strings({"x"}) + W::array(W::kU8, 0, "")));
+  keys.tensors = {{"a", {3}, 0, std::string(12, 'a')},
+                  {"b", {32, 2}, 8, std::string(68, 'b')},
+                  {"c", {256, 1, 1, 1}, 12, std::string(144, 'c')}};
+  seed("gguf", "bad_model_keys", keys.file());  // a right file that is no model
+  seed("gguf", "good_model", gguf_model(seed_shape(), "F16"));
+  Shape text = seed_shape();
+  text.vocab = kByteVocab;
+  text.tied_head = true;
+  W tokenizer = gguf_writer(random_llama(text, 1), "BF16");
+  add_byte_tokenizer(tokenizer);
+  seed("gguf", "good_tokenizer", tokenizer.file());
+}
+
+Json byte_tokenizer(Json normalizer, Json pre_tokenizer, Json merges) {
+  Json vocab = Json::object();
+  const std::vector<std::string> tokens = byte_tokenizer_tokens();
+  int id = 0;
+  for (; id < 256; ++id) vocab[tokens[static_cast<std::size_t>(id)]] = id;
+  for (const Json& merge : merges) vocab[merge[0].get<std::string>() + merge[1].get<std::string>()] = id++;
+  const Json added = Json::array({{{"id", id}, {"content", "<|im_end|>"}, {"special", true}},
+                                  {{"id", id + 1}, {"content", "word"}, {"special", false}}});
+  const Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+  if (pre_tokenizer.is_null()) pre_tokenizer = byte_level;
+  return {{"added_tokens", added},
+          {"normalizer", normalizer},
+          {"pre_tokenizer", pre_tokenizer},
+          {"post_processor", nullptr},
+          {"decoder", byte_level},
+          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}, {"ignore_merges", false}}}};
+}
+
+void tokenizer() {
+  const Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+  const Json merges = Json::parse(R"([["t", "h"], ["th", "e"], ["\u0120", "the"]])");
+  seed("tokenizer", "good_gpt2", byte_tokenizer(nullptr, nullptr, merges).dump());
+  seed("tokenizer", "good_digits",
+       byte_tokenizer({{"type", "NFC"}},
+                      {{"type", "Sequence"},
+                       {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}}, byte_level}}},
+                      merges)
+           .dump());
+  Json vocab = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}, {"\u2581", 3}, {"t", 4}, {"h", 5}, {"th", 6}};
+  for (int byte = 0; byte < 256; ++byte) {
+    constexpr const char* kHex = "0123456789ABCDEF";
+    vocab[std::string("<0x") + kHex[byte / 16] + kHex[byte % 16] + ">"] = 7 + byte;
+  }
+  const Json mark = "\u2581", replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", mark}};
+  const Json special = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
+             text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  seed("tokenizer", "good_llama2",
+       Json{{"added_tokens", {{{"id", 1}, {"content", "<s>"}, {"special", true}}, {{"id", 2}, {"content", "</s>"}, {"special", true}}}},
+            {"normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Prepend"}, {"prepend", mark}}, replace}}}},
+            {"pre_tokenizer", nullptr},
+            {"post_processor", {{"type", "TemplateProcessing"}, {"single", {special, text}}}},
+            {"decoder",
+             {{"type", "Sequence"},
+              {"decoders",
+               {{{"type", "Replace"}, {"pattern", {{"String", mark}}}, {"content", " "}},
+                {{"type", "ByteFallback"}},
+                {{"type", "Fuse"}},
+                {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
+            {"model",
+             {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"t h"}}, {"unk_token", "<unk>"}, {"byte_fallback", true}, {"fuse_unk", true}}}}
+           .dump());
+  seed("tokenizer", "bad_unigram", R"({"model": {"type": "Unigram", "vocab": [["<unk>", 0.0], ["a", -1.5]], "unk_id": 0}})");
+}
+
+void chat_template() {
+  seed("chat_template", "good_chatml", kChatMl);
+  seed("chat_template", "good_system",
+       "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are \\\"it\\\".<|im_end|>\\n' }}{% endif %}" +
+           std::string(kChatMl));
+  seed("chat_template", "bad_llama", "{{ bos_token }}{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}");
+}
+
+void experiment() {
+  const Json prompts = {{"inline", {"What is a draft?", {{"id", "p"}, {"category", "c"}, {"turns", {"a", "b"}}, {"options", {{"max_tokens", 4}}}}}}};
+  seed("experiment", "good_small",
+       Json{{"target", "models/m"}, {"prompts", {{"inline", {"Hello"}}}}, {"cases", {{{"strategy", "autoregressive"}}}}}.dump());
+  seed("experiment", "good_sweep",
+       Json{{"name", "n"},
+            {"target", {{"model", "models/m"}}},
+            {"drafts", {{"small", {{"model", "models/d"}}}, {"half", {{"layers", {{"keep", 2}}}}}, {"two", {{"layers", {0, 5}}}}}},
+            {"prompts", prompts},
+            {"seeds", {1, 2}},
+            {"repeats", 2},
+            {"options", {{"temperature", {0, 1}}, {"max_tokens", 16}}},
+            {"calibration", {{"rows", 8}}},
+            {"cases",
+             {{{"strategy", "autoregressive"}},
+              {{"strategy", "speculative_sampling"}, {"draft", {"small", "half"}}, {"gamma", {2, 4}}},
+              {{"strategy", "prompt_lookup"}}}}}
+           .dump());
+  seed("experiment", "bad_key", R"({"target": "m", "prompts": {"inline": ["a"]}, "cases": [{"strategy": "autoregressive", "gama": 4}]})");
+}
+
+void prompts() {
+  seed("prompts", "good_lines",
+       "{\"question_id\": 81, \"category\": \"writing\", \"turns\": [\"One.\", \"Two.\"]}\n\n\"just a text\"\n"
+       "{\"id\": \"x\", \"turns\": [\"caf\xc3\xa9\"], \"options\": {\"gamma\": 3}, \"reference\": []}\n");
+  seed("prompts", "bad_ids", "{\"id\": 1, \"turns\": [\"a\"]}\n{\"id\": \"1\", \"turns\": [\"b\"]}\n");
+}
+
+void draft() {
+  Shape shape = tiny_draft_shape(seed_shape());
+  shape.hidden = 4, shape.heads = 2, shape.ffn = 4, shape.head_dim = 2;
+  const TinyModel model = random_llama(shape, 2);
+  seed("draft", "good_reduced", huggingface_config(shape).dump() + '\0' + safetensors_file(huggingface_tensors(model)));
+  TinyModel table = markov_table(3, {0, 1, 2, 3, 4, 5, 6, 7, 8});
+  seed("draft", "good_table", huggingface_config(table.config).dump() + '\0' + safetensors_file(huggingface_tensors(table)));
+}
+
+}  // namespace
+}  // namespace speclab::testing
+
+int main(int argc, char** argv) {
+  using namespace speclab::testing;
+  if (argc != 2) return 2;
+  root = argv[1];
+  safetensors(), gguf(), tokenizer(), chat_template(), experiment(), prompts(), draft();
+}

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <functional>
+#include <random>
+#include <string>
+#include <string_view>
+
+/// Mutations that know the formats, so that most inputs pass the first checks and reach what lies behind them.
+namespace speclab::fuzz {
+
+using Random = std::mt19937_64;
+/// Changes some bytes of a leaf (a name, a number, a text): libFuzzer's own mutation where there is one.
+using MutateBytes = std::function<void(std::string&)>;
+
+/// A changed input of the entry point of that name (entry_points.h). Never fails; an input of another form is
+/// replaced by a small right one or changed bytewise.
+std::string mutate(std::string_view entry_point, std::string input, Random& random, const MutateBytes& bytes);
+
+/// One change of a JSON text: values replaced by extreme ones or by others of the same text, members and elements
+/// erased, repeated, renamed, nested.
+std::string mutate_json(const std::string& text, Random& random, const MutateBytes& bytes);
+/// Header entries, shapes, offsets, types and data; lengths are made to agree most of the time.
+std::string mutate_safetensors(const std::string& file, Random& random, const MutateBytes& bytes);
+/// Metadata (types, lengths, keys), tensor descriptions, alignment, counts and data.
+std::string mutate_gguf(const std::string& file, Random& random, const MutateBytes& bytes);
+
+/// For tests: one to four bytes are changed, cut, repeated or inserted.
+void mutate_plain(std::string& bytes, Random& random);
+
+}  // namespace speclab::fuzz

@@ -1,0 +1,28 @@
+#include "core/base/json_text.h"
+#include "experiments/experiment.h"
+#include "tests/fuzz/entry_points.h"
+#include "tests/fuzz/reading.h"
+
+namespace speclab::fuzz {
+
+bool read_experiment(std::string_view input) {
+  return accepted([&] {
+    const Experiment experiment = parse_experiment(parse_json(input, "f.json"), "f.json");
+    require(!experiment.cases.empty() && !experiment.prompts.empty(), "an experiment of nothing");
+    for (const CaseSpec& spec : experiment.cases) {
+      if (!spec.reference.empty()) require(!experiment.case_by_id(spec.reference).id.empty(), "a case without its reference");
+    }
+    touch(bytes_of(experiment.resolved().dump()));
+  });
+}
+
+bool read_prompts(std::string_view input) {
+  const MemoryFile file(input);
+  return accepted([&] {
+    PromptSource source;
+    source.file = file.path();
+    for (const PromptSpec& prompt : load_prompts(source)) require(!prompt.turns.empty(), "a prompt of nothing");
+  });
+}
+
+}  // namespace speclab::fuzz

@@ -1,0 +1,109 @@
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <vector>
+
+#include "core/model/checkpoint.h"
+#include "core/model/gguf.h"
+#include "core/model/tokenizer.h"
+#include "tests/fuzz/entry_points.h"
+#include "tests/fuzz/reading.h"
+
+namespace speclab::fuzz {
+namespace {
+
+/// One folder per process, in memory where the system has that.
+const std::filesystem::path& folder() {
+  struct Folder {
+    std::filesystem::path path;
+    Folder() {
+      const std::filesystem::path memory = "/dev/shm";
+      path = (std::filesystem::exists(memory) ? memory : std::filesystem::temp_directory_path()) /
+             ("speclab-fuzz-" + std::to_string(::getpid()));
+      std::filesystem::create_directories(path);
+    }
+    ~Folder() {
+      std::error_code ignored;
+      std::filesystem::remove_all(path, ignored);
+    }
+  };
+  static const Folder folder;
+  return folder.path;
+}
+
+void write(const std::filesystem::path& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  require(static_cast<bool>(file.flush()), "write");
+}
+
+void use(const Tokenizer& tokenizer, std::string_view input) {
+  const std::string texts[] = {"Speculative d\xc3\xa9" "coding: 3 tokens, 1'st <|im_end|>\n\n \xf0\x9f\x98\x80",
+                               std::string(input.substr(0, 256))};
+  for (const std::string& text : texts) {
+    for (const bool special : {false, true}) {
+      const std::vector<Token> ids = tokenizer.encode(text, special);
+      StreamDecoder stream(tokenizer);
+      for (const Token id : ids) {
+        require(id >= 0 && id < tokenizer.vocab_size(), "an id outside the vocabulary");
+        touch(bytes_of(tokenizer.token_bytes(id)));
+        touch(bytes_of(stream.push(id)));
+      }
+      touch(bytes_of(stream.finish()));
+      touch(bytes_of(tokenizer.decode(ids)));
+    }
+  }
+  for (const Token id : tokenizer.end_of_generation()) require(tokenizer.ends_generation(id), "an end that is none");
+  require(tokenizer.sha256().size() == 64, "a hash");
+}
+
+void use(const Checkpoint& model, std::string_view input) {
+  for (const Checkpoint::TensorInfo& tensor : model.tensors()) {
+    const std::int64_t rows = tensor.shape.size() == 1 ? 1 : tensor.shape[0];
+    std::vector<float> row(static_cast<std::size_t>(tensor.shape.back()));
+    for (std::int64_t i = 0; i < rows; ++i) model.read_f32(tensor.name, i, i + 1, row.data());
+  }
+  if (const std::optional<Tokenizer> tokenizer = model.tokenizer()) use(*tokenizer, input);
+  read_chat_template(model.chat_template());
+}
+
+}  // namespace
+
+bool read_gguf(std::string_view input) {
+  const bool parsed = accepted([&] {
+    const GgufFile file = GgufFile::parse(bytes_of(input), "f");
+    touch_all(file.tensors());
+    for (const auto& [key, value] : file.metadata()) {
+      if (const auto* text = std::get_if<std::string_view>(&value)) touch(bytes_of(*text));
+      const auto* array = std::get_if<GgufArray>(&value);
+      if (array == nullptr) continue;
+      touch(array->bytes);
+      for (const std::string_view text : array->strings) touch(bytes_of(text));
+      for (std::uint64_t i = 0; i < array->count; ++i) {
+        if (array->holds_integers()) array->integer(i);
+        if (array->holds_reals()) array->real(i);
+      }
+    }
+  });
+  if (!parsed) return false;
+  const MemoryFile file(input);
+  return accepted([&] { use(Checkpoint::open(file.path()), input); });
+}
+
+bool read_tokenizer(std::string_view input) {
+  return accepted([&] { use(Tokenizer::from_json(input, "f"), input); });
+}
+
+bool read_draft(std::string_view input) {
+  const std::size_t zero = input.find('\0');
+  write(folder() / "config.json", input.substr(0, zero));
+  write(folder() / "model.safetensors", zero == input.npos ? "" : input.substr(zero + 1));
+  return accepted([&] {
+    const Checkpoint model = Checkpoint::open(folder());
+    const ModelConfig& config = model.config();
+    for (const Token id : config.head_ids) require(id >= 0 && id < config.vocab, "a head id outside the vocabulary");
+    use(model, input);
+  });
+}
+
+}  // namespace speclab::fuzz

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/model/stored_tensor.h"
+
+/// What the entry points share.
+namespace speclab::fuzz {
+
+inline void require(bool condition, const char* what) {
+  if (!condition) throw std::logic_error(what);
+}
+
+/// A file without a name that lives in memory.
+class MemoryFile {
+ public:
+  explicit MemoryFile(std::string_view bytes) : file_(::memfd_create("input", MFD_CLOEXEC)) {
+    require(file_ >= 0, "memfd_create");
+    for (std::size_t at = 0; at < bytes.size();) {
+      const ssize_t written = ::write(file_, bytes.data() + at, bytes.size() - at);
+      require(written > 0, "write");
+      at += static_cast<std::size_t>(written);
+    }
+  }
+  ~MemoryFile() { ::close(file_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
+
+ private:
+  int file_;
+};
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+/// Reads every byte, so that one outside the file is seen by the sanitizer.
+inline void touch(std::span<const std::byte> bytes) {
+  unsigned sum = 0;
+  for (const std::byte byte : bytes) sum += static_cast<unsigned>(byte);
+  volatile unsigned keep = sum;
+  static_cast<void>(keep);
+}
+
+inline void touch_all(const std::vector<StoredTensor>& tensors) {
+  for (const StoredTensor& tensor : tensors) {
+    require(!tensor.type_name.empty(), "a tensor without a type");
+    touch(tensor.data);
+  }
+}
+
+/// Whether the input was accepted. An Error is a refusal; the rest goes through.
+template <typename Action>
+bool accepted(const Action& action) {
+  try {
+    action();
+    return true;
+  } catch (const Error& error) {
+    require(!error.text().what.empty(), "an error that does not say what is wrong");
+    touch(bytes_of(nlohmann::json(error.what()).dump()));  // throws when it is not UTF-8, and then no record can hold it
+    return false;
+  }
+}
+
+}  // namespace speclab::fuzz
