@@ -45,6 +45,8 @@ unchanged() {  # files written again must be what is committed
 dequantisation() { "$python" scripts/oracle/dequantize.py && unchanged tests/golden/dequantize; }
 tokenizer() { "$python" scripts/oracle/tokenizer.py --model "$model" --check; }
 families() { "$python" scripts/oracle/families.py && unchanged tests/golden/families; }
+pre_tokenizers() { "$python" scripts/oracle/pre_tokenizers.py --check; }
+sentencepiece() { "$python" scripts/oracle/sentencepiece_models.py --check; }
 forward() {
   local full="$root/build/oracle_logits"
   "$python" scripts/oracle/forward.py "$model" --full "$full" && unchanged tests/golden/forward &&
@@ -54,6 +56,8 @@ forward() {
 check "dequantisation" dequantisation
 check "tokenizer and chat template" tokenizer
 check "families" families
+check "pre-tokenisers" pre_tokenizers
+check "SentencePiece" sentencepiece
 check "forward" forward
 printf '\n%d failed\n' "$failed"
 [ "$failed" = 0 ]

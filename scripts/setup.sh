@@ -15,6 +15,7 @@ packages=(
   libfmt-dev                    # text formatting
   libhwy-dev                    # portable SIMD
   libssl-dev                    # SHA-256
+  libsentencepiece-dev          # tokenizers in SentencePiece's own form
   libgtest-dev libgmock-dev libbenchmark-dev
   python3 python3-venv python3-pip  # model download, figures and report, in a virtual environment
 )

@@ -10,6 +10,7 @@
 #include "core/model/tokenizer_added.h"
 #include "core/model/tokenizer_merge.h"
 #include "core/model/tokenizer_spec.h"
+#include "core/model/tokenizer_unigram.h"
 #include "core/model/unicode.h"
 #include "core/model/unicode_normal_form.h"
 
@@ -24,9 +25,9 @@ constexpr std::string_view kEndNames[] = {
     "</s>",       "<eos>",         "<end_of_turn>",   "<|end_of_sentence|>", "<EOT>",      "<|return|>",
 };
 
-std::string mark_spaces(std::string_view text) {
+std::string mark_spaces(std::string_view text, bool prefix) {
   std::string marked;
-  if (!text.empty()) marked += kSpaceMark;
+  if (prefix && !text.empty()) marked += kSpaceMark;
   for (const char c : text) c == ' ' ? marked += kSpaceMark : marked += c;
   return marked;
 }
@@ -84,24 +85,29 @@ struct Tokenizer::Data {
   std::array<Token, 256> byte_tokens;  // -1: none; of bytes or, with byte_fallback, of <0x..>
   std::vector<std::uint8_t> dropped;
   MergeTable merges;
+  UnigramModel unigram;
   AddedTokens added, added_normalized;
   std::vector<Token> ends;
   std::string sha256;
 
   std::string normalize(std::string_view text) const {
     if (spec.nfc) return unicode::to_nfc(text);
-    return spec.scheme == TokenizerSpec::Scheme::kSpaceMark ? mark_spaces(text) : std::string(text);
+    // Metaspace marks spaces later, when added tokens have been found.
+    const bool marks = spec.scheme == TokenizerSpec::Scheme::kSpaceMark && !spec.metaspace;
+    return marks ? mark_spaces(text, spec.prefix == TokenizerSpec::Prefix::kNormalizer) : std::string(text);
   }
   std::string plain_text(std::string_view spelling) const {
-    return spec.scheme == TokenizerSpec::Scheme::kSpaceMark ? unmark_spaces(spelling)
-                                                            : bytes_of_spelling(spelling);
+    return spec.scheme == TokenizerSpec::Scheme::kByteLevel ? bytes_of_spelling(spelling)
+                                                            : unmark_spaces(spelling);
   }
   void check_id(std::optional<Token> token, std::string_view name) const;
   void index_tokens();
   void index_merges();
   void index_bytes();
+  void index_scores();
   void index_added();
   void hash();
+  void encode_ordinary(std::string_view text, bool at_start, std::vector<Token>& out) const;
   void encode_word(std::string_view word, std::vector<Token>& out) const;
   void encode_bytes(std::string_view word, std::vector<Token>& symbols) const;
   void encode_characters(std::string_view word, std::vector<Token>& symbols) const;
@@ -176,6 +182,15 @@ void Tokenizer::Data::index_bytes() {
     }
     dropped.push_back(static_cast<std::uint8_t>(b));
   }
+}
+
+void Tokenizer::Data::index_scores() {
+  if (spec.unigram_scores.empty()) return;
+  std::vector<std::pair<std::string, double>> pieces;
+  for (std::size_t i = 0; i < spec.unigram_scores.size(); ++i)
+    pieces.emplace_back(spec.tokens[i], spec.unigram_scores[i]);
+  unigram =
+      UnigramModel(pieces, *spec.unk_symbol, spec.byte_fallback ? std::optional(byte_tokens) : std::nullopt);
 }
 
 void Tokenizer::Data::index_added() {
@@ -257,7 +272,25 @@ void Tokenizer::Data::encode_characters(std::string_view word, std::vector<Token
   if (pending) symbols.push_back(*spec.unk_symbol);
 }
 
+/// Text without special tokens. `at_start`: nothing stands before it.
+void Tokenizer::Data::encode_ordinary(std::string_view text, bool at_start, std::vector<Token>& out) const {
+  if (!spec.metaspace) {
+    for (const std::string_view word : split_words(spec.steps, text)) encode_word(word, out);
+    return;
+  }
+  std::string marked = mark_spaces(text, false);
+  const bool prefix = spec.prefix == TokenizerSpec::Prefix::kAlways ||
+                      (spec.prefix == TokenizerSpec::Prefix::kFirst && at_start);
+  if (prefix && !marked.starts_with(kSpaceMark)) marked.insert(0, kSpaceMark);
+  for (std::string_view rest = marked; !rest.empty();) {
+    const std::size_t next = spec.words_begin_at_marks ? rest.find(kSpaceMark, 1) : rest.npos;
+    encode_word(rest.substr(0, next), out);
+    rest.remove_prefix(std::min(next, rest.size()));
+  }
+}
+
 void Tokenizer::Data::encode_word(std::string_view word, std::vector<Token>& out) const {
+  if (!spec.unigram_scores.empty()) return unigram.encode(word, out);
   const bool byte_level = spec.scheme == TokenizerSpec::Scheme::kByteLevel;
   if (spec.ignore_merges) {
     std::string spelling;
@@ -286,6 +319,7 @@ Tokenizer Tokenizer::build(TokenizerSpec spec) {
   data->index_tokens();
   data->index_merges();
   data->index_bytes();
+  data->index_scores();
   data->index_added();
   data->hash();
   return Tokenizer(std::move(data));
@@ -304,14 +338,18 @@ std::vector<Token> Tokenizer::encode(std::string_view text, bool parse_special) 
       tokens.push_back(raw.token);
       continue;
     }
+    if (data_->spec.sentencepiece) {
+      data_->spec.sentencepiece->encode(raw.text, tokens);
+      continue;
+    }
     const std::string normalized = data_->normalize(raw.text);
     for (const AddedTokens::Section& section : data_->added_normalized.split(normalized, parse_special)) {
       if (section.token >= 0) {
         tokens.push_back(section.token);
         continue;
       }
-      for (const std::string_view word : split_words(data_->spec.steps, section.text))
-        data_->encode_word(word, tokens);
+      const bool at_start = raw.text.data() == valid.data() && section.text.data() == normalized.data();
+      data_->encode_ordinary(section.text, at_start, tokens);
     }
   }
   return tokens;
@@ -319,8 +357,12 @@ std::vector<Token> Tokenizer::encode(std::string_view text, bool parse_special) 
 
 std::string Tokenizer::decode(TokenSpan tokens, bool skip_special) const {
   std::string text;
+  bool first = data_->spec.first_token_without_spaces;
   for (const Token token : tokens) {
-    if (!skip_special || !is_special(token)) text += token_bytes(token);
+    if (skip_special && is_special(token)) continue;
+    text += token_bytes(token);
+    if (first) std::erase(text, ' ');
+    first = false;
   }
   if (data_->spec.strip_first_space && text.starts_with(' ')) text.erase(0, 1);
   return text;
@@ -380,9 +422,14 @@ StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special)
 
 std::string StreamDecoder::push(Token token) {
   if (skip_special_ && tokenizer_.is_special(token)) return {};
-  std::string_view bytes = tokenizer_.token_bytes(token);
+  const TokenizerSpec& spec = tokenizer_.data_->spec;
+  std::string bytes(tokenizer_.token_bytes(token));
+  if (at_start_ && spec.first_token_without_spaces) {
+    std::erase(bytes, ' ');
+    at_start_ = false;
+  }
   if (bytes.empty()) return {};
-  if (at_start_ && tokenizer_.data_->spec.strip_first_space && bytes.starts_with(' ')) bytes.remove_prefix(1);
+  if (at_start_ && spec.strip_first_space && bytes.starts_with(' ')) bytes.erase(0, 1);
   at_start_ = false;
   held_ += bytes;
   std::string text;

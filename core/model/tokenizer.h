@@ -21,7 +21,8 @@ struct TokenizerIds {
 /// package `tokenizers`: text is cut at special tokens, cut into words by a fixed rule ("pre-tokeniser"), and
 /// inside a word the adjacent pair of lowest rank is merged until none is left. Two schemes: byte-level
 /// (every byte is a character of the vocabulary's alphabet) and spaces written as U+2581, with bytes as
-/// fallback (the Llama 2 form).
+/// fallback (the Llama 2 form); the latter also as a unigram model (Kudo 2018). Models in SentencePiece's own
+/// form are run by its library.
 ///
 /// A cheap value: copies share immutable data. All members are thread-safe.
 class Tokenizer {
@@ -31,15 +32,21 @@ class Tokenizer {
   /// The keys tokenizer.ggml.* of a GGUF file.
   struct Parts {
     std::string file;            ///< named in errors
-    std::string model = "gpt2";  ///< tokenizer.ggml.model; only "gpt2" (byte-level BPE) is known
-    std::string pre_tokenizer =
-        "default";  ///< tokenizer.ggml.pre: smollm, gpt-2, llama-bpe, qwen2, default (= gpt-2)
-    std::vector<std::string> tokens;  ///< spelling by id
-    std::vector<std::string> merges;  ///< "left right" by rank
+    std::string model = "gpt2";  ///< tokenizer.ggml.model: "gpt2" (byte-level BPE), "llama" or "t5"
+                                 ///< (SentencePiece: BPE, unigram)
+    std::string pre_tokenizer = "default";  ///< tokenizer.ggml.pre: smollm, gpt-2, llama-bpe, qwen2,
+                                            ///< deepseek-llm, ..., default (= gpt-2)
+    std::vector<std::string> tokens;        ///< spelling by id
+    std::vector<std::string> merges;        ///< "left right" by rank
     std::vector<std::int32_t>
         token_types;  ///< by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; or empty
     Ids ids;          ///< tokenizer.ggml.{bos,eos,unknown,padding}_token_id, eot, eom
     bool add_bos = false;  ///< tokenizer.ggml.add_bos_token
+    // SentencePiece only:
+    std::vector<float> scores;              ///< by id
+    bool add_space_prefix = true;           ///< tokenizer.ggml.add_space_prefix
+    bool remove_extra_whitespaces = false;  ///< tokenizer.ggml.remove_extra_whitespaces
+    std::string character_map;              ///< tokenizer.ggml.precompiled_charsmap
   };
 
   /// Reads a tokenizer.json of Hugging Face. Throws Error (file, JSON path or line and column, what is
@@ -48,6 +55,10 @@ class Tokenizer {
                              const Ids& ids = {});
   /// Throws Error as from_json.
   static Tokenizer from_parts(Parts parts);
+  /// Reads a tokenizer.model of SentencePiece, unigram or BPE. `ids` go before those that the file names;
+  /// `add_bos` is what add_bos() will say if there is a BOS. Throws Error as from_json.
+  static Tokenizer from_sentencepiece(std::string_view tokenizer_model, std::string_view file_name_for_errors,
+                                      const Ids& ids = {}, bool add_bos = true);
 
   /// Token ids of a text. Ill-formed UTF-8 is read as Python's bytes.decode("utf-8", "replace") would.
   /// Special tokens written out in the text become their ids only when `parse_special` (templates: yes; text

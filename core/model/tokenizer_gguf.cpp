@@ -47,6 +47,7 @@ std::pair<std::string, std::string> parse_merge(const std::string& merge, const 
 }  // namespace
 
 Tokenizer Tokenizer::from_parts(Parts parts) {
+  if (parts.model == "llama" || parts.model == "t5") return build(sentencepiece_parts_spec(std::move(parts)));
   TokenizerSpec spec;
   spec.file = parts.file;
   spec.tokens_at = parts.file + ": tokenizer.ggml.tokens";
@@ -54,7 +55,8 @@ Tokenizer Tokenizer::from_parts(Parts parts) {
   spec.added_at = parts.file + ": tokenizer.ggml.token_type";
   if (parts.model != "gpt2") {
     throw Error({parts.file + ": tokenizer.ggml.model", fmt::format("\"{}\"", parts.model),
-                 "\"gpt2\" (byte-level BPE)", "Use a model with a byte-level BPE tokenizer."});
+                 "\"gpt2\" (byte-level BPE), \"llama\" or \"t5\" (SentencePiece)",
+                 "Use a model with one of these tokenizers."});
   }
   const auto& known = known_pre_tokenizers();
   const auto named = std::ranges::find(known, parts.pre_tokenizer, &Named::name);

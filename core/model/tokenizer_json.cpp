@@ -76,8 +76,21 @@ class Node {
   std::string file_, path_;
 };
 
-void read_tokens(const Node& root, TokenizerSpec& spec) {
-  const Node vocab = root.at("model").at("vocab");
+/// The vocabulary of a unigram model, [[piece, score], ...], as the object of piece to id that the others
+/// have.
+Json read_unigram_vocab(const Node& vocab, TokenizerSpec& spec) {
+  Json ids = Json::object();
+  for (const Node& entry : vocab.items()) {
+    const std::vector<Node> pair = entry.items();
+    if (pair.size() != 2 || !pair[1].value().is_number()) entry.refuse("[piece, score]");
+    if (!ids.emplace(pair[0].string(), spec.unigram_scores.size()).second) entry.refuse("every piece once");
+    spec.unigram_scores.push_back(pair[1].value().get<double>());
+  }
+  if (ids.empty()) vocab.refuse("pieces");
+  return ids;
+}
+
+void read_tokens(const Node& root, const Node& vocab, TokenizerSpec& spec) {
   if (!vocab.value().is_object()) vocab.refuse("an object of token to id");
   const std::vector<Node> added =
       root.get("added_tokens").is_null() ? std::vector<Node>{} : root.get("added_tokens").items();
@@ -142,27 +155,33 @@ void read_merges(const Node& root, TokenizerSpec& spec) {
   }
 }
 
-void read_model(const Node& root, TokenizerSpec& spec) {
-  const Node model = root.at("model");
-  if (const Node type = model.get("type"); !type.is_null() && type.string() != "BPE") {
-    type.refuse("\"BPE\"", "Use a model with a byte-pair-encoding tokenizer.");
-  }
+void read_bpe(const Node& root, const Node& model, TokenizerSpec& spec) {
   if (const Node dropout = model.get("dropout"); !dropout.is_null() && dropout.value() != 0.0)
     dropout.refuse("null");
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const Node node = model.get(affix);
     if (!node.is_null() && node.value() != "") node.refuse("null", "Word affixes are not supported.");
   }
-  read_tokens(root, spec);
+  read_tokens(root, model.at("vocab"), spec);
   read_merges(root, spec);
   spec.ignore_merges = model.flag("ignore_merges", false);
-  spec.byte_fallback = model.flag("byte_fallback", false);
   spec.fuse_unk = model.flag("fuse_unk", false);
   if (const Node unk = model.get("unk_token"); !unk.is_null()) {
     const auto found = std::ranges::find(spec.tokens, unk.string());
     if (found == spec.tokens.end()) unk.refuse("a token of /model/vocab");
     spec.unk_symbol = static_cast<Token>(found - spec.tokens.begin());
   }
+}
+
+void read_model(const Node& root, TokenizerSpec& spec) {
+  const Node model = root.at("model");
+  spec.byte_fallback = model.flag("byte_fallback", false);
+  const Node type = model.get("type");
+  if (type.is_null() || type.string() == "BPE") return read_bpe(root, model, spec);
+  if (type.string() != "Unigram") type.refuse("\"BPE\" or \"Unigram\"", "Other models are not supported.");
+  const Json vocab = read_unigram_vocab(model.at("vocab"), spec);
+  read_tokens(root, Node(vocab, spec.file, "/model/vocab"), spec);
+  spec.unk_symbol = model.at("unk_id").id(spec.unigram_scores.size());
 }
 
 /// The list inside {"type": "Sequence", `key`: [...]}, or the node itself, or nothing.
@@ -190,8 +209,13 @@ void read_normalizer(const Node& root, TokenizerSpec& spec) {
     spec.scheme = TokenizerSpec::Scheme::kSpaceMark;
     return;
   }
-  node.refuse("null, NFC, or Prepend \"\u2581\" with Replace \" \" by \"\u2581\"",
-              "Other normalizers are not supported.");
+  if (steps.size() == 1 && is_replacement(steps[0], " ", kSpaceMark)) {
+    spec.scheme = TokenizerSpec::Scheme::kSpaceMark;
+    spec.prefix = TokenizerSpec::Prefix::kNever;
+    return;
+  }
+  node.refuse("null, NFC, or Replace \" \" by \"\u2581\" with or without Prepend \"\u2581\"",
+              "Other normalizers are not supported; if there is a tokenizer.model, remove this file.");
 }
 
 SplitStep known_pattern(const Node& split) {
@@ -208,16 +232,42 @@ SplitStep known_pattern(const Node& split) {
   return *known;
 }
 
+void read_metaspace(const Node& node, TokenizerSpec& spec) {
+  spec.scheme = TokenizerSpec::Scheme::kSpaceMark;
+  spec.metaspace = true;
+  if (node.at("replacement").value() != kSpaceMark) node.refuse("replacement \"\u2581\"");
+  spec.words_begin_at_marks = node.flag("split", true);
+  const Node scheme = node.get("prepend_scheme");
+  if (scheme.is_null()) {  // as files before 2024 say it
+    spec.prefix =
+        node.flag("add_prefix_space", true) ? TokenizerSpec::Prefix::kAlways : TokenizerSpec::Prefix::kNever;
+  } else if (scheme.value() == "always") {
+    spec.prefix = TokenizerSpec::Prefix::kAlways;
+  } else if (scheme.value() == "first") {
+    spec.prefix = TokenizerSpec::Prefix::kFirst;
+  } else if (scheme.value() == "never") {
+    spec.prefix = TokenizerSpec::Prefix::kNever;
+  } else {
+    scheme.refuse("\"always\", \"first\" or \"never\"");
+  }
+}
+
 void read_pre_tokenizer(const Node& root, TokenizerSpec& spec) {
   const Node node = root.get("pre_tokenizer");
   const std::vector<Node> steps = sequence(node, "pretokenizers");
   if (spec.scheme == TokenizerSpec::Scheme::kSpaceMark) {
-    if (!steps.empty()) node.refuse("null with this normalizer", "This combination is not supported.");
+    for (const Node& step : steps) {
+      // Gemma: the normalizer has left no such space.
+      if (step.type() == "Split" && step.at("pattern").get("String").value() == " ") continue;
+      node.refuse("null with this normalizer", "This combination is not supported.");
+    }
     return;
   }
+  if (steps.size() == 1 && steps[0].type() == "Metaspace") return read_metaspace(steps[0], spec);
+  if (!spec.unigram_scores.empty()) node.refuse("Metaspace", "Unigram models need their spaces marked.");
   if (steps.empty() || steps.back().type() != "ByteLevel") {
-    node.refuse("ByteLevel, alone or at the end of a Sequence",
-                "Only byte-level BPE is supported with this normalizer.");
+    node.refuse("ByteLevel, alone or at the end of a Sequence, or Metaspace",
+                "Other pre-tokenisers are not supported with this normalizer.");
   }
   for (const Node& step : steps) {
     const std::string type = step.type();
@@ -242,6 +292,11 @@ void read_decoder(const Node& root, TokenizerSpec& spec) {
   const std::vector<Node> steps = sequence(node, "decoders");
   if (spec.scheme == TokenizerSpec::Scheme::kByteLevel) {
     if (steps.size() > 1 || (steps.size() == 1 && steps[0].type() != "ByteLevel")) node.refuse("ByteLevel");
+    return;
+  }
+  if (steps.size() == 1 && steps[0].type() == "Metaspace") {
+    spec.first_token_without_spaces =
+        steps[0].get("prepend_scheme").value() != "never" && steps[0].flag("add_prefix_space", true);
     return;
   }
   for (const Node& step : steps) {

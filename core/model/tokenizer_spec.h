@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/model/sentencepiece_model.h"
 #include "core/model/tokenizer.h"
 #include "core/model/tokenizer_split.h"
 
@@ -14,16 +16,29 @@ namespace speclab {
 /// What both file formats are translated to; Tokenizer::build checks it and makes the tables. Internal.
 struct TokenizerSpec {
   enum class Scheme {
-    kByteLevel,  ///< text bytes are written in the 256 characters of GPT-2's alphabet
-    kSpaceMark,  ///< text with U+2581 before it and for every space; no words
+    kByteLevel,      ///< text bytes are written in the 256 characters of GPT-2's alphabet
+    kSpaceMark,      ///< spaces are U+2581; one more stands before the text as `prefix` says
+    kSentencePiece,  ///< the library of that name does all but cutting at special tokens
+  };
+  enum class Prefix {
+    kNever,
+    kNormalizer,  ///< before every text that is not empty (normalizers Prepend and Replace)
+    kAlways,      ///< pre-tokeniser Metaspace: unless there is one already
+    kFirst,       ///< the same, only at the very beginning of what is encoded
   };
 
   /// Names of the places for errors: "x.gguf: tokenizer.ggml.tokens", "tokenizer.json: /model/vocab".
   std::string file, tokens_at, merges_at, added_at;
 
   Scheme scheme = Scheme::kByteLevel;
-  std::vector<SplitStep> steps;  ///< byte-level only
-  bool nfc = false;              ///< canonical composition before the words are cut
+  std::vector<SplitStep> steps;         ///< byte-level only
+  Prefix prefix = Prefix::kNormalizer;  ///< space mark only
+  bool metaspace = false;  ///< space mark only: spaces are marked after added tokens were found, not before
+  bool words_begin_at_marks = false;  ///< metaspace only: every U+2581 begins a word; else there are no words
+  std::shared_ptr<const SentencePieceModel> sentencepiece;  ///< of that scheme
+  std::vector<double>
+      unigram_scores;  ///< not empty: a unigram model instead of merges, over the first so many tokens
+  bool nfc = false;    ///< canonical composition before the words are cut
   std::vector<std::string> tokens;
   std::vector<std::pair<std::string, std::string>> merges;
 
@@ -37,12 +52,16 @@ struct TokenizerSpec {
   bool ignore_merges = false;  ///< a word that is a token needs no merges
   bool byte_fallback = false;  ///< characters without a token become tokens <0x..>
   bool fuse_unk = false;
-  std::optional<Token> unk_symbol;  ///< stands for a character without a token; absent: it vanishes
-  bool strip_first_space = false;   ///< of decoded text
+  std::optional<Token> unk_symbol;          ///< stands for a character without a token; absent: it vanishes
+  bool strip_first_space = false;           ///< of decoded text
+  bool first_token_without_spaces = false;  ///< decoding; decoder Metaspace
 
   Tokenizer::Ids ids;
   bool add_bos = false;
 };
+
+/// Of the keys that GGUF has for SentencePiece (tokenizer.ggml.model "llama": BPE, "t5": unigram).
+TokenizerSpec sentencepiece_parts_spec(Tokenizer::Parts parts);
 
 /// GPT-2's byte-level alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100 upwards.
 char32_t byte_character(std::uint8_t byte);

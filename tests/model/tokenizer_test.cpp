@@ -169,8 +169,8 @@ TEST(Tokenizer, BytesWithoutTokenVanishButAsciiMustBeThere) {
 
 TEST(Tokenizer, RefusesMoreBrokenParts) {
   Tokenizer::Parts parts = tiny_parts();
-  parts.model = "llama";
-  EXPECT_THAT(message_of(parts), HasSubstr("tokenizer.ggml.model: got \"llama\", expected \"gpt2\""));
+  parts.model = "bert";
+  EXPECT_THAT(message_of(parts), HasSubstr("tokenizer.ggml.model: got \"bert\", expected \"gpt2\""));
   parts = tiny_parts(), parts.token_types.pop_back();
   EXPECT_THAT(message_of(parts), HasSubstr("got 261 types, expected one for each of 262 tokens"));
   parts = tiny_parts(), parts.token_types[3] = 7;

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/base/token.h"
+
+namespace speclab {
+
+/// The unigram language model of tokens (Kudo 2018): of all ways to write a word as pieces, the one with the
+/// greatest sum of log probabilities (Viterbi 1967). With the ids of Hugging Face's `tokenizers`: sums in
+/// double from the left, the first of equals among the starts of a piece; a character that is no piece costs
+/// 10 more than the least probable piece, neighbours of that kind are one unknown, which becomes bytes if
+/// there are tokens for all of them.
+class UnigramModel {
+ public:
+  UnigramModel() = default;
+  /// Pieces by id with their scores. `byte_tokens`: -1 where there is none; used with byte_fallback only.
+  UnigramModel(const std::vector<std::pair<std::string, double>>& pieces, Token unk,
+               std::optional<std::array<Token, 256>> byte_tokens);
+
+  /// Appends the ids of a valid UTF-8 word: O(bytes * longest piece).
+  void encode(std::string_view word, std::vector<Token>& out) const;
+
+ private:
+  Token find(std::string_view piece) const;  // -1: none
+
+  std::vector<double> scores_;
+  std::unordered_map<std::uint64_t, std::uint32_t> children_;  // node << 8 | byte -> node
+  std::vector<Token> ends_{-1};                                // by node; -1: no piece ends here
+  Token unk_ = -1;
+  double unk_score_ = 0;
+  std::optional<std::array<Token, 256>> byte_tokens_;
+};
+
+}  // namespace speclab

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Oracle of SentencePiece: writes tests/golden/tokenizer/{sp_*.model, sentencepiece.json}.
+
+    python3 scripts/oracle/sentencepiece_models.py [--strings N] [--write FILE] [--train] [--check]
+
+Four small models (BPE and unigram, with and without byte fallback, character map and dummy prefix) and the ids that
+the package sentencepiece gives on the strings of tokenizer.py; control symbols are cut out of every second string
+first, as a chat template needs. Then tokenizer.json files of such models, with the ids of Hugging Face's `tokenizers`:
+Metaspace, Gemma's normalizer, Unigram. Stored is a hash of the ids and one of the decoded text per string.
+The package is 0.1.99, whose unigram models find the same paths as Debian's 0.1.97; 0.2.3 chooses others among equals
+where user-defined symbols repeat.
+For more strings: --strings 100000 --write FILE, and SPECLAB_SENTENCEPIECE_GOLDEN=FILE for the C++ test. --train makes
+the models again. --check writes nothing and exits 1 if the golden file would change.
+"""
+
+import argparse
+import hashlib
+import io
+import json
+import pathlib
+import re
+import sys
+
+import numpy
+import sentencepiece
+import tokenizers
+from tokenizer import GOLDEN, Generator, dump, encode_all, pack
+from tokenizers import Tokenizer
+
+STRINGS = 800
+SPACE = "\u2581"
+RULES = ["ﬁ\tfi", "①\t1", "Ａ\tA", "\u00a0\t ", "\u3000\t ", "é\te", "e\u0301\te", "\u200b\t", "½\t1/2", "™\tTM"]
+MODELS = {
+    "bpe": dict(model_type="bpe", byte_fallback=True, remove_extra_whitespaces=False, split_digits=True),
+    "bpe_plain": dict(model_type="bpe", add_dummy_prefix=False, remove_extra_whitespaces=False),
+    "unigram": dict(model_type="unigram", byte_fallback=True, rules=True),
+    "unigram_plain": dict(model_type="unigram", add_dummy_prefix=False, remove_extra_whitespaces=False),
+}
+
+
+def train(name, settings, generator):
+    settings = dict(settings)
+    if settings.pop("rules", False):
+        path = pathlib.Path("/tmp/speclab_rules.tsv")
+        code_points = lambda s: " ".join(f"{ord(c):x}" for c in s)
+        path.write_text("".join("\t".join(map(code_points, r.split("\t"))) + "\n" for r in RULES))
+        settings["normalization_rule_tsv"] = str(path)
+    else:
+        settings["normalization_rule_name"] = "identity"
+    texts = [generator.text(i).decode("utf-8", "replace") for i in range(3000)]
+    lines = [line for text in texts for line in re.split(r"[\r\n\0]+", text) if line and max(line) < "\u0500"]
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        vocab_size=700,
+        character_coverage=0.99,
+        hard_vocab_limit=False,
+        num_threads=1,
+        minloglevel=2,
+        user_defined_symbols=["<|im_start|>", "<mark>", SPACE * 2],
+        control_symbols=["<|im_end|>", "<|endoftext|>"],
+        **settings,
+    )
+    (GOLDEN / f"sp_{name}.model").write_bytes(model.getvalue())
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()[:6]
+
+
+def sections(all_ids, all_texts):
+    return {
+        "ids": pack([digest(numpy.array(ids, dtype="<u4").tobytes()) for ids in all_ids]),
+        "decoded": pack([digest(text.encode()) for text in all_texts]),
+    }
+
+
+def model_section(name, texts):
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(GOLDEN / f"sp_{name}.model"))
+    size = processor.get_piece_size()
+    special = [i for i in range(size) if processor.is_control(i) or processor.is_unknown(i)]
+    cut = re.compile("(" + "|".join(re.escape(processor.id_to_piece(i)) for i in special) + ")")
+    all_ids = []
+    for i, text in enumerate(texts):
+        ids = []
+        for part in cut.split(text) if i % 2 else [text]:
+            is_special = i % 2 and processor.piece_to_id(part) in special and cut.fullmatch(part)
+            ids += [processor.piece_to_id(part)] if is_special else processor.encode(part) if part else []
+        all_ids.append(ids)
+    unknown = processor.unk_id()
+    decoded = [processor.decode([i for i in ids if i != unknown]) for ids in all_ids]
+    return {"name": name, "model": f"sp_{name}.model"} | sections(all_ids, decoded)
+
+
+def metaspace(scheme, split):
+    return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": split}
+
+
+def decoder(strip):
+    replace = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
+    steps = [replace, {"type": "ByteFallback"}, {"type": "Fuse"}]
+    return {"type": "Sequence", "decoders": steps + [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] * strip}
+
+
+GEMMA = {
+    "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": SPACE},
+    "pre_tokenizer": {
+        "type": "Split",
+        "pattern": {"String": " "},
+        "behavior": "MergedWithPrevious",
+        "invert": False,
+    },
+    "decoder": decoder(0),
+}
+JSON_CASES = {
+    "bpe_first": {"pre_tokenizer": metaspace("first", False), "decoder": decoder(1)},
+    "bpe_always_split": {"pre_tokenizer": metaspace("always", True), "decoder": decoder(1)},
+    "bpe_never": {"pre_tokenizer": metaspace("never", False), "decoder": decoder(0)},
+    "bpe_gemma": GEMMA,
+    "unigram_bytes": {"unigram": True, "pre_tokenizer": metaspace("always", True), "decoder": decoder(1)},
+    "unigram_unknown": {
+        "unigram": False,
+        "pre_tokenizer": metaspace("first", True),
+        "decoder": metaspace("first", True),
+    },
+}
+
+
+def tokenizer_json(settings):
+    """The C++ test builds the same: BPE from tiny_spaces_tokenizer.json, unigram from sp_unigram.model."""
+    state = json.loads((GOLDEN / "tiny_spaces_tokenizer.json").read_text())
+    for key in ("normalizer", "pre_tokenizer", "decoder"):
+        state[key] = settings.get(key)
+    if "unigram" in settings:
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(GOLDEN / "sp_unigram.model"))
+        pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
+        special = [i for i in range(len(pieces)) if processor.is_control(i) or processor.is_unknown(i)]
+        state["model"] = {
+            "type": "Unigram",
+            "unk_id": processor.unk_id(),
+            "vocab": pieces,
+            "byte_fallback": settings["unigram"],
+        }
+        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        state["added_tokens"] = [{"id": i, "content": pieces[i][0]} | flags for i in special]
+    return state
+
+
+def json_section(name, settings, texts):
+    tokenizer = Tokenizer.from_str(json.dumps(tokenizer_json(settings)))
+    ids = [None] * len(texts)
+    ids[0::2] = encode_all(tokenizer, texts[0::2], False)
+    ids[1::2] = encode_all(tokenizer, texts[1::2], True)
+    decoded = [tokenizer.decode(i, skip_special_tokens=False) for i in ids]
+    return {"name": name, "settings": settings} | sections(ids, decoded)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--strings", type=int, default=STRINGS)
+    parser.add_argument("--write", type=pathlib.Path, default=GOLDEN / "sentencepiece.json")
+    parser.add_argument("--train", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    generator = Generator(json.loads((GOLDEN / "generator.json").read_text()))
+    for name, settings in MODELS.items():
+        if options.train:
+            train(name, settings, generator)
+    texts = [generator.text(i).decode("utf-8", "replace") for i in range(options.strings)]
+    golden = {
+        "made_by": {"sentencepiece": sentencepiece.__version__, "tokenizers": tokenizers.__version__},
+        "models": [model_section(name, texts) for name in MODELS],
+        "json": [json_section(name, settings, texts) for name, settings in JSON_CASES.items()],
+    }
+    text = dump(golden)
+    if options.check:
+        same = options.write.exists() and options.write.read_text() == text
+        print(f"{options.write.name}: {'as before' if same else 'different'}")
+        sys.exit(0 if same else 1)
+    options.write.write_text(text)
+    print(f"{options.write}: {len(MODELS)} models, {len(JSON_CASES)} tokenizer.json, {options.strings} strings each")
+
+
+if __name__ == "__main__":
+    main()
