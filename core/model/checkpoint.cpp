@@ -1,5 +1,6 @@
 #include "core/model/checkpoint.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -105,6 +106,18 @@ void Checkpoint::read_f32(std::string_view tensor, std::int64_t begin, std::int6
   }
 }
 
+void Checkpoint::require_finite(std::string_view tensor, std::span<const Bf16> values) const {
+  constexpr unsigned kExponent = 0x7f80;  // all ones: NaN or infinity
+  unsigned bad = 0;
+  for (const Bf16 value : values) bad |= (value & kExponent) == kExponent ? 1u : 0u;
+  if (bad == 0) return;
+  const auto found = std::find_if(values.begin(), values.end(), [](Bf16 value) { return (value & kExponent) == kExponent; });
+  throw Error({.what = fmt::format("{}: tensor {}", impl_->path.string(), impl_->tensor(tensor).info.file_name),
+               .got = fmt::format("the weight {}", bf16_to_float(*found)),
+               .expected = "finite numbers, in bf16 too",
+               .advice = "The model is broken, or its training diverged; fetch it again or take another one."});
+}
+
 std::optional<Tokenizer> Checkpoint::tokenizer() const {
   auto tokenizer = impl_->parts.tokenizer();
   if (tokenizer && tokenizer->vocab_size() > config().vocab) {
@@ -127,6 +140,10 @@ std::uint64_t Checkpoint::file_bytes() const {
   std::uint64_t sum = 0;
   for (const MappedFile& file : impl_->parts.files) sum += file.bytes().size();
   return sum;
+}
+
+void Checkpoint::require_unchanged() const {
+  for (const MappedFile& file : impl_->parts.files) file.require_unchanged();
 }
 
 std::string Checkpoint::sha256() const {

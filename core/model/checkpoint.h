@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,9 @@ class Checkpoint {
   /// The same in float, without rounding to bf16. A vector is one row.
   void read_f32(std::string_view tensor, std::int64_t begin, std::int64_t end, float* out) const;
 
+  /// Throws Error naming file and tensor when one of these values of it is NaN or infinite: every later sum would be.
+  void require_finite(std::string_view tensor, std::span<const Bf16> values) const;
+
   /// Absent for a draft that uses its target's tokenizer, and for bare weights.
   std::optional<Tokenizer> tokenizer() const;
   /// Jinja source of the chat template; empty when the file has none.
@@ -60,6 +64,8 @@ class Checkpoint {
   };
   const std::vector<TensorInfo>& tensors() const;
   std::uint64_t file_bytes() const;
+  /// Throws Error when a file was written to since it was opened: what was read from it may be half old, half new.
+  void require_unchanged() const;
   /// SHA-256 of the file (GGUF) or of its safetensors files in name order; reads everything, so ask once.
   std::string sha256() const;
 

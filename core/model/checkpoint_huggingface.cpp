@@ -145,12 +145,10 @@ std::vector<Token> read_ids(const Settings& settings, const char* key, int vocab
   return out;
 }
 
-/// tokenizer.json or, without it, tokenizer.model of SentencePiece, with the ids that stand in config.json
-/// and, with priority, in generation_config.json.
+/// tokenizer.json, with the ids that stand in config.json and, with priority, in generation_config.json.
 std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
   const fs::path file = directory / "tokenizer.json";
-  const fs::path sentencepiece = directory / "tokenizer.model";
-  if (!file_exists(file) && !file_exists(sentencepiece)) return std::nullopt;
+  if (!file_exists(file)) return std::nullopt;
   Tokenizer::Ids ids;
   for (const char* name : {"config.json", "generation_config.json"}) {
     if (!file_exists(directory / name)) continue;
@@ -164,15 +162,7 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
     set("pad_token_id", ids.pad);
     for (const Token id : read_ids(settings, "eos_token_id", vocab)) ids.end_of_generation.push_back(id);
   }
-  if (file_exists(file)) return Tokenizer::from_json(MappedFile::open(file).text(), file.string(), ids);
-  bool add_bos = true;  // as transformers does for these files unless it is told otherwise
-  if (const fs::path settings = directory / "tokenizer_config.json"; file_exists(settings)) {
-    const Json json = read_checkpoint_json(settings);
-    if (json.is_object() && json.contains("add_bos_token") && json["add_bos_token"].is_boolean())
-      add_bos = json["add_bos_token"];
-  }
-  return Tokenizer::from_sentencepiece(MappedFile::open(sentencepiece).text(), sentencepiece.string(), ids,
-                                       add_bos);
+  return Tokenizer::from_json(MappedFile::open(file).text(), file.string(), ids);
 }
 
 }  // namespace
@@ -192,6 +182,12 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   std::vector<StoredTensor> tensors = read_weights(directory, parts.files, index);
   if (parts.config.embedding_of_target)
     parts.config.head_ids = take_head_ids(tensors, parts.config, directory);
+  if (parts.config.layers > 0 && static_cast<std::size_t>(parts.config.layers) > tensors.size()) {  // before a list of them is made
+    throw Error({.what = (directory / "config.json").string() + ": num_hidden_layers",
+                 .got = fmt::format("{}", parts.config.layers),
+                 .expected = fmt::format("no more layers than the {} tensors that are there", tensors.size()),
+                 .advice = "The weights and the configuration belong to different models; fetch both again."});
+  }
   const auto families = huggingface_families();
   const auto family = std::find_if(families.begin(), families.end(), [&](const auto& f) { return parts.config.family == f.model_type; });
   std::vector<ExpectedTensor> expected = expected_tensors(parts.config, family->names);

@@ -27,6 +27,7 @@ Model::~Model() = default;
 
 std::shared_ptr<const Model> Model::load(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Options& options) {
   auto weights = std::make_shared<const Weights>(checkpoint, std::move(backend), options.target.get());
+  checkpoint.require_unchanged();
   std::vector<int> all(static_cast<std::size_t>(weights->config.layers));
   std::iota(all.begin(), all.end(), 0);
   const std::shared_ptr<const Model> model(new Model(std::move(weights), std::move(all)));

@@ -25,7 +25,10 @@ PackedMatrix pack(const Checkpoint& checkpoint, Backend& backend, const std::vec
     for (const Part& part : parts) {
       const int from = std::max(begin, base), to = std::min(end, base + part.rows);
       if (from < to) {
-        checkpoint.read_bf16(part.tensor, from - base, to - base, rows + static_cast<std::size_t>(from - begin) * static_cast<std::size_t>(in));
+        const auto width = static_cast<std::size_t>(in);
+        const std::span<Bf16> part_rows(rows + static_cast<std::size_t>(from - begin) * width, static_cast<std::size_t>(to - from) * width);
+        checkpoint.read_bf16(part.tensor, from - base, to - base, part_rows.data());
+        checkpoint.require_finite(part.tensor, part_rows);
       }
       base += part.rows;
     }
@@ -36,7 +39,11 @@ std::vector<float> vector(const Checkpoint& checkpoint, const std::string& tenso
   // Rounded like every weight, so that the model is one set of bf16 numbers.
   std::vector<float> values(static_cast<std::size_t>(size));
   checkpoint.read_f32(tensor, 0, 1, values.data());
-  for (float& value : values) value = bf16_to_float(float_to_bf16(value));
+  for (float& value : values) {
+    const Bf16 rounded = float_to_bf16(value);
+    checkpoint.require_finite(tensor, {&rounded, 1});
+    value = bf16_to_float(rounded);
+  }
   return values;
 }
 
