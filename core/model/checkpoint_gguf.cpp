@@ -98,6 +98,29 @@ ModelConfig read_config(const GgufSettings& settings, const GgufFamily& family, 
   return config;
 }
 
+void read_sentencepiece_keys(const GgufFile& file, const std::string& name, Tokenizer::Parts& parts) {
+  if (file.has("tokenizer.ggml.scores")) {
+    const GgufArray& scores = file.array("tokenizer.ggml.scores");
+    if (!scores.holds_reals()) {
+      refuse(name + ": metadata tokenizer.ggml.scores", "an array of another type", "an array of floats", "");
+    }
+    for (std::uint64_t i = 0; i < scores.count; ++i)
+      parts.scores.push_back(static_cast<float>(scores.real(i)));
+  }
+  if (file.has("tokenizer.ggml.add_space_prefix"))
+    parts.add_space_prefix = file.flag("tokenizer.ggml.add_space_prefix");
+  if (file.has("tokenizer.ggml.remove_extra_whitespaces"))
+    parts.remove_extra_whitespaces = file.flag("tokenizer.ggml.remove_extra_whitespaces");
+  if (file.has("tokenizer.ggml.precompiled_charsmap")) {
+    const GgufArray& map = file.array("tokenizer.ggml.precompiled_charsmap");
+    if (map.element_type != kGgufU8 && map.element_type != kGgufI8) {
+      refuse(name + ": metadata tokenizer.ggml.precompiled_charsmap", "an array of another type",
+             "an array of bytes", "");
+    }
+    parts.character_map.assign(reinterpret_cast<const char*>(map.bytes.data()), map.bytes.size());
+  }
+}
+
 std::optional<Tokenizer> read_tokenizer(const GgufFile& file, const std::string& name) {
   if (!file.has("tokenizer.ggml.tokens")) return std::nullopt;
   Tokenizer::Parts parts;
@@ -138,7 +161,10 @@ std::optional<Tokenizer> read_tokenizer(const GgufFile& file, const std::string&
   for (const char* what : {"eot", "eom"}) {
     if (const auto end = id(what)) parts.ids.end_of_generation.push_back(*end);
   }
-  if (file.has("tokenizer.ggml.add_bos_token")) parts.add_bos = file.flag("tokenizer.ggml.add_bos_token");
+  // Converters leave the key out where it is the usual thing to do.
+  parts.add_bos = file.has("tokenizer.ggml.add_bos_token") ? file.flag("tokenizer.ggml.add_bos_token")
+                                                           : parts.model == "llama" && parts.ids.bos;
+  read_sentencepiece_keys(file, name, parts);
   return Tokenizer::from_parts(std::move(parts));
 }
 

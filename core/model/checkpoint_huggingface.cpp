@@ -145,10 +145,12 @@ std::vector<Token> read_ids(const Settings& settings, const char* key, int vocab
   return out;
 }
 
-/// tokenizer.json, with the ids that stand in config.json and, with priority, in generation_config.json.
+/// tokenizer.json or, without it, tokenizer.model of SentencePiece, with the ids that stand in config.json
+/// and, with priority, in generation_config.json.
 std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
   const fs::path file = directory / "tokenizer.json";
-  if (!file_exists(file)) return std::nullopt;
+  const fs::path sentencepiece = directory / "tokenizer.model";
+  if (!file_exists(file) && !file_exists(sentencepiece)) return std::nullopt;
   Tokenizer::Ids ids;
   for (const char* name : {"config.json", "generation_config.json"}) {
     if (!file_exists(directory / name)) continue;
@@ -162,7 +164,15 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
     set("pad_token_id", ids.pad);
     for (const Token id : read_ids(settings, "eos_token_id", vocab)) ids.end_of_generation.push_back(id);
   }
-  return Tokenizer::from_json(MappedFile::open(file).text(), file.string(), ids);
+  if (file_exists(file)) return Tokenizer::from_json(MappedFile::open(file).text(), file.string(), ids);
+  bool add_bos = true;  // as transformers does for these files unless it is told otherwise
+  if (const fs::path settings = directory / "tokenizer_config.json"; file_exists(settings)) {
+    const Json json = read_checkpoint_json(settings);
+    if (json.is_object() && json.contains("add_bos_token") && json["add_bos_token"].is_boolean())
+      add_bos = json["add_bos_token"];
+  }
+  return Tokenizer::from_sentencepiece(MappedFile::open(sentencepiece).text(), sentencepiece.string(), ids,
+                                       add_bos);
 }
 
 }  // namespace
