@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "core/measure/run_result.h"
@@ -262,18 +263,29 @@ TEST_F(Speclab, CalibrationStaysWithinTheContext) {
   EXPECT_EQ(summary["calibration"]["context_length"], 1);
 }
 
+TEST_F(Speclab, WeightsThatAreNoNumbersAreRefused) {
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    testing::TinyModel broken = testing::random_llama(testing::tiny_shape(), 2);
+    broken.tensors["final_norm"].values[3] = bad;
+    testing::write_huggingface(dir() / "draft", broken);
+    expect_error(run({"run", "a.json", "--out", "run", "--filter", "small/gamma=1", "-q"}),
+                 {"draft", "model.norm.weight", std::isnan(bad) ? "nan" : "inf", "finite"});
+    EXPECT_FALSE(fs::exists(dir() / "run"));
+  }
+}
+
 TEST_F(Speclab, NanLogitsAreAnErrorWithoutNumbers) {
   testing::TinyModel broken = testing::random_llama(testing::tiny_shape(), 2);
-  broken.tensors["final_norm"].values[3] = std::nanf("");
+  for (float& weight : broken.tensors["final_norm"].values) weight = 3e38f;  // finite, but not what it scales
   testing::write_huggingface(dir() / "draft", broken);
   const Result result = run({"run", "a.json", "--out", "run", "--filter", "small/gamma=1"});
   EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.err, HasSubstr("got nan"));
+  EXPECT_THAT(result.err, HasSubstr("logits of the model, entry"));
   const json summary = read_json_file(dir() / "run" / "summary.json");
   EXPECT_TRUE(summary["cases"][1]["metrics"]["speedup"].is_null());
   EXPECT_TRUE(summary["cases"][1]["metrics"]["tau"].is_null());
   EXPECT_TRUE(summary["cases"][0]["metrics"]["tau"].is_number());
-  EXPECT_THAT(summary["errors"][0]["message"].get<std::string>(), HasSubstr("got nan"));
+  EXPECT_THAT(summary["errors"][0]["message"].get<std::string>(), HasSubstr("logits of the model, entry"));
 }
 
 TEST_F(Speclab, GammaPastTheContextEndIsCut) {

@@ -432,10 +432,10 @@ TEST_F(DecodeLoopTest, LossyRulesGetTheirDistance) {
 }
 
 TEST_F(DecodeLoopTest, NanLogitsAreAnErrorAndLeaveTheLoopUsable) {
-  // 0 -> 1 -> 2 -> NaN; 3 -> 3.
+  // 0 -> 1 -> 2 -> infinity, as the product of two finite weights (others are refused at load); 3 -> 3.
   TinyModel tiny = markov_table(4, {0, 9, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 9});
   const ModelPtr sane = load_tiny(tiny);
-  tiny.tensors["token_embedding"].values[10] = std::numeric_limits<float>::quiet_NaN();
+  tiny.tensors["token_embedding"].values[10] = tiny.tensors["head"].values[2] = 3e38f;
   const ModelPtr broken = load_tiny(tiny);
   for (const auto& [of_target, of_draft] : {std::pair{broken, sane}, std::pair{sane, broken}}) {
     DecodeLoop loop(of_target, of_draft, choose("speculative_sampling", {{"gamma", 3}}), {.capacity = 32});
