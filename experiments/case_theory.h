@@ -9,7 +9,7 @@
 
 namespace speclab {
 
-/// Inputs of the closed forms for one case: acceptance from its own steps, costs from the calibration run
+/// Inputs of the closed forms for one case: acceptance from its own steps, costs from the calibration
 /// only. Absent when nothing was drafted.
 std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data,
                                                           const nlohmann::json& metrics);
