@@ -55,6 +55,29 @@ json step_costs(const std::vector<const json*>& rounds) {
           {"steps", steps}};
 }
 
+json costs_of(const std::vector<const json*>& rounds) {
+  Times target;
+  std::map<std::string, Times> drafts;
+  std::map<std::string, std::vector<const json*>> cases;
+  for (const json* each : rounds) {
+    const json& round = *each;
+    add(target, round.at("t_n_ns"));
+    for (const auto& [name, times] : round.at("drafts").items()) add(drafts[name], times);
+    for (const auto& [id, steps] : round.at("cases").items()) cases[id].push_back(&steps);
+  }
+  const double one = mean_of(target.at(1));
+  json out = {{"context_length", rounds.front()->at("context_length")},
+              {"rounds", rounds.size()},
+              {"t_n_ns", means(target)},
+              {"t_n", means(target, one)},
+              {"drafts", json::object()},
+              {"cases", json::object()}};
+  for (const auto& [name, times] : drafts)
+    out["drafts"][name] = {{"n_ns", means(times)}, {"c", mean_of(times.at(1)) / one}};
+  for (const auto& [id, of_rounds] : cases) out["cases"][id] = step_costs(of_rounds);
+  return out;
+}
+
 }  // namespace
 
 LinearCost fit_cost(const std::multimap<int, double>& samples) {
@@ -80,25 +103,23 @@ LinearCost fit_cost(const std::multimap<int, double>& samples) {
 
 json calibration_costs(std::span<const json> rounds) {
   if (rounds.empty()) return nullptr;
-  Times target;
-  std::map<std::string, Times> drafts;
-  std::map<std::string, std::vector<const json*>> cases;
-  for (const json& round : rounds) {
-    add(target, round.at("t_n_ns"));
-    for (const auto& [name, times] : round.at("drafts").items()) add(drafts[name], times);
-    for (const auto& [id, steps] : round.at("cases").items()) cases[id].push_back(&steps);
-  }
-  const double one = mean_of(target.at(1));
-  json out = {{"context_length", rounds.front().at("context_length")},
-              {"rounds", rounds.size()},
-              {"t_n_ns", means(target)},
-              {"t_n", means(target, one)},
-              {"drafts", json::object()},
-              {"cases", json::object()}};
-  for (const auto& [name, times] : drafts)
-    out["drafts"][name] = {{"n_ns", means(times)}, {"c", mean_of(times.at(1)) / one}};
-  for (const auto& [id, of_rounds] : cases) out["cases"][id] = step_costs(of_rounds);
-  return out;
+  std::vector<const json*> all;
+  for (const json& round : rounds) all.push_back(&round);
+  return costs_of(all);
+}
+
+std::vector<json> resampled_costs(std::span<const json> rounds, int count) {
+  std::vector<json> tables;
+  if (rounds.size() < 2) return tables;
+  // Every table comes from drawn rounds alone, so the statistic only keeps what it is shown.
+  const auto keep = [&](std::span<const std::size_t> drawn) {
+    std::vector<const json*> sample;
+    for (const std::size_t i : drawn) sample.push_back(&rounds[i]);
+    tables.push_back(costs_of(sample));
+    return 0.0;
+  };
+  stats::bootstrap_interval(rounds.size(), keep, {.resamples = count});
+  return tables;
 }
 
 }  // namespace speclab

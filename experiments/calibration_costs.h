@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <vector>
 
 namespace speclab {
 
@@ -19,5 +20,9 @@ LinearCost fit_cost(const std::multimap<int, double>& samples);
 /// measurements without the smallest and largest 5 %, the costs of a step are fitted to all steps of a case,
 /// a case that failed once is null. Null without rounds.
 nlohmann::json calibration_costs(std::span<const nlohmann::json> rounds);
+
+/// `count` tables like it, each of as many rounds as were measured, drawn with repetition (bootstrap): how
+/// far the costs could be off by chance. None with fewer than two rounds. A pure function of its arguments.
+std::vector<nlohmann::json> resampled_costs(std::span<const nlohmann::json> rounds, int count);
 
 }  // namespace speclab

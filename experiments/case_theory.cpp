@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/theory/alpha_estimators.h"
+#include "experiments/metrics_detail.h"
 
 namespace speclab {
 namespace {
@@ -24,9 +25,9 @@ theory::RowTimes row_times(const json& calibration) {
 }
 
 /// The calibrated step costs of a case; absent when it could not be run.
-const json* step_costs(const CaseData& data, const std::string& id) {
-  if (data.calibration.is_null()) return nullptr;
-  const json& cases = data.calibration.at("cases");
+const json* step_costs(const json& table, const std::string& id) {
+  if (table.is_null()) return nullptr;
+  const json& cases = table.at("cases");
   const auto found = cases.find(id);
   return found == cases.end() || found->is_null() ? nullptr : &*found;
 }
@@ -35,13 +36,14 @@ double linear(const json& cost, double count) {
   return cost.at("constant").get<double>() + cost.at("slope").get<double>() * count;
 }
 
-std::optional<theory::Calibration> calibration_of(const CaseData& data) {
+/// `table`: see calibration_costs.
+std::optional<theory::Calibration> calibration_of(const CaseData& data, const json& table) {
   if (!data.reference) return std::nullopt;
-  const json* own = step_costs(data, data.id());
-  const json* base = step_costs(data, data.reference->id());
+  const json* own = step_costs(table, data.id());
+  const json* base = step_costs(table, data.reference->id());
   if (!own || !base) return std::nullopt;
   theory::Calibration calibration;
-  calibration.target = row_times(data.calibration);
+  calibration.target = row_times(table);
   calibration.t_ar = calibration.target.at(1) + linear(base->at("draft_ns"), 0) +
                      linear(base->at("accept_ns"), 1) + base->at("other_ns").get<double>();
   calibration.draft_token = own->at("draft_ns").at("slope");
@@ -74,6 +76,36 @@ std::optional<double> cost_per_drafted_token(const CaseData& data, const json& m
   return drafted_tokens > 0 ? *c * *calls * *tokens / drafted_tokens : 0.0;
 }
 
+/// How far noise alone could move the residual: prompts and calibration rounds are both drawn anew, the
+/// tokens and the draft lengths of the drawn prompts with them.
+std::optional<stats::Interval> residual_interval(const CaseData& data) {
+  const std::vector<PromptRounds> run = data.rounds();
+  const PairedTimes times = paired_times(*data.reference, data, false);
+  if (!data.intervals || run.size() != times.test.size() || !data.resampled_calibrations) return std::nullopt;
+  std::size_t next = 0;
+  const auto residual = [&](std::span<const std::size_t> drawn) {
+    const auto calibration = calibration_of(data, (*data.resampled_calibrations)[next++]);
+    if (!calibration) return std::nan("");
+    std::vector<PromptRounds> rounds;
+    stats::Times base, test;
+    double steps = 0, tokens = 0;
+    for (const std::size_t i : drawn) {
+      rounds.push_back(run[i]);
+      base.push_back(times.base[i]);
+      test.push_back(times.test[i]);
+      steps += static_cast<double>(run[i].size());
+      for (const Round& round : run[i]) tokens += round.emitted;
+    }
+    const theory::DraftLengths lengths = theory::draft_length_counts(rounds);
+    const theory::StepTimes step = theory::calibrated_step(*calibration, lengths, tokens / steps);
+    const double speedup = stats::paired_speedup(base, test, {.resamples = 1}).value;
+    return 1 - speedup / theory::measured_cost_speedup(tokens / steps, step);
+  };
+  const int resamples = static_cast<int>(data.resampled_calibrations->size());
+  if (resamples == 0) return std::nullopt;
+  return stats::bootstrap_interval(run.size(), residual, {.resamples = resamples});
+}
+
 }  // namespace
 
 std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, const json& metrics) {
@@ -94,7 +126,7 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
     inputs.acceptance = metrics["acceptance_at"].get<std::vector<double>>();
   }
   inputs.c = cost_per_drafted_token(data, metrics);
-  if (const auto calibration = calibration_of(data)) {
+  if (const auto calibration = calibration_of(data, data.calibration)) {
     inputs.target = calibration->target;
     if (inputs.tau) inputs.times = theory::calibrated_step(*calibration, lengths, *inputs.tau);
   }
@@ -130,7 +162,7 @@ json case_predictions(const CaseData& data, const json& metrics) {
 std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json& metrics) {
   const auto alpha = number(metrics, "alpha"), tau = number(metrics, "tau"),
              speedup = number(metrics, "speedup");
-  const auto calibration = calibration_of(data);
+  const auto calibration = calibration_of(data, data.calibration);
   const auto c = cost_per_drafted_token(data, metrics);
   if (!alpha || !tau || !speedup || !calibration || !c) return std::nullopt;
   theory::ExplainInput input;
@@ -141,6 +173,7 @@ std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json
   input.calibration = *calibration;
   input.assumed_c = *c;
   try {
+    input.residual_ci95 = residual_interval(data);
     return theory::explain(input);
   } catch (const Error&) {
     return std::nullopt;
@@ -168,7 +201,8 @@ json waterfall_json(const theory::Waterfall& waterfall) {
   out.push_back({{"step", "measured"},
                  {"speedup", waterfall.measured},
                  {"log_ratio", 0.0},
-                 {"residual_share", waterfall.residual_share}});
+                 {"residual_share", waterfall.residual_share},
+                 {"residual_share_ci95", interval_json(waterfall.residual_ci95)}});
   return out;
 }
 

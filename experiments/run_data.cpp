@@ -11,6 +11,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kResamples = 400;  ///< of the calibration: ten beyond each end of a 95 % interval
+
 double seconds(const LineRecord& line, bool with_prefill) {
   return static_cast<double>(line.decode_ns() + (with_prefill ? line.prefill_ns() : 0)) * 1e-9;
 }
@@ -124,7 +126,9 @@ RunData load_run(const std::filesystem::path& folder) {
   run.environment = read_json_file(folder / "environment.json");
   std::map<std::string, std::shared_ptr<CaseData>> by_id;
   try {
-    run.calibration = calibration_costs(read_json_lines(folder / "calibration.jsonl"));
+    const std::vector<json> rounds = read_json_lines(folder / "calibration.jsonl");
+    run.calibration = calibration_costs(rounds);
+    const auto resampled = std::make_shared<const std::vector<json>>(resampled_costs(rounds, kResamples));
     const std::size_t planned = run.config.at("prompts").size() * run.config.at("seeds").size() *
                                 run.config.at("repeats").get<std::size_t>();
     for (const json& entry : run.config.at("cases")) {
@@ -132,6 +136,7 @@ RunData load_run(const std::filesystem::path& folder) {
       data->config = entry;
       data->environment = run.environment;
       data->calibration = run.calibration;
+      data->resampled_calibrations = resampled;
       std::vector<LineRecord> lines = read_case_file(folder / "cases" / case_file_name(data->id()));
       if (lines.size() < planned) run.complete = false;
       sort_lines(*data, std::move(lines), run.config.at("prompts"));

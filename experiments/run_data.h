@@ -29,6 +29,7 @@ struct CaseData {
 
   nlohmann::json environment;
   nlohmann::json calibration;  ///< see calibration_costs; null when there is none
+  std::shared_ptr<const std::vector<nlohmann::json>> resampled_calibrations;  ///< see resampled_costs
   std::map<std::string, std::pair<double, double>> alpha_forced;  ///< by prompt: sum, positions
   std::map<std::string, std::pair<double, double>> nll;           ///< by prompt: sum, tokens
 

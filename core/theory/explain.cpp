@@ -75,7 +75,8 @@ Waterfall explain(const ExplainInput& input) {
       fmt::format("alpha {:.3f} at every position gives {:.3f} tokens a step, measured {:.3f}", input.alpha,
                   ideal_tau, tau));
   add("draft cost", tau * costs.t_ar / with_draft,
-      fmt::format("{:.2f} drafted tokens a step take {:.1f} % of an autoregressive step in the loop, predicted {:.1f} %",
+      fmt::format("{:.2f} drafted tokens a step take {:.1f} % of an autoregressive step in the loop, "
+                  "predicted {:.1f} %",
                   drafted, percent(step.draft / costs.t_ar), percent(input.assumed_c * drafted)));
   add("verification width", tau * costs.t_ar / with_width,
       fmt::format("a forward over {:.2f} rows costs {:.3f} times one row", drafted + 1,
@@ -87,9 +88,14 @@ Waterfall explain(const ExplainInput& input) {
                   percent(1 - one_row / costs.t_ar)));
   // The step time that the measured speedup stands for is tau t_ar / speedup.
   out.residual_share = 1 - input.speedup / speedup;
-  add("residual", input.speedup,
-      fmt::format("the calibration leaves {:.1f} % of the step time unexplained",
-                  percent(out.residual_share)));
+  std::string unexplained = fmt::format("the calibration leaves {:.1f} % of the step time unexplained",
+                                        percent(out.residual_share));
+  if ((out.residual_ci95 = input.residual_ci95)) {
+    const auto [lo, hi] = *out.residual_ci95;
+    unexplained += fmt::format(", 95 % interval {:.1f} to {:.1f}{}", percent(lo), percent(hi),
+                               lo <= 0 && hi >= 0 ? ": no more than noise" : "");
+  }
+  add("residual", input.speedup, std::move(unexplained));
   // The sum over the terms is the gap: what rounding has lost on the way belongs to the residual too.
   WaterfallTerm& residual = out.terms.back();
   residual.log_ratio += std::log(out.measured / out.predicted) - known;
@@ -97,9 +103,9 @@ Waterfall explain(const ExplainInput& input) {
 }
 
 std::string to_text(const Waterfall& waterfall) {
-  std::string text = fmt::format("{:<26} {:>8} {:>10} {:>9}\n{:<26} {:>8} {:>10} {:>9.3f}   {}", "term",
-                                 "factor", "log-ratio", "speedup", "predicted", "", "", waterfall.predicted,
-                                 waterfall.start);
+  std::string text =
+      fmt::format("{:<26} {:>8} {:>10} {:>9}\n{:<26} {:>8} {:>10} {:>9.3f}   {}", "term", "factor",
+                  "log-ratio", "speedup", "predicted", "", "", waterfall.predicted, waterfall.start);
   for (const WaterfallTerm& term : waterfall.terms) {
     text += fmt::format("\n{:<26} {:>8.3f} {:>+10.4f} {:>9.3f}   {}", term.name, term.factor, term.log_ratio,
                         term.speedup, term.explanation);

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/measure/stats.h"
 #include "core/theory/step_costs.h"
 
 /// From a predicted to a measured speedup in five factors, each the effect of dropping one idealisation.
@@ -35,6 +37,8 @@ struct ExplainInput {
   /// what a draft takes beyond that inside the loop: cold caches after a target forward, drawing tokens,
   /// catching up.
   double assumed_c = 0;
+  /// What noise alone does to residual_share: its 95 % interval over drawn prompts and calibration rounds.
+  std::optional<stats::Interval> residual_ci95;
 };
 
 struct WaterfallTerm {
@@ -62,6 +66,7 @@ struct Waterfall {
   double modelled_step = 0;  ///< time of a step by calibration, its unit
   /// (measured - modelled step time) / measured step time; negative: faster than modelled.
   double residual_share = 0;
+  std::optional<stats::Interval> residual_ci95;  ///< as handed over
 };
 
 /// Throws Error for values outside their domain (tau < 1, speedup <= 0, times that cannot be).

@@ -87,5 +87,28 @@ TEST(CalibrationCosts, MeansOfForwardsAndFitsThroughTheStepsOfAllRounds) {
   EXPECT_TRUE(calibration_costs({}).is_null());
 }
 
+TEST(ResampledCosts, RoundsAreDrawnWithRepetition) {
+  const auto round = [](double ns) {
+    return json{{"context_length", 64},
+                {"t_n_ns", {{"1", ns}}},
+                {"drafts", json::object()},
+                {"cases", json::object()}};
+  };
+  const std::vector<json> rounds = {round(10), round(30)};
+  const std::vector<json> tables = resampled_costs(rounds, 400);
+  ASSERT_EQ(tables.size(), 400u);
+  std::map<double, int> times;
+  for (const json& table : tables) {
+    EXPECT_EQ(table["rounds"], 2);
+    ++times[table["t_n_ns"]["1"].get<double>()];
+  }
+  ASSERT_EQ(times.size(), 3u);
+  for (const auto& [ns, expected] : {std::pair{10.0, 100}, {20.0, 200}, {30.0, 100}})
+    EXPECT_NEAR(times[ns], expected, 45) << ns;  // 4.5 standard deviations of the middle one
+  EXPECT_EQ(resampled_costs(rounds, 400), tables);
+  EXPECT_TRUE(resampled_costs(std::span(rounds).first(1), 400).empty())
+      << "one round says nothing about noise";
+}
+
 }  // namespace
 }  // namespace speclab

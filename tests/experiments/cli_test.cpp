@@ -104,6 +104,8 @@ TEST_F(Speclab, ARunFromConfigToTable) {
     EXPECT_EQ(m["t_n"].size(), 4u);
     EXPECT_TRUE(entry["predictions"].contains("leviathan_3_8"));
     EXPECT_EQ(entry["waterfall"].size(), 7u);
+    const json& interval = entry["waterfall"].back()["residual_share_ci95"];
+    EXPECT_LT(interval[0].get<double>(), interval[1].get<double>());
     EXPECT_EQ(entry["categories"]["b"]["prompts"], 1);
   }
   const std::vector<json> rounds = read_json_lines(dir() / "run" / "calibration.jsonl");

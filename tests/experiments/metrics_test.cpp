@@ -165,6 +165,36 @@ TEST_F(Record, MetricsOfAHandMadeRun) {
   EXPECT_NEAR(summary["noise_floor"].get<double>(), 0, 1e-12);
 }
 
+/// A calibration round in which a forward takes `target_ns` at one row and 1.2 times as much at three.
+json calibration_round(double target_ns) {
+  const auto steps = [](int drafted, double draft_ns) {
+    const json ns = {{"draft", draft_ns}, {"accept", 0}, {"other", 0}, {"step", 1}};
+    return json::array({{{"drafted", drafted}, {"accepted", 1}, {"ns", ns}}});
+  };
+  return {{"context_length", 10},
+          {"t_n_ns", {{"1", target_ns}, {"3", 1.2 * target_ns}}},
+          {"drafts", {{"d", {{"1", 1e5}, {"2", 1e5}}}}},
+          {"cases", {{"autoregressive", steps(0, 0)}, {"spec", steps(2, 2e5)}}}};
+}
+
+TEST_F(Record, TheResidualHasTheIntervalThatPromptsAndRoundsGiveIt) {
+  const auto last_term = [&](const std::string& name, const std::vector<double>& rounds) {
+    const auto path = write_run(name, 1'600'000);
+    for (const double ns : rounds) JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(ns));
+    return json(summarise_run(path)["cases"][1]["waterfall"].back());
+  };
+  // Equal prompts and equal rounds: nothing varies. A step by calibration: 1.2 + .2 ms for 1.6 ms measured.
+  const json steady = last_term("steady", {1e6, 1e6, 1e6});
+  EXPECT_NEAR(steady["residual_share"].get<double>(), .2 / 1.6, 1e-12);
+  EXPECT_NEAR(steady["residual_share_ci95"][0].get<double>(), .2 / 1.6, 1e-12);
+  EXPECT_NEAR(steady["residual_share_ci95"][1].get<double>(), .2 / 1.6, 1e-12);
+  // Rounds that differ: the draft's .2 ms are more or less against a target forward.
+  const json noisy = last_term("noisy", {.5e6, 1e6, 1.5e6});
+  EXPECT_LT(noisy["residual_share_ci95"][0].get<double>(), .2 / 1.6 - .02);
+  EXPECT_GT(noisy["residual_share_ci95"][1].get<double>(), .2 / 1.6 + .02);
+  EXPECT_TRUE(last_term("single", {1e6})["residual_share_ci95"].is_null());
+}
+
 TEST_F(Record, ACaseThatLostEqualityHasNoSpeed) {
   const auto path = write_run("run", 1'600'000);
   LineRecord line = read_case_file(path / "cases" / "spec.jsonl").back();

@@ -80,6 +80,20 @@ TEST(Explain, TermsAddUpToTheGap) {
   }
 }
 
+TEST(Explain, TheResidualSaysWhetherItIsMoreThanNoise) {
+  ExplainInput input = example();
+  EXPECT_EQ(explain(input).terms.back().explanation.find("interval"), std::string::npos);
+  input.residual_ci95 = {-.02, .05};
+  const Waterfall within = explain(input);
+  EXPECT_EQ(within.residual_ci95->hi, .05);
+  EXPECT_NE(within.terms.back().explanation.find("interval -2.0 to 5.0: no more than noise"),
+            std::string::npos);
+  input.residual_ci95 = {.01, .05};
+  const std::string beyond = explain(input).terms.back().explanation;
+  EXPECT_NE(beyond.find("interval 1.0 to 5.0"), std::string::npos);
+  EXPECT_EQ(beyond.find("noise"), std::string::npos);
+}
+
 TEST(Explain, AnIdealRunHasNoTerms) {
   ExplainInput input;
   input.alpha = 0.8;
