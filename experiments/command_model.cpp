@@ -134,6 +134,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   make_backend(backend);  // the numbers are of no backend; a wrong choice is an error all the same
   const Checkpoint checkpoint = Checkpoint::open(required(*values, "PATH", command));
   json model = describe(checkpoint);
+  checkpoint.require_unchanged();
   const bool tensors = values->count("tensors") > 0;
   if (values->count("json") > 0) {
     if (tensors) {

@@ -10,6 +10,7 @@
 #include "core/base/nearest.h"
 #include "core/measure/environment.h"
 #include "experiments/command.h"
+#include "experiments/mapped_file_fault.h"
 
 namespace speclab {
 namespace {
@@ -56,6 +57,7 @@ int main(int argc, char** argv) {
   using namespace speclab;
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an ordinary write error
   std::signal(SIGPIPE, SIG_IGN);
+  report_mapped_file_faults();
   const std::vector<std::string> words(argv, argv + argc);
   set_command_line(words);
   try {
@@ -72,7 +74,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "bug: {}\n", bug.what());
     return kBug;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "error: not enough memory\n");
+    fmt::print(stderr, "error: memory: got none left. Free some, raise the limit of the shell (ulimit -v), or ask for less.\n");
     return kUserError;
   } catch (const std::exception& error) {
     fmt::print(stderr, "bug: {}\n", error.what());

@@ -13,15 +13,19 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/utf8.h"
 
 namespace speclab {
 namespace {
 
 [[noreturn]] void fail(const std::filesystem::path& path, int code, const char* expected) {
+  const char* advice = "Check the path and its permissions.";
+  if (code == ENOMEM) advice = "Free memory, or raise the limit of the shell (ulimit -v).";
+  if (code == EMFILE || code == ENFILE) advice = "Close other files, or raise the limit of the shell (ulimit -n).";
   throw Error({.what = path.string(),
                .got = std::generic_category().message(code),
                .expected = expected,
-               .advice = "Check the path and its permissions."});
+               .advice = advice});
 }
 
 /// What is mapped where, readable from a signal handler. A mapping beyond the table's end has no name there.
@@ -32,7 +36,8 @@ struct Place {
 };
 std::array<Place, 256> places;
 
-void remember(const void* data, std::size_t size, const std::string& path) {
+void remember(const void* data, std::size_t size, const std::string& any_path) {
+  const std::string path = printable(any_path, sizeof Place::path - 1);  // it may come from an index of shards
   for (Place& place : places) {
     std::uintptr_t none = 0;
     if (!place.begin.compare_exchange_strong(none, 1)) continue;

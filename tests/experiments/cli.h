@@ -33,6 +33,7 @@ class Cli {
       wait();
     }
   }
+  pid_t process() const { return child_; }  ///< 0 once it has ended
   void kill(int signal) { ::kill(child_, signal); }
   bool running() {
     if (child_ <= 0) return false;
