@@ -209,29 +209,31 @@ class CpuBackend final : public Backend {
   void attention(const float* qkv, int heads, const KvStore& kv, int layer, std::span<const AttentionRow> rows, float* out,
                  const AttentionForm& form) override {
     const int hd = kv.head_dim, group = heads / kv.kv_heads, width = (heads + 2 * kv.kv_heads) * hd;
-    const int n = static_cast<int>(rows.size());
-    const int blocks = (n + QueryBlock::kRows - 1) / QueryBlock::kRows;
+    const int queries = static_cast<int>(rows.size()) * group;  // of one key/value head
+    const int blocks = query_blocks(queries, kv.kv_heads, pool_.threads());
     const float scale = form.scale > 0 ? form.scale : 1.0f / std::sqrt(static_cast<float>(hd));
     for (const AttentionRow& row : rows) {  // a block of rows reads the committed keys together
       SPECLAB_CHECK(row.committed == rows.front().committed, "rows with {} and {} committed keys", row.committed, rows.front().committed);
     }
-    // Row blocks outside, heads inside: the heads of a group share their keys while these are hot.
-    pool_.parallel(blocks * heads, [&](int item, int thread) {
-      const int first = item / heads * QueryBlock::kRows, head = item % heads;
+    pool_.parallel(blocks * kv.kv_heads, [&](int item, int thread) {
+      const int kv_head = item / blocks, part = item % blocks;
+      const int first = part * queries / blocks;
       QueryBlock block{};
-      block.rows = std::min(QueryBlock::kRows, n - first);
-      block.committed = rows[static_cast<std::size_t>(first)].committed;
+      block.rows = (part + 1) * queries / blocks - first;
+      block.committed = rows.front().committed;
       block.last_slot = block.committed - 1;
       block.scale = scale;
       block.soft_cap = form.soft_cap;
       int begin = form.window > 0 ? INT_MAX : 0;
       for (int r = 0; r < block.rows; ++r) {
-        const AttentionRow& row = rows[static_cast<std::size_t>(first + r)];
-        block.q[r] = qkv + static_cast<std::size_t>(first + r) * width + head * hd;
+        const auto i = static_cast<std::size_t>((first + r) / group);
+        const int head = kv_head * group + (first + r) % group;
+        const AttentionRow& row = rows[i];
+        block.q[r] = qkv + i * static_cast<std::size_t>(width) + head * hd;
         block.path[r] = row.path.data();
         block.path_length[r] = static_cast<int>(row.path.size());
         block.last_slot = std::max(block.last_slot, row.path.back());
-        block.out[r] = out + (static_cast<std::size_t>(first + r) * heads + head) * hd;
+        block.out[r] = out + (i * static_cast<std::size_t>(heads) + head) * hd;
         if (form.window > 0) {
           block.first[r] = std::max(0, block.committed + block.path_length[r] - form.window);
           begin = std::min(begin, block.first[r]);
@@ -239,9 +241,9 @@ class CpuBackend final : public Backend {
       }
       block.begin = begin / kKeyBlock * kKeyBlock;
       auto& scratch = scratch_[static_cast<std::size_t>(thread)];
-      const std::size_t need = static_cast<std::size_t>(QueryBlock::kRows) * padded(block.last_slot + 1, kKeyBlock);
+      const std::size_t need = static_cast<std::size_t>(QueryBlock::kRows) * static_cast<std::size_t>(padded(block.last_slot + 1, kKeyBlock) + hd);
       if (scratch.size() < need) scratch.resize(need);
-      attend(HeadCache<Kv>{keys(kv, layer, head / group), values(kv, layer, head / group), hd}, block, scratch.data());
+      attend(HeadCache<Kv>{keys(kv, layer, kv_head), values(kv, layer, kv_head), hd}, block, scratch.data());
     });
   }
 
@@ -306,6 +308,21 @@ class CpuBackend final : public Backend {
   }
   static Kv* values(const KvStore& kv, int layer, int head) {
     return keys(kv, layer, head) + static_cast<std::size_t>(kv.slots) * static_cast<std::size_t>(kv.head_dim);
+  }
+
+  // Blocks of at most QueryBlock::kRows for the queries of each key/value head: as few as keep the threads equally busy,
+  // when reading the keys of a block costs about as much as one query does.
+  static int query_blocks(int queries, int kv_heads, int threads) {
+    const auto time = [=](int blocks) {
+      const int in_turn = (blocks * kv_heads + threads - 1) / threads;
+      return in_turn * ((queries + blocks - 1) / blocks + 1);
+    };
+    const int fewest = (queries + QueryBlock::kRows - 1) / QueryBlock::kRows;
+    int best = fewest;
+    for (int blocks = fewest + 1; blocks <= std::min(queries, fewest + threads); ++blocks) {
+      if (time(blocks) < time(best)) best = blocks;
+    }
+    return best;
   }
 
   // Rows on the threads when they are worth a region (a microsecond or so of work each side).

@@ -187,18 +187,20 @@ HWY_INLINE V load_kv(const Bf16* p) {
 
 // scores[row][slot] = q[row] . key[slot] for the 16 slots of a block: lane = key, one chain over the head dimensions.
 template <int kRows, typename Kv>
-HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const float* const* q, float* scores, int stride) {
+HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const float* HWY_RESTRICT q, float* HWY_RESTRICT scores, int stride) {
   constexpr int kParts = kKeyBlock / kLanes;
   V sum[kRows][kParts];
   for (int r = 0; r < kRows; ++r) {
     for (int part = 0; part < kParts; ++part) sum[r][part] = hn::Zero(f);
   }
   for (int d = 0; d < head_dim; ++d) {
+    V key[kParts];
+    for (int part = 0; part < kParts; ++part) key[part] = load_kv(keys + d * kKeyBlock + part * kLanes);
     HWY_UNROLL(16)
-    for (int part = 0; part < kParts; ++part) {
-      const V key = load_kv(keys + d * kKeyBlock + part * kLanes);
+    for (int r = 0; r < kRows; ++r) {
+      const V value = hn::Set(f, q[d * kRows + r]);
       HWY_UNROLL(16)
-      for (int r = 0; r < kRows; ++r) sum[r][part] = hn::MulAdd(key, hn::Set(f, q[r][d]), sum[r][part]);
+      for (int part = 0; part < kParts; ++part) sum[r][part] = hn::MulAdd(key[part], value, sum[r][part]);
     }
   }
   for (int r = 0; r < kRows; ++r) {
@@ -210,21 +212,19 @@ HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const flo
 // positions i mod 16, and zeros leave it as it is, so that `begin`, which the rows of a block share, does not enter it.
 HWY_INLINE float softmax_weights(float* scores, int begin, int first, int count, float scale) {
   constexpr float kUnseen = -1e30f;  // exp() of it is an exact zero
-  float most = scores[first];
-  for (int i = first + 1; i < count; ++i) most = std::max(most, scores[i]);
-  for (int i = begin; i < first; ++i) scores[i] = kUnseen;
   const int full = padded(count, kKeyBlock);
+  std::fill(scores + begin, scores + first, kUnseen);
+  std::fill(scores + count, scores + full, kUnseen);
+  V largest = hn::Set(f, kUnseen);
+  for (int i = begin; i < full; i += kLanes) largest = hn::Max(largest, hn::LoadU(f, scores + i));
   constexpr int kParts = kKeyBlock / kLanes;
   V sums[kParts];
   for (auto& s : sums) s = hn::Zero(f);
-  const V v_most = hn::Set(f, most), v_scale = hn::Set(f, scale);
-  for (int i = count; i < full; ++i) scores[i] = most;  // any finite value; masked below
+  const V v_most = hn::MaxOfLanes(f, largest), v_scale = hn::Set(f, scale);
   for (int i = begin; i < full; i += kKeyBlock) {
     for (int part = 0; part < kParts; ++part) {
       float* at = scores + i + part * kLanes;
-      V value = hn::Exp(f, hn::Mul(hn::Sub(hn::LoadU(f, at), v_most), v_scale));
-      const int valid = count - (i + part * kLanes);
-      if (valid < kLanes) value = hn::IfThenElseZero(hn::FirstN(f, static_cast<std::size_t>(std::max(valid, 0))), value);
+      const V value = hn::Exp(f, hn::Mul(hn::Sub(hn::LoadU(f, at), v_most), v_scale));
       hn::StoreU(value, f, at);
       sums[part] = hn::Add(sums[part], value);
     }
@@ -241,38 +241,50 @@ HWY_INLINE void cap_scores(float* scores, int begin, int count, float scale, flo
   for (int i = begin; i < count; i += kLanes) hn::StoreU(hn::Mul(v_cap, hn::Tanh(f, hn::Mul(hn::LoadU(f, scores + i), v_scale))), f, scores + i);
 }
 
-// out[row][d .. d + width) += sum over keys of weight * value, positions ascending: committed slots for all rows
-// together, then each row's own path.
+// out[row][d .. d + width) += sum over the committed slots [begin, end) of weight * value, ascending.
 template <int kRows, int kVectors, typename Kv>
-HWY_INLINE void mix_values(const Kv* HWY_RESTRICT values, int head_dim, int d, const QueryBlock& block, const float* weights, int stride) {
+HWY_INLINE void mix_committed(const Kv* HWY_RESTRICT values, int head_dim, int d, int begin, int end, float* const* out,
+                              const float* HWY_RESTRICT weights, int stride) {
   V sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(f);
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::LoadU(f, out[r] + d + v * kLanes);
   }
-  for (int slot = block.begin; slot < block.committed; ++slot) {
+  for (int slot = begin; slot < end; ++slot) {
     const Kv* value = values + static_cast<std::size_t>(slot) * head_dim + d;
+    V x[kVectors];
+    for (int v = 0; v < kVectors; ++v) x[v] = load_kv(value + v * kLanes);
     HWY_UNROLL(16)
-    for (int v = 0; v < kVectors; ++v) {
-      const V x = load_kv(value + v * kLanes);
+    for (int r = 0; r < kRows; ++r) {
+      const V weight = hn::Set(f, weights[r * stride + slot]);
       HWY_UNROLL(16)
-      for (int r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(x, hn::Set(f, weights[r * stride + slot]), sum[r][v]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(x[v], weight, sum[r][v]);
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int i = std::max(0, block.begin - block.committed); i < block.path_length[r]; ++i) {
-      const Kv* value = values + static_cast<std::size_t>(block.path[r][i]) * head_dim + d;
-      const V weight = hn::Set(f, weights[r * stride + block.committed + i]);
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(load_kv(value + v * kLanes), weight, sum[r][v]);
-    }
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], f, block.out[r] + d + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], f, out[r] + d + v * kLanes);
   }
+}
+
+// out[d .. d + kLanes) += the same over one query's own path.
+template <typename Kv>
+HWY_INLINE void mix_path(const Kv* HWY_RESTRICT values, int head_dim, int d, const QueryBlock& block, int r, const float* weights) {
+  V sum = hn::LoadU(f, block.out[r] + d);
+  for (int i = std::max(0, block.begin - block.committed); i < block.path_length[r]; ++i) {
+    const Kv* value = values + static_cast<std::size_t>(block.path[r][i]) * head_dim + d;
+    sum = hn::MulAdd(load_kv(value), hn::Set(f, weights[block.committed + i]), sum);
+  }
+  hn::StoreU(sum, f, block.out[r] + d);
 }
 
 template <int kRows, typename Kv>
 void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scratch) {
   const int stride = padded(block.last_slot + 1, kKeyBlock);
+  float* const q = scratch + kRows * stride;  // [head_dim][kRows]
+  for (int d = 0; d < cache.head_dim; ++d) {
+    for (int r = 0; r < kRows; ++r) q[d * kRows + r] = block.q[r][d];
+  }
   for (int slot = block.begin; slot <= block.last_slot; slot += kKeyBlock) {
-    score_block<kRows>(cache.keys + static_cast<std::size_t>(slot) * cache.head_dim, cache.head_dim, block.q, scratch + slot, stride);
+    score_block<kRows>(cache.keys + static_cast<std::size_t>(slot) * cache.head_dim, cache.head_dim, q, scratch + slot, stride);
   }
   float total[kRows];
   for (int r = 0; r < kRows; ++r) {
@@ -285,14 +297,20 @@ void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scr
     if (block.soft_cap > 0) cap_scores(scores, block.begin, count, block.scale, block.soft_cap);
     total[r] = softmax_weights(scores, block.begin, block.first[r], count, block.soft_cap > 0 ? 1.0f : block.scale);
   }
-  int d = 0;
+  for (int r = 0; r < kRows; ++r) std::fill_n(block.out[r], cache.head_dim, 0.0f);
+  const int whole = cache.head_dim / kLanes * kLanes;
   constexpr int kVectors = kLanes >= 16 ? 4 : kRows <= 1 ? 8 : kRows <= 3 ? 4 : 2;
-  for (; d + kVectors * kLanes <= cache.head_dim; d += kVectors * kLanes) {
-    mix_values<kRows, kVectors>(cache.values, cache.head_dim, d, block, scratch, stride);
+  constexpr int kSlots = 64;  // their values stay in the first-level cache while the vectors of a head take turns
+  for (int slot = block.begin; slot < block.committed; slot += kSlots) {
+    const int end = std::min(slot + kSlots, block.committed);
+    int d = 0;
+    for (; d + kVectors * kLanes <= whole; d += kVectors * kLanes)
+      mix_committed<kRows, kVectors>(cache.values, cache.head_dim, d, slot, end, block.out, scratch, stride);
+    for (; d < whole; d += kLanes) mix_committed<kRows, 1>(cache.values, cache.head_dim, d, slot, end, block.out, scratch, stride);
   }
-  for (; d + kLanes <= cache.head_dim; d += kLanes) mix_values<kRows, 1>(cache.values, cache.head_dim, d, block, scratch, stride);
   for (int r = 0; r < kRows; ++r) {
-    for (int i = d; i < cache.head_dim; ++i) {  // head dimensions that fill no vector
+    for (int d = 0; d < whole; d += kLanes) mix_path(cache.values, cache.head_dim, d, block, r, scratch + r * stride);
+    for (int i = whole; i < cache.head_dim; ++i) {  // head dimensions that fill no vector
       float sum = 0;
       for (int key = block.begin; key < block.committed + block.path_length[r]; ++key) {
         const int slot = key < block.committed ? key : block.path[r][key - block.committed];
@@ -315,7 +333,9 @@ HWY_INLINE void attend_any(const HeadCache<Kv>& cache, const QueryBlock& block, 
     case 1: return attend_rows<1>(cache, block, scratch);
     case 2: return attend_rows<2>(cache, block, scratch);
     case 3: return attend_rows<3>(cache, block, scratch);
-    default: return attend_rows<4>(cache, block, scratch);
+    case 4: return attend_rows<4>(cache, block, scratch);
+    case 5: return attend_rows<5>(cache, block, scratch);
+    default: return attend_rows<6>(cache, block, scratch);
   }
 }
 

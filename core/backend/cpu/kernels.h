@@ -50,10 +50,10 @@ struct HeadCache {
   int head_dim;
 };
 
-/// Attention of up to kRows query rows of one head. All see slots [0, committed) first and then their own path, so that
-/// key number i of a row is always the key at position i.
+/// Attention of up to kRows queries that read the same keys: rows and heads of one key/value head. All see slots
+/// [0, committed) first and then their own path, so that key number i of a query is always the key at position i.
 struct QueryBlock {
-  static constexpr int kRows = 4;
+  static constexpr int kRows = 6;
   int rows;
   const float* q[kRows];           ///< [head_dim]
   const std::int32_t* path[kRows]; ///< slots by position, from position `committed` on
@@ -66,7 +66,7 @@ struct QueryBlock {
   int begin = 0;                   ///< a multiple of kKeyBlock: no row sees a position before it
   int first[kRows] = {};           ///< first position that the row sees
 };
-/// scratch: QueryBlock::kRows * padded(last_slot + 1, 16) floats.
+/// scratch: QueryBlock::kRows * (padded(last_slot + 1, 16) + head_dim) floats.
 void attend(const HeadCache<float>& cache, const QueryBlock& block, float* scratch);
 void attend(const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratch);
 

@@ -1,0 +1,130 @@
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "core/measure/clock.h"
+#include "core/spec/decode_loop.h"
+#include "experiments/bench/bench.h"
+#include "experiments/forward_times.h"
+
+namespace speclab::bench {
+namespace {
+
+constexpr int kMostRows = 32;
+
+/// Work of a forward of n rows behind `context` tokens, all with logits.
+Work work_of(const Model& model, int n, int context) {
+  const std::int64_t rows = n;
+  return model.work(rows, rows, context, rows * context + rows * (rows + 1) / 2);
+}
+
+void count(benchmark::State& state, const Setting& setting, const Work& work) {
+  count_work(state, setting, work.weight_bytes + work.kv_bytes, work.flops);
+}
+
+void add_rows(const Setting& setting) {
+  const Model& model = *setting.models->target();
+  for (const int context : {128, 512, 4096}) {
+    if (context + kMostRows > model.config().context) continue;
+    auto timer = std::make_shared<std::unique_ptr<ForwardTimer>>();
+    for (const int rows : {1, 2, 4, 5, 8, 16, 32}) {
+      if (context > 512 && rows != 1 && rows != 16) continue;
+      add(fmt::format("forward/context:{}/rows:{}", context, rows), [=, &model](benchmark::State& state) {
+        if (!*timer) *timer = std::make_unique<ForwardTimer>(model, context, kMostRows);
+        for (auto _ : state) (*timer)->time(rows);
+        count(state, setting, work_of(model, rows, context));
+      });
+    }
+  }
+}
+
+/// Greedy decoding through the whole loop, in time per step.
+void add_greedy(const Setting& setting) {
+  constexpr int kSteps = 16;
+  for (const int context : {128, 512}) {
+    auto loop = std::make_shared<std::unique_ptr<DecodeLoop>>();
+    add(
+        fmt::format("greedy_step/context:{}", context),
+        [=](benchmark::State& state) {
+          const auto& model = setting.models->target();
+          LoopOptions options;
+          options.capacity = context + kSteps + 1;
+          options.hash_rows = options.details = false;
+          if (!*loop) {
+            *loop = std::make_unique<DecodeLoop>(model, nullptr,
+                                                 StrategyChoice(find_strategy("autoregressive")), options);
+          }
+          const std::vector<Token> prompt = timed_context(*model, context);
+      Request request;
+          request.prompt = prompt;
+          request.options.max_tokens = kSteps + 1;  // the first one comes from prefill
+          request.options.ignore_eos = true;
+          for (auto _ : state) {
+            const GenerationRecord record = (*loop)->run(request);
+            state.SetIterationTime(1e-9 * static_cast<double>(record.decode_ns) / kSteps);
+          }
+          count(state, setting, work_of(*model, 1, context + kSteps / 2));
+        },
+        Clock::kManual)
+        ->Iterations(2);
+  }
+}
+
+void add_prefill(const Setting& setting) {
+  for (const int tokens : {128, 512}) {
+    auto session = std::make_shared<std::unique_ptr<Session>>();
+    add(fmt::format("prefill/tokens:{}", tokens), [=](benchmark::State& state) {
+      const Model& model = *setting.models->target();
+      if (!*session) *session = model.open(tokens);
+      const std::vector<Token> prompt = timed_context(model, tokens);
+      std::vector<float> logits(static_cast<std::size_t>(model.config().head_rows()));
+      for (auto _ : state) {
+        (*session)->rewind(0);
+        (*session)->prefill(prompt, logits.data());
+      }
+      const std::int64_t n = tokens;
+      count(state, setting, model.work(n, 1, 0, n * (n + 1) / 2));
+    })->Iterations(1);
+  }
+}
+
+/// The draft's forwards where they happen: behind a verification by the target, which has emptied the caches.
+/// The first one of a round feeds two tokens (the last accepted one and the new one), later ones feed one.
+void add_draft(const Setting& setting) {
+  if (!setting.has_draft) return;
+  struct Timers {
+    ForwardTimer target, draft;
+  };
+  auto timers = std::make_shared<std::unique_ptr<Timers>>();
+  for (const bool first : {true, false}) {
+    add(
+        fmt::format("draft_step/{}", first ? "first" : "later"),
+        [=](benchmark::State& state) {
+          const Model& draft = *setting.models->draft("draft");
+          constexpr int kContext = 512;
+          if (!*timers) {
+            timers->reset(new Timers{ForwardTimer(*setting.models->target(), kContext, 5),
+                                     ForwardTimer(draft, kContext, 5)});
+          }
+          for (auto _ : state) {
+            (*timers)->target.time(5);
+            double ns = (*timers)->draft.time(2);
+            if (!first) ns = (*timers)->draft.time(1);
+            state.SetIterationTime(ns * 1e-9);
+          }
+          count(state, setting, work_of(draft, first ? 2 : 1, kContext));
+        },
+        Clock::kManual);
+  }
+}
+
+}  // namespace
+
+void add_forwards(const Setting& setting) {
+  add_rows(setting);
+  add_greedy(setting);
+  add_prefill(setting);
+  add_draft(setting);
+}
+
+}  // namespace speclab::bench

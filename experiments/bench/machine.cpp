@@ -1,0 +1,52 @@
+#include <cstddef>
+
+#include "core/measure/environment.h"
+#include "experiments/bench/bench.h"
+
+namespace speclab::bench {
+
+void count_work(benchmark::State& state, const Setting& setting, double bytes, double flops) {
+  using benchmark::Counter;
+  const auto rate = [&](const char* name, double amount) {
+    if (amount > 0) state.counters[name] = Counter(amount, Counter::kIsIterationInvariantRate);
+  };
+  rate("bytes_per_second", bytes);
+  rate("flops_per_second", flops);
+  rate("of_bandwidth", bytes / setting.read_bandwidth);
+  rate("of_peak", flops / setting.peak_flops);
+}
+
+benchmark::internal::Benchmark* add(const std::string& name, Body body, Clock clock) {
+  benchmark::internal::Benchmark* added = benchmark::RegisterBenchmark(name.c_str(), std::move(body));
+  if (clock == Clock::kManual)
+    added->UseManualTime();
+  else
+    added->UseRealTime();
+  return added->Unit(benchmark::kMicrosecond);
+}
+
+void add_machine(const Setting& setting) {
+  const int threads = setting.models->backend().threads();
+  // The same two measurements that the shares refer to, again and among the others: how far they move is how
+  // far the shares can be trusted.
+  add(
+      "machine/read_bandwidth",
+      [=](benchmark::State& state) {
+        constexpr std::size_t kBuffer = std::size_t{256} << 20;
+        for (auto _ : state) state.SetIterationTime(kBuffer / measure_read_bandwidth(threads, kBuffer));
+        count_work(state, setting, kBuffer, 0);
+      },
+      Clock::kManual)
+      ->Iterations(1);
+  add(
+      "machine/peak_flops",
+      [=](benchmark::State& state) {
+        constexpr double kOperations = 1e9;
+        for (auto _ : state) state.SetIterationTime(kOperations / measure_peak_flops(threads));
+        count_work(state, setting, 0, kOperations);
+      },
+      Clock::kManual)
+      ->Iterations(1);
+}
+
+}  // namespace speclab::bench

@@ -1,0 +1,81 @@
+// speclab_bench --model PATH [--draft PATH] [--numerics CLASS] [--threads N] [Google Benchmark's own options]
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <boost/program_options.hpp>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/measure/environment.h"
+#include "experiments/bench/bench.h"
+#include "experiments/command.h"
+
+namespace speclab {
+namespace {
+
+namespace po = boost::program_options;
+
+int run(int argc, char** argv) {
+  std::string model, draft;
+  BackendChoice backend;
+  po::options_description options;
+  options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
+      "draft", po::value(&draft), "a draft that belongs to it")("help", "this text");
+  add_backend_options(options, backend);
+  const auto parsed = po::command_line_parser(argc, argv).options(options).allow_unregistered().run();
+  po::variables_map values;
+  po::store(parsed, values);
+  po::notify(values);
+  std::vector<std::string> rest = po::collect_unrecognized(parsed.options, po::include_positional);
+  if (values.count("help") > 0 || model.empty()) {
+    fmt::print(values.count("help") > 0 ? stdout : stderr,
+               "speclab_bench --model PATH [options] [options of Google Benchmark, --benchmark_...]\n{}",
+               (std::ostringstream() << options).str());
+    return values.count("help") > 0 ? kOk : kUserError;
+  }
+  bench::Setting setting;
+  setting.models = std::make_shared<ModelSet>(model, make_backend(backend));
+  if ((setting.has_draft = !draft.empty()))
+    setting.models->add_draft({.name = "draft", .model = draft, .layers = {}, .keep = 0});
+  const int threads = setting.models->backend().threads();
+  setting.read_bandwidth = measure_read_bandwidth(threads);
+  setting.peak_flops = measure_peak_flops(threads);
+
+  std::vector<char*> arguments = {argv[0]};
+  for (std::string& word : rest) arguments.push_back(word.data());
+  int count = static_cast<int>(arguments.size());
+  benchmark::Initialize(&count, arguments.data());
+  if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return kUserError;
+  const BuildInfo& build = build_info();
+  benchmark::AddCustomContext("speclab_commit", build.commit + (build.dirty ? " and changes" : ""));
+  benchmark::AddCustomContext("cpu", read_cpu_info().model);
+  benchmark::AddCustomContext("numerics", std::string(setting.models->backend().numerics_class()));
+  benchmark::AddCustomContext("threads", std::to_string(threads));
+  benchmark::AddCustomContext("model", setting.models->target()->name());
+  benchmark::AddCustomContext("weight_bytes", std::to_string(setting.models->target()->weight_bytes()));
+  benchmark::AddCustomContext("read_bandwidth_bytes_per_second",
+                              fmt::format("{:.0f}", setting.read_bandwidth));
+  benchmark::AddCustomContext("peak_flops_per_second", fmt::format("{:.0f}", setting.peak_flops));
+  bench::add_machine(setting);
+  bench::add_kernels(setting);
+  bench::add_forwards(setting);
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::ClearRegisteredBenchmarks();  // they hold models, which must not outlive main
+  return kOk;
+}
+
+}  // namespace
+}  // namespace speclab
+
+int main(int argc, char** argv) {
+  try {
+    return speclab::run(argc, argv);
+  } catch (const speclab::Error& error) {
+    std::fprintf(stderr, "speclab_bench: %s\n", error.what());
+  } catch (const boost::program_options::error& error) {
+    std::fprintf(stderr, "speclab_bench: %s. See speclab_bench --help.\n", error.what());
+  }
+  return speclab::kUserError;
+}
