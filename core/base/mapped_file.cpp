@@ -79,6 +79,10 @@ void MappedFile::require_unchanged() const {
                .advice = "Another program writes to the file; wait until it is done, then try again."});
 }
 
+void MappedFile::forget_pages() const {
+  if (size_ > 0) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);  // advice: failing changes nothing
+}
+
 MappedFile MappedFile::open(const std::filesystem::path& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) fail(path, errno, "a readable file");

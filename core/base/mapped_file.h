@@ -25,6 +25,9 @@ class MappedFile {
   /// its name is none of our business, the mapping keeps the old one.
   void require_unchanged() const;
 
+  /// Takes the pages that were read out of the process's memory; who reads them again gets them from the system's cache.
+  void forget_pages() const;
+
   /// The path of the file that is mapped at this address, or null. For signal handlers: no locks, no allocation.
   static const char* path_at(const void* address) noexcept;
 

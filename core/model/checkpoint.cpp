@@ -146,9 +146,20 @@ void Checkpoint::require_unchanged() const {
   for (const MappedFile& file : impl_->parts.files) file.require_unchanged();
 }
 
+void Checkpoint::forget_pages() const {
+  for (const MappedFile& file : impl_->parts.files) file.forget_pages();
+}
+
 std::string Checkpoint::sha256() const {
+  constexpr std::size_t kPiece = std::size_t{16} << 20;
   Sha256 hash;
-  for (const MappedFile& file : impl_->parts.files) hash.update(file.bytes());
+  for (const MappedFile& file : impl_->parts.files) {
+    const std::span<const std::byte> bytes = file.bytes();
+    for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
+      hash.update(bytes.subspan(at, std::min(kPiece, bytes.size() - at)));
+      file.forget_pages();
+    }
+  }
   return hash.hex();
 }
 

@@ -66,6 +66,9 @@ class Checkpoint {
   std::uint64_t file_bytes() const;
   /// Throws Error when a file was written to since it was opened: what was read from it may be half old, half new.
   void require_unchanged() const;
+  /// Gives back the memory that reading has filled with pages of the files. Meant for between two matrices: packed
+  /// weights and the whole file together would double what loading takes.
+  void forget_pages() const;
   /// SHA-256 of the file (GGUF) or of its safetensors files in name order; reads everything, so ask once.
   std::string sha256() const;
 

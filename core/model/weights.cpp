@@ -20,7 +20,7 @@ struct Part {
 PackedMatrix pack(const Checkpoint& checkpoint, Backend& backend, const std::vector<Part>& parts, int in) {
   int out = 0;
   for (const Part& part : parts) out += part.rows;
-  return backend.pack(out, in, [&](int begin, int end, Bf16* rows) {
+  PackedMatrix packed = backend.pack(out, in, [&](int begin, int end, Bf16* rows) {
     int base = 0;
     for (const Part& part : parts) {
       const int from = std::max(begin, base), to = std::min(end, base + part.rows);
@@ -33,6 +33,8 @@ PackedMatrix pack(const Checkpoint& checkpoint, Backend& backend, const std::vec
       base += part.rows;
     }
   });
+  checkpoint.forget_pages();
+  return packed;
 }
 
 std::vector<float> vector(const Checkpoint& checkpoint, const std::string& tensor, int size) {

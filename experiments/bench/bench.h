@@ -31,6 +31,6 @@ benchmark::internal::Benchmark* add(const std::string& name, Body body, Clock cl
 
 void add_machine(const Setting& setting);   ///< read bandwidth, peak: how steady is the machine?
 void add_kernels(const Setting& setting);   ///< matrices, attention, row operations, empty parallel regions
-void add_forwards(const Setting& setting);  ///< whole forwards, prefill, greedy steps, draft steps, loading
+void add_forwards(const Setting& setting);  ///< whole forwards, prefill, greedy steps, draft steps
 
 }  // namespace speclab::bench

@@ -55,7 +55,7 @@ void add_greedy(const Setting& setting) {
                                                  StrategyChoice(find_strategy("autoregressive")), options);
           }
           const std::vector<Token> prompt = timed_context(*model, context);
-      Request request;
+          Request request;
           request.prompt = prompt;
           request.options.max_tokens = kSteps + 1;  // the first one comes from prefill
           request.options.ignore_eos = true;

@@ -80,7 +80,7 @@ void add_all_matrices(const Setting& setting) {
 void add_single_matrices(const Setting& setting) {
   for (const Shape& shape : shapes_of(setting.models->target()->config())) {
     auto matrix = std::make_shared<PackedMatrix>();
-    for (const int rows : {1, 4, 16}) {
+    for (const int rows : {1, 2, 3, 4, 5, 6, 8, 16}) {
       add(fmt::format("matrices/{}_{}x{}/rows:{}", shape.name, shape.out, shape.in, rows),
           [=](benchmark::State& state) {
             if (!matrix->data) *matrix = random_matrix(setting.models->backend(), shape.out, shape.in);

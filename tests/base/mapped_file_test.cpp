@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <utility>
@@ -98,6 +99,31 @@ TEST_F(MappedFileTest, KnowsWhatIsMappedWhere) {
   for (int i = 0; i < 1000; ++i) MappedFile::open(path_);  // gives its place back
   const MappedFile last = MappedFile::open(path_);
   EXPECT_STREQ(MappedFile::path_at(last.bytes().data()), path_.c_str());
+}
+
+/// Bytes of files that are in this process's memory.
+std::size_t resident_file_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != "RssFile:") continue;
+    std::size_t kilobytes = 0;
+    status >> kilobytes;
+    return kilobytes << 10;
+  }
+  return 0;
+}
+
+TEST_F(MappedFileTest, ForgottenPagesTakeNoMemoryAndCanBeReadAgain) {
+  constexpr std::size_t kSize = std::size_t{32} << 20;
+  std::ofstream(path_) << std::string(kSize, 'x');
+  const MappedFile file = MappedFile::open(path_);
+  const auto count = [&] { return std::count(file.text().begin(), file.text().end(), 'x'); };
+  EXPECT_EQ(count(), kSize);
+  const std::size_t before = resident_file_bytes();
+  ASSERT_GE(before, kSize);
+  file.forget_pages();
+  EXPECT_LE(resident_file_bytes() + kSize * 3 / 4, before);
+  EXPECT_EQ(count(), kSize);
 }
 
 }  // namespace

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Benchmarks the CPU engine on this machine and writes results/cpu/<cpu-model>.json and .md. About six minutes; nothing else
+# should run meanwhile (the page says how steady the machine was).
+#   scripts/bench_cpu.sh [--model PATH] [--draft PATH] [--out DIR] [--repetitions N]
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+scripts/setup.sh
+scripts/get_model.sh
+cmake --preset release > /dev/null
+cmake --build --preset release --target speclab speclab_bench
+exec python3 scripts/bench_cpu.py "$@"

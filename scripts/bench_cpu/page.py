@@ -1,0 +1,166 @@
+"""The page of a CPU: what its benchmarks say, as Markdown."""
+
+import re
+import statistics
+
+UNITS_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def without_paths(value):
+    """Absolute paths say nothing about a measurement and much about a home."""
+    if isinstance(value, dict):
+        return {
+            key: without_paths(each)
+            for key, each in value.items()
+            if key not in ("executable", "host_name", "load_avg")
+        }
+    return [without_paths(each) for each in value] if isinstance(value, list) else value
+
+
+class Results:
+    """Medians of one run of speclab_bench by name: "forward/context:512/rows:4"."""
+
+    def __init__(self, run):
+        self.context = run["context"]
+        self.command = run["command"]
+        self.median, self.spread = {}, {}
+        for entry in run["benchmarks"]:
+            name = re.sub(r"(/iterations:\d+|/manual_time|/real_time)", "", entry["run_name"])
+            if entry.get("aggregate_name") == "median":
+                self.median[name] = {**entry, "us": entry["real_time"] * UNITS_US[entry["time_unit"]]}
+            elif entry.get("aggregate_name") == "cv":
+                self.spread[name] = entry["real_time"]
+        self.bandwidth = self.median.get("machine/read_bandwidth", {}).get("bytes_per_second")
+        self.peak = self.median.get("machine/peak_flops", {}).get("flops_per_second")
+
+    def us(self, name):
+        return self.median[name]["us"] if name in self.median else None
+
+    def floor_us(self, name):
+        """The longer of bytes / bandwidth and operations / peak."""
+        entry = self.median[name]
+        seconds = entry["us"] * 1e-6
+        return 1e6 * max(
+            entry.get("bytes_per_second", 0) * seconds / self.bandwidth,
+            entry.get("flops_per_second", 0) * seconds / self.peak,
+        )
+
+    def names(self, start):
+        def order(name):
+            return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+        return sorted((name for name in self.median if name.startswith(start)), key=order)
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + "|".join(["---"] + ["---:"] * (len(header) - 1)) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def number(value, digits=3):
+    if value is None:
+        return "-"
+    text = f"{value:.{digits}g}"
+    return f"{float(text):g}" if "e" in text else text
+
+
+def time_rows(results, start, single=None):
+    """Name, time, spread, over one row, share of bandwidth and peak, over the floor."""
+    rows = []
+    for name in results.names(start):
+        entry, us = results.median[name], results.us(name)
+        one = results.us(re.sub(r"rows:\d+", "rows:1", name)) if single and "rows:" in name else None
+        of = [
+            f"{100 * entry[rate] / most:.0f} %" if entry.get(rate) and most else "-"
+            for rate, most in (("bytes_per_second", results.bandwidth), ("flops_per_second", results.peak))
+        ]
+        floor = results.floor_us(name)
+        times = [f"{number(us * 1e-3)}", f"{100 * results.spread.get(name, 0):.0f} %"]
+        rows.append([name, *times, f"{us / one:.2f}" if one else "-", *of, f"{us / floor:.2f}" if floor else "-"])
+    return rows
+
+
+HEADER = ["benchmark", "ms", "spread", "t(n)/t(1)", "of read bandwidth", "of peak", "time / floor"]
+
+
+def forwards(record):
+    parts = []
+    for run in record["classes"].values():
+        results = Results(run)
+        rows = [
+            row
+            for start in ("forward", "greedy_step", "prefill", "draft_step")
+            for row in time_rows(results, start, single=True)
+        ]
+        parts.append(f"### Class `{results.context['numerics']}`\n\n    {results.command}\n\n{table(HEADER, rows)}")
+    return "\n\n".join(parts)
+
+
+def kernels(record):
+    results = Results(record["classes"]["auto"])
+    starts = ("matrices", "attention", "rms_norm", "silu", "standardise", "hash_row")
+    return table(HEADER, [row for start in starts for row in time_rows(results, start, single=True)])
+
+
+def beside_another_process(record):
+    if not record["taken_core"]:
+        return "This machine has one core."
+    name = "greedy_step/context:128"
+    us = {key: Results(run).us(name) for key, run in record["taken_core"].items()}
+    alone = us["one_thread"]
+    rows = [[key.replace("_", " "), number(value * 1e-3), f"{value / alone:.2f}"] for key, value in us.items()]
+    return table(["greedy step, context 128", "ms", "over one thread"], rows)
+
+
+def whole_processes(record):
+    of = record["processes"]
+    weights = of["model"]["weight_bytes_per_forward"]
+    return (
+        f"`speclab generate` with one token takes {statistics.median(of['first_token_seconds']):.2f} s, most of it loading "
+        f"(file in the system's cache, median of {len(of['first_token_seconds'])}). With 64 tokens it takes "
+        f"{of['peak_rss_bytes'] / 1e6:.0f} MB of memory at its peak, {weights / 1e6:.0f} MB of them packed weights."
+    )
+
+
+def render(record, stem):
+    results = Results(record["classes"]["auto"])
+    context = results.context
+    caches = ", ".join(f"L{c['level']} {c['type'].lower()} {c['size'] // 1024} KiB" for c in context.get("caches", []))
+    machine = results.median["machine/read_bandwidth"], results.median["machine/peak_flops"]
+    return f"""# The CPU engine on {context["cpu"]}
+
+    scripts/bench_cpu.sh
+
+Made by `{record["command"]}`, {record["date"]}, commit {context["speclab_commit"]}; {context["threads"]} threads; {caches}.
+Model: {context["model"]}. Medians of repetitions that took turns in random order; spread is their coefficient of variation.
+
+The machine itself, measured between the benchmarks of the same run: it reads {machine[0]["bytes_per_second"] / 1e9:.1f} GB/s
+(spread {100 * results.spread["machine/read_bandwidth"]:.0f} %) and does {machine[1]["flops_per_second"] / 1e9:.0f} GFLOP/s (spread {100 * results.spread["machine/peak_flops"]:.0f} %).
+The floor of a benchmark is the longer of its bytes / that bandwidth and its floating-point operations / that peak. A share of
+the bandwidth above 100 % means that a cache held the data.
+
+## Forwards, prefill, steps
+
+`forward`: a causal chain with logits for every row. `draft_step`: the shipped draft right behind a forward of the target over 5 rows
+(`first` feeds two tokens, `later` one).
+
+{forwards(record)}
+
+## Kernels
+
+`matrices/all`: every matrix of a forward once, from memory. One matrix alone is repeated, so that a cache may hold it. `attention`: all layers.
+
+{kernels(record)}
+
+## Beside another process
+
+The same steps while another process keeps one of the cores busy.
+
+{beside_another_process(record)}
+
+## Loading and memory
+
+{whole_processes(record)}
+
+Every single time: [{stem}.json]({stem}.json).
+"""
