@@ -167,7 +167,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
                  .advice = ""});
   EngineTimesOptions engine{.contexts = {}, .rows = {}, .tokens = tokens, .texts = texts, .repeats = repeats};
   if (values->count("rows") > 0) engine.rows = parse_list(rows, "--rows", kMostRows);
-  const ModelSet models(model, make_backend(backend));
+  const ModelSet models(model, make_backend(backend), "plain");
   const int threads = models.backend().threads();
   json out = {{"read_bandwidth_bytes_per_second", measure_read_bandwidth(threads)},
               {"peak_flops", measure_peak_flops(threads)}};

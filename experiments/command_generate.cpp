@@ -91,7 +91,7 @@ void print_statistics(const GenerationRecord& record) {
 }
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
-  std::string model, draft, strategy_name, prompt_text, system;
+  std::string model, draft, strategy_name, prompt_text, system, chat_template;
   std::vector<std::string> settings;
   std::uint64_t seed = 1;
   BackendChoice backend;
@@ -101,6 +101,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       "strategy", po::value(&strategy_name)->default_value("autoregressive"), "speclab list strategies")(
       "set", po::value(&settings)->composing(), "key=value, an option of the strategy or of generation")(
       "prompt", po::value(&prompt_text), "text")("system", po::value(&system), "system message")(
+      "chat-template", po::value(&chat_template), "a family by name instead of the template in the file")(
       "plain", "no chat template")("seed", po::value(&seed)->default_value(1), "of the coins")(
       "json", "print the record as JSON instead of the text");
   add_backend_options(options, backend);
@@ -121,7 +122,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   parse_options(option_fields(generation), object, "--set ", own);
   generation.acceptance_rule();
 
-  ModelSet models(model, make_backend(backend));
+  ModelSet models(model, make_backend(backend), values->count("plain") > 0 ? "plain" : chat_template);
   std::string draft_name;
   if (!draft.empty()) {
     const DraftSpec spec = draft_of(draft);
@@ -131,7 +132,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   PromptSpec prompt;
   prompt.id = "prompt";
   prompt.turns = {prompt_text};
-  const Conversation conversation(models, prompt, values->count("plain") == 0, system);
+  const Conversation conversation(models, prompt, system);
   Stream stream(models, as_json);
   LoopOptions loop_options;
   const long room = static_cast<long>(conversation.tokens().size()) + generation.max_tokens + 64;

@@ -3,10 +3,10 @@
 #include <map>
 
 #include "core/base/error.h"
-#include "core/model/chat_template.h"
 #include "core/model/checkpoint.h"
 #include "core/theory/cost.h"
 #include "experiments/command.h"
+#include "experiments/model_set.h"
 #include "experiments/table.h"
 
 namespace speclab {
@@ -69,7 +69,7 @@ json describe(const Checkpoint& checkpoint) {
   }
   try {
     const ChatTemplate chat =
-        ChatTemplate::from_source(checkpoint.chat_template(), checkpoint.path().string());
+        tokenizer ? chat_template_of(checkpoint, *tokenizer, "") : ChatTemplate::plain();
     out["chat_template"] = {
         {"family", chat.family_name()},
         {"default_system", chat.has_default_system() ? json(chat.default_system()) : json(nullptr)}};

@@ -35,13 +35,13 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
                  .advice = ""});
   }
   choice.numerics = "f32";
-  const ModelSet exact(model, make_backend(choice));
+  const ModelSet exact(model, make_backend(choice), "");
   std::vector<PromptTokens> contexts;
   PromptSource source;
   source.file = prompts;
   source.limit = limit;
   for (const PromptSpec& prompt : load_prompts(source))
-    contexts.push_back(Conversation(exact, prompt, true, "").tokens());
+    contexts.push_back(Conversation(exact, prompt, "").tokens());
   json out = json::array();
   Table table{
       .header = {"class", "prompts", "positions", "KL mean", "KL max", "same top token", "logits within"},
@@ -50,7 +50,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   for (const std::string& numerics : cpu_numerics_classes()) {
     if (numerics == "f32") continue;
     choice.numerics = numerics;
-    const ModelSet other(model, make_backend(choice));
+    const ModelSet other(model, make_backend(choice), "plain");
     const NumericsAgreement found =
         compare_numerics(*exact.target(), *other.target(), numerics, contexts, tokens);
     out.push_back({{"numerics", found.numerics},

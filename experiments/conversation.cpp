@@ -32,9 +32,8 @@ std::vector<Token> parse_ids(const std::string& text, int vocab, const std::stri
 
 }  // namespace
 
-Conversation::Conversation(const ModelSet& models, const PromptSpec& prompt, bool chat_template,
-                           const std::string& system)
-    : models_(models), prompt_(prompt), chat_template_(chat_template) {
+Conversation::Conversation(const ModelSet& models, const PromptSpec& prompt, const std::string& system)
+    : models_(models), prompt_(prompt) {
   if (!system.empty()) messages_.push_back({"system", system});
   ask();
 }
@@ -47,9 +46,9 @@ void Conversation::ask() {
   } else {
     messages_.push_back({"user", text});
     const Tokenizer& tokenizer = *models_.tokenizer();
-    const ChatTemplate plain = ChatTemplate::plain();
-    const ChatTemplate& form = chat_template_ ? models_.chat_template() : plain;
-    const bool wrapped = form.family() != ChatTemplate::Family::kPlain;
+    const ChatTemplate& form = models_.chat_template();
+    const bool wrapped =
+        !form.is_plain();  // and then the template has a BOS of its own if the model wants one
     tokens_.clear();
     if (!wrapped && tokenizer.add_bos() && tokenizer.bos()) tokens_.push_back(*tokenizer.bos());
     const std::vector<Token> ids = tokenizer.encode(form.render(messages_, true), wrapped);

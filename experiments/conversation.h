@@ -16,8 +16,7 @@ namespace speclab {
 class Conversation {
  public:
   /// The models must outlive the conversation.
-  Conversation(const ModelSet& models, const PromptSpec& prompt, bool chat_template,
-               const std::string& system);
+  Conversation(const ModelSet& models, const PromptSpec& prompt, const std::string& system);
   int turns() const { return static_cast<int>(prompt_.turns.size()); }
   int turn() const { return turn_; }
   /// Tokens of everything up to the answer of the present turn. Throws Error for ids that are none of the
@@ -31,7 +30,6 @@ class Conversation {
 
   const ModelSet& models_;
   const PromptSpec& prompt_;
-  bool chat_template_;
   int turn_ = 0;
   std::vector<Message> messages_;
   std::vector<Token> tokens_;

@@ -34,7 +34,7 @@ Decoder::Decoder(const Experiment& experiment, const ModelSet& models)
   const long context = models.target()->config().context;
   long longest = 0, sum = 0;
   for (const PromptSpec& prompt : experiment.prompts) {
-    Conversation conversation(models, prompt, experiment.chat_template, experiment.system);
+    Conversation conversation(models, prompt, experiment.system);
     const long first = static_cast<long>(conversation.tokens().size());
     long rest = 0;
     for (std::size_t turn = 1; turn < prompt.turns.size(); ++turn) {
@@ -98,7 +98,7 @@ std::vector<GenerationRecord> Decoder::decode(const Job& job) {
   std::unique_ptr<DecodeLoop> own;
   if (!job.prompt->options.empty()) own = make_loop(*job.spec, strategy);
   DecodeLoop& loop = own ? *own : loop_for(*job.spec);
-  Conversation conversation(models_, *job.prompt, experiment_.chat_template, experiment_.system);
+  Conversation conversation(models_, *job.prompt, experiment_.system);
   std::vector<GenerationRecord> turns;
   while (conversation.turn() < conversation.turns()) {
     const int turn = conversation.turn();

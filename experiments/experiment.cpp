@@ -12,6 +12,7 @@
 #include "core/base/options_json.h"
 #include "core/base/sha256.h"
 #include "core/measure/run_result.h"
+#include "core/model/chat_template.h"
 #include "experiments/experiment_cases.h"
 #include "experiments/sweep.h"
 
@@ -55,7 +56,7 @@ struct PromptSettings {
     visit("per_category", source.per_category, Range<int>{0, 1 << 30}, "first n of each category; 0 = all");
     visit("categories", source.categories, "only these; empty = all");
     visit("chat_template", experiment.chat_template,
-          "wrap prompts in the model's chat template, if it has one");
+          "wrap prompts in the model's chat template, if it has one; or the name of a family of templates");
     visit("system", experiment.system, "system message");
   }
 };
@@ -63,6 +64,15 @@ struct PromptSettings {
 void read_prompts(Experiment& experiment, json value, const std::string& where) {
   if (value.is_string()) value = {{"file", value}};
   PromptSource source;
+  if (value.is_object() && value.contains("chat_template") && value["chat_template"].is_string()) {
+    experiment.chat_family = value["chat_template"].get<std::string>();
+    try {
+      ChatTemplate::by_name(experiment.chat_family);
+    } catch (const Error& error) {
+      throw Error({where + "/chat_template", error.text().got, "true, false, " + error.text().expected, ""});
+    }
+    value["chat_template"] = true;
+  }
   PromptSettings settings{experiment, source, ""};
   parse_options(option_fields(settings), value, where, std::vector<std::string>{"inline"});
   source.file = settings.file;
@@ -171,10 +181,9 @@ DraftSpec parse_draft(const json& value, std::string name, const std::string& wh
     if (draft.name.empty()) draft.name = fmt::format("keep{}", draft.keep);
     return draft;
   }
-  const bool list =
-      layers.is_array() && !layers.empty() && std::all_of(layers.begin(), layers.end(), [](const json& layer) {
-        return is_natural(layer) && layer < kMostLayers;
-      });
+  const bool list = layers.is_array() && !layers.empty() &&
+                    std::all_of(layers.begin(), layers.end(),
+                                [](const json& layer) { return is_natural(layer) && layer < kMostLayers; });
   if (list) draft.layers = layers.get<std::vector<int>>();
   if (!list || std::adjacent_find(draft.layers.begin(), draft.layers.end(), std::greater_equal<>()) !=
                    draft.layers.end()) {
@@ -247,7 +256,7 @@ json Experiment::resolved() const {
           {"target", target},
           {"drafts", draft_list},
           {"prompts", prompt_list},
-          {"chat_template", chat_template},
+          {"chat_template", chat_family.empty() ? json(chat_template) : json(chat_family)},
           {"system", system},
           {"seeds", seeds},
           {"repeats", repeats},

@@ -63,7 +63,8 @@ struct Experiment {
   std::map<std::string, DraftSpec> drafts;  ///< by name, inline ones included
   std::vector<PromptSpec> prompts;
   bool chat_template = true;
-  std::string system;  ///< system message; "" = what the template adds on its own
+  std::string chat_family;  ///< of templates, by name; "": as the model's file has it
+  std::string system;       ///< system message; "" = what the template adds on its own
   std::vector<std::uint64_t> seeds{1};
   int repeats = 3;
   int warmup = 1;  ///< untimed prompts per case before the first line

@@ -1,7 +1,6 @@
 #include "experiments/model_set.h"
 
 #include "core/base/error.h"
-#include "core/model/checkpoint.h"
 
 namespace speclab {
 namespace {
@@ -29,6 +28,16 @@ nlohmann::json describe(const Model& model, const std::string& path, const std::
 
 }  // namespace
 
+ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
+                              const std::string& name) {
+  const auto spelling = [&](std::optional<Token> token) {
+    return std::string(token ? tokenizer.spelling(*token) : std::string_view());
+  };
+  const ChatTemplate::Special special{.bos = spelling(tokenizer.bos()), .eos = spelling(tokenizer.eos())};
+  if (!name.empty()) return ChatTemplate::by_name(name, special);
+  return ChatTemplate::from_source(checkpoint.chat_template(), checkpoint.path().string(), special);
+}
+
 std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
   if (choice.backend != "auto" && choice.backend != "cpu") {
     throw Error({.what = "--backend",
@@ -45,12 +54,13 @@ std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
   return make_cpu_backend({.threads = choice.threads, .numerics = choice.numerics});
 }
 
-ModelSet::ModelSet(const std::string& target, std::shared_ptr<Backend> backend)
+ModelSet::ModelSet(const std::string& target, std::shared_ptr<Backend> backend,
+                   const std::string& chat_template)
     : backend_(std::move(backend)) {
   const Checkpoint checkpoint = Checkpoint::open(target);
   target_ = Model::load(checkpoint, backend_, {});
   tokenizer_ = checkpoint.tokenizer();
-  template_ = ChatTemplate::from_source(checkpoint.chat_template(), target);
+  if (tokenizer_) template_ = chat_template_of(checkpoint, *tokenizer_, chat_template);
   descriptions_["target"] = describe(*target_, target, checkpoint.sha256(), parameters(checkpoint));
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/backend/backend.h"
 #include "core/model/chat_template.h"
+#include "core/model/checkpoint.h"
 #include "core/model/model.h"
 #include "core/model/tokenizer.h"
 #include "experiments/experiment.h"
@@ -25,11 +26,17 @@ struct BackendChoice {
 /// Throws Error for a backend or a device that is not there.
 std::shared_ptr<Backend> make_backend(const BackendChoice& choice);
 
+/// The chat template that goes by `name`, or ("") the one in the model's files, with BOS and EOS as the
+/// tokenizer spells them. Throws Error for one that is not known.
+ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
+                              const std::string& name);
+
 /// A target with its tokenizer and its drafts, each loaded once.
 class ModelSet {
  public:
-  /// Throws Error when a file is missing or damaged.
-  ModelSet(const std::string& target, std::shared_ptr<Backend> backend);
+  /// `chat_template`: "" for the one in the file, or a name (ChatTemplate::names). Throws Error when a file
+  /// is missing or damaged, and for a template that is not known.
+  ModelSet(const std::string& target, std::shared_ptr<Backend> backend, const std::string& chat_template);
 
   const std::shared_ptr<const Model>& target() const { return target_; }
   /// Loads the draft, bound to the target. Throws Error when it does not fit the target.

@@ -151,7 +151,8 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   const auto& interrupted = request.interrupted;
   const std::vector<PlannedLine> plan = plan_lines(experiment, request.shard);
   progress.note(fmt::format("loading {}", experiment.target));
-  ModelSet models(experiment.target, make_backend(request.backend));
+  ModelSet models(experiment.target, make_backend(request.backend),
+                  experiment.chat_template ? experiment.chat_family : "plain");
   for (const CaseSpec& spec : experiment.cases) {
     if (!spec.draft.empty()) models.add_draft(experiment.drafts.at(spec.draft));
   }

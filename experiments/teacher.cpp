@@ -89,7 +89,7 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
                                           const std::vector<std::string>& missing_nll) {
   const auto texts_of = [&](const LineRecord& line) {
     std::vector<Text> texts;
-    Conversation conversation(models_, prompt, experiment_.chat_template, experiment_.system);
+    Conversation conversation(models_, prompt, experiment_.system);
     for (const GenerationRecord& turn : line.turns) {
       texts.push_back({conversation.tokens(), turn.tokens});
       conversation.answer(turn.tokens);

@@ -46,6 +46,7 @@ dequantisation() { "$python" scripts/oracle/dequantize.py && unchanged tests/gol
 tokenizer() { "$python" scripts/oracle/tokenizer.py --model "$model" --check; }
 families() { "$python" scripts/oracle/families.py && unchanged tests/golden/families; }
 pre_tokenizers() { "$python" scripts/oracle/pre_tokenizers.py --check; }
+chat_templates() { "$python" scripts/oracle/chat_templates.py --check; }
 sentencepiece() { "$python" scripts/oracle/sentencepiece_models.py --check; }
 forward() {
   local full="$root/build/oracle_logits"
@@ -56,6 +57,7 @@ forward() {
 check "dequantisation" dequantisation
 check "tokenizer and chat template" tokenizer
 check "families" families
+check "chat templates" chat_templates
 check "pre-tokenisers" pre_tokenizers
 check "SentencePiece" sentencepiece
 check "forward" forward

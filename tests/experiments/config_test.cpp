@@ -170,6 +170,24 @@ TEST(Experiment, DraftsMayStandInline) {
   EXPECT_THROW(spread_layers(4, 3), Error);
 }
 
+TEST(Experiment, ChatTemplateIsASwitchOrAName) {
+  const auto with = [](const json& value) {
+    json config = base_config();
+    config["prompts"]["chat_template"] = value;
+    return parse_experiment(config, "f");
+  };
+  EXPECT_EQ(with("llama-3").resolved()["chat_template"], "llama-3");
+  EXPECT_EQ(with("llama-3").chat_family, "llama-3");
+  EXPECT_EQ(with(false).resolved()["chat_template"], false);
+  EXPECT_FALSE(with(false).chat_template);
+  try {
+    with("llama");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("f: /prompts/chat_template: got \"llama\", expected true, false, plain, "));
+  }
+}
+
 TEST(Experiment, PromptsOverrideOptions) {
   json config = base_config();
   config["prompts"]["inline"] =

@@ -122,6 +122,15 @@ void chat_template() {
   seed("chat_template", "good_system",
        "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are \\\"it\\\".<|im_end|>\\n' }}{% endif %}" +
            std::string(kChatMl));
+  seed("chat_template", "good_llama3",
+       "{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ "
+       "message['content'] | trim + '<|eot_id|>' %}{{ bos_token if loop.first }}{{ content }}{% endfor %}");
+  seed("chat_template", "good_qwen3",
+       "{% set ns = namespace(last_query_index=0) %}<|im_start|> <|im_end|> <think> {% if enable_thinking %}");
+  seed("chat_template", "good_granite",
+       "{% set s = \"Knowledge Cutoff Date: April\" + strftime_now('%B') + \".\" %}"
+       "{{ system_message + \" You are a helpful AI assistant.\" }}"
+       "{{ '<|start_of_role|>user<|end_of_role|>' + m['content'] + '<|end_of_text|>\\n' }}");
   seed("chat_template", "bad_llama", "{{ bos_token }}{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}");
 }
 

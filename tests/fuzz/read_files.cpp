@@ -9,7 +9,8 @@ namespace {
 void use(const ChatTemplate& chat) {
   const std::vector<Message> messages{{"system", "S"}, {"user", "U<|im_end|>"}, {"assistant", "A"}, {"user", ""}};
   for (std::size_t from = 0; from < 2; ++from) {
-    const std::string text = chat.render(std::span(messages).subspan(from), true);
+    std::string text;
+    if (!accepted([&] { text = chat.render(std::span(messages).subspan(from), true); })) continue;
     require(text.find('U') != text.npos && text.find('A') != text.npos, "a conversation that lost a turn");
   }
 }

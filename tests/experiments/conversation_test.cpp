@@ -1,0 +1,68 @@
+// Prompts as the model gets them: template by file or by name, BOS once.
+#include "experiments/conversation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "tests/experiments/cli.h"
+#include "tests/model/model_files.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// A tiny model whose tokenizer puts BOS (token 256) before a text.
+std::filesystem::path model_with_bos(const std::string& name) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / name;
+  speclab::testing::Shape shape = speclab::testing::tiny_shape();
+  shape.vocab = speclab::testing::kByteVocab;
+  speclab::testing::write_tiny_llama(folder, shape, 1);
+  speclab::testing::write_byte_tokenizer(folder);
+  json tokenizer = parse_json(speclab::testing::Cli::read(folder / "tokenizer.json"), "tokenizer.json");
+  tokenizer["post_processor"] = parse_json(
+      R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|im_start|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]})",
+      "x");
+  speclab::testing::write_file(folder / "tokenizer.json", tokenizer.dump());
+  return folder;
+}
+
+std::vector<Token> tokens_of(const std::filesystem::path& model, const std::string& chat_template) {
+  const ModelSet models(model.string(), make_backend({.threads = 1}), chat_template);
+  PromptSpec prompt;
+  prompt.turns = {"hi"};
+  return Conversation(models, prompt, "").tokens();
+}
+
+TEST(Conversation, HasOneBosWhetherTheTokenizerOrTheTemplateAddsIt) {
+  const std::filesystem::path folder = model_with_bos("conversation_bos");
+  EXPECT_THAT(tokens_of(folder, "plain"), ElementsAre(256, 'h', 'i'));
+  const std::vector<Token> gemma = tokens_of(folder, "gemma");
+  EXPECT_EQ(gemma[0], 256);
+  EXPECT_EQ(std::string(gemma.begin() + 1, gemma.end()),
+            "<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n");
+  // The template of the file, ChatML, says no BOS, and the tokenizer's is for bare texts.
+  const std::vector<Token> chatml = tokens_of(folder, "");
+  EXPECT_EQ(chatml[0], 256);  // <|im_start|>
+  EXPECT_EQ(chatml[1], 'u');
+}
+
+TEST(Conversation, AnUnknownTemplateNeedsAName) {
+  const std::filesystem::path folder = model_with_bos("conversation_unknown");
+  speclab::testing::write_file(folder / "tokenizer_config.json", R"({"chat_template": "Q: {{ messages[0].content }} A:"})");
+  EXPECT_EQ(tokens_of(folder, "plain").size(), 3u);
+  EXPECT_GT(tokens_of(folder, "zephyr").size(), 3u);
+  try {
+    tokens_of(folder, "");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("got \"Q: {{ messages[0].content }} A:\", expected one of the known families"));
+  }
+}
+
+}  // namespace
+}  // namespace speclab
