@@ -24,7 +24,9 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       "JSONL, first turns")("limit", po::value(&limit)->default_value(0), "first n prompts; 0 = all")(
       "tokens", po::value(&tokens)->default_value(64), "of each text")(
       "threads", po::value(&choice.threads)->default_value(0),
-      "0: every core that affinity mask and cgroup allow")("json", "as JSON");
+      "0: every core that affinity mask and cgroup allow")(
+      "class", po::value<std::vector<std::string>>()->composing(),
+      "compare this one (may be repeated; default: all that this CPU has), as amx-bf16-emulated")("json", "as JSON");
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;
   required(*values, "model", command);
@@ -47,7 +49,9 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       .header = {"class", "prompts", "positions", "KL mean", "KL max", "same top token", "logits within"},
       .rows = {},
       .right = {false, true, true, true, true, true, true}};
-  for (const std::string& numerics : cpu_numerics_classes()) {
+  std::vector<std::string> classes = cpu_numerics_classes();
+  if (values->count("class") > 0) classes = (*values)["class"].as<std::vector<std::string>>();
+  for (const std::string& numerics : classes) {
     if (numerics == "f32") continue;
     choice.numerics = numerics;
     const ModelSet other(model, make_backend(choice), "plain");

@@ -9,9 +9,11 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <optional>
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/backend/cpu/bf16_units.h"
 #include "core/backend/cpu/cpu_topology.h"
 #include "core/backend/cpu/kernels.h"
 #include "core/backend/cpu/row_operations.h"
@@ -72,11 +74,18 @@ Kv narrow(float value) {
   else return value;
 }
 
-/// Class `f32` (Kv = float) or `f32-kv16` (Kv = Bf16).
+/// Matrices by a bf16 unit instead of float arithmetic.
+struct MatrixUnit {
+  Bf16Unit unit;
+  bool emulated;
+};
+
+/// Class `f32` (Kv = float) or `f32-kv16` (Kv = Bf16), or that of a matrix unit.
 template <typename Kv>
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(int threads, std::string_view name) : pool_(threads), class_(name), device_(cpu_model_name()) {
+  CpuBackend(int threads, std::string_view name, std::optional<MatrixUnit> unit = {})
+      : pool_(threads), class_(name), unit_(unit), device_(cpu_model_name()) {
     scratch_.resize(static_cast<std::size_t>(threads));
   }
 
@@ -139,7 +148,8 @@ class CpuBackend final : public Backend {
     if (n == 0) return;
     const auto* data = static_cast<const Bf16*>(w.data.get());
     const int in = w.in + w.in % 2;
-    if (n > 1 || in != w.in) x = interleave(x, n, w.in);
+    const Bf16* rounded = unit_ ? round(x, n, w.in) : nullptr;
+    if (!unit_ && (n > 1 || in != w.in)) x = interleave(x, n, w.in);
     // Chunks of whole panels; what is left over when every thread has had as many is cut finer, so that the threads end
     // together.
     const std::size_t panel = packed_panel_elements(w.in);
@@ -149,7 +159,9 @@ class CpuBackend final : public Backend {
       const int begin = half ? whole * kChunk + (chunk - whole) * (kChunk / 2) : chunk * kChunk;
       const int end = std::min(w.out, begin + (half ? kChunk / 2 : kChunk));
       if (begin >= end) return;
-      linear_slice(data + panel * static_cast<std::size_t>(begin / kPanel), in, end - begin, x, n, y + begin, w.out, accumulate);
+      const Bf16* panels = data + panel * static_cast<std::size_t>(begin / kPanel);
+      if (unit_) bf16_linear_slice(unit_->unit, unit_->emulated, panels, w.in, end - begin, rounded, n, y + begin, w.out, accumulate);
+      else linear_slice(panels, in, end - begin, x, n, y + begin, w.out, accumulate);
     });
   }
 
@@ -356,19 +368,40 @@ class CpuBackend final : public Backend {
     return interleaved_.data();
   }
 
+  // x [n, in] as bf16_linear_slice reads it.
+  const Bf16* round(const float* x, int n, int in) {
+    const auto length = static_cast<std::size_t>(bf16_row_length(in));
+    if (rounded_.size() < static_cast<std::size_t>(n) * length) rounded_.resize(static_cast<std::size_t>(n) * length);
+    each_row(n, in, [&](int i) { round_rows(x + static_cast<std::size_t>(i) * in, 1, in, rounded_.data() + static_cast<std::size_t>(i) * length); });
+    return rounded_.data();
+  }
+
   ThreadPool pool_;
   WeightArena weights_;
   std::string class_;
+  std::optional<MatrixUnit> unit_;
   std::string device_;
   std::vector<std::vector<float>> scratch_;  // per thread, attention scores
   std::vector<float> interleaved_;           // activations of a linear
+  std::vector<Bf16> rounded_;                // the same for a matrix unit
 };
 
 }  // namespace
 }  // namespace cpu
 
+namespace {
+
+constexpr cpu::Bf16Unit kUnits[] = {cpu::Bf16Unit::kAvx512, cpu::Bf16Unit::kAmx};
+constexpr std::string_view kEmulated = "-emulated";
+
+}  // namespace
+
 std::vector<std::string> cpu_numerics_classes() {
-  return {"f32", "f32-kv16"};
+  std::vector<std::string> classes = {"f32", "f32-kv16"};
+  for (const cpu::Bf16Unit unit : kUnits) {
+    if (cpu::supported(unit)) classes.emplace_back(cpu::name_of(unit));
+  }
+  return classes;
 }
 
 std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
@@ -382,6 +415,16 @@ std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
   const int threads = options.threads == 0 ? cpu::usable_threads() : options.threads;
   if (options.numerics == "auto" || options.numerics == "f32") return std::make_shared<cpu::CpuBackend<float>>(threads, "f32");
   if (options.numerics == "f32-kv16") return std::make_shared<cpu::CpuBackend<Bf16>>(threads, "f32-kv16");
+  for (const cpu::Bf16Unit unit : kUnits) {
+    const std::string name(cpu::name_of(unit));
+    const bool emulated = options.numerics == name + std::string(kEmulated);
+    if (emulated || (options.numerics == name && cpu::supported(unit)))
+      return std::make_shared<cpu::CpuBackend<Bf16>>(threads, options.numerics, cpu::MatrixUnit{unit, emulated});
+    if (options.numerics == name) {
+      throw Error({"numerics class", name, fmt::format("one of {} on this CPU", fmt::join(cpu_numerics_classes(), ", ")),
+                   fmt::format("{}{} carries out the instructions in plain C++, slowly.", name, kEmulated)});
+    }
+  }
   throw Error({"numerics class", options.numerics, fmt::format("auto or one of {} on this CPU", fmt::join(cpu_numerics_classes(), ", ")), ""});
 }
 

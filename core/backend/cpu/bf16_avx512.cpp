@@ -1,0 +1,66 @@
+// Everything that the pragmas below reach must be included before them: a template of the library that is compiled for
+// AVX-512 here could be the copy that the linker keeps for everyone.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "core/backend/cpu/bf16_slices.h"
+
+namespace speclab::cpu {
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512bf16")
+namespace {
+namespace hardware {
+
+using Vector = __m512;
+inline Vector zero() { return _mm512_setzero_ps(); }
+inline Vector dot(Vector sum, const Bf16* weights, std::int32_t pair) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_load_si512(weights)), reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)));
+}
+inline void store(Vector v, float* to) { _mm512_store_ps(to, v); }
+
+#include "core/backend/cpu/bf16_avx512-inl.h"
+
+}  // namespace hardware
+}  // namespace
+
+void avx512_slice(const Bf16Slice& slice) { hardware::dot_slice(slice); }
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace {
+namespace emulation {
+
+struct Vector {
+  float lane[16];
+};
+inline Vector zero() { return {}; }
+inline float flush(float value) { return std::fabs(value) < FLT_MIN ? std::copysign(0.0f, value) : value; }
+inline float widen(std::uint32_t upper_half) { return flush(std::bit_cast<float>(upper_half << 16)); }
+inline Vector dot(Vector sum, const Bf16* weights, std::int32_t pair) {
+  const auto bits = static_cast<std::uint32_t>(pair);
+  const float second = widen(bits >> 16), first = widen(bits & 0xffff);
+  for (int i = 0; i < 16; ++i) {
+    const float once = flush(__builtin_fmaf(widen(weights[2 * i + 1]), second, sum.lane[i]));
+    sum.lane[i] = flush(__builtin_fmaf(widen(weights[2 * i]), first, once));
+  }
+  return sum;
+}
+inline void store(const Vector& v, float* to) { std::copy(v.lane, v.lane + 16, to); }
+
+#include "core/backend/cpu/bf16_avx512-inl.h"
+
+}  // namespace emulation
+}  // namespace
+
+void avx512_slice_emulated(const Bf16Slice& slice) { emulation::dot_slice(slice); }
+#pragma GCC pop_options
+
+}  // namespace speclab::cpu
