@@ -80,7 +80,7 @@ class Unit : public testing::TestWithParam<Case> {};
 
 TEST_P(Unit, RowsHaveTheBitsOfTheirOrderForAnyNumberOfRowsAndThreads) {
   constexpr int kMost = 37;
-  for (const auto& [out, in] : {std::pair{1, 1}, {16, 32}, {40, 31}, {100, 66}, {70, 577}}) {
+  for (const auto& [out, in] : {std::pair{1, 1}, {16, 32}, {40, 31}, {100, 66}, {33, 44}, {70, 577}}) {
     std::vector<Bf16> rows;
     for (const float value : random_floats(static_cast<std::size_t>(out) * in, 1)) rows.push_back(float_to_bf16(value * .1f));
     const std::vector<float> x = random_floats(static_cast<std::size_t>(kMost) * in, 2);
