@@ -56,7 +56,7 @@ struct KvStore {
 class Backend {
  public:
   virtual ~Backend() = default;
-  /// Name of the arithmetic: bits are promised within one class, never across. "f32", "bf16kv", ...
+  /// Name of the arithmetic: bits are promised within one class, never across. "f32", "f32-kv16", ...
   virtual std::string_view numerics_class() const = 0;
   virtual std::string_view device_name() const = 0;
   virtual int threads() const = 0;
@@ -104,7 +104,7 @@ class Backend {
 
 struct CpuBackendOptions {
   int threads = 0;              ///< 0: every core that the affinity mask and the cgroup allow
-  std::string numerics = "auto";  ///< "auto" (f32), one of cpu_numerics_classes(), "avx512-bf16-emulated" or "amx-bf16-emulated"
+  std::string numerics = "auto";  ///< "auto" (f32-kv16), one of cpu_numerics_classes(), "avx512-bf16-emulated" or "amx-bf16-emulated"
 };
 /// The classes that this CPU can compute, "f32" first.
 std::vector<std::string> cpu_numerics_classes();

@@ -36,7 +36,7 @@ int run(int argc, char** argv) {
     return values.count("help") > 0 ? kOk : kUserError;
   }
   bench::Setting setting;
-  setting.models = std::make_shared<ModelSet>(model, make_backend(backend));
+  setting.models = std::make_shared<ModelSet>(model, make_backend(backend), "plain");
   if ((setting.has_draft = !draft.empty()))
     setting.models->add_draft({.name = "draft", .model = draft, .layers = {}, .keep = 0});
   const int threads = setting.models->backend().threads();

@@ -413,8 +413,9 @@ std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
     throw Error({"number of threads", std::to_string(options.threads), fmt::format("0 (all usable) to {}", 4 * most), ""});
   }
   const int threads = options.threads == 0 ? cpu::usable_threads() : options.threads;
-  if (options.numerics == "auto" || options.numerics == "f32") return std::make_shared<cpu::CpuBackend<float>>(threads, "f32");
-  if (options.numerics == "f32-kv16") return std::make_shared<cpu::CpuBackend<Bf16>>(threads, "f32-kv16");
+  if (options.numerics == "f32") return std::make_shared<cpu::CpuBackend<float>>(threads, "f32");
+  // "auto": half the bytes per cached key, and every other engine's baseline has a 16-bit cache too.
+  if (options.numerics == "auto" || options.numerics == "f32-kv16") return std::make_shared<cpu::CpuBackend<Bf16>>(threads, "f32-kv16");
   for (const cpu::Bf16Unit unit : kUnits) {
     const std::string name(cpu::name_of(unit));
     const bool emulated = options.numerics == name + std::string(kEmulated);
