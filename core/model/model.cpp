@@ -92,12 +92,19 @@ Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::in
   return work;
 }
 
+std::shared_ptr<const std::vector<RopeTable>> Model::rope_tables(int positions) const { return weights_->rope_tables(positions); }
+
 std::unique_ptr<Session> Model::open(int capacity, int scratch) const {
+  constexpr int kMost = (1 << 30) - 128;  // a file may claim a context at which sums of positions and rows overflow
+  if (capacity > kMost) {
+    throw Error({fmt::format("positions for a sequence on {}", name()), std::to_string(capacity), fmt::format("at most {}", kMost),
+                 "Shorten the prompt or ask for fewer tokens."});
+  }
   if (capacity > config().context && config().layers > 0) {
     throw Error({fmt::format("positions for a sequence on {}", name()), std::to_string(capacity),
                  fmt::format("at most its context of {}", config().context), "Shorten the prompt or ask for fewer tokens."});
   }
-  SPECLAB_CHECK(capacity > 0 && scratch > 0, "capacity {}, scratch {}", capacity, scratch);
+  SPECLAB_CHECK(capacity > 0 && scratch > 0 && scratch <= kMost, "capacity {}, scratch {}", capacity, scratch);
   return std::unique_ptr<Session>(new Session(shared_from_this(), capacity, scratch));
 }
 

@@ -15,6 +15,7 @@ namespace speclab {
 
 class Backend;
 class Session;
+struct RopeTable;
 
 /// Tokens of one sequence for one forward: a forest in topological order whose roots follow the committed tokens.
 struct Feed {
@@ -65,6 +66,7 @@ class Model : public std::enable_shared_from_this<Model> {
   struct Weights;
   struct Workspace;
   Model(std::shared_ptr<const Weights> weights, std::vector<int> layers);
+  std::shared_ptr<const std::vector<RopeTable>> rope_tables(int positions) const;
   std::int64_t keys_of(int position) const;  // that a row sees there, summed over the layers
   std::shared_ptr<const Weights> weights_;
   std::vector<int> layers_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 namespace speclab {
 namespace {
@@ -69,23 +70,24 @@ std::vector<float> rope_frequencies(const Rope& rope, int length) {
   return out;
 }
 
-RopeTable make_rope_table(const Rope& rope, int positions) {
-  const auto half = static_cast<std::size_t>(rope.dims / 2);
-  RopeTable table{rope.dims, std::vector<float>(static_cast<std::size_t>(positions) * half), {}};
-  table.sin.resize(table.cos.size());
-  std::vector<float> frequencies = rope_frequencies(rope, 1);
-  for (int position = 0; position < positions; ++position) {
-    if (rope.scaling == Rope::Scaling::kDynamic && position >= rope.original_context) frequencies = rope_frequencies(rope, position + 1);
-    for (std::size_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(position) * frequencies[i];
-      const std::size_t at = static_cast<std::size_t>(position) * half + i;
-      table.cos[at] = static_cast<float>(std::cos(static_cast<double>(angle)));
-      table.sin[at] = static_cast<float>(std::sin(static_cast<double>(angle)));
-    }
+RopeTable make_rope_table(const Rope& rope, int positions, const RopeTable& known) {
+  const auto half = static_cast<std::size_t>(rope.dims / 2), size = static_cast<std::size_t>(positions) * half;
+  const std::size_t copied = std::min(known.cos.size(), size);
+  RopeTable table{rope.dims, {}, {}};
+  for (const auto& [to, from] : {std::pair(&table.cos, &known.cos), std::pair(&table.sin, &known.sin)}) {
+    to->reserve(size);
+    to->assign(from->begin(), from->begin() + static_cast<std::ptrdiff_t>(copied));
   }
-  if (rope.scaling == Rope::Scaling::kYarn) {
-    for (std::vector<float>* values : {&table.cos, &table.sin}) {
-      for (float& value : *values) value *= rope.attention_factor;
+  std::vector<float> frequencies = rope_frequencies(rope, 1);
+  for (auto position = half > 0 ? static_cast<int>(copied / half) : 0; position < positions; ++position) {
+    if (rope.scaling == Rope::Scaling::kDynamic && position >= rope.original_context) frequencies = rope_frequencies(rope, position + 1);
+    for (const float frequency : frequencies) {
+      const float angle = static_cast<float>(position) * frequency;
+      table.cos.push_back(static_cast<float>(std::cos(static_cast<double>(angle))));
+      table.sin.push_back(static_cast<float>(std::sin(static_cast<double>(angle))));
+      if (rope.scaling != Rope::Scaling::kYarn) continue;
+      table.cos.back() *= rope.attention_factor;
+      table.sin.back() *= rope.attention_factor;
     }
   }
   return table;

@@ -6,14 +6,15 @@
 
 namespace speclab {
 
-/// Cosines and sines of every position, [positions, dims/2] each. A position has its own row whatever the length of the
-/// sequence: with dynamic scaling position p turns with the base of a sequence of p + 1 tokens, as it does when tokens
-/// come one by one.
+/// Cosines and sines of the first positions, [positions, dims/2] each. A position has its own row whatever the length of
+/// the sequence or of the table: with dynamic scaling position p turns with the base of a sequence of p + 1 tokens, as it
+/// does when tokens come one by one.
 struct RopeTable {
   int dims = 0;
   std::vector<float> cos, sin;
 };
-RopeTable make_rope_table(const Rope& rope, int positions);
+/// `known`: a table of the same rope whose rows are copied instead of computed again.
+RopeTable make_rope_table(const Rope& rope, int positions, const RopeTable& known = {});
 
 /// The frequencies of a sequence of `length` tokens (which only dynamic scaling asks for), [dims/2].
 std::vector<float> rope_frequencies(const Rope& rope, int length);

@@ -14,6 +14,7 @@ Session::Session(std::shared_ptr<const Model> model, int capacity, int scratch)
   const ModelConfig& c = model_->config();
   if (c.layers > 0) {
     kv_ = model_->backend().allocate_kv(static_cast<int>(model_->layers().size()), c.kv_heads, c.head_dim, capacity + scratch);
+    ropes_ = model_->rope_tables(std::min(c.context, capacity + scratch));
   }
   parents_.reserve(static_cast<std::size_t>(scratch));
 }

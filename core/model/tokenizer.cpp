@@ -145,7 +145,7 @@ void Tokenizer::Data::index_tokens() {
 void Tokenizer::Data::index_merges() {
   merges = MergeTable(spec.merges.size());
   for (std::size_t rank = 0; rank < spec.merges.size(); ++rank) {
-    const auto& [left, right] = spec.merges[rank];
+    const std::string &left = spec.merges[rank].first, &right = spec.merges[rank].second;  // clang 14 captures no bindings
     const auto id = [&](const std::string& token) {
       if (const auto found = by_spelling.find(token); found != by_spelling.end()) return found->second;
       throw Error({fmt::format("{}/{}", spec.merges_at, rank),

@@ -123,12 +123,12 @@ void Model::forward(std::span<const Feed> feeds) const {
       device.rms_norm_heads(qkv, qkv_width, c.heads, layer.q_norm.data(), c.norm_eps, rows, c.head_dim);
       device.rms_norm_heads(qkv + c.query_width(), qkv_width, c.kv_heads, layer.k_norm.data(), c.norm_eps, rows, c.head_dim);
     }
-    const RopeTable* rope = layer.rope < 0 ? nullptr : &w.ropes[static_cast<std::size_t>(layer.rope)];
     const AttentionForm form{c.attention_scale, c.attention_soft_cap, layer.window};
     std::size_t at = 0;
     for (const Feed& feed : feeds) {
       const std::size_t count = feed.tokens.size();
       if (count == 0) continue;
+      const RopeTable* rope = layer.rope < 0 ? nullptr : &(*feed.session->ropes_)[static_cast<std::size_t>(layer.rope)];
       float* own = qkv + at * static_cast<std::size_t>(qkv_width);
       device.rope_and_store(own, static_cast<int>(count), c.heads, rope ? rope->cos.data() : nullptr, rope ? rope->sin.data() : nullptr,
                             std::span(s.positions).subspan(at, count), feed.session->kv_, static_cast<int>(index),

@@ -152,7 +152,21 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
   }
   if (c.final_norm) final_norm = norm("final_norm");
   head = c.tied_head ? embedding : pack(checkpoint, *backend, {{"head", c.head_rows()}}, c.hidden);
-  for (const Rope& rope : c.ropes) ropes.push_back(make_rope_table(rope, c.context));
+}
+
+std::shared_ptr<const std::vector<RopeTable>> Model::Weights::rope_tables(int positions) const {
+  constexpr int kStep = 256;  // prompts of about one length share a table
+  const std::lock_guard lock(rope_mutex_);
+  if (!rope_tables_ || positions > rope_positions_) {
+    positions = std::min(config.context, positions + (kStep - positions % kStep) % kStep);
+    std::vector<RopeTable> tables;
+    for (std::size_t i = 0; i < config.ropes.size(); ++i) {
+      tables.push_back(make_rope_table(config.ropes[i], positions, rope_tables_ ? (*rope_tables_)[i] : RopeTable{}));
+    }
+    rope_tables_ = std::make_shared<const std::vector<RopeTable>>(std::move(tables));
+    rope_positions_ = positions;
+  }
+  return rope_tables_;
 }
 
 const std::string& Model::Weights::embedding_sha256() const {

@@ -38,13 +38,18 @@ struct Model::Weights {
   std::vector<Layer> layers;
   Norm final_norm;
   PackedMatrix head;              // [head_rows, hidden]; the embedding itself when tied
-  std::vector<RopeTable> ropes;   // [context, dims / 2] each
   std::string tokenizer_sha256;
 
   Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Model* target);
   const std::string& embedding_sha256() const;
+  /// Tables of config.ropes for at least so many positions. They are made for what sessions ask, not for the context,
+  /// which is a number that the file claims; sessions share them, and a longer one gets longer tables with the same rows.
+  std::shared_ptr<const std::vector<RopeTable>> rope_tables(int positions) const;
 
  private:
+  mutable std::mutex rope_mutex_;
+  mutable std::shared_ptr<const std::vector<RopeTable>> rope_tables_;  // the longest so far
+  mutable int rope_positions_ = 0;
   mutable std::once_flag hashed_;
   mutable std::string embedding_sha256_;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <climits>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -27,9 +28,9 @@ namespace {
 // Memory on 2 MiB boundaries, so that the kernel can back it with large pages. Untouched: nothing is resident yet.
 std::shared_ptr<void> reserve(std::size_t bytes) {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
-  const std::size_t size = std::max<std::size_t>((bytes + 63) / 64 * 64, 64);
+  const std::size_t size = std::max<std::size_t>((std::min<std::size_t>(bytes, PTRDIFF_MAX) + 63) / 64 * 64, 64);
   const std::size_t alignment = size >= kHuge ? kHuge : 64;
-  void* data = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  void* data = size > PTRDIFF_MAX - kHuge ? nullptr : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
   if (data == nullptr) {
     throw Error({fmt::format("memory for {:.1f} MiB of model data", static_cast<double>(size) / (1 << 20)), "none left", "",
                  "Use a smaller model or context, or free memory."});
@@ -126,7 +127,7 @@ class CpuBackend final : public Backend {
   KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) override {
     KvStore kv{layers, kv_heads, head_dim, padded(slots, kKeyBlock), 0, nullptr, 0};
     kv.bytes_per_position = 2 * sizeof(Kv) * static_cast<std::uint64_t>(layers) * kv_heads * head_dim;
-    kv.bytes = kv.bytes_per_position * static_cast<std::uint64_t>(kv.slots);
+    if (__builtin_mul_overflow(kv.bytes_per_position, static_cast<std::uint64_t>(kv.slots), &kv.bytes)) kv.bytes = UINT64_MAX;
     kv.data = allocate(kv.bytes);
     return kv;
   }
