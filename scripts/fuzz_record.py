@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Adds one run of a fuzzer to a record: fuzz_record.py TARGET LOG RECORD.json, and prints it as a line."""
+"""Adds runs of a fuzzer to a record: fuzz_record.py TARGET RECORD.json COVERAGE.json LOG..., and prints them as a line.
+
+COVERAGE.json is what `llvm-cov export -summary-only` says about the whole corpus, or "-". Several logs are one run in pieces.
+"""
 
 import json
 import pathlib
@@ -16,8 +19,7 @@ def parse(text):
     finding = re.search(r"^finding: .*|^SUMMARY: .*|^==\d+== ?ERROR: .*", text, re.MULTILINE)
     return {
         "executions": stats.get("number_of_executed_units", 0),
-        "executions_per_second": stats.get("average_exec_per_sec", 0),
-        "seconds": int(done.group(1)) if done else None,
+        "seconds": int(done.group(1)) if done else 0,
         "edges": int(covered[-1][0]) if covered else 0,
         "features": int(covered[-1][1]) if covered else 0,
         "corpus": int(covered[-1][2]) if covered else 0,
@@ -26,22 +28,41 @@ def parse(text):
     }
 
 
+def together(pieces):
+    """One run of several logs, in order."""
+    sums = {key: sum(piece[key] for piece in pieces) for key in ("executions", "seconds")}
+    most = {key: max(piece[key] for piece in pieces) for key in ("edges", "features", "corpus", "peak_rss_mb")}
+    findings = [piece["finding"] for piece in pieces if piece["finding"]]
+    per_second = sums["executions"] // sums["seconds"] if sums["seconds"] else None
+    return {**sums, "executions_per_second": per_second, **most, "finding": "; ".join(findings) or None}
+
+
+def line_coverage(export, target):
+    """Per cent of the lines of the target's parser (core/model/TARGET*.cpp) that were executed."""
+    files = [file for data in export["data"] for file in data["files"]]
+    lines = {pathlib.PurePath(file["filename"]).name: file["summary"]["lines"]["percent"] for file in files}
+    return {name: round(lines[name], 1) for name in sorted(lines) if name.startswith(target) and name.endswith(".cpp")}
+
+
 def output_of(*command):
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def main():
-    target, log, record = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+    target, record, coverage, logs = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3], sys.argv[4:]
     run = {
         "target": target,
         "commit": output_of("git", "rev-parse", "--short", "HEAD"),
         "compiler": output_of("clang++", "--version").splitlines()[0],
-        **parse(log.read_text(errors="replace")),
+        **together([parse(pathlib.Path(log).read_text(errors="replace")) for log in logs]),
     }
+    if coverage != "-":
+        run["line_coverage"] = line_coverage(json.loads(pathlib.Path(coverage).read_text()), target)
     runs = json.loads(record.read_text())["runs"] if record.exists() else []
     record.parent.mkdir(parents=True, exist_ok=True)
     record.write_text(json.dumps({"runs": [*runs, run]}, indent=1) + "\n")
-    print(f"{target}: {run['executions']} executions, {run['features']} features, finding: {run['finding'] or 'none'}")
+    lines = "".join(f", {name} {percent} %" for name, percent in run.get("line_coverage", {}).items())
+    print(f"{target}: {run['executions']} executions, {run['features']} features, finding: {run['finding'] or 'none'}{lines}")
 
 
 if __name__ == "__main__":

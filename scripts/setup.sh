@@ -4,7 +4,7 @@
 #   scripts/setup.sh           install what is missing
 #   scripts/setup.sh --check   only say what is missing; exit 2 if something is
 #   scripts/setup.sh --list    print the list
-#   scripts/setup.sh --fuzz    install what is missing for scripts/fuzz.sh too: clang, which nothing else needs
+#   scripts/setup.sh --fuzz    install what is missing for scripts/fuzz.sh too: clang and llvm-cov, which nothing else needs
 set -euo pipefail
 
 packages=(
@@ -22,7 +22,7 @@ packages=(
 
 case "${1:-}" in
   --list) printf '%s\n' "${packages[@]}"; exit 0 ;;
-  --fuzz) packages+=(clang libclang-rt-dev) ;;  # scripts/fuzz.sh alone
+  --fuzz) packages+=(clang libclang-rt-dev llvm) ;;  # scripts/fuzz.sh alone
   --check | "") ;;
   *) echo "setup: unknown option $1. Options: --check, --list, --fuzz." >&2; exit 2 ;;
 esac

@@ -14,7 +14,8 @@ using MutateBytes = std::function<void(std::string&)>;
 
 /// A changed input of the entry point of that name (entry_points.h). Never fails; an input of another form is
 /// replaced by a small right one or changed bytewise.
-std::string mutate(std::string_view entry_point, std::string input, Random& random, const MutateBytes& bytes);
+[[gnu::visibility("default")]] std::string mutate(std::string_view entry_point, std::string input, Random& random,
+                                                  const MutateBytes& bytes);
 
 /// One change of a JSON text: values replaced by extreme ones or by others of the same text, members and elements
 /// erased, repeated, renamed, nested.
