@@ -15,12 +15,16 @@ struct Checkpoint::Impl {
   CheckpointParts parts;
   std::vector<TensorInfo> infos;
   std::unordered_map<std::string, std::size_t> index;  // canonical name -> parts.tensors
+  std::optional<Inflation> twin;
 
   const CheckpointTensor& tensor(std::string_view name) const {
     const auto found = index.find(std::string(name));
     SPECLAB_CHECK(found != index.end(), "{} has no tensor {}", path.string(), name);
     return parts.tensors[found->second];
   }
+
+  /// The name in the file's model.
+  std::string original(std::string_view name) const { return twin ? twin->original_tensor(name) : std::string(name); }
 
   /// Calls `read(type, first byte, weights, out)` for runs of rows that lie together in the file.
   template <typename T, typename Read>
@@ -83,27 +87,69 @@ Checkpoint Checkpoint::open(const std::filesystem::path& path) {
   return Checkpoint(std::move(impl));
 }
 
+void Checkpoint::inflate(const InflateShape& shape) {
+  Inflation twin(config(), shape, impl_->path.string());
+  std::vector<TensorInfo> infos;
+  const auto add = [&](const TensorInfo& from, std::string name, bool added) {
+    std::vector<std::int64_t> shape_of = twin.shape(name);
+    if (added) {
+      infos.push_back({std::move(name), {}, std::string("generated"), std::move(shape_of), 0});
+    } else {
+      std::string type = shape_of == from.shape ? from.type : fmt::format("{} inflated", from.type);
+      infos.push_back({std::move(name), from.file_name, std::move(type), std::move(shape_of), from.bytes});
+    }
+  };
+  constexpr std::string_view kFirst = "layers.0.";
+  bool layers_done = false;
+  for (const TensorInfo& info : impl_->infos) {
+    if (!info.name.starts_with("layers.")) {
+      add(info, info.name, false);
+      continue;
+    }
+    for (int layer = 0; !layers_done && layer < twin.config().layers; ++layer) {
+      for (const TensorInfo& of_first : impl_->infos) {
+        if (!of_first.name.starts_with(kFirst)) continue;
+        std::string name = fmt::format("layers.{}.{}", layer, std::string_view(of_first.name).substr(kFirst.size()));
+        bool added = false;
+        const auto from = impl_->index.find(twin.original_tensor(name, &added));
+        add(from == impl_->index.end() ? of_first : impl_->infos[from->second], std::move(name), added);
+      }
+    }
+    layers_done = true;
+  }
+  impl_->twin = std::move(twin);
+  impl_->infos = std::move(infos);
+}
+
 const std::filesystem::path& Checkpoint::path() const {
   return impl_->path;
 }
 const ModelConfig& Checkpoint::config() const {
-  return impl_->parts.config;
+  return impl_->twin ? impl_->twin->config() : impl_->parts.config;
 }
 bool Checkpoint::has(std::string_view tensor) const {
-  return impl_->index.contains(std::string(tensor));
+  return impl_->index.contains(impl_->original(tensor));
 }
 
 void Checkpoint::read_bf16(std::string_view tensor, std::int64_t begin, std::int64_t end, Bf16* out) const {
-  SPECLAB_CHECK(impl_->tensor(tensor).shift == 0, "{} is read in float", tensor);
-  impl_->read_rows(tensor, begin, end, out, dequantize_to_bf16);
+  const auto read = [this](std::string_view name, std::int64_t from, std::int64_t to, Bf16* rows) {
+    SPECLAB_CHECK(impl_->tensor(name).shift == 0, "{} is read in float", name);
+    impl_->read_rows(name, from, to, rows, dequantize_to_bf16);
+  };
+  if (impl_->twin) impl_->twin->read<Bf16>(tensor, begin, end, read, out);
+  else read(tensor, begin, end, out);
 }
 
 void Checkpoint::read_f32(std::string_view tensor, std::int64_t begin, std::int64_t end, float* out) const {
-  impl_->read_rows(tensor, begin, end, out, dequantize);
-  const CheckpointTensor& from = impl_->tensor(tensor);
-  if (from.shift != 0) {
-    for (std::int64_t i = 0; i < (end - begin) * from.columns; ++i) out[i] += from.shift;
-  }
+  const auto read = [this](std::string_view name, std::int64_t from, std::int64_t to, float* rows) {
+    impl_->read_rows(name, from, to, rows, dequantize);
+    const CheckpointTensor& stored = impl_->tensor(name);
+    if (stored.shift != 0) {
+      for (std::int64_t i = 0; i < (to - from) * stored.columns; ++i) rows[i] += stored.shift;
+    }
+  };
+  if (impl_->twin) impl_->twin->read<float>(tensor, begin, end, read, out);
+  else read(tensor, begin, end, out);
 }
 
 void Checkpoint::require_finite(std::string_view tensor, std::span<const Bf16> values) const {
@@ -112,7 +158,7 @@ void Checkpoint::require_finite(std::string_view tensor, std::span<const Bf16> v
   for (const Bf16 value : values) bad |= (value & kExponent) == kExponent ? 1u : 0u;
   if (bad == 0) return;
   const auto found = std::find_if(values.begin(), values.end(), [](Bf16 value) { return (value & kExponent) == kExponent; });
-  throw Error({.what = fmt::format("{}: tensor {}", impl_->path.string(), impl_->tensor(tensor).info.file_name),
+  throw Error({.what = fmt::format("{}: tensor {}", impl_->path.string(), impl_->tensor(impl_->original(tensor)).info.file_name),
                .got = fmt::format("the weight {}", bf16_to_float(*found)),
                .expected = "finite numbers, in bf16 too",
                .advice = "The model is broken, or its training diverged; fetch it again or take another one."});
@@ -120,10 +166,10 @@ void Checkpoint::require_finite(std::string_view tensor, std::span<const Bf16> v
 
 std::optional<Tokenizer> Checkpoint::tokenizer() const {
   auto tokenizer = impl_->parts.tokenizer();
-  if (tokenizer && tokenizer->vocab_size() > config().vocab) {
+  if (const int vocab = impl_->parts.config.vocab; tokenizer && tokenizer->vocab_size() > vocab) {
     throw Error({.what = impl_->path.string() + ": tokenizer",
                  .got = fmt::format("{} tokens", tokenizer->vocab_size()),
-                 .expected = fmt::format("at most {}, the vocabulary of the model", config().vocab),
+                 .expected = fmt::format("at most {}, the vocabulary of the model", vocab),
                  .advice = "The tokenizer and the weights belong to different models; fetch both again."});
   }
   return tokenizer;

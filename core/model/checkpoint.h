@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/bf16.h"
+#include "core/model/inflate.h"
 #include "core/model/model_config.h"
 #include "core/model/tokenizer.h"
 
@@ -35,6 +36,9 @@ class Checkpoint {
  public:
   /// Throws Error when the file is missing, truncated, foreign, or disagrees with its own configuration.
   static Checkpoint open(const std::filesystem::path& path);
+  /// From here on this is the twin of that shape (inflate.h): configuration, tensors and what is read from them. The
+  /// files, their hash and the tokenizer stay what they are. Throws Error when the model does not fit into the shape.
+  void inflate(const InflateShape& shape);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;

@@ -50,6 +50,9 @@ const ModelConfig& Model::config() const { return weights_->config; }
 Backend& Model::backend() const { return *weights_->backend; }
 std::span<const int> Model::layers() const { return layers_; }
 const std::string& Model::embedding_sha256() const { return weights_->embedding_sha256(); }
+std::uint64_t Model::embedding_bytes() const {
+  return config().embedding_of_target && !weights_->embedding_beside_target ? 0 : weights_->embedding.bytes;
+}
 const std::string& Model::tokenizer_sha256() const { return weights_->tokenizer_sha256; }
 
 std::string Model::name() const {

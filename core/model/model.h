@@ -47,7 +47,11 @@ class Model : public std::enable_shared_from_this<Model> {
   Backend& backend() const;
   std::span<const int> layers() const;      ///< that it runs
   std::string name() const;                 ///< for records: the configuration's name, with "layers=..." for a subset
-  const std::string& embedding_sha256() const;  ///< of the bf16 embedding, row-major; computed once on first use
+  /// Of the bf16 embedding, row-major (a twin's: of the original one); computed once on first use.
+  const std::string& embedding_sha256() const;
+  /// Of the embedding in memory, when it is not that which the target itself reads: a draft that shares the embedding of a
+  /// twin has the original one beside it.
+  std::uint64_t embedding_bytes() const;
   std::uint64_t weight_bytes() const;       ///< read by a forward with at least one logits row (embedding gather excluded)
   /// Of the target's tokenizer when the checkpoint has one; empty otherwise.
   const std::string& tokenizer_sha256() const;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,13 @@ struct Rope {
   bool truncate = true;                             ///< kYarn: ends of the ramp at whole dimensions
   float attention_factor = 1;                       ///< kYarn: on cos and sin
   std::vector<float> divisors;                      ///< kListed, [dims/2]
+  int inflated_dims = 0;  ///< of a twin whose heads are larger: so many turn; pairs 0 .. dims/2 - 1 as said above; 0: dims
+};
+
+/// The model that a twin was made from (inflate.h): its shape.
+struct InflatedFrom {
+  std::string name;
+  int hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
 };
 
 /// Shape and constants of a decoder, as read from a checkpoint. Immutable after loading. All families are this one
@@ -53,6 +61,7 @@ struct ModelConfig {
   int vocab = 0;        ///< token ids are 0 .. vocab-1 (of the target, for a draft too)
   int context = 0;      ///< most positions that the model was made for
   float norm_eps = 1e-5f;
+  float qk_norm_eps = 0;     ///< of the norms of q and k; 0: norm_eps
   float rope_theta = 0;      ///< of the first of `ropes`, for people; 0 without
   bool tied_head = false;    ///< the head is the embedding
   bool final_norm = true;    ///< false only for zero-layer tables
@@ -81,8 +90,11 @@ struct ModelConfig {
   std::vector<Rope> ropes;       ///< that the layers choose from
   std::vector<int> rope_of;      ///< [layers]: index into ropes, -1: no rotation
   std::vector<int> windows;      ///< [layers]: a position sees the last so many, itself included; 0: all. Empty: all 0
+  std::optional<InflatedFrom> inflated;  ///< of a twin, whose sizes are those above
 
   int head_rows() const { return head_ids.empty() ? vocab : static_cast<int>(head_ids.size()); }
+  /// Ids that can be drawn; those above are masked (a twin's).
+  int tokens() const { return inflated ? inflated->vocab : vocab; }
   int query_width() const { return heads * head_dim; }
   int kv_width() const { return kv_heads * head_dim; }
   int window(int layer) const { return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)]; }

@@ -71,23 +71,30 @@ std::vector<float> rope_frequencies(const Rope& rope, int length) {
 }
 
 RopeTable make_rope_table(const Rope& rope, int positions, const RopeTable& known) {
-  const auto half = static_cast<std::size_t>(rope.dims / 2), size = static_cast<std::size_t>(positions) * half;
+  const int dims = std::max(rope.dims, rope.inflated_dims);
+  const auto half = static_cast<std::size_t>(dims / 2), size = static_cast<std::size_t>(positions) * half;
   const std::size_t copied = std::min(known.cos.size(), size);
-  RopeTable table{rope.dims, {}, {}};
+  RopeTable table{dims, {}, {}};
   for (const auto& [to, from] : {std::pair(&table.cos, &known.cos), std::pair(&table.sin, &known.sin)}) {
     to->reserve(size);
     to->assign(from->begin(), from->begin() + static_cast<std::ptrdiff_t>(copied));
   }
-  std::vector<float> frequencies = rope_frequencies(rope, 1);
+  std::vector<float> frequencies = rope_frequencies(rope, 1), added;  // a twin's: behind the original ones, as slow as those of its heads
+  if (dims > rope.dims) {
+    added = plain(rope.theta, dims);
+    added.erase(added.begin(), added.begin() + rope.dims / 2);
+  }
   for (auto position = half > 0 ? static_cast<int>(copied / half) : 0; position < positions; ++position) {
     if (rope.scaling == Rope::Scaling::kDynamic && position >= rope.original_context) frequencies = rope_frequencies(rope, position + 1);
-    for (const float frequency : frequencies) {
-      const float angle = static_cast<float>(position) * frequency;
-      table.cos.push_back(static_cast<float>(std::cos(static_cast<double>(angle))));
-      table.sin.push_back(static_cast<float>(std::sin(static_cast<double>(angle))));
-      if (rope.scaling != Rope::Scaling::kYarn) continue;
-      table.cos.back() *= rope.attention_factor;
-      table.sin.back() *= rope.attention_factor;
+    for (const std::vector<float>* some : {&frequencies, &added}) {
+      for (const float frequency : *some) {
+        const float angle = static_cast<float>(position) * frequency;
+        table.cos.push_back(static_cast<float>(std::cos(static_cast<double>(angle))));
+        table.sin.push_back(static_cast<float>(std::sin(static_cast<double>(angle))));
+        if (rope.scaling != Rope::Scaling::kYarn) continue;
+        table.cos.back() *= rope.attention_factor;
+        table.sin.back() *= rope.attention_factor;
+      }
     }
   }
   return table;

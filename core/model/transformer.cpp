@@ -1,6 +1,7 @@
 #include "core/model/transformer.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/base/error.h"
 #include "core/model/session.h"
@@ -42,8 +43,8 @@ void Model::forward(std::span<const Feed> feeds) const {
       const int parent = feed.parents[static_cast<std::size_t>(i)];
       SPECLAB_CHECK(parent < i && parent >= -1, "node {} has parent {}", i, parent);
       const Token token = feed.tokens[static_cast<std::size_t>(i)];
-      if (token < 0 || token >= c.vocab) {
-        throw Error({"token fed to " + name(), std::to_string(token), "an id below " + std::to_string(c.vocab), ""});
+      if (token < 0 || token >= w.embedding.out) {
+        throw Error({"token fed to " + name(), std::to_string(token), "an id below " + std::to_string(w.embedding.out), ""});
       }
       const int depth = parent < 0 ? 0 : s.depths[base + static_cast<std::size_t>(parent)] + 1;
       const int position = session.length_ + depth;
@@ -120,8 +121,9 @@ void Model::forward(std::span<const Feed> feeds) const {
     device.linear(layer.qkv, normed, rows, qkv, false);
     add_bias(layer.qkv_bias, qkv);
     if (c.qk_norm) {
-      device.rms_norm_heads(qkv, qkv_width, c.heads, layer.q_norm.data(), c.norm_eps, rows, c.head_dim);
-      device.rms_norm_heads(qkv + c.query_width(), qkv_width, c.kv_heads, layer.k_norm.data(), c.norm_eps, rows, c.head_dim);
+      const float eps = c.qk_norm_eps > 0 ? c.qk_norm_eps : c.norm_eps;
+      device.rms_norm_heads(qkv, qkv_width, c.heads, layer.q_norm.data(), eps, rows, c.head_dim);
+      device.rms_norm_heads(qkv + c.query_width(), qkv_width, c.kv_heads, layer.k_norm.data(), eps, rows, c.head_dim);
     }
     const AttentionForm form{c.attention_scale, c.attention_soft_cap, layer.window};
     std::size_t at = 0;
@@ -163,6 +165,12 @@ void Model::forward(std::span<const Feed> feeds) const {
   float* logits = single ? feeds[0].logits : sized(s.logits, wanted, c.head_rows());
   device.linear(w.head, hidden, static_cast<int>(wanted), logits, false);
   if (c.logit_soft_cap > 0) device.soft_cap(c.logit_soft_cap, static_cast<int>(wanted), c.head_rows(), logits);
+  if (w.masked_rows > 0) {
+    for (std::size_t row = 1; row <= wanted; ++row) {
+      float* after = logits + row * static_cast<std::size_t>(c.head_rows());
+      std::fill(after - w.masked_rows, after, -std::numeric_limits<float>::infinity());
+    }
+  }
   out = 0;
   for (const Feed& feed : feeds) {
     const std::size_t count = feed.rows.size();

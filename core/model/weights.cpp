@@ -4,6 +4,8 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "core/model/tokenizer.h"
@@ -59,10 +61,15 @@ std::vector<float> joined(const Checkpoint& checkpoint, const std::vector<Part>&
   return out;
 }
 
-std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& tensor, int size) {
+// `original`: of a twin, over how many channels the mean was.
+std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& tensor, int size, int original) {
   std::vector<float> values = vector(checkpoint, tensor, size);
   if (const float offset = checkpoint.config().norm_offset; offset != 0) {
     for (float& value : values) value += offset;
+  }
+  if (size != original) {
+    const auto factor = static_cast<float>(std::sqrt(static_cast<double>(original) / size));
+    for (float& value : values) value *= factor;
   }
   return values;
 }
@@ -70,9 +77,9 @@ std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& t
 void check_draft(const Checkpoint& checkpoint, const Model& target, const std::string& tokenizer) {
   const ModelConfig& draft = checkpoint.config();
   const std::string file = checkpoint.path().string();
-  if (draft.vocab != target.config().vocab) {
+  if (draft.vocab != target.config().vocab && draft.vocab != target.config().tokens()) {
     throw Error({fmt::format("{}: vocabulary of the draft", file), fmt::format("{} tokens", draft.vocab),
-                 fmt::format("{} tokens, as its target {}", target.config().vocab, target.name()),
+                 fmt::format("{} tokens, as its target {}", target.config().tokens(), target.name()),
                  "A draft must use the tokenizer of its target."});
   }
   const std::string& bound = draft.target_tokenizer_sha256.empty() ? tokenizer : draft.target_tokenizer_sha256;
@@ -94,27 +101,39 @@ void check_draft(const Checkpoint& checkpoint, const Model& target, const std::s
 Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> on, const Model* target)
     : config(checkpoint.config()), backend(std::move(on)) {
   if (const auto tokenizer = checkpoint.tokenizer()) tokenizer_sha256 = tokenizer->sha256();
-  if (target != nullptr) check_draft(checkpoint, *target, tokenizer_sha256);
+  if (target != nullptr) {
+    check_draft(checkpoint, *target, tokenizer_sha256);
+    if (config.vocab != target->config().vocab) {  // of a twin's original: its head is one over a part of the vocabulary
+      if (config.head_ids.empty()) {
+        config.head_ids.resize(static_cast<std::size_t>(config.vocab));
+        std::iota(config.head_ids.begin(), config.head_ids.end(), 0);
+      }
+      config.vocab = target->config().vocab;
+    }
+  }
   const ModelConfig& c = config;
+  const int original_hidden = c.inflated ? c.inflated->hidden : c.hidden, original_head_dim = c.inflated ? c.inflated->head_dim : c.head_dim;
+  if (c.inflated && c.head_ids.empty()) masked_rows = c.vocab - c.inflated->vocab;
   if (c.embedding_of_target) {
     if (target == nullptr) {
       throw Error({checkpoint.path().string(), "a draft without an embedding of its own", "a model that stands alone",
                    "Name it as the draft of its target."});
     }
-    embedding = target->weights_->embedding;
+    embedding = target->weights_->original_embedding();
+    embedding_beside_target = embedding.data != target->weights_->embedding.data;
     if (embedding.in != c.embedding_dim) {
       throw Error({fmt::format("{}: width of the target's embedding", checkpoint.path().string()), std::to_string(embedding.in),
                    std::to_string(c.embedding_dim), "Use the target that this draft was trained for."});
     }
   } else {
-    embedding = pack(checkpoint, *backend, {{"token_embedding", c.vocab}}, c.embedding_dim);
+    embedding = pack(checkpoint, *backend, {{"token_embedding", checkpoint.config().vocab}}, c.embedding_dim);
   }
   if (checkpoint.has("embed_projection")) {
     embed_projection = pack(checkpoint, *backend, {{"embed_projection", c.hidden}}, c.embedding_dim);
   }
   if (c.position_rows > 0) positions = pack(checkpoint, *backend, {{"position_embedding", c.position_rows}}, c.hidden);
   const auto norm = [&](const std::string& name) {
-    if (c.norm == NormKind::kRms) return Norm{rms_weight(checkpoint, name, c.hidden), {}};
+    if (c.norm == NormKind::kRms) return Norm{rms_weight(checkpoint, name, c.hidden, original_hidden), {}};
     return Norm{vector(checkpoint, name, c.hidden), vector(checkpoint, name + ".bias", c.hidden)};
   };
   layers.resize(static_cast<std::size_t>(c.layers));
@@ -140,8 +159,8 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
       layer.ffn_down_bias = bias({{at + "ffn_down", c.hidden}});
     }
     if (c.qk_norm) {
-      layer.q_norm = rms_weight(checkpoint, at + "attn_q_norm", c.head_dim);
-      layer.k_norm = rms_weight(checkpoint, at + "attn_k_norm", c.head_dim);
+      layer.q_norm = rms_weight(checkpoint, at + "attn_q_norm", c.head_dim, original_head_dim);
+      layer.k_norm = rms_weight(checkpoint, at + "attn_k_norm", c.head_dim, original_head_dim);
     }
     if (c.post_norms) {
       layer.attn_post_norm = norm(at + "attn_post_norm");
@@ -169,15 +188,33 @@ std::shared_ptr<const std::vector<RopeTable>> Model::Weights::rope_tables(int po
   return rope_tables_;
 }
 
+const PackedMatrix& Model::Weights::original_embedding() const {
+  const ModelConfig& c = config;
+  if (!c.inflated || c.embedding_of_target || (c.hidden == c.inflated->hidden && c.vocab == c.inflated->vocab)) return embedding;
+  std::call_once(extracted_, [this, &c] {
+    original_embedding_ = backend->pack(c.inflated->vocab, c.inflated->hidden, [this](int begin, int end, Bf16* out) {
+      std::vector<float> row(static_cast<std::size_t>(embedding.in));
+      for (Token token = begin; token < end; ++token) {
+        backend->gather(embedding, {&token, 1}, row.data());
+        out = std::transform(row.begin(), row.begin() + config.inflated->hidden, out, float_to_bf16);
+      }
+    });
+  });
+  return original_embedding_;
+}
+
 const std::string& Model::Weights::embedding_sha256() const {
   std::call_once(hashed_, [this] {
     const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
     EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+    // Of a twin the original's: what a draft was trained on.
+    const bool own = config.inflated && !config.embedding_of_target;
     std::vector<float> row(static_cast<std::size_t>(embedding.in));
     std::vector<Bf16> bits(row.size());
-    for (Token token = 0; token < embedding.out; ++token) {
+    if (own) bits.resize(static_cast<std::size_t>(config.inflated->hidden));
+    for (Token token = 0; token < (own ? config.inflated->vocab : embedding.out); ++token) {
       backend->gather(embedding, {&token, 1}, row.data());
-      std::transform(row.begin(), row.end(), bits.begin(), float_to_bf16);
+      std::transform(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(bits.size()), bits.begin(), float_to_bf16);
       EVP_DigestUpdate(context.get(), bits.data(), bits.size() * sizeof(Bf16));
     }
     unsigned char digest[EVP_MAX_MD_SIZE];

@@ -32,12 +32,14 @@ struct Model::Weights {
   };
   ModelConfig config;
   std::shared_ptr<Backend> backend;
-  PackedMatrix embedding;         // [vocab, embedding_dim]; of the target for a draft that shares it
+  PackedMatrix embedding;         // [vocab, embedding_dim]; of the target for a draft that shares it, of a twin the original one
   PackedMatrix embed_projection;  // [hidden, embedding_dim]; out == 0 when there is none
   PackedMatrix positions;         // [position_rows, hidden]; out == 0 when there are none
   std::vector<Layer> layers;
   Norm final_norm;
   PackedMatrix head;              // [head_rows, hidden]; the embedding itself when tied
+  bool embedding_beside_target = false;  // `embedding` is of the target's original and not what the target reads
+  int masked_rows = 0;            // so many last rows of the head are no tokens: a twin's
   std::string tokenizer_sha256;
 
   Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Model* target);
@@ -45,6 +47,8 @@ struct Model::Weights {
   /// Tables of config.ropes for at least so many positions. They are made for what sessions ask, not for the context,
   /// which is a number that the file claims; sessions share them, and a longer one gets longer tables with the same rows.
   std::shared_ptr<const std::vector<RopeTable>> rope_tables(int positions) const;
+  // [tokens, embedding_dim] of the model that a twin was made from, packed once when first asked for; else the embedding.
+  const PackedMatrix& original_embedding() const;
 
  private:
   mutable std::mutex rope_mutex_;
@@ -52,6 +56,8 @@ struct Model::Weights {
   mutable int rope_positions_ = 0;
   mutable std::once_flag hashed_;
   mutable std::string embedding_sha256_;
+  mutable std::once_flag extracted_;
+  mutable PackedMatrix original_embedding_;
 };
 
 }  // namespace speclab
