@@ -107,6 +107,27 @@ void add_backend_options(po::options_description& options, BackendChoice& choice
                                                    "0: every core that affinity mask and cgroup allow");
 }
 
+void add_inflate_option(po::options_description& options, std::string& text) {
+  options.add_options()("inflate", po::value(&text),
+                        "embed the model in a larger shape, same function: any of hidden, layers, heads, kv_heads, head_dim, ffn, "
+                        "vocab, as hidden=2048,ffn=8192");
+}
+
+InflateShape parse_inflate_text(const std::string& text) {
+  if (text.empty()) return {};
+  nlohmann::json object = nlohmann::json::object();
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');) {
+    const std::size_t equals = part.find('=');
+    const nlohmann::json size = equals == std::string::npos ? nlohmann::json() : nlohmann::json::parse(part.substr(equals + 1), nullptr, false);
+    if (!size.is_number_integer()) {
+      throw Error({.what = "--inflate", .got = "\"" + part + "\"", .expected = "sizes as hidden=2048,ffn=8192", .advice = ""});
+    }
+    object[part.substr(0, equals)] = size;
+  }
+  return parse_inflate(object, "--inflate ");
+}
+
 bool interrupted() {
   return g_interrupted != 0;
 }

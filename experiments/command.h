@@ -39,6 +39,10 @@ std::string required(const boost::program_options::variables_map& values, const 
 /// --backend, --device, --numerics, --threads.
 void add_backend_options(boost::program_options::options_description& options, BackendChoice& choice);
 
+/// --inflate hidden=2048,ffn=8192. Throws Error for a text that is no such list.
+void add_inflate_option(boost::program_options::options_description& options, std::string& text);
+InflateShape parse_inflate_text(const std::string& text);
+
 /// True once Ctrl-C was pressed; a second Ctrl-C ends the process at once. Call catch_interrupts() first.
 bool interrupted();
 void catch_interrupts();

@@ -145,7 +145,7 @@ void print_measuring(const json& measuring) {
 }
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
-  std::string model, rows, contexts;
+  std::string model, inflate, rows, contexts;
   int tokens = 0, repeats = 0, texts = 0;
   BackendChoice backend;
   po::options_description options;
@@ -156,6 +156,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       "context", po::value(&contexts)->default_value("512"), "with --rows: tokens before them, as 128,512")(
       "texts", po::value(&texts)->default_value(1), "with --rows: greedy decodings at each context")(
       "json", "as JSON");
+  add_inflate_option(options, inflate);
   add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;
@@ -167,9 +168,10 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
                  .advice = ""});
   EngineTimesOptions engine{.contexts = {}, .rows = {}, .tokens = tokens, .texts = texts, .repeats = repeats};
   if (values->count("rows") > 0) engine.rows = parse_list(rows, "--rows", kMostRows);
-  const ModelSet models(model, make_backend(backend), "plain");
+  const ModelSet models(model, make_backend(backend), "plain", parse_inflate_text(inflate));
   const int threads = models.backend().threads();
-  json out = {{"read_bandwidth_bytes_per_second", measure_read_bandwidth(threads)},
+  json out = {{"target", models.descriptions()["target"]},
+              {"read_bandwidth_bytes_per_second", measure_read_bandwidth(threads)},
               {"peak_flops", measure_peak_flops(threads)}};
   if (!engine.rows.empty()) {
     const int behind = std::max(tokens, *std::max_element(engine.rows.begin(), engine.rows.end()));
@@ -185,6 +187,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
     return kOk;
   }
   print_machine(out, threads);
+  if (models.target()->config().inflated) fmt::print("{}\n", models.target()->name());
   if (out.contains("engine"))
     fmt::print(
         "The target alone, medians; every row of a forward with logits:\n{}",

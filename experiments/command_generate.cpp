@@ -91,7 +91,7 @@ void print_statistics(const GenerationRecord& record) {
 }
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
-  std::string model, draft, strategy_name, prompt_text, system, chat_template;
+  std::string model, inflate, draft, strategy_name, prompt_text, system, chat_template;
   std::vector<std::string> settings;
   std::uint64_t seed = 1;
   BackendChoice backend;
@@ -104,6 +104,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       "chat-template", po::value(&chat_template), "a family by name instead of the template in the file")(
       "plain", "no chat template")("seed", po::value(&seed)->default_value(1), "of the coins")(
       "json", "print the record as JSON instead of the text");
+  add_inflate_option(options, inflate);
   add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;
@@ -122,7 +123,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   parse_options(option_fields(generation), object, "--set ", own);
   generation.acceptance_rule();
 
-  ModelSet models(model, make_backend(backend), values->count("plain") > 0 ? "plain" : chat_template);
+  ModelSet models(model, make_backend(backend), values->count("plain") > 0 ? "plain" : chat_template,
+                  parse_inflate_text(inflate));
   std::string draft_name;
   if (!draft.empty()) {
     const DraftSpec spec = draft_of(draft);

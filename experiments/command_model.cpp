@@ -46,6 +46,7 @@ json describe(const Checkpoint& checkpoint) {
               {"rope_theta", config.rope_theta},
               {"norm_eps", config.norm_eps},
               {"tied_head", config.tied_head},
+              {"tokens", config.tokens()},
               {"embedding_of_target", config.embedding_of_target},
               {"parameters", parameters},
               {"types", types},
@@ -85,7 +86,8 @@ void print(const json& model) {
   fmt::print("  shape         {} layers, hidden {}, {} heads of {} ({} key/value), feed-forward {}\n",
              model["layers"].dump(), model["hidden"].dump(), model["heads"].dump(), model["head_dim"].dump(),
              model["kv_heads"].dump(), model["ffn"].dump());
-  fmt::print("  vocabulary    {}{}, head {}\n", model["vocab"].dump(),
+  fmt::print("  vocabulary    {}{}{}, head {}\n", model["vocab"].dump(),
+             model["tokens"] == model["vocab"] ? "" : " (masked from " + model["tokens"].dump() + " on)",
              model["embedding_of_target"].get<bool>() ? " (embedding of the target)" : "",
              model["head_rows"] != model["vocab"] ? fmt::format("over {} tokens", model["head_rows"].dump())
              : model["tied_head"].get<bool>()     ? "tied"
@@ -127,12 +129,15 @@ void print(const json& model) {
 int run(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   BackendChoice backend;
+  std::string inflate;
   options.add_options()("tensors", "list them")("json", "as JSON");
+  add_inflate_option(options, inflate);
   add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {"PATH"});
   if (!values) return kOk;
   make_backend(backend);  // the numbers are of no backend; a wrong choice is an error all the same
-  const Checkpoint checkpoint = Checkpoint::open(required(*values, "PATH", command));
+  Checkpoint checkpoint = Checkpoint::open(required(*values, "PATH", command));
+  if (const InflateShape shape = parse_inflate_text(inflate); shape.any()) checkpoint.inflate(shape);
   json model = describe(checkpoint);
   checkpoint.require_unchanged();
   const bool tensors = values->count("tensors") > 0;

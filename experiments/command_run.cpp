@@ -72,46 +72,30 @@ void print_plan(const Experiment& experiment, const Shard& shard, bool as_json) 
              experiment.cases.size(), lines / of_prompt, experiment.seeds.size(), experiment.repeats, lines);
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
-  std::vector<std::string> settings;
-  std::string filter, out, shard;
+/// What was asked for beside the experiment.
+struct Wanted {
+  std::string config, shard_text;
   BackendChoice backend;
-  po::options_description options;
-  options.add_options()("set", po::value(&settings)->composing(), "path=value, changes the config")(
-      "filter", po::value(&filter), "regular expression: only these cases, with their references")(
-      "out", po::value(&out), "folder of the run; default results/runs/NAME-TIME")(
-      "resume", "go on with an interrupted run")("dry-run", "show the cases, run nothing")(
-      "shard", po::value(&shard),
-      "i/n: every n-th prompt from the i-th on; the other shards go into the same --out with --resume")(
-      "json", "print the summary (or, with --dry-run, the resolved config) as JSON")("quiet,q",
-                                                                                     "no progress");
-  add_backend_options(options, backend);
-  const auto values = parse_arguments(command, arguments, options, {"CONFIG"});
-  if (!values) return kOk;
-  Experiment experiment = load_experiment(required(*values, "CONFIG", command), settings);
-  if (!filter.empty()) filter_cases(experiment, filter);
-  const Shard part = shard.empty() ? Shard{} : parse_shard(shard);
-  const bool as_json = values->count("json") > 0;
-  if (values->count("dry-run") > 0) {
-    print_plan(experiment, part, as_json);
-    return kOk;
-  }
-  const bool resume = values->count("resume") > 0;
-  const fs::path folder = out.empty() ? default_folder(experiment.name, resume) : fs::path(out);
-  catch_interrupts();
-  Progress progress(values->count("quiet") > 0);
+  Shard shard;
+  bool resume = false, as_json = false;
+};
+
+/// Runs it into `folder` and prints its table; adds its summary to `summaries` when JSON is wanted.
+int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wanted& wanted, Progress& progress, json& summaries) {
+  const std::string target = experiment.target_name;
   const RunOutcome outcome = run_experiment({.experiment = std::move(experiment),
-                                             .backend = backend,
+                                             .backend = wanted.backend,
                                              .out = folder,
                                              .resume = resume,
-                                             .shard = part,
+                                             .shard = wanted.shard,
                                              .command_line = command_line(),
                                              .interrupted = interrupted},
                                             progress);
   const json summary = read_json_file(folder / "summary.json");
-  if (as_json) {
-    fmt::print("{}\n", summary.dump(1));
+  if (wanted.as_json) {
+    summaries[target] = summary;
   } else {
+    if (!target.empty()) fmt::print("{}\n", target);
     fmt::print("{}\n", to_text(summary_table(summary)));
     if (!summary["noise_floor"].is_null())
       fmt::print("Differences of time below {:.1f} % are noise.\n",
@@ -119,21 +103,99 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
     fmt::print("Record: {}\n", folder.string());
   }
   if (outcome.interrupted) {
+    const fs::path whole = target.empty() ? folder : folder.parent_path();
     progress.note(fmt::format(
-        "interrupted; finished lines are kept. Go on with: speclab run {} --resume{} --out {}",
-        required(*values, "CONFIG", command), shard.empty() ? "" : " --shard " + shard, folder.string()));
+        "interrupted; finished lines are kept. Go on with: speclab run {} --resume{} --out {}", wanted.config,
+        wanted.shard_text.empty() ? "" : " --shard " + wanted.shard_text, whole.string()));
     return kInterrupted;
   }
-  if (part.n > 1 && !summary["complete"].get<bool>())
-    progress.note(
-        fmt::format("shard {}/{} is done; another one: speclab run {} --shard i/{} --resume --out {}", part.i,
-                    part.n, required(*values, "CONFIG", command), part.n, folder.string()));
+  if (wanted.shard.n > 1 && !summary["complete"].get<bool>())
+    progress.note(fmt::format("shard {}/{} is done; another one: speclab run {} --shard i/{} --resume --out {}",
+                              wanted.shard.i, wanted.shard.n, wanted.config, wanted.shard.n, folder.string()));
   if (outcome.failed > 0)
     progress.note(fmt::format("{} lines failed; summary.json lists them", outcome.failed));
   if (outcome.unequal > 0)
     progress.note(
         fmt::format("{} lines differ from their reference although they must not", outcome.unequal));
   return outcome.failed + outcome.unequal > 0 ? kCheckFailed : kOk;
+}
+
+/// One target after the other, each a whole run in a folder of its own beside targets.json.
+int run_targets(std::vector<Experiment> experiments, const fs::path& folder, const Wanted& wanted, Progress& progress,
+                json& summaries) {
+  std::error_code ignored;
+  fs::create_directories(folder, ignored);  // writing says what is wrong
+  json names = json::array();
+  for (const Experiment& experiment : experiments) names.push_back(experiment.target_name);
+  const json header = {{"schema_version", kSchemaVersion},
+                       {"name", experiments.front().name},
+                       {"description", experiments.front().description},
+                       {"targets", names}};
+  const fs::path file = folder / "targets.json";
+  if (fs::exists(file) != wanted.resume || (wanted.resume && read_json_file(file) != header)) {
+    throw Error({.what = file.string(),
+                 .got = !wanted.resume ? "a run already" : fs::exists(file) ? "other targets" : "no run",
+                 .expected = wanted.resume ? "a run of these targets" : "a new folder",
+                 .advice = "Name another folder with --out."});
+  }
+  if (!wanted.resume) write_json_file(file, header);
+  int status = kOk;
+  for (Experiment& experiment : experiments) {
+    const fs::path own = folder / experiment.target_name;
+    const bool resume = wanted.resume && fs::exists(own / "config.json");
+    const int code = run_one(std::move(experiment), own, resume, wanted, progress, summaries);
+    if (code == kInterrupted) return code;
+    status = std::max(status, code);
+  }
+  return status;
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  std::vector<std::string> settings;
+  std::string filter, out;
+  Wanted wanted;
+  po::options_description options;
+  options.add_options()("set", po::value(&settings)->composing(), "path=value, changes the config")(
+      "filter", po::value(&filter), "regular expression: only these cases, with their references")(
+      "out", po::value(&out), "folder of the run; default results/runs/NAME-TIME")(
+      "resume", "go on with an interrupted run")("dry-run", "show the cases, run nothing")(
+      "shard", po::value(&wanted.shard_text),
+      "i/n: every n-th prompt from the i-th on; the other shards go into the same --out with --resume")(
+      "json", "print the summary (or, with --dry-run, the resolved config) as JSON")("quiet,q",
+                                                                                     "no progress");
+  add_backend_options(options, wanted.backend);
+  const auto values = parse_arguments(command, arguments, options, {"CONFIG"});
+  if (!values) return kOk;
+  wanted.config = required(*values, "CONFIG", command);
+  std::vector<Experiment> experiments = load_experiments(wanted.config, settings);
+  if (!filter.empty()) {
+    for (Experiment& experiment : experiments) filter_cases(experiment, filter);
+  }
+  if (!wanted.shard_text.empty()) wanted.shard = parse_shard(wanted.shard_text);
+  wanted.as_json = values->count("json") > 0;
+  wanted.resume = values->count("resume") > 0;
+  const bool several = !experiments.front().target_name.empty();
+  if (values->count("dry-run") > 0) {
+    if (several && wanted.as_json) {
+      json all = json::object();
+      for (const Experiment& experiment : experiments) all[experiment.target_name] = experiment.resolved();
+      fmt::print("{}\n", all.dump(1));
+      return kOk;
+    }
+    for (const Experiment& experiment : experiments) {
+      if (several) fmt::print("{}: {} {}\n", experiment.target_name, experiment.target, to_json(experiment.inflate).dump());
+      print_plan(experiment, wanted.shard, wanted.as_json);
+    }
+    return kOk;
+  }
+  const fs::path folder = out.empty() ? default_folder(experiments.front().name, wanted.resume) : fs::path(out);
+  catch_interrupts();
+  Progress progress(values->count("quiet") > 0);
+  json summaries = json::object();
+  const int status = several ? run_targets(std::move(experiments), folder, wanted, progress, summaries)
+                             : run_one(std::move(experiments.front()), folder, wanted.resume, wanted, progress, summaries);
+  if (wanted.as_json) fmt::print("{}\n", (several ? summaries : summaries[""]).dump(1));
+  return status;
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ Conversation::Conversation(const ModelSet& models, const PromptSpec& prompt, con
 void Conversation::ask() {
   const std::string& text = prompt_.turns[static_cast<std::size_t>(turn_)];
   if (!models_.tokenizer()) {
-    const std::vector<Token> ids = parse_ids(text, models_.target()->config().vocab, prompt_.id);
+    const std::vector<Token> ids = parse_ids(text, models_.target()->config().tokens(), prompt_.id);
     tokens_.insert(tokens_.end(), ids.begin(), ids.end());
   } else {
     messages_.push_back({"user", text});

@@ -157,11 +157,36 @@ std::vector<int> spread_layers(int keep, int count) {
   return layers;
 }
 
+InflateShape parse_inflate(const json& value, const std::string& where) {
+  InflateShape shape;
+  parse_options(option_fields(shape), value, where);
+  if (!shape.any())
+    wrong_type(where, value, "at least one of hidden, layers, heads, kv_heads, head_dim, ffn, vocab");
+  return shape;
+}
+
+json to_json(const InflateShape& shape) {
+  InflateShape copy = shape;
+  json all = echo_options(option_fields(copy)), out = json::object();
+  for (const auto& [key, size] : all.items()) {
+    if (size != 0) out[key] = size;
+  }
+  return out;
+}
+
 DraftSpec parse_draft(const json& value, std::string name, const std::string& where) {
   DraftSpec draft;
   draft.name = std::move(name);
-  if (!value.is_object() || value.size() != 1 || !(value.contains("model") || value.contains("layers"))) {
-    wrong_type(where, value, "{\"model\": PATH}, {\"layers\": [0, 1, ...]} or {\"layers\": {\"keep\": N}}");
+  const bool inflated = value.is_object() && value.contains("model") && value.contains("inflate");
+  if (!value.is_object() || value.size() != (inflated ? 2 : 1) ||
+      !(value.contains("model") || value.contains("layers"))) {
+    wrong_type(where, value,
+               "{\"model\": PATH}, {\"model\": PATH, \"inflate\": {...}}, {\"layers\": [0, 1, ...]} or {\"layers\": "
+               "{\"keep\": N}}");
+  }
+  if (inflated) {
+    if (draft.name.empty()) wrong_type(where + "/inflate", value["inflate"], "an inflated draft in \"drafts\", so that it has a name");
+    draft.inflate = parse_inflate(value["inflate"], where + "/inflate");
   }
   if (value.contains("model")) {
     const json& model = value["model"];
@@ -229,6 +254,7 @@ json Experiment::resolved() const {
     draft_list[key] = !draft.model.empty() ? json{{"model", draft.model}}
                       : draft.keep > 0     ? json{{"layers", {{"keep", draft.keep}}}}
                                            : json{{"layers", draft.layers}};
+    if (draft.inflate.any()) draft_list[key]["inflate"] = to_json(draft.inflate);
   }
   for (const PromptSpec& prompt : prompts) {
     prompt_list.push_back({{"id", prompt.id},
@@ -249,11 +275,11 @@ json Experiment::resolved() const {
                          {"options", spec.options()}});
   }
   CalibrationOptions copy = calibration;
-  return {{"schema_version", kSchemaVersion},
+  json out = {{"schema_version", kSchemaVersion},
           {"file", file},
           {"name", name},
           {"description", description},
-          {"target", target},
+          {"target", inflate.any() ? json{{"model", target}, {"inflate", to_json(inflate)}} : json(target)},
           {"drafts", draft_list},
           {"prompts", prompt_list},
           {"chat_template", chat_family.empty() ? json(chat_template) : json(chat_family)},
@@ -266,9 +292,11 @@ json Experiment::resolved() const {
           {"calibration", echo_options(option_fields(copy))},
           {"cases", case_list},
           {"source", source}};
+  if (!target_name.empty()) out["target_name"] = target_name;
+  return out;
 }
 
-Experiment parse_experiment(json config, const std::string& name) {
+Experiment parse_experiment(json config, const std::string& name, const std::string& target_at) {
   Experiment experiment;
   experiment.file = name;
   experiment.source = config;
@@ -288,9 +316,12 @@ Experiment parse_experiment(json config, const std::string& name) {
     }
   }
   json& target = config["target"];
-  if (target.is_object() && target.size() == 1 && target.contains("model")) target = json(target["model"]);
+  if (target.is_object() && target.contains("model") && target.size() == (target.contains("inflate") ? 2 : 1)) {
+    if (target.contains("inflate")) experiment.inflate = parse_inflate(target["inflate"], root + target_at + "/inflate");
+    target = json(target["model"]);
+  }
   if (!target.is_string() || target.get_ref<const std::string&>().empty())
-    wrong_type(root + "/target", target, "the path of a model, or {\"model\": PATH}");
+    wrong_type(root + target_at, target, "the path of a model, or {\"model\": PATH, \"inflate\": {...}}");
   experiment.target = target.get<std::string>();
   const json drafts = config.value("drafts", json::object());
   if (!drafts.is_object()) wrong_type(root + "/drafts", drafts, "an object of drafts by name");
@@ -322,6 +353,31 @@ Experiment load_experiment(const std::filesystem::path& file, const std::vector<
   json config = read_json_file(file);
   for (const std::string& setting : settings) apply_setting(config, setting);
   return parse_experiment(std::move(config), file.string());
+}
+
+std::vector<Experiment> load_experiments(const std::filesystem::path& file, const std::vector<std::string>& settings) {
+  json config = read_json_file(file);
+  for (const std::string& setting : settings) apply_setting(config, setting);
+  return parse_experiments(config, file.string());
+}
+
+std::vector<Experiment> parse_experiments(const json& config, const std::string& name) {
+  if (!config.is_object() || !config.contains("targets")) return {parse_experiment(config, name)};
+  const json& targets = config["targets"];
+  const std::string where = name + ": /targets";
+  if (config.contains("target")) wrong_type(where, targets, "\"target\" or \"targets\", not both");
+  if (!targets.is_object() || targets.empty()) wrong_type(where, targets, "an object of targets by name");
+  std::vector<Experiment> all;
+  for (const auto& [key, target] : targets.items()) {
+    if (key.empty() || key.find('/') != std::string::npos || key.front() == '.')
+      wrong_type(where, json(key), "names of folders: without a slash, not beginning with a dot");
+    json one = config;
+    one.erase("targets");
+    one["target"] = target;
+    all.push_back(parse_experiment(std::move(one), name, json_pointer("/targets", key)));
+    all.back().target_name = key;
+  }
+  return all;
 }
 
 void filter_cases(Experiment& experiment, const std::string& regex) {

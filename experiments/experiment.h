@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/options.h"
+#include "core/model/inflate.h"
 #include "core/spec/generation.h"
 #include "core/spec/registry.h"
 #include "experiments/prompts.h"
@@ -20,11 +21,17 @@ struct DraftSpec {
   std::string model;        ///< path; empty: layers of the target
   std::vector<int> layers;  ///< these, ascending
   int keep = 0;             ///< or so many, spread evenly, first and last among them
+  InflateShape inflate;     ///< what the checkpoint is inflated to
 };
+
+/// {"hidden": 2048, ...}. Throws Error with the pointer of what is no size.
+InflateShape parse_inflate(const nlohmann::json& value, const std::string& where);
+/// The sizes that are set; what parse_inflate reads.
+nlohmann::json to_json(const InflateShape& shape);
 
 /// The layers of `keep`: evenly spread over 0 .. count-1. Throws Error when there are not so many.
 std::vector<int> spread_layers(int keep, int count);
-/// Reads {"model": PATH} or {"layers": [0, 1] | {"keep": 2}}; a name is made from it when `name` is empty.
+/// Reads {"model": PATH}, with "inflate" in a named draft, or {"layers": [0, 1] | {"keep": 2}}; a name is made from it when `name` is empty.
 DraftSpec parse_draft(const nlohmann::json& value, std::string name, const std::string& where);
 
 /// One case: everything that decides what is run, resolved.
@@ -60,6 +67,8 @@ struct Experiment {
   std::string file;
   std::string name, description;
   std::string target;                       ///< path of the target model
+  InflateShape inflate;                     ///< what it is inflated to
+  std::string target_name;                  ///< in "targets"; empty when there is one target only
   std::map<std::string, DraftSpec> drafts;  ///< by name, inline ones included
   std::vector<PromptSpec> prompts;
   bool chat_template = true;
@@ -82,7 +91,12 @@ struct Experiment {
 /// Reads, applies --set, expands sweeps, adds missing references. Throws Error naming file, JSON pointer,
 /// what was found and what was expected.
 Experiment load_experiment(const std::filesystem::path& file, const std::vector<std::string>& settings);
-Experiment parse_experiment(nlohmann::json config, const std::string& name);
+/// The same for a config that may name several "targets": an experiment for each, because baseline, calibration and
+/// t(n) are of one target.
+std::vector<Experiment> load_experiments(const std::filesystem::path& file, const std::vector<std::string>& settings);
+std::vector<Experiment> parse_experiments(const nlohmann::json& config, const std::string& name);
+/// target_at: where in the file that was read "target" stands.
+Experiment parse_experiment(nlohmann::json config, const std::string& name, const std::string& target_at = "/target");
 
 /// Keeps the cases whose id contains a match of the regular expression, with the references that they need.
 /// Throws Error when none is left or the expression is malformed.

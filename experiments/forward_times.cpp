@@ -12,9 +12,12 @@
 namespace speclab {
 
 std::vector<Token> timed_context(const Model& model, int length) {
+  // Beside a twin a draft's embedding is that of the original, without the ids that are masked.
+  const ModelConfig& config = model.config();
+  const int known = config.head_ids.empty() ? config.tokens() : config.head_ids.back() + 1;
   std::vector<Token> tokens(static_cast<std::size_t>(length));
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<Token>((i * 7919 + 13) % static_cast<std::size_t>(model.config().vocab));
+    tokens[i] = static_cast<Token>((i * 7919 + 13) % static_cast<std::size_t>(known));
   return tokens;
 }
 

@@ -5,6 +5,8 @@
 namespace speclab {
 namespace {
 
+using nlohmann::json;
+
 double parameters(const Checkpoint& checkpoint) {
   double count = 0;
   for (const Checkpoint::TensorInfo& tensor : checkpoint.tensors()) {
@@ -18,12 +20,20 @@ double parameters(const Checkpoint& checkpoint) {
 nlohmann::json describe(const Model& model, const std::string& path, const std::string& sha256,
                         double count) {
   const auto layers = model.layers();
-  return {{"path", path},
-          {"name", model.name()},
-          {"sha256", sha256},
-          {"parameters", count},
-          {"weight_bytes", model.weight_bytes()},
-          {"layers", std::vector<int>(layers.begin(), layers.end())}};
+  json out = {{"path", path},
+              {"name", model.name()},
+              {"sha256", sha256},
+              {"parameters", count},
+              {"weight_bytes", model.weight_bytes()},
+              {"embedding_bytes", model.embedding_bytes()},
+              {"layers", std::vector<int>(layers.begin(), layers.end())}};
+  if (const ModelConfig& c = model.config(); c.inflated) {
+    const InflatedFrom& from = *c.inflated;
+    out["inflated"] = {{"from", to_json(InflateShape{from.hidden, from.layers, from.heads, from.kv_heads, from.head_dim, from.ffn, from.vocab})},
+                       {"to", to_json(InflateShape{c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim, c.ffn, c.vocab})}};
+    out["inflated"]["from"]["name"] = from.name;
+  }
+  return out;
 }
 
 }  // namespace
@@ -55,9 +65,10 @@ std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
 }
 
 ModelSet::ModelSet(const std::string& target, std::shared_ptr<Backend> backend,
-                   const std::string& chat_template)
+                   const std::string& chat_template, const InflateShape& inflate)
     : backend_(std::move(backend)) {
-  const Checkpoint checkpoint = Checkpoint::open(target);
+  Checkpoint checkpoint = Checkpoint::open(target);
+  if (inflate.any()) checkpoint.inflate(inflate);
   target_ = Model::load(checkpoint, backend_, {});
   tokenizer_ = checkpoint.tokenizer();
   if (tokenizer_) template_ = chat_template_of(checkpoint, *tokenizer_, chat_template);
@@ -67,7 +78,8 @@ ModelSet::ModelSet(const std::string& target, std::shared_ptr<Backend> backend,
 void ModelSet::add_draft(const DraftSpec& draft) {
   if (drafts_.contains(draft.name)) return;
   if (!draft.model.empty()) {
-    const Checkpoint checkpoint = Checkpoint::open(draft.model);
+    Checkpoint checkpoint = Checkpoint::open(draft.model);
+    if (draft.inflate.any()) checkpoint.inflate(draft.inflate);
     const auto model = Model::load(checkpoint, backend_, {.layers = {}, .target = target_});
     descriptions_[draft.name] = describe(*model, draft.model, checkpoint.sha256(), parameters(checkpoint));
     drafts_[draft.name] = model;

@@ -35,8 +35,9 @@ ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tok
 class ModelSet {
  public:
   /// `chat_template`: "" for the one in the file, or a name (ChatTemplate::names). Throws Error when a file
-  /// is missing or damaged, and for a template that is not known.
-  ModelSet(const std::string& target, std::shared_ptr<Backend> backend, const std::string& chat_template);
+  /// is missing or damaged, for a template that is not known, and for a shape that cannot contain the model.
+  ModelSet(const std::string& target, std::shared_ptr<Backend> backend, const std::string& chat_template,
+           const InflateShape& inflate = {});
 
   const std::shared_ptr<const Model>& target() const { return target_; }
   /// Loads the draft, bound to the target. Throws Error when it does not fit the target.
@@ -50,7 +51,8 @@ class ModelSet {
   std::vector<Token> end_tokens() const;
   Backend& backend() const { return *backend_; }
 
-  /// {"<role>": {"path", "name", "sha256", "parameters", "weight_bytes", "layers"}}: "target" and each draft.
+  /// {"<role>": {"path", "name", "sha256", "parameters", "weight_bytes", "embedding_bytes", "layers"}}: "target" and each
+  /// draft; of a twin "inflated": {"from": {"name", sizes}, "to": {sizes}} too.
   const nlohmann::json& descriptions() const { return descriptions_; }
 
  private:

@@ -116,10 +116,11 @@ std::shared_ptr<CaseData> CaseData::of_category(const std::string& category) con
 
 RunData load_run(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder / "config.json")) {
+    const bool several = std::filesystem::exists(folder / "targets.json");
     throw Error({.what = folder.string(),
-                 .got = "no run",
+                 .got = several ? "runs of several targets" : "no run",
                  .expected = "a folder that speclab run wrote, with config.json",
-                 .advice = ""});
+                 .advice = several ? "Name the folder of one target in it; scripts/report.py takes them all." : ""});
   }
   RunData run;
   run.config = read_json_file(folder / "config.json");

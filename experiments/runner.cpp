@@ -150,9 +150,10 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   const Experiment& experiment = request.experiment;
   const auto& interrupted = request.interrupted;
   const std::vector<PlannedLine> plan = plan_lines(experiment, request.shard);
-  progress.note(fmt::format("loading {}", experiment.target));
+  progress.note(fmt::format("loading {}{}", experiment.target,
+                            experiment.inflate.any() ? ", inflated to " + to_json(experiment.inflate).dump() : ""));
   ModelSet models(experiment.target, make_backend(request.backend),
-                  experiment.chat_template ? experiment.chat_family : "plain");
+                  experiment.chat_template ? experiment.chat_family : "plain", experiment.inflate);
   for (const CaseSpec& spec : experiment.cases) {
     if (!spec.draft.empty()) models.add_draft(experiment.drafts.at(spec.draft));
   }

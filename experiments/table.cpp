@@ -126,6 +126,9 @@ Table summary_table(const json& summary) {
   };
   Table table;
   table.header = {"case", "class"};
+  const json target = summary.at("cases").empty() ? json("") : summary["cases"][0].value("target", json(""));
+  if (target.is_string() && target.get_ref<const std::string&>().find("inflated from") != std::string::npos)
+    table.header[0] += " on " + target.get<std::string>();
   table.right = {false, false};
   std::vector<Column> used;
   for (const Column& column : kColumns) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Keeps baseline runs under results/baselines/ and writes the pages that show them.
 
-    .venv/bin/python scripts/baseline.py adopt RUN NAME   copy a finished run (without raw lines), draw its figures, write the pages
+    .venv/bin/python scripts/baseline.py adopt RUN NAME   copy a finished run (without raw lines), draw its figures, write the pages;
+                                                          one with several targets becomes NAME-TARGET each
     .venv/bin/python scripts/baseline.py pages            write results/README.md and the measured part of README.md again
     .venv/bin/python scripts/baseline.py check            exit 1 when the pages are not what `pages` would write
 
@@ -16,8 +17,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import figures  # noqa: E402
 import report  # noqa: E402
-from figures.record import BadRun, Run  # noqa: E402
+from figures.record import BadRun, Ladder, Run  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 KEPT = ["config.json", "environment.json", "summary.json"]
@@ -137,7 +139,20 @@ def write_pages(root):
         path.write_text(content, encoding="utf-8")
 
 
+def adopt_ladder(root, source, name):
+    """Every target as a baseline of its own, NAME-TARGET; the figures over all of them go with the largest one."""
+    ladder = Ladder(source)
+    for target in ladder.runs:
+        adopt(root, source / target, f"{name}-{target}")
+    report.draw_figures(ladder, None, ("svg",), known=figures.ladder_figures)
+    for file in (source / "figures").glob("*.svg"):
+        shutil.copy(file, root / "results/baselines" / f"{name}-{list(ladder.runs)[-1]}" / "figures")
+    write_pages(root)
+
+
 def adopt(root, source, name):
+    if Ladder.is_one(source):
+        return adopt_ladder(root, source, name)
     run = Run(source)
     if not run.summary["complete"] or run.summary["errors"]:
         raise BadRun(f"{source}: the run is not complete or has errors. Finish it with `speclab run --resume`.")

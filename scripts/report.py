@@ -3,11 +3,13 @@
 
     .venv/bin/python scripts/report.py RUN [--out FILE.html] [--only FIGURE]... [--no-figures]
 
-RUN is a folder that `speclab run` wrote. Figures go to RUN/figures/ as SVG and PDF. A figure that has nothing to show for this
+RUN is a folder that `speclab run` wrote. One with several targets holds a run for each: they are reported one by one, and figures
+over all of them go to RUN/figures/. Figures go to RUN/figures/ as SVG and PDF. A figure that has nothing to show for this
 run is left out; the report says which and why.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import re
@@ -21,7 +23,7 @@ try:
 
     import figures
     from figures import style
-    from figures.record import BadRun, NotApplicable, Run
+    from figures.record import BadRun, Ladder, NotApplicable, Run
 except ModuleNotFoundError as error:
     sys.exit(
         f"report: the Python package {error.name} is missing. Run scripts/setup_python.sh and use .venv/bin/python."
@@ -74,17 +76,18 @@ def equality(case):
     return {True: "yes", False: "NO", None: "same law" if case.reference else ""}[case.metric("matches_reference")]
 
 
-def draw_figures(run, only, formats=("svg", "pdf")):
+def draw_figures(run, only, formats=("svg", "pdf"), known=figures.all_figures):
     """Returns ([(figure, svg path)], [(figure, reason)])."""
     folder = run.folder / "figures"
     folder.mkdir(exist_ok=True)
     drawn, left_out = [], []
-    for figure in figures.all_figures():
+    for figure in known():
         if only and figure.name not in only:
             continue
         try:
             paths = style.render(figure.draw, run, folder / figure.name, formats)
-            drawn.append((figure, paths[0]))
+            caption = f"{figure.caption} {run.twins[0].upper()}{run.twins[1:]}." if run.twins else figure.caption
+            drawn.append((dataclasses.replace(figure, caption=caption), paths[0]))
         except NotApplicable as reason:
             left_out.append((figure, str(reason)))
     return drawn, left_out
@@ -138,7 +141,7 @@ def write_report(run, drawn, left_out, out):
     columns = [column for column in COLUMNS if any(case.metric(column[0]) is not None for case in run.cases)]
     html = template.render(
         run=run,
-        machine=run.machine,
+        machine=f"{run.machine}; {run.twins}" if run.twins else run.machine,
         columns=columns,
         table=[
             (
@@ -165,6 +168,22 @@ def write_report(run, drawn, left_out, out):
     part.rename(out)
 
 
+def report_ladder(options):
+    try:
+        ladder = Ladder(options.run)
+        names = list(ladder.runs)
+        if not options.no_figures:
+            drawn, left_out = draw_figures(ladder, options.only, known=figures.ladder_figures)
+            print(f"report: {len(drawn)} figures over {', '.join(names)} in {options.run / 'figures'}")
+            for figure, reason in left_out:
+                print(f"report: no {figure.name}: {reason}", file=sys.stderr)
+    except (BadRun, OSError) as error:
+        print(f"report: {error}", file=sys.stderr)
+        return 2
+    flags = ["--no-figures"] * options.no_figures + [word for name in options.only or [] for word in ("--only", name)]
+    return max(main([str(options.run / name), *flags]) for name in names)
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=pathlib.Path)
@@ -173,11 +192,13 @@ def main(arguments=None):
         "--only",
         action="append",
         metavar="FIGURE",
-        choices=[figure.name for figure in figures.all_figures()],
+        choices=[figure.name for figure in figures.all_figures() + figures.ladder_figures()],
         help="draw this figure only (may be repeated)",
     )
     parser.add_argument("--no-figures", action="store_true", help="table, ledger and environment only")
     options = parser.parse_args(arguments)
+    if Ladder.is_one(options.run):
+        return report_ladder(options)
     try:
         run = Run(options.run)
         drawn, left_out = ([], []) if options.no_figures else draw_figures(run, options.only)

@@ -34,5 +34,10 @@ class Figure:
     draw: Callable  # Run -> matplotlib figure
 
 
+def ladder_figures():
+    """Those of a config with several targets; draw takes a Ladder."""
+    return importlib.import_module("figures.scale_ladder").FIGURES
+
+
 def all_figures():
     return [figure for module in MODULES for figure in importlib.import_module(f"figures.{module}").FIGURES]

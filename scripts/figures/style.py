@@ -99,6 +99,9 @@ def render(draw, run, stem, formats=("svg", "pdf")):
     with matplotlib.rc_context(RC):
         figure_ = draw(run)
         try:
+            if run.twins:  # a picture travels without its caption
+                note = figure_.suptitle(run.twins.replace("; ", "\n"), fontsize=SMALL_PT)
+                figure_.set_figheight(figure_.get_figheight() + 0.13 * (1 + note.get_text().count("\n")))
             return save(figure_, stem, formats)
         finally:
             plt.close(figure_)

@@ -284,12 +284,32 @@ def case_entry(
     }
 
 
-def write(folder, lossy=True):
+def write_ladder(folder):
+    """Three targets, two of them twins; the draft's cost falls as theirs grows."""
+    folder = pathlib.Path(folder)
+    names = {"135M": 1.0, "500M": 3.5, "1B": 9.0}
+    for name, cost in names.items():
+        write(folder / name, cost=cost)
+        file = folder / name / "environment.json"
+        environment = json.loads(file.read_text(encoding="utf-8"))
+        target = environment["models"]["target"]
+        target["weight_bytes"] = int(270e6 * cost)
+        if cost > 1:
+            target["name"] = f"{name} inflated from made-up"
+            target["inflated"] = {"from": {"name": "made-up"}, "to": {}}
+        file.write_text(json.dumps(environment, indent=1), encoding="utf-8")
+    header = {"schema_version": 1, "name": "synthetic", "description": "made-up numbers", "targets": sorted(names)}
+    (folder / "targets.json").write_text(json.dumps(header), encoding="utf-8")
+
+
+def write(folder, lossy=True, cost=1.0):
+    """cost: of the target, relative to that which c of DRAFTS belongs to."""
     folder = pathlib.Path(folder)
     (folder / "cases").mkdir(parents=True, exist_ok=True)
     rng = random.Random(20)
     plan = [("autoregressive", dict(strategy="autoregressive"), 0.0, 0, 0.0)]
     for draft, (alpha, c) in DRAFTS.items():
+        c = c if draft.startswith("layers") else c / cost  # layers of the target grow with it
         plan += [
             (
                 f"speculative_sampling/draft={draft}/gamma={gamma}",

@@ -7,6 +7,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -34,6 +35,18 @@ class Pages(unittest.TestCase):
         for page in ("README.md", "results/README.md"):
             self.assertIn("No baseline run has been committed yet", (self.root / page).read_text())
         self.assertEqual(self.call("check")[0], 0)
+
+    def test_a_ladder_is_a_baseline_for_each_target(self):
+        synthetic_run.write_ladder(self.run_folder)
+        with unittest.mock.patch.object(baseline.figures, "MODULES", ["speedup"]):  # all of them take a while
+            status, err = self.call("adopt", self.run_folder, "ladder")
+        self.assertEqual(status, 0, err)
+        names = sorted(folder.name for folder in (self.root / "results/baselines").iterdir())
+        self.assertEqual(names, ["ladder-135M", "ladder-1B", "ladder-500M"])
+        page = (self.root / "results/README.md").read_text()
+        self.assertIn("target: 1B inflated from made-up", page)
+        self.assertEqual(page.count("ladder-1B/figures/scale_ladder.svg"), 1)
+        self.assertEqual(page.count("scale_ladder.svg"), 1)
 
     def test_an_adopted_run_is_shown_with_its_machine(self):
         synthetic_run.write(self.run_folder)

@@ -17,6 +17,7 @@ EXPECTED = {
     "temperature_sweep",
     "quality_tradeoff",
     "draft_capability",
+    "scale_ladder",
 }
 
 

@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -21,7 +22,7 @@ import matplotlib.text  # noqa: E402
 import figures  # noqa: E402
 import report  # noqa: E402
 import synthetic_run  # noqa: E402
-from figures import confidence, generated_text, record, style, theory, timeline  # noqa: E402
+from figures import confidence, generated_text, record, scale_ladder, style, theory, timeline  # noqa: E402
 
 
 def setUpModule():
@@ -210,6 +211,62 @@ class Drawing(unittest.TestCase):
             style.render(by_name("waterfall").draw, run, stem)
             self.assertEqual([path.read_bytes() for path in paths], first)
             self.assertEqual(len(list(pathlib.Path(folder).iterdir())), 2)
+
+
+class Ladder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name) / "ladder"
+        synthetic_run.write_ladder(self.folder)
+
+    def test_every_point_is_a_case_of_its_target(self):
+        ladder = record.Ladder(self.folder)
+        self.assertEqual(list(ladder.runs), ["135M", "500M", "1B"], "by bytes, not by name")
+        with matplotlib.rc_context(style.RC):
+            drawn = figures.ladder_figures()[0].draw(ladder)
+            drawn.canvas.draw()
+        measured = {
+            tuple((float(x), float(y)) for x, y in line.get_xydata())
+            for container in drawn.axes[0].containers
+            for line in container.lines[:1]
+        }
+        every = {
+            tuple((case.metric("c"), case.metric("speedup")) for run in ladder.runs.values() for case in run.cases if case.id == id_)
+            for id_ in {case.id for case in ladder.runs["1B"].speculative if case.draft and not case.lossy}
+        }
+        self.assertLessEqual(measured, every)
+        self.assertEqual(len(measured), 6, "the best ones")
+        self.assertEqual({text.get_text() for text in drawn.axes[0].texts}, {"135M", "500M", "1B"})
+        layers = [
+            (name, case) for name, run in ladder.runs.items() for case in run.speculative if case.draft == "layers-12"
+        ]
+        found = scale_ladder.places(layers, list(ladder.runs))
+        self.assertEqual([names for names, *_ in found], [["135M", "500M", "1B"]], "their c does not change")
+        self.assertEqual(drawn.axes[0].get_xscale(), "log")
+        plt.close(drawn)
+
+    def test_figures_and_pages_of_a_twin_say_so(self):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = report.main([str(self.folder), "--only", "scale_ladder", "--only", "speedup_gamma"])
+        self.assertEqual(status, 0, err.getvalue())
+        self.assertTrue((self.folder / "figures/scale_ladder.pdf").exists())
+        self.assertTrue((self.folder / "figures/scale_ladder.svg").exists())
+        self.assertIn("Target: 1B inflated from made-up.", (self.folder / "1B/report.html").read_text())
+        self.assertNotIn("inflated", (self.folder / "135M/report.html").read_text())
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(style, "save") as save:
+            for name, noted in (("1B", 1), ("135M", 0)):
+                style.render(by_name("speedup_gamma").draw, record.Run(self.folder / name), pathlib.Path(folder) / "f")
+                title = save.call_args.args[0].get_suptitle()
+                self.assertEqual(title, "target: 1B inflated from made-up" if noted else "")
+
+    def test_a_ladder_without_its_runs_is_refused(self):
+        shutil.rmtree(self.folder / "1B")
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            self.assertEqual(report.main([str(self.folder)]), 2)
+        self.assertIn("1B", err.getvalue())
 
 
 class Reading(Scratch):
