@@ -62,7 +62,9 @@ def main():
     record.parent.mkdir(parents=True, exist_ok=True)
     record.write_text(json.dumps({"runs": [*runs, run]}, indent=1) + "\n")
     lines = "".join(f", {name} {percent} %" for name, percent in run.get("line_coverage", {}).items())
-    print(f"{target}: {run['executions']} executions, {run['features']} features, finding: {run['finding'] or 'none'}{lines}")
+    print(
+        f"{target}: {run['executions']} executions, {run['features']} features, finding: {run['finding'] or 'none'}{lines}"
+    )
 
 
 if __name__ == "__main__":
