@@ -34,17 +34,19 @@ json as_json(const StepRecord& step) {
 }  // namespace
 
 Calibration::Calibration(const Experiment& experiment, const ModelSet& models, Decoder& decoder,
-                         std::size_t lines, const std::filesystem::path& folder, Texts texts)
+                         const Shard& shard, std::size_t lines, const std::filesystem::path& folder,
+                         Texts texts)
     : experiment_(experiment),
       models_(models),
       decoder_(decoder),
+      shard_({shard.i, shard.n}),
       lines_(lines),
       file_(folder / "calibration.jsonl"),
       texts_(std::move(texts)) {
   const CalibrationOptions& options = experiment.calibration;
   if (!options.enabled) return;
   rounds_ = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(options.rounds), lines + 1));
-  done_ = static_cast<int>(read_json_lines(file_).size());
+  for (const json& round : read_json_lines(file_)) done_ += round.value("shard", json({1, 1})) == shard_;
   const int room = models.target()->config().context;
   rows_ = std::min(options.rows, room - 1);
   context_ = std::clamp(options.context > 0 ? options.context : decoder.mean_context(), 1, room - rows_);
@@ -63,6 +65,7 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
                                   : timers_.try_emplace(name, model, context_, rows).first->second;
   };
   json round = {{"round", done_},
+                {"shard", shard_},
                 {"context_length", context_},
                 {"t_n_ns", json::object()},
                 {"drafts", json::object()},

@@ -12,6 +12,7 @@
 #include "experiments/experiment.h"
 #include "experiments/forward_times.h"
 #include "experiments/model_set.h"
+#include "experiments/run_plan.h"
 
 namespace speclab {
 
@@ -28,10 +29,10 @@ class Calibration {
   /// The autoregressive line of (case, prompt, seed) when it has been measured, else null.
   using Texts = std::function<const LineRecord*(const std::string&, const std::string&, std::uint64_t)>;
 
-  /// `lines`: of the whole run. Reads the rounds that an interrupted run left in `folder`. Everything handed
-  /// over must outlive this.
-  Calibration(const Experiment& experiment, const ModelSet& models, Decoder& decoder, std::size_t lines,
-              const std::filesystem::path& folder, Texts texts);
+  /// `lines`: of the shard. Reads the rounds that an interrupted run of this shard left in `folder`; each shard
+  /// measures rounds of its own. Everything handed over must outlive this.
+  Calibration(const Experiment& experiment, const ModelSet& models, Decoder& decoder, const Shard& shard,
+              std::size_t lines, const std::filesystem::path& folder, Texts texts);
   /// Whether a round is due when so many lines are done: the first before all lines, the last after them.
   bool due(std::size_t done) const;
   /// Measures the next round; `prompt` is the one of the next line. Nothing is kept of a round during which
@@ -44,6 +45,7 @@ class Calibration {
   const Experiment& experiment_;
   const ModelSet& models_;
   Decoder& decoder_;
+  nlohmann::json shard_;  ///< [i, n]
   std::size_t lines_;
   std::filesystem::path file_;
   Texts texts_;

@@ -183,7 +183,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   const auto text_of = [&](const std::string& id, const std::string& prompt, std::uint64_t seed) {
     return lines.text(id, prompt, seed);
   };
-  Calibration calibration(experiment, models, decoder, plan.size(), folder.path(), text_of);
+  Calibration calibration(experiment, models, decoder, request.shard, plan.size(), folder.path(), text_of);
   std::size_t done = plan.size() - todo.size();
   warm_up(experiment, decoder, cases, progress, interrupted);
   const auto calibrate = [&](const PlannedLine& next) {

@@ -434,6 +434,18 @@ TEST_F(Speclab, ShardsTogetherAreTheWholeRun) {
   EXPECT_THAT(run({"run", "a.json", "--shard", "2/2", "--dry-run"}).out, HasSubstr("1 prompts"));
 }
 
+TEST_F(Speclab, EveryShardHasCalibrationRoundsOfItsOwn) {
+  const Result first = run({"run", "a.json", "--out", "parts", "--shard", "1/2", "-q"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  const Result second = run({"run", "a.json", "--out", "parts", "--shard", "2/2", "--resume", "-q"});
+  ASSERT_EQ(second.code, 0) << second.err;
+  std::map<std::string, int> rounds;
+  for (const json& round : read_json_lines(dir() / "parts" / "calibration.jsonl"))
+    EXPECT_EQ(round["round"], rounds[round["shard"].dump()]++);
+  EXPECT_THAT(rounds, ::testing::ElementsAre(std::pair("[1,2]", 3), std::pair("[2,2]", 3)));
+  EXPECT_EQ(read_json_file(dir() / "parts" / "summary.json")["calibration"]["rounds"], 6);
+}
+
 TEST_F(Speclab, CtrlCFinishesTheLineInFlight) {
   testing::Cli cli(dir(),
                    {"run", "a.json", "--out", "run", "--set", "repeats=400", "--set", "calibration=false"});
