@@ -205,11 +205,11 @@ void Tokenizer::Data::index_added() {
     special[token.token] = token.special;
     if (token.normalized) {
       const std::string written = normalize(content);
-      added_normalized.add(written, token.token, token.special);
+      added_normalized.add(written, token.token, token.special, {token.left, token.right});
       bytes[token.token] =
           plain_text(written);  // as the reference decodes it: with the space that it stands for
     } else {
-      added.add(content, token.token, token.special);
+      added.add(content, token.token, token.special, {token.left, token.right});
     }
   }
   const Ids& ids = spec.ids;
@@ -360,12 +360,18 @@ std::string Tokenizer::decode(TokenSpan tokens, bool skip_special) const {
   bool first = data_->spec.first_token_without_spaces;
   for (const Token token : tokens) {
     if (skip_special && is_special(token)) continue;
-    text += token_bytes(token);
+    text += text.empty() ? first_bytes(token) : token_bytes(token);
     if (first) std::erase(text, ' ');
     first = false;
   }
   if (data_->spec.strip_first_space && text.starts_with(' ')) text.erase(0, 1);
   return text;
+}
+
+std::string_view Tokenizer::first_bytes(Token token) const {
+  std::string_view bytes = token_bytes(token);
+  if (data_->spec.strip_marks_until_text && spelling(token).starts_with(kSpaceMark)) bytes.remove_prefix(1);
+  return bytes;
 }
 
 std::string_view Tokenizer::token_bytes(Token token) const {
@@ -423,7 +429,7 @@ StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special)
 std::string StreamDecoder::push(Token token) {
   if (skip_special_ && tokenizer_.is_special(token)) return {};
   const TokenizerSpec& spec = tokenizer_.data_->spec;
-  std::string bytes(tokenizer_.token_bytes(token));
+  std::string bytes(at_start_ ? tokenizer_.first_bytes(token) : tokenizer_.token_bytes(token));
   if (at_start_ && spec.first_token_without_spaces) {
     std::erase(bytes, ' ');
     at_start_ = false;

@@ -103,6 +103,7 @@ class Tokenizer {
   struct Data;
   explicit Tokenizer(std::shared_ptr<const Data> data);
   static Tokenizer build(struct TokenizerSpec spec);
+  std::string_view first_bytes(Token token) const;  // of a token before which there is no text
   std::shared_ptr<const Data> data_;
 };
 

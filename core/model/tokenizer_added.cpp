@@ -1,8 +1,41 @@
 #include "core/model/tokenizer_added.h"
 
-namespace speclab {
+#include <algorithm>
 
-void AddedTokens::add(std::string_view written, Token token, bool special) {
+#include "core/model/unicode.h"
+
+namespace speclab {
+namespace {
+
+bool is_space(char32_t c) {
+  return (unicode::classes_of(c) & unicode::kSpace) != 0;
+}
+
+/// Bytes of white space at the beginning of a valid UTF-8 text.
+std::size_t leading_space(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const unicode::Decoded next = unicode::decode_one(text.substr(at));
+    if (!is_space(next.code_point)) break;
+    at += static_cast<std::size_t>(next.length);
+  }
+  return at;
+}
+
+std::size_t trailing_space(std::string_view text) {
+  std::size_t end = text.size();
+  while (end > 0) {
+    std::size_t last = end - 1;
+    while (last > 0 && (text[last] & 0xC0) == 0x80) --last;
+    if (!is_space(unicode::decode_one(text.substr(last)).code_point)) break;
+    end = last;
+  }
+  return text.size() - end;
+}
+
+}  // namespace
+
+void AddedTokens::add(std::string_view written, Token token, bool special, Strip strip) {
   std::uint32_t node = 0;
   for (const char c : written) {
     const std::uint64_t edge = std::uint64_t{node} << 8 | static_cast<std::uint8_t>(c);
@@ -11,7 +44,7 @@ void AddedTokens::add(std::string_view written, Token token, bool special) {
     node = found->second;
   }
   if (node != 0) {
-    ends_[node] = {token, special};
+    ends_[node] = {token, special, strip};
     starts_[static_cast<std::uint8_t>(written[0])] = true;
   }
 }
@@ -38,9 +71,13 @@ std::vector<AddedTokens::Section> AddedTokens::split(std::string_view text, bool
       continue;
     }
     if (parse_special || !longest->special) {
-      if (plain < at) sections.push_back({text.substr(plain, at - plain), -1});
-      sections.push_back({text.substr(at, length), longest->token});
-      plain = at + length;
+      std::size_t begin = at, end = at + length;
+      // What the token before has taken stays there.
+      if (longest->strip.left) begin = std::max(plain, at - trailing_space(text.substr(0, at)));
+      if (longest->strip.right) end += leading_space(text.substr(end));
+      if (plain < begin) sections.push_back({text.substr(plain, begin - plain), -1});
+      sections.push_back({text.substr(begin, end - begin), longest->token});
+      plain = end;
     }
     at += length;
   }

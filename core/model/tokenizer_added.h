@@ -16,20 +16,26 @@ inline constexpr std::size_t kMaxAddedTokenBytes = 1024;
 
 class AddedTokens {
  public:
-  void add(std::string_view written, Token token, bool special);
+  /// White space that a match takes with it.
+  struct Strip {
+    bool left = false, right = false;
+  };
+  void add(std::string_view written, Token token, bool special, Strip strip);
 
   struct Section {
     std::string_view text;
     Token token;  ///< -1: ordinary text
   };
-  /// Covers the text without gaps. A match of a special token counts as ordinary text unless `parse_special`;
-  /// tokens that overlap with it are not looked for (as in the reference).
+  /// Covers the text without gaps; the white space that a token strips is part of its section. A match of a
+  /// special token counts as ordinary text unless `parse_special`; tokens that overlap with it are not looked
+  /// for (as in the reference).
   std::vector<Section> split(std::string_view text, bool parse_special) const;
 
  private:
   struct End {
     Token token;
     bool special;
+    Strip strip;
   };
   std::unordered_map<std::uint64_t, std::uint32_t> children_;  // node << 8 | byte -> node
   std::unordered_map<std::uint32_t, End> ends_;

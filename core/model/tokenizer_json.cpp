@@ -115,12 +115,8 @@ void read_tokens(const Node& root, const Node& vocab, TokenizerSpec& spec) {
   }
   for (const Node& token : added) {
     const std::string content = token.at("content").string();
-    for (const char* option : {"single_word", "lstrip", "rstrip"}) {
-      if (token.flag(option, false)) {
-        token.refuse(fmt::format("\"{}\": false", option),
-                     "Tokens that swallow their neighbourhood are not supported.");
-      }
-    }
+    if (token.flag("single_word", false))
+      token.refuse("\"single_word\": false", "Tokens that look at their neighbours are not supported.");
     Token id;
     if (const auto known = vocab.value().find(content); known != vocab.value().end()) {
       id = token.at("id").id(count);
@@ -130,7 +126,8 @@ void read_tokens(const Node& root, const Node& vocab, TokenizerSpec& spec) {
       id = place(token.at("id"), content);
     }
     const bool special = token.flag("special", false);
-    spec.added.push_back({id, special, token.flag("normalized", !special)});
+    spec.added.push_back({id, special, token.flag("normalized", !special),
+                          token.flag("lstrip", false), token.flag("rstrip", false)});
   }
 }
 

@@ -22,7 +22,9 @@ TokenizerSpec sentencepiece_tokenizer_spec(SentencePieceModel model, const std::
       spec.added.push_back({static_cast<Token>(i), true, false});
     spec.byte_fallback = spec.byte_fallback || type == SentencePieceSpec::kByte;
   }
-  spec.strip_first_space = model.spec().add_dummy_prefix;
+  // A model that drops spaces in front when it encodes gives none back: the library strips as long as there is no text.
+  spec.strip_marks_until_text = model.spec().remove_extra_whitespaces;
+  spec.strip_first_space = model.spec().add_dummy_prefix && !spec.strip_marks_until_text;
   spec.ids = {.bos = model.bos(), .eos = model.eos(), .unk = model.unk(), .pad = model.pad()};
   spec.unk_symbol = model.unk();
   spec.sentencepiece = std::make_shared<const SentencePieceModel>(std::move(model));

@@ -46,6 +46,7 @@ struct TokenizerSpec {
     Token token;
     bool special;
     bool normalized;  ///< matched in the normalised text, by its normalised spelling
+    bool left = false, right = false;  ///< takes the white space on that side with it
   };
   std::vector<Added> added;
 
@@ -54,6 +55,7 @@ struct TokenizerSpec {
   bool fuse_unk = false;
   std::optional<Token> unk_symbol;          ///< stands for a character without a token; absent: it vanishes
   bool strip_first_space = false;           ///< of decoded text
+  bool strip_marks_until_text = false;      ///< decoding: every token that comes before any text loses one space mark
   bool first_token_without_spaces = false;  ///< decoding; decoder Metaspace
 
   Tokenizer::Ids ids;

@@ -6,7 +6,7 @@
 Four small models (BPE and unigram, with and without byte fallback, character map and dummy prefix) and the ids that
 the package sentencepiece gives on the strings of tokenizer.py; control symbols are cut out of every second string
 first, as a chat template needs. Then tokenizer.json files of such models, with the ids of Hugging Face's `tokenizers`:
-Metaspace, Gemma's normalizer, Unigram. Stored is a hash of the ids and one of the decoded text per string.
+Metaspace, Gemma's normalizer, Unigram, added tokens with lstrip and rstrip. Stored is a hash of the ids and one of the decoded text per string.
 The package is 0.1.99, whose unigram models find the same paths as Debian's 0.1.97; 0.2.3 chooses others among equals
 where user-defined symbols repeat.
 For more strings: --strings 100000 --write FILE, and SPECLAB_SENTENCEPIECE_GOLDEN=FILE for the C++ test. --train makes
@@ -124,6 +124,25 @@ JSON_CASES = {
         "pre_tokenizer": metaspace("first", True),
         "decoder": metaspace("first", True),
     },
+    # Phi-3: tokens that take white space beside them along; here some on either side, raw and normalised.
+    "bpe_strip": {
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [{"type": "Prepend", "prepend": SPACE}, GEMMA["normalizer"]],
+        },
+        "decoder": decoder(1),
+        "strip": {
+            "<s>": [True, True, False],
+            "</s>": [True, False, False],
+            "<|end_story|>": [False, True, False],
+            "<unk>": [True, True, True],
+        },
+    },
+    "bpe_first_strip": {
+        "pre_tokenizer": metaspace("first", False),
+        "decoder": decoder(1),
+        "strip": {"<s>": [True, True, False], "<|end_story|>": [True, True, False], "</s>": [True, True, True]},
+    },
 }
 
 
@@ -132,6 +151,9 @@ def tokenizer_json(settings):
     state = json.loads((GOLDEN / "tiny_spaces_tokenizer.json").read_text())
     for key in ("normalizer", "pre_tokenizer", "decoder"):
         state[key] = settings.get(key)
+    for token in state["added_tokens"]:
+        if token["content"] in settings.get("strip", {}):
+            token["lstrip"], token["rstrip"], token["normalized"] = settings["strip"][token["content"]]
     if "unigram" in settings:
         processor = sentencepiece.SentencePieceProcessor(model_file=str(GOLDEN / "sp_unigram.model"))
         pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]

@@ -93,6 +93,11 @@ std::string tokenizer_json(const Json& settings) {
   Json state = Json::parse(model_bytes("tiny_spaces_tokenizer.json"));
   for (const char* key : {"normalizer", "pre_tokenizer", "decoder"})
     state[key] = settings.contains(key) ? settings[key] : Json();
+  for (Json& token : state["added_tokens"]) {
+    if (!settings.contains("strip") || !settings["strip"].contains(token["content"])) continue;
+    const Json& flags = settings["strip"][token["content"].get<std::string>()];
+    token["lstrip"] = flags[0], token["rstrip"] = flags[1], token["normalized"] = flags[2];
+  }
   if (settings.contains("unigram")) {
     const SentencePieceSpec spec =
         parse_sentencepiece_file(model_bytes("sp_unigram.model"), "sp_unigram.model");
@@ -112,7 +117,7 @@ std::string tokenizer_json(const Json& settings) {
 
 TEST(SentencePiece, GivesTheIdsOfTokenizerJson) {
   const Json golden = golden_file();
-  ASSERT_EQ(golden["json"].size(), 6u);
+  ASSERT_EQ(golden["json"].size(), 8u);
   for (const Json& one : golden["json"]) {
     const std::string name = one["name"];
     expect_same(Tokenizer::from_json(tokenizer_json(one["settings"]), name), one, std::nullopt, false);

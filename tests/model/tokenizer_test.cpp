@@ -269,7 +269,7 @@ TEST(TokenizerJson, RefusesEverythingElseWithItsPlace) {
   EXPECT_THAT(broken("/model/dropout", 0.1), HasSubstr("/model/dropout"));
   EXPECT_THAT(broken("/model/continuing_subword_prefix", "##"), HasSubstr("Word affixes"));
   EXPECT_THAT(broken("/model/ignore_merges", 1), HasSubstr("expected true or false"));
-  EXPECT_THAT(broken("/added_tokens/0/lstrip", true), HasSubstr("\"lstrip\": false"));
+  EXPECT_THAT(broken("/added_tokens/0/single_word", true), HasSubstr("\"single_word\": false"));
   EXPECT_THAT(broken("/added_tokens/0/id", 5), HasSubstr("id 5"));
   EXPECT_THAT(broken("/normalizer", {{"type", "Lowercase"}}), HasSubstr("/normalizer"));
   EXPECT_THAT(broken("/pre_tokenizer", nullptr), HasSubstr("expected ByteLevel"));
