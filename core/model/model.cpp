@@ -53,6 +53,7 @@ const std::string& Model::embedding_sha256() const { return weights_->embedding_
 std::uint64_t Model::embedding_bytes() const {
   return config().embedding_of_target && !weights_->embedding_beside_target ? 0 : weights_->embedding.bytes;
 }
+const std::optional<Tokenizer>& Model::tokenizer() const { return weights_->tokenizer; }
 const std::string& Model::tokenizer_sha256() const { return weights_->tokenizer_sha256; }
 
 std::string Model::name() const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,8 +37,9 @@ class Model : public std::enable_shared_from_this<Model> {
     /// For a draft: its target, whose vocabulary it must share and whose embedding it may read.
     std::shared_ptr<const Model> target;
   };
-  /// Packs all weights as bf16. Throws Error when a draft does not belong to the given target (embedding or tokenizer
-  /// hash, vocabulary) or needs one and has none.
+  /// Packs all weights as bf16. Throws Error when a draft does not belong to the given target (a vocabulary of another
+  /// size, token ids that stand for other tokens, the hash of an embedding or tokenizer that the draft is bound to) or
+  /// needs one and has none. Files may differ as long as the ids agree; ids that only one of them knows do no harm.
   static std::shared_ptr<const Model> load(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Options& options);
   /// The same weights (shared, not copied) with some layers left out.
   static std::shared_ptr<const Model> with_layers(std::shared_ptr<const Model> model, std::vector<int> layers);
@@ -53,7 +55,9 @@ class Model : public std::enable_shared_from_this<Model> {
   /// twin has the original one beside it.
   std::uint64_t embedding_bytes() const;
   std::uint64_t weight_bytes() const;       ///< read by a forward with at least one logits row (embedding gather excluded)
-  /// Of the target's tokenizer when the checkpoint has one; empty otherwise.
+  /// Of the checkpoint, when it has one.
+  const std::optional<Tokenizer>& tokenizer() const;
+  /// Of that tokenizer; empty without.
   const std::string& tokenizer_sha256() const;
   /// Cost of one forward of n rows of one sequence with `committed` cached positions, m rows with logits, `keys` visible
   /// keys in all (a causal chain has n * committed + n (n + 1) / 2; norms, RoPE and softmax are not counted).

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "core/base/error.h"
@@ -74,7 +75,29 @@ std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& t
   return values;
 }
 
-void check_draft(const Checkpoint& checkpoint, const Model& target, const std::string& tokenizer) {
+/// Throws Error naming the first ids that stand for different tokens. Ids past the end of one vocabulary (rows that a
+/// model is padded with) are not looked at.
+void check_ids(const std::string& file, const Tokenizer& draft, const Tokenizer& target, const std::string& target_name) {
+  constexpr int kShown = 3;
+  const int count = std::min(draft.vocab_size(), target.vocab_size());
+  int different = 0;
+  std::string shown;
+  const auto quoted = [](std::string_view text) {
+    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  for (Token id = 0; id < count; ++id) {
+    if (draft.spelling(id) == target.spelling(id) || ++different > kShown) continue;
+    shown += fmt::format("{}{} is {} in the draft and {} in the target", shown.empty() ? "" : ", ", id, quoted(draft.spelling(id)),
+                         quoted(target.spelling(id)));
+  }
+  if (different == 0) return;
+  throw Error({fmt::format("{}: tokenizer of the draft", file),
+               fmt::format("{} of {} token ids that disagree: {}{}", different, count, shown, different > kShown ? ", ..." : ""),
+               fmt::format("the tokens of its target {} under the same ids", target_name),
+               "Speculation needs one vocabulary; use a draft of the target's family."});
+}
+
+void check_draft(const Checkpoint& checkpoint, const Model& target, const std::optional<Tokenizer>& tokenizer) {
   const ModelConfig& draft = checkpoint.config();
   const std::string file = checkpoint.path().string();
   if (draft.vocab != target.config().vocab && draft.vocab != target.config().tokens()) {
@@ -82,7 +105,8 @@ void check_draft(const Checkpoint& checkpoint, const Model& target, const std::s
                  fmt::format("{} tokens, as its target {}", target.config().tokens(), target.name()),
                  "A draft must use the tokenizer of its target."});
   }
-  const std::string& bound = draft.target_tokenizer_sha256.empty() ? tokenizer : draft.target_tokenizer_sha256;
+  if (tokenizer && target.tokenizer()) check_ids(file, *tokenizer, *target.tokenizer(), target.name());
+  const std::string& bound = draft.target_tokenizer_sha256;
   if (!bound.empty() && !target.tokenizer_sha256().empty() && bound != target.tokenizer_sha256()) {
     throw Error({fmt::format("{}: tokenizer of the draft (SHA-256)", file), bound.substr(0, 16) + "...",
                  fmt::format("{}..., the tokenizer of {}", target.tokenizer_sha256().substr(0, 16), target.name()),
@@ -100,9 +124,10 @@ void check_draft(const Checkpoint& checkpoint, const Model& target, const std::s
 
 Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> on, const Model* target)
     : config(checkpoint.config()), backend(std::move(on)) {
-  if (const auto tokenizer = checkpoint.tokenizer()) tokenizer_sha256 = tokenizer->sha256();
+  tokenizer = checkpoint.tokenizer();
+  if (tokenizer) tokenizer_sha256 = tokenizer->sha256();
   if (target != nullptr) {
-    check_draft(checkpoint, *target, tokenizer_sha256);
+    check_draft(checkpoint, *target, tokenizer);
     if (config.vocab != target->config().vocab) {  // of a twin's original: its head is one over a part of the vocabulary
       if (config.head_ids.empty()) {
         config.head_ids.resize(static_cast<std::size_t>(config.vocab));

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,8 @@ struct Model::Weights {
   PackedMatrix head;              // [head_rows, hidden]; the embedding itself when tied
   bool embedding_beside_target = false;  // `embedding` is of the target's original and not what the target reads
   int masked_rows = 0;            // so many last rows of the head are no tokens: a twin's
-  std::string tokenizer_sha256;
+  std::optional<Tokenizer> tokenizer;
+  std::string tokenizer_sha256;   // of that; "": none
 
   Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Model* target);
   const std::string& embedding_sha256() const;

@@ -1,9 +1,12 @@
 #include "core/model/session.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -16,6 +19,7 @@ namespace speclab {
 namespace {
 
 using namespace speclab::testing;
+using ::testing::HasSubstr;
 
 std::shared_ptr<const Model> load(const TinyModel& tiny, int threads = 2, std::shared_ptr<const Model> target = nullptr,
                                   const char* numerics = "f32") {
@@ -335,6 +339,44 @@ TEST(Model, RefusesADraftOfAnotherTokenizer) {
   draft.config.target_tokenizer_sha256 = std::string(64, '0');
   EXPECT_THROW(load(draft, 1, target), Error);
   EXPECT_THROW(load_with_tokenizer(draft, target), Error);  // what it was trained with counts, not what lies beside it
+}
+
+TEST(Model, SaysWhichTokenIdsOfADraftDisagree) {
+  Shape shape = tiny_shape();
+  shape.vocab = kByteVocab + 2;  // two rows more than tokens
+  const auto load_with = [&](std::uint64_t seed, const std::function<void(Json&)>& change, std::shared_ptr<const Model> target) {
+    TempDir dir;
+    write_huggingface(dir.path(), random_llama(shape, seed));
+    write_byte_tokenizer(dir.path());
+    std::ifstream file(dir.path() / "tokenizer.json");
+    Json tokenizer = Json::parse(file);
+    file.close();
+    change(tokenizer);
+    write_file(dir.path() / "tokenizer.json", tokenizer.dump());
+    return Model::load(Checkpoint::open(dir.path()), make_cpu_backend({1, "f32"}), {{}, target});
+  };
+  const auto same = [](Json&) {};
+  const auto target = load_with(26, same, nullptr);
+  EXPECT_NO_THROW(load_with(27, same, target));
+  // Other merges and another token in a row that the target has no token for: the ids agree, the files do not.
+  const auto other_file = [](Json& json) {
+    json["model"]["vocab"]["ab"] = kByteVocab;
+    json["model"]["merges"] = Json::array({"a b"});
+  };
+  EXPECT_NO_THROW(load_with(28, other_file, target));
+  const auto swap = [](Json& json) {
+    Json& vocab = json["model"]["vocab"];
+    std::swap(vocab["a"], vocab["b"]);
+    std::swap(vocab["\""], vocab["y"]);
+  };
+  try {
+    load_with(29, swap, target);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("tokenizer of the draft: got 4 of 258 token ids that disagree: 34 is \"y\" in the draft "
+                                        "and \"\\\"\" in the target, 97 is \"b\" in the draft and \"a\" in the target, "));
+    EXPECT_THAT(error.what(), HasSubstr(", ..., expected the tokens of its target"));
+  }
 }
 
 TEST(Model, RefusesLayersThatItDoesNotHave) {
