@@ -23,14 +23,32 @@ void require_shape(const DecoderShape& shape) {
   require_positive("bytes per weight", shape.weight_bytes);
   require_positive("bytes per cached number", shape.kv_bytes);
   require_non_negative("extra_weights", shape.extra_weights);
+  if (shape.windowed_layers < 0 || shape.windowed_layers > shape.layers ||
+      (shape.windowed_layers > 0 && shape.window < 1)) {
+    throw Error({"windowed layers",
+                 fmt::format("{} of {}, of {} positions", shape.windowed_layers, shape.layers, shape.window),
+                 "no more than there are, of at least 1 position", ""});
+  }
+}
+
+double kv_bytes_per_layer(const DecoderShape& shape) {
+  return 2.0 * shape.kv_heads * shape.head_dim * shape.kv_bytes;
 }
 
 double kv_bytes_per_token(const DecoderShape& shape) {
-  return 2.0 * shape.layers * shape.kv_heads * shape.head_dim * shape.kv_bytes;
+  return shape.layers * kv_bytes_per_layer(shape);
 }
 
-double attention_flops(const DecoderShape& shape, double keys) {
-  return 4.0 * shape.layers * shape.heads * shape.head_dim * keys;
+/// Cached positions that a forward reads, summed over layers.
+double positions_read(const DecoderShape& shape, double context, double rows) {
+  const int full = shape.layers - shape.windowed_layers;
+  return full * (context + rows) + shape.windowed_layers * (std::min(context, shape.window - 1.0) + rows);
+}
+
+double attention_flops(const DecoderShape& shape, double keys, double rows) {
+  const int full = shape.layers - shape.windowed_layers;
+  const double layer_keys = full * keys + shape.windowed_layers * std::min(keys, rows * shape.window);
+  return 4.0 * shape.heads * shape.head_dim * layer_keys;
 }
 
 }  // namespace
@@ -48,6 +66,11 @@ DecoderShape decoder_shape(const ModelConfig& config, double weight_bytes, doubl
                      .kv_bytes = kv_bytes};
   if (config.embedding_dim != 0 && config.embedding_dim != config.hidden) {
     shape.extra_weights = double(config.embedding_dim) * config.hidden;
+  }
+  for (const int window : config.windows) {  // of one size in every family
+    if (window == 0) continue;
+    ++shape.windowed_layers;
+    shape.window = window;
   }
   return shape;
 }
@@ -94,10 +117,10 @@ ForwardCost forward_cost(const DecoderShape& shape, const ForwardSize& size) {
   ForwardCost cost;
   cost.body_flops = 2.0 * size.tokens * body;
   cost.head_flops = 2.0 * size.logit_rows * head;
-  cost.attention_flops = attention_flops(shape, size.keys);
+  cost.attention_flops = attention_flops(shape, size.keys, size.tokens);
   cost.weight_bytes = shape.weight_bytes * (body + (size.logit_rows > 0 ? head : 0));
   cost.embedding_bytes = double(size.tokens) * shape.hidden * shape.weight_bytes;
-  cost.kv_read_bytes = kv_bytes_per_token(shape) * (size.context + size.tokens);
+  cost.kv_read_bytes = kv_bytes_per_layer(shape) * positions_read(shape, size.context, size.tokens);
   cost.kv_write_bytes = kv_bytes_per_token(shape) * size.tokens;
   cost.logits_bytes = double(size.logit_rows) * shape.vocab * kLogitBytes;
   return cost;
@@ -145,7 +168,8 @@ double ridge_rows(const DecoderShape& shape, const Machine& machine) {
 
 double kv_to_weight_ratio(const DecoderShape& shape, int batch, double context) {
   const double weights = shape.weight_bytes * (body_weights(shape) + head_weights(shape));
-  return batch * kv_bytes_per_token(shape) * require_non_negative("context", context) /
+  require_non_negative("context", context);
+  return batch * kv_bytes_per_layer(shape) * std::max(0.0, positions_read(shape, context, 0)) /
          require_positive("bytes of weights", weights);
 }
 

@@ -24,6 +24,8 @@ struct DecoderShape {
   double weight_bytes = 2;  ///< bytes per weight, 2 for bf16
   double kv_bytes = 2;      ///< bytes per cached number
   double extra_weights = 0;
+  int windowed_layers = 0;  ///< of `layers`, that see no more than the last `window` positions
+  int window = 0;           ///< the position itself included (Mistral: Jiang et al. 2023)
 };
 
 /// The shape of a loaded model: its head rows, and a projection of a foreign embedding as extra_weights.
@@ -38,7 +40,8 @@ struct ForwardSize {
   int tokens = 1;      ///< n, rows fed
   int logit_rows = 1;  ///< m, rows for which the head runs
   double context = 0;  ///< C, committed tokens in the cache
-  double keys = 1;     ///< sum over rows of visible keys, itself included: see causal_keys
+  double keys = 1;  ///< sum over rows of visible keys, itself included: see causal_keys; where a window cuts
+                    ///< them, exact if it cuts those of every row
 };
 
 /// Visible keys, summed over rows: a chain of n tokens after C committed ones, n C + n (n + 1) / 2.

@@ -102,6 +102,32 @@ TEST(Cost, ForwardCountsEveryPart) {
   EXPECT_EQ(flops_per_token(shape, 9), 2 * (2 * layer + 800) + 4 * 2 * 4 * 3 * 10);
 }
 
+TEST(Cost, WindowedLayersReadTheirWindow) {
+  DecoderShape full{.layers = 4, .hidden = 8, .heads = 4, .kv_heads = 2, .head_dim = 3, .ffn = 10, .vocab = 100};
+  DecoderShape windowed = full;
+  windowed.windowed_layers = 3;
+  windowed.window = 5;
+  // Below the window nothing changes.
+  const ForwardSize near{.tokens = 2, .logit_rows = 1, .context = 3, .keys = causal_keys(3, 2)};
+  EXPECT_EQ(forward_cost(windowed, near).flops(), forward_cost(full, near).flops());
+  EXPECT_EQ(forward_cost(windowed, near).bytes(), forward_cost(full, near).bytes());
+  // Beyond it, every row of three layers sees 5 keys; they read 4 committed positions and the rows themselves.
+  const ForwardSize far{.tokens = 2, .logit_rows = 1, .context = 100, .keys = causal_keys(100, 2)};
+  const ForwardCost cost = forward_cost(windowed, far);
+  EXPECT_EQ(cost.attention_flops, 4 * 4 * 3 * (203 + 3 * 2 * 5));
+  EXPECT_EQ(cost.kv_read_bytes, 2 * 2 * 3 * 2 * (102 + 3 * (4 + 2)));
+  EXPECT_EQ(cost.kv_write_bytes, forward_cost(full, far).kv_write_bytes);
+  EXPECT_EQ(flops_per_token(windowed, 1000) - flops_per_token(windowed, 999), 4 * 4 * 3);  // one layer grows
+  EXPECT_LT(kv_to_weight_ratio(windowed, 8, 1000), 0.3 * kv_to_weight_ratio(full, 8, 1000));
+  ModelConfig config;
+  config.layers = 3;
+  config.windows = {0, 7, 7};
+  EXPECT_EQ(decoder_shape(config).windowed_layers, 2);
+  EXPECT_EQ(decoder_shape(config).window, 7);
+  windowed.windowed_layers = 5;
+  EXPECT_THROW(forward_cost(windowed, far), Error);
+}
+
 TEST(Cost, MeasuredOperationsMeetTheorem311) {
   // A run that follows the i.i.d. law exactly: gamma 4, alpha .7, no attention growth, all rows with logits.
   const DecoderShape draft = gpt2(12, 768, 12), target = gpt2(48, 1600, 25);
