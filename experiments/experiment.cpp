@@ -14,6 +14,7 @@
 #include "core/measure/run_result.h"
 #include "core/model/chat_template.h"
 #include "experiments/experiment_cases.h"
+#include "experiments/metrics.h"
 #include "experiments/sweep.h"
 
 namespace speclab {
@@ -157,6 +158,54 @@ std::vector<int> spread_layers(int keep, int count) {
   return layers;
 }
 
+namespace {
+
+std::string read_from(const json& value, const std::string& where) {
+  if (!value["from"].is_string())
+    wrong_type(where + "/from", value["from"], "where the model can be had, a text");
+  return value["from"].get<std::string>();
+}
+
+/// [{"case": ID, "source": TEXT, "metrics": {NAME: number}, "predictions": {NAME: number}}]
+void read_published(Experiment& experiment, const json& list, const std::string& where) {
+  if (!list.is_array()) wrong_type(where, list, "a list");
+  std::vector<std::string> ids, known;
+  for (const CaseSpec& spec : experiment.cases) ids.push_back(spec.id);
+  for (const Metric& metric : metrics()) known.emplace_back(metric.name);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::string at = fmt::format("{}/{}", where, i);
+    const json& row = list[i];
+    const auto is_text = [&](const char* key) { return row.contains(key) && row[key].is_string(); };
+    if (!row.is_object() || !is_text("case") || !is_text("source"))
+      wrong_type(at, row, "{\"case\": ID, \"source\": TEXT, \"metrics\": {...}, \"predictions\": {...}}");
+    const std::string id = row["case"].get<std::string>();
+    if (std::ranges::find(ids, id) == ids.end())
+      throw Error({.what = at + "/case",
+                   .got = "\"" + id + "\"",
+                   .expected = "the id of a case",
+                   .advice = suggest(id, ids)});
+    for (const auto& [key, values] : row.items()) {
+      if (key == "case" || key == "source") continue;
+      if (key != "metrics" && key != "predictions")
+        throw Error({.what = json_pointer(at, key),
+                     .got = "an unknown key",
+                     .expected = "case, source, metrics, predictions",
+                     .advice = ""});
+      if (!values.is_object()) wrong_type(at + "/" + key, values, "numbers by name");
+      for (const auto& [name, value] : values.items()) {
+        const std::string pointer = json_pointer(at + "/" + key, name);
+        if (!value.is_number()) wrong_type(pointer, value, "a number");
+        if (key == "metrics" && std::ranges::find(known, name) == known.end())
+          throw Error(
+              {.what = pointer, .got = "an unknown metric", .expected = "", .advice = suggest(name, known)});
+      }
+    }
+  }
+  experiment.published = list;
+}
+
+}  // namespace
+
 InflateShape parse_inflate(const json& value, const std::string& where) {
   InflateShape shape;
   parse_options(option_fields(shape), value, where);
@@ -178,7 +227,8 @@ DraftSpec parse_draft(const json& value, std::string name, const std::string& wh
   DraftSpec draft;
   draft.name = std::move(name);
   const bool inflated = value.is_object() && value.contains("model") && value.contains("inflate");
-  if (!value.is_object() || value.size() != (inflated ? 2 : 1) ||
+  const bool from = value.is_object() && value.contains("model") && value.contains("from");
+  if (!value.is_object() || value.size() != 1u + inflated + from ||
       !(value.contains("model") || value.contains("layers"))) {
     wrong_type(where, value,
                "{\"model\": PATH}, {\"model\": PATH, \"inflate\": {...}}, {\"layers\": [0, 1, ...]} or {\"layers\": "
@@ -189,6 +239,7 @@ DraftSpec parse_draft(const json& value, std::string name, const std::string& wh
     draft.inflate = parse_inflate(value["inflate"], where + "/inflate");
   }
   if (value.contains("model")) {
+    if (from) draft.from = read_from(value, where);
     const json& model = value["model"];
     if (!model.is_string() || model.get_ref<const std::string&>().empty())
       wrong_type(where + "/model", model, "a path");
@@ -290,6 +341,7 @@ json Experiment::resolved() const {
           {"teacher_forced", teacher_forced},
           {"share_prefills", share_prefills},
           {"calibration", echo_options(option_fields(copy))},
+          {"published", published},
           {"cases", case_list},
           {"source", source}};
   if (!target_name.empty()) out["target_name"] = target_name;
@@ -306,7 +358,7 @@ Experiment parse_experiment(json config, const std::string& name, const std::str
   experiment.name = std::filesystem::path(name).stem().string();
   parse_options(option_fields(settings), config, root,
                 std::vector<std::string>{"target", "drafts", "prompts", "seed", "seeds", "options", "cases",
-                                         "calibration"});
+                                         "calibration", "published"});
   for (const char* key : {"target", "prompts", "cases"}) {
     if (!config.contains(key)) {
       throw Error({.what = name,
@@ -316,8 +368,10 @@ Experiment parse_experiment(json config, const std::string& name, const std::str
     }
   }
   json& target = config["target"];
-  if (target.is_object() && target.contains("model") && target.size() == (target.contains("inflate") ? 2 : 1)) {
+  if (target.is_object() && target.contains("model") &&
+      target.size() == 1u + target.contains("inflate") + target.contains("from")) {
     if (target.contains("inflate")) experiment.inflate = parse_inflate(target["inflate"], root + target_at + "/inflate");
+    if (target.contains("from")) experiment.target_from = read_from(target, root + target_at);
     target = json(target["model"]);
   }
   if (!target.is_string() || target.get_ref<const std::string&>().empty())
@@ -338,6 +392,7 @@ Experiment parse_experiment(json config, const std::string& name, const std::str
   if (calibration.is_boolean()) calibration = {{"enabled", calibration}};
   parse_options(option_fields(experiment.calibration), calibration, root + "/calibration");
   expand_cases(experiment, config["cases"], config.value("options", json::object()), name);
+  if (config.contains("published")) read_published(experiment, config["published"], root + "/published");
   read_prompts(experiment, config["prompts"], root + "/prompts");
   for (const PromptSpec& prompt : experiment.prompts) {
     for (const CaseSpec& spec : experiment.cases) {

@@ -19,6 +19,7 @@ namespace speclab {
 struct DraftSpec {
   std::string name;         ///< as in case ids
   std::string model;        ///< path; empty: layers of the target
+  std::string from;         ///< where it can be had, for the message when it is missing
   std::vector<int> layers;  ///< these, ascending
   int keep = 0;             ///< or so many, spread evenly, first and last among them
   InflateShape inflate;     ///< what the checkpoint is inflated to
@@ -31,7 +32,8 @@ nlohmann::json to_json(const InflateShape& shape);
 
 /// The layers of `keep`: evenly spread over 0 .. count-1. Throws Error when there are not so many.
 std::vector<int> spread_layers(int keep, int count);
-/// Reads {"model": PATH}, with "inflate" in a named draft, or {"layers": [0, 1] | {"keep": 2}}; a name is made from it when `name` is empty.
+/// Reads {"model": PATH}, with "inflate" in a named draft and "from" for messages, or {"layers": [0, 1] | {"keep": 2}}; a
+/// name is made from it when `name` is empty.
 DraftSpec parse_draft(const nlohmann::json& value, std::string name, const std::string& where);
 
 /// One case: everything that decides what is run, resolved.
@@ -69,6 +71,7 @@ struct Experiment {
   std::string target;                       ///< path of the target model
   InflateShape inflate;                     ///< what it is inflated to
   std::string target_name;                  ///< in "targets"; empty when there is one target only
+  std::string target_from;                  ///< where it can be had
   std::map<std::string, DraftSpec> drafts;  ///< by name, inline ones included
   std::vector<PromptSpec> prompts;
   bool chat_template = true;
@@ -81,6 +84,8 @@ struct Experiment {
   bool share_prefills = true;  ///< see PrefillCache
   CalibrationOptions calibration;
   std::vector<CaseSpec> cases;
+  /// What others published, by case: [{"case", "source", "metrics": {name: x}, "predictions": {name: x}}].
+  nlohmann::json published = nlohmann::json::array();
   nlohmann::json source;  ///< the config itself with --set applied
 
   const CaseSpec& case_by_id(const std::string& id) const;

@@ -86,6 +86,19 @@ MetricValue drafted_per_step(const CaseData& data) {
   return {drafted / steps, nullptr};
 }
 
+MetricValue r_prime(const CaseData& data) {
+  const json& options = data.options();
+  const bool constant = options.value("schedule", "constant") == "constant" && !options.contains("fallback");
+  if (data.config["draft"].is_null() || !options.contains("gamma") || !constant) return {};
+  double tokens = 0, steps = 0;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    tokens += emitted_tokens(line);
+    steps += step_count(line);
+  });
+  if (steps == 0) return {};
+  return {tokens / steps / (options["gamma"].get<double>() + 1), nullptr};
+}
+
 MetricValue iid_p_value(const CaseData& data) {
   const auto test = theory::iid_position_test(data.rounds());
   return {test ? json(test->p_value) : json(nullptr), nullptr};
@@ -114,6 +127,8 @@ const std::array kMetrics = {
     Metric{"accepted_histogram", "steps", "[n]: steps with n accepted tokens", kNone, false,
            accepted_histogram},
     Metric{"drafted_per_step", "tokens/step", "mean length of drafts", kNone, false, drafted_per_step},
+    Metric{"r_prime", "", "tau / (gamma + 1) of drafts of constant length; not alpha, though taken for it",
+           kHigh, false, r_prime},
     Metric{"iid_p_value", "", "G2 test of one alpha for all positions", kNone, false, iid_p_value},
     Metric{"tau_over_eq1", "ratio", "measured tau / Eq. 1 at the measured alpha", kNone, false, tau_over_eq1},
 };

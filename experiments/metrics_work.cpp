@@ -54,6 +54,20 @@ MetricValue c(const CaseData& data) {
   return {found == drafts.end() ? json(nullptr) : found->at("c"), nullptr};
 }
 
+/// Milliseconds of a forward of one row, of the calibration.
+MetricValue t_target(const CaseData& data) {
+  if (data.calibration.is_null()) return {};
+  return {data.calibration.at("t_n_ns").at("1").get<double>() * 1e-6, nullptr};
+}
+
+MetricValue t_draft(const CaseData& data) {
+  if (!has_draft(data) || data.calibration.is_null()) return {};
+  const json& drafts = data.calibration.at("drafts");
+  const auto found = drafts.find(data.config["draft"].get<std::string>());
+  if (found == drafts.end()) return {};
+  return {found->at("n_ns").at("1").get<double>() * 1e-6, nullptr};
+}
+
 MetricValue c_hat(const CaseData& data) {
   const Work draft = draft_work(data);
   if (!data.reference || draft.rows == 0) return {};
@@ -72,6 +86,8 @@ const std::array kMetrics = {
     Metric{"c", "ratio", "time of a draft forward / of a target forward, one row each, from calibration",
            kLow, false, c},
     Metric{"c_hat", "ratio", "floating-point operations per fed token, draft / target", kLow, false, c_hat},
+    Metric{"t_target", "ms", "time of a target forward of one row, from calibration", kLow, false, t_target},
+    Metric{"t_draft", "ms", "time of a draft forward of one row, from calibration", kLow, false, t_draft},
     Metric{"t_n", "ratio", "n -> time of a target forward of n rows / of one, from calibration", kLow, false,
            t_n},
     Metric{"target_calls", "1/token", "target forwards per emitted token", kLow, false, target_calls},

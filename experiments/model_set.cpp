@@ -64,20 +64,37 @@ std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
   return make_cpu_backend({.threads = choice.threads, .numerics = choice.numerics});
 }
 
+namespace {
+
+/// Says where a model that is not there can be had.
+void require_present(const std::string& path, const std::string& from) {
+  std::error_code ignored;
+  if (from.empty() || std::filesystem::exists(path, ignored)) return;
+  throw Error({.what = path,
+               .got = "no such file or directory",
+               .expected = "the model " + from,
+               .advice = fmt::format("Download it to {} (config.json, tokenizer.json and model.safetensors), "
+                                     "or --set the path of your copy.",
+                                     path)});
+}
+
+}  // namespace
+
 ModelSet::ModelSet(const std::string& target, std::shared_ptr<Backend> backend,
-                   const std::string& chat_template, const InflateShape& inflate)
+                   const std::string& chat_template, const InflateShape& inflate, const std::string& from)
     : backend_(std::move(backend)) {
+  require_present(target, from);
   Checkpoint checkpoint = Checkpoint::open(target);
   if (inflate.any()) checkpoint.inflate(inflate);
   target_ = Model::load(checkpoint, backend_, {});
-  tokenizer_ = checkpoint.tokenizer();
-  if (tokenizer_) template_ = chat_template_of(checkpoint, *tokenizer_, chat_template);
+  if (tokenizer()) template_ = chat_template_of(checkpoint, *tokenizer(), chat_template);
   descriptions_["target"] = describe(*target_, target, checkpoint.sha256(), parameters(checkpoint));
 }
 
 void ModelSet::add_draft(const DraftSpec& draft) {
   if (drafts_.contains(draft.name)) return;
   if (!draft.model.empty()) {
+    require_present(draft.model, draft.from);
     Checkpoint checkpoint = Checkpoint::open(draft.model);
     if (draft.inflate.any()) checkpoint.inflate(draft.inflate);
     const auto model = Model::load(checkpoint, backend_, {.layers = {}, .target = target_});
@@ -102,7 +119,7 @@ std::shared_ptr<const Model> ModelSet::draft(const std::string& name) const {
 }
 
 std::vector<Token> ModelSet::end_tokens() const {
-  return tokenizer_ ? tokenizer_->end_of_generation() : std::vector<Token>{};
+  return tokenizer() ? tokenizer()->end_of_generation() : std::vector<Token>{};
 }
 
 }  // namespace speclab

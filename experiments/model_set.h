@@ -34,10 +34,11 @@ ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tok
 /// A target with its tokenizer and its drafts, each loaded once.
 class ModelSet {
  public:
-  /// `chat_template`: "" for the one in the file, or a name (ChatTemplate::names). Throws Error when a file
-  /// is missing or damaged, for a template that is not known, and for a shape that cannot contain the model.
+  /// `chat_template`: "" for the one in the file, or a name (ChatTemplate::names). `from`: where the target can
+  /// be had, for the message when it is missing. Throws Error when a file is missing or damaged, for a template
+  /// that is not known, and for a shape that cannot contain the model.
   ModelSet(const std::string& target, std::shared_ptr<Backend> backend, const std::string& chat_template,
-           const InflateShape& inflate = {});
+           const InflateShape& inflate = {}, const std::string& from = "");
 
   const std::shared_ptr<const Model>& target() const { return target_; }
   /// Loads the draft, bound to the target. Throws Error when it does not fit the target.
@@ -45,7 +46,7 @@ class ModelSet {
   /// Null for the empty name.
   std::shared_ptr<const Model> draft(const std::string& name) const;
 
-  const std::optional<Tokenizer>& tokenizer() const { return tokenizer_; }
+  const std::optional<Tokenizer>& tokenizer() const { return target_->tokenizer(); }
   const ChatTemplate& chat_template() const { return template_; }
   /// Tokens that end an answer; none without a tokenizer.
   std::vector<Token> end_tokens() const;
@@ -59,7 +60,6 @@ class ModelSet {
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<const Model> target_;
   std::map<std::string, std::shared_ptr<const Model>> drafts_;
-  std::optional<Tokenizer> tokenizer_;
   ChatTemplate template_ = ChatTemplate::plain();
   nlohmann::json descriptions_ = nlohmann::json::object();
 };

@@ -153,7 +153,8 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   progress.note(fmt::format("loading {}{}", experiment.target,
                             experiment.inflate.any() ? ", inflated to " + to_json(experiment.inflate).dump() : ""));
   ModelSet models(experiment.target, make_backend(request.backend),
-                  experiment.chat_template ? experiment.chat_family : "plain", experiment.inflate);
+                  experiment.chat_template ? experiment.chat_family : "plain", experiment.inflate,
+                  experiment.target_from);
   for (const CaseSpec& spec : experiment.cases) {
     if (!spec.draft.empty()) models.add_draft(experiment.drafts.at(spec.draft));
   }

@@ -60,7 +60,26 @@ json categories(const CaseData& data) {
   return out;
 }
 
-json case_summary(const CaseData& data, std::size_t repeats) {
+/// What the config says was published about this case, beside what was measured here.
+json published(const json& rows, const std::string& id, const json& metrics, const json& predictions) {
+  json out = json::array();
+  for (const json& row : rows) {
+    if (row["case"] != id) continue;
+    const json of_metrics = row.value("metrics", json::object());
+    const json of_predictions = row.value("predictions", json::object());
+    json values = json::array();
+    for (const auto& [name, value] : of_metrics.items())
+      values.push_back({{"name", name}, {"published", value}, {"here", or_null(metrics, name.c_str())}});
+    for (const auto& [name, value] : of_predictions.items()) {
+      const json here = predictions.contains(name) ? predictions[name]["value"] : json(nullptr);
+      values.push_back({{"name", name}, {"published", value}, {"here", here}});
+    }
+    out.push_back({{"source", row["source"]}, {"values", values}});
+  }
+  return out;
+}
+
+json case_summary(const CaseData& data, std::size_t repeats, const json& published_rows) {
   const json& config = data.config;
   const json& options = data.options();
   std::size_t lines = 0, seeds = 0;
@@ -99,6 +118,7 @@ json case_summary(const CaseData& data, std::size_t repeats) {
               {"waterfall", json::array()},
               {"categories", categories(data)},
               {"alpha_by_prompt", alpha_by_prompt(data)}};
+  out["published"] = published(published_rows, data.id(), metrics, out["predictions"]);
   if (const auto waterfall = case_waterfall(data, metrics)) out["waterfall"] = waterfall_json(*waterfall);
   return out;
 }
@@ -118,7 +138,8 @@ json summarise_run(const std::filesystem::path& folder) {
                         {"message", "its output differs from the reference, so it has no speed"}});
     }
     if (!data->lines.empty()) times.push_back(decode_times(*data));
-    cases.push_back(case_summary(*data, run.config.at("repeats")));
+    cases.push_back(
+        case_summary(*data, run.config.at("repeats"), run.config.value("published", json::array())));
   }
   const auto noise = stats::noise_floor(times);
   return {{"schema_version", kSchemaVersion},

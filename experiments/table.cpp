@@ -164,6 +164,21 @@ Table summary_table(const json& summary) {
   return table;
 }
 
+std::string published_text(const json& summary) {
+  std::string text;
+  for (const json& entry : summary.at("cases")) {
+    for (const json& row : entry.value("published", json::array())) {
+      Table table{.header = {"", "published", "here"}, .rows = {}, .right = {false, true, true}};
+      for (const json& value : row["values"])
+        table.rows.push_back(
+            {value["name"], number_text(value["published"], 4), number_text(value["here"], 4)});
+      text += fmt::format("{}, beside {}:\n{}\n", entry["id"].get<std::string>(),
+                          row["source"].get<std::string>(), to_text(table));
+    }
+  }
+  return text;
+}
+
 std::string summary_csv(const json& summary) {
   std::string out = "case,strategy,draft,gamma,rule,loss_class,temperature,top_k,top_p";
   for (const Metric& metric : metrics()) {

@@ -23,6 +23,9 @@ std::string interval_text(const nlohmann::json& metrics, const std::string& name
 
 /// The table of a summary: one row per case, the columns that have a value somewhere.
 Table summary_table(const nlohmann::json& summary);
+/// For each case about which the config quotes published numbers: those beside the ones measured here; ""
+/// without.
+std::string published_text(const nlohmann::json& summary);
 /// Every scalar metric of every case, with its interval: header, then one line per case.
 std::string summary_csv(const nlohmann::json& summary);
 

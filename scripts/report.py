@@ -124,6 +124,22 @@ def ledger(run):
     return rows
 
 
+def published(run):
+    """What the config quotes: [(label, source, [(name, published, here)])]."""
+    return [
+        (
+            case.label(without=()),
+            row["source"],
+            [
+                (value["name"], shown(value["published"], "{:.4g}"), shown(value["here"], "{:.4g}"))
+                for value in row["values"]
+            ],
+        )
+        for case in run.cases
+        for row in case.data.get("published") or []
+    ]
+
+
 def flattened(environment):
     """Rows for the page; long lists are joined."""
     for key, value in environment.items():
@@ -155,6 +171,7 @@ def write_report(run, drawn, left_out, out):
         figures=[(figure, markupsafe.Markup(inline_svg(figure.name, svg))) for figure, svg in drawn],
         left_out=left_out,
         ledger=ledger(run),
+        published=published(run),
         waterfalls=[
             (case.label(without=()), case.waterfall, unexplained(case)) for case in run.speculative if case.waterfall
         ],

@@ -279,6 +279,7 @@ def case_entry(
         "metrics": metrics,
         "predictions": predictions,
         "waterfall": waterfall,
+        "published": [],
         "categories": categories,
         "alpha_by_prompt": {},
     }

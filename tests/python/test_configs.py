@@ -7,6 +7,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.json"))
+PAPER = sorted((ROOT / "configs/paper").glob("*.json"))
 EXPECTED = {
     "quickstart",
     "gamma_sweep",
@@ -71,8 +72,20 @@ class Configs(unittest.TestCase):
             self.assertGreater(len(config["description"]), 40)
             self.assertTrue((ROOT / config["prompts"]["file"]).exists())
 
+    def test_papers_are_cited_and_their_models_have_a_place(self):
+        self.assertIn("gpt2_report", {file.stem for file in PAPER})
+        for file in PAPER:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            self.assertEqual(config["name"], file.stem)
+            self.assertTrue(config["target"]["from"])
+            self.assertTrue(config["published"])
+            for row in config["published"]:
+                self.assertGreater(len(row["source"]), 20)
+
     def test_the_readme_names_all(self):
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        for file in PAPER:
+            self.assertIn(f"`paper/{file.stem}`", readme)
         for name in EXPECTED:
             self.assertIn(f"`{name}`", readme)
 

@@ -341,6 +341,21 @@ class Report(Scratch):
         self.assertIn('class="bad">NO', html)
         self.assertEqual(html.count('class="lossy">lossy'), sum(case.lossy for case in record.Run(self.folder).cases))
 
+    def test_published_numbers_stand_beside_those_of_the_run(self):
+        self.main("--no-figures")
+        self.assertNotIn("Published numbers", (self.folder / "report.html").read_text())
+        values = [
+            {"name": "speedup", "published": 2.129, "here": 1.5},
+            {"name": "chen_ratio", "published": 2.463, "here": None},
+        ]
+        row = {"source": "a <report>", "values": values}
+        self.edit("summary.json", lambda summary: summary["cases"][1].update(published=[row]))
+        self.main("--no-figures")
+        html = (self.folder / "report.html").read_text()
+        self.assertIn("a &lt;report&gt;", html)
+        self.assertIn("<td>speedup</td><td>2.129</td><td>1.5</td>", html)
+        self.assertIn("<td>chen_ratio</td><td>2.463</td><td></td>", html)
+
     def test_errors_and_incomplete_runs_are_shown(self):
         def damage(summary):
             summary["complete"] = False
