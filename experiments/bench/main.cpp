@@ -37,8 +37,12 @@ int run(int argc, char** argv) {
   }
   bench::Setting setting;
   setting.models = std::make_shared<ModelSet>(model, make_backend(backend), "plain");
-  if ((setting.has_draft = !draft.empty()))
-    setting.models->add_draft({.name = "draft", .model = draft, .layers = {}, .keep = 0});
+  if ((setting.has_draft = !draft.empty())) {
+    DraftSpec spec;
+    spec.name = "draft";
+    spec.model = draft;
+    setting.models->add_draft(spec);
+  }
   const int threads = setting.models->backend().threads();
   setting.read_bandwidth = measure_read_bandwidth(threads);
   setting.peak_flops = measure_peak_flops(threads);
