@@ -126,7 +126,8 @@ void chat_template() {
        "{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ "
        "message['content'] | trim + '<|eot_id|>' %}{{ bos_token if loop.first }}{{ content }}{% endfor %}");
   seed("chat_template", "good_qwen3",
-       "{% set ns = namespace(last_query_index=0) %}<|im_start|> <|im_end|> <think> {% if enable_thinking %}");
+       "{% set ns = namespace(last_query_index=0) %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}"
+       "{{ '<think>' }}{% if enable_thinking %}{% endif %}");
   seed("chat_template", "good_granite",
        "{% set s = \"Knowledge Cutoff Date: April\" + strftime_now('%B') + \".\" %}"
        "{{ system_message + \" You are a helpful AI assistant.\" }}"
