@@ -64,12 +64,8 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
     return found != timers_.end() ? found->second
                                   : timers_.try_emplace(name, model, context_, rows).first->second;
   };
-  json round = {{"round", done_},
-                {"shard", shard_},
-                {"context_length", context_},
-                {"t_n_ns", json::object()},
-                {"drafts", json::object()},
-                {"cases", json::object()}};
+  json round = {{"round", done_},           {"shard", shard_},          {"context_length", context_},
+                {"t_n_ns", json::object()}, {"drafts", json::object()}, {"cases", json::object()}};
   for (int n = rows_; n >= 1; --n) {  // wide ones first: what wakes up the machine weighs least there
     if (interrupted()) return;
     if (measured_in(done_, rounds_, samples_of(n, rounds_), n))
