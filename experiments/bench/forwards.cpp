@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "core/measure/clock.h"
 #include "core/spec/decode_loop.h"
 #include "experiments/bench/bench.h"
 #include "experiments/forward_times.h"

@@ -4,7 +4,6 @@
 #include <numeric>
 #include <vector>
 
-#include "core/base/philox.h"
 #include "core/measure/recorder.h"
 #include "core/spec/distribution.h"
 #include "experiments/bench/bench.h"
@@ -142,22 +141,18 @@ void add_small_operations(const Setting& setting) {
       count_work(state, setting, 0, 5.0 * rows * c.ffn);
     });
   }
-  add("standardise/temperature:0", [=](benchmark::State& state) {
-    const int vocab = setting.models->target()->config().vocab;
-    std::vector<float> logits(static_cast<std::size_t>(vocab));
-    for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i * 7919 % 1000) * .01f;
-    Distribution row;
-    for (auto _ : state) row.assign_logits(logits, {}, {}, vocab);
-    count_work(state, setting, 4.0 * vocab, 0);
-  });
-  add("standardise/temperature:1", [=](benchmark::State& state) {
-    const int vocab = setting.models->target()->config().vocab;
-    std::vector<float> logits(static_cast<std::size_t>(vocab));
-    for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i * 7919 % 1000) * .01f;
-    Distribution row;
-    for (auto _ : state) row.assign_logits(logits, {.temperature = 1}, {}, vocab);
-    count_work(state, setting, 4.0 * vocab, 0);
-  });
+  for (const int temperature : {0, 1}) {
+    add(fmt::format("standardise/temperature:{}", temperature), [=](benchmark::State& state) {
+      const int vocab = setting.models->target()->config().vocab;
+      std::vector<float> logits(static_cast<std::size_t>(vocab));
+      for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i * 7919 % 1000) * .01f;
+      SamplingParams params;
+      params.temperature = temperature;
+      Distribution row;
+      for (auto _ : state) row.assign_logits(logits, params, {}, vocab);
+      count_work(state, setting, 4.0 * vocab, 0);
+    });
+  }
   add("hash_row", [=](benchmark::State& state) {
     std::vector<float> logits(static_cast<std::size_t>(setting.models->target()->config().vocab), .5f);
     for (auto _ : state) benchmark::DoNotOptimize(hash_row(logits.data(), logits.size()));

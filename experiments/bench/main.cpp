@@ -4,6 +4,7 @@
 
 #include <boost/program_options.hpp>
 #include <cstdio>
+#include <sstream>
 #include <string>
 #include <vector>
 
