@@ -1,0 +1,338 @@
+#!/usr/bin/env python3
+"""Writes results/gpu/README.md from the JSON files that gpu_check.sh left under results/gpu/<device>/.
+
+    gpu_page.py            writes the page
+    gpu_page.py --check    exit 1 when the page is not what would be written
+    gpu_page.py DIR        prints the page of one folder; a dry run is shown as what it is and never among results
+
+Standard library only, because it may run on a machine that has nothing else. Every number comes from a stage's JSON:
+
+    forwards_<shape>     speclab bench --json: engine.contexts[].rows_ns {n: [ns]}, work; read_bandwidth_bytes_per_second (and
+                         copy_bandwidth_bytes_per_second), peak_flops, of the device in the same run
+    speculation_<shape>  summary.json of speclab run configs/gpu_check.json
+    kernels              Google Benchmark's JSON; the goals name the benchmarks that they are read from
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NOT_YET = "Not run on a GPU yet."
+SHAPES = {"135m": "SmolLM2-135M", "1b": "1B shape", "8b": "8B shape"}
+FIRST = ["machine", "tests"]  # stages in the order of the page; others follow as they were measured
+
+
+class BadRecord(Exception):
+    """A file under results/gpu that is no measurement on a GPU."""
+
+
+class Device:
+    """The stages of one folder by name."""
+
+    def __init__(self, folder, dry_run=False):
+        self.name = folder.name
+        self.stages = {}
+        for file in sorted(folder.glob("*.json")):
+            stage = json.loads(file.read_text(encoding="utf-8", errors="replace"))
+            if not dry_run and (stage["dry_run"] or stage["backend"] != "cuda"):
+                raise BadRecord(f"{file}: a dry run ({stage['backend']}) is no result of a GPU. Remove the file.")
+            self.stages[stage["stage"]] = stage
+
+    def data(self, stage):
+        return self.stages.get(stage, {}).get("data") or {}
+
+    def why_not(self, stage):
+        if stage not in self.stages:
+            return f"stage `{stage}` was not run"
+        found = self.stages[stage]
+        return f"stage `{stage}`: {found['status']}" + (f", {one_line(found['reason'])}" if found["reason"] else "")
+
+
+def one_line(text, most=160):
+    text = " ".join(text.replace("|", "/").split())
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+class Forwards:
+    """t(n) of one shape: medians in seconds, by context and rows."""
+
+    def __init__(self, device, shape):
+        self.data = device.data(f"forwards_{shape}")
+        self.contexts = {entry["context"]: entry for entry in self.data.get("engine", {}).get("contexts", [])}
+        self.bandwidth = self.data.get("read_bandwidth_bytes_per_second")
+
+    def seconds(self, rows, context):
+        samples = self.contexts.get(context, {}).get("rows_ns", {}).get(str(rows))
+        return statistics.median(samples) * 1e-9 if samples else None
+
+    def first(self):
+        return min(self.contexts, default=None)
+
+    def ratio(self, rows):
+        time, one = self.seconds(rows, self.first()), self.seconds(1, self.first())
+        return time / one if time and one else None
+
+    def share(self):
+        """Of the read bandwidth, one row, at the shortest context."""
+        time = self.seconds(1, self.first())
+        if not time or not self.bandwidth:
+            return None
+        return self.contexts[self.first()]["work"]["1"]["bytes"] / time / self.bandwidth
+
+
+def benchmarks(device):
+    """Median microseconds by name, or the single time where there was no repetition."""
+    units = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+    found = {}
+    for entry in device.data("kernels").get("benchmarks", []):
+        if entry.get("aggregate_name", "median") == "median":
+            found[entry["run_name"]] = entry["real_time"] * units[entry["time_unit"]]
+    return found
+
+
+def ratio_of(device, above, below):
+    times = benchmarks(device)
+    return times[above] / times[below] if above in times and below in times else None
+
+
+def best_greedy(device, shape):
+    """The case of the shipped draft with the greatest speedup, and what its tau, gamma and c allow with free verification."""
+    cases = [
+        case
+        for case in device.data(f"speculation_{shape}").get("cases", [])
+        if case["draft"] == "distilled" and case["options"]["temperature"] == 0 and case["metrics"]["speedup"]
+    ]
+    best = max(cases, key=lambda case: case["metrics"]["speedup"], default=None)
+    if best is None or best["metrics"]["c"] is None:
+        return None
+    metrics = best["metrics"]
+    return metrics["speedup"] / (metrics["tau"] / (1 + best["gamma"] * metrics["c"]))
+
+
+def forward_goal(shape, read):
+    return f"forwards_{shape}", lambda device: read(Forwards(device, shape))
+
+
+def kernel_goal(above, below=None):
+    if below is None:
+        return "kernels", lambda device: benchmarks(device).get(above)
+    return "kernels", lambda device: ratio_of(device, above, below)
+
+
+PERCENT, MS, RATIO, US = ("{:.0f} %", 100), ("{:.3f} ms", 1e3), ("{:.2f}", 1), ("{:.1f} µs", 1)
+LARGE = "cuda/linear/rows:{}/out:28672/in:4096"  # the widest matrix of the 8B shape
+# what, goal, (unit, bound, at least or at most), (stage, how it is read), what the stage must hold for it
+GOALS = [
+    (
+        "8B shape, n = 1, share of read bandwidth",
+        "≥ 92 %",
+        (PERCENT, 0.92, True),
+        forward_goal("8b", Forwards.share),
+        "",
+    ),
+    (
+        "1B shape, n = 1, share of read bandwidth",
+        "≥ 80 %",
+        (PERCENT, 0.80, True),
+        forward_goal("1b", Forwards.share),
+        "",
+    ),
+    ("135M, n = 1", "≤ 0.33 ms", (MS, 0.33e-3, False), forward_goal("135m", lambda f: f.seconds(1, f.first())), ""),
+    ("8B shape, t(16)/t(1)", "≤ 1.05", (RATIO, 1.05, False), forward_goal("8b", lambda f: f.ratio(16)), ""),
+    ("8B shape, t(64)/t(1)", "≤ 1.15", (RATIO, 1.15, False), forward_goal("8b", lambda f: f.ratio(64)), ""),
+    ("8B shape, t(128)/t(1)", "≤ 1.35", (RATIO, 1.35, False), forward_goal("8b", lambda f: f.ratio(128)), ""),
+    (
+        "time of our linear layer over cuBLASLt, n = 16",
+        "≤ 1.00",
+        (RATIO, 1.0, False),
+        kernel_goal(LARGE.format(16), LARGE.format(16).replace("linear", "cublaslt")),
+        f"benchmarks `{LARGE.format(16)}` and `cuda/cublaslt/...`",
+    ),
+    (
+        "time of our linear layer over its best form without invariant bits, n = 16",
+        "≤ 1.03",
+        (RATIO, 1.03, False),
+        kernel_goal(LARGE.format(16), LARGE.format(16).replace("linear", "linear_free")),
+        f"benchmarks `{LARGE.format(16)}` and `cuda/linear_free/...`",
+    ),
+    (
+        "accept + sample + compact, vocabulary 128k, n = 32",
+        "≤ 15 µs",
+        (US, 15, False),
+        kernel_goal("cuda/accept_sample_compact/vocab:128256/rows:32"),
+        "benchmark `cuda/accept_sample_compact/vocab:128256/rows:32`",
+    ),
+    (
+        "draft step, model ≤ 40 MB",
+        "≤ 60 µs",
+        (US, 60, False),
+        kernel_goal("cuda/draft_step"),
+        "benchmark `cuda/draft_step`",
+    ),
+    (
+        "speedup on the 8B shape, shipped draft, greedy, over tau / (1 + gamma c)",
+        "≥ 0.90",
+        (RATIO, 0.90, True),
+        ("speculation_8b", lambda device: best_greedy(device, "8b")),
+        "",
+    ),
+]
+
+
+def goals(device):
+    rows = []
+    for what, goal, ((pattern, factor), bound, at_least), (stage, read), needs in GOALS:
+        value = read(device)
+        if value is None:
+            reason = device.why_not(stage)
+            if device.stages.get(stage, {}).get("status") == "ok":
+                reason = f"there is no {needs} yet" if needs else f"stage `{stage}` has no such size or case"
+            rows.append([what, goal, "not measured", reason])
+        else:
+            reached = value >= bound if at_least else value <= bound
+            rows.append([what, goal, pattern.format(value * factor), "reached" if reached else "**missed**"])
+    return table(["what", "goal", "measured", "verdict"], rows)
+
+
+def forward_table(device, shape):
+    forwards = Forwards(device, shape)
+    if not forwards.contexts:
+        return f"Not measured: {device.why_not(f'forwards_{shape}')}."
+    sizes = sorted({int(n) for entry in forwards.contexts.values() for n in entry["rows_ns"]})
+    rows = []
+    for n in sizes:
+        cells = [str(n)]
+        for context in sorted(forwards.contexts):
+            time, one = forwards.seconds(n, context), forwards.seconds(1, context)
+            cells.append(f"{time * 1e3:.3f} ({time / one:.2f})" if time and one else "-")
+        rows.append(cells)
+    header = ["rows n", *(f"context {context}: ms (t(n)/t(1))" for context in sorted(forwards.contexts))]
+    copy = forwards.data.get("copy_bandwidth_bytes_per_second")
+    machine = f"Read bandwidth {forwards.bandwidth / 1e9:.0f} GB/s, " + (
+        f"copy {copy / 1e9:.0f} GB/s, " if copy else ""
+    )
+    share = forwards.share()
+    machine += f"peak {forwards.data['peak_flops'] / 1e12:.1f} TFLOP/s in the same run."
+    return f"{machine} One row reaches {100 * share:.0f} % of the bandwidth.\n\n{table(header, rows)}"
+
+
+def speculation_table(device, shape):
+    cases = device.data(f"speculation_{shape}").get("cases")
+    if not cases:
+        return f"Not measured: {device.why_not(f'speculation_{shape}')}."
+
+    def cell(value, pattern):
+        return "" if value is None else pattern.format(value)
+
+    rows = []
+    for case in cases:
+        metrics, predictions = case["metrics"], case["predictions"]
+        low, high = metrics.get("speedup_ci95") or (None, None)
+        equal = {True: "yes", False: "**no**", None: ""}[metrics["matches_reference"]]
+        predicted = [(predictions.get(name) or {}).get("value") for name in ("leviathan_3_8", "measured_t_speedup")]
+        speedup = cell(metrics["speedup"], "{:.2f}") if case["reference"] else ""
+        rows.append(
+            [
+                case["id"],
+                speedup + (f" [{low:.2f}, {high:.2f}]" if case["reference"] and low is not None else ""),
+                cell(metrics["tokens_per_second"], "{:.0f}"),
+                *(cell(metrics[name], "{:.2f}") for name in ("tau", "alpha")),
+                cell(metrics["c"], "{:.3f}"),
+                *(cell(value, "{:.2f}") for value in predicted),
+                equal,
+            ]
+        )
+    header = [
+        "case",
+        "speedup [95 %]",
+        "tokens/s",
+        "τ",
+        "α",
+        "c",
+        "Theorem 3.8",
+        "with measured t(n)",
+        "equal to autoregressive",
+    ]
+    return table(header, rows)
+
+
+def stage_table(device):
+    order = [name for name in FIRST if name in device.stages]
+    order += [name for name in device.stages if name not in FIRST]
+    rows = [
+        [f"`{name}`", stage["status"], f"{stage['seconds']} s of {stage['cap_seconds']}", one_line(stage["reason"])]
+        for name, stage in ((name, device.stages[name]) for name in order)
+    ]
+    return table(["stage", "status", "time", "why"], rows)
+
+
+def machine(device):
+    data = device.data("machine")
+    gpu = data.get("gpu") or {}
+    if not gpu:
+        return f"No GPU was seen: {device.why_not('machine').rstrip('.')}."
+    return (
+        f"{gpu['name']}, {gpu['memory.total']}, driver {gpu['driver_version']}, compute capability {gpu['compute_cap']}, power limit "
+        f"{gpu['power.limit']}; before the first stage {gpu['temperature.gpu']} °C, SM clock {gpu['clocks.sm']} of {gpu['clocks.max.sm']}. "
+        f"Toolkit {data['toolkit'] or 'absent'}; {data['speclab']}; host {data['cpu']}."
+    )
+
+
+def tests(device):
+    data = device.data("tests")
+    if not data:
+        return f"Tests: {device.why_not('tests').rstrip('.')}."
+    return f"Tests on the device: {data['passed']} passed, {data['failed']} failed, {data['skipped']} skipped."
+
+
+def section(device):
+    parts = [f"## {device.name}", machine(device), tests(device), "### Goals", goals(device)]
+    for shape, name in SHAPES.items():
+        parts += [
+            f"### {name}: forwards",
+            forward_table(device, shape),
+            f"### {name}: speculation",
+            speculation_table(device, shape),
+        ]
+    parts += ["### Stages", stage_table(device), f"Records: `{device.name}/`."]
+    return "\n\n".join(parts)
+
+
+def page(folder):
+    devices = [Device(each) for each in sorted(folder.iterdir()) if each.is_dir() and any(each.glob("*.json"))]
+    head = "# Measured on GPUs\n\nWritten by `scripts/gpu_check/gpu_page.py` from the records that `scripts/gpu_check.sh` leaves here; do not edit."
+    return "\n\n".join([head, *([section(device) for device in devices] or [NOT_YET])]) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=pathlib.Path)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.folder:
+        device = Device(arguments.folder, dry_run=True)
+        if any(stage["dry_run"] for stage in device.stages.values()):
+            print("A dry run: nothing below was measured on a GPU.\n")
+        print(section(device))
+        return 0
+    results = ROOT / "results/gpu"
+    written = page(results)
+    if arguments.check:
+        return int((results / "README.md").read_text(encoding="utf-8") != written)
+    (results / "README.md").write_text(written, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except BadRecord as problem:
+        sys.exit(f"gpu_page: {problem}")

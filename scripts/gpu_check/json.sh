@@ -1,0 +1,15 @@
+# What gpu_check.sh needs of JSON in plain bash, because a machine with a GPU need not have Python.
+
+json_string() {  # text -> "text"
+  printf '"'
+  printf '%s' "$1" | LC_ALL=C tr -d '\000-\010\013-\037' | sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/\t/\\t/g' | sed -e ':a' -e '$!{N;ba}' -e 's/\n/\\n/g' | tr -d '\n'
+  printf '"'
+}
+
+is_json() {  # FILE: whether it begins and ends as an object or a list; a program that was stopped leaves half of one
+  [ -s "$1" ] || return 1
+  local first last
+  first=$(tr -d '[:space:]' < "$1" | head -c 1)
+  last=$(tail -c 64 "$1" | tr -d '[:space:]' | tail -c 1)
+  [[ $first$last == '{}' || $first$last == '[]' ]]
+}

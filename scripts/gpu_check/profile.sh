@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# profile.sh COMMAND...: the three kernels that take the most time in the command, by ncu: duration, achieved share of memory bandwidth
+# and of the tensor pipe. Prints {"kernels": [...]}. Exit 77 where ncu cannot read the counters. Clocks are left alone.
+set -uo pipefail
+source scripts/gpu_check/json.sh
+command -v ncu > /dev/null || { echo "there is no ncu" >&2; exit 77; }
+metrics=gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active
+log=$(ncu --clock-control none --launch-count 400 --metrics "$metrics" --csv --page raw --print-units base "$@" 2>&1)
+code=$?
+# Columns are found by name, because versions of ncu order them differently. Rows: name, ns, share of bandwidth, share of tensor pipe.
+rows=$(awk -F'","' '
+  /"Kernel Name"/ { for (i = 1; i <= NF; ++i) { if ($i ~ /Kernel Name/) k = i; if ($i ~ /time_duration/) t = i; if ($i ~ /dram__/) d = i; if ($i ~ /tensor/) m = i }; next }
+  k && /^"[0-9]/ {
+    n = $k; ns = $t; d1 = $d; m1 = $m  # fields are between quotes, but for the first and the last
+    gsub(/["(].*/, "", n); gsub(/[",]/, "", ns); gsub(/["\r]/, "", d1); gsub(/["\r]/, "", m1)
+    count[n]++; time[n] += ns; dram[n] += d1; mma[n] += m1
+  }
+  END { for (n in count) printf "%.0f\t%d\t%.1f\t%.1f\t%s\n", time[n], count[n], dram[n] / count[n], mma[n] / count[n], n }' <<< "$log" | sort -rn | head -n 3)
+if [ $code != 0 ] || [ -z "$rows" ]; then
+  grep '==ERROR==' <<< "$log" | tail -n 3 >&2
+  echo "ncu counted no kernel (status $code)" >&2
+  exit 77
+fi
+printf '{"kernels": ['
+separator=''
+while IFS=$'\t' read -r time count dram mma name; do
+  printf '%s{"name": %s, "launches": %s, "total_ns": %s, "dram_percent": %s, "tensor_percent": %s}' "$separator" "$(json_string "$name")" "$count" "$time" "$dram" "$mma"
+  separator=', '
+done <<< "$rows"
+printf ']}\n'
