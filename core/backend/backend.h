@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/bf16.h"
@@ -22,10 +23,39 @@ struct PackedMatrix {
   std::uint64_t bytes = 0;
 };
 
-/// How an in-flight row sees keys: all committed positions [0, committed) in slot order, then the rows of its own path.
-struct AttentionRow {
-  int committed = 0;                       ///< keys in slots 0 .. committed-1, positions = slots
-  std::span<const std::int32_t> path;      ///< slots of in-flight ancestors and itself, by position
+/// Numbers in memory of a backend; copies share it and the last one releases it. The pointer is for operations of that
+/// backend (arithmetic on it is fine); the host reads it only where Backend::host_memory() says so.
+template <typename T>
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(std::shared_ptr<void> memory, T* data, std::size_t size) : memory_(std::move(memory)), data_(data), size_(size) {}
+  T* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+
+ private:
+  std::shared_ptr<void> memory_;
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// Rows of one sequence in a forward. Row i sees all committed keys, whose positions are their slots, and then the rows of
+/// its own path, by position. The arrays are memory of the backend.
+struct RowsInFlight {
+  int n = 0;
+  int committed = 0;                         ///< keys in slots 0 .. committed-1
+  const std::int32_t* positions = nullptr;   ///< [n], from `committed` on
+  const std::int32_t* slots = nullptr;       ///< [n], where their keys and values go
+  const std::int32_t* path_begin = nullptr;  ///< [n + 1]: the path of row i is paths[path_begin[i]] .. paths[path_begin[i + 1] - 1]
+  const std::int32_t* paths = nullptr;       ///< slots of in-flight ancestors and of the row itself, ascending positions
+};
+
+/// A rotary embedding as tables: dimensions i and i + dims/2 turn together.
+struct Rotation {
+  const float* cos = nullptr;  ///< [positions, dims/2], memory of the backend; null when dims is 0
+  const float* sin = nullptr;
+  int dims = 0;                ///< the first so many of a head turn, even; 0: none
 };
 
 /// How the scores of attention become weights.
@@ -53,6 +83,8 @@ struct KvStore {
 /// The device operations that a decoder needs; float activations are row-major. One of the two virtual interfaces of
 /// the project (the other is Strategy). Every operation computes a row with the same order of floating-point
 /// operations whatever the number of rows and threads.
+/// Arguments that are pointers, and the arrays in RowsInFlight and Rotation, are memory of the backend; spans are of the
+/// host and have been read when the call returns. Operations may be queued: they run in order, and only download() waits.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -60,8 +92,35 @@ class Backend {
   virtual std::string_view numerics_class() const = 0;
   virtual std::string_view device_name() const = 0;
   virtual int threads() const = 0;
+  /// Bytes of one number in the KV cache.
+  virtual int kv_number_bytes() const = 0;
 
-  /// Packs rows delivered by `read(begin, end, out)` ([end-begin, in] bf16; called from several threads).
+  /// True: memory of the host and of the backend are the same, and operations take any pointer of the process.
+  virtual bool host_memory() const = 0;
+  /// Memory of the backend, contents undefined. Throws Error when there is not enough.
+  virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+  /// Both return when the host may use its side again.
+  virtual void upload(const void* host, std::size_t bytes, void* to) = 0;
+  virtual void download(const void* from, std::size_t bytes, void* host) = 0;
+
+  template <typename T>
+  Buffer<T> allocate_buffer(std::size_t size) {
+    auto memory = allocate(size * sizeof(T));
+    T* data = static_cast<T*>(memory.get());
+    return {std::move(memory), data, size};
+  }
+  /// `numbers` as a buffer; where host_memory() they are not copied.
+  Buffer<float> keep(std::vector<float> numbers);
+  /// `buffer` with room for so many numbers at least; what it held is lost when it has to grow.
+  template <typename T>
+  T* room(Buffer<T>& buffer, std::size_t size) {
+    if (buffer.size() < size) buffer = allocate_buffer<T>(size);
+    return buffer.data();
+  }
+  /// Numbers of the host as operations take them: where host_memory() themselves, else a copy in `buffer`, which grows.
+  const std::int32_t* stage(std::span<const std::int32_t> numbers, Buffer<std::int32_t>& buffer);
+
+  /// Packs rows delivered by `read(begin, end, out)` ([end-begin, in] bf16 on the host; called from several threads).
   virtual PackedMatrix pack(int out, int in, const std::function<void(int begin, int end, Bf16* rows)>& read) = 0;
   virtual KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) = 0;
   /// Copies the first `slots` slots of every layer and head; both stores are of the same model, `to` may hold more.
@@ -69,22 +128,19 @@ class Backend {
 
   /// y[i] (+)= W x[i] for n rows. x [n, W.in], y [n, W.out].
   virtual void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) = 0;
-  /// Row `tokens[i]` of a packed table as float. out [n, table.in]
-  virtual void gather(const PackedMatrix& table, TokenSpan tokens, float* out) = 0;
+  /// Row `tokens[i]` of a packed table as float. tokens [n], each below table.out; out [n, table.in]
+  virtual void gather(const PackedMatrix& table, const Token* tokens, int n, float* out) = 0;
   /// out[i] = x[i] / rms(x[i]) * weight. [n, d]; out may be x.
   virtual void rms_norm(const float* x, const float* weight, float eps, int n, int d, float* out) = 0;
   /// out[i] = (x[i] - mean) / sqrt(variance + eps) * weight + bias. [n, d]; out may be x.
   virtual void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, int d, float* out) = 0;
   /// rms_norm of each of `heads` vectors of d that lie together at x + i * stride, with one weight [d], in place.
   virtual void rms_norm_heads(float* x, int stride, int heads, const float* weight, float eps, int n, int d) = 0;
-  /// Rotates the first `rotated` dimensions of every head of the q and k parts of qkv [n, (heads + 2 kv_heads) * head_dim]
-  /// by the rows' positions (pairs i, i + rotated/2) with cos/sin tables [positions, rotated/2], and stores k and v in
-  /// slots[i] of `layer`. rotated: kWholeHead, or even; 0 rotates nothing and reads no table.
-  virtual void rope_and_store(float* qkv, int n, int heads, const float* cos, const float* sin, std::span<const std::int32_t> positions,
-                              KvStore& kv, int layer, std::span<const std::int32_t> slots, int rotated = kWholeHead) = 0;
-  static constexpr int kWholeHead = -1;
-  /// Softmax attention of the n query rows of qkv over what `rows` and the window let them see. out [n, heads * head_dim]
-  virtual void attention(const float* qkv, int heads, const KvStore& kv, int layer, std::span<const AttentionRow> rows, float* out,
+  /// Rotates every head of the q and k parts of qkv [n, (heads + 2 kv_heads) * head_dim] by the rows' positions, and
+  /// stores k and v in their slots of `layer`.
+  virtual void rope_and_store(float* qkv, int heads, const Rotation& rotation, const RowsInFlight& rows, KvStore& kv, int layer) = 0;
+  /// Softmax attention of the query rows of qkv over what `rows` and the window let them see. out [n, heads * head_dim]
+  virtual void attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, float* out,
                          const AttentionForm& form = {}) = 0;
   /// out[i] = silu(gate) * up; gate_up [n, 2 * ffn] (gate first). out [n, ffn]
   virtual void silu_multiply(const float* gate_up, int n, int ffn, float* out) = 0;
@@ -98,6 +154,10 @@ class Backend {
   virtual void scale(float factor, int n, int d, float* x) = 0;
   /// x = cap * tanh(x / cap). [n, d]
   virtual void soft_cap(float cap, int n, int d, float* x) = 0;
+  /// out[i] = x[rows[i]]. x [any, d], rows [n], out [n, d]
+  virtual void copy_rows(const float* x, const std::int32_t* rows, int n, int d, float* out) = 0;
+  /// x[i][begin .. d-1] = value. [n, d]
+  virtual void fill_columns(float value, int begin, int n, int d, float* x) = 0;
   /// Moves slots from[j] to to[j] in order, all layers (from[j] >= to[j]).
   virtual void move_slots(KvStore& kv, std::span<const std::int32_t> from, std::span<const std::int32_t> to) = 0;
 };

@@ -79,7 +79,7 @@ Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::in
   const std::int64_t projection = weights_->embed_projection.out > 0 ? std::int64_t{c.hidden} * c.embedding_dim : 0;
   const std::int64_t body = layers * layer_parameters(c) + projection;
   const std::int64_t head = std::int64_t{c.head_rows()} * c.hidden;
-  const double kv_position = 2.0 * static_cast<double>(c.kv_width()) * (weights_->backend->numerics_class().ends_with("kv16") ? 2 : 4);
+  const double kv_position = 2.0 * static_cast<double>(c.kv_width()) * weights_->backend->kv_number_bytes();
   std::int64_t kv_positions = layers * 2 * n;  // written, and read by their own rows
   for (const int layer : layers_) {  // the first row sees the most committed ones
     const std::int64_t window = c.window(layer);
@@ -96,7 +96,7 @@ Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::in
   return work;
 }
 
-std::shared_ptr<const std::vector<RopeTable>> Model::rope_tables(int positions) const { return weights_->rope_tables(positions); }
+std::shared_ptr<const std::vector<RopeBuffers>> Model::rope_tables(int positions) const { return weights_->rope_tables(positions); }
 
 std::unique_ptr<Session> Model::open(int capacity, int scratch) const {
   constexpr int kMost = (1 << 30) - 128;  // a file may claim a context at which sums of positions and rows overflow

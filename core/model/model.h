@@ -16,7 +16,7 @@ namespace speclab {
 
 class Backend;
 class Session;
-struct RopeTable;
+struct RopeBuffers;
 
 /// Tokens of one sequence for one forward: a forest in topological order whose roots follow the committed tokens.
 struct Feed {
@@ -74,7 +74,7 @@ class Model : public std::enable_shared_from_this<Model> {
   struct Weights;
   struct Workspace;
   Model(std::shared_ptr<const Weights> weights, std::vector<int> layers);
-  std::shared_ptr<const std::vector<RopeTable>> rope_tables(int positions) const;
+  std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions) const;
   std::int64_t keys_of(int position) const;  // that a row sees there, summed over the layers
   std::shared_ptr<const Weights> weights_;
   std::vector<int> layers_;

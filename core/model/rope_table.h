@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/backend/backend.h"
 #include "core/model/model_config.h"
 
 namespace speclab {
@@ -15,6 +16,13 @@ struct RopeTable {
 };
 /// `known`: a table of the same rope whose rows are copied instead of computed again.
 RopeTable make_rope_table(const Rope& rope, int positions, const RopeTable& known = {});
+
+/// A table in memory of a backend.
+struct RopeBuffers {
+  int dims = 0;
+  Buffer<float> cos, sin;
+  Rotation rotation() const { return {cos.data(), sin.data(), dims}; }
+};
 
 /// The frequencies of a sequence of `length` tokens (which only dynamic scaling asks for), [dims/2].
 std::vector<float> rope_frequencies(const Rope& rope, int length);

@@ -10,7 +10,7 @@
 
 namespace speclab {
 
-struct RopeTable;
+struct RopeBuffers;
 
 /// One sequence on a model: its KV cache and how much of it is committed. Rows of the last forward stay in flight
 /// until commit() keeps a path of them; rewind() drops committed positions.
@@ -45,7 +45,7 @@ class Session {
   void check_room(std::int64_t tokens, int after) const;
   std::shared_ptr<const Model> model_;
   KvStore kv_;
-  std::shared_ptr<const std::vector<RopeTable>> ropes_;  // for all positions that it can have; see Model::Weights
+  std::shared_ptr<const std::vector<RopeBuffers>> ropes_;  // for all positions that it can have; see Model::Weights
   int capacity_;
   int scratch_;
   int length_ = 0;

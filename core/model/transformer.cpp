@@ -1,21 +1,11 @@
 #include "core/model/transformer.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "core/base/error.h"
 #include "core/model/session.h"
 
 namespace speclab {
-namespace {
-
-float* sized(std::vector<float>& buffer, std::size_t rows, int width) {
-  const std::size_t need = rows * static_cast<std::size_t>(width);
-  if (buffer.size() < need) buffer.resize(need);
-  return buffer.data();
-}
-
-}  // namespace
 
 // The decoder, once for all families: embedding, layers of attention and feed-forward, head; see ModelConfig. All
 // sequences go through the matrix products together and through attention one by one.
@@ -25,73 +15,70 @@ void Model::forward(std::span<const Feed> feeds) const {
   Backend& device = *w.backend;
   Workspace& s = *workspace_;
 
-  s.tokens.clear();
-  s.depths.clear();
-  s.positions.clear();
-  s.slots.clear();
-  s.paths.clear();
-  s.path_begin.assign(1, 0);
-  std::size_t wanted = 0;
+  std::size_t n = 0, wanted = 0;
+  for (const Feed& feed : feeds) n += feed.tokens.size(), wanted += feed.rows.size();
+  std::vector<std::int32_t>& numbers = s.numbers;
+  const std::size_t position_rows = n, positions = 2 * n, slots = 3 * n, path_begin = 4 * n, wanted_rows = 5 * n + 1, paths = wanted_rows + wanted;
+  numbers.resize(paths);
+  numbers[path_begin] = 0;
+  s.depths.resize(n);
+  std::size_t at = 0, out = 0;
   for (const Feed& feed : feeds) {
     Session& session = *feed.session;
-    const int n = static_cast<int>(feed.tokens.size());
+    const int count = static_cast<int>(feed.tokens.size());
     SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
-    SPECLAB_CHECK(n <= session.scratch_ && feed.parents.size() == feed.tokens.size(), "{} tokens, {} parents, room for {}", n, feed.parents.size(), session.scratch_);
-    const std::size_t base = s.depths.size();
+    SPECLAB_CHECK(count <= session.scratch_ && feed.parents.size() == feed.tokens.size(), "{} tokens, {} parents, room for {}", count, feed.parents.size(), session.scratch_);
+    const int* depths = s.depths.data() + at;
     std::int64_t keys = 0, layer_keys = 0;
-    for (int i = 0; i < n; ++i) {
+    for (const std::int32_t row : feed.rows) numbers[wanted_rows + out++] = static_cast<std::int32_t>(at) + row;
+    for (int i = 0; i < count; ++i, ++at) {
       const int parent = feed.parents[static_cast<std::size_t>(i)];
       SPECLAB_CHECK(parent < i && parent >= -1, "node {} has parent {}", i, parent);
       const Token token = feed.tokens[static_cast<std::size_t>(i)];
       if (token < 0 || token >= w.embedding.out) {
         throw Error({"token fed to " + name(), std::to_string(token), "an id below " + std::to_string(w.embedding.out), ""});
       }
-      const int depth = parent < 0 ? 0 : s.depths[base + static_cast<std::size_t>(parent)] + 1;
+      const int depth = parent < 0 ? 0 : depths[parent] + 1;
       const int position = session.length_ + depth;
       if (position >= c.context && c.layers > 0) {
         throw Error({"position of a token fed to " + name(), std::to_string(position), "a position below its context of " + std::to_string(c.context), ""});
       }
-      s.tokens.push_back(token);
-      s.depths.push_back(depth);
-      s.positions.push_back(position);
-      s.slots.push_back(session.length_ + i);
-      s.paths.resize(s.paths.size() + static_cast<std::size_t>(depth) + 1);
-      for (int node = i, at = static_cast<int>(s.paths.size()) - 1; node >= 0; node = feed.parents[static_cast<std::size_t>(node)]) {
-        s.paths[static_cast<std::size_t>(at--)] = session.length_ + node;
-      }
-      s.path_begin.push_back(s.paths.size());
+      s.depths[at] = depth;
+      numbers[at] = token;
+      numbers[position_rows + at] = position + c.position_offset;
+      numbers[positions + at] = position;
+      numbers[slots + at] = session.length_ + i;
+      numbers.resize(numbers.size() + static_cast<std::size_t>(depth) + 1);
+      std::size_t to = numbers.size();
+      for (int node = i; node >= 0; node = feed.parents[static_cast<std::size_t>(node)]) numbers[--to] = session.length_ + node;
+      numbers[path_begin + at + 1] = static_cast<std::int32_t>(numbers.size() - paths);
       keys += position + 1;
       layer_keys += keys_of(position);
     }
     session.parents_.assign(feed.parents.begin(), feed.parents.end());
-    session.work_ += work(n, static_cast<std::int64_t>(feed.rows.size()), session.length_, keys, layer_keys);
-    wanted += feed.rows.size();
+    session.work_ += work(count, static_cast<std::int64_t>(feed.rows.size()), session.length_, keys, layer_keys);
   }
-  const std::size_t n = s.tokens.size();
   if (n == 0) return;
   const int rows = static_cast<int>(n);
+  const std::int32_t* const staged = device.stage(numbers, s.staged);
+  const auto sized = [&](Buffer<float>& buffer, std::size_t count, int width) { return device.room(buffer, count * static_cast<std::size_t>(width)); };
 
   float* x = sized(s.residual, n, c.hidden);
   if (w.embed_projection.out > 0) {
     float* embedded = sized(s.embedded, n, c.embedding_dim);
-    device.gather(w.embedding, s.tokens, embedded);
+    device.gather(w.embedding, staged, rows, embedded);
     device.linear(w.embed_projection, embedded, rows, x, false);
   } else {
-    device.gather(w.embedding, s.tokens, x);
+    device.gather(w.embedding, staged, rows, x);
   }
 
   if (c.embedding_scale != 1) device.scale(c.embedding_scale, rows, c.hidden, x);
   if (c.position_rows > 0) {
-    for (std::size_t i = 0; i < n; ++i) s.tokens[i] = s.positions[i] + c.position_offset;
     float* embedded = sized(s.branch, n, c.hidden);
-    device.gather(w.positions, s.tokens, embedded);
+    device.gather(w.positions, staged + position_rows, rows, embedded);
     device.add(embedded, rows, c.hidden, x);
   }
 
-  s.attention_rows.resize(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    s.attention_rows[i] = {s.positions[i] - s.depths[i], std::span(s.paths).subspan(s.path_begin[i], s.path_begin[i + 1] - s.path_begin[i])};
-  }
   const int qkv_width = c.query_width() + 2 * c.kv_width(), up_width = c.gated ? 2 * c.ffn : c.ffn;
   float* normed = sized(s.normed, n, c.hidden);
   float* qkv = sized(s.qkv, n, qkv_width);
@@ -103,11 +90,11 @@ void Model::forward(std::span<const Feed> feeds) const {
     if (c.norm == NormKind::kRms) device.rms_norm(from, by.weight.data(), c.norm_eps, count, c.hidden, to);
     else device.layer_norm(from, by.weight.data(), by.bias.data(), c.norm_eps, count, c.hidden, to);
   };
-  const auto add_bias = [&](const std::vector<float>& bias, float* to) {
+  const auto add_bias = [&](const Buffer<float>& bias, float* to) {
     if (!bias.empty()) device.add_bias(bias.data(), rows, static_cast<int>(bias.size()), to);
   };
   // x += W y + bias, or with a post norm x += norm(W y + bias)
-  const auto add_to_residual = [&](const PackedMatrix& matrix, const float* y, const std::vector<float>& bias, const Weights::Norm& post) {
+  const auto add_to_residual = [&](const PackedMatrix& matrix, const float* y, const Buffer<float>& bias, const Weights::Norm& post) {
     float* to = c.post_norms ? branch : x;
     device.linear(matrix, y, rows, to, !c.post_norms);
     add_bias(bias, to);
@@ -126,17 +113,16 @@ void Model::forward(std::span<const Feed> feeds) const {
       device.rms_norm_heads(qkv + c.query_width(), qkv_width, c.kv_heads, layer.k_norm.data(), eps, rows, c.head_dim);
     }
     const AttentionForm form{c.attention_scale, c.attention_soft_cap, layer.window};
-    std::size_t at = 0;
+    at = 0;
     for (const Feed& feed : feeds) {
       const std::size_t count = feed.tokens.size();
       if (count == 0) continue;
-      const RopeTable* rope = layer.rope < 0 ? nullptr : &(*feed.session->ropes_)[static_cast<std::size_t>(layer.rope)];
-      float* own = qkv + at * static_cast<std::size_t>(qkv_width);
-      device.rope_and_store(own, static_cast<int>(count), c.heads, rope ? rope->cos.data() : nullptr, rope ? rope->sin.data() : nullptr,
-                            std::span(s.positions).subspan(at, count), feed.session->kv_, static_cast<int>(index),
-                            std::span(s.slots).subspan(at, count), rope ? rope->dims : 0);
-      device.attention(own, c.heads, feed.session->kv_, static_cast<int>(index), std::span(s.attention_rows).subspan(at, count),
-                       attended + at * static_cast<std::size_t>(c.query_width()), form);
+      Session& session = *feed.session;
+      const RowsInFlight own{static_cast<int>(count), session.length_, staged + positions + at, staged + slots + at, staged + path_begin + at, staged + paths};
+      const Rotation rotation = layer.rope < 0 ? Rotation{} : (*session.ropes_)[static_cast<std::size_t>(layer.rope)].rotation();
+      float* from = qkv + at * static_cast<std::size_t>(qkv_width);
+      device.rope_and_store(from, c.heads, rotation, own, session.kv_, static_cast<int>(index));
+      device.attention(from, c.heads, session.kv_, static_cast<int>(index), own, attended + at * static_cast<std::size_t>(c.query_width()), form);
       at += count;
     }
     if (c.parallel) norm(x, layer.ffn_norm, rows, branch);  // before attention is added
@@ -151,32 +137,26 @@ void Model::forward(std::span<const Feed> feeds) const {
   if (wanted == 0) return;
 
   // Only the rows whose logits are wanted pay for the head.
+  const int heads = static_cast<int>(wanted), width = c.head_rows();
   float* hidden = sized(s.wanted, wanted, c.hidden);
-  std::size_t base = 0, out = 0;
+  device.copy_rows(x, staged + wanted_rows, heads, c.hidden, hidden);
+  if (c.final_norm) norm(hidden, w.final_norm, heads, hidden);
+  const bool in_place = feeds.size() == 1 && device.host_memory();
+  float* logits = in_place ? feeds[0].logits : sized(s.logits, wanted, width);
+  device.linear(w.head, hidden, heads, logits, false);
+  if (c.logit_soft_cap > 0) device.soft_cap(c.logit_soft_cap, heads, width, logits);
+  if (w.masked_rows > 0) device.fill_columns(-std::numeric_limits<float>::infinity(), width - w.masked_rows, heads, width, logits);
+  const auto deliver = [&](const float* from, std::size_t count, int columns, float* to) {
+    device.download(from, count * static_cast<std::size_t>(columns) * sizeof(float), to);
+    return from + count * static_cast<std::size_t>(columns);
+  };
+  const float* next_hidden = hidden;
+  const float* next_logits = logits;
   for (const Feed& feed : feeds) {
-    for (const std::int32_t row : feed.rows) {
-      const float* from = x + (base + static_cast<std::size_t>(row)) * static_cast<std::size_t>(c.hidden);
-      std::copy_n(from, c.hidden, hidden + out++ * static_cast<std::size_t>(c.hidden));
-    }
-    base += feed.tokens.size();
-  }
-  if (c.final_norm) norm(hidden, w.final_norm, static_cast<int>(wanted), hidden);
-  const bool single = feeds.size() == 1;
-  float* logits = single ? feeds[0].logits : sized(s.logits, wanted, c.head_rows());
-  device.linear(w.head, hidden, static_cast<int>(wanted), logits, false);
-  if (c.logit_soft_cap > 0) device.soft_cap(c.logit_soft_cap, static_cast<int>(wanted), c.head_rows(), logits);
-  if (w.masked_rows > 0) {
-    for (std::size_t row = 1; row <= wanted; ++row) {
-      float* after = logits + row * static_cast<std::size_t>(c.head_rows());
-      std::fill(after - w.masked_rows, after, -std::numeric_limits<float>::infinity());
-    }
-  }
-  out = 0;
-  for (const Feed& feed : feeds) {
-    const std::size_t count = feed.rows.size();
-    if (feed.hidden != nullptr) std::copy_n(hidden + out * static_cast<std::size_t>(c.hidden), count * static_cast<std::size_t>(c.hidden), feed.hidden);
-    if (!single) std::copy_n(logits + out * static_cast<std::size_t>(c.head_rows()), count * static_cast<std::size_t>(c.head_rows()), feed.logits);
-    out += count;
+    if (feed.rows.empty()) continue;
+    if (!in_place) next_logits = deliver(next_logits, feed.rows.size(), width, feed.logits);
+    if (feed.hidden != nullptr) deliver(next_hidden, feed.rows.size(), c.hidden, feed.hidden);
+    next_hidden += feed.rows.size() * static_cast<std::size_t>(c.hidden);
   }
 }
 

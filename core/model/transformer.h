@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "core/backend/backend.h"
@@ -12,17 +11,18 @@ namespace speclab {
 
 /// Buffers of one forward; they grow to the largest one and stay. Private to the model layer.
 struct Model::Workspace {
-  std::vector<float> embedded;              // [n, embedding_dim], with a projection
-  std::vector<float> residual, normed;      // [n, hidden]
-  std::vector<float> branch;                // [n, hidden], with position embeddings, post norms or a parallel feed-forward
-  std::vector<float> qkv, attended;         // [n, (heads + 2 kv_heads) * head_dim], [n, heads * head_dim]
-  std::vector<float> gate_up, activated;    // [n, 2 ffn] or [n, ffn], [n, ffn]
-  std::vector<float> wanted, logits;        // [rows, hidden], [rows, head_rows] (several sequences)
-  std::vector<Token> tokens;                // [n]
-  std::vector<std::int32_t> depths, positions, slots;  // [n]
-  std::vector<std::int32_t> paths;          // in-flight slots of every row's path, one after the other
-  std::vector<std::size_t> path_begin;      // [n + 1]
-  std::vector<AttentionRow> attention_rows; // [n]
+  Buffer<float> embedded;          // [n, embedding_dim], with a projection
+  Buffer<float> residual, normed;  // [n, hidden]
+  Buffer<float> branch;            // [n, hidden], with position embeddings, post norms or a parallel feed-forward
+  Buffer<float> qkv, attended;     // [n, (heads + 2 kv_heads) * head_dim], [n, heads * head_dim]
+  Buffer<float> gate_up, activated;  // [n, 2 ffn] or [n, ffn], [n, ffn]
+  Buffer<float> wanted, logits;    // [rows, hidden], [rows, head_rows] (unless the backend writes where they are wanted)
+
+  // What the operations must know about the rows, in one array that goes to the backend in one piece:
+  // tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1], wanted [rows], paths.
+  std::vector<std::int32_t> numbers;
+  Buffer<std::int32_t> staged;     // the same there
+  std::vector<int> depths;         // [n]
 };
 
 }  // namespace speclab

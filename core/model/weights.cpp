@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/model/rope_table.h"
 #include "core/model/tokenizer.h"
 
 namespace speclab {
@@ -158,8 +160,8 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
   }
   if (c.position_rows > 0) positions = pack(checkpoint, *backend, {{"position_embedding", c.position_rows}}, c.hidden);
   const auto norm = [&](const std::string& name) {
-    if (c.norm == NormKind::kRms) return Norm{rms_weight(checkpoint, name, c.hidden, original_hidden), {}};
-    return Norm{vector(checkpoint, name, c.hidden), vector(checkpoint, name + ".bias", c.hidden)};
+    if (c.norm == NormKind::kRms) return Norm{backend->keep(rms_weight(checkpoint, name, c.hidden, original_hidden)), {}};
+    return Norm{backend->keep(vector(checkpoint, name, c.hidden)), backend->keep(vector(checkpoint, name + ".bias", c.hidden))};
   };
   layers.resize(static_cast<std::size_t>(c.layers));
   for (int i = 0; i < c.layers; ++i) {
@@ -169,7 +171,7 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
     const std::vector<Part> ffn = c.gated ? std::vector<Part>{{at + "ffn_gate", c.ffn}, {at + "ffn_up", c.ffn}} : std::vector<Part>{{at + "ffn_up", c.ffn}};
     const auto bias = [&](std::vector<Part> parts) {
       for (Part& part : parts) part.tensor += ".bias";
-      return joined(checkpoint, parts);
+      return backend->keep(joined(checkpoint, parts));
     };
     layer.attn_norm = norm(at + "attn_norm");
     layer.qkv = pack(checkpoint, *backend, qkv, c.hidden);
@@ -184,8 +186,8 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
       layer.ffn_down_bias = bias({{at + "ffn_down", c.hidden}});
     }
     if (c.qk_norm) {
-      layer.q_norm = rms_weight(checkpoint, at + "attn_q_norm", c.head_dim, original_head_dim);
-      layer.k_norm = rms_weight(checkpoint, at + "attn_k_norm", c.head_dim, original_head_dim);
+      layer.q_norm = backend->keep(rms_weight(checkpoint, at + "attn_q_norm", c.head_dim, original_head_dim));
+      layer.k_norm = backend->keep(rms_weight(checkpoint, at + "attn_k_norm", c.head_dim, original_head_dim));
     }
     if (c.post_norms) {
       layer.attn_post_norm = norm(at + "attn_post_norm");
@@ -198,19 +200,39 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
   head = c.tied_head ? embedding : pack(checkpoint, *backend, {{"head", c.head_rows()}}, c.hidden);
 }
 
-std::shared_ptr<const std::vector<RopeTable>> Model::Weights::rope_tables(int positions) const {
+std::shared_ptr<const std::vector<RopeBuffers>> Model::Weights::rope_tables(int positions) const {
   constexpr int kStep = 256;  // prompts of about one length share a table
   const std::lock_guard lock(rope_mutex_);
   if (!rope_tables_ || positions > rope_positions_) {
     positions = std::min(config.context, positions + (kStep - positions % kStep) % kStep);
-    std::vector<RopeTable> tables;
+    const auto back = [this](const Buffer<float>& from) {
+      std::vector<float> to(from.size());
+      backend->download(from.data(), from.size() * sizeof(float), to.data());
+      return to;
+    };
+    std::vector<RopeBuffers> tables;
     for (std::size_t i = 0; i < config.ropes.size(); ++i) {
-      tables.push_back(make_rope_table(config.ropes[i], positions, rope_tables_ ? (*rope_tables_)[i] : RopeTable{}));
+      const RopeTable known = rope_tables_ ? RopeTable{0, back((*rope_tables_)[i].cos), back((*rope_tables_)[i].sin)} : RopeTable{};
+      RopeTable table = make_rope_table(config.ropes[i], positions, known);
+      tables.push_back({table.dims, backend->keep(std::move(table.cos)), backend->keep(std::move(table.sin))});
     }
-    rope_tables_ = std::make_shared<const std::vector<RopeTable>>(std::move(tables));
+    rope_tables_ = std::make_shared<const std::vector<RopeBuffers>>(std::move(tables));
     rope_positions_ = positions;
   }
   return rope_tables_;
+}
+
+std::vector<float> Model::Weights::embedding_rows(Token begin, Token end) const {
+  std::vector<Token> tokens(static_cast<std::size_t>(end - begin));
+  std::iota(tokens.begin(), tokens.end(), begin);
+  Buffer<std::int32_t> staged;
+  const Token* ids = backend->stage(tokens, staged);
+  std::vector<float> rows(tokens.size() * static_cast<std::size_t>(embedding.in));
+  Buffer<float> gathered;
+  float* to = backend->host_memory() ? rows.data() : backend->room(gathered, rows.size());
+  backend->gather(embedding, ids, end - begin, to);
+  if (to != rows.data()) backend->download(to, rows.size() * sizeof(float), rows.data());
+  return rows;
 }
 
 const PackedMatrix& Model::Weights::original_embedding() const {
@@ -218,11 +240,8 @@ const PackedMatrix& Model::Weights::original_embedding() const {
   if (!c.inflated || c.embedding_of_target || (c.hidden == c.inflated->hidden && c.vocab == c.inflated->vocab)) return embedding;
   std::call_once(extracted_, [this, &c] {
     original_embedding_ = backend->pack(c.inflated->vocab, c.inflated->hidden, [this](int begin, int end, Bf16* out) {
-      std::vector<float> row(static_cast<std::size_t>(embedding.in));
-      for (Token token = begin; token < end; ++token) {
-        backend->gather(embedding, {&token, 1}, row.data());
-        out = std::transform(row.begin(), row.begin() + config.inflated->hidden, out, float_to_bf16);
-      }
+      const std::vector<float> rows = embedding_rows(begin, end);
+      for (auto row = rows.begin(); row != rows.end(); row += embedding.in) out = std::transform(row, row + config.inflated->hidden, out, float_to_bf16);
     });
   });
   return original_embedding_;
@@ -234,12 +253,13 @@ const std::string& Model::Weights::embedding_sha256() const {
     EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
     // Of a twin the original's: what a draft was trained on.
     const bool own = config.inflated && !config.embedding_of_target;
-    std::vector<float> row(static_cast<std::size_t>(embedding.in));
-    std::vector<Bf16> bits(row.size());
-    if (own) bits.resize(static_cast<std::size_t>(config.inflated->hidden));
-    for (Token token = 0; token < (own ? config.inflated->vocab : embedding.out); ++token) {
-      backend->gather(embedding, {&token, 1}, row.data());
-      std::transform(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(bits.size()), bits.begin(), float_to_bf16);
+    const int count = own ? config.inflated->vocab : embedding.out, width = own ? config.inflated->hidden : embedding.in;
+    constexpr int kAtOnce = 1024;
+    std::vector<Bf16> bits;
+    for (Token begin = 0; begin < count; begin += kAtOnce) {
+      const std::vector<float> rows = embedding_rows(begin, std::min(begin + kAtOnce, count));
+      bits.clear();
+      for (auto row = rows.begin(); row != rows.end(); row += embedding.in) std::transform(row, row + width, std::back_inserter(bits), float_to_bf16);
       EVP_DigestUpdate(context.get(), bits.data(), bits.size() * sizeof(Bf16));
     }
     unsigned char digest[EVP_MAX_MD_SIZE];

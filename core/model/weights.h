@@ -16,19 +16,19 @@ namespace speclab {
 /// All weights of a decoder in the backend's layout. Private to the model layer.
 struct Model::Weights {
   struct Norm {
-    std::vector<float> weight;  // [hidden], the offset added
-    std::vector<float> bias;    // [hidden], of a layer norm
+    Buffer<float> weight;  // [hidden], the offset added
+    Buffer<float> bias;    // [hidden], of a layer norm
   };
   struct Layer {
     Norm attn_norm, ffn_norm;
     Norm attn_post_norm, ffn_post_norm;          // absent unless config.post_norms
-    std::vector<float> q_norm, k_norm;           // [head_dim]; absent unless config.qk_norm
+    Buffer<float> q_norm, k_norm;                // [head_dim]; absent unless config.qk_norm
     PackedMatrix qkv;                            // [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v
     PackedMatrix attn_out;                       // [hidden, heads * head_dim]
     PackedMatrix gate_up;                        // [2 * ffn, hidden]: gate, up; [ffn, hidden] when not gated: up
     PackedMatrix ffn_down;                       // [hidden, ffn]
-    std::vector<float> qkv_bias, attn_out_bias, gate_up_bias, ffn_down_bias;  // absent: empty
-    int rope = -1;                               // index into `ropes`; -1: no rotation
+    Buffer<float> qkv_bias, attn_out_bias, gate_up_bias, ffn_down_bias;  // absent: empty
+    int rope = -1;                               // index into config.ropes; -1: no rotation
     int window = 0;
   };
   ModelConfig config;
@@ -48,13 +48,15 @@ struct Model::Weights {
   const std::string& embedding_sha256() const;
   /// Tables of config.ropes for at least so many positions. They are made for what sessions ask, not for the context,
   /// which is a number that the file claims; sessions share them, and a longer one gets longer tables with the same rows.
-  std::shared_ptr<const std::vector<RopeTable>> rope_tables(int positions) const;
+  std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions) const;
   // [tokens, embedding_dim] of the model that a twin was made from, packed once when first asked for; else the embedding.
   const PackedMatrix& original_embedding() const;
 
  private:
+  // Rows of the embedding from the backend, [end - begin, embedding.in].
+  std::vector<float> embedding_rows(Token begin, Token end) const;
   mutable std::mutex rope_mutex_;
-  mutable std::shared_ptr<const std::vector<RopeTable>> rope_tables_;  // the longest so far
+  mutable std::shared_ptr<const std::vector<RopeBuffers>> rope_tables_;  // the longest so far
   mutable int rope_positions_ = 0;
   mutable std::once_flag hashed_;
   mutable std::string embedding_sha256_;

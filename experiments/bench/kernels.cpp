@@ -104,11 +104,13 @@ void add_attention(const Setting& setting) {
         if (!kv->data) *kv = backend.allocate_kv(c.layers, c.kv_heads, c.head_dim, context + kRows.back());
         std::vector<float> qkv(static_cast<std::size_t>(rows) * (c.heads + 2 * c.kv_heads) * c.head_dim, .5f);
         std::vector<float> out(static_cast<std::size_t>(rows) * c.query_width());
-        std::vector<std::int32_t> path(rows);
-        std::iota(path.begin(), path.end(), context);
-        std::vector<AttentionRow> visible;
-        for (int i = 0; i < rows; ++i)
-          visible.push_back({context, std::span<const std::int32_t>(path).first(i + 1)});
+        std::vector<std::int32_t> slots(rows), paths, path_begin{0};
+        std::iota(slots.begin(), slots.end(), context);
+        for (int i = 0; i < rows; ++i) {
+          paths.insert(paths.end(), slots.begin(), slots.begin() + i + 1);
+          path_begin.push_back(static_cast<std::int32_t>(paths.size()));
+        }
+        const RowsInFlight visible{rows, context, slots.data(), slots.data(), path_begin.data(), paths.data()};
         for (auto _ : state) {
           for (int layer = 0; layer < c.layers; ++layer)
             backend.attention(qkv.data(), c.heads, *kv, layer, visible, out.data());

@@ -2,13 +2,13 @@
 
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <random>
 #include <vector>
 
 #include "core/backend/backend.h"
 #include "core/backend/cpu/kernels.h"
 #include "core/base/error.h"
+#include "tests/backend/flight.h"
 
 namespace speclab {
 namespace {
@@ -109,12 +109,12 @@ TEST(Gather, ReadsRowsBack) {
   const PackedMatrix table = pack(*backend, 130, 7, rows);
   const std::vector<Token> tokens{129, 0, 64, 63};
   std::vector<float> out(tokens.size() * 7);
-  backend->gather(table, tokens, out.data());
+  backend->gather(table, tokens.data(), static_cast<int>(tokens.size()), out.data());
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     for (int k = 0; k < 7; ++k) EXPECT_EQ(out[i * 7 + k], bf16_to_float(rows[static_cast<std::size_t>(tokens[i]) * 7 + k]));
   }
   const std::vector<Token> outside{130};
-  EXPECT_THROW(backend->gather(table, outside, out.data()), Bug);
+  EXPECT_THROW(backend->gather(table, outside.data(), static_cast<int>(outside.size()), out.data()), Bug);
 }
 
 TEST(Pack, PassesOnTheErrorOfItsReader) {
@@ -163,31 +163,27 @@ TEST_P(Attention, AgreesWithDoubleAndTreeEqualsChains) {
   std::vector<float> cos(kPositions * kHeadDim / 2), sin(cos.size());
   for (std::size_t i = 0; i < cos.size(); ++i) { cos[i] = std::cos(0.1f * i); sin[i] = std::sin(0.1f * i); }
   const auto history = random_floats(kCommitted * kWidth, 9), tree = random_floats(kNodes * kWidth, 10);
-  std::vector<std::int32_t> slots(kCommitted), depth(kNodes);
-  std::iota(slots.begin(), slots.end(), 0);
-  for (int i = 1; i < kNodes; ++i) depth[i] = depth[parent[i]] + 1;
+  const Rotation rotation{cos.data(), sin.data(), kHeadDim};
+  const Flight prompt = Flight::chain(0, kCommitted);
 
   const auto fill = [&](KvStore& kv) {
     auto rows = history;
-    backend->rope_and_store(rows.data(), kCommitted, kHeads, cos.data(), sin.data(), slots, kv, 0, slots);
+    backend->rope_and_store(rows.data(), kHeads, rotation, prompt.rows(), kv, 0);
     return rows;
   };
   KvStore kv = backend->allocate_kv(1, kKvHeads, kHeadDim, kCommitted + kNodes);
   const auto rotated_history = fill(kv);
   auto rows = tree;
-  std::vector<std::int32_t> tree_slots(kNodes), positions(kNodes);
   std::vector<std::vector<std::int32_t>> paths(kNodes);
-  std::vector<AttentionRow> views;
+  Flight flight(kCommitted);
   for (int i = 0; i < kNodes; ++i) {
-    tree_slots[i] = kCommitted + i;
-    positions[i] = kCommitted + depth[i];
     if (parent[i] >= 0) paths[i] = paths[parent[i]];
     paths[i].push_back(kCommitted + i);
+    flight.add(paths[i]);
   }
-  for (int i = 0; i < kNodes; ++i) views.push_back({kCommitted, paths[i]});
-  backend->rope_and_store(rows.data(), kNodes, kHeads, cos.data(), sin.data(), positions, kv, 0, tree_slots);
+  backend->rope_and_store(rows.data(), kHeads, rotation, flight.rows(), kv, 0);
   std::vector<float> out(kNodes * kHeads * kHeadDim);
-  backend->attention(rows.data(), kHeads, kv, 0, views, out.data());
+  backend->attention(rows.data(), kHeads, kv, 0, flight.rows(), out.data());
 
   const auto stored = [&](float value) { return static_cast<double>(narrow ? bf16_to_float(float_to_bf16(value)) : value); };
   for (int i = 0; i < kNodes; ++i) {
@@ -216,11 +212,10 @@ TEST_P(Attention, AgreesWithDoubleAndTreeEqualsChains) {
     fill(alone);
     for (std::size_t step = 0; step < paths[i].size(); ++step) {
       std::vector<float> row(tree.begin() + (paths[i][step] - kCommitted) * kWidth, tree.begin() + (paths[i][step] - kCommitted + 1) * kWidth);
-      const std::int32_t position = kCommitted + static_cast<int>(step);
-      backend->rope_and_store(row.data(), 1, kHeads, cos.data(), sin.data(), {&position, 1}, alone, 0, {&position, 1});
-      const AttentionRow view{position, {&position, 1}};  // all before it counts as committed
+      const Flight single_row = Flight::chain(kCommitted + static_cast<int>(step), 1);  // all before it counts as committed
+      backend->rope_and_store(row.data(), kHeads, rotation, single_row.rows(), alone, 0);
       std::vector<float> single(kHeads * kHeadDim);
-      backend->attention(row.data(), kHeads, alone, 0, {&view, 1}, single.data());
+      backend->attention(row.data(), kHeads, alone, 0, single_row.rows(), single.data());
       if (step + 1 == paths[i].size()) {
         ASSERT_TRUE(same_bits(single.data(), out.data() + i * kHeads * kHeadDim, single.size())) << "node " << i;
       }
@@ -230,8 +225,9 @@ TEST_P(Attention, AgreesWithDoubleAndTreeEqualsChains) {
   // The order of the rows does not matter, even where the first ones see slots of a later block of keys.
   std::vector<float> reversed, reversed_out(out.size());
   for (int i = kNodes - 1; i >= 0; --i) reversed.insert(reversed.end(), rows.begin() + i * kWidth, rows.begin() + (i + 1) * kWidth);
-  const std::vector<AttentionRow> reversed_views(views.rbegin(), views.rend());
-  backend->attention(reversed.data(), kHeads, kv, 0, reversed_views, reversed_out.data());
+  Flight backwards(kCommitted);
+  for (int i = kNodes - 1; i >= 0; --i) backwards.add(paths[i]);
+  backend->attention(reversed.data(), kHeads, kv, 0, backwards.rows(), reversed_out.data());
   for (int i = 0; i < kNodes; ++i) {
     EXPECT_TRUE(same_bits(reversed_out.data() + (kNodes - 1 - i) * kHeads * kHeadDim, out.data() + i * kHeads * kHeadDim, kHeads * kHeadDim)) << "node " << i;
   }
@@ -239,14 +235,14 @@ TEST_P(Attention, AgreesWithDoubleAndTreeEqualsChains) {
   // Keeping the path 0, 2, 4 and asking again from the compacted cache gives the row of node 5.
   const std::vector<std::int32_t> from{kCommitted, kCommitted + 2, kCommitted + 4, kCommitted + 5}, to{kCommitted, kCommitted + 1, kCommitted + 2, kCommitted + 3};
   backend->move_slots(kv, from, to);
-  const std::int32_t last = kCommitted + 3;
-  const AttentionRow view{last, {&last, 1}};
+  constexpr int kLast = kCommitted + 3;
+  const Flight view = Flight::chain(kLast, 1);
   std::vector<float> moved(kHeads * kHeadDim);
-  backend->attention(rows.data() + 5 * kWidth, kHeads, kv, 0, {&view, 1}, moved.data());
+  backend->attention(rows.data() + 5 * kWidth, kHeads, kv, 0, view.rows(), moved.data());
   EXPECT_TRUE(same_bits(moved.data(), out.data() + 5 * kHeads * kHeadDim, moved.size()));
   KvStore copy = backend->allocate_kv(kv.layers, kv.kv_heads, kv.head_dim, kv.slots + 32);
-  backend->copy_kv(kv, last + 1, copy);
-  backend->attention(rows.data() + 5 * kWidth, kHeads, copy, 0, {&view, 1}, out.data());
+  backend->copy_kv(kv, kLast + 1, copy);
+  backend->attention(rows.data() + 5 * kWidth, kHeads, copy, 0, view.rows(), out.data());
   EXPECT_TRUE(same_bits(moved.data(), out.data(), moved.size()));
 }
 
@@ -262,14 +258,38 @@ TEST_P(Attention, ScoresMayBeLarge) {
     rows[2 * kHeadDim + i] = 1, rows[kWidth + 2 * kHeadDim + i] = 2;
   }
   KvStore kv = backend->allocate_kv(1, 1, kHeadDim, 2);
-  const std::vector<std::int32_t> slots{0, 1};
-  backend->rope_and_store(rows.data(), 2, 1, cos.data(), sin.data(), slots, kv, 0, slots);
-  const AttentionRow view{1, std::span(slots).subspan(1)};
-  backend->attention(rows.data() + kWidth, 1, kv, 0, {&view, 1}, out.data());
+  backend->rope_and_store(rows.data(), 1, {cos.data(), sin.data(), kHeadDim}, Flight::chain(0, 2).rows(), kv, 0);
+  const Flight last = Flight::chain(1, 1);
+  backend->attention(rows.data() + kWidth, 1, kv, 0, last.rows(), out.data());
   EXPECT_EQ(out, std::vector<float>(kHeadDim, 2.0f));
 }
 
 INSTANTIATE_TEST_SUITE_P(Classes, Attention, testing::Values("f32", "f32-kv16"));
+
+// Nothing is copied that is in its place already.
+TEST(CpuBackend, MemoryOfTheHostIsItsOwn) {
+  const auto backend = make_cpu_backend({1, "f32"});
+  ASSERT_TRUE(backend->host_memory());
+  std::vector<float> numbers{1, 2, 3};
+  const float* place = numbers.data();
+  const Buffer<float> kept = backend->keep(std::move(numbers));
+  EXPECT_EQ(kept.data(), place);
+  EXPECT_EQ(kept.size(), 3u);
+  EXPECT_TRUE(backend->keep({}).empty());
+  const std::vector<std::int32_t> ids{4, 5};
+  Buffer<std::int32_t> unused;
+  EXPECT_EQ(backend->stage(ids, unused), ids.data());
+  EXPECT_TRUE(unused.empty());
+  Buffer<float> grows;
+  float* first = backend->room(grows, 3);
+  EXPECT_EQ(backend->room(grows, 2), first);
+  backend->upload(kept.data(), 3 * sizeof(float), first);
+  float back[3] = {};
+  backend->download(grows.data(), sizeof back, back);
+  EXPECT_EQ(back[2], 3);
+  backend->room(grows, 1000);
+  EXPECT_EQ(grows.size(), 1000u);
+}
 
 TEST(CpuBackend, RefusesWhatItCannotDo) {
   EXPECT_THROW(make_cpu_backend({-1, "f32"}), Error);

@@ -2,11 +2,11 @@
 
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <random>
 
 #include "core/backend/backend.h"
 #include "core/backend/cpu/kernels.h"
+#include "tests/backend/flight.h"
 
 // The operations of the families beside Llama against double precision, for widths that fill no vector too, and with the
 // same bits for one row and many and for every vector width.
@@ -136,13 +136,25 @@ TEST(RowOperations, SumsScalesAndCaps) {
   }
 }
 
+TEST(RowOperations, CopiesRowsAndFillsColumns) {
+  const auto backend = make_cpu_backend({2, "f32"});
+  constexpr int kWidth = 7;
+  std::vector<float> x = numbers(kRows * kWidth, 12), out(3 * kWidth);
+  const std::vector<std::int32_t> rows{0, kRows - 1, 2};
+  backend->copy_rows(x.data(), rows.data(), 3, kWidth, out.data());
+  for (int i = 0; i < 3; ++i) {
+    for (int k = 0; k < kWidth; ++k) EXPECT_EQ(out[i * kWidth + k], x[rows[i] * kWidth + k]);
+  }
+  const std::vector<float> before = x;
+  backend->fill_columns(-1, 4, kRows, kWidth, x.data());
+  for (int i = 0; i < kRows * kWidth; ++i) EXPECT_EQ(x[i], i % kWidth < 4 ? before[i] : -1) << i;
+}
+
 // One sequence fed in blocks: window, soft cap and scale against double precision, and block by block the bits of rows
 // that come alone.
 TEST(RowOperations, AttentionWithAWindowAndASoftCap) {
   constexpr int kHeads = 2, kDim = 20, kWidth = (kHeads + 2) * kDim, kTokens = 90;
   const std::vector<float> x = numbers(kTokens * kWidth, 10, 1);
-  std::vector<std::int32_t> slots(kTokens);
-  std::iota(slots.begin(), slots.end(), 0);
   for (const char* numerics : {"f32", "f32-kv16"}) {
     const auto backend = make_cpu_backend({2, numerics});
     for (const AttentionForm form : {AttentionForm{0, 0, 5}, AttentionForm{.3f, 0, 33}, AttentionForm{.3f, 2, 16}, AttentionForm{0, 1.5f, 0}, AttentionForm{0, 0, 1}}) {
@@ -152,11 +164,9 @@ TEST(RowOperations, AttentionWithAWindowAndASoftCap) {
         for (int begin = 0; begin < kTokens; begin += block) {
           const int n = std::min(block, kTokens - begin);
           std::vector<float> rows(x.begin() + begin * kWidth, x.begin() + (begin + n) * kWidth);
-          const auto own = std::span(slots).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n));
-          backend->rope_and_store(rows.data(), n, kHeads, nullptr, nullptr, own, kv, 0, own, 0);
-          std::vector<AttentionRow> views;
-          for (int i = 0; i < n; ++i) views.push_back({begin, own.first(static_cast<std::size_t>(i + 1))});
-          backend->attention(rows.data(), kHeads, kv, 0, views, out.data() + begin * kHeads * kDim, form);
+          const Flight flight = Flight::chain(begin, n);
+          backend->rope_and_store(rows.data(), kHeads, {}, flight.rows(), kv, 0);
+          backend->attention(rows.data(), kHeads, kv, 0, flight.rows(), out.data() + begin * kHeads * kDim, form);
         }
         return out;
       };
@@ -189,8 +199,8 @@ TEST(RowOperations, RotatesTheFirstDimensionsOnly) {
   std::vector<float> row = numbers(3 * kDim, 11);
   const std::vector<float> before = row;
   KvStore kv = backend->allocate_kv(1, 1, kDim, 2);
-  const std::int32_t position = 1;
-  backend->rope_and_store(row.data(), 1, 1, cos.data(), sin.data(), {&position, 1}, kv, 0, {&position, 1}, kRotated);
+  const Flight flight = Flight::chain(1, 1);
+  backend->rope_and_store(row.data(), 1, {cos.data(), sin.data(), kRotated}, flight.rows(), kv, 0);
   for (int part = 0; part < 3; ++part) {
     for (int i = 0; i < kDim; ++i) {
       const float* v = before.data() + part * kDim;

@@ -39,7 +39,7 @@ std::shared_ptr<void> reserve(std::size_t bytes) {
   return {data, [](void* p) { std::free(p); }};
 }
 
-std::shared_ptr<void> allocate(std::size_t bytes) {
+std::shared_ptr<void> zeroed(std::size_t bytes) {
   std::shared_ptr<void> data = reserve(bytes);
   std::memset(data.get(), 0, bytes);
   return data;
@@ -53,7 +53,7 @@ class WeightArena {
   std::shared_ptr<void> take(std::size_t bytes) {
     bytes = (bytes + 63) / 64 * 64;
     if (bytes > left_) {
-      if (bytes >= kSlab) return allocate(bytes);
+      if (bytes >= kSlab) return zeroed(bytes);
       slab_ = reserve(kSlab);
       left_ = kSlab;
     }
@@ -93,6 +93,12 @@ class CpuBackend final : public Backend {
   std::string_view numerics_class() const override { return class_; }
   std::string_view device_name() const override { return device_; }
   int threads() const override { return pool_.threads(); }
+  int kv_number_bytes() const override { return sizeof(Kv); }
+
+  bool host_memory() const override { return true; }
+  std::shared_ptr<void> allocate(std::size_t bytes) override { return reserve(bytes); }
+  void upload(const void* host, std::size_t bytes, void* to) override { std::memcpy(to, host, bytes); }
+  void download(const void* from, std::size_t bytes, void* host) override { std::memcpy(host, from, bytes); }
 
   PackedMatrix pack(int out, int in, const std::function<void(int, int, Bf16*)>& read) override {
     PackedMatrix matrix;
@@ -128,7 +134,7 @@ class CpuBackend final : public Backend {
     KvStore kv{layers, kv_heads, head_dim, padded(slots, kKeyBlock), 0, nullptr, 0};
     kv.bytes_per_position = 2 * sizeof(Kv) * static_cast<std::uint64_t>(layers) * kv_heads * head_dim;
     if (__builtin_mul_overflow(kv.bytes_per_position, static_cast<std::uint64_t>(kv.slots), &kv.bytes)) kv.bytes = UINT64_MAX;
-    kv.data = allocate(kv.bytes);
+    kv.data = zeroed(kv.bytes);
     return kv;
   }
 
@@ -166,13 +172,13 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void gather(const PackedMatrix& table, TokenSpan tokens, float* out) override {
+  void gather(const PackedMatrix& table, const Token* tokens, int n, float* out) override {
     const auto* data = static_cast<const Bf16*>(table.data.get());
     const std::size_t panel = packed_panel_elements(table.in);
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
+    for (int i = 0; i < n; ++i) {
       SPECLAB_CHECK(tokens[i] >= 0 && tokens[i] < table.out, "token {} of a table with {} rows", tokens[i], table.out);
       const Bf16* from = data + panel * static_cast<std::size_t>(tokens[i] / kPanel) + 2 * (tokens[i] % kPanel);
-      float* to = out + i * static_cast<std::size_t>(table.in);
+      float* to = out + static_cast<std::size_t>(i) * static_cast<std::size_t>(table.in);
       for (int k = 0; k < table.in; ++k) to[k] = bf16_to_float(from[static_cast<std::size_t>(k / 2) * 2 * kPanel + static_cast<std::size_t>(k % 2)]);
     }
   }
@@ -192,13 +198,12 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void rope_and_store(float* qkv, int n, int heads, const float* cos, const float* sin, std::span<const std::int32_t> positions,
-                      KvStore& kv, int layer, std::span<const std::int32_t> slots, int rotated) override {
-    const int hd = kv.head_dim, half = (rotated == kWholeHead ? hd : rotated) / 2, width = (heads + 2 * kv.kv_heads) * hd;
-    each_row(n, width, [&](int i) {
+  void rope_and_store(float* qkv, int heads, const Rotation& rotation, const RowsInFlight& rows, KvStore& kv, int layer) override {
+    const int hd = kv.head_dim, half = rotation.dims / 2, width = (heads + 2 * kv.kv_heads) * hd;
+    each_row(rows.n, width, [&](int i) {
       float* row = qkv + static_cast<std::size_t>(i) * width;
-      const float* c = cos + static_cast<std::size_t>(positions[static_cast<std::size_t>(i)]) * half;
-      const float* s = sin + static_cast<std::size_t>(positions[static_cast<std::size_t>(i)]) * half;
+      const float* c = rotation.cos + static_cast<std::size_t>(rows.positions[i]) * half;
+      const float* s = rotation.sin + static_cast<std::size_t>(rows.positions[i]) * half;
       for (int head = 0; head < heads + kv.kv_heads; ++head) {
         float* v = row + head * hd;
         for (int j = 0; j < half; ++j) {
@@ -207,7 +212,7 @@ class CpuBackend final : public Backend {
           v[j + half] = b * c[j] + a * s[j];
         }
       }
-      const auto slot = static_cast<std::size_t>(slots[static_cast<std::size_t>(i)]);
+      const auto slot = static_cast<std::size_t>(rows.slots[i]);
       for (int head = 0; head < kv.kv_heads; ++head) {
         const float* k = row + (heads + head) * hd;
         const float* v = k + kv.kv_heads * hd;
@@ -219,21 +224,18 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void attention(const float* qkv, int heads, const KvStore& kv, int layer, std::span<const AttentionRow> rows, float* out,
+  void attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, float* out,
                  const AttentionForm& form) override {
     const int hd = kv.head_dim, group = heads / kv.kv_heads, width = (heads + 2 * kv.kv_heads) * hd;
-    const int queries = static_cast<int>(rows.size()) * group;  // of one key/value head
+    const int queries = rows.n * group;  // of one key/value head
     const int blocks = query_blocks(queries, kv.kv_heads, pool_.threads());
     const float scale = form.scale > 0 ? form.scale : 1.0f / std::sqrt(static_cast<float>(hd));
-    for (const AttentionRow& row : rows) {  // a block of rows reads the committed keys together
-      SPECLAB_CHECK(row.committed == rows.front().committed, "rows with {} and {} committed keys", row.committed, rows.front().committed);
-    }
     pool_.parallel(blocks * kv.kv_heads, [&](int item, int thread) {
       const int kv_head = item / blocks, part = item % blocks;
       const int first = part * queries / blocks;
       QueryBlock block{};
       block.rows = (part + 1) * queries / blocks - first;
-      block.committed = rows.front().committed;
+      block.committed = rows.committed;
       block.last_slot = block.committed - 1;
       block.scale = scale;
       block.soft_cap = form.soft_cap;
@@ -241,11 +243,11 @@ class CpuBackend final : public Backend {
       for (int r = 0; r < block.rows; ++r) {
         const auto i = static_cast<std::size_t>((first + r) / group);
         const int head = kv_head * group + (first + r) % group;
-        const AttentionRow& row = rows[i];
+        const std::int32_t path_end = rows.path_begin[i + 1];
         block.q[r] = qkv + i * static_cast<std::size_t>(width) + head * hd;
-        block.path[r] = row.path.data();
-        block.path_length[r] = static_cast<int>(row.path.size());
-        block.last_slot = std::max(block.last_slot, row.path.back());
+        block.path[r] = rows.paths + rows.path_begin[i];
+        block.path_length[r] = path_end - rows.path_begin[i];
+        block.last_slot = std::max(block.last_slot, rows.paths[path_end - 1]);
         block.out[r] = out + (i * static_cast<std::size_t>(heads) + head) * hd;
         if (form.window > 0) {
           block.first[r] = std::max(0, block.committed + block.path_length[r] - form.window);
@@ -291,6 +293,14 @@ class CpuBackend final : public Backend {
 
   void soft_cap(float cap, int n, int d, float* x) override {
     each_row(n, 8 * d, [&](int i) { soft_cap_row(cap, d, x + static_cast<std::size_t>(i) * d); });
+  }
+
+  void copy_rows(const float* x, const std::int32_t* rows, int n, int d, float* out) override {
+    for (int i = 0; i < n; ++i) std::copy_n(x + static_cast<std::size_t>(rows[i]) * d, d, out + static_cast<std::size_t>(i) * d);
+  }
+
+  void fill_columns(float value, int begin, int n, int d, float* x) override {
+    for (int i = 0; i < n; ++i) std::fill_n(x + static_cast<std::size_t>(i) * d + begin, d - begin, value);
   }
 
   void move_slots(KvStore& kv, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override {
