@@ -61,6 +61,13 @@ struct DraftedToken {
       -1;  ///< total variation between the rule's one-step output law and p; -1 for lossless rules
 };
 
+/// A node that was fed but not offered for acceptance, see NodeKind.
+struct ProbedToken {
+  Token id = -1;
+  int parent = 0;   ///< node index
+  Token best = -1;  ///< of the target's row there; -1 where none was asked for
+};
+
 /// One target forward and all around it.
 struct StepRecord {
   std::string source;  ///< what drafted: "draft", "lookup", ...; empty when nothing was drafted
@@ -69,8 +76,10 @@ struct StepRecord {
   EndedBy ended_by = EndedBy::none;
   int rows = 0;         ///< tokens that the target was fed (all sequences of a batch of prefixes together)
   int draft_calls = 0;  ///< forwards of the draft model in this step
+  std::int64_t pool_size = -1;  ///< n-grams that a copying strategy held when it drafted; -1: no such thing
   PhaseTimes times;
   std::vector<DraftedToken> drafted;  ///< in node order
+  std::vector<ProbedToken> probes;    ///< what follows them in node order; of the first steps of a text only
 };
 
 /// Why a text ended: the end token, max_tokens, a stop string, the context, or the caller asked for it.

@@ -65,7 +65,7 @@ json to_json(const StepRecord& step) {
   json tokens = json::array();
   for (std::size_t i = 0; i < step.drafted.size(); ++i)
     tokens.push_back(to_json(step.drafted[i], static_cast<int>(i) + 1));
-  return {{"source", step.source},
+  json value = {{"source", step.source},
           {"drafted", step.drafted.size()},
           {"accepted", step.accepted},
           {"emitted", step.emitted},
@@ -75,6 +75,9 @@ json to_json(const StepRecord& step) {
           {"draft_calls", step.draft_calls},
           {"ns", step.times.ns},
           {"tokens", std::move(tokens)}};
+  if (step.pool_size >= 0) value["pool"] = step.pool_size;
+  for (const ProbedToken& probe : step.probes) value["probes"].push_back({probe.id, probe.parent, probe.best});
+  return value;
 }
 
 EndedBy ended_by_from(const std::string& name) {
@@ -107,6 +110,10 @@ StepRecord step_from_json(const json& value) {
   value.at("ns").get_to(step.times.ns);
   int node = 0;
   for (const json& token : value.at("tokens")) step.drafted.push_back(drafted_from_json(token, ++node));
+  step.pool_size = value.value("pool", std::int64_t{-1});
+  if (const auto probes = value.find("probes"); probes != value.end()) {
+    for (const json& probe : *probes) step.probes.push_back({probe.at(0), probe.at(1), probe.at(2)});
+  }
   return step;
 }
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kScratch = 128;
 constexpr int kScratchOfPrefixes = 1024;
+constexpr int kRowsOfPrefix = 16;  // that a node's root path may have on average
 
 }  // namespace
 
@@ -33,12 +34,8 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
                  "Use a draft that shares the target's tokenizer."});
   }
   capacity_ = options_.capacity > 0 ? options_.capacity : config.context;
-  scratch_ = options_.scratch > 0         ? options_.scratch
-             : options_.batch_of_prefixes ? kScratchOfPrefixes
-                                          : kScratch;
   for (int i = 0; i < options_.batch; ++i) {
     slots_.push_back(std::make_unique<Slot>());
-    slots_.back()->session = target_->open(capacity_, scratch_);
     slots_.back()->sequence.slot = i;
   }
   Resources resources;
@@ -54,6 +51,11 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
     return session;
   };
   strategy_ = strategy.make(resources);
+  const int nodes = strategy_->max_nodes();
+  scratch_ = options_.scratch > 0         ? options_.scratch
+             : options_.batch_of_prefixes ? std::max(kScratchOfPrefixes, kRowsOfPrefix * nodes)
+                                          : std::max(kScratch, nodes);
+  for (const auto& slot : slots_) slot->session = target_->open(capacity_, scratch_);
 }
 
 DecodeLoop::~DecodeLoop() = default;
@@ -92,6 +94,7 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
       const int left = slot->request->options.max_tokens - static_cast<int>(slot->out.tokens.size());
       sequence.depth_limit =
           static_cast<int>(std::min<std::int64_t>(left - 1, capacity_ - 1 - sequence.position()));
+      sequence.probe_limit = static_cast<int>(capacity_ - 1 - sequence.position());
       slot->draft.reset(sequence.tokens.back());
       slot->draft_before = slot->draft_work();
       sequences_.push_back(&sequence);
@@ -110,7 +113,8 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
     for (Slot* slot : running_) {
       emit(*slot);
       commit(*slot);
-      outcomes_.push_back({&slot->draft, &slot->acceptance, slot->emitted});
+      outcomes_.push_back({&slot->draft, &slot->acceptance, slot->emitted,
+                           {slot->logits.data(), slot->row_of, slot->vocab()}});
     }
     clock.enter(Phase::draft);
     strategy_->observe(sequences_, outcomes_);
@@ -178,6 +182,7 @@ void DecodeLoop::start(Slot& slot, const Request& request) {
   sequence.coupled = slot.rule->name == "coupled";
   sequence.processors = slot.processors.get();
   sequence.reference = request.reference;
+  sequence.eos = options.ignore_eos ? TokenSpan() : TokenSpan(request.eos);
 
   GenerationRecord& out = slot.out;
   out = GenerationRecord();
@@ -185,7 +190,7 @@ void DecodeLoop::start(Slot& slot, const Request& request) {
   out.tokens.reserve(options.max_tokens);
   out.steps.reserve(options.max_tokens);
   slot.draft.reset(sequence.tokens.back());  // no path: the row after the prompt is that of node 0
-  slot.expect_rows(1);
+  slot.expect_rows();
   prefill(slot);
   std::int64_t begun = wall_now_ns();
   const Token first =
@@ -232,10 +237,12 @@ void DecodeLoop::lay_out_feeds() {
     const int nodes = tree.size();
     SPECLAB_CHECK(tree.max_depth() <= slot->sequence.depth_limit || nodes == 1,
                   "a draft of depth {} where {} is the limit", tree.max_depth(), slot->sequence.depth_limit);
-    slot->expect_rows(nodes);
+    SPECLAB_CHECK(tree.max_probe_depth() <= slot->sequence.probe_limit, "a probe of depth {} where {} is the limit",
+                  tree.max_probe_depth(), slot->sequence.probe_limit);
+    slot->expect_rows();
     slot->fed.clear();
     slot->parents.clear();
-    slot->rows.resize(nodes);
+    slot->node_at.resize(nodes);
     if (options_.batch_of_prefixes) {
       for (int node = 0; node < nodes; ++node) {
         tree.path_to(node, slot->path);
@@ -245,12 +252,16 @@ void DecodeLoop::lay_out_feeds() {
           slot->parents.push_back(static_cast<std::int32_t>(slot->fed.size()) - 1);
           slot->fed.push_back(tree.token(on_path));
         }
-        slot->rows[node] = static_cast<std::int32_t>(slot->fed.size()) - 1;
+        slot->node_at[node] = static_cast<std::int32_t>(slot->fed.size()) - 1;
       }
     } else {
       slot->fed.assign(tree.tokens().begin(), tree.tokens().end());
       slot->parents.assign(tree.parents().begin(), tree.parents().end());
-      std::iota(slot->rows.begin(), slot->rows.end(), 0);
+      std::iota(slot->node_at.begin(), slot->node_at.end(), 0);
+    }
+    slot->rows.clear();
+    for (int node = 0; node < nodes; ++node) {
+      if (tree.wants_row(node)) slot->rows.push_back(slot->node_at[node]);
     }
     if (static_cast<int>(slot->fed.size()) > scratch_) {
       throw Error({"draft", fmt::format("{} rows to verify", slot->fed.size()),
@@ -286,7 +297,7 @@ void DecodeLoop::commit(Slot& slot) {
   slot.keep.assign(1, 0);
   const int deepest = slot.emitted > 1 ? slot.acceptance.path[slot.emitted - 2] : 0;
   if (options_.batch_of_prefixes) {
-    const int last = slot.rows[deepest];
+    const int last = slot.node_at[deepest];
     slot.keep.clear();
     for (int row = last - (slot.emitted - 1); row <= last; ++row) slot.keep.push_back(row);
   } else {

@@ -8,6 +8,9 @@
 namespace speclab {
 namespace {
 
+// Steps of a text whose probes are written down: enough to draw how a window fills, little beside the rest.
+constexpr std::size_t kProbedSteps = 12;
+
 // Best first, ties by id: how many tokens come before this one.
 int rank_in(std::span<const float> row, Token token) {
   const float value = row[token];
@@ -32,6 +35,7 @@ void DecodeLoop::record(Slot& slot) {
   step.emitted = slot.emitted;
   step.rows = static_cast<int>(slot.fed.size());
   step.draft_calls = static_cast<int>((slot.draft_work() - slot.draft_before).calls);
+  step.pool_size = slot.draft.pool_size;
   if (cut)
     step.ended_by = out.finish == Finish::eos ? EndedBy::eos : EndedBy::length;
   else if (slot.draft.tree.drafted() == 0)
@@ -43,7 +47,7 @@ void DecodeLoop::record(Slot& slot) {
 
   const TokenTree& tree = slot.draft.tree;
   step.drafted.resize(tree.drafted());
-  for (int node = 1; node < tree.size(); ++node) {
+  for (int node = 1; node <= tree.drafted(); ++node) {
     DraftedToken& token = step.drafted[node - 1];
     token.id = tree.token(node);
     token.parent = tree.parent(node);
@@ -64,6 +68,11 @@ void DecodeLoop::record(Slot& slot) {
 void DecodeLoop::look_closer(Slot& slot) {
   const TokenTree& tree = slot.draft.tree;
   StepRecord& step = slot.out.steps.back();
+  if (slot.out.steps.size() <= kProbedSteps) {
+    const StepRows rows{slot.logits.data(), slot.row_of, slot.vocab()};
+    for (int node = tree.drafted() + 1; node < tree.size(); ++node)
+      step.probes.push_back({tree.token(node), tree.parent(node), tree.wants_row(node) ? rows.best(node) : -1});
+  }
   if (options_.hash_rows) {
     for (int i = 0; i < slot.emitted; ++i) {
       const std::span<const float> row = slot.raw_logits(i == 0 ? 0 : slot.acceptance.path[i - 1]);

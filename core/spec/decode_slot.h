@@ -33,13 +33,15 @@ struct DecodeLoop::Slot {
   Draft draft;
   Acceptance acceptance, again;
   std::int64_t decided_from = 0;      // position of the pending token
-  std::vector<float> logits;          // [nodes, vocab]
+  std::vector<float> logits;          // [nodes that want a row, vocab]
+  std::vector<std::int32_t> row_of;   // [nodes], into logits; -1: none
   std::vector<Token> fed;             // [rows fed]
   std::vector<std::int32_t> parents;  // [rows fed]
-  std::vector<std::int32_t> rows;     // [nodes], ascending: the fed row whose logits are those of the node
+  std::vector<std::int32_t> node_at;  // [nodes], the fed row that is the node
+  std::vector<std::int32_t> rows;     // those of nodes that want logits, ascending
   std::vector<int> keep;
-  std::vector<Distribution> p, raw;           // [nodes], filled when the walk reaches them
-  std::vector<std::vector<float>> processed;  // [nodes], rows after the processors
+  std::vector<Distribution> p, raw;           // [node 0 and candidates], filled when the walk reaches them
+  std::vector<std::vector<float>> processed;  // the same, rows after the processors
   std::vector<char> ready;
   std::vector<int> path;
   std::vector<Token> prefix;
@@ -50,7 +52,8 @@ struct DecodeLoop::Slot {
 
   int vocab() const { return session->model().config().vocab; }
   std::span<const float> raw_logits(int node) const {
-    return {logits.data() + static_cast<std::size_t>(node) * vocab(), static_cast<std::size_t>(vocab())};
+    return {logits.data() + static_cast<std::size_t>(row_of[node]) * vocab(),
+            static_cast<std::size_t>(vocab())};
   }
   // The row as it is sampled from: processors see the text up to and including the node.
   std::span<const float> row(int node) const {
@@ -63,8 +66,13 @@ struct DecodeLoop::Slot {
     return sum;
   }
 
-  void expect_rows(int nodes) {
-    logits.resize(std::max(logits.size(), static_cast<std::size_t>(nodes) * vocab()));
+  void expect_rows() {
+    const TokenTree& tree = draft.tree;
+    row_of.resize(static_cast<std::size_t>(tree.size()));
+    std::int32_t wanted = 0;
+    for (int node = 0; node < tree.size(); ++node) row_of[node] = tree.wants_row(node) ? wanted++ : -1;
+    logits.resize(std::max(logits.size(), static_cast<std::size_t>(wanted) * vocab()));
+    const int nodes = 1 + tree.drafted();
     if (static_cast<int>(p.size()) < nodes) {
       p.resize(nodes);
       raw.resize(nodes);

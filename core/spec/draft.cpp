@@ -10,6 +10,7 @@ void Draft::reset(Token pending) {
   confidence.assign(1, -1.0f);
   q_used = 0;
   source = {};
+  pool_size = -1;
   ended_by_schedule = false;
 }
 
@@ -21,8 +22,9 @@ int Draft::add(Token token, int parent, int q_index, float token_confidence) {
   return node;
 }
 
-int Draft::add_probe(Token token, int parent) {
-  const int node = tree.add(token, parent, true);
+int Draft::add_probe(Token token, int parent, NodeKind kind) {
+  SPECLAB_CHECK(kind != NodeKind::candidate, "a probe of token {} that is a candidate", token);
+  const int node = tree.add(token, parent, kind);
   q_of.push_back(kOneHot);
   confidence.push_back(-1.0f);
   return node;

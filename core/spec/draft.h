@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct Draft {
   std::vector<Distribution> q;  ///< reused between steps; the first `q_used` are valid
   int q_used = 0;
   std::string_view source;         ///< static string: "draft", "lookup", ...; empty when nothing was drafted
+  std::int64_t pool_size = -1;     ///< n-grams that the strategy has to copy from, for the record; -1: no such thing
   bool ended_by_schedule = false;  ///< a draft-length rule stopped it before its maximum
   /// Confidence q(x) of each node for the record, -1 where unknown; [tree.size()].
   std::vector<float> confidence;
@@ -27,8 +29,9 @@ struct Draft {
   /// Appends a node with its q (a free Distribution from the pool to be filled by the caller before), or
   /// one-hot.
   int add(Token token, int parent, int q_index = kOneHot, float confidence = -1.0f);
-  int add_probe(Token token, int parent);  ///< forwarded for its logits, never accepted
-  Distribution& new_q(int* index);         ///< next free entry of the pool; valid until the next call
+  /// A probe, or a relay; see NodeKind. Every candidate must have been added before.
+  int add_probe(Token token, int parent, NodeKind kind = NodeKind::probe);
+  Distribution& new_q(int* index);  ///< next free entry of the pool; valid until the next call
   const Distribution* q_at(int node) const { return q_of[node] == kOneHot ? nullptr : &q[q_of[node]]; }
 };
 

@@ -26,10 +26,12 @@ struct Sequence {
   int prompt_length = 0;
   int turn = 0;         ///< of a conversation; 0 starts a new one
   int depth_limit = 0;  ///< most tokens that a drafted path may have at this step (context end, length limit)
+  int probe_limit = 0;  ///< deepest probe at this step (context end alone)
   SamplingParams sampling;
   Coins coins{0, 0};
   bool coupled = false;  ///< coupled sampling: drafts share the target's Gumbel noise
   const LogitsProcessors* processors = nullptr;  ///< context-dependent processors, null when none
+  TokenSpan eos;  ///< the tokens that end the text; empty when it goes on behind them
   TokenSpan
       reference;  ///< what autoregressive decoding emitted for this prompt; empty unless the runner has it
   std::int64_t position() const {
@@ -37,11 +39,22 @@ struct Sequence {
   }  ///< of the pending token
 };
 
+/// The target's rows of a step, before any processor, for drafters that learn from them.
+struct StepRows {
+  const float* logits = nullptr;           ///< [rows, vocab]
+  std::span<const std::int32_t> row_of{};  ///< [nodes], the row of a node; -1 for a relay
+  int vocab = 0;
+  /// The best token of a node's row, ties to the lowest id: what greedy decoding would say there. Where the row holds
+  /// NaN it is some token: nobody may trust a draft.
+  Token best(int node) const;
+};
+
 /// What became of a draft. The sequence already holds the emitted tokens when a strategy sees this.
 struct Outcome {
   const Draft* draft = nullptr;
   const Acceptance* acceptance = nullptr;
   int emitted = 0;  ///< tokens emitted by this step, after cuts at EOS or the limit
+  StepRows rows{};  ///< valid during observe()
 };
 
 /// What a strategy gets when it is made; it lives as long as the strategy.
@@ -61,10 +74,12 @@ struct Resources {
 class Strategy {
  public:
   virtual ~Strategy() = default;
+  /// Most nodes that a draft may have, the pending token included, when they may be more than 128; else 0.
+  virtual int max_nodes() const { return 0; }
   /// A sequence starts in its slot: prompt and first token are known. Prefill drafts here (timed as prefill).
   virtual void begin(const Sequence& sequence) = 0;
   /// Fills drafts[i] for sequences[i]; drafts[i].tree holds the pending token already. Adding nothing is
-  /// autoregressive decoding. No path may be deeper than depth_limit.
+  /// autoregressive decoding. No candidate may be deeper than depth_limit, no probe than probe_limit.
   virtual void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) = 0;
   /// After acceptance: roll back the draft's cache, refill pools, adapt gamma.
   virtual void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes);

@@ -10,22 +10,30 @@ void TokenTree::reset(Token pending) {
   tokens_.assign(1, pending);
   parents_.assign(1, -1);
   depths_.assign(1, 0);
-  probes_.assign(1, 0);
+  kinds_.assign(1, NodeKind::candidate);
+  candidates_ = 0;
 }
 
-int TokenTree::add(Token token, int parent, bool probe) {
+int TokenTree::add(Token token, int parent, NodeKind kind) {
   const int node = size();
   SPECLAB_CHECK(parent >= 0 && parent < node, "parent {} of node {}", parent, node);
-  SPECLAB_CHECK(probe || probes_[parent] == 0, "candidate {} under the probe {}", node, parent);
+  if (kind == NodeKind::candidate) {
+    SPECLAB_CHECK(candidates_ == node - 1, "candidate {} behind a probe", node);
+    ++candidates_;
+  }
   tokens_.push_back(token);
   parents_.push_back(parent);
   depths_.push_back(depths_[parent] + 1);
-  probes_.push_back(probe ? 1 : 0);
+  kinds_.push_back(kind);
   return node;
 }
 
 int TokenTree::max_depth() const {
-  return depths_.empty() ? 0 : *std::max_element(depths_.begin(), depths_.end());
+  return depths_.empty() ? 0 : *std::max_element(depths_.begin(), depths_.begin() + 1 + candidates_);
+}
+
+int TokenTree::max_probe_depth() const {
+  return size() <= 1 + candidates_ ? 0 : *std::max_element(depths_.begin() + 1 + candidates_, depths_.end());
 }
 
 bool TokenTree::is_chain() const {
@@ -37,8 +45,8 @@ bool TokenTree::is_chain() const {
 
 void TokenTree::children(int node, std::vector<int>& out) const {
   out.clear();
-  for (int child = node + 1; child < size(); ++child) {
-    if (parents_[child] == node && probes_[child] == 0) out.push_back(child);
+  for (int child = node + 1; child <= candidates_; ++child) {
+    if (parents_[child] == node) out.push_back(child);
   }
 }
 

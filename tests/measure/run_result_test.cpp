@@ -62,6 +62,8 @@ LineRecord example() {
                             .rank = 2});
     step.drafted.push_back(
         {.id = 99, .parent = 0, .tested = true, .p = 0, .q = 1, .expected = 0, .rank = 40, .distance = .125});
+    step.pool_size = 40 + t;
+    step.probes = {{7, 0, -1}, {8, 3, 12}};
     turn.steps.push_back(step);
     line.turns.push_back(turn);
   }
@@ -84,6 +86,11 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_EQ(to_json(back), json);
   EXPECT_EQ(back.turns[1].tokens, (std::vector<Token>{10, 11, 13}));
   EXPECT_EQ(back.turns[1].steps[0].drafted[1].parent, 0);
+  EXPECT_EQ(back.turns[1].steps[0].pool_size, line.turns[1].steps[0].pool_size);
+  ASSERT_EQ(back.turns[1].steps[0].probes.size(), 2u);
+  EXPECT_EQ(back.turns[1].steps[0].probes[1].id, 8);
+  EXPECT_EQ(back.turns[1].steps[0].probes[1].parent, 3);
+  EXPECT_EQ(back.turns[1].steps[0].probes[1].best, 12);
   EXPECT_EQ(back.turns[1].steps[0].drafted[0].parent, 0);
   EXPECT_EQ(back.seed, 18446744073709551615u);
   EXPECT_FALSE(*back.matches_reference);

@@ -32,14 +32,21 @@ TEST(TokenTree, ChildrenKeepDrawOrderAndDuplicatesAndDropProbes) {
   tree.add(5, 0);
   tree.add(3, 0);
   tree.add(9, 1);
-  tree.add(4, 0, true);
   tree.add(5, 0);
+  tree.add(4, 0, NodeKind::probe);
+  tree.add(8, 3, NodeKind::relay);
   std::vector<int> children{42};
   tree.children(0, children);
-  EXPECT_EQ(children, (std::vector<int>{1, 2, 5}));
+  EXPECT_EQ(children, (std::vector<int>{1, 2, 4}));
   EXPECT_FALSE(tree.is_chain());
-  EXPECT_TRUE(tree.probe(4));
+  EXPECT_EQ(tree.kind(5), NodeKind::probe);
+  EXPECT_EQ(tree.drafted(), 4);
+  EXPECT_EQ(tree.size(), 7);
+  EXPECT_TRUE(tree.wants_row(5));
+  EXPECT_FALSE(tree.wants_row(6));
   EXPECT_EQ(tree.depth(3), 2);
+  EXPECT_EQ(tree.max_depth(), 2);
+  EXPECT_EQ(tree.max_probe_depth(), 3);
 }
 
 TEST(TokenTree, ResetForgets) {
@@ -51,14 +58,15 @@ TEST(TokenTree, ResetForgets) {
   EXPECT_EQ(tree.token(0), 2);
 }
 
-TEST(TokenTree, RefusesAnUnknownParentAndACandidateUnderAProbe) {
+TEST(TokenTree, RefusesAnUnknownParentAndACandidateBehindAProbe) {
   TokenTree tree;
   tree.reset(0);
   EXPECT_THROW(tree.add(1, 1), Bug);
   EXPECT_THROW(tree.add(1, -1), Bug);
-  const int probe = tree.add(1, 0, true);
+  const int probe = tree.add(1, 0, NodeKind::probe);
   EXPECT_THROW(tree.add(2, probe), Bug);
-  EXPECT_NO_THROW(tree.add(2, probe, true));
+  EXPECT_THROW(tree.add(2, 0), Bug);
+  EXPECT_NO_THROW(tree.add(2, probe, NodeKind::relay));
 }
 
 TEST(Draft, PoolsItsRowsAndKnowsWhichNodeHasOne) {
@@ -74,7 +82,8 @@ TEST(Draft, PoolsItsRowsAndKnowsWhichNodeHasOne) {
   EXPECT_EQ(draft.q_at(b), nullptr);
   EXPECT_EQ(draft.confidence[a], .5f);
   EXPECT_EQ(draft.confidence[b], -1);
-  EXPECT_TRUE(draft.tree.probe(c));
+  EXPECT_EQ(draft.tree.kind(c), NodeKind::probe);
+  EXPECT_THROW(draft.add_probe(0, b, NodeKind::candidate), Bug);
   EXPECT_EQ(draft.q_of.size(), 4u);
   EXPECT_THROW(draft.add(0, 0, 1), Bug);
   draft.reset(1);

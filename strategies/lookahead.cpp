@@ -1,0 +1,236 @@
+// Lookahead decoding: the forward that verifies also runs a Jacobi iteration over W positions ahead; the n-grams that
+// its last N - 1 iterates spell go into a pool, and those that begin with the pending token are verified as guesses,
+// all in one tree. Needs no draft model: the target guesses for itself.
+//
+// Paper:       Fu, Bailis, Stoica, Zhang 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead
+// Decoding", Algorithms 2 to 4; defaults of the paper on a 7B model. Where guesses share a prefix they share its rows,
+// so that a step has at most (W + G)(N - 1) rows.
+// Draft cost:  W (N - 1) rows in every forward, nothing else.
+// Loses when:  rows are dear: t((W + G)(N - 1)) above tokens per step. That is so on most CPUs.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/spec/lookahead_window.h"
+#include "core/spec/ngram_pool.h"
+#include "core/spec/registry.h"
+
+namespace speclab {
+namespace {
+
+constexpr int kMostGuesses = 64;  // a step, where neither G nor V bounds them
+
+struct Options {
+  int W = 15, N = 5, G = 15, V = 0;
+  bool full_match_bonus = true;
+  std::string forward = "one";
+  bool pool_from_prompt = false;
+  std::string evict = "lru";
+  std::string initial = "random";
+  bool window_from_pool = false;
+  bool accept_window = false;
+  bool keep_pool = false;
+  std::string emulate = "none";
+  void fields(OptionVisitor& visit) {
+    visit("W", W, Range<int>{0, 256}, "window: positions ahead that are iterated on; 0: none, the pool fills from the text");
+    visit("N", N, Range<int>{2, 32}, "n-gram size: N - 1 iterates in the window, N - 1 tokens in a guess");
+    visit("G", G, Range<int>{-1, 256}, "pool: guesses kept for a token; -1: all");
+    visit("V", V, Range<int>{0, 256}, "guesses verified in a step, newest first; 0: as many as G, 64 where that is all");
+    visit("full_match_bonus", full_match_bonus, "a guess that matches as a whole gives a token more, N in all");
+    visit("forward", forward, {"one", "accepted"},
+          "how far the window moves in a step: always by one, or by as many tokens as were emitted");
+    visit("pool_from_prompt", pool_from_prompt, "the n-grams of the prompt and of the text go into the pool, too");
+    visit("evict", evict, {"lru", "fifo"}, "which guess a full list of the pool gives up");
+    visit("initial", initial, {"random", "prompt"}, "first window: random tokens of the prompt, or its first ones in order");
+    visit("window_from_pool", window_from_pool, "tokens of the window's first level are replaced by the newest guess");
+    visit("accept_window", accept_window, "the window's first level is a guess as well; with N = 2 and forward accepted this is Jacobi decoding");
+    visit("keep_pool", keep_pool, "the pool stays for the next prompt; records then depend on the order of prompts");
+    visit("emulate", emulate, {"none", "lade", "llama_cpp"},
+          "the same steps as another implementation, its faults included; overrides full_match_bonus, evict and forward");
+  }
+};
+
+class Lookahead final : public Strategy {
+ public:
+  Lookahead(const Options& options, const Resources& resources)
+      : options_(options), lade_(options.emulate == "lade"), llama_cpp_(options.emulate == "llama_cpp") {
+    if (lade_) options_.full_match_bonus = false;
+    if (llama_cpp_) options_.full_match_bonus = true, options_.evict = "fifo", options_.forward = "accepted";
+    if (options.emulate != "none" && (options.N < 3 || options.W < 1 || options.accept_window)) {
+      throw Error({"lookahead: emulate", "\"" + options.emulate + "\" with N = " + std::to_string(options.N),
+                   "N of at least 3, a window, and accept_window off: that implementation knows nothing else", ""});
+    }
+    guesses_ = options_.V > 0 ? options_.V : options_.G >= 0 ? options_.G : kMostGuesses;
+    if (options_.G >= 0) guesses_ = std::min(guesses_, options_.G);
+    guess_length_ = options_.full_match_bonus ? options_.N - 1 : options_.N - 2;
+    for (int i = 0; i < resources.batch; ++i)
+      slots_.push_back(std::make_unique<Slot>(options_, resources.target->config().vocab, resources.capacity));
+  }
+
+  int max_nodes() const override {
+    return 1 + LookaheadWindow::max_nodes(options_.W, options_.N - 1) + guesses_ * guess_length_ +
+           (options_.accept_window ? options_.W : 0);
+  }
+
+  void begin(const Sequence& sequence) override {
+    Slot& slot = *slots_[static_cast<std::size_t>(sequence.slot)];
+    if (!options_.keep_pool) slot.pool.clear();
+    slot.running.assign(sequence.tokens.begin(), sequence.tokens.end());
+    if (options_.pool_from_prompt) {
+      for (std::size_t end = 1; end <= slot.running.size(); ++end) insert_newest(slot, end);
+    }
+    const auto first = [&](int draw) {
+      if (options_.initial == "random") return random_text_token(sequence, slot.running, draw);
+      return slot.running[static_cast<std::size_t>(draw) % slot.running.size()];
+    };
+    if (llama_cpp_) slot.window.start_full(first);
+    else slot.window.start(first);
+  }
+
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const Sequence& sequence = *sequences[i];
+      Slot& slot = *slots_[static_cast<std::size_t>(sequence.slot)];
+      Draft& draft = *drafts[i];
+      if (options_.window_from_pool) refresh_window(slot, sequence.tokens.back());
+      slot.level0.clear();
+      if (options_.accept_window && slot.window.warm()) offer_window(slot, sequence.depth_limit, draft);
+      if (slot.window.warm()) offer_guesses(slot, sequence, draft);
+      slot.window.feed(draft, sequence.probe_limit, slot.level0);
+      draft.pool_size = static_cast<std::int64_t>(slot.pool.size());
+    }
+  }
+
+  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const Sequence& sequence = *sequences[i];
+      const Outcome& outcome = outcomes[i];
+      Slot& slot = *slots_[static_cast<std::size_t>(sequence.slot)];
+      const TokenSpan emitted = TokenSpan(sequence.tokens).last(static_cast<std::size_t>(outcome.emitted));
+      int draws = 0;
+      const auto refill = [&](int) { return random_text_token(sequence, slot.running, draws++); };
+      slot.window.predict(outcome.rows, refill, slot.predictions);
+      for (Token& token : slot.predictions) {
+        if (std::ranges::find(sequence.eos, token) != sequence.eos.end()) token = refill(0);
+      }
+      if (slot.window.warm() && slot.window.width() > 0) collect(slot, outcome.draft->tree.token(0));
+      for (const Token token : emitted) {
+        slot.running.push_back(lade_ ? emitted.back() : token);
+        if (options_.pool_from_prompt) insert_newest(slot, slot.running.size());
+      }
+      if (llama_cpp_) advance_like_llama_cpp(slot, outcome.emitted);
+      else slot.window.advance(slot.predictions, options_.forward == "one" ? 1 : outcome.emitted, refill, 0);
+    }
+  }
+
+ private:
+  struct Slot {
+    Slot(const Options& options, int vocab, int capacity)
+        : window(options.W, options.N - 1),
+          pool(vocab, options.N - 1, options.G, options.evict == "lru" ? NgramPool::Order::lru : NgramPool::Order::fifo) {
+      const int made = options.W + (options.pool_from_prompt ? 1 : 0);  // n-grams for each token of the text
+      if (options.G != 0) pool.reserve(static_cast<std::size_t>(made) * static_cast<std::size_t>(capacity));
+      running.reserve(static_cast<std::size_t>(capacity) + 1);
+      predictions.reserve(static_cast<std::size_t>(options.W + options.N));
+      ngram.reserve(static_cast<std::size_t>(options.N));
+    }
+    LookaheadWindow window;
+    NgramPool pool;
+    std::vector<Token> running;  // the text, as the pool and the refills see it
+    std::vector<Token> predictions, ngram;
+    std::vector<int> level0;  // nodes of the window's first level where they are candidates
+  };
+
+  // The N-gram that ends before `end`.
+  void insert_newest(Slot& slot, std::size_t end) {
+    const auto n = static_cast<std::size_t>(options_.N);
+    if (end < n) return;
+    slot.pool.insert(slot.running[end - n], TokenSpan(slot.running).subspan(end - n + 1, n - 1));
+  }
+
+  // Column by column: the token at offset i of the first level, then what the later levels and the new predictions say
+  // about the offsets behind it (Algorithm 2, n-gram collection). Offset 0 is the pending token. llama.cpp takes for
+  // its first column what its window holds there, which is not the pending token.
+  void collect(Slot& slot, Token pending) {
+    const LookaheadWindow& window = slot.window;
+    for (int column = 0; column < window.width(); ++column) {
+      slot.ngram.clear();
+      for (int level = 1; level < window.filled(); ++level) slot.ngram.push_back(window.at(level, column));
+      slot.ngram.push_back(slot.predictions[static_cast<std::size_t>(column)]);
+      slot.pool.insert(column == 0 && !llama_cpp_ ? pending : window.at(0, column), slot.ngram);
+    }
+  }
+
+  static void refresh_window(Slot& slot, Token pending) {
+    const int entry = slot.pool.newest(pending);
+    if (entry < 0) return;
+    int column = 1;
+    for (const Token token : slot.pool.continuation(entry)) {
+      if (column < slot.window.width()) slot.window.at(0, column++) = token;
+    }
+  }
+
+  static void offer_window(Slot& slot, int limit, Draft& draft) {
+    slot.level0.push_back(0);
+    for (int column = 1; column < slot.window.width() && column <= limit; ++column)
+      slot.level0.push_back(draft.add(slot.window.at(0, column), slot.level0.back()));
+    if (draft.tree.drafted() > 0) draft.source = "window";
+  }
+
+  // Guesses as one tree: equal beginnings share their nodes, first come, first in order. Of two children with one
+  // token the second could never be accepted after the first was rejected, so nothing is lost.
+  void offer_guesses(Slot& slot, const Sequence& sequence, Draft& draft) {
+    const int before = draft.tree.drafted();
+    const auto length = static_cast<std::size_t>(std::clamp(sequence.depth_limit, 0, guess_length_));
+    int left = guesses_;
+    for (int entry = slot.pool.newest(sequence.tokens.back()); entry >= 0 && left > 0;
+         entry = slot.pool.older(entry), --left) {
+      int node = 0;
+      for (const Token token : slot.pool.continuation(entry).first(length)) node = child(draft, node, token);
+    }
+    if (draft.tree.drafted() > before) draft.source = before > 0 ? "window+pool" : "pool";
+  }
+
+  static int child(Draft& draft, int parent, Token token) {
+    const TokenTree& tree = draft.tree;
+    for (int node = parent + 1; node <= tree.drafted(); ++node) {
+      if (tree.parent(node) == parent && tree.token(node) == token) return node;
+    }
+    return draft.add(token, parent);
+  }
+
+  // One level for each emitted token; from the second on the last level is filled with the first one again.
+  void advance_like_llama_cpp(Slot& slot, int emitted) {
+    const auto none = [](int) { return Token(0); };
+    slot.window.advance(slot.predictions, 1, none, 0);
+    for (int i = 1; i < emitted; ++i) {
+      for (int column = 0; column < slot.window.width(); ++column)
+        slot.predictions[static_cast<std::size_t>(column)] = slot.window.at(1, column);
+      slot.window.advance(slot.predictions, 1, none, 0);
+    }
+  }
+
+  Options options_;
+  bool lade_, llama_cpp_;
+  int guesses_ = 0;
+  int guess_length_ = 0;
+  std::vector<std::unique_ptr<Slot>> slots_;
+};
+
+const RegisterStrategy<Options, Lookahead> registered{{
+    .name = "lookahead",
+    .summary = "n-grams that a parallel Jacobi iteration of the target itself has made, verified as a tree",
+    .paper = "Fu, Bailis, Stoica, Zhang 2024, Lookahead Decoding",
+    .draft_source = "the target's own guesses ahead",
+    .stop_rule = "N - 1 tokens in each of at most G guesses",
+    .verification = "tree, with a window of probes",
+    .criterion = "any rule; one-hot q",
+    .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
+    .trained = "nothing",
+}};
+
+}  // namespace
+}  // namespace speclab
