@@ -27,6 +27,22 @@ if [ -z "$python" ]; then
   fi
 fi
 
+# Golden files are those of exactly these versions: SentencePiece 0.2.3, for one, chooses other paths among equals.
+"$python" - scripts/oracle/requirements.txt << 'PYTHON'
+import importlib.metadata as installed, sys
+wanted = dict(line.split("==") for line in open(sys.argv[1]).read().split() if "==" in line)
+other = {}
+for name, version in wanted.items():
+    try:
+        got = installed.version(name).split("+")[0]
+    except installed.PackageNotFoundError:
+        got = "nothing"
+    if got != version:
+        other[name] = f"{name}: {got}, expected {version}"
+if other:
+    sys.exit("oracle: this Python has other packages than scripts/oracle/requirements.txt. " + "; ".join(other.values()))
+PYTHON
+
 cmake --preset release > /dev/null
 cmake --build --preset release --target test_model
 

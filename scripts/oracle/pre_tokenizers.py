@@ -11,16 +11,14 @@ For more strings: --strings 100000 --write FILE, and SPECLAB_PRE_TOKENIZER_GOLDE
 nothing and exits 1 if the golden file would change.
 """
 
-import argparse
 import hashlib
 import json
-import pathlib
 import re
-import sys
 
+import golden_strings
 import numpy
 import tokenizers
-from tokenizer import GOLDEN, LLAMA3, QWEN2, ROOT, Generator, code_point_text, dump, encode_all, pack
+from tokenizer import LLAMA3, QWEN2, ROOT, code_point_text, encode_all, pack
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 STRINGS = 2000
@@ -109,14 +107,8 @@ def trained(generator):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--strings", type=int, default=STRINGS)
-    parser.add_argument("--write", type=pathlib.Path, default=GOLDEN / "pre_tokenizers.json")
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
-    generator = Generator(json.loads((GOLDEN / "generator.json").read_text()))
-    model = trained(generator)
-    texts = [generator.text(i).decode("utf-8", "replace") for i in range(options.strings)]
+    options = golden_strings.parse(__doc__, "pre_tokenizers.json", STRINGS)
+    model = trained(options.generator)
     code_points = [[code_point_text(c) for c in range(at, at + 4096, 64)] for at in range(0, 0x40000, 4096)]
     golden = {"tokenizers": tokenizers.__version__, "model": model, "encode": []}
     for name, pre_tokenizer in CASES.items():
@@ -133,14 +125,8 @@ def main():
             "model": model | {"ignore_merges": settings["ignore_merges"]},
         }
         tokenizer = Tokenizer.from_str(json.dumps(state))
-        golden["encode"].append({"pre_tokenizer_name": name} | settings | section(tokenizer, texts, code_points if "deepseek" in name else []))
-    text = dump(golden)
-    if options.check:
-        same = options.write.exists() and options.write.read_text() == text
-        print(f"{options.write.name}: {'as before' if same else 'different'}")
-        sys.exit(0 if same else 1)
-    options.write.write_text(text)
-    print(f"{options.write}: {len(CASES)} pre-tokenisers, {options.strings} strings each")
+        golden["encode"].append({"pre_tokenizer_name": name} | settings | section(tokenizer, options.texts, code_points if "deepseek" in name else []))
+    golden_strings.finish(options, golden, f"{len(CASES)} pre-tokenisers")
 
 
 if __name__ == "__main__":

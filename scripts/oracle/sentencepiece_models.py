@@ -13,18 +13,17 @@ For more strings: --strings 100000 --write FILE, and SPECLAB_SENTENCEPIECE_GOLDE
 the models again. --check writes nothing and exits 1 if the golden file would change.
 """
 
-import argparse
 import hashlib
 import io
 import json
 import pathlib
 import re
-import sys
 
+import golden_strings
 import numpy
 import sentencepiece
 import tokenizers
-from tokenizer import GOLDEN, Generator, dump, encode_all, pack
+from tokenizer import GOLDEN, encode_all, pack
 from tokenizers import Tokenizer
 
 STRINGS = 800
@@ -179,29 +178,16 @@ def json_section(name, settings, texts):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--strings", type=int, default=STRINGS)
-    parser.add_argument("--write", type=pathlib.Path, default=GOLDEN / "sentencepiece.json")
-    parser.add_argument("--train", action="store_true")
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
-    generator = Generator(json.loads((GOLDEN / "generator.json").read_text()))
+    options = golden_strings.parse(__doc__, "sentencepiece.json", STRINGS, train="make the models again")
     for name, settings in MODELS.items():
         if options.train:
-            train(name, settings, generator)
-    texts = [generator.text(i).decode("utf-8", "replace") for i in range(options.strings)]
+            train(name, settings, options.generator)
     golden = {
         "made_by": {"sentencepiece": sentencepiece.__version__, "tokenizers": tokenizers.__version__},
-        "models": [model_section(name, texts) for name in MODELS],
-        "json": [json_section(name, settings, texts) for name, settings in JSON_CASES.items()],
+        "models": [model_section(name, options.texts) for name in MODELS],
+        "json": [json_section(name, settings, options.texts) for name, settings in JSON_CASES.items()],
     }
-    text = dump(golden)
-    if options.check:
-        same = options.write.exists() and options.write.read_text() == text
-        print(f"{options.write.name}: {'as before' if same else 'different'}")
-        sys.exit(0 if same else 1)
-    options.write.write_text(text)
-    print(f"{options.write}: {len(MODELS)} models, {len(JSON_CASES)} tokenizer.json, {options.strings} strings each")
+    golden_strings.finish(options, golden, f"{len(MODELS)} models, {len(JSON_CASES)} tokenizer.json")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,33 @@
+"""What the oracles of tokenizers have in common on the command line: strings of the generator, one golden file, --check."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tokenizer import GOLDEN, Generator, dump
+
+
+def parse(description, golden_name, strings, **flags):
+    """The options, with the generator as `generator` and its strings as `texts`. flags: name -> help of more switches."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--strings", type=int, default=strings)
+    parser.add_argument("--write", type=Path, default=GOLDEN / golden_name)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the golden file would change")
+    for name, explanation in flags.items():
+        parser.add_argument(f"--{name}", action="store_true", help=explanation)
+    options = parser.parse_args()
+    options.generator = Generator(json.loads((GOLDEN / "generator.json").read_text()))
+    options.texts = [options.generator.text(i).decode("utf-8", "replace") for i in range(options.strings)]
+    return options
+
+
+def finish(options, golden, summary):
+    """Writes `golden`, or with --check compares it with what is there; ends the program."""
+    text = dump(golden)
+    if options.check:
+        same = options.write.exists() and options.write.read_text() == text
+        print(f"{options.write.name}: {'as before' if same else 'different'}")
+        sys.exit(0 if same else 1)
+    options.write.write_text(text)
+    print(f"{options.write}: {summary}, {options.strings} strings each")
