@@ -12,6 +12,7 @@ packages=(
   nlohmann-json3-dev            # JSON
   libboost-dev                  # Boost.Math and other headers
   libboost-program-options-dev  # command line
+  libboost-context-dev          # fibers: the simulated GPU
   libfmt-dev                    # text formatting
   libhwy-dev                    # portable SIMD
   libssl-dev                    # SHA-256

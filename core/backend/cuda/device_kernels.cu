@@ -1,0 +1,31 @@
+#include <cuda_runtime.h>
+
+#include "core/backend/cuda/launch.h"
+
+namespace speclab::cuda {
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads) run(const __grid_constant__ Kernel kernel) {
+  kernel();
+}
+
+template <typename Arguments>
+void run_on_device(const Arguments& arguments, void* stream) {
+  with_kernel(arguments, [&](const auto& kernel, const LaunchShape& shape) {
+    using Kernel = std::remove_cvref_t<decltype(kernel)>;
+    cudaError_t error = cudaSuccess;
+    if (shape.shared_bytes > (48 << 10)) {  // what a block has without asking
+      error = cudaFuncSetAttribute(run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
+    }
+    if (error == cudaSuccess) {
+      run<<<dim3(shape.grid_x, shape.grid_y, shape.grid_z), shape.threads, shape.shared_bytes, static_cast<cudaStream_t>(stream)>>>(kernel);
+      error = cudaGetLastError();
+    }
+    if (error != cudaSuccess) fail_launch(Kernel::kName, shape, cudaGetErrorString(error));
+  });
+}
+
+#define SPECLAB_INSTANTIATE(Arguments) template void run_on_device(const Arguments&, void*);
+SPECLAB_KERNELS(SPECLAB_INSTANTIATE)
+
+}  // namespace speclab::cuda

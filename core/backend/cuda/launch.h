@@ -1,0 +1,40 @@
+#pragma once
+
+#include "core/backend/cuda/elementwise_kernel.h"
+#include "core/backend/cuda/linear_kernel.h"
+#include "core/backend/cuda/norm_kernel.h"
+#include "core/backend/cuda/simt.h"
+#include "core/backend/cuda/weights_kernel.h"
+
+// How kernels are started, on a GPU or on a simulated one.
+
+namespace speclab::simt {
+class Machine;
+}
+
+namespace speclab::cuda {
+
+/// Where launches go, in order.
+struct Stream {
+  void* device = nullptr;            ///< a cudaStream_t (null: the default stream), unless ...
+  simt::Machine* machine = nullptr;  ///< ... this is set: launches run there before they return
+};
+
+/// True when this program has code for GPUs (built with nvcc); whether there is one is another question.
+bool built_for_gpus();
+
+/// Starts the kernel of `arguments` (with_kernel in its header). Throws Error that names the kernel when the device refuses.
+template <typename Arguments>
+void launch(const Arguments& arguments, const Stream& stream);
+
+// One line here per kernel, and one in host_kernels.cpp and device_kernels.cu each.
+#define SPECLAB_KERNELS(apply) \
+  apply(PackWeights) apply(Gather) apply(Linear) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows)
+
+// The two ways that launch goes.
+template <typename Arguments>
+void run_on_machine(const Arguments& arguments, simt::Machine& machine);
+template <typename Arguments>
+void run_on_device(const Arguments& arguments, void* stream);
+
+}  // namespace speclab::cuda

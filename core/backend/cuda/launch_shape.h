@@ -1,0 +1,17 @@
+#pragma once
+
+namespace speclab::cuda {
+
+/// Geometry of one launch, the same for a GPU and for simt::Machine.
+struct LaunchShape {
+  int grid_x = 1, grid_y = 1, grid_z = 1;  ///< blocks
+  int threads = 32;                        ///< per block: a multiple of 32, at most 1024
+  int shared_bytes = 0;                    ///< dynamic shared memory of a block
+};
+
+/// Throws Error: the device refused a launch.
+[[noreturn]] void fail_launch(const char* kernel, const LaunchShape& shape, const char* reason);
+/// Throws Bug: nobody may ask for this.
+[[noreturn]] void fail_arguments(const char* kernel, const char* reason);
+
+}  // namespace speclab::cuda

@@ -1,0 +1,365 @@
+#include "core/backend/cuda/machine.h"
+
+#include <algorithm>
+#include <bit>
+#include <boost/context/fiber.hpp>
+#include <boost/context/protected_fixedsize_stack.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <numeric>
+#include <string_view>
+
+#include "core/backend/cuda/simt.h"
+#include "core/base/error.h"
+
+namespace speclab::simt {
+
+namespace context = boost::context;
+
+constinit thread_local Thread* self = nullptr;
+
+namespace {
+
+constexpr int kMain = -1;
+constexpr int kMostShared = 227 << 10;       // of a block on sm_90
+constexpr std::size_t kStack = 256 << 10;  // reserved, not touched
+constexpr int kGranule = 2;                  // bytes of shared memory that are watched together
+// Readers of a granule since the last barrier: one thread, several of one warp, or several warps.
+constexpr std::uint16_t kOfWarp = 0x4000, kOfMany = 0x8000;
+
+bool same(const std::source_location& a, const std::source_location& b) {
+  return a.line() == b.line() && a.column() == b.column() && std::string_view(a.file_name()) == b.file_name();
+}
+
+std::string text_of(const std::source_location& where) {
+  std::string_view file = where.file_name();
+  if (const auto slash = file.rfind('/'); slash != file.npos) file.remove_prefix(slash + 1);
+  return fmt::format("{}:{}", file, where.line());
+}
+
+}  // namespace
+
+struct Machine::Fibers {
+  std::vector<context::fiber> of_threads;
+  context::fiber main;
+  int from = kMain;  // who switched last
+  std::exception_ptr error;
+
+  context::fiber& of(int thread) { return thread == kMain ? main : of_threads[static_cast<std::size_t>(thread)]; }
+};
+
+Machine::Machine(std::uint64_t seed) : random_(seed), fibers_(std::make_unique<Fibers>()) {}
+
+Machine::~Machine() {
+  fibers_->of_threads.clear();
+  for (const Range& range : ranges_) std::free(reinterpret_cast<void*>(range.begin));
+}
+
+// ---- Global memory
+
+void* Machine::allocate(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 256;
+  const std::size_t size = (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  void* data = size < bytes ? nullptr : std::aligned_alloc(kAlignment, size);
+  if (data == nullptr) {
+    throw Error({fmt::format("memory of the simulated GPU for {:.1f} MiB", static_cast<double>(bytes) / (1 << 20)), "none left", "",
+                 "Use a smaller model or context, or free memory."});
+  }
+  std::memset(data, 0xff, size);
+  const Range range{reinterpret_cast<std::uintptr_t>(data), bytes};
+  ranges_.insert(std::upper_bound(ranges_.begin(), ranges_.end(), range, [](const Range& a, const Range& b) { return a.begin < b.begin; }), range);
+  return data;
+}
+
+void Machine::release(void* p) {
+  if (p == nullptr) return;
+  const auto at = std::find_if(ranges_.begin(), ranges_.end(), [&](const Range& range) { return range.begin == reinterpret_cast<std::uintptr_t>(p); });
+  SPECLAB_CHECK(at != ranges_.end(), "{} is released and was not allocated", p);
+  ranges_.erase(at);
+  std::fill(std::begin(recent_), std::end(recent_), Range{});
+  std::free(p);
+}
+
+void Machine::find_global(const void* p, std::size_t bytes, const std::source_location& where) {
+  const auto address = reinterpret_cast<std::uintptr_t>(p);
+  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), address, [](std::uintptr_t a, const Range& b) { return a < b.begin; });
+  if (after == ranges_.begin()) fail(fmt::format("{} bytes at {} lie in no allocation", bytes, p), where);
+  const Range& range = *std::prev(after);
+  const std::size_t offset = address - range.begin;
+  if (offset > range.bytes || range.bytes - offset < bytes) {
+    fail(fmt::format("{} bytes at {} lie {} bytes into an allocation of {}", bytes, p, offset, range.bytes), where);
+  }
+  if (address % bytes != 0) fail(fmt::format("{} bytes at {} are not aligned", bytes, p), where);
+  recent_[next_recent_++ % 4] = range;
+}
+
+// ---- Shared memory
+
+void Machine::check_shared(int offset, int count, std::size_t size, std::size_t alignment, const std::source_location& where) {
+  if (offset < 0 || count < 0 || static_cast<std::size_t>(offset) % std::max<std::size_t>(alignment, kGranule) != 0 ||
+      static_cast<std::size_t>(offset) + static_cast<std::size_t>(count) * size > static_cast<std::size_t>(shape_.shared_bytes)) {
+    fail(fmt::format("{} elements of {} bytes at offset {} of {} bytes of shared memory", count, size, offset, shape_.shared_bytes), where);
+  }
+}
+
+void Machine::fail_shared_index(int i, int bytes, int count, const std::source_location& where) {
+  fail(fmt::format("{} bytes at element {} of a shared array of {}", bytes, i, count), where);
+}
+
+std::byte* Machine::touch_shared(int offset, int bytes, bool write, const std::source_location& where) {
+  for (int at = offset / kGranule; at < (offset + bytes) / kGranule; ++at) mark(shadows_[static_cast<std::size_t>(at)], write, where);
+  return shared_.data() + offset;
+}
+
+void Machine::mark(Shadow& shadow, bool write, const std::source_location& where) {
+  const Thread& me = *self;
+  const auto id = static_cast<std::uint16_t>(me.index);
+  const int warp = me.index / kWarp;
+  if (!write && shadow.written < block_begin_) fail("shared memory is read that no thread of the block has written", where);
+  if (shadow.written == epoch_ && shadow.writer != id && !(shadow.writer / kWarp == warp && shadow.write_warp_epoch < me.warp_epoch)) {
+    fail(fmt::format("race: shared memory is {} that thread {} writes between the same barriers", write ? "written" : "read", shadow.writer), where);
+  }
+  const bool read_now = shadow.read == epoch_;
+  const bool same_warp = read_now && shadow.reader < kOfMany && (shadow.reader & kOfWarp ? shadow.reader - kOfWarp : shadow.reader / kWarp) == warp;
+  const bool ordered = same_warp && shadow.read_warp_epoch < me.warp_epoch;
+  if (write) {
+    if (read_now && shadow.reader != id && !ordered) fail("race: shared memory is written that another thread reads between the same barriers", where);
+    shadow.written = epoch_;
+    shadow.writer = id;
+    shadow.write_warp_epoch = me.warp_epoch;
+    return;
+  }
+  if (!read_now || ordered) shadow.reader = id;
+  else if (shadow.reader != id) shadow.reader = same_warp ? static_cast<std::uint16_t>(kOfWarp | warp) : kOfMany;
+  shadow.read = epoch_;
+  shadow.read_warp_epoch = me.warp_epoch;
+}
+
+void Machine::finish_copies(int groups_left) {
+  Thread& me = *self;
+  if (me.groups.size() <= static_cast<std::size_t>(groups_left)) return;
+  const std::size_t done = me.groups.size() - static_cast<std::size_t>(groups_left), count = me.groups[done - 1];
+  for (std::size_t i = 0; i < count; ++i) me.copies[i].write(load16(me.copies[i].from, me.copies[i].where));
+  me.copies.erase(me.copies.begin(), me.copies.begin() + static_cast<std::ptrdiff_t>(count));
+  me.groups.erase(me.groups.begin(), me.groups.begin() + static_cast<std::ptrdiff_t>(done));
+  for (std::size_t& group : me.groups) group -= count;
+}
+
+// ---- Collectives and barriers
+
+int Machine::random_warp(std::uint64_t among) {
+  for (auto skip = static_cast<int>(random_() % static_cast<unsigned>(std::popcount(among))); skip > 0; --skip) among &= among - 1;
+  return std::countr_zero(among);
+}
+
+const std::uint64_t* Machine::exchange(std::uint64_t value, const std::source_location& where) {
+  Thread& me = *self;
+  Warp& warp = warps_[static_cast<std::size_t>(me.index / kWarp)];
+  std::uint64_t* values = warp.values[me.collectives++ % 2];
+  values[me.lane] = value;
+  arrive(where);
+  return values;
+}
+
+// Returns when all lanes of the warp have arrived; the last one goes on first.
+void Machine::arrive(const std::source_location& where) {
+  Thread& me = *self;
+  Warp& warp = warps_[static_cast<std::size_t>(me.index / kWarp)];
+  const std::uint32_t bit = 1u << me.lane;
+  if (warp.waiting == 0) warp.where = where;
+  else if (!same(warp.where, where)) fail("the lanes of a warp are in different collectives, others at " + text_of(warp.where), where);
+  warp.waiting |= bit;
+  warp.runnable &= ~bit;
+  if (warp.waiting == 0xffffffffu) {
+    warp.waiting = 0;
+    warp.runnable = 0xffffffffu;
+  } else {
+    leave_to_others("in a collective", where);
+  }
+}
+
+void Machine::block_sync(const std::source_location& where) {
+  Thread& me = *self;
+  Warp& own = warps_[static_cast<std::size_t>(me.index / kWarp)];
+  if (parked_ > 0 && !same(barrier_, where)) fail("threads of a block are at different barriers, others at " + text_of(barrier_), where);
+  barrier_ = where;
+  own.parked |= 1u << me.lane;
+  own.runnable &= ~(1u << me.lane);
+  if (++parked_ < shape_.threads) return leave_to_others("at a barrier", where);
+  parked_ = 0;
+  ++epoch_;
+  for (Warp& warp : warps_) {
+    warp.parked = 0;
+    warp.runnable = 0xffffffffu;
+  }
+  awake_ = warps_.size() == 64 ? ~0ull : (1ull << warps_.size()) - 1;
+  const int next = random_warp(awake_);
+  if (next != me.index / kWarp) switch_to(next * kWarp);
+}
+
+// The running thread cannot go on: another lane of its warp does, or else another warp.
+void Machine::leave_to_others(const char* doing, const std::source_location& where) {
+  const int index = self->index;
+  Warp& warp = warps_[static_cast<std::size_t>(index / kWarp)];
+  if (warp.runnable != 0) {
+    const std::uint32_t later = warp.runnable & ~((2u << self->lane) - 1);
+    return switch_to(index / kWarp * kWarp + std::countr_zero(later != 0 ? later : warp.runnable));
+  }
+  awake_ &= ~(1ull << (index / kWarp));
+  if (warp.waiting != 0) {
+    fail(fmt::format("divergence: {} lanes of the warp are in the collective at {}, this one is {}", std::popcount(warp.waiting), text_of(warp.where), doing),
+         where);
+  }
+  if (awake_ != 0) {
+    const int next = random_warp(awake_);
+    return switch_to(next * kWarp + std::countr_zero(warps_[static_cast<std::size_t>(next)].runnable));
+  }
+  if (ended_ == shape_.threads) return switch_to(kMain);
+  fail(fmt::format("divergence: {} threads are at the barrier at {}, {} have ended, this one is {}", parked_, text_of(barrier_), ended_, doing), where);
+}
+
+// ---- Matrix products
+
+void Machine::finish_products(const std::source_location& where) {
+  Thread& me = *self;
+  if (me.products.count == 0) return;
+  const int warp = me.index / kWarp;
+  Warp& state = warps_[static_cast<std::size_t>(warp)];
+  const bool last = (state.waiting | 1u << me.lane) == 0xffffffffu;
+  if (state.waiting != 0) {
+    const auto first = static_cast<std::size_t>(warp * kWarp + std::countr_zero(state.waiting));
+    if (threads_[first]->products.count != me.products.count) fail("the lanes of a warp have started different numbers of matrix products", where);
+  }
+  arrive(where);
+  if (last) multiply_queued(warp);
+}
+
+void Machine::multiply_queued(int warp) {
+  const std::unique_ptr<Thread>* lanes = threads_.data() + static_cast<std::size_t>(warp) * kWarp;
+  const int count = lanes[0]->products.count;
+  const auto low = [](std::uint32_t pair) { return std::bit_cast<float>(pair << 16); };
+  const auto high = [](std::uint32_t pair) { return std::bit_cast<float>(pair & 0xffff0000u); };
+  for (int step = 0; step < count; ++step) {
+    float a[16][16], b[16][8], c[16][8];
+    for (int lane = 0; lane < kWarp; ++lane) {
+      const MmaQueue::Item& item = lanes[lane]->products.item[step];
+      const int g = lane / 4, t = lane % 4;
+      for (int part = 0; part < 4; ++part) {
+        float* to = &a[g + part % 2 * 8][2 * t + part / 2 * 8];
+        to[0] = low(item.a[part]);
+        to[1] = high(item.a[part]);
+      }
+      for (int part = 0; part < 2; ++part) {
+        b[2 * t + part * 8][g] = low(item.b[part]);
+        b[2 * t + part * 8 + 1][g] = high(item.b[part]);
+      }
+      for (int i = 0; i < 4; ++i) c[g + i / 2 * 8][2 * t + i % 2] = item.c->c[i];
+    }
+    for (int m = 0; m < 16; ++m) {
+      for (int k = 0; k < 16; ++k) {
+        for (int n = 0; n < 8; ++n) c[m][n] += a[m][k] * b[k][n];
+      }
+    }
+    for (int lane = 0; lane < kWarp; ++lane) {
+      AccumulatorFragment& to = *lanes[lane]->products.item[step].c;
+      const int g = lane / 4, t = lane % 4;
+      for (int i = 0; i < 4; ++i) to.c[i] = c[g + i / 2 * 8][2 * t + i % 2];
+      --to.pending;
+    }
+  }
+  for (int lane = 0; lane < kWarp; ++lane) lanes[lane]->products.count = 0;
+}
+
+// ---- Fibers
+
+void Machine::switch_to(int thread) {
+  fibers_->from = self == nullptr ? kMain : self->index;
+  self = thread == kMain ? nullptr : threads_[static_cast<std::size_t>(thread)].get();
+  context::fiber back = std::move(fibers_->of(thread)).resume();
+  fibers_->of(fibers_->from) = std::move(back);
+}
+
+// One thread for ever: a block after the other.
+void Machine::thread_main(int index) {
+  for (;;) {
+    try {
+      call_(kernel_);
+      Thread& me = *threads_[static_cast<std::size_t>(index)];
+      const std::source_location nowhere;
+      if (me.products.count > 0) fail("a thread ends with matrix products under way", nowhere);
+      if (!me.copies.empty()) fail("a thread ends with copies under way", nowhere);
+      ++ended_;
+      warps_[static_cast<std::size_t>(index / kWarp)].runnable &= ~(1u << me.lane);
+      leave_to_others("at its end", nowhere);
+    } catch (const context::detail::forced_unwind&) {
+      throw;
+    } catch (...) {
+      fibers_->error = std::current_exception();
+      switch_to(kMain);
+    }
+  }
+}
+
+void Machine::fail(const std::string& message, const std::source_location& where) {
+  throw Bug(fmt::format("kernel {}, block ({}, {}, {}), thread {}{}{}: {}", name_, block_[0], block_[1], block_[2], self->index,
+                        where.line() > 0 ? ", " : "", where.line() > 0 ? text_of(where) : "", message));
+}
+
+void Machine::run_block() {
+  epoch_ += 1;
+  block_begin_ = epoch_;
+  std::fill_n(shared_.begin(), shape_.shared_bytes, std::byte{0xff});
+  for (Warp& warp : warps_) {
+    warp.runnable = 0xffffffffu;
+    warp.waiting = warp.parked = 0;
+  }
+  awake_ = (1ull << warps_.size()) - 1;
+  parked_ = ended_ = 0;
+  switch_to(random_warp(awake_) * kWarp);
+  if (fibers_->error) {
+    fibers_->of_threads.clear();  // unwinds what they were doing
+    threads_.clear();
+    std::rethrow_exception(std::exchange(fibers_->error, nullptr));
+  }
+}
+
+void Machine::run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, void (*call)(const void*), const void* kernel) {
+  SPECLAB_CHECK(self == nullptr, "kernel {} is started inside kernel {}", name, name_);
+  SPECLAB_CHECK(shape.threads > 0 && shape.threads % kWarp == 0 && shape.threads <= most_threads && most_threads <= 1024,
+                "kernel {} with {} of at most {} threads", name, shape.threads, most_threads);
+  SPECLAB_CHECK(shape.grid_x > 0 && shape.grid_y > 0 && shape.grid_z > 0 && shape.grid_y < 65536 && shape.grid_z < 65536, "kernel {} with {} x {} x {} blocks",
+                name, shape.grid_x, shape.grid_y, shape.grid_z);
+  SPECLAB_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= kMostShared, "kernel {} with {} bytes of shared memory", name, shape.shared_bytes);
+  name_ = name;
+  call_ = call;
+  kernel_ = kernel;
+  shape_ = shape;
+  for (int index = static_cast<int>(threads_.size()); index < shape.threads; ++index) {
+    threads_.push_back(std::make_unique<Thread>());
+    threads_.back()->machine = this;
+    threads_.back()->index = index;
+    threads_.back()->lane = index % kWarp;
+    fibers_->of_threads.emplace_back(std::allocator_arg, context::protected_fixedsize_stack(kStack), [this, index](context::fiber&& back) {
+      fibers_->of(fibers_->from) = std::move(back);
+      thread_main(index);
+      return context::fiber();
+    });
+  }
+  warps_.resize(static_cast<std::size_t>(shape.threads / kWarp));
+  if (shared_.size() < static_cast<std::size_t>(shape.shared_bytes)) {
+    shared_.resize(static_cast<std::size_t>(shape.shared_bytes));
+    shadows_.resize(shared_.size() / kGranule + 1);
+  }
+  std::vector<int> order(static_cast<std::size_t>(shape.grid_x) * static_cast<std::size_t>(shape.grid_y) * static_cast<std::size_t>(shape.grid_z));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random_);
+  for (const int block : order) {
+    block_[0] = block % shape.grid_x;
+    block_[1] = block / shape.grid_x % shape.grid_y;
+    block_[2] = block / shape.grid_x / shape.grid_y;
+    run_block();
+  }
+}
+
+}  // namespace speclab::simt

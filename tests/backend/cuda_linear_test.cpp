@@ -1,0 +1,201 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "tests/backend/simt_fixture.h"
+
+// Packing, gathering, rounding and the linear kernel on the simulated GPU.
+
+namespace speclab::cuda {
+namespace {
+
+using simt::Machine;
+using simt::u16;
+
+std::vector<u16> bf16_values(std::size_t count, unsigned seed) {
+  std::vector<u16> out;
+  out.reserve(count);
+  for (const float value : normal_floats(count, seed)) out.push_back(float_to_bf16(value));
+  return out;
+}
+std::size_t at(long long i) { return static_cast<std::size_t>(i); }
+
+struct Matrix {
+  int out, in;
+  std::vector<u16> rows;  // [out, in]
+  DeviceArray<u16> packed;
+
+  // Packed in two portions, as a large matrix is.
+  Matrix(Machine& machine, int out, int in, unsigned seed) : out(out), in(in), rows(bf16_values(at(out) * at(in), seed)), packed(machine, weight_elements(out, in)) {
+    const DeviceArray<u16> staged(machine, rows);
+    const int first = out / 2 / kTileOut * kTileOut;
+    for (const auto& [begin, count] : {std::pair{0, first}, std::pair{first, out - first}}) {
+      if (count > 0) launch(PackWeights{staged.data() + at(begin) * at(in), begin, count, out, in, packed.data()}, {.machine = &machine});
+    }
+  }
+};
+
+TEST(CudaWeights, PackingPutsEveryElementWhereTheLanesTakeIt) {
+  for (const auto& [out, in] : {std::pair{16, 32}, std::pair{1, 1}, std::pair{50, 70}, std::pair{33, 129}, std::pair{80, 64}}) {
+    Machine machine(1);
+    const Matrix matrix(machine, out, in, 1);
+    std::vector<bool> used(weight_elements(out, in));
+    for (int m = 0; m < tiles_of(out, kTileOut) * kTileOut; ++m) {
+      for (int k = 0; k < tiles_of(in, kTileIn) * kTileIn; ++k) {
+        const std::size_t place = weight_at(in, m, k);
+        ASSERT_FALSE(used.at(place)) << m << " " << k;
+        used[place] = true;
+        ASSERT_EQ(matrix.packed[place], m < out && k < in ? matrix.rows[at(m) * at(in) + at(k)] : 0) << m << " " << k;
+      }
+    }
+  }
+}
+
+TEST(CudaWeights, GatherReadsRowsBack) {
+  Machine machine(2);
+  const Matrix table(machine, 100, 75, 2);
+  const std::vector<std::int32_t> tokens = {99, 0, 17, 17, 48};
+  const DeviceArray<std::int32_t> ids(machine, tokens);
+  const DeviceArray<float> y(machine, tokens.size() * 75);
+  launch(Gather{table.packed.data(), 75, ids.data(), 5, y.data()}, {.machine = &machine});
+  for (int i = 0; i < 5; ++i) {
+    for (int k = 0; k < 75; ++k) ASSERT_EQ(y[at(i * 75 + k)], bf16_to_float(table.rows[at(tokens[at(i)] * 75 + k)]));
+  }
+}
+
+TEST(CudaWeights, RoundingPadsRowsWithZeros) {
+  for (const int rows : {1, 8, 9, 33, 100}) {
+    for (const int in : {7, 32, 100}) {
+      Machine machine(3);
+      const std::vector<float> values = normal_floats(at(rows) * at(in + 1), 3);
+      const DeviceArray<float> x(machine, values);
+      const DeviceArray<u16> activations(machine, activation_elements(rows, in));
+      launch(RoundRows{x.data(), in + 1, rows, in, activations.data()}, {.machine = &machine});
+      std::vector<bool> used(activation_elements(rows, in));
+      for (int i = 0; i < rows; ++i) {
+        for (int k = 0; k < tiles_of(in, kTileIn) * kTileIn; ++k) {
+          const std::size_t place = activation_at(rows, i, k);
+          ASSERT_FALSE(used.at(place));
+          used[place] = true;
+          ASSERT_EQ(activations[place], k < in ? float_to_bf16(values[at(i) * at(in + 1) + at(k)]) : 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaLinear, ShapesThatTheKernelIsCompiledFor) {
+  int before = 0;
+  for (int rows = 1; rows <= kMostRows; ++rows) {
+    EXPECT_GE(row_tiles(rows) * kTileRows, rows);
+    EXPECT_GE(row_tiles(rows), before);
+    before = row_tiles(rows);
+    with_kernel(Linear{.out = 576, .in = 576, .rows = rows}, [&](const auto&, const LaunchShape& shape) {
+      EXPECT_EQ(shape.threads, 256);
+      EXPECT_LE(shape.shared_bytes, 48 << 10);  // without asking
+    });
+  }
+  EXPECT_THROW(with_kernel(Linear{.out = 16, .in = 16, .rows = 129}, [](const auto&, const LaunchShape&) {}), Bug);
+}
+
+// The slices of the shapes of SmolLM2-135M and Llama-3.1-8B are part of the numerics class: a change of them is a change of it.
+TEST(CudaLinear, SlicesArePartOfTheNumericsClass) {
+  EXPECT_EQ(slices_of(960, 576), 8);
+  EXPECT_EQ(slices_of(576, 576), 8);
+  EXPECT_EQ(slices_of(3072, 576), 8);
+  EXPECT_EQ(slices_of(576, 1536), 8);
+  EXPECT_EQ(slices_of(49152, 576), 1);
+  EXPECT_EQ(slices_of(6144, 4096), 8);
+  EXPECT_EQ(slices_of(4096, 4096), 8);
+  EXPECT_EQ(slices_of(28672, 4096), 2);
+  EXPECT_EQ(slices_of(4096, 14336), 8);
+  EXPECT_EQ(slices_of(128256, 4096), 1);
+  EXPECT_EQ(slices_of(16, 32), 1);
+  for (const int in : {1, 32, 576, 1000, 14336}) {
+    for (const int slices : {1, 2, 4, 8}) {
+      EXPECT_EQ(slice_begin(in, slices, 0), 0);
+      EXPECT_EQ(slice_begin(in, slices, slices), tiles_of(in, kTileIn));
+    }
+  }
+}
+
+struct Case {
+  int out, in;
+  std::vector<int> rows;
+};
+
+// Within (k + slices) 2^-24 sum |a b| of the sum in double precision: a rounding per addition. And each row has the bits
+// that it has alone, in another order of warps and blocks.
+void check(const Case& c, bool accumulate, bool biased) {
+  Machine machine(at(c.out + c.in));
+  const Matrix matrix(machine, c.out, c.in, 5);
+  const int most = *std::max_element(c.rows.begin(), c.rows.end());
+  const std::vector<float> values = normal_floats(at(most) * at(c.in), 6), before = normal_floats(at(most) * at(c.out), 7);
+  const DeviceArray<float> x(machine, values), bias(machine, normal_floats(at(c.out), 8));
+  std::vector<double> expected(at(most) * at(c.out)), magnitude(expected);
+  for (int i = 0; i < most; ++i) {
+    std::vector<float> rounded(at(c.in));
+    for (int k = 0; k < c.in; ++k) rounded[at(k)] = bf16_to_float(float_to_bf16(values[at(i) * at(c.in) + at(k)]));
+    for (int m = 0; m < c.out; ++m) {
+      const std::size_t place = at(i) * at(c.out) + at(m);
+      double sum = 0, size = 0;
+      for (int k = 0; k < c.in; ++k) {
+        const double product = static_cast<double>(rounded[at(k)]) * bf16_to_float(matrix.rows[at(m) * at(c.in) + at(k)]);
+        sum += product;
+        size += std::abs(product);
+      }
+      expected[place] = sum + (biased ? bias[at(m)] : 0.0) + (accumulate ? before[place] : 0.0);
+      magnitude[place] = size + (biased ? std::abs(bias[at(m)]) : 0.0) + (accumulate ? std::abs(before[place]) : 0.0);
+    }
+  }
+  const auto run = [&](int first, int rows, int stride, const DeviceArray<float>& y) {
+    const DeviceArray<u16> activations(machine, activation_elements(rows, c.in));
+    launch(RoundRows{x.data() + at(first) * at(c.in), c.in, rows, c.in, activations.data()}, {.machine = &machine});
+    launch(Linear{.weights = matrix.packed.data(), .out = c.out, .in = c.in, .activations = activations.data(), .rows = rows,
+                  .bias = biased ? bias.data() : nullptr, .y = y.data(), .y_stride = stride, .accumulate = accumulate},
+           {.machine = &machine});
+  };
+  std::vector<float> single(at(most) * at(c.out));
+  for (int i = 0; i < most; ++i) {
+    const DeviceArray<float> y(machine, std::vector<float>(before.begin() + i * c.out, before.begin() + (i + 1) * c.out));
+    run(i, 1, c.out, y);
+    std::copy_n(y.data(), c.out, single.begin() + i * c.out);
+  }
+  for (const int rows : c.rows) {
+    SCOPED_TRACE(testing::Message() << rows << " rows by [" << c.out << ", " << c.in << "]");
+    machine.reseed(at(rows));
+    const int stride = c.out + 3;
+    std::vector<float> initial(at(rows) * at(stride), NAN);
+    for (int i = 0; i < rows; ++i) std::copy_n(before.begin() + i * c.out, c.out, initial.begin() + i * stride);
+    const DeviceArray<float> y(machine, initial);
+    run(0, rows, stride, y);
+    for (int i = 0; i < rows; ++i) {
+      for (int m = 0; m < c.out; ++m) {
+        const std::size_t place = at(i) * at(c.out) + at(m);
+        ASSERT_NEAR(y[at(i) * at(stride) + at(m)], expected[place], (c.in + 10) * 0x1p-24 * magnitude[place]) << i << " " << m;
+      }
+      ASSERT_TRUE(same_bits(y.data() + i * stride, single.data() + i * c.out, at(c.out))) << "row " << i;
+      for (int m = c.out; m < stride; ++m) ASSERT_TRUE(std::isnan(y[at(i) * at(stride) + at(m)]));
+    }
+  }
+}
+
+TEST(CudaLinear, EveryBucketOfRows) { check({80, 192, {1, 2, 7, 8, 9, 16, 17, 24, 25, 32, 33, 48, 49, 64, 65, 96, 97, 127, 128}}, false, false); }
+TEST(CudaLinear, OddShapes) {
+  for (const bool accumulate : {false, true}) {
+    check({1, 1, {1, 3}}, accumulate, !accumulate);
+    check({50, 70, {1, 10, 40}}, accumulate, true);
+    check({17, 33, {2, 70}}, accumulate, false);
+    check({31, 300, {5, 128}}, accumulate, true);
+    check({130, 100, {12, 100}}, accumulate, false);
+  }
+}
+TEST(CudaLinear, ShapesOfTheTarget) {
+  check({576, 576, {4}}, true, false);
+  check({96, 1536, {3, 65}}, true, false);
+}
+TEST(CudaLinear, HeadOfTheTarget) { check({49152, 64, {2}}, false, false); }
+
+}  // namespace
+}  // namespace speclab::cuda
