@@ -39,7 +39,7 @@ SPECLAB_BOTH constexpr int slices_of(int out, int in) {
 }
 /// First block of kTileIn inputs of a slice; slice `slices` begins where the last one ends.
 SPECLAB_BOTH constexpr int slice_begin(int in, int slices, int slice) {
-  return static_cast<int>(static_cast<long long>(tiles_of(in, kTileIn)) * slice / slices);
+  return tiles_of(in, kTileIn) * slice / slices;
 }
 
 inline namespace SPECLAB_SIDE {

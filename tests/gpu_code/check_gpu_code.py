@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Reads the machine code of the kernels in object files and fails when it is not what they are written for.
+
+    check_gpu_code.py OBJECT...
+
+For sm_80 and sm_90: every kernel is there; none has a stack, so nothing is spilled (EIATTR_FRAME_SIZE, the STACK of cuobjdump
+--dump-resource-usage); the linear kernels multiply with HMMA.16816.F32.BF16 and load weights and activations with LDG.E.128.
+And there is PTX for later architectures. The toolkit's disassembler may be absent, so the cubins (ELF) are read here; the
+bits of the instructions are those that `cuobjdump -sass` prints. Objects must hold them uncompressed (nvcc --no-compress).
+"""
+
+import re
+import struct
+import sys
+
+EM_CUDA = 190
+FRAME_SIZE, REGISTERS = 0x11, 0x2F  # attributes in .nv.info
+LDG, HMMA = 0x981, 0x23C  # low 12 bits of an instruction
+WIDE = 6  # bits 73..75 of a load: 16 bytes
+M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8
+ARCHITECTURES = (80, 90)
+KERNELS = ("Linear", "Norm", "Activate", "Elementwise", "RoundRows", "PackWeights", "Gather")
+
+
+class Cubin:
+    def __init__(self, data):
+        at, count = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<H", data, 60)[0]
+        names = struct.unpack_from("<H", data, 62)[0]
+        self.flags = struct.unpack_from("<I", data, 48)[0]
+        headers = [struct.unpack_from("<IIQQQQIIQQ", data, at + 64 * i) for i in range(count)]
+        text = lambda table, offset: data[headers[table][4] + offset : data.index(b"\0", headers[table][4] + offset)].decode()
+        self.sections = {text(names, h[0]): data[h[4] : h[4] + h[5]] for h in headers if h[1] != 8}
+        symbols = next((h for h in headers if h[1] == 2), None)
+        self.symbols = []
+        if symbols:
+            for offset in range(symbols[4], symbols[4] + symbols[5], 24):
+                self.symbols.append(text(symbols[6], struct.unpack_from("<I", data, offset)[0]))
+
+    @property
+    def architecture(self):
+        """The SM number: in the second byte of the flags since ABI version 8, in the first before."""
+        return self.flags >> 8 & 0xFF if self.flags >> 8 & 0xFF in ARCHITECTURES else self.flags & 0xFF
+
+    def attributes(self):
+        """{kernel: {attribute: value}} for those of .nv.info that are a symbol and a number."""
+        data, at, found = self.sections.get(".nv.info", b""), 0, {}
+        while at + 4 <= len(data):
+            form, attribute, size = struct.unpack_from("<BBH", data, at)
+            at += 4
+            if form != 4:
+                continue
+            if size == 8:
+                symbol, value = struct.unpack_from("<II", data, at)
+                found.setdefault(self.symbols[symbol], {})[attribute] = value
+            at += size
+        return found
+
+    def instructions(self, kernel):
+        code = self.sections[".text." + kernel]
+        return [struct.unpack_from("<QQ", code, at) for at in range(0, len(code) - 15, 16)]
+
+
+def cubins(data):
+    at = data.find(b"\x7fELF", 1)
+    while at >= 0:
+        if struct.unpack_from("<H", data, at + 18)[0] == EM_CUDA:
+            yield Cubin(data[at:])
+        at = data.find(b"\x7fELF", at + 1)
+
+
+def problems(objects):
+    seen = {architecture: set() for architecture in ARCHITECTURES}
+    ptx = False
+    for path in objects:
+        with open(path, "rb") as file:
+            data = file.read()
+        ptx = ptx or b".target sm_90" in data
+        for cubin in cubins(data):
+            if cubin.architecture not in seen:
+                yield f"{path}: code for sm_{cubin.architecture}"
+                continue
+            for kernel, values in cubin.attributes().items():
+                if ".text." + kernel not in cubin.sections:
+                    continue
+                match = re.search(r"\d([A-Z][A-Za-z]*)Kernel", kernel)
+                name = match.group(1) if match else kernel
+                what = f"sm_{cubin.architecture} {kernel}"
+                seen[cubin.architecture].add(name)
+                if values.get(FRAME_SIZE, -1) != 0:
+                    yield f"{what}: {values.get(FRAME_SIZE)} bytes of stack with {values.get(REGISTERS)} registers; registers are spilled"
+                if name != "Linear":
+                    continue
+                code = cubin.instructions(kernel)
+                loads = [high >> 9 & 7 for low, high in code if low & 0xFFF == LDG]
+                products = sum(low & 0xFFF == HMMA and high & 0x7FF00 == M16N8K16_F32_BF16 for low, high in code)
+                tiles = [int(number) for number in re.findall(r"ILi(\d+)ELi(\d+)ELi(\d+)E", kernel)[0]]
+                if loads.count(WIDE) < 2 * tiles[1] * tiles[2] + tiles[0]:
+                    yield f"{what}: {loads.count(WIDE)} loads of 16 bytes"
+                if products < 2 * tiles[0] * tiles[1]:
+                    yield f"{what}: {products} matrix products"
+    for architecture, names in seen.items():
+        for name in KERNELS:
+            if name not in names:
+                yield f"sm_{architecture}: no kernel {name}"
+    if not ptx:
+        yield "no PTX for sm_90 and later"
+
+
+if __name__ == "__main__":
+    found = list(problems(sys.argv[1:]))
+    print("\n".join(found) if found else "gpu code: ok")
+    sys.exit(1 if found else 0)
