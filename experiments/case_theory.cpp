@@ -17,6 +17,18 @@ std::optional<double> number(const json& metrics, const char* name) {
   return found->get<double>();
 }
 
+/// Whether steps feed more than what they draft (the window of lookahead decoding): costs by draft length say
+/// nothing about them then.
+bool feeds_probes(const CaseData& data) {
+  bool probes = false;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) probes = probes || !step.probes.empty();
+    }
+  });
+  return probes;
+}
+
 /// Times of n rows in nanoseconds.
 theory::RowTimes row_times(const json& calibration) {
   std::map<int, double> times;
@@ -111,7 +123,7 @@ std::optional<stats::Interval> residual_interval(const CaseData& data) {
 std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, const json& metrics) {
   const std::vector<PromptRounds> run = data.rounds();
   const auto alpha = number(metrics, "alpha");
-  if (run.empty() || !alpha) return std::nullopt;
+  if (run.empty() || !alpha || feeds_probes(data)) return std::nullopt;
   const theory::DraftLengths lengths = theory::draft_length_counts(run);
   theory::PredictionInputs inputs;
   inputs.alpha = alpha;
@@ -164,7 +176,7 @@ std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json
              speedup = number(metrics, "speedup");
   const auto calibration = calibration_of(data, data.calibration);
   const auto c = cost_per_drafted_token(data, metrics);
-  if (!alpha || !tau || !speedup || !calibration || !c) return std::nullopt;
+  if (!alpha || !tau || !speedup || !calibration || !c || feeds_probes(data)) return std::nullopt;
   theory::ExplainInput input;
   input.alpha = *alpha;
   input.lengths = theory::draft_length_counts(data.rounds());

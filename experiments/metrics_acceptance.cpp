@@ -1,6 +1,7 @@
 // What was accepted. alpha by four estimators; all from the first repeat, because repeats use the
 // same coins.
 #include <array>
+#include <set>
 
 #include "core/theory/alpha_estimators.h"
 #include "experiments/metrics_detail.h"
@@ -86,6 +87,38 @@ MetricValue drafted_per_step(const CaseData& data) {
   return {drafted / steps, nullptr};
 }
 
+using Three = std::array<Token, 3>;
+
+/// Of the three tokens from index i of a Jacobi iterate on: the text they stand in has them elsewhere, or
+/// nowhere.
+MetricValue misplaced_ngrams(const CaseData& data) {
+  if (data.config["strategy"] != "jacobi") return {};
+  std::vector<double> elsewhere(data.prompts.size()), wrong(data.prompts.size());
+  for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      const std::vector<Token>& text = turn.tokens;
+      std::set<Three> known;
+      for (std::size_t i = 0; i + 3 <= text.size(); ++i) known.insert({text[i], text[i + 1], text[i + 2]});
+      std::size_t at = 1;  // index of the first drafted token
+      for (const StepRecord& step : turn.steps) {
+        for (std::size_t k = 0; k + 3 <= step.drafted.size() && at + k + 3 <= text.size(); ++k) {
+          Three three{};
+          bool all_wrong = true;
+          for (std::size_t j = 0; j < 3; ++j) {
+            three[j] = step.drafted[k + j].id;
+            all_wrong = all_wrong && three[j] != text[at + k + j];
+          }
+          if (!all_wrong) continue;
+          wrong[prompt] += 1;
+          elsewhere[prompt] += known.contains(three) ? 1 : 0;
+        }
+        at += static_cast<std::size_t>(step.emitted);
+      }
+    }
+  });
+  return ratio_of_sums(data, elsewhere, wrong);
+}
+
 MetricValue r_prime(const CaseData& data) {
   const json& options = data.options();
   const bool constant = options.value("schedule", "constant") == "constant" && !options.contains("fallback");
@@ -127,6 +160,9 @@ const std::array kMetrics = {
     Metric{"accepted_histogram", "steps", "[n]: steps with n accepted tokens", kNone, false,
            accepted_histogram},
     Metric{"drafted_per_step", "tokens/step", "mean length of drafts", kNone, false, drafted_per_step},
+    Metric{"misplaced_ngrams", "",
+           "Jacobi: share of wrong token triples of an iterate that stand elsewhere in the text", kNone,
+           false, misplaced_ngrams},
     Metric{"r_prime", "", "tau / (gamma + 1) of drafts of constant length; not alpha, though taken for it",
            kHigh, false, r_prime},
     Metric{"iid_p_value", "", "G2 test of one alpha for all positions", kNone, false, iid_p_value},

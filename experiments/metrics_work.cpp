@@ -30,6 +30,11 @@ MetricValue target_rows(const CaseData& data) {
 MetricValue wasted_rows(const CaseData& data) {
   return per_token(data, static_cast<double>(target_work(data).rows) - total_tokens(data));
 }
+MetricValue rows_per_step(const CaseData& data) {
+  const Work work = target_work(data);
+  if (work.calls == 0) return {};
+  return {static_cast<double>(work.rows) / static_cast<double>(work.calls), nullptr};
+}
 MetricValue flops(const CaseData& data) {
   return per_token(data, target_work(data).flops + draft_work(data).flops);
 }
@@ -95,6 +100,7 @@ const std::array kMetrics = {
     Metric{"target_rows", "1/token", "tokens fed to the target per emitted token", kLow, false, target_rows},
     Metric{"wasted_rows", "1/token", "tokens fed to the target beyond those emitted, per emitted token", kLow,
            false, wasted_rows},
+    Metric{"rows_per_step", "rows", "tokens fed to the target in a forward", kNone, false, rows_per_step},
     Metric{"flops", "1/token", "operations of target and draft per emitted token", kLow, false, flops},
     Metric{"weight_bytes", "B/token", "weights read by target and draft per emitted token", kLow, false,
            weight_bytes},

@@ -5,6 +5,7 @@
 #include "core/measure/run_result.h"
 #include "core/theory/alpha_estimators.h"
 #include "experiments/case_theory.h"
+#include "experiments/lookahead_fit.h"
 #include "experiments/metrics.h"
 #include "experiments/run_data.h"
 
@@ -79,7 +80,7 @@ json published(const json& rows, const std::string& id, const json& metrics, con
   return out;
 }
 
-json case_summary(const CaseData& data, std::size_t repeats, const json& published_rows) {
+json case_summary(const CaseData& data, std::size_t repeats, const json& published_rows, const json& fits) {
   const json& config = data.config;
   const json& options = data.options();
   std::size_t lines = 0, seeds = 0;
@@ -118,6 +119,7 @@ json case_summary(const CaseData& data, std::size_t repeats, const json& publish
               {"waterfall", json::array()},
               {"categories", categories(data)},
               {"alpha_by_prompt", alpha_by_prompt(data)}};
+  out["predictions"].update(lookahead_prediction(fits, data.id(), or_null(metrics, "tau")));
   out["published"] = published(published_rows, data.id(), metrics, out["predictions"]);
   if (const auto waterfall = case_waterfall(data, metrics)) out["waterfall"] = waterfall_json(*waterfall);
   return out;
@@ -129,6 +131,7 @@ json summarise_run(const std::filesystem::path& folder) {
   const RunData run = load_run(folder);
   json errors = json::array(), cases = json::array();
   std::vector<stats::Times> times;
+  const json fits = lookahead_fits(run.cases, run.calibration);
   for (const auto& data : run.cases) {
     for (const auto& [prompt, message] : data->errors)
       errors.push_back({{"case", data->id()}, {"prompt", prompt}, {"message", message}});
@@ -139,7 +142,7 @@ json summarise_run(const std::filesystem::path& folder) {
     }
     if (!data->lines.empty()) times.push_back(decode_times(*data));
     cases.push_back(
-        case_summary(*data, run.config.at("repeats"), run.config.value("published", json::array())));
+        case_summary(*data, run.config.at("repeats"), run.config.value("published", json::array()), fits));
   }
   const auto noise = stats::noise_floor(times);
   return {{"schema_version", kSchemaVersion},
@@ -149,6 +152,7 @@ json summarise_run(const std::filesystem::path& folder) {
           {"errors", errors},
           {"noise_floor", noise ? json(*noise) : json(nullptr)},
           {"calibration", run.calibration},
+          {"lookahead", fits},
           {"cases", cases}};
 }
 

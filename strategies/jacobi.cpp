@@ -1,13 +1,12 @@
-// Jacobi decoding: guess all tokens ahead at once, let one forward say what each should have been given those before
-// it, and take its answers as the next guess. The correct beginning grows by at least one token a forward; what stands
-// behind the first wrong token is kept as the guess for the next one.
+// Jacobi decoding: guess all tokens ahead at once, let one forward say what each should have been given those
+// before it, and take its answers as the next guess. The correct beginning grows by at least one token a
+// forward; what stands behind the first wrong token is kept as the guess for the next one.
 //
-// Paper:       Santilli et al. 2023, "Accelerating Transformer Inference for Translation via Parallel Decoding",
-// Algorithms 1 (parallel) and 2 (blocks: Jacobi inside, one block after the other); the sliding window is that of
-// Lookahead Decoding with N = 2 (Fu et al. 2024).
-// Draft cost:  none beyond the rows of the block.
-// Loses when:  nearly always: a wrong token changes what follows it, and right tokens come in the wrong place. About
-// 1.05 tokens per forward on language models.
+// Paper:       Santilli et al. 2023, "Accelerating Transformer Inference for Translation via Parallel
+//              Decoding", Algorithms 1 (parallel) and 2 (blocks: Jacobi inside, one block after the other);
+//              the sliding window is that of lookahead decoding with N = 2 (Fu et al. 2024).
+// Draft cost:  the rows of the block, nothing else.
+// Loses when:  nearly always: a wrong token changes what follows it, and right tokens come in a wrong place.
 
 #include <algorithm>
 #include <memory>
@@ -28,11 +27,16 @@ struct Options {
   int parallel_tokens = 0;
   void fields(OptionVisitor& visit) {
     visit("scheme", scheme, {"blocks", "parallel", "sliding"},
-          "Jacobi on one block after the other, on all that is left to say, or on a window that always looks as far ahead");
-    visit("block", block, Range<int>{1, 512}, "tokens of a block or window, the certain one included; parallel takes all that is left, at most 512");
-    visit("keep_tail", keep_tail, "what stands behind the first wrong token is the next guess; false: guess anew");
+          "Jacobi on one block after the other, on all that is left to say, or on a window that always looks "
+          "as far ahead");
+    visit("block", block, Range<int>{1, 512},
+          "tokens of a block or window, the certain one included; parallel takes all that is left, at most "
+          "512");
+    visit("keep_tail", keep_tail,
+          "what stands behind the first wrong token is the next guess; false: guess anew");
     visit("initial", initial, {"random", "prompt", "repeat"},
-          "tokens that nothing is known about: random ones of the text, its first ones in order, or the last one again");
+          "tokens that nothing is known about: random ones of the text, its first ones in order, or the last "
+          "one again");
     visit("parallel_tokens", parallel_tokens, Range<int>{0, 1 << 20},
           "hybrid: after so many tokens decoding goes on one by one until the end token; 0: never");
   }
@@ -70,7 +74,8 @@ class Jacobi final : public Strategy {
       const int length = std::min(whole_ ? kMostRows - 1 : slot.left - 1, sequence.depth_limit);
       int draw = 0;
       while (static_cast<int>(slot.guess.size()) < length) slot.guess.push_back(anything(sequence, draw++));
-      for (int node = 0; node < length; ++node) drafts[i]->add(slot.guess[static_cast<std::size_t>(node)], node);
+      for (int node = 0; node < length; ++node)
+        drafts[i]->add(slot.guess[static_cast<std::size_t>(node)], node);
       if (length > 0) drafts[i]->source = "jacobi";
     }
   }

@@ -1,14 +1,15 @@
-// Lookahead decoding: the forward that verifies also runs a Jacobi iteration over W positions ahead; the n-grams that
-// its last N - 1 iterates spell go into a pool, and those that begin with the pending token are verified as guesses,
-// all in one tree. Needs no draft model: the target guesses for itself.
+// Lookahead decoding: the forward that verifies also runs a Jacobi iteration over W positions ahead; the
+// n-grams that its last N - 1 iterates spell go into a pool, and those that begin with the pending token are
+// verified as guesses, all in one tree. Needs no draft model: the target guesses for itself.
 //
-// Paper:       Fu, Bailis, Stoica, Zhang 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead
-// Decoding", Algorithms 2 to 4; defaults of the paper on a 7B model. Where guesses share a prefix they share its rows,
-// so that a step has at most (W + G)(N - 1) rows.
-// Draft cost:  W (N - 1) rows in every forward, nothing else.
+// Paper:       Fu, Bailis, Stoica, Zhang 2024, "Break the Sequential Dependency of LLM Inference Using
+//              Lookahead Decoding", Algorithms 2 to 4; the defaults are those of the paper for a 7B model.
+// Draft cost:  W (N - 1) rows in every forward; guesses that share a prefix share its rows, so that a step
+//              has at most (W + G)(N - 1) rows.
 // Loses when:  rows are dear: t((W + G)(N - 1)) above tokens per step. That is so on most CPUs.
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,21 +36,31 @@ struct Options {
   bool keep_pool = false;
   std::string emulate = "none";
   void fields(OptionVisitor& visit) {
-    visit("W", W, Range<int>{0, 256}, "window: positions ahead that are iterated on; 0: none, the pool fills from the text");
+    visit("W", W, Range<int>{0, 256},
+          "window: positions ahead that are iterated on; 0: none, the pool fills from the text");
     visit("N", N, Range<int>{2, 32}, "n-gram size: N - 1 iterates in the window, N - 1 tokens in a guess");
     visit("G", G, Range<int>{-1, 256}, "pool: guesses kept for a token; -1: all");
-    visit("V", V, Range<int>{0, 256}, "guesses verified in a step, newest first; 0: as many as G, 64 where that is all");
-    visit("full_match_bonus", full_match_bonus, "a guess that matches as a whole gives a token more, N in all");
+    visit("V", V, Range<int>{0, 256},
+          "guesses verified in a step, newest first; 0: as many as G, 64 where that is all");
+    visit("full_match_bonus", full_match_bonus,
+          "a guess that matches as a whole gives a token more, N in all");
     visit("forward", forward, {"one", "accepted"},
           "how far the window moves in a step: always by one, or by as many tokens as were emitted");
-    visit("pool_from_prompt", pool_from_prompt, "the n-grams of the prompt and of the text go into the pool, too");
+    visit("pool_from_prompt", pool_from_prompt,
+          "the n-grams of the prompt and of the text go into the pool, too");
     visit("evict", evict, {"lru", "fifo"}, "which guess a full list of the pool gives up");
-    visit("initial", initial, {"random", "prompt"}, "first window: random tokens of the prompt, or its first ones in order");
-    visit("window_from_pool", window_from_pool, "tokens of the window's first level are replaced by the newest guess");
-    visit("accept_window", accept_window, "the window's first level is a guess as well; with N = 2 and forward accepted this is Jacobi decoding");
-    visit("keep_pool", keep_pool, "the pool stays for the next prompt; records then depend on the order of prompts");
+    visit("initial", initial, {"random", "prompt"},
+          "first window: random tokens of the prompt, or its first ones in order");
+    visit("window_from_pool", window_from_pool,
+          "tokens of the window's first level are replaced by the newest guess");
+    visit("accept_window", accept_window,
+          "the window's first level is a guess as well; with N = 2 and forward accepted this is Jacobi "
+          "decoding");
+    visit("keep_pool", keep_pool,
+          "the pool stays for the next prompt; records then depend on the order of prompts");
     visit("emulate", emulate, {"none", "lade", "llama_cpp"},
-          "the same steps as another implementation, its faults included; overrides full_match_bonus, evict and forward");
+          "the same steps as another implementation, its faults included; overrides full_match_bonus, evict "
+          "and forward");
   }
 };
 
@@ -61,13 +72,15 @@ class Lookahead final : public Strategy {
     if (llama_cpp_) options_.full_match_bonus = true, options_.evict = "fifo", options_.forward = "accepted";
     if (options.emulate != "none" && (options.N < 3 || options.W < 1 || options.accept_window)) {
       throw Error({"lookahead: emulate", "\"" + options.emulate + "\" with N = " + std::to_string(options.N),
-                   "N of at least 3, a window, and accept_window off: that implementation knows nothing else", ""});
+                   "N of at least 3, a window, and accept_window off: that implementation knows nothing else",
+                   ""});
     }
     guesses_ = options_.V > 0 ? options_.V : options_.G >= 0 ? options_.G : kMostGuesses;
     if (options_.G >= 0) guesses_ = std::min(guesses_, options_.G);
     guess_length_ = options_.full_match_bonus ? options_.N - 1 : options_.N - 2;
     for (int i = 0; i < resources.batch; ++i)
-      slots_.push_back(std::make_unique<Slot>(options_, resources.target->config().vocab, resources.capacity));
+      slots_.push_back(
+          std::make_unique<Slot>(options_, resources.target->config().vocab, resources.capacity));
   }
 
   int max_nodes() const override {
@@ -86,8 +99,10 @@ class Lookahead final : public Strategy {
       if (options_.initial == "random") return random_text_token(sequence, slot.running, draw);
       return slot.running[static_cast<std::size_t>(draw) % slot.running.size()];
     };
-    if (llama_cpp_) slot.window.start_full(first);
-    else slot.window.start(first);
+    if (llama_cpp_)
+      slot.window.start_full(std::cref(first));
+    else
+      slot.window.start(std::cref(first));
   }
 
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
@@ -111,7 +126,8 @@ class Lookahead final : public Strategy {
       Slot& slot = *slots_[static_cast<std::size_t>(sequence.slot)];
       const TokenSpan emitted = TokenSpan(sequence.tokens).last(static_cast<std::size_t>(outcome.emitted));
       int draws = 0;
-      const auto refill = [&](int) { return random_text_token(sequence, slot.running, draws++); };
+      const auto draw = [&](int) { return random_text_token(sequence, slot.running, draws++); };
+      const LookaheadWindow::Refill refill = std::cref(draw);  // a reference: nothing is allocated
       slot.window.predict(outcome.rows, refill, slot.predictions);
       for (Token& token : slot.predictions) {
         if (std::ranges::find(sequence.eos, token) != sequence.eos.end()) token = refill(0);
@@ -121,8 +137,10 @@ class Lookahead final : public Strategy {
         slot.running.push_back(lade_ ? emitted.back() : token);
         if (options_.pool_from_prompt) insert_newest(slot, slot.running.size());
       }
-      if (llama_cpp_) advance_like_llama_cpp(slot, outcome.emitted);
-      else slot.window.advance(slot.predictions, options_.forward == "one" ? 1 : outcome.emitted, refill, 0);
+      if (llama_cpp_)
+        advance_like_llama_cpp(slot, outcome.emitted);
+      else
+        slot.window.advance(slot.predictions, options_.forward == "one" ? 1 : outcome.emitted, refill, 0);
     }
   }
 
@@ -130,7 +148,8 @@ class Lookahead final : public Strategy {
   struct Slot {
     Slot(const Options& options, int vocab, int capacity)
         : window(options.W, options.N - 1),
-          pool(vocab, options.N - 1, options.G, options.evict == "lru" ? NgramPool::Order::lru : NgramPool::Order::fifo) {
+          pool(vocab, options.N - 1, options.G,
+               options.evict == "lru" ? NgramPool::Order::lru : NgramPool::Order::fifo) {
       const int made = options.W + (options.pool_from_prompt ? 1 : 0);  // n-grams for each token of the text
       if (options.G != 0) pool.reserve(static_cast<std::size_t>(made) * static_cast<std::size_t>(capacity));
       running.reserve(static_cast<std::size_t>(capacity) + 1);
@@ -151,9 +170,9 @@ class Lookahead final : public Strategy {
     slot.pool.insert(slot.running[end - n], TokenSpan(slot.running).subspan(end - n + 1, n - 1));
   }
 
-  // Column by column: the token at offset i of the first level, then what the later levels and the new predictions say
-  // about the offsets behind it (Algorithm 2, n-gram collection). Offset 0 is the pending token. llama.cpp takes for
-  // its first column what its window holds there, which is not the pending token.
+  // Column by column: the token at offset i of the first level, then what the later levels and the new
+  // predictions say about the offsets behind it (Algorithm 2, n-gram collection). Offset 0 is the pending
+  // token. llama.cpp takes for its first column what its window holds there, which is not the pending token.
   void collect(Slot& slot, Token pending) {
     const LookaheadWindow& window = slot.window;
     for (int column = 0; column < window.width(); ++column) {
@@ -180,8 +199,8 @@ class Lookahead final : public Strategy {
     if (draft.tree.drafted() > 0) draft.source = "window";
   }
 
-  // Guesses as one tree: equal beginnings share their nodes, first come, first in order. Of two children with one
-  // token the second could never be accepted after the first was rejected, so nothing is lost.
+  // Guesses as one tree: equal beginnings share their nodes, first come, first in order. Of two children with
+  // one token the second could never be accepted after the first was rejected, so nothing is lost.
   void offer_guesses(Slot& slot, const Sequence& sequence, Draft& draft) {
     const int before = draft.tree.drafted();
     const auto length = static_cast<std::size_t>(std::clamp(sequence.depth_limit, 0, guess_length_));

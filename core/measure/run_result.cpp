@@ -66,17 +66,18 @@ json to_json(const StepRecord& step) {
   for (std::size_t i = 0; i < step.drafted.size(); ++i)
     tokens.push_back(to_json(step.drafted[i], static_cast<int>(i) + 1));
   json value = {{"source", step.source},
-          {"drafted", step.drafted.size()},
-          {"accepted", step.accepted},
-          {"emitted", step.emitted},
-          {"ended_by", to_string(step.ended_by)},
-          {"nodes", step.drafted.size() + 1},
-          {"rows", step.rows},
-          {"draft_calls", step.draft_calls},
-          {"ns", step.times.ns},
-          {"tokens", std::move(tokens)}};
+                {"drafted", step.drafted.size()},
+                {"accepted", step.accepted},
+                {"emitted", step.emitted},
+                {"ended_by", to_string(step.ended_by)},
+                {"nodes", step.drafted.size() + 1},
+                {"rows", step.rows},
+                {"draft_calls", step.draft_calls},
+                {"ns", step.times.ns},
+                {"tokens", std::move(tokens)}};
   if (step.pool_size >= 0) value["pool"] = step.pool_size;
-  for (const ProbedToken& probe : step.probes) value["probes"].push_back({probe.id, probe.parent, probe.best});
+  for (const ProbedToken& probe : step.probes)
+    value["probes"].push_back({probe.id, probe.parent, probe.best});
   return value;
 }
 

@@ -113,7 +113,9 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
     for (Slot* slot : running_) {
       emit(*slot);
       commit(*slot);
-      outcomes_.push_back({&slot->draft, &slot->acceptance, slot->emitted,
+      outcomes_.push_back({&slot->draft,
+                           &slot->acceptance,
+                           slot->emitted,
                            {slot->logits.data(), slot->row_of, slot->vocab()}});
     }
     clock.enter(Phase::draft);
@@ -237,8 +239,9 @@ void DecodeLoop::lay_out_feeds() {
     const int nodes = tree.size();
     SPECLAB_CHECK(tree.max_depth() <= slot->sequence.depth_limit || nodes == 1,
                   "a draft of depth {} where {} is the limit", tree.max_depth(), slot->sequence.depth_limit);
-    SPECLAB_CHECK(tree.max_probe_depth() <= slot->sequence.probe_limit, "a probe of depth {} where {} is the limit",
-                  tree.max_probe_depth(), slot->sequence.probe_limit);
+    SPECLAB_CHECK(tree.max_probe_depth() <= slot->sequence.probe_limit,
+                  "a probe of depth {} where {} is the limit", tree.max_probe_depth(),
+                  slot->sequence.probe_limit);
     slot->expect_rows();
     slot->fed.clear();
     slot->parents.clear();

@@ -71,7 +71,8 @@ void DecodeLoop::look_closer(Slot& slot) {
   if (slot.out.steps.size() <= kProbedSteps) {
     const StepRows rows{slot.logits.data(), slot.row_of, slot.vocab()};
     for (int node = tree.drafted() + 1; node < tree.size(); ++node)
-      step.probes.push_back({tree.token(node), tree.parent(node), tree.wants_row(node) ? rows.best(node) : -1});
+      step.probes.push_back(
+          {tree.token(node), tree.parent(node), tree.wants_row(node) ? rows.best(node) : -1});
   }
   if (options_.hash_rows) {
     for (int i = 0; i < slot.emitted; ++i) {

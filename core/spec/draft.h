@@ -20,7 +20,8 @@ struct Draft {
   std::vector<Distribution> q;  ///< reused between steps; the first `q_used` are valid
   int q_used = 0;
   std::string_view source;         ///< static string: "draft", "lookup", ...; empty when nothing was drafted
-  std::int64_t pool_size = -1;     ///< n-grams that the strategy has to copy from, for the record; -1: no such thing
+  std::int64_t pool_size =
+      -1;  ///< n-grams that the strategy has to copy from, for the record; -1: no such thing
   bool ended_by_schedule = false;  ///< a draft-length rule stopped it before its maximum
   /// Confidence q(x) of each node for the record, -1 where unknown; [tree.size()].
   std::vector<float> confidence;

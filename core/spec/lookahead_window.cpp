@@ -7,7 +7,9 @@
 namespace speclab {
 
 LookaheadWindow::LookaheadWindow(int width, int levels)
-    : final_width_(width), levels_(static_cast<std::size_t>(levels)), nodes_(static_cast<std::size_t>(levels)) {
+    : final_width_(width),
+      levels_(static_cast<std::size_t>(levels)),
+      nodes_(static_cast<std::size_t>(levels)) {
   SPECLAB_CHECK(width >= 0 && levels >= 1, "a window of {} columns and {} levels", width, levels);
   for (std::size_t level = 0; level < levels_.size(); ++level) {
     levels_[level].reserve(static_cast<std::size_t>(width + levels));
@@ -18,7 +20,8 @@ LookaheadWindow::LookaheadWindow(int width, int levels)
 int LookaheadWindow::max_nodes(int width, int levels) {
   if (width == 0) return 0;
   int most = 0;
-  for (int filled = 1; filled <= levels; ++filled) most = std::max(most, filled * (width + levels - filled) - 1);
+  for (int filled = 1; filled <= levels; ++filled)
+    most = std::max(most, filled * (width + levels - filled) - 1);
   return most;
 }
 
@@ -27,7 +30,8 @@ void LookaheadWindow::start(const Refill& initial) {
   width_ = final_width_ == 0 ? 0 : final_width_ + static_cast<int>(levels_.size()) - 1;
   if (width_ == 0) filled_ = static_cast<int>(levels_.size());
   for (auto& level : levels_) level.assign(static_cast<std::size_t>(width_), 0);
-  for (int column = 1; column < width_; ++column) levels_[0][static_cast<std::size_t>(column)] = initial(column - 1);
+  for (int column = 1; column < width_; ++column)
+    levels_[0][static_cast<std::size_t>(column)] = initial(column - 1);
 }
 
 void LookaheadWindow::start_full(const Refill& initial) {
@@ -59,7 +63,8 @@ void LookaheadWindow::feed(Draft& draft, int limit, std::span<const int> level0)
   }
 }
 
-void LookaheadWindow::predict(const StepRows& rows, const Refill& refill, std::vector<Token>& predictions) const {
+void LookaheadWindow::predict(const StepRows& rows, const Refill& refill,
+                              std::vector<Token>& predictions) const {
   predictions.clear();
   if (width_ == 0) return;
   int draw = 0;
@@ -70,8 +75,8 @@ void LookaheadWindow::predict(const StepRows& rows, const Refill& refill, std::v
 
 void LookaheadWindow::advance(std::span<const Token> predictions, int steps, const Refill& refill, int draw) {
   if (width_ == 0) return;
-  SPECLAB_CHECK(steps >= 1 && static_cast<int>(predictions.size()) == width_, "{} steps, {} predictions for {} columns",
-                steps, predictions.size(), width_);
+  SPECLAB_CHECK(steps >= 1 && static_cast<int>(predictions.size()) == width_,
+                "{} steps, {} predictions for {} columns", steps, predictions.size(), width_);
   if (!warm()) {
     levels_[static_cast<std::size_t>(filled_)].assign(predictions.begin(), predictions.end());
     ++filled_;

@@ -9,14 +9,15 @@
 
 namespace speclab {
 
-/// The window of lookahead decoding: the last N - 1 iterates of a Jacobi iteration over W positions (Fu et al. 2024,
-/// Section 3.2). Level j, column i holds a guess of the token at offset i + j from the pending token; level 0, column 0
-/// is the pending token itself. As a tree: level 0 is a chain below the pending token, and a token of level j has that
-/// of level j - 1 in its own column as its parent, so every token sees one token at each offset before its own.
+/// The window of lookahead decoding: the last N - 1 iterates of a Jacobi iteration over W positions (Fu et
+/// al. 2024, Section 3.2). Level j, column i holds a guess of the token at offset i + j from the pending
+/// token; level 0, column 0 is the pending token itself. As a tree: level 0 is a chain below the pending
+/// token, and a token of level j has that of level j - 1 in its own column as its parent, so every token sees
+/// one token at each offset before its own.
 ///
-/// It starts with level 0 alone, W + N - 2 columns wide. Each of the first N - 2 steps adds the predictions for the
-/// last level as a new one and drops the first column; from then on every step drops the first level instead. With one
-/// level (N = 2) it is the state of plain Jacobi decoding.
+/// It starts with level 0 alone, W + N - 2 columns wide. Each of the first N - 2 steps adds the predictions
+/// for the last level as a new one and drops the first column; from then on every step drops the first level
+/// instead. With one level (N = 2) it is the state of plain Jacobi decoding.
 class LookaheadWindow {
  public:
   /// Gives a token for a place that nothing is known about; called with 0, 1, 2, ... within a step.
@@ -35,14 +36,15 @@ class LookaheadWindow {
   /// Most nodes that feed() adds.
   static int max_nodes(int width, int levels);
 
-  /// Hangs the window below node 0, as far as `limit` allows: level 0 as probes (or as candidates, which the caller
-  /// added before, `level0[i]` being the node at offset i and level0[0] = 0), the others column by column; only the
-  /// last level asks for logits.
+  /// Hangs the window below node 0, as far as `limit` allows: level 0 as probes (or as candidates, which the
+  /// caller added before, `level0[i]` being the node at offset i and level0[0] = 0), the others column by
+  /// column; only the last level asks for logits.
   void feed(Draft& draft, int limit, std::span<const int> level0 = {});
-  /// After the forward: what the last level's rows predict, column by column; those that were not fed are refilled.
+  /// After the forward: what the last level's rows predict, column by column; those that were not fed are
+  /// refilled.
   void predict(const StepRows& rows, const Refill& refill, std::vector<Token>& predictions) const;
-  /// The text has moved on by `steps` >= 1 tokens: while warming up one column goes, then one level and steps - 1
-  /// columns; what comes in at the far end is refilled. Draws go on from `draw`.
+  /// The text has moved on by `steps` >= 1 tokens: while warming up one column goes, then one level and steps
+  /// - 1 columns; what comes in at the far end is refilled. Draws go on from `draw`.
   void advance(std::span<const Token> predictions, int steps, const Refill& refill, int draw);
 
  private:
@@ -53,8 +55,8 @@ class LookaheadWindow {
   std::vector<std::vector<int>> nodes_;     // of the last feed, -1: not fed
 };
 
-/// A token of `text` (not empty) by a coin of its own at this step: a first guess where nothing better is known. Under a
-/// script they come in order, because a guess is no branch of the text's law.
+/// A token of `text` (not empty) by a coin of its own at this step: a first guess where nothing better is
+/// known. Under a script they come in order, because a guess is no branch of the text's law.
 Token random_text_token(const Sequence& sequence, TokenSpan text, int draw);
 
 }  // namespace speclab

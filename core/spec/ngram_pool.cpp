@@ -8,8 +8,8 @@ namespace speclab {
 
 NgramPool::NgramPool(int vocab, int length, int per_key, Order order)
     : length_(length), per_key_(per_key), order_(order), lists_(static_cast<std::size_t>(vocab)) {
-  SPECLAB_CHECK(vocab > 0 && length >= 1 && per_key >= kUnbounded, "a pool of {} tokens, {} after a key, {} for each",
-                vocab, length, per_key);
+  SPECLAB_CHECK(vocab > 0 && length >= 1 && per_key >= kUnbounded,
+                "a pool of {} tokens, {} after a key, {} for each", vocab, length, per_key);
 }
 
 void NgramPool::reserve(std::size_t ngrams) {
@@ -26,7 +26,8 @@ void NgramPool::clear() {
 }
 
 bool NgramPool::insert(Token key, TokenSpan continuation) {
-  SPECLAB_CHECK(key >= 0 && static_cast<std::size_t>(key) < lists_.size(), "key {} of {}", key, lists_.size());
+  SPECLAB_CHECK(key >= 0 && static_cast<std::size_t>(key) < lists_.size(), "key {} of {}", key,
+                lists_.size());
   SPECLAB_CHECK(static_cast<int>(continuation.size()) == length_, "{} tokens where {} follow a key",
                 continuation.size(), length_);
   if (per_key_ == 0) return false;
@@ -43,8 +44,8 @@ bool NgramPool::insert(Token key, TokenSpan continuation) {
   std::int32_t entry = list.first;
   if (list.count == per_key_) {
     unlink(list, entry);
-    std::ranges::copy(continuation,
-                      tokens_.begin() + static_cast<std::ptrdiff_t>(entry) * static_cast<std::ptrdiff_t>(length_));
+    std::ranges::copy(continuation, tokens_.begin() + static_cast<std::ptrdiff_t>(entry) *
+                                                          static_cast<std::ptrdiff_t>(length_));
   } else {
     entry = static_cast<std::int32_t>(links_.size());
     links_.emplace_back();

@@ -8,19 +8,21 @@
 
 namespace speclab {
 
-/// N-grams seen so far, by their first token: the pool of lookahead decoding (Fu et al. 2024, Section 3.1). A key has
-/// a list of continuations of `length` tokens each, oldest first; a full list gives up its oldest one.
+/// N-grams seen so far, by their first token: the pool of lookahead decoding (Fu et al. 2024, Section 3.1). A
+/// key has a list of continuations of `length` tokens each, oldest first; a full list gives up its oldest
+/// one.
 ///
-/// Memory is one arena and one entry per vocabulary token: after reserve() nothing allocates until that many n-grams
-/// are held, and never again once the pool has stopped growing.
+/// Memory is one arena and one entry per vocabulary token: after reserve() nothing allocates until that many
+/// n-grams are held, and never again once the pool has stopped growing.
 class NgramPool {
  public:
-  /// What a continuation that is found again does: moves to the end (least recently used goes first), or stays where
-  /// it is (first in, first out).
+  /// What a continuation that is found again does: moves to the end (least recently used goes first), or
+  /// stays where it is (first in, first out).
   enum class Order { lru, fifo };
   static constexpr int kUnbounded = -1;
 
-  /// `length` >= 1 tokens follow the key; at most `per_key` continuations of one key (0: the pool stays empty).
+  /// `length` >= 1 tokens follow the key; at most `per_key` continuations of one key (0: the pool stays
+  /// empty).
   NgramPool(int vocab, int length, int per_key, Order order);
 
   void reserve(std::size_t ngrams);
@@ -33,7 +35,8 @@ class NgramPool {
   std::size_t keys() const { return used_keys_.size(); }  ///< keys that have had one since clear()
   int count(Token key) const { return lists_[static_cast<std::size_t>(key)].count; }
 
-  /// Walks the continuations of a key, newest first:  for (int i = pool.newest(key); i >= 0; i = pool.older(i))
+  /// Walks the continuations of a key, newest first:  for (int i = pool.newest(key); i >= 0; i =
+  /// pool.older(i))
   int newest(Token key) const { return lists_[static_cast<std::size_t>(key)].last; }
   int older(int entry) const { return links_[static_cast<std::size_t>(entry)].before; }
   TokenSpan continuation(int entry) const {
@@ -54,8 +57,8 @@ class NgramPool {
   int length_;
   int per_key_;
   Order order_;
-  std::vector<List> lists_;   // [vocab]
-  std::vector<Link> links_;   // [entries]
+  std::vector<List> lists_;    // [vocab]
+  std::vector<Link> links_;    // [entries]
   std::vector<Token> tokens_;  // [entries, length]
   std::vector<Token> used_keys_;
 };

@@ -44,8 +44,8 @@ struct StepRows {
   const float* logits = nullptr;           ///< [rows, vocab]
   std::span<const std::int32_t> row_of{};  ///< [nodes], the row of a node; -1 for a relay
   int vocab = 0;
-  /// The best token of a node's row, ties to the lowest id: what greedy decoding would say there. Where the row holds
-  /// NaN it is some token: nobody may trust a draft.
+  /// The best token of a node's row, ties to the lowest id: what greedy decoding would say there. Where the
+  /// row holds NaN it is some token: nobody may trust a draft.
   Token best(int node) const;
 };
 

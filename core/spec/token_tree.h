@@ -8,9 +8,9 @@
 
 namespace speclab {
 
-/// What a node is fed for. A candidate may be accepted. A probe never is: it is there for its logits, from which a
-/// strategy learns (the window of lookahead decoding). A relay is there only to be seen by the probes below it; its
-/// logits are not computed.
+/// What a node is fed for. A candidate may be accepted. A probe never is: it is there for its logits, from
+/// which a strategy learns (the window of lookahead decoding). A relay is there only to be seen by the probes
+/// below it; its logits are not computed.
 enum class NodeKind : std::uint8_t { candidate, probe, relay };
 
 /// Drafted tokens as a tree. Node 0 is the pending token: emitted, not yet in the KV cache. Nodes are in

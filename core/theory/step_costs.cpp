@@ -137,10 +137,10 @@ double chen_limit(double r, int k) {
   return require_probability("r'", r) * (require_gamma("K", k) + 1.0);
 }
 
-double lookahead_expected_tokens(double alpha, int length, int branches) {
+double lookahead_expected_tokens(double alpha, int length, double branches) {
   require_probability("alpha", alpha);
   require_gamma("length", length);
-  if (branches < 0) throw Error({"branches", fmt::format("{}", branches), "at least 0", ""});
+  require_non_negative("branches", branches);
   double tokens = length + 1.0, reached = 1;
   for (int i = 1; i <= length; ++i) {
     reached *= alpha;

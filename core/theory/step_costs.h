@@ -81,7 +81,7 @@ double chen_limit(double r, int k);
 /// Lookahead decoding (Fu et al. 2024, Eq. 4 and 7): `branches` parallel guesses of `length` tokens, each
 /// token accepted with alpha independently: E = (length + 1) - sum_{i=1}^{length} (1 - alpha^i)^branches; Eq.
 /// 1 at one branch. A good guess exists in one step of f: step compression S = (f - 1 + E) / f.
-double lookahead_expected_tokens(double alpha, int length, int branches);
+double lookahead_expected_tokens(double alpha, int length, double branches);
 double lookahead_step_compression(double expected_tokens, double f);
 
 }  // namespace speclab::theory

@@ -23,6 +23,7 @@ MODULES = [
     "quality",
     "draft_capability",
     "sampling",
+    "lookahead",
 ]
 
 

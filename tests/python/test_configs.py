@@ -19,6 +19,11 @@ EXPECTED = {
     "quality_tradeoff",
     "draft_capability",
     "scale_ladder",
+    "lookahead_wng",
+    "lookahead_scaling",
+    "lookahead_ablation",
+    "jacobi",
+    "leaderboard_draft_free",
 }
 
 

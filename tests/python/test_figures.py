@@ -22,7 +22,7 @@ import matplotlib.text  # noqa: E402
 import figures  # noqa: E402
 import report  # noqa: E402
 import synthetic_run  # noqa: E402
-from figures import confidence, generated_text, record, scale_ladder, style, theory, timeline  # noqa: E402
+from figures import confidence, generated_text, lookahead, record, scale_ladder, style, theory, timeline  # noqa: E402
 
 
 def setUpModule():
@@ -88,6 +88,7 @@ class Theory(unittest.TestCase):
 
 class Drawing(unittest.TestCase):
     ABSENT = {"draft_capability", "temperature"}  # the made-up run has two drafts and one temperature
+    ABSENT |= {figure.name for figure in lookahead.FIGURES}  # test_lookahead_figures.py
 
     def test_every_figure_draws_in_a_column_with_readable_text(self):
         run = record.Run(RUN)

@@ -12,6 +12,7 @@
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
 #include "core/spec/accept.h"
+#include "tests/spec/loop_fixture.h"
 
 namespace {
 std::atomic<long> allocations{0};
@@ -72,6 +73,47 @@ TEST(Allocation, NoneInTheSteadyStateOfDraftingAndVerifying) {
   EXPECT_EQ(allocations.load() - before, 0);
   { std::vector<int> one(1); }
   EXPECT_GT(allocations.load(), 0);  // the counter counts
+}
+
+// Steps by hand over rows of which every fourth one agrees with its neighbour, so that windows, pool and tree
+// all move.
+TEST(Allocation, NoneInTheSteadyStateOfLookahead) {
+  Resources resources;
+  resources.target = testing::tiny_target();
+  resources.capacity = 200;
+  const int vocab = resources.target->config().vocab;
+  const auto strategy = testing::choose("lookahead", {{"pool_from_prompt", true}}).make(resources);
+  const int most = strategy->max_nodes();
+  std::vector<float> logits(static_cast<std::size_t>(most) * static_cast<std::size_t>(vocab));
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    logits[i] = static_cast<float>((i * 7 + i / 256 * 13) % 101);
+  std::vector<std::int32_t> row_of(static_cast<std::size_t>(most));
+  for (std::size_t i = 0; i < row_of.size(); ++i) row_of[i] = static_cast<std::int32_t>(i);
+  Sequence sequence;
+  sequence.tokens.reserve(200);
+  Draft draft;
+  Acceptance acceptance;
+  std::size_t guesses = 0;
+  const auto text = [&] {
+    sequence.tokens.assign({3, 1, 4, 1, 5, 9, 2, 6});
+    strategy->begin(sequence);
+    for (int i = 0; i < 60; ++i) {
+      sequence.depth_limit = sequence.probe_limit = 100;
+      draft.reset(sequence.tokens.back());
+      const Sequence* const sequences[] = {&sequence};
+      Draft* const drafts[] = {&draft};
+      strategy->draft(sequences, drafts);
+      guesses += static_cast<std::size_t>(draft.tree.drafted());
+      sequence.tokens.push_back(static_cast<Token>(i % 3));
+      const Outcome outcome{&draft, &acceptance, 1, {logits.data(), row_of, vocab}};
+      strategy->observe(sequences, {&outcome, 1});
+    }
+  };
+  text();
+  const long before = allocations.load();
+  text();
+  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_GT(guesses, 100u);
 }
 
 }  // namespace

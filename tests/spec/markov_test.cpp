@@ -86,8 +86,10 @@ std::vector<Case> cases() {
     return choose("lookahead", options);
   };
   all.push_back({"lookahead", lookahead({{"W", 2}, {"N", 3}, {"G", 3}}), {0, 1, 2, 0, 1, 0, 2, 1, 1}});
-  all.push_back({"lookahead of bigrams", lookahead({{"W", 3}, {"N", 2}, {"G", -1}}), {0, 1, 2, 0, 1, 0, 2, 1, 1}});
-  all.push_back({"lookahead, window accepted", lookahead({{"W", 3}, {"N", 2}, {"G", 2}, {"accept_window", true}}),
+  all.push_back(
+      {"lookahead of bigrams", lookahead({{"W", 3}, {"N", 2}, {"G", -1}}), {0, 1, 2, 0, 1, 0, 2, 1, 1}});
+  all.push_back({"lookahead, window accepted",
+                 lookahead({{"W", 3}, {"N", 2}, {"G", 2}, {"accept_window", true}}),
                  {0, 1, 2, 0, 1, 0, 2, 1, 1}});
   all.push_back({"jacobi", choose("jacobi", {{"block", 3}})});
   all.push_back({"simulated", choose("simulated", {{"gamma", 2}, {"alpha", .6}})});

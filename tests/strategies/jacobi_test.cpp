@@ -26,8 +26,8 @@ std::vector<Token> chain(const StepRecord& step) {
   return out;
 }
 
-// After t iterations on a block at least t tokens are right, so that a block of b tokens takes at most b forwards; and
-// a forward that changes nothing has found the fixed point.
+// After t iterations on a block at least t tokens are right, so that a block of b tokens takes at most b
+// forwards; and a forward that changes nothing has found the fixed point.
 TEST_F(Jacobi, NeverTakesMoreForwardsThanAutoregressiveDecoding) {
   const GenerationRecord plain = decode.run();
   for (const char* scheme : {"parallel", "blocks", "sliding"}) {
@@ -53,7 +53,8 @@ TEST_F(Jacobi, TheNextGuessIsWhatTheRowsSaid) {
     ASSERT_EQ(now.size(), 5u);
     for (std::size_t k = 0; k + static_cast<std::size_t>(record.steps[s].emitted) < 6; ++k) {
       std::vector<Token> fed = text;
-      fed.insert(fed.end(), now.begin(), now.begin() + static_cast<std::ptrdiff_t>(k) + record.steps[s].emitted);
+      fed.insert(fed.end(), now.begin(),
+                 now.begin() + static_cast<std::ptrdiff_t>(k) + record.steps[s].emitted);
       session->rewind(0);
       session->prefill(fed, logits.data());
       const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
@@ -111,7 +112,8 @@ TEST_F(Jacobi, IsLookaheadWithoutNgrams) {
   for (const int block : {2, 3, 7}) {
     const GenerationRecord record = run({{"scheme", "sliding"}, {"block", block}});
     Decode other = decode;
-    other.strategy = choose("lookahead", {{"W", block}, {"N", 2}, {"G", 0}, {"accept_window", true}, {"forward", "accepted"}});
+    other.strategy = choose(
+        "lookahead", {{"W", block}, {"N", 2}, {"G", 0}, {"accept_window", true}, {"forward", "accepted"}});
     const GenerationRecord same = other.run();
     ASSERT_EQ(record.steps.size(), same.steps.size());
     for (std::size_t i = 0; i < record.steps.size(); ++i) {

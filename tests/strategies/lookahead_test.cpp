@@ -18,8 +18,8 @@ using ::testing::HasSubstr;
 
 constexpr int kVocab = 20;
 
-// The target of the strategy under test is a function: what token follows a text. Steps are taken by hand, so that
-// every tree and every row can be looked at.
+// The target of the strategy under test is a function: what token follows a text. Steps are taken by hand, so
+// that every tree and every row can be looked at.
 class ByHand {
  public:
   using Oracle = std::function<Token(const std::vector<Token>& text)>;
@@ -70,7 +70,8 @@ class ByHand {
     std::vector<int> children;
     for (int node = 0;;) {
       tree.children(node, children);
-      const auto found = std::find_if(children.begin(), children.end(), [&](int child) { return tree.token(child) == best[node]; });
+      const auto found = std::find_if(children.begin(), children.end(),
+                                      [&](int child) { return tree.token(child) == best[node]; });
       if (found == children.end()) {
         acceptance_.next = best[node];
         break;
@@ -168,8 +169,8 @@ TEST(Lookahead, WarmUpAndWindowHaveTheSizesOfThePaper) {
   }
 }
 
-// The next window is the old one without its first level, and the predictions are the new last one: by hand, from the
-// rows alone (Algorithm 2 of the paper).
+// The next window is the old one without its first level, and the predictions are the new last one: by hand,
+// from the rows alone (Algorithm 2 of the paper).
 TEST(Lookahead, TheWindowMovesOnByOneLevel) {
   const int W = 4, N = 4;
   ByHand hand({{"W", W}, {"N", N}, {"G", 4}}, {3, 1, 4, 1, 5, 9, 2, 6}, phrases);
@@ -181,18 +182,22 @@ TEST(Lookahead, TheWindowMovesOnByOneLevel) {
     };
     std::vector<std::vector<Token>> wanted(N - 1);
     for (int j = 1; j < N - 1; ++j) {
-      for (int c = 0; c < W; ++c) wanted[static_cast<std::size_t>(j - 1)].push_back(hand.draft.tree.token(level(j, c)));
+      for (int c = 0; c < W; ++c)
+        wanted[static_cast<std::size_t>(j - 1)].push_back(hand.draft.tree.token(level(j, c)));
     }
     for (int c = 0; c < W; ++c) wanted[N - 2].push_back(hand.best[static_cast<std::size_t>(level(N - 2, c))]);
     hand.step();
     for (int j = 0; j < N - 1; ++j) {
       for (int c = j == 0 ? 1 : 0; c < W; ++c)
-        EXPECT_EQ(hand.draft.tree.token(level(j, c)), wanted[static_cast<std::size_t>(j)][static_cast<std::size_t>(c)]) << i << j << c;
+        EXPECT_EQ(hand.draft.tree.token(level(j, c)),
+                  wanted[static_cast<std::size_t>(j)][static_cast<std::size_t>(c)])
+            << i << j << c;
     }
   }
 }
 
-// Steps whose guesses are not the n-grams that the window has spelled behind the pending token so far, by hand.
+// Steps whose guesses are not the n-grams that the window has spelled behind the pending token so far, by
+// hand.
 int misspelled(int W, const json& more) {
   json options = {{"W", W}, {"N", 3}, {"G", -1}};
   options.update(more);
@@ -264,9 +269,8 @@ TEST(Lookahead, BigramsWork) {  // an index past the window in the original
 TEST(Lookahead, TheTextItselfGoesIntoThePool) {
   // Two phrases by turns that no window of one column sees coming.
   const std::vector<Token> prompt{5, 6, 7, 8, 1, 2, 3, 4, 5};
-  ByHand hand({{"W", 0}, {"N", 3}, {"G", 4}, {"pool_from_prompt", true}}, prompt, [](const std::vector<Token>& text) {
-    return static_cast<Token>((text.size() * 3) % 17);
-  });
+  ByHand hand({{"W", 0}, {"N", 3}, {"G", 4}, {"pool_from_prompt", true}}, prompt,
+              [](const std::vector<Token>& text) { return static_cast<Token>((text.size() * 3) % 17); });
   const auto grams = [&](Token key) {
     std::set<std::vector<Token>> out;
     const auto& text = hand.text();
@@ -283,8 +287,8 @@ TEST(Lookahead, TheTextItselfGoesIntoThePool) {
   }
 }
 
-// The original appends the last of the accepted tokens once for each of them to the list that its n-grams of the text
-// are cut from.
+// The original appends the last of the accepted tokens once for each of them to the list that its n-grams of
+// the text are cut from.
 TEST(Lookahead, NgramsOfTheTextAreThoseOfTheText) {
   const auto wrong = [](const json& more) {
     json options = {{"W", 3}, {"N", 4}, {"G", 16}, {"pool_from_prompt", true}};
@@ -303,11 +307,13 @@ TEST(Lookahead, NgramsOfTheTextAreThoseOfTheText) {
   EXPECT_GT(wrong({{"emulate", "lade"}}), 0);
 }
 
-// After an accepted token the last level of llama.cpp's window is its new first one; ours is what the rows said.
+// After an accepted token the last level of llama.cpp's window is its new first one; ours is what the rows
+// said.
 TEST(Lookahead, LlamaCppFillsTheLastLevelFromTheFirst) {
   const int W = 4, N = 4;
   const auto repeated = [&](const char* emulate) {
-    ByHand hand({{"W", W}, {"N", N}, {"G", 4}, {"emulate", emulate}, {"forward", "accepted"}}, {1, 2, 3, 4, 5, 6}, phrases);
+    ByHand hand({{"W", W}, {"N", N}, {"G", 4}, {"emulate", emulate}, {"forward", "accepted"}},
+                {1, 2, 3, 4, 5, 6}, phrases);
     int same = 0, looked = 0;
     for (int i = 0; i < 40; ++i) {
       if (hand.step() < 2 || i < 4) continue;
@@ -316,7 +322,8 @@ TEST(Lookahead, LlamaCppFillsTheLastLevelFromTheFirst) {
       const int first = hand.draft.tree.drafted();
       bool all = true;
       for (int c = 1; c < W; ++c)
-        all = all && hand.draft.tree.token(first + W - 1 + (N - 3) * W + c + 1) == hand.draft.tree.token(first + c);
+        all = all &&
+              hand.draft.tree.token(first + W - 1 + (N - 3) * W + c + 1) == hand.draft.tree.token(first + c);
       same += all ? 1 : 0;
     }
     EXPECT_GT(looked, 0);
@@ -327,7 +334,8 @@ TEST(Lookahead, LlamaCppFillsTheLastLevelFromTheFirst) {
 }
 
 TEST(Lookahead, GuessesOfAStepCanBeFewerThanThePoolHolds) {
-  ByHand all({{"W", 6}, {"N", 3}, {"G", 8}}, {3, 1, 4, 1, 5}, scrambled), few({{"W", 6}, {"N", 3}, {"G", 8}, {"V", 1}}, {3, 1, 4, 1, 5}, scrambled);
+  ByHand all({{"W", 6}, {"N", 3}, {"G", 8}}, {3, 1, 4, 1, 5}, scrambled),
+      few({{"W", 6}, {"N", 3}, {"G", 8}, {"V", 1}}, {3, 1, 4, 1, 5}, scrambled);
   std::size_t most_all = 0, most_few = 0;
   for (int i = 0; i < 60; ++i) {
     all.step();
@@ -352,7 +360,8 @@ TEST(Lookahead, EqualBeginningsShareTheirNodes) {
 
 TEST(Lookahead, NothingPassesTheEndOfTheContext) {
   for (const int W : {0, 1, 4, 20}) {
-    ByHand hand({{"W", W}, {"N", 5}, {"G", 6}, {"pool_from_prompt", true}}, {1, 2, 3, 4, 5, 6}, scrambled, 30);
+    ByHand hand({{"W", W}, {"N", 5}, {"G", 6}, {"pool_from_prompt", true}}, {1, 2, 3, 4, 5, 6}, scrambled,
+                30);
     int least = 99;
     while (hand.sequence().position() < 30) {  // step() checks the depths
       hand.step();
@@ -383,7 +392,8 @@ TEST(Lookahead, EndTokensDoNotEnterTheWindow) {
 
 TEST(Lookahead, ThePoolIsForgottenUnlessItIsKept) {
   for (const bool keep : {false, true}) {
-    ByHand hand({{"W", 0}, {"N", 3}, {"G", 8}, {"pool_from_prompt", true}, {"keep_pool", keep}}, {1, 2, 3, 4}, plus_one);
+    ByHand hand({{"W", 0}, {"N", 3}, {"G", 8}, {"pool_from_prompt", true}, {"keep_pool", keep}}, {1, 2, 3, 4},
+                plus_one);
     hand.step();
     hand.begin({19, 0});  // 0 -> 1
     hand.step();
@@ -392,9 +402,9 @@ TEST(Lookahead, ThePoolIsForgottenUnlessItIsKept) {
 }
 
 TEST(Lookahead, TheWindowCanTakeOverTheNewestGuess) {
-  ByHand hand({{"W", 4}, {"N", 3}, {"G", 8}, {"pool_from_prompt", true}, {"window_from_pool", true}}, {1, 2, 3, 4, 1, 2, 3, 4}, [](const std::vector<Token>& text) {
-    return static_cast<Token>(text.back() % 4 + 1);
-  });
+  ByHand hand({{"W", 4}, {"N", 3}, {"G", 8}, {"pool_from_prompt", true}, {"window_from_pool", true}},
+              {1, 2, 3, 4, 1, 2, 3, 4},
+              [](const std::vector<Token>& text) { return static_cast<Token>(text.back() % 4 + 1); });
   for (int i = 0; i < 8; ++i) {
     hand.step();
     const TokenTree& tree = hand.draft.tree;
@@ -435,7 +445,8 @@ TEST(LookaheadRun, GreedyTextAndRowsWithRandomOptions) {
     const GenerationRecord expected = plain.run();
     for (int i = 0; i < 20; ++i) {
       json options = random_options(random);
-      if (i >= 16) options.update({{"N", 4}, {"accept_window", false}, {"emulate", i % 2 == 0 ? "lade" : "llama_cpp"}});
+      if (i >= 16)
+        options.update({{"N", 4}, {"accept_window", false}, {"emulate", i % 2 == 0 ? "lade" : "llama_cpp"}});
       Decode decode = plain;
       decode.strategy = choose("lookahead", options);
       const GenerationRecord record = decode.run();
@@ -467,7 +478,9 @@ TEST(LookaheadRun, EndOfTheContextAndEndTokensInsideAGuess) {
 }
 
 TEST(LookaheadRun, RowsThatNobodyReadsAreNotComputed) {
-  Decode decode{.target = tiny_target(3), .strategy = choose("lookahead", {{"W", 6}, {"N", 5}, {"G", 0}}), .options = {{"max_tokens", 40}}};
+  Decode decode{.target = tiny_target(3),
+                .strategy = choose("lookahead", {{"W", 6}, {"N", 5}, {"G", 0}}),
+                .options = {{"max_tokens", 40}}};
   const GenerationRecord record = decode.run();
   // Warm: 1 + 5 + 3 * 6 rows, of which the root and the last level have logits.
   EXPECT_EQ(record.steps.back().rows, 24);

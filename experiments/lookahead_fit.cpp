@@ -1,0 +1,166 @@
+#include "experiments/lookahead_fit.h"
+
+#include <cmath>
+#include <map>
+
+#include "core/theory/lookahead.h"
+#include "experiments/metrics_detail.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+using theory::LookaheadCell;
+using theory::LookaheadChoice;
+using theory::LookaheadFit;
+using theory::LookaheadShape;
+
+constexpr int kResamples = 200;                          // refits of the whole grid
+constexpr int kWidest = 64, kLongest = 8, kDevices = 8;  // what is searched for the best setting
+constexpr LookaheadShape kPublished[] = {{15, 5, 15}, {10, 5, 10}, {7, 5, 7}, {60, 8, 60}, {20, 7, 20}};
+constexpr double kFreeRows = 128;  // of the made-up accelerator
+
+struct Group {
+  std::vector<const CaseData*> cases;
+  std::vector<LookaheadCell> cells;
+};
+
+json as_json(const LookaheadShape& shape) {
+  return {{"W", shape.W}, {"N", shape.N}, {"G", shape.G}};
+}
+
+json as_json(const LookaheadChoice& choice) {
+  json out = as_json(choice.shape);
+  out["tau"] = choice.compression;
+  out["speedup"] = choice.speedup;
+  return out;
+}
+
+LookaheadCell cell_of(const CaseData& data) {
+  const json& options = data.options();
+  LookaheadCell cell{{options.at("W"), options.at("N"), options.at("G")}, {}, {}};
+  cell.tokens.resize(data.prompts.size());
+  cell.steps.resize(data.prompts.size());
+  for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
+    cell.tokens[prompt] += emitted_tokens(line);
+    cell.steps[prompt] += step_count(line);
+  });
+  return cell;
+}
+
+double rows_per_step(const CaseData& data) {
+  double rows = 0, steps = 0;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) rows += step.rows;
+    }
+    steps += step_count(line);
+  });
+  return steps > 0 ? rows / steps : 0;
+}
+
+/// Best setting, what published settings lose against it, and what several devices would bring.
+json machine(const std::string& name, const theory::LookaheadLaw& law, const theory::RowTimes& target) {
+  const LookaheadChoice best = theory::best_lookahead(law, target, kWidest, kLongest);
+  json published = json::array(), parallel = json::array();
+  for (const LookaheadShape& shape : kPublished) {
+    json row = as_json(theory::predict_lookahead(law, shape, target));
+    row["regret"] = 1 - row["speedup"].get<double>() / best.speedup;
+    published.push_back(std::move(row));
+  }
+  for (int devices = 1; devices <= kDevices; ++devices) {
+    const auto rows = theory::lookahead_device_rows(kPublished[0], devices);
+    parallel.push_back(
+        {{"devices", devices},
+         {"rows", rows},
+         {"speedup", theory::lookahead_parallel_speedup(law, kPublished[0], target, devices, 0)}});
+  }
+  return {{"machine", name},
+          {"best", as_json(best)},
+          {"degenerate", best.shape.W <= 1},
+          {"measured_rows", target.largest_measured()},
+          {"published", std::move(published)},
+          {"devices", std::move(parallel)}};
+}
+
+json fit_json(const Group& group, const json& calibration) {
+  const LookaheadFit fit = theory::analyse_lookahead(group.cells, kResamples);
+  json cells = json::array();
+  for (std::size_t i = 0; i < group.cells.size(); ++i) {
+    const LookaheadCell& cell = group.cells[i];
+    json row = as_json(cell.shape);
+    row["case"] = group.cases[i]->id();
+    row["tau"] = cell.compression();
+    row["fitted"] = fit.fitted[i];
+    row["held_out"] = fit.held_out.empty() ? json(nullptr) : json(fit.held_out[i]);
+    row["rows"] = rows_per_step(*group.cases[i]);
+    row["most_rows"] = theory::lookahead_rows(cell.shape);
+    cells.push_back(std::move(row));
+  }
+  json machines = json::array();
+  if (!calibration.is_null()) {
+    std::map<int, double> times;
+    for (const auto& [n, ns] : calibration.at("t_n_ns").items()) times[std::stoi(n)] = ns.get<double>();
+    machines.push_back(machine("this one, calibrated t(n)", fit.law, theory::RowTimes(std::move(times))));
+  }
+  const int free = static_cast<int>(kFreeRows);
+  machines.push_back(
+      machine("t(n) = 1 up to 128 rows, then n / 128", fit.law,
+              theory::RowTimes(std::map<int, double>{{1, 1.0}, {free, 1.0}, {2 * free, 2.0}})));
+  const bool held_out = !fit.held_out.empty();
+  return {{"alpha", fit.law.alpha},
+          {"alpha_ci95", interval_json(fit.alpha)},
+          {"f", fit.law.f},
+          {"f_ci95", interval_json(fit.f)},
+          {"share", fit.share_fitted ? json(fit.law.share) : json(nullptr)},
+          {"share_ci95", interval_json(fit.share)},
+          {"held_out_error", held_out ? json(fit.held_out_error) : json(nullptr)},
+          {"mean_error", held_out ? json(fit.mean_error) : json(nullptr)},
+          {"cells", std::move(cells)},
+          {"machines", std::move(machines)}};
+}
+
+}  // namespace
+
+json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases, const json& calibration) {
+  std::map<std::string, Group> groups;
+  for (const auto& data : cases) {
+    if (data->config["strategy"] != "lookahead" || data->lines.empty() || data->unequal()) continue;
+    json rest = data->options();
+    LookaheadCell cell = cell_of(*data);
+    if (cell.shape.W < 1 || cell.shape.G < 1 || cell.tokens.empty()) continue;
+    for (const char* name : {"W", "N", "G"}) rest.erase(name);
+    Group& group = groups[rest.dump() + data->config["verify"].dump()];
+    group.cases.push_back(data.get());
+    group.cells.push_back(std::move(cell));
+  }
+  json out = json::array();
+  for (const auto& [key, group] : groups) {
+    if (group.cells.size() > 1) out.push_back(fit_json(group, calibration));
+  }
+  return out;
+}
+
+json lookahead_prediction(const json& fits, const std::string& case_id, const json& tau) {
+  for (const json& fit : fits) {
+    for (const json& cell : fit["cells"]) {
+      if (cell["case"] != case_id) continue;
+      const bool square = cell["W"] == cell["G"], unseen = !cell["held_out"].is_null();
+      const double value = cell[unseen ? "held_out" : "fitted"];
+      const std::string sight = unseen ? "alpha and f fitted to the other half of the grid"
+                                       : "alpha and f fitted to a grid that holds this case";
+      return {{square ? "lookahead_eq7" : "lookahead_eq7_extended",
+               {{"value", value},
+                {"measured", tau},
+                {"error", tau.is_number() ? json(value / tau.get<double>() - 1) : json(nullptr)},
+                {"quantity", "tau"},
+                {"equation", square ? "(f - 1 + N - sum_{i<N} (1 - alpha^i)^W) / f"
+                                    : "(f - 1 + N - sum_{i<N} (1 - alpha^i)^(W^s G^(1-s))) / f"},
+                {"assumptions", sight + "; guesses are right independently, one step in f has a good one" +
+                                    (square ? "" : "; the exponent for W other than G is ours")}}}};
+    }
+  }
+  return json::object();
+}
+
+}  // namespace speclab
