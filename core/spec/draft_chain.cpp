@@ -13,17 +13,7 @@ namespace {
 // forward.
 constexpr int kLongestCatchUp = 32;
 
-// Probability of one entry under the softmax at temperature 1.
-double softmax_at(std::span<const float> logits, std::size_t at) {
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - logits[at]);
-  return 1 / sum;
-}
-
-std::size_t row_of(Token token, std::span<const Token> ids) {
-  if (ids.empty()) return static_cast<std::size_t>(token);
-  return static_cast<std::size_t>(std::lower_bound(ids.begin(), ids.end(), token) - ids.begin());
-}
+constexpr SamplingParams kSoft{.temperature = 1, .top_k = 0, .top_p = 1};
 
 }  // namespace
 
@@ -54,7 +44,9 @@ struct DraftChain::Slot {
   const Substitute* substitute = nullptr;
   int limit = 0;
   int depth = 0;
+  double probability = 1;   // of what was drafted, by the draft
   std::vector<Token> path;  // drafted so far
+  std::vector<RunnerUp> runner_ups;
   // Of the forward in progress:
   std::vector<Token> feed;
   std::vector<std::int32_t> parents;
@@ -135,11 +127,25 @@ bool DraftChain::extend(Slot& s) {
                     ? q.sample_coupled(s.sequence->coins, position)
                     : q.sample(s.sequence->coins, {.position = position, .purpose = Purpose::draft});
   // At temperature 0 the draft's own certainty is that of temperature 1; it costs a pass over the row.
-  double confidence = -1;
-  if (!q.one_hot())
-    confidence = q.prob(token);
-  else if (s.schedule.needs_confidence())
-    confidence = softmax_at(logits, row_of(token, config.head_ids));
+  const Distribution* certainty = q.one_hot() ? nullptr : &q;
+  if (certainty == nullptr && (want_runner_ups_ || leave_out_below_ > 0 || s.schedule.needs_confidence())) {
+    soft_.assign_logits(logits, kSoft, config.head_ids, config.vocab);
+    certainty = &soft_;
+  }
+  const double confidence = certainty != nullptr ? certainty->prob(token) : -1;
+  if (want_runner_ups_) {
+    certainty->top(2, best_);
+    const auto other = std::find_if(best_.begin(), best_.end(), [=](Token best) { return best != token; });
+    if (other != best_.end())
+      s.runner_ups.push_back({depth, *other, static_cast<float>(certainty->prob(*other))});
+  }
+  if (leave_out_below_ > 0 && q.one_hot()) {
+    s.probability *= confidence;
+    if (s.probability < leave_out_below_) {
+      s.draft->ended_by_schedule = depth > 1;
+      return false;
+    }
+  }
   if (*s.substitute) {
     token = (*s.substitute)(*s.sequence, depth);
     q_index = Draft::kOneHot;
@@ -166,11 +172,13 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     // Token x_i is fed at position + i, the last one never.
     const auto room = static_cast<std::int64_t>(s.session->capacity()) - sequences[i]->position();
     s.limit = static_cast<int>(std::min<std::int64_t>({s.schedule.limit(), sequences[i]->depth_limit, room}));
+    s.runner_ups.clear();
     if (s.limit <= 0) continue;
     s.sequence = sequences[i];
     s.draft = drafts[i];
     s.substitute = &substitute;
     s.depth = 0;
+    s.probability = 1;
     s.path.clear();
     s.schedule.start_draft();
     drafts[i]->source = "draft";
@@ -199,6 +207,10 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     }
     active_.resize(left);
   }
+}
+
+std::span<const DraftChain::RunnerUp> DraftChain::runner_ups(const Sequence& sequence) {
+  return slot(sequence).runner_ups;
 }
 
 void DraftChain::observe(const Sequence& sequence, int drafted, int accepted) {

@@ -45,6 +45,22 @@ class DraftChain {
   /// one-hot. Sets source and ended_by_schedule. Drafts must hold the pending token alone.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts,
              const Substitute& substitute = nullptr);
+  /// The best token but the drafted one at a depth of the present draft, by the draft's own distribution (at
+  /// temperature 0 that of temperature 1). Nothing drew it: as another child, after the drafted one, it is
+  /// one-hot.
+  struct RunnerUp {
+    int depth;
+    Token token;
+    float probability;
+  };
+  /// From now on draft() looks for them, a pass over each row.
+  void want_runner_ups() { want_runner_ups_ = true; }
+  /// Of the last draft(), by depth.
+  std::span<const RunnerUp> runner_ups(const Sequence& sequence);
+  /// From now on a draft ends before a token to which the draft's own distribution gives less than this, all
+  /// tokens of the draft together. At temperature 0 only: a token that was drawn is never left out for its
+  /// value.
+  void leave_out_below(double probability) { leave_out_below_ = probability; }
   /// `drafted` tokens of this chain were submitted and `accepted` of them accepted; moves the schedule.
   void observe(const Sequence& sequence, int drafted, int accepted);
 
@@ -59,6 +75,10 @@ class DraftChain {
   std::vector<std::unique_ptr<Slot>> slots_;  ///< [batch]
   std::vector<Slot*> active_;                 ///< reused by draft()
   std::vector<Feed> feeds_;
+  bool want_runner_ups_ = false;
+  double leave_out_below_ = 0;
+  Distribution soft_;  ///< scratch: the draft's row at temperature 1
+  std::vector<Token> best_;
 };
 
 }  // namespace speclab

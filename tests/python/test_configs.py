@@ -24,6 +24,7 @@ EXPECTED = {
     "lookahead_ablation",
     "jacobi",
     "leaderboard_draft_free",
+    "copy_family",
 }
 
 

@@ -92,6 +92,13 @@ std::vector<Case> cases() {
                  lookahead({{"W", 3}, {"N", 2}, {"G", 2}, {"accept_window", true}}),
                  {0, 1, 2, 0, 1, 0, 2, 1, 1}});
   all.push_back({"jacobi", choose("jacobi", {{"block", 3}})});
+  all.push_back({"suffix tree",
+                 choose("suffix_decoding", {{"length", 3}, {"factor", 3}, {"tree", true}}),
+                 {0, 1, 2, 0, 1}});
+  all.push_back({"copies, chain and runners-up as a tree",
+                 choose("composition",
+                        {{"gamma", 2}, {"worth", .01}, {"worth_of_runner_up", 0}, {"sure", 1}, {"nodes", 9}}),
+                 {0, 1, 2, 0, 1}});
   all.push_back({"simulated", choose("simulated", {{"gamma", 2}, {"alpha", .6}})});
   return all;
 }

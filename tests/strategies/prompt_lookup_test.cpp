@@ -68,6 +68,46 @@ TEST(PromptLookup, CopiesNoMoreThanHasMatched) {
               ElementsAre(7));
 }
 
+TEST(PromptLookup, TheMostFrequentContinuation) {
+  const std::vector<Token> text{2, 9, 1, 2, 7, 4, 2, 9, 3, 2, 8, 6, 2};
+  EXPECT_THAT(copied(text, {{"length", 2}, {"match", "frequent"}}), ElementsAre(9, 3));  // the latest 9
+  EXPECT_THAT(copied(text, {{"length", 2}, {"match", "latest"}}), ElementsAre(8, 6));
+  EXPECT_THAT(copied(text, {{"length", 2}}), ElementsAre(9, 1));
+  EXPECT_THAT(copied(std::vector<Token>(200, 5), {{"match", "frequent"}, {"length", 1}}), ElementsAre(5));
+}
+
+// Parent and token of each node.
+std::vector<std::pair<int, Token>> copied_tree(const std::vector<Token>& text, const json& options) {
+  Resources resources;
+  resources.target = tiny_target();
+  const auto strategy = choose("prompt_lookup", options).make(resources);
+  Sequence sequence;
+  sequence.tokens = text;
+  sequence.depth_limit = 100;
+  strategy->begin(sequence);
+  Draft draft;
+  draft.reset(text.back());
+  const Sequence* sequences[] = {&sequence};
+  Draft* drafts[] = {&draft};
+  strategy->draft(sequences, drafts);
+  std::vector<std::pair<int, Token>> out;
+  for (int node = 1; node < draft.tree.size(); ++node)
+    out.emplace_back(draft.tree.parent(node), draft.tree.token(node));
+  return out;
+}
+
+TEST(PromptLookup, SeveralContinuationsAsATree) {
+  using Node = std::pair<int, Token>;
+  const std::vector<Token> text{2, 9, 1, 2, 7, 4, 2, 9, 3, 2, 9, 1, 2};
+  EXPECT_THAT(copied_tree(text, {{"length", 2}, {"ngram_max", 1}, {"candidates", 2}}),
+              ElementsAre(Node{0, 9}, Node{1, 1}, Node{0, 7}, Node{3, 4}));
+  EXPECT_THAT(copied_tree(text, {{"length", 2}, {"ngram_max", 1}, {"candidates", 9}, {"match", "frequent"}}),
+              ElementsAre(Node{0, 9}, Node{1, 1}, Node{1, 3}, Node{0, 7}, Node{4, 4}));
+  EXPECT_THAT(copied_tree(text, {{"length", 2}, {"ngram_max", 1}, {"candidates", 2}, {"match", "latest"}}),
+              ElementsAre(Node{0, 9}, Node{1, 1}, Node{1, 3}));
+  EXPECT_LE(copied_tree(std::vector<Token>(200, 5), {{"candidates", 16}}).size(), 10u);
+}
+
 class PromptLookupRun : public ::testing::Test {
  protected:
   ModelPtr target = tiny_target(3);
@@ -93,6 +133,17 @@ TEST_F(PromptLookupRun, TheDraftModelFillsTheGaps) {
   EXPECT_GT(drafts, 0);
   EXPECT_EQ(static_cast<int>(record.steps.size()) - (record.steps.back().drafted.empty() ? 1 : 0),
             copies + drafts);
+}
+
+TEST_F(PromptLookupRun, ManyCandidates) {
+  for (const json& options :
+       {json{{"candidates", 4}, {"length", 3}, {"match", "frequent"}},
+        json{{"candidates", 3}, {"fallback", "draft"}, {"merge", "tree"}, {"gamma", 2}}}) {
+    decode.strategy = choose("prompt_lookup", options);
+    const GenerationRecord record = decode.run();
+    EXPECT_EQ(record.tokens, plain.tokens);
+    EXPECT_EQ(record.row_hashes, plain.row_hashes);
+  }
 }
 
 TEST_F(PromptLookupRun, BothAsOneTree) {

@@ -1,0 +1,92 @@
+// SuffixDecoding: the text so far, and if wanted the texts of earlier requests, are indexed with the
+// frequency of every substring. What followed the longest ending of the text most often is drafted, as a path
+// or as a tree; the longer the match, the more tokens; tokens are one-hot.
+//
+// Paper:       Oliaro, Jia, Campos, Qiao 2024, "SuffixDecoding: Extreme Speculative Decoding for Emerging AI
+//              Applications", Algorithm 1 and Section 3.
+// Draft cost:  O(1) amortised per token to index, microseconds per step to speculate; no model.
+// Loses when:  the text repeats nothing, or chance matches of one token buy rows that are dear to verify.
+
+#include <string>
+#include <vector>
+
+#include "core/spec/registry.h"
+#include "core/spec/suffix_memory.h"
+
+namespace speclab {
+namespace {
+
+struct Options {
+  SuffixSpeculationOptions speculation;
+  int depth = 64;
+  double min_score = 0;
+  std::string remember = "nothing";
+  int remember_tokens = 1000000;
+  void fields(OptionVisitor& visit) {
+    speculation.fields(visit);
+    visit("depth", depth, Range<int>{2, 1024}, "longest match that is told from longer ones");
+    visit("min_score", min_score, Range<double>{0, 64},
+          "draft only what promises to have so many tokens accepted, by the frequencies");
+    visit("remember", remember, {"nothing", "outputs", "texts"},
+          "of earlier prompts: with anything but nothing a record depends on the order of the prompts");
+    visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 30},
+          "budget for what is remembered; the oldest half is dropped when it is full");
+  }
+};
+
+SuffixMemory::Remember to_remember(const std::string& name) {
+  return name == "outputs" ? SuffixMemory::Remember::outputs
+         : name == "texts" ? SuffixMemory::Remember::texts
+                           : SuffixMemory::Remember::nothing;
+}
+
+class SuffixDecoding final : public Strategy {
+ public:
+  SuffixDecoding(const Options& options, const Resources& resources)
+      : options_(options),
+        memory_(options.depth, to_remember(options.remember),
+                static_cast<std::size_t>(options.remember_tokens), resources) {}
+
+  void begin(const Sequence& sequence) override { memory_.begin(sequence); }
+
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const auto from = memory_.speculate(*sequences[i], options_.speculation, true, best_);
+      if (best_.nodes().empty() || best_.score() < options_.min_score) continue;
+      drafts[i]->source = from == SuffixMemory::From::text ? "suffix" : "suffix of earlier texts";
+      nodes_.clear();
+      for (const SuffixSpeculation::Node& node : best_.nodes()) {
+        const bool top = node.parent < 0;
+        const auto parent = static_cast<std::size_t>(node.parent);
+        const double above = top ? 1 : best_.nodes()[parent].probability;
+        nodes_.push_back(drafts[i]->add(node.token, top ? 0 : nodes_[parent], Draft::kOneHot,
+                                        static_cast<float>(node.probability / above)));
+      }
+    }
+  }
+
+  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome>) override {
+    for (const Sequence* sequence : sequences) memory_.catch_up(*sequence);
+  }
+
+ private:
+  Options options_;
+  SuffixMemory memory_;
+  SuffixSpeculation best_;
+  std::vector<int> nodes_;
+};
+
+const RegisterStrategy<Options, SuffixDecoding> registered{{
+    .name = "suffix_decoding",
+    .summary = "what most often followed the longest ending of the text that occurred before",
+    .paper = "Oliaro et al. 2024, SuffixDecoding",
+    .draft_source = "copies from the text, and from earlier texts if wanted",
+    .stop_rule = "length by match; frequency",
+    .verification = "chain or tree",
+    .criterion = "any rule; one-hot q",
+    .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
+    .trained = "nothing",
+}};
+
+}  // namespace
+}  // namespace speclab

@@ -1,0 +1,203 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/spec/suffix_store.h"
+#include "tests/spec/loop_fixture.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::testing;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+struct Drafted {
+  std::vector<Token> tokens;
+  std::vector<int> parents;
+  std::vector<float> confidence;
+  std::string source;
+};
+
+// What is drafted after a text.
+class Drafter {
+ public:
+  explicit Drafter(const json& options = json::object()) {
+    resources_.target = tiny_target();
+    resources_.capacity = 256;
+    strategy_ = choose("suffix_decoding", options).make(resources_);
+    sequence_.depth_limit = 100;
+  }
+  void begin(const std::vector<Token>& prompt, Token first) {
+    sequence_.tokens = prompt;
+    sequence_.tokens.push_back(first);
+    sequence_.prompt_length = static_cast<int>(prompt.size());
+    strategy_->begin(sequence_);
+  }
+  void push(Token token) { sequence_.tokens.push_back(token); }
+  Drafted draft() {
+    Draft draft;
+    draft.reset(sequence_.tokens.back());
+    const Sequence* sequences[] = {&sequence_};
+    Draft* drafts[] = {&draft};
+    strategy_->draft(sequences, drafts);
+    Drafted out;
+    for (int node = 1; node < draft.tree.size(); ++node) {
+      EXPECT_EQ(draft.q_at(node), nullptr);
+      out.tokens.push_back(draft.tree.token(node));
+      out.parents.push_back(draft.tree.parent(node));
+      out.confidence.push_back(draft.confidence[static_cast<std::size_t>(node)]);
+    }
+    out.source = draft.source;
+    return out;
+  }
+  void observe() {
+    const Sequence* sequences[] = {&sequence_};
+    Outcome outcome;
+    strategy_->observe(sequences, {&outcome, 1});
+  }
+  Sequence& sequence() { return sequence_; }
+
+ private:
+  Resources resources_;
+  std::unique_ptr<Strategy> strategy_;
+  Sequence sequence_;
+};
+
+Drafted drafted_after(const std::vector<Token>& text, const json& options) {
+  Drafter drafter(options);
+  drafter.begin({text.begin(), text.end() - 1}, text.back());
+  return drafter.draft();
+}
+
+TEST(SuffixDecoding, TheMostFrequentContinuationOfTheLongestMatch) {
+  // 1 2 was followed by 3, 4 and 3; 3 by 5 and 4.
+  const std::vector<Token> text{1, 2, 3, 5, 1, 2, 4, 1, 2, 3, 4, 9, 1, 2};
+  const Drafted one = drafted_after(text, {{"length", 1}});
+  EXPECT_THAT(one.tokens, ElementsAre(3));
+  EXPECT_FLOAT_EQ(one.confidence[0], 2. / 3);  // the end of the text has no continuation
+  EXPECT_EQ(one.source, "suffix");
+  const Drafted two = drafted_after(text, {{"length", 5}});
+  EXPECT_THAT(two.tokens, ElementsAre(3, 5));  // as many as have matched
+  EXPECT_FLOAT_EQ(two.confidence[1], .5);
+  EXPECT_THAT(drafted_after(text, {{"length", 5}, {"min_probability", .5}}).tokens, ElementsAre(3));
+  EXPECT_THAT(drafted_after(text, {{"length", 5}, {"min_score", 1.1}}).tokens, IsEmpty());
+  EXPECT_THAT(drafted_after(text, {{"length", 5}, {"factor", .5}}).tokens, ElementsAre(3));
+  EXPECT_EQ(drafted_after(text, {{"length", 4}, {"factor", 0}, {"offset", 4}}).tokens.size(), 4u);
+}
+
+TEST(SuffixDecoding, ATreeOfTheMostProbableLeaves) {
+  const std::vector<Token> text{1, 2, 3, 5, 1, 2, 4, 1, 2, 3, 4, 9, 1, 2};
+  const Drafted tree = drafted_after(text, {{"length", 4}, {"factor", 2}, {"tree", true}});
+  EXPECT_THAT(tree.tokens, ::testing::UnorderedElementsAre(3, 5, 4, 4));
+  EXPECT_EQ(tree.tokens[0], 3);
+  EXPECT_EQ(tree.parents[0], 0);
+}
+
+TEST(SuffixDecoding, AShorterContextWinsWhenItPromisesMore) {
+  // 1 2 was followed by 8 and by 9, 2 mostly by 3.
+  const std::vector<Token> text{1, 2, 8, 1, 2, 9, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 1, 2};
+  const Drafted one = drafted_after(text, {{"length", 1}});
+  EXPECT_THAT(one.tokens, ElementsAre(3));
+  EXPECT_FLOAT_EQ(one.confidence[0], 5. / 7);
+  // Among equals the longest: 7 1 2 was always followed by 8, 1 2 and 2 alone too.
+  EXPECT_THAT(drafted_after({7, 1, 2, 8, 5, 7, 1, 2}, {{"length", 9}}).tokens, ElementsAre(8, 5, 7));
+}
+
+TEST(SuffixDecoding, TrustByTheLengthOfTheMatch) {
+  const std::vector<Token> text{7, 1, 2, 8, 5, 6, 4, 7, 1, 2};
+  const Drafted all = drafted_after(text, {{"trust", {.2, .4, .8, .9}}, {"factor", 9}});
+  EXPECT_EQ(all.tokens.size(), 7u);
+  EXPECT_FLOAT_EQ(all.confidence[0], .8f);  // three tokens have matched
+  EXPECT_FLOAT_EQ(all.confidence[1], .9f);
+  EXPECT_FLOAT_EQ(all.confidence[4], .9f);
+  EXPECT_THAT(drafted_after(text, {{"trust", {.2, .4, .8, .9}}, {"min_probability", .7}}).tokens,
+              ElementsAre(8, 5));
+  EXPECT_THAT(
+      drafted_after(text, {{"trust", {.2, .4, .8, .9}}, {"min_probability", .7}, {"tree", true}}).tokens,
+      ElementsAre(8, 5));
+}
+
+TEST(SuffixDecoding, LimitsAndShortTexts) {
+  Drafter drafter;
+  drafter.begin({5, 6, 5, 6, 5}, 6);
+  EXPECT_EQ(drafter.draft().tokens.size(), 2u);  // then the text ends
+  drafter.sequence().depth_limit = 1;
+  EXPECT_EQ(drafter.draft().tokens.size(), 1u);
+  drafter.sequence().depth_limit = 0;
+  EXPECT_THAT(drafter.draft().tokens, IsEmpty());
+  drafter.sequence().depth_limit = -1;
+  EXPECT_THAT(drafter.draft().tokens, IsEmpty());
+  EXPECT_THAT(drafted_after({1}, json::object()).tokens, IsEmpty());
+  EXPECT_THAT(drafted_after({1, 2, 3}, json::object()).tokens, IsEmpty());
+  EXPECT_THAT(drafted_after(std::vector<Token>(100, 4), {{"length", 9}}).tokens,
+              ElementsAre(4, 4, 4, 4, 4, 4, 4, 4, 4));
+}
+
+TEST(SuffixDecoding, EarlierOutputsHelpButNotARepeatedPrompt) {
+  const auto run = [](Drafter& drafter, const std::vector<Token>& prompt) {
+    drafter.begin(prompt, 1);
+    const Drafted out = drafter.draft();
+    for (const Token token : {2, 3, 4}) drafter.push(token);
+    drafter.observe();
+    return out;
+  };
+  Drafter drafter(json{{"remember", "outputs"}, {"factor", 3}});
+  EXPECT_THAT(run(drafter, {10, 11}).tokens, IsEmpty());
+  const Drafted second = run(drafter, {12, 13});
+  EXPECT_THAT(second.tokens, ElementsAre(2, 3, 4));
+  EXPECT_EQ(second.source, "suffix of earlier texts");
+  EXPECT_THAT(run(drafter, {10, 11}).tokens, IsEmpty()) << "it has been here before";
+  EXPECT_THAT(run(drafter, {14, 11}).tokens, ElementsAre(2, 3, 4));
+  Drafter forgetful;
+  run(forgetful, {10, 11});
+  EXPECT_THAT(run(forgetful, {12, 13}).tokens, IsEmpty());
+  Drafter with_prompts(json{{"remember", "texts"}});
+  run(with_prompts, {1, 9, 5});
+  EXPECT_THAT(run(with_prompts, {12, 13}).tokens.size(), 1u);
+}
+
+TEST(SuffixStore, ForgetsTheOldestHalf) {
+  SuffixStore store(16, 40);
+  for (Token document = 0; document < 10; ++document) {
+    const std::vector<Token> text{100, document, 200, document};
+    store.add(text);
+    EXPECT_LE(store.tokens(), 40u);
+    const auto known = [&](Token token) {
+      const auto matches = store.match(std::vector<Token>{100, token});
+      return matches[0].length == 2 || matches[1].length == 2;
+    };
+    EXPECT_TRUE(known(document));
+    if (document > 3) {
+      EXPECT_TRUE(known(document - 3));
+    }
+    if (document > 8) {
+      EXPECT_FALSE(known(0));
+    }
+  }
+  store.add(std::vector<Token>(100, 7));
+  EXPECT_LE(store.tokens(), 40u);
+  store.clear();
+  EXPECT_EQ(store.tokens(), 0u);
+}
+
+class SuffixDecodingRun : public ::testing::TestWithParam<json> {};
+
+TEST_P(SuffixDecodingRun, GreedyTextIsThatOfAutoregressiveDecoding) {
+  Decode decode{.target = tiny_target(3), .options = {{"max_tokens", 150}}};
+  const GenerationRecord plain = decode.run();
+  decode.strategy = choose("suffix_decoding", GetParam());
+  const GenerationRecord record = decode.run();
+  EXPECT_EQ(record.tokens, plain.tokens);
+  EXPECT_EQ(record.row_hashes, plain.row_hashes);
+  EXPECT_GT(drafted(record), 20);
+  EXPECT_LT(record.steps.size(), plain.steps.size());
+}
+INSTANTIATE_TEST_SUITE_P(Options, SuffixDecodingRun,
+                         ::testing::Values(json::object(), json{{"tree", true}, {"factor", 4}},
+                                           json{{"length", 30}, {"min_probability", 0}, {"offset", 3}},
+                                           json{{"depth", 2}},
+                                           json{{"remember", "texts"}, {"remember_tokens", 64}}));
+
+}  // namespace
+}  // namespace speclab
