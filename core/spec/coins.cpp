@@ -10,7 +10,7 @@
 namespace speclab {
 namespace {
 
-constexpr std::size_t kChunk = 1024;  // of the search in categorical(): chunk sums first, then entries
+constexpr std::size_t kGroup = 32;  // of the search in categorical(): chunk sums first, then groups of entries
 
 PhiloxCounter counter_of(const Coins::Address& address) {
   const auto position = static_cast<std::uint64_t>(address.position);
@@ -18,38 +18,51 @@ PhiloxCounter counter_of(const Coins::Address& address) {
           static_cast<std::uint32_t>(position >> 32)};
 }
 
-/// Index where the running sum of the weights passes u * sum, never one of weight 0. Chunks are found by
-/// their sums, so that rounding matters only inside one chunk: a running sum that ends short there means its
-/// last positive weight.
-template <class T>
-std::size_t search(std::span<const T> weights, double u) {
-  const auto chunk_at = [&](std::size_t i) {
-    return weights.subspan(i, std::min(kChunk, weights.size() - i));
-  };
-  double total = 0;
-  for (std::size_t i = 0; i < weights.size(); i += kChunk) total += row_kernels::sum(chunk_at(i));
-  SPECLAB_CHECK(total > 0 && std::isfinite(total), "weights sum to {}", total);
-  const double wanted = u * total;
-  double before = 0, before_chosen = 0;
-  std::size_t chosen = 0;  // the chunk that passes, else the last one with any weight
-  for (std::size_t i = 0; i < weights.size(); i += kChunk) {
-    const double mass = row_kernels::sum(chunk_at(i));
-    if (mass <= 0) continue;
+/// The first of `count` masses with which the running sum passes `wanted`, else the last one with any mass;
+/// `running` becomes the sum before it.
+template <class Mass>
+std::size_t pass(std::size_t count, double wanted, double& running, const Mass& mass_of) {
+  std::size_t chosen = 0;
+  double before_chosen = running;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double mass = mass_of(i);
+    if (!(mass > 0)) continue;
     chosen = i;
-    before_chosen = before;
-    before += mass;
-    if (before > wanted) break;
-  }
-  const std::span<const T> chunk = chunk_at(chosen);
-  double running = before_chosen;
-  std::size_t last_positive = 0;
-  for (std::size_t j = 0; j < chunk.size(); ++j) {
-    if (!(chunk[j] > 0)) continue;
-    last_positive = j;
-    running += static_cast<double>(chunk[j]);
+    before_chosen = running;
+    running += mass;
     if (running > wanted) break;
   }
-  return chosen + last_positive;
+  running = before_chosen;
+  return chosen;
+}
+
+/// Index where the running sum of the weights passes u * sum, never one of weight 0. Chunks are found by
+/// their sums, in the chunk a group of entries, in the group the entry, so that rounding matters only inside
+/// one of them: a running sum that ends short there means its last positive weight. A GPU finds the same
+/// index (core/backend/cuda/law.h).
+template <class T>
+std::size_t search(std::span<const T> weights, double u) {
+  using row_kernels::kSumChunk;
+  const double total = row_kernels::sum(weights);
+  SPECLAB_CHECK(total > 0 && std::isfinite(total), "weights sum to {}", total);
+  const double wanted = u * total;
+  double running = 0;
+  const auto cut = [](std::span<const T> row, std::size_t size, std::size_t i) {
+    return row.subspan(i * size, std::min(size, row.size() - i * size));
+  };
+  const std::size_t chunks = (weights.size() + kSumChunk - 1) / kSumChunk;
+  const std::size_t c =
+      pass(chunks, wanted, running, [&](std::size_t i) { return row_kernels::sum(cut(weights, kSumChunk, i)); });
+  const std::span<const T> chunk = cut(weights, kSumChunk, c);
+  const std::size_t g = pass((chunk.size() + kGroup - 1) / kGroup, wanted, running, [&](std::size_t i) {
+    double sum = 0;
+    for (const T w : cut(chunk, kGroup, i)) sum += static_cast<double>(w);
+    return sum;
+  });
+  const std::span<const T> group = cut(chunk, kGroup, g);
+  const std::size_t e =
+      pass(group.size(), wanted, running, [&](std::size_t i) { return static_cast<double>(group[i]); });
+  return c * kSumChunk + g * kGroup + e;
 }
 
 }  // namespace
@@ -70,8 +83,7 @@ Coins Coins::scripted(Script* script) {
 double Coins::uniform(const Address& address) const {
   SPECLAB_CHECK(script_ == nullptr, "a script decides between branches, it has no uniform numbers");
   const PhiloxCounter words = philox4x32(counter_of(address), key_);
-  const std::uint64_t bits = (std::uint64_t{words[0]} << 32 | words[1]) >> 11;
-  return static_cast<double>(bits) * 0x1p-53;
+  return uniform_of(words[0], words[1]);
 }
 
 bool Coins::bernoulli(double probability, const Address& address) const {

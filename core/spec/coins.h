@@ -40,6 +40,8 @@ class Coins {
   Coins(std::uint64_t seed, std::uint64_t prompt);
   static Coins scripted(Script* script);  ///< the script outlives the coins
   bool is_scripted() const { return script_ != nullptr; }
+  /// What a device needs to draw the same coins (core/backend/cuda/law.h).
+  const PhiloxKey& key() const { return key_; }
 
   /// In [0, 1), 53 bits. Not available under a script (SPECLAB_CHECK): decisions go through the calls below.
   double uniform(const Address& address) const;

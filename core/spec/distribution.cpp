@@ -61,6 +61,11 @@ void first_entries(std::span<const float> row, std::size_t count, std::vector<fl
                "at least one token that is allowed", "Loosen the banned tokens or the minimum length."});
 }
 
+/// See SamplingParams::top_p. A GPU counts the same (core/backend/cuda/law.h).
+std::uint64_t mass_of(float weight) {
+  return static_cast<std::uint64_t>(weight * 0x1p44f);
+}
+
 row_kernels::Law law(const Distribution& d) {
   return {d.weights(), 1 / d.sum()};
 }
@@ -125,14 +130,15 @@ void Distribution::assign_logits(std::span<const float> logits, const SamplingPa
 void Distribution::truncate(std::span<const float> logits, std::span<const float> exps, float max,
                             float scale, std::size_t top_k, double top_p) {
   const auto weight = [&](const TopEntry& e) { return exps[static_cast<std::size_t>(e.index)]; };
-  double before = 0;  // mass of what is kept for certain: kept_[0, certain)
+  std::uint64_t before = 0;  // mass of what is kept for certain: kept_[0, certain)
   std::size_t certain = 0;
-  double wanted = top_p * sum_;
+  std::uint64_t total = 0;
+  const auto enough = [&](std::uint64_t mass) {
+    return static_cast<double>(mass) >= top_p * static_cast<double>(total);
+  };
   if (top_k < logits.size()) {
     first_entries(logits, top_k, maxima_, kept_);
-    double total = 0;
-    for (const TopEntry& e : kept_) total += static_cast<double>(weight(e));
-    wanted = top_p * total;
+    for (const TopEntry& e : kept_) total += mass_of(weight(e));
   } else {
     // Mass by bins of the logit (a monotone function of it): only the bin in which the mass crosses has to be
     // sorted.
@@ -141,11 +147,12 @@ void Distribution::truncate(std::span<const float> logits, std::span<const float
     const auto bin_of = [&](float z) {
       return static_cast<int>(std::min((max - z) * bins_per_unit, kBins - 1.0f));
     };
-    bins_.assign(kBins, 0.0);
+    bins_.assign(kBins, 0);
     for (std::size_t i = 0; i < logits.size(); ++i)
-      bins_[static_cast<std::size_t>(bin_of(logits[i]))] += static_cast<double>(exps[i]);
+      bins_[static_cast<std::size_t>(bin_of(logits[i]))] += mass_of(exps[i]);
+    for (const std::uint64_t mass : bins_) total += mass;
     int crossing = 0;
-    while (crossing + 1 < kBins && before + bins_[static_cast<std::size_t>(crossing)] < wanted) {
+    while (crossing + 1 < kBins && !enough(before + bins_[static_cast<std::size_t>(crossing)])) {
       before += bins_[static_cast<std::size_t>(crossing++)];
     }
     kept_.clear();
@@ -160,8 +167,7 @@ void Distribution::truncate(std::span<const float> logits, std::span<const float
   if (top_p < 1) {
     std::sort(kept_.begin() + static_cast<std::ptrdiff_t>(certain), kept_.end(), comes_first);
     std::size_t keep = certain;
-    while (keep < kept_.size() && (keep == 0 || before < wanted))
-      before += static_cast<double>(weight(kept_[keep++]));
+    while (keep < kept_.size() && (keep == 0 || !enough(before))) before += mass_of(weight(kept_[keep++]));
     kept_.resize(keep);
   }
   for (TopEntry& e : kept_) e.value = weight(e);

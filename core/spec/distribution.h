@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -14,8 +15,9 @@ namespace speclab {
 struct SamplingParams {
   double temperature = 0;  ///< 0: the one-hot argmax, ties to the lowest id
   int top_k = 0;           ///< keep exactly k (ties: lowest id); 0 = all
-  double top_p =
-      1;  ///< keep the smallest prefix of the sorted row whose mass reaches top_p, at least one token
+  /// Keep the smallest prefix of the sorted row whose mass reaches top_p, at least one token. Masses are counted
+  /// in units of 2^-44 of the heaviest token's, cut off, so that no order of adding them matters.
+  double top_p = 1;
   bool operator==(const SamplingParams&) const = default;
 };
 
@@ -73,7 +75,7 @@ class Distribution {
   // Scratch of assign_logits.
   std::vector<float> compact_;             // weights of a reduced vocabulary
   std::vector<float> maxima_;              // block maxima
-  std::vector<double> bins_;               // mass by logit
+  std::vector<std::uint64_t> bins_;        // mass by logit
   std::vector<TopEntry> kept_, crossing_;  // survivors of top-k and top-p; those that top-p may still cut
 };
 

@@ -63,18 +63,31 @@ VD doubles(const float* p) {
   return hn::PromoteTo(D(), hn::LoadU(H(), p));
 }
 
-/// Sixteen partial sums, added up in index order.
+/// Sums in the order of kSumChunk: done() after each sixteen entries.
 struct Sums {
+  static_assert(kLanes == kSumLanes);
   VD lanes[kLanes / kD];
-  Sums() {
+  double folded = 0;
+  std::size_t left = kSumChunk / kLanes;  // of this chunk
+  Sums() { clear(); }
+  void clear() {
     for (VD& v : lanes) v = hn::Zero(D());
+    left = kSumChunk / kLanes;
   }
-  double total() const {
+  void done() {
+    if (--left == 0) fold();
+  }
+  void fold() {
     double parts[kLanes];
     for (std::size_t k = 0; k < kLanes / kD; ++k) hn::StoreU(lanes[k], D(), parts + k * kD);
     double out = 0;
     for (const double part : parts) out += part;
-    return out;
+    folded += out;
+    clear();
+  }
+  double total() {
+    fold();
+    return folded;
   }
 };
 
@@ -173,6 +186,7 @@ double ExpRow(std::span<const float> row, float max, float scale, std::span<floa
       hn::StoreU(exp_nonpositive(hn::Mul(hn::Sub(hn::LoadU(f, p + k), vmax), vscale)), f, y + k);
     }
     for (std::size_t k = 0; k < kLanes / kD; ++k) sums.lanes[k] = hn::Add(sums.lanes[k], doubles(y + k * kD));
+    sums.done();
   };
   std::size_t i = 0;
   for (; i + kLanes <= row.size(); i += kLanes) block(row.data() + i, out.data() + i);
@@ -190,6 +204,7 @@ double SumFloat(std::span<const float> row) {
   Sums sums;
   for_sixteen<float>(row, 0.0f, [&](const float* p, std::size_t) {
     for (std::size_t k = 0; k < kLanes / kD; ++k) sums.lanes[k] = hn::Add(sums.lanes[k], doubles(p + k * kD));
+    sums.done();
   });
   return sums.total();
 }
@@ -200,6 +215,7 @@ double SumDouble(std::span<const double> row) {
   for_sixteen<double>(row, 0.0, [&](const double* p, std::size_t) {
     for (std::size_t k = 0; k < kLanes / kD; ++k)
       sums.lanes[k] = hn::Add(sums.lanes[k], hn::LoadU(d, p + k * kD));
+    sums.done();
   });
   return sums.total();
 }
@@ -214,6 +230,7 @@ double sum_of_two(const Law& p, const Law& q, const Combine& combine) {
       const VD value = combine(hn::Mul(doubles(a + k * kD), fp), hn::Mul(doubles(b + k * kD), fq));
       sums.lanes[k] = hn::Add(sums.lanes[k], value);
     }
+    sums.done();
   });
   return sums.total();
 }
@@ -237,6 +254,7 @@ double PositiveDifference(const Law& p, const Law& q, std::span<double> out) {
       sums.lanes[k] = hn::Add(sums.lanes[k], positive);
       hn::StoreU(positive, d, y + k * kD);
     }
+    sums.done();
   });
   return sums.total();
 }
@@ -248,6 +266,7 @@ double SumWLogW(std::span<const float> row) {
       const VD w = doubles(p + k * kD);
       sums.lanes[k] = hn::Add(sums.lanes[k], hn::Mul(w, log_double(w)));
     }
+    sums.done();
   });
   return sums.total();
 }
@@ -263,6 +282,7 @@ double SumWLogRatio(std::span<const float> row, std::span<const float> other) {
       outside = outside || !hn::AllFalse(d, hn::And(positive, hn::Eq(v, hn::Zero(d))));
       sums.lanes[k] = hn::Add(sums.lanes[k], hn::Mul(w, hn::Sub(log_double(w), log_double(v))));
     }
+    sums.done();
   });
   return outside ? std::numeric_limits<double>::infinity() : sums.total();
 }

@@ -7,10 +7,40 @@
 #include "core/base/philox.h"
 
 /// Loops over one vocabulary row, in SIMD (Highway, the widest set that the CPU has). Every result has the
-/// same bits for every vector width and on every machine: sums run over sixteen partial sums in a fixed
-/// order, exp and log are our own polynomials, and no operation is fused. Rows are floats, [vocab]; sums are
-/// doubles. Nothing allocates.
+/// same bits for every vector width and on every machine, GPUs included (core/backend/cuda/law.h): sums have
+/// a fixed order, exp and log are our own polynomials, and no operation is fused. Rows are floats, [vocab];
+/// sums are doubles. Nothing allocates.
 namespace speclab::row_kernels {
+
+/// The order of every sum over a row: chunks of kSumChunk entries one after the other; in a chunk sixteen
+/// partial sums, of the entries i with the same i mod 16, which are added in that order at its end.
+inline constexpr std::size_t kSumLanes = 16;
+inline constexpr std::size_t kSumChunk = 1024;
+
+/// That order for sums that have no kernel: add(0, v), add(1, v), ... up to the last entry, then total().
+class FixedSum {
+ public:
+  void add(std::size_t index, double value) {
+    lanes_[index % kSumLanes] += value;
+    if (index % kSumChunk == kSumChunk - 1) fold();
+  }
+  double total() {
+    fold();
+    return folded_;
+  }
+
+ private:
+  void fold() {
+    double sum = 0;
+    for (double& lane : lanes_) {
+      sum += lane;
+      lane = 0;
+    }
+    folded_ += sum;
+  }
+  double lanes_[kSumLanes] = {};
+  double folded_ = 0;
+};
 
 /// Largest value; -inf for an empty row. `valid` becomes false when an entry is NaN or +inf.
 float max(std::span<const float> row, bool* valid);

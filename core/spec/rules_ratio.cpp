@@ -101,8 +101,11 @@ class Remainder {
       sum_ = 1;
     }
     const double old_sum = sum_;
-    double left = 0;
-    for (Token x = 0; x < p_.vocab(); ++x) left += f.residual(at(x) / old_sum, other(q, one_hot, x));
+    row_kernels::FixedSum sum;
+    for (Token x = 0; x < p_.vocab(); ++x) {
+      sum.add(static_cast<std::size_t>(x), f.residual(at(x) / old_sum, other(q, one_hot, x)));
+    }
+    const double left = sum.total();
     if (!(left > 0)) return;
     for (Token x = 0; x < p_.vocab(); ++x) at(x) = f.residual(at(x) / old_sum, other(q, one_hot, x));
     sum_ = left;
