@@ -159,7 +159,7 @@ if [ ! -f "$model" ]; then
 fi
 
 tests=()
-for name in test_backend test_model test_spec test_strategies; do
+for name in test_backend test_model test_spec test_strategies test_experiments; do
   path=$(program $name)
   [ -n "$path" ] && tests+=("$path")
 done
