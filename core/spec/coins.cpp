@@ -10,7 +10,8 @@
 namespace speclab {
 namespace {
 
-constexpr std::size_t kGroup = 32;  // of the search in categorical(): chunk sums first, then groups of entries
+constexpr std::size_t kGroup =
+    32;  // of the search in categorical(): chunk sums first, then groups of entries
 
 PhiloxCounter counter_of(const Coins::Address& address) {
   const auto position = static_cast<std::uint64_t>(address.position);
@@ -51,8 +52,8 @@ std::size_t search(std::span<const T> weights, double u) {
     return row.subspan(i * size, std::min(size, row.size() - i * size));
   };
   const std::size_t chunks = (weights.size() + kSumChunk - 1) / kSumChunk;
-  const std::size_t c =
-      pass(chunks, wanted, running, [&](std::size_t i) { return row_kernels::sum(cut(weights, kSumChunk, i)); });
+  const std::size_t c = pass(chunks, wanted, running,
+                             [&](std::size_t i) { return row_kernels::sum(cut(weights, kSumChunk, i)); });
   const std::span<const T> chunk = cut(weights, kSumChunk, c);
   const std::size_t g = pass((chunk.size() + kGroup - 1) / kGroup, wanted, running, [&](std::size_t i) {
     double sum = 0;

@@ -123,7 +123,7 @@ World golden_world(int length) {
 }
 
 void run_step(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
-              const RuleOptions& options, const Coins& coins, Step& step) {
+              const RuleOptions& options, const Coins& coins, Step& step, const Verify& verify) {
   Draft& draft = step.draft;
   draft.reset(0);
   std::vector<int> path;
@@ -142,16 +142,16 @@ void run_step(const World& world, const Shape& shape, Draws draws, const Accepta
     const World::Row& row = world.at(context_of(node));
     return TargetRow{&row.p, &row.raw};
   };
-  accept(rule, options, draft, rows, coins, 0, step.acceptance);
+  verify(rule, options, draft, rows, coins, 0, step.acceptance);
   step.emitted.clear();
   for (const int node : step.acceptance.path) step.emitted.push_back(draft.tree.token(node));
   step.emitted.push_back(step.acceptance.next);
 }
 
 Outcome emit(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
-             const RuleOptions& options, int length, const Coins& coins) {
+             const RuleOptions& options, int length, const Coins& coins, const Verify& verify) {
   Step step;
-  run_step(world, shape, draws, rule, options, coins, step);
+  run_step(world, shape, draws, rule, options, coins, step, verify);
   Outcome& tokens = step.emitted;
   while (static_cast<int>(tokens.size()) < length) {
     const World::Row& row = world.at(tokens);

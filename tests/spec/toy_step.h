@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <random>
 #include <vector>
@@ -46,6 +47,10 @@ struct Shape {
   std::vector<int> widths;
 };
 
+/// accept(), or another implementation of it.
+using Verify = std::function<void(const AcceptanceRule&, const RuleOptions&, const Draft&, const TargetRows&,
+                                  const Coins&, std::int64_t, Acceptance&)>;
+
 /// One step of speculative decoding by the real code: draws the tree, verifies it, and returns what accept()
 /// said.
 struct Step {
@@ -54,11 +59,11 @@ struct Step {
   Outcome emitted;
 };
 void run_step(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
-              const RuleOptions& options, const Coins& coins, Step& step);
+              const RuleOptions& options, const Coins& coins, Step& step, const Verify& verify = accept);
 
 /// A step, then target tokens until `length` are there; more are cut.
 Outcome emit(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
-             const RuleOptions& options, int length, const Coins& coins);
+             const RuleOptions& options, int length, const Coins& coins, const Verify& verify = accept);
 
 /// The target's joint law of its next `length` tokens.
 std::map<Outcome, double> target_law(const World& world, int length);

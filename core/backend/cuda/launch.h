@@ -1,8 +1,10 @@
 #pragma once
 
+#include "core/backend/cuda/acceptance_kernel.h"
 #include "core/backend/cuda/elementwise_kernel.h"
 #include "core/backend/cuda/linear_kernel.h"
 #include "core/backend/cuda/norm_kernel.h"
+#include "core/backend/cuda/sampling_kernel.h"
 #include "core/backend/cuda/simt.h"
 #include "core/backend/cuda/weights_kernel.h"
 
@@ -29,7 +31,8 @@ void launch(const Arguments& arguments, const Stream& stream);
 
 // One line here per kernel, and one in host_kernels.cpp and device_kernels.cu each.
 #define SPECLAB_KERNELS(apply) \
-  apply(PackWeights) apply(Gather) apply(Linear) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows)
+  apply(PackWeights) apply(Gather) apply(Linear) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows) \
+  apply(Standardise) apply(Sample) apply(Accept)
 
 // The two ways that launch goes.
 template <typename Arguments>

@@ -1,0 +1,239 @@
+#pragma once
+
+#include "core/backend/cuda/law.h"
+
+// Verification on the device: accept() of core/spec/accept.h with the rules that are lossless or scale the
+// ratio p / q, one block for one tree. Decisions, coins and tokens have the bits of the host's for rows of
+// the same bits (law.h). Rules that look at ranks or entropies of a row (criterion rules, lenience at
+// temperature 0), that redraw from the whole draft row (classical rules) or that need pow()
+// (distillspec_exp), whose bits are each library's own, are the host's.
+
+namespace speclab::cuda {
+
+inline constexpr int kMostNodes = 128;  ///< of a tree: the pending token and what may be accepted
+
+enum class AcceptRule : std::int32_t {
+  kRatio,        ///< rejection and its kin, see RatioForm
+  kExact,        ///< "exact": the argmax of the row
+  kSampleMatch,  ///< "sample_match": a sample of the row
+  kCoupled,      ///< "coupled": the race of the row
+};
+
+/// f(p) of a ratio rule: accept x ~ q with min(1, f(p(x)) / q(x)), else draw from norm((f(p) - q)+), of p
+/// itself when plain_residual. f(p) = scale * p. Leviathan et al. 2023, Alg. 1 and A.5; several children: the
+/// current residual (Miao et al. 2024, Alg. 2). By rule: rejection {}; one_hot_rejection {.ignore_q};
+/// lenience {.scale = 1 / l}; uniform_b
+/// {.scale = 1 / b, .plain_residual}; distillspec_lin {.scale = 1 / e}, _sq {.scale = 1 / (e e)}.
+struct RatioForm {
+  double scale = 1;
+  bool plain_residual = false;
+  bool ignore_q = false;  ///< every draft is taken as deterministic
+};
+
+struct Verdict {
+  std::int32_t accepted = 0;           ///< nodes on the path, without the pending token
+  std::int32_t path[kMostNodes] = {};  ///< [accepted], from depth 1 on
+  std::int32_t next = -1;              ///< bonus or correction
+  std::int32_t bonus = 0;              ///< 1: the path ended at a leaf
+  std::int32_t fault =
+      -1;  ///< a node whose token has no mass in the row that it was drawn from: the draft is broken
+  /// Cache rows that move so that the path lies behind the pending token's: from slot C + from[i] to slot C +
+  /// to[i] in this order, C the committed length. Rows that lie right already are left out.
+  std::int32_t moves = 0;
+  std::int32_t from[kMostNodes] = {}, to[kMostNodes] = {};
+  /// What was tested, in order: the node, p and q of its token (q = 1: one-hot), and the ratio's or the
+  /// match's outcome.
+  std::int32_t tested = 0;
+  std::int32_t tested_node[kMostNodes] = {};
+  double tested_p[kMostNodes] = {}, tested_q[kMostNodes] = {};
+};
+
+struct Accept {
+  AcceptRule rule = AcceptRule::kRatio;
+  RatioForm form{};
+  int nodes = 0,
+      vocab = 0;  ///< nodes without probes, which come behind the candidates (core/spec/token_tree.h)
+  const std::int32_t* tokens = nullptr;   ///< [nodes], node 0 the pending token
+  const std::int32_t* parents = nullptr;  ///< [nodes], parent < node, -1 for node 0
+  const float* p = nullptr;     ///< [nodes, vocab] weights of the target's rows; null when all are one-hot
+  const Law* p_laws = nullptr;  ///< [nodes]
+  const std::int32_t* q_rows = nullptr;  ///< [nodes] row of q that the token was drawn from, -1: one-hot
+  const float* q = nullptr;              ///< [.., vocab]
+  const Law* q_laws = nullptr;
+  PhiloxKey key{};
+  const std::int64_t* position = nullptr;  ///< of node 0
+  double* residual = nullptr;              ///< [vocab] scratch
+  Verdict* verdict = nullptr;              ///< out
+};
+
+inline namespace SPECLAB_SIDE {
+
+/// rules::Remainder on the device: the law that is left for the children not yet tested.
+struct Remainder {
+  enum class Kind { kRow, kDifference, kWithoutToken, kStored };
+  LawRow p;
+  int vocab;
+  RatioForm f{};
+  double* stored;
+  Kind kind = Kind::kRow;
+  double sum = 1;
+  LawRow q{};                         // kDifference, kWithoutToken
+  double p_factor = 1, q_factor = 1;  // kDifference
+  double unit = 0;                    // kWithoutToken: the weight of probability one
+
+  SPECLAB_DEVICE double boost(double x) const { return f.scale * x; }
+  SPECLAB_DEVICE double residual(double px, double qx) const {
+    const double left = (f.plain_residual ? px : boost(px)) - qx;
+    return left > 0 ? left : 0;
+  }
+  /// Weight of token x, not normalised. Not for kRow.
+  SPECLAB_DEVICE double weight(int x) const {
+    if (kind == Kind::kStored) return simt::load(stored + x);
+    if (kind == Kind::kWithoutToken) {
+      const double w = p.weight(x), left = w - unit;
+      return x != q.one_hot ? w : left > 0 ? left : 0;
+    }
+    const double left = p.weight(x) * p_factor - q.weight(x) * q_factor;
+    return left > 0 ? left : 0;
+  }
+  SPECLAB_DEVICE double prob(int x) const { return kind == Kind::kRow ? p.prob(x) : weight(x) / sum; }
+
+  /// Becomes norm((f - q)+); q one-hot at a token: all mass of the draft there. Without any mass left it
+  /// stays as it is.
+  SPECLAB_DEVICE void subtract(const LawSpace& space, const LawRow& drawn_from) {
+    if (p.one_hot >= 0) return;
+    if (kind == Kind::kRow) {
+      const double scale = f.plain_residual ? 1 : f.scale;
+      kind = drawn_from.one_hot < 0 ? Kind::kDifference : Kind::kWithoutToken;
+      q = drawn_from;
+      p_factor = scale / p.sum;
+      q_factor = 1 / drawn_from.sum;
+      unit = p.sum / scale;
+      sum = sum_row(space, vocab, [&](int x) { return weight(x); });
+      if (!(sum > 0)) kind = Kind::kRow;
+      return;
+    }
+    const auto left_of = [&](int x) { return residual(prob(x), drawn_from.prob(x)); };
+    const double left = sum_row(space, vocab, left_of);
+    if (!(left > 0)) return;
+    // Each weight is read and written by one thread, so that it may overwrite the law that it comes from.
+    for (int x = simt::thread_index(); x < vocab; x += simt::block_threads())
+      simt::store(stored + x, left_of(x));
+    simt::block_sync();
+    kind = Kind::kStored;
+    sum = left;
+  }
+  template <typename Coins>
+  SPECLAB_DEVICE int sample(const LawSpace& space, const Coins& coins, std::int64_t position) const {
+    if (kind == Kind::kRow) return p.sample(space, vocab, coins, position, kResidualCoin);
+    return coins.categorical(
+        space, vocab, [&](int x) { return weight(x); }, position, kResidualCoin, 0);
+  }
+};
+
+template <typename Coins>
+struct AcceptKernel {
+  static constexpr const char* kName = "accept";
+  static constexpr int kThreads = kLawThreads;
+  Accept a;
+  Coins coins;
+
+  /// The target's own token: what a match rule compares with, and the bonus of every rule.
+  SPECLAB_DEVICE int target_token(const LawSpace& space, const LawRow& row, std::int64_t position) const {
+    if (a.rule == AcceptRule::kExact) return row.argmax(space, a.vocab);
+    if (a.rule == AcceptRule::kCoupled) return row.sample_coupled(space, a.vocab, coins, position);
+    return row.sample(space, a.vocab, coins, position, kTargetCoin);
+  }
+
+  /// The next child of `node` behind `child`; a.nodes when there is none.
+  SPECLAB_DEVICE int next_child(int node, int child) const {
+    for (++child; child < a.nodes; ++child) {
+      if (simt::load(a.parents + child) == node) break;
+    }
+    return child;
+  }
+
+  SPECLAB_DEVICE void record(int tested, int node, double p, double q) const {
+    if (simt::thread_index() != 0) return;
+    simt::store(&a.verdict->tested_node[tested], node);
+    simt::store(&a.verdict->tested_p[tested], p);
+    simt::store(&a.verdict->tested_q[tested], q);
+  }
+
+  SPECLAB_DEVICE void operator()() const {
+    const LawSpace space(a.vocab);
+    const std::int64_t first = simt::load(a.position) + 1;
+    const bool writes = simt::thread_index() == 0;
+    int node = 0, depth = 0, tested = 0, next = -1, fault = -1, moves = 0;
+    bool bonus = false;
+    for (;;) {
+      const LawRow row = LawRow::of(a.p, a.p_laws, node, a.vocab);
+      const std::int64_t position = first + depth;
+      int child = next_child(node, node), accepted = -1;
+      if (child == a.nodes) {
+        next = target_token(space, row, position);
+        bonus = true;
+        break;
+      }
+      if (a.rule != AcceptRule::kRatio) {
+        const int chosen = target_token(space, row, position);
+        for (; child < a.nodes && accepted < 0; child = next_child(node, child)) {
+          const int token = simt::load(a.tokens + child), q_row = simt::load(a.q_rows + child);
+          record(tested++, child, row.prob(token),
+                 q_row < 0 ? 1.0 : LawRow::of(a.q, a.q_laws, q_row, a.vocab).prob(token));
+          if (token == chosen) accepted = child;
+        }
+        if (accepted < 0) next = chosen;
+      } else {
+        Remainder remainder{.p = row, .vocab = a.vocab, .f = a.form, .stored = a.residual};
+        for (int i = 0; child < a.nodes; child = next_child(node, child), ++i) {
+          const int token = simt::load(a.tokens + child), q_row = simt::load(a.q_rows + child);
+          const LawRow one_hot{.one_hot = token};
+          LawRow q = q_row >= 0 ? LawRow::of(a.q, a.q_laws, q_row, a.vocab) : one_hot;
+          record(tested++, child, row.prob(token), q.prob(token));
+          if (a.form.ignore_q) q = one_hot;
+          const double q_token = q.prob(token);
+          if (!(q_token > 0)) {
+            fault = child;
+            break;
+          }
+          const double ratio = remainder.boost(remainder.prob(token)) / q_token;
+          if (coins.bernoulli(space, ratio, position, kAcceptCoin, static_cast<simt::u32>(i))) {
+            accepted = child;
+            break;
+          }
+          remainder.subtract(space, q);
+        }
+        if (accepted < 0) next = remainder.sample(space, coins, position);
+      }
+      if (accepted < 0) break;
+      if (writes) simt::store(&a.verdict->path[depth], accepted);
+      ++depth;
+      if (accepted != depth) {
+        if (writes) {
+          simt::store(&a.verdict->from[moves], accepted);
+          simt::store(&a.verdict->to[moves], depth);
+        }
+        ++moves;
+      }
+      node = accepted;
+    }
+    if (!writes) return;
+    simt::store(&a.verdict->accepted, depth);
+    simt::store(&a.verdict->next, next);
+    simt::store(&a.verdict->bonus, bonus ? 1 : 0);
+    simt::store(&a.verdict->fault, fault);
+    simt::store(&a.verdict->moves, moves);
+    simt::store(&a.verdict->tested, tested);
+  }
+};
+
+}  // namespace SPECLAB_SIDE
+
+template <typename Visit>
+void with_kernel(const Accept& a, const Visit& visit) {
+  visit(AcceptKernel<PhiloxCoins>{a, {a.key}},
+        LaunchShape{.threads = law_threads(a.vocab), .shared_bytes = LawSpace(a.vocab).bytes()});
+}
+
+}  // namespace speclab::cuda

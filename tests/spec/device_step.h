@@ -1,0 +1,152 @@
+#pragma once
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "core/backend/cuda/acceptance_kernel.h"
+#include "core/backend/cuda/launch.h"
+#include "core/backend/cuda/machine.h"
+#include "core/base/error.h"
+#include "core/spec/accept.h"
+#include "tests/backend/simt_fixture.h"
+
+// Rows, trees and verdicts of core/spec on a simulated GPU.
+
+namespace speclab::device_step {
+
+using cuda::DeviceArray;
+
+/// Coins under a script for kernels: one thread asks, the others are told. Stands for cuda::PhiloxCoins.
+struct ScriptedCoins {
+  const Coins* coins;
+
+  int tell(const cuda::LawSpace& space, const std::function<int()>& ask) const {
+    const auto told = space.told();
+    simt::block_sync();
+    if (simt::thread_index() == 0) told.set(0, static_cast<simt::u64>(ask()));
+    simt::block_sync();
+    return static_cast<int>(told[0]);
+  }
+  bool bernoulli(const cuda::LawSpace& space, double probability, std::int64_t, simt::u32, simt::u32) const {
+    return tell(space, [&] { return coins->bernoulli(probability, {}) ? 1 : 0; }) == 1;
+  }
+  template <typename Value>
+  int categorical(const cuda::LawSpace& space, int n, const Value& value, std::int64_t, simt::u32,
+                  simt::u32) const {
+    return tell(space, [&] {
+      std::vector<double> weights(static_cast<std::size_t>(n));
+      for (int i = 0; i < n; ++i) weights[static_cast<std::size_t>(i)] = value(i);
+      return static_cast<int>(coins->categorical(weights, {}));
+    });
+  }
+  template <typename Weight>
+  int race(const cuda::LawSpace&, int, const Weight&, std::int64_t, simt::u32) const {
+    throw Bug("a script has no noise");
+  }
+};
+
+/// Laws of rows as the device has them.
+struct Rows {
+  std::vector<float> weights;
+  std::vector<cuda::Law> laws;
+  int vocab;
+  explicit Rows(int size) : vocab(size) {}
+  void add(const Distribution& row) {
+    const std::size_t begin = weights.size();
+    weights.resize(begin + static_cast<std::size_t>(vocab), std::numeric_limits<float>::quiet_NaN());
+    cuda::Law law;
+    if (row.one_hot()) {
+      law.one_hot = row.argmax();
+    } else {
+      law.sum = row.sum();
+      std::copy(row.weights().begin(), row.weights().end(),
+                weights.begin() + static_cast<std::ptrdiff_t>(begin));
+    }
+    laws.push_back(law);
+  }
+};
+
+/// How the device names a rule; false: it is the host's alone.
+inline bool on_device(const AcceptanceRule& rule, const RuleOptions& options, cuda::Accept& out) {
+  using enum cuda::AcceptRule;
+  const double e = options.epsilon;
+  out.rule = rule.name == "exact"          ? kExact
+             : rule.name == "sample_match" ? kSampleMatch
+             : rule.name == "coupled"      ? kCoupled
+                                           : kRatio;
+  if (out.rule != kRatio || rule.name == "rejection") return true;
+  if (rule.name == "one_hot_rejection")
+    out.form = {.ignore_q = true};
+  else if (rule.name == "lenience")
+    out.form = {.scale = 1 / options.lenience};
+  else if (rule.name == "uniform_b")
+    out.form = {.scale = 1 / options.b, .plain_residual = true};
+  else if (rule.name == "distillspec_lin")
+    out.form = {.scale = 1 / e};
+  else if (rule.name == "distillspec_sq")
+    out.form = {.scale = 1 / (e * e)};
+  else
+    return false;
+  return true;
+}
+
+/// accept() by the kernel. Fills path, next, bonus and tested (node, p, q, accepted); `moves` gets the cache
+/// rows that move.
+inline void accept_on(simt::Machine& machine, const AcceptanceRule& rule, const RuleOptions& options,
+                      const Draft& draft, const TargetRows& rows, const Coins& coins, std::int64_t position,
+                      Acceptance& out, std::vector<std::pair<int, int>>* moves = nullptr) {
+  const int nodes = draft.tree.drafted() + 1, vocab = rows(0).p->vocab();
+  Rows p(vocab), q(vocab);
+  std::vector<std::int32_t> tokens, parents, q_rows;
+  for (int node = 0; node < nodes; ++node) {
+    p.add(*rows(node).p);
+    tokens.push_back(draft.tree.token(node));
+    parents.push_back(draft.tree.parent(node));
+    q_rows.push_back(node == 0 ? -1 : draft.q_of[static_cast<std::size_t>(node)]);
+  }
+  for (int i = 0; i < draft.q_used; ++i) q.add(draft.q[static_cast<std::size_t>(i)]);
+  const DeviceArray<std::int32_t> d_tokens(machine, tokens), d_parents(machine, parents),
+      d_q_rows(machine, q_rows);
+  const DeviceArray<float> d_p(machine, p.weights), d_q(machine, q.weights);
+  const DeviceArray<cuda::Law> d_p_laws(machine, p.laws), d_q_laws(machine, q.laws);
+  const DeviceArray<std::int64_t> d_position(machine, std::vector<std::int64_t>{position});
+  const DeviceArray<double> residual(machine, static_cast<std::size_t>(vocab));
+  const DeviceArray<cuda::Verdict> verdict(machine, 1);
+  cuda::Accept a{.nodes = nodes,
+                 .vocab = vocab,
+                 .tokens = d_tokens.data(),
+                 .parents = d_parents.data(),
+                 .p = d_p.data(),
+                 .p_laws = d_p_laws.data(),
+                 .q_rows = d_q_rows.data(),
+                 .q = d_q.data(),
+                 .q_laws = d_q_laws.data(),
+                 .key = coins.key(),
+                 .position = d_position.data(),
+                 .residual = residual.data(),
+                 .verdict = verdict.data()};
+  SPECLAB_CHECK(on_device(rule, options, a), "rule {} on the device", rule.name);
+  if (coins.is_scripted()) {
+    machine.run(cuda::AcceptKernel<ScriptedCoins>{a, {&coins}},
+                {.threads = cuda::law_threads(vocab), .shared_bytes = cuda::LawSpace(vocab).bytes()});
+  } else {
+    cuda::launch(a, {.machine = &machine});
+  }
+  const cuda::Verdict v = verdict[0];
+  SPECLAB_CHECK(v.fault < 0, "fault at node {}", v.fault);
+  out.path.assign(v.path, v.path + v.accepted);
+  out.next = v.next;
+  out.bonus = v.bonus != 0;
+  out.tested.clear();
+  for (int i = 0; i < v.tested; ++i) {
+    const bool accepted = std::find(out.path.begin(), out.path.end(), v.tested_node[i]) != out.path.end();
+    out.tested.push_back({v.tested_node[i], v.tested_p[i], v.tested_q[i], -1, -1, accepted});
+  }
+  if (moves != nullptr) {
+    moves->clear();
+    for (int i = 0; i < v.moves; ++i) moves->emplace_back(v.from[i], v.to[i]);
+  }
+}
+
+}  // namespace speclab::device_step
