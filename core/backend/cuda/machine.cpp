@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <boost/context/fiber.hpp>
+#include <boost/context/preallocated.hpp>
 #include <boost/context/protected_fixedsize_stack.hpp>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +13,10 @@
 
 #include "core/backend/cuda/simt.h"
 #include "core/base/error.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 namespace speclab::simt {
 
@@ -41,18 +46,42 @@ std::string text_of(const std::source_location& where) {
 }  // namespace
 
 struct Machine::Fibers {
+  struct Stack {
+    const void* bottom = nullptr;
+    std::size_t bytes = 0;
+  };
+  struct Stop {};  // thrown in a fiber that has to end
+
   std::vector<context::fiber> of_threads;
+  std::vector<Stack> stacks;
   context::fiber main;
+  Stack main_stack;
   int from = kMain;  // who switched last
+  bool stopping = false;
   std::exception_ptr error;
 
   context::fiber& of(int thread) { return thread == kMain ? main : of_threads[static_cast<std::size_t>(thread)]; }
+
+  // What AddressSanitizer must know: which stack is next, and that it is there.
+  void announce([[maybe_unused]] int thread, [[maybe_unused]] void** fake_stack) {
+#if defined(__SANITIZE_ADDRESS__)
+    const Stack& stack = thread == kMain ? main_stack : stacks[static_cast<std::size_t>(thread)];
+    __sanitizer_start_switch_fiber(fake_stack, stack.bottom, stack.bytes);
+#endif
+  }
+  void arrived([[maybe_unused]] void* fake_stack) {
+#if defined(__SANITIZE_ADDRESS__)
+    Stack left;
+    __sanitizer_finish_switch_fiber(fake_stack, &left.bottom, &left.bytes);
+    if (from == kMain) main_stack = left;
+#endif
+  }
 };
 
 Machine::Machine(std::uint64_t seed) : random_(seed), fibers_(std::make_unique<Fibers>()) {}
 
 Machine::~Machine() {
-  fibers_->of_threads.clear();
+  stop_threads();
   for (const Range& range : ranges_) std::free(reinterpret_cast<void*>(range.begin));
 }
 
@@ -276,13 +305,27 @@ void Machine::multiply_queued(int warp) {
 void Machine::switch_to(int thread) {
   fibers_->from = self == nullptr ? kMain : self->index;
   self = thread == kMain ? nullptr : threads_[static_cast<std::size_t>(thread)].get();
+  void* fake_stack = nullptr;
+  fibers_->announce(thread, &fake_stack);
   context::fiber back = std::move(fibers_->of(thread)).resume();
+  fibers_->arrived(fake_stack);
   fibers_->of(fibers_->from) = std::move(back);
+  if (fibers_->stopping && self != nullptr) throw Fibers::Stop();
 }
 
-// One thread for ever: a block after the other.
+// Ends all fibers; what they were doing is unwound.
+void Machine::stop_threads() {
+  fibers_->stopping = true;
+  for (int index = 0; index < static_cast<int>(threads_.size()); ++index) switch_to(index);
+  fibers_->stopping = false;
+  fibers_->of_threads.clear();
+  fibers_->stacks.clear();
+  threads_.clear();
+}
+
+// One thread: a block after the other, until it is stopped.
 void Machine::thread_main(int index) {
-  for (;;) {
+  while (!fibers_->stopping) {
     try {
       call_(kernel_);
       Thread& me = *threads_[static_cast<std::size_t>(index)];
@@ -292,11 +335,15 @@ void Machine::thread_main(int index) {
       ++ended_;
       warps_[static_cast<std::size_t>(index / kWarp)].runnable &= ~(1u << me.lane);
       leave_to_others("at its end", nowhere);
-    } catch (const context::detail::forced_unwind&) {
-      throw;
+    } catch (const Fibers::Stop&) {
     } catch (...) {
       fibers_->error = std::current_exception();
-      switch_to(kMain);
+    }
+    if (fibers_->error && !fibers_->stopping) {
+      try {
+        switch_to(kMain);
+      } catch (const Fibers::Stop&) {
+      }
     }
   }
 }
@@ -318,8 +365,7 @@ void Machine::run_block() {
   parked_ = ended_ = 0;
   switch_to(random_warp(awake_) * kWarp);
   if (fibers_->error) {
-    fibers_->of_threads.clear();  // unwinds what they were doing
-    threads_.clear();
+    stop_threads();
     std::rethrow_exception(std::exchange(fibers_->error, nullptr));
   }
 }
@@ -340,10 +386,16 @@ void Machine::run_blocks(const char* name, int most_threads, const cuda::LaunchS
     threads_.back()->machine = this;
     threads_.back()->index = index;
     threads_.back()->lane = index % kWarp;
-    fibers_->of_threads.emplace_back(std::allocator_arg, context::protected_fixedsize_stack(kStack), [this, index](context::fiber&& back) {
+    context::protected_fixedsize_stack allocator(kStack);
+    const context::stack_context stack = allocator.allocate();
+    fibers_->stacks.push_back({static_cast<std::byte*>(stack.sp) - stack.size, stack.size});
+    fibers_->of_threads.emplace_back(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), allocator, [this, index](context::fiber&& back) {
+      fibers_->arrived(nullptr);
       fibers_->of(fibers_->from) = std::move(back);
       thread_main(index);
-      return context::fiber();
+      self = nullptr;
+      fibers_->announce(kMain, nullptr);
+      return std::move(fibers_->main);
     });
   }
   warps_.resize(static_cast<std::size_t>(shape.threads / kWarp));

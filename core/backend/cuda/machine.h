@@ -130,6 +130,7 @@ class Machine {
   void run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, void (*call)(const void*), const void* kernel);
   void run_block();
   void thread_main(int index);
+  void stop_threads();
   void arrive(const std::source_location& where);
   void leave_to_others(const char* doing, const std::source_location& where);
   void switch_to(int thread);
