@@ -1,10 +1,13 @@
 #include "experiments/lookahead_fit.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <map>
 
 #include "core/theory/lookahead.h"
 #include "experiments/metrics_detail.h"
+#include "experiments/table.h"
 
 namespace speclab {
 namespace {
@@ -139,6 +142,40 @@ json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases, const json
     if (group.cells.size() > 1) out.push_back(fit_json(group, calibration));
   }
   return out;
+}
+
+std::string lookahead_text(const json& summary) {
+  std::string text;
+  for (const json& fit : summary.value("lookahead", json::array())) {
+    const auto with_interval = [&](const char* name, const char* shown) {
+      const json& ci = fit[std::string(name) + "_ci95"];
+      return fmt::format(
+          "{} {}{}", shown, number_text(fit[name], 3),
+          ci.is_null() ? "" : fmt::format(" [{}, {}]", number_text(ci[0], 3), number_text(ci[1], 3)));
+    };
+    text += fmt::format("Law of lookahead decoding over {} cases: {}, {}", fit["cells"].size(),
+                        with_interval("alpha", "alpha"), with_interval("f", "f"));
+    if (!fit["share"].is_null()) text += ", " + with_interval("share", "share of W");
+    if (!fit["held_out_error"].is_null()) {
+      text += fmt::format("; cells not seen are {:.1f} % off, {:.1f} % when predicted by the mean",
+                          100 * fit["held_out_error"].get<double>(), 100 * fit["mean_error"].get<double>());
+    }
+    text += ".\n";
+    Table table{.header = {"machine", "setting", "W", "N", "G", "tau", "speedup", "regret"},
+                .rows = {},
+                .right = {false, false, true, true, true, true, true, true}};
+    const auto add = [&](const json& machine, const char* what, const json& row) {
+      table.rows.push_back({machine["machine"], what, row["W"].dump(), row["N"].dump(), row["G"].dump(),
+                            number_text(row["tau"], 3), number_text(row["speedup"], 3),
+                            row.contains("regret") ? number_text(row["regret"], 2) : ""});
+    };
+    for (const json& machine : fit["machines"]) {
+      add(machine, machine["best"]["W"] == 0 ? "no lookahead" : "best", machine["best"]);
+      for (const json& row : machine["published"]) add(machine, "published", row);
+    }
+    text += to_text(table) + "\n";
+  }
+  return text;
 }
 
 json lookahead_prediction(const json& fits, const std::string& case_id, const json& tau) {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string>
 
 #include "experiments/run_data.h"
 
@@ -18,5 +19,8 @@ nlohmann::json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases,
 /// null.
 nlohmann::json lookahead_prediction(const nlohmann::json& fits, const std::string& case_id,
                                     const nlohmann::json& tau);
+
+/// The fits of a summary for people, a table for each; empty when there are none.
+std::string lookahead_text(const nlohmann::json& summary);
 
 }  // namespace speclab

@@ -135,35 +135,44 @@ Token phrases(const std::vector<Token>& text) {
   return last % 4 == 3 ? static_cast<Token>((text.size() * 4) % kVocab) : last + 1;
 }
 
-TEST(Lookahead, WarmUpAndWindowHaveTheSizesOfThePaper) {
-  const int W = 5, N = 4;
-  ByHand hand({{"W", W}, {"N", N}, {"G", 3}}, {3, 1, 4, 1, 5, 9, 2, 6}, scrambled);
-  // First level alone: W + N - 3 tokens. Then N - 2 more steps, a level each.
-  hand.step();
-  EXPECT_EQ(hand.draft.tree.size(), 1 + W + N - 3);
-  EXPECT_TRUE(hand.draft.tree.is_chain());
-  hand.step();
-  EXPECT_EQ(hand.draft.tree.size(), 1 + (W + N - 4) + (W + N - 3));
-  EXPECT_EQ(hand.draft.tree.drafted(), 0) << "no guesses while the window fills";
-  for (int i = 0; i < 20; ++i) {
-    hand.step();
-    const TokenTree& tree = hand.draft.tree;
-    EXPECT_EQ(tree.size() - 1 - tree.drafted(), (W - 1) + (N - 2) * W);
-    EXPECT_LE(tree.size(), (W + 3) * (N - 1));
-    // Level 0 is a chain; column i of level j hangs on column i of level j - 1 and stands at offset i + j.
-    int node = tree.drafted() + 1;
-    std::vector<int> above{0};
-    for (int i = 1; i < W; ++i, ++node) {
-      EXPECT_EQ(tree.parent(node), above.back());
-      EXPECT_EQ(tree.kind(node), NodeKind::relay);
-      above.push_back(node);
+// Every row sees one token at each offset before its own: level 0 is a chain, and column i of level j hangs
+// on column i of level j - 1 and stands at offset i + j.
+void expect_window(const TokenTree& tree, int width, int levels) {
+  ASSERT_EQ(tree.size() - 1 - tree.drafted(), levels * width - 1);
+  int node = tree.drafted() + 1;
+  std::vector<int> above{0};
+  for (int level = 0; level < levels; ++level) {
+    const NodeKind kind = level == levels - 1 ? NodeKind::probe : NodeKind::relay;
+    for (int i = level == 0 ? 1 : 0; i < width; ++i, ++node) {
+      const auto column = static_cast<std::size_t>(i);
+      EXPECT_EQ(tree.parent(node), level == 0 ? above.back() : above[column]);
+      EXPECT_EQ(tree.depth(node), i + level);
+      EXPECT_EQ(tree.kind(node), kind);
+      if (level == 0)
+        above.push_back(node);
+      else
+        above[column] = node;
     }
-    for (int level = 1; level < N - 1; ++level) {
-      for (int i = 0; i < W; ++i, ++node) {
-        EXPECT_EQ(tree.parent(node), above[static_cast<std::size_t>(i)]);
-        EXPECT_EQ(tree.depth(node), i + level);
-        EXPECT_EQ(tree.kind(node), level == N - 2 ? NodeKind::probe : NodeKind::relay);
-        above[static_cast<std::size_t>(i)] = node;
+  }
+}
+
+TEST(Lookahead, WarmUpAndWindowHaveTheSizesOfThePaper) {
+  for (const int W : {1, 2, 5, 9}) {
+    for (const int N : {2, 3, 4, 7}) {
+      for (const int G : {0, 1, 6}) {
+        ByHand hand({{"W", W}, {"N", N}, {"G", G}}, {3, 1, 4, 1, 5, 9, 2, 6}, phrases);
+        for (int i = 0; i < 25; ++i) {
+          hand.step();
+          const int filled =
+              std::min(i + 1, N - 1);  // N - 2 steps fill a level each, W + N - 3 tokens at first
+          expect_window(hand.draft.tree, W + N - 1 - filled, filled);
+          if (filled < N - 1) {
+            EXPECT_EQ(hand.draft.tree.drafted(), 0) << "no guesses while the window fills";
+          } else {
+            EXPECT_LE(hand.draft.tree.size(), (W + G) * (N - 1));
+          }
+          EXPECT_LE(hand.draft.tree.drafted(), G * (N - 1));
+        }
       }
     }
   }
