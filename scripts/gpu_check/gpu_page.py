@@ -7,8 +7,9 @@
 
 Standard library only, because it may run on a machine that has nothing else. Every number comes from a stage's JSON:
 
-    forwards_<shape>     speclab bench --json: engine.contexts[].rows_ns {n: [ns]}, work; read_bandwidth_bytes_per_second (and
-                         copy_bandwidth_bytes_per_second), peak_flops, of the device in the same run
+    forwards_<shape>     speclab bench --json: engine.contexts[].rows_ns {n: [ns]}, work; of a GPU also "device":
+                         {read_bandwidth_bytes_per_second, copy_bandwidth_bytes_per_second, peak_flops}, measured in the same run.
+                         The numbers of these names beside it are the host's, and no share of a GPU's time is taken of them
     speculation_<shape>  summary.json of speclab run configs/gpu_check.json
     kernels              Google Benchmark's JSON; the goals name the benchmarks that they are read from
 """
@@ -67,7 +68,9 @@ class Forwards:
     def __init__(self, device, shape):
         self.data = device.data(f"forwards_{shape}")
         self.contexts = {entry["context"]: entry for entry in self.data.get("engine", {}).get("contexts", [])}
-        self.bandwidth = self.data.get("read_bandwidth_bytes_per_second")
+        on_gpu = device.stages.get(f"forwards_{shape}", {}).get("backend") == "cuda"
+        self.machine = self.data.get("device", {}) if on_gpu else self.data
+        self.bandwidth = self.machine.get("read_bandwidth_bytes_per_second")
 
     def seconds(self, rows, context):
         samples = self.contexts.get(context, {}).get("rows_ns", {}).get(str(rows))
@@ -136,14 +139,14 @@ GOALS = [
         "≥ 92 %",
         (PERCENT, 0.92, True),
         forward_goal("8b", Forwards.share),
-        "",
+        "`device` in the output of `speclab bench`",
     ),
     (
         "1B shape, n = 1, share of read bandwidth",
         "≥ 80 %",
         (PERCENT, 0.80, True),
         forward_goal("1b", Forwards.share),
-        "",
+        "`device` in the output of `speclab bench`",
     ),
     ("135M, n = 1", "≤ 0.33 ms", (MS, 0.33e-3, False), forward_goal("135m", lambda f: f.seconds(1, f.first())), ""),
     ("8B shape, t(16)/t(1)", "≤ 1.05", (RATIO, 1.05, False), forward_goal("8b", lambda f: f.ratio(16)), ""),
@@ -215,13 +218,16 @@ def forward_table(device, shape):
             cells.append(f"{time * 1e3:.3f} ({time / one:.2f})" if time and one else "-")
         rows.append(cells)
     header = ["rows n", *(f"context {context}: ms (t(n)/t(1))" for context in sorted(forwards.contexts))]
-    copy = forwards.data.get("copy_bandwidth_bytes_per_second")
-    machine = f"Read bandwidth {forwards.bandwidth / 1e9:.0f} GB/s, " + (
-        f"copy {copy / 1e9:.0f} GB/s, " if copy else ""
+    if not forwards.bandwidth or not forwards.share():
+        return f"The bandwidth of the device was not measured in this run.\n\n{table(header, rows)}"
+    copy, peak = forwards.machine.get("copy_bandwidth_bytes_per_second"), forwards.machine.get("peak_flops")
+    machine = [f"read bandwidth {forwards.bandwidth / 1e9:.0f} GB/s"]
+    machine += [f"copy bandwidth {copy / 1e9:.0f} GB/s"] if copy else []
+    machine += [f"peak {peak / 1e12:.2f} TFLOP/s"] if peak else []
+    return (
+        f"In the same run: {', '.join(machine)}. One row reaches {100 * forwards.share():.0f} % of the read bandwidth.\n\n"
+        + table(header, rows)
     )
-    share = forwards.share()
-    machine += f"peak {forwards.data['peak_flops'] / 1e12:.1f} TFLOP/s in the same run."
-    return f"{machine} One row reaches {100 * share:.0f} % of the bandwidth.\n\n{table(header, rows)}"
 
 
 def speculation_table(device, shape):

@@ -110,7 +110,7 @@ def load(file, layers, device):
 
 def empty(config, device):
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
+    torch.set_default_dtype(torch.bfloat16 if device != "cpu" else torch.float32)  # a CPU need not have bf16
     try:
         with torch.device(device):
             model = transformers.LlamaForCausalLM(config)

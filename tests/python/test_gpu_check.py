@@ -264,7 +264,9 @@ def forwards(times_us, gigabytes):
         "rows_ns": {n: [us * 1e3] for n, us in times_us.items()},
         "work": {"1": {"bytes": gigabytes * 1e9, "flops": 1}},
     }
-    return {"read_bandwidth_bytes_per_second": 4e12, "peak_flops": 8e14, "engine": {"contexts": [entry]}}
+    device = {"read_bandwidth_bytes_per_second": 4e12, "peak_flops": 8e14}
+    host = {"read_bandwidth_bytes_per_second": 1e10, "peak_flops": 1e11}
+    return {**host, "device": device, "engine": {"contexts": [entry]}}
 
 
 def case(gamma, speedup, tau, c):
@@ -328,6 +330,14 @@ class Page(unittest.TestCase):
         self.assertEqual(self.goal(page, "speedup on the 8B"), ["0.99", "reached |"])
         self.assertIn("| gamma=4 | 1.50 | 100 | 2.50 |", page)
         self.assertIn("| 16 | 4.400 (1.10) |", page)
+
+    def test_the_bandwidth_of_the_host_is_not_that_of_the_device(self):
+        data = forwards({"1": 4000, "16": 4400}, 15.2)
+        del data["device"]
+        page = self.write(record("forwards_8b", data))
+        self.assertEqual(self.goal(page, "8B shape, n = 1")[0], "not measured")
+        self.assertEqual(self.goal(page, "8B shape, t(16)")[0], "1.10")
+        self.assertIn("The bandwidth of the device was not measured in this run.", page)
 
     def test_a_dry_run_is_no_result(self):
         for change in ({"dry_run": True}, {"backend": "cpu"}):
