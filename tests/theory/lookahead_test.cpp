@@ -89,7 +89,13 @@ TEST(LookaheadFit, HeldOutCellsAndIntervals) {
   EXPECT_GT(fit.f->hi, fit.law.f);
   EXPECT_LT(fit.f->hi - fit.f->lo, 1.5);
   EXPECT_FALSE(fit.share);
-  // A mean that is right everywhere cannot be beaten, and few cells are not split.
+  // What a cell says has no part in its own prediction.
+  std::vector<LookaheadCell> changed = cells;
+  for (double& tokens : changed[4].tokens) tokens *= 1.5;
+  const LookaheadFit other = analyse_lookahead(changed, 20);
+  EXPECT_EQ(other.held_out[4], fit.held_out[4]);
+  EXPECT_NE(other.fitted[4], fit.fitted[4]);
+  // Few cells are not split.
   EXPECT_TRUE(analyse_lookahead(std::span(cells).first(4), 50).held_out.empty());
 }
 
