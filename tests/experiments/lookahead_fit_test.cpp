@@ -73,6 +73,12 @@ TEST(LookaheadFits, OneForCasesThatDifferInWNGAlone) {
     EXPECT_EQ(cell["rows"].get<double>(), cell["most_rows"].get<double>() - 1);
   }
   ASSERT_EQ(fit["machines"].size(), 2u);
+  const auto at_120_rows = [&](double last) {  // of W = G = 15, N = 5
+    const json noisy = {
+        {"t_n_ns", {{"1", 1e6}, {"8", 2e6}, {"16", 4e6}, {"24", 6e6}, {"31", 7.8e6}, {"32", last}}}};
+    return lookahead_fits(cases, noisy)[0]["machines"][0]["published"][0]["speedup"].get<double>();
+  };
+  EXPECT_NEAR(at_120_rows(7.7e6) / at_120_rows(8.0e6), 1, .1) << "noise of the last point";
   EXPECT_TRUE(fit["machines"][0]["degenerate"]) << "rows of this machine cost a quarter of a forward each";
   EXPECT_EQ(fit["machines"][0]["measured_rows"], 64);
   EXPECT_FALSE(fit["machines"][1]["degenerate"]);
