@@ -37,7 +37,7 @@ void print_help(const Command& command, const po::options_description& options) 
 std::span<const Command> commands() {
   static const Command all[] = {kRunCommand,    kGenerateCommand, kListCommand,    kDescribeCommand,
                                 kModelCommand,  kTheoryCommand,   kExplainCommand, kCompareCommand,
-                                kReportCommand, kBenchCommand,    kNumericsCommand};
+                                kReportCommand, kBenchCommand,    kNumericsCommand, kDatastoreCommand};
   return all;
 }
 

@@ -1,7 +1,10 @@
 // What was accepted. alpha by four estimators; all from the first repeat, because repeats use the
 // same coins.
 #include <array>
+#include <map>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "core/theory/alpha_estimators.h"
 #include "experiments/metrics_detail.h"
@@ -87,6 +90,39 @@ MetricValue drafted_per_step(const CaseData& data) {
   return {drafted / steps, nullptr};
 }
 
+// Per source that drafted: {steps, those with an accepted token}.
+std::map<std::string, std::pair<double, double>> steps_by_source(const CaseData& data, double* all) {
+  std::map<std::string, std::pair<double, double>> out;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    *all += step_count(line);
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) {
+        if (step.drafted.empty()) continue;
+        auto& [steps, hits] = out[step.source];
+        ++steps;
+        hits += step.accepted > 0 ? 1 : 0;
+      }
+    }
+  });
+  return out;
+}
+
+MetricValue source_share(const CaseData& data) {
+  double all = 0;
+  json map = json::object();
+  for (const auto& [source, counts] : steps_by_source(data, &all)) map[source] = counts.first / all;
+  if (map.empty()) return {};
+  return {map, nullptr};
+}
+
+MetricValue hit_rate(const CaseData& data) {
+  double all = 0;
+  json map = json::object();
+  for (const auto& [source, counts] : steps_by_source(data, &all)) map[source] = counts.second / counts.first;
+  if (map.empty()) return {};
+  return {map, nullptr};
+}
+
 using Three = std::array<Token, 3>;
 
 /// Of the three tokens from index i of a Jacobi iterate on: the text they stand in has them elsewhere, or
@@ -163,6 +199,10 @@ const std::array kMetrics = {
     Metric{"misplaced_ngrams", "",
            "Jacobi: share of wrong token triples of an iterate that stand elsewhere in the text", kNone,
            false, misplaced_ngrams},
+    Metric{"source_share", "", "source -> share of the steps for which it drafted", kNone, false,
+           source_share},
+    Metric{"hit_rate", "", "source -> share of its drafts of which a token was accepted", kHigh, false,
+           hit_rate},
     Metric{"r_prime", "", "tau / (gamma + 1) of drafts of constant length; not alpha, though taken for it",
            kHigh, false, r_prime},
     Metric{"iid_p_value", "", "G2 test of one alpha for all positions", kNone, false, iid_p_value},

@@ -145,6 +145,8 @@ TEST_F(Record, MetricsOfAHandMadeRun) {
   EXPECT_DOUBLE_EQ(m["acceptance_at"][1], 1. / 2);
   EXPECT_DOUBLE_EQ(m["joint_at"][1], 1. / 3);
   EXPECT_EQ(m["accepted_histogram"], (json{3, 3, 3}));
+  EXPECT_EQ(m["source_share"], (json{{"draft", 1.}}));
+  EXPECT_DOUBLE_EQ(m["hit_rate"]["draft"], 2. / 3);
   EXPECT_DOUBLE_EQ(m["speedup"], 6. / (3 * 1.6));
   EXPECT_DOUBLE_EQ(m["ms_per_token"], 3 * 1.6 / 6);
   EXPECT_DOUBLE_EQ(m["tokens_per_second"], 1000 / (3 * 1.6 / 6));

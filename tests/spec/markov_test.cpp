@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "core/spec/datastore.h"
 #include "core/spec/draft_chain.h"
 #include "tests/spec/enumerate.h"
 #include "tests/spec/loop_fixture.h"
@@ -92,6 +93,16 @@ std::vector<Case> cases() {
                  lookahead({{"W", 3}, {"N", 2}, {"G", 2}, {"accept_window", true}}),
                  {0, 1, 2, 0, 1, 0, 2, 1, 1}});
   all.push_back({"jacobi", choose("jacobi", {{"block", 3}})});
+  static const TempDir dir;
+  const std::string datastore = (dir.path() / "datastore").string();
+  Datastore::Builder builder(kVocab, "");
+  for (const std::vector<Token>& document :
+       std::vector<std::vector<Token>>{{0, 1, 2, 0}, {1, 2, 1}, {0, 1, 0, 2}, {2, 2}})
+    builder.add(document);
+  builder.write(datastore);
+  all.push_back(
+      {"retrieved tree",
+       choose("retrieval", {{"datastore", datastore}, {"ngram_min", 1}, {"length", 2}, {"nodes", 5}})});
   all.push_back({"suffix tree",
                  choose("suffix_decoding", {{"length", 3}, {"factor", 3}, {"tree", true}}),
                  {0, 1, 2, 0, 1}});

@@ -1,0 +1,174 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <random>
+
+#include "core/base/error.h"
+#include "core/spec/datastore.h"
+#include "tests/spec/loop_fixture.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::testing;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class DatastoreTest : public ::testing::Test {
+ protected:
+  std::string write(const std::vector<std::vector<Token>>& documents, int vocab = 64,
+                    const std::string& tokenizer = "") {
+    Datastore::Builder builder(vocab, tokenizer);
+    for (const auto& document : documents) builder.add(document);
+    const std::string path = (dir_.path() / "store").string();
+    builder.write(path);
+    return path;
+  }
+  template <class Work>
+  static std::string error_of(Work work) {
+    try {
+      work();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+  TempDir dir_;
+};
+
+TEST_F(DatastoreTest, FindsWhatAScanFinds) {
+  std::mt19937 random(4);
+  for (const unsigned alphabet : {1u, 2u, 5u, 60u}) {
+    std::vector<std::vector<Token>> documents(7);
+    for (auto& document : documents) {
+      document.resize(random() % 90);
+      for (Token& token : document) token = static_cast<Token>(random() % alphabet);
+    }
+    documents[3].assign(70, 0);  // longer than the sorted depth
+    const Datastore store = Datastore::open(write(documents));
+    for (int round = 0; round < 300; ++round) {
+      std::vector<Token> text(1 + random() % 12);
+      for (Token& token : text) token = static_cast<Token>(random() % alphabet);
+      const auto count = [&](TokenSpan phrase, std::vector<Token>* followers) {
+        std::size_t found = 0;
+        for (const auto& document : documents) {
+          for (auto at = document.begin();; ++at) {
+            at = std::search(at, document.end(), phrase.begin(), phrase.end());
+            if (at == document.end()) break;
+            ++found;
+            const auto after = at + static_cast<std::ptrdiff_t>(phrase.size());
+            followers->push_back(after == document.end() ? -1 : *after);
+          }
+        }
+        return found;
+      };
+      std::vector<Token> expected, got;
+      const auto range = store.find(text);
+      ASSERT_EQ(range.size(), count(text, &expected));
+      for (std::size_t i = range.first; i < range.last; ++i) got.push_back(store.token(i, range.length));
+      std::sort(expected.begin(), expected.end());
+      EXPECT_TRUE(text.size() >= Datastore::kDepth || std::is_sorted(got.begin(), got.end()));
+      ASSERT_EQ(got, expected);
+      int longest = std::min(9, static_cast<int>(text.size()));
+      while (longest >= 2 && count(TokenSpan(text).last(static_cast<std::size_t>(longest)), &expected) == 0)
+        --longest;
+      const auto ending = store.find_ending(text, 2, 9);
+      ASSERT_EQ(ending.length, longest >= 2 ? longest : 0);
+      EXPECT_EQ(ending.size() > 0, longest >= 2);
+    }
+  }
+}
+
+TEST_F(DatastoreTest, WhatIsNoDatastoreIsRefused) {
+  const std::string path = write({{1, 2, 3}, {4, 5}}, 64, std::string(64, 'a'));
+  const auto open = [&] { Datastore::open(path).require(64, std::string(64, 'a')); };
+  EXPECT_EQ(error_of(open), "no error");
+  EXPECT_THAT(error_of([&] { Datastore::open(path).require(65, std::string(64, 'a')); }),
+              HasSubstr("vocabulary of 64"));
+  EXPECT_THAT(error_of([&] { Datastore::open(path).require(64, std::string(64, 'b')); }),
+              HasSubstr("another tokenizer"));
+  std::ifstream in(path, std::ios::binary);
+  const std::string good((std::istreambuf_iterator<char>(in)), {});
+  const auto with = [&](const std::string& bytes) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    return error_of(open);
+  };
+  for (std::size_t size = 0; size < good.size(); ++size)
+    EXPECT_NE(with(good.substr(0, size)), "no error") << size;
+  for (std::size_t at = 0; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 0x40);
+    EXPECT_NE(with(bad), "no error") << at;
+  }
+  EXPECT_THAT(with(good.substr(0, good.size() - 4)), HasSubstr("expected a whole datastore"));
+  EXPECT_THAT(with(good.substr(0, good.size() - 1) + "x"), HasSubstr("checksum"));
+  EXPECT_THAT(with("{\"no\": \"datastore\"}" + std::string(200, ' ')), HasSubstr("another kind"));
+  EXPECT_EQ(with(good), "no error");
+  EXPECT_THAT(error_of([&] { Datastore::Builder(4, "").write(path); }), HasSubstr("no tokens"));
+  EXPECT_THAT(error_of([&] {
+                Datastore::Builder(4, "").add(std::vector<Token>{1, 4});
+              }),
+              HasSubstr("token 4"));
+}
+
+class RetrievalTest : public DatastoreTest {
+ protected:
+  std::vector<std::pair<int, Token>> drafted_after(const std::vector<Token>& text, json options) {
+    Resources resources;
+    resources.target = target;
+    const auto strategy = choose("retrieval", options).make(resources);
+    Sequence sequence;
+    sequence.tokens = text;
+    sequence.depth_limit = 100;
+    Draft draft;
+    draft.reset(text.back());
+    const Sequence* sequences[] = {&sequence};
+    Draft* drafts[] = {&draft};
+    strategy->draft(sequences, drafts);
+    std::vector<std::pair<int, Token>> out;
+    for (int node = 1; node < draft.tree.size(); ++node)
+      out.emplace_back(draft.tree.parent(node), draft.tree.token(node));
+    return out;
+  }
+  ModelPtr target = tiny_target(3);
+  int vocab = target->config().vocab;
+  std::string tokenizer = target->tokenizer_sha256();
+};
+
+TEST_F(RetrievalTest, TheMostFrequentBeginningsAsATree) {
+  using Node = std::pair<int, Token>;
+  const std::string path =
+      write({{1, 2, 3, 4}, {5, 1, 2, 3, 4}, {1, 2, 3, 6}, {1, 2, 7}, {2, 8}, {9, 9, 2, 8}}, vocab, tokenizer);
+  EXPECT_THAT(drafted_after({0, 1, 2}, {{"datastore", path}, {"nodes", 3}}),
+              ElementsAre(Node{0, 3}, Node{1, 4}, Node{0, 7}));
+  EXPECT_THAT(drafted_after({0, 1, 2}, {{"datastore", path}, {"nodes", 9}, {"min_share", .5}}),
+              ElementsAre(Node{0, 3}, Node{1, 4}));
+  EXPECT_THAT(drafted_after({0, 1, 2}, {{"datastore", path}, {"length", 1}, {"nodes", 9}}),
+              ElementsAre(Node{0, 3}, Node{0, 7}));
+  EXPECT_THAT(drafted_after({7, 2}, {{"datastore", path}}), ElementsAre());  // one token is no match
+  EXPECT_THAT(drafted_after({7, 2}, {{"datastore", path}, {"ngram_min", 1}, {"nodes", 1}}),
+              ElementsAre(Node{0, 3}));
+  EXPECT_THAT(drafted_after({1, 2}, json::object()), ElementsAre());
+  EXPECT_THAT(error_of([&] { drafted_after({1}, {{"ngram_min", 17}}); }), HasSubstr("at most ngram_max"));
+}
+
+TEST_F(RetrievalTest, GreedyTextIsThatOfAutoregressiveDecoding) {
+  Decode decode{.target = target, .options = {{"max_tokens", 150}}};
+  const GenerationRecord plain = decode.run();
+  std::vector<Token> text = decode.prompt;
+  text.insert(text.end(), plain.tokens.begin(), plain.tokens.end());
+  const std::string path = write({text, {4, 5, 6}}, vocab, tokenizer);
+  decode.strategy = choose("retrieval", {{"datastore", path}, {"ngram_min", 1}});
+  const GenerationRecord record = decode.run();
+  EXPECT_EQ(record.tokens, plain.tokens);
+  EXPECT_EQ(record.row_hashes, plain.row_hashes);
+  EXPECT_LT(record.steps.size(), plain.steps.size() / 3);
+  const std::string other = write({{1, 2}}, vocab, std::string(64, '0'));
+  decode.strategy = choose("retrieval", {{"datastore", other}});
+  EXPECT_THAT(error_of([&] { decode.run(); }), HasSubstr("another tokenizer"));
+}
+
+}  // namespace
+}  // namespace speclab
