@@ -82,11 +82,12 @@ theory::RowTimes calibrated_rows(const json& calibration) {
 }
 
 /// Best setting, what published settings lose against it, and what several devices would bring.
-json machine(const std::string& name, const theory::LookaheadLaw& law, const theory::RowTimes& target) {
-  const LookaheadChoice best = theory::best_lookahead(law, target, kWidest, kLongest);
+json machine(const std::string& name, const theory::LookaheadLaw& law, const theory::RowTimes& target,
+             double row_share) {
+  const LookaheadChoice best = theory::best_lookahead(law, target, kWidest, kLongest, row_share);
   json published = json::array(), parallel = json::array();
   for (const LookaheadShape& shape : kPublished) {
-    json row = as_json(theory::predict_lookahead(law, shape, target));
+    json row = as_json(theory::predict_lookahead(law, shape, target, row_share));
     row["regret"] = 1 - row["speedup"].get<double>() / best.speedup;
     published.push_back(std::move(row));
   }
@@ -108,6 +109,7 @@ json machine(const std::string& name, const theory::LookaheadLaw& law, const the
 json fit_json(const Group& group, const json& calibration) {
   const LookaheadFit fit = theory::analyse_lookahead(group.cells, kResamples);
   json cells = json::array();
+  double row_share = 0;
   for (std::size_t i = 0; i < group.cells.size(); ++i) {
     const LookaheadCell& cell = group.cells[i];
     json row = as_json(cell.shape);
@@ -117,17 +119,20 @@ json fit_json(const Group& group, const json& calibration) {
     row["held_out"] = fit.held_out.empty() ? json(nullptr) : json(fit.held_out[i]);
     row["rows"] = rows_per_step(*group.cases[i]);
     row["most_rows"] = theory::lookahead_rows(cell.shape);
+    row_share += row["rows"].get<double>() / theory::lookahead_rows(cell.shape);
     cells.push_back(std::move(row));
   }
+  row_share /= static_cast<double>(cells.size());
   json machines = json::array();
   if (!calibration.is_null()) {
-    machines.push_back(machine("this one, calibrated t(n)", fit.law, calibrated_rows(calibration)));
+    machines.push_back(
+        machine("this one, calibrated t(n)", fit.law, calibrated_rows(calibration), row_share));
     machines.back()["measured_rows"] = machines.back()["measured_rows"].get<int>() / 2;
   }
   const int free = static_cast<int>(kFreeRows);
-  machines.push_back(
-      machine("t(n) = 1 up to 128 rows, then n / 128", fit.law,
-              theory::RowTimes(std::map<int, double>{{1, 1.0}, {free, 1.0}, {2 * free, 2.0}})));
+  machines.push_back(machine("t(n) = 1 up to 128 rows, then n / 128", fit.law,
+                             theory::RowTimes(std::map<int, double>{{1, 1.0}, {free, 1.0}, {2 * free, 2.0}}),
+                             row_share));
   const bool held_out = !fit.held_out.empty();
   return {{"alpha", fit.law.alpha},
           {"alpha_ci95", interval_json(fit.alpha)},
@@ -137,6 +142,7 @@ json fit_json(const Group& group, const json& calibration) {
           {"share_ci95", interval_json(fit.share)},
           {"held_out_error", held_out ? json(fit.held_out_error) : json(nullptr)},
           {"mean_error", held_out ? json(fit.mean_error) : json(nullptr)},
+          {"row_share", row_share},
           {"cells", std::move(cells)},
           {"machines", std::move(machines)}};
 }

@@ -167,16 +167,18 @@ LookaheadFit analyse_lookahead(std::span<const LookaheadCell> cells, int resampl
 }
 
 LookaheadChoice predict_lookahead(const LookaheadLaw& law, const LookaheadShape& shape,
-                                  const RowTimes& target) {
+                                  const RowTimes& target, double row_share) {
   const double compression = law.compression(shape);
-  return {shape, compression, compression / target.ratio(std::max(1, lookahead_rows(shape)))};
+  const double rows = require_positive("share of rows", row_share) * lookahead_rows(shape);
+  return {shape, compression, compression / target.ratio(std::max(1, static_cast<int>(std::lround(rows))))};
 }
 
-LookaheadChoice best_lookahead(const LookaheadLaw& law, const RowTimes& target, int max_width, int max_n) {
+LookaheadChoice best_lookahead(const LookaheadLaw& law, const RowTimes& target, int max_width, int max_n,
+                               double row_share) {
   LookaheadChoice best;
   for (int n = 2; n <= max_n; ++n) {
     for (int width = 1; width <= max_width; ++width) {
-      const LookaheadChoice choice = predict_lookahead(law, {width, n, width}, target);
+      const LookaheadChoice choice = predict_lookahead(law, {width, n, width}, target, row_share);
       if (choice.speedup > best.speedup) best = choice;
     }
   }

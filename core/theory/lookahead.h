@@ -61,11 +61,14 @@ struct LookaheadChoice {
   double compression = 1;
   double speedup = 1;  ///< S / t(rows)
 };
+/// `row_share`: rows that are really fed over (W + G)(N - 1): guesses share beginnings, and not every token
+/// has G.
 LookaheadChoice predict_lookahead(const LookaheadLaw& law, const LookaheadShape& shape,
-                                  const RowTimes& target);
+                                  const RowTimes& target, double row_share = 1);
 /// The best W = G <= max_width with N <= max_n; {0, 0, 0} with speedup 1 (decode autoregressively) where
 /// nothing is faster.
-LookaheadChoice best_lookahead(const LookaheadLaw& law, const RowTimes& target, int max_width, int max_n);
+LookaheadChoice best_lookahead(const LookaheadLaw& law, const RowTimes& target, int max_width, int max_n,
+                               double row_share = 1);
 
 /// Lookahead parallelism (Section 3.4): columns and guesses divided over D devices that all hold the model;
 /// tokens of the first level that a device's columns hang on are fed again there, so that only accepted

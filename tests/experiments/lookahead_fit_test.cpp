@@ -65,6 +65,8 @@ TEST(LookaheadFits, OneForCasesThatDifferInWNGAlone) {
   EXPECT_NEAR(fit["alpha"], kLaw.alpha, .01);
   EXPECT_NEAR(fit["f"], kLaw.f, .05);
   EXPECT_TRUE(fit["share"].is_null());
+  EXPECT_GT(fit["row_share"], .8);
+  EXPECT_LT(fit["row_share"], 1);
   EXPECT_EQ(fit["cells"].size(), 8u);
   EXPECT_LT(fit["held_out_error"], .01);
   EXPECT_GT(fit["mean_error"], .05);

@@ -112,6 +112,10 @@ TEST(LookaheadKnee, FollowsTheMachine) {
   EXPECT_EQ(cpu.speedup, 1);
   const LookaheadChoice given = predict_lookahead(kPaper, {15, 5, 15}, RowTimes(flat));
   EXPECT_NEAR(given.speedup, 1.979, 5e-4);
+  // Half of the rows: twice the window is free.
+  const LookaheadChoice wide = predict_lookahead(kPaper, {32, 5, 32}, RowTimes(flat), .5);
+  EXPECT_EQ(wide.speedup, wide.compression);
+  EXPECT_GT(best_lookahead(kPaper, RowTimes(flat), 64, 8, .5).speedup, gpu.speedup);
 }
 
 TEST(LookaheadParallelism, DividesColumnsAndGuesses) {
