@@ -170,9 +170,12 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   if (values->count("rows") > 0) engine.rows = parse_list(rows, "--rows", kMostRows);
   const ModelSet models(model, make_backend(backend), "plain", parse_inflate_text(inflate));
   const int threads = models.backend().threads();
+  const DeviceSpeed speed = models.backend().measure_speed();
   json out = {{"target", models.descriptions()["target"]},
-              {"read_bandwidth_bytes_per_second", measure_read_bandwidth(threads)},
-              {"peak_flops", measure_peak_flops(threads)}};
+              {"backend", models.backend().name()},
+              {"device", models.backend().device_name()},
+              {"read_bandwidth_bytes_per_second", speed.read_bytes_per_second},
+              {"peak_flops", speed.peak_flops}};
   if (!engine.rows.empty()) {
     const int behind = std::max(tokens, *std::max_element(engine.rows.begin(), engine.rows.end()));
     engine.contexts = parse_list(contexts, "--context", models.target()->config().context - behind);

@@ -49,11 +49,25 @@ ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tok
 }
 
 std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
-  if (choice.backend != "auto" && choice.backend != "cpu") {
+  const bool any = choice.backend == "auto";
+  if (!any && choice.backend != "cpu" && choice.backend != "cuda" && choice.backend != "host-simt") {
     throw Error({.what = "--backend",
                  .got = choice.backend,
-                 .expected = "auto or cpu, what this build has",
+                 .expected = "auto, cpu, cuda or host-simt",
                  .advice = ""});
+  }
+  // A numerics class can be chosen on the CPU only.
+  const bool gpu = choice.backend == "cuda" || (any && choice.numerics == "auto" && gpu_absent().empty());
+  if (gpu || choice.backend == "host-simt") {
+    auto backend = make_cuda_backend(
+        {.device = choice.device, .threads = choice.threads, .simulated = !gpu});
+    if (choice.numerics != "auto" && choice.numerics != backend->numerics_class()) {
+      throw Error({.what = "--numerics",
+                   .got = choice.numerics,
+                   .expected = fmt::format("auto or {}, what {} computes", backend->numerics_class(), backend->device_name()),
+                   .advice = ""});
+    }
+    return backend;
   }
   if (choice.device != 0) {
     throw Error({.what = "--device",

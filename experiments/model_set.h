@@ -18,7 +18,7 @@ namespace speclab {
 
 /// --backend, --device, --numerics, --threads.
 struct BackendChoice {
-  std::string backend = "auto";  ///< "auto" or "cpu"
+  std::string backend = "auto";  ///< "cpu", "cuda", "host-simt" or "auto": cuda where a GPU is usable, else cpu
   int device = 0;                ///< among those of the backend; the CPU is one
   std::string numerics = "auto";
   int threads = 0;  ///< 0: every core that the affinity mask and the cgroup allow

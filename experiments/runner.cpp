@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include "core/backend/cuda/gpu.h"
+#include "core/backend/cuda/gpu_state.h"
 #include "core/base/error.h"
 #include "core/measure/environment.h"
 #include "core/measure/run_result.h"
@@ -24,15 +26,17 @@ using nlohmann::json;
 
 json environment_of(const RunRequest& request, const ModelSet& models) {
   json environment = describe_environment(request.command_line);
-  const Backend& backend = models.backend();
+  Backend& backend = models.backend();
   environment["schema_version"] = kSchemaVersion;
-  environment["backend"] = "cpu";
+  environment["backend"] = backend.name();
   environment["device"] = backend.device_name();
   environment["numerics"] = backend.numerics_class();
   environment["threads"] = backend.threads();
+  if (backend.name() == "cuda") environment["gpu"] = cuda::gpu_state(cuda::gpu_bus_id(request.backend.device));
   if (!request.resume) {  // a run that goes on keeps what was measured when it began
-    environment["read_bandwidth_bytes_per_second"] = measure_read_bandwidth(backend.threads());
-    environment["peak_flops"] = measure_peak_flops(backend.threads());
+    const DeviceSpeed speed = backend.measure_speed();
+    environment["read_bandwidth_bytes_per_second"] = speed.read_bytes_per_second;
+    environment["peak_flops"] = speed.peak_flops;
   }
   environment["models"] = models.descriptions();
   return environment;
@@ -162,6 +166,10 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   const json environment = environment_of(request, models);
   if (!environment["optimised"].get<bool>())
     progress.note("warning: this binary is not optimised; its times mean nothing");
+  if (const json gpu = environment.value("gpu", json::object()); gpu.value("compute_processes", 0) > 1)
+    progress.note("warning: another process uses this GPU; times are not to be trusted");
+  else if (const json reasons = gpu.value("slowed_by", json::array()); !reasons.empty())
+    progress.note(fmt::format("warning: this GPU is slowed by its {}", reasons.front().get<std::string>()));
   const RunFolder folder = request.resume
                                ? RunFolder::resume(request.out, experiment.resolved(), environment)
                                : RunFolder::create(request.out, experiment.resolved(), environment);

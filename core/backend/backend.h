@@ -80,6 +80,12 @@ struct KvStore {
   std::uint64_t bytes = 0;
 };
 
+/// What a device can do at most, as measured by kernels of its own.
+struct DeviceSpeed {
+  double read_bytes_per_second = 0;  ///< of memory, far beyond what its caches hold
+  double peak_flops = 0;             ///< operations per second of the arithmetic that linear layers use; 2 per multiply-add
+};
+
 /// The device operations that a decoder needs; float activations are row-major. One of the two virtual interfaces of
 /// the project (the other is Strategy). Every operation computes a row with the same order of floating-point
 /// operations whatever the number of rows and threads.
@@ -88,10 +94,13 @@ struct KvStore {
 class Backend {
  public:
   virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;  ///< "cpu", "cuda", "host-simt"
   /// Name of the arithmetic: bits are promised within one class, never across. "f32", "f32-kv16", ...
   virtual std::string_view numerics_class() const = 0;
   virtual std::string_view device_name() const = 0;
   virtual int threads() const = 0;
+  /// Takes about half a second.
+  virtual DeviceSpeed measure_speed() = 0;
   /// Bytes of one number in the KV cache.
   virtual int kv_number_bytes() const = 0;
 
@@ -170,5 +179,17 @@ struct CpuBackendOptions {
 std::vector<std::string> cpu_numerics_classes();
 /// Throws Error for an unknown numerics class (naming those that this CPU has) or a thread count out of range.
 std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options);
+
+
+struct CudaBackendOptions {
+  int device = 0;          ///< which GPU, as the driver numbers them
+  int threads = 0;         ///< of the host, that read weights; 0: every core that affinity mask and cgroup allow
+  bool simulated = false;  ///< host-simt: the kernels run on the CPU, slowly, and strictly checked (core/backend/cuda/simt.h)
+};
+/// Backend "cuda", of class cuda-sm80, cuda-sm90, ..., or "host-simt", a class of its own. Activations are floats, inputs of
+/// linear layers are rounded to bf16, keys and values are bf16. Throws Error when there is no such GPU or none can be used.
+std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options);
+/// Why make_cuda_backend() finds no GPU: "no CUDA driver: ...", "no GPU: ..."; "": it finds one.
+std::string gpu_absent();
 
 }  // namespace speclab

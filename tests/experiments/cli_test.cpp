@@ -525,5 +525,27 @@ TEST_F(Speclab, SmallCommands) {
   EXPECT_THAT(text.out, Not(HasSubstr("\033"))) << "no colours in a file";
 }
 
+// The kernels of a GPU on the CPU: speculation changes nothing there either, and the record says what it ran on.
+TEST_F(Speclab, TheSimulatedGpuGeneratesAndIsMeasured) {
+  const auto generated = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"generate", "--model", "target", "--backend", "host-simt", "--set", "max_tokens=6", "--prompt", "1 2 3", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Result result = run(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.code == 0 ? json::parse(result.out)["tokens"] : json();
+  };
+  const json plain = generated({});
+  EXPECT_EQ(plain.size(), 6u);
+  EXPECT_EQ(generated({"--draft", "layers:0", "--strategy", "speculative_sampling"}), plain);
+  EXPECT_EQ(generated({"--strategy", "prompt_lookup"}), plain);
+  const Result measured = run({"bench", "--model", "target", "--backend", "host-simt", "--rows", "1,2", "--context", "8", "--tokens", "2", "--repeats", "1", "--json"});
+  ASSERT_EQ(measured.code, 0) << measured.err;
+  const json bench = json::parse(measured.out);
+  EXPECT_EQ(bench["backend"], "host-simt");
+  EXPECT_EQ(bench["engine"]["numerics"], "host-simt");
+  EXPECT_GT(bench["peak_flops"].get<double>(), 0);
+  expect_error(run({"model", "target", "--backend", "host-simt", "--numerics", "f32"}), {"--numerics", "got f32", "host-simt"});
+}
+
 }  // namespace
 }  // namespace speclab

@@ -19,7 +19,9 @@ LDG, HMMA = 0x981, 0x23C  # low 12 bits of an instruction
 WIDE = 6  # bits 73..75 of a load: 16 bytes
 M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8
 ARCHITECTURES = (80, 90)
-KERNELS = ("Linear", "Norm", "Activate", "Elementwise", "RoundRows", "PackWeights", "Gather", "Standardise", "Sample", "Accept")
+KERNELS = ("Linear", "Norm", "Activate", "Elementwise", "RoundRows", "PackWeights", "Gather", "RopeStore", "MoveSlots", "CopyKv",
+           "AttentionSplits", "AttentionSum", "CopyRows", "FillColumns", "ReadAll", "MultiplyAll", "Standardise",
+           "Sample", "Accept")
 
 
 class Cubin:

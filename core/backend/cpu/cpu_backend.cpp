@@ -20,6 +20,7 @@
 #include "core/backend/cpu/row_operations.h"
 #include "core/backend/cpu/thread_pool.h"
 #include "core/base/error.h"
+#include "core/measure/environment.h"
 
 namespace speclab {
 namespace cpu {
@@ -90,9 +91,11 @@ class CpuBackend final : public Backend {
     scratch_.resize(static_cast<std::size_t>(threads));
   }
 
+  std::string_view name() const override { return "cpu"; }
   std::string_view numerics_class() const override { return class_; }
   std::string_view device_name() const override { return device_; }
   int threads() const override { return pool_.threads(); }
+  DeviceSpeed measure_speed() override { return {measure_read_bandwidth(pool_.threads()), measure_peak_flops(pool_.threads())}; }
   int kv_number_bytes() const override { return sizeof(Kv); }
 
   bool host_memory() const override { return true; }

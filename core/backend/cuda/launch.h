@@ -1,11 +1,15 @@
 #pragma once
 
 #include "core/backend/cuda/acceptance_kernel.h"
+#include "core/backend/cuda/attention_kernel.h"
+#include "core/backend/cuda/columns_kernel.h"
 #include "core/backend/cuda/elementwise_kernel.h"
+#include "core/backend/cuda/kv_kernel.h"
 #include "core/backend/cuda/linear_kernel.h"
 #include "core/backend/cuda/norm_kernel.h"
 #include "core/backend/cuda/sampling_kernel.h"
 #include "core/backend/cuda/simt.h"
+#include "core/backend/cuda/speed_kernel.h"
 #include "core/backend/cuda/weights_kernel.h"
 
 // How kernels are started, on a GPU or on a simulated one.
@@ -32,7 +36,9 @@ void launch(const Arguments& arguments, const Stream& stream);
 // One line here per kernel, and one in host_kernels.cpp and device_kernels.cu each.
 #define SPECLAB_KERNELS(apply) \
   apply(PackWeights) apply(Gather) apply(Linear) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows) \
-  apply(Standardise) apply(Sample) apply(Accept)
+  apply(Standardise) apply(Sample) apply(Accept) \
+  apply(RopeStore) apply(MoveSlots) apply(CopyKv) apply(AttentionSplits) apply(AttentionSum) apply(CopyRows) apply(FillColumns) \
+  apply(ReadAll) apply(MultiplyAll)
 
 // The two ways that launch goes.
 template <typename Arguments>

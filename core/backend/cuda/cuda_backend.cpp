@@ -1,0 +1,281 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/backend/cpu/cpu_topology.h"
+#include "core/backend/cpu/thread_pool.h"
+#include "core/backend/cuda/gpu.h"
+#include "core/backend/cuda/launch.h"
+#include "core/backend/cuda/machine.h"
+#include "core/base/error.h"
+#include "core/measure/clock.h"
+
+namespace speclab {
+namespace cuda {
+namespace {
+
+// The operations as launches, in one stream. On a simulated GPU (no `gpu_`) launches are done when they return.
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const CudaBackendOptions& options) : pool_(options.simulated ? 1 : options.threads > 0 ? options.threads : cpu::usable_threads()) {
+    if (options.simulated) {
+      machine_ = std::make_shared<simt::Machine>();
+      stream_.machine = machine_.get();
+      class_ = name_ = "host-simt";
+      device_ = "simulated GPU on " + cpu::cpu_model_name();
+    } else {
+      gpu_ = std::make_unique<Gpu>(options.device);
+      stream_.device = gpu_->stream();
+      class_ = fmt::format("cuda-sm{}", gpu_->architecture());
+      name_ = "cuda";
+      device_ = gpu_->name();
+    }
+  }
+
+  std::string_view name() const override { return name_; }
+  std::string_view numerics_class() const override { return class_; }
+  std::string_view device_name() const override { return device_; }
+  int threads() const override { return pool_.threads(); }
+  int kv_number_bytes() const override { return sizeof(Bf16); }
+
+  DeviceSpeed measure_speed() override {
+    // Simulated, these are what the simulation does, at sizes that it can bear.
+    const bool simulated = !gpu_;
+    constexpr int kTimes = 8;
+    const int blocks = simulated ? 1 : 4 * 132;
+    Buffer<simt::u32> read = allocate_buffer<simt::u32>(static_cast<std::size_t>(blocks) * kSpeedThreads);
+    Buffer<float> sums = allocate_buffer<float>(read.size());
+    const std::size_t bytes = simulated ? std::size_t{64} << 10 : std::size_t{1} << 30;
+    Buffer<simt::u32> data = allocate_buffer<simt::u32>(bytes / sizeof(simt::u32));
+    const ReadAll reading{data.data(), bytes / 16, blocks, read.data()};
+    const MultiplyAll products{simulated ? 4 : 4096, blocks, sums.data()};
+    DeviceSpeed speed;
+    for (int pass = 0; pass < 5; ++pass) {
+      speed.read_bytes_per_second = std::max(speed.read_bytes_per_second, kTimes * static_cast<double>(bytes) / seconds(kTimes, "read_all", reading, read));
+      speed.peak_flops = std::max(speed.peak_flops, kTimes * operations_of(products) / seconds(kTimes, "multiply_all", products, sums));
+    }
+    return speed;
+  }
+
+  bool host_memory() const override { return false; }
+  std::shared_ptr<void> allocate(std::size_t bytes) override {
+    if (gpu_) return gpu_->allocate(bytes);
+    return {machine_->allocate(bytes), [machine = machine_](void* p) { machine->release(p); }};
+  }
+  void upload(const void* host, std::size_t bytes, void* to) override {
+    if (gpu_) gpu_->upload(host, bytes, to);
+    else std::memcpy(to, host, bytes);
+  }
+  void download(const void* from, std::size_t bytes, void* host) override {
+    if (gpu_) gpu_->download(from, bytes, host);
+    else std::memcpy(host, from, bytes);
+  }
+
+  PackedMatrix pack(int out, int in, const std::function<void(int, int, Bf16*)>& read) override {
+    constexpr std::size_t kChunk = std::size_t{32} << 20;  // bytes of rows on the way
+    PackedMatrix matrix{out, in, nullptr, weight_elements(out, in) * sizeof(Bf16)};
+    matrix.data = allocate(matrix.bytes);
+    const auto row = static_cast<std::size_t>(in) * sizeof(Bf16);
+    const int most = static_cast<int>(std::clamp<std::size_t>(kChunk / row, kTileOut, 1 << 20)) / kTileOut * kTileOut;
+    const int together = std::min(out, most);
+    std::vector<Bf16> rows(static_cast<std::size_t>(together) * static_cast<std::size_t>(in));
+    Buffer<Bf16> there = allocate_buffer<Bf16>(rows.size());
+    for (int first = 0; first < out; first += together) {
+      const int count = std::min(together, out - first), tiles = tiles_of(count, kTileOut);
+      std::vector<std::exception_ptr> failed(static_cast<std::size_t>(pool_.threads()));
+      pool_.parallel(tiles, [&](int tile, int thread) {
+        try {
+          const int begin = tile * kTileOut;
+          read(first + begin, first + std::min(begin + kTileOut, count), rows.data() + static_cast<std::size_t>(begin) * static_cast<std::size_t>(in));
+        } catch (...) {
+          failed[static_cast<std::size_t>(thread)] = std::current_exception();
+        }
+      });
+      for (const auto& error : failed) {
+        if (error) std::rethrow_exception(error);
+      }
+      upload(rows.data(), static_cast<std::size_t>(count) * row, there.data());
+      start("pack_weights", PackWeights{there.data(), first, count, out, in, static_cast<Bf16*>(matrix.data.get())});
+    }
+    return matrix;
+  }
+
+  KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) override {
+    constexpr int kMostHeadDim = kSplit * kKvPiece;  // a split's threads have a piece each
+    if (head_dim > kMostHeadDim) throw Error({"dimensions of a head", std::to_string(head_dim), fmt::format("at most {} on a GPU", kMostHeadDim), "Use --backend cpu."});
+    KvStore kv{layers, kv_heads, head_dim, slots, 0, nullptr, 0};
+    kv.bytes_per_position = 2 * sizeof(Bf16) * static_cast<std::uint64_t>(layers) * static_cast<std::uint64_t>(kv_heads) * static_cast<std::uint64_t>(kv_stride(head_dim));
+    if (__builtin_mul_overflow(kv.bytes_per_position, static_cast<std::uint64_t>(slots), &kv.bytes)) kv.bytes = UINT64_MAX;
+    kv.data = allocate(kv.bytes);
+    return kv;
+  }
+
+  void copy_kv(const KvStore& from, int slots, KvStore& to) override {
+    SPECLAB_CHECK(slots <= std::min(from.slots, to.slots) && from.layers == to.layers && from.kv_heads == to.kv_heads &&
+                      from.head_dim == to.head_dim,
+                  "{} slots of {} into {}", slots, from.slots, to.slots);
+    if (slots == 0) return;
+    start("copy_kv", CopyKv{static_cast<const Bf16*>(from.data.get()), static_cast<Bf16*>(to.data.get()), planes(from), from.slots, to.slots, kv_stride(from.head_dim), slots});
+  }
+
+  void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) override {
+    for (int first = 0; first < n; first += kMostRows) {
+      const int rows = std::min(kMostRows, n - first);
+      simt::u16* activations = room(activations_, activation_elements(rows, w.in));
+      start("round_rows", RoundRows{x + at(first, w.in), w.in, rows, w.in, activations});
+      Linear product;
+      product.weights = static_cast<const Bf16*>(w.data.get());
+      product.out = w.out;
+      product.in = w.in;
+      product.activations = activations;
+      product.rows = rows;
+      product.y = y + at(first, w.out);
+      product.y_stride = w.out;
+      product.accumulate = accumulate;
+      start("linear", product);
+    }
+  }
+
+  void gather(const PackedMatrix& table, const Token* tokens, int n, float* out) override {
+    if (n > 0) start("gather", Gather{static_cast<const Bf16*>(table.data.get()), table.in, tokens, n, out});
+  }
+
+  void rms_norm(const float* x, const float* weight, float eps, int n, int d, float* out) override {
+    Norm norm = norm_of(NormOf::kRms, x, weight, eps, n, d);
+    norm.x_stride = norm.out_stride = d;
+    norm.out = out;
+    if (n > 0) start("rms_norm", norm);
+  }
+
+  void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, int d, float* out) override {
+    Norm norm = norm_of(NormOf::kLayer, x, weight, eps, n, d);
+    norm.x_stride = norm.out_stride = d;
+    norm.bias = bias;
+    norm.out = out;
+    if (n > 0) start("layer_norm", norm);
+  }
+
+  void rms_norm_heads(float* x, int stride, int heads, const float* weight, float eps, int n, int d) override {
+    Norm norm = norm_of(NormOf::kRms, x, weight, eps, n, d);
+    norm.x_stride = norm.out_stride = stride;
+    norm.heads = heads;
+    norm.out = x;
+    if (n > 0) start("rms_norm", norm);
+  }
+
+  void rope_and_store(float* qkv, int heads, const Rotation& rotation, const RowsInFlight& rows, KvStore& kv, int layer) override {
+    if (rows.n == 0) return;
+    start("rope_and_store", RopeStore{qkv, rows.n, heads, kv.kv_heads, kv.head_dim, rotation.cos, rotation.sin, rotation.dims / 2, rows.positions, rows.slots, layer_of(kv, layer)});
+  }
+
+  void attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, float* out, const AttentionForm& form) override {
+    if (rows.n == 0) return;
+    Attention a;
+    a.qkv = qkv;
+    a.n = rows.n;
+    a.heads = heads;
+    a.kv_heads = kv.kv_heads;
+    a.head_dim = kv.head_dim;
+    a.kv = layer_of(kv, layer);
+    a.committed = rows.committed;
+    a.positions = rows.positions;
+    a.path_begin = rows.path_begin;
+    a.paths = rows.paths;
+    a.scale = form.scale > 0 ? form.scale : 1.0f / std::sqrt(static_cast<float>(kv.head_dim));
+    a.soft_cap = form.soft_cap;
+    a.window = form.window;
+    a.sums = room(sums_, a.sums_size());
+    a.mixed = room(mixed_, a.mixed_size());
+    a.out = out;
+    start("attention_splits", AttentionSplits{a});
+    start("attention_sum", AttentionSum{a});
+  }
+
+  void silu_multiply(const float* gate_up, int n, int ffn, float* out) override { activate(Activation::kSilu, true, gate_up, n, ffn, out); }
+  void activate(Activation f, bool gated, const float* x, int n, int ffn, float* out) override {
+    if (n > 0) start("activate", Activate{f, gated, x, n, ffn, out, nullptr});
+  }
+  void add_bias(const float* x, int n, int d, float* y) override { elementwise(ElementwiseOf::kAddBias, x, 1, n, d, y); }
+  void add(const float* x, int n, int d, float* y) override { elementwise(ElementwiseOf::kAdd, x, 1, n, d, y); }
+  void scale(float factor, int n, int d, float* x) override { elementwise(ElementwiseOf::kScale, nullptr, factor, n, d, x); }
+  void soft_cap(float cap, int n, int d, float* x) override { elementwise(ElementwiseOf::kSoftCap, nullptr, cap, n, d, x); }
+
+  void copy_rows(const float* x, const std::int32_t* rows, int n, int d, float* out) override {
+    if (n > 0) start("copy_rows", CopyRows{x, rows, n, d, out});
+  }
+  void fill_columns(float value, int begin, int n, int d, float* x) override {
+    if (n > 0 && begin < d) start("fill_columns", FillColumns{x, n, d, begin, value});
+  }
+
+  void move_slots(KvStore& kv, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override {
+    SPECLAB_CHECK(from.size() == to.size(), "{} slots to {}", from.size(), to.size());
+    if (from.empty()) return;
+    moves_.assign(from.begin(), from.end());
+    moves_.insert(moves_.end(), to.begin(), to.end());
+    const std::int32_t* moves = stage(moves_, staged_moves_);
+    start("move_slots", MoveSlots{static_cast<Bf16*>(kv.data.get()), planes(kv), kv.slots, kv_stride(kv.head_dim), moves, moves + from.size(), static_cast<int>(from.size())});
+  }
+
+ private:
+  static std::size_t at(int row, int width) { return static_cast<std::size_t>(row) * static_cast<std::size_t>(width); }
+  static int planes(const KvStore& kv) { return 2 * kv.layers * kv.kv_heads; }
+  static KvLayer layer_of(const KvStore& kv, int layer) {
+    KvLayer of{nullptr, kv.slots, kv_stride(kv.head_dim)};
+    of.data = static_cast<Bf16*>(kv.data.get()) + 2 * static_cast<std::size_t>(layer) * static_cast<std::size_t>(kv.kv_heads) * of.plane();
+    return of;
+  }
+  static Norm norm_of(NormOf kind, const float* x, const float* weight, float eps, int rows, int d) {
+    Norm norm;
+    norm.kind = kind;
+    norm.x = x;
+    norm.weight = weight;
+    norm.eps = eps;
+    norm.rows = rows;
+    norm.d = d;
+    return norm;
+  }
+  void elementwise(ElementwiseOf operation, const float* x, float factor, int rows, int width, float* y) {
+    if (rows > 0) start("elementwise", Elementwise{operation, y, x, factor, rows, width});
+  }
+  // Of so many launches one after the other, the last one's `out` fetched.
+  template <typename Arguments, typename T>
+  double seconds(int times, const char* kernel, const Arguments& arguments, const Buffer<T>& out) {
+    T one;
+    download(out.data(), sizeof one, &one);  // what was before is done
+    const std::int64_t begun = wall_now_ns();
+    for (int i = 0; i < times; ++i) start(kernel, arguments);
+    download(out.data(), sizeof one, &one);
+    return 1e-9 * static_cast<double>(wall_now_ns() - begun);
+  }
+  template <typename Arguments>
+  void start(const char* kernel, const Arguments& arguments) {
+    if (gpu_) gpu_->started(kernel);
+    launch(arguments, stream_);
+  }
+
+  std::shared_ptr<simt::Machine> machine_;
+  std::unique_ptr<Gpu> gpu_;
+  Stream stream_;
+  std::string name_, class_, device_;
+  cpu::ThreadPool pool_;                 // reads weights
+  Buffer<simt::u16> activations_;        // of a linear
+  Buffer<float> sums_, mixed_;           // of the splits of an attention
+  std::vector<std::int32_t> moves_;      // from, then to
+  Buffer<std::int32_t> staged_moves_;
+};
+
+}  // namespace
+}  // namespace cuda
+
+std::string gpu_absent() { return cuda::gpu_absent(); }
+
+std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options) { return std::make_shared<cuda::CudaBackend>(options); }
+
+}  // namespace speclab

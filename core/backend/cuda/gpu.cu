@@ -1,0 +1,109 @@
+#include "core/backend/cuda/gpu.h"
+
+#include <cuda_runtime.h>
+
+#include <cstring>
+#include <utility>
+
+#include "core/backend/cuda/gpu_error.h"
+
+namespace speclab::cuda {
+
+std::string gpu_absent() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver) {
+    int driver = 0, runtime = 0;
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0 && cudaRuntimeGetVersion(&runtime) == cudaSuccess) {
+      return "no CUDA driver that is new enough: it knows CUDA " + std::to_string(driver / 1000) + "." + std::to_string(driver % 1000 / 10) +
+             ", this program was built with " + std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10);
+    }
+    return "no CUDA driver: libcuda.so.1 was not found";
+  }
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) return "no GPU: the CUDA driver sees none";
+  if (status != cudaSuccess) return std::string("no usable GPU: ") + cudaGetErrorString(status);
+  return "";
+}
+
+std::string gpu_bus_id(int ordinal) {
+  char id[32] = {};
+  const cudaError_t status = cudaDeviceGetPCIBusId(id, sizeof id, ordinal);
+  if (status != cudaSuccess) fail_gpu("cudaDeviceGetPCIBusId", 0, ordinal, "", "", cudaGetErrorString(status));
+  return id;
+}
+
+void Gpu::check(int status, const char* call, std::size_t bytes) const {
+  if (status != cudaSuccess) fail_gpu(call, bytes, ordinal_, name_, kernel_, cudaGetErrorString(static_cast<cudaError_t>(status)));
+}
+
+Gpu::Gpu(int ordinal) : ordinal_(ordinal) {
+  if (const std::string reason = gpu_absent(); !reason.empty()) fail_no_gpu(reason);
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "cudaGetDeviceCount", 0);
+  if (ordinal < 0 || ordinal >= count) fail_ordinal(ordinal, count);
+  cudaDeviceProp properties;
+  check(cudaSetDevice(ordinal), "cudaSetDevice", 0);
+  check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties", 0);
+  name_ = properties.name;
+  architecture_ = properties.major * 10 + properties.minor;
+  if (architecture_ < 80) fail_architecture(name_, properties.major, properties.minor);
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate", 0);
+  stream_ = stream;
+  void* pinned = nullptr;
+  check(cudaHostAlloc(&pinned, 2 * kStaged, cudaHostAllocDefault), "cudaHostAlloc", 2 * kStaged);
+  pinned_ = static_cast<char*>(pinned);
+  for (void*& event : copied_) {
+    cudaEvent_t made = nullptr;
+    check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreate", 0);
+    event = made;
+  }
+}
+
+Gpu::~Gpu() {
+  cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));
+  for (void* event : copied_) cudaEventDestroy(static_cast<cudaEvent_t>(event));
+  cudaFreeHost(pinned_);
+  cudaStreamDestroy(static_cast<cudaStream_t>(stream_));
+}
+
+std::shared_ptr<void> Gpu::allocate(std::size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, bytes > 0 ? bytes : 1);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it is answered
+    std::size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", 0);
+    fail_memory(bytes, free, total, ordinal_, name_);
+  }
+  check(status, "cudaMalloc", bytes);
+  return {data, [](void* p) { cudaFree(p); }};
+}
+
+void Gpu::upload(const void* host, std::size_t bytes, void* to) {
+  const auto stream = static_cast<cudaStream_t>(stream_);
+  if (bytes > kStaged) {
+    check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync to the device", bytes);
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize", 0);
+    return;
+  }
+  if (used_ + bytes > kStaged) {
+    check(cudaEventRecord(static_cast<cudaEvent_t>(copied_[half_]), stream), "cudaEventRecord", 0);
+    pending_[half_] = true;
+    half_ = 1 - half_;
+    used_ = 0;
+    if (std::exchange(pending_[half_], false)) check(cudaEventSynchronize(static_cast<cudaEvent_t>(copied_[half_])), "cudaEventSynchronize", 0);
+  }
+  char* staged = pinned_ + static_cast<std::size_t>(half_) * kStaged + used_;
+  std::memcpy(staged, host, bytes);
+  used_ += (bytes + 63) / 64 * 64;
+  check(cudaMemcpyAsync(to, staged, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync to the device", bytes);
+}
+
+void Gpu::download(const void* from, std::size_t bytes, void* host) {
+  const auto stream = static_cast<cudaStream_t>(stream_);
+  check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync to the host", bytes);
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize", 0);
+}
+
+}  // namespace speclab::cuda

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+// The CUDA runtime behind plain types: memory, copies and waiting. Kernels are started by launch.h.
+
+namespace speclab::cuda {
+
+/// Why this program can use no GPU on this machine: "no CUDA driver: ...", "no GPU: ...", "built without nvcc". "": it can.
+std::string gpu_absent();
+
+/// "0000:65:00.0" of a GPU that a Gpu can be made of.
+std::string gpu_bus_id(int ordinal);
+
+/// One GPU with a stream of its own. Failures of the runtime throw Error with the call, its size, the device and (they may
+/// come late) the kernel that was started last.
+class Gpu {
+ public:
+  /// Throws Error when there is no such GPU or it cannot be used.
+  explicit Gpu(int ordinal);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  const std::string& name() const { return name_; }
+  int architecture() const { return architecture_; }  ///< 80, 90, ...
+  void* stream() const { return stream_; }            ///< cudaStream_t
+  /// Of the kernel that has just been started; a string that stays.
+  void started(const char* kernel) { kernel_ = kernel; }
+
+  /// Throws Error with what is free and what the device has when there is not enough. Freed when the pointer goes.
+  std::shared_ptr<void> allocate(std::size_t bytes);
+  /// In the order of the stream; returns when the host may use its memory again. Up to kStaged bytes without waiting for
+  /// the device (unless a megabyte of earlier uploads is still under way).
+  void upload(const void* host, std::size_t bytes, void* to);
+  static constexpr std::size_t kStaged = std::size_t{512} << 10;
+  /// After everything before it in the stream; returns when the host has the data.
+  void download(const void* from, std::size_t bytes, void* host);
+
+ private:
+  void check(int status, const char* call, std::size_t bytes) const;
+  std::string name_;
+  int ordinal_, architecture_ = 0;
+  void* stream_ = nullptr;
+  const char* kernel_ = "";
+  // Two halves of pinned memory, used in turn; each has an event behind its last copy.
+  char* pinned_ = nullptr;
+  void* copied_[2] = {};
+  bool pending_[2] = {};
+  int half_ = 0;
+  std::size_t used_ = 0;
+};
+
+}  // namespace speclab::cuda

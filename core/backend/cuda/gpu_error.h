@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+// Messages about GPUs. Apart from gpu.cu, so that nvcc need not read fmt.
+
+namespace speclab::cuda {
+
+[[noreturn]] void fail_no_gpu(const std::string& reason);
+[[noreturn]] void fail_ordinal(int ordinal, int count);
+[[noreturn]] void fail_architecture(const std::string& name, int major, int minor);
+[[noreturn]] void fail_memory(std::size_t bytes, std::size_t free, std::size_t total, int ordinal, const std::string& name);
+/// `kernel`: started last; "": none yet.
+[[noreturn]] void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::string& name, const char* kernel, const char* reason);
+
+}  // namespace speclab::cuda

@@ -1,0 +1,242 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <numeric>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/base/error.h"
+#include "tests/backend/flight.h"
+
+// The operations of the GPU backend on its simulated GPU, against the CPU and against double precision. The kernels are the
+// same ones that nvcc compiles; what only a GPU can show (its matrix unit, its races) is left to scripts/gpu_check.sh.
+
+namespace speclab {
+namespace {
+
+std::vector<float> numbers(std::size_t count, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> out(count);
+  for (float& value : out) value = normal(generator);
+  return out;
+}
+
+bool same_bits(const float* a, const float* b, std::size_t count) { return std::memcmp(a, b, count * sizeof(float)) == 0; }
+float stored(float value) { return bf16_to_float(float_to_bf16(value)); }
+
+/// Numbers of the host in memory of the backend and back.
+class There {
+ public:
+  explicit There(Backend& backend) : backend_(backend) {}
+  float* floats(const std::vector<float>& host) {
+    floats_.push_back(backend_.allocate_buffer<float>(host.size()));
+    backend_.upload(host.data(), host.size() * sizeof(float), floats_.back().data());
+    return floats_.back().data();
+  }
+  float* room(std::size_t count) { return floats(std::vector<float>(count)); }
+  std::vector<float> back(const float* there, std::size_t count) {
+    std::vector<float> host(count);
+    backend_.download(there, count * sizeof(float), host.data());
+    return host;
+  }
+  const std::int32_t* integers(const std::vector<std::int32_t>& host) {
+    integers_.emplace_back();
+    return backend_.stage(host, integers_.back());
+  }
+  RowsInFlight rows(const Flight& flight) {
+    RowsInFlight rows = flight.rows();
+    const auto copy = [&](const std::int32_t* from, int count) { return integers({from, from + count}); };
+    const int paths = rows.path_begin[rows.n];
+    return {rows.n, rows.committed, copy(rows.positions, rows.n), copy(rows.slots, rows.n), copy(rows.path_begin, rows.n + 1), copy(rows.paths, paths)};
+  }
+
+ private:
+  Backend& backend_;
+  std::vector<Buffer<float>> floats_;
+  std::deque<Buffer<std::int32_t>> integers_;
+};
+
+struct Case {
+  const char* name;
+  int heads, kv_heads, head_dim, committed;
+  AttentionForm form;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+class SimulatedAttention : public testing::TestWithParam<Case> {};
+
+// A prompt, and a tree behind it whose paths cross a split: in double precision, and with the bits of its chains.
+TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
+  const Case c = GetParam();
+  const auto backend = make_cuda_backend({.simulated = true});
+  There there(*backend);
+  const int width = (c.heads + 2 * c.kv_heads) * c.head_dim, out_width = c.heads * c.head_dim, slots = c.committed + 8;
+  // parent: 0 is the root, 1 and 2 below it, 3 below 1, 4 below 2, 5 below 4, 6 below 3
+  const std::vector<int> parent{-1, 0, 0, 1, 2, 4, 3};
+  const int nodes = static_cast<int>(parent.size());
+  const auto text = numbers(static_cast<std::size_t>((c.committed + nodes) * width), 9);
+  const auto fill = [&](KvStore& kv) {
+    float* rows = there.floats({text.begin(), text.begin() + c.committed * width});
+    backend->rope_and_store(rows, c.heads, {}, there.rows(Flight::chain(0, c.committed)), kv, 0);
+  };
+  KvStore kv = backend->allocate_kv(1, c.kv_heads, c.head_dim, slots);
+  fill(kv);
+  std::vector<std::vector<std::int32_t>> paths(parent.size());
+  Flight flight(c.committed);
+  for (int i = 0; i < nodes; ++i) {
+    if (parent[i] >= 0) paths[i] = paths[parent[i]];
+    paths[i].push_back(c.committed + i);
+    flight.add(paths[i]);
+  }
+  const std::vector<float> tree(text.begin() + c.committed * width, text.end());
+  float* rows = there.floats(tree);
+  const RowsInFlight in_flight = there.rows(flight);
+  backend->rope_and_store(rows, c.heads, {}, in_flight, kv, 0);
+  float* mixed = there.room(static_cast<std::size_t>(nodes * out_width));
+  backend->attention(rows, c.heads, kv, 0, in_flight, mixed, c.form);
+  const auto out = there.back(mixed, static_cast<std::size_t>(nodes * out_width));
+
+  const double scale = c.form.scale > 0 ? c.form.scale : 1 / std::sqrt(double(c.head_dim));
+  for (int i = 0; i < nodes; ++i) {
+    std::vector<std::int32_t> seen(static_cast<std::size_t>(c.committed));  // rows of text, by position
+    std::iota(seen.begin(), seen.end(), 0);
+    seen.insert(seen.end(), paths[i].begin(), paths[i].end());
+    const int position = static_cast<int>(seen.size()) - 1, first = c.form.window > 0 ? std::max(0, position - c.form.window + 1) : 0;
+    for (int head = 0; head < c.heads; ++head) {
+      const int kv_head = head / (c.heads / c.kv_heads);
+      const float* q = tree.data() + i * width + head * c.head_dim;
+      std::vector<double> expected(static_cast<std::size_t>(c.head_dim));
+      double total = 0;
+      for (int p = first; p <= position; ++p) {
+        const float* k = text.data() + seen[p] * width + (c.heads + kv_head) * c.head_dim;
+        double score = 0;
+        for (int d = 0; d < c.head_dim; ++d) score += scale * q[d] * stored(k[d]);
+        if (c.form.soft_cap > 0) score = c.form.soft_cap * std::tanh(score / c.form.soft_cap);
+        total += std::exp(score);
+        for (int d = 0; d < c.head_dim; ++d) expected[d] += std::exp(score) * stored(k[c.kv_heads * c.head_dim + d]);
+      }
+      for (int d = 0; d < c.head_dim; ++d) ASSERT_NEAR(out[i * out_width + head * c.head_dim + d], expected[d] / total, 1e-5) << "node " << i << ", head " << head;
+    }
+    // The path as tokens that come one by one, in a cache of their own.
+    KvStore alone = backend->allocate_kv(1, c.kv_heads, c.head_dim, slots);
+    fill(alone);
+    float* single = there.room(static_cast<std::size_t>(out_width));
+    for (std::size_t step = 0; step < paths[i].size(); ++step) {
+      const float* from = text.data() + paths[i][step] * width;
+      float* row = there.floats({from, from + width});
+      const RowsInFlight one = there.rows(Flight::chain(c.committed + static_cast<int>(step), 1));
+      backend->rope_and_store(row, c.heads, {}, one, alone, 0);
+      backend->attention(row, c.heads, alone, 0, one, single, c.form);
+    }
+    ASSERT_TRUE(same_bits(there.back(single, static_cast<std::size_t>(out_width)).data(), out.data() + i * out_width, static_cast<std::size_t>(out_width))) << "node " << i;
+  }
+
+  // Keeping the path 0, 2, 4 and asking for node 5 again, here and in a copy with other slots.
+  backend->move_slots(kv, std::vector<std::int32_t>{c.committed, c.committed + 2, c.committed + 4, c.committed + 5},
+                      std::vector<std::int32_t>{c.committed, c.committed + 1, c.committed + 2, c.committed + 3});
+  KvStore copy = backend->allocate_kv(1, c.kv_heads, c.head_dim, slots + 33);
+  backend->copy_kv(kv, c.committed + 4, copy);
+  const RowsInFlight last = there.rows(Flight::chain(c.committed + 3, 1));
+  for (const KvStore* store : {&kv, &copy}) {
+    float* moved = there.room(static_cast<std::size_t>(out_width));
+    backend->attention(rows + 5 * width, c.heads, *store, 0, last, moved, c.form);
+    EXPECT_TRUE(same_bits(there.back(moved, static_cast<std::size_t>(out_width)).data(), out.data() + 5 * out_width, static_cast<std::size_t>(out_width)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, SimulatedAttention,
+                         testing::Values(Case{"groups of three, a split begun", 6, 2, 24, 43, {}}, Case{"one head, across a split", 1, 1, 10, 126, {}},
+                                         Case{"four heads, from a third split on", 4, 4, 8, 256, {.3f, 0, 0}},
+                                         Case{"soft cap and a window over two splits", 2, 1, 20, 140, {0, 2, 20}},
+                                         Case{"a window within the path", 3, 1, 16, 130, {0, 0, 2}}, Case{"no prompt", 8, 2, 136, 0, {}}),
+                         [](const auto& info) { return "case_" + std::to_string(info.index); });
+
+// Rotation and what is kept have the bits of the CPU.
+TEST(SimulatedGpu, RotatesAsTheCpuDoes) {
+  const auto backend = make_cuda_backend({.simulated = true}), cpu = make_cpu_backend({1, "f32-kv16"});
+  There there(*backend);
+  constexpr int kHeads = 3, kKvHeads = 1, kDim = 20, kWidth = (kHeads + 2 * kKvHeads) * kDim, kRows = 5, kPositions = 9;
+  for (const int turned : {kDim, 6, 0}) {
+    const auto angles = numbers(static_cast<std::size_t>(kPositions * turned / 2 + 1), 3);
+    std::vector<float> cos = angles, sin = angles;
+    for (float& angle : cos) angle = std::cos(angle);
+    for (float& angle : sin) angle = std::sin(angle);
+    const Flight flight = Flight::chain(0, kRows);
+    std::vector<float> host = numbers(kRows * kWidth, 4);
+    float* rows = there.floats(host);
+    KvStore kv = backend->allocate_kv(2, kKvHeads, kDim, 12), cpu_kv = cpu->allocate_kv(2, kKvHeads, kDim, 12);
+    backend->rope_and_store(rows, kHeads, {there.floats(cos), there.floats(sin), turned}, there.rows(flight), kv, 1);
+    cpu->rope_and_store(host.data(), kHeads, {cos.data(), sin.data(), turned}, flight.rows(), cpu_kv, 1);
+    EXPECT_TRUE(same_bits(there.back(rows, host.size()).data(), host.data(), host.size())) << turned;
+    // One key seen: attention returns its value as it was kept.
+    float* mixed = there.room(kHeads * kDim);
+    backend->attention(rows + 2 * kWidth, kHeads, kv, 1, there.rows(Flight::chain(2, 1)), mixed, {0, 0, 1});
+    const auto out = there.back(mixed, kHeads * kDim);
+    for (int i = 0; i < kHeads * kDim; ++i) EXPECT_EQ(out[i], stored(host[2 * kWidth + (kHeads + 1) * kDim + i % kDim]));
+  }
+}
+
+TEST(SimulatedGpu, CopiesRowsAndFillsColumns) {
+  const auto backend = make_cuda_backend({.simulated = true});
+  There there(*backend);
+  constexpr int kRows = 6, kWidth = 300;
+  const auto x = numbers(kRows * kWidth, 5);
+  const std::vector<std::int32_t> wanted{5, 0, 3};
+  float* from = there.floats(x);
+  float* to = there.room(wanted.size() * kWidth);
+  backend->copy_rows(from, there.integers(wanted), 3, kWidth, to);
+  const auto copied = there.back(to, wanted.size() * kWidth);
+  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(same_bits(copied.data() + i * kWidth, x.data() + wanted[i] * kWidth, kWidth));
+  backend->fill_columns(-1, 17, kRows, kWidth, from);
+  const auto filled = there.back(from, x.size());
+  for (int i = 0; i < kRows * kWidth; ++i) ASSERT_EQ(filled[i], i % kWidth < 17 ? x[i] : -1) << i;
+}
+
+// Memory of the device is reached through uploads and downloads alone.
+TEST(SimulatedGpu, MemoryIsApart) {
+  const auto backend = make_cuda_backend({.simulated = true});
+  EXPECT_EQ(backend->name(), "host-simt");
+  EXPECT_EQ(backend->numerics_class(), "host-simt");
+  EXPECT_FALSE(backend->host_memory());
+  std::vector<float> host{1, 2, 3};
+  const float* place = host.data();
+  const Buffer<float> kept = backend->keep(host);
+  EXPECT_NE(kept.data(), place);
+  float back[3] = {};
+  backend->download(kept.data(), sizeof back, back);
+  EXPECT_EQ(back[2], 3);
+  const std::vector<std::int32_t> ids{4, 5};
+  Buffer<std::int32_t> staged;
+  const std::int32_t* there = backend->stage(ids, staged);
+  EXPECT_EQ(there, staged.data());
+  std::int32_t again[2] = {};
+  backend->download(there, sizeof again, again);
+  EXPECT_EQ(again[1], 5);
+}
+
+// Without a GPU the message says what is missing and what works; with one it is there.
+TEST(CudaBackend, SaysWhyThereIsNoGpu) {
+  const std::string reason = gpu_absent();
+  if (reason.empty()) {
+    EXPECT_EQ(make_cuda_backend({})->name(), "cuda");
+    EXPECT_THROW(make_cuda_backend({.device = 1000}), Error);
+    return;
+  }
+  try {
+    make_cuda_backend({});
+    FAIL() << "made a backend without a GPU";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("host-simt"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace speclab

@@ -1,0 +1,47 @@
+// Stands in for NVML: one GPU, at 0000:65:00.0, which is slowed down by its power cap. It has no temperature.
+
+#include <cstring>
+
+extern "C" {
+
+int nvmlInit_v2() { return 0; }
+int nvmlShutdown() { return 0; }
+int nvmlSystemGetDriverVersion(char* version, unsigned size) {
+  std::strncpy(version, "600.1", size);
+  return 0;
+}
+int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** device) {
+  static int one;
+  *device = &one;
+  return std::strcmp(id, "0000:65:00.0") == 0 ? 0 : 6;  // NVML_ERROR_NOT_FOUND
+}
+int nvmlDeviceGetClockInfo(void*, int type, unsigned* mhz) {
+  *mhz = type == 1 ? 1500 : 2600;
+  return 0;
+}
+int nvmlDeviceGetMaxClockInfo(void*, int type, unsigned* mhz) {
+  *mhz = type == 1 ? 1980 : 2619;
+  return 0;
+}
+int nvmlDeviceGetTemperature(void*, int, unsigned*) { return 3; }  // NVML_ERROR_NOT_SUPPORTED
+int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) {
+  *milliwatts = 650500;
+  return 0;
+}
+int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned* milliwatts) {
+  *milliwatts = 700000;
+  return 0;
+}
+int nvmlDeviceGetMemoryInfo(void*, unsigned long long* memory) {
+  memory[0] = 1000, memory[1] = 600, memory[2] = 400;
+  return 0;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, void*) {
+  *count = 2;
+  return 0;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* reasons) {
+  *reasons = 0x1 | 0x4;  // idle, power cap
+  return 0;
+}
+}
