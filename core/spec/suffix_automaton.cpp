@@ -111,10 +111,9 @@ void SuffixAutomaton::append(Token token) {
       prefixes_[whole].link = longer;
     } else {
       const State shorter = split(longer, length(at) + 1);
-      for (; at != kNone && next(at, token) == longer; at = node(at).link) {
+      // What follows these most often is put right by count_suffixes: `shorter` now has one occurrence more.
+      for (; at != kNone && next(at, token) == longer; at = node(at).link)
         edges_[table_[slot(at, token)]].to = shorter;
-        if (node(at).best == longer) node(at).best = shorter;
-      }
       node(longer).link = shorter;
       prefixes_[whole].link = shorter;
     }
