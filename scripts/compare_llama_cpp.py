@@ -207,10 +207,10 @@ def check(name, got, args, reference):
         entry["tokens_as_speclab"] = same
 
 
-def plain(command, args):
-    """A command as another machine can read it."""
+def plain(text, args):
+    """A command or a record as another machine can read it."""
     return (
-        command.replace(str(args.llama_cpp.resolve()), "LLAMA_CPP")
+        text.replace(str(args.llama_cpp.resolve()), "LLAMA_CPP")
         .replace(str(args.llama_cpp), "LLAMA_CPP")
         .replace(f"{ROOT}/", "")
     )
@@ -449,7 +449,7 @@ def main():
             "outputs": outputs,
         }
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(record, indent=1)
+        text = plain(json.dumps(record, indent=1), args)
         args.out.write_text(
             re.sub(r"\[\s+([-\d.e+,\s]+?)\s+\]", lambda found: "[" + re.sub(r"\s+", " ", found.group(1)) + "]", text)
             + "\n"
