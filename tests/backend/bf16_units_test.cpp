@@ -13,25 +13,14 @@
 
 #include "core/backend/backend.h"
 #include "core/base/error.h"
+#include "tests/backend/numbers.h"
 
 namespace speclab {
 namespace {
 
+using namespace speclab::fixtures;
+
 using cpu::Bf16Unit;
-
-std::vector<float> random_floats(std::size_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(generator);
-  return values;
-}
-
-PackedMatrix pack(Backend& backend, int out, int in, const std::vector<Bf16>& rows) {
-  return backend.pack(out, in, [&](int begin, int end, Bf16* to) {
-    std::copy(rows.begin() + begin * in, rows.begin() + end * in, to);
-  });
-}
 
 float flush(float value) {
   return std::fabs(value) < FLT_MIN ? std::copysign(0.0f, value) : value;
@@ -82,8 +71,8 @@ TEST_P(Unit, RowsHaveTheBitsOfTheirOrderForAnyNumberOfRowsAndThreads) {
   constexpr int kMost = 37;
   for (const auto& [out, in] : {std::pair{1, 1}, {16, 32}, {40, 31}, {100, 66}, {33, 44}, {70, 577}}) {
     std::vector<Bf16> rows;
-    for (const float value : random_floats(static_cast<std::size_t>(out) * in, 1)) rows.push_back(float_to_bf16(value * .1f));
-    const std::vector<float> x = random_floats(static_cast<std::size_t>(kMost) * in, 2);
+    for (const float value : normal_numbers(static_cast<std::size_t>(out) * in, 1)) rows.push_back(float_to_bf16(value * .1f));
+    const std::vector<float> x = normal_numbers(static_cast<std::size_t>(kMost) * in, 2);
     std::vector<float> expected(static_cast<std::size_t>(kMost) * out);
     for (int i = 0; i < kMost; ++i) {
       for (int j = 0; j < out; ++j) expected[i * out + j] = in_order(GetParam().unit, rows.data() + j * in, x.data() + i * in, in);
@@ -132,8 +121,8 @@ INSTANTIATE_TEST_SUITE_P(Bf16, Unit, testing::ValuesIn(cases()), [](const auto& 
 TEST(Bf16Units, AreWithinRoundingOfExactProducts) {
   constexpr int kOut = 48, kIn = 576;
   std::vector<Bf16> rows;
-  for (const float value : random_floats(kOut * kIn, 3)) rows.push_back(float_to_bf16(value));
-  const std::vector<float> x = random_floats(kIn, 4);
+  for (const float value : normal_numbers(kOut * kIn, 3)) rows.push_back(float_to_bf16(value));
+  const std::vector<float> x = normal_numbers(kIn, 4);
   for (const Bf16Unit unit : {Bf16Unit::kAvx512, Bf16Unit::kAmx}) {
     for (int j = 0; j < kOut; ++j) {
       double sum = 0, magnitude = 0;

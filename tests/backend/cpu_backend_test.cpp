@@ -9,31 +9,18 @@
 #include "core/backend/cpu/kernels.h"
 #include "core/base/error.h"
 #include "tests/backend/flight.h"
+#include "tests/backend/numbers.h"
 
 namespace speclab {
 namespace {
 
-std::vector<float> random_floats(std::size_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(generator);
-  return values;
-}
+using namespace speclab::fixtures;
 
 std::vector<Bf16> random_bf16(std::size_t count, unsigned seed) {
   std::vector<Bf16> values;
-  for (float value : random_floats(count, seed)) values.push_back(float_to_bf16(value * 0.1f));
+  for (float value : normal_numbers(count, seed)) values.push_back(float_to_bf16(value * 0.1f));
   return values;
 }
-
-PackedMatrix pack(Backend& backend, int out, int in, const std::vector<Bf16>& rows) {
-  return backend.pack(out, in, [&](int begin, int end, Bf16* to) {
-    std::copy(rows.begin() + begin * in, rows.begin() + end * in, to);
-  });
-}
-
-bool same_bits(const float* a, const float* b, std::size_t count) { return std::memcmp(a, b, count * sizeof(float)) == 0; }
 
 struct Shape {
   int out, in;
@@ -45,7 +32,7 @@ TEST_P(Linear, AgreesWithDoubleAndKeepsRowBits) {
   const auto [out, in] = GetParam();
   const auto rows = random_bf16(static_cast<std::size_t>(out) * in, 1);
   constexpr int kMost = 70;
-  const auto x = random_floats(static_cast<std::size_t>(kMost) * in, 2);
+  const auto x = normal_numbers(static_cast<std::size_t>(kMost) * in, 2);
   std::vector<float> alone;  // row by row on one thread: the reference for the bits
   for (const int threads : {1, 2, 3}) {
     const auto backend = make_cpu_backend({threads, "f32"});
@@ -82,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Linear, testing::Values(Shape{64, 64}, Shape{3,
 TEST(Linear, Avx2AndAvx512HaveTheSameBits) {
   const auto backend = make_cpu_backend({1, "f32"});
   const auto rows = random_bf16(300 * 577, 3);
-  const auto x = random_floats(9 * 577, 4);
+  const auto x = normal_numbers(9 * 577, 4);
   const PackedMatrix w = pack(*backend, 300, 577, rows);
   std::vector<float> best(9 * 300), avx2(9 * 300);
   backend->linear(w, x.data(), 9, best.data(), false);
@@ -125,7 +112,7 @@ TEST(Pack, PassesOnTheErrorOfItsReader) {
 TEST(RmsNorm, AgreesWithDouble) {
   const auto backend = make_cpu_backend({1, "f32"});
   for (const int d : {1, 15, 16, 17, 64, 576}) {
-    const auto x = random_floats(d, 6), weight = random_floats(d, 7);
+    const auto x = normal_numbers(d, 6), weight = normal_numbers(d, 7);
     std::vector<float> out(d);
     backend->rms_norm(x.data(), weight.data(), 1e-5f, 1, d, out.data());
     double squares = 0;
@@ -137,7 +124,7 @@ TEST(RmsNorm, AgreesWithDouble) {
 TEST(SiluMultiply, AgreesWithDoubleAlsoInTheTail) {
   const auto backend = make_cpu_backend({1, "f32"});
   for (const int ffn : {1, 7, 8, 9, 33, 1536}) {
-    auto both = random_floats(2 * ffn, 8);
+    auto both = normal_numbers(2 * ffn, 8);
     both[0] = -90.0f;
     std::vector<float> out(ffn);
     backend->silu_multiply(both.data(), 1, ffn, out.data());
@@ -162,7 +149,7 @@ TEST_P(Attention, AgreesWithDoubleAndTreeEqualsChains) {
   const std::vector<int> parent{-1, 0, 0, 1, 2, 4, 3};
   std::vector<float> cos(kPositions * kHeadDim / 2), sin(cos.size());
   for (std::size_t i = 0; i < cos.size(); ++i) { cos[i] = std::cos(0.1f * i); sin[i] = std::sin(0.1f * i); }
-  const auto history = random_floats(kCommitted * kWidth, 9), tree = random_floats(kNodes * kWidth, 10);
+  const auto history = normal_numbers(kCommitted * kWidth, 9), tree = normal_numbers(kNodes * kWidth, 10);
   const Rotation rotation{cos.data(), sin.data(), kHeadDim};
   const Flight prompt = Flight::chain(0, kCommitted);
 

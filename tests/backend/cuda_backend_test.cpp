@@ -13,6 +13,7 @@
 #include "core/backend/backend.h"
 #include "core/base/error.h"
 #include "tests/backend/flight.h"
+#include "tests/backend/numbers.h"
 
 // The operations of the GPU backend on its simulated GPU, against the CPU and against double precision. The kernels are the
 // same ones that nvcc compiles; what only a GPU can show (its matrix unit, its races) is left to scripts/gpu_check.sh.
@@ -20,15 +21,8 @@
 namespace speclab {
 namespace {
 
-std::vector<float> numbers(std::size_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> out(count);
-  for (float& value : out) value = normal(generator);
-  return out;
-}
+using namespace speclab::fixtures;
 
-bool same_bits(const float* a, const float* b, std::size_t count) { return std::memcmp(a, b, count * sizeof(float)) == 0; }
 float stored(float value) { return bf16_to_float(float_to_bf16(value)); }
 
 /// Numbers of the host in memory of the backend and back.
@@ -63,25 +57,25 @@ class There {
   std::deque<Buffer<std::int32_t>> integers_;
 };
 
-struct Case {
+struct AttentionCase {
   const char* name;
   int heads, kv_heads, head_dim, committed;
   AttentionForm form;
 };
-std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+std::ostream& operator<<(std::ostream& out, const AttentionCase& c) { return out << c.name; }
 
-class SimulatedAttention : public testing::TestWithParam<Case> {};
+class SimulatedAttention : public testing::TestWithParam<AttentionCase> {};
 
 // A prompt, and a tree behind it whose paths cross a split: in double precision, and with the bits of its chains.
 TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
-  const Case c = GetParam();
+  const AttentionCase c = GetParam();
   const auto backend = make_cuda_backend({.simulated = true});
   There there(*backend);
   const int width = (c.heads + 2 * c.kv_heads) * c.head_dim, out_width = c.heads * c.head_dim, slots = c.committed + 8;
   // parent: 0 is the root, 1 and 2 below it, 3 below 1, 4 below 2, 5 below 4, 6 below 3
   const std::vector<int> parent{-1, 0, 0, 1, 2, 4, 3};
   const int nodes = static_cast<int>(parent.size());
-  const auto text = numbers(static_cast<std::size_t>((c.committed + nodes) * width), 9);
+  const auto text = normal_numbers(static_cast<std::size_t>((c.committed + nodes) * width), 9);
   const auto fill = [&](KvStore& kv) {
     float* rows = there.floats({text.begin(), text.begin() + c.committed * width});
     backend->rope_and_store(rows, c.heads, {}, there.rows(Flight::chain(0, c.committed)), kv, 0);
@@ -152,10 +146,10 @@ TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, SimulatedAttention,
-                         testing::Values(Case{"groups of three, a split begun", 6, 2, 24, 43, {}}, Case{"one head, across a split", 1, 1, 10, 126, {}},
-                                         Case{"four heads, from a third split on", 4, 4, 8, 256, {.3f, 0, 0}},
-                                         Case{"soft cap and a window over two splits", 2, 1, 20, 140, {0, 2, 20}},
-                                         Case{"a window within the path", 3, 1, 16, 130, {0, 0, 2}}, Case{"no prompt", 8, 2, 136, 0, {}}),
+                         testing::Values(AttentionCase{"groups of three, a split begun", 6, 2, 24, 43, {}}, AttentionCase{"one head, across a split", 1, 1, 10, 126, {}},
+                                         AttentionCase{"four heads, from a third split on", 4, 4, 8, 256, {.3f, 0, 0}},
+                                         AttentionCase{"soft cap and a window over two splits", 2, 1, 20, 140, {0, 2, 20}},
+                                         AttentionCase{"a window within the path", 3, 1, 16, 130, {0, 0, 2}}, AttentionCase{"no prompt", 8, 2, 136, 0, {}}),
                          [](const auto& info) { return "case_" + std::to_string(info.index); });
 
 // Rotation and what is kept have the bits of the CPU.
@@ -164,12 +158,12 @@ TEST(SimulatedGpu, RotatesAsTheCpuDoes) {
   There there(*backend);
   constexpr int kHeads = 3, kKvHeads = 1, kDim = 20, kWidth = (kHeads + 2 * kKvHeads) * kDim, kRows = 5, kPositions = 9;
   for (const int turned : {kDim, 6, 0}) {
-    const auto angles = numbers(static_cast<std::size_t>(kPositions * turned / 2 + 1), 3);
+    const auto angles = normal_numbers(static_cast<std::size_t>(kPositions * turned / 2 + 1), 3);
     std::vector<float> cos = angles, sin = angles;
     for (float& angle : cos) angle = std::cos(angle);
     for (float& angle : sin) angle = std::sin(angle);
     const Flight flight = Flight::chain(0, kRows);
-    std::vector<float> host = numbers(kRows * kWidth, 4);
+    std::vector<float> host = normal_numbers(kRows * kWidth, 4);
     float* rows = there.floats(host);
     KvStore kv = backend->allocate_kv(2, kKvHeads, kDim, 12), cpu_kv = cpu->allocate_kv(2, kKvHeads, kDim, 12);
     backend->rope_and_store(rows, kHeads, {there.floats(cos), there.floats(sin), turned}, there.rows(flight), kv, 1);
@@ -187,7 +181,7 @@ TEST(SimulatedGpu, CopiesRowsAndFillsColumns) {
   const auto backend = make_cuda_backend({.simulated = true});
   There there(*backend);
   constexpr int kRows = 6, kWidth = 300;
-  const auto x = numbers(kRows * kWidth, 5);
+  const auto x = normal_numbers(kRows * kWidth, 5);
   const std::vector<std::int32_t> wanted{5, 0, 3};
   float* from = there.floats(x);
   float* to = there.room(wanted.size() * kWidth);

@@ -27,7 +27,7 @@ TEST(CudaElementwise, Activations) {
         constexpr int kRows = 10;
         simt::Machine machine(++seed);
         const int in = gated ? 2 * width : width;
-        std::vector<float> values = normal_floats(static_cast<std::size_t>(kRows * in), seed, 3);
+        std::vector<float> values = normal_numbers(static_cast<std::size_t>(kRows * in), seed, 3);
         values[0] = -200, values[1] = 200, values[2] = -12;
         const DeviceArray<float> x(machine, values), out(machine, static_cast<std::size_t>(kRows * width)), again(machine, static_cast<std::size_t>(width));
         const DeviceArray<simt::u16> activations(machine, activation_elements(kRows, width));
@@ -67,9 +67,9 @@ TEST(CudaElementwise, InPlace) {
       constexpr int kRows = 3;
       simt::Machine machine(++seed);
       const auto count = static_cast<std::size_t>(kRows * width);
-      const std::vector<float> before = normal_floats(count, seed, 20);
+      const std::vector<float> before = normal_numbers(count, seed, 20);
       const bool bias = op.operation == ElementwiseOf::kAddBias;
-      const DeviceArray<float> y(machine, before), x(machine, normal_floats(bias ? static_cast<std::size_t>(width) : count, seed + 100));
+      const DeviceArray<float> y(machine, before), x(machine, normal_numbers(bias ? static_cast<std::size_t>(width) : count, seed + 100));
       launch(Elementwise{op.operation, y.data(), x.data(), 7.5f, kRows, width}, {.machine = &machine});
       for (std::size_t i = 0; i < count; ++i) {
         const double expected = op.exact(before[i], x[bias ? i % static_cast<std::size_t>(width) : op.operation == ElementwiseOf::kAdd ? i : 0], 7.5);

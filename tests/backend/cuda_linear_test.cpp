@@ -16,7 +16,7 @@ using simt::u16;
 std::vector<u16> bf16_values(std::size_t count, unsigned seed) {
   std::vector<u16> out;
   out.reserve(count);
-  for (const float value : normal_floats(count, seed)) out.push_back(float_to_bf16(value));
+  for (const float value : normal_numbers(count, seed)) out.push_back(float_to_bf16(value));
   return out;
 }
 std::size_t at(long long i) { return static_cast<std::size_t>(i); }
@@ -68,7 +68,7 @@ TEST(CudaWeights, RoundingPadsRowsWithZeros) {
   for (const int rows : {1, 8, 9, 33, 100}) {
     for (const int in : {7, 32, 100}) {
       Machine machine(3);
-      const std::vector<float> values = normal_floats(at(rows) * at(in + 1), 3);
+      const std::vector<float> values = normal_numbers(at(rows) * at(in + 1), 3);
       const DeviceArray<float> x(machine, values);
       const DeviceArray<u16> activations(machine, activation_elements(rows, in));
       launch(RoundRows{x.data(), in + 1, rows, in, activations.data()}, {.machine = &machine});
@@ -131,8 +131,8 @@ void check(const Case& c, bool accumulate, bool biased) {
   Machine machine(at(c.out + c.in));
   const Matrix matrix(machine, c.out, c.in, 5);
   const int most = *std::max_element(c.rows.begin(), c.rows.end());
-  const std::vector<float> values = normal_floats(at(most) * at(c.in), 6), before = normal_floats(at(most) * at(c.out), 7);
-  const DeviceArray<float> x(machine, values), bias(machine, normal_floats(at(c.out), 8));
+  const std::vector<float> values = normal_numbers(at(most) * at(c.in), 6), before = normal_numbers(at(most) * at(c.out), 7);
+  const DeviceArray<float> x(machine, values), bias(machine, normal_numbers(at(c.out), 8));
   std::vector<double> expected(at(most) * at(c.out)), magnitude(expected);
   for (int i = 0; i < most; ++i) {
     std::vector<float> rounded(at(c.in));

@@ -16,10 +16,10 @@ void check(NormOf kind, const Shape& s, unsigned seed) {
   SCOPED_TRACE(testing::Message() << (kind == NormOf::kRms ? "rms" : "layer") << " norm of " << s.rows << " x " << s.heads << " x " << s.d << ", stride " << s.stride);
   simt::Machine machine(seed);
   const auto size = static_cast<std::size_t>(s.rows) * static_cast<std::size_t>(s.stride);
-  std::vector<float> values = normal_floats(size, seed);
+  std::vector<float> values = normal_numbers(size, seed);
   for (float& value : values) value += 0.5f;  // a mean that matters
   const DeviceArray<float> x(machine, values), out(machine, size);
-  const DeviceArray<float> weight(machine, normal_floats(static_cast<std::size_t>(s.d), seed + 1)), bias(machine, normal_floats(static_cast<std::size_t>(s.d), seed + 2));
+  const DeviceArray<float> weight(machine, normal_numbers(static_cast<std::size_t>(s.d), seed + 1)), bias(machine, normal_numbers(static_cast<std::size_t>(s.d), seed + 2));
   const DeviceArray<simt::u16> activations(machine, activation_elements(s.rows, s.d));
   Norm norm{.kind = kind, .x = x.data(), .x_stride = s.stride, .weight = weight.data(), .bias = bias.data(), .eps = 1e-5f, .rows = s.rows, .heads = s.heads,
             .d = s.d, .out = out.data(), .out_stride = s.stride, .activations = s.heads == 1 ? activations.data() : nullptr};

@@ -7,6 +7,7 @@
 #include "core/backend/backend.h"
 #include "core/backend/cpu/kernels.h"
 #include "tests/backend/flight.h"
+#include "tests/backend/numbers.h"
 
 // The operations of the families beside Llama against double precision, for widths that fill no vector too, and with the
 // same bits for one row and many and for every vector width.
@@ -14,17 +15,7 @@
 namespace speclab {
 namespace {
 
-std::vector<float> numbers(std::size_t count, unsigned seed, float spread = 2) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0, spread);
-  std::vector<float> out(count);
-  for (float& value : out) value = normal(generator);
-  return out;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
+using namespace speclab::fixtures;
 
 /// run(rows, n) in place for all rows at once, one by one and with AVX2 alone; the bits must agree.
 template <typename Run>
@@ -47,9 +38,9 @@ constexpr int kRows = 37;
 TEST(RowOperations, LayerNorm) {
   const auto backend = make_cpu_backend({2, "f32"});
   for (const int d : {1, 7, 16, 24, 61, 768}) {
-    std::vector<float> x = numbers(static_cast<std::size_t>(kRows * d), 1);
+    std::vector<float> x = normal_numbers(static_cast<std::size_t>(kRows * d), 1, 2);
     for (float& value : x) value += 3;  // a mean that matters
-    const std::vector<float> weight = numbers(static_cast<std::size_t>(d), 2), bias = numbers(static_cast<std::size_t>(d), 3);
+    const std::vector<float> weight = normal_numbers(static_cast<std::size_t>(d), 2, 2), bias = normal_numbers(static_cast<std::size_t>(d), 3, 2);
     const auto out = checked(x, kRows, [&](float* rows, int n) { backend->layer_norm(rows, weight.data(), bias.data(), 1e-5f, n, d, rows); });
     for (int i = 0; i < kRows; ++i) {
       const float* row = x.data() + i * d;
@@ -67,7 +58,7 @@ TEST(RowOperations, LayerNorm) {
 TEST(RowOperations, NormOfHeadsLeavesTheRestOfARow) {
   const auto backend = make_cpu_backend({2, "f32"});
   constexpr int kStride = 61, kHeads = 3, kDim = 18;
-  const std::vector<float> x = numbers(kRows * kStride, 4), weight = numbers(kDim, 5);
+  const std::vector<float> x = normal_numbers(kRows * kStride, 4, 2), weight = normal_numbers(kDim, 5, 2);
   const auto out = checked(x, kRows, [&](float* rows, int n) { backend->rms_norm_heads(rows, kStride, kHeads, weight.data(), 1e-6f, n, kDim); });
   for (int i = 0; i < kRows; ++i) {
     for (int k = 0; k < kStride; ++k) {
@@ -98,7 +89,7 @@ TEST(RowOperations, Activations) {
     for (const int ffn : {3, 16, 45}) {
       for (const bool gated : {false, true}) {
         const int width = gated ? 2 * ffn : ffn;
-        std::vector<float> x = numbers(static_cast<std::size_t>(kRows * width), 6);
+        std::vector<float> x = normal_numbers(static_cast<std::size_t>(kRows * width), 6, 2);
         x[0] = -200, x[1] = 200, x[2] = -12;  // exp() of such is no float
         std::vector<float> out(static_cast<std::size_t>(kRows * ffn)), single(out), narrow(out);
         backend->activate(f, gated, x.data(), kRows, ffn, out.data());
@@ -122,7 +113,7 @@ TEST(RowOperations, Activations) {
 TEST(RowOperations, SumsScalesAndCaps) {
   const auto backend = make_cpu_backend({2, "f32"});
   constexpr int kWidth = 45;
-  const std::vector<float> x = numbers(kRows * kWidth, 7, 20), bias = numbers(kWidth, 8), other = numbers(kRows * kWidth, 9);
+  const std::vector<float> x = normal_numbers(kRows * kWidth, 7, 20), bias = normal_numbers(kWidth, 8, 2), other = normal_numbers(kRows * kWidth, 9, 2);
   const auto biased = checked(x, kRows, [&](float* rows, int n) { backend->add_bias(bias.data(), n, kWidth, rows); });
   const auto scaled = checked(x, kRows, [&](float* rows, int n) { backend->scale(1.7f, n, kWidth, rows); });
   const auto capped = checked(x, kRows, [&](float* rows, int n) { backend->soft_cap(15, n, kWidth, rows); });
@@ -139,7 +130,7 @@ TEST(RowOperations, SumsScalesAndCaps) {
 TEST(RowOperations, CopiesRowsAndFillsColumns) {
   const auto backend = make_cpu_backend({2, "f32"});
   constexpr int kWidth = 7;
-  std::vector<float> x = numbers(kRows * kWidth, 12), out(3 * kWidth);
+  std::vector<float> x = normal_numbers(kRows * kWidth, 12, 2), out(3 * kWidth);
   const std::vector<std::int32_t> rows{0, kRows - 1, 2};
   backend->copy_rows(x.data(), rows.data(), 3, kWidth, out.data());
   for (int i = 0; i < 3; ++i) {
@@ -154,7 +145,7 @@ TEST(RowOperations, CopiesRowsAndFillsColumns) {
 // that come alone.
 TEST(RowOperations, AttentionWithAWindowAndASoftCap) {
   constexpr int kHeads = 2, kDim = 20, kWidth = (kHeads + 2) * kDim, kTokens = 90;
-  const std::vector<float> x = numbers(kTokens * kWidth, 10, 1);
+  const std::vector<float> x = normal_numbers(kTokens * kWidth, 10, 1);
   for (const char* numerics : {"f32", "f32-kv16"}) {
     const auto backend = make_cpu_backend({2, numerics});
     for (const AttentionForm form : {AttentionForm{0, 0, 5}, AttentionForm{.3f, 0, 33}, AttentionForm{.3f, 2, 16}, AttentionForm{0, 1.5f, 0}, AttentionForm{0, 0, 1}}) {
@@ -196,7 +187,7 @@ TEST(RowOperations, RotatesTheFirstDimensionsOnly) {
   const auto backend = make_cpu_backend({1, "f32"});
   constexpr int kDim = 10, kRotated = 4;
   const std::vector<float> cos{1, 1, .6f, .28f}, sin{0, 0, .8f, .96f};  // [2 positions, 2]
-  std::vector<float> row = numbers(3 * kDim, 11);
+  std::vector<float> row = normal_numbers(3 * kDim, 11, 2);
   const std::vector<float> before = row;
   KvStore kv = backend->allocate_kv(1, 1, kDim, 2);
   const Flight flight = Flight::chain(1, 1);

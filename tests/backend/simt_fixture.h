@@ -8,6 +8,7 @@
 #include "core/backend/cuda/launch.h"
 #include "core/backend/cuda/machine.h"
 #include "core/base/bf16.h"
+#include "tests/backend/numbers.h"
 
 // Arrays in the memory of a simulated GPU, and numbers to fill them with.
 
@@ -34,18 +35,7 @@ class DeviceArray {
   T* data_;
 };
 
-inline std::vector<float> normal_floats(std::size_t count, unsigned seed, float spread = 1) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0, spread);
-  std::vector<float> out(count);
-  for (float& value : out) value = normal(generator);
-  return out;
-}
-
-/// The first `count` elements have the same bits.
-template <typename T>
-bool same_bits(const T* a, const T* b, std::size_t count) {
-  return std::memcmp(a, b, count * sizeof(T)) == 0;
-}
+using fixtures::normal_numbers;
+using fixtures::same_bits;
 
 }  // namespace speclab::cuda

@@ -69,7 +69,7 @@ TEST(SimtMachine, CollectivesSeeAllLanes) {
 
 // The tree of warp_sum is the butterfly of shuffles that a GPU runs, bit for bit and for every lane.
 TEST(SimtMachine, WarpSumIsTheButterfly) {
-  const std::vector<float> x = cuda::normal_floats(64, 1);
+  const std::vector<float> x = cuda::normal_numbers(64, 1);
   run([&] {
     const float own = x[static_cast<std::size_t>(thread_index())];
     float butterfly = own;
@@ -136,7 +136,7 @@ TEST(SimtMachine, MatrixProductOfFragments) {
 
 TEST(SimtMachine, CopiesArriveAtTheWait) {
   Machine machine(1);
-  const DeviceArray<float> from(machine, cuda::normal_floats(256, 4));
+  const DeviceArray<float> from(machine, cuda::normal_numbers(256, 4));
   machine.run(Body{[&] {
                 const auto to = shared<float>(0, 256);
                 for (int stage = 0; stage < 2; ++stage) {

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "core/base/error.h"
+#include "tests/base/error_text.h"
 
 namespace speclab {
 namespace {
@@ -14,13 +15,8 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using namespace std::string_literals;
 
-std::string error_of(const std::string& text) {
-  try {
-    parse_json(text, "a.json");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+std::string parse_error(const std::string& text) {
+  return fixtures::message_of([&] { parse_json(text, "a.json"); });
 }
 
 TEST(JsonText, ParsesStrictJson) {
@@ -28,31 +24,31 @@ TEST(JsonText, ParsesStrictJson) {
 }
 
 TEST(JsonText, SaysWhereTheErrorIs) {
-  EXPECT_THAT(error_of("{\n  \"a\": 1,\n  \"b\" 2\n}"),
+  EXPECT_THAT(parse_error("{\n  \"a\": 1,\n  \"b\" 2\n}"),
               StartsWith("a.json: line 3, column 7: got syntax error"));
-  EXPECT_THAT(error_of("{\"a\": tru}"), StartsWith("a.json: line 1, column 10: got syntax error"));
-  EXPECT_THAT(error_of(""), StartsWith("a.json: line 1, column 1: got"));
-  EXPECT_THAT(error_of("{}\n{}"), StartsWith("a.json: line 2, column 1: got"));
-  EXPECT_THAT(error_of("{} // no comments"), StartsWith("a.json: line 1, column 4: got"));
-  EXPECT_THAT(error_of("{}\n \0x"s),
+  EXPECT_THAT(parse_error("{\"a\": tru}"), StartsWith("a.json: line 1, column 10: got syntax error"));
+  EXPECT_THAT(parse_error(""), StartsWith("a.json: line 1, column 1: got"));
+  EXPECT_THAT(parse_error("{}\n{}"), StartsWith("a.json: line 2, column 1: got"));
+  EXPECT_THAT(parse_error("{} // no comments"), StartsWith("a.json: line 1, column 4: got"));
+  EXPECT_THAT(parse_error("{}\n \0x"s),
               StartsWith("a.json: line 2, column 2: got a zero byte, expected valid JSON"));
-  EXPECT_THAT(error_of("[1e999]"), HasSubstr("number overflow"));
+  EXPECT_THAT(parse_error("[1e999]"), HasSubstr("number overflow"));
 }
 
 TEST(JsonText, RefusesAKeyTwice) {
-  EXPECT_THAT(error_of(R"({"a": {"x": 1}, "b": {"x": 1, "y": 2, "x": 3}})"),
+  EXPECT_THAT(parse_error(R"({"a": {"x": 1}, "b": {"x": 1, "y": 2, "x": 3}})"),
               HasSubstr("got the key \"x\" twice"));
-  EXPECT_EQ(error_of(R"({"a": {"x": 1}, "b": {"x": 1}, "x": 3})"), "no error");
+  EXPECT_EQ(parse_error(R"({"a": {"x": 1}, "b": {"x": 1}, "x": 3})"), "no error");
 }
 
 TEST(JsonText, RefusesWhatIsNestedTooDeeply) {
   const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
-  EXPECT_EQ(error_of(nested(200)), "no error");
-  EXPECT_THAT(error_of(nested(201)), StartsWith("a.json: got arrays and objects more than 200 deep"));
-  EXPECT_THAT(error_of(nested(5'000'000)), StartsWith("a.json: got arrays and objects more than 200 deep"));
+  EXPECT_EQ(parse_error(nested(200)), "no error");
+  EXPECT_THAT(parse_error(nested(201)), StartsWith("a.json: got arrays and objects more than 200 deep"));
+  EXPECT_THAT(parse_error(nested(5'000'000)), StartsWith("a.json: got arrays and objects more than 200 deep"));
   std::string objects = "1";
   for (int i = 0; i < 201; ++i) objects = "{\"a\":" + objects + "}";
-  EXPECT_THAT(error_of(objects), StartsWith("a.json: got arrays and objects more than 200 deep"));
+  EXPECT_THAT(parse_error(objects), StartsWith("a.json: got arrays and objects more than 200 deep"));
 }
 
 }  // namespace

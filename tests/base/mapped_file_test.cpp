@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "tests/base/error_text.h"
 
 namespace speclab {
 namespace {
@@ -26,13 +27,8 @@ class MappedFileTest : public ::testing::Test {
   std::filesystem::path path_;
 };
 
-std::string error_of(const std::filesystem::path& path) {
-  try {
-    MappedFile::open(path);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+std::string open_error(const std::filesystem::path& path) {
+  return fixtures::message_of([&] { MappedFile::open(path); });
 }
 
 TEST_F(MappedFileTest, HoldsTheFileAndStaysWhereItIsWhenMoved) {
@@ -55,10 +51,10 @@ TEST_F(MappedFileTest, AnEmptyFileHasNoBytes) {
 }
 
 TEST_F(MappedFileTest, SaysWhyAFileCannotBeMapped) {
-  EXPECT_THAT(error_of(path_.string() + "x"),
+  EXPECT_THAT(open_error(path_.string() + "x"),
               HasSubstr("x: got No such file or directory, expected a readable file"));
-  EXPECT_THAT(error_of(path_.parent_path()), HasSubstr("got Is a directory, expected a regular file"));
-  EXPECT_THAT(error_of("/dev/null"), HasSubstr("/dev/null: got Invalid argument, expected a regular file"));
+  EXPECT_THAT(open_error(path_.parent_path()), HasSubstr("got Is a directory, expected a regular file"));
+  EXPECT_THAT(open_error("/dev/null"), HasSubstr("/dev/null: got Invalid argument, expected a regular file"));
 }
 
 TEST_F(MappedFileTest, NoticesThatTheFileWasWrittenTo) {

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace speclab::testing {
+namespace speclab::fixtures {
 
 /// The real binary as a child process; its output goes to files.
 class Cli {
@@ -83,4 +83,4 @@ class Cli {
   int status_ = 0;
 };
 
-}  // namespace speclab::testing
+}  // namespace speclab::fixtures

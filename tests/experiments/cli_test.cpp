@@ -23,8 +23,8 @@ using ::testing::Not;
 class Speclab : public ::testing::Test {
  protected:
   Speclab() {
-    testing::write_tiny_llama(dir() / "target", testing::tiny_shape(), 1);
-    testing::write_tiny_llama(dir() / "draft", testing::tiny_shape(), 2);
+    fixtures::write_tiny_llama(dir() / "target", fixtures::tiny_shape(), 1);
+    fixtures::write_tiny_llama(dir() / "draft", fixtures::tiny_shape(), 2);
     write(config());
   }
   const fs::path& dir() const { return dir_.path(); }
@@ -41,12 +41,12 @@ class Speclab : public ::testing::Test {
     std::string out, err;
   };
   Result run(std::vector<std::string> arguments) {
-    testing::Cli cli(dir(), std::move(arguments));
+    fixtures::Cli cli(dir(), std::move(arguments));
     const int code = cli.wait();
     return {code, cli.out(), cli.err()};
   }
   Result shell(const std::string& command) {
-    testing::Cli cli(testing::Cli::Shell{}, dir(), command);
+    fixtures::Cli cli(fixtures::Cli::Shell{}, dir(), command);
     const int code = cli.wait();
     return {code, cli.out(), cli.err()};
   }
@@ -60,7 +60,7 @@ class Speclab : public ::testing::Test {
     for (const std::string& word : words) EXPECT_THAT(line, HasSubstr(word));
     EXPECT_EQ(result.out, "");
   }
-  testing::TempDir dir_;
+  fixtures::TempDir dir_;
 };
 
 /// A line apart from its times.
@@ -202,12 +202,12 @@ TEST_F(Speclab, BadInputOfEveryKind) {
   expect_error(run({"run", "a.json", "--set", "target=nowhere", "--out", "x"}), {"nowhere"});
   expect_error(run({"run", "a.json", "--set", "target=a.json", "--out", "x"}), {"a.json"});
   expect_error(run({"run", "a.json", "--set", "drafts.skip.layers=[7]", "--out", "x"}), {"[7]", "0 to 1"});
-  testing::Shape other = testing::tiny_shape();
+  fixtures::Shape other = fixtures::tiny_shape();
   other.vocab = 48;
-  testing::write_tiny_llama(dir() / "foreign", other, 3);
+  fixtures::write_tiny_llama(dir() / "foreign", other, 3);
   expect_error(run({"run", "a.json", "--set", "drafts.small.model=foreign", "--out", "x"}), {"48", "64"});
   const fs::path weights = dir() / "target" / "model.safetensors";
-  const std::string bytes = testing::Cli::read(weights);
+  const std::string bytes = fixtures::Cli::read(weights);
   std::ofstream(weights, std::ios::binary) << bytes.substr(0, bytes.size() / 2);
   expect_error(run({"run", "a.json", "--out", "x"}), {"model.safetensors"});
   EXPECT_FALSE(fs::exists(dir() / "x")) << "nothing half-written";
@@ -227,7 +227,7 @@ TEST_F(Speclab, FoldersThatCannotBeWritten) {
   expect_error(full, {"cannot write", "cases/", "--resume"});
   std::size_t lines = 0;
   for (const auto& entry : fs::directory_iterator(dir() / "run" / "cases")) {
-    const std::string text = testing::Cli::read(entry.path());
+    const std::string text = fixtures::Cli::read(entry.path());
     EXPECT_TRUE(text.empty() || text.back() == '\n') << "nothing half-written in " << entry.path();
     lines += read_case_file(entry.path()).size();
   }
@@ -254,9 +254,9 @@ TEST_F(Speclab, WhatFailsInOneLineIsRecordedThere) {
 }
 
 TEST_F(Speclab, CalibrationStaysWithinTheContext) {
-  testing::Shape small = testing::tiny_shape();
+  fixtures::Shape small = fixtures::tiny_shape();
   small.context = 48;
-  testing::write_tiny_llama(dir() / "target", small, 1);
+  fixtures::write_tiny_llama(dir() / "target", small, 1);
   const Result result =
       run({"run", "a.json", "--out", "run", "--filter", "prompt_lookup", "--set", "calibration.rows=64"});
   ASSERT_EQ(result.code, 0) << result.err;
@@ -267,9 +267,9 @@ TEST_F(Speclab, CalibrationStaysWithinTheContext) {
 
 TEST_F(Speclab, WeightsThatAreNoNumbersAreRefused) {
   for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
-    testing::TinyModel broken = testing::random_llama(testing::tiny_shape(), 2);
+    fixtures::TinyModel broken = fixtures::random_llama(fixtures::tiny_shape(), 2);
     broken.tensors["final_norm"].values[3] = bad;
-    testing::write_huggingface(dir() / "draft", broken);
+    fixtures::write_huggingface(dir() / "draft", broken);
     expect_error(run({"run", "a.json", "--out", "run", "--filter", "small/gamma=1", "-q"}),
                  {"draft", "model.norm.weight", std::isnan(bad) ? "nan" : "inf", "finite"});
     EXPECT_FALSE(fs::exists(dir() / "run"));
@@ -277,9 +277,9 @@ TEST_F(Speclab, WeightsThatAreNoNumbersAreRefused) {
 }
 
 TEST_F(Speclab, NanLogitsAreAnErrorWithoutNumbers) {
-  testing::TinyModel broken = testing::random_llama(testing::tiny_shape(), 2);
+  fixtures::TinyModel broken = fixtures::random_llama(fixtures::tiny_shape(), 2);
   for (float& weight : broken.tensors["final_norm"].values) weight = 3e38f;  // finite, but not what it scales
-  testing::write_huggingface(dir() / "draft", broken);
+  fixtures::write_huggingface(dir() / "draft", broken);
   const Result result = run({"run", "a.json", "--out", "run", "--filter", "small/gamma=1"});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("logits of the model, entry"));
@@ -322,7 +322,7 @@ TEST_F(Speclab, ResumeAfterKillEqualsTheUninterruptedRun) {
   bool resume = false;
   int kills = 0;
   for (int attempt = 0; attempt < 60; ++attempt) {
-    testing::Cli cli(dir(), command("killed", resume));
+    fixtures::Cli cli(dir(), command("killed", resume));
     // Half of the lives end at a random moment after lines began to appear, the others at any time.
     const fs::path cases = dir() / "killed" / "cases";
     if (random() % 2 == 0) {
@@ -413,7 +413,7 @@ TEST_F(Speclab, ShardsTogetherAreTheWholeRun) {
       for (const auto& entry : fs::directory_iterator(dir() / part / folder)) {
         if (entry.path().extension() == ".jsonl")
           std::ofstream(dir() / "joined" / folder / entry.path().filename(), std::ios::app)
-              << testing::Cli::read(entry.path());
+              << fixtures::Cli::read(entry.path());
       }
     }
   }
@@ -422,8 +422,8 @@ TEST_F(Speclab, ShardsTogetherAreTheWholeRun) {
   EXPECT_GT(whole.at("teacher.jsonl").size(), 0u);
   EXPECT_TRUE(whole == sorted_record(dir() / "parts"));
   EXPECT_TRUE(whole == sorted_record(dir() / "joined"));
-  EXPECT_EQ(testing::Cli::read(dir() / "whole" / "config.json"),
-            testing::Cli::read(dir() / "other" / "config.json"));
+  EXPECT_EQ(fixtures::Cli::read(dir() / "whole" / "config.json"),
+            fixtures::Cli::read(dir() / "other" / "config.json"));
   const json a = read_json_file(dir() / "whole" / "summary.json"),
              b = read_json_file(dir() / "parts" / "summary.json");
   EXPECT_TRUE(b["complete"].get<bool>());
@@ -447,7 +447,7 @@ TEST_F(Speclab, EveryShardHasCalibrationRoundsOfItsOwn) {
 }
 
 TEST_F(Speclab, CtrlCFinishesTheLineInFlight) {
-  testing::Cli cli(dir(),
+  fixtures::Cli cli(dir(),
                    {"run", "a.json", "--out", "run", "--set", "repeats=400", "--set", "calibration=false"});
   const fs::path file = dir() / "run" / "cases" / "prompt_lookup.jsonl";
   while (cli.running() && !fs::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -455,7 +455,7 @@ TEST_F(Speclab, CtrlCFinishesTheLineInFlight) {
   EXPECT_EQ(cli.wait(), 130) << cli.err();
   EXPECT_THAT(cli.err(), AllOf(HasSubstr("interrupted"), HasSubstr("--resume")));
   for (const auto& entry : fs::directory_iterator(dir() / "run" / "cases")) {
-    const std::string text = testing::Cli::read(entry.path());
+    const std::string text = fixtures::Cli::read(entry.path());
     EXPECT_TRUE(!text.empty() && text.back() == '\n') << entry.path();
   }
   const json summary = read_json_file(dir() / "run" / "summary.json");

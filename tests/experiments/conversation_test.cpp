@@ -19,15 +19,15 @@ using ::testing::HasSubstr;
 /// A tiny model whose tokenizer puts BOS (token 256) before a text.
 std::filesystem::path model_with_bos(const std::string& name) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / name;
-  speclab::testing::Shape shape = speclab::testing::tiny_shape();
-  shape.vocab = speclab::testing::kByteVocab;
-  speclab::testing::write_tiny_llama(folder, shape, 1);
-  speclab::testing::write_byte_tokenizer(folder);
-  json tokenizer = parse_json(speclab::testing::Cli::read(folder / "tokenizer.json"), "tokenizer.json");
+  speclab::fixtures::Shape shape = speclab::fixtures::tiny_shape();
+  shape.vocab = speclab::fixtures::kByteVocab;
+  speclab::fixtures::write_tiny_llama(folder, shape, 1);
+  speclab::fixtures::write_byte_tokenizer(folder);
+  json tokenizer = parse_json(speclab::fixtures::Cli::read(folder / "tokenizer.json"), "tokenizer.json");
   tokenizer["post_processor"] = parse_json(
       R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|im_start|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]})",
       "x");
-  speclab::testing::write_file(folder / "tokenizer.json", tokenizer.dump());
+  speclab::fixtures::write_file(folder / "tokenizer.json", tokenizer.dump());
   return folder;
 }
 
@@ -53,7 +53,7 @@ TEST(Conversation, HasOneBosWhetherTheTokenizerOrTheTemplateAddsIt) {
 
 TEST(Conversation, AnUnknownTemplateNeedsAName) {
   const std::filesystem::path folder = model_with_bos("conversation_unknown");
-  speclab::testing::write_file(folder / "tokenizer_config.json", R"({"chat_template": "Q: {{ messages[0].content }} A:"})");
+  speclab::fixtures::write_file(folder / "tokenizer_config.json", R"({"chat_template": "Q: {{ messages[0].content }} A:"})");
   EXPECT_EQ(tokens_of(folder, "plain").size(), 3u);
   EXPECT_GT(tokens_of(folder, "zephyr").size(), 3u);
   try {

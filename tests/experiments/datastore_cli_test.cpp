@@ -20,9 +20,9 @@ class DatastoreCommand : public ::testing::Test {
     int code;
     std::string out, err;
   };
-  void SetUp() override { testing::write_tiny_llama(dir_.path() / "target", testing::tiny_shape(), 1); }
+  void SetUp() override { fixtures::write_tiny_llama(dir_.path() / "target", fixtures::tiny_shape(), 1); }
   Result run(const std::vector<std::string>& arguments) {
-    testing::Cli cli(dir_.path(), arguments);
+    fixtures::Cli cli(dir_.path(), arguments);
     const int code = cli.wait();
     return {code, cli.out(), cli.err()};
   }
@@ -32,7 +32,7 @@ class DatastoreCommand : public ::testing::Test {
     return run(words);
   }
   void write(const std::string& name, const std::string& text) { std::ofstream(dir_.path() / name) << text; }
-  testing::TempDir dir_;
+  fixtures::TempDir dir_;
 };
 
 TEST_F(DatastoreCommand, BuildsWhatTheStrategyReads) {
@@ -48,7 +48,7 @@ TEST_F(DatastoreCommand, BuildsWhatTheStrategyReads) {
   const Result drafted = generate("retrieval", "datastore=store");
   EXPECT_EQ(drafted.code, 0) << drafted.err;
   EXPECT_EQ(drafted.out, generate("autoregressive", "min_length=0").out);
-  write("damaged", testing::Cli::read(dir_.path() / "store") + "x");
+  write("damaged", fixtures::Cli::read(dir_.path() / "store") + "x");
   const Result damaged = generate("retrieval", "datastore=damaged");
   EXPECT_EQ(damaged.code, 2);
   EXPECT_THAT(damaged.err, HasSubstr("whole datastore"));

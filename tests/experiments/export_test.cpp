@@ -95,7 +95,7 @@ class Export : public ::testing::Test {
       EXPECT_THAT(error.what(), HasSubstr(words));
     }
   }
-  testing::TempDir dir_;
+  fixtures::TempDir dir_;
   std::string prompt_ = "81";
 };
 

@@ -17,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 
 class Hostile : public ::testing::Test {
  protected:
@@ -50,7 +50,7 @@ fs::path large_file(const fs::path& folder) {
   GgufWriter::Tensor& last = writer.tensors.back();
   last = {"token_embd.weight", {static_cast<std::uint64_t>(shape.hidden), kRows}, 0, ""};
   const fs::path path = folder / "large.gguf";
-  write_file(path, writer.file());
+  fixtures::write_file(path, writer.file());
   fs::resize_file(path, fs::file_size(path) + 4 * kRows * static_cast<std::uint64_t>(shape.hidden));
   return path;
 }
@@ -126,9 +126,9 @@ TEST_F(Hostile, EmptyFilesAndFilesOfAByte) {
       write_byte_tokenizer(dir() / "m");
       if (kind.file == std::string("m/tokenizer.model")) fs::remove(dir() / "m/tokenizer.json");
       if (kind.file == std::string("m/model.safetensors.index.json")) fs::remove(dir() / "m/model.safetensors");
-      write_file(dir() / "a.json", config);
-      write_file(dir() / "p.jsonl", "\"1 2\"\n");
-      write_file(dir() / kind.file, bytes);
+      fixtures::write_file(dir() / "a.json", config);
+      fixtures::write_file(dir() / "p.jsonl", "\"1 2\"\n");
+      fixtures::write_file(dir() / kind.file, bytes);
       const Result result = shell(dir(), std::string("$SPECLAB ") + kind.command);
       EXPECT_EQ(result.code, 2) << kind.file << " of " << bytes.size() << ": " << result.err;
       EXPECT_THAT(result.err, AllOf(StartsWith("error: "), HasSubstr(fs::path(kind.file).filename().string()))) << bytes.size();
@@ -138,7 +138,7 @@ TEST_F(Hostile, EmptyFilesAndFilesOfAByte) {
 
 TEST_F(Hostile, NoFileDescriptors) {
   write_tiny_llama(dir() / "m", tiny_shape(), 1);
-  write_file(dir() / "a.json", R"({"target": "m", "prompts": {"inline": ["1 2"]}, "repeats": 1, "calibration": false,
+  fixtures::write_file(dir() / "a.json", R"({"target": "m", "prompts": {"inline": ["1 2"]}, "repeats": 1, "calibration": false,
     "options": {"max_tokens": 4}, "cases": [{"strategy": "autoregressive"}]})");
   std::string seen;
   for (const int limit : {4, 6, 7, 8, 9, 10, 12, 16}) {
@@ -161,7 +161,7 @@ TEST_F(Hostile, LittleMemory) {
   write_tiny_llama(dir() / "m", tiny_shape(), 1);
   const fs::path large = large_file(dir());
   const std::string tiny = "generate --model m --prompt 1 --set max_tokens=4 --threads ";
-  write_file(dir() / "a.json", R"({"target": "m", "cases": [], "prompts": {"inline": [")" + std::string(32 << 20, 'a') + "\"]}}");
+  fixtures::write_file(dir() / "a.json", R"({"target": "m", "cases": [], "prompts": {"inline": [")" + std::string(32 << 20, 'a') + "\"]}}");
   struct Limit {
     int megabytes;
     std::string command, says;  // nothing: it works
@@ -194,7 +194,7 @@ TEST_F(Hostile, WeightsThatAreNoNumbers) {
 TEST_F(Hostile, NamesInFilesDoNotReachTheTerminal) {
   GgufWriter writer = gguf_writer(random_llama(tiny_shape(), 1));
   writer.tensors.push_back({"\x1b[2J\n", {4}, 0, std::string(16, '\0')});
-  write_file(dir() / "m.gguf", writer.file());
+  fixtures::write_file(dir() / "m.gguf", writer.file());
   const Result result = shell(dir(), "$SPECLAB model m.gguf");
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, AllOf(HasSubstr("tensor \\x1b[2J\\n"), Not(HasSubstr("\x1b"))));

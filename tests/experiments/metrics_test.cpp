@@ -126,7 +126,7 @@ class Record : public ::testing::Test {
     }
     return path;
   }
-  testing::TempDir dir_;
+  fixtures::TempDir dir_;
   json environment_ = json::parse(R"({"cpu": {"model": "x"}, "device": "cpu", "numerics": "f32", "threads": 2,
     "read_bandwidth_bytes_per_second": 1e9, "models": {"target": {"sha256": "1", "name": "m"}}})");
 };

@@ -17,11 +17,11 @@ class Numerics : public ::testing::Test {
  protected:
   std::shared_ptr<const Model> model(int seed, const std::string& numerics) {
     const auto path = dir_.path() / std::to_string(seed);
-    testing::write_tiny_llama(path, testing::tiny_shape(), static_cast<unsigned>(seed));
+    fixtures::write_tiny_llama(path, fixtures::tiny_shape(), static_cast<unsigned>(seed));
     return Model::load(Checkpoint::open(path), make_cpu_backend({.threads = 1, .numerics = numerics}), {});
   }
   const std::vector<PromptTokens> prompts_ = {{1, 2, 3, 4}, {7}};
-  testing::TempDir dir_;
+  fixtures::TempDir dir_;
 };
 
 TEST_F(Numerics, SameClassAgreesExactly) {

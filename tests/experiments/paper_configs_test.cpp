@@ -21,16 +21,16 @@ void write_gpt2(const std::filesystem::path& folder, int hidden, int layers, std
   constexpr int kPositions = 512;
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0, 0.3f);
-  std::vector<testing::RawTensor> tensors;
+  std::vector<fixtures::RawTensor> tensors;
   const auto add = [&](const std::string& name, std::vector<std::int64_t> shape, float around = 0) {
     std::size_t size = 1;
     for (const std::int64_t extent : shape) size *= static_cast<std::size_t>(extent);
     std::vector<float> values(size);
     for (float& value : values) value = around + normal(random);
-    tensors.push_back({name, "F32", shape, testing::encode(values, "F32")});
+    tensors.push_back({name, "F32", shape, fixtures::encode(values, "F32")});
   };
   const std::int64_t h = hidden;
-  add("wte.weight", {testing::kByteVocab, h});
+  add("wte.weight", {fixtures::kByteVocab, h});
   add("wpe.weight", {kPositions, h});
   for (int i = 0; i < layers; ++i) {
     const std::string layer = "h." + std::to_string(i) + ".";
@@ -50,8 +50,8 @@ void write_gpt2(const std::filesystem::path& folder, int hidden, int layers, std
   add("ln_f.weight", {h}, 1);
   add("ln_f.bias", {h});
   std::filesystem::create_directories(folder);
-  testing::write_file(folder / "model.safetensors", testing::safetensors_file(tensors));
-  testing::write_file(folder / "config.json", json{{"model_type", "gpt2"},
+  fixtures::write_file(folder / "model.safetensors", fixtures::safetensors_file(tensors));
+  fixtures::write_file(folder / "config.json", json{{"model_type", "gpt2"},
                                                    {"architectures", {"GPT2LMHeadModel"}},
                                                    {"activation_function", "gelu_new"},
                                                    {"n_embd", hidden},
@@ -59,23 +59,23 @@ void write_gpt2(const std::filesystem::path& folder, int hidden, int layers, std
                                                    {"n_layer", layers},
                                                    {"n_positions", kPositions},
                                                    {"layer_norm_epsilon", 1e-5},
-                                                   {"vocab_size", testing::kByteVocab}}
+                                                   {"vocab_size", fixtures::kByteVocab}}
                                                   .dump());
-  testing::write_byte_tokenizer(folder);
+  fixtures::write_byte_tokenizer(folder);
 }
 
 const std::filesystem::path kConfig = std::filesystem::path(SPECLAB_SOURCE_DIR) / "configs/paper/gpt2_report.json";
 
 TEST(PaperConfigs, Gpt2ReportStandsBesideThePublishedRow) {
-  testing::TempDir dir;
+  fixtures::TempDir dir;
   write_gpt2(dir.path() / "xl", 64, 3, 1);
   write_gpt2(dir.path() / "small", 32, 1, 2);
-  testing::Cli cli(dir.path(), {"run", kConfig.string(), "--out", (dir.path() / "run").string(), "--set",
+  fixtures::Cli cli(dir.path(), {"run", kConfig.string(), "--out", (dir.path() / "run").string(), "--set",
                                 "target.model=" + (dir.path() / "xl").string(), "--set",
                                 "drafts.small.model=" + (dir.path() / "small").string(), "--threads", "1"});
   ASSERT_EQ(cli.wait(), 0) << cli.err();
   EXPECT_THAT(cli.out(), HasSubstr("speculative_sampling/draft=small/gamma=4, beside toyllm's report"));
-  const json summary = parse_json(testing::Cli::read(dir.path() / "run/summary.json"), "summary.json");
+  const json summary = parse_json(fixtures::Cli::read(dir.path() / "run/summary.json"), "summary.json");
   const json& speculative = summary["cases"][1];
   const json& metrics = speculative["metrics"];
   EXPECT_EQ(metrics["tokens"], 255);  // of 256, the first is the prefill's
@@ -102,10 +102,10 @@ TEST(PaperConfigs, Gpt2ReportStandsBesideThePublishedRow) {
 }
 
 TEST(PaperConfigs, AMissingModelIsNamedWithWhereToGetIt) {
-  testing::TempDir dir;
+  fixtures::TempDir dir;
   for (const char* missing : {"target.model=", "drafts.small.model="}) {
     write_gpt2(dir.path() / "xl", 64, 1, 1);
-    testing::Cli cli(dir.path(), {"run", kConfig.string(), "--out", (dir.path() / "run").string(), "--set",
+    fixtures::Cli cli(dir.path(), {"run", kConfig.string(), "--out", (dir.path() / "run").string(), "--set",
                                   "target.model=" + (dir.path() / "xl").string(), "--set",
                                   missing + (dir.path() / "none").string()});
     EXPECT_EQ(cli.wait(), 2);

@@ -68,14 +68,14 @@ TEST(Targets, BadOnesAreRefusedWithTheirPlace) {
 class Twins : public ::testing::Test {
  protected:
   Twins() {
-    testing::write_tiny_llama(dir() / "target", testing::tiny_shape(), 1);
-    testing::write_tiny_llama(dir() / "whole", testing::tiny_shape(), 2);
-    testing::write_huggingface(dir() / "draft", testing::random_llama(testing::tiny_draft_shape(testing::tiny_shape()), 3));
+    fixtures::write_tiny_llama(dir() / "target", fixtures::tiny_shape(), 1);
+    fixtures::write_tiny_llama(dir() / "whole", fixtures::tiny_shape(), 2);
+    fixtures::write_huggingface(dir() / "draft", fixtures::random_llama(fixtures::tiny_draft_shape(fixtures::tiny_shape()), 3));
     std::ofstream(dir() / "a.json") << config().dump(1);
   }
   const fs::path& dir() const { return dir_.path(); }
   int run(std::vector<std::string> arguments) {
-    testing::Cli cli(dir(), std::move(arguments));
+    fixtures::Cli cli(dir(), std::move(arguments));
     const int code = cli.wait();
     out_ = cli.out();
     err_ = cli.err();
@@ -91,7 +91,7 @@ class Twins : public ::testing::Test {
     }
     return {line.at("tokens"), steps};
   }
-  testing::TempDir dir_;
+  fixtures::TempDir dir_;
   std::string out_, err_;
 };
 
@@ -160,7 +160,7 @@ TEST_F(Twins, TheShippedDraftIsAcceptedAsByTheOriginal) {
   const fs::path root = SPECLAB_SOURCE_DIR;
   std::vector<json> found;
   for (const char* inflate : {"", "hidden=640,heads=12,kv_heads=4,ffn=1792"}) {
-    ASSERT_EQ(run({"generate", "--model", testing::target_file(), "--inflate", inflate, "--draft", root / "models/draft/smollm2-135m-instruct", "--strategy",
+    ASSERT_EQ(run({"generate", "--model", fixtures::target_file(), "--inflate", inflate, "--draft", root / "models/draft/smollm2-135m-instruct", "--strategy",
                    "speculative_sampling", "--set", "gamma=3", "--set", "temperature=0", "--set", "max_tokens=48", "--prompt", "Write a short poem about rivers.", "--json"}),
               0)
         << err_;

@@ -5,7 +5,7 @@
 
 #include "tests/model/gguf_files.h"
 
-namespace speclab::testing {
+namespace speclab::fixtures {
 namespace {
 
 std::filesystem::path root;
@@ -173,10 +173,10 @@ void draft() {
 }
 
 }  // namespace
-}  // namespace speclab::testing
+}  // namespace speclab::fixtures
 
 int main(int argc, char** argv) {
-  using namespace speclab::testing;
+  using namespace speclab::fixtures;
   if (argc != 2) return 2;
   root = argv[1];
   safetensors(), gguf(), tokenizer(), chat_template(), experiment(), prompts(), draft();

@@ -11,10 +11,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::size_t below(Random& random, std::size_t n) {
-  return static_cast<std::size_t>(random() % n);
-}
-
 /// Values at which readers are known to break.
 Json extreme_value(Random& random) {
   static const std::vector<Json> values{0,

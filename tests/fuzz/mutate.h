@@ -9,6 +9,8 @@
 namespace speclab::fuzz {
 
 using Random = std::mt19937_64;
+/// One of 0 .. n - 1.
+inline std::size_t below(Random& random, std::size_t n) { return static_cast<std::size_t>(random() % n); }
 /// Changes some bytes of a leaf (a name, a number, a text): libFuzzer's own mutation where there is one.
 using MutateBytes = std::function<void(std::string&)>;
 

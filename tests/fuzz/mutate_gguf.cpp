@@ -148,10 +148,6 @@ std::string put_together(const Parts& parts, std::uint64_t more_tensors, std::ui
   return out + parts.data;
 }
 
-std::size_t below(Random& random, std::size_t n) {
-  return static_cast<std::size_t>(random() % n);
-}
-
 std::uint64_t extreme_number(Random& random) {
   static constexpr std::uint64_t kNumbers[] = {0,
                                                1,

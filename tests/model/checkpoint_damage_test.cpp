@@ -12,7 +12,7 @@
 namespace speclab {
 namespace {
 
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 
 /// Whether the model was accepted.
 bool open_and_read(const std::filesystem::path& path) {

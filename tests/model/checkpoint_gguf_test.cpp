@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 using W = GgufWriter;
 
 std::string open_error(const std::string& bytes) {

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/sha256.h"
 #include "tests/model/model_files.h"
+#include "tests/base/error_text.h"
 
 namespace speclab {
 namespace {
@@ -15,16 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using namespace speclab::testing;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using namespace speclab::fixtures;
 
 std::string open_error(const std::filesystem::path& path) {
   return message_of([&] { Checkpoint::open(path); });

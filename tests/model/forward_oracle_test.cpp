@@ -20,7 +20,7 @@
 namespace speclab {
 namespace {
 
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 
 #ifdef __SANITIZE_ADDRESS__
 constexpr std::size_t kNewTokens = 8;  // a step takes forty times as long

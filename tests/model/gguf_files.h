@@ -10,7 +10,7 @@
 #include "tests/model/model_files.h"
 
 /// Tiny models of tests/model/model_files.h as GGUF files.
-namespace speclab::testing {
+namespace speclab::fixtures {
 
 /// Writes a GGUF file piece by piece, right or wrong.
 class GgufWriter {
@@ -164,4 +164,4 @@ inline void write_gguf(const std::filesystem::path& file, const TinyModel& model
   write_file(file, gguf_writer(model, dtype).file());
 }
 
-}  // namespace speclab::testing
+}  // namespace speclab::fixtures

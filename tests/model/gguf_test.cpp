@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "tests/model/gguf_files.h"
+#include "tests/base/error_text.h"
 
 namespace speclab {
 namespace {
@@ -15,21 +16,12 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 using namespace std::string_literals;
 using W = GgufWriter;
 
 GgufFile parse(const std::string& file) {
   return GgufFile::parse(std::as_bytes(std::span(file)), "f");
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 std::string error_of(const std::string& file) {

@@ -56,8 +56,8 @@ TEST(HostSimt, EveryFamilyIsNearTheCpu) {
 class HostSimtLife : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(HostSimtLife, RowsHaveTheBitsOfAFreshPrefill) {
-  speclab::testing::Life life("host-simt", GetParam(), 1, 7);
-  for (int step = 0; step < 6; ++step) ASSERT_TRUE(life.step()) << speclab::testing::kLifeModels[GetParam()] << ", step " << step;
+  speclab::fixtures::Life life("host-simt", GetParam(), 1, 7);
+  for (int step = 0; step < 6; ++step) ASSERT_TRUE(life.step()) << speclab::fixtures::kLifeModels[GetParam()] << ", step " << step;
 }
 
 // What differs in kernels: shapes that fill no tile, groups, windows, caps, norms, rotations, activations.

@@ -12,6 +12,7 @@
 #include "core/model/safetensors.h"
 #include "core/model/session.h"
 #include "tests/model/gguf_files.h"
+#include "tests/base/error_text.h"
 
 /// What has broken readers of GGUF and safetensors elsewhere, as far as gguf_test, safetensors_test and
 /// checkpoint_damage_test do not have it: a clear error each.
@@ -20,18 +21,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 using namespace std::string_literals;
 using W = GgufWriter;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::string gguf_error(const std::string& file) {
   return message_of([&] { GgufFile::parse(std::as_bytes(std::span(file)), "f"); });

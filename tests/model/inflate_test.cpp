@@ -19,7 +19,7 @@ namespace speclab {
 namespace {
 
 namespace fs = std::filesystem;
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 using ::testing::HasSubstr;
 
 using ModelPtr = std::shared_ptr<const Model>;

@@ -30,7 +30,7 @@
 ///   write_gguf(dir.path() / "model.gguf", model, "F16");          // tests/model/gguf_files.h
 ///   write_huggingface(dir.path(), markov_table(V, logits));      // zero layers: row t of logits follows
 ///   token t
-namespace speclab::testing {
+namespace speclab::fixtures {
 
 using Json = nlohmann::json;
 using Shape = ModelConfig;
@@ -383,4 +383,4 @@ inline TinyModel write_tiny_llama(const std::filesystem::path& directory, const 
   return model;
 }
 
-}  // namespace speclab::testing
+}  // namespace speclab::fixtures

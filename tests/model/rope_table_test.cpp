@@ -11,7 +11,7 @@
 namespace speclab {
 namespace {
 
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 
 TEST(RopeTable, RowsDoNotDependOnTheLengthOfTheTable) {
   Rope rope;

@@ -12,7 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 using namespace std::string_literals;
 
 std::vector<StoredTensor> read(const std::string& file) {

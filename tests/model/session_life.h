@@ -16,7 +16,7 @@
 #include "tests/model/model_files.h"
 
 /// Random lives of sessions against the stupid model: a fresh prefill of the same text by one thread.
-namespace speclab::testing {
+namespace speclab::fixtures {
 
 /// Decoders that differ in shape, and one of each kind that differs in arithmetic (tests/golden/families).
 inline constexpr const char* kLifeModels[] = {"tiny",    "head_dim 12", "three heads of 2", "no groups", "layers 0 and 2", "gemma2", "gemma3", "gpt2",
@@ -234,4 +234,4 @@ inline int compare_lives(int least, int forwards_per_life, unsigned only_seed = 
   return compared;
 }
 
-}  // namespace speclab::testing
+}  // namespace speclab::fixtures

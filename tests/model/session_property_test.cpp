@@ -8,8 +8,8 @@ namespace speclab {
 namespace {
 
 TEST(SessionProperty, EqualsRePrefillBitForBit) {
-  const int lives = 4 * static_cast<int>(testing::kLifeModelCount * testing::life_classes().size());  // each class, model and number of threads
-  EXPECT_GE(testing::compare_lives(2 * lives, 2), 2 * lives);
+  const int lives = 4 * static_cast<int>(fixtures::kLifeModelCount * fixtures::life_classes().size());  // each class, model and number of threads
+  EXPECT_GE(fixtures::compare_lives(2 * lives, 2), 2 * lives);
 }
 
 }  // namespace

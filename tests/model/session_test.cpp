@@ -18,7 +18,7 @@
 namespace speclab {
 namespace {
 
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 using ::testing::HasSubstr;
 
 std::shared_ptr<const Model> load(const TinyModel& tiny, int threads = 2, std::shared_ptr<const Model> target = nullptr,

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 
 std::vector<fs::path> shipped_drafts() {
   std::vector<fs::path> found;

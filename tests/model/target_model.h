@@ -10,7 +10,7 @@
 #include "core/model/checkpoint.h"
 #include "core/model/model.h"
 
-namespace speclab::testing {
+namespace speclab::fixtures {
 
 /// The real target that scripts/get_model.sh fetches.
 inline std::filesystem::path target_file() {
@@ -27,8 +27,8 @@ inline std::shared_ptr<const Model> target_model() {
 /// scripts/test.sh --offline asks for the tests without the model.
 inline bool offline() { return std::getenv("SPECLAB_OFFLINE") != nullptr; }
 
-}  // namespace speclab::testing
+}  // namespace speclab::fixtures
 
 /// First line of a test that needs the real target.
 #define SPECLAB_NEEDS_TARGET() \
-  if (speclab::testing::offline()) GTEST_SKIP() << "offline: needs the target model"
+  if (speclab::fixtures::offline()) GTEST_SKIP() << "offline: needs the target model"

@@ -14,8 +14,8 @@ namespace speclab {
 namespace {
 
 using nlohmann::json;
-using testing::DraftCounts;
-using testing::SlowRun;
+using fixtures::DraftCounts;
+using fixtures::SlowRun;
 
 class Lossless : public ::testing::Test {
  protected:
@@ -77,7 +77,7 @@ class Lossless : public ::testing::Test {
 
 TEST_F(Lossless, EveryStrategyOnSixtyPrompts) {
   SPECLAB_NEEDS_TARGET();
-  ASSERT_TRUE(std::filesystem::exists(testing::target_file())) << "run scripts/get_model.sh";
+  ASSERT_TRUE(std::filesystem::exists(fixtures::target_file())) << "run scripts/get_model.sh";
   const SlowRun run("lossless");
   compare(run);
   if (run.trial || HasFatalFailure()) return;
@@ -93,14 +93,14 @@ TEST_F(Lossless, EveryStrategyOnSixtyPrompts) {
 
 TEST_F(Lossless, EveryRuleScheduleAndProcessor) {
   SPECLAB_NEEDS_TARGET();
-  ASSERT_TRUE(std::filesystem::exists(testing::target_file())) << "run scripts/get_model.sh";
+  ASSERT_TRUE(std::filesystem::exists(fixtures::target_file())) << "run scripts/get_model.sh";
   const SlowRun run("lossless_variants");
   compare(run);
 }
 
 TEST(DraftIsTarget, IsAcceptedAtEveryPosition) {
   SPECLAB_NEEDS_TARGET();
-  ASSERT_TRUE(std::filesystem::exists(testing::target_file())) << "run scripts/get_model.sh";
+  ASSERT_TRUE(std::filesystem::exists(fixtures::target_file())) << "run scripts/get_model.sh";
   const SlowRun run("draft_is_target");
   EXPECT_EQ(run.exit_code, 0) << "speclab run";
   ASSERT_FALSE(run.config.is_null()) << "nothing was run";

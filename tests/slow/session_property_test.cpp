@@ -14,7 +14,7 @@ namespace {
 TEST(SessionProperty, EqualsRePrefillBitForBit) {
   constexpr int kForwards = 12'000, kForwardsPerLife = 25;
   const char* seed = std::getenv("SPECLAB_PROPERTY_SEED");
-  const int compared = testing::compare_lives(kForwards, kForwardsPerLife, seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : 0);
+  const int compared = fixtures::compare_lives(kForwards, kForwardsPerLife, seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : 0);
   EXPECT_GE(compared, seed == nullptr ? kForwards : kForwardsPerLife);
   fmt::print("{} forwards compared\n", compared);
 }

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-namespace speclab::testing {
+namespace speclab::fixtures {
 namespace {
 
 namespace fs = std::filesystem;
@@ -68,4 +68,4 @@ void DraftCounts::add(const LineRecord& line) {
   }
 }
 
-}  // namespace speclab::testing
+}  // namespace speclab::fixtures

@@ -7,7 +7,7 @@
 
 #include "core/measure/run_result.h"
 
-namespace speclab::testing {
+namespace speclab::fixtures {
 
 /// An experiment of tests/slow on the real models, run by the real binary in a process of its own. Its
 /// progress goes to this test's output, its record to <build>/slow/NAME. From the environment
@@ -33,4 +33,4 @@ struct DraftCounts {
   void add(const LineRecord& line);
 };
 
-}  // namespace speclab::testing
+}  // namespace speclab::fixtures

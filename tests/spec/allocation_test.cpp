@@ -79,10 +79,10 @@ TEST(Allocation, NoneInTheSteadyStateOfDraftingAndVerifying) {
 // all move.
 TEST(Allocation, NoneInTheSteadyStateOfLookahead) {
   Resources resources;
-  resources.target = testing::tiny_target();
+  resources.target = fixtures::tiny_target();
   resources.capacity = 200;
   const int vocab = resources.target->config().vocab;
-  const auto strategy = testing::choose("lookahead", {{"pool_from_prompt", true}}).make(resources);
+  const auto strategy = fixtures::choose("lookahead", {{"pool_from_prompt", true}}).make(resources);
   const int most = strategy->max_nodes();
   std::vector<float> logits(static_cast<std::size_t>(most) * static_cast<std::size_t>(vocab));
   for (std::size_t i = 0; i < logits.size(); ++i)

@@ -13,7 +13,7 @@
 namespace speclab {
 namespace {
 
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

@@ -166,7 +166,7 @@ TEST_P(DeviceLossless, EmitsTheTargetsJointLaw) {
   const Verify verify = [&](auto&&... all) { accept_on(machine, all...); };
   const struct {
     int vocab;
-    Shape shape;
+    enumerate::Shape shape;
   } cases[] = {{5, {{1}}}, {4, {{3}}}, {3, {{1, 2}}}, {2, {{2, 1}}}};
   std::mt19937 random(17);
   for (const auto& c : cases) {
@@ -177,7 +177,7 @@ TEST_P(DeviceLossless, EmitsTheTargetsJointLaw) {
         const enumerate::Law law = law_of([&](const Coins& coins) {
           return emit(world, c.shape, draws, rule, {.epsilon = 1}, length, coins, verify);
         });
-        const std::map<Outcome, double> target = target_law(world, length);
+        const std::map<enumerate::Outcome, double> target = target_law(world, length);
         double worst = 0;
         for (const auto& [outcome, mass] : target)
           worst = std::max(worst, std::abs(mass - (law.mass.count(outcome) > 0 ? law.mass.at(outcome) : 0)));

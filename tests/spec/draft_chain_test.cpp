@@ -9,7 +9,7 @@
 namespace speclab {
 namespace {
 
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 
 // Drafts from the model, but spoils one token of some drafts: rejections at every depth, in between drafts
 // that are left alone.

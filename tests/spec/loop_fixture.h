@@ -13,7 +13,7 @@
 #include "tests/model/model_files.h"
 
 /// Decoding on tiny models in a line or two.
-namespace speclab::testing {
+namespace speclab::fixtures {
 
 using nlohmann::json;
 using ModelPtr = std::shared_ptr<const Model>;
@@ -96,4 +96,4 @@ inline int drafted(const GenerationRecord& record) {
   return sum;
 }
 
-}  // namespace speclab::testing
+}  // namespace speclab::fixtures

@@ -13,7 +13,7 @@
 namespace speclab {
 namespace {
 
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 using enumerate::Law;
 
 constexpr int kVocab = 3;

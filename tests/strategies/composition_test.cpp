@@ -9,7 +9,7 @@
 namespace speclab {
 namespace {
 
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 using ::testing::HasSubstr;
 
 class Composition : public ::testing::TestWithParam<json> {

@@ -13,7 +13,7 @@
 namespace speclab {
 namespace {
 
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 
 TEST(Registry, HoldsExactlyTheFilesOfStrategies) {
   std::vector<std::string> files, names;

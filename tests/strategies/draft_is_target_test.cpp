@@ -10,7 +10,7 @@
 namespace speclab {
 namespace {
 
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 
 TEST(DraftIsTarget, EveryTokenIsAcceptedOnTheRealModel) {
   SPECLAB_NEEDS_TARGET();

@@ -6,7 +6,7 @@
 namespace speclab {
 namespace {
 
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 
 class Jacobi : public ::testing::Test {
  protected:

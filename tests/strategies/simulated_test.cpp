@@ -7,7 +7,7 @@
 namespace speclab {
 namespace {
 
-using namespace speclab::testing;
+using namespace speclab::fixtures;
 
 class Simulated : public ::testing::Test {
  protected:
