@@ -14,6 +14,7 @@ namespace {
 class Autoregressive final : public Strategy {
  public:
   Autoregressive(const NoOptions&, const Resources&) {}
+  std::optional<DevicePlan> device_plan(const SamplingParams&) const override { return DevicePlan{}; }
   void begin(const Sequence&) override {}
   void draft(std::span<const Sequence* const>, std::span<Draft* const>) override {}
 };

@@ -49,6 +49,9 @@ struct RowsInFlight {
   const std::int32_t* slots = nullptr;       ///< [n], where their keys and values go
   const std::int32_t* path_begin = nullptr;  ///< [n + 1]: the path of row i is paths[path_begin[i]] .. paths[path_begin[i + 1] - 1]
   const std::int32_t* paths = nullptr;       ///< slots of in-flight ancestors and of the row itself, ascending positions
+  /// Not null: the number of keys is there, in memory of the backend, and `committed` is the most that it may be. Operations
+  /// that are queued then follow a sequence whose length the host does not know yet.
+  const std::int32_t* committed_at = nullptr;
 };
 
 /// A rotary embedding as tables: dimensions i and i + dims/2 turn together.
@@ -57,6 +60,10 @@ struct Rotation {
   const float* sin = nullptr;
   int dims = 0;                ///< the first so many of a head turn, even; 0: none
 };
+
+struct Plan;
+struct PlanShape;
+struct PlanStart;
 
 /// How the scores of attention become weights.
 struct AttentionForm {
@@ -169,6 +176,25 @@ class Backend {
   virtual void fill_columns(float value, int begin, int n, int d, float* x) = 0;
   /// Moves slots from[j] to to[j] in order, all layers (from[j] >= to[j]).
   virtual void move_slots(KvStore& kv, std::span<const std::int32_t> from, std::span<const std::int32_t> to) = 0;
+
+  // Planned rounds (core/backend/plan.h). In each: draft_rows(1), the draft's forward of plan.first_draft, draw(1); for depth 2
+  // .. gamma draft_rows(depth), its forward of plan.next_draft, draw(depth); target_rows, the target's forward, settle. Without
+  // a draft from target_rows on.
+
+  /// Null: this backend runs no planned rounds, and what follows is not called.
+  virtual std::shared_ptr<Plan> make_plan(const PlanShape& shape);
+  /// A generation begins.
+  virtual void plan_start(Plan& plan, const PlanStart& start);
+  /// Lays out the rows of the draft's forward whose logits, row depth - 1 of plan.draft_logits, decide x_depth.
+  virtual void plan_draft_rows(Plan& plan, int depth);
+  virtual void plan_draw(Plan& plan, int depth);  ///< x_depth
+  virtual void plan_target_rows(Plan& plan);
+  /// Verifies the draft with plan.target_logits, moves the sequence on, and puts the round into plan.ring.
+  virtual void plan_settle(Plan& plan);
+  /// The device's clock goes into PlanRound::stamp_ns[which], which < 3; the last one is taken always.
+  virtual void plan_stamp(Plan& plan, int which);
+  /// True when all that was queued is done. Throws Error when the device has failed.
+  virtual bool idle();
 };
 
 struct CpuBackendOptions {

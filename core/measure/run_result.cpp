@@ -191,6 +191,11 @@ nlohmann::json to_json(const LineRecord& line) {
                        {"target", to_json(turn.target)},
                        {"draft_prefill", to_json(turn.draft_prefill)},
                        {"draft", to_json(turn.draft)}}}});
+    if (turn.round_trips > 0 || turn.planned_steps > 0) {
+      turns.back()["device"] = {{"planned_steps", turn.planned_steps},
+                                {"round_trips", turn.round_trips},
+                                {"stamped_ns", turn.stamped_ns}};
+    }
     for (const StepRecord& step : turn.steps) {
       steps.push_back(to_json(step));
       phases += step.times;
@@ -272,6 +277,12 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
     entry.at("draft_prefill_ns").get_to(turn.draft_prefill_ns);
     entry.at("decode_ns").get_to(turn.decode_ns);
     entry.at("cpu_ns").get_to(turn.cpu_ns);
+    if (entry.contains("device")) {
+      const json& device = entry["device"];
+      device.at("planned_steps").get_to(turn.planned_steps);
+      device.at("round_trips").get_to(turn.round_trips);
+      device.at("stamped_ns").get_to(turn.stamped_ns);
+    }
     turn.finish = finish_from(entry.at("finish").get<std::string>());
     const json& work = entry.at("work");
     turn.target_prefill = passes_from_json(work.at("target_prefill"));

@@ -16,6 +16,7 @@ namespace speclab {
 
 class Backend;
 class Session;
+struct QueuedRows;
 struct RopeBuffers;
 
 /// Tokens of one sequence for one forward: a forest in topological order whose roots follow the committed tokens.
@@ -69,12 +70,18 @@ class Model : public std::enable_shared_from_this<Model> {
 
   /// One forward for all sequences together: rows are bit-identical whatever else is fed.
   void forward(std::span<const Feed> feeds) const;
+  /// Queues a forward of rows that the backend knows and the host need not (core/backend/plan.h). logits: memory of the
+  /// backend, [wanted_count, head_rows]. The session's length and work stay as they are: see Session::follow().
+  void forward(Session& session, const QueuedRows& rows, float* logits) const;
 
  private:
   struct Weights;
   struct Workspace;
+  struct Inputs;
+  struct Placed;
   Model(std::shared_ptr<const Weights> weights, std::vector<int> layers);
   std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions) const;
+  const float* compute(const Inputs& in, std::span<const Placed> sequences, float* logits) const;
   std::int64_t keys_of(int position) const;  // that a row sees there, summed over the layers
   std::shared_ptr<const Weights> weights_;
   std::vector<int> layers_;

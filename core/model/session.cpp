@@ -60,6 +60,18 @@ void Session::commit(std::span<const int> path) {
   parents_.clear();
 }
 
+void Session::follow(int rows, int wanted, int keep) {
+  SPECLAB_CHECK(keep >= 0 && keep <= rows && length_ + keep <= capacity_, "{} + {} of {} rows, room for {}", length_, keep, rows, capacity_);
+  std::int64_t keys = 0, layer_keys = 0;
+  for (int position = length_; position < length_ + rows; ++position) {
+    keys += position + 1;
+    layer_keys += model_->keys_of(position);
+  }
+  work_ += model_->work(rows, wanted, length_, keys, layer_keys);
+  length_ += keep;
+  parents_.clear();
+}
+
 void Session::rewind(int length) {
   SPECLAB_CHECK(length >= 0 && length <= length_, "rewind to {} of {}", length, length_);
   length_ = length;

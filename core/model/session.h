@@ -30,6 +30,9 @@ class Session {
   /// Keeps the given nodes of the last forward, in order: a path from a root, each the child of the one before it.
   /// Their rows move to positions C, C+1, ...; everything else in flight is dropped.
   void commit(std::span<const int> path);
+  /// The host's side of a forward that was queued (Model::forward of QueuedRows): `rows` tokens as a chain from position
+  /// length() on, `wanted` of them with logits; the first `keep` are committed now.
+  void follow(int rows, int wanted, int keep);
   /// Drops committed positions from `length` on (and what is in flight).
   void rewind(int length);
   /// An independent copy of the sequence, cache included.

@@ -7,8 +7,8 @@
 
 namespace speclab {
 
-// The decoder, once for all families: embedding, layers of attention and feed-forward, head; see ModelConfig. All
-// sequences go through the matrix products together and through attention one by one.
+// The decoder, once for all families: embedding, layers of attention and feed-forward, head; see ModelConfig.
+
 void Model::forward(std::span<const Feed> feeds) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
@@ -59,23 +59,62 @@ void Model::forward(std::span<const Feed> feeds) const {
     session.work_ += work(count, static_cast<std::int64_t>(feed.rows.size()), session.length_, keys, layer_keys);
   }
   if (n == 0) return;
-  const int rows = static_cast<int>(n);
   const std::int32_t* const staged = device.stage(numbers, s.staged);
+  s.placed.clear();
+  at = 0;
+  for (const Feed& feed : feeds) {
+    const auto count = static_cast<int>(feed.tokens.size());
+    if (count == 0) continue;
+    s.placed.push_back({feed.session, {count, feed.session->length_, staged + positions + at, staged + slots + at, staged + path_begin + at, staged + paths}});
+    at += feed.tokens.size();
+  }
+  const bool in_place = feeds.size() == 1 && device.host_memory();
+  const float* next_logits = compute({static_cast<int>(n), staged, staged + position_rows, staged + wanted_rows, static_cast<int>(wanted)}, s.placed,
+                                     in_place ? feeds[0].logits : nullptr);
+  const auto deliver = [&](const float* from, std::size_t count, int columns, float* to) {
+    device.download(from, count * static_cast<std::size_t>(columns) * sizeof(float), to);
+    return from + count * static_cast<std::size_t>(columns);
+  };
+  const float* next_hidden = s.wanted.data();
+  for (const Feed& feed : feeds) {
+    if (feed.rows.empty()) continue;
+    if (!in_place) next_logits = deliver(next_logits, feed.rows.size(), c.head_rows(), feed.logits);
+    if (feed.hidden != nullptr) deliver(next_hidden, feed.rows.size(), c.hidden, feed.hidden);
+    next_hidden += feed.rows.size() * static_cast<std::size_t>(c.hidden);
+  }
+}
+
+void Model::forward(Session& session, const QueuedRows& queued, float* logits) const {
+  SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
+  SPECLAB_CHECK(queued.rows.n > 0 && queued.rows.n <= session.scratch_, "{} rows, room for {}", queued.rows.n, session.scratch_);
+  const Placed placed{&session, queued.rows};
+  compute({queued.rows.n, queued.tokens, queued.position_rows, queued.wanted, queued.wanted_count}, {&placed, 1}, logits);
+}
+
+// All sequences go through the matrix products together and through attention one by one. Returns the logits, in `logits`
+// or where that is null in the workspace.
+const float* Model::compute(const Inputs& in, std::span<const Placed> sequences, float* logits) const {
+  const Weights& w = *weights_;
+  const ModelConfig& c = w.config;
+  Backend& device = *w.backend;
+  Workspace& s = *workspace_;
+  const int rows = in.n;
+  const auto n = static_cast<std::size_t>(rows);
   const auto sized = [&](Buffer<float>& buffer, std::size_t count, int width) { return device.room(buffer, count * static_cast<std::size_t>(width)); };
 
   float* x = sized(s.residual, n, c.hidden);
   if (w.embed_projection.out > 0) {
     float* embedded = sized(s.embedded, n, c.embedding_dim);
-    device.gather(w.embedding, staged, rows, embedded);
+    device.gather(w.embedding, in.tokens, rows, embedded);
     device.linear(w.embed_projection, embedded, rows, x, false);
   } else {
-    device.gather(w.embedding, staged, rows, x);
+    device.gather(w.embedding, in.tokens, rows, x);
   }
 
   if (c.embedding_scale != 1) device.scale(c.embedding_scale, rows, c.hidden, x);
   if (c.position_rows > 0) {
     float* embedded = sized(s.branch, n, c.hidden);
-    device.gather(w.positions, staged + position_rows, rows, embedded);
+    device.gather(w.positions, in.position_rows, rows, embedded);
     device.add(embedded, rows, c.hidden, x);
   }
 
@@ -113,17 +152,14 @@ void Model::forward(std::span<const Feed> feeds) const {
       device.rms_norm_heads(qkv + c.query_width(), qkv_width, c.kv_heads, layer.k_norm.data(), eps, rows, c.head_dim);
     }
     const AttentionForm form{c.attention_scale, c.attention_soft_cap, layer.window};
-    at = 0;
-    for (const Feed& feed : feeds) {
-      const std::size_t count = feed.tokens.size();
-      if (count == 0) continue;
-      Session& session = *feed.session;
-      const RowsInFlight own{static_cast<int>(count), session.length_, staged + positions + at, staged + slots + at, staged + path_begin + at, staged + paths};
+    std::size_t at = 0;
+    for (const auto& [sequence, own] : sequences) {
+      Session& session = *sequence;
       const Rotation rotation = layer.rope < 0 ? Rotation{} : (*session.ropes_)[static_cast<std::size_t>(layer.rope)].rotation();
       float* from = qkv + at * static_cast<std::size_t>(qkv_width);
       device.rope_and_store(from, c.heads, rotation, own, session.kv_, static_cast<int>(index));
       device.attention(from, c.heads, session.kv_, static_cast<int>(index), own, attended + at * static_cast<std::size_t>(c.query_width()), form);
-      at += count;
+      at += static_cast<std::size_t>(own.n);
     }
     if (c.parallel) norm(x, layer.ffn_norm, rows, branch);  // before attention is added
     add_to_residual(layer.attn_out, attended, layer.attn_out_bias, layer.attn_post_norm);
@@ -134,30 +170,19 @@ void Model::forward(std::span<const Feed> feeds) const {
     else device.activate(c.activation, c.gated, gate_up, rows, c.ffn, activated);
     add_to_residual(layer.ffn_down, activated, layer.ffn_down_bias, layer.ffn_post_norm);
   }
-  if (wanted == 0) return;
+  if (in.wanted_count == 0) return nullptr;
 
   // Only the rows whose logits are wanted pay for the head.
-  const int heads = static_cast<int>(wanted), width = c.head_rows();
+  const int heads = in.wanted_count, width = c.head_rows();
+  const auto wanted = static_cast<std::size_t>(heads);
   float* hidden = sized(s.wanted, wanted, c.hidden);
-  device.copy_rows(x, staged + wanted_rows, heads, c.hidden, hidden);
+  device.copy_rows(x, in.wanted, heads, c.hidden, hidden);
   if (c.final_norm) norm(hidden, w.final_norm, heads, hidden);
-  const bool in_place = feeds.size() == 1 && device.host_memory();
-  float* logits = in_place ? feeds[0].logits : sized(s.logits, wanted, width);
+  if (logits == nullptr) logits = sized(s.logits, wanted, width);
   device.linear(w.head, hidden, heads, logits, false);
   if (c.logit_soft_cap > 0) device.soft_cap(c.logit_soft_cap, heads, width, logits);
   if (w.masked_rows > 0) device.fill_columns(-std::numeric_limits<float>::infinity(), width - w.masked_rows, heads, width, logits);
-  const auto deliver = [&](const float* from, std::size_t count, int columns, float* to) {
-    device.download(from, count * static_cast<std::size_t>(columns) * sizeof(float), to);
-    return from + count * static_cast<std::size_t>(columns);
-  };
-  const float* next_hidden = hidden;
-  const float* next_logits = logits;
-  for (const Feed& feed : feeds) {
-    if (feed.rows.empty()) continue;
-    if (!in_place) next_logits = deliver(next_logits, feed.rows.size(), width, feed.logits);
-    if (feed.hidden != nullptr) deliver(next_hidden, feed.rows.size(), c.hidden, feed.hidden);
-    next_hidden += feed.rows.size() * static_cast<std::size_t>(c.hidden);
-  }
+  return logits;
 }
 
 }  // namespace speclab

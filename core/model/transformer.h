@@ -4,10 +4,25 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/backend/plan.h"
 #include "core/model/model.h"
 #include "core/model/weights.h"
 
 namespace speclab {
+
+/// What a forward is of, in memory of the backend.
+struct Model::Inputs {
+  int n = 0;
+  const Token* tokens = nullptr;                ///< [n]
+  const std::int32_t* position_rows = nullptr;  ///< [n], of the position embedding
+  const std::int32_t* wanted = nullptr;         ///< [wanted_count], rows whose logits are wanted
+  int wanted_count = 0;
+};
+/// The rows of a sequence among them, in order.
+struct Model::Placed {
+  Session* session;
+  RowsInFlight rows;
+};
 
 /// Buffers of one forward; they grow to the largest one and stay. Private to the model layer.
 struct Model::Workspace {
@@ -23,6 +38,7 @@ struct Model::Workspace {
   std::vector<std::int32_t> numbers;
   Buffer<std::int32_t> staged;     // the same there
   std::vector<int> depths;         // [n]
+  std::vector<Placed> placed;      // [feeds with rows]
 };
 
 }  // namespace speclab

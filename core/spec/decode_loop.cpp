@@ -51,6 +51,7 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
     return session;
   };
   strategy_ = strategy.make(resources);
+  strategy_name_ = strategy.info().name;
   const int nodes = strategy_->max_nodes();
   scratch_ = options_.scratch > 0         ? options_.scratch
              : options_.batch_of_prefixes ? std::max(kScratchOfPrefixes, kRowsOfPrefix * nodes)
@@ -78,6 +79,16 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
   for (std::size_t i = 0; i < requests.size(); ++i) {
     start(*slots_[i], requests[i]);
     if (slots_[i]->running) running_.push_back(slots_[i].get());
+  }
+  if (!running_.empty() && running_[0]->request->options.device_loop != "off") {
+    const std::string reason = running_.size() > 1 ? "several sequences at once" : plan(*running_[0]);
+    if (reason.empty()) {
+      decode_planned(*running_[0], stop);
+      running_.clear();
+    } else if (running_[0]->request->options.device_loop == "on") {
+      throw Error({"option device_loop", "on", "steps that a device can run by itself, but here: " + reason,
+                   "\"auto\" leaves such steps to the host."});
+    }
   }
   PhaseClock clock;
   while (!running_.empty()) {
@@ -128,7 +139,8 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
       slot->out.steps.back().times = times;
       slot->out.decode_ns += times.total();
       slot->out.cpu_ns += cpu;
-      look_closer(*slot);
+      look_closer(*slot, static_cast<int>(slot->out.steps.size()) - 1);
+      tell(*slot);
     }
     std::erase_if(running_, [](const Slot* slot) { return !slot->running; });
   }
@@ -137,6 +149,8 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
     Slot& slot = *slots_[i];
     slot.out.target = slot.session->work() - slot.target_begun;
     slot.out.draft = slot.draft_work() - slot.draft_begun;
+    if (slot.out.planned_steps == 0 && !target_->backend().host_memory())
+      slot.out.round_trips = slot.out.target.calls + slot.out.draft.calls;
     out.push_back(std::move(slot.out));
   }
   return out;

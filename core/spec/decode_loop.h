@@ -10,6 +10,7 @@
 
 #include "core/measure/recorder.h"
 #include "core/spec/generation.h"
+#include "core/spec/planned_rounds.h"
 #include "core/spec/prefill_cache.h"
 #include "core/spec/registry.h"
 
@@ -51,6 +52,9 @@ struct LoopOptions {
 /// other (bookkeeping, cuts, commit, recording). Hashing rows, expected acceptance, ranks, distances and
 /// on_emit are outside the clock. With several sequences the times of a step are those of the whole batch.
 ///
+/// With GenerationOptions::device_loop a single sequence on a device that plans is decoded in rounds that the
+/// device runs by itself (decode_planned.cpp): the same tokens, coins, counts and work.
+///
 /// Limits: emission is cut at the first end token, stop string or limit inside an accepted path;
 /// tests behind the cut are not recorded. Every coin is addressed by the absolute position of the token that
 /// it decides.
@@ -80,17 +84,24 @@ class DecodeLoop {
   void emit(Slot& slot);
   void commit(Slot& slot);
   void record(Slot& slot);
-  void look_closer(Slot& slot);
+  void look_closer(Slot& slot, int index);
+  void tell(Slot& slot);
+  std::string plan(Slot& slot);
+  void decode_planned(Slot& slot, const std::stop_token& stop);
+  void take_round(Slot& slot, const PlanRound& round);
+  void watch_rounds(Slot& slot, const PlanStart& begun);
 
   std::shared_ptr<const Model> target_;
   std::shared_ptr<const Model> draft_;
   LoopOptions options_;
+  std::string_view strategy_name_;  ///< static string
   int capacity_ = 0;
   int scratch_ = 0;
   Slot* opening_ = nullptr;  ///< whose begin() runs: draft sessions opened now are its own
   std::vector<std::unique_ptr<Slot>>
       slots_;  ///< outlive the strategy, which may hold sessions counted in them
   std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<PlannedRounds> rounds_;  ///< of the last plan
   std::vector<Slot*> running_;
   std::vector<const Sequence*> sequences_;
   std::vector<Draft*> drafts_;

@@ -9,7 +9,7 @@ namespace speclab {
 namespace {
 
 // Steps of a text whose probes are written down: enough to draw how a window fills, little beside the rest.
-constexpr std::size_t kProbedSteps = 12;
+constexpr int kProbedSteps = 12;
 
 // Best first, ties by id: how many tokens come before this one.
 int rank_in(std::span<const float> row, Token token) {
@@ -65,10 +65,10 @@ void DecodeLoop::record(Slot& slot) {
 }
 
 // What costs a pass over the vocabulary and would not be done by anyone who only wants the text.
-void DecodeLoop::look_closer(Slot& slot) {
+void DecodeLoop::look_closer(Slot& slot, int index) {
   const TokenTree& tree = slot.draft.tree;
-  StepRecord& step = slot.out.steps.back();
-  if (slot.out.steps.size() <= kProbedSteps) {
+  StepRecord& step = slot.out.steps[static_cast<std::size_t>(index)];
+  if (index < kProbedSteps) {
     const StepRows rows{slot.logits.data(), slot.row_of, slot.vocab()};
     for (int node = tree.drafted() + 1; node < tree.size(); ++node)
       step.probes.push_back(
@@ -107,10 +107,12 @@ void DecodeLoop::look_closer(Slot& slot) {
       token.distance = distance / 2;
     }
   }
-  if (options_.on_emit) {
-    options_.on_emit(slot.sequence.slot, step,
-                     TokenSpan(slot.out.tokens).last(static_cast<std::size_t>(slot.emitted)));
-  }
+}
+
+void DecodeLoop::tell(Slot& slot) {
+  if (!options_.on_emit) return;
+  options_.on_emit(slot.sequence.slot, slot.out.steps.back(),
+                   TokenSpan(slot.out.tokens).last(static_cast<std::size_t>(slot.emitted)));
 }
 
 }  // namespace speclab

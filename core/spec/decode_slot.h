@@ -19,7 +19,7 @@ struct DecodeLoop::Slot {
   static constexpr SamplingParams kRaw{.temperature = 1, .top_k = 0, .top_p = 1};
 
   std::unique_ptr<Session> session;
-  std::vector<const Session*> draft_sessions;  // owned by the strategy
+  std::vector<Session*> draft_sessions;  // owned by the strategy
   const Request* request = nullptr;
   const AcceptanceRule* rule = nullptr;
   bool lossy = false;

@@ -71,6 +71,11 @@ DraftChain::Slot& DraftChain::slot(const Sequence& sequence) {
   return *slots_[sequence.slot];
 }
 
+std::optional<DevicePlan> DraftChain::device_plan(const SamplingParams& target) const {
+  if (options_.schedule.schedule != "constant") return std::nullopt;
+  return DevicePlan{options_.gamma, options_.sampling(target)};
+}
+
 void DraftChain::begin(const Sequence& sequence) {
   Slot& s = slot(sequence);
   s.schedule.begin(sequence.turn);

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,8 @@ class DraftChain {
   DraftChain(const DraftChainOptions& options, const Resources& resources);
   ~DraftChain();
 
+  /// What draft() does when its schedule is constant; else none.
+  std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
   /// Prefills the prompt.
   void begin(const Sequence& sequence);
   /// Appends a chain under node 0 of each draft: nodes 1, 2, ..., each with the q that its token was drawn

@@ -40,6 +40,8 @@ void GenerationOptions::fields(OptionVisitor& visit) {
   visit("min_length", min_length, Range<int>{0, kMost}, "no end token before so many tokens");
   visit("ignore_eos", ignore_eos, "go on after the end token");
   visit("stop", stop, "texts that end the generation");
+  visit("device_loop", device_loop, {"off", "auto", "on"},
+        "steps that a GPU runs without the host, where strategy, rule and backend can; on: or an error");
   visit("repetition_penalty", repetition_penalty, Range<double>{0, 100, true},
         "divides the logits of tokens that occurred; 1 = off");
   visit("banned_tokens", banned_tokens, Range<int>{0, kMost}, "token ids that are never emitted");

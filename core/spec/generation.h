@@ -21,6 +21,9 @@ struct GenerationOptions {
   int min_length = 0;                 ///< no end token before so many
   bool ignore_eos = false;
   std::vector<std::string> stop;  ///< strings that end the text
+  /// Whether a device runs steps without the host (DevicePlan): "off"; "auto": where it can; "on": or an Error says why
+  /// it cannot. Text and counts are the same.
+  std::string device_loop = "off";
   double repetition_penalty = 1;
   std::vector<int> banned_tokens;
   void fields(OptionVisitor& visit);

@@ -17,6 +17,10 @@ Token StepRows::best(int node) const {
   return static_cast<Token>(std::min(found, size - 1));
 }
 
+std::optional<DevicePlan> Strategy::device_plan(const SamplingParams&) const {
+  return std::nullopt;
+}
+
 void Strategy::observe(std::span<const Sequence* const>, std::span<const Outcome>) {}
 
 }  // namespace speclab

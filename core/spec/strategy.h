@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -69,6 +70,14 @@ struct Resources {
   std::function<std::unique_ptr<Session>()> open_draft;
 };
 
+/// What a strategy does in every step of a generation, where that can be said before it begins: then a device
+/// runs whole steps without the host (core/spec/planned_rounds.h), and the loop asks the strategy nothing
+/// between begin() and the end of the text.
+struct DevicePlan {
+  int gamma = 0;         ///< a chain of so many tokens from the draft model, limits permitting; 0: no draft
+  SamplingParams draft;  ///< each is a sample of the draft's row with these, by Purpose::draft or coupled
+};
+
 /// Answers "what do you draft?"; the decode loop owns the target forward, the rule, the clock and the
 /// counters. The second virtual interface of the project.
 class Strategy {
@@ -76,6 +85,9 @@ class Strategy {
   virtual ~Strategy() = default;
   /// Most nodes that a draft may have, the pending token included, when they may be more than 128; else 0.
   virtual int max_nodes() const { return 0; }
+  /// The plan for a sequence whose target samples with `target`; none: every step asks the host. Of a draft model
+  /// one session is open after begin(), with the text before the pending token in it.
+  virtual std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
   /// A sequence starts in its slot: prompt and first token are known. Prefill drafts here (timed as prefill).
   virtual void begin(const Sequence& sequence) = 0;
   /// Fills drafts[i] for sequences[i]; drafts[i].tree holds the pending token already. Adding nothing is

@@ -96,6 +96,13 @@ TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
   float* mixed = there.room(static_cast<std::size_t>(nodes * out_width));
   backend->attention(rows, c.heads, kv, 0, in_flight, mixed, c.form);
   const auto out = there.back(mixed, static_cast<std::size_t>(nodes * out_width));
+  // How many keys there are is read there; what the host knows is a bound.
+  RowsInFlight bounded = in_flight;
+  bounded.committed = c.committed + 300;
+  bounded.committed_at = there.integers({c.committed});
+  float* again = there.room(static_cast<std::size_t>(nodes * out_width));
+  backend->attention(rows, c.heads, kv, 0, bounded, again, c.form);
+  ASSERT_TRUE(same_bits(there.back(again, out.size()).data(), out.data(), out.size()));
 
   const double scale = c.form.scale > 0 ? c.form.scale : 1 / std::sqrt(double(c.head_dim));
   for (int i = 0; i < nodes; ++i) {

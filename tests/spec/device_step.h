@@ -9,6 +9,7 @@
 #include "core/backend/cuda/machine.h"
 #include "core/base/error.h"
 #include "core/spec/accept.h"
+#include "core/spec/planned_rounds.h"
 #include "tests/backend/simt_fixture.h"
 
 // Rows, trees and verdicts of core/spec on a simulated GPU.
@@ -67,27 +68,12 @@ struct Rows {
   }
 };
 
-/// How the device names a rule; false: it is the host's alone.
+/// Names the rule as the device does; false: it is the host's alone.
 inline bool on_device(const AcceptanceRule& rule, const RuleOptions& options, cuda::Accept& out) {
-  using enum cuda::AcceptRule;
-  const double e = options.epsilon;
-  out.rule = rule.name == "exact"          ? kExact
-             : rule.name == "sample_match" ? kSampleMatch
-             : rule.name == "coupled"      ? kCoupled
-                                           : kRatio;
-  if (out.rule != kRatio || rule.name == "rejection") return true;
-  if (rule.name == "one_hot_rejection")
-    out.form = {.ignore_q = true};
-  else if (rule.name == "lenience")
-    out.form = {.scale = 1 / options.lenience};
-  else if (rule.name == "uniform_b")
-    out.form = {.scale = 1 / options.b, .plain_residual = true};
-  else if (rule.name == "distillspec_lin")
-    out.form = {.scale = 1 / e};
-  else if (rule.name == "distillspec_sq")
-    out.form = {.scale = 1 / (e * e)};
-  else
-    return false;
+  const std::optional<DeviceRule> found = device_rule(rule, options, {.temperature = 1});
+  if (!found) return false;
+  out.rule = found->rule;
+  out.form = found->form;
   return true;
 }
 

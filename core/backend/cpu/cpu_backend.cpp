@@ -238,7 +238,7 @@ class CpuBackend final : public Backend {
       const int first = part * queries / blocks;
       QueryBlock block{};
       block.rows = (part + 1) * queries / blocks - first;
-      block.committed = rows.committed;
+      block.committed = rows.committed_at != nullptr ? *rows.committed_at : rows.committed;
       block.last_slot = block.committed - 1;
       block.scale = scale;
       block.soft_cap = form.soft_cap;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/backend/cuda/law.h"
+#include "core/backend/plan.h"
 
 // Verification on the device: accept() of core/spec/accept.h with the rules that are lossless or scale the
 // ratio p / q, one block for one tree. Decisions, coins and tokens have the bits of the host's for rows of
@@ -12,23 +13,7 @@ namespace speclab::cuda {
 
 inline constexpr int kMostNodes = 128;  ///< of a tree: the pending token and what may be accepted
 
-enum class AcceptRule : std::int32_t {
-  kRatio,        ///< rejection and its kin, see RatioForm
-  kExact,        ///< "exact": the argmax of the row
-  kSampleMatch,  ///< "sample_match": a sample of the row
-  kCoupled,      ///< "coupled": the race of the row
-};
-
-/// f(p) of a ratio rule: accept x ~ q with min(1, f(p(x)) / q(x)), else draw from norm((f(p) - q)+), of p
-/// itself when plain_residual. f(p) = scale * p. Leviathan et al. 2023, Alg. 1 and A.5; several children: the
-/// current residual (Miao et al. 2024, Alg. 2). By rule: rejection {}; one_hot_rejection {.ignore_q};
-/// lenience {.scale = 1 / l}; uniform_b
-/// {.scale = 1 / b, .plain_residual}; distillspec_lin {.scale = 1 / e}, _sq {.scale = 1 / (e e)}.
-struct RatioForm {
-  double scale = 1;
-  bool plain_residual = false;
-  bool ignore_q = false;  ///< every draft is taken as deterministic
-};
+using speclab::AcceptRule, speclab::RatioForm;
 
 struct Verdict {
   std::int32_t accepted = 0;           ///< nodes on the path, without the pending token
@@ -53,6 +38,7 @@ struct Accept {
   RatioForm form{};
   int nodes = 0,
       vocab = 0;  ///< nodes without probes, which come behind the candidates (core/spec/token_tree.h)
+  const std::int32_t* nodes_at = nullptr;  ///< where not null, how many of the nodes count is there
   const std::int32_t* tokens = nullptr;   ///< [nodes], node 0 the pending token
   const std::int32_t* parents = nullptr;  ///< [nodes], parent < node, -1 for node 0
   const float* p = nullptr;     ///< [nodes, vocab] weights of the target's rows; null when all are one-hot
@@ -61,6 +47,7 @@ struct Accept {
   const float* q = nullptr;              ///< [.., vocab]
   const Law* q_laws = nullptr;
   PhiloxKey key{};
+  const PhiloxKey* key_at = nullptr;       ///< see PhiloxCoins
   const std::int64_t* position = nullptr;  ///< of node 0
   double* residual = nullptr;              ///< [vocab] scratch
   Verdict* verdict = nullptr;              ///< out
@@ -145,9 +132,9 @@ struct AcceptKernel {
     return row.sample(space, a.vocab, coins, position, kTargetCoin);
   }
 
-  /// The next child of `node` behind `child`; a.nodes when there is none.
-  SPECLAB_DEVICE int next_child(int node, int child) const {
-    for (++child; child < a.nodes; ++child) {
+  /// The next child of `node` behind `child`; `nodes` when there is none.
+  SPECLAB_DEVICE int next_child(int node, int child, int nodes) const {
+    for (++child; child < nodes; ++child) {
       if (simt::load(a.parents + child) == node) break;
     }
     return child;
@@ -163,21 +150,22 @@ struct AcceptKernel {
   SPECLAB_DEVICE void operator()() const {
     const LawSpace space(a.vocab);
     const std::int64_t first = simt::load(a.position) + 1;
+    const int nodes = a.nodes_at == nullptr ? a.nodes : simt::load(a.nodes_at);
     const bool writes = simt::thread_index() == 0;
     int node = 0, depth = 0, tested = 0, next = -1, fault = -1, moves = 0;
     bool bonus = false;
     for (;;) {
       const LawRow row = LawRow::of(a.p, a.p_laws, node, a.vocab);
       const std::int64_t position = first + depth;
-      int child = next_child(node, node), accepted = -1;
-      if (child == a.nodes) {
+      int child = next_child(node, node, nodes), accepted = -1;
+      if (child == nodes) {
         next = target_token(space, row, position);
         bonus = true;
         break;
       }
       if (a.rule != AcceptRule::kRatio) {
         const int chosen = target_token(space, row, position);
-        for (; child < a.nodes && accepted < 0; child = next_child(node, child)) {
+        for (; child < nodes && accepted < 0; child = next_child(node, child, nodes)) {
           const int token = simt::load(a.tokens + child), q_row = simt::load(a.q_rows + child);
           record(tested++, child, row.prob(token),
                  q_row < 0 ? 1.0 : LawRow::of(a.q, a.q_laws, q_row, a.vocab).prob(token));
@@ -186,7 +174,7 @@ struct AcceptKernel {
         if (accepted < 0) next = chosen;
       } else {
         Remainder remainder{.p = row, .vocab = a.vocab, .f = a.form, .stored = a.residual};
-        for (int i = 0; child < a.nodes; child = next_child(node, child), ++i) {
+        for (int i = 0; child < nodes; child = next_child(node, child, nodes), ++i) {
           const int token = simt::load(a.tokens + child), q_row = simt::load(a.q_rows + child);
           const LawRow one_hot{.one_hot = token};
           LawRow q = q_row >= 0 ? LawRow::of(a.q, a.q_laws, q_row, a.vocab) : one_hot;
@@ -232,7 +220,7 @@ struct AcceptKernel {
 
 template <typename Visit>
 void with_kernel(const Accept& a, const Visit& visit) {
-  visit(AcceptKernel<PhiloxCoins>{a, {a.key}},
+  visit(AcceptKernel<PhiloxCoins>{a, {a.key, a.key_at}},
         LaunchShape{.threads = law_threads(a.vocab), .shared_bytes = LawSpace(a.vocab).bytes()});
 }
 

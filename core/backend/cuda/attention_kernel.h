@@ -27,7 +27,8 @@ struct Attention {
   const float* qkv = nullptr;  ///< [n, (heads + 2 kv_heads) * head_dim], queries first
   int n = 0, heads = 0, kv_heads = 0, head_dim = 0;
   KvLayer kv;
-  int committed = 0;           ///< keys with slots 0 .. committed - 1
+  int committed = 0;           ///< keys with slots 0 .. committed - 1, or ...
+  const std::int32_t* committed_at = nullptr;  ///< ... when not null the most that may be, and here is how many there are
   const std::int32_t* positions = nullptr;   ///< [n]
   const std::int32_t* path_begin = nullptr;  ///< [n + 1]
   const std::int32_t* paths = nullptr;       ///< slots of the positions from `committed` on
@@ -39,9 +40,15 @@ struct Attention {
   float* out = nullptr;        ///< [n, heads, head_dim]
 
   SPECLAB_BOTH int first_seen(int position) const { return window > 0 && position >= window ? position - window + 1 : 0; }
-  /// Splits that any row may see.
-  SPECLAB_BOTH int first_split() const { return first_seen(committed) / kSplit; }
-  SPECLAB_BOTH int splits() const { return (committed + n - 1) / kSplit + 1 - first_split(); }
+  /// Of those that any row may see when so many keys are committed.
+  SPECLAB_BOTH int first_split(int keys) const { return first_seen(keys) / kSplit; }
+  /// Room for the splits that rows may see, whatever is committed.
+  int splits() const {
+    const int end = (committed + n - 1) / kSplit + 1;
+    if (committed_at == nullptr) return end - first_split(committed);
+    const int most = (n + window - 2) / kSplit + 2;  // from the window of the first row to the last row
+    return window > 0 && most < end ? most : end;
+  }
   std::size_t sums_size() const { return static_cast<std::size_t>(splits()) * n * heads * 2; }
   std::size_t mixed_size() const { return static_cast<std::size_t>(splits()) * n * heads * head_dim; }
 };
@@ -73,7 +80,8 @@ struct AttentionSplitsKernel {
 
   SPECLAB_DEVICE void operator()() const {
     const int thread = simt::thread_index(), kv_head = simt::block_y(), group = a.heads / a.kv_heads, stride = a.kv.stride;
-    const int split = a.first_split() + simt::block_x(), begin = split * kSplit;
+    const int committed = a.committed_at != nullptr ? simt::load(a.committed_at) : a.committed;
+    const int split = a.first_split(committed) + simt::block_x(), begin = split * kSplit;
     const int first = simt::block_z() * kQueries, count = simt::min(kQueries, a.n * group - first);
     int last = -1;  // position that one of the rows sees here
     for (int row = first / group; row <= (first + count - 1) / group; ++row) {
@@ -81,7 +89,7 @@ struct AttentionSplitsKernel {
       if (position >= begin && a.first_seen(position) < begin + kSplit) last = simt::max(last, position);
     }
     if (last < 0) return;
-    const int keys = simt::min(kSplit, last + 1 - begin), shared_keys = simt::min(keys, a.committed - begin);
+    const int keys = simt::min(kSplit, last + 1 - begin), shared_keys = simt::min(keys, committed - begin);
 
     const auto queries = simt::shared<float>(0, kQueries * stride);
     const auto weights = simt::shared<float>(4 * kQueries * stride, kQueries * kSplit);
@@ -97,7 +105,7 @@ struct AttentionSplitsKernel {
       const int row = (first + thread) / group;
       row_position.set(thread, thread < count ? simt::load(a.positions + row) : -1);
       // Biased, so that the slot of position p is paths[row_path + p].
-      row_path.set(thread, thread < count ? simt::load(a.path_begin + row) - a.committed : 0);
+      row_path.set(thread, thread < count ? simt::load(a.path_begin + row) - committed : 0);
     }
     simt::block_sync();
 
@@ -220,7 +228,8 @@ struct AttentionSumKernel {
 
   SPECLAB_DEVICE void operator()() const {
     const int row = simt::block_x(), head = simt::block_y(), position = simt::load(a.positions + row);
-    const int begin = a.first_seen(position) / kSplit - a.first_split(), end = position / kSplit + 1 - a.first_split();
+    const int committed = a.committed_at != nullptr ? simt::load(a.committed_at) : a.committed, first = a.first_split(committed);
+    const int begin = a.first_seen(position) / kSplit - first, end = position / kSplit + 1 - first;
     const std::size_t queries = static_cast<std::size_t>(a.n) * a.heads, query = static_cast<std::size_t>(row) * a.heads + head;
     float most = simt::load(a.sums + 2 * (begin * queries + query));
     for (int split = begin + 1; split < end; ++split) most = simt::max(most, simt::load(a.sums + 2 * (split * queries + query)));

@@ -14,6 +14,7 @@
 #include "core/backend/cuda/gpu.h"
 #include "core/backend/cuda/launch.h"
 #include "core/backend/cuda/machine.h"
+#include "core/backend/cuda/planned.h"
 #include "core/base/error.h"
 #include "core/measure/clock.h"
 
@@ -185,6 +186,7 @@ class CudaBackend final : public Backend {
     a.head_dim = kv.head_dim;
     a.kv = layer_of(kv, layer);
     a.committed = rows.committed;
+    a.committed_at = rows.committed_at;
     a.positions = rows.positions;
     a.path_begin = rows.path_begin;
     a.paths = rows.paths;
@@ -222,6 +224,25 @@ class CudaBackend final : public Backend {
     const std::int32_t* moves = stage(moves_, staged_moves_);
     start("move_slots", MoveSlots{static_cast<Bf16*>(kv.data.get()), planes(kv), kv.slots, kv_stride(kv.head_dim), moves, moves + from.size(), static_cast<int>(from.size())});
   }
+
+  std::shared_ptr<Plan> make_plan(const PlanShape& shape) override {
+    constexpr std::size_t kBytes = kPlanRing * sizeof(PlanRound);
+    return cuda::make_plan(*this, shape, gpu_ ? gpu_->allocate_shared(kBytes) : allocate(kBytes));
+  }
+  void plan_start(Plan& plan, const PlanStart& begin) override { start_plan(*this, plan, begin); }
+  void plan_draft_rows(Plan& plan, int depth) override { start("lay_rows", draft_rows_of(plan, depth)); }
+  void plan_draw(Plan& plan, int depth) override {
+    start("standardise", draft_law_of(plan, depth));
+    start("sample", draft_token_of(plan, depth));
+  }
+  void plan_target_rows(Plan& plan) override { start("lay_rows", target_rows_of(plan)); }
+  void plan_settle(Plan& plan) override {
+    start("standardise", target_laws_of(plan));
+    start("accept", accept_of(plan));
+    start("settle", settle_of(plan));
+  }
+  void plan_stamp(Plan& plan, int which) override { start("stamp", stamp_of(plan, which)); }
+  bool idle() override { return !gpu_ || gpu_->idle(); }
 
  private:
   static std::size_t at(int row, int width) { return static_cast<std::size_t>(row) * static_cast<std::size_t>(width); }

@@ -80,6 +80,19 @@ std::shared_ptr<void> Gpu::allocate(std::size_t bytes) {
   return {data, [](void* p) { cudaFree(p); }};
 }
 
+std::shared_ptr<void> Gpu::allocate_shared(std::size_t bytes) {
+  void* data = nullptr;
+  check(cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc", bytes);
+  return {data, [](void* p) { cudaFreeHost(p); }};
+}
+
+bool Gpu::idle() const {
+  const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream_));
+  if (status == cudaErrorNotReady) return false;
+  check(status, "cudaStreamQuery", 0);
+  return true;
+}
+
 void Gpu::upload(const void* host, std::size_t bytes, void* to) {
   const auto stream = static_cast<cudaStream_t>(stream_);
   if (bytes > kStaged) {

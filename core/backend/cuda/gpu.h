@@ -33,6 +33,10 @@ class Gpu {
 
   /// Throws Error with what is free and what the device has when there is not enough. Freed when the pointer goes.
   std::shared_ptr<void> allocate(std::size_t bytes);
+  /// Memory of the host that kernels read and write at the same address.
+  std::shared_ptr<void> allocate_shared(std::size_t bytes);
+  /// True when the stream has nothing left to do. Throws Error when something in it has failed.
+  bool idle() const;
   /// In the order of the stream; returns when the host may use its memory again. Up to kStaged bytes without waiting for
   /// the device (unless a megabyte of earlier uploads is still under way).
   void upload(const void* host, std::size_t bytes, void* to);

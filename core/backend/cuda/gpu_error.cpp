@@ -39,6 +39,8 @@ std::string gpu_bus_id(int) { fail_no_gpu(gpu_absent()); }
 Gpu::Gpu(int ordinal) : ordinal_(ordinal) { fail_no_gpu(gpu_absent()); }
 Gpu::~Gpu() = default;
 std::shared_ptr<void> Gpu::allocate(std::size_t) { fail_no_gpu(gpu_absent()); }
+std::shared_ptr<void> Gpu::allocate_shared(std::size_t) { fail_no_gpu(gpu_absent()); }
+bool Gpu::idle() const { fail_no_gpu(gpu_absent()); }
 void Gpu::upload(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::download(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 

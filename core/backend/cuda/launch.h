@@ -7,6 +7,7 @@
 #include "core/backend/cuda/kv_kernel.h"
 #include "core/backend/cuda/linear_kernel.h"
 #include "core/backend/cuda/norm_kernel.h"
+#include "core/backend/cuda/plan_kernel.h"
 #include "core/backend/cuda/sampling_kernel.h"
 #include "core/backend/cuda/simt.h"
 #include "core/backend/cuda/speed_kernel.h"
@@ -36,7 +37,7 @@ void launch(const Arguments& arguments, const Stream& stream);
 // One line here per kernel, and one in host_kernels.cpp and device_kernels.cu each.
 #define SPECLAB_KERNELS(apply) \
   apply(PackWeights) apply(Gather) apply(Linear) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows) \
-  apply(Standardise) apply(Sample) apply(Accept) \
+  apply(Standardise) apply(Sample) apply(Accept) apply(LayRows) apply(Settle) apply(Stamp) \
   apply(RopeStore) apply(MoveSlots) apply(CopyKv) apply(AttentionSplits) apply(AttentionSum) apply(CopyRows) apply(FillColumns) \
   apply(ReadAll) apply(MultiplyAll)
 

@@ -107,12 +107,17 @@ SPECLAB_DEVICE int race_row(const LawSpace& space, int n, PhiloxKey key, std::in
 /// Coins (core/spec/coins.h) of one prompt on the device. Another type with the same members can stand for it
 /// in kernels that are templates over it: one that walks every branch, for proofs by enumeration.
 struct PhiloxCoins {
-  PhiloxKey key{};  ///< Coins::key()
+  PhiloxKey key{};                    ///< Coins::key()
+  const PhiloxKey* key_at = nullptr;  ///< where not null it is there, so that one launch serves any prompt
 
+  SPECLAB_DEVICE PhiloxKey own_key() const {
+    if (key_at == nullptr) return key;
+    return {{simt::load(&key_at->word[0]), simt::load(&key_at->word[1])}};
+  }
   SPECLAB_DEVICE double uniform(std::int64_t position, simt::u32 purpose, simt::u32 draw) const {
     const auto at = static_cast<simt::u64>(position);
     const PhiloxCounter words =
-        philox4x32({draw, purpose, static_cast<simt::u32>(at), static_cast<simt::u32>(at >> 32)}, key);
+        philox4x32({draw, purpose, static_cast<simt::u32>(at), static_cast<simt::u32>(at >> 32)}, own_key());
     return uniform_of(words.word[0], words.word[1]);
   }
   SPECLAB_DEVICE bool bernoulli(const LawSpace&, double probability, std::int64_t position, simt::u32 purpose,
@@ -129,7 +134,7 @@ struct PhiloxCoins {
   template <typename Weight>
   SPECLAB_DEVICE int race(const LawSpace& space, int n, const Weight& weight, std::int64_t position,
                           simt::u32 purpose) const {
-    return race_row(space, n, key, position, purpose, weight);
+    return race_row(space, n, own_key(), position, purpose, weight);
   }
 };
 

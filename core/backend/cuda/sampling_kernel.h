@@ -28,6 +28,7 @@ struct Sample {
   const Law* laws = nullptr;       ///< [rows], valid
   int rows = 0, vocab = 0;
   PhiloxKey key{};
+  const PhiloxKey* key_at = nullptr;  ///< see PhiloxCoins
   const std::int64_t* positions = nullptr;  ///< [rows] of the tokens that are drawn
   simt::u32 purpose = 0;                    ///< of the coin; not read when coupled
   bool coupled = false;
@@ -137,7 +138,7 @@ void with_kernel(const Standardise& a, const Visit& visit) {
 }
 template <typename Visit>
 void with_kernel(const Sample& a, const Visit& visit) {
-  visit(SampleKernel<PhiloxCoins>{a, {a.key}},
+  visit(SampleKernel<PhiloxCoins>{a, {a.key, a.key_at}},
         LaunchShape{
             .grid_x = a.rows, .threads = law_threads(a.vocab), .shared_bytes = LawSpace(a.vocab).bytes()});
 }

@@ -92,6 +92,7 @@ struct alignas(16) Bytes16 {
 //   u32 atomic_add(u32* p, u32 value)        returns the old value; relaxed
 //   u64 atomic_max(u64* p, u64 value)
 //   void fence()                             stores before it are seen by any block that sees a store after it
+//   void fence_system()                      the same, and by the host in memory that it shares
 //   u64 globaltimer()                        ns; a clock of the device
 //
 //   Shared<T> shared<T>(int offset_bytes, int count)   part of the block's dynamic shared memory

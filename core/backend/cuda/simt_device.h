@@ -60,6 +60,7 @@ SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value) {
   return atomicMax(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(value));
 }
 SPECLAB_DEVICE void fence() { __threadfence(); }
+SPECLAB_DEVICE void fence_system() { __threadfence_system(); }
 SPECLAB_DEVICE u64 globaltimer() {
   u64 now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

@@ -69,6 +69,7 @@ SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value, Where where = Where::current())
   return old;
 }
 SPECLAB_DEVICE void fence() {}
+SPECLAB_DEVICE void fence_system() {}
 SPECLAB_DEVICE u64 globaltimer() {
   return static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
 }

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+
+#include "core/backend/cuda/plan_kernel.h"
+#include "core/backend/cuda/sampling_kernel.h"
+#include "core/backend/plan.h"
+
+// The memory of planned rounds, and the kernels of one as arguments for launch().
+
+namespace speclab::cuda {
+
+/// ring: kPlanRing of PlanRound, that the host reads too.
+std::shared_ptr<Plan> make_plan(Backend& backend, const PlanShape& shape, std::shared_ptr<void> ring);
+void start_plan(Backend& backend, Plan& plan, const PlanStart& start);
+
+LayRows draft_rows_of(const Plan& plan, int depth);
+Standardise draft_law_of(const Plan& plan, int depth);
+Sample draft_token_of(const Plan& plan, int depth);
+LayRows target_rows_of(const Plan& plan);
+Standardise target_laws_of(const Plan& plan);
+Accept accept_of(const Plan& plan);
+Settle settle_of(const Plan& plan);
+Stamp stamp_of(const Plan& plan, int which);
+
+}  // namespace speclab::cuda

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/base/philox.h"
+#include "core/base/token.h"
+
+namespace speclab {
+
+// Planned rounds: [draft forwards | target forward | accept | settle] of one sequence, queued on a device before the host
+// knows what the rounds before them gave. The shape of a round (how many rows) is the host's; tokens, positions and lengths
+// stay where they are produced, and the host reads rounds from a ring when they are done. What is queued has no
+// wait of the host in it, so that it can be recorded as a graph and replayed.
+
+inline constexpr int kMostPlanNodes = 128;  ///< of a round, the pending token included
+inline constexpr int kMostPlanEnds = 32;    ///< end tokens
+inline constexpr int kPlanRing = 64;        ///< rounds that the host may leave unread
+
+/// Rows of one sequence for a forward. All pointers are memory of the backend; what they point to may change until an
+/// operation reads it.
+struct QueuedRows {
+  const Token* tokens = nullptr;                ///< [rows.n], each below the vocabulary
+  const std::int32_t* position_rows = nullptr;  ///< [rows.n], of a learned position embedding
+  RowsInFlight rows;                            ///< positions below the context; slots below capacity + scratch
+  const std::int32_t* wanted = nullptr;         ///< [wanted_count], rows whose logits are wanted, ascending
+  int wanted_count = 0;
+};
+
+/// Acceptance rules that run on the device.
+enum class AcceptRule : std::int32_t {
+  kRatio,        ///< rejection and its kin, see RatioForm
+  kExact,        ///< "exact": the argmax of the row
+  kSampleMatch,  ///< "sample_match": a sample of the row
+  kCoupled,      ///< "coupled": the race of the row
+};
+
+/// f(p) of a ratio rule: accept x ~ q with min(1, f(p(x)) / q(x)), else draw from norm((f(p) - q)+), of p
+/// itself when plain_residual. f(p) = scale * p. Leviathan et al. 2023, Alg. 1 and A.5; several children: the
+/// current residual (Miao et al. 2024, Alg. 2). By rule: rejection {}; one_hot_rejection {.ignore_q};
+/// lenience {.scale = 1 / l}; uniform_b
+/// {.scale = 1 / b, .plain_residual}; distillspec_lin {.scale = 1 / e}, _sq {.scale = 1 / (e e)}.
+struct RatioForm {
+  double scale = 1;
+  bool plain_residual = false;
+  bool ignore_q = false;  ///< every draft is taken as deterministic
+  bool operator==(const RatioForm&) const = default;
+};
+
+/// SamplingParams as kernels take them.
+struct PlanSampling {
+  bool greedy = true;  ///< temperature 0
+  float scale = 1;     ///< float(min(1 / temperature, 1e30))
+  int top_k = 0;
+  double top_p = 1;
+  bool operator==(const PlanSampling&) const = default;
+};
+
+/// What a round is: decides memory and kernels, and stays for a generation.
+struct PlanShape {
+  int gamma = 0;  ///< tokens of the drafted chain at most, below kMostPlanNodes; 0: autoregressive rounds
+  int vocab = 0;
+  PlanSampling target, draft;
+  AcceptRule rule = AcceptRule::kRatio;
+  RatioForm form;
+  int draft_columns = 0;         ///< logits of a row of the draft
+  std::vector<Token> draft_ids;  ///< their tokens, ascending; empty: column i is token i
+  int target_offset = 0, draft_offset = 0;      ///< ModelConfig::position_offset
+  int target_capacity = 0, draft_capacity = 0;  ///< positions of their sessions
+  bool operator==(const PlanShape&) const = default;
+};
+
+/// A sequence as the device takes it over.
+struct PlanStart {
+  std::int64_t position = 0;         ///< of the pending token, at least 1
+  Token previous = 0, pending = 0;   ///< at position - 1 and at position
+  int emitted = 0, max_tokens = 0;   ///< emitted < max_tokens
+  PhiloxKey key{};                   ///< Coins::key()
+  std::uint32_t rounds = 0;          ///< queued on this plan so far, all generations: numbers go on
+  std::vector<Token> ends;           ///< tokens that end the text, at most kMostPlanEnds
+};
+
+enum class PlanEnd : std::int32_t { kNone, kEndToken, kLength, kContext, kBadTarget, kBadDraft, kNoMass };
+
+/// A finished round as the host reads it.
+struct PlanRound {
+  std::uint32_t number;    ///< PlanStart::rounds + 1, + 2, ...: written last
+  std::int32_t nodes;      ///< 1 + tokens drafted
+  std::int32_t accepted;   ///< by the rule: nodes 1 .. accepted
+  std::int32_t next, bonus;
+  std::int32_t emitted;    ///< after the first end token or limit
+  PlanEnd end;             ///< kNone: there is a next round
+  std::int32_t bad_entry;  ///< kBadTarget, kBadDraft: the logit that is no number, or their count when all are -infinity
+  std::int64_t position;   ///< of the pending token
+  std::int32_t tested;     ///< nodes 1 .. tested
+  std::uint64_t stamp_ns[4];  ///< clock of the device: begin, after the draft, after the target, end; see queue_stamp()
+  Token tokens[kMostPlanNodes];        ///< [nodes], the pending one first
+  float confidence[kMostPlanNodes];    ///< [nodes] q of a drafted token; -1 where q is one-hot
+  double p[kMostPlanNodes], q[kMostPlanNodes];  ///< [1 .. tested] of the drafted token; q = 1: one-hot
+};
+
+/// Memory of planned rounds and the rows of their forwards, made by Backend::make_plan(). It outlives what is queued. In each RowsInFlight `committed` is
+/// the caller's to set before a forward is queued: the most that may be committed then.
+struct Plan {
+  PlanShape shape;
+  QueuedRows first_draft;  ///< the two tokens before x_1: the one at position - 1 is fed again, and gets the bits it has
+  QueuedRows next_draft;   ///< x_1, x_2, ... one by one
+  QueuedRows target;       ///< 1 + gamma rows; those behind the draft are there for the shape
+  float* draft_logits = nullptr;   ///< [gamma, draft_columns], row i decides x_{i + 1}
+  float* target_logits = nullptr;  ///< [1 + gamma, vocab]
+  const PlanRound* ring = nullptr;  ///< [kPlanRing], memory that host and device see
+  std::shared_ptr<void> own;       ///< of the backend
+
+  /// Round `number`, null as long as it is not done.
+  const PlanRound* round(std::uint32_t number) const {
+    const PlanRound& at = ring[(number - 1) % kPlanRing];
+    const std::uint32_t have = std::atomic_ref(const_cast<std::uint32_t&>(at.number)).load(std::memory_order_acquire);
+    return have == number ? &at : nullptr;
+  }
+};
+
+}  // namespace speclab

@@ -1,0 +1,188 @@
+// The decode loop where a device runs the steps: rounds are read from it, and each is taken into the text and
+// written down as a step of the host's would be. What needs rows (hashes, expected acceptance, ranks) and the
+// times of the phases come from a second run of the same rounds, one by one and with stamps, so that the
+// first one is as fast as it can be.
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/measure/clock.h"
+#include "core/spec/decode_slot.h"
+
+namespace speclab {
+namespace {
+
+void take_verdict(const PlanRound& round, Acceptance& out) {
+  out.path.clear();
+  out.tested.clear();
+  out.want_expected = false;
+  for (int node = 1; node <= round.accepted; ++node) out.path.push_back(node);
+  for (int node = 1; node <= round.tested; ++node)
+    out.tested.push_back({node, round.p[node], round.q[node], -1, -1, node <= round.accepted});
+  out.next = round.next;
+  out.bonus = round.bonus != 0;
+}
+
+}  // namespace
+
+// Makes rounds_ the plan of this sequence; says why there is none.
+std::string DecodeLoop::plan(Slot& slot) {
+  const Request& request = *slot.request;
+  const std::optional<DevicePlan> wanted = strategy_->device_plan(request.options.sampling);
+  if (!wanted) return fmt::format("{} with these options asks the host in every step", strategy_name_);
+  const std::optional<DeviceRule> rule =
+      device_rule(*slot.rule, request.options.rule_options, request.options.sampling);
+  if (!rule) return fmt::format("rule {} runs on the host", slot.rule->name);
+  if (options_.batch_of_prefixes) return "drafts are verified as a batch of prefixes";
+  if (slot.processors) return "logits depend on the text";
+  if (slot.stops.active()) return "stop strings are looked for by the host";
+  if (request.coins.is_scripted()) return "scripted coins are the host's";
+  if (slot.sequence.eos.size() > kMostPlanEnds) return fmt::format("{} end tokens", slot.sequence.eos.size());
+  Session* draft = nullptr;
+  if (wanted->gamma > 0) {
+    SPECLAB_CHECK(slot.draft_sessions.size() == 1, "{} draft sessions under a plan",
+                  slot.draft_sessions.size());
+    draft = slot.draft_sessions.front();
+    if (&draft->model().backend() != &target_->backend()) return "target and draft are on different backends";
+  }
+  PlanShape shape;
+  shape.gamma = wanted->gamma;
+  shape.vocab = slot.vocab();
+  shape.target = device_sampling(request.options.sampling);
+  shape.rule = rule->rule;
+  shape.form = rule->form;
+  shape.target_offset = target_->config().position_offset;
+  shape.target_capacity = capacity_;
+  if (draft != nullptr) {
+    const ModelConfig& config = draft->model().config();
+    shape.draft = device_sampling(wanted->draft);
+    shape.draft_columns = config.head_rows();
+    shape.draft_ids = {config.head_ids.begin(), config.head_ids.end()};
+    shape.draft_offset = config.position_offset;
+    shape.draft_capacity = draft->capacity();
+  }
+  if (rounds_ && rounds_->is_of(shape, *slot.session, draft)) return {};
+  rounds_ = PlannedRounds::make(shape, *slot.session, draft);
+  return rounds_ ? std::string()
+                 : fmt::format("backend {} runs no steps by itself", target_->backend().name());
+}
+
+void DecodeLoop::decode_planned(Slot& slot, const std::stop_token& stop) {
+  const std::vector<Token>& text = slot.sequence.tokens;
+  PlanStart begun;
+  begun.position = slot.sequence.position();
+  begun.previous = text[text.size() - 2];
+  begun.pending = text.back();
+  begun.emitted = static_cast<int>(slot.out.tokens.size());
+  begun.max_tokens = slot.request->options.max_tokens;
+  begun.key = slot.sequence.coins.key();
+  begun.ends = {slot.sequence.eos.begin(), slot.sequence.eos.end()};
+
+  const std::int64_t cpu_before = cpu_now_ns(), wall_before = wall_now_ns();
+  rounds_->start(begun, false);
+  while (slot.running) {
+    if (stop.stop_requested()) {
+      slot.out.finish = Finish::cancelled;
+      break;
+    }
+    const PlanRound& round = rounds_->next();
+    take_round(slot, round);
+    emit(slot);
+    SPECLAB_CHECK(slot.emitted == round.emitted && slot.running == (round.end == PlanEnd::kNone),
+                  "the device took {} tokens and ended as {}, the host took {}", round.emitted,
+                  static_cast<int>(round.end), slot.emitted);
+    slot.session->follow(static_cast<int>(slot.fed.size()), static_cast<int>(slot.fed.size()), slot.emitted);
+    record(slot);
+    tell(slot);
+  }
+  GenerationRecord& out = slot.out;
+  out.decode_ns = wall_now_ns() - wall_before;
+  out.cpu_ns = cpu_now_ns() - cpu_before;
+  out.planned_steps = static_cast<int>(out.steps.size());
+  if (options_.hash_rows || options_.details) watch_rounds(slot, begun);
+
+  // What the phases leave of the time of the first run is nobody's: all steps share it.
+  const auto steps = static_cast<std::int64_t>(out.steps.size());
+  const std::int64_t rest = std::max<std::int64_t>(0, out.decode_ns - out.stamped_ns);
+  for (std::int64_t i = 0; i < steps; ++i)
+    out.steps[static_cast<std::size_t>(i)].times[Phase::other] = rest * (i + 1) / steps - rest * i / steps;
+}
+
+// What draft(), verify() and the draft's catching up do in a step of the host's: the draft, the verdict, the
+// work.
+void DecodeLoop::take_round(Slot& slot, const PlanRound& round) {
+  if (round.end == PlanEnd::kBadTarget || round.end == PlanEnd::kBadDraft) {
+    const bool target = round.end == PlanEnd::kBadTarget;
+    throw Error({fmt::format("logits of the {}, entry {}", target ? "target" : "draft", round.bad_entry),
+                 "no finite number", "finite numbers (or -inf for some)",
+                 "The weights or the numerics class are broken: check the model file with `speclab model`."});
+  }
+  SPECLAB_CHECK(round.end != PlanEnd::kNoMass, "a token was drawn from a row that gives it no mass");
+  const Sequence& sequence = slot.sequence;
+  SPECLAB_CHECK(round.position == sequence.position() && round.tokens[0] == sequence.tokens.back(),
+                "a round at {} where the text is at {}", round.position, sequence.position());
+  slot.draft.reset(round.tokens[0]);
+  slot.draft_before = slot.draft_work();
+  slot.decided_from = round.position;
+  const int drafted = round.nodes - 1;
+  if (drafted > 0) {
+    slot.draft.source = "draft";
+    for (int node = 1; node <= drafted; ++node)
+      slot.draft.add(round.tokens[node], node - 1, Draft::kOneHot, round.confidence[node]);
+    Session& draft = *slot.draft_sessions.front();
+    draft.rewind(static_cast<int>(std::min<std::int64_t>(draft.length(), round.position)));
+    const int behind = static_cast<int>(round.position) + 1 - draft.length();
+    draft.follow(behind, 1, behind);
+    for (int i = 1; i < drafted; ++i) draft.follow(1, 1, 1);
+  }
+  slot.fed.assign(slot.draft.tree.tokens().begin(), slot.draft.tree.tokens().end());
+  take_verdict(round, slot.acceptance);
+}
+
+// The same rounds again, for what the record has besides tokens and counts.
+void DecodeLoop::watch_rounds(Slot& slot, const PlanStart& begun) {
+  GenerationRecord& out = slot.out;
+  const PlanShape& shape = rounds_->shape();
+  const auto vocab = static_cast<std::size_t>(shape.vocab),
+             columns = static_cast<std::size_t>(shape.draft_columns);
+  std::vector<float> draft_rows(static_cast<std::size_t>(shape.gamma) * columns);
+  const SamplingParams sampling =
+      shape.gamma > 0 ? strategy_->device_plan(slot.sequence.sampling)->draft : SamplingParams{};
+  rounds_->start(begun, true);
+  for (int index = 0; index < static_cast<int>(out.steps.size()); ++index) {
+    const PlanRound& round = rounds_->next(1);
+    StepRecord& step = out.steps[static_cast<std::size_t>(index)];
+    const int drafted = round.nodes - 1;
+    SPECLAB_CHECK(drafted == static_cast<int>(step.drafted.size()) && round.emitted == step.emitted,
+                  "step {} drafted {} and emitted {}, and when run again {} and {}", index,
+                  step.drafted.size(), step.emitted, drafted, round.emitted);
+    slot.draft.reset(round.tokens[0]);
+    slot.decided_from = round.position;
+    slot.emitted = round.emitted;
+    const std::size_t rows = static_cast<std::size_t>(round.nodes);
+    draft_rows.resize(static_cast<std::size_t>(drafted) * columns);
+    slot.logits.resize(std::max(slot.logits.size(), rows * vocab));
+    rounds_->download(std::span(slot.logits).first(rows * vocab), draft_rows);
+    for (int node = 1; node <= drafted; ++node) {
+      int q_index = 0;
+      const ModelConfig& config = slot.draft_sessions.front()->model().config();
+      slot.draft.new_q(&q_index).assign_logits(
+          std::span(draft_rows).subspan(static_cast<std::size_t>(node - 1) * columns, columns), sampling,
+          config.head_ids, shape.vocab);
+      slot.draft.add(round.tokens[node], node - 1, q_index, round.confidence[node]);
+      SPECLAB_CHECK(round.tokens[node] == step.drafted[static_cast<std::size_t>(node - 1)].id,
+                    "step {} drafted another token {} when it was run again", index, node);
+    }
+    slot.expect_rows();
+    take_verdict(round, slot.acceptance);
+    const auto between = [&](int from, int to) {
+      return static_cast<std::int64_t>(round.stamp_ns[to] - round.stamp_ns[from]);
+    };
+    step.times[Phase::draft] = between(0, 1);
+    step.times[Phase::target] = between(1, 2);
+    step.times[Phase::accept] = between(2, 3);
+    out.stamped_ns += between(0, 3);
+    look_closer(slot, index);
+  }
+}
+
+}  // namespace speclab

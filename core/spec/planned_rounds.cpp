@@ -1,0 +1,102 @@
+#include "core/spec/planned_rounds.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "core/base/error.h"
+
+namespace speclab {
+
+std::optional<DeviceRule> device_rule(const AcceptanceRule& rule, const RuleOptions& options,
+                                      const SamplingParams& sampling) {
+  using enum AcceptRule;
+  const double e = options.epsilon;
+  if (rule.name == "exact") return DeviceRule{kExact, {}};
+  if (rule.name == "sample_match") return DeviceRule{kSampleMatch, {}};
+  if (rule.name == "coupled") return DeviceRule{kCoupled, {}};
+  if (rule.name == "rejection") return DeviceRule{};
+  if (rule.name == "one_hot_rejection") return DeviceRule{kRatio, {.ignore_q = true}};
+  if (rule.name == "lenience" && sampling.temperature > 0)
+    return DeviceRule{kRatio, {.scale = 1 / options.lenience}};
+  if (rule.name == "uniform_b") return DeviceRule{kRatio, {.scale = 1 / options.b, .plain_residual = true}};
+  if (rule.name == "distillspec_lin") return DeviceRule{kRatio, {.scale = 1 / e}};
+  if (rule.name == "distillspec_sq") return DeviceRule{kRatio, {.scale = 1 / (e * e)}};
+  return std::nullopt;
+}
+
+PlanSampling device_sampling(const SamplingParams& sampling) {
+  PlanSampling out;
+  out.greedy = sampling.temperature <= 0;
+  if (out.greedy) return out;
+  out.scale = static_cast<float>(std::min(1 / sampling.temperature, 1e30));
+  out.top_k = sampling.top_k;
+  out.top_p = sampling.top_p;
+  return out;
+}
+
+std::unique_ptr<PlannedRounds> PlannedRounds::make(const PlanShape& shape, Session& target, Session* draft) {
+  SPECLAB_CHECK(shape.gamma == 0 || draft != nullptr, "gamma {} without a draft", shape.gamma);
+  std::shared_ptr<Plan> plan = target.model().backend().make_plan(shape);
+  if (!plan) return nullptr;
+  return std::unique_ptr<PlannedRounds>(new PlannedRounds(std::move(plan), target, draft));
+}
+
+void PlannedRounds::start(PlanStart start, bool stamps) {
+  stamps_ = stamps;
+  position_ = start.position;
+  start.rounds = read_ = queued_;
+  target_->model().backend().plan_start(*plan_, start);
+}
+
+void PlannedRounds::queue() {
+  Plan& plan = *plan_;
+  const PlanShape& shape = plan.shape;
+  Backend& backend = target_->model().backend();
+  // Every round before this one may have moved the sequence by all that it had.
+  const std::int64_t most = position_ + static_cast<std::int64_t>(queued_ - read_) * (shape.gamma + 1);
+  const auto bound = [](std::int64_t committed, int capacity) {
+    return static_cast<int>(std::min<std::int64_t>(committed, capacity - 1));
+  };
+  plan.first_draft.rows.committed = bound(most, shape.draft_capacity);
+  plan.next_draft.rows.committed = bound(most + shape.gamma, shape.draft_capacity);
+  plan.target.rows.committed = bound(most, shape.target_capacity);
+
+  if (stamps_) backend.plan_stamp(plan, 0);
+  for (int depth = 1; depth <= shape.gamma; ++depth) {
+    backend.plan_draft_rows(plan, depth);
+    draft_->model().forward(*draft_, depth == 1 ? plan.first_draft : plan.next_draft,
+                            plan.draft_logits + static_cast<std::size_t>(depth - 1) *
+                                                    static_cast<std::size_t>(shape.draft_columns));
+    backend.plan_draw(plan, depth);
+  }
+  if (stamps_) backend.plan_stamp(plan, 1);
+  backend.plan_target_rows(plan);
+  target_->model().forward(*target_, plan.target, plan.target_logits);
+  if (stamps_) backend.plan_stamp(plan, 2);
+  backend.plan_settle(plan);
+  ++queued_;
+}
+
+const PlanRound& PlannedRounds::next(int ahead) {
+  SPECLAB_CHECK(ahead >= 1 && ahead < kPlanRing, "{} rounds ahead", ahead);
+  while (static_cast<int>(queued_ - read_) < ahead) queue();
+  Backend& backend = target_->model().backend();
+  ++read_;
+  for (;;) {
+    const bool idle = backend.idle();  // before the look into the ring: what was done by then is there
+    if (const PlanRound* round = plan_->round(read_)) {
+      position_ = round->position + round->emitted;
+      return *round;
+    }
+    SPECLAB_CHECK(!idle, "round {} of {} was queued and never came", read_, queued_);
+    std::this_thread::yield();
+  }
+}
+
+void PlannedRounds::download(std::span<float> target, std::span<float> draft) {
+  Backend& backend = target_->model().backend();
+  if (!target.empty()) backend.download(plan_->target_logits, target.size_bytes(), target.data());
+  if (!draft.empty()) backend.download(plan_->draft_logits, draft.size_bytes(), draft.data());
+}
+
+}  // namespace speclab

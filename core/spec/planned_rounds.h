@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "core/backend/plan.h"
+#include "core/model/session.h"
+#include "core/spec/accept.h"
+#include "core/spec/strategy.h"
+
+namespace speclab {
+
+/// A rule as a device runs it; none: it is the host's alone (rules that look at ranks or entropies of a row,
+/// that redraw from the whole draft row, or that need pow(); lenience at temperature 0).
+struct DeviceRule {
+  AcceptRule rule = AcceptRule::kRatio;
+  RatioForm form;
+};
+std::optional<DeviceRule> device_rule(const AcceptanceRule& rule, const RuleOptions& options,
+                                      const SamplingParams& sampling);
+PlanSampling device_sampling(const SamplingParams& sampling);
+
+/// Rounds of one sequence on a device that plans (core/backend/plan.h): some are always queued ahead, the
+/// host reads those that are done. It waits for the device only when there is none to read.
+class PlannedRounds {
+ public:
+  static constexpr int kAhead = 4;  ///< rounds that are queued and not read
+
+  /// The sessions outlive this; draft may be null when shape.gamma is 0. Null: their backend does not plan.
+  static std::unique_ptr<PlannedRounds> make(const PlanShape& shape, Session& target, Session* draft);
+
+  bool is_of(const PlanShape& shape, const Session& target, const Session* draft) const {
+    return shape == plan_->shape && &target == target_ && draft == draft_;
+  }
+  const PlanShape& shape() const { return plan_->shape; }
+  /// A generation begins. stamps: PlanRound::stamp_ns of every round is whole.
+  void start(PlanStart start, bool stamps);
+  /// The next round. With `ahead` > 1 others are queued behind it, as many as would be unread then. Valid
+  /// until the next call. After a round with an end there is none. Throws Error when the device has failed.
+  const PlanRound& next(int ahead = kAhead);
+  /// Logits of the last round that was queued: rows of the target, rows of the draft.
+  void download(std::span<float> target, std::span<float> draft);
+
+ private:
+  PlannedRounds(std::shared_ptr<Plan> plan, Session& target, Session* draft)
+      : plan_(std::move(plan)), target_(&target), draft_(draft) {}
+  void queue();
+
+  std::shared_ptr<Plan> plan_;
+  Session* target_;
+  Session* draft_;
+  std::int64_t position_ = 0;  ///< of the pending token, after the last round that was read
+  std::uint32_t queued_ = 0, read_ = 0;
+  bool stamps_ = false;
+};
+
+}  // namespace speclab

@@ -1,0 +1,255 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "core/base/error.h"
+#include "tests/spec/loop_fixture.h"
+
+// Steps that a device runs by itself, on a simulated GPU, against the same decoding with the host in every step: tokens, rows,
+// verdicts, counts and work are equal to the bit.
+
+namespace speclab::planned_loop_test {
+
+using namespace speclab::fixtures;
+using ::testing::HasSubstr;
+
+ModelPtr on_device(const TinyModel& tiny, const ModelPtr& target = nullptr) {
+  static const std::shared_ptr<Backend> backend = make_cuda_backend({.simulated = true});
+  TempDir dir;
+  write_huggingface(dir.path(), tiny);
+  return Model::load(Checkpoint::open(dir.path()), target ? std::shared_ptr<Backend>(target, &target->backend()) : backend, {{}, target});
+}
+
+/// A target without layers, for rules and limits at little cost.
+ModelPtr table_on_device(int vocab, std::uint64_t seed, double spread = 2) {
+  std::mt19937_64 random(seed);
+  std::vector<float> logits(static_cast<std::size_t>(vocab) * static_cast<std::size_t>(vocab));
+  for (float& logit : logits) logit = static_cast<float>(spread * (static_cast<double>(random() >> 11) * 0x1p-53 * 2 - 1));
+  return on_device(markov_table(vocab, logits));
+}
+
+void expect_equal(const Work& a, const Work& b, const char* of) {
+  EXPECT_EQ(a.calls, b.calls) << of;
+  EXPECT_EQ(a.rows, b.rows) << of;
+  EXPECT_EQ(a.logit_rows, b.logit_rows) << of;
+  EXPECT_EQ(a.keys, b.keys) << of;
+  EXPECT_EQ(a.flops, b.flops) << of;
+  EXPECT_EQ(a.weight_bytes, b.weight_bytes) << of;
+  EXPECT_EQ(a.kv_bytes, b.kv_bytes) << of;
+}
+
+void expect_equal(const GenerationRecord& planned, const GenerationRecord& host) {
+  EXPECT_EQ(planned.tokens, host.tokens);
+  EXPECT_EQ(planned.row_hashes, host.row_hashes);
+  EXPECT_EQ(planned.finish, host.finish);
+  ASSERT_EQ(planned.steps.size(), host.steps.size());
+  for (std::size_t i = 0; i < host.steps.size(); ++i) {
+    const StepRecord &a = planned.steps[i], &b = host.steps[i];
+    SCOPED_TRACE("step " + std::to_string(i));
+    EXPECT_EQ(a.source, b.source);
+    EXPECT_EQ(a.accepted, b.accepted);
+    EXPECT_EQ(a.emitted, b.emitted);
+    EXPECT_EQ(a.ended_by, b.ended_by);
+    EXPECT_EQ(a.rows, b.rows);
+    EXPECT_EQ(a.draft_calls, b.draft_calls);
+    ASSERT_EQ(a.drafted.size(), b.drafted.size());
+    for (std::size_t j = 0; j < a.drafted.size(); ++j) {
+      const DraftedToken &x = a.drafted[j], &y = b.drafted[j];
+      EXPECT_EQ(x.id, y.id);
+      EXPECT_EQ(x.parent, y.parent);
+      EXPECT_EQ(x.tested, y.tested);
+      EXPECT_EQ(x.accepted, y.accepted);
+      EXPECT_EQ(x.confidence, y.confidence);
+      EXPECT_EQ(x.p, y.p);
+      EXPECT_EQ(x.q, y.q);
+      EXPECT_EQ(x.expected, y.expected);
+      EXPECT_EQ(x.rank, y.rank);
+      EXPECT_EQ(x.distance, y.distance);
+    }
+  }
+  expect_equal(planned.target, host.target, "target");
+  expect_equal(planned.draft, host.draft, "draft");
+}
+
+/// Decodes with the host in every step and without; returns what the device gave.
+GenerationRecord compare(Decode decode) {
+  decode.options["device_loop"] = "off";
+  const GenerationRecord host = decode.run();
+  EXPECT_EQ(host.planned_steps, 0);
+  EXPECT_EQ(host.round_trips, host.target.calls + host.draft.calls);
+  decode.options["device_loop"] = "on";
+  const GenerationRecord planned = decode.run();
+  expect_equal(planned, host);
+  EXPECT_EQ(planned.planned_steps, static_cast<int>(planned.steps.size()));
+  EXPECT_EQ(planned.round_trips, 0);
+  return planned;
+}
+
+TEST(PlannedLoop, AutoregressiveTextIsThatOfTheHost) {
+  const ModelPtr target = on_device(random_llama(tiny_shape(), 1));
+  for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", .8}, {"top_k", 12}, {"top_p", .9}},
+                              json{{"temperature", 1}, {"coins", "gumbel"}}}) {
+    SCOPED_TRACE(options.dump());
+    Decode decode{.target = target, .options = options};
+    decode.options["max_tokens"] = 12;
+    const GenerationRecord record = compare(decode);
+    EXPECT_EQ(record.tokens.size(), 12u);
+    EXPECT_GT(record.stamped_ns, 0);
+    EXPECT_GT(record.steps[3].times[Phase::target], 0);
+  }
+}
+
+TEST(PlannedLoop, ChainsOfADraftModel) {
+  const TinyModel tiny = random_llama(tiny_shape(), 1);
+  const ModelPtr target = on_device(tiny);
+  Shape one = tiny.config;
+  one.layers = 1;
+  const ModelPtr other = on_device(random_llama(one, 1), target), reduced = on_device(random_llama(tiny_draft_shape(tiny.config), 2), target);
+  int accepted = 0, rejected = 0;
+  for (const ModelPtr& draft : {target, other, reduced}) {
+    for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1.2}, {"top_p", .95}}}) {
+      for (const int gamma : {1, 4}) {
+        SCOPED_TRACE(draft->name() + options.dump() + std::to_string(gamma));
+        Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", gamma}}), .options = options};
+        decode.options["max_tokens"] = 10;
+        const GenerationRecord record = compare(decode);
+        accepted += total(record, &StepRecord::accepted);
+        rejected += drafted(record) - total(record, &StepRecord::accepted);
+      }
+    }
+  }
+  EXPECT_GT(accepted, 20);
+  EXPECT_GT(rejected, 20);
+}
+
+class PlannedRule : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PlannedRule, DecidesAsOnTheHost) {
+  const std::string rule = GetParam();
+  const json options = {{"lenience", {{"lenience", .5}}}, {"uniform_b", {{"b", .7}}}, {"distillspec_lin", {{"epsilon", .6}}}, {"distillspec_sq", {{"epsilon", .8}}},
+                        {"coupled", {{"coins", "gumbel"}}}};
+  const ModelPtr target = table_on_device(90, 1), draft = table_on_device(90, 2, 1);
+  for (const double temperature : {0.0, 1.0}) {
+    if (rule == "lenience" && temperature == 0) continue;  // the host's
+    for (const double draft_temperature : {-1.0, 0.0}) {
+      SCOPED_TRACE(temperature);
+      Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 3}, {"draft_temperature", draft_temperature}})};
+      decode.options = options.value(rule, json::object());
+      decode.options.update({{"rule", rule}, {"temperature", temperature}, {"max_tokens", 30}});
+      EXPECT_EQ(compare(decode).tokens.size(), 30u);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, PlannedRule,
+                         ::testing::Values("rejection", "one_hot_rejection", "lenience", "uniform_b", "distillspec_lin", "distillspec_sq", "exact", "sample_match", "coupled"));
+
+TEST(PlannedLoop, EndsWhereTheHostEnds) {
+  const ModelPtr target = table_on_device(40, 3);
+  Decode decode{.target = target, .draft = target, .strategy = choose("speculative_sampling", {{"gamma", 5}}), .options = {{"temperature", 1}, {"max_tokens", 60}}};
+  const std::vector<Token> text = compare(decode).tokens;
+  // Every place in a draft: at the pending token, inside, at its end, at the bonus.
+  for (int most = 1; most <= 13; ++most) {
+    decode.options["max_tokens"] = most;
+    EXPECT_EQ(compare(decode).finish, Finish::length);
+  }
+  decode.options["max_tokens"] = 60;
+  int ended = 0;
+  for (int at = 1; at < 14; ++at) {
+    const auto index = static_cast<std::size_t>(at);
+    if (std::find(text.begin(), text.begin() + at, text[index]) != text.begin() + at) continue;
+    Decode with_end = decode;
+    with_end.eos = {text[index], 39};
+    const GenerationRecord record = compare(with_end);
+    ended += record.finish == Finish::eos && record.steps.back().ended_by == EndedBy::eos ? 1 : 0;
+    with_end.options["ignore_eos"] = true;
+    EXPECT_EQ(compare(with_end).finish, Finish::length);
+  }
+  EXPECT_GT(ended, 5);
+  for (int capacity = 4; capacity <= 16; ++capacity) {
+    Decode shorter = decode;
+    shorter.loop.capacity = capacity;
+    EXPECT_EQ(compare(shorter).finish, Finish::context) << capacity;
+  }
+}
+
+TEST(PlannedLoop, ContextsOfTargetAndDraftEnd) {
+  const TinyModel tiny = random_llama(tiny_shape(), 1);
+  Shape shorter = tiny.config;
+  shorter.context = 20;
+  shorter.layers = 1;
+  const ModelPtr target = on_device(tiny), draft = on_device(random_llama(shorter, 1), target);
+  for (const int length : {3, 17, 19, 20, 21, 30}) {
+    SCOPED_TRACE(length);
+    Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 4}}), .options = {{"temperature", 1}, {"max_tokens", 12}}};
+    for (int i = 3; i < length; ++i) decode.prompt.push_back(i);
+    compare(decode);
+  }
+  Decode to_the_end{.target = target, .draft = target, .strategy = choose("speculative_sampling", {{"gamma", 7}}), .options = {{"temperature", 0}, {"max_tokens", 50}}};
+  to_the_end.loop.capacity = target->config().context;
+  for (int i = 3; i < target->config().context - 12; ++i) to_the_end.prompt.push_back(i % 60);
+  EXPECT_EQ(compare(to_the_end).finish, Finish::context);
+}
+
+// One loop, one plan: texts after texts, with other coins, lengths and prompts, and one that was cancelled.
+TEST(PlannedLoop, GoesOnWithTheNextText) {
+  const ModelPtr target = table_on_device(50, 4), draft = table_on_device(50, 5, 1);
+  DecodeLoop loop(target, draft, choose("speculative_sampling", {{"gamma", 3}}), {.capacity = 256});
+  Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 3}}), .loop = {.capacity = 256}};
+  for (int i = 0; i < 6; ++i) {
+    decode.options = {{"temperature", 1}, {"max_tokens", 80 + 7 * i}, {"device_loop", "off"}};
+    decode.prompt.assign(static_cast<std::size_t>(3 + i), 7);
+    decode.coins = Coins(static_cast<std::uint64_t>(i), 3);
+    const GenerationRecord host = decode.run();
+    decode.options["device_loop"] = "auto";
+    if (i == 2) {
+      std::stop_source source;
+      source.request_stop();
+      EXPECT_EQ(loop.run(decode.request(), source.get_token()).finish, Finish::cancelled);
+    }
+    expect_equal(loop.run(decode.request()), host);
+  }
+}
+
+TEST(PlannedLoop, StreamsAndWorksWithoutRows) {
+  const ModelPtr target = table_on_device(50, 4);
+  std::vector<Token> streamed;
+  Decode decode{.target = target, .options = {{"temperature", 1}, {"max_tokens", 20}, {"device_loop", "on"}}};
+  decode.loop.hash_rows = decode.loop.details = false;
+  decode.loop.on_emit = [&](int, const StepRecord&, TokenSpan emitted) { streamed.insert(streamed.end(), emitted.begin(), emitted.end()); };
+  const GenerationRecord record = decode.run();
+  EXPECT_EQ(streamed, record.tokens);
+  EXPECT_EQ(record.stamped_ns, 0);
+  std::int64_t sum = 0;
+  for (const StepRecord& step : record.steps) sum += step.times.total();
+  EXPECT_EQ(sum, record.decode_ns);
+}
+
+TEST(PlannedLoop, SaysWhyNot) {
+  const ModelPtr target = table_on_device(50, 4), host = random_markov(50, 4);
+  const auto error_of = [](Decode decode) -> std::string {
+    decode.options["device_loop"] = "on";
+    decode.options["max_tokens"] = 4;
+    decode.eos = {49};
+    try {
+      decode.run();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error_of({.target = host}), HasSubstr("backend cpu"));
+  EXPECT_THAT(error_of({.target = target, .strategy = choose("prompt_lookup")}), HasSubstr("prompt_lookup with these options asks the host in every step"));
+  EXPECT_THAT(error_of({.target = target, .draft = target, .strategy = choose("speculative_sampling", {{"schedule", "heuristic"}})}), HasSubstr("speculative_sampling with these options"));
+  EXPECT_THAT(error_of({.target = target, .options = {{"rule", "typical"}, {"temperature", 1}}}), HasSubstr("rule typical"));
+  EXPECT_THAT(error_of({.target = target, .options = {{"rule", "lenience"}, {"lenience", .5}}}), HasSubstr("rule lenience"));
+  EXPECT_THAT(error_of({.target = target, .options = {{"banned_tokens", {5}}}}), HasSubstr("logits depend on the text"));
+  EXPECT_THAT(error_of({.target = target, .loop = {.batch_of_prefixes = true}}), HasSubstr("batch of prefixes"));
+  EXPECT_EQ(error_of({.target = target}), "");
+  Decode automatic{.target = host, .options = {{"device_loop", "auto"}, {"max_tokens", 4}}};
+  EXPECT_EQ(automatic.run().planned_steps, 0);
+}
+
+}  // namespace speclab::planned_loop_test
