@@ -11,10 +11,7 @@ cd "$root"
 exec < /dev/null
 limit=$((64 << 20)) part_bytes=60000000
 model="${SPECLAB_MODELS:-models}/SmolLM2-135M-Instruct.Q4_1.gguf"
-programs=(speclab speclab_bench)
-for layer in tests/*/; do  # those with tests that need a device
-  grep -qs 'OnDevice' "$layer"*_test.cpp && programs+=("tests/test_$(basename "$layer")")
-done
+programs=(speclab speclab_bench tests/test_on_device)
 fail() {
   printf 'gpu_bundle: %s\n' "$@" >&2
   exit 2

@@ -158,12 +158,8 @@ if [ ! -f "$model" ]; then
   fail "there is no model $model. Run scripts/get_model.sh, or give --model, or --model-parts with the parts of scripts/gpu_bundle.sh."
 fi
 
-tests=()
-for name in test_backend test_model test_spec test_strategies test_experiments; do
-  path=$(program $name)
-  [ -n "$path" ] && tests+=("$path")
-done
-stage tests 100 - "${tests:+scripts/gpu_check/tests.sh}" "$backend" "$device" "${tests[@]}"
+tests=$(program test_on_device)
+stage tests 100 - "${tests:+scripts/gpu_check/tests.sh}" "$backend" "$device" "$tests"
 forwards 135m 40
 forwards 8b 90 "$eight"
 forwards 1b 45 "$one"

@@ -1,33 +1,52 @@
 #!/usr/bin/env bash
-# tests.sh BACKEND N TEST_PROGRAM...: runs the tests that need a device and prints a JSON object with what they found. Those tests have
-# "OnDevice" in the name of their suite, take backend and device from SPECLAB_TEST_BACKEND and SPECLAB_TEST_DEVICE, and skip without
-# them. Exit 1 when a test failed, 77 when none ran.
+# tests.sh BACKEND N TEST_PROGRAM...: runs the tests that are for a device and prints a JSON object with what they found. Those tests
+# have "OnDevice" in the name of their suite and take backend and device from SPECLAB_TEST_BACKEND and SPECLAB_TEST_DEVICE. Every
+# program has some, and each test that it lists must end: one that was left out is a failure, as one that failed. Exit 1 when there
+# was a failure, 77 when all tests skipped. When it is interrupted it prints what it knows by then.
 set -uo pipefail
 export SPECLAB_TEST_BACKEND=$1 SPECLAB_TEST_DEVICE=$2
 shift 2
 source scripts/gpu_check/json.sh
+filter='*OnDevice*'
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 count() { grep -c -- "$1" "$log" || true; }
-passed=0 failed=0 skipped=0 broken=0 names='' last=''
-for program in "$@"; do
-  "$program" --gtest_filter='*OnDevice*' --gtest_color=no > "$log" 2>&1
-  code=$?
+programs=0 passed=0 failed=0 skipped=0 broken=0 names='' text='' why=''
+
+collect() {  # adds what the log says
   passed=$((passed + $(count '^\[       OK \]')))
   failed=$((failed + $(count '^\[  FAILED  \].*([0-9]* ms)$')))
   skipped=$((skipped + $(count '^\[  SKIPPED \].*([0-9]* ms)$')))
   names+=$(sed -n 's/^\[  FAILED  \] \(.*\) ([0-9]* ms)$/\1 /p' "$log" | tr -d '\n')
-  # A program that fails without a failed test was ended by a signal or could not begin.
-  if [ $code != 0 ] && ! grep -q '^\[  FAILED  \]' "$log"; then
-    broken=$((broken + 1)) last="${program##*/} ended with status $code: $(tail -n 2 "$log" | tr '\n' ' ')"
+  text+=$(grep -A 6 -m 8 ': Failure' "$log" | cut -c 1-300)
+}
+report() {
+  printf '{"programs": %d, "passed": %d, "failed": %d, "skipped": %d, "broken_programs": %d, "failed_tests": %s, "failures": %s}\n' \
+    $programs $passed $failed $skipped $broken "$(json_string "$names")" "$(json_string "${text:0:6000}")"
+}
+trap 'collect; why="interrupted in $(sed -n "s/^\[ RUN      \] //p" "$log" | tail -n 1)"; report; echo "$why" >&2; exit 130' INT TERM
+
+for program in "$@"; do
+  programs=$((programs + 1))
+  listed=$("$program" --gtest_list_tests --gtest_filter="$filter" 2> /dev/null | grep -c '^  ' || true)
+  "$program" --gtest_filter="$filter" --gtest_color=no > "$log" 2>&1
+  code=$?
+  before=$((passed + failed + skipped))
+  collect
+  ended=$((passed + failed + skipped - before))
+  if [ "$listed" = 0 ]; then
+    broken=$((broken + 1)) why="${program##*/} lists no test of $filter"
+  elif [ $ended != "$listed" ] || { [ $code != 0 ] && ! grep -q '^\[  FAILED  \]' "$log"; }; then
+    # It was ended by a signal, could not begin, or left tests out.
+    broken=$((broken + 1)) why="${program##*/} ended with status $code after $ended of $listed tests: $(tail -n 2 "$log" | tr '\n' ' ')"
   fi
+  [ -n "$why" ] || why=$(grep -m 1 -A 1 ': Skipped' "$log" | tail -n 1)
 done
-printf '{"programs": %d, "passed": %d, "failed": %d, "skipped": %d, "broken_programs": %d, "failed_tests": %s}\n' \
-  $# $passed $failed $skipped $broken "$(json_string "$names")"
+report
 if [ $((failed + broken)) -gt 0 ]; then
-  echo "$failed tests failed, $broken programs broke. $names$last" >&2
+  echo "$failed tests failed, $broken programs broke. $names$why" >&2
   exit 1
 elif [ $passed = 0 ]; then
-  echo "none of $# test programs has a test for this device ($skipped skipped)" >&2
+  echo "none of $programs test programs has a test for this device ($skipped skipped). $why" >&2
   exit 77
 fi

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <deque>
 #include <numeric>
 #include <ostream>
 #include <random>
@@ -12,8 +11,8 @@
 
 #include "core/backend/backend.h"
 #include "core/base/error.h"
-#include "tests/backend/flight.h"
 #include "tests/backend/numbers.h"
+#include "tests/backend/there.h"
 
 // The operations of the GPU backend on its simulated GPU, against the CPU and against double precision. The kernels are the
 // same ones that nvcc compiles; what only a GPU can show (its matrix unit, its races) is left to scripts/gpu_check.sh.
@@ -24,38 +23,6 @@ namespace {
 using namespace speclab::fixtures;
 
 float stored(float value) { return bf16_to_float(float_to_bf16(value)); }
-
-/// Numbers of the host in memory of the backend and back.
-class There {
- public:
-  explicit There(Backend& backend) : backend_(backend) {}
-  float* floats(const std::vector<float>& host) {
-    floats_.push_back(backend_.allocate_buffer<float>(host.size()));
-    backend_.upload(host.data(), host.size() * sizeof(float), floats_.back().data());
-    return floats_.back().data();
-  }
-  float* room(std::size_t count) { return floats(std::vector<float>(count)); }
-  std::vector<float> back(const float* there, std::size_t count) {
-    std::vector<float> host(count);
-    backend_.download(there, count * sizeof(float), host.data());
-    return host;
-  }
-  const std::int32_t* integers(const std::vector<std::int32_t>& host) {
-    integers_.emplace_back();
-    return backend_.stage(host, integers_.back());
-  }
-  RowsInFlight rows(const Flight& flight) {
-    RowsInFlight rows = flight.rows();
-    const auto copy = [&](const std::int32_t* from, int count) { return integers({from, from + count}); };
-    const int paths = rows.path_begin[rows.n];
-    return {rows.n, rows.committed, copy(rows.positions, rows.n), copy(rows.slots, rows.n), copy(rows.path_begin, rows.n + 1), copy(rows.paths, paths)};
-  }
-
- private:
-  Backend& backend_;
-  std::vector<Buffer<float>> floats_;
-  std::deque<Buffer<std::int32_t>> integers_;
-};
 
 struct AttentionCase {
   const char* name;

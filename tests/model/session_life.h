@@ -14,6 +14,7 @@
 
 #include "core/model/session.h"
 #include "tests/model/model_files.h"
+#include "tests/on_device/on_device.h"
 
 /// Random lives of sessions against the stupid model: a fresh prefill of the same text by one thread.
 namespace speclab::fixtures {
@@ -37,12 +38,15 @@ inline Shape life_shape(std::size_t which) {
   return shape;
 }
 
+/// As a class: the backend of tests/on_device, whichever that is.
+inline constexpr const char* kDeviceUnderTest = "device under test";
+
 /// Loaded once per class, model and number of threads.
 inline std::shared_ptr<const Model> life_model(const std::string& numerics, std::size_t which, int threads) {
   static std::map<std::tuple<std::string, std::size_t, int>, std::shared_ptr<const Model>> models;
   auto& model = models[{numerics, which, threads}];
   if (model) return model;
-  const auto backend = numerics == "host-simt" ? make_cuda_backend({.simulated = true}) : make_cpu_backend({threads, numerics});
+  const auto backend = numerics == kDeviceUnderTest ? on_device::backend() : numerics == "host-simt" ? make_cuda_backend({.simulated = true}) : make_cpu_backend({threads, numerics});
   if (which > 4) {
     const auto folder = std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/families" / kLifeModels[which];
     return model = Model::load(Checkpoint::open(folder), backend, {});

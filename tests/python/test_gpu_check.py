@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -79,7 +80,7 @@ class Stages(Copy):
         self.assertEqual((self.root / "seen").read_text(), "{")
 
     def test_time_is_capped_and_the_rest_says_so(self):
-        self.add("bin/speclab", "echo '{\"half\": ['; sleep 30")
+        self.add("bin/speclab", "[ $1 = bench ] && echo '{\"half\": [' && sleep 30")
         self.assertEqual(self.check("--backend", "cpu", "--stages", "forwards_135m", "--cap", 1).returncode, 0)
         stage = self.stage("forwards_135m")
         self.assertEqual((stage["status"], stage["reason"], stage["data"]), ("capped", "stopped after 1 seconds", None))
@@ -171,18 +172,27 @@ class Tools(Copy):
             ["bash", f"scripts/gpu_check/{name}", *arguments], capture_output=True, text=True, env=env, cwd=self.root
         )
 
+    def program(self, name, tests, lines, code=0):
+        """A stand-in for a test program that lists so many tests."""
+        listed = "".join(f"echo '  t{i}'\n" for i in range(tests))
+        body = "\n".join(f"echo '{line}'" for line in lines)
+        self.add(f"bin/{name}", f'case "$*" in *list_tests*)\necho "OnDevice."\n{listed}exit ;; esac\n{body}\nexit {code}')
+
     def test_tests_are_counted(self):
         lines = [
             "[       OK ] A.x (3 ms)",
             "[  SKIPPED ] A.y (0 ms)",
+            "a_test.cpp:3: Failure",
+            "  got: 7",
             "[  FAILED  ] A.z/0, where GetParam() = 1 (9 ms)",
             "[  FAILED  ] 1 test, listed below:",
             "[  FAILED  ] A.z/0, where GetParam() = 1",
         ]
-        self.add("bin/test_a", "\n".join(f"echo '{line}'" for line in lines) + "\nexit 1")
+        self.program("test_a", 3, lines, code=1)
         self.add(
             "bin/test_b",
-            """[ "$SPECLAB_TEST_BACKEND $SPECLAB_TEST_DEVICE $1" = "cuda 1 --gtest_filter=*OnDevice*" ] && echo '[       OK ] B.x (3 ms)'""",
+            """[ "$1" = --gtest_list_tests ] && [ "$2" = "--gtest_filter=*OnDevice*" ] && echo '  x' && exit
+            [ "$SPECLAB_TEST_BACKEND $SPECLAB_TEST_DEVICE $1" = "cuda 1 --gtest_filter=*OnDevice*" ] && echo '[       OK ] B.x (3 ms)'""",
         )
         result = self.tool("tests.sh", "cuda", "1", "bin/test_a", "bin/test_b")
         found = json.loads(result.stdout)
@@ -190,14 +200,33 @@ class Tools(Copy):
             [found[name] for name in ("programs", "passed", "failed", "skipped", "broken_programs")], [2, 2, 1, 1, 0]
         )
         self.assertEqual((found["failed_tests"], result.returncode), ("A.z/0, where GetParam() = 1 ", 1))
+        self.assertIn("a_test.cpp:3: Failure\n  got: 7", found["failures"])
         self.assertEqual(self.tool("tests.sh", "cuda", "1", "bin/test_b").returncode, 0)
 
     def test_programs_that_break_and_programs_without_a_test(self):
         self.add("bin/test_a", "kill -SEGV $$")
         result = self.tool("tests.sh", "cuda", "0", "bin/test_a")
         self.assertEqual((json.loads(result.stdout)["broken_programs"], result.returncode), (1, 1))
-        self.add("bin/test_a", "echo '[  SKIPPED ] A.y (0 ms)'")
-        self.assertEqual(self.tool("tests.sh", "cuda", "0", "bin/test_a").returncode, 77)
+        skips = ["on_device.h:9: Skipped", "no GPU: none", "[  SKIPPED ] A.y (0 ms)"]
+        self.program("test_a", 1, skips)
+        result = self.tool("tests.sh", "cuda", "0", "bin/test_a")
+        self.assertEqual(result.returncode, 77)
+        self.assertIn("no GPU: none", result.stderr)
+        self.program("test_a", 0, ["[==========] Running 0 tests from 0 test suites."])
+        result = self.tool("tests.sh", "cuda", "0", "bin/test_a")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("test_a lists no test of *OnDevice*", result.stderr)
+        self.program("test_a", 2, ["[       OK ] A.x (3 ms)"])
+        result = self.tool("tests.sh", "cuda", "0", "bin/test_a")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("after 1 of 2 tests", result.stderr)
+
+    def test_an_interrupted_program_leaves_what_it_found(self):
+        lines = ["[       OK ] A.x (3 ms)", "[ RUN      ] A.slow"]
+        self.program("test_on_device", 2, lines, code="$(sleep 30)")
+        self.check("--backend", "cpu", "--stages", "tests", "--cap", 1)
+        stage = self.stage("tests")
+        self.assertEqual((stage["status"], stage["data"]["passed"]), ("capped", 1))
 
     def test_benchmarks(self):
         self.add(
@@ -242,6 +271,36 @@ class Tools(Copy):
         self.assertEqual([kernel["name"] for kernel in found], ["linear", "norm"])
         self.add("fakes/ncu", "echo '==ERROR== no counters'; exit 9")
         self.assertEqual(self.tool("profile.sh", "true").returncode, 77)
+
+
+class Names(unittest.TestCase):
+    """The stage "tests" finds the tests that are written for it: the filter and the names of the suites agree."""
+
+    SUITE = re.compile(r"^TEST(?:_F|_P)?\((\w+), (\w+)\)", re.M)
+
+    def suites(self, folder):
+        files = sorted((ROOT / "tests" / folder).glob("*_test.cpp"))
+        return [suite for file in files for suite, _ in self.SUITE.findall(file.read_text(encoding="utf-8"))]
+
+    def test_suites_of_the_device_are_in_one_program_and_match_the_filter(self):
+        self.assertIn("filter='*OnDevice*'", (ROOT / "scripts/gpu_check/tests.sh").read_text())
+        found = self.suites("on_device")
+        self.assertGreater(len(found), 12)
+        self.assertEqual([suite for suite in found if "OnDevice" not in suite], [])
+        for folder in {file.parent.name for file in (ROOT / "tests").glob("*/*_test.cpp")} - {"on_device"}:
+            self.assertEqual([suite for suite in self.suites(folder) if "OnDevice" in suite], [], folder)
+        for script in ("gpu_check.sh", "gpu_bundle.sh"):
+            self.assertIn("test_on_device", (ROOT / "scripts" / script).read_text())
+
+    @unittest.skipUnless("SPECLAB_TEST_PROGRAM" in os.environ, "CTest names the program")
+    def test_the_stage_sees_every_test_of_the_program(self):
+        # On backend "cpu", which is no device, all of them say so.
+        command = ["bash", "scripts/gpu_check/tests.sh", "cpu", "0", os.environ["SPECLAB_TEST_PROGRAM"]]
+        result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        found = json.loads(result.stdout)
+        self.assertEqual((result.returncode, found["passed"], found["failed"], found["broken_programs"]), (77, 0, 0, 0))
+        self.assertEqual(found["skipped"], len(self.suites("on_device")))
+        self.assertIn("backend cpu is no device", result.stderr)
 
 
 def record(stage, data, **changes):

@@ -5,76 +5,13 @@
 #include <cmath>
 #include <limits>
 
-#include "core/backend/cuda/sampling_kernel.h"
 #include "core/base/error.h"
-#include "core/spec/distribution.h"
-#include "tests/spec/device_step.h"
+#include "tests/spec/device_cases.h"
 
 namespace speclab {
 namespace {
 
-using cuda::DeviceArray;
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-std::vector<float> random_logits(int count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, 5);
-  std::vector<float> logits(static_cast<std::size_t>(count));
-  for (float& z : logits) {
-    z = normal(random);
-    if (random() % 8 == 0) z = 0;
-    if (random() % 8 == 0) z = -0.0f;
-    if (random() % 16 == 0) z = -kInfinity;
-    if (random() % 16 == 0) z = std::round(z);  // ties
-    if (random() % 64 == 0) z = -200;
-  }
-  logits[random() % logits.size()] = 3;
-  return logits;
-}
-
-struct Laws {
-  std::vector<float> weights;
-  std::vector<cuda::Law> laws;
-};
-
-Laws standardise(simt::Machine& machine, const std::vector<float>& logits, int rows, int vocab,
-                 const SamplingParams& params, const std::vector<Token>& ids = {}) {
-  const int columns = static_cast<int>(logits.size()) / rows;
-  const DeviceArray<float> d_logits(machine, logits),
-      weights(machine, static_cast<std::size_t>(rows * vocab));
-  const DeviceArray<std::int32_t> d_ids(machine, std::vector<std::int32_t>(ids.begin(), ids.end()));
-  const DeviceArray<cuda::Law> laws(machine, static_cast<std::size_t>(rows));
-  cuda::launch(cuda::Standardise{.logits = d_logits.data(),
-                                 .ids = ids.empty() ? nullptr : d_ids.data(),
-                                 .rows = rows,
-                                 .columns = columns,
-                                 .vocab = vocab,
-                                 .greedy = params.temperature <= 0,
-                                 .scale = static_cast<float>(std::min(1 / params.temperature, 1e30)),
-                                 .top_k = params.top_k,
-                                 .top_p = params.top_p,
-                                 .weights = weights.data(),
-                                 .laws = laws.data()},
-               {.machine = &machine});
-  return {weights.host(), laws.host()};
-}
-
-void expect_same(const Distribution& host, const Laws& device, int row) {
-  const auto vocab = static_cast<std::size_t>(host.vocab());
-  const cuda::Law& law = device.laws[static_cast<std::size_t>(row)];
-  ASSERT_EQ(law.invalid, -1);
-  if (host.one_hot()) {
-    ASSERT_EQ(law.one_hot, host.argmax());
-    return;
-  }
-  ASSERT_EQ(law.one_hot, -1);
-  EXPECT_EQ(law.sum, host.sum());
-  for (std::size_t i = 0; i < vocab; ++i) {
-    ASSERT_EQ(std::bit_cast<std::uint32_t>(device.weights[static_cast<std::size_t>(row) * vocab + i]),
-              std::bit_cast<std::uint32_t>(host.weights()[i]))
-        << i;
-  }
-}
+using namespace device_step;
 
 TEST(DeviceSampling, RowsOfLogitsBecomeTheSameLaws) {
   simt::Machine machine(1);
@@ -172,28 +109,6 @@ TEST(DeviceSampling, CoinsHaveTheSameBits) {
     const float e = cuda::exponential(philox4x32({t / 64 * 16 + t % 16, 4, 9, 0}, key)[t % 64 / 16]);
     EXPECT_NEAR(-std::log(e), noise[token], 1e-6 * (1 + std::abs(noise[token])));
   }
-}
-
-std::vector<Token> sample(simt::Machine& machine, const Distribution& row, const Coins& coins,
-                          const std::vector<std::int64_t>& positions, simt::u32 purpose, bool coupled) {
-  const int vocab = row.vocab(), rows = static_cast<int>(positions.size());
-  device_step::Rows device(vocab);
-  for (int i = 0; i < rows; ++i) device.add(row);
-  const DeviceArray<float> weights(machine, device.weights);
-  const DeviceArray<cuda::Law> laws(machine, device.laws);
-  const DeviceArray<std::int64_t> at(machine, positions);
-  const DeviceArray<std::int32_t> tokens(machine, positions.size());
-  cuda::launch(cuda::Sample{.weights = weights.data(),
-                            .laws = laws.data(),
-                            .rows = rows,
-                            .vocab = vocab,
-                            .key = coins.key(),
-                            .positions = at.data(),
-                            .purpose = purpose,
-                            .coupled = coupled,
-                            .tokens = tokens.data()},
-               {.machine = &machine});
-  return tokens.host();
 }
 
 TEST(DeviceSampling, TokensAreThoseOfTheHost) {

@@ -78,8 +78,8 @@ inline bool on_device(const AcceptanceRule& rule, const RuleOptions& options, cu
 }
 
 /// accept() by the kernel. Fills path, next, bonus and tested (node, p, q, accepted); `moves` gets the cache
-/// rows that move.
-inline void accept_on(simt::Machine& machine, const AcceptanceRule& rule, const RuleOptions& options,
+/// rows that move. Scripted coins need a simulated GPU.
+inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, const RuleOptions& options,
                       const Draft& draft, const TargetRows& rows, const Coins& coins, std::int64_t position,
                       Acceptance& out, std::vector<std::pair<int, int>>* moves = nullptr) {
   const int nodes = draft.tree.drafted() + 1, vocab = rows(0).p->vocab();
@@ -92,13 +92,13 @@ inline void accept_on(simt::Machine& machine, const AcceptanceRule& rule, const 
     q_rows.push_back(node == 0 ? -1 : draft.q_of[static_cast<std::size_t>(node)]);
   }
   for (int i = 0; i < draft.q_used; ++i) q.add(draft.q[static_cast<std::size_t>(i)]);
-  const DeviceArray<std::int32_t> d_tokens(machine, tokens), d_parents(machine, parents),
-      d_q_rows(machine, q_rows);
-  const DeviceArray<float> d_p(machine, p.weights), d_q(machine, q.weights);
-  const DeviceArray<cuda::Law> d_p_laws(machine, p.laws), d_q_laws(machine, q.laws);
-  const DeviceArray<std::int64_t> d_position(machine, std::vector<std::int64_t>{position});
-  const DeviceArray<double> residual(machine, static_cast<std::size_t>(vocab));
-  const DeviceArray<cuda::Verdict> verdict(machine, 1);
+  const DeviceArray<std::int32_t> d_tokens(place, tokens), d_parents(place, parents),
+      d_q_rows(place, q_rows);
+  const DeviceArray<float> d_p(place, p.weights), d_q(place, q.weights);
+  const DeviceArray<cuda::Law> d_p_laws(place, p.laws), d_q_laws(place, q.laws);
+  const DeviceArray<std::int64_t> d_position(place, std::vector<std::int64_t>{position});
+  const DeviceArray<double> residual(place, static_cast<std::size_t>(vocab));
+  const DeviceArray<cuda::Verdict> verdict(place, 1);
   cuda::Accept a{.nodes = nodes,
                  .vocab = vocab,
                  .tokens = d_tokens.data(),
@@ -114,10 +114,10 @@ inline void accept_on(simt::Machine& machine, const AcceptanceRule& rule, const 
                  .verdict = verdict.data()};
   SPECLAB_CHECK(on_device(rule, options, a), "rule {} on the device", rule.name);
   if (coins.is_scripted()) {
-    machine.run(cuda::AcceptKernel<ScriptedCoins>{a, {&coins}},
+    place.machine()->run(cuda::AcceptKernel<ScriptedCoins>{a, {&coins}},
                 {.threads = cuda::law_threads(vocab), .shared_bytes = cuda::LawSpace(vocab).bytes()});
   } else {
-    cuda::launch(a, {.machine = &machine});
+    cuda::launch(a, place.stream());
   }
   const cuda::Verdict v = verdict[0];
   SPECLAB_CHECK(v.fault < 0, "fault at node {}", v.fault);

@@ -32,6 +32,14 @@ std::string gpu_bus_id(int ordinal) {
   return id;
 }
 
+std::size_t gpu_free_bytes(int ordinal) {
+  std::size_t free = 0, total = 0;
+  cudaError_t status = cudaSetDevice(ordinal);
+  if (status == cudaSuccess) status = cudaMemGetInfo(&free, &total);
+  if (status != cudaSuccess) fail_gpu("cudaMemGetInfo", 0, ordinal, "", "", cudaGetErrorString(status));
+  return free;
+}
+
 void Gpu::check(int status, const char* call, std::size_t bytes) const {
   if (status != cudaSuccess) fail_gpu(call, bytes, ordinal_, name_, kernel_, cudaGetErrorString(static_cast<cudaError_t>(status)));
 }

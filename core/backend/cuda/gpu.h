@@ -14,6 +14,8 @@ std::string gpu_absent();
 
 /// "0000:65:00.0" of a GPU that a Gpu can be made of.
 std::string gpu_bus_id(int ordinal);
+/// Memory of such a GPU that nobody has now, other processes included.
+std::size_t gpu_free_bytes(int ordinal);
 
 /// One GPU with a stream of its own. Failures of the runtime throw Error with the call, its size, the device and (they may
 /// come late) the kernel that was started last.

@@ -36,6 +36,7 @@ void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::strin
 
 std::string gpu_absent() { return "this program was built without nvcc"; }
 std::string gpu_bus_id(int) { fail_no_gpu(gpu_absent()); }
+std::size_t gpu_free_bytes(int) { fail_no_gpu(gpu_absent()); }
 Gpu::Gpu(int ordinal) : ordinal_(ordinal) { fail_no_gpu(gpu_absent()); }
 Gpu::~Gpu() = default;
 std::shared_ptr<void> Gpu::allocate(std::size_t) { fail_no_gpu(gpu_absent()); }

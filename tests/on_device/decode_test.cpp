@@ -1,0 +1,161 @@
+#include <malloc.h>
+
+#include "core/backend/cuda/gpu.h"
+#include "core/spec/registry.h"
+#include "tests/model/family_logits.h"
+#include "tests/model/session_life.h"
+#include "tests/model/target_model.h"
+#include "tests/on_device/on_device.h"
+#include "tests/spec/loop_fixture.h"
+
+// Whole models on the device: near the CPU, the same bits whatever is fed together, the same text with any strategy, and
+// nothing left behind.
+
+namespace speclab::on_device {
+namespace {
+
+using namespace speclab::fixtures;
+
+class OnDeviceModel : public OnDevice {};
+
+TEST_F(OnDeviceModel, EveryFamilyIsNearTheCpu) {
+  const auto exact = make_cpu_backend({1, "f32"}), rounding = make_cpu_backend({1, "avx512-bf16-emulated"});
+  int families = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(family_folder())) {
+    if (++families > size(2, 1000)) break;
+    const std::string family = entry.path().filename();
+    const std::vector<Token> tokens = family_tokens(family);
+    const auto logits = family_logits(family, backend(), tokens);
+    EXPECT_LE(apart(logits, family_logits(family, exact, tokens)), .04f) << family;
+    EXPECT_LE(apart(logits, family_logits(family, rounding, tokens)), .01f) << family;
+  }
+  EXPECT_GE(families, 2);
+}
+
+TEST_F(OnDeviceModel, RowsHaveTheBitsOfAFreshPrefill) {
+  const std::vector<std::size_t> which = on_gpu() ? std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} : std::vector<std::size_t>{1, 9};
+  for (const std::size_t model : which) {
+    for (unsigned seed = 1; seed <= size(1u, 3u); ++seed) {
+      Life life(kDeviceUnderTest, model, 1, seed);
+      for (int step = 0; step < size(4, 12); ++step) ASSERT_TRUE(life.step()) << kLifeModels[model] << ", seed " << seed << ", step " << step;
+    }
+  }
+}
+
+struct Models {
+  std::string name;
+  ModelPtr target, draft;
+  std::vector<Token> prompt;
+  int tokens;
+};
+
+/// A tiny model with its first layer as draft; on a GPU the real target with the shipped draft too, where it is there.
+const std::vector<Models>& models() {
+  static const auto* const all = [] {
+    auto* made = new std::vector<Models>;
+    TempDir dir;
+    write_huggingface(dir.path(), random_llama(tiny_shape(), 3));
+    const ModelPtr tiny = Model::load(Checkpoint::open(dir.path()), backend(), {});
+    made->push_back({"tiny", tiny, Model::with_layers(tiny, {0}), {3, 1, 4, 1, 5, 9, 2, 6, 3, 1}, size(16, 70)});
+    if (on_gpu() && std::filesystem::exists(target_file())) {
+      const ModelPtr target = Model::load(Checkpoint::open(target_file()), backend(), {});
+      const ModelPtr draft = Model::load(Checkpoint::open(std::filesystem::path(SPECLAB_SOURCE_DIR) / "models/draft/smollm2-135m-instruct"), backend(), {{}, target});
+      made->push_back({"SmolLM2-135M", target, draft, target->tokenizer()->encode("The quick brown fox jumps over the lazy dog. The quick brown"), 64});
+    }
+    return made;
+  }();
+  return *all;
+}
+
+struct Setting {
+  std::string strategy;
+  json options = json::object();
+};
+/// On a GPU every registered strategy, and chains and trees of many sizes.
+std::vector<Setting> settings() {
+  std::vector<Setting> all{{"speculative_sampling", {{"gamma", 3}}}, {"prompt_lookup", {{"candidates", 3}, {"ngram_min", 1}}}, {"lookahead", {{"W", 3}, {"N", 3}, {"G", 3}}}};
+  if (!on_gpu()) return all;
+  for (const StrategyEntry& entry : strategies()) all.push_back({std::string(entry.info.name)});
+  for (const int gamma : {1, 2, 7, 8, 15, 16}) all.push_back({"speculative_sampling", {{"gamma", gamma}}});
+  for (const int window : {7, 15, 25}) all.push_back({"lookahead", {{"W", window}, {"N", 4}, {"G", window}}});
+  return all;
+}
+
+class OnDeviceDecoding : public OnDevice {
+ protected:
+  static Decode decode(const Models& models, const Setting& setting, json options, Coins coins = Coins(7, 3)) {
+    options["max_tokens"] = models.tokens;
+    Decode out{.target = models.target, .draft = models.draft, .strategy = choose(setting.strategy, setting.options), .options = std::move(options), .prompt = models.prompt, .coins = coins};
+    Decode plain = out;
+    plain.strategy = choose("autoregressive");
+    out.reference = plain.run().tokens;
+    return out;
+  }
+};
+
+TEST_F(OnDeviceDecoding, GreedyTextAndLogitsAreThoseOfAutoregressiveDecoding) {
+  for (const Models& each : models()) {
+    for (const Setting& setting : settings()) {
+      SCOPED_TRACE(each.name + ", " + setting.strategy + " " + setting.options.dump());
+      const Decode fast = decode(each, setting, json::object());
+      Decode plain = fast;
+      plain.strategy = choose("autoregressive");
+      const GenerationRecord expected = plain.run(), record = fast.run();
+      EXPECT_EQ(record.tokens, expected.tokens);
+      EXPECT_EQ(record.row_hashes, expected.row_hashes);
+    }
+  }
+}
+
+TEST_F(OnDeviceDecoding, CoupledTextFollowsTheSeedAlone) {
+  for (const Models& each : models()) {
+    std::vector<std::vector<Token>> texts;
+    for (std::uint64_t seed = 1; seed <= size(2u, 5u); ++seed) {
+      for (const Setting& setting : settings()) {
+        SCOPED_TRACE(each.name + ", " + setting.strategy + " " + setting.options.dump());
+        const Decode fast = decode(each, setting, {{"temperature", 1}, {"coins", "gumbel"}}, Coins(seed, 3));
+        EXPECT_EQ(fast.run().tokens, fast.reference);
+        if (texts.size() < seed) texts.push_back(fast.reference);
+      }
+    }
+    EXPECT_NE(texts[0], texts[1]) << each.name;
+  }
+}
+
+TEST_F(OnDeviceDecoding, SampledTextRepeatsItself) {
+  for (const Models& each : models()) {
+    const Decode sampled = decode(each, settings().front(), {{"temperature", 1}});
+    const GenerationRecord first = sampled.run(), second = sampled.run();
+    EXPECT_EQ(first.tokens, second.tokens);
+    EXPECT_EQ(first.row_hashes, second.row_hashes);
+  }
+}
+
+class OnDeviceLeaks : public OnDevice {
+ protected:
+  /// Of the device; where that is simulated, memory of the process, which holds it.
+  static std::int64_t used() {
+    if (on_gpu()) return -static_cast<std::int64_t>(cuda::gpu_free_bytes(ordinal()));
+    const struct mallinfo2 heap = mallinfo2();
+    return static_cast<std::int64_t>(heap.uordblks + heap.hblkhd);
+  }
+};
+
+// Each generation opens its sessions and closes them.
+TEST_F(OnDeviceLeaks, AThousandGenerationsLeaveNothing) {
+  const int generations = size(30, 1000);
+  const std::int64_t block = size(std::int64_t{16} << 10, std::int64_t{2} << 20);  // of the allocator
+  const Models& tiny = models().front();
+  const auto generate = [&](int i) {
+    Decode one{.target = tiny.target, .draft = tiny.draft, .strategy = choose("speculative_sampling", {{"gamma", 1 + i % 3}}), .options = {{"max_tokens", 4}, {"temperature", i % 2}}, .prompt = tiny.prompt};
+    one.coins = Coins(static_cast<std::uint64_t>(i), 1);
+    one.run();
+  };
+  for (int i = 0; i < 12; ++i) generate(i);
+  const std::int64_t before = used();
+  for (int i = 0; i < generations; ++i) generate(i);
+  EXPECT_LT(used() - before, block) << "bytes more than before " << generations << " generations";
+}
+
+}  // namespace
+}  // namespace speclab::on_device
