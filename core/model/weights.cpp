@@ -17,7 +17,7 @@ namespace speclab {
 namespace {
 
 struct Part {
-  std::string tensor;
+  std::string tensor;  // "": zeros
   int rows;
 };
 
@@ -32,8 +32,12 @@ PackedMatrix pack(const Checkpoint& checkpoint, Backend& backend, const std::vec
       if (from < to) {
         const auto width = static_cast<std::size_t>(in);
         const std::span<Bf16> part_rows(rows + static_cast<std::size_t>(from - begin) * width, static_cast<std::size_t>(to - from) * width);
-        checkpoint.read_bf16(part.tensor, from - base, to - base, part_rows.data());
-        checkpoint.require_finite(part.tensor, part_rows);
+        if (part.tensor.empty()) {
+          std::fill(part_rows.begin(), part_rows.end(), Bf16{});
+        } else {
+          checkpoint.read_bf16(part.tensor, from - base, to - base, part_rows.data());
+          checkpoint.require_finite(part.tensor, part_rows);
+        }
       }
       base += part.rows;
     }
@@ -99,13 +103,21 @@ void check_ids(const std::string& file, const Tokenizer& draft, const Tokenizer&
                "Speculation needs one vocabulary; use a draft of the target's family."});
 }
 
+/// Whether two models with vocabularies of different sizes share their tokens and differ in the rows behind them, with
+/// which models are padded to a round number: Qwen2.5 has 151,936 rows up to 3B and 152,064 from 7B on.
+bool differs_in_padding(const ModelConfig& draft, const std::optional<Tokenizer>& tokenizer, const Model& target) {
+  if (!tokenizer || !target.tokenizer() || draft.inflated || target.config().inflated) return false;
+  if (!draft.head_ids.empty() || draft.embedding_of_target) return false;
+  return std::max(tokenizer->vocab_size(), target.tokenizer()->vocab_size()) <= std::min(draft.vocab, target.config().vocab);
+}
+
 void check_draft(const Checkpoint& checkpoint, const Model& target, const std::optional<Tokenizer>& tokenizer) {
   const ModelConfig& draft = checkpoint.config();
   const std::string file = checkpoint.path().string();
-  if (draft.vocab != target.config().vocab && draft.vocab != target.config().tokens()) {
+  if (draft.vocab != target.config().vocab && draft.vocab != target.config().tokens() && !differs_in_padding(draft, tokenizer, target)) {
     throw Error({fmt::format("{}: vocabulary of the draft", file), fmt::format("{} tokens", draft.vocab),
                  fmt::format("{} tokens, as its target {}", target.config().tokens(), target.name()),
-                 "A draft must use the tokenizer of its target."});
+                 "A draft must use the tokenizer of its target. Rows that only pad a vocabulary may differ, when both models come with their tokenizers."});
   }
   if (tokenizer && target.tokenizer()) check_ids(file, *tokenizer, *target.tokenizer(), target.name());
   const std::string& bound = draft.target_tokenizer_sha256;
@@ -128,9 +140,14 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
     : config(checkpoint.config()), backend(std::move(on)) {
   tokenizer = checkpoint.tokenizer();
   if (tokenizer) tokenizer_sha256 = tokenizer->sha256();
+  int rows_of_tokens = config.vocab, padding = 0;
   if (target != nullptr) {
     check_draft(checkpoint, *target, tokenizer);
-    if (config.vocab != target->config().vocab) {  // of a twin's original: its head is one over a part of the vocabulary
+    if (differs_in_padding(config, tokenizer, *target)) {
+      config.vocab = target->config().vocab;
+      rows_of_tokens = std::min(rows_of_tokens, config.vocab);
+      padding = masked_rows = config.vocab - rows_of_tokens;
+    } else if (config.vocab != target->config().vocab) {  // of a twin's original: its head is one over a part of the vocabulary
       if (config.head_ids.empty()) {
         config.head_ids.resize(static_cast<std::size_t>(config.vocab));
         std::iota(config.head_ids.begin(), config.head_ids.end(), 0);
@@ -153,7 +170,7 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
                    std::to_string(c.embedding_dim), "Use the target that this draft was trained for."});
     }
   } else {
-    embedding = pack(checkpoint, *backend, {{"token_embedding", checkpoint.config().vocab}}, c.embedding_dim);
+    embedding = pack(checkpoint, *backend, {{"token_embedding", rows_of_tokens}, {"", padding}}, c.embedding_dim);
   }
   if (checkpoint.has("embed_projection")) {
     embed_projection = pack(checkpoint, *backend, {{"embed_projection", c.hidden}}, c.embedding_dim);
@@ -197,7 +214,7 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
     layer.window = c.window(i);
   }
   if (c.final_norm) final_norm = norm("final_norm");
-  head = c.tied_head ? embedding : pack(checkpoint, *backend, {{"head", c.head_rows()}}, c.hidden);
+  head = c.tied_head ? embedding : pack(checkpoint, *backend, {{"head", c.head_rows() - padding}, {"", padding}}, c.hidden);
 }
 
 std::shared_ptr<const std::vector<RopeBuffers>> Model::Weights::rope_tables(int positions) const {

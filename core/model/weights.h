@@ -40,7 +40,7 @@ struct Model::Weights {
   Norm final_norm;
   PackedMatrix head;              // [head_rows, hidden]; the embedding itself when tied
   bool embedding_beside_target = false;  // `embedding` is of the target's original and not what the target reads
-  int masked_rows = 0;            // so many last rows of the head are no tokens: a twin's
+  int masked_rows = 0;            // so many last rows of the head are no tokens: a twin's, or those by which a target is padded wider than its draft
   std::optional<Tokenizer> tokenizer;
   std::string tokenizer_sha256;   // of that; "": none
 

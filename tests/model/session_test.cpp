@@ -379,6 +379,46 @@ TEST(Model, SaysWhichTokenIdsOfADraftDisagree) {
   }
 }
 
+TEST(Model, ADraftMayBePaddedOtherwiseThanItsTarget) {
+  const auto load_with = [](int vocab, bool tied, bool tokenizer, std::shared_ptr<const Model> target) {
+    Shape shape = tiny_shape();
+    shape.vocab = kByteVocab + 8;
+    shape.tied_head = tied;
+    TinyModel model = random_llama(shape, 31);
+    model.config.vocab = vocab;  // the same rows of tokens, with more or fewer behind them
+    for (auto& [name, tensor] : model.tensors) {
+      if (tensor.shape[0] != shape.vocab) continue;
+      tensor.shape[0] = vocab;
+      tensor.values.resize(static_cast<std::size_t>(vocab * shape.hidden), .5f);
+    }
+    TempDir dir;
+    write_huggingface(dir.path(), model);
+    if (tokenizer) write_byte_tokenizer(dir.path());
+    return Model::load(Checkpoint::open(dir.path()), make_cpu_backend({1, "f32"}), {{}, target});
+  };
+  const auto rows_of = [](const Model& model) {
+    const auto session = model.open(16, 8);
+    const std::vector<Token> prompt{3, 70, 9};
+    session->prefill(prompt);
+    std::vector<float> logits(static_cast<std::size_t>(model.config().vocab));
+    session->forward(std::vector<Token>{5}, std::vector<std::int32_t>{-1}, std::vector<std::int32_t>{0}, logits.data());
+    return logits;
+  };
+  for (const bool tied : {true, false}) {
+    const auto target = load_with(kByteVocab + 4, tied, true, nullptr);
+    const std::vector<float> expected = rows_of(*target);
+    for (const int vocab : {kByteVocab, kByteVocab + 2, kByteVocab + 8}) {
+      const auto draft = load_with(vocab, tied, true, target);
+      const std::vector<float> got = rows_of(*draft);
+      ASSERT_EQ(got.size(), expected.size());
+      for (int id = 0; id < target->config().vocab; ++id)
+        EXPECT_EQ(got[static_cast<std::size_t>(id)], id < vocab ? expected[static_cast<std::size_t>(id)] : -INFINITY) << vocab << " " << id;
+    }
+    EXPECT_THROW(load_with(kByteVocab - 1, tied, true, target), Error);  // a token is missing
+    EXPECT_THROW(load_with(kByteVocab + 2, tied, false, target), Error);  // nobody knows what the rows are
+  }
+}
+
 TEST(Model, RefusesLayersThatItDoesNotHave) {
   const auto model = load(random_llama(tiny_shape(), 22));
   EXPECT_THROW(Model::with_layers(model, {}), Error);
