@@ -19,6 +19,7 @@ import transformers
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests/golden/families"
 VOCAB = 112
+ROUNDING = 1e-5  # of the largest logit: golden files that close to what is written today stay as they are
 
 SHAPE = dict(
     vocab_size=VOCAB,
@@ -229,9 +230,26 @@ def make(name):
         "steps": {p: numbers(steps[p]) for p in sorted({begin, begin + 1, (begin + length) // 2, length - 1})},
     }
     golden = {"made_by": "scripts/oracle/families.py", "tokens": tokens.tolist(), "begin": begin, **rows}
-    (folder / "golden.json").write_text(json.dumps(golden, separators=(",", ":")) + "\n")
+    golden = json.loads(json.dumps(golden))  # positions are keys
+    target = folder / "golden.json"
+    if not (target.exists() and same(json.loads(target.read_text()), golden)):
+        target.write_text(json.dumps(golden, separators=(",", ":")) + "\n")
     size = sum(file.stat().st_size for file in folder.iterdir())
     print(f"{name}: {size / 1000:.0f} kB, largest logit {float(prefill.abs().max()):.1f}, steps differ by {difference:.1e}")
+
+
+def same(old, new):
+    """Whether two golden files differ by rounding only, which depends on the machine that PyTorch runs on."""
+    if any(old[key] != new[key] for key in ("tokens", "begin")):
+        return False
+    for kind in ("prefill", "steps"):
+        if old[kind].keys() != new[kind].keys():
+            return False
+        largest = max(abs(value) for row in new[kind].values() for value in row)
+        for position, row in new[kind].items():
+            if len(row) != len(old[kind][position]) or max(abs(a - b) for a, b in zip(row, old[kind][position])) > ROUNDING * largest:
+                return False
+    return True
 
 
 def main():
