@@ -206,6 +206,7 @@ int describe(const Command& command, const std::vector<std::string>& arguments) 
                               {"summary", info.summary},
                               {"paper", info.paper},
                               {"needs_draft", info.needs_draft},
+                              {"needs_file", info.needs_file.empty() ? json() : json(info.needs_file)},
                               {"options", options_json(infos)}}
                              .dump(1));
       return kOk;

@@ -227,6 +227,13 @@ void Expander::insert(CaseSpec spec) {
                  .expected = fmt::format("a draft model for {}", spec.strategy.info().name),
                  .advice = "Add \"draft\": NAME, with NAME declared in \"drafts\"."});
   }
+  if (spec.strategy.lacks_file()) {
+    const StrategyInfo& info = spec.strategy.info();
+    throw Error({.what = spec.where,
+                 .got = fmt::format("no \"{}\"", info.needs_file),
+                 .expected = fmt::format("a file for {}", info.name),
+                 .advice = fmt::format("speclab describe {} says which one.", info.name)});
+  }
   if (const auto [other, fresh] = place_of_.emplace(spec.id, spec.where); !fresh) {
     throw Error({.what = spec.where,
                  .got = fmt::format("the case {} a second time (first in {})", spec.id, other->second),

@@ -10,7 +10,6 @@
 // chance.
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +29,7 @@ struct Options {
   double min_share = 0;
   int hits = 64;
   void fields(OptionVisitor& visit) {
-    visit("datastore", datastore, "file made by `speclab datastore build`; without one nothing is drafted");
+    visit("datastore", datastore, "file made by `speclab datastore build`; needed");
     visit("ngram_max", ngram_max, Range<int>{1, Datastore::kDepth}, "longest ending of the text to look for");
     visit("ngram_min", ngram_min, Range<int>{1, Datastore::kDepth}, "shortest ending to look for");
     visit("length", length, Range<int>{1, 31}, "most tokens of a continuation");
@@ -43,20 +42,22 @@ struct Options {
 
 class Retrieval final : public Strategy {
  public:
-  Retrieval(const Options& options, const Resources& resources) : options_(options) {
+  // `needs_file` below makes sure that a datastore is named.
+  Retrieval(const Options& options, const Resources& resources)
+      : options_(options), store_(Datastore::open(options.datastore)) {
     if (options_.ngram_min > options_.ngram_max) {
       throw Error({"retrieval: ngram_min", std::to_string(options_.ngram_min),
                    "at most ngram_max = " + std::to_string(options_.ngram_max), ""});
     }
-    if (options_.datastore.empty()) return;
-    store_.emplace(Datastore::open(options_.datastore));
-    store_->require(resources.target->config().vocab, resources.target->tokenizer_sha256());
+    store_.require(resources.target->config().vocab, resources.target->tokenizer_sha256());
+    // The beginnings that wait are disjoint parts of the sample.
+    sample_.reserve(static_cast<std::size_t>(options_.hits));
+    open_.reserve(static_cast<std::size_t>(options_.hits));
   }
 
   void begin(const Sequence&) override {}
 
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
-    if (!store_) return;
     for (std::size_t i = 0; i < sequences.size(); ++i) draft_one(*sequences[i], *drafts[i]);
   }
 
@@ -70,7 +71,7 @@ class Retrieval final : public Strategy {
   };
 
   void draft_one(const Sequence& sequence, Draft& draft) {
-    const auto range = store_->find_ending(sequence.tokens, options_.ngram_min, options_.ngram_max);
+    const auto range = store_.find_ending(sequence.tokens, options_.ngram_min, options_.ngram_max);
     // Behind that depth occurrences are not sorted: equal beginnings need not be neighbours.
     const int limit = std::min({options_.length, sequence.depth_limit, Datastore::kDepth - range.length});
     if (limit <= 0 || range.size() == 0) return;
@@ -86,7 +87,7 @@ class Retrieval final : public Strategy {
     const auto expand = [&](int first, int last, int parent, int depth) {
       if (depth > limit) return;
       const auto token = [&](int i) {
-        return store_->token(sample_[static_cast<std::size_t>(i)], range.length + depth - 1);
+        return store_.token(sample_[static_cast<std::size_t>(i)], range.length + depth - 1);
       };
       for (int from = first; from < last;) {
         int until = from + 1;
@@ -111,7 +112,7 @@ class Retrieval final : public Strategy {
   }
 
   Options options_;
-  std::optional<Datastore> store_;
+  Datastore store_;
   std::vector<std::size_t> sample_;
   std::vector<Beginning> open_;
 };
@@ -126,6 +127,7 @@ const RegisterStrategy<Options, Retrieval> registered{{
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing; a datastore is built",
+    .needs_file = "datastore",
 }};
 
 }  // namespace

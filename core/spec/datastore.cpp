@@ -134,6 +134,7 @@ Datastore Datastore::open(const std::filesystem::path& path) {
         fmt::format("{} bytes for {} tokens and {} positions", bytes.size(), header.tokens, header.suffixes),
         "a whole datastore");
   }
+  if (header.suffixes == 0) refuse("no tokens", "a datastore with text");
   if (sha256_hex(bytes.subspan(sizeof header)) != text_of(header.checksum))
     refuse("contents that differ from their checksum", "an undamaged datastore");
   // The header is a multiple of four bytes, the mapping begins on a page.
@@ -166,9 +167,17 @@ Datastore::Range Datastore::find(TokenSpan phrase) const {
   const auto first =
       std::lower_bound(suffixes_.begin(), suffixes_.end(), phrase,
                        [&](std::uint32_t at, TokenSpan x) { return compare(text_, at, x) < 0; });
-  const auto last = std::upper_bound(first, suffixes_.end(), phrase, [&](TokenSpan x, std::uint32_t at) {
-    return compare(text_, at, x) > 0;
-  });
+  // Few occurrences are the rule: their end is looked for in steps that double.
+  const auto behind = [&](TokenSpan x, std::uint32_t at) { return compare(text_, at, x) > 0; };
+  auto last = first;
+  for (std::ptrdiff_t step = 1;; step *= 2) {
+    const auto ahead = suffixes_.end() - last > step ? last + step : suffixes_.end();
+    if (ahead == suffixes_.end() || behind(phrase, *ahead)) {
+      last = std::upper_bound(last, ahead, phrase, behind);
+      break;
+    }
+    last = ahead;
+  }
   return {static_cast<std::size_t>(first - suffixes_.begin()),
           static_cast<std::size_t>(last - suffixes_.begin()), static_cast<int>(phrase.size())};
 }

@@ -40,8 +40,8 @@ class Datastore {
     std::vector<Token> text_;
   };
 
-  /// Throws Error for a file that is none, of another version, cut, or damaged (checksum). Reads all of it
-  /// once.
+  /// Throws Error for a file that is none, of another version, cut, damaged (checksum) or without any token.
+  /// Reads all of it once.
   static Datastore open(const std::filesystem::path& path);
   /// Throws Error unless the ids mean the same to this model.
   void require(int vocab, const std::string& tokenizer) const;

@@ -1,11 +1,13 @@
 #include "core/spec/registry.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/nearest.h"
+#include "core/base/options_json.h"
 
 namespace speclab {
 namespace {
@@ -39,7 +41,17 @@ std::unique_ptr<Strategy> StrategyChoice::make(const Resources& resources) const
     throw Error({fmt::format("strategy {}", info().name), "no draft model", "a draft model",
                  "Name one with \"draft\": {\"model\": PATH} or {\"layers\": [...]}."});
   }
+  if (lacks_file()) {
+    throw Error({fmt::format("strategy {}", info().name), fmt::format("no \"{}\"", info().needs_file),
+                 "a file", fmt::format("speclab describe {} says which one.", info().name)});
+  }
   return entry_->make(options_.get(), resources);
+}
+
+bool StrategyChoice::lacks_file() const {
+  if (info().needs_file.empty()) return false;
+  const OptionFields fields = [this](OptionVisitor& visit) { entry_->fields(options_.get(), visit); };
+  return echo_options(fields).at(std::string(info().needs_file)) == "";
 }
 
 std::span<const StrategyEntry> strategies() {

@@ -22,6 +22,7 @@ struct StrategyInfo {
   std::string_view loss;          ///< "L1 / L2 as the rule"
   std::string_view trained;       ///< what must be trained
   bool needs_draft = false;       ///< refuses to run without a draft model
+  std::string_view needs_file{};  ///< an option that must name a file; empty when there is none
 };
 
 /// A registered strategy: data and a factory. Options are kept without their type.
@@ -45,7 +46,10 @@ class StrategyChoice {
 
   const StrategyInfo& info() const { return entry_->info; }
   OptionFields fields();  ///< of the options in here: valid while this lives
-  /// Throws Error when options contradict each other or the draft model that is needed is missing.
+  /// Is the file that the strategy needs not named?
+  bool lacks_file() const;
+  /// Throws Error when options contradict each other, or when the draft model or the file that is needed is
+  /// missing.
   std::unique_ptr<Strategy> make(const Resources& resources) const;
 
  private:

@@ -226,6 +226,7 @@ TEST(Experiment, BadInputIsNamedWithItsPlace) {
       {"cases=[7]", {"/cases/0", "number"}},
       {"cases=[{\"gamma\":4}]", {"/cases/0", "no \"strategy\""}},
       {"cases=[{\"strategy\":\"speculative_sampling\"}]", {"/cases/0", "no \"draft\""}},
+      {"cases=[{\"strategy\":\"retrieval\"}]", {"/cases/0", "no \"datastore\""}},
       {"cases=[{\"strategy\":\"autoregressive\"},{\"strategy\":\"autoregressive\"}]",
        {"/cases/1", "second time"}},
       {"repeets=3", {"a.json: /repeets", "repeats"}},

@@ -78,6 +78,7 @@ class Lossless : public ::testing::Test {
 TEST_F(Lossless, EveryStrategyOnSixtyPrompts) {
   SPECLAB_NEEDS_TARGET();
   ASSERT_TRUE(std::filesystem::exists(fixtures::target_file())) << "run scripts/get_model.sh";
+  fixtures::make_prompts_datastore();
   const SlowRun run("lossless");
   compare(run);
   if (run.trial || HasFatalFailure()) return;

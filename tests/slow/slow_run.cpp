@@ -1,11 +1,15 @@
 #include "tests/slow/slow_run.h"
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+
+#include "tests/model/target_model.h"
 
 namespace speclab::fixtures {
 namespace {
@@ -26,18 +30,38 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
+int run_speclab(const std::string& arguments) {
+  const std::string command =
+      fmt::format("cd {} && exec {} {}", quoted(SPECLAB_SOURCE_DIR), quoted(SPECLAB_BINARY), arguments);
+  std::fflush(nullptr);
+  const int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+void make_prompts_datastore() {
+  const fs::path root = SPECLAB_SOURCE_DIR, folder = root / "build/slow";
+  fs::create_directories(folder);
+  std::ofstream documents(folder / "prompts.jsonl");
+  for (const nlohmann::json& prompt : read_json_lines(root / "configs/prompts/speclab.jsonl")) {
+    for (const nlohmann::json& turn : prompt["turns"])
+      documents << nlohmann::json{{"text", turn}}.dump() << "\n";
+  }
+  documents.close();
+  EXPECT_EQ(run_speclab(fmt::format("datastore build --model {} --out build/slow/prompts.datastore "
+                                    "build/slow/prompts.jsonl",
+                                    quoted(target_file().string()))),
+            0);
+}
+
 SlowRun::SlowRun(const std::string& name) : trial(asked_for("SPECLAB_SLOW_TRIAL")) {
   const fs::path folder = fs::path(SPECLAB_SLOW_FOLDER) / (trial ? name + "-trial" : name);
   const bool resume = asked_for("SPECLAB_SLOW_RESUME") && fs::exists(folder / "config.json");
   if (!resume) fs::remove_all(folder);
   std::string command =
-      fmt::format("cd {} && exec {} run {} --out {}", quoted(SPECLAB_SOURCE_DIR), quoted(SPECLAB_BINARY),
-                  quoted("tests/slow/" + name + ".json"), quoted(folder.string()));
+      fmt::format("run {} --out {}", quoted("tests/slow/" + name + ".json"), quoted(folder.string()));
   if (resume) command += " --resume";
   if (trial) command += " --set prompts.limit=2 --set options.max_tokens=16";
-  std::fflush(nullptr);
-  const int status = std::system(command.c_str());
-  exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  exit_code = run_speclab(command);
   if (!fs::exists(folder / "config.json")) return;
   config = read_json_file(folder / "config.json");
   for (const auto& entry : config["cases"]) {

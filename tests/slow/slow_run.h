@@ -9,6 +9,13 @@
 
 namespace speclab::fixtures {
 
+/// Runs `speclab ARGUMENTS` (words of a shell) in the checkout; its exit code, or -1.
+int run_speclab(const std::string& arguments);
+
+/// The datastore that configs of tests/slow name, build/slow/prompts.datastore: what the prompts of
+/// configs/prompts/speclab.jsonl say, a document each.
+void make_prompts_datastore();
+
 /// An experiment of tests/slow on the real models, run by the real binary in a process of its own. Its
 /// progress goes to this test's output, its record to <build>/slow/NAME. From the environment
 /// (scripts/test_slow.sh sets it):

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/spec/datastore.h"
 #include "core/spec/registry.h"
 #include "tests/spec/loop_fixture.h"
 
@@ -43,17 +45,42 @@ TEST(Registry, ChoicesAreValues) {
   EXPECT_EQ(echo_options(a.fields())["gamma"], 2);
 }
 
+/// A datastore of what the target may say, made once.
+std::string tiny_datastore(const Model& target) {
+  static const TempDir dir;
+  const std::filesystem::path path = dir.path() / "datastore";
+  if (!std::filesystem::exists(path)) {
+    Datastore::Builder builder(target.config().vocab, target.tokenizer_sha256());
+    for (const std::vector<Token>& document :
+         std::vector<std::vector<Token>>{{3, 1, 4, 1, 5}, {2, 2, 2, 2, 2}, {9, 2, 6, 3, 1, 4, 1, 5, 9, 2, 6}})
+      builder.add(document);
+    builder.write(path);
+  }
+  return path.string();
+}
+
 class Conformance : public ::testing::TestWithParam<std::string> {
  protected:
   ModelPtr target = tiny_target(3);
   ModelPtr draft = Model::with_layers(target, {0});
+
+  /// The strategy with what it needs. A new kind of needed file is to be made here.
+  StrategyChoice chosen(json options = json::object()) const {
+    const std::string_view file = find_strategy(GetParam()).info.needs_file;
+    if (file == "datastore") {
+      options["datastore"] = tiny_datastore(*target);
+    } else {
+      EXPECT_EQ(file, "") << "this test cannot make what the strategy needs";
+    }
+    return choose(GetParam(), options);
+  }
 
   Decode decode(json options = json::object(), json strategy = json::object()) const {
     json all = {{"max_tokens", 70}};
     all.update(options);
     Decode out{.target = target,
                .draft = draft,
-               .strategy = choose(GetParam(), strategy),
+               .strategy = chosen(strategy),
                .options = all,
                .prompt = {3, 1, 4, 1, 5, 9, 2, 6, 3, 1}};
     Decode plain = out;
@@ -75,6 +102,25 @@ TEST_P(Conformance, DescribesItself) {
   const json echo = echo_options(choice.fields());
   StrategyChoice again = choose(GetParam(), echo);
   EXPECT_EQ(echo_options(again.fields()), echo);
+}
+
+TEST_P(Conformance, RefusesToRunWithoutWhatItNeeds) {
+  const StrategyInfo& info = find_strategy(GetParam()).info;
+  const auto error_of = [&](const StrategyChoice& choice, const ModelPtr& model) -> std::string {
+    try {
+      DecodeLoop(target, model, choice, {.capacity = 64});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error_of(chosen(), draft), "");
+  if (info.needs_draft) {
+    EXPECT_THAT(error_of(chosen(), nullptr), ::testing::HasSubstr("no draft model"));
+  }
+  if (!info.needs_file.empty()) {
+    EXPECT_THAT(error_of(choose(GetParam()), draft), ::testing::HasSubstr(std::string(info.needs_file)));
+  }
 }
 
 TEST_P(Conformance, GreedyTextAndRowsAreThoseOfAutoregressiveDecoding) {
@@ -139,7 +185,7 @@ TEST_P(Conformance, SeveralSequencesTogether) {
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     Decode one{.target = target,
                .draft = draft,
-               .strategy = choose(GetParam()),
+               .strategy = chosen(),
                .options = {{"max_tokens", 30}},
                .prompt = prompts[i],
                .reference = references[i]};
@@ -148,8 +194,7 @@ TEST_P(Conformance, SeveralSequencesTogether) {
     requests.back().prompt = prompts[i];
     requests.back().reference = references[i];
   }
-  const auto together =
-      DecodeLoop(target, draft, choose(GetParam()), {.batch = 3, .capacity = 256}).run(requests);
+  const auto together = DecodeLoop(target, draft, chosen(), {.batch = 3, .capacity = 256}).run(requests);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     EXPECT_EQ(together[i].tokens, alone[i].tokens);
     EXPECT_EQ(together[i].row_hashes, alone[i].row_hashes);

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <random>
 
 #include "core/base/error.h"
+#include "core/base/sha256.h"
 #include "core/spec/datastore.h"
 #include "tests/spec/loop_fixture.h"
 
@@ -150,8 +152,30 @@ TEST_F(RetrievalTest, TheMostFrequentBeginningsAsATree) {
   EXPECT_THAT(drafted_after({7, 2}, {{"datastore", path}}), ElementsAre());  // one token is no match
   EXPECT_THAT(drafted_after({7, 2}, {{"datastore", path}, {"ngram_min", 1}, {"nodes", 1}}),
               ElementsAre(Node{0, 3}));
-  EXPECT_THAT(drafted_after({1, 2}, json::object()), ElementsAre());
-  EXPECT_THAT(error_of([&] { drafted_after({1}, {{"ngram_min", 17}}); }), HasSubstr("at most ngram_max"));
+  EXPECT_THAT(error_of([&] {
+                drafted_after({1}, {{"datastore", path}, {"ngram_min", 17}});
+              }),
+              HasSubstr("at most ngram_max"));
+}
+
+TEST_F(RetrievalTest, WithoutADatastoreOrWithAnEmptyOneThereIsNothingToRetrieve) {
+  EXPECT_THAT(error_of([&] { drafted_after({1, 2}, json::object()); }), HasSubstr("no \"datastore\""));
+  const std::string path = (dir_.path() / "nothing").string();
+  EXPECT_THAT(error_of([&] { drafted_after({1, 2}, {{"datastore", path}}); }), HasSubstr("nothing"));
+  std::ofstream(path, std::ios::binary).close();
+  EXPECT_THAT(error_of([&] { drafted_after({1, 2}, {{"datastore", path}}); }), HasSubstr("datastore"));
+  // A well-formed file that holds a separator and no text.
+  const std::string one = write({{1}}, vocab, tokenizer);
+  std::ifstream in(one, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  bytes.resize(160);  // the header; then one separator
+  bytes.append(4, '\xff');
+  const std::uint64_t tokens = 1, suffixes = 0;
+  std::memcpy(bytes.data() + 16, &tokens, sizeof tokens);
+  std::memcpy(bytes.data() + 24, &suffixes, sizeof suffixes);
+  sha256_hex(std::as_bytes(std::span(bytes).subspan(160))).copy(bytes.data() + 96, 64);
+  std::ofstream(path, std::ios::binary) << bytes;
+  EXPECT_THAT(error_of([&] { drafted_after({1, 2}, {{"datastore", path}}); }), HasSubstr("no tokens"));
 }
 
 TEST_F(RetrievalTest, GreedyTextIsThatOfAutoregressiveDecoding) {
