@@ -76,7 +76,7 @@ struct Options {
     visit("trust", trust, Range<double>{0, 1},
           "how often a copy is right after 1, 2, ... matching tokens; the last one goes on");
     visit("runner_up", runner_up, "the draft's second best tokens too, where they are worth a row");
-    visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 30}, "budget of \"earlier\"");
+    visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 27}, "budget of \"earlier\"");
     chain.fields(visit);
   }
 };

@@ -1,17 +1,34 @@
 #include "core/spec/suffix_automaton.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/base/error.h"
 
 namespace speclab {
 namespace {
 
-constexpr std::size_t kSmallestTable = 64;
+constexpr Token kBegin = std::numeric_limits<Token>::min();
 
-std::size_t hash(std::uint32_t from, Token token) {
-  const std::uint64_t key = (std::uint64_t{from} << 32) | static_cast<std::uint32_t>(token);
-  return static_cast<std::size_t>((key * 0x9e3779b97f4a7c15u) >> 29);
+// A block of up to four slots is a list: the most frequent continuation first, free slots last. A larger one
+// is a table with open addressing by the last token, behind the number of its continuations and the most
+// frequent one.
+constexpr std::uint32_t kTableLog = 3;
+constexpr std::uint32_t kTableHead = 2;
+
+std::uint32_t block_size(std::uint32_t log) {
+  return (1u << log) + (log < kTableLog ? 0 : kTableHead);
+}
+
+std::uint32_t slot_of(Token token, std::uint32_t log) {
+  return (static_cast<std::uint32_t>(token) * 0x9e3779b9u) >> (32 - log);
+}
+
+// Growing by an eighth copies each entry nine times at most, and leaves little unused.
+template <class T>
+void make_room(std::vector<T>& vector, std::size_t more) {
+  const std::size_t wanted = vector.size() + more;
+  if (wanted > vector.capacity()) vector.reserve(wanted + wanted / 8 + 16);
 }
 
 }  // namespace
@@ -22,126 +39,240 @@ SuffixAutomaton::SuffixAutomaton(int depth) : depth_(depth) {
 }
 
 void SuffixAutomaton::reserve(std::size_t tokens) {
-  text_.reserve(tokens);
-  prefixes_.reserve(tokens + 1);
-  branches_.reserve(tokens);   // states <= 2n,
-  edges_.reserve(2 * tokens);  // transitions <= 3n, of which n are implied (Blumer et al. 1985)
-  std::size_t slots = kSmallestTable;
-  while (slots * 3 / 4 <= 2 * tokens) slots *= 2;
-  if (slots > table_.size()) resize_table(slots);
+  text_.reserve(tokens + 1);
+  links_.reserve(tokens + 2);
+  // At most 2n states and 3n transitions (Blumer et al. 1985), of which n are prefixes and lead from one to
+  // the next. A block and the outgrown ones before it have fewer than five slots for each continuation.
+  branches_.reserve(tokens + 1);
+  pool_.reserve(10 * tokens);
 }
 
 void SuffixAutomaton::clear() {
-  text_.clear();
-  prefixes_.assign(1, Node());
-  branches_.clear();
-  edges_.clear();
-  if (table_.empty()) table_.resize(kSmallestTable);
-  std::fill(table_.begin(), table_.end(), kNone);
+  text_.assign(1, kBegin);
+  links_.assign(2, kRoot);
+  branches_.assign(1, Branch());
+  pool_.clear();
+  free_.fill(kNone);
+  edges_ = 0;
   suffix_ = kRoot;
 }
 
-// Where the edge is, or the free slot where it would be.
-std::size_t SuffixAutomaton::slot(State from, Token token) const {
-  const std::size_t mask = table_.size() - 1;
-  std::size_t at = hash(from, token) & mask;
-  for (; table_[at] != kNone; at = (at + 1) & mask) {
-    const Edge& edge = edges_[table_[at]];
-    if (edge.from == from && last_token(edge.to) == token) break;
+// Where a branch keeps its continuation by a token; null when it has none.
+template <class Self>
+auto* SuffixAutomaton::find(Self& self, State branch, Token token) {
+  auto& from = self.branches_[branch];
+  decltype(&from.edges) none = nullptr;
+  if (from.block_log == 0)
+    return from.edges != kNone && self.last_token(from.edges) == token ? &from.edges : none;
+  auto* block = &self.pool_[from.edges];
+  const std::uint32_t slots = 1u << from.block_log;
+  if (from.block_log < kTableLog) {
+    for (std::uint32_t i = 0; i < slots && block[i] != kNone; ++i) {
+      if (self.last_token(block[i]) == token) return &block[i];
+    }
+    return none;
   }
-  return at;
+  block += kTableHead;
+  for (std::uint32_t i = slot_of(token, from.block_log); block[i] != kNone; i = (i + 1) & (slots - 1)) {
+    if (self.last_token(block[i]) == token) return &block[i];
+  }
+  return none;
+}
+
+// Where a branch keeps its most frequent continuation. That is a separator only where nothing else follows.
+template <class Self>
+auto* SuffixAutomaton::first(Self& self, State branch) {
+  auto& from = self.branches_[branch];
+  return from.block_log == 0 ? &from.edges : &self.pool_[from.edges + (from.block_log < kTableLog ? 0 : 1)];
 }
 
 SuffixAutomaton::State SuffixAutomaton::next(State from, Token token) const {
-  if (follows_text(from) && text_[from] == token) return from + 1;
-  if (node(from).edges == kNone) return kNone;
-  const std::uint32_t edge = table_[slot(from, token)];
-  return edge == kNone ? kNone : edges_[edge].to;
+  if (is_prefix(from)) {
+    const std::uint32_t at = from & ~kPrefix;
+    return at < text_.size() && text_[at] == token ? from + 1 : kNone;
+  }
+  const State* edge = find(*this, from, token);
+  return edge == nullptr ? kNone : *edge;
+}
+
+std::uint32_t SuffixAutomaton::new_block(std::uint32_t log) {
+  const std::uint32_t size = block_size(log);
+  std::uint32_t block = free_[log];
+  if (block != kNone) {
+    free_[log] = pool_[block];
+    std::fill_n(pool_.begin() + block, size, kNone);
+  } else {
+    block = static_cast<std::uint32_t>(pool_.size());
+    make_room(pool_, size);
+    pool_.resize(pool_.size() + size, kNone);
+  }
+  if (log >= kTableLog) pool_[block] = 0;
+  return block;
+}
+
+// Into a block that has room.
+void SuffixAutomaton::put(std::uint32_t block, std::uint32_t log, State to) {
+  if (log < kTableLog) {
+    while (pool_[block] != kNone) ++block;
+    pool_[block] = to;
+    return;
+  }
+  if (pool_[block]++ == 0) pool_[block + 1] = to;
+  State* slots = &pool_[block + kTableHead];
+  std::uint32_t i = slot_of(last_token(to), log);
+  while (slots[i] != kNone) i = (i + 1) & ((1u << log) - 1);
+  slots[i] = to;
+}
+
+void SuffixAutomaton::grow_block(Branch& branch) {
+  const std::uint32_t log = branch.block_log, old = branch.edges;
+  const std::uint32_t block = new_block(log + 1);
+  const std::uint32_t head = log < kTableLog ? 0 : kTableHead;
+  if (head > 0) put(block, log + 1, pool_[old + 1]);  // the most frequent one remains the first
+  for (std::uint32_t i = 0; i < (1u << log); ++i) {
+    const State to = pool_[old + head + i];
+    if (to != kNone && (head == 0 || to != pool_[old + 1])) put(block, log + 1, to);
+  }
+  pool_[old] = free_[log];
+  free_[log] = old;
+  branch.edges = block;
+  branch.block_log = log + 1;
 }
 
 void SuffixAutomaton::add_edge(State from, State to, Token token) {
-  if (edges_.size() + 1 > table_.size() * 3 / 4) resize_table(table_.size() * 2);
-  const std::size_t at = slot(from, token);
-  table_[at] = static_cast<std::uint32_t>(edges_.size());
-  edges_.push_back({from, to, node(from).edges});
-  node(from).edges = table_[at];
+  ++edges_;
+  Branch& branch = branches_[from];
+  if (branch.block_log == 0) {
+    if (branch.edges == kNone) {
+      branch.edges = to;
+      return;
+    }
+    const State other = branch.edges;
+    branch.edges = new_block(1);
+    branch.block_log = 1;
+    put(branch.edges, 1, other);
+  } else if (branch.block_log < kTableLog) {
+    if (pool_[branch.edges + (1u << branch.block_log) - 1] != kNone) grow_block(branch);
+  } else if (pool_[branch.edges] == (7u << branch.block_log) / 8) {
+    grow_block(branch);
+  }
+  put(branch.edges, branch.block_log, to);
+  if (token >= 0 && last_token(*first(*this, from)) < 0) prefer(from, to);
 }
 
-void SuffixAutomaton::resize_table(std::size_t slots) {
-  table_.assign(slots, kNone);
-  for (std::uint32_t edge = 0; edge < edges_.size(); ++edge)
-    table_[slot(edges_[edge].from, last_token(edges_[edge].to))] = edge;
+// A continuation of a branch becomes its first one.
+void SuffixAutomaton::prefer(State branch, State to) {
+  State* best = first(*this, branch);
+  if (branches_[branch].block_log < kTableLog) {
+    State* old = best;
+    while (*old != to) ++old;
+    *old = *best;
+  }
+  *best = to;
+}
+
+// Where a branch's continuation by a token leads `from`, it leads `to` now; else false.
+bool SuffixAutomaton::redirect(State branch, Token token, State from, State to) {
+  State* edge = find(*this, branch, token);
+  if (edge == nullptr || *edge != from) return false;
+  *edge = to;
+  State* best = first(*this, branch);
+  if (*best == from) *best = to;
+  return true;
 }
 
 // Of the classes that the suffixes of `state` belong to, that of its suffix of this length.
 SuffixAutomaton::State SuffixAutomaton::class_of(State state, std::uint32_t length) const {
-  while (state != kRoot && this->length(node(state).link) >= length) state = node(state).link;
-  return state;
+  for (;;) {
+    if (state == kRoot) return state;
+    const State shorter = link(state);
+    if (branches_[shorter].length < length) return state;
+    state = shorter;
+  }
 }
 
 // Takes the strings of up to `length` tokens out of a class. They end where the others end, so far.
 SuffixAutomaton::State SuffixAutomaton::split(State state, std::uint32_t length) {
-  const State shorter = kBranch | static_cast<State>(branches_.size());
-  const std::uint32_t end = state & kBranch ? branches_[state & ~kBranch].end : state - 1;
-  Branch branch{node(state), length, end};
-  branch.node.edges = kNone;
-  branches_.push_back(branch);
-  if (follows_text(state)) add_edge(shorter, state + 1, text_[state]);
-  for (std::uint32_t edge = node(state).edges; edge != kNone; edge = edges_[edge].next) {
-    const State to = edges_[edge].to;
-    add_edge(shorter, to, last_token(to));
+  const auto shorter = static_cast<State>(branches_.size());
+  make_room(branches_, 1);
+  Branch branch;
+  branch.link = link(state);
+  branch.count = count(state);
+  branch.length = length;
+  branch.end = end(state);
+  if (is_prefix(state)) {
+    const std::uint32_t at = state & ~kPrefix;
+    if (at < text_.size()) branch.edges = state + 1, ++edges_;
+  } else {
+    const Branch& whole = branches_[state];
+    branch.edges = whole.edges;
+    branch.block_log = whole.block_log;
+    if (whole.block_log > 0) {  // a copy of the block, slot by slot
+      const std::uint32_t size = block_size(whole.block_log);
+      branch.edges = new_block(whole.block_log);
+      std::copy_n(pool_.begin() + whole.edges, size, pool_.begin() + branch.edges);
+      edges_ += whole.block_log < kTableLog ? size - std::count(pool_.begin() + whole.edges,
+                                                                pool_.begin() + whole.edges + size, kNone)
+                                            : pool_[whole.edges];
+    } else {
+      edges_ += whole.edges != kNone;
+    }
   }
+  branches_.push_back(branch);
   return shorter;
 }
 
 void SuffixAutomaton::append(Token token) {
-  SPECLAB_CHECK(text_.size() < kBranch - 1, "{} tokens", text_.size());
-  const State before = static_cast<State>(text_.size());
+  SPECLAB_CHECK(text_.size() < kMostTokens, "{} tokens", text_.size());
+  const State before = kPrefix | static_cast<State>(text_.size());
   const State whole = before + 1;
+  make_room(text_, 1);
+  make_room(links_, 1);
   text_.push_back(token);
-  prefixes_.emplace_back();
+  links_.push_back(kRoot);
 
-  State at = prefixes_[before].link;
-  for (; at != kNone && next(at, token) == kNone; at = node(at).link) add_edge(at, whole, token);
-  if (at == kNone) {
-    prefixes_[whole].link = kRoot;
-  } else {
-    const State longer = next(at, token);
-    if (length(at) + 1 == length(longer)) {
-      prefixes_[whole].link = longer;
-    } else {
-      const State shorter = split(longer, length(at) + 1);
-      // What follows these most often is put right by count_suffixes: `shorter` now has one occurrence more.
-      for (; at != kNone && next(at, token) == longer; at = node(at).link)
-        edges_[table_[slot(at, token)]].to = shorter;
-      node(longer).link = shorter;
-      prefixes_[whole].link = shorter;
-    }
+  // What a suffix links to occurs more than once, so from here on all are branches.
+  State at = link(before);
+  State longer = kNone;
+  for (; at != kNone; at = branches_[at].link) {
+    longer = next(at, token);
+    if (longer != kNone) break;
+    add_edge(at, whole, token);
   }
-  count_suffixes(before, token);
+  if (longer != kNone && length(longer) == branches_[at].length + 1u) {
+    links_.back() = longer;
+  } else if (longer != kNone) {
+    const State shorter = split(longer, branches_[at].length + 1u);
+    while (at != kNone && redirect(at, token, longer, shorter)) at = branches_[at].link;
+    (is_prefix(longer) ? links_[longer & ~kPrefix] : branches_[longer].link) = shorter;
+    links_.back() = shorter;
+  }
+  count_suffixes(token);
 }
 
 // One more occurrence of each suffix, and so of a continuation of each suffix of the text before.
-void SuffixAutomaton::count_suffixes(State before, Token token) {
-  const State old_suffix = before == kRoot ? kRoot : suffix_;
-  const auto longest = static_cast<std::uint32_t>(std::min<std::size_t>(text_.size(), depth_));
+void SuffixAutomaton::count_suffixes(Token token) {
+  const State old_suffix = suffix_;
+  const auto longest = static_cast<std::uint32_t>(std::min(text().size(), static_cast<std::size_t>(depth_)));
   suffix_ = class_of(next(old_suffix, token), longest);
-  for (State s = suffix_; s != kRoot; s = node(s).link) ++node(s).count;
+  for (State s = suffix_; s != kRoot; s = link(s)) {
+    if (!is_prefix(s)) ++branches_[s].count;
+  }
   if (token < 0) return;
   State child = suffix_;
-  for (State s = class_of(old_suffix, longest - 1); s != kNone; s = node(s).link) {
+  for (State s = class_of(old_suffix, longest - 1); s != kNone; s = link(s)) {
     child = class_of(child, std::min(length(s), longest - 1) + 1);
-    const State best = node(s).best;
-    if (best == kNone || node(child).count > node(best).count) node(s).best = child;
+    if (is_prefix(s)) continue;
+    const State best = *first(*this, s);
+    if (best != child && count(child) > count(best)) prefer(s, child);
   }
 }
 
 SuffixAutomaton::Match SuffixAutomaton::repeated_suffix() const {
-  if (text_.empty()) return {};
-  if (node(suffix_).count >= 2)
-    return {suffix_, static_cast<int>(std::min<std::size_t>(text_.size(), depth_))};
-  const State link = node(suffix_).link;
-  return {link, static_cast<int>(length(link))};
+  if (suffix_ == kRoot) return {};
+  if (count(suffix_) >= 2) return {suffix_, static_cast<int>(std::min(text().size(), static_cast<std::size_t>(depth_)))};
+  const State shorter = link(suffix_);
+  return {shorter, static_cast<int>(length(shorter))};
 }
 
 SuffixAutomaton::Match SuffixAutomaton::extend(Match match, Token token) const {
@@ -154,15 +285,15 @@ SuffixAutomaton::Match SuffixAutomaton::extend(Match match, Token token) const {
       return {class_of(to, static_cast<std::uint32_t>(length)), length};
     }
     if (state == kRoot) return {};
-    state = node(state).link;
+    state = link(state);
     match.length = static_cast<int>(length(state));
   }
 }
 
 SuffixAutomaton::Match SuffixAutomaton::more_frequent(Match match) const {
   if (match.state == kRoot) return match;
-  const State link = node(last(match, match.length).state).link;
-  return {link, static_cast<int>(length(link))};
+  const State shorter = link(last(match, match.length).state);
+  return {shorter, static_cast<int>(length(shorter))};
 }
 
 SuffixAutomaton::Match SuffixAutomaton::last(Match match, int length) const {
@@ -170,30 +301,37 @@ SuffixAutomaton::Match SuffixAutomaton::last(Match match, int length) const {
 }
 
 SuffixAutomaton::Child SuffixAutomaton::best_child(State state) const {
-  const State best = node(state).best;
-  return best == kNone ? Child{-1, kNone, 0} : Child{last_token(best), best, node(best).count};
+  State best = kNone;
+  if (!is_prefix(state)) {
+    best = *first(*this, state);
+  } else if ((state & ~kPrefix) < text_.size()) {
+    best = state + 1;
+  }
+  if (best == kNone || last_token(best) < 0) return {-1, kNone, 0};
+  return {last_token(best), best, count(best)};
 }
 
 void SuffixAutomaton::children(State state, int limit, std::vector<Child>& out) const {
   out.clear();
-  const State best = node(state).best;
-  if (best == kNone) return;
-  const auto add = [&](State to) {
+  const Child best = best_child(state);
+  if (best.state == kNone) return;
+  out.push_back(best);
+  if (is_prefix(state) || branches_[state].block_log == 0) return;
+  const Branch& branch = branches_[state];
+  const std::uint32_t head = branch.block_log < kTableLog ? 0 : kTableHead;
+  for (std::uint32_t i = 0; i < (1u << branch.block_log) && limit > 0; ++i) {
+    const State to = pool_[branch.edges + head + i];
+    if (to == kNone || to == best.state) continue;
     const Token token = last_token(to);
-    if (token >= 0) out.push_back({token, to, node(to).count});
-  };
-  add(best);
-  if (follows_text(state) && state + 1 != best) add(state + 1);
-  for (std::uint32_t edge = node(state).edges; edge != kNone && limit > 0;
-       edge = edges_[edge].next, --limit) {
-    if (edges_[edge].to != best) add(edges_[edge].to);
+    if (token < 0) continue;
+    out.push_back({token, to, count(to)});
+    --limit;
   }
 }
 
 std::size_t SuffixAutomaton::bytes() const {
-  return text_.capacity() * sizeof(Token) + prefixes_.capacity() * sizeof(Node) +
-         branches_.capacity() * sizeof(Branch) + edges_.capacity() * sizeof(Edge) +
-         table_.capacity() * sizeof(std::uint32_t);
+  return text_.capacity() * sizeof(Token) + links_.capacity() * sizeof(State) +
+         branches_.capacity() * sizeof(Branch) + pool_.capacity() * sizeof(State);
 }
 
 }  // namespace speclab

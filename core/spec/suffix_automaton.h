@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,10 +18,13 @@ namespace speclab {
 /// Counts hold for strings of up to `depth` tokens; longer ones have a state but no count. Negative tokens
 /// separate documents: they are never offered as a continuation.
 ///
-/// Memory: a prefix of the text is a state of 16 bytes whose own continuation, length and position are
-/// implied by its number; branching classes take 24 bytes, edges off the text itself 12 and a slot in a hash
-/// table. 10^7 tokens of program text had 1.55 states and 1.01 such edges
-/// a token: 53 bytes a token in use, 81 with what growing vectors keep in reserve.
+/// Memory. The text begins with a token of its own that never comes again. So each prefix occurs once, is a
+/// class of its own, and its length, position, count and only continuation follow from its number: it keeps a
+/// link, 4 bytes beside the 4 of its token. All other classes are branches of 20 bytes, which know their
+/// continuations: one in place, few in a list, many in a table of 4 bytes a slot; the most frequent one
+/// first. Vectors grow by an eighth. 10^7
+/// tokens of C and C++ headers had 1.60 states and .84 kept continuations a token and took 22.8 bytes a token
+/// with that reserve (`speclab_bench --benchmark_filter=copies/index --text FILE`).
 class SuffixAutomaton {
  public:
   using State = std::uint32_t;
@@ -46,7 +50,7 @@ class SuffixAutomaton {
   void append(Token token);
 
   int depth() const { return depth_; }
-  TokenSpan text() const { return text_; }
+  TokenSpan text() const { return TokenSpan(text_).subspan(1); }
   /// The longest string of at most `depth` tokens that the text ends with and that occurs before its end too;
   /// or the empty one.
   Match repeated_suffix() const;
@@ -62,57 +66,61 @@ class SuffixAutomaton {
 
   /// Occurrences of a string; of the empty one, the tokens of the text.
   std::uint32_t count(State state) const {
-    return state == kRoot ? static_cast<std::uint32_t>(text_.size()) : node(state).count;
+    if (is_prefix(state)) return length(link(state)) < static_cast<std::uint32_t>(depth_) ? 1 : 0;
+    return state == kRoot ? static_cast<std::uint32_t>(text().size()) : branches_[state].count;
   }
   /// What follows a string most often; state kNone when nothing does. O(1). Among equals the earlier winner.
   Child best_child(State state) const;
-  /// What follows a string: the most frequent one, then at most `limit` others in no order. For a class with
-  /// more of them than that (few tokens that occur everywhere) the newest ones.
+  /// What follows a string: the most frequent one, then `limit` others at most, in no order.
   void children(State state, int limit, std::vector<Child>& out) const;
 
-  /// States of both kinds, edges that are kept, and bytes in use and in reserve.
-  std::size_t states() const { return prefixes_.size() + branches_.size(); }
-  std::size_t edges() const { return edges_.size(); }
+  /// States of both kinds, continuations that are kept, and bytes with what growing vectors hold in reserve.
+  std::size_t states() const { return text().size() + branches_.size(); }
+  std::size_t edges() const { return edges_; }
   std::size_t bytes() const;
 
  private:
-  struct Node {
+  struct Branch {
     State link = kNone;
     std::uint32_t count = 0;
-    State best = kNone;           // most frequent continuation
-    std::uint32_t edges = kNone;  // list in edges_
+    std::uint32_t edges = kNone;      // the only continuation; or the block of them, an index into pool_
+    std::uint32_t length : 27 = 0;    // of the longest string
+    std::uint32_t block_log : 5 = 0;  // of the slots of the block; 0: there is none
+    std::uint32_t end = 0;            // position of the last token of one occurrence
   };
-  struct Branch {  // a class whose longest string is no prefix of the text
-    Node node;
-    std::uint32_t length;
-    std::uint32_t end;  // position of the last token of one occurrence
-  };
-  struct Edge {
-    State from, to;
-    std::uint32_t next;
-  };
-  static constexpr State kBranch = 0x80000000;
+  static_assert(sizeof(Branch) == 20);
+  static constexpr State kPrefix =
+      0x80000000;  // | tokens of text_; all other states are branches, 0 is the root
+  static constexpr std::uint32_t kMostTokens = (1u << 27) - 2;
 
-  const Node& node(State s) const { return s & kBranch ? branches_[s & ~kBranch].node : prefixes_[s]; }
-  Node& node(State s) { return s & kBranch ? branches_[s & ~kBranch].node : prefixes_[s]; }
-  std::uint32_t length(State s) const { return s & kBranch ? branches_[s & ~kBranch].length : s; }
-  Token last_token(State s) const { return text_[s & kBranch ? branches_[s & ~kBranch].end : s - 1]; }
-  bool follows_text(State s) const { return !(s & kBranch) && s < text_.size(); }  // has its own continuation
+  static bool is_prefix(State s) { return (s & kPrefix) != 0; }
+  State link(State s) const { return is_prefix(s) ? links_[s & ~kPrefix] : branches_[s].link; }
+  std::uint32_t length(State s) const { return is_prefix(s) ? s & ~kPrefix : branches_[s].length; }
+  std::uint32_t end(State s) const { return is_prefix(s) ? (s & ~kPrefix) - 1 : branches_[s].end; }
+  Token last_token(State s) const { return text_[end(s)]; }
 
+  template <class Self>
+  static auto* find(Self& self, State branch, Token token);
+  template <class Self>
+  static auto* first(Self& self, State branch);
   State next(State from, Token token) const;
-  std::size_t slot(State from, Token token) const;
-  void add_edge(State from, State to, Token token);
-  void resize_table(std::size_t slots);
+  void add_edge(State branch, State to, Token token);
+  bool redirect(State branch, Token token, State from, State to);
+  void prefer(State branch, State to);
+  std::uint32_t new_block(std::uint32_t log);
+  void grow_block(Branch& branch);
+  void put(std::uint32_t block, std::uint32_t log, State to);
   State split(State state, std::uint32_t length);
   State class_of(State state, std::uint32_t length) const;
-  void count_suffixes(State before, Token token);
+  void count_suffixes(Token token);
 
   int depth_;
-  std::vector<Token> text_;
-  std::vector<Node> prefixes_;  // [text + 1]: state i is the prefix of i tokens
+  std::vector<Token> text_;   // behind the token that begins it
+  std::vector<State> links_;  // [text_ + 1], of prefixes
   std::vector<Branch> branches_;
-  std::vector<Edge> edges_;  // all but those from a prefix to the next one
-  std::vector<std::uint32_t> table_;
+  std::vector<State> pool_;             // blocks of continuations
+  std::array<std::uint32_t, 32> free_;  // blocks that were outgrown, a chain for each size
+  std::size_t edges_ = 0;
   State suffix_ = kRoot;  // class of the last min(depth, size) tokens
 };
 
