@@ -11,8 +11,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -53,52 +53,44 @@ struct Options {
   }
 };
 
-std::size_t common_ending(TokenSpan a, TokenSpan b) {
-  const auto ends = std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend());
-  return static_cast<std::size_t>(ends.first - a.rbegin());
-}
-
-/// Finds where the longest possible suffix occurred before. Keeps its memory between calls.
+/// Finds where the longest possible suffix occurred before. Keeps its memory between calls; with room for
+/// `capacity` tokens it never allocates.
 class Lookup {
  public:
-  Lookup(const Options& options, std::vector<Token> ends) : options_(options), ends_(std::move(ends)) {}
-
-  /// Positions behind the occurrences, best first; empty when there is none.
-  const std::vector<std::size_t>& find(TokenSpan text) {
-    found_.clear();
-    const auto size = static_cast<std::ptrdiff_t>(text.size());
-    for (std::ptrdiff_t n = std::min<std::ptrdiff_t>(options_.ngram_max, size - 1);
-         n >= options_.ngram_min && found_.empty(); --n) {
-      const TokenSpan suffix = text.last(static_cast<std::size_t>(n));
-      const TokenSpan earlier = text.first(static_cast<std::size_t>(size - 1));  // something must follow it
-      for (auto from = earlier.begin();; ++from) {
-        from = std::search(from, earlier.end(), suffix.begin(), suffix.end());
-        if (from == earlier.end()) break;
-        found_.push_back(static_cast<std::size_t>(from - earlier.begin() + n));
-        if (options_.match == "leftmost" && options_.candidates == 1) break;
-      }
-    }
-    if (options_.match != "leftmost") std::reverse(found_.begin(), found_.end());
-    if (options_.match == "frequent") {
-      next_.clear();
-      for (const std::size_t at : found_) next_.push_back(text[at]);
-      std::sort(next_.begin(), next_.end());
-      keyed_.clear();
-      for (std::size_t i = 0; i < found_.size(); ++i) {
-        const auto [first, last] = std::equal_range(next_.begin(), next_.end(), text[found_[i]]);
-        keyed_.push_back({first - last, i, found_[i]});  // the commonest first, then the latest
-      }
-      std::sort(keyed_.begin(), keyed_.end());
-      for (std::size_t i = 0; i < found_.size(); ++i) found_[i] = std::get<2>(keyed_[i]);
-    }
-    return found_;
+  Lookup(const Options& options, const Resources& resources)
+      : options_(options),
+        ends_(resources.target->tokenizer() ? resources.target->tokenizer()->end_of_generation()
+                                            : std::vector<Token>()) {
+    matched_.reserve(static_cast<std::size_t>(resources.capacity) + 1);
+    found_.reserve(static_cast<std::size_t>(resources.capacity) + 1);
+    if (options_.match != "frequent") return;
+    ranked_.reserve(static_cast<std::size_t>(resources.capacity) + 1);
+    times_.resize(static_cast<std::size_t>(resources.target->config().vocab));
   }
 
-  /// What may be copied from a position on.
+  /// Positions behind the occurrences, best first, the first kMostTried of them; empty when there is none.
+  std::span<const std::size_t> find(TokenSpan text) {
+    match_endings(text);
+    const auto longest = static_cast<std::size_t>(options_.ngram_max);
+    auto best = static_cast<std::size_t>(options_.ngram_min);
+    found_.clear();
+    for (std::size_t back = 1; back < text.size(); ++back) {  // something must follow it
+      const std::size_t matched = std::min(matched_[back], longest);
+      if (matched < best) continue;
+      if (matched > best) found_.clear();
+      best = matched;
+      found_.push_back(text.size() - back);
+    }
+    if (options_.match == "leftmost") std::reverse(found_.begin(), found_.end());
+    if (options_.match == "frequent") commonest_first(text);
+    return std::span(found_).first(std::min(found_.size(), kMostTried));
+  }
+
+  /// What may be copied from a position on, which find() has just given for this text.
   TokenSpan copy(TokenSpan text, std::size_t from, int depth_limit) const {
     auto length = std::min<std::size_t>(text.size() - from, static_cast<std::size_t>(options_.length));
     length = std::min(length, static_cast<std::size_t>(std::max(depth_limit, 0)));
-    if (options_.by_match) length = std::min(length, common_ending(text.first(from), text));
+    if (options_.by_match) length = std::min(length, matched_[text.size() - from]);
     const TokenSpan copied = text.subspan(from, length);
     if (!options_.cut_at_end) return copied;
     const auto end = std::find_first_of(copied.begin(), copied.end(), ends_.begin(), ends_.end());
@@ -106,20 +98,45 @@ class Lookup {
   }
 
  private:
+  // How many tokens agree before the end of the text and `back` tokens before that, for every `back`. The Z
+  // algorithm from the end (Gusfield 1997, Section 1.3): linear in the text whatever repeats in it.
+  void match_endings(TokenSpan text) {
+    const std::size_t size = text.size();
+    matched_.assign(size, 0);
+    for (std::size_t back = 1, begin = 0, end = 0; back < size; ++back) {
+      std::size_t n = back < end ? std::min(end - back, matched_[back - begin]) : 0;
+      while (back + n < size && text[size - 1 - n] == text[size - 1 - back - n]) ++n;
+      matched_[back] = n;
+      if (back + n > end) begin = back, end = back + n;
+    }
+  }
+
+  // Those before the commonest next token, then the latest: only as many as are looked at.
+  void commonest_first(TokenSpan text) {
+    for (const std::size_t at : found_) ++times_[static_cast<std::size_t>(text[at])];
+    ranked_.clear();
+    for (std::size_t i = 0; i < found_.size(); ++i)
+      ranked_.push_back({-times_[static_cast<std::size_t>(text[found_[i]])], i});
+    for (const std::size_t at : found_) times_[static_cast<std::size_t>(text[at])] = 0;
+    const std::size_t wanted = std::min(ranked_.size(), kMostTried);
+    std::partial_sort(ranked_.begin(), ranked_.begin() + static_cast<std::ptrdiff_t>(wanted), ranked_.end());
+    // Rank by rank, each from its old place.
+    for (std::size_t i = 0; i < wanted; ++i) ranked_[i].second = found_[ranked_[i].second];
+    for (std::size_t i = 0; i < wanted; ++i) found_[i] = ranked_[i].second;
+  }
+
   const Options& options_;
   std::vector<Token> ends_;
+  std::vector<std::size_t> matched_;  // [text]
   std::vector<std::size_t> found_;
-  std::vector<Token> next_;
-  std::vector<std::tuple<std::ptrdiff_t, std::size_t, std::size_t>> keyed_;
+  std::vector<int> times_;                           // [vocab], zero between calls
+  std::vector<std::pair<int, std::size_t>> ranked_;  // minus the times, place in found_
 };
 
 class PromptLookup final : public Strategy {
  public:
   PromptLookup(const Options& options, const Resources& resources)
-      : options_(options),
-        lookup_(options_, resources.target->tokenizer() ? resources.target->tokenizer()->end_of_generation()
-                                                        : std::vector<Token>()),
-        merge_(options.merge == "tree") {
+      : options_(options), lookup_(options_, resources), merge_(options.merge == "tree") {
     if (options_.ngram_min > options_.ngram_max) {
       throw Error({"prompt_lookup: ngram_min", std::to_string(options_.ngram_min),
                    "at most ngram_max = " + std::to_string(options_.ngram_max), ""});
@@ -178,13 +195,12 @@ class PromptLookup final : public Strategy {
   void add_copies(const Sequence& sequence, Draft& draft) {
     const int by_model = draft.tree.drafted();
     const TokenSpan text = sequence.tokens;
-    const std::vector<std::size_t>& found = lookup_.find(text);
     int added = 0;
-    for (std::size_t tried = 0; tried < std::min(found.size(), kMostTried) && added < options_.candidates;
-         ++tried) {
+    for (const std::size_t from : lookup_.find(text)) {
+      if (added == options_.candidates) break;
       int node = 0;
       bool is_new = false;
-      for (const Token token : lookup_.copy(text, found[tried], sequence.depth_limit)) {
+      for (const Token token : lookup_.copy(text, from, sequence.depth_limit)) {
         const int shared = child(draft.tree, node, token);
         is_new = is_new || shared == 0;
         node = shared > 0 ? shared : draft.add(token, node);

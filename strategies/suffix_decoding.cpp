@@ -29,7 +29,7 @@ struct Options {
           "draft only what promises to have so many tokens accepted, by the frequencies");
     visit("remember", remember, {"nothing", "outputs", "texts"},
           "of earlier prompts: with anything but nothing a record depends on the order of the prompts");
-    visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 30},
+    visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 27},
           "budget for what is remembered; the oldest half is dropped when it is full");
   }
 };
@@ -54,13 +54,12 @@ class SuffixDecoding final : public Strategy {
       const auto from = memory_.speculate(*sequences[i], options_.speculation, true, best_);
       if (best_.nodes().empty() || best_.score() < options_.min_score) continue;
       drafts[i]->source = from == SuffixMemory::From::text ? "suffix" : "suffix of earlier texts";
-      nodes_.clear();
       for (const SuffixSpeculation::Node& node : best_.nodes()) {
-        const bool top = node.parent < 0;
-        const auto parent = static_cast<std::size_t>(node.parent);
-        const double above = top ? 1 : best_.nodes()[parent].probability;
-        nodes_.push_back(drafts[i]->add(node.token, top ? 0 : nodes_[parent], Draft::kOneHot,
-                                        static_cast<float>(node.probability / above)));
+        const double above =
+            node.parent < 0 ? 1 : best_.nodes()[static_cast<std::size_t>(node.parent)].probability;
+        // Behind the pending token the draft has the order of the speculation.
+        drafts[i]->add(node.token, node.parent + 1, Draft::kOneHot,
+                       static_cast<float>(node.probability / above));
       }
     }
   }
@@ -73,7 +72,6 @@ class SuffixDecoding final : public Strategy {
   Options options_;
   SuffixMemory memory_;
   SuffixSpeculation best_;
-  std::vector<int> nodes_;
 };
 
 const RegisterStrategy<Options, SuffixDecoding> registered{{

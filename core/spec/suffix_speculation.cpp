@@ -9,6 +9,7 @@ namespace {
 // Bounds on the work of a step: contexts that are tried, continuations of one context that a tree looks at.
 constexpr int kContexts = 12;
 constexpr int kContinuations = 32;
+constexpr int kMostNodes = 64;
 
 using Match = SuffixAutomaton::Match;
 
@@ -24,7 +25,7 @@ double share(std::uint32_t count, double occurrences) {
 }  // namespace
 
 void SuffixSpeculationOptions::fields(OptionVisitor& visit) {
-  visit("length", length, Range<int>{1, 64}, "most tokens to speculate");
+  visit("length", length, Range<int>{1, kMostNodes}, "most tokens to speculate");
   visit("factor", factor, Range<double>{0, 64}, "tokens to speculate per token that has matched");
   visit("offset", offset, Range<double>{-64, 64}, "added to them");
   visit("min_probability", min_probability, Range<double>{0, 1},
@@ -33,6 +34,13 @@ void SuffixSpeculationOptions::fields(OptionVisitor& visit) {
         "how often a copy is right after 1, 2, ... matching tokens, the last one goes on; a factor on its "
         "frequency");
   visit("tree", tree, "several continuations, the most probable ones, instead of the most frequent path");
+}
+
+SuffixSpeculation::SuffixSpeculation() {
+  nodes_.reserve(kMostNodes);
+  tried_.reserve(kMostNodes);
+  children_.reserve(2 + kContinuations);
+  leaves_.reserve((1 + kMostNodes) * (2 + kContinuations));
 }
 
 void SuffixSpeculation::clear() {

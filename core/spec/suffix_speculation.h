@@ -31,6 +31,8 @@ class SuffixSpeculation {
     double probability;  ///< of the whole path down to here
   };
 
+  SuffixSpeculation();  ///< with room for whatever it may find: run() does not allocate
+
   /// Speculates after `context`. With `at_end` the context is the end of the indexed text, so that one of its
   /// occurrences has no continuation. Never more than `limit` tokens deep. Leaves what it found in nodes(),
   /// parents first, most probable first in a tree.

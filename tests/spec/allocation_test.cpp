@@ -12,6 +12,7 @@
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
 #include "core/spec/accept.h"
+#include "core/spec/datastore.h"
 #include "tests/spec/loop_fixture.h"
 
 namespace {
@@ -114,6 +115,76 @@ TEST(Allocation, NoneInTheSteadyStateOfLookahead) {
   text();
   EXPECT_EQ(allocations.load() - before, 0);
   EXPECT_GT(guesses, 100u);
+}
+
+// Everything that copies: after a text in which nothing occurs twice, one that is full of copies. A step is
+// draft and observe; what begins a text may allocate.
+TEST(Allocation, NoneInTheStepsOfCopies) {
+  using fixtures::json;
+  constexpr int kText = 190;
+  Resources resources;
+  const int vocab = 200;
+  resources.target = fixtures::random_markov(vocab, 1);
+  resources.capacity = 200;
+  std::vector<Token> all_different(kText), copies(kText);
+  for (int i = 0; i < kText; ++i) {
+    all_different[static_cast<std::size_t>(i)] = i;
+    copies[static_cast<std::size_t>(i)] = static_cast<Token>(i * i % 37 % (i < 90 ? 7 : 5));
+  }
+  fixtures::TempDir dir;
+  const std::string datastore = (dir.path() / "datastore").string();
+  Datastore::Builder builder(vocab, resources.target->tokenizer_sha256());
+  builder.add(copies);
+  builder.write(datastore);
+  const struct {
+    const char* strategy;
+    json options;
+  } cases[] = {
+      {"prompt_lookup", {}},
+      {"prompt_lookup", {{"match", "frequent"}, {"candidates", 3}, {"by_match", true}}},
+      {"suffix_decoding", {}},
+      {"suffix_decoding", {{"tree", true}, {"length", 64}, {"factor", 64}, {"min_probability", 0}}},
+      {"suffix_decoding", {{"remember", "texts"}, {"tree", true}, {"length", 20}, {"factor", 8}}},
+      {"retrieval", {{"datastore", datastore}, {"nodes", 64}, {"ngram_min", 1}}},
+      {"composition", {{"sources", json::array({"text"})}}},
+      {"composition",
+       {{"sources", json::array({"text", "earlier"})},
+        {"worth", 0},
+        {"nodes", 40},
+        {"trust", json::array({1})}}},
+  };
+  for (const auto& [name, options] : cases) {
+    const auto strategy = fixtures::choose(name, options.is_null() ? json::object() : options).make(resources);
+    Sequence sequence;
+    sequence.tokens.reserve(200);
+    Draft draft;
+    draft.reset(0);
+    for (int i = 0; i < 64; ++i) draft.add(0, i);  // the loop's, and as large as it gets
+    Acceptance acceptance;
+    std::size_t guesses = 0;
+    const auto steps_of = [&](const std::vector<Token>& text) {
+      constexpr std::size_t kPrompt = 30;
+      sequence.tokens.assign(text.begin(), text.begin() + kPrompt + 1);
+      sequence.prompt_length = kPrompt;
+      strategy->begin(sequence);
+      const long before = allocations.load();
+      for (std::size_t i = kPrompt + 1; i < text.size(); ++i) {
+        sequence.depth_limit = 100;
+        draft.reset(sequence.tokens.back());
+        const Sequence* const sequences[] = {&sequence};
+        Draft* const drafts[] = {&draft};
+        strategy->draft(sequences, drafts);
+        guesses += static_cast<std::size_t>(draft.tree.drafted());
+        sequence.tokens.push_back(text[i]);
+        const Outcome outcome{&draft, &acceptance, 1};
+        strategy->observe(sequences, {&outcome, 1});
+      }
+      return allocations.load() - before;
+    };
+    steps_of(all_different);
+    EXPECT_EQ(steps_of(copies), 0) << name << " " << options;
+    EXPECT_GT(guesses, 100u) << name << " " << options;
+  }
 }
 
 }  // namespace
