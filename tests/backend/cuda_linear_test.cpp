@@ -85,31 +85,42 @@ TEST(CudaWeights, RoundingPadsRowsWithZeros) {
   }
 }
 
-TEST(CudaLinear, ShapesThatTheKernelIsCompiledFor) {
+TEST(CudaLinear, ShapesThatTheKernelsAreCompiledFor) {
   int before = 0;
   for (int rows = 1; rows <= kMostRows; ++rows) {
     EXPECT_GE(row_tiles(rows) * kTileRows, rows);
     EXPECT_GE(row_tiles(rows), before);
     before = row_tiles(rows);
-    with_kernel(Linear{.out = 576, .in = 576, .rows = rows}, [&](const auto&, const LaunchShape& shape) {
-      EXPECT_EQ(shape.threads, 256);
-      EXPECT_LE(shape.shared_bytes, 48 << 10);  // without asking
-    });
+    for (const auto& [out, in] : {std::pair{576, 576}, std::pair{4096, 14336}, std::pair{28672, 4096}, std::pair{40, 3}}) {
+      const LinearPlan plan = plan_of(out, in, rows);
+      float partials[1];
+      simt::u32 arrivals[1];
+      with_kernel(Linear{.out = out, .in = in, .rows = rows, .partials = partials, .arrivals = arrivals}, [&](const auto& kernel, const LaunchShape& shape) {
+        EXPECT_EQ(std::string(kernel.kName), plan.many ? "linear_many" : "linear_few");
+        EXPECT_EQ(shape.threads, 32 * plan.warps);
+        EXPECT_LE(shape.shared_bytes, 76 << 10);  // two blocks on an SM of an A100
+        // Every slice of every tile of outputs has a warp, and no block is idle.
+        const int tiles = tiles_of(out, kTileOut), warps = plan.many ? tiles_of(tiles, kManyOutTiles) * plan.slices : tiles * plan.slices;
+        EXPECT_GE(shape.grid_x * shape.grid_y * plan.warps, warps);
+        EXPECT_LT((shape.grid_x - 1) * shape.grid_y * plan.warps, warps);
+      });
+    }
   }
   EXPECT_THROW(with_kernel(Linear{.out = 16, .in = 16, .rows = 129}, [](const auto&, const LaunchShape&) {}), Bug);
+  EXPECT_THROW(with_kernel(Linear{.out = 16, .in = 4096, .rows = 128}, [](const auto&, const LaunchShape&) {}), Bug);  // no place to meet
 }
 
 // The slices of the shapes of SmolLM2-135M and Llama-3.1-8B are part of the numerics class: a change of them is a change of it.
 TEST(CudaLinear, SlicesArePartOfTheNumericsClass) {
-  EXPECT_EQ(slices_of(960, 576), 8);
-  EXPECT_EQ(slices_of(576, 576), 8);
-  EXPECT_EQ(slices_of(3072, 576), 8);
+  EXPECT_EQ(slices_of(960, 576), 4);
+  EXPECT_EQ(slices_of(576, 576), 4);
+  EXPECT_EQ(slices_of(3072, 576), 4);
   EXPECT_EQ(slices_of(576, 1536), 8);
   EXPECT_EQ(slices_of(49152, 576), 1);
-  EXPECT_EQ(slices_of(6144, 4096), 8);
-  EXPECT_EQ(slices_of(4096, 4096), 8);
-  EXPECT_EQ(slices_of(28672, 4096), 2);
-  EXPECT_EQ(slices_of(4096, 14336), 8);
+  EXPECT_EQ(slices_of(6144, 4096), 4);
+  EXPECT_EQ(slices_of(4096, 4096), 4);
+  EXPECT_EQ(slices_of(28672, 4096), 1);
+  EXPECT_EQ(slices_of(4096, 14336), 4);
   EXPECT_EQ(slices_of(128256, 4096), 1);
   EXPECT_EQ(slices_of(16, 32), 1);
   for (const int in : {1, 32, 576, 1000, 14336}) {
@@ -149,11 +160,14 @@ void check(const Case& c, bool accumulate, bool biased) {
       magnitude[place] = size + (biased ? std::abs(bias[at(m)]) : 0.0) + (accumulate ? std::abs(before[place]) : 0.0);
     }
   }
+  const LinearPlan plan = plan_of(c.out, c.in, most);
+  const DeviceArray<float> partials(machine, plan.partials + 1);
+  const DeviceArray<simt::u32> arrivals(machine, std::vector<simt::u32>(at(plan.meeting) + 1));
   const auto run = [&](int first, int rows, int stride, const DeviceArray<float>& y) {
     const DeviceArray<u16> activations(machine, activation_elements(rows, c.in));
     launch(RoundRows{x.data() + at(first) * at(c.in), c.in, rows, c.in, activations.data()}, {.machine = &machine});
     launch(Linear{.weights = matrix.packed.data(), .out = c.out, .in = c.in, .activations = activations.data(), .rows = rows,
-                  .bias = biased ? bias.data() : nullptr, .y = y.data(), .y_stride = stride, .accumulate = accumulate},
+                  .bias = biased ? bias.data() : nullptr, .y = y.data(), .y_stride = stride, .accumulate = accumulate, .partials = partials.data(), .arrivals = arrivals.data()},
            {.machine = &machine});
   };
   std::vector<float> single(at(most) * at(c.out));
@@ -178,10 +192,11 @@ void check(const Case& c, bool accumulate, bool biased) {
       ASSERT_TRUE(same_bits(y.data() + i * stride, single.data() + i * c.out, at(c.out))) << "row " << i;
       for (int m = c.out; m < stride; ++m) ASSERT_TRUE(std::isnan(y[at(i) * at(stride) + at(m)]));
     }
+    for (const simt::u32 arrived : arrivals.host()) ASSERT_EQ(arrived, 0u);
   }
 }
 
-TEST(CudaLinear, EveryBucketOfRows) { check({80, 192, {1, 2, 7, 8, 9, 16, 17, 24, 25, 32, 33, 48, 49, 64, 65, 96, 97, 127, 128}}, false, false); }
+TEST(CudaLinear, EveryBucketOfRows) { check({48, 512, {1, 2, 7, 8, 9, 16, 17, 24, 25, 32, 33, 48, 49, 64, 65, 96, 97, 127, 128}}, false, false); }
 TEST(CudaLinear, OddShapes) {
   for (const bool accumulate : {false, true}) {
     check({1, 1, {1, 3}}, accumulate, !accumulate);
@@ -196,6 +211,8 @@ TEST(CudaLinear, ShapesOfTheTarget) {
   check({96, 1536, {3, 65}}, true, false);
 }
 TEST(CudaLinear, HeadOfTheTarget) { check({49152, 64, {2}}, false, false); }
+TEST(CudaLinear, ActivationsBeyondL1) { check({20, 4128, {9, 16}}, true, true); }
+TEST(CudaLinear, EightWarpsShareTheirActivations) { check({27700, 32, {17}}, false, false); }
 
 }  // namespace
 }  // namespace speclab::cuda

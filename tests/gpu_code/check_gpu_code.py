@@ -4,7 +4,9 @@
     check_gpu_code.py OBJECT...
 
 For sm_80 and sm_90: every kernel is there; none has a stack, so nothing is spilled (EIATTR_FRAME_SIZE, the STACK of cuobjdump
---dump-resource-usage); the linear kernels multiply with HMMA.16816.F32.BF16 and load weights and activations with LDG.E.128.
+--dump-resource-usage); the linear kernels multiply with HMMA.16816.F32.BF16, load weights (and activations for few rows) with
+LDG.E.128, and copy those of many rows with LDGSTS.E.128; they have no more registers than their blocks on an SM are planned for;
+attention multiplies with HMMA too and loads keys and values with LDG.E.128.
 And there is PTX for later architectures. The toolkit's disassembler may be absent, so the cubins (ELF) are read here; the
 bits of the instructions are those that `cuobjdump -sass` prints. Objects must hold them uncompressed (nvcc --no-compress).
 """
@@ -15,11 +17,11 @@ import sys
 
 EM_CUDA = 190
 FRAME_SIZE, REGISTERS = 0x11, 0x2F  # attributes in .nv.info
-LDG, HMMA = 0x981, 0x23C  # low 12 bits of an instruction
+LDG, HMMA, LDGSTS = 0x981, 0x23C, 0xFAE  # low 12 bits of an instruction
 WIDE = 6  # bits 73..75 of a load: 16 bytes
 M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8
 ARCHITECTURES = (80, 90)
-KERNELS = ("Linear", "Norm", "Activate", "Elementwise", "RoundRows", "PackWeights", "Gather", "RopeStore", "MoveSlots", "CopyKv",
+KERNELS = ("LinearFew", "LinearMany", "Norm", "Activate", "Elementwise", "RoundRows", "PackWeights", "Gather", "RopeStore", "MoveSlots", "CopyKv",
            "AttentionSplits", "AttentionSum", "CopyRows", "FillColumns", "ReadAll", "MultiplyAll", "Standardise",
            "Sample", "Accept")
 
@@ -90,16 +92,25 @@ def problems(objects):
                 seen[cubin.architecture].add(name)
                 if values.get(FRAME_SIZE, -1) != 0:
                     yield f"{what}: {values.get(FRAME_SIZE)} bytes of stack with {values.get(REGISTERS)} registers; registers are spilled"
-                if name != "Linear":
+                if name not in ("LinearFew", "LinearMany", "AttentionSplits"):
                     continue
                 code = cubin.instructions(kernel)
                 loads = [high >> 9 & 7 for low, high in code if low & 0xFFF == LDG]
                 products = sum(low & 0xFFF == HMMA and high & 0x7FF00 == M16N8K16_F32_BF16 for low, high in code)
-                tiles = [int(number) for number in re.findall(r"ILi(\d+)ELi(\d+)ELi(\d+)E", kernel)[0]]
-                if loads.count(WIDE) < 2 * tiles[1] * tiles[2] + tiles[0]:
+                if name == "AttentionSplits":  # a block of 32 dimensions of the keys, 64 of the values
+                    if loads.count(WIDE) < 4 + 8 or products < 16 + 32:
+                        yield f"{what}: {loads.count(WIDE)} loads of 16 bytes, {products} matrix products"
+                    continue
+                rows, ahead = (int(number) for number in re.findall(r"ILi(\d+)ELi(\d+)E", kernel)[0])
+                many = name == "LinearMany"
+                if loads.count(WIDE) < ahead * (4 if many else 2 + rows):
                     yield f"{what}: {loads.count(WIDE)} loads of 16 bytes"
-                if products < 2 * tiles[0] * tiles[1]:
+                if products < 2 * rows * (2 if many else 1):
                     yield f"{what}: {products} matrix products"
+                if many and not any(low & 0xFFF == LDGSTS for low, _ in code):
+                    yield f"{what}: activations are not copied to shared memory"
+                if values.get(REGISTERS, 256) > (255 if many else 128):  # two blocks of 256 threads for few rows
+                    yield f"{what}: {values.get(REGISTERS)} registers"
     for architecture, names in seen.items():
         for name in KERNELS:
             if name not in names:

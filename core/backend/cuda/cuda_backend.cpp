@@ -83,6 +83,7 @@ class CudaBackend final : public Backend {
     constexpr std::size_t kChunk = std::size_t{32} << 20;  // bytes of rows on the way
     PackedMatrix matrix{out, in, nullptr, weight_elements(out, in) * sizeof(Bf16)};
     matrix.data = allocate(matrix.bytes);
+    reserve(out, in);
     const auto row = static_cast<std::size_t>(in) * sizeof(Bf16);
     const int most = static_cast<int>(std::clamp<std::size_t>(kChunk / row, kTileOut, 1 << 20)) / kTileOut * kTileOut;
     const int together = std::min(out, most);
@@ -129,7 +130,7 @@ class CudaBackend final : public Backend {
   void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) override {
     for (int first = 0; first < n; first += kMostRows) {
       const int rows = std::min(kMostRows, n - first);
-      simt::u16* activations = room(activations_, activation_elements(rows, w.in));
+      simt::u16* activations = activations_.data();
       start("round_rows", RoundRows{x + at(first, w.in), w.in, rows, w.in, activations});
       Linear product;
       product.weights = static_cast<const Bf16*>(w.data.get());
@@ -140,6 +141,8 @@ class CudaBackend final : public Backend {
       product.y = y + at(first, w.out);
       product.y_stride = w.out;
       product.accumulate = accumulate;
+      product.partials = partials_.data();
+      product.arrivals = arrivals_.data();
       start("linear", product);
     }
   }
@@ -262,6 +265,16 @@ class CudaBackend final : public Backend {
     norm.d = d;
     return norm;
   }
+  // What products with such a matrix need beside it: now, so that it stays where it is while they run.
+  void reserve(int out, int in) {
+    const LinearPlan plan = plan_of(out, in, kMostRows);
+    room(activations_, activation_elements(kMostRows, in));
+    room(partials_, plan.partials);
+    const auto meeting = static_cast<std::size_t>(plan.meeting);
+    if (meeting <= arrivals_.size()) return;
+    const std::vector<simt::u32> none(meeting);
+    upload(none.data(), meeting * sizeof(simt::u32), room(arrivals_, meeting));
+  }
   void elementwise(ElementwiseOf operation, const float* x, float factor, int rows, int width, float* y) {
     if (rows > 0) start("elementwise", Elementwise{operation, y, x, factor, rows, width});
   }
@@ -287,6 +300,8 @@ class CudaBackend final : public Backend {
   std::string name_, class_, device_;
   cpu::ThreadPool pool_;                 // reads weights
   Buffer<simt::u16> activations_;        // of a linear
+  Buffer<float> partials_;               // of its slices
+  Buffer<simt::u32> arrivals_;           // zeros between products
   Buffer<float> sums_, mixed_;           // of the splits of an attention
   std::vector<std::int32_t> moves_;      // from, then to
   Buffer<std::int32_t> staged_moves_;

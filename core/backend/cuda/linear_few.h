@@ -1,0 +1,94 @@
+#pragma once
+
+#include "core/backend/cuda/linear.h"
+
+// Linear layers for few rows, bound by reading the weights once.
+//
+// Weights are the M operand of mma.m16n8k16 and rows the N operand: eight rows cost the same as one, and no lane of the
+// matrix unit's large side is idle. The weights of a tile go from memory straight into registers, 16 bytes per lane and
+// load, several loads ahead; activations come from L1 and L2.
+
+namespace speclab::cuda {
+inline namespace SPECLAB_SIDE {
+
+/// kRowTiles: row tiles of a block; kAhead: blocks of inputs whose weights and activations are under way.
+template <int kRowTiles, int kAhead>
+struct LinearFewKernel {
+  static constexpr const char* kName = "linear_few";
+  static constexpr int kThreads = kLinearWarps * simt::kWarp;
+  static constexpr int kSumFloats = kRowTiles * 128;  ///< of a warp
+  static constexpr int kSharedBytes = kLinearWarps * kSumFloats * 4;
+  Linear a;
+
+  SPECLAB_DEVICE void operator()() const {
+    const int slices = slices_of(a.out, a.in), slice = simt::warp_index() % slices, group = simt::warp_index() / slices;
+    const int out_tiles = tiles_of(a.out, kTileOut), in_tiles = tiles_of(a.in, kTileIn);
+    const int out_tile = simt::block_x() * (kLinearWarps / slices) + group;
+    const int begin = slice_begin(a.in, slices, slice), end = slice_begin(a.in, slices, slice + 1);
+
+    const int read = simt::min(out_tile, out_tiles - 1);  // a warp beyond the end reads the last and stores nothing
+    const simt::u16* weights = a.weights + static_cast<std::size_t>(read) * static_cast<std::size_t>(in_tiles) * (kTileOut * kTileIn) + simt::lane() * kPiece;
+    const simt::u16* activations = a.activations + simt::lane() * kPiece;
+
+    simt::Accumulator sums[kRowTiles];
+    simt::Bytes16 w[kAhead][2], x[kAhead][kRowTiles];
+    SPECLAB_UNROLL
+    for (int n = 0; n < kRowTiles; ++n) sums[n].clear();
+    const auto fetch = [&](int k, int at) {
+      const simt::u16* from = weights + static_cast<std::size_t>(k) * (kTileOut * kTileIn);
+      w[at][0] = simt::load16_streamed(from);
+      w[at][1] = simt::load16_streamed(from + kTileOut * kTileIn / 2);
+      SPECLAB_UNROLL
+      for (int n = 0; n < kRowTiles; ++n) {
+        x[at][n] = {};  // rows that are not there are not read: one row is an eighth of a tile
+        if (n * kTileRows + simt::lane() / 4 < a.rows) {
+          x[at][n] = simt::load16_constant(activations + (static_cast<std::size_t>(k) * kRowTiles + static_cast<std::size_t>(n)) * (kTileRows * kTileIn));
+        }
+      }
+    };
+    SPECLAB_UNROLL
+    for (int ahead = 0; ahead < kAhead; ++ahead) {
+      if (begin + ahead < end) fetch(begin + ahead, ahead);
+    }
+    for (int k = begin; k < end; k += kAhead) {
+      SPECLAB_UNROLL
+      for (int at = 0; at < kAhead; ++at) {
+        if (k + at >= end) break;
+        SPECLAB_UNROLL
+        for (int step = 0; step < 2; ++step) {
+          SPECLAB_UNROLL
+          for (int n = 0; n < kRowTiles; ++n) {
+            const simt::u32 pair[2] = {x[at][n].word[2 * step], x[at][n].word[2 * step + 1]};
+            simt::mma(sums[n], w[at][step].word, pair);
+          }
+        }
+        if (k + at + kAhead < end) fetch(k + at + kAhead, at);
+      }
+    }
+    simt::mma_wait();
+
+    if (slices == 1) {
+      SPECLAB_UNROLL
+      for (int n = 0; n < kRowTiles; ++n) {
+        SPECLAB_UNROLL
+        for (int i = 0; i < 4; ++i) finish_linear(a, out_tile, n, i, simt::lane(), sums[n][i]);
+      }
+      return;
+    }
+    const auto shared = simt::shared<float>(0, kLinearWarps * kSumFloats);
+    SPECLAB_UNROLL
+    for (int n = 0; n < kRowTiles; ++n) {
+      SPECLAB_UNROLL
+      for (int i = 0; i < 4; ++i) shared.set(simt::warp_index() * kSumFloats + (n * 4 + i) * 32 + simt::lane(), sums[n][i]);
+    }
+    simt::block_sync();
+    for (int at = slice * 32 + simt::lane(); at < kSumFloats; at += slices * 32) {
+      float sum = shared[group * slices * kSumFloats + at];
+      for (int other = 1; other < slices; ++other) sum += shared[(group * slices + other) * kSumFloats + at];
+      finish_linear(a, out_tile, at / 128, at / 32 % 4, at % 32, sum);
+    }
+  }
+};
+
+}  // namespace SPECLAB_SIDE
+}  // namespace speclab::cuda
