@@ -40,4 +40,30 @@ void Backend::plan_settle(Plan&) { fail_plan(*this); }
 void Backend::plan_stamp(Plan&, int) { fail_plan(*this); }
 bool Backend::idle() { return true; }
 
+void Backend::norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch, float* y) {
+  if (norm.layer) layer_norm(x, norm.weight, norm.bias, norm.eps, n, w.in, scratch);
+  else rms_norm(x, norm.weight, norm.eps, n, w.in, scratch);
+  linear(w, scratch, n, y, false);
+}
+
+void Backend::activate_linear(Activation f, bool gated, const float* x, const PackedMatrix& w, int n, float* scratch, float* y, bool accumulate) {
+  if (gated && f == Activation::kSilu) silu_multiply(x, n, w.in, scratch);
+  else activate(f, gated, x, n, w.in, scratch);
+  linear(w, scratch, n, y, accumulate);
+}
+
+void Backend::feed_forward(const NormForm& norm, const float* x, const FeedForward& form, int n, float* normed, float* raised, float* activated, float* y,
+                           bool accumulate) {
+  if (norm.weight == nullptr) linear(*form.up, x, n, raised, false);
+  else norm_linear(norm, x, *form.up, n, normed, raised);
+  if (form.up_bias != nullptr) add_bias(form.up_bias, n, form.up->out, raised);
+  activate_linear(form.function, form.gated, raised, *form.down, n, activated, y, accumulate);
+}
+
+void Backend::attention_linear(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, const AttentionForm& form,
+                               const PackedMatrix& w, float* scratch, float* y, bool accumulate) {
+  attention(qkv, heads, kv, layer, rows, scratch, form);
+  linear(w, scratch, rows.n, y, accumulate);
+}
+
 }  // namespace speclab

@@ -72,11 +72,28 @@ struct AttentionForm {
   int window = 0;      ///< a row sees the last so many positions, its own included; 0: all
 };
 
+/// Which norm, as one operation.
+struct NormForm {
+  bool layer = false;  ///< layer_norm with a bias; otherwise rms_norm
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  float eps = 0;
+};
+
 enum class Activation : std::uint8_t {
   kSilu,      ///< x / (1 + exp(-x))
   kGelu,      ///< x * Phi(x), with the error function (Hendrycks and Gimpel 2016)
   kGeluTanh,  ///< its approximation there: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
   kRelu,      ///< max(x, 0)
+};
+
+/// The two layers of a feed-forward part: W_down f(W_up x + bias), or W_down (f(gate) * up) of both halves when gated.
+struct FeedForward {
+  const PackedMatrix* up = nullptr;  ///< gate first
+  const float* up_bias = nullptr;    ///< [up.out]; null: none
+  Activation function = Activation::kSilu;
+  bool gated = false;
+  const PackedMatrix* down = nullptr;
 };
 
 /// KV cache of one sequence: for each layer the keys and values of all slots, in the backend's layout and precision.
@@ -174,6 +191,22 @@ class Backend {
   virtual void copy_rows(const float* x, const std::int32_t* rows, int n, int d, float* out) = 0;
   /// x[i][begin .. d-1] = value. [n, d]
   virtual void fill_columns(float value, int begin, int n, int d, float* x) = 0;
+
+  // A linear layer and what its input comes from, with the bits of the two operations, which it is by default. Where input of
+  // linear layers has a form of its own (a GPU) it is written in that form at once; `scratch` [n, w.in] has undefined contents
+  // afterwards.
+
+  /// y = W norm(x)
+  virtual void norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch, float* y);
+  /// y (+)= W activate(x)
+  virtual void activate_linear(Activation f, bool gated, const float* x, const PackedMatrix& w, int n, float* scratch, float* y, bool accumulate);
+  /// y (+)= the part of norm(x), or of x where norm has no weight. Scratch, undefined afterwards: normed [n, up.in], raised
+  /// [n, up.out], activated [n, down.in].
+  virtual void feed_forward(const NormForm& norm, const float* x, const FeedForward& form, int n, float* normed, float* raised, float* activated, float* y,
+                            bool accumulate);
+  /// y (+)= W attention(qkv), for all rows of one sequence
+  virtual void attention_linear(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, const AttentionForm& form,
+                                const PackedMatrix& w, float* scratch, float* y, bool accumulate);
   /// Moves slots from[j] to to[j] in order, all layers (from[j] >= to[j]).
   virtual void move_slots(KvStore& kv, std::span<const std::int32_t> from, std::span<const std::int32_t> to) = 0;
 

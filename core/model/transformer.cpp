@@ -129,13 +129,14 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
     if (c.norm == NormKind::kRms) device.rms_norm(from, by.weight.data(), c.norm_eps, count, c.hidden, to);
     else device.layer_norm(from, by.weight.data(), by.bias.data(), c.norm_eps, count, c.hidden, to);
   };
+  const auto norm_form = [&](const Weights::Norm& by) { return NormForm{c.norm != NormKind::kRms, by.weight.data(), by.bias.data(), c.norm_eps}; };
   const auto add_bias = [&](const Buffer<float>& bias, float* to) {
     if (!bias.empty()) device.add_bias(bias.data(), rows, static_cast<int>(bias.size()), to);
   };
-  // x += W y + bias, or with a post norm x += norm(W y + bias)
-  const auto add_to_residual = [&](const PackedMatrix& matrix, const float* y, const Buffer<float>& bias, const Weights::Norm& post) {
+  // x += W y + bias, or with a post norm x += norm(W y + bias); product(to, accumulate): to (+)= W y
+  const auto add_to_residual = [&](const auto& product, const Buffer<float>& bias, const Weights::Norm& post) {
     float* to = c.post_norms ? branch : x;
-    device.linear(matrix, y, rows, to, !c.post_norms);
+    product(to, !c.post_norms);
     add_bias(bias, to);
     if (!c.post_norms) return;
     norm(branch, post, rows, branch);
@@ -143,8 +144,7 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
   };
   for (std::size_t index = 0; index < layers_.size(); ++index) {
     const Weights::Layer& layer = w.layers[static_cast<std::size_t>(layers_[index])];
-    norm(x, layer.attn_norm, rows, normed);
-    device.linear(layer.qkv, normed, rows, qkv, false);
+    device.norm_linear(norm_form(layer.attn_norm), x, layer.qkv, rows, normed, qkv);
     add_bias(layer.qkv_bias, qkv);
     if (c.qk_norm) {
       const float eps = c.qk_norm_eps > 0 ? c.qk_norm_eps : c.norm_eps;
@@ -152,23 +152,32 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
       device.rms_norm_heads(qkv + c.query_width(), qkv_width, c.kv_heads, layer.k_norm.data(), eps, rows, c.head_dim);
     }
     const AttentionForm form{c.attention_scale, c.attention_soft_cap, layer.window};
+    const Placed* alone = sequences.size() == 1 ? &sequences[0] : nullptr;
     std::size_t at = 0;
     for (const auto& [sequence, own] : sequences) {
       Session& session = *sequence;
       const Rotation rotation = layer.rope < 0 ? Rotation{} : (*session.ropes_)[static_cast<std::size_t>(layer.rope)].rotation();
       float* from = qkv + at * static_cast<std::size_t>(qkv_width);
       device.rope_and_store(from, c.heads, rotation, own, session.kv_, static_cast<int>(index));
-      device.attention(from, c.heads, session.kv_, static_cast<int>(index), own, attended + at * static_cast<std::size_t>(c.query_width()), form);
+      if (alone == nullptr) {
+        device.attention(from, c.heads, session.kv_, static_cast<int>(index), own, attended + at * static_cast<std::size_t>(c.query_width()), form);
+      }
       at += static_cast<std::size_t>(own.n);
     }
     if (c.parallel) norm(x, layer.ffn_norm, rows, branch);  // before attention is added
-    add_to_residual(layer.attn_out, attended, layer.attn_out_bias, layer.attn_post_norm);
-    if (!c.parallel) norm(x, layer.ffn_norm, rows, normed);
-    device.linear(layer.gate_up, c.parallel ? branch : normed, rows, gate_up, false);
-    add_bias(layer.gate_up_bias, gate_up);
-    if (c.gated && c.activation == Activation::kSilu) device.silu_multiply(gate_up, rows, c.ffn, activated);
-    else device.activate(c.activation, c.gated, gate_up, rows, c.ffn, activated);
-    add_to_residual(layer.ffn_down, activated, layer.ffn_down_bias, layer.ffn_post_norm);
+    add_to_residual(
+        [&](float* to, bool accumulate) {
+          if (alone == nullptr) return device.linear(layer.attn_out, attended, rows, to, accumulate);
+          device.attention_linear(qkv, c.heads, alone->session->kv_, static_cast<int>(index), alone->rows, form, layer.attn_out, attended, to, accumulate);
+        },
+        layer.attn_out_bias, layer.attn_post_norm);
+    const NormForm ffn_norm = c.parallel ? NormForm{} : norm_form(layer.ffn_norm);
+    const FeedForward feed_forward{&layer.gate_up, layer.gate_up_bias.empty() ? nullptr : layer.gate_up_bias.data(), c.activation, c.gated, &layer.ffn_down};
+    add_to_residual(
+        [&](float* to, bool accumulate) {
+          device.feed_forward(ffn_norm, c.parallel ? branch : x, feed_forward, rows, normed, gate_up, activated, to, accumulate);
+        },
+        layer.ffn_down_bias, layer.ffn_post_norm);
   }
   if (in.wanted_count == 0) return nullptr;
 

@@ -7,6 +7,7 @@
 #include <ostream>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/backend/backend.h"
@@ -123,7 +124,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, SimulatedAttention,
                          testing::Values(AttentionCase{"groups of three, a split begun", 6, 2, 24, 43, {}}, AttentionCase{"one head, across a split", 1, 1, 10, 126, {}},
                                          AttentionCase{"four heads, from a third split on", 4, 4, 8, 256, {.3f, 0, 0}},
                                          AttentionCase{"soft cap and a window over two splits", 2, 1, 20, 140, {0, 2, 20}},
-                                         AttentionCase{"a window within the path", 3, 1, 16, 130, {0, 0, 2}}, AttentionCase{"no prompt", 8, 2, 136, 0, {}}),
+                                         AttentionCase{"a window within the path", 3, 1, 16, 130, {0, 0, 2}}, AttentionCase{"no prompt", 8, 2, 136, 0, {}},
+                                         AttentionCase{"a group beyond a tile, two blocks of tiles", 24, 1, 16, 130, {}}),
                          [](const auto& info) { return "case_" + std::to_string(info.index); });
 
 // Rotation and what is kept have the bits of the CPU.
@@ -165,6 +167,81 @@ TEST(SimulatedGpu, CopiesRowsAndFillsColumns) {
   backend->fill_columns(-1, 17, kRows, kWidth, from);
   const auto filled = there.back(from, x.size());
   for (int i = 0; i < kRows * kWidth; ++i) ASSERT_EQ(filled[i], i % kWidth < 17 ? x[i] : -1) << i;
+}
+
+// An operation and the linear layer that it feeds, at once and one after the other, in portions of rows too.
+TEST(SimulatedGpu, LinearLayersWithTheirInputsHaveTheBitsOfBoth) {
+  const auto backend = make_cuda_backend({.simulated = true});
+  There there(*backend);
+  constexpr int kIn = 45, kOut = 20;  // fill no tile
+  const auto matrix = backend->pack(kOut, kIn, [](int begin, int end, Bf16* rows) {
+    for (int i = begin * kIn; i < end * kIn; ++i) *rows++ = float_to_bf16(std::sin(static_cast<float>(i)));
+  });
+  const float* weight = there.floats(normal_numbers(kIn, 1));
+  const float* bias = there.floats(normal_numbers(kIn, 2));
+  for (const int rows : {1, 5, 130}) {
+    SCOPED_TRACE(rows);
+    const auto count = static_cast<std::size_t>(rows);
+    const float* x = there.floats(normal_numbers(count * 2 * kIn, 3));
+    const std::vector<float> before = normal_numbers(count * kOut, 4);
+    float* scratch = there.room(count * kIn);
+    const auto expect_same = [&](const auto& apart, const auto& together) {
+      float* first = there.floats(before);
+      float* second = there.floats(before);
+      apart(first);
+      together(second);
+      EXPECT_TRUE(same_bits(there.back(first, before.size()).data(), there.back(second, before.size()).data(), before.size()));
+    };
+    for (const bool layer : {false, true}) {
+      const NormForm norm{layer, weight, layer ? bias : nullptr, 1e-5f};
+      expect_same([&](float* y) { backend->Backend::norm_linear(norm, x, matrix, rows, scratch, y); },
+                  [&](float* y) { backend->norm_linear(norm, x, matrix, rows, scratch, y); });
+    }
+    for (const bool gated : {false, true}) {
+      expect_same([&](float* y) { backend->Backend::activate_linear(Activation::kSilu, gated, x, matrix, rows, scratch, y, gated); },
+                  [&](float* y) { backend->activate_linear(Activation::kSilu, gated, x, matrix, rows, scratch, y, gated); });
+    }
+    constexpr int kHeads = 9, kKvHeads = 3, kDim = 5, kWidth = (kHeads + 2 * kKvHeads) * kDim;
+    KvStore kv = backend->allocate_kv(1, kKvHeads, kDim, rows);
+    float* qkv = there.floats(normal_numbers(count * kWidth, 5));
+    const RowsInFlight in_flight = there.rows(Flight::chain(0, rows));
+    backend->rope_and_store(qkv, kHeads, {}, in_flight, kv, 0);
+    expect_same([&](float* y) { backend->Backend::attention_linear(qkv, kHeads, kv, 0, in_flight, {}, matrix, scratch, y, true); },
+                [&](float* y) { backend->attention_linear(qkv, kHeads, kv, 0, in_flight, {}, matrix, scratch, y, true); });
+  }
+}
+
+// A gate meets what it gates in the kernel of their product; the sum over k in one slice and in four, in few rows and many.
+TEST(SimulatedGpu, FeedForwardHasTheBitsOfItsOperations) {
+  const auto backend = make_cuda_backend({.simulated = true});
+  There there(*backend);
+  constexpr int kWidth = 64, kOut = 20;
+  const auto pack = [&](int out, int in) {
+    return backend->pack(out, in, [in](int begin, int end, Bf16* rows) {
+      for (int i = begin * in; i < end * in; ++i) *rows++ = float_to_bf16(std::sin(static_cast<float>(i)) / 16);
+    });
+  };
+  const auto down = pack(kOut, kWidth);
+  for (const int in : {45, 520}) {
+    const auto up = pack(2 * kWidth, in);
+    const float* weight = there.floats(normal_numbers(static_cast<std::size_t>(in), 1));
+    const float* bias = there.floats(normal_numbers(2 * kWidth, 2));
+    for (const auto& [rows, function, biased] : {std::tuple{1, Activation::kSilu, false}, std::tuple{9, Activation::kGelu, true},
+                                                 std::tuple{20, Activation::kGeluTanh, true}, std::tuple{130, Activation::kRelu, false}}) {
+      SCOPED_TRACE(testing::Message() << rows << " rows of " << in);
+      const auto count = static_cast<std::size_t>(rows);
+      const float* x = there.floats(normal_numbers(count * static_cast<std::size_t>(in), 3));
+      const FeedForward form{&up, biased ? bias : nullptr, function, true, &down};
+      const NormForm norm = rows == 9 ? NormForm{} : NormForm{false, weight, nullptr, 1e-5f};
+      const std::vector<float> before = normal_numbers(count * kOut, 4);
+      float* first = there.floats(before);
+      float* second = there.floats(before);
+      float* scratch[] = {there.room(count * static_cast<std::size_t>(in)), there.room(count * 2 * kWidth), there.room(count * kWidth)};
+      backend->Backend::feed_forward(norm, x, form, rows, scratch[0], scratch[1], scratch[2], first, true);
+      backend->feed_forward(norm, x, form, rows, scratch[0], scratch[1], scratch[2], second, true);
+      EXPECT_TRUE(same_bits(there.back(first, before.size()).data(), there.back(second, before.size()).data(), before.size()));
+    }
+  }
 }
 
 // Memory of the device is reached through uploads and downloads alone.

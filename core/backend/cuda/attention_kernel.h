@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/backend/cuda/fragments.h"
 #include "core/backend/cuda/kv_kernel.h"
 #include "core/backend/cuda/simt.h"
 
@@ -10,15 +11,26 @@
 // for long-context inference"). Splits are kSplit positions at multiples of kSplit, whatever the length of the sequence, and a
 // key takes its place in every sum by its position: that of a committed key is its slot, those of keys in flight are looked
 // up in the path of the row. So the bits of a row depend on its query and on the keys that it sees, and not on the other
-// rows, on what is committed already, on the slots, or on how the rows are cut into blocks: a tree has the bits of its
+// rows, on what is committed already, on the slots, or on how the rows are cut into tiles: a tree has the bits of its
 // chains, and these the bits of tokens that come one by one.
 //
-// All sums are floats by fused multiply-adds. Two kernels: splits, each with its own maximum; then their sum.
+// Both products run on the matrix unit: 16 queries of one key/value head by the 32 positions of a warp, four warps to a
+// split. Where all keys of a split are committed, a tile has queries of any rows, and up to kMostTiles tiles read the keys
+// and values together; where some are in flight, a tile has queries of one row alone, because another has other keys at the
+// same places. (So no depth of a tree is refused, and nothing is added outside the matrix unit; a tile costs the same however
+// many of its 16 queries there are, and rows in flight meet two or three splits of that kind.)
+// Queries and weights are floats: each goes in as the sum of two bf16 (a rounding and what it left, to 2^-17), keys and values
+// as they are kept. Two kernels: splits, each with its own maximum; then their sum.
+//
+// Assumed of the matrix unit, as in linear.h: an element of a product does not depend on the other rows and columns, nor on
+// which row it is.
 
 namespace speclab::cuda {
 
-inline constexpr int kSplit = 128;         ///< positions of a split, and threads of its block
-inline constexpr int kMostQueries = 8;     ///< of a block
+inline constexpr int kSplit = 128;             ///< positions of a split
+inline constexpr int kAttentionThreads = 128;  ///< a warp has a quarter of them
+inline constexpr int kTileQueries = 16;
+inline constexpr int kMostTiles = 4;           ///< of a block
 inline constexpr int kCombineThreads = 64;
 
 /// What both kernels know. Query h of row i is head h of the row; the `heads / kv_heads` queries of a row that share a
@@ -37,17 +49,29 @@ struct Attention {
   int window = 0;              ///< 0: none
   float* sums = nullptr;       ///< [splits, n, heads, 2]: maximum of the scores, sum of their exponentials
   float* mixed = nullptr;      ///< [splits, n, heads, head_dim]: values by exponentials
-  float* out = nullptr;        ///< [n, heads, head_dim]
+  float* out = nullptr;        ///< [n, heads, head_dim]; null: not wanted
+  simt::u16* activations = nullptr;  ///< the same rounded as the input of a linear layer (fragments.h); null: not wanted; n <= 128
 
   SPECLAB_BOTH int first_seen(int position) const { return window > 0 && position >= window ? position - window + 1 : 0; }
-  /// Of those that any row may see when so many keys are committed.
+  /// Of the splits that any row may see when so many keys are committed.
   SPECLAB_BOTH int first_split(int keys) const { return first_seen(keys) / kSplit; }
+  /// Those of them in which all keys are committed; in the others rows have keys of their own.
+  SPECLAB_BOTH int shared_splits(int keys) const { return keys / kSplit - first_split(keys); }
   /// Room for the splits that rows may see, whatever is committed.
   int splits() const {
     const int end = (committed + n - 1) / kSplit + 1;
     if (committed_at == nullptr) return end - first_split(committed);
     const int most = (n + window - 2) / kSplit + 2;  // from the window of the first row to the last row
     return window > 0 && most < end ? most : end;
+  }
+  SPECLAB_BOTH int group() const { return heads / kv_heads; }
+  SPECLAB_BOTH int shared_tiles() const { return (n * group() + kTileQueries - 1) / kTileQueries; }
+  SPECLAB_BOTH int shared_blocks() const { return (shared_tiles() + kMostTiles - 1) / kMostTiles; }  ///< of a split
+  SPECLAB_BOTH int own_tiles() const { return (group() + kTileQueries - 1) / kTileQueries; }          ///< of a row in a split
+  int blocks() const {
+    if (committed_at == nullptr) return shared_splits(committed) * shared_blocks() + (splits() - shared_splits(committed)) * n * own_tiles();
+    const int shared = splits() < committed / kSplit ? splits() : committed / kSplit, own = (n + kSplit - 2) / kSplit + 1;
+    return shared * shared_blocks() + own * n * own_tiles();
   }
   std::size_t sums_size() const { return static_cast<std::size_t>(splits()) * n * heads * 2; }
   std::size_t mixed_size() const { return static_cast<std::size_t>(splits()) * n * heads * head_dim; }
@@ -61,162 +85,241 @@ struct AttentionSum {
 
 inline namespace SPECLAB_SIDE {
 
-SPECLAB_DEVICE void unpack(const simt::Bytes16& piece, float (&out)[8]) {
-  for (int i = 0; i < 4; ++i) {
-    out[2 * i] = simt::float_of(piece.word[i] << 16);
-    out[2 * i + 1] = simt::float_of(piece.word[i] & 0xffff0000u);
-  }
-}
-
-template <int kQueries>
 struct AttentionSplitsKernel {
   static constexpr const char* kName = "attention_splits";
-  static constexpr int kThreads = kSplit;
+  static constexpr int kThreads = kAttentionThreads;
   Attention a;
 
-  // Shared memory: queries [kQueries][stride], weights [kQueries][kSplit], shares [kQueries][groups][stride] (a group of
-  // threads has every groups-th key), and of each query its row's position (-1: no such query) and path.
-  static int shared_bytes(int stride) { return 4 * (kQueries * stride + kQueries * kSplit + kQueries * kSplit * kKvPiece + 2 * kQueries); }
+  // Shared memory: the queries of a tile in the order of the matrix unit, as [2][blocks of 32 dimensions][rows g, g + 8][lanes][8]
+  // bf16 (what rounds to bf16, then the rest); of each query and warp the maximum and the sum; shares [warps][queries][kShare],
+  // kChunk dimensions of the values at a time; positions of the queries.
+  static constexpr int kWarps = kThreads / simt::kWarp, kOfWarp = kSplit / kWarps, kChunk = 64, kShare = kChunk + 4;
+  SPECLAB_BOTH static constexpr int blocks_of(int stride) { return (stride + 31) / 32; }
+  SPECLAB_BOTH static constexpr int query_bytes(int stride) { return 2 * blocks_of(stride) * 2 * simt::kWarp * 16; }
+  static constexpr int kMaximaBytes = kWarps * kTileQueries * 4, kShareBytes = kWarps * kTileQueries * kShare * 4;
+  static constexpr int shared_bytes(int stride) { return query_bytes(stride) + 2 * kMaximaBytes + kShareBytes + kTileQueries * 4; }
 
   SPECLAB_DEVICE void operator()() const {
-    const int thread = simt::thread_index(), kv_head = simt::block_y(), group = a.heads / a.kv_heads, stride = a.kv.stride;
-    const int committed = a.committed_at != nullptr ? simt::load(a.committed_at) : a.committed;
-    const int split = a.first_split(committed) + simt::block_x(), begin = split * kSplit;
-    const int first = simt::block_z() * kQueries, count = simt::min(kQueries, a.n * group - first);
-    int last = -1;  // position that one of the rows sees here
-    for (int row = first / group; row <= (first + count - 1) / group; ++row) {
-      const int position = simt::load(a.positions + row);
-      if (position >= begin && a.first_seen(position) < begin + kSplit) last = simt::max(last, position);
-    }
-    if (last < 0) return;
-    const int keys = simt::min(kSplit, last + 1 - begin), shared_keys = simt::min(keys, committed - begin);
-
-    const auto queries = simt::shared<float>(0, kQueries * stride);
-    const auto weights = simt::shared<float>(4 * kQueries * stride, kQueries * kSplit);
-    const int shares_at = 4 * kQueries * (stride + kSplit);
-    const auto row_position = simt::shared<int>(shares_at + 4 * kQueries * kSplit * kKvPiece, kQueries);
-    const auto row_path = simt::shared<int>(shares_at + 4 * kQueries * kSplit * kKvPiece + 4 * kQueries, kQueries);
-    const int width = (a.heads + 2 * a.kv_heads) * a.head_dim;
-    for (int i = thread; i < kQueries * stride; i += kSplit) {
-      const int q = i / stride, d = i % stride, row = (first + q) / group, head = kv_head * group + (first + q) % group;
-      queries.set(i, q < count && d < a.head_dim ? simt::load(a.qkv + static_cast<std::size_t>(row) * width + head * a.head_dim + d) : 0.0f);
-    }
-    if (thread < kQueries) {
-      const int row = (first + thread) / group;
-      row_position.set(thread, thread < count ? simt::load(a.positions + row) : -1);
-      // Biased, so that the slot of position p is paths[row_path + p].
-      row_path.set(thread, thread < count ? simt::load(a.path_begin + row) - committed : 0);
-    }
-    simt::block_sync();
-
-    // Scores: a thread has one key.
-    const int position = begin + thread;
-    float score[kQueries];
-    for (int q = 0; q < kQueries; ++q) score[q] = 0;
-    if (thread < shared_keys) {
-      const simt::u16* key = a.kv.keys(kv_head) + static_cast<std::size_t>(position) * stride;
-      for (int d = 0; d < stride; d += kKvPiece) {
-        float k[8];
-        unpack(simt::load16(key + d), k);
-        for (int q = 0; q < kQueries; ++q) score[q] = dot(queries, q * stride + d, k, score[q]);
+    const int committed = a.committed_at != nullptr ? simt::load(a.committed_at) : a.committed, first_split = a.first_split(committed);
+    const int shared_blocks = a.shared_blocks(), shared = a.shared_splits(committed) * shared_blocks, block = simt::block_x();
+    if (block < shared) {
+      const int split = first_split + block / shared_blocks, first = block % shared_blocks * kMostTiles;
+      for (int tile = first; tile < simt::min(first + kMostTiles, a.shared_tiles()); ++tile) {
+        const int query = tile * kTileQueries;
+        run_tile(committed, split, query, simt::min(kTileQueries, a.n * a.group() - query));
       }
-    } else if (thread < keys) {
-      for (int q = 0; q < kQueries; ++q) {
-        if (position > row_position[q]) continue;
-        const simt::u16* key = a.kv.keys(kv_head) + static_cast<std::size_t>(simt::load(a.paths + row_path[q] + position)) * stride;
-        for (int d = 0; d < stride; d += kKvPiece) {
-          float k[8];
-          unpack(simt::load16(key + d), k);
-          score[q] = dot(queries, q * stride + d, k, score[q]);
-        }
-      }
-    }
-    for (int q = 0; q < kQueries; ++q) {
-      const int at = row_position[q];
-      float s = score[q] * a.scale;
-      if (a.soft_cap > 0) s = a.soft_cap * simt::tanh(s / a.soft_cap);
-      weights.set(q * kSplit + thread, position <= at && position >= a.first_seen(at) ? s : kUnseen);
-    }
-    simt::block_sync();
-
-    // Weights of a query: a warp.
-    for (int q = simt::warp_index(); q < count; q += kSplit / simt::kWarp) {
-      float s[kSplit / simt::kWarp], most = kUnseen, sum = 0;
-      for (int i = 0; i < kSplit / simt::kWarp; ++i) {
-        s[i] = weights[q * kSplit + i * simt::kWarp + simt::lane()];
-        most = simt::max(most, s[i]);
-      }
-      most = simt::warp_max(most);
-      for (int i = 0; i < kSplit / simt::kWarp; ++i) {
-        const float weight = s[i] == kUnseen ? 0.0f : simt::exp(s[i] - most);
-        weights.set(q * kSplit + i * simt::kWarp + simt::lane(), weight);
-        sum += weight;
-      }
-      sum = simt::warp_sum(sum);
-      if (simt::lane() == 0) {
-        float* to = a.sums + 2 * query(first + q, kv_head);
-        simt::store(to, most);
-        simt::store(to + 1, sum);
-      }
-    }
-    simt::block_sync();
-
-    // Values: a thread has eight dimensions and the keys of its group.
-    const int pieces = stride / kKvPiece, groups = kSplit / pieces, member = thread / pieces, d = thread % pieces * kKvPiece;
-    const auto shares = simt::shared<float>(shares_at, kQueries * groups * stride);
-    if (member < groups) {
-      float sum[kQueries][8];
-      for (int q = 0; q < kQueries; ++q) {
-        for (int i = 0; i < 8; ++i) sum[q][i] = 0;
-      }
-      const simt::u16* values = a.kv.values(kv_head) + d;
-      int j = member;
-      for (; j < shared_keys; j += groups) {
-        float v[8];
-        unpack(simt::load16(values + static_cast<std::size_t>(begin + j) * stride), v);
-        for (int q = 0; q < kQueries; ++q) {
-          if (q < count) add(weights[q * kSplit + j], v, sum[q]);
-        }
-      }
-      for (; j < keys; j += groups) {
-        for (int q = 0; q < kQueries; ++q) {
-          if (begin + j > row_position[q]) continue;
-          float v[8];
-          unpack(simt::load16(values + static_cast<std::size_t>(simt::load(a.paths + row_path[q] + begin + j)) * stride), v);
-          add(weights[q * kSplit + j], v, sum[q]);
-        }
-      }
-      for (int q = 0; q < kQueries; ++q) {
-        const int at = (q * groups + member) * stride + d;
-        shares.set16(at, {{simt::bits_of(sum[q][0]), simt::bits_of(sum[q][1]), simt::bits_of(sum[q][2]), simt::bits_of(sum[q][3])}});
-        shares.set16(at + 4, {{simt::bits_of(sum[q][4]), simt::bits_of(sum[q][5]), simt::bits_of(sum[q][6]), simt::bits_of(sum[q][7])}});
-      }
-    }
-    simt::block_sync();
-    for (int i = thread; i < count * a.head_dim; i += kSplit) {
-      const int q = i / a.head_dim, e = i % a.head_dim;
-      float sum = 0;
-      for (int g = 0; g < groups; ++g) sum += shares[(q * groups + g) * stride + e];
-      simt::store(a.mixed + query(first + q, kv_head) * a.head_dim + e, sum);
+    } else {
+      const int tiles = a.own_tiles(), of_split = a.n * tiles, i = (block - shared) % of_split;
+      const int split = committed / kSplit + (block - shared) / of_split, from = i % tiles * kTileQueries;
+      if (split * kSplit >= committed + a.n) return;  // blocks for as many keys as there may be
+      run_tile(committed, split, i / tiles * a.group() + from, simt::min(kTileQueries, a.group() - from));
     }
   }
 
  private:
   static constexpr float kUnseen = -3.402823466e+38f;  // no score is as small; not infinite: infinity - infinity is no number
 
-  SPECLAB_DEVICE static float dot(const simt::Shared<float>& queries, int at, const float (&k)[8], float sum) {
-    const simt::Bytes16 low = queries.get16(at), high = queries.get16(at + 4);
-    for (int i = 0; i < 4; ++i) sum = simt::fma(simt::float_of(low.word[i]), k[i], sum);
-    for (int i = 0; i < 4; ++i) sum = simt::fma(simt::float_of(high.word[i]), k[i + 4], sum);
-    return sum;
+  // Queries first .. first + count - 1 of this key/value head, `group` of a row; of one row unless all keys are committed.
+  SPECLAB_DEVICE void run_tile(int committed, int split, int first, int count) const {
+    const int first_split = a.first_split(committed), group = a.group(), kv_head = simt::block_y(), stride = a.kv.stride, begin = split * kSplit;
+    const int thread = simt::thread_index(), lane = simt::lane(), g = lane / 4, t = lane % 4;
+    int last = -1;  // position that one of the rows sees here
+    for (int row = first / group; row <= (first + count - 1) / group; ++row) {
+      const int position = simt::load(a.positions + row);
+      if (position >= begin && a.first_seen(position) < begin + kSplit) last = simt::max(last, position);
+    }
+    if (last < 0) return;
+
+    const auto queries = simt::shared<simt::u16>(0, query_bytes(stride) / 2);
+    const int at_maxima = query_bytes(stride), at_sums = at_maxima + kMaximaBytes, at_shares = at_sums + kMaximaBytes;
+    const auto maxima = simt::shared<float>(at_maxima, kWarps * kTileQueries), sums = simt::shared<float>(at_sums, kWarps * kTileQueries);
+    const auto shares = simt::shared<float>(at_shares, kWarps * kTileQueries * kShare);
+    const auto row_position = simt::shared<int>(at_shares + kShareBytes, kTileQueries);
+    simt::block_sync();  // the tile before has been read
+    load_queries(queries, first, count);
+    if (thread < kTileQueries) row_position.set(thread, thread < count ? simt::load(a.positions + (first + thread) / group) : -1);
+    simt::block_sync();
+
+    // Slots of the warp's positions: of lane 4 g + t the keys g + 8 j, and the values 2 t, 2 t + 1 + 8 j. -1: nobody sees it.
+    const int warp = simt::warp_index(), warp_begin = begin + warp * kOfWarp;
+    const bool busy = warp_begin <= last;  // of all lanes
+    const std::int32_t* path = a.paths + simt::load(a.path_begin + first / group) - committed;  // slot of position p: path[p]
+    const auto slot_of = [&](int position) { return position > last ? -1 : position < committed ? position : simt::load(path + position); };
+
+    simt::Accumulator scores[4];
+    SPECLAB_UNROLL
+    for (int j = 0; j < 4; ++j) scores[j].clear();
+    if (busy) {
+      int slots[4];
+      SPECLAB_UNROLL
+      for (int j = 0; j < 4; ++j) slots[j] = slot_of(warp_begin + 8 * j + g);
+      const int blocks = blocks_of(stride);
+      for (int b = 0; b < blocks; ++b) {
+        simt::Bytes16 k[4], q[2][2];
+        SPECLAB_UNROLL
+        for (int j = 0; j < 4; ++j) k[j] = piece(a.kv.keys(kv_head), slots[j], 32 * b + 8 * t);
+        SPECLAB_UNROLL
+        for (int part = 0; part < 2; ++part) {
+          SPECLAB_UNROLL
+          for (int half = 0; half < 2; ++half) q[part][half] = queries.get16((((part * blocks + b) * 2 + half) * simt::kWarp + lane) * 8);
+        }
+        SPECLAB_UNROLL
+        for (int step = 0; step < 2; ++step) {
+          SPECLAB_UNROLL
+          for (int part = 0; part < 2; ++part) {
+            const simt::u32 left[4] = {q[part][0].word[2 * step], q[part][1].word[2 * step], q[part][0].word[2 * step + 1], q[part][1].word[2 * step + 1]};
+            SPECLAB_UNROLL
+            for (int j = 0; j < 4; ++j) {
+              const simt::u32 right[2] = {k[j].word[2 * step], k[j].word[2 * step + 1]};
+              simt::mma(scores[j], left, right);
+            }
+          }
+        }
+      }
+    }
+    simt::mma_wait();
+
+    // Weights. Element i of scores[j] is query g + i / 2 * 8 with position 8 j + 2 t + i % 2.
+    float weight[4][4], most[2] = {kUnseen, kUnseen}, sum[2] = {0, 0};
+    SPECLAB_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int at = row_position[g + i / 2 * 8], from = a.first_seen(at);
+      SPECLAB_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const int position = warp_begin + 8 * j + 2 * t + i % 2;
+        float s = scores[j][i] * a.scale;
+        if (a.soft_cap > 0) s = a.soft_cap * simt::tanh(s / a.soft_cap);
+        weight[j][i] = position <= at && position >= from ? s : kUnseen;
+        most[i / 2] = simt::max(most[i / 2], weight[j][i]);
+      }
+    }
+    SPECLAB_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      most[half] = simt::max(most[half], simt::shuffle_xor(most[half], 1));
+      most[half] = simt::max(most[half], simt::shuffle_xor(most[half], 2));
+      if (t == 0) maxima.set(warp * kTileQueries + g + half * 8, most[half]);
+    }
+    simt::block_sync();
+    SPECLAB_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      SPECLAB_UNROLL
+      for (int w = 0; w < kWarps; ++w) most[half] = simt::max(most[half], maxima[w * kTileQueries + g + half * 8]);
+    }
+    SPECLAB_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      SPECLAB_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        weight[j][i] = weight[j][i] == kUnseen ? 0.0f : simt::exp(weight[j][i] - most[i / 2]);
+        sum[i / 2] += weight[j][i];
+      }
+    }
+    SPECLAB_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      sum[half] += simt::shuffle_xor(sum[half], 1);
+      sum[half] += simt::shuffle_xor(sum[half], 2);
+      if (t == 0) sums.set(warp * kTileQueries + g + half * 8, sum[half]);
+    }
+    // The scores of two times eight positions are the left side of a product over 16.
+    simt::u32 left[2][2][4];  // [steps of 16 positions][parts]
+    SPECLAB_UNROLL
+    for (int step = 0; step < 2; ++step) {
+      SPECLAB_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float low = weight[2 * step + i / 2][i % 2 * 2], high = weight[2 * step + i / 2][i % 2 * 2 + 1];
+        left[step][0][i] = simt::pack_bf16(low, high);
+        left[step][1][i] = simt::pack_bf16(low - simt::float_of(left[step][0][i] << 16), high - simt::float_of(left[step][0][i] & 0xffff0000u));
+      }
+    }
+    int slots[2][4];
+    SPECLAB_UNROLL
+    for (int step = 0; step < 2; ++step) {
+      SPECLAB_UNROLL
+      for (int i = 0; i < 4; ++i) slots[step][i] = busy ? slot_of(warp_begin + 16 * step + 2 * t + i % 2 + i / 2 * 8) : -1;
+    }
+
+    for (int chunk = 0; chunk < stride; chunk += kChunk) {
+      simt::Accumulator mixed[8];  // of columns n the dimensions 8 n + j
+      SPECLAB_UNROLL
+      for (int j = 0; j < 8; ++j) mixed[j].clear();
+      if (busy) {
+        SPECLAB_UNROLL
+        for (int step = 0; step < 2; ++step) {
+          simt::Bytes16 v[4];
+          SPECLAB_UNROLL
+          for (int i = 0; i < 4; ++i) v[i] = piece(a.kv.values(kv_head), slots[step][i], chunk + 8 * g);
+          SPECLAB_UNROLL
+          for (int j = 0; j < 8; ++j) {
+            const simt::u32 right[2] = {pair_of(v[0].word[j / 2], v[1].word[j / 2], j % 2), pair_of(v[2].word[j / 2], v[3].word[j / 2], j % 2)};
+            simt::mma(mixed[j], left[step][0], right);
+            simt::mma(mixed[j], left[step][1], right);
+          }
+        }
+      }
+      simt::mma_wait();
+      if (chunk > 0) simt::block_sync();  // the shares before have been read
+      SPECLAB_UNROLL
+      for (int j = 0; j < 8; ++j) {
+        SPECLAB_UNROLL
+        for (int i = 0; i < 4; ++i) shares.set((warp * kTileQueries + g + i / 2 * 8) * kShare + 8 * (2 * t + i % 2) + j, mixed[j][i]);
+      }
+      simt::block_sync();
+      const int width = simt::min(kChunk, a.head_dim - chunk);
+      for (int i = thread; i < count * kChunk; i += kThreads) {
+        const int q = i / kChunk, d = i % kChunk;
+        if (d >= width) continue;
+        float total = shares[q * kShare + d];
+        SPECLAB_UNROLL
+        for (int w = 1; w < kWarps; ++w) total += shares[(w * kTileQueries + q) * kShare + d];
+        simt::store(a.mixed + place(split - first_split, first + q) * a.head_dim + chunk + d, total);
+      }
+    }
+    if (thread < count) {
+      float total = sums[thread], highest = maxima[thread];
+      SPECLAB_UNROLL
+      for (int w = 1; w < kWarps; ++w) {
+        total += sums[w * kTileQueries + thread];
+        highest = simt::max(highest, maxima[w * kTileQueries + thread]);
+      }
+      float* to = a.sums + 2 * place(split - first_split, first + thread);
+      simt::store(to, highest);
+      simt::store(to + 1, total);
+    }
   }
-  SPECLAB_DEVICE static void add(float weight, const float (&v)[8], float (&sum)[8]) {
-    for (int i = 0; i < 8; ++i) sum[i] = simt::fma(weight, v[i], sum[i]);
+
+  SPECLAB_DEVICE void load_queries(const simt::Shared<simt::u16>& queries, int first, int count) const {
+    const int blocks = blocks_of(a.kv.stride), width = (a.heads + 2 * a.kv_heads) * a.head_dim;
+    for (int i = simt::thread_index(); i < blocks * 2 * simt::kWarp; i += kThreads) {
+      const int lane = i % simt::kWarp, q = lane / 4 + i / simt::kWarp % 2 * 8, d = i / simt::kWarp / 2 * 32 + lane % 4 * 8;
+      const int row = (first + q) / a.group(), head = simt::block_y() * a.group() + (first + q) % a.group();
+      const float* from = a.qkv + static_cast<std::size_t>(row) * static_cast<std::size_t>(width) + head * a.head_dim;
+      simt::Bytes16 rounded, rest;
+      SPECLAB_UNROLL
+      for (int w = 0; w < 4; ++w) {
+        float x[2];
+        SPECLAB_UNROLL
+        for (int e = 0; e < 2; ++e) x[e] = q < count && d + 2 * w + e < a.head_dim ? simt::load(from + d + 2 * w + e) : 0.0f;
+        rounded.word[w] = simt::pack_bf16(x[0], x[1]);
+        rest.word[w] = simt::pack_bf16(x[0] - simt::float_of(rounded.word[w] << 16), x[1] - simt::float_of(rounded.word[w] & 0xffff0000u));
+      }
+      queries.set16(i * 8, rounded);
+      queries.set16((blocks * 2 * simt::kWarp + i) * 8, rest);
+    }
   }
-  // Place of a query of this split in sums and mixed.
-  SPECLAB_DEVICE std::size_t query(int i, int kv_head) const {
-    const int group = a.heads / a.kv_heads, row = i / group, head = kv_head * group + i % group;
-    return (static_cast<std::size_t>(simt::block_x()) * a.n + row) * a.heads + head;
+  /// Eight dimensions of a slot; zeros where nobody sees it and beyond its end.
+  SPECLAB_DEVICE simt::Bytes16 piece(const simt::u16* plane, int slot, int d) const {
+    simt::Bytes16 none = {};
+    if (slot < 0 || d >= a.kv.stride) return none;
+    return simt::load16_constant(plane + static_cast<std::size_t>(slot) * static_cast<std::size_t>(a.kv.stride) + d);
+  }
+  /// The lower or the upper halves of two words.
+  SPECLAB_DEVICE static simt::u32 pair_of(simt::u32 first, simt::u32 second, int upper) {
+    return upper ? first >> 16 | (second & 0xffff0000u) : (first & 0xffffu) | second << 16;
+  }
+  // Place of a query of this key/value head in sums and mixed.
+  SPECLAB_DEVICE std::size_t place(int split, int i) const {
+    const int row = i / a.group(), head = simt::block_y() * a.group() + i % a.group();
+    return (static_cast<std::size_t>(split) * static_cast<std::size_t>(a.n) + static_cast<std::size_t>(row)) * static_cast<std::size_t>(a.heads) +
+           static_cast<std::size_t>(head);
   }
 };
 
@@ -241,7 +344,14 @@ struct AttentionSumKernel {
         total = simt::fma(weight, simt::load(a.sums + 2 * at + 1), total);
         sum = simt::fma(weight, simt::load(a.mixed + at * a.head_dim + d), sum);
       }
-      simt::store(a.out + query * a.head_dim + d, sum / total);
+      const float mixed = sum / total;
+      if (a.out != nullptr) simt::store(a.out + query * a.head_dim + d, mixed);
+      if (a.activations != nullptr) simt::store(a.activations + activation_at(a.n, row, head * a.head_dim + d), simt::to_bf16(mixed));
+    }
+    if (a.activations == nullptr || head < a.heads - 1) return;
+    const int width = a.heads * a.head_dim;  // padded with zeros
+    for (int k = width + simt::thread_index(); k < tiles_of(width, kTileIn) * kTileIn; k += kCombineThreads) {
+      simt::store(a.activations + activation_at(a.n, row, k), simt::u16{0});
     }
   }
 };
@@ -251,14 +361,8 @@ struct AttentionSumKernel {
 template <typename Visit>
 void with_kernel(const AttentionSplits& arguments, const Visit& visit) {
   const Attention& a = arguments.of;
-  const int queries = a.n * (a.heads / a.kv_heads);
-  const auto start = [&]<int kQueries>(const AttentionSplitsKernel<kQueries>& kernel) {
-    visit(kernel, LaunchShape{.grid_x = a.splits(), .grid_y = a.kv_heads, .grid_z = (queries + kQueries - 1) / kQueries, .threads = kSplit,
-                              .shared_bytes = kernel.shared_bytes(a.kv.stride)});
-  };
-  if (queries <= 1) start(AttentionSplitsKernel<1>{a});
-  else if (queries <= 4) start(AttentionSplitsKernel<4>{a});
-  else start(AttentionSplitsKernel<kMostQueries>{a});
+  visit(AttentionSplitsKernel{a}, LaunchShape{.grid_x = a.blocks(), .grid_y = a.kv_heads, .threads = kAttentionThreads,
+                                              .shared_bytes = AttentionSplitsKernel::shared_bytes(a.kv.stride)});
 }
 
 template <typename Visit>

@@ -128,23 +128,52 @@ class CudaBackend final : public Backend {
   }
 
   void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) override {
-    for (int first = 0; first < n; first += kMostRows) {
-      const int rows = std::min(kMostRows, n - first);
-      simt::u16* activations = activations_.data();
-      start("round_rows", RoundRows{x + at(first, w.in), w.in, rows, w.in, activations});
-      Linear product;
-      product.weights = static_cast<const Bf16*>(w.data.get());
-      product.out = w.out;
-      product.in = w.in;
-      product.activations = activations;
-      product.rows = rows;
-      product.y = y + at(first, w.out);
-      product.y_stride = w.out;
+    in_portions(n, [&](int first, int rows) {
+      start("round_rows", RoundRows{x + at(first, w.in), w.in, rows, w.in, activations_.data()});
+      product(w, rows, y + at(first, w.out), accumulate);
+    });
+  }
+
+  void norm_linear(const NormForm& form, const float* x, const PackedMatrix& w, int n, float* /*scratch*/, float* y) override {
+    in_portions(n, [&](int first, int rows) {
+      round_norm(form, x + at(first, w.in), rows, w.in);
+      product(w, rows, y + at(first, w.out), false);
+    });
+  }
+
+  void feed_forward(const NormForm& norm, const float* x, const FeedForward& form, int n, float* normed, float* raised, float* activated, float* y,
+                    bool accumulate) override {
+    const PackedMatrix& up = *form.up;
+    if (!form.gated || !can_activate(up.out, up.in)) return Backend::feed_forward(norm, x, form, n, normed, raised, activated, y, accumulate);
+    in_portions(n, [&](int first, int rows) {
+      round_norm(norm, x + at(first, up.in), rows, up.in);
+      Linear gating = linear_of(up, rows);
+      gating.bias = form.up_bias;
+      gating.activated = activated_.data();
+      gating.function = form.function;
+      start("linear", gating);
+      Linear product = linear_of(*form.down, rows);
+      product.activations = activated_.data();
+      product.y = y + at(first, form.down->out);
+      product.y_stride = form.down->out;
       product.accumulate = accumulate;
-      product.partials = partials_.data();
-      product.arrivals = arrivals_.data();
       start("linear", product);
-    }
+    });
+  }
+
+  void activate_linear(Activation f, bool gated, const float* x, const PackedMatrix& w, int n, float* /*scratch*/, float* y, bool accumulate) override {
+    in_portions(n, [&](int first, int rows) {
+      start("activate", Activate{f, gated, x + at(first, gated ? 2 * w.in : w.in), rows, w.in, nullptr, activations_.data()});
+      product(w, rows, y + at(first, w.out), accumulate);
+    });
+  }
+
+  void attention_linear(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, const AttentionForm& form, const PackedMatrix& w,
+                        float* scratch, float* y, bool accumulate) override {
+    if (rows.n > kMostRows) return Backend::attention_linear(qkv, heads, kv, layer, rows, form, w, scratch, y, accumulate);
+    if (rows.n == 0) return;
+    attend(qkv, heads, kv, layer, rows, form, nullptr, activations_.data());
+    product(w, rows.n, y, accumulate);
   }
 
   void gather(const PackedMatrix& table, const Token* tokens, int n, float* out) override {
@@ -180,27 +209,7 @@ class CudaBackend final : public Backend {
   }
 
   void attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, float* out, const AttentionForm& form) override {
-    if (rows.n == 0) return;
-    Attention a;
-    a.qkv = qkv;
-    a.n = rows.n;
-    a.heads = heads;
-    a.kv_heads = kv.kv_heads;
-    a.head_dim = kv.head_dim;
-    a.kv = layer_of(kv, layer);
-    a.committed = rows.committed;
-    a.committed_at = rows.committed_at;
-    a.positions = rows.positions;
-    a.path_begin = rows.path_begin;
-    a.paths = rows.paths;
-    a.scale = form.scale > 0 ? form.scale : 1.0f / std::sqrt(static_cast<float>(kv.head_dim));
-    a.soft_cap = form.soft_cap;
-    a.window = form.window;
-    a.sums = room(sums_, a.sums_size());
-    a.mixed = room(mixed_, a.mixed_size());
-    a.out = out;
-    start("attention_splits", AttentionSplits{a});
-    start("attention_sum", AttentionSum{a});
+    if (rows.n > 0) attend(qkv, heads, kv, layer, rows, form, out, nullptr);
   }
 
   void silu_multiply(const float* gate_up, int n, int ffn, float* out) override { activate(Activation::kSilu, true, gate_up, n, ffn, out); }
@@ -265,10 +274,68 @@ class CudaBackend final : public Backend {
     norm.d = d;
     return norm;
   }
+  void attend(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, const AttentionForm& form, float* out, simt::u16* activations) {
+    Attention a;
+    a.qkv = qkv;
+    a.n = rows.n;
+    a.heads = heads;
+    a.kv_heads = kv.kv_heads;
+    a.head_dim = kv.head_dim;
+    a.kv = layer_of(kv, layer);
+    a.committed = rows.committed;
+    a.committed_at = rows.committed_at;
+    a.positions = rows.positions;
+    a.path_begin = rows.path_begin;
+    a.paths = rows.paths;
+    a.scale = form.scale > 0 ? form.scale : 1.0f / std::sqrt(static_cast<float>(kv.head_dim));
+    a.soft_cap = form.soft_cap;
+    a.window = form.window;
+    a.sums = room(sums_, a.sums_size());
+    a.mixed = room(mixed_, a.mixed_size());
+    a.out = out;
+    a.activations = activations;
+    start("attention_splits", AttentionSplits{a});
+    start("attention_sum", AttentionSum{a});
+  }
+  // Of so many rows as many as fit, one portion after the other.
+  template <typename Portion>
+  static void in_portions(int n, const Portion& portion) {
+    for (int first = 0; first < n; first += kMostRows) portion(first, std::min(kMostRows, n - first));
+  }
+  // norm(x), or x itself, into activations_
+  void round_norm(const NormForm& form, const float* x, int rows, int width) {
+    if (form.weight == nullptr) return start("round_rows", RoundRows{x, width, rows, width, activations_.data()});
+    Norm norm = norm_of(form.layer ? NormOf::kLayer : NormOf::kRms, x, form.weight, form.eps, rows, width);
+    norm.x_stride = width;
+    norm.bias = form.bias;
+    norm.activations = activations_.data();
+    start(form.layer ? "layer_norm" : "rms_norm", norm);
+  }
+  // W activations_, without a place for the result
+  Linear linear_of(const PackedMatrix& w, int rows) const {
+    Linear product;
+    product.weights = static_cast<const Bf16*>(w.data.get());
+    product.out = w.out;
+    product.in = w.in;
+    product.activations = activations_.data();
+    product.rows = rows;
+    product.partials = partials_.data();
+    product.arrivals = arrivals_.data();
+    return product;
+  }
+  // y (+)= W activations_
+  void product(const PackedMatrix& w, int rows, float* y, bool accumulate) {
+    Linear product = linear_of(w, rows);
+    product.y = y;
+    product.y_stride = w.out;
+    product.accumulate = accumulate;
+    start("linear", product);
+  }
   // What products with such a matrix need beside it: now, so that it stays where it is while they run.
   void reserve(int out, int in) {
     const LinearPlan plan = plan_of(out, in, kMostRows);
     room(activations_, activation_elements(kMostRows, in));
+    room(activated_, activation_elements(kMostRows, in));
     room(partials_, plan.partials);
     const auto meeting = static_cast<std::size_t>(plan.meeting);
     if (meeting <= arrivals_.size()) return;
@@ -300,6 +367,7 @@ class CudaBackend final : public Backend {
   std::string name_, class_, device_;
   cpu::ThreadPool pool_;                 // reads weights
   Buffer<simt::u16> activations_;        // of a linear
+  Buffer<simt::u16> activated_;          // of the one behind a gate
   Buffer<float> partials_;               // of its slices
   Buffer<simt::u32> arrivals_;           // zeros between products
   Buffer<float> sums_, mixed_;           // of the splits of an attention

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "core/backend/backend.h"
+#include "core/backend/cuda/activation.h"
 #include "core/backend/cuda/fragments.h"
 
 // Linear layers for 1 to 128 rows: what is asked for, and how it is cut up. Two kernels have the same bits.
@@ -31,7 +33,7 @@ namespace speclab::cuda {
 
 inline constexpr int kMostRows = 128;
 
-/// y = W x + bias, or y += W x + bias.
+/// y = W x + bias, or y += W x + bias, or f(W_gate x + bias) * (W_up x + bias) as the input of the next layer.
 struct Linear {
   const simt::u16* weights = nullptr;      ///< [out, in] as in fragments.h, 16-byte aligned
   int out = 0, in = 0;
@@ -41,6 +43,10 @@ struct Linear {
   float* y = nullptr;                      ///< output m of row i at y[i * y_stride + m]
   int y_stride = 0;
   bool accumulate = false;
+  // Not null: W is W_gate and then W_up, and instead of y this is written, [rows, out / 2] as in fragments.h; only where
+  // can_activate(out, in).
+  simt::u16* activated = nullptr;
+  Activation function = Activation::kSilu;
   // For slices that meet in global memory (LinearPlan::partials, arrivals); launches that may overlap need their own.
   float* partials = nullptr;               ///< 16-byte aligned
   simt::u32* arrivals = nullptr;           ///< zeros; zeros again afterwards
@@ -55,6 +61,9 @@ SPECLAB_BOTH constexpr int slices_of(int out, int in) {
   while (slices < 8 && tiles_of(out, kTileOut) * slices < 1024 && tiles_of(in, kTileIn) >= 8 * slices) slices *= 2;
   return slices;
 }
+/// Whether a gate and what it gates can meet in a block: both are whole blocks of inputs of the next layer, and a block of
+/// linear_few.h has more than one tile.
+SPECLAB_BOTH constexpr bool can_activate(int out, int in) { return out % (2 * kTileIn) == 0 && slices_of(out, in) <= 4; }
 /// First block of kTileIn inputs of a slice; slice `slices` begins where the last one ends.
 SPECLAB_BOTH constexpr int slice_begin(int in, int slices, int slice) {
   return tiles_of(in, kTileIn) * slice / slices;
@@ -105,6 +114,17 @@ SPECLAB_DEVICE void finish_linear(const Linear& a, int out_tile, int row_tile, i
   if (a.bias != nullptr) sum += simt::load_constant(a.bias + m);
   float* to = a.y + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.y_stride) + m;
   simt::store(to, a.accumulate ? simt::load(to) + sum : sum);
+}
+
+/// Element i of a lane's part of the tiles of a gate and of what it gates.
+SPECLAB_DEVICE void finish_gated(const Linear& a, int out_tile, int row_tile, int i, int lane, float gate, float up) {
+  const int m = out_tile * kTileOut + lane / 4 + i / 2 * 8, row = row_tile * kTileRows + lane % 4 * 2 + i % 2;
+  if (m >= a.out / 2 || row >= a.rows) return;
+  if (a.bias != nullptr) {
+    gate += simt::load_constant(a.bias + m);
+    up += simt::load_constant(a.bias + a.out / 2 + m);
+  }
+  simt::store(a.activated + activation_at(a.rows, row, m), simt::to_bf16(activation(a.function, gate) * up));
 }
 
 }  // namespace SPECLAB_SIDE

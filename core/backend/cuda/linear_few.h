@@ -23,7 +23,10 @@ struct LinearFewKernel {
   SPECLAB_DEVICE void operator()() const {
     const int slices = slices_of(a.out, a.in), slice = simt::warp_index() % slices, group = simt::warp_index() / slices;
     const int out_tiles = tiles_of(a.out, kTileOut), in_tiles = tiles_of(a.in, kTileIn);
-    const int out_tile = simt::block_x() * (kLinearWarps / slices) + group;
+    const int groups = kLinearWarps / slices;
+    // Gated, the upper half of the groups has what the lower half gates.
+    const int out_tile = a.activated == nullptr ? simt::block_x() * groups + group
+                                                : simt::block_x() * (groups / 2) + group % (groups / 2) + group / (groups / 2) * (out_tiles / 2);
     const int begin = slice_begin(a.in, slices, slice), end = slice_begin(a.in, slices, slice + 1);
 
     const int read = simt::min(out_tile, out_tiles - 1);  // a warp beyond the end reads the last and stores nothing
@@ -67,7 +70,7 @@ struct LinearFewKernel {
     }
     simt::mma_wait();
 
-    if (slices == 1) {
+    if (slices == 1 && a.activated == nullptr) {
       SPECLAB_UNROLL
       for (int n = 0; n < kRowTiles; ++n) {
         SPECLAB_UNROLL
@@ -82,10 +85,20 @@ struct LinearFewKernel {
       for (int i = 0; i < 4; ++i) shared.set(simt::warp_index() * kSumFloats + (n * 4 + i) * 32 + simt::lane(), sums[n][i]);
     }
     simt::block_sync();
+    const auto sum_of = [&](int of, int at) {
+      float sum = shared[of * slices * kSumFloats + at];
+      for (int other = 1; other < slices; ++other) sum += shared[(of * slices + other) * kSumFloats + at];
+      return sum;
+    };
+    if (a.activated != nullptr) {
+      for (int i = simt::thread_index(); i < groups / 2 * kSumFloats; i += kThreads) {
+        const int gate = i / kSumFloats, at = i % kSumFloats;
+        finish_gated(a, simt::block_x() * (groups / 2) + gate, at / 128, at / 32 % 4, at % 32, sum_of(gate, at), sum_of(groups / 2 + gate, at));
+      }
+      return;
+    }
     for (int at = slice * 32 + simt::lane(); at < kSumFloats; at += slices * 32) {
-      float sum = shared[group * slices * kSumFloats + at];
-      for (int other = 1; other < slices; ++other) sum += shared[(group * slices + other) * kSumFloats + at];
-      finish_linear(a, out_tile, at / 128, at / 32 % 4, at % 32, sum);
+      finish_linear(a, out_tile, at / 128, at / 32 % 4, at % 32, sum_of(group, at));
     }
   }
 };

@@ -10,9 +10,10 @@ namespace speclab::cuda {
 template <typename Visit>
 void with_kernel(const Linear& a, const Visit& visit) {
   if (a.rows < 1 || a.rows > kMostRows) fail_arguments("linear", "rows are 1 to 128");
+  if (a.activated != nullptr && !can_activate(a.out, a.in)) fail_arguments("linear", "a gate and what it gates do not meet");
   const LinearPlan plan = plan_of(a.out, a.in, a.rows);
   const auto few = [&](const auto& kernel) {
-    visit(kernel, LaunchShape{.grid_x = plan.blocks_x, .threads = kernel.kThreads, .shared_bytes = plan.slices > 1 ? kernel.kSharedBytes : 0});
+    visit(kernel, LaunchShape{.grid_x = plan.blocks_x, .threads = kernel.kThreads, .shared_bytes = plan.slices > 1 || a.activated != nullptr ? kernel.kSharedBytes : 0});
   };
   const auto many = [&](const auto& kernel) {
     if (plan.meeting > 0 && (a.partials == nullptr || a.arrivals == nullptr)) fail_arguments("linear", "slices need a place to meet");

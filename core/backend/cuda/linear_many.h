@@ -25,13 +25,15 @@ struct LinearManyKernel {
   SPECLAB_DEVICE void operator()() const {
     const int slices = slices_of(a.out, a.in), slice = simt::block_y();
     const int out_tiles = tiles_of(a.out, kTileOut), in_tiles = tiles_of(a.in, kTileIn);
-    const int warp_tile = simt::block_x() * (simt::block_threads() / simt::kWarp) + simt::warp_index(), first = warp_tile * kManyOutTiles;
+    const int warp_tile = simt::block_x() * (simt::block_threads() / simt::kWarp) + simt::warp_index(), warp_tiles = tiles_of(out_tiles, kManyOutTiles);
     const int begin = slice_begin(a.in, slices, slice), end = slice_begin(a.in, slices, slice + 1);
 
+    // Two neighbours, or a gate and what it gates.
+    const auto out_tile = [&](int m) { return a.activated == nullptr ? warp_tile * kManyOutTiles + m : warp_tile + m * warp_tiles; };
     const simt::u16* weights[kManyOutTiles];  // of the lane
     SPECLAB_UNROLL
     for (int m = 0; m < kManyOutTiles; ++m) {
-      const int tile = simt::min(first + m, out_tiles - 1);  // a warp beyond the end reads the last and stores nothing
+      const int tile = simt::min(out_tile(m), out_tiles - 1);  // a warp beyond the end reads the last and stores nothing
       weights[m] = a.weights + static_cast<std::size_t>(tile) * static_cast<std::size_t>(in_tiles) * (kTileOut * kTileIn) + simt::lane() * kPiece;
     }
     simt::Bytes16 w[kAhead][kManyOutTiles][2];
@@ -90,22 +92,24 @@ struct LinearManyKernel {
     }
     simt::mma_wait();
     simt::async_wait<0>();
-    if (first >= out_tiles) return;
+    if (warp_tile >= warp_tiles) return;
 
+    const auto finish = [&](int n, int i, float low, float high) {
+      if (a.activated != nullptr) return finish_gated(a, warp_tile, n, i, simt::lane(), low, high);
+      finish_linear(a, out_tile(0), n, i, simt::lane(), low);
+      finish_linear(a, out_tile(1), n, i, simt::lane(), high);
+    };
     if (slices == 1) {
       SPECLAB_UNROLL
-      for (int m = 0; m < kManyOutTiles; ++m) {
+      for (int n = 0; n < kRowTiles; ++n) {
         SPECLAB_UNROLL
-        for (int n = 0; n < kRowTiles; ++n) {
-          SPECLAB_UNROLL
-          for (int i = 0; i < 4; ++i) finish_linear(a, first + m, n, i, simt::lane(), sums[m][n][i]);
-        }
+        for (int i = 0; i < 4; ++i) finish(n, i, sums[0][n][i], sums[1][n][i]);
       }
       return;
     }
     // [slices][warp tiles][kTiles][lanes][4]: what one lane has of a tile is 16 bytes.
     const auto floats_of = [](int tiles) { return static_cast<std::size_t>(tiles) * (kTileOut * kTileRows); };
-    const std::size_t of_slice = floats_of(tiles_of(out_tiles, kManyOutTiles) * kTiles);
+    const std::size_t of_slice = floats_of(warp_tiles * kTiles);
     float* meeting = a.partials + floats_of(warp_tile * kTiles) + simt::lane() * 4;
     SPECLAB_UNROLL
     for (int m = 0; m < kManyOutTiles; ++m) {
@@ -122,26 +126,33 @@ struct LinearManyKernel {
     if (simt::shuffle(arrived, 0) + 1 < static_cast<simt::u32>(slices)) return;
     simt::fence();
     if (simt::lane() == 0) simt::store(a.arrivals + warp_tile, 0u);
-    constexpr int kMostSlices = 8, kTogether = kTiles % 4 == 0 ? 4 : 2;
-    for (int tile = 0; tile < kTiles; tile += kTogether) {
-      simt::Bytes16 part[kMostSlices][kTogether];  // all under way at once
+    constexpr int kMostSlices = 8, kTogether = kRowTiles % 2 == 0 ? 2 : 1;
+    for (int n = 0; n < kRowTiles; n += kTogether) {
+      simt::Bytes16 part[kMostSlices][kTogether][kManyOutTiles];  // all under way at once
       SPECLAB_UNROLL
       for (int from = 0; from < kMostSlices; ++from) {
         SPECLAB_UNROLL
         for (int t = 0; t < kTogether; ++t) {
-          if (from < slices) part[from][t] = simt::load16(meeting + from * of_slice + floats_of(tile + t));
+          SPECLAB_UNROLL
+          for (int m = 0; m < kManyOutTiles; ++m) {
+            if (from < slices) part[from][t][m] = simt::load16(meeting + from * of_slice + floats_of(m * kRowTiles + n + t));
+          }
         }
       }
       SPECLAB_UNROLL
       for (int t = 0; t < kTogether; ++t) {
         SPECLAB_UNROLL
         for (int i = 0; i < 4; ++i) {
-          float sum = simt::float_of(part[0][t].word[i]);
+          float sum[kManyOutTiles];
           SPECLAB_UNROLL
-          for (int from = 1; from < kMostSlices; ++from) {
-            if (from < slices) sum += simt::float_of(part[from][t].word[i]);
+          for (int m = 0; m < kManyOutTiles; ++m) {
+            sum[m] = simt::float_of(part[0][t][m].word[i]);
+            SPECLAB_UNROLL
+            for (int from = 1; from < kMostSlices; ++from) {
+              if (from < slices) sum[m] += simt::float_of(part[from][t][m].word[i]);
+            }
           }
-          finish_linear(a, first + (tile + t) / kRowTiles, (tile + t) % kRowTiles, i, simt::lane(), sum);
+          finish(n + t, i, sum[0], sum[1]);
         }
       }
     }
