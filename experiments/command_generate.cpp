@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -165,7 +166,10 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   if (as_json) {
     line.pieces = token_pieces(models, line.turns.front().tokens);
     line.text = answer_text(models, line.turns.front().tokens);
-    fmt::print("{}\n", to_json(line).dump(1, ' ', false, json::error_handler_t::replace));
+    json record = to_json(line);
+    record["prompt_tokens"] = conversation.tokens();
+    record["prompt_text"] = fmt::format("{}", fmt::join(token_pieces(models, conversation.tokens()), ""));
+    fmt::print("{}\n", record.dump(1, ' ', false, json::error_handler_t::replace));
   } else {
     print_statistics(line.turns.front());
   }

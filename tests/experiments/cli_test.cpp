@@ -522,6 +522,8 @@ TEST_F(Speclab, SmallCommands) {
   const json record = json::parse(plain.out);
   for (const json& token : record["tokens"]) ids += token.dump() + " ";
   EXPECT_EQ(text.out, ids + "\n") << "speculation changes nothing";
+  EXPECT_EQ(record["prompt_tokens"], (json{1, 2, 3}));
+  EXPECT_TRUE(record["prompt_text"].is_string());
   EXPECT_THAT(text.out, Not(HasSubstr("\033"))) << "no colours in a file";
 }
 
