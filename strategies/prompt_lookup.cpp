@@ -1,13 +1,16 @@
 // Prompt lookup: what followed the last n tokens when they occurred before will follow them again. Copies the
 // continuation of an earlier occurrence, longest n first; tokens are one-hot. With several `candidates` the
 // continuations of several occurrences are verified as a tree. With `fallback: draft` a small model drafts
-// where nothing matches, with `merge: tree` it drafts always and all chains are verified as one tree.
+// where nothing matches, with `merge: tree` it drafts always and all chains are verified as one tree. With
+// `reference: prompt` it is LLMA: what was emitted triggers a copy from the prompt, which holds the
+// documents.
 //
-// Paper:       Saxena 2023, "Prompt Lookup Decoding"; the same idea as Yang et al. 2023 (LLMA). Copying no
-// more than has matched is the length limit of SuffixDecoding (Oliaro et al. 2024, its alpha = 1).
-// Draft cost:  a search through the text on the host, microseconds; with a fallback also gamma draft
-// forwards. Loses when:  the text repeats nothing, or a wide verification is dear: chance matches of one
-// token are then pure cost.
+// Paper:       Saxena 2023, "Prompt Lookup Decoding"; Yang et al. 2023, "Inference with Reference: Lossless
+// Acceleration of Large Language Models" (LLMA: trigger n = ngram_min, its code tries up to 5 tokens =
+// ngram_max; copies k = length tokens). Copying no more than has matched is the length limit of
+// SuffixDecoding (Oliaro et al. 2024, its alpha = 1). Draft cost:  a search through the text on the host,
+// microseconds; with a fallback also gamma draft forwards. Loses when:  the text repeats nothing, or a wide
+// verification is dear: chance matches of one token are then pure cost.
 
 #include <algorithm>
 #include <memory>
@@ -33,6 +36,7 @@ struct Options {
   int length = 10;
   bool by_match = false;
   std::string match = "leftmost";
+  std::string reference = "text";
   int candidates = 1;
   bool cut_at_end = true;
   std::string fallback = "none";
@@ -45,6 +49,10 @@ struct Options {
     visit("by_match", by_match, "copy no more tokens than have matched: a long match is a safe one");
     visit("match", match, {"leftmost", "latest", "frequent"},
           "which of several earlier occurrences; frequent: the latest one before the commonest next token");
+    visit(
+        "reference", reference, {"text", "prompt"},
+        "text: any ending is looked for in prompt and output; prompt: an ending of the output alone, in the "
+        "prompt alone");
     visit("candidates", candidates, Range<int>{1, 16}, "different continuations to copy, as a tree");
     visit("cut_at_end", cut_at_end, "copy nothing behind an end token: it would never be emitted");
     visit("fallback", fallback, {"none", "draft"}, "who drafts where nothing matches");
@@ -69,12 +77,15 @@ class Lookup {
   }
 
   /// Positions behind the occurrences, best first, the first kMostTried of them; empty when there is none.
-  std::span<const std::size_t> find(TokenSpan text) {
+  std::span<const std::size_t> find(const Sequence& sequence) {
+    const TokenSpan text = sequence.tokens;
     match_endings(text);
-    const auto longest = static_cast<std::size_t>(options_.ngram_max);
+    const std::size_t behind = text.size() - reference(sequence);  // tokens that are not copied from
+    auto longest = static_cast<std::size_t>(options_.ngram_max);
+    if (behind > 0) longest = std::min(longest, behind);
     auto best = static_cast<std::size_t>(options_.ngram_min);
     found_.clear();
-    for (std::size_t back = 1; back < text.size(); ++back) {  // something must follow it
+    for (std::size_t back = behind + 1; back < text.size(); ++back) {  // something must follow it
       const std::size_t matched = std::min(matched_[back], longest);
       if (matched < best) continue;
       if (matched > best) found_.clear();
@@ -87,9 +98,11 @@ class Lookup {
   }
 
   /// What may be copied from a position on, which find() has just given for this text.
-  TokenSpan copy(TokenSpan text, std::size_t from, int depth_limit) const {
-    auto length = std::min<std::size_t>(text.size() - from, static_cast<std::size_t>(options_.length));
-    length = std::min(length, static_cast<std::size_t>(std::max(depth_limit, 0)));
+  TokenSpan copy(const Sequence& sequence, std::size_t from) const {
+    const TokenSpan text = sequence.tokens;
+    auto length =
+        std::min<std::size_t>(reference(sequence) - from, static_cast<std::size_t>(options_.length));
+    length = std::min(length, static_cast<std::size_t>(std::max(sequence.depth_limit, 0)));
     if (options_.by_match) length = std::min(length, matched_[text.size() - from]);
     const TokenSpan copied = text.subspan(from, length);
     if (!options_.cut_at_end) return copied;
@@ -98,6 +111,12 @@ class Lookup {
   }
 
  private:
+  // Tokens from the start on that are searched and copied from.
+  std::size_t reference(const Sequence& sequence) const {
+    return options_.reference == "prompt" ? static_cast<std::size_t>(sequence.prompt_length)
+                                          : sequence.tokens.size();
+  }
+
   // How many tokens agree before the end of the text and `back` tokens before that, for every `back`. The Z
   // algorithm from the end (Gusfield 1997, Section 1.3): linear in the text whatever repeats in it.
   void match_endings(TokenSpan text) {
@@ -194,13 +213,12 @@ class PromptLookup final : public Strategy {
   // second child of the same token has no chance under any exact rule, so leaving it out changes no law.
   void add_copies(const Sequence& sequence, Draft& draft) {
     const int by_model = draft.tree.drafted();
-    const TokenSpan text = sequence.tokens;
     int added = 0;
-    for (const std::size_t from : lookup_.find(text)) {
+    for (const std::size_t from : lookup_.find(sequence)) {
       if (added == options_.candidates) break;
       int node = 0;
       bool is_new = false;
-      for (const Token token : lookup_.copy(text, from, sequence.depth_limit)) {
+      for (const Token token : lookup_.copy(sequence, from)) {
         const int shared = child(draft.tree, node, token);
         is_new = is_new || shared == 0;
         node = shared > 0 ? shared : draft.add(token, node);
@@ -231,7 +249,7 @@ const RegisterStrategy<Options, PromptLookup> registered{{
     .name = "prompt_lookup",
     .summary = "copies what followed the last n tokens before; a draft model may fill the gaps",
     .paper = "Saxena 2023, Prompt Lookup Decoding; Yang et al. 2023 (LLMA)",
-    .draft_source = "copies from the text; optionally a small model",
+    .draft_source = "copies from the text or the prompt; optionally a small model",
     .stop_rule = "length, end of the text or token; schedule of the small model",
     .verification = "chain; tree with candidates or merge",
     .criterion = "any rule; one-hot q",

@@ -12,42 +12,6 @@
 namespace speclab {
 namespace {
 
-bool comes_first(const TopEntry& a, const TopEntry& b) {
-  return a.value > b.value || (a.value == b.value && a.index < b.index);
-}
-
-/// The `count` first entries of the row in the order "larger first, ties by index", unsorted. Blocks whose
-/// largest value is below the count-th largest block maximum hold none of them, which leaves few candidates
-/// when count is small.
-void first_entries(std::span<const float> row, std::size_t count, std::vector<float>& maxima,
-                   std::vector<TopEntry>& out) {
-  out.clear();
-  count = std::min(count, row.size());
-  if (count == 0) return;
-  const std::size_t blocks = (row.size() + row_kernels::kBlock - 1) / row_kernels::kBlock;
-  float bar = -std::numeric_limits<float>::infinity();
-  maxima.resize(2 * blocks);
-  const std::span<float> by_block(maxima.data(), blocks), ordered(maxima.data() + blocks, blocks);
-  row_kernels::block_max(row, by_block);
-  if (count <= blocks) {
-    std::copy(by_block.begin(), by_block.end(), ordered.begin());
-    const auto nth = ordered.begin() + static_cast<std::ptrdiff_t>(count) - 1;
-    std::nth_element(ordered.begin(), nth, ordered.end(), std::greater<>());
-    bar = *nth;
-  }
-  for (std::size_t b = 0; b < blocks; ++b) {
-    if (by_block[b] < bar) continue;
-    const std::size_t end = std::min((b + 1) * row_kernels::kBlock, row.size());
-    for (std::size_t i = b * row_kernels::kBlock; i < end; ++i) {
-      if (row[i] >= bar) out.push_back({row[i], static_cast<Token>(i)});
-    }
-  }
-  if (count < out.size()) {
-    std::nth_element(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count), out.end(), comes_first);
-    out.resize(count);
-  }
-}
-
 [[noreturn]] void refuse(std::span<const float> logits) {
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity()) {
@@ -71,6 +35,39 @@ row_kernels::Law law(const Distribution& d) {
 }
 
 }  // namespace
+
+// Blocks whose largest value is below the count-th largest block maximum hold none of them, which leaves few
+// candidates when count is small.
+void first_entries(std::span<const float> row, std::size_t count, std::vector<float>& maxima,
+                   std::vector<TopEntry>& out) {
+  out.clear();
+  count = std::min(count, row.size());
+  if (count == 0) return;
+  const std::size_t blocks = (row.size() + row_kernels::kBlock - 1) / row_kernels::kBlock;
+  float bar = -std::numeric_limits<float>::infinity();
+  maxima.resize(2 * blocks);
+  const std::span<float> by_block(maxima.data(), blocks), ordered(maxima.data() + blocks, blocks);
+  row_kernels::block_max(row, by_block);
+  if (count <= blocks) {
+    std::transform(
+        by_block.begin(), by_block.end(), ordered.begin(),  // NaN has no place in an order
+        [](float value) { return std::isnan(value) ? -std::numeric_limits<float>::infinity() : value; });
+    const auto nth = ordered.begin() + static_cast<std::ptrdiff_t>(count) - 1;
+    std::nth_element(ordered.begin(), nth, ordered.end(), std::greater<>());
+    bar = *nth;
+  }
+  for (std::size_t b = 0; b < blocks; ++b) {
+    if (by_block[b] < bar) continue;
+    const std::size_t end = std::min((b + 1) * row_kernels::kBlock, row.size());
+    for (std::size_t i = b * row_kernels::kBlock; i < end; ++i) {
+      if (row[i] >= bar) out.push_back({row[i], static_cast<Token>(i)});
+    }
+  }
+  if (count < out.size()) {
+    std::nth_element(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count), out.end(), comes_first);
+    out.resize(count);
+  }
+}
 
 void Distribution::assign_one_hot(Token token, int vocab) {
   SPECLAB_CHECK(token >= 0 && token < vocab, "token {} of {}", token, vocab);

@@ -27,6 +27,15 @@ struct TopEntry {
   Token index;
 };
 
+/// The `count` first entries of a row in the order "larger first, ties by index", themselves in no order.
+/// `maxima` is scratch. Of a row with NaN some entries, perhaps fewer.
+void first_entries(std::span<const float> row, std::size_t count, std::vector<float>& maxima,
+                   std::vector<TopEntry>& out);
+/// That order.
+inline bool comes_first(const TopEntry& a, const TopEntry& b) {
+  return a.value > b.value || (a.value == b.value && a.index < b.index);
+}
+
 /// One row over the vocabulary, standardised once; every rule works on it. Weights are floats that
 /// need not sum to one; probabilities are weight / sum in double, so that a row is a law to 1e-15 by
 /// construction. Reuse objects: assignment keeps the allocation.

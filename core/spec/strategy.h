@@ -48,6 +48,9 @@ struct StepRows {
   /// The best token of a node's row, ties to the lowest id: what greedy decoding would say there. Where the
   /// row holds NaN it is some token: nobody may trust a draft.
   Token best(int node) const;
+  /// The k best tokens of a node's row, best first, ties to the lowest id. Of a row that holds NaN some
+  /// tokens, perhaps fewer.
+  void top(int node, int k, std::vector<Token>& out) const;
 };
 
 /// What became of a draft. The sequence already holds the emitted tokens when a strategy sees this.

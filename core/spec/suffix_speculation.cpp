@@ -34,6 +34,11 @@ void SuffixSpeculationOptions::fields(OptionVisitor& visit) {
         "how often a copy is right after 1, 2, ... matching tokens, the last one goes on; a factor on its "
         "frequency");
   visit("tree", tree, "several continuations, the most probable ones, instead of the most frequent path");
+  visit("contexts", contexts, {"best", "enough"},
+        "which ending of the text speaks: the one that promises most accepted tokens; or, always as a tree "
+        "and without "
+        "factor and offset, the longest one with depth - 1 continuations, as in the trie of alipay's "
+        "Lookahead");
 }
 
 SuffixSpeculation::SuffixSpeculation() {
@@ -54,6 +59,7 @@ void SuffixSpeculation::run(const SuffixAutomaton& text, Match context, bool at_
   clear();
   options_ = &options;
   limit = std::min(limit, options.length);
+  if (options.contexts == "enough") return retrieve(text, context, at_end, limit);
   const int matched = context.length;
   context = countable(text, context);
   for (int tried = 0; tried < kContexts && context.length > 0;
@@ -70,12 +76,28 @@ void SuffixSpeculation::run(const SuffixAutomaton& text, Match context, bool at_
       path(text, context, occurrences, length, std::min(budget, limit));
     double score = 0;
     for (const Node& node : tried_) score += node.probability;
-    if (score > score_) {
-      score_ = score;
-      matched_ = length;
-      nodes_.swap(tried_);
-    }
+    if (score > score_) take(length);
   }
+}
+
+// Contexts of one class differ here: the shorter one may be continued further.
+void SuffixSpeculation::retrieve(const SuffixAutomaton& text, Match context, bool at_end, int limit) {
+  const int enough = text.depth() - 1;
+  for (int length = std::min({context.length, enough, kContexts}); length > 0; --length) {
+    context = text.last(context, length);
+    const double occurrences = static_cast<double>(text.count(context.state)) - (at_end ? 1 : 0);
+    tried_.clear();
+    tree(text, context, occurrences, length, options_->length, std::min(limit, text.depth() - length));
+    if (!tried_.empty()) take(length);
+    if (static_cast<int>(nodes_.size()) >= enough) return;
+  }
+}
+
+void SuffixSpeculation::take(int matched) {
+  nodes_.swap(tried_);
+  matched_ = matched;
+  score_ = 0;
+  for (const Node& node : nodes_) score_ += node.probability;
 }
 
 double SuffixSpeculation::trust(int matched) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "core/base/options.h"
@@ -13,6 +14,7 @@ struct SuffixSpeculationOptions {
   double offset = 0;
   double min_probability = .1;
   bool tree = false;
+  std::string contexts = "best";
   std::vector<double> trust;
   void fields(OptionVisitor& visit);
 };
@@ -23,6 +25,13 @@ struct SuffixSpeculationOptions {
 /// trust in a match of that length; a path follows the most frequent continuation, a tree grows by its most
 /// probable leaf. The context whose speculation has the highest sum of probabilities, i.e. expected number of
 /// accepted tokens, wins; among equals the longest.
+///
+/// With contexts "enough" it is the retrieval of Zhao et al. 2023 (alipay's Lookahead) from a trie of
+/// branches: all strings of up to depth() tokens with their frequencies are what that trie holds when
+/// branches have depth() - 1 tokens behind their first one. Of the contexts of up to 12 tokens the longest
+/// with depth() - 1 nodes behind it or more wins, else the shortest; the most frequent nodes are taken, none
+/// further than depth() tokens from where the context begins. There, what the prompt says goes before what
+/// was emitted; here all occurrences are equal.
 class SuffixSpeculation {
  public:
   struct Node {
@@ -55,6 +64,8 @@ class SuffixSpeculation {
   void tree(const SuffixAutomaton& text, SuffixAutomaton::Match context, double occurrences, int matched,
             int budget, int limit);
   double trust(int matched) const;
+  void retrieve(const SuffixAutomaton& text, SuffixAutomaton::Match context, bool at_end, int limit);
+  void take(int matched);
 
   const SuffixSpeculationOptions* options_ = nullptr;  // during run()
   std::vector<Node> nodes_, tried_;

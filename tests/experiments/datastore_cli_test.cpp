@@ -1,4 +1,5 @@
-// `speclab datastore build` and the strategy that reads its file, through the real binary.
+// `speclab datastore build`, `speclab ngram build` and the strategies that read their files, through the real
+// binary.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,6 +53,37 @@ TEST_F(DatastoreCommand, BuildsWhatTheStrategyReads) {
   const Result damaged = generate("retrieval", "datastore=damaged");
   EXPECT_EQ(damaged.code, 2);
   EXPECT_THAT(damaged.err, HasSubstr("whole datastore"));
+}
+
+TEST_F(DatastoreCommand, BuildsAnNgramModel) {
+  write("a.jsonl", "{\"ids\": [1, 2, 3, 4]}\n\n{\"ids\": [1, 2, 5]}");
+  const auto ngram = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"ngram", "build", "--model", "target", "--out", "ngrams", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const Result built = ngram({"a.jsonl"});
+  ASSERT_EQ(built.code, 0) << built.err;
+  EXPECT_EQ(json::parse(built.out)["ngrams"], (json{5, 4, 3}));
+  EXPECT_EQ(json::parse(ngram({"--order", "2", "a.jsonl"}).out)["ngrams"], (json{5, 4}));
+  const auto generate = [&](const std::string& strategy, const std::vector<std::string>& sets) {
+    std::vector<std::string> words{"generate", "--model", "target",       "--strategy",
+                                   strategy,   "--set",   "max_tokens=30"};
+    for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+    words.insert(words.end(), {"--prompt", "1 2"});
+    return run(words);
+  };
+  const Result drafted = generate("ngram_model", {"counts=file", "file=ngrams"});
+  EXPECT_EQ(drafted.code, 0) << drafted.err;
+  EXPECT_EQ(drafted.out, generate("autoregressive", {}).out);
+  write("damaged", fixtures::Cli::read(dir_.path() / "ngrams") + "x");
+  const Result damaged = generate("ngram_model", {"counts=file", "file=damaged"});
+  EXPECT_EQ(damaged.code, 2);
+  EXPECT_THAT(damaged.err, HasSubstr("speclab ngram build"));
+  ASSERT_EQ(build({"a.jsonl"}).code, 0);
+  EXPECT_THAT(generate("ngram_model", {"counts=file", "file=store"}).err, HasSubstr("another kind"));
+  EXPECT_THAT(ngram({"--order", "7", "a.jsonl"}).err, HasSubstr("1 to 6"));
+  EXPECT_THAT(ngram({}).err, HasSubstr("no files"));
 }
 
 TEST_F(DatastoreCommand, BadInput) {

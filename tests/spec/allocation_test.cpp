@@ -3,6 +3,7 @@
 #ifndef __SANITIZE_ADDRESS__
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -78,13 +79,13 @@ TEST(Allocation, NoneInTheSteadyStateOfDraftingAndVerifying) {
 
 // Steps by hand over rows of which every fourth one agrees with its neighbour, so that windows, pool and tree
 // all move.
-TEST(Allocation, NoneInTheSteadyStateOfLookahead) {
+void expect_no_allocation_in_steps_of(const std::string& name, const nlohmann::json& options) {
   Resources resources;
   resources.target = fixtures::tiny_target();
   resources.capacity = 200;
   const int vocab = resources.target->config().vocab;
-  const auto strategy = fixtures::choose("lookahead", {{"pool_from_prompt", true}}).make(resources);
-  const int most = strategy->max_nodes();
+  const auto strategy = fixtures::choose(name, options).make(resources);
+  const int most = std::max(128, strategy->max_nodes());
   std::vector<float> logits(static_cast<std::size_t>(most) * static_cast<std::size_t>(vocab));
   for (std::size_t i = 0; i < logits.size(); ++i)
     logits[i] = static_cast<float>((i * 7 + i / 256 * 13) % 101);
@@ -97,6 +98,7 @@ TEST(Allocation, NoneInTheSteadyStateOfLookahead) {
   std::size_t guesses = 0;
   const auto text = [&] {
     sequence.tokens.assign({3, 1, 4, 1, 5, 9, 2, 6});
+    sequence.prompt_length = 7;
     strategy->begin(sequence);
     for (int i = 0; i < 60; ++i) {
       sequence.depth_limit = sequence.probe_limit = 100;
@@ -113,8 +115,17 @@ TEST(Allocation, NoneInTheSteadyStateOfLookahead) {
   text();
   const long before = allocations.load();
   text();
-  EXPECT_EQ(allocations.load() - before, 0);
-  EXPECT_GT(guesses, 100u);
+  EXPECT_EQ(allocations.load() - before, 0) << name << options;
+  EXPECT_GT(guesses, 100u) << name << options;
+}
+
+TEST(Allocation, NoneInTheSteadyStateOfStrategies) {
+  expect_no_allocation_in_steps_of("lookahead", {{"pool_from_prompt", true}});
+  expect_no_allocation_in_steps_of("token_recycling", nlohmann::json::object());
+  expect_no_allocation_in_steps_of("ngram_model", nlohmann::json::object());
+  expect_no_allocation_in_steps_of("ngram_model", {{"smoothing", "katz"}, {"draft_temperature", 1}});
+  expect_no_allocation_in_steps_of("suffix_decoding", {{"contexts", "enough"}, {"depth", 9}});
+  expect_no_allocation_in_steps_of("prompt_lookup", {{"reference", "prompt"}, {"candidates", 2}});
 }
 
 // Everything that copies: after a text in which nothing occurs twice, one that is full of copies. A step is

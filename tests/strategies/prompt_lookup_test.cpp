@@ -12,14 +12,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // The chain that is copied after a text.
-std::vector<Token> copied(const std::vector<Token>& text, const json& options, int depth_limit = 100) {
+std::vector<Token> copied(const std::vector<Token>& text, const json& options, int depth_limit = 100,
+                          std::size_t emitted = 1) {
   static const ModelPtr target = tiny_target();
   Resources resources;
   resources.target = target;
   const auto strategy = choose("prompt_lookup", options).make(resources);
   Sequence sequence;
   sequence.tokens = text;
-  sequence.prompt_length = static_cast<int>(text.size()) - 1;
+  sequence.prompt_length = static_cast<int>(text.size() - emitted);
   sequence.depth_limit = depth_limit;
   strategy->begin(sequence);
   Draft draft;
@@ -66,6 +67,28 @@ TEST(PromptLookup, CopiesNoMoreThanHasMatched) {
   EXPECT_THAT(copied({7, 5, 7}, {{"length", 10}, {"by_match", true}}), ElementsAre(5));
   EXPECT_THAT(copied({7, 7, 7, 7}, {{"length", 10}, {"by_match", true}, {"match", "latest"}}),
               ElementsAre(7));
+}
+
+TEST(PromptLookup, AnEndingOfTheOutputInThePromptAloneIsLlma) {
+  const auto llma = [](const std::vector<Token>& prompt, const std::vector<Token>& output, json options) {
+    std::vector<Token> text = prompt;
+    text.insert(text.end(), output.begin(), output.end());
+    options["reference"] = "prompt";
+    return copied(text, options, 100, output.size());
+  };
+  const std::vector<Token> prompt{4, 1, 2, 3, 9, 8, 2, 3, 7, 5};
+  EXPECT_THAT(llma(prompt, {6, 2, 3}, {{"length", 2}}), ElementsAre(9, 8));
+  EXPECT_THAT(llma(prompt, {1, 6, 2, 3, 6, 2, 3}, {{"length", 3}, {"ngram_max", 5}}), ElementsAre(9, 8, 2))
+      << "3 6 2 3 is no ending in the prompt, whatever the output holds";
+  EXPECT_THAT(llma(prompt, {7}, {{"length", 9}}), ElementsAre(5)) << "a copy ends with the prompt";
+  EXPECT_THAT(llma(prompt, {5}, {{"length", 9}}), ElementsAre()) << "nothing follows it there";
+  EXPECT_THAT(llma(prompt, {3}, {{"length", 1}, {"match", "latest"}}), ElementsAre(7));
+  EXPECT_THAT(llma(prompt, {3}, {{"ngram_min", 2}, {"ngram_max", 2}}), ElementsAre())
+      << "one emitted token triggers nothing";
+  EXPECT_THAT(llma({8, 2, 6, 8, 2}, {8, 2}, {{"length", 2}, {"ngram_max", 5}}), ElementsAre(6, 8))
+      << "2 8 2 would begin in the prompt";
+  EXPECT_THAT(llma({8}, {8, 8}, json::object()), ElementsAre());
+  EXPECT_THAT(llma({2, 3, 6, 3}, {3, 3, 3, 3}, json::object()), ElementsAre(6, 3));
 }
 
 TEST(PromptLookup, TheMostFrequentContinuation) {
@@ -136,9 +159,9 @@ TEST_F(PromptLookupRun, TheDraftModelFillsTheGaps) {
 }
 
 TEST_F(PromptLookupRun, ManyCandidates) {
-  for (const json& options :
-       {json{{"candidates", 4}, {"length", 3}, {"match", "frequent"}},
-        json{{"candidates", 3}, {"fallback", "draft"}, {"merge", "tree"}, {"gamma", 2}}}) {
+  for (const json& options : {json{{"candidates", 4}, {"length", 3}, {"match", "frequent"}},
+                              json{{"candidates", 3}, {"fallback", "draft"}, {"merge", "tree"}, {"gamma", 2}},
+                              json{{"candidates", 3}, {"reference", "prompt"}, {"ngram_max", 5}}}) {
     decode.strategy = choose("prompt_lookup", options);
     const GenerationRecord record = decode.run();
     EXPECT_EQ(record.tokens, plain.tokens);

@@ -2,12 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <random>
 
 #include "core/base/error.h"
-#include "core/base/sha256.h"
 #include "core/spec/datastore.h"
 #include "tests/spec/loop_fixture.h"
 
@@ -165,16 +163,10 @@ TEST_F(RetrievalTest, WithoutADatastoreOrWithAnEmptyOneThereIsNothingToRetrieve)
   std::ofstream(path, std::ios::binary).close();
   EXPECT_THAT(error_of([&] { drafted_after({1, 2}, {{"datastore", path}}); }), HasSubstr("datastore"));
   // A well-formed file that holds a separator and no text.
-  const std::string one = write({{1}}, vocab, tokenizer);
-  std::ifstream in(one, std::ios::binary);
-  std::string bytes((std::istreambuf_iterator<char>(in)), {});
-  bytes.resize(160);  // the header; then one separator
-  bytes.append(4, '\xff');
-  const std::uint64_t tokens = 1, suffixes = 0;
-  std::memcpy(bytes.data() + 16, &tokens, sizeof tokens);
-  std::memcpy(bytes.data() + 24, &suffixes, sizeof suffixes);
-  sha256_hex(std::as_bytes(std::span(bytes).subspan(160))).copy(bytes.data() + 96, 64);
-  std::ofstream(path, std::ios::binary) << bytes;
+  constexpr TokenFile::Kind kind{{'S', 'P', 'E', 'C', 'D', 'A', 'T', 'A'}, 2, "datastore", ""};
+  const Token separator = -1;
+  const std::span<const std::byte> sections[] = {std::as_bytes(std::span(&separator, 1))};
+  TokenFile::write(path, kind, vocab, tokenizer, sections);
   EXPECT_THAT(error_of([&] { drafted_after({1, 2}, {{"datastore", path}}); }), HasSubstr("no tokens"));
 }
 

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <random>
+
 #include "core/base/error.h"
 #include "core/spec/suffix_store.h"
 #include "tests/spec/loop_fixture.h"
@@ -118,6 +121,73 @@ TEST(SuffixDecoding, TrustByTheLengthOfTheMatch) {
       ElementsAre(8, 5));
 }
 
+// A trie of branches as alipay's Lookahead keeps it (Zhao et al. 2023): every token of the text begins a
+// branch of so many tokens; nodes count how often they were walked.
+class BranchTrie {
+ public:
+  BranchTrie(const std::vector<Token>& text, std::size_t branch) : branch_(branch) {
+    for (auto at = text.begin(); at != text.end(); ++at) {
+      std::vector<Token> path;
+      for (auto end = at; end != text.end() && path.size() <= branch; ++end) {
+        path.push_back(*end);
+        ++counts_[path];
+      }
+    }
+  }
+  /// Counts of the nodes behind the longest ending that has as many as a branch, by path; else of the
+  /// shortest one.
+  std::map<std::vector<Token>, int> retrieve(const std::vector<Token>& text) const {
+    std::map<std::vector<Token>, int> found;
+    for (std::size_t length = std::min(text.size(), branch_); length >= 1 && found.size() < branch_;
+         --length) {
+      const std::vector<Token> ending(text.end() - static_cast<std::ptrdiff_t>(length), text.end());
+      std::map<std::vector<Token>, int> behind;
+      for (const auto& [path, count] : counts_) {
+        if (path.size() > length && std::equal(ending.begin(), ending.end(), path.begin()))
+          behind[{path.begin() + static_cast<std::ptrdiff_t>(length), path.end()}] = count;
+      }
+      if (!behind.empty()) found = behind;
+    }
+    return found;
+  }
+
+ private:
+  std::size_t branch_;
+  std::map<std::vector<Token>, int> counts_;
+};
+
+TEST(SuffixDecoding, RetrievesWhatATrieOfBranchesRetrieves) {
+  std::mt19937 random(8);
+  int whole = 0, cut = 0;
+  for (int round = 0; round < 60; ++round) {
+    const std::size_t branch = 2 + random() % 7;
+    std::vector<Token> text(5 + random() % 90);
+    const unsigned alphabet = 2 + random() % 30;
+    for (Token& token : text) token = static_cast<Token>(std::min(random() % alphabet, random() % alphabet));
+    const auto expected = BranchTrie(text, branch).retrieve(text);
+    const int length = round % 2 == 0 ? 64 : static_cast<int>(branch) + 3;
+    const Drafted tree = drafted_after(
+        text, {{"contexts", "enough"}, {"depth", branch + 1}, {"length", length}, {"min_probability", 0}});
+    ASSERT_EQ(tree.tokens.size(), std::min<std::size_t>(expected.size(), static_cast<std::size_t>(length)));
+    std::vector<std::vector<Token>> paths{{}};
+    std::vector<int> got, most;
+    for (std::size_t i = 0; i < tree.tokens.size(); ++i) {
+      std::vector<Token> path = paths[static_cast<std::size_t>(tree.parents[i])];
+      path.push_back(tree.tokens[i]);
+      ASSERT_EQ(expected.count(path), 1u);
+      got.push_back(expected.at(path));
+      paths.push_back(path);
+    }
+    for (const auto& [path, count] : expected) most.push_back(count);
+    std::sort(most.rbegin(), most.rend());
+    most.resize(got.size());
+    EXPECT_EQ(got, most) << "the most frequent ones, in that order";
+    ++(expected.size() > got.size() ? cut : whole);
+  }
+  EXPECT_GT(whole, 10);
+  EXPECT_GT(cut, 10);
+}
+
 TEST(SuffixDecoding, LimitsAndShortTexts) {
   Drafter drafter;
   drafter.begin({5, 6, 5, 6, 5}, 6);
@@ -193,11 +263,12 @@ TEST_P(SuffixDecodingRun, GreedyTextIsThatOfAutoregressiveDecoding) {
   EXPECT_GT(drafted(record), 20);
   EXPECT_LT(record.steps.size(), plain.steps.size());
 }
-INSTANTIATE_TEST_SUITE_P(Options, SuffixDecodingRun,
-                         ::testing::Values(json::object(), json{{"tree", true}, {"factor", 4}},
-                                           json{{"length", 30}, {"min_probability", 0}, {"offset", 3}},
-                                           json{{"depth", 2}},
-                                           json{{"remember", "texts"}, {"remember_tokens", 64}}));
+INSTANTIATE_TEST_SUITE_P(
+    Options, SuffixDecodingRun,
+    ::testing::Values(json::object(), json{{"tree", true}, {"factor", 4}},
+                      json{{"length", 30}, {"min_probability", 0}, {"offset", 3}}, json{{"depth", 2}},
+                      json{{"contexts", "enough"}, {"depth", 9}, {"length", 63}, {"min_probability", 0}},
+                      json{{"remember", "texts"}, {"remember_tokens", 64}}));
 
 }  // namespace
 }  // namespace speclab

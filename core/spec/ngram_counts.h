@@ -1,0 +1,82 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/token.h"
+
+namespace speclab {
+
+/// How many n-grams of one order have a count of r, for small r: what discounts are estimated from.
+struct CountsOfCounts {
+  static constexpr std::uint32_t kMost = 6;
+  std::array<std::uint32_t, kMost + 1> by_count{};  ///< [r], by occurrences; entry 0 unused
+  std::array<std::uint32_t, kMost + 1> by_left{};   ///< [r], by different tokens before them
+};
+
+/// The n-grams of up to `order` tokens of a growing text, with how often each one occurs and how many
+/// different tokens stand before it (the beginning of a document is one): a trie, in which the children of a
+/// node are what followed it. Appending a token is O(order).
+///
+/// 24 bytes a node, and a hash table of 4 bytes a slot.
+class NgramCounts {
+ public:
+  using Node = std::uint32_t;
+  static constexpr Node kRoot = 0;
+  static constexpr Node kNone = 0xffffffff;
+  static constexpr int kMostOrder = 6;
+
+  /// `order` from 1 to kMostOrder; token ids are 0 .. vocab - 1.
+  NgramCounts(int vocab, int order);
+
+  /// Room for any text of so many tokens: up to there append() does not allocate.
+  void reserve(std::size_t tokens);
+  void clear();           ///< keeps the memory
+  void begin_document();  ///< no n-gram runs over this place
+  void append(Token token);
+
+  int vocab() const { return vocab_; }
+  int order() const { return order_; }
+  std::size_t tokens() const { return tokens_; }
+  std::size_t nodes() const { return nodes_.size() - 1; }
+  const CountsOfCounts& counts_of_counts(int order) const {
+    return of_counts_[static_cast<std::size_t>(order)];
+  }
+
+  /// The n-gram of `node` and `token`; kNone when it does not occur.
+  Node child(Node node, Token token) const;
+  /// visit(token, count, left) for everything that followed a node, in no order.
+  template <class Visit>
+  void for_each_child(Node node, const Visit& visit) const {
+    for (Node n = nodes_[node].first_child; n != kNone; n = nodes_[n].next_sibling)
+      visit(nodes_[n].token, nodes_[n].count, left(nodes_[n]));
+  }
+
+ private:
+  struct Entry {
+    Node parent;
+    Token token;
+    std::uint32_t count;
+    std::uint32_t left;  // times two, plus one when it has begun a document
+    Node first_child, next_sibling;
+  };
+  static std::uint32_t left(const Entry& entry) { return entry.left >> 1; }
+
+  std::size_t slot(Node parent, Token token) const;
+  Node add(Node parent, Token token);
+  void resize_table(std::size_t slots);
+  void add_left(Node node, int order);
+  static void move(std::array<std::uint32_t, CountsOfCounts::kMost + 1>& numbers, std::uint32_t to);
+
+  int vocab_, order_;
+  std::size_t tokens_ = 0;
+  std::vector<Entry> nodes_;               // node 0 is the empty n-gram
+  std::vector<Node> table_;                // open addressing
+  std::array<Node, kMostOrder> ending_{};  // [k], the n-gram of the last k tokens of the document, k < order
+  int in_document_ = 0;                    // tokens of the document, up to order
+  std::array<CountsOfCounts, kMostOrder + 1> of_counts_{};
+};
+
+}  // namespace speclab

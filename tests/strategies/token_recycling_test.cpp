@@ -1,0 +1,205 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+
+#include "tests/base/error_text.h"
+#include "tests/spec/loop_fixture.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::fixtures;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using TreeNode = std::pair<int, Token>;  // parent and token
+
+/// Steps by hand: draft, then rows whose best tokens the test chooses.
+class Recycler {
+ public:
+  explicit Recycler(const json& options) {
+    resources_.target = tiny_target();
+    vocab_ = resources_.target->config().vocab;
+    strategy_ = choose("token_recycling", options).make(resources_);
+    sequence_.depth_limit = 100;
+  }
+  void begin(const std::vector<Token>& text) {
+    sequence_.tokens = text;
+    strategy_->begin(sequence_);
+  }
+  Draft& draft() {
+    draft_.reset(sequence_.tokens.back());
+    const Sequence* sequences[] = {&sequence_};
+    Draft* drafts[] = {&draft_};
+    strategy_->draft(sequences, drafts);
+    EXPECT_EQ(draft_.source, draft_.tree.drafted() > 0 ? "recycled" : "");
+    return draft_;
+  }
+  std::vector<TreeNode> nodes() {
+    draft();
+    std::vector<TreeNode> out;
+    for (int node = 1; node < draft_.tree.size(); ++node) {
+      EXPECT_EQ(draft_.q_at(node), nullptr);
+      out.emplace_back(draft_.tree.parent(node), draft_.tree.token(node));
+    }
+    return out;
+  }
+  /// The rows of the last draft: the best tokens of the rows in `best` by node, best first; others have 9, 8,
+  /// 7, ...
+  void observe(const std::map<int, std::vector<Token>>& best, std::vector<int> path,
+               const std::vector<Token>& emitted) {
+    const auto size = static_cast<std::size_t>(draft_.tree.size()), vocab = static_cast<std::size_t>(vocab_);
+    std::vector<float> logits(size * vocab, -5);
+    std::vector<std::int32_t> row_of(size);
+    for (std::size_t node = 0; node < size; ++node) {
+      row_of[node] = static_cast<std::int32_t>(size - 1 - node);
+      float* row = logits.data() + (size - 1 - node) * vocab;
+      const auto given = best.find(static_cast<int>(node));
+      std::vector<Token> order{9, 8, 7, 6};
+      if (given != best.end()) order = given->second;
+      for (std::size_t i = 0; i < order.size(); ++i) row[order[i]] = 10 - static_cast<float>(i);
+    }
+    Acceptance acceptance;
+    acceptance.path = std::move(path);
+    sequence_.tokens.insert(sequence_.tokens.end(), emitted.begin(), emitted.end());
+    const Sequence* sequences[] = {&sequence_};
+    const Outcome outcome{
+        &draft_, &acceptance, static_cast<int>(emitted.size()), {logits.data(), row_of, vocab_}};
+    strategy_->observe(sequences, {&outcome, 1});
+  }
+  Sequence& sequence() { return sequence_; }
+
+ private:
+  Resources resources_;
+  int vocab_ = 0;
+  std::unique_ptr<Strategy> strategy_;
+  Sequence sequence_;
+  Draft draft_;
+};
+
+TEST(TokenRecycling, CandidatesOfARowComeBackBehindItsToken) {
+  Recycler r(json{{"k", 3}, {"tree", {2, 1, 0, 1}}});
+  r.begin({1, 2});
+  EXPECT_THAT(r.nodes(), IsEmpty()) << "nothing is known of 2";
+  r.observe({{0, {5, 6, 7}}}, {}, {5});
+  EXPECT_THAT(r.nodes(), IsEmpty());
+  r.observe({{0, {2, 5}}}, {}, {2});
+  // 2 is followed by 5 and 6 (two of its three candidates), 5 by 2, and that one by 5 again.
+  EXPECT_THAT(r.nodes(), ElementsAre(TreeNode{0, 5}, TreeNode{0, 6}, TreeNode{1, 2}, TreeNode{3, 5}));
+  r.sequence().depth_limit = 2;
+  EXPECT_THAT(r.nodes(), ElementsAre(TreeNode{0, 5}, TreeNode{0, 6}, TreeNode{1, 2}));
+  r.sequence().depth_limit = 0;
+  EXPECT_THAT(r.nodes(), IsEmpty());
+  r.begin({1, 2});
+  r.sequence().depth_limit = 100;
+  EXPECT_THAT(r.nodes(), IsEmpty()) << "candidates end with the prompt";
+}
+
+TEST(TokenRecycling, RowsOfRejectedNodesAreLearntAndTheTextHasTheLastWord) {
+  const auto steps = [](const json& options) {
+    Recycler r(options);
+    r.begin({3});
+    r.draft();
+    r.observe({{0, {4, 3}}}, {}, {3});
+    EXPECT_THAT(r.nodes(), ElementsAre(TreeNode{0, 4}, TreeNode{0, 3}));
+    // Node 1 holds 4 and is wrong, node 2 holds 3, as the pending token does.
+    r.observe({{0, {3, 6}}, {1, {20, 21}}, {2, {30, 31}}}, {2}, {3, 4});
+    const std::vector<TreeNode> of_4 = r.nodes();
+    r.observe({{0, {3, 6}}}, {}, {3});
+    return std::pair(of_4, r.nodes());
+  };
+  const auto [of_4, of_3] = steps({{"k", 2}, {"tree", {2}}});
+  EXPECT_THAT(of_4, ElementsAre(TreeNode{0, 20}, TreeNode{0, 21}));
+  EXPECT_THAT(of_3, ElementsAre(TreeNode{0, 30}, TreeNode{0, 31})) << "the later node of the text";
+  const auto [accepted_4, accepted_3] = steps({{"k", 2}, {"tree", {2}}, {"learn", "accepted"}});
+  EXPECT_THAT(accepted_4, IsEmpty());
+  EXPECT_EQ(accepted_3, of_3);
+}
+
+TEST(TokenRecycling, ThePublishedTree) {
+  Recycler r(json::object());
+  r.begin({0});
+  for (Token token = 0; token < 30; ++token) {  // 8 candidates of each token, all different
+    r.sequence().tokens = {token};
+    r.draft().reset(token);
+    std::vector<Token> best;
+    for (Token i = 1; i <= 8; ++i) best.push_back((token + i) % 30);
+    r.observe({{0, best}}, {}, {});
+  }
+  const Draft& draft = r.draft();
+  std::vector<int> levels(7), children(9);
+  for (int node = 1; node < draft.tree.size(); ++node) {
+    ++levels[static_cast<std::size_t>(draft.tree.depth(node))];
+    if (draft.tree.parent(node) < 9) ++children[static_cast<std::size_t>(draft.tree.parent(node))];
+  }
+  EXPECT_THAT(levels, ElementsAre(0, 8, 21, 25, 15, 8, 3));
+  EXPECT_THAT(children, ElementsAre(8, 8, 4, 3, 2, 1, 1, 1, 1));
+  // k = 1 leaves its first path.
+  Recycler chain(json{{"k", 1}});
+  chain.begin({5});
+  chain.draft();
+  chain.observe({{0, {5}}}, {}, {5});
+  EXPECT_THAT(chain.nodes(), ElementsAre(TreeNode{0, 5}, TreeNode{1, 5}, TreeNode{2, 5}, TreeNode{3, 5},
+                                         TreeNode{4, 5}, TreeNode{5, 5}));
+}
+
+TEST(TokenRecycling, CandidatesMayStay) {
+  Recycler r(json{{"keep", true}, {"tree", {1}}});
+  r.begin({3});
+  r.draft();
+  r.observe({{0, {4}}}, {}, {4});
+  r.begin({7, 3});
+  EXPECT_THAT(r.nodes(), ElementsAre(TreeNode{0, 4}));
+}
+
+TEST(TokenRecycling, ImpossibleTreesAreRefused) {
+  const auto error = [](const json& tree) { return message_of([&] { Recycler r(json{{"tree", tree}}); }); };
+  EXPECT_THAT(error({1, 0, 2}), HasSubstr("at most the 2 nodes"));
+  EXPECT_THAT(error({64, 64, 64, 64, 64, 64, 64, 64, 64}), HasSubstr("more than 512 nodes"));
+  EXPECT_EQ(error(json::array()), "no error");
+  EXPECT_EQ(error({0}), "no error");
+}
+
+class TokenRecyclingRun : public ::testing::TestWithParam<json> {};
+
+TEST_P(TokenRecyclingRun, GreedyTextIsThatOfAutoregressiveDecoding) {
+  Decode decode{.target = tiny_target(3), .options = {{"max_tokens", 150}}};
+  const GenerationRecord plain = decode.run();
+  decode.strategy = choose("token_recycling", GetParam());
+  const GenerationRecord record = decode.run();
+  EXPECT_EQ(record.tokens, plain.tokens);
+  EXPECT_EQ(record.row_hashes, plain.row_hashes);
+  EXPECT_GT(drafted(record), 20);
+  EXPECT_LT(record.steps.size(), plain.steps.size());
+}
+INSTANTIATE_TEST_SUITE_P(Options, TokenRecyclingRun,
+                         ::testing::Values(json::object(), json{{"k", 3}, {"tree", {3, 2, 1, 1, 1}}},
+                                           json{{"learn", "accepted"}},
+                                           json{{"tree", {1, 1, 1}}, {"keep", true}},
+                                           json{{"k", 64}, {"tree", {64, 64, 8}}}));
+
+TEST(StepRows, TheBestTokensOfARow) {
+  const int vocab = 300;
+  std::vector<float> logits(static_cast<std::size_t>(vocab) * 2, 1);
+  logits[300 + 17] = 4;
+  logits[300 + 3] = 4;
+  logits[300 + 290] = 9;
+  const std::vector<std::int32_t> row_of{-1, 1, 0};
+  const StepRows rows{logits.data(), row_of, vocab};
+  std::vector<Token> top;
+  rows.top(1, 4, top);
+  EXPECT_THAT(top, ElementsAre(290, 3, 17, 0));
+  rows.top(2, 0, top);
+  EXPECT_THAT(top, IsEmpty());
+  rows.top(2, 1000, top);
+  EXPECT_EQ(top.size(), 300u);
+  logits[300 + 5] = std::numeric_limits<float>::quiet_NaN();
+  rows.top(1, 2, top);  // some tokens
+  EXPECT_LE(top.size(), 2u);
+}
+
+}  // namespace
+}  // namespace speclab
