@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <sstream>
 
 #include "core/base/error.h"
@@ -101,7 +102,9 @@ std::string required(const po::variables_map& values, const std::string& name, c
 }
 
 void add_backend_options(po::options_description& options, BackendChoice& choice) {
-  options.add_options()("backend", po::value(&choice.backend)->default_value("auto"), "auto (a GPU where one is usable), cpu, cuda, or host-simt: the GPU's kernels on the CPU, slowly")(
+  const char* chosen = std::getenv("SPECLAB_BACKEND");
+  options.add_options()("backend", po::value(&choice.backend)->default_value(chosen == nullptr || *chosen == '\0' ? "auto" : chosen),
+                        "auto (a GPU where one is usable), cpu, cuda, or host-simt: the GPU's kernels on the CPU, slowly; SPECLAB_BACKEND in the environment sets the default")(
       "device", po::value(&choice.device)->default_value(0), "which one of the backend's devices")(
       "numerics", po::value(&choice.numerics)->default_value("auto"),
       "numerics class; bits are equal within one")("threads", po::value(&choice.threads)->default_value(0),

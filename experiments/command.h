@@ -37,7 +37,7 @@ std::optional<boost::program_options::variables_map> parse_arguments(
 std::string required(const boost::program_options::variables_map& values, const std::string& name,
                      const Command& command);
 
-/// --backend, --device, --numerics, --threads.
+/// --backend (SPECLAB_BACKEND in the environment, else auto), --device, --numerics, --threads.
 void add_backend_options(boost::program_options::options_description& options, BackendChoice& choice);
 
 /// --inflate hidden=2048,ffn=8192. Throws Error for a text that is no such list.

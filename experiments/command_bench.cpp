@@ -5,6 +5,8 @@
 #include <functional>
 #include <sstream>
 
+#include "core/backend/cuda/gpu.h"
+#include "core/backend/cuda/gpu_state.h"
 #include "core/base/error.h"
 #include "core/measure/clock.h"
 #include "core/measure/environment.h"
@@ -122,6 +124,22 @@ std::vector<int> parse_list(const std::string& text, const std::string& option, 
   return numbers;
 }
 
+/// What the device can do, measured now. Copies count what they read and what they write.
+json device_block(const Backend& backend, int ordinal, const DeviceSpeed& speed) {
+  json block = {{"name", backend.device_name()},
+                {"read_bandwidth_bytes_per_second", speed.read_bytes_per_second},
+                {"peak_flops", speed.peak_flops}};
+  if (backend.name() == "cuda") {
+    try {
+      block["copy_bandwidth_bytes_per_second"] = cuda::gpu_copy_bandwidth(ordinal);
+    } catch (const Error& error) {  // two gigabytes beside the model
+      block["copy_bandwidth_problem"] = error.what();
+    }
+    block["state"] = cuda::gpu_state(cuda::gpu_bus_id(ordinal));
+  }
+  return block;
+}
+
 void print_machine(const json& out, int threads) {
   fmt::print("machine: reads {:.1f} GB/s, {:.1f} GFLOP/s at best, {} threads\n\n",
              out["read_bandwidth_bytes_per_second"].get<double>() * 1e-9,
@@ -173,7 +191,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   const DeviceSpeed speed = models.backend().measure_speed();
   json out = {{"target", models.descriptions()["target"]},
               {"backend", models.backend().name()},
-              {"device", models.backend().device_name()},
+              {"device", device_block(models.backend(), backend.device, speed)},
               {"read_bandwidth_bytes_per_second", speed.read_bytes_per_second},
               {"peak_flops", speed.peak_flops}};
   if (!engine.rows.empty()) {

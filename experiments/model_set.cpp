@@ -1,6 +1,7 @@
 #include "experiments/model_set.h"
 
 #include "core/base/error.h"
+#include "experiments/backend_rule.h"
 
 namespace speclab {
 namespace {
@@ -48,19 +49,22 @@ ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tok
   return ChatTemplate::from_source(checkpoint.chat_template(), checkpoint.path().string(), special);
 }
 
-std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
-  const bool any = choice.backend == "auto";
-  if (!any && choice.backend != "cpu" && choice.backend != "cuda" && choice.backend != "host-simt") {
+std::string backend_name(const BackendChoice& choice, const std::string& gpu_absent) {
+  if (choice.backend == "auto") return choice.numerics == "auto" && gpu_absent.empty() ? "cuda" : "cpu";
+  if (choice.backend != "cpu" && choice.backend != "cuda" && choice.backend != "host-simt") {
     throw Error({.what = "--backend",
                  .got = choice.backend,
                  .expected = "auto, cpu, cuda or host-simt",
                  .advice = ""});
   }
-  // A numerics class can be chosen on the CPU only.
-  const bool gpu = choice.backend == "cuda" || (any && choice.numerics == "auto" && gpu_absent().empty());
-  if (gpu || choice.backend == "host-simt") {
+  return choice.backend;
+}
+
+std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
+  const std::string name = backend_name(choice, choice.backend == "auto" ? gpu_absent() : "");
+  if (name != "cpu") {
     auto backend = make_cuda_backend(
-        {.device = choice.device, .threads = choice.threads, .simulated = !gpu});
+        {.device = choice.device, .threads = choice.threads, .simulated = name == "host-simt"});
     if (choice.numerics != "auto" && choice.numerics != backend->numerics_class()) {
       throw Error({.what = "--numerics",
                    .got = choice.numerics,

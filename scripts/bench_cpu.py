@@ -35,7 +35,7 @@ class Problem(Exception):
 def bench(arguments, pattern, repetitions):
     """What Google Benchmark writes as JSON, and the command."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        command = [str(BENCH), *arguments, f"--benchmark_filter={pattern}", "--benchmark_min_time=0.1"]
+        command = [str(BENCH), "--backend", "cpu", *arguments, f"--benchmark_filter={pattern}", "--benchmark_min_time=0.1"]
         command += [f"--benchmark_repetitions={repetitions}", "--benchmark_enable_random_interleaving=true"]
         shown = shlex.join(
             str(pathlib.Path(word).relative_to(ROOT)) if word.startswith(str(ROOT)) else word for word in command
@@ -75,7 +75,7 @@ def processes(model, repetitions):
     """Whole processes: seconds until one token is out, which is mostly loading; peak memory of 64 tokens."""
 
     def generate(tokens):
-        command = [str(SPECLAB), "generate", "--model", model, "--prompt", "Why is the sky blue?"]
+        command = [str(SPECLAB), "generate", "--backend", "cpu", "--model", model, "--prompt", "Why is the sky blue?"]
         command += ["--set", f"max_tokens={tokens}"]
         begin = time.monotonic()
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -223,6 +223,8 @@ def measure(args, peer_of):
         report.OURS: [
             args.speclab,
             "bench",
+            "--backend",
+            "cpu",
             "--model",
             args.model,
             "--threads",

@@ -166,7 +166,7 @@ forwards 1b 45 "$one"
 speculation 135m 45
 speculation 8b 110 "$eight"
 speculation 1b 50 "$one"
-stage kernels 45 - "${bench:+scripts/gpu_check/kernels.sh}" "$bench" --model "$model" "${use[@]}"
+stage kernels 45 - "${bench:+scripts/gpu_check/kernels.sh}" "$bench" --model "$model" --draft models/draft/smollm2-135m-instruct "${use[@]}"
 stage transformers 60 - python3 scripts/gpu_check/transformers_times.py --model "$model" "${use[@]}"
 short=("$speclab" generate --model "$model" --draft models/draft/smollm2-135m-instruct --strategy speculative_sampling --prompt "Why is the sky blue?" --set max_tokens=8 "${use[@]}")
 stage memcheck 40 - "${speclab:+scripts/gpu_check/sanitizer.sh}" memcheck "${short[@]}"

@@ -5,11 +5,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "experiments/model_set.h"
 
-/// speclab_bench: Google Benchmarks of the CPU engine on the shapes of a real model. Each benchmark counts
-/// the bytes that it must read and the floating-point operations that it must do, and says which share of the
+/// speclab_bench: Google Benchmarks of the CPU engine on the shapes of a real model, or with --backend cuda of
+/// the kernels of a GPU. Each benchmark counts the bytes that it must read and the floating-point operations that it must do, and says which share of the
 /// machine's read bandwidth and arithmetic peak, measured by the same process, that is.
 namespace speclab::bench {
 
@@ -32,5 +34,16 @@ benchmark::internal::Benchmark* add(const std::string& name, Body body, Clock cl
 void add_machine(const Setting& setting);   ///< read bandwidth, peak: how steady is the machine?
 void add_kernels(const Setting& setting);   ///< matrices, attention, row operations, empty parallel regions
 void add_forwards(const Setting& setting);  ///< whole forwards, prefill, greedy steps, draft steps
+
+/// "cuda/...": kernels of GPU `device`, or at tiny sizes of the simulated one; add_draft's step of a draft. On a
+/// GPU times are the device's own.
+void add_device(const Setting& setting, int device);
+/// "cuda/cublaslt/rows:n/out:m/in:k": y = W x of the toolkit's library, the fastest of what it proposes. Skipped
+/// with the reason where there is none.
+void add_cublaslt(const Setting& setting, int device, const std::vector<std::pair<int, int>>& shapes,
+                  const std::vector<int>& rows);
+
+/// Repeats of a benchmark on a device: each one is a batch of launches of about two milliseconds.
+inline constexpr int kDeviceRepeats = 5;
 
 }  // namespace speclab::bench

@@ -45,8 +45,10 @@ int run(int argc, char** argv) {
     setting.models->add_draft(spec);
   }
   const int threads = setting.models->backend().threads();
-  setting.read_bandwidth = measure_read_bandwidth(threads);
-  setting.peak_flops = measure_peak_flops(threads);
+  const bool on_host = setting.models->backend().host_memory();
+  const DeviceSpeed speed = setting.models->backend().measure_speed();
+  setting.read_bandwidth = speed.read_bytes_per_second;
+  setting.peak_flops = speed.peak_flops;
 
   std::vector<char*> arguments = {argv[0]};
   for (std::string& word : rest) arguments.push_back(word.data());
@@ -63,9 +65,15 @@ int run(int argc, char** argv) {
   benchmark::AddCustomContext("read_bandwidth_bytes_per_second",
                               fmt::format("{:.0f}", setting.read_bandwidth));
   benchmark::AddCustomContext("peak_flops_per_second", fmt::format("{:.0f}", setting.peak_flops));
-  bench::add_machine(setting);
-  bench::add_kernels(setting);
-  bench::add_forwards(setting);
+  benchmark::AddCustomContext("backend", std::string(setting.models->backend().name()));
+  benchmark::AddCustomContext("device", std::string(setting.models->backend().device_name()));
+  if (on_host) {
+    bench::add_machine(setting);
+    bench::add_kernels(setting);
+    bench::add_forwards(setting);
+  } else {
+    bench::add_device(setting, backend.device);
+  }
   benchmark::RunSpecifiedBenchmarks();
   benchmark::ClearRegisteredBenchmarks();  // they hold models, which must not outlive main
   return kOk;

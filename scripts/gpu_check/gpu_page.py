@@ -17,6 +17,7 @@ Standard library only, because it may run on a machine that has nothing else. Ev
 import argparse
 import json
 import pathlib
+import re
 import statistics
 import sys
 
@@ -24,6 +25,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOT_YET = "Not run on a GPU yet."
 SHAPES = {"135m": "SmolLM2-135M", "1b": "1B shape", "8b": "8B shape"}
 FIRST = ["machine", "tests"]  # stages in the order of the page; others follow as they were measured
+
+
+RUN_OPTIONS = re.compile(r"(/(iterations:\d+|repeats:\d+|manual_time|real_time))+$")  # that Google Benchmark adds to a name
 
 
 class BadRecord(Exception):
@@ -96,8 +100,9 @@ def benchmarks(device):
     units = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
     found = {}
     for entry in device.data("kernels").get("benchmarks", []):
-        if entry.get("aggregate_name", "median") == "median":
-            found[entry["run_name"]] = entry["real_time"] * units[entry["time_unit"]]
+        if entry.get("aggregate_name", "median") == "median" and not entry.get("error_occurred"):
+            name = RUN_OPTIONS.sub("", entry["run_name"])
+            found[name] = entry["real_time"] * units[entry["time_unit"]]
     return found
 
 

@@ -68,6 +68,7 @@ class Cli {
                       folder = folder_.string();
     child_ = ::fork();
     if (child_ == 0) {
+      ::setenv("SPECLAB_BACKEND", "cpu", 1);  // what is expected is of the CPU, also where there is a GPU
       const int out_file = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644),
                 err_file = ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
       if (out_file < 0 || err_file < 0 || ::chdir(folder.c_str()) != 0) ::_exit(126);

@@ -545,7 +545,9 @@ TEST_F(Speclab, TheSimulatedGpuGeneratesAndIsMeasured) {
   const json bench = json::parse(measured.out);
   EXPECT_EQ(bench["backend"], "host-simt");
   EXPECT_EQ(bench["engine"]["numerics"], "host-simt");
-  EXPECT_GT(bench["peak_flops"].get<double>(), 0);
+  EXPECT_GT(bench["device"]["peak_flops"].get<double>(), 0);
+  EXPECT_GT(bench["device"]["read_bandwidth_bytes_per_second"].get<double>(), 0);
+  EXPECT_EQ(bench["device"]["name"].get<std::string>().substr(0, 13), "simulated GPU");
   expect_error(run({"model", "target", "--backend", "host-simt", "--numerics", "f32"}), {"--numerics", "got f32", "host-simt"});
 }
 

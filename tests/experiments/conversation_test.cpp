@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
+#include "experiments/backend_rule.h"
 #include "tests/experiments/cli.h"
 #include "tests/model/model_files.h"
 
@@ -32,7 +33,7 @@ std::filesystem::path model_with_bos(const std::string& name) {
 }
 
 std::vector<Token> tokens_of(const std::filesystem::path& model, const std::string& chat_template) {
-  const ModelSet models(model.string(), make_backend({.threads = 1}), chat_template);
+  const ModelSet models(model.string(), make_backend({.backend = "cpu", .threads = 1}), chat_template);
   PromptSpec prompt;
   prompt.turns = {"hi"};
   return Conversation(models, prompt, "").tokens();
@@ -62,6 +63,19 @@ TEST(Conversation, AnUnknownTemplateNeedsAName) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("got \"Q: {{ messages[0].content }} A:\", expected one of the known families"));
   }
+}
+
+TEST(BackendChoice, AutoIsAGpuWhereOneIsUsableAndNoClassOfTheCpuIsAskedFor) {
+  const std::string none = "no CUDA driver: libcuda.so.1 was not found";
+  EXPECT_EQ(backend_name({}, none), "cpu");
+  EXPECT_EQ(backend_name({}, ""), "cuda");
+  EXPECT_EQ(backend_name({.numerics = "f32"}, ""), "cpu");
+  EXPECT_EQ(backend_name({.threads = 2}, ""), "cuda");
+  for (const std::string name : {"cpu", "cuda", "host-simt"}) {
+    EXPECT_EQ(backend_name({.backend = name}, none), name);
+    EXPECT_EQ(backend_name({.backend = name}, ""), name);
+  }
+  EXPECT_THROW(backend_name({.backend = "gpu"}, ""), Error);
 }
 
 }  // namespace

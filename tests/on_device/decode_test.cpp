@@ -131,6 +131,26 @@ TEST_F(OnDeviceDecoding, SampledTextRepeatsItself) {
   }
 }
 
+// Steps that the device runs by itself, where it can: the same text, the same rows behind it, the same steps.
+TEST_F(OnDeviceDecoding, TheDevicesOwnLoopGivesTheSameText) {
+  std::vector<Setting> planned{{"autoregressive"}};
+  for (const int gamma : on_gpu() ? std::vector<int>{1, 2, 4, 8} : std::vector<int>{3}) planned.push_back({"speculative_sampling", {{"gamma", gamma}}});
+  for (const Models& each : models()) {
+    for (const Setting& setting : planned) {
+      for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", 1}, {"coins", "gumbel"}}}) {
+        SCOPED_TRACE(each.name + ", " + setting.strategy + " " + setting.options.dump() + options.dump());
+        json alone = options;
+        alone["device_loop"] = "on";
+        const GenerationRecord expected = decode(each, setting, options).run(), record = decode(each, setting, alone).run();
+        EXPECT_EQ(record.tokens, expected.tokens);
+        EXPECT_EQ(record.row_hashes, expected.row_hashes);
+        EXPECT_EQ(record.steps.size(), expected.steps.size());
+        EXPECT_EQ(record.planned_steps, static_cast<int>(record.steps.size()));
+      }
+    }
+  }
+}
+
 class OnDeviceLeaks : public OnDevice {
  protected:
   /// Of the device; where that is simulated, memory of the process, which holds it.

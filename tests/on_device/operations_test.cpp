@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -168,7 +169,9 @@ constexpr int kMostRows = 128;
 /// What an operation makes of rows [first, first + n).
 std::vector<float> rows_by(Backend& backend, const RowOperation& operation, int first, int n) {
   There memory(backend);
-  const auto x = numbers(kMostRows * at(operation.in), 5);
+  static std::map<int, std::vector<float>> made;  // by width
+  std::vector<float>& x = made[operation.in];
+  if (x.empty()) x = numbers(kMostRows * at(operation.in), 5);
   const auto part = [&](int row) { return x.begin() + static_cast<std::ptrdiff_t>(at(row) * at(operation.in)); };
   const std::vector<float> given(part(first), part(first + n));
   std::vector<std::int32_t> tokens, rows;

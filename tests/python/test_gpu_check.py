@@ -371,10 +371,19 @@ class Page(unittest.TestCase):
         self.assertEqual((ROOT / "results/gpu/README.md").read_text(), gpu_page.page(ROOT / "results/gpu"))
 
     def test_goals_are_reached_missed_or_not_measured(self):
+        suffix = "/iterations:1/repeats:5/manual_time"
+        large = "rows:16/out:28672/in:4096" + suffix
+        kernels = [
+            {"run_name": "cuda/draft_step" + suffix, "real_time": 59000, "time_unit": "ns"},
+            {"run_name": "cuda/draft_step" + suffix, "real_time": 99, "time_unit": "us", "aggregate_name": "mean"},
+            {"run_name": "cuda/linear/" + large, "real_time": 70, "time_unit": "us", "aggregate_name": "median"},
+            {"run_name": "cuda/cublaslt/" + large, "real_time": 80, "time_unit": "us", "aggregate_name": "median"},
+            {"run_name": "cuda/linear_free/" + large, "real_time": 0, "time_unit": "us", "error_occurred": True},
+        ]
         page = self.write(
             record("forwards_8b", forwards({"1": 4000, "16": 4400, "64": 4500}, 15.2)),
             record("forwards_1b", None, status="capped", reason="stopped after 45 seconds"),
-            record("kernels", {"benchmarks": [{"run_name": "cuda/draft_step", "real_time": 59000, "time_unit": "ns"}]}),
+            record("kernels", {"benchmarks": kernels}),
             record("speculation_8b", {"cases": [case(2, 1.8, 2, 0.05), case(4, 1.5, 2.5, 0.05)]}),
         )
         self.assertEqual(self.goal(page, "8B shape, n = 1"), ["95 %", "reached |"])
@@ -385,6 +394,8 @@ class Page(unittest.TestCase):
         )
         self.assertEqual(self.goal(page, "135M"), ["not measured", "stage `forwards_135m` was not run |"])
         self.assertEqual(self.goal(page, "draft step"), ["59.0 µs", "reached |"])
+        self.assertEqual(self.goal(page, "time of our linear layer over cuBLASLt"), ["0.88", "reached |"])
+        self.assertEqual(self.goal(page, "time of our linear layer over its best form")[0], "not measured")
         self.assertIn("there is no benchmark", self.goal(page, "accept + sample")[1])
         self.assertEqual(self.goal(page, "speedup on the 8B"), ["0.99", "reached |"])
         self.assertIn("| gamma=4 | 1.50 | 100 | 2.50 |", page)

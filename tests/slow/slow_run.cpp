@@ -32,7 +32,7 @@ std::string quoted(const std::string& text) {
 
 int run_speclab(const std::string& arguments) {
   const std::string command =
-      fmt::format("cd {} && exec {} {}", quoted(SPECLAB_SOURCE_DIR), quoted(SPECLAB_BINARY), arguments);
+      fmt::format("cd {} && SPECLAB_BACKEND=cpu exec {} {}", quoted(SPECLAB_SOURCE_DIR), quoted(SPECLAB_BINARY), arguments);
   std::fflush(nullptr);
   const int status = std::system(command.c_str());
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/backend/cuda/gpu_error.h"
+#include "core/backend/cuda/staging.h"
 
 namespace speclab::cuda {
 
@@ -61,7 +62,14 @@ Gpu::Gpu(int ordinal) : ordinal_(ordinal) {
   void* pinned = nullptr;
   check(cudaHostAlloc(&pinned, 2 * kStaged, cudaHostAllocDefault), "cudaHostAlloc", 2 * kStaged);
   pinned_ = static_cast<char*>(pinned);
+  check(cudaHostAlloc(&pinned, 2 * kStaged, cudaHostAllocDefault), "cudaHostAlloc", 2 * kStaged);
+  fetched_ = static_cast<char*>(pinned);
   for (void*& event : copied_) {
+    cudaEvent_t made = nullptr;
+    check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreate", 0);
+    event = made;
+  }
+  for (void*& event : arrived_) {
     cudaEvent_t made = nullptr;
     check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreate", 0);
     event = made;
@@ -71,7 +79,9 @@ Gpu::Gpu(int ordinal) : ordinal_(ordinal) {
 Gpu::~Gpu() {
   cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));
   for (void* event : copied_) cudaEventDestroy(static_cast<cudaEvent_t>(event));
+  for (void* event : arrived_) cudaEventDestroy(static_cast<cudaEvent_t>(event));
   cudaFreeHost(pinned_);
+  cudaFreeHost(fetched_);
   cudaStreamDestroy(static_cast<cudaStream_t>(stream_));
 }
 
@@ -123,8 +133,53 @@ void Gpu::upload(const void* host, std::size_t bytes, void* to) {
 
 void Gpu::download(const void* from, std::size_t bytes, void* host) {
   const auto stream = static_cast<cudaStream_t>(stream_);
-  check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync to the host", bytes);
-  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize", 0);
+  in_pieces(
+      static_cast<const char*>(from), bytes, kStaged, static_cast<char*>(host), fetched_,
+      [&](char* staged, const char* piece, std::size_t size, int half) {
+        check(cudaMemcpyAsync(staged, piece, size, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync to the host", size);
+        check(cudaEventRecord(static_cast<cudaEvent_t>(arrived_[half]), stream), "cudaEventRecord", 0);
+      },
+      [&](int half) { check(cudaEventSynchronize(static_cast<cudaEvent_t>(arrived_[half])), "cudaEventSynchronize", 0); });
+}
+
+void Gpu::copy(const void* from, std::size_t bytes, void* to) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream_)), "cudaMemcpyAsync on the device", bytes);
+}
+
+GpuTimer::GpuTimer(const Gpu& gpu) : stream_(gpu.stream()) {
+  for (void*& event : events_) {
+    cudaEvent_t made = nullptr;
+    if (const cudaError_t status = cudaEventCreate(&made); status != cudaSuccess) fail_gpu("cudaEventCreate", 0, gpu.ordinal(), gpu.name(), "", cudaGetErrorString(status));
+    event = made;
+  }
+}
+GpuTimer::~GpuTimer() {
+  for (void* event : events_) cudaEventDestroy(static_cast<cudaEvent_t>(event));
+}
+void GpuTimer::begin() { cudaEventRecord(static_cast<cudaEvent_t>(events_[0]), static_cast<cudaStream_t>(stream_)); }
+double GpuTimer::end() {
+  float milliseconds = 0;
+  const auto last = static_cast<cudaEvent_t>(events_[1]);
+  cudaError_t status = cudaEventRecord(last, static_cast<cudaStream_t>(stream_));
+  if (status == cudaSuccess) status = cudaEventSynchronize(last);
+  if (status == cudaSuccess) status = cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(events_[0]), last);
+  if (status != cudaSuccess) fail_gpu("timing with events", 0, 0, "", "", cudaGetErrorString(status));
+  return 1e-3 * static_cast<double>(milliseconds);
+}
+
+double gpu_copy_bandwidth(int ordinal) {
+  constexpr std::size_t kBytes = std::size_t{1} << 30;
+  Gpu gpu(ordinal);
+  const std::shared_ptr<void> from = gpu.allocate(kBytes), to = gpu.allocate(kBytes);
+  GpuTimer timer(gpu);
+  double best = 0;
+  for (int pass = 0; pass < 8; ++pass) {  // the first one warms up
+    timer.begin();
+    gpu.copy(from.get(), kBytes, to.get());
+    const double seconds = timer.end();
+    if (pass > 0) best = best > 2 * kBytes / seconds ? best : 2 * kBytes / seconds;
+  }
+  return best;
 }
 
 }  // namespace speclab::cuda

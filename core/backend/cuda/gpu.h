@@ -27,6 +27,7 @@ class Gpu {
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
+  int ordinal() const { return ordinal_; }
   const std::string& name() const { return name_; }
   int architecture() const { return architecture_; }  ///< 80, 90, ...
   void* stream() const { return stream_; }            ///< cudaStream_t
@@ -43,8 +44,11 @@ class Gpu {
   /// the device (unless a megabyte of earlier uploads is still under way).
   void upload(const void* host, std::size_t bytes, void* to);
   static constexpr std::size_t kStaged = std::size_t{512} << 10;
-  /// After everything before it in the stream; returns when the host has the data.
+  /// After everything before it in the stream; returns when the host has the data. In pieces through pinned memory
+  /// (staging.h): what the host's memory is does not matter.
   void download(const void* from, std::size_t bytes, void* host);
+  /// In the order of the stream, without waiting.
+  void copy(const void* from, std::size_t bytes, void* to);
 
  private:
   void check(int status, const char* call, std::size_t bytes) const;
@@ -58,6 +62,29 @@ class Gpu {
   bool pending_[2] = {};
   int half_ = 0;
   std::size_t used_ = 0;
+  // Two pieces of pinned memory for downloads, with events too.
+  char* fetched_ = nullptr;
+  void* arrived_[2] = {};
 };
+
+/// Time that passes on a GPU between two points of its stream.
+class GpuTimer {
+ public:
+  explicit GpuTimer(const Gpu& gpu);
+  ~GpuTimer();
+  GpuTimer(const GpuTimer&) = delete;
+  GpuTimer& operator=(const GpuTimer&) = delete;
+  void begin();
+  /// Seconds since begin(); waits until the stream has come here.
+  double end();
+
+ private:
+  void* stream_;
+  void* events_[2] = {};
+};
+
+/// Bytes per second that a GPU moves when it copies a gigabyte of its memory, those that it reads and those that it writes
+/// counted: the best of several copies.
+double gpu_copy_bandwidth(int ordinal);
 
 }  // namespace speclab::cuda

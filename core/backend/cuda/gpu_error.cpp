@@ -44,6 +44,12 @@ std::shared_ptr<void> Gpu::allocate_shared(std::size_t) { fail_no_gpu(gpu_absent
 bool Gpu::idle() const { fail_no_gpu(gpu_absent()); }
 void Gpu::upload(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::download(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
+void Gpu::copy(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
+GpuTimer::GpuTimer(const Gpu&) : stream_(nullptr) { fail_no_gpu(gpu_absent()); }
+GpuTimer::~GpuTimer() = default;
+void GpuTimer::begin() {}
+double GpuTimer::end() { fail_no_gpu(gpu_absent()); }
+double gpu_copy_bandwidth(int) { fail_no_gpu(gpu_absent()); }
 
 #endif
 
