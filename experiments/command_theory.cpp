@@ -1,12 +1,11 @@
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
-#include <sstream>
 
 #include "core/base/error.h"
 #include "core/theory/predictions.h"
 #include "experiments/command.h"
+#include "experiments/row_times_text.h"
 #include "experiments/table.h"
 
 namespace speclab {
@@ -15,40 +14,23 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<double> parse_list(const std::string& text, const std::string& option) {
-  std::vector<double> numbers;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, ',');) {
-    double number = 0;
-    const auto [end, code] = std::from_chars(part.data(), part.data() + part.size(), number);
-    if (code != std::errc{} || end != part.data() + part.size()) {
-      throw Error({.what = option,
-                   .got = "\"" + part + "\"",
-                   .expected = "numbers with commas between them",
-                   .advice = ""});
+/// W, N and G where they are given; G is W when left out, as in the paper.
+std::optional<theory::LookaheadShape> parse_shape(const po::variables_map& values) {
+  const auto given = [&](const char* name) { return values.count(name) > 0; };
+  if (!given("W") && !given("N") && !given("G")) return std::nullopt;
+  const auto value = [&](const char* name, int least, int most) {
+    const int found = given(name) ? values[name].as<int>() : -1;
+    if (found < least || found > most) {
+      throw Error({.what = fmt::format("--{}", name),
+                   .got = given(name) ? fmt::format("{}", found) : "nothing",
+                   .expected = fmt::format("{} to {}", least, most),
+                   .advice = "For example --alpha .425 --f 3.106 --W 15 --N 5."});
     }
-    numbers.push_back(number);
-  }
-  return numbers;
-}
-
-/// "1:1,5:1.8" -> {1: 1, 5: 1.8}
-theory::RowTimes parse_times(const std::string& text) {
-  std::map<int, double> times;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, ',');) {
-    const std::size_t colon = part.find(':');
-    int rows = 0;
-    const auto [end, code] = std::from_chars(part.data(), part.data() + std::min(colon, part.size()), rows);
-    if (colon == std::string::npos || code != std::errc{} || end != part.data() + colon || rows < 1) {
-      throw Error({.what = "--t",
-                   .got = "\"" + part + "\"",
-                   .expected = "pairs rows:time with commas between them",
-                   .advice = "For example --t 1:1,5:1.3,9:1.7."});
-    }
-    times[rows] = parse_list(part.substr(colon + 1), "--t").at(0);
-  }
-  return theory::RowTimes(std::move(times));
+    return found;
+  };
+  theory::LookaheadShape shape{value("W", 0, 1 << 20), value("N", 2, 64), 0};
+  shape.G = given("G") ? value("G", 0, 1 << 20) : shape.W;
+  return shape;
 }
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
@@ -61,7 +43,11 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       "acceptance", po::value<std::string>(), "acceptance by position: .8,.75,.7")(
       "tau", po::value<double>(), "measured tokens per step")("r", po::value<double>(),
                                                               "tau / (gamma + 1), when tau is not known")(
-      "speedup", po::value<double>(), "measured")("max-gamma", po::value<int>()->default_value(64),
+      "speedup", po::value<double>(), "measured")(
+      "W", po::value<int>(), "lookahead decoding: window; alpha is that of a guess's tokens")(
+      "N", po::value<int>(), "n-gram size")("G", po::value<int>(), "guesses; default: as W")(
+      "f", po::value<double>(), "one step in f has a good guess")(
+      "share", po::value<double>(), "of W in the exponent where W differs from G; default .5")("max-gamma", po::value<int>()->default_value(64),
                                                   "range of the search for the best gamma")("json",
                                                                                             "as JSON");
   const auto values = parse_arguments(command, arguments, options, {});
@@ -76,10 +62,13 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   number("tau", inputs.tau);
   number("r", inputs.r);
   number("speedup", inputs.speedup);
+  number("f", inputs.f);
+  number("share", inputs.share);
+  inputs.lookahead = parse_shape(*values);
   if (values->count("gamma") > 0) inputs.gamma = (*values)["gamma"].as<int>();
-  if (values->count("t") > 0) inputs.target = parse_times((*values)["t"].as<std::string>());
+  if (values->count("t") > 0) inputs.target = parse_row_times((*values)["t"].as<std::string>());
   if (values->count("acceptance") > 0)
-    inputs.acceptance = parse_list((*values)["acceptance"].as<std::string>(), "--acceptance");
+    inputs.acceptance = parse_number_list((*values)["acceptance"].as<std::string>(), "--acceptance");
   inputs.max_gamma = (*values)["max-gamma"].as<int>();
   const std::vector<theory::Prediction> found = theory::predictions(inputs);
   if (found.empty()) {

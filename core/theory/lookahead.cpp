@@ -169,13 +169,16 @@ LookaheadFit analyse_lookahead(std::span<const LookaheadCell> cells, int resampl
 LookaheadChoice predict_lookahead(const LookaheadLaw& law, const LookaheadShape& shape,
                                   const RowTimes& target, double row_share) {
   const double compression = law.compression(shape);
-  const double rows = require_positive("share of rows", row_share) * lookahead_rows(shape);
-  return {shape, compression, compression / target.ratio(std::max(1, static_cast<int>(std::lround(rows))))};
+  // Between whole rows: of a narrow window half a row is much.
+  const double rows = std::max(1.0, require_positive("share of rows", row_share) * lookahead_rows(shape));
+  const int below = static_cast<int>(rows);
+  const double rest = rows - below, ratio = (1 - rest) * target.ratio(below) + rest * target.ratio(below + 1);
+  return {shape, compression, compression / ratio};
 }
 
 LookaheadChoice best_lookahead(const LookaheadLaw& law, const RowTimes& target, int max_width, int max_n,
-                               double row_share) {
-  LookaheadChoice best;
+                               double row_share, const LookaheadChoice& bar) {
+  LookaheadChoice best = bar;
   for (int n = 2; n <= max_n; ++n) {
     for (int width = 1; width <= max_width; ++width) {
       const LookaheadChoice choice = predict_lookahead(law, {width, n, width}, target, row_share);

@@ -25,6 +25,7 @@ class List {
     mixture();
     costs();
     implied();
+    lookahead();
     return std::move(out_);
   }
 
@@ -145,6 +146,36 @@ class List {
             both(kIid, in_.target ? "no time but draft and target" : kIdealCosts));
       }
     }
+  }
+
+  // Fu et al. 2024, Eq. 5 (paper: b = W = G) and Eq. 7; for W other than G our extension.
+  void lookahead() {
+    if (!in_.alpha || !in_.lookahead) return;
+    const LookaheadShape& shape = *in_.lookahead;
+    const bool square = shape.W == shape.G;
+    const double share = require_probability("share of W", in_.share.value_or(.5));
+    const LookaheadLaw every{.alpha = *in_.alpha, .f = 1, .share = share};
+    const char* guesses = "a guess's tokens are right with the same alpha, independently";
+    const std::string extended = square ? "" : "; b = W^s G^(1-s) is ours: the paper has W = G";
+    add("lookahead_eq5", every.compression(shape), "tau", "N - sum_{i<N} (1 - alpha^i)^b",
+        both(guesses, "every step has guesses") + extended);
+    if (!in_.f) return;
+    LookaheadLaw law = every;
+    law.f = *in_.f;
+    add(square ? "lookahead_eq7" : "lookahead_eq7_extended", law.compression(shape), "tau",
+        "(f - 1 + N - sum_{i<N} (1 - alpha^i)^b) / f",
+        both(guesses, "one step in f has good ones") + extended);
+    add("lookahead_rows", lookahead_rows(shape), "rows_per_step", "(W + G)(N - 1)",
+        "no two guesses begin alike, every token has G of them");
+    if (!in_.target) return;
+    const char* costs = "all rows are fed, nothing but the forward takes time";
+    add("lookahead_speedup", predict_lookahead(law, shape, *in_.target).speedup, "speedup",
+        "S / t((W + G)(N - 1))", costs);
+    const LookaheadChoice best = best_lookahead(law, *in_.target, kWidestLookahead, kLongestLookahead);
+    const std::string searched = both("argmax over W = G and N; 0: decode autoregressively", costs);
+    add("lookahead_best_W", best.shape.W, "W", "argmax of S / t(2 W (N - 1))", searched);
+    add("lookahead_best_N", best.shape.N, "N", "argmax of S / t(2 W (N - 1))", searched);
+    add("lookahead_best_speedup", best.speedup, "speedup", "max of S / t(2 W (N - 1))", searched);
   }
 
   const PredictionInputs& in_;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/theory/lookahead.h"
 #include "core/theory/step_costs.h"
 
 /// Every named closed form that applies to what is known, for `speclab theory` and for the record's
@@ -24,6 +25,9 @@ struct PredictionInputs {
   std::optional<StepTimes> times;       ///< of a step, from a calibration
   std::optional<double> r;              ///< r' = tau / (gamma + 1) when tau itself is not known
   int max_gamma = 64;                   ///< range of the search for the optimal gamma
+  std::optional<LookaheadShape> lookahead;  ///< W, N and G of lookahead decoding; alpha is of its guesses then
+  std::optional<double> f;                  ///< one step in f has a good guess; absent: every step (Eq. 5 alone)
+  std::optional<double> share;              ///< of W in the exponent where W differs from G; absent: 1/2
 };
 
 struct Prediction {
@@ -40,7 +44,9 @@ struct Prediction {
 ///   (speedup), optimal_gamma_measured_t (gamma), optimal_speedup_measured_t (speedup), positional (tau),
 ///   positional_speedup (speedup), mixture_eq_1 (tau), mixture_speedup (speedup), break_even (tau),
 ///   measured_costs (speedup), chen_ratio (speedup), chen_limit (speedup), implied_alpha_tau (alpha),
-///   implied_alpha_speedup (alpha).
+///   implied_alpha_speedup (alpha); with W, N and G: lookahead_eq5 (tau), lookahead_eq7 or lookahead_eq7_extended
+///   (tau), lookahead_rows (rows_per_step), lookahead_speedup (speedup), lookahead_best_W, lookahead_best_N,
+///   lookahead_best_speedup (speedup).
 /// break_even is not a forecast but a bar: a step pays when tau is above it.
 /// Throws Error for inputs outside their domain.
 std::vector<Prediction> predictions(const PredictionInputs& inputs);
