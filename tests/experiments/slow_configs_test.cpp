@@ -10,9 +10,13 @@
 
 #include "core/spec/schedule.h"
 #include "experiments/experiment.h"
+#include "tests/slow/random_options.h"
+#include "tests/spec/loop_fixture.h"
 
 namespace speclab {
 namespace {
+
+using nlohmann::json;
 
 Experiment load(const std::string& name) {
   const std::filesystem::path root = SPECLAB_SOURCE_DIR;
@@ -80,6 +84,49 @@ TEST(SlowConfigs, EveryScheduleAndEveryRuleThatIsLosslessWhenGreedy) {
         << "schedule " << schedule.name << " has no case in tests/slow/lossless_variants.json: add one";
   }
   for (const CaseSpec& spec : experiment.cases) EXPECT_NE(spec.loss_class(), LossClass::l3) << spec.id;
+}
+
+// Every option of a listed strategy is drawn, and every set of options is one that the strategy can have.
+TEST(SlowConfigs, RandomOptionsLeaveNoOptionOut) {
+  const std::filesystem::path root = SPECLAB_SOURCE_DIR;
+  const json spaces_of = fixtures::random_option_spaces(root);
+  for (const char* name : {"jacobi", "lookahead"}) EXPECT_TRUE(spaces_of.contains(name)) << name;
+  for (const auto& [name, spaces] : spaces_of.items()) {
+    StrategyChoice choice(find_strategy(name));
+    int draws = 0;
+    for (const json& space : spaces) {
+      draws += space["draws"].get<int>();
+      for (const OptionInfo& info : describe_options(choice.fields()))
+        EXPECT_TRUE(space["options"].contains(info.name)) << name << ": " << info.name << " is never drawn";
+    }
+    EXPECT_EQ(draws, 20) << name;
+  }
+  json config = fixtures::random_options_config(root);
+  config["prompts"]["file"] = (root / "configs/prompts/speclab.jsonl").string();
+  const Experiment experiment = parse_experiment(config, "random");
+  EXPECT_EQ(experiment.prompts.size(), 6u);
+  EXPECT_EQ(experiment.cases.size(), 1 + 20 * spaces_of.size());
+  const auto target = fixtures::tiny_target();
+  for (const CaseSpec& spec : experiment.cases) {
+    EXPECT_EQ(spec.generation.max_tokens, 64) << spec.id;
+    EXPECT_TRUE(greedy(spec) && spec.loss_class() == LossClass::l2) << spec.id;
+    if (spec.strategy.info().needs_draft || !spec.draft.empty()) continue;
+    EXPECT_NO_THROW(DecodeLoop(target, nullptr, spec.strategy, {.capacity = 100})) << spec.id;
+  }
+}
+
+// A config that comes with the project is one that `speclab run` takes.
+TEST(ShippedConfigs, CanBeRead) {
+  const std::filesystem::path root = SPECLAB_SOURCE_DIR;
+  int read = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(root / "configs")) {
+    if (entry.path().extension() != ".json") continue;
+    json config = read_json_file(entry.path());
+    config["prompts"]["file"] = (root / config["prompts"]["file"].get<std::string>()).string();
+    EXPECT_NO_THROW(parse_experiments(config, entry.path().string())) << entry.path();
+    ++read;
+  }
+  EXPECT_GE(read, 17);
 }
 
 TEST(SlowConfigs, TheTargetAsItsOwnDraft) {

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 #include "tests/model/target_model.h"
+#include "tests/slow/random_options.h"
 #include "tests/slow/slow_run.h"
 
 namespace speclab {
@@ -40,11 +42,14 @@ class Lossless : public ::testing::Test {
            (!rows || line->row_hashes() == reference->row_hashes());
   }
 
-  /// Compares every case with its reference and says how many lines were equal.
-  static void compare(const SlowRun& run) {
+  /// Compares every case with its reference and says how many lines were equal. `each_drafts`: every case must have
+  /// had tokens accepted and rejected, because equality of texts in which nothing was ever drafted shows nothing;
+  /// otherwise every strategy must.
+  static void compare(const SlowRun& run, bool each_drafts = true) {
     EXPECT_EQ(run.exit_code, 0) << "speclab run";
     ASSERT_FALSE(run.config.is_null()) << "nothing was run";
     std::size_t cases = 0, whole = 0, lines = 0, same = 0;
+    std::map<std::string, DraftCounts> of_strategy;
     for (const json& spec : run.config["cases"]) {
       if (spec["reference"].is_null()) continue;
       const bool coupled = spec["options"]["coins"] == "gumbel", greedy = spec["options"]["temperature"] == 0;
@@ -57,17 +62,23 @@ class Lossless : public ::testing::Test {
         good += equal(run, spec, name, greedy);
         if (const LineRecord* line = run.line(spec["id"].get<std::string>(), name)) counts.add(*line);
       }
+      of_strategy[spec["strategy"].get<std::string>()] += counts;
       fmt::print(
           "{:3} of {:3} prompts equal, {:6} tokens in {:6} steps, {:6} drafted tokens accepted, {:6} "
           "rejected: {}\n",
           good, run.prompts().size(), counts.emitted, counts.steps, counts.accepted, counts.rejected,
           spec["id"].get<std::string>());
-      if (!run.trial) {  // equality of texts in which nothing was ever drafted shows nothing
+      if (!run.trial && each_drafts) {
         EXPECT_GT(counts.accepted, 0) << spec["id"];
         EXPECT_GT(counts.rejected, 0) << spec["id"];
       }
       ++cases, whole += good == run.prompts().size();
       lines += run.prompts().size(), same += good;
+    }
+    for (const auto& [strategy, counts] : of_strategy) {
+      if (run.trial) continue;
+      EXPECT_GT(counts.accepted, 0) << strategy;
+      EXPECT_GT(counts.rejected, 0) << strategy;
     }
     fmt::print("{}{} of {} cases equal, {} of {} texts equal to autoregressive decoding\n",
                run.trial ? "trial: " : "", whole, cases, same, lines);
@@ -97,6 +108,15 @@ TEST_F(Lossless, EveryRuleScheduleAndProcessor) {
   ASSERT_TRUE(std::filesystem::exists(fixtures::target_file())) << "run scripts/get_model.sh";
   const SlowRun run("lossless_variants");
   compare(run);
+}
+
+TEST_F(Lossless, RandomOptionsOnSixPrompts) {
+  SPECLAB_NEEDS_TARGET();
+  ASSERT_TRUE(std::filesystem::exists(fixtures::target_file())) << "run scripts/get_model.sh";
+  const SlowRun run("lossless_random_options", fixtures::random_options_config(SPECLAB_SOURCE_DIR));
+  compare(run, false);
+  if (run.trial || HasFatalFailure()) return;
+  EXPECT_EQ(run.prompts().size(), 6u);
 }
 
 TEST(DraftIsTarget, IsAcceptedAtEveryPosition) {

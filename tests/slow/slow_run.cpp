@@ -53,12 +53,24 @@ void make_prompts_datastore() {
             0);
 }
 
-SlowRun::SlowRun(const std::string& name) : trial(asked_for("SPECLAB_SLOW_TRIAL")) {
+SlowRun::SlowRun(const std::string& name) {
+  run(name, "tests/slow/" + name + ".json");
+}
+
+SlowRun::SlowRun(const std::string& name, const nlohmann::json& experiment) {
+  const fs::path file = fs::path(SPECLAB_SLOW_FOLDER) / (name + ".json");
+  fs::create_directories(file.parent_path());
+  write_json_file(file, experiment);
+  run(name, file.string());
+}
+
+void SlowRun::run(const std::string& name, const std::string& file) {
+  trial = asked_for("SPECLAB_SLOW_TRIAL");
   const fs::path folder = fs::path(SPECLAB_SLOW_FOLDER) / (trial ? name + "-trial" : name);
   const bool resume = asked_for("SPECLAB_SLOW_RESUME") && fs::exists(folder / "config.json");
   if (!resume) fs::remove_all(folder);
   std::string command =
-      fmt::format("run {} --out {}", quoted("tests/slow/" + name + ".json"), quoted(folder.string()));
+      fmt::format("run {} --out {}", quoted(file), quoted(folder.string()));
   if (resume) command += " --resume";
   if (trial) command += " --set prompts.limit=2 --set options.max_tokens=16";
   exit_code = run_speclab(command);
@@ -90,6 +102,12 @@ void DraftCounts::add(const LineRecord& line) {
       }
     }
   }
+}
+
+DraftCounts& DraftCounts::operator+=(const DraftCounts& other) {
+  steps += other.steps, emitted += other.emitted, drafted += other.drafted;
+  tested += other.tested, accepted += other.accepted, rejected += other.rejected;
+  return *this;
 }
 
 }  // namespace speclab::fixtures

@@ -22,7 +22,10 @@ void make_prompts_datastore();
 ///   SPECLAB_SLOW_RESUME  not empty: goes on with the record that is there; otherwise it is measured anew
 ///   SPECLAB_SLOW_TRIAL   not empty: two prompts, 16 tokens; says that a test works, proves little
 struct SlowRun {
+  /// tests/slow/NAME.json.
   explicit SlowRun(const std::string& name);
+  /// A config that the test itself has made; it is written beside the records.
+  SlowRun(const std::string& name, const nlohmann::json& experiment);
 
   bool trial = false;
   int exit_code = -1;                                    ///< of speclab run
@@ -32,12 +35,16 @@ struct SlowRun {
   const nlohmann::json& prompts() const { return config["prompts"]; }
   /// The line of a prompt (repeat 0, the only seed); null when missing.
   const LineRecord* line(const std::string& case_id, const std::string& prompt) const;
+
+ private:
+  void run(const std::string& name, const std::string& file);
 };
 
 /// Drafted tokens of lines, counted.
 struct DraftCounts {
   int steps = 0, emitted = 0, drafted = 0, tested = 0, accepted = 0, rejected = 0;
   void add(const LineRecord& line);
+  DraftCounts& operator+=(const DraftCounts& other);
 };
 
 }  // namespace speclab::fixtures

@@ -168,6 +168,67 @@ TEST(NegativeControls, Nc10DoesNotRemoveARejectedGuess) {
               .1856, 5e-5);
 }
 
+// The same over a tree of n-gram guesses, as lookahead decoding verifies them when it samples: two tokens of the text.
+// The wrong walk is the one that is printed (Fu et al. 2024, Algorithm 4 without its renormalisation): a rejected guess
+// stays in P. The right one is the engine's.
+TEST(NegativeControls, Nc10OverATreeOfGuesses) {
+  const std::vector<std::vector<Token>> guesses = {{0, 1}, {0, 2}, {1, 0}};
+  std::map<Outcome, double> target;
+  for (Token x = 0; x < 4; ++x) {
+    for (Token y = 0; y < 4; ++y) target[{x, y}] = kP[x] * kP[y];
+  }
+  const auto distance_of_two = [&](const std::function<Outcome(const Coins&)>& verifier) {
+    return total_variation(law_of([&](const Coins& coins) {
+                             Outcome out = verifier(coins);
+                             while (out.size() < 2) out.push_back(draw(kP, coins));
+                             out.resize(2);
+                             return out;
+                           }).mass,
+                           target);
+  };
+  EXPECT_LT(distance_of_two([&](const Coins& coins) {
+              Distribution p;
+              p.assign_weights(kP);
+              Draft draft;
+              draft.reset(0);
+              const int a = draft.add(0, 0), b = draft.add(1, 0);
+              draft.add(1, a);
+              draft.add(2, a);
+              draft.add(0, b);
+              Acceptance acceptance;
+              accept(
+                  find_acceptance_rule("rejection"), {}, draft,
+                  [&](int) {
+                    return TargetRow{&p, &p};
+                  },
+                  coins, 0, acceptance);
+              Outcome out;
+              for (const int node : acceptance.path) out.push_back(draft.tree.token(node));
+              out.push_back(acceptance.next);
+              return out;
+            }),
+            kPass);
+  EXPECT_GT(distance_of_two([&](const Coins& coins) {
+              Outcome out;
+              std::vector<std::vector<Token>> left = guesses;
+              while (out.size() < 2 && !left.empty()) {
+                const std::size_t k = out.size();
+                Token taken = -1;
+                for (const auto& guess : left) {
+                  if (coins.bernoulli(kP[guess[k]], {})) {
+                    taken = guess[k];
+                    break;
+                  }
+                }
+                if (taken < 0) break;
+                out.push_back(taken);
+                std::erase_if(left, [&](const auto& guess) { return guess[k] != taken; });
+              }
+              return out;
+            }),
+            .15);
+}
+
 TEST(NegativeControls, AResidualOfTheOriginalRowInsteadOfTheCurrentOneIsFound) {
   EXPECT_GT(distance([](const Coins& coins) {
               for (int j = 0; j < 2; ++j) {
