@@ -1,9 +1,12 @@
 #include "experiments/case_theory.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "core/theory/alpha_estimators.h"
+#include "experiments/lookahead_fit.h"
 #include "experiments/metrics_detail.h"
 
 namespace speclab {
@@ -29,11 +32,14 @@ bool feeds_probes(const CaseData& data) {
   return probes;
 }
 
-/// Times of n rows in nanoseconds.
-theory::RowTimes row_times(const json& calibration) {
-  std::map<int, double> times;
-  for (const auto& [n, ns] : calibration.at("t_n_ns").items()) times[std::stoi(n)] = ns.get<double>();
-  return theory::RowTimes(std::move(times));
+bool drafts_anything(const CaseData& data) {
+  bool drafts = false;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) drafts = drafts || !step.drafted.empty();
+    }
+  });
+  return drafts;
 }
 
 /// The calibrated step costs of a case; absent when it could not be run.
@@ -55,7 +61,7 @@ std::optional<theory::Calibration> calibration_of(const CaseData& data, const js
   const json* base = step_costs(table, data.reference->id());
   if (!own || !base) return std::nullopt;
   theory::Calibration calibration;
-  calibration.target = row_times(table);
+  calibration.target = calibrated_row_times(table);  // in nanoseconds
   calibration.t_ar = calibration.target.at(1) + linear(base->at("draft_ns"), 0) +
                      linear(base->at("accept_ns"), 1) + base->at("other_ns").get<double>();
   calibration.draft_token = own->at("draft_ns").at("slope");
@@ -118,6 +124,101 @@ std::optional<stats::Interval> residual_interval(const CaseData& data) {
   return stats::bootstrap_interval(run.size(), residual, {.resamples = resamples});
 }
 
+/// What the steps of one prompt fed.
+struct FedRows {
+  theory::DraftLengths window, rows;  ///< steps by rows besides candidates, and by all rows
+  double steps = 0, tokens = 0, drafted = 0;
+};
+
+void count(theory::DraftLengths& counts, int rows) {
+  if (static_cast<int>(counts.size()) <= rows) counts.resize(static_cast<std::size_t>(rows) + 1);
+  ++counts[static_cast<std::size_t>(rows)];
+}
+
+std::vector<FedRows> fed_rows(const CaseData& data) {
+  std::vector<FedRows> out(data.prompts.size());
+  for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
+    FedRows& fed = out[prompt];
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) {
+        const auto drafted = static_cast<int>(step.drafted.size());
+        count(fed.window, std::max(1, step.rows - drafted));
+        count(fed.rows, step.rows);
+        fed.steps += 1, fed.tokens += step.emitted, fed.drafted += drafted;
+      }
+    }
+  });
+  return out;
+}
+
+void add(theory::DraftLengths& sum, const theory::DraftLengths& counts) {
+  if (sum.size() < counts.size()) sum.resize(counts.size());
+  for (std::size_t n = 0; n < counts.size(); ++n) sum[n] += counts[n];
+}
+
+/// Of the prompts with these numbers, tau among it.
+theory::RowsExplainInput rows_input(const std::vector<FedRows>& fed, std::span<const std::size_t> prompts,
+                                    const theory::Calibration& calibration, double equivalent_share) {
+  theory::RowsExplainInput input;
+  double steps = 0, tokens = 0, drafted = 0;
+  for (const std::size_t i : prompts) {
+    add(input.window_rows, fed[i].window);
+    add(input.rows, fed[i].rows);
+    steps += fed[i].steps, tokens += fed[i].tokens, drafted += fed[i].drafted;
+  }
+  input.tau = steps > 0 ? tokens / steps : 0;
+  input.drafted = steps > 0 ? drafted / steps : 0;
+  input.calibration = calibration;
+  input.equivalent_share = equivalent_share;
+  return input;
+}
+
+/// As residual_interval.
+std::optional<stats::Interval> rows_residual_interval(const CaseData& data, const std::vector<FedRows>& fed,
+                                                      double equivalent_share) {
+  const PairedTimes times = paired_times(*data.reference, data, false);
+  if (!data.intervals || fed.size() != times.test.size() || !data.resampled_calibrations ||
+      data.resampled_calibrations->empty()) {
+    return std::nullopt;
+  }
+  std::size_t next = 0;
+  const auto residual = [&](std::span<const std::size_t> drawn) {
+    const auto calibration = calibration_of(data, (*data.resampled_calibrations)[next++]);
+    if (!calibration) return std::nan("");
+    const theory::RowsExplainInput input = rows_input(fed, drawn, *calibration, equivalent_share);
+    stats::Times base, test;
+    for (const std::size_t i : drawn) base.push_back(times.base[i]), test.push_back(times.test[i]);
+    const double speedup = stats::paired_speedup(base, test, {.resamples = 1}).value;
+    return 1 - speedup / theory::measured_cost_speedup(input.tau, theory::calibrated_rows_step(input));
+  };
+  return stats::bootstrap_interval(fed.size(), residual,
+                                   {.resamples = static_cast<int>(data.resampled_calibrations->size())});
+}
+
+std::optional<theory::Waterfall> rows_waterfall(const CaseData& data, const json& metrics, const json& fits) {
+  const auto speedup = number(metrics, "speedup");
+  const auto calibration = calibration_of(data, data.calibration);
+  if (!speedup || !calibration) return std::nullopt;
+  const std::vector<FedRows> fed = fed_rows(data);
+  std::vector<std::size_t> all(fed.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  const double rows = rows_fed_per_step(data);
+  const double share = rows > 0 ? std::min(1.0, row_equivalents(data) / rows) : 1;
+  theory::RowsExplainInput input = rows_input(fed, all, *calibration, share);
+  input.speedup = *speedup;
+  const json predictions = lookahead_prediction(fits, data.id(), input.tau);
+  for (const auto& [name, prediction] : predictions.items()) {
+    input.predicted_tau = prediction["value"];
+    input.law = "Eq. 7 of Fu et al. 2024, " + prediction["assumptions"].get<std::string>();
+  }
+  try {
+    input.residual_ci95 = rows_residual_interval(data, fed, share);
+    return theory::explain_rows(input);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, const json& metrics) {
@@ -171,12 +272,14 @@ json case_predictions(const CaseData& data, const json& metrics) {
   return out;
 }
 
-std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json& metrics) {
+std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json& metrics, const json& fits) {
+  if (feeds_probes(data) || (data.rounds().empty() && drafts_anything(data)))
+    return rows_waterfall(data, metrics, fits);
   const auto alpha = number(metrics, "alpha"), tau = number(metrics, "tau"),
              speedup = number(metrics, "speedup");
   const auto calibration = calibration_of(data, data.calibration);
   const auto c = cost_per_drafted_token(data, metrics);
-  if (!alpha || !tau || !speedup || !calibration || !c || feeds_probes(data)) return std::nullopt;
+  if (!alpha || !tau || !speedup || !calibration || !c) return std::nullopt;
   theory::ExplainInput input;
   input.alpha = *alpha;
   input.lengths = theory::draft_length_counts(data.rounds());
@@ -198,8 +301,12 @@ json waterfall_json(const theory::Waterfall& waterfall) {
       {"draft cost", "draft_cost"},
       {"verification width", "verification_width"},
       {"sampling and bookkeeping", "sampling_and_bookkeeping"},
+      {"law", "law"},
+      {"window rows", "window_rows"},
+      {"drafted rows", "drafted_rows"},
+      {"rows without logits", "rows_without_logits"},
       {"residual", "residual"}};
-  json out = json::array({{{"step", "leviathan_3_8"},
+  json out = json::array({{{"step", waterfall.start_name},
                            {"speedup", waterfall.predicted},
                            {"log_ratio", 0.0},
                            {"explanation", waterfall.start}}});

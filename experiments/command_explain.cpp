@@ -4,6 +4,7 @@
 #include "core/base/nearest.h"
 #include "experiments/case_theory.h"
 #include "experiments/command.h"
+#include "experiments/lookahead_fit.h"
 #include "experiments/metrics.h"
 #include "experiments/run_data.h"
 
@@ -23,11 +24,12 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   json out = json::object();
   std::vector<std::string> known;
   bool found = false;
+  const json fits = lookahead_fits(data.cases, data.calibration);
   for (const auto& one : data.cases) {
     known.push_back(one->id());
     if (!wanted.empty() && one->id() != wanted) continue;
     found = true;
-    const auto waterfall = case_waterfall(*one, compute_metrics(*one));
+    const auto waterfall = case_waterfall(*one, compute_metrics(*one), fits);
     if (!waterfall) {
       if (!wanted.empty()) {
         throw Error({.what = "speclab explain " + wanted,

@@ -19,10 +19,10 @@ using theory::LookaheadChoice;
 using theory::LookaheadFit;
 using theory::LookaheadShape;
 
-constexpr int kResamples = 200;                          // refits of the whole grid
-constexpr int kWidest = 64, kLongest = 8, kDevices = 8;  // what is searched for the best setting
+constexpr int kResamples = 200;  // refits of the whole grid
+constexpr int kDevices = 8;
 constexpr LookaheadShape kPublished[] = {{15, 5, 15}, {10, 5, 10}, {7, 5, 7}, {60, 8, 60}, {20, 7, 20}};
-constexpr double kFreeRows = 128;  // of the made-up accelerator
+constexpr int kFreeRows = 128;  // of the made-up accelerator
 
 struct Group {
   std::vector<const CaseData*> cases;
@@ -52,20 +52,49 @@ LookaheadCell cell_of(const CaseData& data) {
   return cell;
 }
 
-double rows_per_step(const CaseData& data) {
-  double rows = 0, steps = 0;
-  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
-    for (const GenerationRecord& turn : line.turns) {
-      for (const StepRecord& step : turn.steps) rows += step.rows;
-    }
-    steps += step_count(line);
-  });
-  return steps > 0 ? rows / steps : 0;
+json fit_json(const Group& group, const json& calibration) {
+  const LookaheadFit fit = theory::analyse_lookahead(group.cells, kResamples);
+  json cells = json::array();
+  double row_share = 0;
+  for (std::size_t i = 0; i < group.cells.size(); ++i) {
+    const LookaheadCell& cell = group.cells[i];
+    json row = as_json(cell.shape);
+    row["case"] = group.cases[i]->id();
+    row["tau"] = cell.compression();
+    row["fitted"] = fit.fitted[i];
+    row["held_out"] = fit.held_out.empty() ? json(nullptr) : json(fit.held_out[i]);
+    row["rows"] = rows_fed_per_step(*group.cases[i]);
+    row["row_equivalents"] = row_equivalents(*group.cases[i]);
+    row["most_rows"] = theory::lookahead_rows(cell.shape);
+    row_share += row["row_equivalents"].get<double>() / theory::lookahead_rows(cell.shape);
+    cells.push_back(std::move(row));
+  }
+  row_share /= static_cast<double>(cells.size());
+  const bool held_out = !fit.held_out.empty();
+  json out = {{"alpha", fit.law.alpha},
+              {"alpha_ci95", interval_json(fit.alpha)},
+              {"f", fit.law.f},
+              {"f_ci95", interval_json(fit.f)},
+              {"share", fit.share_fitted ? json(fit.law.share) : json(nullptr)},
+              {"share_ci95", interval_json(fit.share)},
+              {"held_out_error", held_out ? json(fit.held_out_error) : json(nullptr)},
+              {"mean_error", held_out ? json(fit.mean_error) : json(nullptr)},
+              {"row_share", row_share},
+              {"cells", std::move(cells)},
+              {"machines", json::array()}};
+  if (!calibration.is_null()) {
+    json own = lookahead_machine(kThisMachine, out, calibrated_row_times(calibration));
+    own["measured_rows"] = own["measured_rows"].get<int>() / 2;
+    out["machines"].push_back(std::move(own));
+  }
+  out["machines"].push_back(
+      lookahead_machine("t(n) = 1 up to 128 rows, then n / 128", out, free_row_times(kFreeRows)));
+  return out;
 }
 
-/// The calibrated t(n), going on beyond the largest n with the slope of the line through the upper three
-/// quarters: the last two points alone differ by little more than noise.
-theory::RowTimes calibrated_rows(const json& calibration) {
+}  // namespace
+
+theory::RowTimes calibrated_row_times(const json& calibration) {
   std::map<int, double> times;
   for (const auto& [n, ns] : calibration.at("t_n_ns").items()) times[std::stoi(n)] = ns.get<double>();
   const int largest = times.rbegin()->first;
@@ -81,10 +110,21 @@ theory::RowTimes calibrated_rows(const json& calibration) {
   return theory::RowTimes(std::move(times));
 }
 
-/// Best setting, what published settings lose against it, and what several devices would bring.
-json machine(const std::string& name, const theory::LookaheadLaw& law, const theory::RowTimes& target,
-             double row_share) {
-  const LookaheadChoice best = theory::best_lookahead(law, target, kWidest, kLongest, row_share);
+theory::RowTimes free_row_times(int rows) {
+  return theory::RowTimes(std::map<int, double>{{1, 1.0}, {rows, 1.0}, {2 * rows, 2.0}});
+}
+
+theory::LookaheadLaw lookahead_law(const json& fit) {
+  theory::LookaheadLaw law{.alpha = fit.at("alpha"), .f = fit.at("f")};
+  if (!fit.at("share").is_null()) law.share = fit["share"];
+  return law;
+}
+
+json lookahead_machine(const std::string& name, const json& fit, const theory::RowTimes& target) {
+  const theory::LookaheadLaw law = lookahead_law(fit);
+  const double row_share = fit.at("row_share");
+  const LookaheadChoice best =
+      theory::best_lookahead(law, target, theory::kWidestLookahead, theory::kLongestLookahead, row_share);
   json published = json::array(), parallel = json::array();
   for (const LookaheadShape& shape : kPublished) {
     json row = as_json(theory::predict_lookahead(law, shape, target, row_share));
@@ -106,49 +146,6 @@ json machine(const std::string& name, const theory::LookaheadLaw& law, const the
           {"devices", std::move(parallel)}};
 }
 
-json fit_json(const Group& group, const json& calibration) {
-  const LookaheadFit fit = theory::analyse_lookahead(group.cells, kResamples);
-  json cells = json::array();
-  double row_share = 0;
-  for (std::size_t i = 0; i < group.cells.size(); ++i) {
-    const LookaheadCell& cell = group.cells[i];
-    json row = as_json(cell.shape);
-    row["case"] = group.cases[i]->id();
-    row["tau"] = cell.compression();
-    row["fitted"] = fit.fitted[i];
-    row["held_out"] = fit.held_out.empty() ? json(nullptr) : json(fit.held_out[i]);
-    row["rows"] = rows_per_step(*group.cases[i]);
-    row["most_rows"] = theory::lookahead_rows(cell.shape);
-    row_share += row["rows"].get<double>() / theory::lookahead_rows(cell.shape);
-    cells.push_back(std::move(row));
-  }
-  row_share /= static_cast<double>(cells.size());
-  json machines = json::array();
-  if (!calibration.is_null()) {
-    machines.push_back(
-        machine("this one, calibrated t(n)", fit.law, calibrated_rows(calibration), row_share));
-    machines.back()["measured_rows"] = machines.back()["measured_rows"].get<int>() / 2;
-  }
-  const int free = static_cast<int>(kFreeRows);
-  machines.push_back(machine("t(n) = 1 up to 128 rows, then n / 128", fit.law,
-                             theory::RowTimes(std::map<int, double>{{1, 1.0}, {free, 1.0}, {2 * free, 2.0}}),
-                             row_share));
-  const bool held_out = !fit.held_out.empty();
-  return {{"alpha", fit.law.alpha},
-          {"alpha_ci95", interval_json(fit.alpha)},
-          {"f", fit.law.f},
-          {"f_ci95", interval_json(fit.f)},
-          {"share", fit.share_fitted ? json(fit.law.share) : json(nullptr)},
-          {"share_ci95", interval_json(fit.share)},
-          {"held_out_error", held_out ? json(fit.held_out_error) : json(nullptr)},
-          {"mean_error", held_out ? json(fit.mean_error) : json(nullptr)},
-          {"row_share", row_share},
-          {"cells", std::move(cells)},
-          {"machines", std::move(machines)}};
-}
-
-}  // namespace
-
 json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases, const json& calibration) {
   std::map<std::string, Group> groups;
   for (const auto& data : cases) {
@@ -166,6 +163,17 @@ json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases, const json
     if (group.cells.size() > 1) out.push_back(fit_json(group, calibration));
   }
   return out;
+}
+
+std::string lookahead_sentence(const json& machine) {
+  const json& best = machine.at("best");
+  const std::string name = machine.at("machine");
+  if (best["W"] == 0) return name + ": no setting of lookahead decoding is predicted to be faster than none.";
+  return fmt::format(
+      "{}: W = {}, N = {}, G = {} is predicted to be {} times as fast as autoregressive decoding{}.", name,
+      best["W"].dump(), best["N"].dump(), best["G"].dump(), number_text(best["speedup"], 3),
+      machine.at("degenerate").get<bool>() ? "; degenerate: a window of one column looks at nothing ahead"
+                                           : "");
 }
 
 std::string lookahead_text(const json& summary) {
@@ -198,6 +206,7 @@ std::string lookahead_text(const json& summary) {
       for (const json& row : machine["published"]) add(machine, "published", row);
     }
     text += to_text(table) + "\n";
+    for (const json& machine : fit["machines"]) text += lookahead_sentence(machine) + "\n";
   }
   return text;
 }

@@ -110,6 +110,27 @@ const std::array kMetrics = {
 
 }  // namespace
 
+double rows_fed_per_step(const CaseData& data) {
+  double rows = 0, steps = 0;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) rows += step.rows;
+    }
+    steps += step_count(line);
+  });
+  return steps > 0 ? rows / steps : 0;
+}
+
+double row_equivalents(const CaseData& data) {
+  const Work own = target_work(data);
+  if (data.reference && own.calls > 0) {
+    const Work base = target_work(*data.reference);
+    if (base.rows > 0 && base.flops > 0)
+      return own.flops / static_cast<double>(own.calls) / (base.flops / static_cast<double>(base.rows));
+  }
+  return rows_fed_per_step(data);
+}
+
 std::span<const Metric> work_metrics() {
   return kMetrics;
 }

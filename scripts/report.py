@@ -125,11 +125,12 @@ def ledger(run):
 
 
 def published(run):
-    """What the config quotes: [(label, source, [(name, published, here)])]."""
+    """What the config quotes: [(label, source, reason for a difference, [(name, published, here)])]."""
     return [
         (
-            case.label(without=()),
+            case.label(without=()) + (f" on {row['category']}" if row.get("category") else ""),
             row["source"],
+            row.get("reason", ""),
             [
                 (value["name"], shown(value["published"], "{:.4g}"), shown(value["here"], "{:.4g}"))
                 for value in row["values"]
@@ -138,6 +139,16 @@ def published(run):
         for case in run.cases
         for row in case.data.get("published") or []
     ]
+
+
+def waterfalls(run):
+    """A table for each sequence of terms: chains of drafted tokens have other ones than windows and trees."""
+    tables = {}
+    for case in run.speculative:
+        if case.waterfall:
+            terms = tuple(term["step"] for term in case.waterfall)
+            tables.setdefault(terms, []).append((case.label(without=()), case.waterfall, unexplained(case)))
+    return list(tables.values())
 
 
 def flattened(environment):
@@ -172,9 +183,7 @@ def write_report(run, drawn, left_out, out):
         left_out=left_out,
         ledger=ledger(run),
         published=published(run),
-        waterfalls=[
-            (case.label(without=()), case.waterfall, unexplained(case)) for case in run.speculative if case.waterfall
-        ],
+        waterfalls=waterfalls(run),
         environment=list(flattened(run.environment)),
         config=json.dumps(
             json.loads((run.folder / "config.json").read_text(encoding="utf-8")), indent=1, ensure_ascii=False

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/theory/domain.h"
@@ -17,6 +18,60 @@ void require_input(const ExplainInput& input) {
 
 double percent(double share) {
   return 100 * share;
+}
+
+/// Collects terms, each named by what it makes of the speedup; the last one is what is left.
+class Terms {
+ public:
+  explicit Terms(Waterfall& out) : out_(out), speedup_(out.predicted) {}
+
+  void add(std::string name, double next, std::string explanation) {
+    WaterfallTerm term{std::move(name), next / speedup_, std::log(next / speedup_), next,
+                       std::move(explanation)};
+    known_ += term.log_ratio;
+    speedup_ = next;
+    out_.terms.push_back(std::move(term));
+  }
+
+  void add_residual(const std::optional<stats::Interval>& ci95) {
+    // The step time that the measured speedup stands for is tau t_ar / speedup.
+    out_.residual_share = 1 - out_.measured / speedup_;
+    std::string unexplained = fmt::format("the calibration leaves {:.1f} % of the step time unexplained",
+                                          percent(out_.residual_share));
+    if ((out_.residual_ci95 = ci95)) {
+      const auto [lo, hi] = *out_.residual_ci95;
+      unexplained += fmt::format(", 95 % interval {:.1f} to {:.1f}{}", percent(lo), percent(hi),
+                                 lo <= 0 && hi >= 0 ? ": no more than noise" : "");
+    }
+    add("residual", out_.measured, std::move(unexplained));
+    // The sum over the terms is the gap: what rounding has lost on the way belongs to the residual too.
+    out_.terms.back().log_ratio += std::log(out_.measured / out_.predicted) - known_;
+  }
+
+ private:
+  Waterfall& out_;
+  double speedup_, known_ = 0;
+};
+
+std::string bookkeeping_text(const StepTimes& step, const Calibration& costs) {
+  return fmt::format(
+      "accept {:.2f} % and other {:.2f} % of an autoregressive step, which spends {:.2f} % on them itself",
+      percent(step.accept / costs.t_ar), percent(costs.other / costs.t_ar),
+      percent(1 - costs.target.at(1) / costs.t_ar));
+}
+
+/// Mean over steps of t(scale x rows), linear between whole rows.
+double mean_time(const RowTimes& target, const DraftLengths& rows, double scale) {
+  double sum = 0, steps = 0;
+  for (std::size_t n = 1; n < rows.size(); ++n) {
+    if (rows[n] == 0) continue;
+    const double scaled = std::max(1.0, scale * static_cast<double>(n));
+    const int below = static_cast<int>(scaled);
+    const double rest = scaled - below;
+    sum += rows[n] * ((1 - rest) * target.at(below) + (rest > 0 ? rest * target.at(below + 1) : 0));
+    steps += rows[n];
+  }
+  return require_positive("time of the rows", steps > 0 ? sum / steps : 0);
 }
 
 }  // namespace
@@ -63,42 +118,69 @@ Waterfall explain(const ExplainInput& input) {
   out.predicted = ideal_tau * costs.t_ar / ideal;
   out.measured = input.speedup;
   out.modelled_step = modelled;
-  double speedup = out.predicted, known = 0;
-  auto add = [&](std::string name, double next, std::string explanation) {
-    WaterfallTerm term{std::move(name), next / speedup, std::log(next / speedup), next,
-                       std::move(explanation)};
-    known += term.log_ratio;
-    speedup = next;
-    out.terms.push_back(std::move(term));
-  };
-  add("i.i.d. assumption", tau * costs.t_ar / ideal,
-      fmt::format("alpha {:.3f} at every position gives {:.3f} tokens a step, measured {:.3f}", input.alpha,
-                  ideal_tau, tau));
-  add("draft cost", tau * costs.t_ar / with_draft,
-      fmt::format("{:.2f} drafted tokens a step take {:.1f} % of an autoregressive step in the loop, "
-                  "predicted {:.1f} %",
-                  drafted, percent(step.draft / costs.t_ar), percent(input.assumed_c * drafted)));
-  add("verification width", tau * costs.t_ar / with_width,
-      fmt::format("a forward over {:.2f} rows costs {:.3f} times one row", drafted + 1,
-                  step.target / one_row));
-  add("sampling and bookkeeping", tau * costs.t_ar / modelled,
-      fmt::format("accept {:.2f} % and other {:.2f} % of an autoregressive step, which spends {:.2f} % on "
-                  "them itself",
-                  percent(step.accept / costs.t_ar), percent(costs.other / costs.t_ar),
-                  percent(1 - one_row / costs.t_ar)));
-  // The step time that the measured speedup stands for is tau t_ar / speedup.
-  out.residual_share = 1 - input.speedup / speedup;
-  std::string unexplained = fmt::format("the calibration leaves {:.1f} % of the step time unexplained",
-                                        percent(out.residual_share));
-  if ((out.residual_ci95 = input.residual_ci95)) {
-    const auto [lo, hi] = *out.residual_ci95;
-    unexplained += fmt::format(", 95 % interval {:.1f} to {:.1f}{}", percent(lo), percent(hi),
-                               lo <= 0 && hi >= 0 ? ": no more than noise" : "");
+  Terms terms(out);
+  terms.add("i.i.d. assumption", tau * costs.t_ar / ideal,
+            fmt::format("alpha {:.3f} at every position gives {:.3f} tokens a step, measured {:.3f}",
+                        input.alpha, ideal_tau, tau));
+  terms.add("draft cost", tau * costs.t_ar / with_draft,
+            fmt::format("{:.2f} drafted tokens a step take {:.1f} % of an autoregressive step in the loop, "
+                        "predicted {:.1f} %",
+                        drafted, percent(step.draft / costs.t_ar), percent(input.assumed_c * drafted)));
+  terms.add("verification width", tau * costs.t_ar / with_width,
+            fmt::format("a forward over {:.2f} rows costs {:.3f} times one row", drafted + 1,
+                        step.target / one_row));
+  terms.add("sampling and bookkeeping", tau * costs.t_ar / modelled, bookkeeping_text(step, costs));
+  terms.add_residual(input.residual_ci95);
+  return out;
+}
+
+StepTimes calibrated_rows_step(const RowsExplainInput& input) {
+  StepTimes step = calibrated_step(input.calibration, constant_draft_length(0), input.tau);
+  step.draft += input.calibration.draft_token * require_non_negative("drafted tokens", input.drafted);
+  step.target = mean_time(input.calibration.target, input.rows,
+                          require_positive("share of rows", input.equivalent_share));
+  return step;
+}
+
+Waterfall explain_rows(const RowsExplainInput& input) {
+  require_range("tau", input.tau, 1, kMaxGamma + 1.0);
+  require_positive("measured speedup", input.speedup);
+  const Calibration& costs = input.calibration;
+  const double tau = input.tau, one_row = costs.target.at(1), rest = costs.t_ar - one_row;
+  const StepTimes step = calibrated_rows_step(input);
+  const double window = rest + mean_time(costs.target, input.window_rows, 1),
+               rows = rest + mean_time(costs.target, input.rows, 1), equivalent = rest + step.target;
+  const bool has_law = input.predicted_tau > 0, has_window = mean_draft_length(input.window_rows) > 1;
+  Waterfall out;
+  out.start_name = "free_rows";
+  out.start = has_law ? fmt::format("{}, and rows that cost nothing", input.law)
+                      : "tokens per step as measured, and rows that cost nothing";
+  out.predicted = has_law ? input.predicted_tau : tau;
+  out.measured = input.speedup;
+  out.modelled_step = step.total();
+  Terms terms(out);
+  if (has_law)
+    terms.add("law", tau,
+              fmt::format("{:.3f} tokens a step predicted, {:.3f} measured", input.predicted_tau, tau));
+  if (has_window) {
+    terms.add(
+        "window rows", tau * costs.t_ar / window,
+        fmt::format("{:.1f} rows of the window, the pending token among them, cost {:.3f} times one row",
+                    mean_draft_length(input.window_rows), (window - rest) / one_row));
   }
-  add("residual", input.speedup, std::move(unexplained));
-  // The sum over the terms is the gap: what rounding has lost on the way belongs to the residual too.
-  WaterfallTerm& residual = out.terms.back();
-  residual.log_ratio += std::log(out.measured / out.predicted) - known;
+  terms.add("drafted rows", tau * costs.t_ar / rows,
+            fmt::format("a forward over all {:.1f} rows costs {:.3f} times one row",
+                        mean_draft_length(input.rows), (rows - rest) / one_row));
+  if (input.equivalent_share < 1) {
+    terms.add("rows without logits", tau * costs.t_ar / equivalent,
+              fmt::format("logits of some rows are not computed: as many operations as {:.1f} rows",
+                          input.equivalent_share * mean_draft_length(input.rows)));
+  }
+  terms.add("draft cost", tau * costs.t_ar / (equivalent + step.draft),
+            fmt::format("what is fed and kept takes {:.1f} % of an autoregressive step",
+                        percent(step.draft / costs.t_ar)));
+  terms.add("sampling and bookkeeping", tau * costs.t_ar / step.total(), bookkeeping_text(step, costs));
+  terms.add_residual(input.residual_ci95);
   return out;
 }
 

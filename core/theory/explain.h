@@ -59,7 +59,8 @@ struct WaterfallTerm {
 ///   autoregressive one
 /// - residual: the measured speedup for this model; noise, drift, whatever nobody calibrated
 struct Waterfall {
-  std::string start;  ///< what `predicted` is, in words
+  std::string start;                         ///< what `predicted` is, in words
+  std::string start_name = "leviathan_3_8";  ///< the same as a key of the record
   double predicted = 0;
   double measured = 0;
   std::vector<WaterfallTerm> terms;
@@ -68,6 +69,30 @@ struct Waterfall {
   double residual_share = 0;
   std::optional<stats::Interval> residual_ci95;  ///< as handed over
 };
+
+/// Steps that feed more than a chain of drafted tokens: a window of probes (lookahead decoding), trees.
+struct RowsExplainInput {
+  double predicted_tau = 0;     ///< of a law that has not seen tau; 0: there is none
+  std::string law;              ///< that law in words
+  double tau = 0, speedup = 0;  ///< measured
+  Calibration calibration;
+  double drafted = 0;        ///< drafted tokens per step
+  DraftLengths window_rows;  ///< how many steps fed so many rows besides candidates (the pending token
+                             ///< counts), by rows
+  DraftLengths rows;         ///< how many steps fed so many rows in all
+  /// Rows with logits that are as much work as a step, over its rows: below 1 where rows have no logits.
+  double equivalent_share = 1;
+  std::optional<stats::Interval> residual_ci95;
+};
+
+/// Mean times of such a step by calibration.
+StepTimes calibrated_rows_step(const RowsExplainInput& input);
+
+/// From "rows cost nothing" to the measured speedup: law (tau for predicted_tau; only where there is one),
+/// window rows (E[t(window rows)] for t(1); only where there are any), drafted rows (E[t(rows)] for that),
+/// rows without logits (t at the equivalent rows; only where there are any), draft cost, sampling and
+/// bookkeeping, residual. Log-ratios add up to log(measured / predicted). Throws Error as explain().
+Waterfall explain_rows(const RowsExplainInput& input);
 
 /// Throws Error for values outside their domain (tau < 1, speedup <= 0, times that cannot be).
 Waterfall explain(const ExplainInput& input);

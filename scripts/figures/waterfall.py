@@ -7,6 +7,11 @@ from figures.record import NotApplicable
 
 NAMES = {
     "leviathan_3_8": "Leviathan Eq. 3.8",
+    "free_rows": "rows that cost nothing",
+    "law": "law of lookahead",
+    "window_rows": "rows of the window",
+    "drafted_rows": "drafted rows",
+    "rows_without_logits": "rows without logits",
     "iid": "i.i.d. assumption",
     "draft_cost": "draft cost",
     "verification_width": "verification width",
@@ -29,7 +34,7 @@ def draw(run):
     previous = None
     for row, term in enumerate(case.waterfall):
         value = term["speedup"]
-        if term["step"] in ("leviathan_3_8", "measured") or previous is None:
+        if term["step"] in ("leviathan_3_8", "free_rows", "measured") or previous is None:
             axes.barh(row, value, color="#777777", height=0.65)
             axes.text(value, row, f" {value:.3f}", va="center", fontsize=style.SMALL_PT)
         else:

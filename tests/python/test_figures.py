@@ -349,13 +349,26 @@ class Report(Scratch):
             {"name": "speedup", "published": 2.129, "here": 1.5},
             {"name": "chen_ratio", "published": 2.463, "here": None},
         ]
-        row = {"source": "a <report>", "values": values}
+        row = {"source": "a <report>", "category": "maths", "reason": "another <model>", "values": values}
         self.edit("summary.json", lambda summary: summary["cases"][1].update(published=[row]))
         self.main("--no-figures")
         html = (self.folder / "report.html").read_text()
-        self.assertIn("a &lt;report&gt;", html)
+        self.assertIn(" on maths: a &lt;report&gt;", html)
+        self.assertIn("another &lt;model&gt;", html)
         self.assertIn("<td>speedup</td><td>2.129</td><td>1.5</td>", html)
         self.assertIn("<td>chen_ratio</td><td>2.463</td><td></td>", html)
+
+    def test_waterfalls_of_other_terms_have_a_table_of_their_own(self):
+        terms = [
+            {"step": step, "speedup": 1.5, "log_ratio": 0.0, "explanation": ""}
+            for step in ("free_rows", "law", "window_rows", "residual", "measured")
+        ]
+        terms[-1].update(residual_share=0.01, residual_share_ci95=None)
+        self.edit("summary.json", lambda summary: summary["cases"][2].update(waterfall=terms))
+        self.main("--no-figures")
+        html = (self.folder / "report.html").read_text()
+        self.assertEqual(html.count("<th>window rows</th>"), 1)
+        self.assertEqual(html.count("unexplained, % of a step</th>"), 2)
 
     def test_errors_and_incomplete_runs_are_shown(self):
         def damage(summary):

@@ -7,6 +7,8 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -53,6 +55,67 @@ TEST(Explain, TermsByHand) {
   EXPECT_NEAR(waterfall.terms[4].factor, modelled / step, 1e-14);
   EXPECT_NEAR(waterfall.residual_share, (step - modelled) / step, 1e-14);
   EXPECT_NEAR(waterfall.terms[3].speedup, measured_cost_speedup(2.9, {10, draft, 13, accept, .3}), 1e-14);
+}
+
+RowsExplainInput window_example() {
+  RowsExplainInput input;
+  input.predicted_tau = 1.8;
+  input.law = "a law";
+  input.tau = 1.6;
+  input.speedup = .7;
+  input.calibration = {.t_ar = 10,
+                       .target = RowTimes(std::map<int, double>{{1, 9}, {11, 19}, {31, 39}}),
+                       .draft_token = .01,
+                       .draft_step = .2,
+                       .accept_step = .1,
+                       .accept_row = .05,
+                       .other = .3};
+  input.drafted = 8;
+  input.window_rows = DraftLengths(12, 0.);
+  input.window_rows[11] = 4;
+  input.rows = DraftLengths(28, 0.);
+  input.rows[11] = 2, input.rows[27] = 2;
+  input.equivalent_share = .75;
+  return input;
+}
+
+TEST(ExplainRows, TermsByHand) {
+  const Waterfall waterfall = explain_rows(window_example());
+  EXPECT_EQ(waterfall.start_name, "free_rows");
+  EXPECT_EQ(waterfall.predicted, 1.8);
+  const double target = ((8.25 - 1 + 9) + (20.25 - 1 + 9)) / 2, draft = .2 + .01 * 8, accept = .1 + .05 * 1.6;
+  const std::vector<std::pair<std::string, double>> wanted = {
+      {"law", 1.6},
+      {"window rows", 1.6 * 10 / (1 + 19)},
+      {"drafted rows", 1.6 * 10 / (1 + (19 + 35) / 2.)},
+      {"rows without logits", 1.6 * 10 / (1 + target)},
+      {"draft cost", 1.6 * 10 / (1 + target + draft)},
+      {"sampling and bookkeeping", 1.6 * 10 / (target + draft + accept + .3)},
+      {"residual", .7}};
+  ASSERT_EQ(waterfall.terms.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_EQ(waterfall.terms[i].name, wanted[i].first);
+    EXPECT_NEAR(waterfall.terms[i].speedup, wanted[i].second, 1e-12) << wanted[i].first;
+  }
+  EXPECT_NEAR(sum_of_terms(waterfall), std::log(.7 / 1.8), 1e-15);
+  EXPECT_NEAR(waterfall.residual_share, 1 - .7 / wanted[5].second, 1e-12);
+}
+
+TEST(ExplainRows, TermsThatSayNothingAreLeftOut) {
+  RowsExplainInput input = window_example();
+  input.predicted_tau = 0;
+  input.window_rows = {0, 4};
+  input.equivalent_share = 1;
+  const Waterfall waterfall = explain_rows(input);
+  EXPECT_EQ(waterfall.predicted, input.tau);
+  ASSERT_EQ(waterfall.terms.size(), 4u);
+  EXPECT_EQ(waterfall.terms[0].name, "drafted rows");
+  EXPECT_NEAR(sum_of_terms(waterfall), std::log(.7 / 1.6), 1e-15);
+  input.rows.clear();
+  EXPECT_THROW(explain_rows(input), Error);
+  input = window_example();
+  input.tau = .5;
+  EXPECT_THROW(explain_rows(input), Error);
 }
 
 TEST(Explain, TermsAddUpToTheGap) {
