@@ -39,7 +39,7 @@ std::span<const Command> commands() {
   static const Command all[] = {kRunCommand,    kGenerateCommand, kListCommand,     kDescribeCommand,
                                 kModelCommand,  kTheoryCommand,   kExplainCommand,  kCompareCommand,
                                 kReportCommand, kBenchCommand,    kNumericsCommand, kDatastoreCommand,
-                                kNgramCommand};
+                                kNgramCommand,  kLookaheadCommand};
   return all;
 }
 

@@ -26,7 +26,7 @@ std::span<const Command> commands();
 
 extern const Command kRunCommand, kGenerateCommand, kListCommand, kDescribeCommand, kModelCommand,
     kTheoryCommand, kExplainCommand, kCompareCommand, kReportCommand, kBenchCommand, kNumericsCommand,
-    kDatastoreCommand, kNgramCommand;
+    kDatastoreCommand, kNgramCommand, kLookaheadCommand;
 
 /// Parses the arguments of a command. `positional` names arguments in order; a last one ending in "..." takes
 /// the rest. Absent when --help was asked for, and printed. Throws Error for anything unknown or malformed.

@@ -166,10 +166,12 @@ std::string read_from(const json& value, const std::string& where) {
   return value["from"].get<std::string>();
 }
 
-/// [{"case": ID, "source": TEXT, "metrics": {NAME: number}, "predictions": {NAME: number}}]
+/// [{"case": ID, "category": NAME, "source": TEXT, "reason": TEXT, "metrics": {NAME: number}, "predictions": {NAME:
+/// number}}], category and reason as wanted.
 void read_published(Experiment& experiment, const json& list, const std::string& where) {
   if (!list.is_array()) wrong_type(where, list, "a list");
-  std::vector<std::string> ids, known;
+  std::vector<std::string> ids, known, categories;
+  for (const PromptSpec& prompt : experiment.prompts) categories.push_back(prompt.category);
   for (const CaseSpec& spec : experiment.cases) ids.push_back(spec.id);
   for (const Metric& metric : metrics()) known.emplace_back(metric.name);
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -186,10 +188,19 @@ void read_published(Experiment& experiment, const json& list, const std::string&
                    .advice = suggest(id, ids)});
     for (const auto& [key, values] : row.items()) {
       if (key == "case" || key == "source") continue;
+      if (key == "reason" || key == "category") {
+        if (!values.is_string()) wrong_type(at + "/" + key, values, "a text");
+        if (key == "category" && std::ranges::find(categories, values.get<std::string>()) == categories.end())
+          throw Error({.what = at + "/category",
+                       .got = values.dump(),
+                       .expected = "a category of the prompts",
+                       .advice = suggest(values.get<std::string>(), categories)});
+        continue;
+      }
       if (key != "metrics" && key != "predictions")
         throw Error({.what = json_pointer(at, key),
                      .got = "an unknown key",
-                     .expected = "case, source, metrics, predictions",
+                     .expected = "case, category, source, reason, metrics, predictions",
                      .advice = ""});
       if (!values.is_object()) wrong_type(at + "/" + key, values, "numbers by name");
       for (const auto& [name, value] : values.items()) {
@@ -392,8 +403,8 @@ Experiment parse_experiment(json config, const std::string& name, const std::str
   if (calibration.is_boolean()) calibration = {{"enabled", calibration}};
   parse_options(option_fields(experiment.calibration), calibration, root + "/calibration");
   expand_cases(experiment, config["cases"], config.value("options", json::object()), name);
-  if (config.contains("published")) read_published(experiment, config["published"], root + "/published");
   read_prompts(experiment, config["prompts"], root + "/prompts");
+  if (config.contains("published")) read_published(experiment, config["published"], root + "/published");
   for (const PromptSpec& prompt : experiment.prompts) {
     for (const CaseSpec& spec : experiment.cases) {
       StrategyChoice strategy = spec.strategy;

@@ -62,10 +62,14 @@ json categories(const CaseData& data) {
 }
 
 /// What the config says was published about this case, beside what was measured here.
-json published(const json& rows, const std::string& id, const json& metrics, const json& predictions) {
+json published(const json& rows, const std::string& id, const json& whole, const json& predictions,
+               const json& of_categories) {
   json out = json::array();
   for (const json& row : rows) {
     if (row["case"] != id) continue;
+    const std::string category = row.value("category", "");
+    const json none = json::object();
+    const json& metrics = category.empty() ? whole : of_categories.contains(category) ? of_categories[category]["metrics"] : none;
     const json of_metrics = row.value("metrics", json::object());
     const json of_predictions = row.value("predictions", json::object());
     json values = json::array();
@@ -76,6 +80,9 @@ json published(const json& rows, const std::string& id, const json& metrics, con
       values.push_back({{"name", name}, {"published", value}, {"here", here}});
     }
     out.push_back({{"source", row["source"]}, {"values", values}});
+    for (const char* key : {"category", "reason"}) {
+      if (row.contains(key)) out.back()[key] = row[key];
+    }
   }
   return out;
 }
@@ -120,8 +127,8 @@ json case_summary(const CaseData& data, std::size_t repeats, const json& publish
               {"categories", categories(data)},
               {"alpha_by_prompt", alpha_by_prompt(data)}};
   out["predictions"].update(lookahead_prediction(fits, data.id(), or_null(metrics, "tau")));
-  out["published"] = published(published_rows, data.id(), metrics, out["predictions"]);
-  if (const auto waterfall = case_waterfall(data, metrics)) out["waterfall"] = waterfall_json(*waterfall);
+  out["published"] = published(published_rows, data.id(), metrics, out["predictions"], out["categories"]);
+  if (const auto waterfall = case_waterfall(data, metrics, fits)) out["waterfall"] = waterfall_json(*waterfall);
   return out;
 }
 

@@ -172,8 +172,10 @@ std::string published_text(const json& summary) {
       for (const json& value : row["values"])
         table.rows.push_back(
             {value["name"], number_text(value["published"], 4), number_text(value["here"], 4)});
-      text += fmt::format("{}, beside {}:\n{}\n", entry["id"].get<std::string>(),
-                          row["source"].get<std::string>(), to_text(table));
+      const std::string category = row.value("category", ""), reason = row.value("reason", "");
+      text += fmt::format("{}{}, beside {}:\n{}{}\n", entry["id"].get<std::string>(),
+                          category.empty() ? "" : " on " + category, row["source"].get<std::string>(),
+                          to_text(table), reason.empty() ? "" : reason + "\n");
     }
   }
   return text;

@@ -217,6 +217,8 @@ TEST_F(Speclab, BadInputOfEveryKind) {
   expect_error(run({"list", "rules"}), {"acceptances"});
   expect_error(run({"theory", "--alpha", "1.5", "--gamma", "2"}), {"alpha", "1.5"});
   expect_error(run({"theory", "--alpha", "x"}), {"alpha"});
+  expect_error(run({"theory", "--alpha", ".4", "--W", "15"}), {"--N", "nothing", "2 to 64"});
+  expect_error(run({"theory", "--alpha", ".4", "--N", "1", "--W", "15"}), {"--N", "1"});
   expect_error(run({"model", "a.json"}), {"a.json"});
 }
 
@@ -462,12 +464,45 @@ TEST_F(Speclab, CtrlCFinishesTheLineInFlight) {
   EXPECT_FALSE(summary["complete"].get<bool>());
 }
 
+TEST_F(Speclab, TheLaboratoryOfLookaheadDecodingEndToEnd) {
+  json grid = config();
+  grid["cases"] = {{{"strategy", "autoregressive"}},
+                   {{"strategy", "lookahead"}, {"W", {1, 2, 4}}, {"N", {3, 4}}, {"G", "=W"}}};
+  grid["repeats"] = 1;
+  write(grid);
+  ASSERT_EQ(run({"run", "a.json", "--out", "run", "-q"}).code, 0);
+  const Result before = run({"lookahead", "run", "--t", "1:1,128:1,256:2"});
+  EXPECT_EQ(before.code, 0) << before.err;
+  EXPECT_THAT(before.out, AllOf(HasSubstr("Law of lookahead decoding over 6 cases"), HasSubstr("t(n) = 1:1,128:1,256:2"),
+                                HasSubstr("free rows")));
+  EXPECT_THAT(before.err, HasSubstr("--measure"));
+  const Result after = run({"lookahead", "run", "--measure", "--json", "-q"});
+  ASSERT_TRUE(after.code == 0 || after.code == 1) << after.err;  // tiny models: nobody knows what is faster
+  const json verdict = json::parse(after.out)["verdict"];
+  EXPECT_EQ(after.code == 1, verdict["never_slower"] == false);
+  ASSERT_GE(verdict["measured"].size(), 1u);
+  EXPECT_GT(verdict["measured"][0]["speedup"], 0);
+  EXPECT_EQ(read_json_file(dir() / "run" / "verdict" / "verdict.json"), verdict);
+  // A window has a waterfall of its own, and it adds up.
+  const Result explained = run({"explain", "run", "lookahead/W=4/N=4", "--json"});
+  ASSERT_EQ(explained.code, 0) << explained.err;
+  const json terms = json::parse(explained.out)["lookahead/W=4/N=4"];
+  EXPECT_EQ(terms[0]["step"], "free_rows");
+  double sum = 0;
+  for (const json& term : terms) sum += term["log_ratio"].get<double>();
+  EXPECT_NEAR(sum, std::log(terms.back()["speedup"].get<double>() / terms[0]["speedup"].get<double>()), 1e-9);
+  expect_error(run({"lookahead", "run", "--t", "5:"}), {"--t", "rows:time"});
+  write(config());
+  ASSERT_EQ(run({"run", "a.json", "--out", "other", "-q", "--filter", "lookup"}).code, 0);
+  expect_error(run({"lookahead", "other"}), {"no two cases", "lookahead_wng"});
+}
+
 TEST_F(Speclab, SmallCommands) {
   EXPECT_EQ(run({"--help"}).code, 0);
   EXPECT_EQ(run({}).code, 2);
   EXPECT_THAT(run({"--version"}).out, HasSubstr("speclab"));
   for (const char* name : {"run", "generate", "list", "describe", "model", "theory", "explain", "compare",
-                           "report", "bench", "numerics"}) {
+                           "report", "bench", "numerics", "lookahead"}) {
     EXPECT_THAT(run({name, "--help"}).out, HasSubstr("Example:")) << name;
   }
   for (const char* kind : {"strategies", "acceptances", "schedules", "metrics", "models"}) {

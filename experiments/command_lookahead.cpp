@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/measure/run_result.h"
+#include "experiments/command.h"
+#include "experiments/lookahead_fit.h"
+#include "experiments/lookahead_verdict.h"
+#include "experiments/row_times_text.h"
+#include "experiments/runner.h"
+#include "experiments/summary.h"
+
+namespace speclab {
+namespace po = boost::program_options;
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  std::string out, times;
+  BackendChoice backend;
+  po::options_description options;
+  options.add_options()("measure", "measure the recommended setting beside autoregressive decoding")(
+      "out", po::value(&out), "folder of what --measure records; default RUN/verdict")(
+      "resume", "go on with an interrupted --measure")(
+      "t", po::value(&times), "also for a machine with these times of a forward by rows: 1:1,128:1,256:2")(
+      "json", "as JSON")("quiet,q", "no progress");
+  add_backend_options(options, backend);
+  const auto values = parse_arguments(command, arguments, options, {"RUN"});
+  if (!values) return kOk;
+  const fs::path folder = required(*values, "RUN", command);
+  const fs::path own = out.empty() ? folder / "verdict" : fs::path(out);
+  json summary = summarise_run(folder);
+  if (!times.empty()) {
+    for (json& fit : summary["lookahead"])
+      fit["machines"].push_back(lookahead_machine("t(n) = " + times, fit, parse_row_times(times)));
+  }
+  const json& fit = largest_lookahead_fit(summary);
+  int code = kOk;
+  if (values->count("measure") > 0) {
+    const json config = follow_up_config(read_json_file(folder / "config.json"), summary);
+    catch_interrupts();
+    Progress progress(values->count("quiet") > 0);
+    const RunOutcome outcome = run_experiment({.experiment = parse_experiment(config, config["name"]),
+                                               .backend = backend,
+                                               .out = own,
+                                               .resume = values->count("resume") > 0,
+                                               .command_line = command_line(),
+                                               .interrupted = interrupted},
+                                              progress);
+    if (outcome.interrupted) {
+      progress.note("interrupted; finished lines are kept. Go on with --measure --resume");
+      return kInterrupted;
+    }
+    if (outcome.failed + outcome.unequal > 0) code = kCheckFailed;
+  }
+  const json verdict =
+      lookahead_verdict(summary, fs::exists(own / "config.json") ? summarise_run(own) : json());
+  if (!verdict["measured"].empty()) write_json_file(own / "verdict.json", verdict);
+  if (verdict["never_slower"] == false) code = kCheckFailed;
+  if (values->count("json") > 0)
+    fmt::print("{}\n", json({{"fit", fit}, {"verdict", verdict}}).dump(1));
+  else
+    fmt::print("{}\n{}\n", lookahead_text(summary), to_verdict_text(verdict));
+  if (verdict["measured"].empty())
+    fmt::print(stderr, "Nothing of this is measured yet: speclab lookahead {} --measure\n", folder.string());
+  return code;
+}
+
+}  // namespace
+
+const Command kLookaheadCommand = {
+    "lookahead", "RUN [options]",
+    "From a run over W, N and G: the law of lookahead decoding, the best setting for this machine, that "
+    "setting measured, and "
+    "which machine would profit. Exit code 1 when the recommended setting is slower than none beyond the "
+    "noise.",
+    "speclab lookahead results/runs/lookahead_wng-20260101-120000 --measure --t 1:1,128:1,256:2", run};
+
+}  // namespace speclab

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""One page from finished runs: what was measured here beside what was published, and why the two differ.
+
+    scripts/lookahead_page.py RUN... --out results/lookahead.md [--no-times]
+
+RUN: folders that `speclab run` wrote, of configs with "published" (lookahead_ablation, leaderboard_draft_free, jacobi) or
+with a law of lookahead decoding in their summary (lookahead_wng, lookahead_scaling). A verdict that
+`speclab lookahead RUN --measure` left beside a run is told, too. --no-times leaves out all that depends on how busy the
+machine was: what remains are tokens per step. Standard library only.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+TIMED = ("speedup", "tokens_per_second", "ms_per_token")
+
+
+def text(value, digits=2):
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def cell(words):
+    return str(words).replace("|", "\\|").replace("\n", " ")
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]) + "\n"
+
+
+def interval(metrics, name):
+    ci = metrics.get(f"{name}_ci95")
+    return text(metrics.get(name)) + (f" [{text(ci[0])}, {text(ci[1])}]" if ci else "")
+
+
+class Page:
+    def __init__(self, times):
+        self.times = times
+        self.parts = []
+
+    def shown(self, name):
+        return self.times or name not in TIMED
+
+    def run(self, folder):
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+        if not summary["complete"]:
+            raise ValueError(f"{folder}: the run is not complete. Go on with it: speclab run ... --resume.")
+        prompts = max((case["prompts"] for case in summary["cases"]), default=0)
+        self.parts.append(f"## {summary['name']}\n\n{summary['description']}\n")
+        self.parts.append(
+            f"{environment['models']['target']['name']} on {environment['cpu']['model']}, {environment['threads']} threads, "
+            f"{environment['numerics']}, {environment['date'][:10]}, commit {environment['commit'][:12]}; {prompts} prompts."
+            + ("" if self.times else " Times are left out.")
+            + "\n"
+        )
+        self.cases(summary)
+        self.published(summary)
+        for fit in summary.get("lookahead", []):
+            self.law(fit)
+        self.devices(summary.get("lookahead_devices", []))
+        verdict = folder / "verdict" / "verdict.json"
+        if verdict.exists() and self.times:
+            self.verdict(json.loads(verdict.read_text(encoding="utf-8")))
+
+    def cases(self, summary):
+        metrics = [name for name in ("tau", "rows_per_step", "speedup") if self.shown(name)]
+        rows = []
+        for case in summary["cases"]:
+            equal = case["metrics"].get("matches_reference")
+            rows.append(
+                [case["id"]]
+                + [interval(case["metrics"], name) for name in metrics]
+                + ["" if equal is None else "yes" if equal else "NO"]
+            )
+        self.parts.append(table(["case", *metrics, "equal"], rows))
+
+    def published(self, summary):
+        rows = []
+        for case in summary["cases"]:
+            for quote in case.get("published") or []:
+                for value in quote["values"]:
+                    if not self.shown(value["name"]):
+                        continue
+                    name = case["id"] + (f", {quote['category']}" if quote.get("category") else "")
+                    rows.append(
+                        [name, value["name"], text(value["published"]), text(value["here"]), quote["source"], quote.get("reason", "")]
+                    )
+        if rows:
+            self.parts.append("Published beside these:\n")
+            self.parts.append(table(["case", "", "published", "here", "source", "why they differ"], rows))
+
+    def law(self, fit):
+        words = []
+        for name in ("alpha", "f", "share"):
+            if fit.get(name) is not None:
+                words.append(f"{name} {interval(fit, name)}")
+        line = f"Law of lookahead decoding over {len(fit['cells'])} cases: " + ", ".join(words)
+        if fit.get("held_out_error") is not None:
+            line += (
+                f"; cells that the fit has not seen are {100 * fit['held_out_error']:.1f} % off (median), "
+                f"{100 * fit['mean_error']:.1f} % when the mean predicts them"
+            )
+        self.parts.append(line + ".\n")
+        if self.times:
+            rows = [
+                [m["machine"], m["best"]["W"], m["best"]["N"], m["best"]["G"], text(m["best"]["tau"]), text(m["best"]["speedup"])]
+                for m in fit["machines"]
+            ]
+            self.parts.append(table(["machine", "W", "N", "G", "tau", "speedup"], rows))
+
+    def devices(self, devices):
+        if not devices:
+            return
+        header = ["devices", "rows of each", "at most", "equal"]
+        if self.times:
+            header += ["slowest ms", "speedup", "predicted"]
+        rows = []
+        for each in devices:
+            row = [
+                each["devices"],
+                " ".join(text(n, 0) for n in each["rows"]),
+                " ".join(str(n) for n in each["most_rows"]),
+                "yes" if each["equal"] else "NO",
+            ]
+            if self.times:
+                row += [text(each["slowest_ms"]), text(each["speedup"]), text(each["predicted_speedup"])]
+            rows.append(row)
+        self.parts.append("Divided over devices, one after the other on this machine, an exchange that costs nothing:\n")
+        self.parts.append(table(header, rows))
+
+    def verdict(self, verdict):
+        best = verdict["best"]
+        if best["W"] == 0:
+            self.parts.append("Recommended for this machine: autoregressive decoding; no setting is predicted to be faster.\n")
+        else:
+            self.parts.append(
+                f"Recommended for this machine: W = {best['W']}, N = {best['N']}, G = {best['G']}, predicted {text(best['speedup'])}"
+                + (", degenerate: a window of one column." if verdict["degenerate"] else ".")
+                + "\n"
+            )
+        rows = [
+            [
+                row["role"],
+                row["W"],
+                row["N"],
+                row["G"],
+                text((row["predicted"] or {}).get("tau")),
+                text(row["tau"]),
+                text((row["predicted"] or {}).get("speedup")),
+                interval(row, "speedup"),
+                row["verdict"],
+            ]
+            for row in verdict["measured"]
+        ]
+        self.parts.append(
+            table(["measured", "W", "N", "G", "tau predicted", "tau", "speedup predicted", "speedup", "against none"], rows)
+        )
+        if verdict["never_slower"] is not None:
+            self.parts.append(
+                f"Never slower than autoregressive decoding beyond the noise: {'yes' if verdict['never_slower'] else 'NO'}.\n"
+            )
+        self.parts.append("The same law where so many rows cost nothing:\n")
+        rows = [
+            [row["rows"], row["W"], row["N"], row["G"], text(row["tau"]), text(row["speedup"])] for row in verdict["by_free_rows"]
+        ]
+        self.parts.append(table(["free rows", "W", "N", "G", "tau", "speedup"], rows))
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("runs", nargs="+", type=pathlib.Path)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--no-times", action="store_true", help="tokens per step only: the machine was busy")
+    options = parser.parse_args(arguments)
+    page = Page(times=not options.no_times)
+    try:
+        for folder in options.runs:
+            page.run(folder)
+    except (OSError, ValueError, KeyError) as error:
+        print(f"lookahead_page: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    title = "# Lookahead and Jacobi decoding, beside what was published\n\nWritten by `scripts/lookahead_page.py` from finished runs.\n"
+    options.out.write_text("\n".join([title, *page.parts]), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
