@@ -222,7 +222,7 @@ TEST(SimulatedGpu, FeedForwardHasTheBitsOfItsOperations) {
     });
   };
   const auto down = pack(kOut, kWidth);
-  for (const int in : {45, 520}) {
+  for (const int in : {45, 520, 2100}) {
     const auto up = pack(2 * kWidth, in);
     const float* weight = there.floats(normal_numbers(static_cast<std::size_t>(in), 1));
     const float* bias = there.floats(normal_numbers(2 * kWidth, 2));

@@ -136,8 +136,8 @@ class CudaBackend final : public Backend {
 
   void norm_linear(const NormForm& form, const float* x, const PackedMatrix& w, int n, float* /*scratch*/, float* y) override {
     in_portions(n, [&](int first, int rows) {
-      round_norm(form, x + at(first, w.in), rows, w.in);
-      product(w, rows, y + at(first, w.out), false);
+      const NormedRow norm = round_norm(form, x + at(first, w.in), rows, w.in);
+      product(w, rows, y + at(first, w.out), false, norm);
     });
   }
 
@@ -146,8 +146,9 @@ class CudaBackend final : public Backend {
     const PackedMatrix& up = *form.up;
     if (!form.gated || !can_activate(up.out, up.in)) return Backend::feed_forward(norm, x, form, n, normed, raised, activated, y, accumulate);
     in_portions(n, [&](int first, int rows) {
-      round_norm(norm, x + at(first, up.in), rows, up.in);
+      const NormedRow normed_row = round_norm(norm, x + at(first, up.in), rows, up.in);
       Linear gating = linear_of(up, rows);
+      gating.norm = normed_row;
       gating.bias = form.up_bias;
       gating.activated = activated_.data();
       gating.function = form.function;
@@ -302,14 +303,20 @@ class CudaBackend final : public Backend {
   static void in_portions(int n, const Portion& portion) {
     for (int first = 0; first < n; first += kMostRows) portion(first, std::min(kMostRows, n - first));
   }
-  // norm(x), or x itself, into activations_
-  void round_norm(const NormForm& form, const float* x, int rows, int width) {
-    if (form.weight == nullptr) return start("round_rows", RoundRows{x, width, rows, width, activations_.data()});
-    Norm norm = norm_of(form.layer ? NormOf::kLayer : NormOf::kRms, x, form.weight, form.eps, rows, width);
+  // norm(x), or x itself, into activations_, unless the product is to norm the row that it gets.
+  NormedRow round_norm(const NormForm& form, const float* x, int rows, int width) {
+    const NormOf kind = form.layer ? NormOf::kLayer : NormOf::kRms;
+    if (form.weight == nullptr) {
+      start("round_rows", RoundRows{x, width, rows, width, activations_.data()});
+      return {};
+    }
+    if (can_norm(rows, width)) return {x, kind, form.weight, form.bias, form.eps};
+    Norm norm = norm_of(kind, x, form.weight, form.eps, rows, width);
     norm.x_stride = width;
     norm.bias = form.bias;
     norm.activations = activations_.data();
     start(form.layer ? "layer_norm" : "rms_norm", norm);
+    return {};
   }
   // W activations_, without a place for the result
   Linear linear_of(const PackedMatrix& w, int rows) const {
@@ -324,8 +331,9 @@ class CudaBackend final : public Backend {
     return product;
   }
   // y (+)= W activations_
-  void product(const PackedMatrix& w, int rows, float* y, bool accumulate) {
+  void product(const PackedMatrix& w, int rows, float* y, bool accumulate, const NormedRow& norm = {}) {
     Linear product = linear_of(w, rows);
+    product.norm = norm;
     product.y = y;
     product.y_stride = w.out;
     product.accumulate = accumulate;

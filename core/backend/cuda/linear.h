@@ -3,6 +3,7 @@
 #include "core/backend/backend.h"
 #include "core/backend/cuda/activation.h"
 #include "core/backend/cuda/fragments.h"
+#include "core/backend/cuda/norm_kernel.h"
 
 // Linear layers for 1 to 128 rows: what is asked for, and how it is cut up. Two kernels have the same bits.
 //
@@ -33,12 +34,22 @@ namespace speclab::cuda {
 
 inline constexpr int kMostRows = 128;
 
+/// One row before its norm, which the kernel then takes itself.
+struct NormedRow {
+  const float* x = nullptr;  ///< [in]; null: activations are there
+  NormOf kind = NormOf::kRms;
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  float eps = 0;
+};
+
 /// y = W x + bias, or y += W x + bias, or f(W_gate x + bias) * (W_up x + bias) as the input of the next layer.
 struct Linear {
   const simt::u16* weights = nullptr;      ///< [out, in] as in fragments.h, 16-byte aligned
   int out = 0, in = 0;
   const simt::u16* activations = nullptr;  ///< [rows, in] as in fragments.h, 16-byte aligned
   int rows = 0;                            ///< 1 to kMostRows
+  NormedRow norm{};                        ///< instead of activations, where can_norm(rows, in)
   const float* bias = nullptr;             ///< [out]; null: none
   float* y = nullptr;                      ///< output m of row i at y[i * y_stride + m]
   int y_stride = 0;
@@ -61,6 +72,9 @@ SPECLAB_BOTH constexpr int slices_of(int out, int in) {
   while (slices < 8 && tiles_of(out, kTileOut) * slices < 1024 && tiles_of(in, kTileIn) >= 8 * slices) slices *= 2;
   return slices;
 }
+/// Whether every block may norm the row itself, while the first weights are under way: one kernel less, at n = 1, where a
+/// kernel costs more than a row.
+SPECLAB_BOTH constexpr bool can_norm(int rows, int in) { return rows == 1 && in <= 16384; }
 /// Whether a gate and what it gates can meet in a block: both are whole blocks of inputs of the next layer, and a block of
 /// linear_few.h has more than one tile.
 SPECLAB_BOTH constexpr bool can_activate(int out, int in) { return out % (2 * kTileIn) == 0 && slices_of(out, in) <= 4; }

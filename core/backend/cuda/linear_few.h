@@ -11,13 +11,15 @@
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// kRowTiles: row tiles of a block; kAhead: blocks of inputs whose weights and activations are under way.
-template <int kRowTiles, int kAhead>
+/// kRowTiles: row tiles of a block; kAhead: blocks of inputs whose weights and activations are under way; kNorm: the row comes
+/// before its norm, and every block has all of it in shared memory.
+template <int kRowTiles, int kAhead, bool kNorm>
 struct LinearFewKernel {
   static constexpr const char* kName = "linear_few";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
   static constexpr int kSumFloats = kRowTiles * 128;  ///< of a warp
-  static constexpr int kSharedBytes = kLinearWarps * kSumFloats * 4;
+  static constexpr int kSumsBytes = kLinearWarps * kSumFloats * 4, kRowAt = kSumsBytes + 2 * kSumBytes;
+  static constexpr int shared_bytes(int in) { return kNorm ? kRowAt + tiles_of(in, kTileIn) * kTileIn * 2 : kSumsBytes; }
   Linear a;
 
   SPECLAB_DEVICE void operator()() const {
@@ -41,11 +43,13 @@ struct LinearFewKernel {
       const simt::u16* from = weights + static_cast<std::size_t>(k) * (kTileOut * kTileIn);
       w[at][0] = simt::load16_streamed(from);
       w[at][1] = simt::load16_streamed(from + kTileOut * kTileIn / 2);
-      SPECLAB_UNROLL
-      for (int n = 0; n < kRowTiles; ++n) {
-        x[at][n] = {};  // rows that are not there are not read: one row is an eighth of a tile
-        if (n * kTileRows + simt::lane() / 4 < a.rows) {
-          x[at][n] = simt::load16_constant(activations + (static_cast<std::size_t>(k) * kRowTiles + static_cast<std::size_t>(n)) * (kTileRows * kTileIn));
+      if constexpr (!kNorm) {
+        SPECLAB_UNROLL
+        for (int n = 0; n < kRowTiles; ++n) {
+          x[at][n] = {};  // rows that are not there are not read: one row is an eighth of a tile
+          if (n * kTileRows + simt::lane() / 4 < a.rows) {
+            x[at][n] = simt::load16_constant(activations + (static_cast<std::size_t>(k) * kRowTiles + static_cast<std::size_t>(n)) * (kTileRows * kTileIn));
+          }
         }
       }
     };
@@ -53,10 +57,19 @@ struct LinearFewKernel {
     for (int ahead = 0; ahead < kAhead; ++ahead) {
       if (begin + ahead < end) fetch(begin + ahead, ahead);
     }
+    const auto row = simt::shared<simt::u16>(kNorm ? kRowAt : 0, kNorm ? in_tiles * kTileIn : 0);
+    if constexpr (kNorm) {
+      if (a.norm.kind == NormOf::kRms) stage_norm<NormOf::kRms>(row);
+      else stage_norm<NormOf::kLayer>(row);
+    }
     for (int k = begin; k < end; k += kAhead) {
       SPECLAB_UNROLL
       for (int at = 0; at < kAhead; ++at) {
         if (k + at >= end) break;
+        if constexpr (kNorm) {
+          x[at][0] = {};
+          if (simt::lane() < 4) x[at][0] = row.get16((k + at) * kTileIn + simt::lane() * kPiece);
+        }
         SPECLAB_UNROLL
         for (int step = 0; step < 2; ++step) {
           SPECLAB_UNROLL
@@ -100,6 +113,19 @@ struct LinearFewKernel {
     for (int at = slice * 32 + simt::lane(); at < kSumFloats; at += slices * 32) {
       finish_linear(a, out_tile, at / 128, at / 32 % 4, at % 32, sum_of(group, at));
     }
+  }
+
+ private:
+  // With the bits of NormKernel.
+  template <NormOf kKind>
+  SPECLAB_DEVICE void stage_norm(const simt::Shared<simt::u16>& row) const {
+    const int threads = row_threads(a.in);
+    const Moments moments = moments_of<kKind>(a.norm.x, a.in, a.norm.eps, threads,
+                                              [&](float value, int i) { return leading_sum(value, threads, kSumsBytes + i * kSumBytes); });
+    for (int begin = 8 * simt::thread_index(); begin < tiles_of(a.in, kTileIn) * kTileIn; begin += 8 * kThreads) {
+      row.set16(begin, normed_piece<kKind>(a.norm.x, a.norm.weight, a.norm.bias, begin, a.in, moments).rounded());
+    }
+    simt::block_sync();
   }
 };
 

@@ -11,7 +11,7 @@ inline constexpr int kRowThreads = 256;  ///< of a block, at most
 inline constexpr int kSumBytes = kRowThreads / simt::kWarp * 4;
 
 /// Threads for a row of d elements, a piece of eight each while there are enough: a function of d alone, as is every sum.
-inline int row_threads(int d) {
+SPECLAB_BOTH int row_threads(int d) {
   const int threads = (d + 255) / 256 * 32;
   return threads < kRowThreads ? threads : kRowThreads;
 }
@@ -67,6 +67,17 @@ SPECLAB_DEVICE float block_sum(float value, int offset_bytes) {
   simt::block_sync();
   float total = sums[0];
   for (int warp = 1; warp < warps; ++warp) total += sums[warp];
+  return total;
+}
+
+/// block_sum of a block of so many threads, in one that has more; the others add nothing. Every thread gets it.
+SPECLAB_DEVICE float leading_sum(float value, int threads, int offset_bytes) {
+  const auto sums = simt::shared<float>(offset_bytes, kSumBytes / 4);
+  value = simt::warp_sum(value);
+  if (simt::lane() == 0 && simt::thread_index() < threads) sums.set(simt::warp_index(), value);
+  simt::block_sync();
+  float total = sums[0];
+  for (int warp = 1; warp < threads / simt::kWarp; ++warp) total += sums[warp];
   return total;
 }
 
