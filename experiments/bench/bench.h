@@ -18,6 +18,7 @@ namespace speclab::bench {
 struct Setting {
   std::shared_ptr<ModelSet> models;  ///< "draft" among the drafts when one was named
   bool has_draft = false;
+  std::string text;        ///< a file for the indexes of copies/; "" for a text that is made up
   double read_bandwidth = 0;  ///< bytes per second from memory, all threads
   double peak_flops = 0;      ///< operations per second, all threads
 };
@@ -34,6 +35,7 @@ benchmark::internal::Benchmark* add(const std::string& name, Body body, Clock cl
 void add_machine(const Setting& setting);   ///< read bandwidth, peak: how steady is the machine?
 void add_kernels(const Setting& setting);   ///< matrices, attention, row operations, empty parallel regions
 void add_forwards(const Setting& setting);  ///< whole forwards, prefill, greedy steps, draft steps
+void add_copies(const Setting& setting);    ///< steps of strategies that copy, indexes of long texts
 
 /// "cuda/...": kernels of GPU `device`, or at tiny sizes of the simulated one; add_draft's step of a draft. On a
 /// GPU times are the device's own.

@@ -19,11 +19,12 @@ namespace {
 namespace po = boost::program_options;
 
 int run(int argc, char** argv) {
-  std::string model, draft;
+  std::string model, draft, text;
   BackendChoice backend;
   po::options_description options;
   options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
-      "draft", po::value(&draft), "a draft that belongs to it")("help", "this text");
+      "draft", po::value(&draft), "a draft that belongs to it")(
+      "text", po::value(&text), "a long text for the indexes of copies/; else one is made up")("help", "this text");
   add_backend_options(options, backend);
   const auto parsed = po::command_line_parser(argc, argv).options(options).allow_unregistered().run();
   po::variables_map values;
@@ -44,6 +45,7 @@ int run(int argc, char** argv) {
     spec.model = draft;
     setting.models->add_draft(spec);
   }
+  setting.text = text;
   const int threads = setting.models->backend().threads();
   const bool on_host = setting.models->backend().host_memory();
   const DeviceSpeed speed = setting.models->backend().measure_speed();
@@ -71,6 +73,7 @@ int run(int argc, char** argv) {
     bench::add_machine(setting);
     bench::add_kernels(setting);
     bench::add_forwards(setting);
+    bench::add_copies(setting);
   } else {
     bench::add_device(setting, backend.device);
   }

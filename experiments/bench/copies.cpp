@@ -1,0 +1,256 @@
+// What copying costs on the host: a step of each strategy that copies, and the indexes of a long text.
+//
+//     speclab_bench --model MODEL --benchmark_filter=copies [--text FILE]
+//
+// Times are CPU time of the thread, which other processes disturb least. `p99_us`, `slowest_us`: over steps.
+// Without --text the text is made up: passages of what was there before, of geometric length, between tokens
+// drawn by Zipf's law.
+#include <fmt/format.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/mapped_file.h"
+#include "core/base/options_json.h"
+#include "core/spec/datastore.h"
+#include "core/spec/registry.h"
+#include "core/spec/suffix_automaton.h"
+#include "core/spec/suffix_speculation.h"
+#include "experiments/bench/bench.h"
+
+namespace speclab::bench {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMostTokens = 10'000'000;
+constexpr int kHeldOut = 20'000;  // behind the indexed text: what is looked up
+
+std::int64_t thread_cpu_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
+}
+
+std::vector<Token> made_up_text(std::size_t size, int vocab) {
+  std::mt19937_64 random(1);
+  std::vector<double> mass(static_cast<std::size_t>(vocab));
+  for (std::size_t i = 0; i < mass.size(); ++i)
+    mass[i] = (i == 0 ? 0 : mass[i - 1]) + 1 / (static_cast<double>(i) + 2.7);
+  const auto uniform = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
+  std::vector<Token> text;
+  text.reserve(size);
+  while (text.size() < size) {
+    if (text.size() > 100 && uniform() < .35) {
+      const auto length = static_cast<std::size_t>(2 - std::log(1 - uniform()) * 6);
+      const std::size_t from = random() % (text.size() - 1);
+      for (std::size_t i = 0; i < length && from + i < text.size() && text.size() < size; ++i)
+        text.push_back(text[from + i]);
+    } else {
+      const double x = uniform() * mass.back();
+      text.push_back(static_cast<Token>(std::lower_bound(mass.begin(), mass.end(), x) - mass.begin()));
+    }
+  }
+  return text;
+}
+
+/// The text of --text, or one that is made up, and what is held out behind it.
+const std::vector<Token>& long_text(const Setting& setting) {
+  static std::vector<Token> text;
+  if (!text.empty()) return text;
+  const Model& model = *setting.models->target();
+  if (setting.text.empty()) {
+    text = made_up_text(kMostTokens + kHeldOut, model.config().tokens());
+    return text;
+  }
+  SPECLAB_CHECK(model.tokenizer(), "no tokenizer for {}", setting.text);
+  const MappedFile file = MappedFile::open(setting.text);
+  // Line by line in pieces, as far as it is needed: encoding is what takes long.
+  std::string_view rest = file.text();
+  while (!rest.empty() && text.size() < kMostTokens + kHeldOut) {
+    const std::size_t end = rest.find('\n', std::min<std::size_t>(rest.size(), 100'000));
+    const std::string_view piece = rest.substr(0, end == std::string_view::npos ? end : end + 1);
+    const std::vector<Token> tokens = model.tokenizer()->encode(piece);
+    text.insert(text.end(), tokens.begin(), tokens.end());
+    rest.remove_prefix(piece.size());
+  }
+  if (text.size() < 2 * kHeldOut) {
+    throw Error({setting.text, fmt::format("{} tokens", text.size()),
+                 fmt::format("{} at least", 2 * kHeldOut), "Give it a longer text."});
+  }
+  text.resize(std::min<std::size_t>(text.size(), kMostTokens + kHeldOut));
+  return text;
+}
+
+TokenSpan indexed_text(const Setting& setting, std::size_t most) {
+  const TokenSpan text = long_text(setting);
+  return text.first(std::min(most, text.size() - kHeldOut));
+}
+TokenSpan held_out_text(const Setting& setting) {
+  return TokenSpan(long_text(setting)).last(kHeldOut);
+}
+/// A text that repeats itself: for what copies from nowhere else.
+TokenSpan short_text(const Setting& setting) {
+  if (!setting.text.empty()) return held_out_text(setting);
+  static const std::vector<Token> text = made_up_text(kHeldOut, setting.models->target()->config().tokens());
+  return text;
+}
+
+/// Times of single steps; the benchmark's own time is their mean.
+class Steps {
+ public:
+  template <class Work>
+  void time(Work work) {
+    const std::int64_t begin = thread_cpu_ns();
+    work();
+    ns_.push_back(thread_cpu_ns() - begin);
+  }
+  void finish(benchmark::State& state) {
+    std::sort(ns_.begin(), ns_.end());
+    double sum = 0;
+    for (const std::int64_t ns : ns_) sum += static_cast<double>(ns);
+    state.SetIterationTime(sum * 1e-9 / static_cast<double>(ns_.size()));
+    state.counters["p99_us"] = static_cast<double>(ns_[ns_.size() * 99 / 100]) * 1e-3;
+    state.counters["slowest_us"] = static_cast<double>(ns_.back()) * 1e-3;
+  }
+
+ private:
+  std::vector<std::int64_t> ns_;
+};
+
+/// Every step from `context` tokens on as the loop would make it, the next token being that of the text.
+void run_steps(benchmark::State& state, const Setting& setting, const std::string& name, const json& options,
+               TokenSpan text, int context) {
+  constexpr int kSteps = 256, kPrompts = 8;
+  Resources resources;
+  resources.target = setting.models->target();
+  resources.capacity = context + kSteps + 1;
+  StrategyChoice choice(find_strategy(name));
+  parse_options(choice.fields(), options, name);
+  const auto strategy = choice.make(resources);
+  Sequence sequence;
+  sequence.tokens.reserve(static_cast<std::size_t>(resources.capacity));
+  Draft draft;
+  Acceptance acceptance;
+  Steps steps;
+  double drafted = 0;
+  for (int prompt = 0; prompt < kPrompts; ++prompt) {
+    const std::size_t begin = static_cast<std::size_t>(prompt) * 997 % (text.size() - resources.capacity);
+    sequence.tokens.assign(text.begin() + begin, text.begin() + begin + context);
+    sequence.prompt_length = context - 1;
+    strategy->begin(sequence);
+    for (int step = 0; step < kSteps; ++step) {
+      sequence.depth_limit = 64;
+      draft.reset(sequence.tokens.back());
+      const Sequence* const sequences[] = {&sequence};
+      Draft* const drafts[] = {&draft};
+      steps.time([&] {
+        strategy->draft(sequences, drafts);
+        sequence.tokens.push_back(text[begin + static_cast<std::size_t>(context + step)]);
+        const Outcome outcome{&draft, &acceptance, 1};
+        strategy->observe(sequences, {&outcome, 1});
+      });
+      drafted += draft.tree.drafted();
+    }
+  }
+  steps.finish(state);
+  state.counters["drafted"] = drafted / kSteps / kPrompts;
+}
+
+void add_steps(const Setting& setting, const std::string& label, const std::string& name,
+               const json& options) {
+  for (const int context : {1024, 8192}) {
+    add(
+        fmt::format("copies/step/{}/context:{}", label, context),
+        [=](benchmark::State& state) {
+          for (auto _ : state) run_steps(state, setting, name, options, short_text(setting), context);
+        },
+        Clock::kManual)
+        ->Iterations(1);
+  }
+}
+
+/// Memory and time of the automaton, then speculation after each token of a text that is not in it.
+void add_index(const Setting& setting, int tokens) {
+  add(
+      fmt::format("copies/index/suffix_automaton/tokens:{}", tokens),
+      [=](benchmark::State& state) {
+        const TokenSpan text = indexed_text(setting, static_cast<std::size_t>(tokens));
+        const TokenSpan queries = held_out_text(setting);
+        for (auto _ : state) {
+          SuffixAutomaton index(64);
+          const std::int64_t begin = thread_cpu_ns();
+          for (const Token token : text) index.append(token);
+          const auto n = static_cast<double>(text.size());
+          state.SetIterationTime(static_cast<double>(thread_cpu_ns() - begin) * 1e-9 / n);
+          state.counters["tokens"] = n;
+          state.counters["bytes_per_token"] = static_cast<double>(index.bytes()) / n;
+          state.counters["states_per_token"] = static_cast<double>(index.states()) / n;
+          state.counters["edges_per_token"] = static_cast<double>(index.edges()) / n;
+          for (const bool tree : {false, true}) {
+            SuffixSpeculationOptions options;
+            options.tree = tree;
+            SuffixSpeculation speculation;
+            SuffixAutomaton::Match match;
+            std::vector<std::int64_t> ns;
+            double matched = 0;
+            for (const Token token : queries) {
+              const std::int64_t from = thread_cpu_ns();
+              match = index.extend(match, token);
+              speculation.run(index, match, false, 64, options);
+              ns.push_back(thread_cpu_ns() - from);
+              matched += match.length;
+            }
+            std::sort(ns.begin(), ns.end());
+            const std::string kind = tree ? "tree" : "path";
+            state.counters[kind + "_us"] = static_cast<double>(ns[ns.size() / 2]) * 1e-3;
+            state.counters[kind + "_p99_us"] = static_cast<double>(ns[ns.size() * 99 / 100]) * 1e-3;
+            state.counters["matched"] = matched / static_cast<double>(queries.size());
+          }
+        }
+      },
+      Clock::kManual)
+      ->Iterations(1);
+}
+
+/// The step of `retrieval` over a datastore of the text.
+void add_retrieval(const Setting& setting, int tokens) {
+  add(
+      fmt::format("copies/step/retrieval/tokens:{}", tokens),
+      [=](benchmark::State& state) {
+        const auto path = std::filesystem::temp_directory_path() /
+                          fmt::format("speclab_bench-{}-{}.datastore", ::getpid(), tokens);
+        const Model& target = *setting.models->target();
+        Datastore::Builder builder(target.config().vocab, target.tokenizer_sha256());
+        builder.add(indexed_text(setting, static_cast<std::size_t>(tokens)));
+        builder.write(path);
+        const json options = {{"datastore", path.string()}};
+        for (auto _ : state) run_steps(state, setting, "retrieval", options, held_out_text(setting), 1024);
+        std::filesystem::remove(path);
+      },
+      Clock::kManual)
+      ->Iterations(1);
+}
+
+}  // namespace
+
+void add_copies(const Setting& setting) {
+  add_steps(setting, "prompt_lookup", "prompt_lookup", json::object());
+  add_steps(setting, "prompt_lookup,frequent,candidates:3", "prompt_lookup",
+            {{"match", "frequent"}, {"candidates", 3}});
+  add_steps(setting, "suffix_decoding", "suffix_decoding", json::object());
+  add_steps(setting, "suffix_decoding,tree", "suffix_decoding",
+            {{"tree", true}, {"length", 16}, {"factor", 4}});
+  add_steps(setting, "composition", "composition", {{"sources", json::array({"text"})}});
+  for (const int tokens : {100'000, kMostTokens}) add_retrieval(setting, tokens);
+  for (const int tokens : {100'000, 1'000'000, kMostTokens}) add_index(setting, tokens);
+}
+
+}  // namespace speclab::bench
