@@ -13,6 +13,7 @@
 // verification is dear: chance matches of one token are then pure cost.
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -79,19 +80,19 @@ class Lookup {
   /// Positions behind the occurrences, best first, the first kMostTried of them; empty when there is none.
   std::span<const std::size_t> find(const Sequence& sequence) {
     const TokenSpan text = sequence.tokens;
-    match_endings(text);
-    const std::size_t behind = text.size() - reference(sequence);  // tokens that are not copied from
-    auto longest = static_cast<std::size_t>(options_.ngram_max);
+    const auto behind =
+        static_cast<std::uint32_t>(text.size() - reference(sequence));  // tokens that are not copied from
+    auto longest = static_cast<std::uint32_t>(options_.ngram_max);
     if (behind > 0) longest = std::min(longest, behind);
-    auto best = static_cast<std::size_t>(options_.ngram_min);
+    auto best = static_cast<std::uint32_t>(options_.ngram_min);
     found_.clear();
-    for (std::size_t back = behind + 1; back < text.size(); ++back) {  // something must follow it
-      const std::size_t matched = std::min(matched_[back], longest);
-      if (matched < best) continue;
+    match_endings(text, [&](std::uint32_t back, std::uint32_t matched) {
+      matched = std::min(matched, longest);
+      if (back <= behind || matched < best) return;
       if (matched > best) found_.clear();
       best = matched;
       found_.push_back(text.size() - back);
-    }
+    });
     if (options_.match == "leftmost") std::reverse(found_.begin(), found_.end());
     if (options_.match == "frequent") commonest_first(text);
     return std::span(found_).first(std::min(found_.size(), kMostTried));
@@ -103,7 +104,7 @@ class Lookup {
     auto length =
         std::min<std::size_t>(reference(sequence) - from, static_cast<std::size_t>(options_.length));
     length = std::min(length, static_cast<std::size_t>(std::max(sequence.depth_limit, 0)));
-    if (options_.by_match) length = std::min(length, matched_[text.size() - from]);
+    if (options_.by_match) length = std::min<std::size_t>(length, matched_[text.size() - from]);
     const TokenSpan copied = text.subspan(from, length);
     if (!options_.cut_at_end) return copied;
     const auto end = std::find_first_of(copied.begin(), copied.end(), ends_.begin(), ends_.end());
@@ -117,16 +118,22 @@ class Lookup {
                                           : sequence.tokens.size();
   }
 
-  // How many tokens agree before the end of the text and `back` tokens before that, for every `back`. The Z
-  // algorithm from the end (Gusfield 1997, Section 1.3): linear in the text whatever repeats in it.
-  void match_endings(TokenSpan text) {
-    const std::size_t size = text.size();
-    matched_.assign(size, 0);
-    for (std::size_t back = 1, begin = 0, end = 0; back < size; ++back) {
-      std::size_t n = back < end ? std::min(end - back, matched_[back - begin]) : 0;
-      while (back + n < size && text[size - 1 - n] == text[size - 1 - back - n]) ++n;
-      matched_[back] = n;
+  // How many tokens agree before the end of the text and `back` tokens before that: for every `back` from 1
+  // on, into matched_, and to visit(back, agree) where any do. The Z algorithm from the end (Gusfield 1997,
+  // Section 1.3): linear in the text whatever repeats in it.
+  template <class Visit>
+  void match_endings(TokenSpan text, Visit visit) {
+    const auto size = static_cast<std::uint32_t>(text.size());
+    const Token* const last = text.data() + size - 1;
+    matched_.resize(size);
+    std::uint32_t* const matched = matched_.data();
+    for (std::uint32_t back = 1, begin = 0, end = 0; back < size; ++back) {
+      std::uint32_t n = back < end ? std::min(end - back, matched[back - begin]) : 0;
+      while (back + n < size && *(last - n) == *(last - back - n)) ++n;
+      matched[back] = n;
+      if (n == 0) continue;
       if (back + n > end) begin = back, end = back + n;
+      visit(back, n);
     }
   }
 
@@ -146,7 +153,7 @@ class Lookup {
 
   const Options& options_;
   std::vector<Token> ends_;
-  std::vector<std::size_t> matched_;  // [text]
+  std::vector<std::uint32_t> matched_;  // [text]
   std::vector<std::size_t> found_;
   std::vector<int> times_;                           // [vocab], zero between calls
   std::vector<std::pair<int, std::size_t>> ranked_;  // minus the times, place in found_
