@@ -45,7 +45,11 @@ OURS = {
 LLAMA = "llama.cpp greedy", "llama.cpp lookup, 16", "llama.cpp lookahead W15 N5 G15"
 TRANSFORMERS = "transformers greedy", "transformers prompt lookup, 10"
 GREEDY_OF = {"speclab": GREEDY, "llama.cpp": LLAMA[0], "transformers": TRANSFORMERS[0]}
-ANSWERS = {LLAMA[1]: "speclab prompt_lookup, 16", LLAMA[2]: "speclab lookahead W15 N5 G15", TRANSFORMERS[1]: "speclab prompt_lookup, 10"}
+ANSWERS = {
+    LLAMA[1]: "speclab prompt_lookup, 16",
+    LLAMA[2]: "speclab lookahead W15 N5 G15",
+    TRANSFORMERS[1]: "speclab prompt_lookup, 10",
+}
 
 
 def said(output):
@@ -81,7 +85,9 @@ class Llama:
     def __init__(self, folder, model, threads):
         missing = [name for name in EXAMPLES if not (folder / "build/bin" / name).exists()]
         if missing:
-            raise Problem(f"{', '.join(missing)} missing in {folder}/build/bin. Build them:\n    {HOW_TO_BUILD.replace('DIR', str(folder))}")
+            raise Problem(
+                f"{', '.join(missing)} missing in {folder}/build/bin. Build them:\n    {HOW_TO_BUILD.replace('DIR', str(folder))}"
+            )
         self.checkout = engine.LlamaCpp(folder)
         self.file = self.checkout.quantized(model, "bf16")
         self.threads = threads
@@ -90,7 +96,16 @@ class Llama:
         command = [
             self.checkout.build / "bin" / ("llama-lookahead" if name == LLAMA[2] else "llama-lookup"),
             # It ends when it has counted more than n; lookahead does not count the first token.
-            *("-m", self.file, "-t", self.threads, "-c", context + tokens + 512, "-n", tokens - (2 if name == LLAMA[2] else 1)),
+            *(
+                "-m",
+                self.file,
+                "-t",
+                self.threads,
+                "-c",
+                context + tokens + 512,
+                "-n",
+                tokens - (2 if name == LLAMA[2] else 1),
+            ),
             *("--temp", 0, "--no-escape", "--ignore-eos", "-f", file),
         ]
         if name != LLAMA[2]:
@@ -102,7 +117,9 @@ class Llama:
             file.write(prompt["text"] + "\n")  # it drops one newline at the end
             file.flush()
             command = self.command(name, tokens, len(prompt["ids"]), file.name)
-            result = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=3600, stdin=subprocess.DEVNULL)
+            result = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=3600, stdin=subprocess.DEVNULL
+            )
         if result.returncode != 0:
             raise Problem(f"{shlex.join(command)} failed with code {result.returncode}:\n{result.stderr[-1500:]}")
         answer = said(result.stdout)
@@ -110,7 +127,9 @@ class Llama:
         log = result.stdout + result.stderr
         got = read_example(log, answer[at + len(prompt["text"]) :] if at >= 0 else "", name == LLAMA[2])
         if got["context"] != len(prompt["ids"]):
-            raise Problem(f"{name} reads prompt {prompt['id']} as {got['context']} tokens, SpecLab as {len(prompt['ids'])}")
+            raise Problem(
+                f"{name} reads prompt {prompt['id']} as {got['context']} tokens, SpecLab as {len(prompt['ids'])}"
+            )
         return got
 
 
@@ -149,7 +168,17 @@ class Transformers:
 def speclab(args, name, prompt, tokens):
     strategy, options = OURS[name]
     settings = {"max_tokens": tokens, "min_length": tokens, **options}
-    command = [args.speclab, "generate", "--model", args.model, "--threads", args.threads, "--strategy", strategy, "--json"]
+    command = [
+        args.speclab,
+        "generate",
+        "--model",
+        args.model,
+        "--threads",
+        args.threads,
+        "--strategy",
+        strategy,
+        "--json",
+    ]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     record = json.loads(engine.call([*command, "--prompt", prompt["question"]], timeout=3600))
@@ -176,7 +205,13 @@ def read_prompts(file, per_category):
         category = entry.get("category", "")
         seen[category] = seen.get(category, 0) + 1
         if per_category == 0 or seen[category] <= per_category:
-            prompts.append({"id": str(entry.get("id", entry.get("question_id"))), "category": category, "question": entry["turns"][0]})
+            prompts.append(
+                {
+                    "id": str(entry.get("id", entry.get("question_id"))),
+                    "category": category,
+                    "question": entry["turns"][0],
+                }
+            )
     return prompts
 
 
@@ -210,11 +245,26 @@ def summarise(runs, prompts):
 
 
 def table(summary, prompts):
-    rows = [["program", "tokens a call", "ms a token", "speedup over its greedy", "over SpecLab's greedy", "texts as SpecLab's greedy"]]
+    rows = [
+        [
+            "program",
+            "tokens a call",
+            "ms a token",
+            "speedup over its greedy",
+            "over SpecLab's greedy",
+            "texts as SpecLab's greedy",
+        ]
+    ]
     for name, entry in summary.items():
         rows.append(
-            [name, f"{entry['tau']:.3f}", f"{entry['ms_per_token']:.2f}", f"{entry['speedup']:.2f}", f"{entry['beside_speclab_greedy']:.2f}",
-             f"{entry['same_text']} of {len(prompts)}"]
+            [
+                name,
+                f"{entry['tau']:.3f}",
+                f"{entry['ms_per_token']:.2f}",
+                f"{entry['speedup']:.2f}",
+                f"{entry['beside_speclab_greedy']:.2f}",
+                f"{entry['same_text']} of {len(prompts)}",
+            ]
         )
     return aligned(rows)
 
@@ -229,7 +279,12 @@ def prompt_table(summary, prompts):
 
 def aligned(rows):
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        ).rstrip()
+        for row in rows
+    )
 
 
 def verdicts(summary):
@@ -246,18 +301,32 @@ def verdicts(summary):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--llama-cpp", type=pathlib.Path, metavar="DIR", help="checkout with a build in build/; without: left out")
-    parser.add_argument("--python", type=pathlib.Path, help="interpreter with torch, transformers, gguf and accelerate; without: left out")
-    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"], help="of transformers, default %(default)s")
+    parser.add_argument(
+        "--llama-cpp", type=pathlib.Path, metavar="DIR", help="checkout with a build in build/; without: left out"
+    )
+    parser.add_argument(
+        "--python",
+        type=pathlib.Path,
+        help="interpreter with torch, transformers, gguf and accelerate; without: left out",
+    )
+    parser.add_argument(
+        "--dtype", default="bfloat16", choices=["bfloat16", "float32"], help="of transformers, default %(default)s"
+    )
     parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--speclab", type=pathlib.Path, default=ROOT / "build/release/speclab")
-    parser.add_argument("--prompts", type=pathlib.Path, default=ROOT / "configs/prompts/speclab.jsonl", help="first turns of these")
-    parser.add_argument("--per-category", type=int, default=1, help="first n prompts of each category, 0: all; default %(default)s")
+    parser.add_argument(
+        "--prompts", type=pathlib.Path, default=ROOT / "configs/prompts/speclab.jsonl", help="first turns of these"
+    )
+    parser.add_argument(
+        "--per-category", type=int, default=1, help="first n prompts of each category, 0: all; default %(default)s"
+    )
     parser.add_argument("--tokens", type=int, default=128, help="of a text, the one from the prompt included")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path, help="writes every text's counts and times, commands and the machine here")
+    parser.add_argument(
+        "--out", type=pathlib.Path, help="writes every text's counts and times, commands and the machine here"
+    )
     args = parser.parse_args()
     if min(args.tokens - 1, args.repeats, args.threads) < 1:
         parser.error("two tokens, one repeat and one thread at least")
@@ -272,13 +341,20 @@ def measure(args, programs, prompts):
         jobs = [(name, prompt) for name in programs for prompt in prompts]
         order.shuffle(jobs)
         for i, (name, prompt) in enumerate(jobs):
-            print(f"\rrepeat {repeat + 1}/{args.repeats}, {i + 1}/{len(jobs)}: {name:<32}", end="", file=sys.stderr, flush=True)
+            print(
+                f"\rrepeat {repeat + 1}/{args.repeats}, {i + 1}/{len(jobs)}: {name:<32}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
             before, begin = engine.cpu_reading(), time.monotonic()
             got = programs[name](name, prompt, args.tokens)
             if not name.startswith("transformers"):  # its process is counted only when it has ended
                 others.append(engine.others_use(before, engine.cpu_reading(), time.monotonic() - begin))
             got["same_text"] = same_text(got, prompt)
-            runs[name][prompt["id"]].append({key: value for key, value in got.items() if key not in ("ids", "text", "context", "prompt_text")})
+            runs[name][prompt["id"]].append(
+                {key: value for key, value in got.items() if key not in ("ids", "text", "context", "prompt_text")}
+            )
     print(file=sys.stderr)
     return runs, others
 
@@ -295,7 +371,9 @@ def same_text(got, prompt):
 def main():
     args = arguments()
     if not args.speclab.exists() or not args.model.exists():
-        raise Problem(f"{args.speclab} or {args.model} is missing: scripts/setup.sh, scripts/get_model.sh and a release build make them.")
+        raise Problem(
+            f"{args.speclab} or {args.model} is missing: scripts/setup.sh, scripts/get_model.sh and a release build make them."
+        )
     began = datetime.datetime.now(datetime.timezone.utc)
     programs = {name: lambda *job: speclab(args, *job) for name in OURS}
     llama = transformers = None
@@ -321,7 +399,11 @@ def main():
     machine = engine.machine()
     say(
         f"{machine['cpu']}, {args.threads} threads; {args.model.name}; {engine.call([args.speclab, '--version']).strip()}\n"
-        + (f"llama.cpp {llama.checkout.state['commit'][:9]} of {llama.checkout.state['date']}, bf16 weights\n" if llama else "")
+        + (
+            f"llama.cpp {llama.checkout.state['commit'][:9]} of {llama.checkout.state['date']}, bf16 weights\n"
+            if llama
+            else ""
+        )
         + (f"{transformers.version}\n" if transformers else "")
         + f"{began:%Y-%m-%d %H:%M} UTC; {len(prompts)} prompts, {args.tokens} tokens each, greedy, {args.repeats} interleaved repeats"
     )
@@ -345,7 +427,9 @@ def main():
             | ({name: llama.command(name, args.tokens, 0, "PROMPT") for name in LLAMA} if llama else {}),
             "llama_cpp": llama and llama.checkout.state,
             "transformers": transformers and transformers.version,
-            "prompts": [{key: prompt[key] for key in ("id", "category")} | {"context": len(prompt["ids"])} for prompt in prompts],
+            "prompts": [
+                {key: prompt[key] for key in ("id", "category")} | {"context": len(prompt["ids"])} for prompt in prompts
+            ],
             "summary": summary,
             "runs": runs,
         }
@@ -356,7 +440,10 @@ def main():
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(text + "\n")
         args.out.with_suffix(".md").write_text(
-            "# Drafting without a draft model, beside llama.cpp and transformers\n\n    " + command + "\n\n```text\n" + "\n\n".join(page)
+            "# Drafting without a draft model, beside llama.cpp and transformers\n\n    "
+            + command
+            + "\n\n```text\n"
+            + "\n\n".join(page)
             + f"\n```\n\nCounts and times of every text: [{args.out.name}]({args.out.name}).\n"
         )
         print(f"record: {args.out}, page: {args.out.with_suffix('.md')}")

@@ -5,6 +5,7 @@
 
 `lookup`: tokens to copy, 0: none. `calls`: forwards behind the one of the prompt. Prints {"ready": versions} first.
 """
+
 import json
 import pathlib
 import sys
@@ -30,7 +31,10 @@ def main():
         return out
 
     model.forward = timed
-    print(json.dumps({"ready": f"transformers {transformers.__version__}, torch {torch.__version__}, {dtype}"}), flush=True)
+    print(
+        json.dumps({"ready": f"transformers {transformers.__version__}, torch {torch.__version__}, {dtype}"}),
+        flush=True,
+    )
     for line in sys.stdin:
         asked = json.loads(line)
         ids = torch.tensor([asked["ids"]])

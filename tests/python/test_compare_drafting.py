@@ -37,7 +37,10 @@ class CompareDrafting(unittest.TestCase):
 
     def test_speeds_are_against_the_own_greedy_decoding(self):
         runs = {
-            drafting.GREEDY: {"a": [result(10, 10, 100), result(10, 10, 120)], "b": [result(30, 30, 300), result(30, 30, 280)]},
+            drafting.GREEDY: {
+                "a": [result(10, 10, 100), result(10, 10, 120)],
+                "b": [result(30, 30, 300), result(30, 30, 280)],
+            },
             "speclab prompt_lookup, 16": {"a": [result(10, 5, 50)] * 2, "b": [result(30, 15, 150, False)] * 2},
             drafting.LLAMA[0]: {"a": [result(10, 10, 200)] * 2, "b": [result(30, 30, 600)] * 2},
             drafting.LLAMA[1]: {"a": [result(10, 8, 200)] * 2, "b": [result(30, 24, 600)] * 2},
