@@ -209,6 +209,37 @@ TEST_F(OnDeviceRows, OperationsHaveTheSameBitsForEveryNumberOfRows) {
   }
 }
 
+// A layer and what its input comes from, as one operation: the bits of the two apart, at every number of rows.
+TEST_F(OnDeviceRows, LayersWithTheirInputHaveTheBitsOfTheOperationsApart) {
+  const int d = size(64, 576), ffn = size(96, 1536);
+  const PackedMatrix up = matrix(*backend(), 2 * ffn, d), down = matrix(*backend(), d, ffn);
+  const FeedForward form{.up = &up, .function = Activation::kSilu, .gated = true, .down = &down};
+  for (const int n : on_gpu() ? row_counts() : std::vector<int>{1, 9, 33}) {
+    There memory(*backend());
+    const auto rows = [n](int width) { return at(n) * at(width); };
+    const float* x = memory.floats(numbers(rows(d), 15));
+    const NormForm norm{.weight = memory.floats(numbers(at(d), 16)), .eps = 1e-5f};
+    float *normed = memory.room(rows(d)), *raised = memory.room(rows(2 * ffn)), *activated = memory.room(rows(ffn)), *y = memory.room(rows(d));
+    const auto same = [&](const float* a, const float* b, int width) { return same_bits(memory.back(a, rows(width)).data(), memory.back(b, rows(width)).data(), rows(width)); };
+
+    backend()->rms_norm(x, norm.weight, norm.eps, n, d, normed);
+    backend()->linear(up, normed, n, raised, false);
+    float *scratch = memory.room(rows(2 * ffn)), *together = memory.room(rows(2 * ffn));
+    backend()->norm_linear(norm, x, up, n, scratch, together);
+    EXPECT_TRUE(same(together, raised, 2 * ffn)) << "norm_linear, rows " << n;
+
+    backend()->activate(form.function, true, raised, n, ffn, activated);
+    backend()->linear(down, activated, n, y, false);
+    float* out = memory.room(rows(d));
+    backend()->activate_linear(form.function, true, raised, down, n, scratch, out, false);
+    EXPECT_TRUE(same(out, y, d)) << "activate_linear, rows " << n;
+
+    float* part = memory.room(rows(d));
+    backend()->feed_forward(norm, x, form, n, memory.room(rows(d)), memory.room(rows(2 * ffn)), memory.room(rows(ffn)), part, false);
+    EXPECT_TRUE(same(part, y, d)) << "feed_forward, rows " << n;
+  }
+}
+
 struct Heads {
   int heads, kv_heads, dim;
   int query() const { return heads * dim; }
