@@ -55,13 +55,19 @@ std::shared_ptr<T> filled(const Place& place, std::size_t count, T (*number)(std
 std::uint16_t small_bf16(std::uint32_t random) { return float_to_bf16(static_cast<float>(random & 0xffff) * 0x1p-22f - 0x1p-7f); }
 float small_float(std::uint32_t random) { return static_cast<float>(random & 0xffff) * 0x1p-13f - 4; }
 
+/// A launch goes before the stand that holds its memory.
+struct Held {
+  StandPtr stand;
+  std::function<void(int)> launch;
+};
+
 void add_on(const StandPtr& stand, const Setting& setting, const std::string& name, double bytes, double flops, const std::function<std::function<void(int)>()>& prepare) {
-  auto launch = std::make_shared<std::function<void(int)>>();
+  const auto held = std::make_shared<Held>(Held{stand, {}});
   add(
       name,
       [=](benchmark::State& state) {
-        if (!*launch) *launch = prepare();
-        for (auto _ : state) state.SetIterationTime(stand->time(*launch));
+        if (!held->launch) held->launch = prepare();
+        for (auto _ : state) state.SetIterationTime(held->stand->time(held->launch));
         count_work(state, setting, bytes, flops);
       },
       Clock::kManual)
