@@ -61,6 +61,7 @@ class Case:
         """Short and unambiguous within the run: the strategy and those settings that differ between its cases."""
         strategy, *settings = self.family(without)
         names = {name for name, _ in settings}
+        schedule = dict(settings).get("schedule")
         words = [STRATEGY_NAMES.get(strategy, strategy.replace("_", " "))]
         for name, value in settings:
             if name == "draft":
@@ -71,6 +72,8 @@ class Case:
                 continue
             elif name in RULE_PARAMETERS and "rule" in self.run.varying and "rule" in names:
                 words.append(value)  # the rule's name stands before it
+            elif name == f"{schedule}_threshold":
+                words.append(f"≥ {value}")  # the schedule's name stands before it
             elif name in ("rule", "schedule"):
                 words.append(value.replace("_", " "))
             else:
