@@ -72,11 +72,11 @@ class CudaBackend final : public Backend {
   }
   void upload(const void* host, std::size_t bytes, void* to) override {
     if (gpu_) gpu_->upload(host, bytes, to);
-    else std::memcpy(to, host, bytes);
+    else if (bytes > 0) std::memcpy(to, host, bytes);
   }
   void download(const void* from, std::size_t bytes, void* host) override {
     if (gpu_) gpu_->download(from, bytes, host);
-    else std::memcpy(host, from, bytes);
+    else if (bytes > 0) std::memcpy(host, from, bytes);
   }
 
   PackedMatrix pack(int out, int in, const std::function<void(int, int, Bf16*)>& read) override {

@@ -30,7 +30,7 @@ class Place {
   }
   void copy(const void* from, std::size_t bytes, void* to) const {
     if (gpu_ != nullptr) gpu_->copy(from, bytes, to);
-    else std::memcpy(to, from, bytes);
+    else if (bytes > 0) std::memcpy(to, from, bytes);
   }
 
  private:
