@@ -93,25 +93,27 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
                         "write every metric of every case to this file, - for standard output")(
       "latex", po::value(&latex), "write the table for a paper, - for standard output")(
       "out", po::value(&out), "write the report with figures, one HTML file")(
-      "json", "print the summary as JSON")("export", po::value(&tool),
-                                           "print the numbers under the names of vllm, sglang, spec-bench or "
-                                           "llama.cpp, as JSON lines")("case", po::value(&case_id),
-                                                                       "with --export: only this case");
+      "json", "print the summary as JSON")("prompts",
+                                           "print for each prompt how much of its text is copied, beside tau "
+                                           "and speedup")(
+      "export", po::value(&tool),
+      "print the numbers under the names of vllm, sglang, spec-bench or "
+      "llama.cpp, as JSON lines")("case", po::value(&case_id), "with --export or --prompts: only this case");
   const auto values = parse_arguments(command, arguments, options, {"RUN"});
   if (!values) return kOk;
   const fs::path run = required(*values, "RUN", command);
   const bool exports = values->count("export") > 0;
-  for (const char* other : {"csv", "latex", "out", "json"}) {
+  for (const char* other : {"csv", "latex", "out", "json", "prompts"}) {
     if (exports && values->count(other) > 0)
       throw Error({.what = "speclab report",
                    .got = fmt::format("--export and --{}", other),
                    .expected = "one of them",
                    .advice = ""});
   }
-  if (!exports && values->count("case") > 0)
+  if (!exports && values->count("prompts") == 0 && values->count("case") > 0)
     throw Error({.what = "speclab report",
                  .got = "--case",
-                 .expected = "--case together with --export",
+                 .expected = "--case together with --export or --prompts",
                  .advice = "speclab explain RUN CASE shows one case."});
   if (exports) return print_export(load_run(run), tool, case_id);
   const json summary = summarise_run(run);  // from the raw record: metrics may be newer than the run
@@ -140,6 +142,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   if (!out.empty()) write_html(run, out);
   if (values->count("json") > 0) {
     fmt::print("{}\n", summary.dump(1));
+  } else if (values->count("prompts") > 0) {
+    fmt::print("{}", prompts_text(summary, case_id));
   } else if (csv.empty() && latex.empty() && out.empty()) {
     fmt::print("{}\n", to_text(table));
     fmt::print("{}{}", published_text(summary), lookahead_text(summary));

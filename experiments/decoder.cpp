@@ -112,6 +112,7 @@ std::vector<GenerationRecord> Decoder::decode(const Job& job) {
       request.reference = job.reference->turns[static_cast<std::size_t>(turn)].tokens;
     }
     turns.push_back(loop.run(request));
+    turns.back().context = conversation.tokens();
     conversation.answer(turns.back().tokens);
   }
   return turns;

@@ -1,5 +1,6 @@
 #include "experiments/metrics.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "experiments/metrics_detail.h"
@@ -22,10 +23,11 @@ std::span<const Metric> metrics() {
   return all;
 }
 
-json compute_metrics(const CaseData& data) {
+json compute_metrics(const CaseData& data, std::initializer_list<std::string_view> names) {
   json out = json::object();
   const bool wrong = data.unequal() || (data.reference && data.reference->unequal());
   for (const Metric& metric : metrics()) {
+    if (names.size() > 0 && std::find(names.begin(), names.end(), metric.name) == names.end()) continue;
     MetricValue result;
     if (!data.lines.empty() && !(metric.timed && wrong)) result = metric.compute(data);
     out[std::string(metric.name)] = std::move(result.value);

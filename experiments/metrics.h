@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -31,7 +32,7 @@ struct Metric {
 
 /// The one table, in the order of results/SCHEMA.md.
 std::span<const Metric> metrics();
-/// All of them for one case: a flat map with X and, where it is an estimate, X_ci95.
-nlohmann::json compute_metrics(const CaseData& data);
+/// All of them for one case, or those that are named: a flat map with X and, where it is an estimate, X_ci95.
+nlohmann::json compute_metrics(const CaseData& data, std::initializer_list<std::string_view> names = {});
 
 }  // namespace speclab

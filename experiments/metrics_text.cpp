@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include "experiments/metrics_detail.h"
 
@@ -39,6 +41,34 @@ MetricValue tau_variance(const CaseData& data) {
   });
   if (emitted.size() < 2) return {};
   return {stats::variance(emitted), nullptr};
+}
+
+/// Of the tokens of a line: how many end n tokens in a row, and how many of these stand earlier in prompt and
+/// text.
+std::pair<double, double> copied_ngrams(const LineRecord& line) {
+  constexpr std::size_t kLength = 4;
+  std::pair<double, double> all_and_copied{0, 0};
+  for (const GenerationRecord& turn : line.turns) {
+    if (turn.context.empty()) continue;
+    std::vector<Token> text = turn.context;
+    text.insert(text.end(), turn.tokens.begin(), turn.tokens.end());
+    std::set<std::array<Token, kLength>> seen;
+    for (std::size_t end = kLength; end <= text.size(); ++end) {
+      std::array<Token, kLength> ngram;
+      std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(end - kLength), kLength, ngram.begin());
+      const bool is_new = seen.insert(ngram).second;
+      if (end <= turn.context.size()) continue;
+      ++all_and_copied.first;
+      all_and_copied.second += is_new ? 0 : 1;
+    }
+  }
+  return all_and_copied;
+}
+
+MetricValue copied_4grams(const CaseData& data) {
+  return ratio_of_sums(data,
+                       per_prompt(data, [](const LineRecord& line) { return copied_ngrams(line).second; }),
+                       per_prompt(data, [](const LineRecord& line) { return copied_ngrams(line).first; }));
 }
 
 MetricValue matches_reference(const CaseData& data) {
@@ -125,6 +155,9 @@ const std::array kMetrics = {
     Metric{"steps", "steps", "target forwards with all around them, one repeat", kNone, false, steps},
     Metric{"tau", "tokens/step", "emitted tokens per step, the +1 included", Better::higher, false, tau},
     Metric{"tau_variance", "", "variance over steps of the emitted tokens", kNone, false, tau_variance},
+    Metric{"copied_4grams", "",
+           "share of the emitted tokens that end four tokens which stand in a row earlier in prompt or text",
+           kNone, false, copied_4grams},
     Metric{"matches_reference", "",
            "every line equals its autoregressive reference (ids and logits rows; coupled: ids); null where "
            "equality is not promised",

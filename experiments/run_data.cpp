@@ -98,29 +98,43 @@ stats::BootstrapOptions CaseData::bootstrap() const {
   return options;
 }
 
-std::shared_ptr<CaseData> CaseData::of_category(const std::string& category) const {
-  auto part = std::make_shared<CaseData>(*this);
+namespace {
+
+std::shared_ptr<CaseData> part_of(const CaseData& whole, const std::string& name,
+                                  std::vector<std::string> CaseData::*names) {
+  auto part = std::make_shared<CaseData>(whole);
   part->prompts.clear();
   part->categories.clear();
   part->lines.clear();
   part->intervals = false;
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    if (categories[i] != category) continue;
-    part->prompts.push_back(prompts[i]);
-    part->categories.push_back(category);
-    part->lines.push_back(lines[i]);
+  for (std::size_t i = 0; i < whole.prompts.size(); ++i) {
+    if ((whole.*names)[i] != name) continue;
+    part->prompts.push_back(whole.prompts[i]);
+    part->categories.push_back(whole.categories[i]);
+    part->lines.push_back(whole.lines[i]);
   }
-  if (reference) part->reference = reference->of_category(category);
+  if (whole.reference) part->reference = part_of(*whole.reference, name, names);
   return part;
+}
+
+}  // namespace
+
+std::shared_ptr<CaseData> CaseData::of_category(const std::string& category) const {
+  return part_of(*this, category, &CaseData::categories);
+}
+
+std::shared_ptr<CaseData> CaseData::of_prompt(const std::string& prompt) const {
+  return part_of(*this, prompt, &CaseData::prompts);
 }
 
 RunData load_run(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder / "config.json")) {
     const bool several = std::filesystem::exists(folder / "targets.json");
-    throw Error({.what = folder.string(),
-                 .got = several ? "runs of several targets" : "no run",
-                 .expected = "a folder that speclab run wrote, with config.json",
-                 .advice = several ? "Name the folder of one target in it; scripts/report.py takes them all." : ""});
+    throw Error(
+        {.what = folder.string(),
+         .got = several ? "runs of several targets" : "no run",
+         .expected = "a folder that speclab run wrote, with config.json",
+         .advice = several ? "Name the folder of one target in it; scripts/report.py takes them all." : ""});
   }
   RunData run;
   run.config = read_json_file(folder / "config.json");

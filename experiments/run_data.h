@@ -43,6 +43,7 @@ struct CaseData {
   stats::BootstrapOptions bootstrap() const;
   /// Only the prompts of one category.
   std::shared_ptr<CaseData> of_category(const std::string& category) const;
+  std::shared_ptr<CaseData> of_prompt(const std::string& prompt) const;  ///< the same for one prompt
 };
 
 /// A run folder as data.

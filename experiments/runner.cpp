@@ -113,7 +113,9 @@ LineRecord measure(const Experiment& experiment, const ModelSet& models, Decoder
       line.matches_reference = check.matches;
       line.first_divergence = check.first_divergence;
     }
-    if (planned.repeat == 0) {
+    if (planned.repeat > 0) {
+      for (GenerationRecord& turn : line.turns) turn.context.clear();
+    } else {
       for (const GenerationRecord& turn : line.turns) {
         const auto pieces = token_pieces(models, turn.tokens);
         line.pieces.insert(line.pieces.end(), pieces.begin(), pieces.end());

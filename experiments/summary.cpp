@@ -50,6 +50,18 @@ json alpha_by_prompt(const CaseData& data) {
   return out;
 }
 
+/// What there is to copy in each prompt, beside what the case made of it.
+json by_prompt(const CaseData& data) {
+  json out = json::object();
+  for (std::size_t i = 0; i < data.prompts.size(); ++i) {
+    const json metrics =
+        compute_metrics(*data.of_prompt(data.prompts[i]), {"copied_4grams", "tau", "speedup"});
+    out[data.prompts[i]] = metrics;
+    out[data.prompts[i]]["category"] = data.categories[i];
+  }
+  return out;
+}
+
 json categories(const CaseData& data) {
   json out = json::object();
   const std::set<std::string> names(data.categories.begin(), data.categories.end());
@@ -125,7 +137,8 @@ json case_summary(const CaseData& data, std::size_t repeats, const json& publish
               {"predictions", case_predictions(data, metrics)},
               {"waterfall", json::array()},
               {"categories", categories(data)},
-              {"alpha_by_prompt", alpha_by_prompt(data)}};
+              {"alpha_by_prompt", alpha_by_prompt(data)},
+              {"by_prompt", by_prompt(data)}};
   out["predictions"].update(lookahead_prediction(fits, data.id(), or_null(metrics, "tau")));
   out["published"] = published(published_rows, data.id(), metrics, out["predictions"], out["categories"]);
   if (const auto waterfall = case_waterfall(data, metrics, fits)) out["waterfall"] = waterfall_json(*waterfall);

@@ -121,6 +121,7 @@ Table summary_table(const json& summary) {
       {"ms/token", "ms_per_token", false, 3},
       {"tokens/s", "tokens_per_second", false, 3},
       {"speedup [95 %]", "speedup", true, 3},
+      {"copied", "copied_4grams", false, 2},
       {"ops", "ops_factor", false, 3},
       {"distance", "distance", false, 2},
   };
@@ -177,6 +178,22 @@ std::string published_text(const json& summary) {
                           category.empty() ? "" : " on " + category, row["source"].get<std::string>(),
                           to_text(table), reason.empty() ? "" : reason + "\n");
     }
+  }
+  return text;
+}
+
+std::string prompts_text(const json& summary, const std::string& case_id) {
+  std::string text;
+  for (const json& entry : summary.at("cases")) {
+    if (!case_id.empty() && entry["id"] != case_id) continue;
+    Table table{.header = {"prompt", "category", "copied", "tau", "speedup"},
+                .rows = {},
+                .right = {false, false, true, true, true}};
+    for (const auto& [prompt, values] : entry.at("by_prompt").items()) {
+      table.rows.push_back({prompt, values["category"], number_text(values["copied_4grams"], 2),
+                            number_text(values["tau"], 3), number_text(values["speedup"], 3)});
+    }
+    text += fmt::format("{}\n{}\n", entry["id"].get<std::string>(), to_text(table));
   }
   return text;
 }

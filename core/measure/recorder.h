@@ -89,13 +89,14 @@ const char* to_string(Finish finish);
 /// Everything about one decoding of one sequence; the decode loop fills it.
 /// The token that prefill gave is tokens[0] and counts in neither tokens nor steps of a metric.
 struct GenerationRecord {
-  int context_length = 0;     ///< prompt tokens
-  std::vector<Token> tokens;  ///< emitted, in order
+  int context_length = 0;      ///< prompt tokens
+  std::vector<Token> context;  ///< the prompt itself, where an experiment keeps it; else empty
+  std::vector<Token> tokens;   ///< emitted, in order
   /// hash_row() of the target's logits row that each token came from, [tokens]; equal rows have equal hashes.
   std::vector<std::uint32_t> row_hashes;
   Finish finish = Finish::length;
-  /// Target prefill until the first token is known (time to first token); where loops share prefills, of the one that was
-  /// run.
+  /// Target prefill until the first token is known (time to first token); where loops share prefills, of the
+  /// one that was run.
   std::int64_t prefill_ns = 0;
   std::int64_t draft_prefill_ns = 0;  ///< the strategy's begin()
   std::int64_t decode_ns = 0;         ///< wall time of all steps

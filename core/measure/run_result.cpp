@@ -178,24 +178,26 @@ nlohmann::json to_json(const LineRecord& line) {
   PhaseTimes phases;
   std::int64_t prefill_ns = 0, draft_prefill_ns = 0;
   for (const GenerationRecord& turn : line.turns) {
-    turns.push_back({{"context_length", turn.context_length},
-                     {"tokens", turn.tokens.size()},
-                     {"steps", turn.steps.size()},
-                     {"prefill_ns", turn.prefill_ns},
-                     {"draft_prefill_ns", turn.draft_prefill_ns},
-                     {"decode_ns", turn.decode_ns},
-                     {"cpu_ns", turn.cpu_ns},
-                     {"finish", to_string(turn.finish)},
-                     {"work",
-                      {{"target_prefill", to_json(turn.target_prefill)},
-                       {"target", to_json(turn.target)},
-                       {"draft_prefill", to_json(turn.draft_prefill)},
-                       {"draft", to_json(turn.draft)}}}});
+    json entry = {{"context_length", turn.context_length},
+                  {"tokens", turn.tokens.size()},
+                  {"steps", turn.steps.size()},
+                  {"prefill_ns", turn.prefill_ns},
+                  {"draft_prefill_ns", turn.draft_prefill_ns},
+                  {"decode_ns", turn.decode_ns},
+                  {"cpu_ns", turn.cpu_ns},
+                  {"finish", to_string(turn.finish)},
+                  {"work",
+                   {{"target_prefill", to_json(turn.target_prefill)},
+                    {"target", to_json(turn.target)},
+                    {"draft_prefill", to_json(turn.draft_prefill)},
+                    {"draft", to_json(turn.draft)}}}};
+    if (!turn.context.empty()) entry["context"] = turn.context;
     if (turn.round_trips > 0 || turn.planned_steps > 0) {
-      turns.back()["device"] = {{"planned_steps", turn.planned_steps},
-                                {"round_trips", turn.round_trips},
-                                {"stamped_ns", turn.stamped_ns}};
+      entry["device"] = {{"planned_steps", turn.planned_steps},
+                         {"round_trips", turn.round_trips},
+                         {"stamped_ns", turn.stamped_ns}};
     }
+    turns.push_back(std::move(entry));
     for (const StepRecord& step : turn.steps) {
       steps.push_back(to_json(step));
       phases += step.times;
@@ -260,6 +262,7 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
   for (const json& entry : value.at("turns")) {
     GenerationRecord turn;
     entry.at("context_length").get_to(turn.context_length);
+    turn.context = entry.value("context", std::vector<Token>());
     const auto token_count = entry.at("tokens").get<std::size_t>(),
                step_count = entry.at("steps").get<std::size_t>();
     if (token + token_count > tokens.size() || step + step_count > steps.size()) {

@@ -31,6 +31,7 @@ Work passes(std::int64_t calls, std::int64_t rows, double flops, double weight_b
 GenerationRecord speculative_turn(std::int64_t step_ns) {
   GenerationRecord turn;
   turn.context_length = 10;
+  turn.context = {9, 9, 9, 5, 6, 7, 5, 6, 8, 8};
   turn.tokens = {1};
   for (const int count : {2, 1, 0}) {
     StepRecord step;
@@ -156,6 +157,9 @@ TEST_F(Record, MetricsOfAHandMadeRun) {
   EXPECT_DOUBLE_EQ(m["wasted_rows"], .5);
   EXPECT_DOUBLE_EQ(m["c_hat"], .1);
   EXPECT_DOUBLE_EQ(m["ops_factor"], 160. / 100);
+  // 1 5 6 7 5 6 5 was said: 5 6 7 5 and 6 7 5 6 stand in the prompt.
+  EXPECT_DOUBLE_EQ(m["copied_4grams"], 2. / 7);
+  EXPECT_TRUE(summary["cases"][0]["metrics"]["copied_4grams"].is_null()) << "its record holds no prompts";
   EXPECT_EQ(m["matches_reference"], true);
   EXPECT_TRUE(m["first_divergence"].is_null());
   EXPECT_TRUE(m["tau_ci95"].is_array());
@@ -177,6 +181,31 @@ json calibration_round(double target_ns) {
           {"t_n_ns", {{"1", target_ns}, {"3", 1.2 * target_ns}}},
           {"drafts", {{"d", {{"1", 1e5}, {"2", 1e5}}}}},
           {"cases", {{"autoregressive", steps(0, 0)}, {"spec", steps(2, 2e5)}}}};
+}
+
+TEST_F(Record, EveryPromptWithWhatThereIsToCopy) {
+  const auto path = write_run("run", 1'600'000);
+  LineRecord line = read_case_file(path / "cases" / "spec.jsonl").front();
+  // Prompt 1 copies itself: its text was 7 7 7 7 7.
+  line.prompt = "1";
+  line.turns[0].context = {7};
+  line.turns[0].tokens.assign(7, 7);
+  std::vector<LineRecord> lines = read_case_file(path / "cases" / "spec.jsonl");
+  lines[1] = line;
+  std::filesystem::remove(path / "cases" / "spec.jsonl");
+  for (const LineRecord& each : lines) JsonLinesWriter(path / "cases" / "spec.jsonl").append(to_json(each));
+  const json summary = summarise_run(path);
+  const json& prompts = summary["cases"][1]["by_prompt"];
+  EXPECT_EQ(prompts.size(), 3u);
+  EXPECT_DOUBLE_EQ(prompts["0"]["copied_4grams"], 2. / 7);
+  EXPECT_DOUBLE_EQ(prompts["1"]["copied_4grams"], 4. / 5);
+  EXPECT_DOUBLE_EQ(prompts["0"]["tau"], 2.0);
+  EXPECT_DOUBLE_EQ(prompts["0"]["speedup"], 1.25);
+  EXPECT_EQ(prompts["0"]["category"], "a");
+  const std::string text = prompts_text(summary, "spec");
+  EXPECT_THAT(text, ::testing::AllOf(HasSubstr("copied"), HasSubstr("0.29"), HasSubstr("0.80"),
+                                     HasSubstr("1.25"), ::testing::Not(HasSubstr("autoregressive"))));
+  EXPECT_THAT(prompts_text(summary, ""), HasSubstr("autoregressive"));
 }
 
 TEST_F(Record, TheResidualHasTheIntervalThatPromptsAndRoundsGiveIt) {

@@ -34,6 +34,7 @@ LineRecord example() {
   for (int t = 0; t < 2; ++t) {
     GenerationRecord turn;
     turn.context_length = 5 + t;
+    if (t == 1) turn.context = {4, 4, 2, 1, 0, 6};
     turn.tokens = {10, 11, 12 + t};
     turn.row_hashes = {1, 4294967295u, 3};
     turn.finish = t == 0 ? Finish::eos : Finish::stop;
@@ -86,6 +87,8 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   const LineRecord back = line_from_json(json, "x");
   EXPECT_EQ(to_json(back), json);
   EXPECT_EQ(back.turns[1].tokens, (std::vector<Token>{10, 11, 13}));
+  EXPECT_EQ(back.turns[1].context, (std::vector<Token>{4, 4, 2, 1, 0, 6}));
+  EXPECT_FALSE(json["turns"][0].contains("context"));
   EXPECT_EQ(back.turns[1].steps[0].drafted[1].parent, 0);
   EXPECT_EQ(back.turns[1].steps[0].pool_size, 41);
   ASSERT_EQ(back.turns[1].steps[0].probes.size(), 2u);
