@@ -113,6 +113,7 @@ TEST_F(Lossless, EveryRuleScheduleAndProcessor) {
 TEST_F(Lossless, RandomOptionsOnSixPrompts) {
   SPECLAB_NEEDS_TARGET();
   ASSERT_TRUE(std::filesystem::exists(fixtures::target_file())) << "run scripts/get_model.sh";
+  fixtures::make_prompts_datastore();
   const SlowRun run("lossless_random_options", fixtures::random_options_config(SPECLAB_SOURCE_DIR));
   compare(run, false);
   if (run.trial || HasFatalFailure()) return;
