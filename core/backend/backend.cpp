@@ -38,6 +38,9 @@ void Backend::plan_draw(Plan&, int) { fail_plan(*this); }
 void Backend::plan_target_rows(Plan&) { fail_plan(*this); }
 void Backend::plan_settle(Plan&) { fail_plan(*this); }
 void Backend::plan_stamp(Plan&, int) { fail_plan(*this); }
+void Backend::plan_continue(Plan&) { fail_plan(*this); }
+std::shared_ptr<Graph> Backend::record(bool, const std::function<void()>&) { return nullptr; }
+void Backend::replay(const Graph&) { fail_plan(*this); }
 bool Backend::idle() { return true; }
 
 void Backend::norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch, float* y) {

@@ -33,6 +33,7 @@ class Buffer {
   T* data() const { return data_; }
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
+  const std::shared_ptr<void>& memory() const { return memory_; }
 
  private:
   std::shared_ptr<void> memory_;
@@ -61,6 +62,7 @@ struct Rotation {
   int dims = 0;                ///< the first so many of a head turn, even; 0: none
 };
 
+struct Graph;
 struct Plan;
 struct PlanShape;
 struct PlanStart;
@@ -148,6 +150,7 @@ class Backend {
   template <typename T>
   T* room(Buffer<T>& buffer, std::size_t size) {
     if (buffer.size() < size) buffer = allocate_buffer<T>(size);
+    keep_for_graph(buffer.memory());
     return buffer.data();
   }
   /// Numbers of the host as operations take them: where host_memory() themselves, else a copy in `buffer`, which grows.
@@ -226,8 +229,19 @@ class Backend {
   virtual void plan_settle(Plan& plan);
   /// The device's clock goes into PlanRound::stamp_ns[which], which < 3; the last one is taken always.
   virtual void plan_stamp(Plan& plan, int which);
+  /// At the end of a round that is recorded as a loop: it goes on until the sequence ends or kPlanLoop rounds are full.
+  virtual void plan_continue(Plan& plan);
+
+  /// Runs `operations`, whose kernels are recorded and not started; they may not upload or download. loop: a replay repeats
+  /// them as long as plan_continue() among them says so. Null where there are no graphs.
+  virtual std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations);
+  virtual void replay(const Graph& graph);
   /// True when all that was queued is done. Throws Error when the device has failed.
   virtual bool idle();
+
+ protected:
+  /// room() gives this memory to an operation.
+  virtual void keep_for_graph(const std::shared_ptr<void>&) {}
 };
 
 struct CpuBackendOptions {

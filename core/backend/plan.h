@@ -19,6 +19,7 @@ namespace speclab {
 inline constexpr int kMostPlanNodes = 128;  ///< of a round, the pending token included
 inline constexpr int kMostPlanEnds = 32;    ///< end tokens
 inline constexpr int kPlanRing = 64;        ///< rounds that the host may leave unread
+inline constexpr int kPlanLoop = 16;        ///< a loop stops behind rounds whose number is a multiple of this
 
 /// Rows of one sequence for a forward. All pointers are memory of the backend; what they point to may change until an
 /// operation reads it.

@@ -11,6 +11,12 @@
 namespace speclab {
 namespace {
 
+RoundQueue queue_of(const std::string& device_graph) {
+  return device_graph == "loop"    ? RoundQueue::kLoop
+         : device_graph == "round" ? RoundQueue::kGraph
+                                   : RoundQueue::kLaunches;
+}
+
 void take_verdict(const PlanRound& round, Acceptance& out) {
   out.path.clear();
   out.tested.clear();
@@ -78,7 +84,7 @@ void DecodeLoop::decode_planned(Slot& slot, const std::stop_token& stop) {
   begun.ends = {slot.sequence.eos.begin(), slot.sequence.eos.end()};
 
   const std::int64_t cpu_before = cpu_now_ns(), wall_before = wall_now_ns();
-  rounds_->start(begun, false);
+  rounds_->start(begun, queue_of(slot.request->options.device_graph), false);
   while (slot.running) {
     if (stop.stop_requested()) {
       slot.out.finish = Finish::cancelled;
@@ -147,7 +153,8 @@ void DecodeLoop::watch_rounds(Slot& slot, const PlanStart& begun) {
   std::vector<float> draft_rows(static_cast<std::size_t>(shape.gamma) * columns);
   const SamplingParams sampling =
       shape.gamma > 0 ? strategy_->device_plan(slot.sequence.sampling)->draft : SamplingParams{};
-  rounds_->start(begun, true);
+  const bool launches = slot.request->options.device_graph == "off";
+  rounds_->start(begun, launches ? RoundQueue::kLaunches : RoundQueue::kGraph, true);
   for (int index = 0; index < static_cast<int>(out.steps.size()); ++index) {
     const PlanRound& round = rounds_->next(1);
     StepRecord& step = out.steps[static_cast<std::size_t>(index)];

@@ -42,6 +42,8 @@ void GenerationOptions::fields(OptionVisitor& visit) {
   visit("stop", stop, "texts that end the generation");
   visit("device_loop", device_loop, {"off", "auto", "on"},
         "steps that a GPU runs without the host, where strategy, rule and backend can; on: or an error");
+  visit("device_graph", device_graph, {"off", "round", "loop"},
+        "such steps kernel by kernel, each as a CUDA graph, or one graph that repeats them");
   visit("repetition_penalty", repetition_penalty, Range<double>{0, 100, true},
         "divides the logits of tokens that occurred; 1 = off");
   visit("banned_tokens", banned_tokens, Range<int>{0, kMost}, "token ids that are never emitted");

@@ -24,6 +24,8 @@ struct GenerationOptions {
   /// Whether a device runs steps without the host (DevicePlan): "off"; "auto": where it can; "on": or an Error says why
   /// it cannot. Text and counts are the same.
   std::string device_loop = "off";
+  /// How a device gets such steps: "off": kernel by kernel; "round": each as a graph; "loop": a graph that repeats them.
+  std::string device_graph = "loop";
   double repetition_penalty = 1;
   std::vector<int> banned_tokens;
   void fields(OptionVisitor& visit);

@@ -4,8 +4,14 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/measure/clock.h"
 
 namespace speclab {
+namespace {
+
+constexpr std::int64_t kPatienceNs = 5'000'000'000;  // without a round, from a device that has nothing to do
+
+}  // namespace
 
 std::optional<DeviceRule> device_rule(const AcceptanceRule& rule, const RuleOptions& options,
                                       const SamplingParams& sampling) {
@@ -41,9 +47,11 @@ std::unique_ptr<PlannedRounds> PlannedRounds::make(const PlanShape& shape, Sessi
   return std::unique_ptr<PlannedRounds>(new PlannedRounds(std::move(plan), target, draft));
 }
 
-void PlannedRounds::start(PlanStart start, bool stamps) {
+void PlannedRounds::start(PlanStart start, RoundQueue queue, bool stamps) {
+  mode_ = queue;
   stamps_ = stamps;
   position_ = start.position;
+  queued_ = (queued_ + kPlanLoop - 1) / kPlanLoop * kPlanLoop;  // so that every loop is whole
   start.rounds = read_ = queued_;
   target_->model().backend().plan_start(*plan_, start);
 }
@@ -52,15 +60,39 @@ void PlannedRounds::queue() {
   Plan& plan = *plan_;
   const PlanShape& shape = plan.shape;
   Backend& backend = target_->model().backend();
-  // Every round before this one may have moved the sequence by all that it had.
-  const std::int64_t most = position_ + static_cast<std::int64_t>(queued_ - read_) * (shape.gamma + 1);
+  const bool loop = mode_ == RoundQueue::kLoop;
+  const int rounds = loop ? kPlanLoop : 1;
+  // Every round before the last one may move the sequence by all that it has.
+  const std::int64_t most =
+      position_ + (static_cast<std::int64_t>(queued_ - read_) + rounds - 1) * (shape.gamma + 1);
+  std::int64_t tier = kTier;
+  while (tier <= most) tier *= 2;
   const auto bound = [](std::int64_t committed, int capacity) {
     return static_cast<int>(std::min<std::int64_t>(committed, capacity - 1));
   };
-  plan.first_draft.rows.committed = bound(most, shape.draft_capacity);
-  plan.next_draft.rows.committed = bound(most + shape.gamma, shape.draft_capacity);
-  plan.target.rows.committed = bound(most, shape.target_capacity);
+  plan.first_draft.rows.committed = bound(tier, shape.draft_capacity);
+  plan.next_draft.rows.committed = bound(tier + shape.gamma, shape.draft_capacity);
+  plan.target.rows.committed = bound(tier, shape.target_capacity);
+  queued_ += static_cast<std::uint32_t>(rounds);
+  if (mode_ == RoundQueue::kLaunches) {
+    queue_round();
+    return;
+  }
+  std::shared_ptr<Graph>& graph = graphs_[{tier, loop, stamps_}];
+  if (!graph) {
+    graph = backend.record(loop, [&] {
+      queue_round();
+      if (loop) backend.plan_continue(plan);
+    });
+    SPECLAB_CHECK(graph != nullptr, "backend {} plans rounds and has no graphs", backend.name());
+  }
+  backend.replay(*graph);
+}
 
+void PlannedRounds::queue_round() {
+  Plan& plan = *plan_;
+  const PlanShape& shape = plan.shape;
+  Backend& backend = target_->model().backend();
   if (stamps_) backend.plan_stamp(plan, 0);
   for (int depth = 1; depth <= shape.gamma; ++depth) {
     backend.plan_draft_rows(plan, depth);
@@ -74,21 +106,23 @@ void PlannedRounds::queue() {
   target_->model().forward(*target_, plan.target, plan.target_logits);
   if (stamps_) backend.plan_stamp(plan, 2);
   backend.plan_settle(plan);
-  ++queued_;
 }
 
 const PlanRound& PlannedRounds::next(int ahead) {
-  SPECLAB_CHECK(ahead >= 1 && ahead < kPlanRing, "{} rounds ahead", ahead);
+  SPECLAB_CHECK(ahead >= 1 && ahead + kPlanLoop <= kPlanRing, "{} rounds ahead", ahead);
   while (static_cast<int>(queued_ - read_) < ahead) queue();
   Backend& backend = target_->model().backend();
   ++read_;
+  // A stream may call itself idle while the loop of a graph goes on in it: only patience tells.
+  std::int64_t idle_since = 0;
   for (;;) {
-    const bool idle = backend.idle();  // before the look into the ring: what was done by then is there
     if (const PlanRound* round = plan_->round(read_)) {
       position_ = round->position + round->emitted;
       return *round;
     }
-    SPECLAB_CHECK(!idle, "round {} of {} was queued and never came", read_, queued_);
+    const std::int64_t now = wall_now_ns();
+    if (!backend.idle() || idle_since == 0) idle_since = now;
+    SPECLAB_CHECK(now - idle_since < kPatienceNs, "round {} of {} was queued and never came", read_, queued_);
     std::this_thread::yield();
   }
 }

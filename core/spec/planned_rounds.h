@@ -1,10 +1,13 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 
+#include "core/backend/graph.h"
 #include "core/backend/plan.h"
 #include "core/model/session.h"
 #include "core/spec/accept.h"
@@ -22,6 +25,13 @@ std::optional<DeviceRule> device_rule(const AcceptanceRule& rule, const RuleOpti
                                       const SamplingParams& sampling);
 PlanSampling device_sampling(const SamplingParams& sampling);
 
+/// How rounds are queued.
+enum class RoundQueue {
+  kLaunches,  ///< kernel by kernel
+  kGraph,     ///< each round one launch of a graph
+  kLoop,      ///< one launch of a graph that repeats the round, kPlanLoop times or until the text ends
+};
+
 /// Rounds of one sequence on a device that plans (core/backend/plan.h): some are always queued ahead, the
 /// host reads those that are done. It waits for the device only when there is none to read.
 class PlannedRounds {
@@ -36,24 +46,36 @@ class PlannedRounds {
   }
   const PlanShape& shape() const { return plan_->shape; }
   /// A generation begins. stamps: PlanRound::stamp_ns of every round is whole.
-  void start(PlanStart start, bool stamps);
-  /// The next round. With `ahead` > 1 others are queued behind it, as many as would be unread then. Valid
-  /// until the next call. After a round with an end there is none. Throws Error when the device has failed.
+  void start(PlanStart start, RoundQueue queue, bool stamps);
+  /// The next round. At least `ahead` are queued and not read before this waits. Valid until the next call.
+  /// After a round with an end there is none. Throws Error when the device has failed.
   const PlanRound& next(int ahead = kAhead);
   /// Logits of the last round that was queued: rows of the target, rows of the draft.
   void download(std::span<float> target, std::span<float> draft);
+
+  /// A graph has room for positions up to its tier, a power of two, this at least.
+  static constexpr int kTier = 256;
+  struct GraphKey {
+    std::int64_t tier;
+    bool loop, stamps;
+    auto operator<=>(const GraphKey&) const = default;
+  };
+  const std::map<GraphKey, std::shared_ptr<Graph>>& graphs() const { return graphs_; }
 
  private:
   PlannedRounds(std::shared_ptr<Plan> plan, Session& target, Session* draft)
       : plan_(std::move(plan)), target_(&target), draft_(draft) {}
   void queue();
+  void queue_round();
 
   std::shared_ptr<Plan> plan_;
   Session* target_;
   Session* draft_;
-  std::int64_t position_ = 0;  ///< of the pending token, after the last round that was read
-  std::uint32_t queued_ = 0, read_ = 0;
+  std::int64_t position_ = 0;            ///< of the pending token, after the last round that was read
+  std::uint32_t queued_ = 0, read_ = 0;  ///< numbers of the last ones; of those of a loop, at most
+  RoundQueue mode_ = RoundQueue::kLaunches;
   bool stamps_ = false;
+  std::map<GraphKey, std::shared_ptr<Graph>> graphs_;  ///< what they use is the plan's, the sessions' or kept
 };
 
 }  // namespace speclab

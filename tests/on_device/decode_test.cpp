@@ -107,6 +107,31 @@ TEST_F(OnDeviceDecoding, GreedyTextAndLogitsAreThoseOfAutoregressiveDecoding) {
   }
 }
 
+// Steps that the device runs by itself, launched one by one, as graphs, and as one graph that repeats them.
+TEST_F(OnDeviceDecoding, PlannedStepsAreThoseOfTheHost) {
+  for (const Models& each : models()) {
+    for (const Setting& setting : {Setting{"autoregressive"}, Setting{"speculative_sampling", {{"gamma", 3}}}}) {
+      for (const json& options : {json{{"temperature", .8}, {"top_p", .9}}, json{{"temperature", 0}}}) {
+        if (!on_gpu() && (options["temperature"] == 0 || setting.strategy == "autoregressive")) continue;  // tests/spec has them
+        const Decode host = decode(each, setting, options);
+        const GenerationRecord expected = host.run();
+        for (const char* graph : {"off", "round", "loop"}) {
+          if (!on_gpu() && std::string(graph) != "loop") continue;
+          SCOPED_TRACE(each.name + ", " + setting.strategy + " " + options.dump() + ", graph " + graph);
+          Decode planned = host;
+          planned.options.update({{"device_loop", "on"}, {"device_graph", graph}});
+          const GenerationRecord record = planned.run();
+          EXPECT_EQ(record.tokens, expected.tokens);
+          EXPECT_EQ(record.row_hashes, expected.row_hashes);
+          EXPECT_EQ(record.steps.size(), expected.steps.size());
+          EXPECT_EQ(record.planned_steps, static_cast<int>(record.steps.size()));
+          EXPECT_GT(record.stamped_ns, 0);
+        }
+      }
+    }
+  }
+}
+
 TEST_F(OnDeviceDecoding, CoupledTextFollowsTheSeedAlone) {
   for (const Models& each : models()) {
     std::vector<std::vector<Token>> texts;

@@ -187,9 +187,12 @@ TEST(PlannedLoop, ContextsOfTargetAndDraftEnd) {
     for (int i = 3; i < length; ++i) decode.prompt.push_back(i);
     compare(decode);
   }
-  Decode to_the_end{.target = target, .draft = target, .strategy = choose("speculative_sampling", {{"gamma", 7}}), .options = {{"temperature", 0}, {"max_tokens", 50}}};
-  to_the_end.loop.capacity = target->config().context;
-  for (int i = 3; i < target->config().context - 12; ++i) to_the_end.prompt.push_back(i % 60);
+  Shape small = tiny.config;
+  small.context = 40;
+  const ModelPtr whole = on_device(random_llama(small, 1));
+  Decode to_the_end{.target = whole, .draft = whole, .strategy = choose("speculative_sampling", {{"gamma", 7}}), .options = {{"temperature", 0}, {"max_tokens", 50}}};
+  to_the_end.loop.capacity = whole->config().context;
+  for (int i = 3; i < whole->config().context - 12; ++i) to_the_end.prompt.push_back(i % 60);
   EXPECT_EQ(compare(to_the_end).finish, Finish::context);
 }
 
@@ -211,6 +214,109 @@ TEST(PlannedLoop, GoesOnWithTheNextText) {
     }
     expect_equal(loop.run(decode.request()), host);
   }
+}
+
+TEST(PlannedLoop, GraphsAndLaunchesAreTheSame) {
+  const ModelPtr target = table_on_device(50, 4), draft = table_on_device(50, 5, 1);
+  for (const char* graph : {"off", "round", "loop"}) {
+    SCOPED_TRACE(graph);
+    for (const int most : {2, 40}) {
+      Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 3}}), .options = {{"temperature", 1}, {"device_graph", graph}, {"max_tokens", most}}};
+      compare(decode);
+    }
+  }
+}
+
+PlanStart start_at(std::int64_t position, int most) {
+  PlanStart start;
+  start.position = position;
+  start.previous = 1;
+  start.pending = 2;
+  start.max_tokens = most;
+  start.key = Coins(7, 3).key();
+  return start;
+}
+
+// A round is one row of launches, the same whatever it is replayed for; a graph per context tier is enough, and what it uses stays
+// when the buffers of the models grow.
+TEST(PlannedLoop, GraphOfARound) {
+  const TinyModel tiny = random_llama(tiny_shape(), 1);
+  const ModelPtr target = on_device(tiny);
+  const auto draft_model = Model::with_layers(target, {0});
+  const auto session = target->open(256), draft = draft_model->open(256);
+  PlanShape shape;
+  shape.gamma = 2;
+  shape.vocab = shape.draft_columns = 64;
+  shape.target_capacity = shape.draft_capacity = 256;
+  shape.target.greedy = shape.draft.greedy = false;
+  const auto rounds = PlannedRounds::make(shape, *session, draft.get());
+  std::vector<Token> prompt(20, 3);
+  session->prefill(prompt);
+  draft->prefill(prompt);
+  std::vector<std::vector<Token>> texts;
+  for (const RoundQueue queue : {RoundQueue::kGraph, RoundQueue::kLoop, RoundQueue::kGraph}) {
+    if (texts.size() == 2) {  // more rows than ever
+      const auto other = target->open(256), another = draft_model->open(256);
+      other->prefill(std::vector<Token>(100, 5));
+      another->prefill(std::vector<Token>(100, 5));
+    }
+    rounds->start(start_at(20, 30), queue, queue == RoundQueue::kLoop);
+    std::vector<Token> text;
+    for (PlanEnd end = PlanEnd::kNone; end == PlanEnd::kNone;) {
+      const PlanRound& round = rounds->next();
+      for (int i = 0; i < round.emitted; ++i) text.push_back(i < round.accepted ? round.tokens[i + 1] : round.next);
+      end = round.end;
+    }
+    texts.push_back(text);
+  }
+  EXPECT_EQ(texts[0].size(), 30u);
+  EXPECT_EQ(texts[1], texts[0]);
+  EXPECT_EQ(texts[2], texts[0]);
+  ASSERT_EQ(rounds->graphs().size(), 2u);
+
+  const Graph& plain = *rounds->graphs().at({PlannedRounds::kTier, false, false});
+  std::vector<std::string> kernels;
+  for (const GraphNode& node : plain.nodes) kernels.emplace_back(node.kernel);
+  const auto count = [&](const std::string& name) { return std::count(kernels.begin(), kernels.end(), name); };
+  // Rows of two drafts and of the target; each draft is drawn; two drafts of one layer and a target of two.
+  EXPECT_EQ(count("lay_rows"), 3);
+  EXPECT_EQ(count("gather"), 3);
+  EXPECT_EQ(count("sample"), 2);
+  EXPECT_EQ(count("standardise"), 3);
+  EXPECT_EQ(count("attention_splits"), 4);
+  EXPECT_EQ(count("attention_sum"), 4);
+  EXPECT_EQ(std::count_if(kernels.begin(), kernels.end(), [](const std::string& name) { return name.starts_with("linear"); }), 2 * 5 + 9);
+  EXPECT_EQ(count("stamp"), 0);
+  EXPECT_EQ(kernels.front(), "lay_rows");
+  EXPECT_EQ(std::vector<std::string>(kernels.end() - 3, kernels.end()), (std::vector<std::string>{"standardise", "accept", "settle"}));
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    if (kernels[i] == "sample") {
+      EXPECT_EQ(kernels[i - 1], "standardise");
+    }
+    if (kernels[i] == "gather") {
+      EXPECT_EQ(kernels[i - 1], "lay_rows");
+    }
+    EXPECT_GE(plain.nodes[i].threads, 32) << kernels[i];
+    EXPECT_LE(plain.nodes[i].shared_bytes, 227 << 10) << kernels[i];
+  }
+  EXPECT_FALSE(plain.kept.empty());
+
+  const Graph& loop = *rounds->graphs().at({PlannedRounds::kTier, true, true});
+  EXPECT_TRUE(loop.loop);
+  EXPECT_EQ(loop.nodes.size(), plain.nodes.size() + 4);  // three stamps, and whether it goes on
+  EXPECT_EQ(loop.nodes.front().kernel, "stamp");
+  EXPECT_EQ(loop.nodes.back().kernel, "continue_loop");
+}
+
+TEST(PlannedLoop, ARecordingTakesNoCopies) {
+  const ModelPtr target = table_on_device(50, 4);
+  Backend& backend = target->backend();
+  const Buffer<float> there = backend.allocate_buffer<float>(4);
+  const std::vector<float> here(4);
+  EXPECT_THROW(backend.record(false, [&] { backend.upload(here.data(), 16, there.data()); }), Bug);
+  EXPECT_THROW(backend.record(false, [&] { backend.record(false, [] {}); }), Bug);
+  const auto graph = backend.record(true, [&] { backend.scale(2, 1, 4, there.data()); });
+  EXPECT_THROW(backend.replay(*graph), Bug);  // nothing in it says when it ends
 }
 
 TEST(PlannedLoop, StreamsAndWorksWithoutRows) {

@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/backend/backend.h"
@@ -71,10 +72,12 @@ class CudaBackend final : public Backend {
     return {machine_->allocate(bytes), [machine = machine_](void* p) { machine->release(p); }};
   }
   void upload(const void* host, std::size_t bytes, void* to) override {
+    SPECLAB_CHECK(!recording_, "an upload of {} bytes in a recording", bytes);
     if (gpu_) gpu_->upload(host, bytes, to);
     else if (bytes > 0) std::memcpy(to, host, bytes);
   }
   void download(const void* from, std::size_t bytes, void* host) override {
+    SPECLAB_CHECK(!recording_, "a download of {} bytes in a recording", bytes);
     if (gpu_) gpu_->download(from, bytes, host);
     else if (bytes > 0) std::memcpy(host, from, bytes);
   }
@@ -255,9 +258,61 @@ class CudaBackend final : public Backend {
     start("settle", settle_of(plan));
   }
   void plan_stamp(Plan& plan, int which) override { start("stamp", stamp_of(plan, which)); }
+  void plan_continue(Plan& plan) override {
+    SPECLAB_CHECK(recording_ && recording_->loop, "the end of a loop without a loop");
+    start("continue_loop", continue_of(plan, conditional_));
+  }
+
+  std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations) override {
+    SPECLAB_CHECK(!recording_, "a recording in a recording");
+    const auto graph = std::make_shared<Graph>();
+    graph->loop = loop;
+    launches_ = std::make_shared<Launches>();
+    recording_ = graph;
+    for (const auto& memory : {activations_.memory(), activated_.memory(), partials_.memory(), arrivals_.memory()}) keep_for_graph(memory);
+    try {
+      if (gpu_) conditional_ = gpu_->begin_capture(loop);
+      else if (loop) conditional_ = machine_->make_conditional();
+      operations();
+    } catch (...) {
+      recording_.reset();
+      if (gpu_) gpu_->drop_capture();
+      throw;
+    }
+    recording_.reset();
+    launches_->conditional = loop ? conditional_ : 0;
+    if (gpu_) graph->own = gpu_->end_capture(graph->nodes.size());
+    else graph->own = std::exchange(launches_, nullptr);
+    return graph;
+  }
+  void replay(const Graph& graph) override {
+    SPECLAB_CHECK(!recording_, "a replay in a recording");
+    if (gpu_) {
+      gpu_->started("graph");
+      gpu_->replay(graph.own.get());
+      return;
+    }
+    const auto& launches = *static_cast<const Launches*>(graph.own.get());
+    constexpr std::uint32_t kUnset = 2;
+    do {
+      if (graph.loop) machine_->set_conditional(launches.conditional, kUnset);
+      for (const auto& one : launches.in_order) one();
+      SPECLAB_CHECK(!graph.loop || machine_->conditional(launches.conditional) != kUnset, "a loop that never ends");
+    } while (graph.loop && machine_->conditional(launches.conditional) != 0);
+  }
   bool idle() override { return !gpu_ || gpu_->idle(); }
 
+ protected:
+  void keep_for_graph(const std::shared_ptr<void>& memory) override {
+    if (recording_ && memory && std::find(recording_->kept.begin(), recording_->kept.end(), memory) == recording_->kept.end()) recording_->kept.push_back(memory);
+  }
+
  private:
+  // A graph of the simulated GPU.
+  struct Launches {
+    std::vector<std::function<void()>> in_order;
+    std::uint64_t conditional = 0;
+  };
   static std::size_t at(int row, int width) { return static_cast<std::size_t>(row) * static_cast<std::size_t>(width); }
   static int planes(const KvStore& kv) { return 2 * kv.layers * kv.kv_heads; }
   static KvLayer layer_of(const KvStore& kv, int layer) {
@@ -365,8 +420,10 @@ class CudaBackend final : public Backend {
   }
   template <typename Arguments>
   void start(const char* kernel, const Arguments& arguments) {
+    if (recording_) recording_->nodes.push_back(describe(arguments));
     if (gpu_) gpu_->started(kernel);
-    launch(arguments, stream_);
+    if (recording_ && !gpu_) launches_->in_order.push_back([arguments, stream = stream_] { launch(arguments, stream); });
+    else launch(arguments, stream_);
   }
 
   std::shared_ptr<simt::Machine> machine_;
@@ -381,6 +438,9 @@ class CudaBackend final : public Backend {
   Buffer<float> sums_, mixed_;           // of the splits of an attention
   std::vector<std::int32_t> moves_;      // from, then to
   Buffer<std::int32_t> staged_moves_;
+  std::shared_ptr<Graph> recording_;     // the graph that operations go to, if any
+  std::shared_ptr<Launches> launches_;   // of it
+  std::uint64_t conditional_ = 0;        // of its loop
 };
 
 }  // namespace

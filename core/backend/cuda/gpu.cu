@@ -104,6 +104,62 @@ std::shared_ptr<void> Gpu::allocate_shared(std::size_t bytes) {
   return {data, [](void* p) { cudaFreeHost(p); }};
 }
 
+// Relaxed: buffers may grow while their first use is recorded.
+std::uint64_t Gpu::begin_capture(bool loop) {
+  const auto stream = static_cast<cudaStream_t>(stream_);
+  if (!loop) {
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture", 0);
+    return 0;
+  }
+  cudaGraph_t graph = nullptr;
+  check(cudaGraphCreate(&graph, 0), "cudaGraphCreate", 0);
+  captured_ = graph;
+  cudaGraphConditionalHandle handle = 0;
+  check(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault), "cudaGraphConditionalHandleCreate", 0);
+  cudaGraphNodeParams body = {};
+  body.type = cudaGraphNodeTypeConditional;
+  body.conditional.handle = handle;
+  body.conditional.type = cudaGraphCondTypeWhile;
+  body.conditional.size = 1;
+  cudaGraphNode_t node = nullptr;
+  check(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &body), "cudaGraphAddNode of a loop", 0);
+  check(cudaStreamBeginCaptureToGraph(stream, body.conditional.phGraph_out[0], nullptr, nullptr, 0, cudaStreamCaptureModeRelaxed),
+        "cudaStreamBeginCaptureToGraph", 0);
+  return handle;
+}
+
+void Gpu::drop_capture() {
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(static_cast<cudaStream_t>(stream_), &graph);
+  cudaGetLastError();  // the one that is on its way says what went wrong
+  void* outer = std::exchange(captured_, nullptr);
+  if (outer != nullptr) graph = static_cast<cudaGraph_t>(outer);
+  if (graph != nullptr) cudaGraphDestroy(graph);
+}
+
+std::shared_ptr<void> Gpu::end_capture(std::size_t kernels) {
+  const auto stream = static_cast<cudaStream_t>(stream_);
+  cudaGraph_t body = nullptr;
+  check(cudaStreamEndCapture(stream, &body), "cudaStreamEndCapture", 0);
+  void* outer = std::exchange(captured_, nullptr);
+  const auto graph = outer != nullptr ? static_cast<cudaGraph_t>(outer) : body;
+  const std::shared_ptr<void> held(graph, [](void* g) { cudaGraphDestroy(static_cast<cudaGraph_t>(g)); });
+  std::size_t nodes = 0, edges = 0;
+  check(cudaGraphGetNodes(body, nullptr, &nodes), "cudaGraphGetNodes", 0);
+  check(cudaGraphGetEdges(body, nullptr, nullptr, nullptr, &edges), "cudaGraphGetEdges", 0);
+  if (nodes != kernels || edges + 1 != kernels) fail_topology(nodes, edges, kernels);
+  cudaGraphExec_t executable = nullptr;
+  check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate", 0);
+  return {executable, [stream](void* g) {
+            cudaStreamSynchronize(stream);
+            cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(g));
+          }};
+}
+
+void Gpu::replay(void* graph) {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream_)), "cudaGraphLaunch", 0);
+}
+
 bool Gpu::idle() const {
   const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream_));
   if (status == cudaErrorNotReady) return false;

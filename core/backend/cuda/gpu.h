@@ -38,6 +38,14 @@ class Gpu {
   std::shared_ptr<void> allocate(std::size_t bytes);
   /// Memory of the host that kernels read and write at the same address.
   std::shared_ptr<void> allocate_shared(std::size_t bytes);
+  /// From here on launches into the stream are recorded. loop: as the body of a loop that the device repeats; then its condition,
+  /// for simt::set_conditional, else 0. It is 1 when a replay begins.
+  std::uint64_t begin_capture(bool loop);
+  /// What was recorded, to be replayed; destroying it waits for the stream. Throws Error when it is not a row of `kernels`
+  /// launches, each behind the one before it.
+  std::shared_ptr<void> end_capture(std::size_t kernels);
+  void drop_capture();
+  void replay(void* graph);
   /// True when the stream has nothing left to do. Throws Error when something in it has failed.
   bool idle() const;
   /// In the order of the stream; returns when the host may use its memory again. Up to kStaged bytes without waiting for
@@ -65,6 +73,7 @@ class Gpu {
   // Two pieces of pinned memory for downloads, with events too.
   char* fetched_ = nullptr;
   void* arrived_[2] = {};
+  void* captured_ = nullptr;  // the graph that is being recorded, when that is a loop around the capture
 };
 
 /// Time that passes on a GPU between two points of its stream.

@@ -32,6 +32,10 @@ void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::strin
                reason, "success", ""});
 }
 
+void fail_topology(std::size_t nodes, std::size_t edges, std::size_t kernels) {
+  throw Error({"a recorded graph", fmt::format("{} nodes with {} edges", nodes, edges), fmt::format("{} kernels in a row", kernels), ""});
+}
+
 #if !defined(SPECLAB_CUDA)
 
 std::string gpu_absent() { return "this program was built without nvcc"; }
@@ -42,6 +46,10 @@ Gpu::~Gpu() = default;
 std::shared_ptr<void> Gpu::allocate(std::size_t) { fail_no_gpu(gpu_absent()); }
 std::shared_ptr<void> Gpu::allocate_shared(std::size_t) { fail_no_gpu(gpu_absent()); }
 bool Gpu::idle() const { fail_no_gpu(gpu_absent()); }
+std::uint64_t Gpu::begin_capture(bool) { fail_no_gpu(gpu_absent()); }
+std::shared_ptr<void> Gpu::end_capture(std::size_t) { fail_no_gpu(gpu_absent()); }
+void Gpu::drop_capture() {}
+void Gpu::replay(void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::upload(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::download(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::copy(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }

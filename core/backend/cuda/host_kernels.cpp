@@ -37,7 +37,18 @@ void launch(const Arguments& arguments, const Stream& stream) {
 #endif
 }
 
-#define SPECLAB_INSTANTIATE(Arguments) template void launch(const Arguments&, const Stream&);
+template <typename Arguments>
+GraphNode describe(const Arguments& arguments) {
+  GraphNode node;
+  with_kernel(arguments, [&](const auto& kernel, const LaunchShape& shape) {
+    node = {std::remove_cvref_t<decltype(kernel)>::kName, {shape.grid_x, shape.grid_y, shape.grid_z}, shape.threads, shape.shared_bytes};
+  });
+  return node;
+}
+
+#define SPECLAB_INSTANTIATE(Arguments)                        \
+  template void launch(const Arguments&, const Stream&); \
+  template GraphNode describe(const Arguments&);
 SPECLAB_KERNELS(SPECLAB_INSTANTIATE)
 
 }  // namespace speclab::cuda

@@ -12,6 +12,7 @@
 #include "core/backend/cuda/simt.h"
 #include "core/backend/cuda/speed_kernel.h"
 #include "core/backend/cuda/weights_kernel.h"
+#include "core/backend/graph.h"
 
 // How kernels are started, on a GPU or on a simulated one.
 
@@ -34,10 +35,14 @@ bool built_for_gpus();
 template <typename Arguments>
 void launch(const Arguments& arguments, const Stream& stream);
 
+/// What launch() of the same arguments starts.
+template <typename Arguments>
+GraphNode describe(const Arguments& arguments);
+
 // One line here per kernel, and one in host_kernels.cpp and device_kernels.cu each.
 #define SPECLAB_KERNELS(apply) \
   apply(PackWeights) apply(Gather) apply(Linear) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows) \
-  apply(Standardise) apply(Sample) apply(Accept) apply(LayRows) apply(Settle) apply(Stamp) \
+  apply(Standardise) apply(Sample) apply(Accept) apply(LayRows) apply(Settle) apply(Stamp) apply(Continue) \
   apply(RopeStore) apply(MoveSlots) apply(CopyKv) apply(AttentionSplits) apply(AttentionSum) apply(CopyRows) apply(FillColumns) \
   apply(ReadAll) apply(MultiplyAll)
 

@@ -87,6 +87,14 @@ class Machine {
     run_blocks(Kernel::kName, Kernel::kThreads, shape, [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
   }
 
+  /// Condition of a loop, from 1 on.
+  std::uint64_t make_conditional() {
+    conditionals_.push_back(0);
+    return conditionals_.size();
+  }
+  std::uint32_t conditional(std::uint64_t handle) const { return conditionals_.at(handle - 1); }
+  void set_conditional(std::uint64_t handle, std::uint32_t value) { conditionals_.at(handle - 1) = value; }
+
   // For simt_host.h.
   const cuda::LaunchShape& shape() const { return shape_; }
   int block(int axis) const { return block_[axis]; }
@@ -161,6 +169,7 @@ class Machine {
   std::vector<Range> ranges_;  ///< by address
   Range recent_[4];
   int next_recent_ = 0;
+  std::vector<std::uint32_t> conditionals_;
 };
 
 }  // namespace speclab::simt

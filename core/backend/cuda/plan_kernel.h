@@ -63,6 +63,12 @@ struct Settle {
   PlanRound* ring = nullptr;    ///< [kPlanRing]
 };
 
+/// Whether the loop that a round is the body of goes on.
+struct Continue {
+  const PlanState* state = nullptr;
+  simt::u64 conditional = 0;  ///< of the loop
+};
+
 /// The clock of the device into state->stamp_ns[which].
 struct Stamp {
   PlanState* state = nullptr;
@@ -179,6 +185,18 @@ struct SettleKernel {
   }
 };
 
+struct ContinueKernel {
+  static constexpr const char* kName = "continue_loop";
+  static constexpr int kThreads = 32;
+  Continue a;
+
+  SPECLAB_DEVICE void operator()() const {
+    if (simt::thread_index() != 0) return;
+    const bool more = simt::load(&a.state->end) == PlanEnd::kNone && simt::load(&a.state->rounds) % kPlanLoop != 0;
+    simt::set_conditional(a.conditional, more ? 1 : 0);
+  }
+};
+
 struct StampKernel {
   static constexpr const char* kName = "stamp";
   static constexpr int kThreads = 32;
@@ -199,6 +217,10 @@ void with_kernel(const LayRows& a, const Visit& visit) {
 template <typename Visit>
 void with_kernel(const Settle& a, const Visit& visit) {
   visit(SettleKernel{a}, LaunchShape{.threads = kPlanThreads});
+}
+template <typename Visit>
+void with_kernel(const Continue& a, const Visit& visit) {
+  visit(ContinueKernel{a}, LaunchShape{});
 }
 template <typename Visit>
 void with_kernel(const Stamp& a, const Visit& visit) {

@@ -224,6 +224,8 @@ Settle settle_of(const Plan& plan) {
   return a;
 }
 
+Continue continue_of(const Plan& plan, simt::u64 conditional) { return {memory(plan).state.data(), conditional}; }
+
 Stamp stamp_of(const Plan& plan, int which) { return {memory(plan).state.data(), which}; }
 
 }  // namespace speclab::cuda

@@ -21,6 +21,7 @@ LayRows target_rows_of(const Plan& plan);
 Standardise target_laws_of(const Plan& plan);
 Accept accept_of(const Plan& plan);
 Settle settle_of(const Plan& plan);
+Continue continue_of(const Plan& plan, simt::u64 conditional);
 Stamp stamp_of(const Plan& plan, int which);
 
 }  // namespace speclab::cuda

@@ -94,6 +94,7 @@ struct alignas(16) Bytes16 {
 //   void fence()                             stores before it are seen by any block that sees a store after it
 //   void fence_system()                      the same, and by the host in memory that it shares
 //   u64 globaltimer()                        ns; a clock of the device
+//   void set_conditional(u64 handle, u32 value)   of a graph's loop: its body runs again unless the last value is 0
 //
 //   Shared<T> shared<T>(int offset_bytes, int count)   part of the block's dynamic shared memory
 //     T operator[](int i); void set(int i, T); Bytes16 get16(int i), void set16(int i, Bytes16)  // i: element of T

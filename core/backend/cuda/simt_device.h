@@ -61,6 +61,7 @@ SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value) {
 }
 SPECLAB_DEVICE void fence() { __threadfence(); }
 SPECLAB_DEVICE void fence_system() { __threadfence_system(); }
+SPECLAB_DEVICE void set_conditional(u64 handle, u32 value) { cudaGraphSetConditional(handle, value); }
 SPECLAB_DEVICE u64 globaltimer() {
   u64 now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

@@ -70,6 +70,7 @@ SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value, Where where = Where::current())
 }
 SPECLAB_DEVICE void fence() {}
 SPECLAB_DEVICE void fence_system() {}
+SPECLAB_DEVICE void set_conditional(u64 handle, u32 value) { self->machine->set_conditional(handle, value); }
 SPECLAB_DEVICE u64 globaltimer() {
   return static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
