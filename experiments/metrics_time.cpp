@@ -143,6 +143,43 @@ MetricValue read_bandwidth_share(const CaseData& data) {
   return {rate.value.get<double>() / bandwidth, nullptr};
 }
 
+MetricValue peak_flops_share(const CaseData& data) {
+  const double peak = data.environment.value("peak_flops", 0.0);
+  if (peak <= 0) return {};
+  const MetricValue rate = median_ratio(
+      data,
+      [](const LineRecord& line) {
+        double flops = 0;
+        for (const GenerationRecord& turn : line.turns) flops += turn.target.flops + turn.draft.flops;
+        return flops;
+      },
+      [](const LineRecord& line) { return wall_ms(line) * 1e-3; });
+  if (rate.value.is_null()) return {};
+  return {rate.value.get<double>() / peak, nullptr};
+}
+
+/// Null when a line has no energy: NaN is in the sum then.
+MetricValue energy_per_token(const CaseData& data) {
+  return median_ratio(
+      data, [](const LineRecord& line) { return line.gpu.is_object() ? line.gpu.value("joules", std::nan("")) : std::nan(""); },
+      [](const LineRecord& line) {
+        double tokens = 0;
+        for (const GenerationRecord& turn : line.turns) tokens += static_cast<double>(turn.tokens.size());
+        return tokens;
+      });
+}
+
+MetricValue gpu_busy_share(const CaseData& data) {
+  return median_ratio(
+      data,
+      [](const LineRecord& line) {
+        double ms = 0;
+        for (const GenerationRecord& turn : line.turns) ms += turn.stamped_ns > 0 ? static_cast<double>(turn.stamped_ns) * 1e-6 : std::nan("");
+        return ms;
+      },
+      wall_ms);
+}
+
 constexpr Better kLow = Better::lower, kHigh = Better::higher, kNone = Better::neither;
 const std::array kMetrics = {
     Metric{"tokens_per_second", "1/s", "decode only, median over repeats", kHigh, true, tokens_per_second},
@@ -167,6 +204,9 @@ const std::array kMetrics = {
     Metric{"read_bandwidth_share", "",
            "weights and KV bytes of all forwards / time / measured read bandwidth", kHigh, true,
            read_bandwidth_share},
+    Metric{"peak_flops_share", "", "operations of all forwards / time / measured peak", kHigh, true, peak_flops_share},
+    Metric{"gpu_busy_share", "", "time inside planned rounds by the GPU's clock, in a run with stamps, / decode time of the run without", kHigh, true, gpu_busy_share},
+    Metric{"energy_per_token", "J/token", "energy of the whole GPU while texts were decoded, prefill included, per token", kLow, true, energy_per_token},
 };
 
 }  // namespace

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "core/backend/cuda/gpu.h"
 #include "core/backend/cuda/gpu_state.h"
+#include "core/backend/cuda/gpu_watch.h"
 #include "core/base/error.h"
 #include "core/measure/environment.h"
 #include "core/measure/run_result.h"
@@ -85,8 +88,33 @@ class Lines {
   std::map<std::string, JsonLinesWriter> writers_;
 };
 
+/// Says once what makes times of a GPU doubtful.
+class GpuWarnings {
+ public:
+  explicit GpuWarnings(Progress& progress) : progress_(progress) {}
+  void look_at(const json& gpu) {
+    if (gpu.value("other_processes", 0) > 0 && !std::exchange(shared_, true))
+      progress_.note("warning: another process uses this GPU; times are not to be trusted");
+    for (const auto& reason : gpu.value("slowed_by", json::array())) {
+      if (told_.insert(reason.get<std::string>()).second)
+        progress_.note(fmt::format("warning: this GPU is slowed by its {}", reason.get<std::string>()));
+    }
+  }
+
+ private:
+  Progress& progress_;
+  bool shared_ = false;
+  std::set<std::string> told_;
+};
+
+json to_json(const cuda::GpuUse& use) {
+  json out = {{"seconds", use.seconds}, {"other_processes", use.other_processes}, {"slowed_by", use.slowed_by}};
+  if (!use.energy.empty()) out["joules"] = use.joules, out["energy"] = use.energy;
+  return out;
+}
+
 LineRecord measure(const Experiment& experiment, const ModelSet& models, Decoder& decoder,
-                   const PlannedLine& planned, const Lines& lines) {
+                   const PlannedLine& planned, const Lines& lines, cuda::GpuWatch* gpu) {
   const CaseSpec& spec = experiment.cases[static_cast<std::size_t>(planned.case_index)];
   const PromptSpec& prompt = experiment.prompts[static_cast<std::size_t>(planned.prompt_index)];
   LineRecord line;
@@ -106,8 +134,10 @@ LineRecord measure(const Experiment& experiment, const ModelSet& models, Decoder
                    .expected = "",
                    .advice = ""});
     }
+    if (gpu != nullptr) gpu->begin();
     line.turns =
         decoder.decode({.spec = &spec, .prompt = &prompt, .seed = planned.seed, .reference = reference});
+    if (gpu != nullptr) line.gpu = to_json(gpu->end());
     if (reference != nullptr) {  // a reference is held against its own first repeat
       const ReferenceCheck check = check_against(line, *reference, Decoder::generation_for(spec, prompt));
       line.matches_reference = check.matches;
@@ -168,10 +198,14 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   const json environment = environment_of(request, models);
   if (!environment["optimised"].get<bool>())
     progress.note("warning: this binary is not optimised; its times mean nothing");
-  if (const json gpu = environment.value("gpu", json::object()); gpu.value("compute_processes", 0) > 1)
-    progress.note("warning: another process uses this GPU; times are not to be trusted");
-  else if (const json reasons = gpu.value("slowed_by", json::array()); !reasons.empty())
-    progress.note(fmt::format("warning: this GPU is slowed by its {}", reasons.front().get<std::string>()));
+  GpuWarnings warnings(progress);
+  std::optional<cuda::GpuWatch> watch;
+  if (environment.contains("gpu")) {
+    const json& gpu = environment["gpu"];
+    warnings.look_at({{"other_processes", gpu.value("compute_processes", 1) - 1}, {"slowed_by", gpu.value("slowed_by", json::array())}});
+    watch.emplace(cuda::gpu_bus_id(request.backend.device));
+    if (!watch->problem().empty()) watch.reset();
+  }
   const RunFolder folder = request.resume
                                ? RunFolder::resume(request.out, experiment.resolved(), environment)
                                : RunFolder::create(request.out, experiment.resolved(), environment);
@@ -206,7 +240,8 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   for (const PlannedLine& planned : todo) {
     calibrate(planned);
     if (interrupted()) break;
-    LineRecord line = measure(experiment, models, decoder, planned, lines);
+    LineRecord line = measure(experiment, models, decoder, planned, lines, watch ? &*watch : nullptr);
+    if (!line.gpu.is_null()) warnings.look_at(line.gpu);
     const std::string id = line.case_id;
     if (!line.error.empty())
       progress.note(fmt::format("failed: {} prompt {}: {}", id, line.prompt, line.error));

@@ -231,6 +231,7 @@ nlohmann::json to_json(const LineRecord& line) {
                  {"draft", to_json(draft)}};
   out["matches_reference"] = or_null(line.matches_reference);
   out["first_divergence"] = or_null(line.first_divergence);
+  if (!line.gpu.is_null()) out["gpu"] = line.gpu;
   out["steps"] = std::move(steps);
   if (!line.pieces.empty()) {
     out["pieces"] = line.pieces;
@@ -299,6 +300,7 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
   if (!value.at("matches_reference").is_null())
     line.matches_reference = value["matches_reference"].get<bool>();
   if (!value.at("first_divergence").is_null()) line.first_divergence = value["first_divergence"].get<int>();
+  line.gpu = value.value("gpu", nlohmann::json());
   return line;
 } catch (const nlohmann::json::exception& error) {
   throw Error({.what = where,

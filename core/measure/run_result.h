@@ -30,6 +30,8 @@ struct LineRecord {
   std::string text;                     ///< answers joined by U+241E; repeat 0 only
   std::optional<bool> matches_reference;
   std::optional<int> first_divergence;
+  /// What the management library of a GPU said of it while the line was decoded; an object of results/SCHEMA.md, or null.
+  nlohmann::json gpu;
 
   std::vector<Token> tokens() const;              ///< of all turns
   std::vector<std::uint32_t> row_hashes() const;  ///< of all turns

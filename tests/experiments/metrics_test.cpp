@@ -122,6 +122,9 @@ class Record : public ::testing::Test {
         ar.append(to_json(line));
         line.case_id = "spec";
         line.turns = {speculative_turn(step_ns)};
+        line.turns[0].planned_steps = 3;
+        line.turns[0].stamped_ns = line.turns[0].decode_ns * 3 / 4;
+        line.gpu = {{"joules", 14.}, {"energy", "counter"}};
         spec.append(to_json(line));
       }
     }
@@ -129,7 +132,7 @@ class Record : public ::testing::Test {
   }
   fixtures::TempDir dir_;
   json environment_ = json::parse(R"({"cpu": {"model": "x"}, "device": "cpu", "numerics": "f32", "threads": 2,
-    "read_bandwidth_bytes_per_second": 1e9, "models": {"target": {"sha256": "1", "name": "m"}}})");
+    "read_bandwidth_bytes_per_second": 1e9, "peak_flops": 1e6, "models": {"target": {"sha256": "1", "name": "m"}}})");
 };
 
 TEST_F(Record, MetricsOfAHandMadeRun) {
@@ -160,6 +163,11 @@ TEST_F(Record, MetricsOfAHandMadeRun) {
   // 1 5 6 7 5 6 5 was said: 5 6 7 5 and 6 7 5 6 stand in the prompt.
   EXPECT_DOUBLE_EQ(m["copied_4grams"], 2. / 7);
   EXPECT_TRUE(summary["cases"][0]["metrics"]["copied_4grams"].is_null()) << "its record holds no prompts";
+  EXPECT_DOUBLE_EQ(m["peak_flops_share"], 960 / 4.8e-3 / 1e6);
+  EXPECT_DOUBLE_EQ(m["energy_per_token"], 14. / 7);  // the token of prefill is one of them
+  EXPECT_DOUBLE_EQ(m["gpu_busy_share"], .75);
+  EXPECT_TRUE(summary["cases"][0]["metrics"]["energy_per_token"].is_null());
+  EXPECT_TRUE(summary["cases"][0]["metrics"]["gpu_busy_share"].is_null());
   EXPECT_EQ(m["matches_reference"], true);
   EXPECT_TRUE(m["first_divergence"].is_null());
   EXPECT_TRUE(m["tau_ci95"].is_array());

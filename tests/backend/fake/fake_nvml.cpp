@@ -1,5 +1,7 @@
-// Stands in for NVML: one GPU, at 0000:65:00.0, which is slowed down by its power cap. It has no temperature.
+// Stands in for NVML: one GPU, at 0000:65:00.0, which is slowed down by its power cap. It has no temperature. Its counter
+// of energy goes on by 1.5 J with every reading, and is missing where FAKE_NVML_NO_COUNTER is set.
 
+#include <cstdlib>
 #include <cstring>
 
 extern "C" {
@@ -27,6 +29,11 @@ int nvmlDeviceGetTemperature(void*, int, unsigned*) { return 3; }  // NVML_ERROR
 int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) {
   *milliwatts = 650500;
   return 0;
+}
+int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) {
+  static unsigned long long used = 7000;
+  *millijoules = used += 1500;
+  return std::getenv("FAKE_NVML_NO_COUNTER") == nullptr ? 0 : 3;  // NVML_ERROR_NOT_SUPPORTED
 }
 int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned* milliwatts) {
   *milliwatts = 700000;
