@@ -83,7 +83,7 @@ json fit_json(const Group& group, const json& calibration) {
               {"cells", std::move(cells)},
               {"machines", json::array()}};
   if (!calibration.is_null()) {
-    json own = lookahead_machine(kThisMachine, out, calibrated_row_times(calibration));
+    json own = lookahead_machine(kThisMachine, out, calibrated_row_times(calibration).monotone());
     own["measured_rows"] = own["measured_rows"].get<int>() / 2;
     out["machines"].push_back(std::move(own));
   }

@@ -45,7 +45,7 @@ theory::RowTimes row_times_of(const json& summary) {
     throw Error({"recommending W, N and G", "a run without a calibration", "t(n) of this machine",
                  "Run the experiment with its calibration enabled."});
   }
-  return calibrated_row_times(summary["calibration"]);
+  return calibrated_row_times(summary["calibration"]).monotone();
 }
 
 LookaheadChoice best_of(const json& fit, const theory::RowTimes& target, const LookaheadChoice& bar = {}) {

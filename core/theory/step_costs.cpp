@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/theory/domain.h"
@@ -39,6 +42,29 @@ RowTimes::RowTimes(std::map<int, double> times) : times_(std::move(times)) {
                  "n = 1 and larger", "Measure the one-row forward too: every ratio refers to it."});
   }
   for (const auto& [rows, time] : times_) require_positive("t(n)", time);
+}
+
+RowTimes RowTimes::monotone() const {
+  struct Pool {
+    double sum = 0;
+    int count = 0;
+    double mean() const { return sum / count; }
+  };
+  std::vector<Pool> pools;
+  for (const auto& [rows, time] : times_) {
+    pools.push_back({time, 1});
+    while (pools.size() > 1 && pools[pools.size() - 2].mean() > pools.back().mean()) {
+      const Pool last = pools.back();
+      pools.pop_back();
+      pools.back().sum += last.sum, pools.back().count += last.count;
+    }
+  }
+  std::map<int, double> times = times_;
+  auto point = times.begin();
+  for (const Pool& pool : pools) {
+    for (int i = 0; i < pool.count; ++i, ++point) point->second = pool.mean();
+  }
+  return RowTimes(std::move(times));
 }
 
 double RowTimes::at(int rows) const {

@@ -27,6 +27,18 @@ TEST(RowTimes, InterpolatesAndGoesOnWithTheLastSlope) {
   EXPECT_EQ(RowTimes().ratio(9), 1);
 }
 
+TEST(RowTimes, MonotonePoolsWhatFalls) {
+  const RowTimes noisy(std::map<int, double>{{1, 12}, {2, 10}, {3, 11}, {5, 15}, {6, 14}, {9, 20}});
+  const RowTimes times = noisy.monotone();
+  for (const int rows : {1, 2, 3}) EXPECT_EQ(times.at(rows), 11) << rows;
+  for (const int rows : {5, 6}) EXPECT_EQ(times.at(rows), 14.5) << rows;
+  EXPECT_EQ(times.at(9), 20);
+  // The fall to 1 is pooled with 5, and their mean with 4.
+  const RowTimes chain = RowTimes(std::map<int, double>{{1, 4}, {2, 5}, {3, 1}}).monotone();
+  for (const int rows : {1, 2, 3}) EXPECT_DOUBLE_EQ(chain.at(rows), 10. / 3) << rows;
+  EXPECT_EQ(RowTimes(7).monotone().at(3), 7);
+}
+
 TEST(RowTimes, BadTablesThrow) {
   using Table = std::map<int, double>;
   EXPECT_THROW(RowTimes(Table{}), Error);
