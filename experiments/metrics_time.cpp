@@ -26,7 +26,7 @@ MetricValue median_ratio(const CaseData& data, Above above, Below below) {
     for (std::size_t r = 0; r < repeats; ++r) {
       double x = 0, y = 0;
       for (const std::size_t i : drawn) x += a[r][i], y += b[r][i];
-      if (y == 0) return std::nan("");
+      if (!std::isfinite(x / y)) return std::nan("");  // no time, or a line that does not know
       ratios.push_back(x / y);
     }
     return stats::median(ratios);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Keeps baseline runs under results/baselines/ and writes the pages that show them.
 
-    .venv/bin/python scripts/baseline.py adopt RUN NAME   copy a finished run (without raw lines), draw its figures, write the pages;
-                                                          one with several targets becomes NAME-TARGET each
-    .venv/bin/python scripts/baseline.py pages            write results/README.md and the measured part of README.md again
+    .venv/bin/python scripts/baseline.py adopt RUN NAME   copy a finished run (without raw lines), draw its figures (or those that --figures
+                                                          names), write the pages; one with several targets becomes NAME-TARGET each
+    .venv/bin/python scripts/baseline.py pages            write results/README.md, results/lookahead.md and the measured part of README.md again
     .venv/bin/python scripts/baseline.py check            exit 1 when the pages are not what `pages` would write
 
 A number on a page comes from a committed summary.json or it is not there.
@@ -18,11 +18,12 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import figures  # noqa: E402
+import lookahead_page  # noqa: E402
 import report  # noqa: E402
 from figures.record import BadRun, Ladder, Run  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-KEPT = ["config.json", "environment.json", "summary.json"]
+KEPT = ["config.json", "environment.json", "summary.json", lookahead_page.VERDICT]
 FRONT_FIGURE = "speedup_gamma"
 BEGIN, END = "<!-- measured: written by scripts/baseline.py -->", "<!-- end of measured -->"
 NONE_YET = "No baseline run has been committed yet. Run `scripts/quickstart.sh` and see your own machine's numbers."
@@ -128,7 +129,9 @@ def with_front_part(text, part):
 def pages(root):
     """{path: content} of every generated page."""
     front = root / "README.md"
+    beside_published = [run.folder for run in runs(root) if lookahead_page.has_something_to_say(run.summary)]
     return {
+        **({root / "results/lookahead.md": lookahead_page.page(beside_published)} if beside_published else {}),
         root / "results/README.md": results_page(root),
         front: with_front_part(front.read_text(encoding="utf-8"), front_part(root)),
     }
@@ -150,7 +153,8 @@ def adopt_ladder(root, source, name):
     write_pages(root)
 
 
-def adopt(root, source, name):
+def adopt(root, source, name, wanted=None):
+    """wanted: names of figures, None for all."""
     if Ladder.is_one(source):
         return adopt_ladder(root, source, name)
     run = Run(source)
@@ -160,17 +164,22 @@ def adopt(root, source, name):
         raise BadRun(f"{source}: a {run.environment['build_type']} build. Only Release builds are kept as baselines.")
     if any(case.metric("matches_reference") is False for case in run.cases):
         raise BadRun(f"{source}: a lossless case does not equal its reference. That is a bug to be found first.")
-    report.draw_figures(run, None, ("svg",))
+    drawn, left_out = report.draw_figures(run, wanted, ("svg",))
+    missing = set(wanted or ()) - {figure.name for figure, _ in drawn}
+    if missing:
+        reasons = {figure.name: reason for figure, reason in left_out}
+        raise BadRun("\n".join(f"figure {name}: {reasons.get(name, 'there is none of this name')}." for name in sorted(missing)))
     folder = root / "results/baselines" / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for file in KEPT:
         if (run.folder / file).exists():
             text = (run.folder / file).read_text(encoding="utf-8")
+            (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_text(text.replace(f"{root}/", ""), encoding="utf-8")  # no private paths
-    shutil.copytree(
-        run.folder / "figures", folder / "figures", ignore=lambda _, names: [n for n in names if not n.endswith(".svg")]
-    )
+    (folder / "figures").mkdir()
+    for _, path in drawn:
+        shutil.copy(path, folder / "figures")
     write_pages(root)
 
 
@@ -182,10 +191,11 @@ def main(arguments=None, root=ROOT):
     adoption = commands.add_parser("adopt")
     adoption.add_argument("run", type=pathlib.Path)
     adoption.add_argument("name", help="folder under results/baselines/, such as quickstart-epyc7b13")
+    adoption.add_argument("--figures", help="only these, with commas between them")
     options = parser.parse_args(arguments)
     try:
         if options.command == "adopt":
-            adopt(root, options.run, options.name)
+            adopt(root, options.run, options.name, options.figures and options.figures.split(","))
         elif options.command == "pages":
             write_pages(root)
         else:

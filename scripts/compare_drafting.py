@@ -102,7 +102,8 @@ class Llama:
                 "-t",
                 self.threads,
                 "-c",
-                context + tokens + 512,
+                # lookahead needs cells for its window in every step, in one piece behind what it has left full of holes
+                context + tokens + (4096 if name == LLAMA[2] else 512),
                 "-n",
                 tokens - (2 if name == LLAMA[2] else 1),
             ),

@@ -14,6 +14,7 @@ import json
 import pathlib
 import sys
 
+VERDICT = "verdict/verdict.json"  # of `speclab lookahead RUN --measure`, in RUN
 TIMED = ("speedup", "tokens_per_second", "ms_per_token")
 
 
@@ -61,7 +62,7 @@ class Page:
         for fit in summary.get("lookahead", []):
             self.law(fit)
         self.devices(summary.get("lookahead_devices", []))
-        verdict = folder / "verdict" / "verdict.json"
+        verdict = folder / VERDICT
         if verdict.exists() and self.times:
             self.verdict(json.loads(verdict.read_text(encoding="utf-8")))
 
@@ -169,21 +170,29 @@ class Page:
         self.parts.append(table(["free rows", "W", "N", "G", "tau", "speedup"], rows))
 
 
+def has_something_to_say(summary):
+    return bool(summary.get("lookahead")) or any(case.get("published") for case in summary["cases"])
+
+
+def page(folders, times=True):
+    out = Page(times)
+    for folder in folders:
+        out.run(folder)
+    title = "# Decoding without a draft model, beside what was published\n\nWritten by `scripts/lookahead_page.py` from finished runs.\n"
+    return "\n".join([title, *out.parts])
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("runs", nargs="+", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--no-times", action="store_true", help="tokens per step only: the machine was busy")
     options = parser.parse_args(arguments)
-    page = Page(times=not options.no_times)
     try:
-        for folder in options.runs:
-            page.run(folder)
+        options.out.write_text(page(options.runs, times=not options.no_times), encoding="utf-8")
     except (OSError, ValueError, KeyError) as error:
         print(f"lookahead_page: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
-    title = "# Lookahead and Jacobi decoding, beside what was published\n\nWritten by `scripts/lookahead_page.py` from finished runs.\n"
-    options.out.write_text("\n".join([title, *page.parts]), encoding="utf-8")
     return 0
 
 
