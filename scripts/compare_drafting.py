@@ -15,7 +15,6 @@ program's own greedy decoding; texts are compared with SpecLab's greedy one.
 import argparse
 import datetime
 import json
-import os
 import pathlib
 import random
 import re
@@ -27,7 +26,8 @@ import tempfile
 import time
 
 import compare_llama_cpp as engine
-from compare_llama_cpp import ROOT, Problem
+from compare_llama_cpp import ROOT
+from publish import Page, Problem, leave, publish
 
 DRIVER = ROOT / "scripts/compare_llama_cpp/transformers_lookup.py"
 EXAMPLES = ("llama-lookup", "llama-lookahead")
@@ -119,7 +119,13 @@ class Llama:
             file.flush()
             command = self.command(name, tokens, len(prompt["ids"]), file.name)
             result = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=3600, stdin=subprocess.DEVNULL
+                command,
+                check=False,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=3600,
+                stdin=subprocess.DEVNULL,
             )
         if result.returncode != 0:
             raise Problem(f"{shlex.join(command)} failed with code {result.returncode}:\n{result.stderr[-1500:]}")
@@ -375,7 +381,7 @@ def main():
         raise Problem(
             f"{args.speclab} or {args.model} is missing: scripts/setup.sh, scripts/get_model.sh and a release build make them."
         )
-    began = datetime.datetime.now(datetime.timezone.utc)
+    began = datetime.datetime.now(datetime.UTC)
     programs = {name: lambda *job: speclab(args, *job) for name in OURS}
     llama = transformers = None
     if args.llama_cpp:
@@ -391,14 +397,10 @@ def main():
     runs, others = measure(args, programs, prompts)
     if transformers:
         transformers.close()
-    summary, page = summarise(runs, prompts), []
-
-    def say(text):
-        print(text + "\n")
-        page.append(text)
-
+    summary = summarise(runs, prompts)
+    page = Page("Drafting without a draft model, beside llama.cpp and transformers")
     machine = engine.machine()
-    say(
+    page.say(
         f"{machine['cpu']}, {args.threads} threads; {args.model.name}; {engine.call([args.speclab, '--version']).strip()}\n"
         + (
             f"llama.cpp {llama.checkout.state['commit'][:9]} of {llama.checkout.state['date']}, bf16 weights\n"
@@ -408,22 +410,18 @@ def main():
         + (f"{transformers.version}\n" if transformers else "")
         + f"{began:%Y-%m-%d %H:%M} UTC; {len(prompts)} prompts, {args.tokens} tokens each, greedy, {args.repeats} interleaved repeats"
     )
-    say(table(summary, prompts))
-    say(prompt_table(summary, prompts))
-    say(verdicts(summary))
-    busy = statistics.median(others)
-    say(f"Other processes took {busy:.2f} cores in the middle one of the decodings, {max(others):.2f} at most.")
-    if busy > engine.QUIET:
-        say("WARNING: the times mean nothing, run it again on a quiet machine. Tokens per call do not depend on it.")
+    page.say(table(summary, prompts))
+    page.say(prompt_table(summary, prompts))
+    page.say(verdicts(summary))
+    advice = "the times mean nothing, run it again on a quiet machine. Tokens per call do not depend on it."
+    quiet = page.say_how_quiet(others, "decodings", advice)
     if args.out:
+        homes = {args.llama_cpp: "LLAMA_CPP", args.python: "PYTHON", ROOT: "."}
         record = {
             "what": "SpecLab's drafting without a model beside llama.cpp's and transformers', scripts/compare_drafting.py",
             "date": began.isoformat(timespec="seconds"),
-            "quiet": busy <= engine.QUIET,
-            "others_cores_median": busy,
-            "others_cores_max": max(others),
+            **quiet,
             "machine": machine,
-            "command": shlex.join(sys.argv),
             "programs": {name: OURS[name] for name in OURS}
             | ({name: llama.command(name, args.tokens, 0, "PROMPT") for name in LLAMA} if llama else {}),
             "llama_cpp": llama and llama.checkout.state,
@@ -434,28 +432,8 @@ def main():
             "summary": summary,
             "runs": runs,
         }
-        text, command = json.dumps(record, indent=1), shlex.join(sys.argv)
-        for path, shown in ((args.llama_cpp, "LLAMA_CPP"), (args.python, "PYTHON"), (ROOT, ".")):
-            for form in {str(path), str(path.resolve())} if path else ():
-                text, command = text.replace(form, shown), command.replace(form, shown)
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(text + "\n")
-        args.out.with_suffix(".md").write_text(
-            "# Drafting without a draft model, beside llama.cpp and transformers\n\n    "
-            + command
-            + "\n\n```text\n"
-            + "\n\n".join(page)
-            + f"\n```\n\nCounts and times of every text: [{args.out.name}]({args.out.name}).\n"
-        )
-        print(f"record: {args.out}, page: {args.out.with_suffix('.md')}")
-    return 0
+        publish(args.out, page, record, homes)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Problem as problem:
-        print(f"compare_drafting: {problem}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    leave(main, "compare_drafting")

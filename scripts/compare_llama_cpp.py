@@ -23,7 +23,6 @@ import random
 import re
 import resource
 import shlex
-import statistics
 import subprocess
 import sys
 import time
@@ -31,7 +30,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts/compare_llama_cpp"))
 
-import summary as report  # noqa: E402
+import summary as report
+from publish import Page, Problem, command_line, leave, publish
 
 DRIVER = ROOT / "scripts/compare_llama_cpp/verify_rows.cpp"
 COMMIT = "c392e5094deaf2d1a7c18683214f007fad3fe42b"  # what the figures on the pages were taken with
@@ -41,16 +41,16 @@ HOW_TO_BUILD = f"""Clone and build it like this ({COMMIT[:9]} is the version tha
     cmake -S DIR -B DIR/build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON
     cmake --build DIR/build --target llama llama-quantize llama-bench -j"""
 PEERS = {"bf16": "BF16", "f16": "F16", "q8_0": "Q8_0"}  # name here -> llama-quantize's
-QUIET = 0.1  # cores that other processes may take in the middle one of the measurements: the figures are medians
-
-
-class Problem(Exception):
-    """The outside world is not as it must be; the text says what to do."""
 
 
 def call(command, timeout=900):
     result = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
+        [str(word) for word in command],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
     )
     if result.returncode != 0:
         raise Problem(
@@ -61,7 +61,7 @@ def call(command, timeout=900):
 
 def cache_value(build, name):
     found = (
-        re.search(rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)
+        re.search(rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE)
         if (build / "CMakeCache.txt").exists()
         else None
     )
@@ -207,13 +207,8 @@ def check(name, got, args, reference):
         entry["tokens_as_speclab"] = same
 
 
-def plain(text, args):
-    """A command or a record as another machine can read it."""
-    return (
-        text.replace(str(args.llama_cpp.resolve()), "LLAMA_CPP")
-        .replace(str(args.llama_cpp), "LLAMA_CPP")
-        .replace(f"{ROOT}/", "")
-    )
+def homes(args):
+    return {args.llama_cpp: "LLAMA_CPP", ROOT: "."}
 
 
 def measure(args, peer_of):
@@ -283,7 +278,7 @@ def measure(args, peer_of):
             check(name, got, args, outputs[report.OURS][0])
     return (
         outputs,
-        {name: plain(shlex.join(str(word) for word in command), args) for name, command in commands.items()},
+        {name: command_line(command, homes(args)) for name, command in commands.items()},
         orders,
     )
 
@@ -324,9 +319,9 @@ def cross_check(llama, args):
 
 def machine():
     cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
-    flags = set(re.search(r"^flags\s*:\s*(.*)$", cpuinfo, re.M).group(1).split())
+    flags = set(re.search(r"^flags\s*:\s*(.*)$", cpuinfo, re.MULTILINE).group(1).split())
     return {
-        "cpu": re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.M).group(1),
+        "cpu": re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE).group(1),
         "cores": os.cpu_count(),
         "cores_allowed": len(os.sched_getaffinity(0)),
         "flags": sorted(
@@ -380,14 +375,9 @@ def main():
     llama.compile_driver()
     llama.files = {peer: llama.quantized(args.model, peer) for peer in args.peers}
     version = call([args.speclab, "--version"]).strip()
-    began, load = datetime.datetime.now(datetime.timezone.utc), os.getloadavg()[0]
+    began, load = datetime.datetime.now(datetime.UTC), os.getloadavg()[0]
     outputs, commands, orders = measure(args, llama)
-    page = []
-
-    def say(text):
-        print(text)
-        page.append(text)
-
+    page = Page("SpecLab beside llama.cpp")
     bench = cross_check(llama, args)
     summary, bandwidth = report.summarise(outputs, args.peers, args.seed)
     others = [got["others_cores"] for found in outputs.values() for got in found]
@@ -397,45 +387,37 @@ def main():
         if name != report.OURS
     }
 
-    say(
+    page.say(
         f"{machine()['cpu']}, {args.threads} threads, reads {bandwidth * 1e-9:.1f} GB/s; {args.model.name}\n{version}, numerics class {outputs[report.OURS][0]['numerics']}, bf16 weights; "
         f"llama.cpp {llama.state['commit'][:9]} of {llama.state['date']}, its default f16 cache\n{began:%Y-%m-%d %H:%M} UTC, medians of {args.repeats} interleaved repeats; "
-        "ratio = llama.cpp's time / SpecLab's; BW = weights / time, share of the read bandwidth; + = flash attention was faster\n"
+        "ratio = llama.cpp's time / SpecLab's; BW = weights / time, share of the read bandwidth; + = flash attention was faster"
     )
-    say(
+    page.say(
         report.table(summary, args.peers)
         + "\n\n"
         + report.growth(summary, args.peers)
         + "\n\n"
         + report.where_they_win(summary, args.peers)
     )
-    say(
+    page.say(
         f"Tokens of the greedy texts that are SpecLab's, of {args.steps + 1} per context: "
         + "; ".join(f"{name}: {counts}" for name, counts in agreement.items())
     )
     if bench:
-        say("llama-bench itself, bf16, ms: " + ", ".join(f"{what}: {ms:.2f}" for what, ms in bench.items()))
+        page.say("llama-bench itself, bf16, ms: " + ", ".join(f"{what}: {ms:.2f}" for what, ms in bench.items()))
     if llama.state["commit"] != COMMIT or llama.state["changed"]:
-        say(
+        page.say(
             f"Note: llama.cpp is not {COMMIT[:9]} as released; files changed: {', '.join(llama.state['changed']) or 'none'}."
         )
-    quiet = statistics.median(others) <= QUIET
-    say(
-        f"Other processes took {statistics.median(others):.2f} cores in the middle one of the measurements, {max(others):.2f} at most."
-    )
-    if not quiet:
-        say("WARNING: these figures mean nothing; run it again on a quiet machine.")
+    quiet = page.say_how_quiet(others, "measurements", "these figures mean nothing; run it again on a quiet machine.")
     if args.out:
         record = {
             "what": "SpecLab against llama.cpp, scripts/compare_llama_cpp.py",
             "date": began.isoformat(timespec="seconds"),
-            "seconds": round((datetime.datetime.now(datetime.timezone.utc) - began).total_seconds()),
-            "quiet": quiet,
-            "others_cores_median": statistics.median(others),
-            "others_cores_max": max(others),
+            "seconds": round((datetime.datetime.now(datetime.UTC) - began).total_seconds()),
+            **quiet,
             "load_before": load,
             "machine": machine(),
-            "command": plain(shlex.join(sys.argv), args),
             "commands": commands,
             "order": orders,
             "speclab": {"version": version, "git": git_state(ROOT), "numerics": outputs[report.OURS][0]["numerics"]},
@@ -450,33 +432,8 @@ def main():
             "summary": summary,
             "outputs": outputs,
         }
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        text = plain(json.dumps(record, indent=1), args)
-        args.out.write_text(
-            re.sub(r"\[\s+([-\d.e+,\s]+?)\s+\]", lambda found: "[" + re.sub(r"\s+", " ", found.group(1)) + "]", text)
-            + "\n"
-        )
-        command = plain(shlex.join(sys.argv), args)
-        args.out.with_suffix(".md").write_text(
-            "# SpecLab beside llama.cpp\n\n    "
-            + command
-            + "\n\n```text\n"
-            + "\n\n".join(page)
-            + "\n```\n\nEvery single time and command: ["
-            + args.out.name
-            + "]("
-            + args.out.name
-            + ").\n"
-        )
-        print(f"record: {args.out}, page: {args.out.with_suffix('.md')}")
-    return 0
+        publish(args.out, page, record, homes(args))
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Problem as problem:
-        print(f"compare_llama_cpp: {problem}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    leave(main, "compare_llama_cpp")

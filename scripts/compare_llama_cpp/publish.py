@@ -1,0 +1,82 @@
+"""How a comparison with other programs ends: what it says, its record and the page of it, its exit code."""
+
+import json
+import re
+import shlex
+import statistics
+import sys
+
+QUIET = 0.1  # cores that other processes may take in the middle one of the measurements: the figures are medians
+
+
+class Problem(Exception):
+    """The outside world is not as it must be; the text says what to do."""
+
+
+class Page:
+    """Prints what a comparison says, and keeps it."""
+
+    def __init__(self, title):
+        self.title, self.parts = title, []
+
+    def say(self, text):
+        print(text + "\n")
+        self.parts.append(text)
+
+    def say_how_quiet(self, others, what, advice):
+        """`others`: cores that other processes took, for each of `what`. Returns what the record says of it."""
+        busy = statistics.median(others)
+        self.say(f"Other processes took {busy:.2f} cores in the middle one of the {what}, {max(others):.2f} at most.")
+        if busy > QUIET:
+            self.say(f"WARNING: {advice}")
+        return {"quiet": busy <= QUIET, "others_cores_median": busy, "others_cores_max": max(others)}
+
+
+def forms(path):
+    return {str(path.absolute()), str(path.resolve())}
+
+
+def without_homes(text, homes):
+    """A record as another machine can read it. homes: path (None: there is none) -> what stands for it there."""
+    known = [(form, name) for path, name in homes.items() if path for form in forms(path)]
+    for form, name in sorted(known, key=lambda each: -len(each[0])):
+        text = re.sub(re.escape(form) + r"(?![\w-])", name, text)
+    return text
+
+
+def command_line(words, homes):
+    """The same of a command, whose words may be relative paths."""
+    shown = []
+    for word in map(str, words):
+        option, sign, value = word.rpartition("=")
+        for path, name in homes.items():
+            for form in [str(path), *forms(path)] if path else []:
+                if value == form or value.startswith(form + "/"):
+                    value = name + value[len(form) :]
+        shown.append(without_homes(option + sign + value, homes))
+    return shlex.join(shown)
+
+
+def publish(out, page, record, homes):
+    """Writes the record to `out` and the page beside it: the command, what was said, and a link to the record."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    command = command_line(sys.argv, homes)
+    text = without_homes(json.dumps({**record, "command": command}, indent=1), homes)
+    numbers_on_a_line = re.sub(r"\[\s+([-\d.e+,\s]+?)\s+\]", lambda each: f"[{' '.join(each.group(1).split())}]", text)
+    out.write_text(numbers_on_a_line + "\n")
+    said = "\n\n".join(page.parts)
+    out.with_suffix(".md").write_text(
+        f"# {page.title}\n\n    {command}\n\n```text\n{said}\n```\n\nEvery single time and command: [{out.name}]({out.name}).\n"
+    )
+    print(f"record: {out}, page: {out.with_suffix('.md')}")
+
+
+def leave(main, name):
+    """Runs `main` and ends the process: 0, or 2 with one line where something outside is missing."""
+    try:
+        main()
+    except Problem as problem:
+        print(f"{name}: {problem}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
