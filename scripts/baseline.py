@@ -10,6 +10,7 @@ A number on a page comes from a committed summary.json or it is not there.
 """
 
 import argparse
+import json
 import pathlib
 import re
 import shutil
@@ -64,6 +65,24 @@ def table(run, explained=False):
     return "\n".join(lines)
 
 
+def by_category(run):
+    """How much of its text each category copies, and every case's speedup in it; "" for a record that does not know."""
+    first = run.cases[0]
+    copied = {name: part["metrics"].get("copied_4grams") for name, part in (first.categories or {}).items()}
+    if len(copied) < 2 or None in copied.values():
+        return ""
+    lines = [
+        "Speedup by category, and how many of the four tokens in a row that end a text's tokens stood in prompt or text before:\n",
+        "| case | " + " | ".join(copied) + " |",
+        "|---" * (len(copied) + 1) + "|",
+        "| copied 4-grams | " + " | ".join(f"{share:.0%}" for share in copied.values()) + " |",
+    ]
+    for case in run.speculative:
+        cells = [report.shown(case.categories[name]["metrics"].get("speedup"), "{:.2f}") for name in copied]
+        lines.append(f"| {case.label(without=())} | " + " | ".join(cells) + " |")
+    return "\n\n" + "\n".join(lines)
+
+
 def models_of(run):
     return ", ".join(
         f"{role}: {model['name']} ({model['parameters'] / 1e6:.1f} M parameters)"
@@ -91,7 +110,7 @@ def section(run, root, heading):
     )
     return (
         f"{heading} {run.folder.name}\n\n{run.summary['description']}\n\n{device_of(run)}: {run.machine}; {run.environment['build_type']}, "
-        f"commit {run.environment['commit'][:10]}. {models_of(run)}. {prompts_of(run)}.{errors}\n\n{table(run, explained=True)}\n\n{shown}\n\nRecord: `{folder}/`.\n"
+        f"commit {run.environment['commit'][:10]}. {models_of(run)}. {prompts_of(run)}.{errors}\n\n{table(run, explained=True)}{by_category(run)}\n\n{shown}\n\nRecord: `{folder}/`.\n"
     )
 
 
@@ -176,7 +195,9 @@ def adopt(root, source, name, wanted=None):
         if (run.folder / file).exists():
             text = (run.folder / file).read_text(encoding="utf-8")
             (folder / file).parent.mkdir(exist_ok=True)
-            (folder / file).write_text(text.replace(f"{root}/", ""), encoding="utf-8")  # no private paths
+            text = text.replace(str(source), f"results/runs/{source.name}").replace(f"{root}/", "")  # no private paths
+            record = json.loads(text)
+            (folder / file).write_text(json.dumps(record, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8")
     (folder / "figures").mkdir()
     for _, path in drawn:
         shutil.copy(path, folder / "figures")

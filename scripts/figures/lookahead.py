@@ -67,6 +67,7 @@ def draw_scaling(run):
             at = np.interp(np.log(widths), np.log([c["W"] for c, _ in members]), np.log(per_step))
             axes.plot(np.exp(at), [law(fit, w, n, w) for w in widths], color=look["color"], linestyle=look["linestyle"])
     axes.set(xscale="log", xlabel="operations of a step / of an autoregressive one", ylabel="tokens per step $S$")
+    style.log_axis(axes.xaxis)
     axes.set_title(f"law: α = {fit['alpha']:.2f}, f = {fit['f']:.2f}", loc="left")
     style.legend_below(figure, *axes.get_legend_handles_labels(), columns=3)
     return figure
@@ -80,7 +81,7 @@ def heat_map(cells, columns, title):
     values = np.full((len(ys), len(xs)), math.nan)
     for cell, case in cells:
         values[ys.index(cell[columns]), xs.index(cell["W"])] = case.metric("tau")
-    figure, axes = style.figure(0.9 + 0.28 * len(ys))
+    figure, axes = style.figure(max(1.8, 0.9 + 0.28 * len(ys)))
     image = axes.imshow(values, origin="lower", aspect="auto", cmap="Greys", vmin=1, vmax=np.nanmax(values) * 1.25)
     for (row, column), value in np.ndenumerate(values):
         if not math.isnan(value):
@@ -138,6 +139,7 @@ def draw_speedup(run):
         )
     axes.axhline(1, color="#555555", linewidth=0.6)
     axes.set(xscale="log", xlabel="rows per step", ylabel="speedup", ylim=(0, None))
+    style.log_axis(axes.xaxis)
     style.legend_below(figure, *axes.get_legend_handles_labels(), columns=1)
     return figure
 

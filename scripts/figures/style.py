@@ -73,6 +73,13 @@ def integer_axis(axis, values):
     axis.set_minor_locator(matplotlib.ticker.NullLocator())
 
 
+def log_axis(axis):
+    """A logarithmic axis whose ticks are the numbers 1, 2, 5, 10, ...; without names between them, which would overlap."""
+    axis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+    axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+
+
 def legend_below(figure_, handles, labels, columns=2):
     """A legend under the axes, where it never covers data: one column when more do not fit, and the figure grows with it."""
     longest = max((len(label) for label in labels), default=0)

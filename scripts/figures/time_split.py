@@ -1,5 +1,7 @@
 """Where the time of a step goes."""
 
+import textwrap
+
 from figures import Figure, style
 from figures.record import NotApplicable
 
@@ -10,6 +12,7 @@ PHASES = [
     ("time_other", "other", "#CCCCCC"),
 ]
 MOST = 22
+WIDEST = 26  # characters of a name; the bars get what is left of the column
 
 
 def draw(run):
@@ -23,7 +26,9 @@ def draw(run):
             if key not in chosen or (case.metric("speedup") or 0) > (chosen[key].metric("speedup") or 0):
                 chosen[key] = case
         cases = list(chosen.values())[:MOST]
-    figure, axes = style.figure(0.9 + 0.19 * len(cases))
+    names = [textwrap.fill(case.label(without=()), WIDEST) for case in cases]
+    lines = max(name.count("\n") for name in names) + 1
+    figure, axes = style.figure(1.0 + (0.08 + 0.11 * lines) * len(cases))
     left = [0.0] * len(cases)
     rows = range(len(cases))
     for (name, label, colour), hatch in zip(PHASES, style.HATCHES):
@@ -43,7 +48,7 @@ def draw(run):
     for row, (case, end) in enumerate(zip(cases, left)):
         if case.metric("tau") is not None:
             axes.text(end, row, f" {case.metric('tau'):.2f}", va="center", fontsize=style.SMALL_PT)
-    axes.set_yticks(rows, [case.label(without=()) for case in cases])
+    axes.set_yticks(rows, names)
     axes.invert_yaxis()
     axes.set_xlim(0, max(left) * 1.14)
     axes.set_xlabel("ms per step\n(number: tokens per step)")
