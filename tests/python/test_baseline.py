@@ -77,6 +77,46 @@ class Pages(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("results/README.md is not what its sources say", err)
 
+    def adopt_changed(self, change, *more):
+        synthetic_run.write(self.run_folder)
+        summary = json.loads((self.run_folder / "summary.json").read_text())
+        change(summary)
+        (self.run_folder / "summary.json").write_text(json.dumps(summary))
+        return self.call("adopt", self.run_folder, "x", *more)
+
+    def test_only_the_figures_that_were_asked_for(self):
+        status, err = self.adopt_changed(lambda s: None, "--figures", "time_split,speedup_gamma")
+        self.assertEqual(status, 0, err)
+        kept = self.root / "results/baselines/x/figures"
+        self.assertEqual(sorted(file.name for file in kept.iterdir()), ["speedup_gamma.svg", "time_split.svg"])
+        status, err = self.call("adopt", self.run_folder, "y", "--figures", "time_spilt")
+        self.assertEqual(status, 2)
+        self.assertIn("figure time_spilt: there is none of this name", err)
+        self.assertFalse((self.root / "results/baselines/y").exists())
+
+    def test_speedups_by_category_stand_beside_the_share_that_is_copied(self):
+        def change(summary):
+            for case in summary["cases"]:
+                for share, part in zip((0.125, 0.75, 0.5), case["categories"].values()):
+                    part["metrics"].update(copied_4grams=share, speedup=1 + share)
+
+        status, err = self.adopt_changed(change, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        page = (self.root / "results/README.md").read_text()
+        self.assertRegex(page, r"\| copied 4-grams \| 12% \| 75% \| 50% \|")
+        self.assertIn("| 1.12 | 1.75 | 1.50 |", page)
+
+    def test_what_stands_beside_published_numbers_has_a_page(self):
+        quote = {"source": "a paper", "category": None, "reason": "so", "values": [{"name": "tau", "published": 2, "here": 1.5}]}
+        (self.run_folder / "verdict").mkdir(parents=True)
+        (self.run_folder / "verdict" / "verdict.json").write_text(json.dumps({"folder": f"{self.run_folder}/verdict"}))
+        with unittest.mock.patch.object(baseline.lookahead_page.Page, "verdict", lambda page, verdict: page.parts.append(str(verdict))):
+            status, err = self.adopt_changed(lambda s: s["cases"][1].update(published=[quote]), "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        page = (self.root / "results/lookahead.md").read_text()
+        self.assertIn("| tau | 2.00 | 1.50 | a paper | so |", page)
+        self.assertIn("{'folder': 'results/runs/run/verdict'}", page)
+
     def test_runs_that_prove_nothing_are_refused(self):
         synthetic_run.write(self.run_folder)
         original = json.loads((self.run_folder / "summary.json").read_text())
