@@ -24,6 +24,7 @@ EXPECTED = {
     "lookahead_ablation",
     "jacobi",
     "leaderboard_draft_free",
+    "leaderboard_retrieval",
     "copy_family",
 }
 

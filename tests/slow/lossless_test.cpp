@@ -89,7 +89,7 @@ class Lossless : public ::testing::Test {
 TEST_F(Lossless, EveryStrategyOnSixtyPrompts) {
   SPECLAB_NEEDS_TARGET();
   ASSERT_TRUE(std::filesystem::exists(fixtures::target_file())) << "run scripts/get_model.sh";
-  fixtures::make_prompts_datastore();
+  fixtures::make_files_of_prompts();
   const SlowRun run("lossless");
   compare(run);
   if (run.trial || HasFatalFailure()) return;
@@ -113,7 +113,7 @@ TEST_F(Lossless, EveryRuleScheduleAndProcessor) {
 TEST_F(Lossless, RandomOptionsOnSixPrompts) {
   SPECLAB_NEEDS_TARGET();
   ASSERT_TRUE(std::filesystem::exists(fixtures::target_file())) << "run scripts/get_model.sh";
-  fixtures::make_prompts_datastore();
+  fixtures::make_files_of_prompts();
   const SlowRun run("lossless_random_options", fixtures::random_options_config(SPECLAB_SOURCE_DIR));
   compare(run, false);
   if (run.trial || HasFatalFailure()) return;

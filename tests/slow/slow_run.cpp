@@ -38,7 +38,7 @@ int run_speclab(const std::string& arguments) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-void make_prompts_datastore() {
+void make_files_of_prompts() {
   const fs::path root = SPECLAB_SOURCE_DIR, folder = root / "build/slow";
   fs::create_directories(folder);
   std::ofstream documents(folder / "prompts.jsonl");
@@ -47,10 +47,8 @@ void make_prompts_datastore() {
       documents << nlohmann::json{{"text", turn}}.dump() << "\n";
   }
   documents.close();
-  EXPECT_EQ(run_speclab(fmt::format("datastore build --model {} --out build/slow/prompts.datastore "
-                                    "build/slow/prompts.jsonl",
-                                    quoted(target_file().string()))),
-            0);
+  for (const char* made : {"datastore build --out build/slow/prompts.datastore", "ngram build --order 3 --out build/slow/prompts.ngrams"})
+    EXPECT_EQ(run_speclab(fmt::format("{} --model {} build/slow/prompts.jsonl", made, quoted(target_file().string()))), 0) << made;
 }
 
 SlowRun::SlowRun(const std::string& name) {

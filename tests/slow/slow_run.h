@@ -12,9 +12,9 @@ namespace speclab::fixtures {
 /// Runs `speclab ARGUMENTS` (words of a shell) in the checkout; its exit code, or -1.
 int run_speclab(const std::string& arguments);
 
-/// The datastore that configs of tests/slow name, build/slow/prompts.datastore: what the prompts of
+/// The files that configs of tests/slow name, build/slow/prompts.datastore and .ngrams: what the prompts of
 /// configs/prompts/speclab.jsonl say, a document each.
-void make_prompts_datastore();
+void make_files_of_prompts();
 
 /// An experiment of tests/slow on the real models, run by the real binary in a process of its own. Its
 /// progress goes to this test's output, its record to <build>/slow/NAME. From the environment
