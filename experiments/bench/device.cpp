@@ -55,20 +55,26 @@ std::shared_ptr<T> filled(const Place& place, std::size_t count, T (*number)(std
 std::uint16_t small_bf16(std::uint32_t random) { return float_to_bf16(static_cast<float>(random & 0xffff) * 0x1p-22f - 0x1p-7f); }
 float small_float(std::uint32_t random) { return static_cast<float>(random & 0xffff) * 0x1p-13f - 4; }
 
+/// What is timed: the i-th of many launches, and what there is to say about it.
+struct Timed {
+  std::function<void(int)> launch;
+  std::string label;
+};
 /// A launch goes before the stand that holds its memory.
 struct Held {
   StandPtr stand;
-  std::function<void(int)> launch;
+  Timed timed;
 };
 
-void add_on(const StandPtr& stand, const Setting& setting, const std::string& name, double bytes, double flops, const std::function<std::function<void(int)>()>& prepare) {
+void add_on(const StandPtr& stand, const Setting& setting, const std::string& name, double bytes, double flops, const std::function<Timed()>& prepare) {
   const auto held = std::make_shared<Held>(Held{stand, {}});
   add(
       name,
       [=](benchmark::State& state) {
-        if (!held->launch) held->launch = prepare();
-        for (auto _ : state) state.SetIterationTime(held->stand->time(held->launch));
+        if (!held->timed.launch) held->timed = prepare();
+        for (auto _ : state) state.SetIterationTime(held->stand->time(held->timed.launch));
         count_work(state, setting, bytes, flops);
+        if (!held->timed.label.empty()) state.SetLabel(held->timed.label);
       },
       Clock::kManual)
       ->Iterations(1)
@@ -81,43 +87,63 @@ void add_bandwidth(const StandPtr& stand, const Setting& setting) {
     const int blocks = stand->simulated() ? 1 : 4 * 132;
     const auto data = filled<std::uint32_t>(stand->place(), bytes / 4, [](std::uint32_t random) { return random; });
     const auto out = filled<std::uint32_t>(stand->place(), static_cast<std::size_t>(blocks) * cuda::kSpeedThreads, [](std::uint32_t) { return 0u; });
-    return [=](int) { launch(cuda::ReadAll{data.get(), bytes / 16, blocks, out.get()}, stand->place().stream()); };
+    return Timed{[=](int) { launch(cuda::ReadAll{data.get(), bytes / 16, blocks, out.get()}, stand->place().stream()); }, {}};
   });
   add_on(stand, setting, "cuda/copy", 2 * static_cast<double>(bytes), 0, [=] {  // what is read and what is written
     const auto from = filled<std::uint16_t>(stand->place(), bytes / 2, small_bf16), to = filled<std::uint16_t>(stand->place(), bytes / 2, small_bf16);
-    return [=](int) { stand->place().copy(from.get(), bytes, to.get()); };
+    return Timed{[=](int) { stand->place().copy(from.get(), bytes, to.get()); }, {}};
   });
 }
 
-/// One layer of `rows` rows, its activations rounded before. The weights of a launch are not those of the launches before
-/// it while there is room for others, so that they come from memory and not from a cache.
+std::string label_of(const cuda::LinearFree& form) {
+  return fmt::format("{} {}{}", form.slices, form.slices == 1 ? "slice" : form.many ? "slices in blocks" : "slices in warps", form.in_y ? ", added as they come" : form.many ? ", many" : "");
+}
+/// The fastest of the forms of a layer, without regard for the bits. `launch_as(i, form)` starts the i-th launch.
+cuda::LinearFree fastest(Stand& stand, const cuda::Linear& layer, const std::function<void(int, const cuda::LinearFree&)>& launch_as) {
+  cuda::LinearFree best;
+  double least = 0;
+  for (const cuda::LinearFree& form : cuda::free_forms(layer)) {
+    const double seconds = stand.time([&](int i) { launch_as(i, form); });
+    if (least == 0 || seconds < least) least = seconds, best = form;
+  }
+  return best;
+}
+
+/// One layer of `rows` rows, its activations rounded before, as models run it and in the fastest form that need not have the
+/// bits of other numbers of rows. The weights of a launch are not those of the launches before it while there is room for others,
+/// so that they come from memory and not from a cache.
 void add_linear(const StandPtr& stand, const Setting& setting, int out, int in, const std::vector<int>& all_rows) {
   using Weights = std::vector<std::shared_ptr<std::uint16_t>>;
   auto weights = std::make_shared<Weights>();
   const std::size_t elements = cuda::weight_elements(out, in);
   const std::size_t copies = stand->simulated() ? 1 : std::clamp<std::size_t>((std::size_t{256} << 20) / (2 * elements), 1, 96);
   for (const int rows : all_rows) {
-    add_on(stand, setting, fmt::format("cuda/linear/rows:{}/out:{}/in:{}", rows, out, in), 2.0 * out * in, 2.0 * out * in * rows, [=] {
-      while (weights->size() < copies) weights->push_back(filled<std::uint16_t>(stand->place(), elements, small_bf16));
-      const auto activations = filled<std::uint16_t>(stand->place(), cuda::activation_elements(rows, in), small_bf16);
-      const auto y = filled<float>(stand->place(), static_cast<std::size_t>(rows) * static_cast<std::size_t>(out), small_float);
-      const cuda::LinearPlan plan = cuda::plan_of(out, in, rows);
-      const auto partials = filled<float>(stand->place(), plan.partials, small_float);
-      const auto arrivals = filled<std::uint32_t>(stand->place(), static_cast<std::size_t>(plan.meeting), [](std::uint32_t) { return 0u; });
-      return [=](int i) {
+    for (const bool free : {false, true}) {
+      add_on(stand, setting, fmt::format("cuda/linear{}/rows:{}/out:{}/in:{}", free ? "_free" : "", rows, out, in), 2.0 * out * in, 2.0 * out * in * rows, [=] {
+        while (weights->size() < copies) weights->push_back(filled<std::uint16_t>(stand->place(), elements, small_bf16));
+        const auto activations = filled<std::uint16_t>(stand->place(), cuda::activation_elements(rows, in), small_bf16);
+        const auto y = filled<float>(stand->place(), static_cast<std::size_t>(rows) * static_cast<std::size_t>(out), small_float);
         cuda::Linear layer;
-        layer.weights = (*weights)[static_cast<std::size_t>(i) % copies].get();
         layer.out = out;
         layer.in = in;
         layer.activations = activations.get();
         layer.rows = rows;
         layer.y = y.get();
         layer.y_stride = out;
+        const cuda::LinearPlan plan = free ? cuda::free_meeting(layer) : cuda::plan_of(out, in, rows);
+        const auto partials = filled<float>(stand->place(), plan.partials, small_float);
+        const auto arrivals = filled<std::uint32_t>(stand->place(), static_cast<std::size_t>(plan.meeting), [](std::uint32_t) { return 0u; });
         layer.partials = partials.get();
         layer.arrivals = arrivals.get();
-        launch(layer, stand->place().stream());
-      };
-    });
+        const auto launch_as = [=, kept = std::vector<std::shared_ptr<void>>{activations, y, partials, arrivals}](int i, auto form) {
+          form.weights = (*weights)[static_cast<std::size_t>(i) % copies].get();
+          launch(form, stand->place().stream());
+        };
+        if (!free) return Timed{[=](int i) { launch_as(i, layer); }, {}};
+        const cuda::LinearFree form = fastest(*stand, layer, launch_as);
+        return Timed{[=](int i) { launch_as(i, form); }, label_of(form)};
+      });
+    }
   }
 }
 
@@ -150,7 +176,7 @@ void add_accept(const StandPtr& stand, const Setting& setting, int vocab, int ro
     const auto weights = room(count * static_cast<std::size_t>(vocab) * sizeof(float)), laws = room(count * sizeof(cuda::Law));
     const auto residual = room(static_cast<std::size_t>(vocab) * sizeof(double)), verdict = room(sizeof(cuda::Verdict));
     const auto kv = filled<std::uint16_t>(place, 2 * static_cast<std::size_t>(layers * kv_heads) * static_cast<std::size_t>(slots * stride), small_bf16);
-    return [=](int) {
+    const auto step = [=](int) {
       const cuda::Stream stream = place.stream();
       cuda::Standardise law;
       law.logits = logits.get();
@@ -176,6 +202,7 @@ void add_accept(const StandPtr& stand, const Setting& setting, int vocab, int ro
       if (!from.empty())
         launch(cuda::MoveSlots{kv.get(), 2 * layers * kv_heads, slots, stride, d_from.get(), d_to.get(), static_cast<int>(from.size())}, stream);
     };
+    return Timed{step, {}};
   });
 }
 
@@ -210,7 +237,7 @@ void add_device(const Setting& setting, int device) {
   // Those of Llama-3.1-8B, then of SmolLM2-135M.
   const std::vector<std::pair<int, int>> shapes = simulated ? std::vector<std::pair<int, int>>{{48, 640}}
                                                             : std::vector<std::pair<int, int>>{{28672, 4096}, {4096, 14336}, {6144, 4096}, {4096, 4096}, {3072, 576}, {576, 1536}};
-  const std::vector<int> rows = simulated ? std::vector<int>{1, 20} : std::vector<int>{1, 2, 4, 8, 16, 32, 64, 128};
+  const std::vector<int> rows = simulated ? std::vector<int>{1, 30} : std::vector<int>{1, 2, 4, 8, 16, 32, 64, 128};
   for (const auto& [out, in] : shapes) add_linear(stand, setting, out, in, rows);
   if (!simulated) add_cublaslt(setting, device, shapes, rows);
   for (const bool greedy : {false, true}) {

@@ -136,6 +136,30 @@ struct Case {
   std::vector<int> rows;
 };
 
+// x W^T + bias + before of [rows, in] by matrix in double precision, of the x that are rounded to bf16, and the sums of magnitudes.
+struct Reference {
+  std::vector<double> expected, magnitude;
+
+  Reference(const Matrix& matrix, const std::vector<float>& x, const float* bias, const float* before) {
+    const int rows = static_cast<int>(x.size()) / matrix.in;
+    for (int i = 0; i < rows; ++i) {
+      std::vector<float> rounded(at(matrix.in));
+      for (int k = 0; k < matrix.in; ++k) rounded[at(k)] = bf16_to_float(float_to_bf16(x[at(i) * at(matrix.in) + at(k)]));
+      for (int m = 0; m < matrix.out; ++m) {
+        double sum = 0, size = 0;
+        for (int k = 0; k < matrix.in; ++k) {
+          const double product = static_cast<double>(rounded[at(k)]) * bf16_to_float(matrix.rows[at(m) * at(matrix.in) + at(k)]);
+          sum += product;
+          size += std::abs(product);
+        }
+        const double more[2] = {bias == nullptr ? 0.0 : bias[m], before == nullptr ? 0.0 : before[expected.size()]};
+        expected.push_back(sum + more[0] + more[1]);
+        magnitude.push_back(size + std::abs(more[0]) + std::abs(more[1]));
+      }
+    }
+  }
+};
+
 // Within (k + slices) 2^-24 sum |a b| of the sum in double precision: a rounding per addition. And each row has the bits
 // that it has alone, in another order of warps and blocks.
 void check(const Case& c, bool accumulate, bool biased) {
@@ -144,22 +168,7 @@ void check(const Case& c, bool accumulate, bool biased) {
   const int most = *std::max_element(c.rows.begin(), c.rows.end());
   const std::vector<float> values = normal_numbers(at(most) * at(c.in), 6), before = normal_numbers(at(most) * at(c.out), 7);
   const DeviceArray<float> x(machine, values), bias(machine, normal_numbers(at(c.out), 8));
-  std::vector<double> expected(at(most) * at(c.out)), magnitude(expected);
-  for (int i = 0; i < most; ++i) {
-    std::vector<float> rounded(at(c.in));
-    for (int k = 0; k < c.in; ++k) rounded[at(k)] = bf16_to_float(float_to_bf16(values[at(i) * at(c.in) + at(k)]));
-    for (int m = 0; m < c.out; ++m) {
-      const std::size_t place = at(i) * at(c.out) + at(m);
-      double sum = 0, size = 0;
-      for (int k = 0; k < c.in; ++k) {
-        const double product = static_cast<double>(rounded[at(k)]) * bf16_to_float(matrix.rows[at(m) * at(c.in) + at(k)]);
-        sum += product;
-        size += std::abs(product);
-      }
-      expected[place] = sum + (biased ? bias[at(m)] : 0.0) + (accumulate ? before[place] : 0.0);
-      magnitude[place] = size + (biased ? std::abs(bias[at(m)]) : 0.0) + (accumulate ? std::abs(before[place]) : 0.0);
-    }
-  }
+  const auto [expected, magnitude] = Reference(matrix, values, biased ? bias.data() : nullptr, accumulate ? before.data() : nullptr);
   const LinearPlan plan = plan_of(c.out, c.in, most);
   const DeviceArray<float> partials(machine, plan.partials + 1);
   const DeviceArray<simt::u32> arrivals(machine, std::vector<simt::u32>(at(plan.meeting) + 1));
@@ -213,6 +222,68 @@ TEST(CudaLinear, ShapesOfTheTarget) {
 TEST(CudaLinear, HeadOfTheTarget) { check({49152, 64, {2}}, false, false); }
 TEST(CudaLinear, ActivationsBeyondL1) { check({20, 4128, {9, 16}}, true, true); }
 TEST(CudaLinear, EightWarpsShareTheirActivations) { check({27700, 32, {17}}, false, false); }
+
+// Every form within the bound, and that of linear.h with its bits.
+void check_free(int out, int in, int rows, int at_least) {
+  SCOPED_TRACE(testing::Message() << rows << " rows by [" << out << ", " << in << "]");
+  Machine machine(at(out + rows));
+  const Matrix matrix(machine, out, in, 5);
+  const std::vector<float> values = normal_numbers(at(rows) * at(in), 6), before = normal_numbers(at(rows) * at(out), 7);
+  const DeviceArray<float> x(machine, values), bias(machine, normal_numbers(at(out), 8)), invariant(machine, before);
+  const DeviceArray<u16> activations(machine, activation_elements(rows, in));
+  launch(RoundRows{x.data(), in, rows, in, activations.data()}, {.machine = &machine});
+  Linear layer{.weights = matrix.packed.data(), .out = out, .in = in, .activations = activations.data(), .rows = rows, .bias = bias.data(), .y = invariant.data(), .y_stride = out, .accumulate = true};
+  const LinearPlan meeting = free_meeting(layer);
+  const DeviceArray<float> partials(machine, meeting.partials + 1);
+  const DeviceArray<simt::u32> arrivals(machine, std::vector<simt::u32>(at(meeting.meeting) + 1));
+  layer.partials = partials.data();
+  layer.arrivals = arrivals.data();
+  launch(layer, {.machine = &machine});
+  const Reference reference(matrix, values, bias.data(), before.data());
+  int same = 0;
+  std::vector<LinearFree> forms = free_forms(layer);
+  EXPECT_GE(static_cast<int>(forms.size()), at_least);
+  for (LinearFree& form : forms) {
+    SCOPED_TRACE(testing::Message() << form.slices << (form.many ? " blocks" : " warps") << (form.in_y ? " meet in y" : ""));
+    const DeviceArray<float> y(machine, before);
+    form.y = y.data();
+    launch(form, {.machine = &machine});
+    for (std::size_t i = 0; i < before.size(); ++i) ASSERT_NEAR(y[i], reference.expected[i], (in + 20) * 0x1p-24 * reference.magnitude[i]) << i;
+    if (form.slices == slices_of(out, in) && !form.in_y) same += same_bits(y.data(), invariant.data(), before.size());
+    for (const simt::u32 arrived : arrivals.host()) ASSERT_EQ(arrived, 0u);
+  }
+  EXPECT_EQ(same, rows > 8 && rows <= 16 ? 2 : 1);
+}
+
+TEST(CudaLinearFree, EveryFormComputesTheLayer) {
+  check_free(50, 1030, 1, 4);
+  check_free(50, 1030, 8, 4);
+  check_free(33, 1030, 16, 12);
+  check_free(33, 1024, 30, 8);
+  check_free(17, 1024, 64, 8);
+  check_free(17, 300, 128, 3);
+}
+
+TEST(CudaLinearFree, WhatIsNoFormIsRefused) {
+  const auto refused = [](LinearFree form) {
+    form.out = 64, form.in = 1024;
+    float partials[1];
+    simt::u32 arrivals[1];
+    if (form.partials == nullptr) form.partials = partials, form.arrivals = arrivals;
+    EXPECT_THROW(with_kernel(form, [](const auto&, const LaunchShape&) {}), Bug);
+  };
+  EXPECT_FALSE(has_free_forms(20));
+  EXPECT_TRUE(has_free_forms(16));
+  EXPECT_FALSE(has_free_forms(129));
+  refused({{.rows = 20}, 1, true, false});
+  refused({{.rows = 17}, 1, false, false});
+  refused({{.rows = 8}, 2, true, false});
+  refused({{.rows = 30}, 16, true, false});
+  refused({{.rows = 4}, 16, false, false});
+  refused({{.rows = 4}, 2, false, true});
+  refused({{.rows = 30}, 2, true, true});  // does not accumulate
+  refused({{.rows = 100, .accumulate = true}, 2, true, true});
+}
 
 }  // namespace
 }  // namespace speclab::cuda

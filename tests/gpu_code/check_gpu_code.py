@@ -21,7 +21,7 @@ LDG, HMMA, LDGSTS = 0x981, 0x23C, 0xFAE  # low 12 bits of an instruction
 WIDE = 6  # bits 73..75 of a load: 16 bytes
 M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8
 ARCHITECTURES = (80, 90)
-KERNELS = ("LinearFew", "LinearMany", "Norm", "Activate", "Elementwise", "RoundRows", "PackWeights", "Gather", "RopeStore", "MoveSlots", "CopyKv",
+KERNELS = ("LinearFew", "LinearMany", "LinearFree", "Norm", "Activate", "Elementwise", "RoundRows", "PackWeights", "Gather", "RopeStore", "MoveSlots", "CopyKv",
            "AttentionSplits", "AttentionSum", "CopyRows", "FillColumns", "ReadAll", "MultiplyAll", "Standardise",
            "Sample", "Accept")
 
@@ -90,6 +90,8 @@ def problems(objects):
                 name = match.group(1) if match else kernel
                 what = f"sm_{cubin.architecture} {kernel}"
                 seen[cubin.architecture].add(name)
+                if "10LinearFree" in kernel:  # its instances of the two kernels
+                    seen[cubin.architecture].add("LinearFree")
                 if values.get(FRAME_SIZE, -1) != 0:
                     yield f"{what}: {values.get(FRAME_SIZE)} bytes of stack with {values.get(REGISTERS)} registers; registers are spilled"
                 if name not in ("LinearFew", "LinearMany", "AttentionSplits"):

@@ -328,7 +328,7 @@ def forwards(times_us, gigabytes):
     return {**host, "device": device, "engine": {"contexts": [entry]}}
 
 
-def case(gamma, speedup, tau, c):
+def case(gamma, speedup, tau, c, busy=None):
     metrics = {
         "speedup": speedup,
         "tau": tau,
@@ -336,6 +336,7 @@ def case(gamma, speedup, tau, c):
         "alpha": 0.5,
         "tokens_per_second": 100.0,
         "matches_reference": True,
+        "gpu_busy_share": busy,
     }
     return {
         "id": f"gamma={gamma}",
@@ -372,19 +373,23 @@ class Page(unittest.TestCase):
 
     def test_goals_are_reached_missed_or_not_measured(self):
         suffix = "/iterations:1/repeats:5/manual_time"
-        large = "rows:16/out:28672/in:4096" + suffix
+        large, small = "rows:16/out:28672/in:4096" + suffix, "rows:64/out:4096/in:4096" + suffix
         kernels = [
             {"run_name": "cuda/draft_step" + suffix, "real_time": 59000, "time_unit": "ns"},
             {"run_name": "cuda/draft_step" + suffix, "real_time": 99, "time_unit": "us", "aggregate_name": "mean"},
             {"run_name": "cuda/linear/" + large, "real_time": 70, "time_unit": "us", "aggregate_name": "median"},
+            {"run_name": "cuda/linear/" + small, "real_time": 9, "time_unit": "us", "aggregate_name": "median"},
+            {"run_name": "cuda/linear_free/" + large, "real_time": 69, "time_unit": "us", "aggregate_name": "median"},
+            {"run_name": "cuda/linear_free/" + small, "real_time": 8, "time_unit": "us", "aggregate_name": "median"},
             {"run_name": "cuda/cublaslt/" + large, "real_time": 80, "time_unit": "us", "aggregate_name": "median"},
-            {"run_name": "cuda/linear_free/" + large, "real_time": 0, "time_unit": "us", "error_occurred": True},
+            {"run_name": "cuda/cublaslt/" + small, "real_time": 0, "time_unit": "us", "error_occurred": True},
         ]
+        cases = [case(2, 1.8, 2, 0.05, 0.99), case(4, 1.5, 2.5, 0.05), case(4, 1.6, 2.5, 0.05, 0.95)]
         page = self.write(
             record("forwards_8b", forwards({"1": 4000, "16": 4400, "64": 4500}, 15.2)),
             record("forwards_1b", None, status="capped", reason="stopped after 45 seconds"),
             record("kernels", {"benchmarks": kernels}),
-            record("speculation_8b", {"cases": [case(2, 1.8, 2, 0.05), case(4, 1.5, 2.5, 0.05)]}),
+            record("speculation_8b", {"cases": cases}),
         )
         self.assertEqual(self.goal(page, "8B shape, n = 1"), ["95 %", "reached |"])
         self.assertEqual(self.goal(page, "8B shape, t(16)"), ["1.10", "**missed** |"])
@@ -394,10 +399,14 @@ class Page(unittest.TestCase):
         )
         self.assertEqual(self.goal(page, "135M"), ["not measured", "stage `forwards_135m` was not run |"])
         self.assertEqual(self.goal(page, "draft step"), ["59.0 µs", "reached |"])
-        self.assertEqual(self.goal(page, "time of our linear layer over cuBLASLt"), ["0.88", "reached |"])
-        self.assertEqual(self.goal(page, "time of our linear layer over its best form")[0], "not measured")
+        self.assertEqual(self.goal(page, "linear layers of the 8B shape, time over cuBLASLt's"), ["0.88", "reached |"])
+        self.assertEqual(
+            self.goal(page, "linear layers of the 8B shape, time over their best"), ["1.12", "**missed** |"]
+        )
+        self.assertIn("| 28672 x 4096 | 70.0 (1.01, 0.88) | - |\n| 4096 x 4096 | - | 9.0 (1.12, -) |", page)
         self.assertIn("there is no benchmark", self.goal(page, "accept + sample")[1])
         self.assertEqual(self.goal(page, "speedup on the 8B"), ["0.99", "reached |"])
+        self.assertEqual(self.goal(page, "8B shape, shipped draft: idle"), ["5 %", "**missed** |"])
         self.assertIn("| gamma=4 | 1.50 | 100 | 2.50 |", page)
         self.assertIn("| 16 | 4.400 (1.10) |", page)
 

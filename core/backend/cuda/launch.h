@@ -5,6 +5,7 @@
 #include "core/backend/cuda/columns_kernel.h"
 #include "core/backend/cuda/elementwise_kernel.h"
 #include "core/backend/cuda/kv_kernel.h"
+#include "core/backend/cuda/linear_free_kernel.h"
 #include "core/backend/cuda/linear_kernel.h"
 #include "core/backend/cuda/norm_kernel.h"
 #include "core/backend/cuda/plan_kernel.h"
@@ -41,7 +42,7 @@ GraphNode describe(const Arguments& arguments);
 
 // One line here per kernel, and one in host_kernels.cpp and device_kernels.cu each.
 #define SPECLAB_KERNELS(apply) \
-  apply(PackWeights) apply(Gather) apply(Linear) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows) \
+  apply(PackWeights) apply(Gather) apply(Linear) apply(LinearFree) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows) \
   apply(Standardise) apply(Sample) apply(Accept) apply(LayRows) apply(Settle) apply(Stamp) apply(Continue) \
   apply(RopeStore) apply(MoveSlots) apply(CopyKv) apply(AttentionSplits) apply(AttentionSum) apply(CopyRows) apply(FillColumns) \
   apply(ReadAll) apply(MultiplyAll)

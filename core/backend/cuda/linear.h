@@ -72,6 +72,9 @@ SPECLAB_BOTH constexpr int slices_of(int out, int in) {
   while (slices < 8 && tiles_of(out, kTileOut) * slices < 1024 && tiles_of(in, kTileIn) >= 8 * slices) slices *= 2;
   return slices;
 }
+SPECLAB_BOTH constexpr int slices_of(const Linear& a) { return slices_of(a.out, a.in); }
+/// Whether slices are added to y as they come (linear_free_kernel.h, for benchmarks): here never.
+SPECLAB_BOTH constexpr bool meet_in_y(const Linear&) { return false; }
 /// Whether every block may norm the row itself, while the first weights are under way: one kernel less, at n = 1, where a
 /// kernel costs more than a row.
 SPECLAB_BOTH constexpr bool can_norm(int rows, int in) { return rows == 1 && in <= 16384; }
@@ -97,11 +100,12 @@ struct LinearPlan {
   std::size_t partials = 0;  ///< floats
 };
 
-SPECLAB_BOTH constexpr LinearPlan plan_of(int out, int in, int rows) {
+/// With so many slices, by linear_many.h or linear_few.h.
+SPECLAB_BOTH constexpr LinearPlan plan_with(int out, int rows, int slices, bool many) {
   LinearPlan plan;
-  plan.slices = slices_of(out, in);
+  plan.slices = slices;
+  plan.many = many;
   const int out_tiles = tiles_of(out, kTileOut);
-  plan.many = rows > 16 || (rows > 8 && rows * static_cast<long long>(in) > kFewActivations);
   if (!plan.many) {
     plan.warps = kLinearWarps;
     plan.blocks_x = tiles_of(out_tiles, kLinearWarps / plan.slices);
@@ -117,6 +121,9 @@ SPECLAB_BOTH constexpr LinearPlan plan_of(int out, int in, int rows) {
     plan.partials = static_cast<std::size_t>(plan.slices) * static_cast<std::size_t>(warp_tiles) * static_cast<std::size_t>(kManyOutTiles * row_tiles(rows) * kTileOut * kTileRows);
   }
   return plan;
+}
+SPECLAB_BOTH constexpr LinearPlan plan_of(int out, int in, int rows) {
+  return plan_with(out, rows, slices_of(out, in), rows > 16 || (rows > 8 && rows * static_cast<long long>(in) > kFewActivations));
 }
 
 inline namespace SPECLAB_SIDE {

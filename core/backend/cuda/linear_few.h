@@ -13,17 +13,17 @@ inline namespace SPECLAB_SIDE {
 
 /// kRowTiles: row tiles of a block; kAhead: blocks of inputs whose weights and activations are under way; kNorm: the row comes
 /// before its norm, and every block has all of it in shared memory.
-template <int kRowTiles, int kAhead, bool kNorm>
+template <int kRowTiles, int kAhead, bool kNorm, typename Arguments = Linear>
 struct LinearFewKernel {
   static constexpr const char* kName = "linear_few";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
   static constexpr int kSumFloats = kRowTiles * 128;  ///< of a warp
   static constexpr int kSumsBytes = kLinearWarps * kSumFloats * 4, kRowAt = kSumsBytes + 2 * kSumBytes;
   static constexpr int shared_bytes(int in) { return kNorm ? kRowAt + tiles_of(in, kTileIn) * kTileIn * 2 : kSumsBytes; }
-  Linear a;
+  Arguments a;
 
   SPECLAB_DEVICE void operator()() const {
-    const int slices = slices_of(a.out, a.in), slice = simt::warp_index() % slices, group = simt::warp_index() / slices;
+    const int slices = slices_of(a), slice = simt::warp_index() % slices, group = simt::warp_index() / slices;
     const int out_tiles = tiles_of(a.out, kTileOut), in_tiles = tiles_of(a.in, kTileIn);
     const int groups = kLinearWarps / slices;
     // Gated, the upper half of the groups has what the lower half gates.

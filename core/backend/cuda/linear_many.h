@@ -12,7 +12,7 @@ namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
 /// kRowTiles: row tiles; kAhead: blocks of inputs whose weights are under way, and of a stage of activations.
-template <int kRowTiles, int kAhead>
+template <int kRowTiles, int kAhead, typename Arguments = Linear>
 struct LinearManyKernel {
   static constexpr const char* kName = "linear_many";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
@@ -20,10 +20,10 @@ struct LinearManyKernel {
   static constexpr int kStagePieces = kAhead * kRowTiles * simt::kWarp;
   static constexpr int kSharedBytes = kStages * kStagePieces * 16;
   static constexpr int kTiles = kManyOutTiles * kRowTiles;  ///< accumulators of a warp
-  Linear a;
+  Arguments a;
 
   SPECLAB_DEVICE void operator()() const {
-    const int slices = slices_of(a.out, a.in), slice = simt::block_y();
+    const int slices = slices_of(a), slice = simt::block_y();
     const int out_tiles = tiles_of(a.out, kTileOut), in_tiles = tiles_of(a.in, kTileIn);
     const int warp_tile = simt::block_x() * (simt::block_threads() / simt::kWarp) + simt::warp_index(), warp_tiles = tiles_of(out_tiles, kManyOutTiles);
     const int begin = slice_begin(a.in, slices, slice), end = slice_begin(a.in, slices, slice + 1);
@@ -99,7 +99,7 @@ struct LinearManyKernel {
       finish_linear(a, out_tile(0), n, i, simt::lane(), low);
       finish_linear(a, out_tile(1), n, i, simt::lane(), high);
     };
-    if (slices == 1) {
+    if (slices == 1 || meet_in_y(a)) {
       SPECLAB_UNROLL
       for (int n = 0; n < kRowTiles; ++n) {
         SPECLAB_UNROLL

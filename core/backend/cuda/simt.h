@@ -44,7 +44,7 @@
 //   another one, but the last to finish may be found with atomic_add (publish with fence() before it).
 // - mma() may be carried out late: an Accumulator is read only after mma_wait() (fails before).
 // - async_copy16() may be carried out late: the data are there after async_wait<N>() and a barrier.
-// - No float atomics: their order is not fixed. Sums are written as fixed trees, multiply-adds as fma(): nvcc runs with
+// - No float atomics, but for benchmarks: their order is not fixed. Sums are written as fixed trees, multiply-adds as fma(): nvcc runs with
 //   -fmad=false and g++ with -ffp-contract=off, so arithmetic without exp and the like has the same bits on both.
 //
 // mma() on a GPU adds the 16 products of a step in an order and precision of the hardware's own; the Machine adds them one
@@ -91,6 +91,7 @@ struct alignas(16) Bytes16 {
 //   Bytes16 load16_streamed(const void* p)   read-only, read once: weights; does not push others out of L1
 //   u32 atomic_add(u32* p, u32 value)        returns the old value; relaxed
 //   u64 atomic_max(u64* p, u64 value)
+//   void add_in_any_order(float* p, float value)   for benchmarks
 //   void fence()                             stores before it are seen by any block that sees a store after it
 //   void fence_system()                      the same, and by the host in memory that it shares
 //   u64 globaltimer()                        ns; a clock of the device

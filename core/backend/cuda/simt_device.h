@@ -59,6 +59,7 @@ SPECLAB_DEVICE u32 atomic_add(u32* p, u32 value) { return atomicAdd(p, value); }
 SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value) {
   return atomicMax(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(value));
 }
+SPECLAB_DEVICE void add_in_any_order(float* p, float value) { atomicAdd(p, value); }
 SPECLAB_DEVICE void fence() { __threadfence(); }
 SPECLAB_DEVICE void fence_system() { __threadfence_system(); }
 SPECLAB_DEVICE void set_conditional(u64 handle, u32 value) { cudaGraphSetConditional(handle, value); }

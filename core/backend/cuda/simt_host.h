@@ -68,6 +68,7 @@ SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value, Where where = Where::current())
   *p = std::max(old, value);
   return old;
 }
+SPECLAB_DEVICE void add_in_any_order(float* p, float value, Where where = Where::current()) { store(p, load(p, where) + value, where); }
 SPECLAB_DEVICE void fence() {}
 SPECLAB_DEVICE void fence_system() {}
 SPECLAB_DEVICE void set_conditional(u64 handle, u32 value) { self->machine->set_conditional(handle, value); }
