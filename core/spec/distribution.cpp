@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/spec/row_kernels.h"
+#include "core/spec/top_kernels.h"
 
 namespace speclab {
 namespace {
@@ -36,7 +37,7 @@ row_kernels::Law law(const Distribution& d) {
 
 }  // namespace
 
-// Blocks whose largest value is below the count-th largest block maximum hold none of them, which leaves few
+// Blocks whose largest value is below a bar that `count` block maxima reach hold none of them, which leaves few
 // candidates when count is small.
 void first_entries(std::span<const float> row, std::size_t count, std::vector<float>& maxima,
                    std::vector<TopEntry>& out) {
@@ -48,7 +49,9 @@ void first_entries(std::span<const float> row, std::size_t count, std::vector<fl
   maxima.resize(2 * blocks);
   const std::span<float> by_block(maxima.data(), blocks), ordered(maxima.data() + blocks, blocks);
   row_kernels::block_max(row, by_block);
-  if (count <= blocks) {
+  if (count <= row_kernels::kSumLanes && count <= blocks) {
+    bar = row_kernels::reached_by(by_block, count);
+  } else if (count <= blocks) {
     std::transform(
         by_block.begin(), by_block.end(), ordered.begin(),  // NaN has no place in an order
         [](float value) { return std::isnan(value) ? -std::numeric_limits<float>::infinity() : value; });
@@ -56,13 +59,7 @@ void first_entries(std::span<const float> row, std::size_t count, std::vector<fl
     std::nth_element(ordered.begin(), nth, ordered.end(), std::greater<>());
     bar = *nth;
   }
-  for (std::size_t b = 0; b < blocks; ++b) {
-    if (by_block[b] < bar) continue;
-    const std::size_t end = std::min((b + 1) * row_kernels::kBlock, row.size());
-    for (std::size_t i = b * row_kernels::kBlock; i < end; ++i) {
-      if (row[i] >= bar) out.push_back({row[i], static_cast<Token>(i)});
-    }
-  }
+  row_kernels::append_reaching(row, by_block, bar, out);
   if (count < out.size()) {
     std::nth_element(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count), out.end(), comes_first);
     out.resize(count);

@@ -4,15 +4,19 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/spec/row_kernels.cpp"
 #include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <functional>
 #include <limits>
 #include <utility>
 
 #include "core/spec/row_kernels-inl.h"
 #include "core/spec/row_kernels.h"
+#include "core/spec/top_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace speclab::row_kernels::HWY_NAMESPACE {
@@ -160,10 +164,83 @@ std::size_t Find(std::span<const float> row, float value) {
 }
 
 void BlockMax(std::span<const float> row, std::span<float> out) {
-  for (std::size_t b = 0; b < out.size(); ++b) {
-    bool valid;
-    out[b] = Max(row.subspan(b * kBlock, std::min(kBlock, row.size() - b * kBlock)), &valid);
+  static_assert(kBlock % (4 * kF) == 0);
+  const F f;
+  const std::size_t whole = row.size() / kBlock;
+  for (std::size_t block = 0; block < whole; ++block) {
+    const float* p = row.data() + block * kBlock;
+    // Four chains that do not wait for each other.
+    VF a = hn::LoadU(f, p), b = hn::LoadU(f, p + kF), c = hn::LoadU(f, p + 2 * kF), d = hn::LoadU(f, p + 3 * kF);
+    for (const float* q = p + 4 * kF; q != p + kBlock; q += 4 * kF) {
+      a = hn::Max(a, hn::LoadU(f, q));
+      b = hn::Max(b, hn::LoadU(f, q + kF));
+      c = hn::Max(c, hn::LoadU(f, q + 2 * kF));
+      d = hn::Max(d, hn::LoadU(f, q + 3 * kF));
+    }
+    out[block] = hn::GetLane(hn::MaxOfLanes(f, hn::Max(hn::Max(a, b), hn::Max(c, d))));
   }
+  if (whole < out.size()) {
+    bool valid;
+    out[whole] = Max(row.subspan(whole * kBlock), &valid);
+  }
+}
+
+float ReachedBy(std::span<const float> row, std::size_t count) {
+  const F f;
+  const VF none = hn::Set(f, -std::numeric_limits<float>::infinity());
+  VF best[kLanes / kF];
+  for (VF& v : best) v = none;
+  for_sixteen<float>(row, -std::numeric_limits<float>::infinity(), [&](const float* p, std::size_t) {
+    for (std::size_t k = 0; k < kLanes / kF; ++k) {
+      const VF v = hn::LoadU(f, p + k * kF);
+      best[k] = hn::Max(best[k], hn::IfThenElse(hn::Eq(v, v), v, none));
+    }
+  });
+  float columns[kLanes];
+  for (std::size_t k = 0; k < kLanes / kF; ++k) hn::StoreU(best[k], f, columns + k * kF);
+  std::nth_element(columns, columns + count - 1, columns + kLanes, std::greater<>());
+  return columns[count - 1];
+}
+
+/// Calls take(i) for every p[i] >= bar, i < n, ascending.
+template <class Take>
+void each_reaching(const float* p, std::size_t n, float bar, const Take& take) {
+  const F f;
+  const VF vbar = hn::Set(f, bar);
+  std::size_t i = 0;
+  for (; i + kF <= n; i += kF) {
+    const auto reaches = hn::Ge(hn::LoadU(f, p + i), vbar);
+    if (hn::AllFalse(f, reaches)) continue;
+    std::uint8_t bytes[8] = {};  // Highway may write all of them
+    hn::StoreMaskBits(f, reaches, bytes);
+    for (unsigned bits = bytes[0] | static_cast<unsigned>(bytes[1]) << 8; bits != 0; bits &= bits - 1)
+      take(i + static_cast<std::size_t>(std::countr_zero(bits)));
+  }
+  for (; i < n; ++i) {
+    if (p[i] >= bar) take(i);
+  }
+}
+
+void AppendReaching(std::span<const float> row, std::span<const float> maxima, float bar,
+                    std::vector<TopEntry>& out) {
+  // Blocks are collected before they are read, so that their lines are on the way together.
+  constexpr std::size_t kAhead = 16, kLine = 64 / sizeof(float);
+  std::size_t found[kAhead], count = 0;
+  const auto read = [&] {
+    for (std::size_t j = 0; j < count; ++j) {
+      const std::size_t begin = found[j] * kBlock;
+      each_reaching(row.data() + begin, std::min(kBlock, row.size() - begin), bar, [&](std::size_t i) {
+        out.push_back({row[begin + i], static_cast<Token>(begin + i)});
+      });
+    }
+    count = 0;
+  };
+  each_reaching(maxima.data(), maxima.size(), bar, [&](std::size_t block) {
+    for (std::size_t line = 0; line < kBlock; line += kLine) hwy::Prefetch(row.data() + block * kBlock + line);
+    found[count++] = block;
+    if (count == kAhead) read();
+  });
+  read();
 }
 
 std::size_t CountBefore(std::span<const float> row, float value, std::size_t index) {
@@ -300,6 +377,8 @@ namespace speclab::row_kernels {
 HWY_EXPORT(Max);
 HWY_EXPORT(Find);
 HWY_EXPORT(BlockMax);
+HWY_EXPORT(ReachedBy);
+HWY_EXPORT(AppendReaching);
 HWY_EXPORT(CountBefore);
 HWY_EXPORT(ExpRow);
 HWY_EXPORT(SumFloat);
@@ -319,6 +398,13 @@ std::size_t find(std::span<const float> row, float value) {
 }
 void block_max(std::span<const float> row, std::span<float> out) {
   HWY_DYNAMIC_DISPATCH(BlockMax)(row, out);
+}
+float reached_by(std::span<const float> row, std::size_t count) {
+  return HWY_DYNAMIC_DISPATCH(ReachedBy)(row, count);
+}
+void append_reaching(std::span<const float> row, std::span<const float> maxima, float bar,
+                     std::vector<TopEntry>& out) {
+  HWY_DYNAMIC_DISPATCH(AppendReaching)(row, maxima, bar, out);
 }
 std::size_t count_before(std::span<const float> row, float value, std::size_t index) {
   return HWY_DYNAMIC_DISPATCH(CountBefore)(row, value, index);

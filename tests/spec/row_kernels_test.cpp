@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "core/spec/accept.h"
+#include "core/spec/top_kernels.h"
 
 namespace speclab {
 namespace {
@@ -57,6 +59,10 @@ std::vector<std::uint64_t> everything(int vocab) {
   std::vector<float> noise(vocab);
   coins.gumbel(9, 1, noise);
   for (const float g : noise) put(g);
+  std::vector<float> maxima;
+  std::vector<TopEntry> entries;
+  first_entries(z, 8, maxima, entries);
+  for (const TopEntry& e : entries) put(e.index);
   std::vector<double> residual(vocab);
   p.assign_logits(z, {1, 0, 1}, {}, vocab);
   put(row_kernels::positive_difference({p.weights(), 1 / p.sum()}, {q.weights(), 1 / q.sum()}, residual));
@@ -79,6 +85,51 @@ TEST(RowKernels, SameBitsForEveryInstructionSet) {
     }
   }
   EXPECT_GE(sets, 7);
+}
+
+// A bar that `count` entries reach, by definition; and few more where a row has no order, which is what makes it
+// worth having.
+TEST(RowKernels, ABarThatEnoughEntriesReach) {
+  std::mt19937 random(1);
+  double reaching = 0;
+  for (int round = 0; round < 200; ++round) {
+    const std::size_t size = round < 100 ? 768 : 1 + random() % 100;
+    std::vector<float> row(size);
+    for (float& x : row) x = static_cast<float>(random() % (round % 2 == 0 ? 1 << 24 : 5));
+    if (round % 3 == 0) row[random() % size] = NAN;
+    for (std::size_t count = 1; count <= std::min<std::size_t>(16, size); ++count) {
+      const float bar = row_kernels::reached_by(row, count);
+      const auto found = static_cast<std::size_t>(
+          std::count_if(row.begin(), row.end(), [&](float x) { return x >= bar || (std::isnan(x) && bar < 0); }));
+      EXPECT_GE(found, count) << size;
+      if (round < 100 && round % 2 == 0 && count == 8) reaching += static_cast<double>(found) / 50;
+    }
+  }
+  EXPECT_LT(reaching, 13);  // 10.6 on average: sum over j < 8 of 16 / (16 - j)
+}
+
+TEST(RowKernels, FirstEntriesAreThoseOfTheSortedRow) {
+  std::mt19937 random(2);
+  std::vector<float> scratch;
+  std::vector<TopEntry> found;
+  for (const std::size_t size : {1, 7, 64, 65, 130, 1000, 1031, 5000}) {
+    for (const unsigned levels : {1u, 3u, 40u, 1u << 24}) {  // few levels: ties everywhere
+      std::vector<float> row(size);
+      std::vector<TopEntry> sorted;
+      for (std::size_t i = 0; i < size; ++i) {
+        row[i] = random() % 9 == 0 ? -INFINITY : static_cast<float>(random() % levels) - 3;
+        sorted.push_back({row[i], static_cast<Token>(i)});
+      }
+      std::sort(sorted.begin(), sorted.end(), comes_first);
+      for (const std::size_t count : {0, 1, 2, 8, 16, 17, 64, 900, 6000}) {
+        first_entries(row, count, scratch, found);
+        std::sort(found.begin(), found.end(), comes_first);
+        ASSERT_EQ(found.size(), std::min(count, size));
+        for (std::size_t i = 0; i < found.size(); ++i)
+          ASSERT_EQ(found[i].index, sorted[i].index) << size << " entries, " << levels << " levels, " << i << " of " << count;
+      }
+    }
+  }
 }
 
 TEST(RowKernels, SumsAreThoseOfSixteenPartialSums) {

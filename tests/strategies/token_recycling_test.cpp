@@ -1,8 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
+#include <random>
 
 #include "tests/base/error_text.h"
 #include "tests/spec/loop_fixture.h"
@@ -117,6 +119,47 @@ TEST(TokenRecycling, RowsOfRejectedNodesAreLearntAndTheTextHasTheLastWord) {
   const auto [accepted_4, accepted_3] = steps({{"k", 2}, {"tree", {2}}, {"learn", "accepted"}});
   EXPECT_THAT(accepted_4, IsEmpty());
   EXPECT_EQ(accepted_3, of_3);
+}
+
+// The same as reading every row, the text's last ones at the end, and keeping what was written last.
+TEST(TokenRecycling, OneRowOfEachTokenDecides) {
+  const int k = 4;
+  Recycler r(json{{"k", k}, {"tree", {4, 4, 3, 2, 1, 1}}});
+  std::mt19937 random(5);
+  std::map<Token, std::vector<Token>> matrix;
+  r.begin({0});
+  int shared = 0;
+  for (int step = 0; step < 60; ++step) {
+    const TokenTree& tree = r.draft().tree;
+    std::map<int, std::vector<Token>> best;  // by node, k different ones of few tokens
+    for (int node = 0; node < tree.size(); ++node) {
+      std::vector<Token> order{0, 1, 2, 3, 4, 5, 6};
+      std::shuffle(order.begin(), order.end(), random);
+      order.resize(k);
+      best[node] = order;
+    }
+    std::vector<int> path, children;
+    for (int node = 0; tree.children(node, children), !children.empty() && random() % 3 != 0; path.push_back(node))
+      node = children[random() % children.size()];
+    std::map<Token, int> nodes_of;
+    for (int node = 1; node < tree.size(); ++node) {
+      if (std::ranges::find(path, node) == path.end()) matrix[tree.token(node)] = best[node];
+      shared += nodes_of[tree.token(node)]++ > 0;
+    }
+    matrix[tree.token(0)] = best[0];
+    for (const int node : path) matrix[tree.token(node)] = best[node];
+    const Token next = static_cast<Token>(random() % 7);
+    r.observe(best, path, {next});
+    const TokenTree& drafted = r.draft().tree;
+    std::vector<int> ranks(static_cast<std::size_t>(drafted.size()));
+    for (int node = 1; node < drafted.size(); ++node) {
+      const auto known = matrix.find(drafted.token(drafted.parent(node)));
+      ASSERT_NE(known, matrix.end()) << "step " << step;
+      const int rank = ranks[static_cast<std::size_t>(drafted.parent(node))]++;
+      EXPECT_EQ(drafted.token(node), known->second[static_cast<std::size_t>(rank)]) << "step " << step;
+    }
+  }
+  EXPECT_GT(shared, 100);
 }
 
 TEST(TokenRecycling, ThePublishedTree) {
