@@ -586,5 +586,44 @@ TEST_F(Speclab, TheSimulatedGpuGeneratesAndIsMeasured) {
   expect_error(run({"model", "target", "--backend", "host-simt", "--numerics", "f32"}), {"--numerics", "got f32", "host-simt"});
 }
 
+// Steps that a device runs by itself leave the record that the host's steps leave, but for the times.
+TEST_F(Speclab, DeviceLoopLeavesTheRecordOfTheHost) {
+  json small = config();
+  small["options"] = {{"max_tokens", 7}, {"temperature", 1}};
+  small["repeats"] = 1;
+  small["cases"] = json::parse(R"([{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": ["small", "skip"], "gamma": 2}, {"strategy": "prompt_lookup"}])");
+  write(small);
+  const auto record = [&](const std::string& device_loop, std::map<std::string, std::vector<json>>& of_device) {
+    const Result result = run({"run", "a.json", "--backend", "host-simt", "--out", device_loop, "--set", "calibration=false", "--set", "options.device_loop=" + device_loop, "-q"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    auto lines = record_of(dir() / device_loop);
+    for (auto& [file, of_case] : lines) {
+      for (json& line : of_case) {
+        for (json& turn : line["turns"]) {
+          of_device[file].push_back({turn["device"]["planned_steps"], turn["device"]["round_trips"], turn["steps"]});
+          turn.erase("device");
+        }
+      }
+    }
+    return lines;
+  };
+  std::map<std::string, std::vector<json>> host, planned;
+  const auto expected = record("off", host), got = record("auto", planned);
+  EXPECT_EQ(got.size(), 5u);  // the teacher's lines too
+  EXPECT_EQ(got, expected);
+  for (const auto& [file, turns] : planned) {
+    const bool asks_the_host = file.find("prompt_lookup") != file.npos;
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+      EXPECT_EQ(turns[i][0], asks_the_host ? json(0) : turns[i][2]) << file;
+      EXPECT_EQ(turns[i][1] == 0, !asks_the_host) << file;
+      EXPECT_EQ(host[file][i][0], 0) << file;
+    }
+  }
+  const Result refused = run({"run", "a.json", "--backend", "host-simt", "--out", "on", "--set", "calibration=false", "--set", "options.device_loop=on", "--filter", "prompt_lookup"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("prompt_lookup with these options asks the host in every step"));
+  expect_error(run({"generate", "--model", "target", "--prompt", "1 2 3", "--json", "--set", "device_loop=on"}), {"option device_loop", "backend cpu runs no steps by itself", "\"auto\""});
+}
+
 }  // namespace
 }  // namespace speclab
