@@ -35,7 +35,7 @@ for program in "$@"; do
   collect
   ended=$((passed + failed + skipped - before))
   if [ "$listed" = 0 ]; then
-    broken=$((broken + 1)) why="${program##*/} lists no test of $filter"
+    broken=$((broken + 1)) why="${program##*/} lists no test of $filter: $(tail -n 1 "$log")"
   elif [ $ended != "$listed" ] || { [ $code != 0 ] && ! grep -q '^\[  FAILED  \]' "$log"; }; then
     # It was ended by a signal, could not begin, or left tests out.
     broken=$((broken + 1)) why="${program##*/} ended with status $code after $ended of $listed tests: $(tail -n 2 "$log" | tr '\n' ' ')"
