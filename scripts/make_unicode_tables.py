@@ -1,28 +1,32 @@
 #!/usr/bin/env python3
-"""Writes core/model/unicode_tables.cpp and core/model/unicode_normal_form_tables.cpp: character classes of
-pre-tokenisers, and what NFC needs.
+"""Writes core/model/unicode_tables.cpp, unicode_normal_form_tables.cpp and unicode_grapheme_tables.cpp: character classes
+of pre-tokenisers and of added tokens, what NFC needs, and where a grapheme cluster ends.
 
     python3 scripts/make_unicode_tables.py [--check]
 
 Everything is asked of the package `tokenizers` itself, code point by code point, because the tables must be those of
 its own engines and these disagree with each other: in 0.23 the regular expressions (\\p{L}, \\p{N}, \\s) know Unicode
-16, the splitter "Digits" (Rust's char::is_numeric) Unicode 17, and the normalizers Unicode 9. --check compares with
-the committed files instead of writing them. Needs tokenizers, in the version of scripts/oracle.
+16, the splitter "Digits" (Rust's char::is_numeric) Unicode 17, and the normalizers Unicode 9; the neighbours of added
+tokens and grapheme clusters are looked up in two more tables. --check compares with the committed files instead of
+writing them. Needs tokenizers, in the version of scripts/oracle.
 """
 
 import argparse
+import itertools
 import pathlib
+import struct
 import sys
 import unicodedata
 
 import tokenizers
-from tokenizers import Regex, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CLASSES_FILE = ROOT / "core/model/unicode_tables.cpp"
 NORMAL_FORM_FILE = ROOT / "core/model/unicode_normal_form_tables.cpp"
+GRAPHEME_FILE = ROOT / "core/model/unicode_grapheme_tables.cpp"
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
-BITS = {"letter": 1, "number": 2, "space": 4, "digit": 8, "punctuation": 16, "symbol": 32, "mark": 64}
+BITS = {"letter": 1, "number": 2, "space": 4, "digit": 8, "punctuation": 16, "symbol": 32, "mark": 64, "word": 128}
 
 
 def matched(pattern):
@@ -53,6 +57,19 @@ def digits():
     return found
 
 
+def words():
+    """Code points beside which an added token with single_word is not found."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.add_tokens([AddedToken("<w>", single_word=True)])
+    found = set()
+    step = 4096
+    for at in range(0, len(CODE_POINTS), step):
+        block = CODE_POINTS[at : at + step]
+        alone = {begin // 5 for begin, _ in tokenizer.encode("".join(f"<w>{chr(c)} " for c in block)).offsets}
+        found.update(c for i, c in enumerate(block) if i not in alone)
+    return found
+
+
 def classes():
     patterns = {
         "letter": r"\p{L}",
@@ -62,17 +79,22 @@ def classes():
         "symbol": r"\p{S}",
         "mark": r"\p{M}",
     }
-    members = {name: matched(pattern) for name, pattern in patterns.items()} | {"digit": digits()}
+    members = {name: matched(pattern) for name, pattern in patterns.items()} | {"digit": digits(), "word": words()}
     flags = {}
     for name, found in members.items():
         for c in found:
             flags[c] = flags.get(c, 0) | BITS[name]
+    return runs_of(flags), ", ".join(f"{len(members[name])} {name}" for name in BITS)
+
+
+def runs_of(values):
+    """(first code point, value) wherever the value changes; 0 for code points that are not in `values`."""
     runs = []
     for c in range(0x110000):
-        value = flags.get(c, 0)
+        value = values.get(c, 0)
         if not runs or runs[-1][1] != value:
             runs.append((c, value))
-    return runs, ", ".join(f"{len(members[name])} {name}" for name in BITS)
+    return runs
 
 
 def rows(items, per_line):
@@ -148,11 +170,7 @@ def normal_form_tables():
     for c in composed:
         head = decompositions[c][:-1]
         assert len(head) == 1 or head in whole, hex(c)  # so that composing pair by pair gets there
-    runs = []
-    for c in range(0x110000):
-        value = marks.get(c, 0)
-        if not runs or runs[-1][1] != value:
-            runs.append((c, value))
+    runs = runs_of(marks)
 
     def entry(c):
         text = ", ".join(f"0x{ord(x):X}" for x in decompositions[c])
@@ -184,12 +202,137 @@ std::span<const CombiningRun> combining_runs() {{ return kCombiningRuns; }}
 """
 
 
+def character_map(replacements):
+    """A precompiled_charsmap: a double array in the layout of darts-clone (core/model/character_map.h), first fit."""
+    texts, trie = b"", {}
+    for key, text in replacements.items():
+        node = trie
+        for byte in key.encode():
+            node = node.setdefault(byte, {})
+        node[0] = len(texts)  # its value, under the label 0
+        texts += text.encode() + b"\0"
+    units, bases = {0: 0}, set()
+
+    def place(node, index):
+        base = next(b for b in itertools.count() if b not in bases and all(b ^ label not in units for label in node))
+        bases.add(base)
+        units[index] |= (base ^ index) << 10 | (0 in node) << 8
+        units.update({base ^ label: 1 << 31 | child if label == 0 else label for label, child in node.items()})
+        for label, child in node.items():
+            if label != 0:
+                place(child, base ^ label)
+
+    place(trie, 0)
+    size = (max(units) | 255) + 1
+    return struct.pack("<I", 4 * size) + b"".join(struct.pack("<I", units.get(i, 0)) for i in range(size)) + texts
+
+
+# As enum GraphemeClass of core/model/unicode_graphemes.h.
+GRAPHEMES = [
+    "other",
+    "control",
+    "extend",
+    "extend_outside_conjuncts",
+    "linker",
+    "joiner",
+    "spacing_mark",
+    "prepend",
+    "pictograph",
+    "consonant",
+    "leading",
+    "vowel",
+    "trailing",
+]
+
+
+def grapheme_classes():
+    """Of every code point that has one, by what the normalizer "Precompiled" does to the characters beside it.
+
+    It looks at grapheme clusters. Where one of at most five bytes begins with a key, the key's text stands for all of
+    it; in longer ones, and in those that begin with another character, every key is replaced for itself. So a mark
+    behind a key is lost exactly where the key begins a cluster, and kept where it belongs to the one before.
+    """
+    mark, joiner, linker = "\u0300", "\u200d", "\u094d"
+    letter, vowel, trailing, leading, consonant, pictograph, accent = (
+        "a",
+        "\u1161",
+        "\u11a8",
+        "\u1100",
+        "\u0915",
+        "\u2600",
+        "\u0307",
+    )
+    keys = [letter, vowel, trailing, leading, consonant, pictograph, accent]
+    normalizer = normalizers.Precompiled(character_map({key: "#" for key in keys}))
+
+    def kept(make):
+        """Code points x for which the last character of make(x) belongs to the cluster before."""
+        return {c for c, text in normalized_each(normalizer, lambda x: make(x) + mark).items() if text.endswith(mark)}
+
+    attached = {c for c, text in normalized_each(normalizer, lambda x: letter + x).items() if text == "#"}
+    extend = attached & kept(lambda x: "©" + x + joiner + pictograph)
+    inside = attached & kept(lambda x: consonant + linker + x + consonant)
+    linkers = extend & kept(lambda x: consonant + x + consonant)
+    joiners = attached & kept(lambda x: "©" + x + pictograph)
+    prepend = kept(lambda x: x + letter)
+    before_vowel, before_trailing = kept(lambda x: x + vowel), kept(lambda x: x + trailing)
+    syllables = set(range(0xAC00, 0xD7A4))
+    closed = {c for c in syllables if (c - 0xAC00) % 28 != 0}
+    assert joiners == {ord(joiner)} and joiners <= inside
+    assert before_vowel & syllables == syllables - closed and before_trailing & syllables == syllables
+    accented = normalized_each(normalizer, lambda x: x + accent + "\u0301")
+    members = {
+        "control": {c for c, text in accented.items() if text == chr(c) + "#"} - {13},  # 10 is not asked for
+        "extend": extend & inside - linkers,
+        "extend_outside_conjuncts": extend - inside,
+        "linker": linkers,
+        "joiner": joiners,
+        "spacing_mark": attached - extend - joiners,
+        "prepend": prepend,
+        "pictograph": kept(lambda x: x + joiner + pictograph),
+        "consonant": kept(lambda x: x + linker + consonant),
+        "leading": kept(lambda x: x + leading) - prepend,
+        "vowel": before_vowel & before_trailing - syllables - prepend,
+        "trailing": before_trailing - before_vowel - syllables - prepend,
+    }
+    values = {}
+    for name, found in members.items():
+        for c in found:
+            assert c not in values, (hex(c), name, GRAPHEMES[values[c]])
+            values[c] = GRAPHEMES.index(name)
+    return runs_of(values), ", ".join(f"{len(found)} {name}" for name, found in members.items())
+
+
+def grapheme_tables():
+    runs, counts = grapheme_classes()
+    return f"""// Generated by scripts/make_unicode_tables.py from tokenizers {tokenizers.__version__}; do not edit.
+// Code points: {counts}.
+#include "core/model/unicode_graphemes.h"
+
+namespace speclab::unicode {{
+namespace {{
+
+// Code points from `first` up to the next entry are of this GraphemeClass.
+constexpr ClassRun kRuns[] = {{
+{rows([f"{{0x{first:X}, {value}}}," for first, value in runs], 7)}
+}};
+
+}}  // namespace
+
+std::span<const ClassRun> grapheme_runs() {{ return kRuns; }}
+
+}}  // namespace speclab::unicode
+"""
+
+
 def main():
     parser = argparse.ArgumentParser(description="Writes the Unicode tables of core/model.")
     parser.add_argument("--check", action="store_true", help="compare with the committed files; exit 1 if one differs")
     options = parser.parse_args()
     same = True
-    for path, text in ((CLASSES_FILE, class_tables()), (NORMAL_FORM_FILE, normal_form_tables())):
+    tables = {CLASSES_FILE: class_tables, NORMAL_FORM_FILE: normal_form_tables, GRAPHEME_FILE: grapheme_tables}
+    for path, make in tables.items():
+        text = make()
         if not options.check:
             path.write_text(text)
             print(f"wrote {path.relative_to(ROOT)}, {len(text)} bytes")

@@ -63,7 +63,13 @@ tokenizer() { "$python" scripts/oracle/tokenizer.py --model "$model" --check; }
 families() { "$python" scripts/oracle/families.py && unchanged tests/golden/families; }
 pre_tokenizers() { "$python" scripts/oracle/pre_tokenizers.py --check; }
 chat_templates() { "$python" scripts/oracle/chat_templates.py --check; }
-sentencepiece() { "$python" scripts/oracle/sentencepiece_models.py --check; }
+sentencepiece() {  # the committed strings, and more of them without a file that stays
+  local more="$root/build/sentencepiece_10000.json"
+  "$python" scripts/oracle/sentencepiece_models.py --check &&
+    "$python" scripts/oracle/sentencepiece_models.py --strings 10000 --write "$more" &&
+    SPECLAB_SENTENCEPIECE_GOLDEN="$more" build/release/tests/test_model --gtest_filter='SentencePiece.Gives*'
+}
+unicode_tables() { "$python" scripts/make_unicode_tables.py --check; }
 forward() {
   local full="$root/build/oracle_logits"
   "$python" scripts/oracle/forward.py "$model" --full "$full" && unchanged tests/golden/forward &&
@@ -73,6 +79,7 @@ forward() {
 check "dequantisation" dequantisation
 check "tokenizer and chat template" tokenizer
 check "families" families
+check "Unicode tables" unicode_tables
 check "chat templates" chat_templates
 check "pre-tokenisers" pre_tokenizers
 check "SentencePiece" sentencepiece

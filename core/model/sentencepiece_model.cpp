@@ -2,10 +2,10 @@
 
 #include <sentencepiece_processor.h>
 
-#include <cstring>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/model/character_map.h"
 
 namespace speclab {
 
@@ -16,40 +16,6 @@ struct SentencePieceModel::Library {
 namespace {
 
 constexpr const char* kFetchAgain = "The file is broken; fetch or convert it again.";
-
-/// The library walks the trie of the character map without looking where it ends, so a damaged one is found
-/// here. Its units are those of darts-clone (https://github.com/s-yata/darts-clone): bit 31 marks a value;
-/// else bits 10 to 30 are an offset, times 256 when bit 9 is set, a step goes to the unit at (own index ^
-/// offset ^ byte), and with bit 8 the unit at (own index ^ offset) holds a value, here the place of a text.
-void check_character_map(const std::string& map, const std::string& file) {
-  if (map.empty()) return;
-  const auto refuse = [&](const std::string& got) {
-    throw Error(
-        {file + ": character map", got, "a trie and its texts, without links to the outside", kFetchAgain});
-  };
-  std::uint32_t trie_bytes = 0;
-  if (map.size() > sizeof trie_bytes) std::memcpy(&trie_bytes, map.data(), sizeof trie_bytes);
-  if (map.size() <= sizeof trie_bytes || trie_bytes >= map.size() - sizeof trie_bytes ||
-      trie_bytes % 4 != 0 || trie_bytes < 1024) {
-    refuse(fmt::format("{} bytes with a trie of {}", map.size(), trie_bytes));
-  }
-  const std::size_t units = trie_bytes / 4, texts = map.size() - sizeof trie_bytes - trie_bytes;
-  if (map.back() != '\0') refuse("texts without an end");
-  const auto unit_at = [&](std::size_t i) {
-    std::uint32_t unit;
-    std::memcpy(&unit, map.data() + sizeof trie_bytes + 4 * i, sizeof unit);
-    return unit;
-  };
-  for (std::size_t i = 0; i < units; ++i) {
-    const std::uint32_t unit = unit_at(i);
-    if (unit >> 31 != 0) continue;
-    const std::size_t next = i ^ (std::size_t{unit >> 10} << ((unit & (1u << 9)) >> 6));
-    if ((next | 255u) >= units) refuse(fmt::format("a link from {} beyond {} units", i, units));
-    const std::uint32_t value = unit_at(next) & 0x7fffffffu;
-    if ((unit & (1u << 8)) != 0 && value >= texts)
-      refuse(fmt::format("a text at byte {} of {}", value, texts));
-  }
-}
 
 void check_pieces(const SentencePieceSpec& spec, const std::string& file) {
   if (spec.pieces.empty()) throw Error({file, "no pieces", "a SentencePiece vocabulary", kFetchAgain});
@@ -66,7 +32,8 @@ SentencePieceModel::SentencePieceModel(SentencePieceSpec spec, std::string_view 
                                        const std::string& file)
     : spec_(std::move(spec)), library_(std::make_unique<Library>()) {
   check_pieces(spec_, file);
-  check_character_map(spec_.character_map, file);
+  // The library walks the trie without looking where it ends.
+  if (!spec_.character_map.empty()) check_character_map(spec_.character_map, file + ": character map");
   const auto status = library_->processor.LoadFromSerializedProto(bytes);
   if (!status.ok()) throw Error({file, status.ToString(), "a SentencePiece model", kFetchAgain});
   SPECLAB_CHECK(library_->processor.GetPieceSize() == static_cast<int>(spec_.pieces.size()),

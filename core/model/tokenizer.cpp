@@ -44,6 +44,31 @@ std::string unmark_spaces(std::string_view text) {
   return plain;
 }
 
+/// Without the white space at the end of a valid UTF-8 text.
+std::string_view stripped_right(std::string_view text) {
+  std::size_t end = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const unicode::Decoded next = unicode::decode_one(text.substr(at));
+    at += static_cast<std::size_t>(next.length);
+    if (!unicode::is_space(next.code_point)) end = at;
+  }
+  return text.substr(0, end);
+}
+
+/// With `replacement` for two or more spaces in a row.
+std::string with_space_runs(std::string_view text, std::string_view replacement) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find_first_not_of(' ', at), text.size());
+    if (end - at >= 2) {
+      out += replacement, at = end;
+    } else {
+      out += text[at++];
+    }
+  }
+  return out;
+}
+
 std::string byte_token_name(int byte) {
   return fmt::format("<0x{:02X}>", byte);
 }
@@ -91,10 +116,13 @@ struct Tokenizer::Data {
   std::string sha256;
 
   std::string normalize(std::string_view text) const {
-    if (spec.nfc) return unicode::to_nfc(text);
+    std::string out = spec.nfc ? unicode::to_nfc(text) : std::string(text);
+    if (spec.character_map) out = spec.character_map->normalize(out);
+    if (spec.strip_right) out.resize(stripped_right(out).size());
+    if (!spec.space_run.empty()) out = with_space_runs(out, spec.space_run);
     // Metaspace marks spaces later, when added tokens have been found.
     const bool marks = spec.scheme == TokenizerSpec::Scheme::kSpaceMark && !spec.metaspace;
-    return marks ? mark_spaces(text, spec.prefix == TokenizerSpec::Prefix::kNormalizer) : std::string(text);
+    return marks ? mark_spaces(out, spec.prefix == TokenizerSpec::Prefix::kNormalizer) : out;
   }
   std::string plain_text(std::string_view spelling) const {
     return spec.scheme == TokenizerSpec::Scheme::kByteLevel ? bytes_of_spelling(spelling)
@@ -108,6 +136,7 @@ struct Tokenizer::Data {
   void index_added();
   void hash();
   void encode_ordinary(std::string_view text, bool at_start, std::vector<Token>& out) const;
+  void encode_marked(std::string_view text, bool at_start, std::vector<Token>& out) const;
   void encode_word(std::string_view word, std::vector<Token>& out) const;
   void encode_bytes(std::string_view word, std::vector<Token>& symbols) const;
   void encode_characters(std::string_view word, std::vector<Token>& symbols) const;
@@ -203,13 +232,18 @@ void Tokenizer::Data::index_added() {
                    "The file is broken; fetch or convert it again."});
     }
     special[token.token] = token.special;
+    const AddedTokens::Conditions conditions{token.left, token.right, token.single_word};
     if (token.normalized) {
       const std::string written = normalize(content);
-      added_normalized.add(written, token.token, token.special, {token.left, token.right});
+      if (written.empty() || written.size() > kMaxAddedTokenBytes) {
+        throw Error({spec.added_at, fmt::format("token {}, of which the normalizer leaves {} bytes", token.token, written.size()),
+                     fmt::format("1..{} bytes", kMaxAddedTokenBytes), "Such a token can never be found in a text."});
+      }
+      added_normalized.add(written, token.token, token.special, conditions);
       bytes[token.token] =
           plain_text(written);  // as the reference decodes it: with the space that it stands for
     } else {
-      added.add(content, token.token, token.special, {token.left, token.right});
+      added.add(content, token.token, token.special, conditions);
     }
   }
   const Ids& ids = spec.ids;
@@ -278,6 +312,20 @@ void Tokenizer::Data::encode_ordinary(std::string_view text, bool at_start, std:
     for (const std::string_view word : split_words(spec.steps, text)) encode_word(word, out);
     return;
   }
+  if (!spec.cut_at_white_space) return encode_marked(text, at_start, out);
+  for (std::size_t at = 0, begin = 0; at <= text.size();) {
+    const bool inside = at < text.size();
+    const unicode::Decoded next = inside ? unicode::decode_one(text.substr(at)) : unicode::Decoded{U' ', 1, true, false};
+    if (unicode::is_space(next.code_point)) {
+      if (begin < at) encode_marked(text.substr(begin, at - begin), at_start && begin == 0, out);
+      begin = at + static_cast<std::size_t>(next.length);
+    }
+    at += static_cast<std::size_t>(next.length);
+  }
+}
+
+/// Spaces as U+2581, with one more in front where the pre-tokeniser puts it.
+void Tokenizer::Data::encode_marked(std::string_view text, bool at_start, std::vector<Token>& out) const {
   std::string marked = mark_spaces(text, false);
   const bool prefix = spec.prefix == TokenizerSpec::Prefix::kAlways ||
                       (spec.prefix == TokenizerSpec::Prefix::kFirst && at_start);

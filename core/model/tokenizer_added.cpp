@@ -7,8 +7,19 @@
 namespace speclab {
 namespace {
 
-bool is_space(char32_t c) {
-  return (unicode::classes_of(c) & unicode::kSpace) != 0;
+bool begins_with_word(std::string_view text) {
+  return !text.empty() && (unicode::classes_of(unicode::decode_one(text).code_point) & unicode::kWord) != 0;
+}
+
+/// Where the last character of a valid UTF-8 text begins that is not empty.
+std::size_t last_character(std::string_view text) {
+  std::size_t at = text.size() - 1;
+  while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
+  return at;
+}
+
+bool ends_with_word(std::string_view text) {
+  return !text.empty() && begins_with_word(text.substr(last_character(text)));
 }
 
 /// Bytes of white space at the beginning of a valid UTF-8 text.
@@ -16,7 +27,7 @@ std::size_t leading_space(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
     const unicode::Decoded next = unicode::decode_one(text.substr(at));
-    if (!is_space(next.code_point)) break;
+    if (!unicode::is_space(next.code_point)) break;
     at += static_cast<std::size_t>(next.length);
   }
   return at;
@@ -25,9 +36,8 @@ std::size_t leading_space(std::string_view text) {
 std::size_t trailing_space(std::string_view text) {
   std::size_t end = text.size();
   while (end > 0) {
-    std::size_t last = end - 1;
-    while (last > 0 && (text[last] & 0xC0) == 0x80) --last;
-    if (!is_space(unicode::decode_one(text.substr(last)).code_point)) break;
+    const std::size_t last = last_character(text.substr(0, end));
+    if (!unicode::is_space(unicode::decode_one(text.substr(last)).code_point)) break;
     end = last;
   }
   return text.size() - end;
@@ -35,7 +45,7 @@ std::size_t trailing_space(std::string_view text) {
 
 }  // namespace
 
-void AddedTokens::add(std::string_view written, Token token, bool special, Strip strip) {
+void AddedTokens::add(std::string_view written, Token token, bool special, Conditions conditions) {
   std::uint32_t node = 0;
   for (const char c : written) {
     const std::uint64_t edge = std::uint64_t{node} << 8 | static_cast<std::uint8_t>(c);
@@ -44,7 +54,7 @@ void AddedTokens::add(std::string_view written, Token token, bool special, Strip
     node = found->second;
   }
   if (node != 0) {
-    ends_[node] = {token, special, strip};
+    ends_[node] = {token, special, conditions};
     starts_[static_cast<std::uint8_t>(written[0])] = true;
   }
 }
@@ -70,11 +80,13 @@ std::vector<AddedTokens::Section> AddedTokens::split(std::string_view text, bool
       ++at;
       continue;
     }
-    if (parse_special || !longest->special) {
+    const bool stands_alone = !longest->conditions.single_word ||
+                              !(ends_with_word(text.substr(0, at)) || begins_with_word(text.substr(at + length)));
+    if ((parse_special || !longest->special) && stands_alone) {
       std::size_t begin = at, end = at + length;
       // What the token before has taken stays there.
-      if (longest->strip.left) begin = std::max(plain, at - trailing_space(text.substr(0, at)));
-      if (longest->strip.right) end += leading_space(text.substr(end));
+      if (longest->conditions.strip_left) begin = std::max(plain, at - trailing_space(text.substr(0, at)));
+      if (longest->conditions.strip_right) end += leading_space(text.substr(end));
       if (plain < begin) sections.push_back({text.substr(plain, begin - plain), -1});
       sections.push_back({text.substr(begin, end - begin), longest->token});
       plain = end;

@@ -16,26 +16,27 @@ inline constexpr std::size_t kMaxAddedTokenBytes = 1024;
 
 class AddedTokens {
  public:
-  /// White space that a match takes with it.
-  struct Strip {
-    bool left = false, right = false;
+  struct Conditions {
+    bool strip_left = false, strip_right = false;  ///< a match takes the white space there with it
+    bool single_word = false;  ///< no letter, digit or the like (unicode::kWord) stands directly beside a match
   };
-  void add(std::string_view written, Token token, bool special, Strip strip);
+  /// Two tokens that are written alike: the later one counts.
+  void add(std::string_view written, Token token, bool special, Conditions conditions);
 
   struct Section {
     std::string_view text;
     Token token;  ///< -1: ordinary text
   };
   /// Covers the text without gaps; the white space that a token strips is part of its section. A match of a
-  /// special token counts as ordinary text unless `parse_special`; tokens that overlap with it are not looked
-  /// for (as in the reference).
+  /// special token counts as ordinary text unless `parse_special`, and so does one that is not a single word
+  /// though it must be; tokens that overlap with it are not looked for (as in the reference).
   std::vector<Section> split(std::string_view text, bool parse_special) const;
 
  private:
   struct End {
     Token token;
     bool special;
-    Strip strip;
+    Conditions conditions;
   };
   std::unordered_map<std::uint64_t, std::uint32_t> children_;  // node << 8 | byte -> node
   std::unordered_map<std::uint32_t, End> ends_;

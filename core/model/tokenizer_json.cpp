@@ -115,8 +115,6 @@ void read_tokens(const Node& root, const Node& vocab, TokenizerSpec& spec) {
   }
   for (const Node& token : added) {
     const std::string content = token.at("content").string();
-    if (token.flag("single_word", false))
-      token.refuse("\"single_word\": false", "Tokens that look at their neighbours are not supported.");
     Token id;
     if (const auto known = vocab.value().find(content); known != vocab.value().end()) {
       id = token.at("id").id(count);
@@ -127,7 +125,8 @@ void read_tokens(const Node& root, const Node& vocab, TokenizerSpec& spec) {
     }
     const bool special = token.flag("special", false);
     spec.added.push_back({id, special, token.flag("normalized", !special),
-                          token.flag("lstrip", false), token.flag("rstrip", false)});
+                          token.flag("lstrip", false), token.flag("rstrip", false),
+                          token.flag("single_word", false)});
   }
 }
 
@@ -193,25 +192,39 @@ bool is_replacement(const Node& node, std::string_view from, std::string_view to
          node.at("content").value() == to;
 }
 
+/// Two or more spaces in a row become one space or one mark.
+bool replaces_space_runs(const Node& node) {
+  return node.type() == "Replace" && node.at("pattern").get("Regex").value() == " {2,}" &&
+         (node.at("content").value() == " " || node.at("content").value() == kSpaceMark);
+}
+
+/// Steps in the order in which the converters write them; each of them may be missing.
 void read_normalizer(const Node& root, TokenizerSpec& spec) {
   const Node node = root.get("normalizer");
   const std::vector<Node> steps = sequence(node, "normalizers");
-  if (steps.empty()) return;
-  if (steps.size() == 1 && steps[0].type() == "NFC") {
-    spec.nfc = true;
-    return;
+  std::size_t at = 0;
+  const auto next_is = [&](std::string_view type) { return at < steps.size() && steps[at].type() == type; };
+  if (next_is("NFC")) spec.nfc = true, ++at;
+  if (next_is("Precompiled")) {
+    const Node map = steps[at++].at("precompiled_charsmap");
+    spec.character_map = std::make_shared<const CharacterMap>(CharacterMap::from_base64(map.string(), map.where()));
   }
-  if (steps.size() == 2 && steps[0].type() == "Prepend" && steps[0].at("prepend").value() == kSpaceMark &&
-      is_replacement(steps[1], " ", kSpaceMark)) {
+  if (next_is("Strip")) {
+    const Node strip = steps[at++];
+    if (strip.flag("strip_left", false)) strip.refuse("strip_left false", "Only text at the end is stripped here.");
+    spec.strip_right = strip.flag("strip_right", false);
+  }
+  if (at < steps.size() && replaces_space_runs(steps[at])) spec.space_run = steps[at++].at("content").string();
+  const bool prepends = next_is("Prepend") && steps[at].at("prepend").value() == kSpaceMark;
+  const std::size_t replaces = at + (prepends ? 1 : 0);
+  if (replaces < steps.size() && is_replacement(steps[replaces], " ", kSpaceMark)) {
     spec.scheme = TokenizerSpec::Scheme::kSpaceMark;
-    return;
+    spec.prefix = prepends ? TokenizerSpec::Prefix::kNormalizer : TokenizerSpec::Prefix::kNever;
+    at = replaces + 1;
   }
-  if (steps.size() == 1 && is_replacement(steps[0], " ", kSpaceMark)) {
-    spec.scheme = TokenizerSpec::Scheme::kSpaceMark;
-    spec.prefix = TokenizerSpec::Prefix::kNever;
-    return;
-  }
-  node.refuse("null, NFC, or Replace \" \" by \"\u2581\" with or without Prepend \"\u2581\"",
+  if (at == steps.size()) return;
+  node.refuse("NFC, Precompiled, Strip on the right, Replace \" {2,}\", Prepend \"\u2581\" and Replace \" \" by \"\u2581\", "
+              "in this order, or some of them",
               "Other normalizers are not supported; if there is a tokenizer.model, remove this file.");
 }
 
@@ -260,7 +273,11 @@ void read_pre_tokenizer(const Node& root, TokenizerSpec& spec) {
     }
     return;
   }
-  if (steps.size() == 1 && steps[0].type() == "Metaspace") return read_metaspace(steps[0], spec);
+  if (!steps.empty() && steps.size() <= 2 && steps.back().type() == "Metaspace") {
+    spec.cut_at_white_space = steps.size() == 2 && steps[0].type() == "WhitespaceSplit";
+    if (steps.size() == 2 && !spec.cut_at_white_space) node.refuse("Metaspace, alone or after WhitespaceSplit");
+    return read_metaspace(steps.back(), spec);
+  }
   if (!spec.unigram_scores.empty()) node.refuse("Metaspace", "Unigram models need their spaces marked.");
   if (steps.empty() || steps.back().type() != "ByteLevel") {
     node.refuse("ByteLevel, alone or at the end of a Sequence, or Metaspace",

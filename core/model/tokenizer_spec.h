@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/model/character_map.h"
 #include "core/model/sentencepiece_model.h"
 #include "core/model/tokenizer.h"
 #include "core/model/tokenizer_split.h"
@@ -34,11 +35,16 @@ struct TokenizerSpec {
   std::vector<SplitStep> steps;         ///< byte-level only
   Prefix prefix = Prefix::kNormalizer;  ///< space mark only
   bool metaspace = false;  ///< space mark only: spaces are marked after added tokens were found, not before
+  bool cut_at_white_space = false;  ///< metaspace only: what lies between white space is marked each for itself
   bool words_begin_at_marks = false;  ///< metaspace only: every U+2581 begins a word; else there are no words
   std::shared_ptr<const SentencePieceModel> sentencepiece;  ///< of that scheme
   std::vector<double>
       unigram_scores;  ///< not empty: a unigram model instead of merges, over the first so many tokens
-  bool nfc = false;    ///< canonical composition before the words are cut
+  // What is done to the text before anything else but looking for raw added tokens, in this order:
+  bool nfc = false;  ///< canonical composition
+  std::shared_ptr<const CharacterMap> character_map;
+  bool strip_right = false;  ///< white space at the end goes
+  std::string space_run;     ///< stands for two or more spaces in a row; empty: they stay
   std::vector<std::string> tokens;
   std::vector<std::pair<std::string, std::string>> merges;
 
@@ -47,6 +53,7 @@ struct TokenizerSpec {
     bool special;
     bool normalized;  ///< matched in the normalised text, by its normalised spelling
     bool left = false, right = false;  ///< takes the white space on that side with it
+    bool single_word = false;          ///< matches only where no letter or digit stands beside it
   };
   std::vector<Added> added;
 

@@ -17,6 +17,7 @@ enum Class : std::uint8_t {
   kPunctuation = 16,  ///< \p{P}
   kSymbol = 32,       ///< \p{S}
   kMark = 64,         ///< \p{M}
+  kWord = 128,  ///< \w of the engine that looks at the neighbours of added tokens: letters, marks, Nd, connectors
 };
 
 /// The code points from `first` to just before the next run have these classes.
@@ -30,6 +31,7 @@ std::span<const ClassRun> class_runs();
 
 /// Bits of Class; 0 for code points without any of them and for numbers that are no code points.
 std::uint8_t classes_of(char32_t code_point);
+inline bool is_space(char32_t code_point) { return (classes_of(code_point) & kSpace) != 0; }
 
 /// The next code point of a text. `length` bytes (at least 1) belong to it.
 struct Decoded {

@@ -6,13 +6,16 @@
 Four small models (BPE and unigram, with and without byte fallback, character map and dummy prefix) and the ids that
 the package sentencepiece gives on the strings of tokenizer.py; control symbols are cut out of every second string
 first, as a chat template needs. Then tokenizer.json files of such models, with the ids of Hugging Face's `tokenizers`:
-Metaspace, Gemma's normalizer, Unigram, added tokens with lstrip and rstrip. Stored is a hash of the ids and one of the decoded text per string.
+Metaspace, Gemma's normalizer, Unigram, the character map of sp_unigram.model as normalizer "Precompiled", added tokens
+with lstrip, rstrip and single_word. Stored is a hash of the ids and one of the decoded text per string.
 The package is 0.1.99, whose unigram models find the same paths as Debian's 0.1.97; 0.2.3 chooses others among equals
 where user-defined symbols repeat.
 For more strings: --strings 100000 --write FILE, and SPECLAB_SENTENCEPIECE_GOLDEN=FILE for the C++ test. --train makes
 the models again. --check writes nothing and exits 1 if the golden file would change.
 """
 
+import base64
+import copy
 import hashlib
 import io
 import json
@@ -112,6 +115,17 @@ GEMMA = {
     },
     "decoder": decoder(0),
 }
+MAP = {"type": "Precompiled", "precompiled_charsmap": "sp_unigram.model"}  # replaced by that model's
+
+
+def sequence(*steps):
+    return {"type": "Sequence", "normalizers": list(steps)}
+
+
+def space_runs(content):
+    return {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": content}
+
+
 JSON_CASES = {
     "bpe_first": {"pre_tokenizer": metaspace("first", False), "decoder": decoder(1)},
     "bpe_always_split": {"pre_tokenizer": metaspace("always", True), "decoder": decoder(1)},
@@ -125,10 +139,7 @@ JSON_CASES = {
     },
     # Phi-3: tokens that take white space beside them along; here some on either side, raw and normalised.
     "bpe_strip": {
-        "normalizer": {
-            "type": "Sequence",
-            "normalizers": [{"type": "Prepend", "prepend": SPACE}, GEMMA["normalizer"]],
-        },
+        "normalizer": sequence({"type": "Prepend", "prepend": SPACE}, GEMMA["normalizer"]),
         "decoder": decoder(1),
         "strip": {
             "<s>": [True, True, False],
@@ -136,6 +147,40 @@ JSON_CASES = {
             "<|end_story|>": [False, True, False],
             "<unk>": [True, True, True],
         },
+    },
+    # Converters of transformers, of today and of yesterday; an added token that the map changes.
+    "unigram_map": {
+        "unigram": True,
+        "normalizer": MAP,
+        "pre_tokenizer": metaspace("always", True),
+        "decoder": decoder(1),
+        "added": {"caf\u00e9": [False, False, True, False], "\ufb01": [True, False, True, True]},
+    },
+    "unigram_map_converted": {
+        "unigram": False,
+        "normalizer": sequence(MAP, {"type": "Strip", "strip_left": False, "strip_right": True}, space_runs(SPACE)),
+        "pre_tokenizer": metaspace("always", True),
+        "decoder": metaspace("always", True),
+    },
+    "unigram_map_white_space": {
+        "unigram": True,
+        "normalizer": sequence(MAP, space_runs(" ")),
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("first", True)],
+        },
+        "decoder": decoder(1),
+        "added": {"the": [False, True, False, True], "\u00bd": [False, False, False, True]},
+    },
+    "bpe_single_word": {
+        "normalizer": sequence({"type": "Prepend", "prepend": SPACE}, GEMMA["normalizer"]),
+        "decoder": decoder(1),
+        "strip": {
+            "<s>": [False, False, False, True],
+            "</s>": [True, True, False, True],
+            "<|end_story|>": [False, False, True, True],
+        },
+        "added": {"the": [False, False, False, True], "a": [False, False, True, True], "1": [False, True, True, True]},
     },
     "bpe_first_strip": {
         "pre_tokenizer": metaspace("first", False),
@@ -145,6 +190,48 @@ JSON_CASES = {
 }
 
 
+def flags(values):
+    """[lstrip, rstrip, normalized] or one more for single_word."""
+    names = ("lstrip", "rstrip", "normalized", "single_word")
+    return dict(zip(names, [*values, False][:4]))
+
+
+def field(message, number):
+    """The bytes of a field of a protocol buffer that holds others."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    found = None
+    while at < len(message):
+        tag = varint()
+        if tag & 7 == 0:
+            varint()
+        else:
+            size = {1: 8, 5: 4}.get(tag & 7) or varint()
+            found = message[at : at + size] if tag >> 3 == number else found
+            at += size
+    return found
+
+
+def with_map(normalizer):
+    """The normalizer with the character map (normalizer_spec.precompiled_charsmap) of the model that it names."""
+    for step in normalizer.get("normalizers", [normalizer]):
+        if step["type"] == "Precompiled":
+            model = (GOLDEN / step["precompiled_charsmap"]).read_bytes()
+            step["precompiled_charsmap"] = base64.b64encode(field(field(model, 3), 2)).decode()
+    return normalizer
+
+
 def tokenizer_json(settings):
     """The C++ test builds the same: BPE from tiny_spaces_tokenizer.json, unigram from sp_unigram.model."""
     state = json.loads((GOLDEN / "tiny_spaces_tokenizer.json").read_text())
@@ -152,7 +239,9 @@ def tokenizer_json(settings):
         state[key] = settings.get(key)
     for token in state["added_tokens"]:
         if token["content"] in settings.get("strip", {}):
-            token["lstrip"], token["rstrip"], token["normalized"] = settings["strip"][token["content"]]
+            token |= flags(settings["strip"][token["content"]])
+    if settings.get("normalizer"):
+        state["normalizer"] = with_map(copy.deepcopy(settings["normalizer"]))
     if "unigram" in settings:
         processor = sentencepiece.SentencePieceProcessor(model_file=str(GOLDEN / "sp_unigram.model"))
         pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
@@ -163,8 +252,16 @@ def tokenizer_json(settings):
             "vocab": pieces,
             "byte_fallback": settings["unigram"],
         }
-        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-        state["added_tokens"] = [{"id": i, "content": pieces[i][0]} | flags for i in special]
+        state["added_tokens"] = [
+            {"id": i, "content": pieces[i][0], "special": True} | flags([False, False, False]) for i in special
+        ]
+    vocabulary = state["model"]["vocab"]
+    ids = vocabulary if isinstance(vocabulary, dict) else {piece: i for i, (piece, _) in enumerate(vocabulary)}
+    size = len(ids) + sum(token["content"] not in ids for token in state["added_tokens"])
+    for content, values in settings.get("added", {}).items():
+        number = ids.get(content, size)
+        size += number == size
+        state["added_tokens"].append({"id": number, "content": content, "special": False} | flags(values))
     return state
 
 

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/sha256.h"
+#include "tests/model/character_maps.h"
 #include "tests/model/tokenizer_golden.h"
 
 namespace speclab {
@@ -88,6 +89,25 @@ TEST(SentencePiece, GivesTheSameIdsFromGguf) {
   }
 }
 
+/// [lstrip, rstrip, normalized] or one more for single_word.
+Json flags_of(const Json& values) {
+  return {{"lstrip", values[0]},
+          {"rstrip", values[1]},
+          {"normalized", values[2]},
+          {"single_word", values.size() > 3 && values[3].get<bool>()}};
+}
+
+/// The character map of the model that the normalizer names in its place.
+void add_map(Json& normalizer) {
+  if (normalizer.is_null()) return;
+  if (normalizer["type"] == "Sequence") {
+    for (Json& step : normalizer["normalizers"]) add_map(step);
+  }
+  if (normalizer["type"] != "Precompiled") return;
+  const std::string file = normalizer["precompiled_charsmap"];
+  normalizer["precompiled_charsmap"] = fixtures::base64(parse_sentencepiece_file(model_bytes(file), file).character_map);
+}
+
 /// tokenizer.json as scripts/oracle/sentencepiece_models.py builds it.
 std::string tokenizer_json(const Json& settings) {
   Json state = Json::parse(model_bytes("tiny_spaces_tokenizer.json"));
@@ -95,9 +115,9 @@ std::string tokenizer_json(const Json& settings) {
     state[key] = settings.contains(key) ? settings[key] : Json();
   for (Json& token : state["added_tokens"]) {
     if (!settings.contains("strip") || !settings["strip"].contains(token["content"])) continue;
-    const Json& flags = settings["strip"][token["content"].get<std::string>()];
-    token["lstrip"] = flags[0], token["rstrip"] = flags[1], token["normalized"] = flags[2];
+    token.update(flags_of(settings["strip"][token["content"].get<std::string>()]));
   }
+  add_map(state["normalizer"]);
   if (settings.contains("unigram")) {
     const SentencePieceSpec spec =
         parse_sentencepiece_file(model_bytes("sp_unigram.model"), "sp_unigram.model");
@@ -112,12 +132,28 @@ std::string tokenizer_json(const Json& settings) {
             {{"id", i}, {"content", piece.text}, {"special", true}, {"normalized", false}});
     }
   }
+  const Json& vocabulary = state["model"]["vocab"];
+  std::map<std::string, std::size_t> ids;
+  for (const auto& item : vocabulary.items()) {
+    const bool unigram = vocabulary.is_array();
+    ids.emplace(unigram ? item.value()[0].get<std::string>() : item.key(),
+                unigram ? ids.size() : item.value().get<std::size_t>());
+  }
+  std::size_t size = ids.size();
+  for (const Json& token : state["added_tokens"]) size += !ids.contains(token["content"]);
+  if (!settings.contains("added")) return state.dump();
+  for (const auto& item : settings["added"].items()) {
+    const auto known = ids.find(item.key());
+    Json token = {{"id", known == ids.end() ? size++ : known->second}, {"content", item.key()}, {"special", false}};
+    token.update(flags_of(item.value()));
+    state["added_tokens"].push_back(token);
+  }
   return state.dump();
 }
 
 TEST(SentencePiece, GivesTheIdsOfTokenizerJson) {
   const Json golden = golden_file();
-  ASSERT_EQ(golden["json"].size(), 8u);
+  ASSERT_EQ(golden["json"].size(), 12u);
   for (const Json& one : golden["json"]) {
     const std::string name = one["name"];
     expect_same(Tokenizer::from_json(tokenizer_json(one["settings"]), name), one, std::nullopt, false);
@@ -236,7 +272,22 @@ TEST(SentencePiece, RefusesBrokenUnigramJson) {
   EXPECT_THAT(error_with("/pre_tokenizer/prepend_scheme", "last"),
               HasSubstr("expected \"always\", \"first\""));
   EXPECT_THAT(error_with("/pre_tokenizer/replacement", "_"), HasSubstr("replacement"));
-  EXPECT_THAT(error_with("/normalizer", {{"type", "Precompiled"}}), HasSubstr("tokenizer.model"));
+  EXPECT_THAT(error_with("/normalizer", {{"type", "Precompiled"}}), HasSubstr("no \"precompiled_charsmap\""));
+  EXPECT_THAT(error_with("/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}),
+              HasSubstr("t.json: /normalizer/precompiled_charsmap: got 3 bytes with a trie of 0"));
+  const Json strip = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
+  EXPECT_THAT(error_with("/normalizer", strip), HasSubstr("expected strip_left false"));
+  EXPECT_THAT(error_with("/normalizer", {{"type", "NFKC"}}), HasSubstr("tokenizer.model"));
+  const Json deletes = {{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}};
+  Json state = Json::parse(tokenizer_json(settings));
+  state["normalizer"] = deletes;
+  state["added_tokens"][0]["content"] = "   ", state["added_tokens"][0]["normalized"] = true;
+  state["model"]["vocab"][state["added_tokens"][0]["id"].get<std::size_t>()][0] = "   ";
+  EXPECT_THAT(error_of([&] { Tokenizer::from_json(state.dump(), "t.json"); }),
+              HasSubstr("of which the normalizer leaves 0 bytes"));
+  const Json split = {{"type", "Whitespace"}};
+  EXPECT_THAT(error_with("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {split, Json::parse(R"({"type":"Metaspace","replacement":"\u2581"})")}}}),
+              HasSubstr("Metaspace, alone or after WhitespaceSplit"));
 }
 
 }  // namespace

@@ -246,6 +246,22 @@ TEST(TokenizerJson, TemplateProcessorGivesBos) {
   EXPECT_EQ(tokenizer.bos(), std::optional<Token>(260));
 }
 
+TEST(TokenizerJson, FindsSingleWordsWhereNoWordIsBesideThem) {
+  nlohmann::json json = tiny_json();
+  json["added_tokens"][1]["single_word"] = true;
+  const Tokenizer tokenizer = Tokenizer::from_json(json.dump(), "t.json");
+  const auto found = [&](const std::string& text) { return std::ranges::count(tokenizer.encode(text), 261); };
+  EXPECT_EQ(found("<mark>"), 1);
+  EXPECT_EQ(found("x <mark>, <mark>"), 2);
+  EXPECT_EQ(found("<mark><mark>"), 2);
+  for (const char* word : {"x", "_", "1", "\u0661", "\u00E9", "\u0301", "\u200D", "\U00013000"}) {
+    EXPECT_EQ(found(std::string("<mark>") + word), 0) << word;
+    EXPECT_EQ(found(std::string(word) + "<mark>"), 0) << word;
+  }
+  for (const std::string other : {" ", "-", "\u00BD", "\u2581", "\U0001F600", "\u3000"})
+    EXPECT_EQ(found(other + "<mark>" + other), 1) << other;
+}
+
 TEST(TokenizerJson, RefusesEverythingElseWithItsPlace) {
   EXPECT_THAT(message_of_json("{\n  \"model\": }"), HasSubstr("t.json: line 2, column 12"));
   EXPECT_THAT(message_of_json("[]"), HasSubstr("t.json: /: got [], expected an object"));
@@ -269,7 +285,7 @@ TEST(TokenizerJson, RefusesEverythingElseWithItsPlace) {
   EXPECT_THAT(broken("/model/dropout", 0.1), HasSubstr("/model/dropout"));
   EXPECT_THAT(broken("/model/continuing_subword_prefix", "##"), HasSubstr("Word affixes"));
   EXPECT_THAT(broken("/model/ignore_merges", 1), HasSubstr("expected true or false"));
-  EXPECT_THAT(broken("/added_tokens/0/single_word", true), HasSubstr("\"single_word\": false"));
+  EXPECT_THAT(broken("/added_tokens/0/single_word", 1), HasSubstr("expected true or false"));
   EXPECT_THAT(broken("/added_tokens/0/id", 5), HasSubstr("id 5"));
   EXPECT_THAT(broken("/normalizer", {{"type", "Lowercase"}}), HasSubstr("/normalizer"));
   EXPECT_THAT(broken("/pre_tokenizer", nullptr), HasSubstr("expected ByteLevel"));
