@@ -46,7 +46,11 @@ Calibration::Calibration(const Experiment& experiment, const ModelSet& models, D
   const CalibrationOptions& options = experiment.calibration;
   if (!options.enabled) return;
   rounds_ = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(options.rounds), lines + 1));
-  for (const json& round : read_json_lines(file_)) done_ += round.value("shard", json({1, 1})) == shard_;
+  for (const json& round : read_json_lines(file_)) {
+    if (!round.is_object())
+      throw Error({file_.string(), "a line that is no object", "rounds of the calibration", "Delete the file; the run measures it again."});
+    done_ += round.value("shard", json({1, 1})) == shard_;
+  }
   const int room = models.target()->config().context;
   rows_ = std::min(options.rows, room - 1);
   context_ = std::clamp(options.context > 0 ? options.context : decoder.mean_context(), 1, room - rows_);

@@ -1,8 +1,11 @@
 #include "experiments/calibration_costs.h"
 
+#include <charconv>
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
+#include "core/base/utf8.h"
 #include "core/measure/stats.h"
 
 namespace speclab {
@@ -22,8 +25,37 @@ json as_json(const LinearCost& cost) {
 
 using Times = std::map<int, std::vector<double>>;  ///< ns by number of rows
 
+constexpr int kMostCount = 1'000'000;  ///< of rows or tokens in one forward
+
+[[noreturn]] void refuse(const std::string& got, const std::string& expected) {
+  throw Error({.what = "calibration.jsonl",
+               .got = got,
+               .expected = expected,
+               .advice = "The record is damaged; delete this file and go on with --resume."});
+}
+
 void add(Times& times, const json& round) {
-  for (const auto& [n, ns] : round.items()) times[std::stoi(n)].push_back(ns);
+  for (const auto& [n, ns] : round.items()) {
+    int rows = 0;
+    const auto [end, error] = std::from_chars(n.data(), n.data() + n.size(), rows);
+    if (error != std::errc() || end != n.data() + n.size() || rows < 1 || rows > kMostCount)
+      refuse(printable(n, 40), "a number of rows");
+    times[rows].push_back(ns);
+  }
+}
+
+/// The times of one row.
+const std::vector<double>& of_one_row(const Times& times) {
+  const auto found = times.find(1);
+  if (found == times.end()) refuse("no time of one row", "times of 1, 2, ... rows");
+  return found->second;
+}
+
+int count_of(const json& step, const char* name) {
+  const json& count = step.at(name);
+  if (!count.is_number_integer() || count < 0 || count > kMostCount)
+    refuse(fmt::format("{} {}", name, printable(count.dump(-1, ' ', false, json::error_handler_t::replace), 40)), "a number of tokens");
+  return count.get<int>();
 }
 
 json means(const Times& times, double unit = 1) {
@@ -40,8 +72,8 @@ json step_costs(const std::vector<const json*>& rounds) {
     if (steps->is_null()) return nullptr;
     for (const json& step : *steps) {
       const json& ns = step.at("ns");
-      draft.emplace(step.at("drafted").get<int>(), ns.at("draft").get<double>());
-      accept.emplace(step.at("accepted").get<int>() + 1, ns.at("accept").get<double>());
+      draft.emplace(count_of(step, "drafted"), ns.at("draft").get<double>());
+      accept.emplace(count_of(step, "accepted") + 1, ns.at("accept").get<double>());
       other.emplace(0, ns.at("other").get<double>());
       wall += ns.at("step").get<double>();
     }
@@ -65,7 +97,7 @@ json costs_of(const std::vector<const json*>& rounds) {
     for (const auto& [name, times] : round.at("drafts").items()) add(drafts[name], times);
     for (const auto& [id, steps] : round.at("cases").items()) cases[id].push_back(&steps);
   }
-  const double one = mean_of(target.at(1));
+  const double one = mean_of(of_one_row(target));
   json out = {{"context_length", rounds.front()->at("context_length")},
               {"rounds", rounds.size()},
               {"t_n_ns", means(target)},
@@ -73,7 +105,7 @@ json costs_of(const std::vector<const json*>& rounds) {
               {"drafts", json::object()},
               {"cases", json::object()}};
   for (const auto& [name, times] : drafts)
-    out["drafts"][name] = {{"n_ns", means(times)}, {"c", mean_of(times.at(1)) / one}};
+    out["drafts"][name] = {{"n_ns", means(times)}, {"c", mean_of(of_one_row(times)) / one}};
   for (const auto& [id, of_rounds] : cases) out["cases"][id] = step_costs(of_rounds);
   return out;
 }

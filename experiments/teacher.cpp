@@ -50,7 +50,11 @@ struct TeacherForcing::Text {
 bool TeacherForcing::run(const std::filesystem::path& file, const std::function<bool()>& interrupted) {
   std::set<std::tuple<std::string, std::string, std::string, std::uint64_t>> done;
   for (const json& line : read_json_lines(file)) {
-    done.emplace(line.at("kind"), line.at("case"), line.at("prompt"), line.at("seed").get<std::uint64_t>());
+    try {
+      done.emplace(line.at("kind"), line.at("case"), line.at("prompt"), line.at("seed").get<std::uint64_t>());
+    } catch (const json::exception& error) {
+      throw Error({file.string(), error.what(), "lines of teacher forcing", "Delete the file; the run measures it again."});
+    }
   }
   JsonLinesWriter writer(file);
   std::set<std::string> with_nll;

@@ -4,9 +4,12 @@
 
 #include <bit>
 #include <cstdlib>
+#include <limits>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/sha256.h"
+#include "core/base/utf8.h"
 
 namespace speclab {
 namespace {
@@ -24,12 +27,46 @@ json to_json(const Work& passes) {
           {"kv_bytes", passes.kv_bytes}};
 }
 
+/// Sums of a record's numbers stay far within 64 bits.
+constexpr std::int64_t kMostNumber = 1'000'000'000'000'000;
+
+/// The library would make an int of 1e300, and a size of -1.
+template <class T>
+T whole(const json& value, const char* name, std::int64_t least, std::int64_t most) {
+  const bool fits = value.is_number_unsigned()
+                        ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most)
+                        : value.is_number_integer() && value >= least && value <= most;
+  if (!fits || value < least) {
+    throw Error({.what = name,
+                 .got = printable(value.dump(-1, ' ', false, json::error_handler_t::replace), 40),
+                 .expected = fmt::format("a whole number from {} to {}", least, most),
+                 .advice = "The record is damaged."});
+  }
+  return value.get<T>();
+}
+template <class T>
+constexpr std::int64_t kMostOf = std::cmp_less(std::numeric_limits<T>::max(), kMostNumber)
+                                     ? static_cast<std::int64_t>(std::numeric_limits<T>::max())
+                                     : kMostNumber;
+template <class T>
+void read(const json& object, const char* name, T& out, std::int64_t least = 0, std::int64_t most = kMostOf<T>) {
+  out = whole<T>(object.at(name), name, least, most);
+}
+template <class T>
+std::vector<T> read_all(const json& object, const char* name, std::int64_t least = 0) {
+  const auto& values = object.at(name).get_ref<const json::array_t&>();
+  std::vector<T> out;
+  out.reserve(values.size());
+  for (const json& value : values) out.push_back(whole<T>(value, name, least, kMostOf<T>));
+  return out;
+}
+
 Work passes_from_json(const json& value) {
   Work passes;
-  value.at("calls").get_to(passes.calls);
-  value.at("rows").get_to(passes.rows);
-  value.at("logit_rows").get_to(passes.logit_rows);
-  value.at("keys").get_to(passes.keys);
+  read(value, "calls", passes.calls);
+  read(value, "rows", passes.rows);
+  read(value, "logit_rows", passes.logit_rows);
+  read(value, "keys", passes.keys);
   value.at("flops").get_to(passes.flops);
   value.at("weight_bytes").get_to(passes.weight_bytes);
   value.at("kv_bytes").get_to(passes.kv_bytes);
@@ -48,13 +85,14 @@ json to_json(const DraftedToken& token, int node) {
 
 DraftedToken drafted_from_json(const json& value, int node) {
   DraftedToken token;
-  value.at("id").get_to(token.id);
+  read(value, "id", token.id, -1);
   value.at("p").get_to(token.p);
   value.at("q").get_to(token.q);
-  value.at("rank").get_to(token.rank);
+  read(value, "rank", token.rank, -1);
   value.at("tested").get_to(token.tested);
   value.at("accepted").get_to(token.accepted);
-  token.parent = value.value("parent", node - 1);
+  token.parent = node - 1;
+  if (value.contains("parent")) read(value, "parent", token.parent, 0, node - 1);
   token.confidence = value.value("confidence", -1.0f);
   token.expected = value.value("expected", -1.0);
   token.distance = value.value("distance", -1.0);
@@ -103,17 +141,22 @@ Finish finish_from(const std::string& name) {
 StepRecord step_from_json(const json& value) {
   StepRecord step;
   value.at("source").get_to(step.source);
-  value.at("accepted").get_to(step.accepted);
-  value.at("emitted").get_to(step.emitted);
-  step.ended_by = ended_by_from(value.at("ended_by").get<std::string>());
-  value.at("rows").get_to(step.rows);
-  value.at("draft_calls").get_to(step.draft_calls);
-  value.at("ns").get_to(step.times.ns);
   int node = 0;
   for (const json& token : value.at("tokens")) step.drafted.push_back(drafted_from_json(token, ++node));
-  step.pool_size = value.value("pool", std::int64_t{-1});
+  read(value, "accepted", step.accepted, 0, node);
+  read(value, "emitted", step.emitted, 0, node + 1);
+  step.ended_by = ended_by_from(value.at("ended_by").get<std::string>());
+  read(value, "rows", step.rows);
+  read(value, "draft_calls", step.draft_calls);
+  const json& ns = value.at("ns");
+  for (std::size_t phase = 0; phase < step.times.ns.size(); ++phase)
+    step.times.ns[phase] = whole<std::int64_t>(ns.at(phase), "ns", 0, kMostNumber);
+  if (value.contains("pool")) read(value, "pool", step.pool_size);
   if (const auto probes = value.find("probes"); probes != value.end()) {
-    for (const json& probe : *probes) step.probes.push_back({probe.at(0), probe.at(1), probe.at(2)});
+    const auto at = [](const json& probe, std::size_t i) {
+      return whole<int>(probe.at(i), "probes", -1, std::numeric_limits<int>::max());
+    };
+    for (const json& probe : *probes) step.probes.push_back({at(probe, 0), at(probe, 1), at(probe, 2)});
   }
   return step;
 }
@@ -242,50 +285,54 @@ nlohmann::json to_json(const LineRecord& line) {
 
 LineRecord line_from_json(const nlohmann::json& value, const std::string& where) try {
   LineRecord line;
-  if (const int version = value.at("schema_version").get<int>(); version != kSchemaVersion) {
-    throw Error({.what = where + ": schema_version",
-                 .got = std::to_string(version),
+  if (const json& version = value.at("schema_version"); version != kSchemaVersion) {
+    throw Error({.what = "schema_version",
+                 .got = printable(version.dump(-1, ' ', false, json::error_handler_t::replace), 40),
                  .expected = std::to_string(kSchemaVersion),
                  .advice = "Read it with the version of speclab that wrote it."});
   }
   value.at("case").get_to(line.case_id);
   value.at("prompt").get_to(line.prompt);
   value.at("category").get_to(line.category);
-  value.at("seed").get_to(line.seed);
-  value.at("repeat").get_to(line.repeat);
-  value.at("order").get_to(line.order);
+  const json& seed = value.at("seed");
+  if (!seed.is_number_unsigned()) whole<std::uint64_t>(seed, "seed", 0, std::numeric_limits<std::int64_t>::max());
+  seed.get_to(line.seed);
+  read(value, "repeat", line.repeat);
+  read(value, "order", line.order);
   line.error = value.value("error", "");
   if (!line.error.empty()) return line;
-  const auto tokens = value.at("tokens").get<std::vector<Token>>();
-  const auto hashes = value.at("row_hashes").get<std::vector<std::uint32_t>>();
+  const auto tokens = read_all<Token>(value, "tokens");
+  const auto hashes = read_all<std::uint32_t>(value, "row_hashes");
+  if (!hashes.empty() && hashes.size() != tokens.size()) {
+    throw Error({.what = "row_hashes",
+                 .got = fmt::format("{} of them", hashes.size()),
+                 .expected = fmt::format("one for each of {} tokens, or none", tokens.size()),
+                 .advice = "The record is damaged."});
+  }
   const json& steps = value.at("steps");
   std::size_t token = 0, step = 0;
   for (const json& entry : value.at("turns")) {
     GenerationRecord turn;
-    entry.at("context_length").get_to(turn.context_length);
-    turn.context = entry.value("context", std::vector<Token>());
-    const auto token_count = entry.at("tokens").get<std::size_t>(),
-               step_count = entry.at("steps").get<std::size_t>();
-    if (token + token_count > tokens.size() || step + step_count > steps.size()) {
-      throw Error({.what = where,
-                   .got = "turns that count more tokens or steps than there are",
-                   .expected = "",
-                   .advice = ""});
-    }
+    read(entry, "context_length", turn.context_length);
+    if (entry.contains("context")) turn.context = read_all<Token>(entry, "context");
+    // Of what the turns before have left.
+    std::size_t token_count = 0, step_count = 0;
+    read(entry, "tokens", token_count, 0, static_cast<std::int64_t>(tokens.size() - token));
+    read(entry, "steps", step_count, 0, static_cast<std::int64_t>(steps.size() - step));
     turn.tokens.assign(tokens.begin() + token, tokens.begin() + token + token_count);
     if (!hashes.empty()) turn.row_hashes.assign(hashes.begin() + token, hashes.begin() + token + token_count);
     for (std::size_t i = 0; i < step_count; ++i) turn.steps.push_back(step_from_json(steps[step + i]));
     token += token_count;
     step += step_count;
-    entry.at("prefill_ns").get_to(turn.prefill_ns);
-    entry.at("draft_prefill_ns").get_to(turn.draft_prefill_ns);
-    entry.at("decode_ns").get_to(turn.decode_ns);
-    entry.at("cpu_ns").get_to(turn.cpu_ns);
+    read(entry, "prefill_ns", turn.prefill_ns);
+    read(entry, "draft_prefill_ns", turn.draft_prefill_ns);
+    read(entry, "decode_ns", turn.decode_ns);
+    read(entry, "cpu_ns", turn.cpu_ns);
     if (entry.contains("device")) {
       const json& device = entry["device"];
-      device.at("planned_steps").get_to(turn.planned_steps);
-      device.at("round_trips").get_to(turn.round_trips);
-      device.at("stamped_ns").get_to(turn.stamped_ns);
+      read(device, "planned_steps", turn.planned_steps);
+      read(device, "round_trips", turn.round_trips);
+      read(device, "stamped_ns", turn.stamped_ns);
     }
     turn.finish = finish_from(entry.at("finish").get<std::string>());
     const json& work = entry.at("work");
@@ -299,9 +346,14 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
   line.text = value.value("text", "");
   if (!value.at("matches_reference").is_null())
     line.matches_reference = value["matches_reference"].get<bool>();
-  if (!value.at("first_divergence").is_null()) line.first_divergence = value["first_divergence"].get<int>();
+  if (!value.at("first_divergence").is_null()) read(value, "first_divergence", line.first_divergence.emplace());
   line.gpu = value.value("gpu", nlohmann::json());
+  if (line.gpu.contains("joules")) static_cast<void>(line.gpu["joules"].get<double>());  // what metrics take it for
   return line;
+} catch (const Error& error) {
+  Error::Text text = error.text();
+  text.what = where + ": " + text.what;
+  throw Error(std::move(text));
 } catch (const nlohmann::json::exception& error) {
   throw Error({.what = where,
                .got = error.what(),

@@ -23,9 +23,17 @@ bool read_experiment(std::string_view input);
 bool read_prompts(std::string_view input);
 /// A draft's directory: config.json, a zero byte, model.safetensors with draft_vocab.
 bool read_draft(std::string_view input);
+/// A datastore of `retrieval`; phrases are looked up. Its checksum is put right first, here and in the next one.
+bool read_datastore(std::string_view input);
+/// A file of `ngram_model`; its laws are computed.
+bool read_ngram_model(std::string_view input);
+/// Of a run folder the lines of a case, of the calibration and of teacher forcing, a zero byte between them, read as
+/// --resume and `speclab report` do.
+bool read_record(std::string_view input);
 
 struct EntryPoint {
-  std::string_view name;  ///< "safetensors", "gguf", "tokenizer", "chat_template", "experiment", "prompts", "draft"
+  std::string_view name;  ///< "safetensors", "gguf", "tokenizer", "chat_template", "experiment", "prompts", "draft",
+                          ///< "datastore", "ngram_model", "record"
   bool (*read)(std::string_view input);
 };
 std::span<const EntryPoint> entry_points();

@@ -3,6 +3,9 @@
 #include <filesystem>
 #include <string>
 
+#include "core/spec/datastore.h"
+#include "core/spec/ngram_file.h"
+#include "tests/model/character_maps.h"
 #include "tests/model/gguf_files.h"
 
 namespace speclab::fixtures {
@@ -114,6 +117,27 @@ void tokenizer() {
             {"model",
              {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"t h"}}, {"unk_token", "<unk>"}, {"byte_fallback", true}, {"fuse_unk", true}}}}
            .dump());
+  const Json normalizer = {
+      {"type", "Sequence"},
+      {"normalizers",
+       {{{"type", "Precompiled"},
+         {"precompiled_charsmap", base64(character_map({{"\xef\xac\x81", "fi"}, {"e\xcc\x81", "e"}, {"\xe2\x80\x8b", ""}}))}},
+        {{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}},
+        {{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", mark}}}}};
+  const Json metaspace = {{"type", "Metaspace"}, {"replacement", mark}, {"prepend_scheme", "always"}, {"split", true}};
+  seed("tokenizer", "good_character_map",
+       Json{{"added_tokens",
+             {{{"id", 0}, {"content", "<unk>"}, {"special", true}},
+              {{"id", 5}, {"content", "token"}, {"special", false}, {"single_word", true}, {"lstrip", true}, {"normalized", true}}}},
+            {"normalizer", normalizer},
+            {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {{{"type", "WhitespaceSplit"}}, metaspace}}}},
+            {"decoder", metaspace},
+            {"model",
+             {{"type", "Unigram"},
+              {"unk_id", 0},
+              {"vocab", Json::array({Json::array({"<unk>", 0.0}), Json::array({mark, -1.0}), Json::array({"e", -2.0}),
+                                     Json::array({"co", -3.0}), Json::array({"\u2581d", -2.5})})}}}}
+           .dump());
   seed("tokenizer", "bad_unigram", R"({"model": {"type": "Unigram", "vocab": [["<unk>", 0.0], ["a", -1.5]], "unk_id": 0}})");
 }
 
@@ -153,6 +177,14 @@ void experiment() {
               {{"strategy", "speculative_sampling"}, {"draft", {"small", "half"}}, {"gamma", {2, 4}}},
               {{"strategy", "prompt_lookup"}}}}}
            .dump());
+  seed("experiment", "good_simulated",
+       Json{{"target", "models/m"},
+            {"prompts", {{"inline", {"Hello"}}}},
+            {"cases",
+             {{{"strategy", "autoregressive"}},
+              {{"strategy", "simulated"}, {"gamma", 3}, {"alpha_at", {0.9, 0.5, 0.25}}},
+              {{"strategy", "simulated"}, {"gamma", 2}, {"trace", {2, 0, 1}}}}}}
+           .dump());
   seed("experiment", "bad_key", R"({"target": "m", "prompts": {"inline": ["a"]}, "cases": [{"strategy": "autoregressive", "gama": 4}]})");
 }
 
@@ -172,6 +204,69 @@ void draft() {
   seed("draft", "good_table", huggingface_config(table.config).dump() + '\0' + safetensors_file(huggingface_tensors(table)));
 }
 
+void token_files() {
+  const std::vector<std::vector<Token>> documents{{1, 2, 3, 1, 2, 4, 1, 2, 3}, {3, 1, 2}, {7}};
+  for (const char* folder : {"datastore", "ngram_model"}) std::filesystem::create_directories(root / folder);
+  Datastore::Builder store(8, std::string(64, 'a'));
+  for (const auto& document : documents) store.add(document);
+  store.write(root / "datastore/good_three");
+  NgramFile::Builder ngrams(8, "");
+  for (const auto& document : documents) ngrams.add(document);
+  ngrams.write(root / "ngram_model/good_trigrams", 3);
+  ngrams.write(root / "ngram_model/good_unigrams", 1);
+  ngrams.write(root / "datastore/bad_kind", 2);
+  store.write(root / "ngram_model/bad_kind");
+}
+
+Json line_of(int repeat) {
+  const Json work = {{"calls", 2}, {"rows", 7}, {"logit_rows", 3}, {"keys", 40}, {"flops", 1e6}, {"weight_bytes", 2e5}, {"kv_bytes", 1e4}};
+  const Json passes = {{"target_prefill", work}, {"target", work}, {"draft_prefill", work}, {"draft", work}};
+  const Json first = {{"id", 5}, {"p", .5}, {"q", .25}, {"rank", 0}, {"tested", true}, {"accepted", true}, {"confidence", .5}, {"expected", .75}},
+             second = {{"id", 6}, {"p", .125}, {"q", .5}, {"rank", 3}, {"tested", true}, {"accepted", false}, {"expected", .25}, {"distance", .1}},
+             sibling = {{"id", 7}, {"p", -1}, {"q", -1}, {"rank", -1}, {"tested", false}, {"accepted", false}, {"parent", 1}};
+  const Json step = {{"source", "draft"}, {"drafted", 2}, {"accepted", 1}, {"emitted", 2}, {"ended_by", "rejection"}, {"nodes", 3}, {"rows", 3},
+                     {"draft_calls", 2}, {"ns", {10, 20, 3, 1}}, {"tokens", {first, second}}};
+  const Json tree = {{"source", "lookup"}, {"drafted", 3}, {"accepted", 0}, {"emitted", 1}, {"ended_by", "eos"}, {"nodes", 4}, {"rows", 4},
+                     {"draft_calls", 0}, {"ns", {1, 20, 3, 1}}, {"tokens", {first, second, sibling}}, {"pool", 9}, {"probes", {{1, 0, -1}, {2, 1, 4}}}};
+  const auto turn = [&](int tokens, int steps) {
+    return Json{{"context", {1, 2, 3, 1, 2, 3}}, {"context_length", 6}, {"tokens", tokens}, {"steps", steps}, {"prefill_ns", 100}, {"draft_prefill_ns", 10},
+                {"decode_ns", 60}, {"cpu_ns", 110}, {"finish", "eos"}, {"work", passes}};
+  };
+  Json last = turn(2, 1);
+  last["device"] = {{"planned_steps", 1}, {"round_trips", 1}, {"stamped_ns", 50}};
+  Json line = {{"schema_version", 1}, {"case", "drafting"}, {"prompt", "p"}, {"category", "chat"}, {"seed", 1}, {"repeat", repeat}, {"order", repeat},
+               {"tokens", {4, 5, 9, 4, 2}}, {"row_hashes", {1, 2, 3, 4, 5}}, {"turns", {turn(3, 1), last}}, {"steps", {step, tree}},
+               {"matches_reference", true}, {"first_divergence", nullptr}, {"gpu", {{"joules", .5}}}};
+  if (repeat == 0) line["pieces"] = {"a", "b", "c", "d", "e"}, line["text"] = "abc\xe2\x90\x9e" "de";
+  return line;
+}
+
+void record() {
+  const std::string failed = Json{{"schema_version", 1}, {"case", "drafting"}, {"prompt", "p"}, {"category", "chat"}, {"seed", 2}, {"repeat", 0},
+                                  {"order", 2}, {"error", "NaN logits"}}.dump();
+  const std::string lines = line_of(0).dump() + "\n" + line_of(1).dump() + "\n" + failed + "\n{\"schema_version\": 1, \"ca";
+  const Json costs = {{"drafted", 2}, {"accepted", 1}, {"ns", {{"draft", 10}, {"target", 20}, {"accept", 3}, {"other", 1}, {"step", 34}}}};
+  const Json round = {{"round", 0}, {"shard", {1, 1}}, {"context_length", 5}, {"t_n_ns", {{"1", 100}, {"2", 105.5}}},
+                      {"drafts", {{"d", {{"1", 9}}}}}, {"cases", {{"drafting", {costs, costs}}, {"autoregressive", nullptr}}}};
+  const Json teacher = {{"kind", "alpha"}, {"case", "drafting"}, {"prompt", "p"}, {"seed", 1}, {"sum", 3.5}, {"positions", 5}};
+  seed("record", "good_lines", lines + '\0' + round.dump() + "\n" + '\0' + teacher.dump() + "\n");
+  seed("record", "good_nothing", std::string(2, '\0'));
+  Json damaged = line_of(0);
+  damaged.erase("steps");
+  seed("record", "bad_line", damaged.dump() + "\n");
+  // What eyes found before a fuzzer did.
+  const auto bad = [](const char* name, const Json& patch) { seed("record", name, line_of(0).patch(patch).dump() + "\n"); };
+  bad("bad_hashes", {{{"op", "remove"}, {"path", "/row_hashes/4"}}});
+  bad("bad_turns", {{{"op", "replace"}, {"path", "/turns/1/tokens"}, {"value", UINT64_MAX}}});
+  bad("bad_emitted", {{{"op", "replace"}, {"path", "/steps/0/emitted"}, {"value", -5}}});
+  bad("bad_number", {{{"op", "replace"}, {"path", "/turns/0/decode_ns"}, {"value", 1e300}}});
+  const auto calibrated = [&](const char* name, const Json& patch) {
+    seed("record", name, std::string(1, '\0') + round.patch(patch).dump() + "\n");
+  };
+  calibrated("bad_rows", {{{"op", "add"}, {"path", "/t_n_ns/x"}, {"value", 1}}});
+  calibrated("bad_one_row", {{{"op", "remove"}, {"path", "/t_n_ns/1"}}});
+}
+
 }  // namespace
 }  // namespace speclab::fixtures
 
@@ -179,5 +274,5 @@ int main(int argc, char** argv) {
   using namespace speclab::fixtures;
   if (argc != 2) return 2;
   root = argv[1];
-  safetensors(), gguf(), tokenizer(), chat_template(), experiment(), prompts(), draft();
+  safetensors(), gguf(), tokenizer(), chat_template(), experiment(), prompts(), draft(), token_files(), record();
 }

@@ -208,6 +208,25 @@ std::string mutate_draft(const std::string& input, Random& random, const MutateB
   return config + '\0' + mutate_safetensors(weights, random, bytes);
 }
 
+/// One of the files in it.
+std::string mutate_record(const std::string& input, Random& random, const MutateBytes& bytes) {
+  std::vector<std::string> files{""};
+  for (const char c : input) {
+    if (c == '\0') {
+      files.emplace_back();
+    } else {
+      files.back() += c;
+    }
+  }
+  std::string& file = files[below(random, 2) == 0 ? 0 : below(random, files.size())];
+  file = mutate_lines(file, random, bytes);
+  if (!file.ends_with('\n') && below(random, 8) != 0) file += '\n';  // else the last line does not count
+  std::string out;
+  for (const std::string& each : files) out += each + '\0';
+  out.pop_back();
+  return out;
+}
+
 }  // namespace
 
 void mutate_plain(std::string& bytes, Random& random) {
@@ -309,6 +328,8 @@ std::string mutate(std::string_view entry_point, std::string input, Random& rand
   if (entry_point == "gguf") return mutate_gguf(input, random, bytes);
   if (entry_point == "draft") return mutate_draft(input, random, bytes);
   if (entry_point == "prompts") return mutate_lines(input, random, bytes);
+  if (entry_point == "datastore" || entry_point == "ngram_model") return mutate_token_file(input, random, bytes);
+  if (entry_point == "record") return mutate_record(input, random, bytes);
   if (entry_point == "chat_template") {
     bytes(input);
     return input;

@@ -27,6 +27,9 @@ std::string mutate_safetensors(const std::string& file, Random& random, const Mu
 /// Metadata (types, lengths, keys), tensor descriptions, alignment, counts and data.
 std::string mutate_gguf(const std::string& file, Random& random, const MutateBytes& bytes);
 
+/// A TokenFile (core/spec/token_file.h): entries of its sections, their sizes, the header. Not its checksum.
+std::string mutate_token_file(const std::string& file, Random& random, const MutateBytes& bytes);
+
 /// For tests: one to four bytes are changed, cut, repeated or inserted.
 void mutate_plain(std::string& bytes, Random& random);
 

@@ -1,5 +1,3 @@
-#include <filesystem>
-#include <fstream>
 #include <optional>
 #include <vector>
 
@@ -11,31 +9,6 @@
 
 namespace speclab::fuzz {
 namespace {
-
-/// One folder per process, in memory where the system has that.
-const std::filesystem::path& folder() {
-  struct Folder {
-    std::filesystem::path path;
-    Folder() {
-      const std::filesystem::path memory = "/dev/shm";
-      path = (std::filesystem::exists(memory) ? memory : std::filesystem::temp_directory_path()) /
-             ("speclab-fuzz-" + std::to_string(::getpid()));
-      std::filesystem::create_directories(path);
-    }
-    ~Folder() {
-      std::error_code ignored;
-      std::filesystem::remove_all(path, ignored);
-    }
-  };
-  static const Folder folder;
-  return folder.path;
-}
-
-void write(const std::filesystem::path& path, std::string_view bytes) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  require(static_cast<bool>(file.flush()), "write");
-}
 
 void use(const Tokenizer& tokenizer, std::string_view input) {
   const std::string texts[] = {"Speculative d\xc3\xa9" "coding: 3 tokens, 1'st <|im_end|>\n\n \xf0\x9f\x98\x80",
@@ -96,10 +69,10 @@ bool read_tokenizer(std::string_view input) {
 
 bool read_draft(std::string_view input) {
   const std::size_t zero = input.find('\0');
-  write(folder() / "config.json", input.substr(0, zero));
-  write(folder() / "model.safetensors", zero == input.npos ? "" : input.substr(zero + 1));
+  write(scratch_folder() / "config.json", input.substr(0, zero));
+  write(scratch_folder() / "model.safetensors", zero == input.npos ? "" : input.substr(zero + 1));
   return accepted([&] {
-    const Checkpoint model = Checkpoint::open(folder());
+    const Checkpoint model = Checkpoint::open(scratch_folder());
     const ModelConfig& config = model.config();
     for (const Token id : config.head_ids) require(id >= 0 && id < config.vocab, "a head id outside the vocabulary");
     use(model, input);

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
@@ -40,6 +42,31 @@ class MemoryFile {
  private:
   int file_;
 };
+
+/// One folder per process, in memory where the system has that.
+inline const std::filesystem::path& scratch_folder() {
+  struct Folder {
+    std::filesystem::path path;
+    Folder() {
+      const std::filesystem::path memory = "/dev/shm";
+      path = (std::filesystem::exists(memory) ? memory : std::filesystem::temp_directory_path()) /
+             ("speclab-fuzz-" + std::to_string(::getpid()));
+      std::filesystem::create_directories(path);
+    }
+    ~Folder() {
+      std::error_code ignored;
+      std::filesystem::remove_all(path, ignored);
+    }
+  };
+  static const Folder folder;
+  return folder.path;
+}
+
+inline void write(const std::filesystem::path& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  require(static_cast<bool>(file.flush()), "write");
+}
 
 inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
