@@ -77,6 +77,10 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "error: memory: got none left. Free some, raise the limit of the shell (ulimit -v), or ask for less.\n");
     return kUserError;
   } catch (const std::exception& error) {
+    if (std::ferror(stdout) != 0) {  // fmt::print met it before the flush above
+      fmt::print(stderr, "error: cannot write to standard output\n");
+      return kUserError;
+    }
     fmt::print(stderr, "bug: {}\n", error.what());
     return kBug;
   }

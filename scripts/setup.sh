@@ -5,6 +5,7 @@
 #   scripts/setup.sh --check   only say what is missing; exit 2 if something is
 #   scripts/setup.sh --list    print the list
 #   scripts/setup.sh --fuzz    install what is missing for scripts/fuzz.sh too: clang and llvm-cov, which nothing else needs
+#   scripts/setup.sh --memcheck  the same for scripts/sanitize.sh: valgrind
 set -euo pipefail
 
 packages=(
@@ -24,8 +25,9 @@ packages=(
 case "${1:-}" in
   --list) printf '%s\n' "${packages[@]}"; exit 0 ;;
   --fuzz) packages+=(clang libclang-rt-dev llvm) ;;  # scripts/fuzz.sh alone
+  --memcheck) packages+=(valgrind) ;;               # scripts/sanitize.sh alone
   --check | "") ;;
-  *) echo "setup: unknown option $1. Options: --check, --list, --fuzz." >&2; exit 2 ;;
+  *) echo "setup: unknown option $1. Options: --check, --list, --fuzz, --memcheck." >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query > /dev/null; then

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 
@@ -134,6 +135,78 @@ TEST_F(Hostile, EmptyFilesAndFilesOfAByte) {
       EXPECT_THAT(result.err, AllOf(StartsWith("error: "), HasSubstr(fs::path(kind.file).filename().string()))) << bytes.size();
     }
   }
+}
+
+/// A finished line that somebody changed stops --resume and the report with its place; nothing is written over it.
+TEST_F(Hostile, DamagedRecords) {
+  write_tiny_llama(dir() / "m", tiny_shape(), 1);
+  fixtures::write_file(dir() / "a.json", R"({"target": "m", "drafts": {"d": {"layers": [0]}}, "prompts": {"inline": ["1 2", "3 4"]},
+    "repeats": 2, "options": {"max_tokens": 4, "temperature": 1}, "calibration": {"rows": 2},
+    "cases": [{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": "d", "gamma": 2}]})");
+  const Result whole = shell(dir(), "$SPECLAB run a.json --out r -q");
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  struct Damage {
+    const char *file, *was, *is;  // the first occurrence in its second line
+    std::vector<std::string> says;
+  };
+  const Damage damages[] = {
+      {"cases/autoregressive.jsonl", "\"case\"", "\"case", {"autoregressive.jsonl: line 2: line 1, column"}},
+      {"cases/autoregressive.jsonl", "\"schema_version\":1", "\"schema_version\":2", {"line 2: schema_version: got 2, expected 1"}},
+      {"cases/autoregressive.jsonl", "\"emitted\":1", "\"emitted\":-5", {"line 2: emitted: got -5, expected a whole number from 0"}},
+      {"cases/autoregressive.jsonl", "\"decode_ns\":", "\"decode_ns\":1e300,\"x\":", {"line 2: decode_ns: got 1e+300"}},
+      {"cases/autoregressive.jsonl", "\"row_hashes\":[", "\"row_hashes\":[7,", {"line 2: row_hashes: got 5 of them, expected one for each of 4"}},
+      {"cases/autoregressive.jsonl", "\"finish\":\"length\"", "\"finish\":\"long\"", {"line 2: finish: got long"}},
+      {"teacher.jsonl", "\"kind\"", "\"kin\"", {"r", "key 'kind' not found"}},
+      {"calibration.jsonl", "\"t_n_ns\":{\"1\"", "\"t_n_ns\":{\"one\"", {"calibration.jsonl: got one, expected a number of rows"}},
+  };
+  for (const Damage& damage : damages) {
+    const fs::path path = dir() / "r" / damage.file;
+    const std::string good = Cli::read(path);
+    std::string bad = good;
+    const std::size_t at = bad.find(damage.was, bad.find('\n') + 1);
+    ASSERT_NE(at, bad.npos) << damage.file << ": " << damage.was;
+    bad.replace(at, std::string_view(damage.was).size(), damage.is);
+    fixtures::write_file(path, bad);
+    for (const char* command : {"run a.json --out r -q --resume", "report r", "compare r r"}) {
+      const Result result = shell(dir(), std::string("$SPECLAB ") + command);
+      EXPECT_EQ(result.code, 2) << command << " with " << damage.is << ": " << result.err;
+      EXPECT_THAT(result.err, StartsWith("error: "));
+      for (const std::string& text : damage.says) EXPECT_THAT(result.err, HasSubstr(text)) << command;
+      EXPECT_EQ(Cli::read(path), bad) << command << " wrote to " << damage.file;
+    }
+    fixtures::write_file(path, good);
+  }
+  EXPECT_EQ(shell(dir(), "$SPECLAB run a.json --out r -q --resume").code, 0);
+}
+
+/// What other tests ask of the readers, once more of the whole program: exit code 2 and one line.
+TEST_F(Hostile, InputThatContradictsItself) {
+  write_tiny_llama(dir() / "m", tiny_shape(), 1);
+  fixtures::write_file(dir() / "a.json", R"({"target": "m", "drafts": {"d": {"layers": [0]}}, "prompts": {"inline": ["1 2"]},
+    "calibration": false, "cases": [{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": "d", "gamma": 2}]})");
+  const auto expect_refused = [&](const std::string& command, const std::vector<std::string>& says) {
+    const Result result = shell(dir(), "$SPECLAB " + command);
+    EXPECT_EQ(result.code, 2) << command << ": " << result.err;
+    EXPECT_THAT(result.err, StartsWith("error: ")) << command;
+    EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << command << ": " << result.err;
+    for (const std::string& text : says) EXPECT_THAT(result.err, HasSubstr(text)) << command;
+    EXPECT_FALSE(fs::exists(dir() / "r")) << command;
+  };
+  expect_refused("run a.json --out r --set 'cases.1.gamma=[]'", {"a.json: /cases/1/gamma", "empty sweep"});
+  expect_refused("run a.json --out r --set cases.1.gamma=four", {"a.json: /cases/1/gamma", "\"four\"", "integer"});
+  expect_refused("run a.json --out r --set cases.1.gama=4", {"a.json: /cases/1/gama", "Did you mean \"gamma\""});
+  expect_refused("list strategies > /dev/full", {"cannot write to standard output"});
+  expect_refused("generate --model m --prompt '" + [] {
+    std::string ids;
+    for (int i = 0; i < 300; ++i) ids += "1 ";
+    return ids;
+  }() + "'", {"300", "256"});
+  Shape other = tiny_shape();
+  other.ffn = 48;
+  fixtures::write_file(dir() / "m/config.json", huggingface_config(other).dump());
+  expect_refused("run a.json --out r -q", {"model.layers.0.mlp", "[64, 32]", "[48, 32]"});
+  fixtures::write_file(dir() / "m/config.json", "{\"model_type\": \"llama\",\n  oops}");
+  expect_refused("model m", {"config.json: line 2, column"});
 }
 
 TEST_F(Hostile, NoFileDescriptors) {

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# The engine under tools that slow it down too much for scripts/test.sh. AddressSanitizer is the preset `asan`.
+#   scripts/sanitize.sh thread     ThreadSanitizer: all of test_backend, test_spec and test_model
+#   scripts/sanitize.sh memory     valgrind's memcheck: one decode of a tiny model, one of it with drafts; no error, no leak
+#   scripts/sanitize.sh            both
+# Exit 1: something was found; the message names the test or the command.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+exec < /dev/null
+
+failed=0
+check() {  # name, command...
+  local name=$1
+  shift
+  if "$@"; then echo "-- $name: nothing found"; else echo "-- $name: FOUND, see above"; failed=1; fi
+}
+
+thread() {
+  scripts/setup.sh
+  cmake --preset tsan -DSPECLAB_UNITY=ON > /dev/null
+  cmake --build --preset tsan --target test_backend test_spec test_model
+  export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
+  for tests in backend spec model; do
+    check "test_$tests under ThreadSanitizer" "build/tsan/tests/test_$tests" --gtest_brief=1
+  done
+}
+
+memory() {
+  scripts/setup.sh --memcheck
+  cmake --preset release > /dev/null
+  cmake --build --preset release --target speclab
+  local model=tests/golden/families/llama
+  for strategy in autoregressive prompt_lookup; do
+    check "a decode ($strategy) under memcheck" valgrind --quiet --leak-check=full --errors-for-leak-kinds=definite --error-exitcode=1 \
+      build/release/speclab generate --model "$model" --strategy "$strategy" --prompt "1 2 3 1 2" --set max_tokens=8 --threads 2
+  done
+}
+
+case "${1:-both}" in
+  thread | memory) "$1" ;;
+  both) thread; memory ;;
+  *) echo "sanitize: unknown tool $1. There are thread and memory." >&2; exit 2 ;;
+esac
+exit $failed
