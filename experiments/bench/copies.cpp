@@ -2,9 +2,9 @@
 //
 //     speclab_bench --model MODEL --benchmark_filter=copies [--text FILE]
 //
-// Times are CPU time of the thread, which other processes disturb least. `p99_us`, `slowest_us`: over steps.
-// Without --text the text is made up: passages of what was there before, of geometric length, between tokens
-// drawn by Zipf's law.
+// Times are CPU time of the thread, which other processes disturb least; those of copies/decoding are wall time
+// of real decoding. `p99_us`, `slowest_us`: over steps. Without --text the text is made up: passages of what was
+// there before, of geometric length, between tokens drawn by Zipf's law.
 #include <fmt/format.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,7 +19,9 @@
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
 #include "core/base/options_json.h"
+#include "core/measure/stats.h"
 #include "core/spec/datastore.h"
+#include "core/spec/decode_loop.h"
 #include "core/spec/registry.h"
 #include "core/spec/suffix_automaton.h"
 #include "core/spec/suffix_speculation.h"
@@ -177,6 +179,43 @@ void add_steps(const Setting& setting, const std::string& label, const std::stri
   }
 }
 
+/// What a strategy that reads the target's rows does beside its forward, in real decoding, since it matters where
+/// the forward has left them: draft and observe, in wall time. `host_us`: with all else that is not forward or
+/// acceptance (trees, masks, commit, record); `of_step`: their share of a step. Medians over the steps, but for the
+/// first ones, in which there is little to draft yet.
+void add_decoding(const Setting& setting, const std::string& label, const std::string& name, const json& options) {
+  add(
+      "copies/decoding/" + label,
+      [=](benchmark::State& state) {
+        constexpr std::size_t kPrompt = 128, kFirst = 6;
+        StrategyChoice choice(find_strategy(name));
+        parse_options(choice.fields(), options, name);
+        DecodeLoop loop(setting.models->target(), nullptr, choice,
+                        {.capacity = 256, .hash_rows = false, .details = false});
+        Request request;
+        request.prompt = TokenSpan(short_text(setting)).first(kPrompt);
+        request.options.max_tokens = 48;
+        request.options.ignore_eos = true;
+        for (auto _ : state) {
+          const GenerationRecord record = loop.run(request);
+          std::vector<double> draft, host, share, rows;
+          for (std::size_t i = std::min(kFirst, record.steps.size() - 1); i < record.steps.size(); ++i) {
+            const PhaseTimes& times = record.steps[i].times;
+            draft.push_back(static_cast<double>(times[Phase::draft]));
+            host.push_back(draft.back() + static_cast<double>(times[Phase::other]));
+            share.push_back(host.back() / static_cast<double>(times.total()));
+            rows.push_back(record.steps[i].rows);
+          }
+          state.SetIterationTime(stats::median(draft) * 1e-9);
+          state.counters["host_us"] = stats::median(host) * 1e-3;
+          state.counters["of_step"] = stats::median(share);
+          state.counters["rows"] = stats::median(rows);
+        }
+      },
+      Clock::kManual)
+      ->Iterations(1);
+}
+
 /// Memory and time of the automaton, then speculation after each token of a text that is not in it.
 void add_index(const Setting& setting, int tokens) {
   add(
@@ -249,6 +288,9 @@ void add_copies(const Setting& setting) {
   add_steps(setting, "suffix_decoding,tree", "suffix_decoding",
             {{"tree", true}, {"length", 16}, {"factor", 4}});
   add_steps(setting, "composition", "composition", {{"sources", json::array({"text"})}});
+  add_decoding(setting, "token_recycling", "token_recycling", json::object());
+  add_decoding(setting, "token_recycling,learn:accepted", "token_recycling", {{"learn", "accepted"}});
+  add_decoding(setting, "lookahead,W:15,N:5,G:15", "lookahead", {{"W", 15}, {"N", 5}, {"G", 15}});
   for (const int tokens : {100'000, kMostTokens}) add_retrieval(setting, tokens);
   for (const int tokens : {100'000, 1'000'000, kMostTokens}) add_index(setting, tokens);
 }

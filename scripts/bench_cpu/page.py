@@ -102,6 +102,51 @@ def kernels(record):
     return table(HEADER, [row for start in starts for row in time_rows(results, start, single=True)])
 
 
+def microseconds(entry, *counters):
+    """Counters of a benchmark in microseconds as cells; "-" where it has none of the name."""
+    return [number(entry[name]) if name in entry else "-" for name in counters]
+
+
+def copies(record):
+    """Three tables: steps by hand, steps of real decoding, indexes."""
+    results = Results(record["classes"]["auto"])
+
+    def rows(start, cells):
+        return [
+            [name.removeprefix(start), number(results.us(name)), *cells(results.median[name])]
+            for name in results.names(start)
+        ]
+
+    steps = rows("copies/step/", lambda entry: [*microseconds(entry, "p99_us", "slowest_us"), number(entry["drafted"])])
+    decoding = rows(
+        "copies/decoding/",
+        lambda entry: [
+            *microseconds(entry, "host_us"),
+            number(entry["rows"]),
+            f"{number(100 * entry['of_step'])} %",
+        ],
+    )
+    indexes = rows(
+        "copies/index/",
+        lambda entry: [
+            number(entry["bytes_per_token"]),
+            *microseconds(entry, "path_us", "path_p99_us", "tree_us", "tree_p99_us"),
+        ],
+    )
+    return "\n\n".join(
+        [
+            "Steps by hand, CPU time in microseconds: drafting and learning from the next token.",
+            table(["step", "mean", "99th of 100", "slowest", "tokens drafted"], steps),
+            "Real decoding, wall time in microseconds: drafting and learning; then with trees, masks, commit and record.",
+            table(
+                ["strategy", "draft and observe", "all on the host", "rows of a step", "of the step's time"], decoding
+            ),
+            "Indexes, CPU time in microseconds: appending a token; then looking up what follows a text, as a path or a tree.",
+            table(["index", "append", "bytes a token", "path", "99th of 100", "tree", "99th of 100"], indexes),
+        ]
+    )
+
+
 def beside_another_process(record):
     if not record["taken_core"]:
         return "This machine has one core."
@@ -151,6 +196,10 @@ the bandwidth above 100 % means that a cache held the data.
 `matrices/all`: every matrix of a forward once, from memory. One matrix alone is repeated, so that a cache may hold it. `attention`: all layers.
 
 {kernels(record)}
+
+## What copying costs
+
+{copies(record)}
 
 ## Beside another process
 

@@ -38,6 +38,17 @@ class Page(unittest.TestCase):
         self.assertEqual(rows[0][1:], ["2", "5 %", "1.00", "50 %", "1 %", "2.00"])  # 2 MB: 1 ms at 2 GB/s
         self.assertEqual(rows[2][1:], ["3", "0 %", "1.50", "50 %", "80 %", "1.25"])  # 240 MFLOP: 2.4 ms at 100 GFLOP/s
 
+    def test_copies_are_in_microseconds_whatever_the_unit(self):
+        benchmarks = aggregate("copies/step/a/context:9", "ms", 0.002, 0, p99_us=3.14159, slowest_us=4.0, drafted=1.5)
+        benchmarks += aggregate("copies/decoding/b", "us", 41, 0, host_us=55.5, rows=81, of_step=0.00031)
+        index = {"bytes_per_token": 22.8, "path_us": 1, "path_p99_us": 2, "tree_us": 3, "tree_p99_us": 4}
+        benchmarks += aggregate("copies/index/c/tokens:10", "ns", 500, 0, **index)
+        run = {"context": {}, "command": "x", "benchmarks": benchmarks}
+        text = page.copies({"classes": {"auto": run}})
+        self.assertIn("| a/context:9 | 2 | 3.14 | 4 | 1.5 |", text)
+        self.assertIn("| b | 41 | 55.5 | 81 | 0.031 % |", text)
+        self.assertIn("| c/tokens:10 | 0.5 | 22.8 | 1 | 2 | 3 | 4 |", text)
+
     def test_no_home_in_the_record(self):
         record = {"context": {"host_name": "me", "executable": "/home/me/bench", "caches": [{"size": 1}]}}
         self.assertEqual(page.without_paths(record), {"context": {"caches": [{"size": 1}]}})
