@@ -80,15 +80,20 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
     start(*slots_[i], requests[i]);
     if (slots_[i]->running) running_.push_back(slots_[i].get());
   }
+  bool planned = false;
   if (!running_.empty() && running_[0]->request->options.device_loop != "off") {
     const std::string reason = running_.size() > 1 ? "several sequences at once" : plan(*running_[0]);
-    if (reason.empty()) {
-      decode_planned(*running_[0], stop);
-      running_.clear();
-    } else if (running_[0]->request->options.device_loop == "on") {
+    planned = reason.empty();
+    if (!planned && running_[0]->request->options.device_loop == "on") {
       throw Error({"option device_loop", "on", "steps that a device can run by itself, but here: " + reason,
                    "\"auto\" leaves such steps to the host."});
     }
+  }
+  for (std::size_t i = 0; options_.on_emit && i < requests.size(); ++i)  // nobody sees a token of what is refused
+    options_.on_emit(slots_[i]->sequence.slot, StepRecord(), slots_[i]->out.tokens);
+  if (planned) {
+    decode_planned(*running_[0], stop);
+    running_.clear();
   }
   PhaseClock clock;
   while (!running_.empty()) {
@@ -226,7 +231,6 @@ void DecodeLoop::start(Slot& slot, const Request& request) {
   }
   slot.draft_begun = slot.draft_work();
   out.draft_prefill = slot.draft_begun - draft_before;
-  if (options_.on_emit) options_.on_emit(sequence.slot, StepRecord(), out.tokens);
 }
 
 // The target's session holds the prompt, its last row is in slot.logits; time and work go to the record.

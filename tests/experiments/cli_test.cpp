@@ -622,7 +622,7 @@ TEST_F(Speclab, DeviceLoopLeavesTheRecordOfTheHost) {
   const Result refused = run({"run", "a.json", "--backend", "host-simt", "--out", "on", "--set", "calibration=false", "--set", "options.device_loop=on", "--filter", "prompt_lookup"});
   EXPECT_EQ(refused.code, 1);
   EXPECT_THAT(refused.err, HasSubstr("prompt_lookup with these options asks the host in every step"));
-  expect_error(run({"generate", "--model", "target", "--prompt", "1 2 3", "--json", "--set", "device_loop=on"}), {"option device_loop", "backend cpu runs no steps by itself", "\"auto\""});
+  expect_error(run({"generate", "--model", "target", "--prompt", "1 2 3", "--set", "device_loop=on"}), {"option device_loop", "backend cpu runs no steps by itself", "\"auto\""});
 }
 
 }  // namespace
