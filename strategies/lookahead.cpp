@@ -6,6 +6,8 @@
 //              Lookahead Decoding", Algorithms 2 to 4; the defaults are those of the paper for a 7B model.
 // Draft cost:  W (N - 1) rows in every forward; guesses that share a prefix share its rows, so that a step
 //              has at most (W + G)(N - 1) rows.
+// Emulation:   of lade all but its first level, which it fills in the prompt's own forward: one step fewer a
+//              text. Both draw their first window elsewhere, and llama.cpp samples it at T > 0.
 // Loses when:  rows are dear: t((W + G)(N - 1)) above tokens per step. That is so on most CPUs.
 
 #include <algorithm>

@@ -342,6 +342,105 @@ TEST(Lookahead, LlamaCppFillsTheLastLevelFromTheFirst) {
   EXPECT_LT(repeated("none"), 1);
 }
 
+// The two implementations that are emulated as lists of tokens, without trees: what a step emits follows from them alone.
+// Level 0 of `levels` has no place for the pending token in lade, and one that nobody fills in llama.cpp.
+struct Naive {
+  int W, N, G;
+  bool lade;
+  std::vector<Token> text;
+  std::vector<std::vector<Token>> levels;
+  std::map<Token, std::vector<std::vector<Token>>> pool;  // the newest last
+
+  Naive(int w, int n, int g, bool is_lade, const std::vector<Token>& prompt)
+      : W(w), N(n), G(g), lade(is_lade), text(prompt) {
+    const auto draw = [&](int i) { return prompt[static_cast<std::size_t>(i) % prompt.size()]; };
+    if (lade) {
+      levels.resize(1);
+      for (int i = 0; i < W + N - 3; ++i) levels[0].push_back(draw(i));
+    } else {
+      levels.resize(static_cast<std::size_t>(N - 1));
+      for (int i = 0; i < W * (N - 1); ++i) levels[static_cast<std::size_t>(i / W)].push_back(draw(i));
+    }
+  }
+
+  int step(const ByHand::Oracle& oracle) {
+    const std::size_t filled = levels.size(), skip = lade ? 0 : 1;
+    const std::size_t columns = lade ? levels[0].size() + 1 : levels[0].size();
+    std::vector<Token> predicted;
+    for (std::size_t i = 0; i < columns; ++i) {
+      std::vector<Token> seen = text;
+      for (std::size_t k = 0; k < i; ++k) seen.push_back(levels[0][k + skip]);
+      for (std::size_t j = 1; j < filled; ++j) seen.push_back(levels[j][i]);
+      predicted.push_back(oracle(seen));
+    }
+    const Token pending = text.back();
+    text.push_back(oracle(text));
+    if (filled < static_cast<std::size_t>(N - 1)) {  // lade: a level more, a column less
+      for (auto& level : levels) level.erase(level.begin());
+      predicted.erase(predicted.begin());
+      levels.push_back(predicted);
+      return 1;
+    }
+    // lade's index stops at the last token of a guess, whether that is right or not.
+    const std::size_t longest = static_cast<std::size_t>(lade ? N - 2 : N - 1);
+    std::vector<Token> hits;
+    for (const auto& guess : pool[pending]) {
+      std::vector<Token> so_far(text.begin(), text.end() - 1);
+      std::size_t right = 0;
+      while (right < longest && oracle(so_far) == guess[right]) so_far.push_back(guess[right++]);
+      if (right > hits.size()) hits.assign(guess.begin(), guess.begin() + static_cast<std::ptrdiff_t>(right));
+    }
+    if (!hits.empty()) {
+      text.pop_back();
+      text.insert(text.end(), hits.begin(), hits.end());
+      text.push_back(oracle(text));
+    }
+    for (std::size_t i = 0; i < columns; ++i) {
+      std::vector<Token> ngram;
+      for (std::size_t j = 1; j < filled; ++j) ngram.push_back(levels[j][i]);
+      ngram.push_back(predicted[i]);
+      auto& list = pool[lade ? (i == 0 ? pending : levels[0][i - 1]) : levels[0][i]];
+      const auto found = std::find(list.begin(), list.end(), ngram);
+      if (found != list.end()) {
+        if (!lade) continue;
+        list.erase(found);
+      }
+      list.push_back(ngram);
+      if (static_cast<int>(list.size()) > G) list.erase(list.begin());
+    }
+    for (std::size_t v = 0; v <= (lade ? 0 : hits.size()); ++v) {
+      levels.erase(levels.begin());
+      levels.push_back(v == 0 ? predicted : levels[0]);
+    }
+    if (lade) levels[0].erase(levels[0].begin());
+    return static_cast<int>(hits.size()) + 1;
+  }
+};
+
+TEST(Lookahead, EmulatesTheStepsOfOthers) {
+  std::mt19937 random(23);
+  std::map<std::string, int> bonus;
+  for (int trial = 0; trial < 60; ++trial) {
+    const int W = static_cast<int>(1 + random() % 8), N = static_cast<int>(3 + random() % 4),
+              G = static_cast<int>(1 + random() % 6);
+    const std::string emulate = trial % 2 == 0 ? "lade" : "llama_cpp";
+    const ByHand::Oracle oracle = trial % 3 == 0 ? plus_one : trial % 3 == 1 ? phrases : scrambled;
+    std::vector<Token> prompt(2 + random() % 12);
+    for (Token& token : prompt) token = static_cast<Token>(random() % kVocab);
+    const json options = {{"W", W}, {"N", N}, {"G", G}, {"emulate", emulate}, {"initial", "prompt"}};
+    ByHand hand(options, prompt, oracle, 400);
+    Naive naive(W, N, G, emulate == "lade", hand.text());
+    for (int i = 0; i < 40; ++i) {
+      const int emitted = hand.step();
+      ASSERT_EQ(naive.step(oracle), emitted) << options << " step " << i;
+      ASSERT_EQ(naive.text, hand.text());
+      bonus[emulate] += emitted - 1;
+    }
+  }
+  EXPECT_GT(bonus["lade"], 100);
+  EXPECT_GT(bonus["llama_cpp"], 100);
+}
+
 TEST(Lookahead, GuessesOfAStepCanBeFewerThanThePoolHolds) {
   ByHand all({{"W", 6}, {"N", 3}, {"G", 8}}, {3, 1, 4, 1, 5}, scrambled),
       few({{"W", 6}, {"N", 3}, {"G", 8}, {"V", 1}}, {3, 1, 4, 1, 5}, scrambled);
@@ -443,6 +542,64 @@ json random_options(std::mt19937& random) {
           {"window_from_pool", one_of(true, false)},
           {"accept_window", one_of(true, false)},
           {"keep_pool", one_of(true, false)}};
+}
+
+// Whatever the options and wherever the context ends: the rows that a row sees stand at offsets 0, 1, ... up to its own,
+// each once, and the window is fed at the offsets that it has within the context, no others.
+TEST(Lookahead, EveryRowSeesOneTokenAtEachOffset) {
+  std::mt19937 random(19);
+  for (int trial = 0; trial < 40; ++trial) {
+    const json options = random_options(random);
+    const int W = options["W"], N = options["N"];
+    SCOPED_TRACE(options.dump());
+    ByHand hand(options, std::vector<Token>(1 + random() % 6, static_cast<Token>(random() % kVocab)),
+                trial % 2 == 0 ? phrases : scrambled, 40);
+    for (int i = 0; hand.sequence().position() < 39; ++i) {
+      const int limit = static_cast<int>(39 - hand.sequence().position());
+      hand.step();
+      const TokenTree& tree = hand.draft.tree;
+      const int levels = std::min(i + 1, N - 1), width = W + N - 1 - levels;
+      const bool offered = options["accept_window"] && levels == N - 1;  // level 0 is among the candidates
+      std::multiset<int> wanted, fed, wanted_probes, probes;
+      for (int level = 0; level < levels; ++level) {
+        for (int column = 0; column < width && column + level <= limit; ++column) {
+          if (level == 0 && (column == 0 || offered)) continue;
+          wanted.insert(column + level);
+          if (level == levels - 1) wanted_probes.insert(column + level);
+        }
+      }
+      std::vector<int> path;
+      for (int node = 0; node < tree.size(); ++node) {
+        tree.path_to(node, path);
+        ASSERT_EQ(static_cast<int>(path.size()), tree.depth(node));
+        for (std::size_t k = 0; k < path.size(); ++k)
+          EXPECT_EQ(tree.depth(path[k]), static_cast<int>(k) + 1);
+        EXPECT_LE(tree.depth(node), limit);
+        EXPECT_EQ(tree.kind(node) == NodeKind::candidate, node <= tree.drafted());
+        if (node > tree.drafted()) fed.insert(tree.depth(node));
+        if (tree.kind(node) == NodeKind::probe) probes.insert(tree.depth(node));
+      }
+      EXPECT_EQ(fed, wanted);
+      EXPECT_EQ(probes, wanted_probes);
+    }
+  }
+}
+
+// llama.cpp draws the window's tokens as it draws the text's; they are best tokens here, so that n-grams repeat.
+TEST(LookaheadRun, TheWindowIsGreedyWhereTheTextIsSampled) {
+  const std::size_t W = 5;
+  const GenerationRecord record = Decode{.target = tiny_target(3),
+                                         .strategy = choose("lookahead", {{"W", W}, {"N", 4}, {"G", 4}}),
+                                         .options = {{"max_tokens", 30}, {"temperature", 1}}}
+                                      .run();
+  ASSERT_GE(record.steps.size(), 12u);
+  for (std::size_t step = 2; step + 1 < 12; ++step) {  // warm, and probes are recorded
+    const auto &now = record.steps[step].probes, &next = record.steps[step + 1].probes;
+    ASSERT_EQ(now.size(), (W - 1) + 2 * W);
+    ASSERT_EQ(next.size(), now.size());
+    for (std::size_t column = 1; column <= W; ++column)
+      EXPECT_EQ(next[next.size() - column].id, now[now.size() - column].best) << step << " " << column;
+  }
 }
 
 TEST(LookaheadRun, GreedyTextAndRowsWithRandomOptions) {
