@@ -5,8 +5,8 @@
 //
 // Paper:       the i.i.d. acceptance model of Leviathan et al. 2023, Section 3.1, made real.
 // Draft cost:  that of the draft model, or nothing.
-// Loses when:  the text differs from the reference text: independent sampling at T > 0. Alpha is exact at T =
-// 0 and with coupled coins.
+// Loses when:  the text differs from the reference text: independent sampling at T > 0. Alpha is exact at
+//              T = 0 and with coupled coins.
 
 #include <string>
 #include <vector>

@@ -2,13 +2,12 @@
 // in one forward, and the acceptance rule keeps a prefix of them plus one token of the target's own. With the
 // rejection rule every text has exactly the target's law; at temperature 0 it is the target's greedy text.
 //
-// Paper:       Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding", Algorithm
-// 1;
-//              Chen et al. 2023, "Accelerating Large Language Model Decoding with Speculative Sampling",
-//              Algorithm 2.
+// Paper:       Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding",
+//              Algorithm 1; Chen et al. 2023, "Accelerating Large Language Model Decoding with Speculative
+//              Sampling", Algorithm 2.
 // Draft cost:  gamma forwards of the draft, one after the other: gamma * c of a target forward.
 // Loses when:  tau < gamma * c + t(gamma + 1): the draft is often wrong, slow, or verification rows are not
-// free.
+//              free.
 //
 // This file is the tutorial. A strategy answers one question, "what do you draft?". The decode loop does the
 // rest: it puts the pending token at node 0 of every draft, runs the target over the tree, applies the rule,

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "core/base/error.h"
+#include "tests/base/error_text.h"
 #include "tests/spec/loop_fixture.h"
 
 namespace speclab {
@@ -81,13 +81,8 @@ TEST_F(Composition, ATemperatureLeavesNoDrawnTokenOut) {
 TEST_F(Composition, UnknownSourcesAreRefused) {
   Resources resources;
   resources.target = target;
-  const auto error = [&](const json& options) -> std::string {
-    try {
-      choose("composition", options).make(resources);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+  const auto error = [&](const json& options) {
+    return message_of([&] { choose("composition", options).make(resources); });
   };
   EXPECT_THAT(error({{"sources", {"text", "draf"}}}), HasSubstr("Did you mean \"draft\"?"));
   EXPECT_THAT(error({{"sources", json::array()}}), HasSubstr("an empty list"));

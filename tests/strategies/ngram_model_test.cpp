@@ -8,7 +8,7 @@
 #include "core/spec/ngram_estimate.h"
 #include "core/spec/processors.h"
 #include "tests/base/error_text.h"
-#include "tests/spec/loop_fixture.h"
+#include "tests/strategies/step_by_step.h"
 
 namespace speclab {
 namespace {
@@ -28,21 +28,13 @@ class NgramModelTest : public ::testing::Test {
     builder.write(path, order);
     return path;
   }
-  /// What is drafted after a text; `sequence` holds everything but the text.
-  Draft drafted_after(const std::vector<Token>& text, const json& options, Sequence sequence = {}) {
-    Resources resources;
-    resources.target = target;
-    resources.capacity = 256;
-    const auto strategy = choose("ngram_model", options).make(resources);
-    sequence.tokens = text;
-    sequence.prompt_length = static_cast<int>(text.size()) - 1;
-    sequence.depth_limit = 100;
-    strategy->begin(sequence);
-    Draft draft;
-    draft.reset(text.back());
-    const Sequence* sequences[] = {&sequence};
-    Draft* drafts[] = {&draft};
-    strategy->draft(sequences, drafts);
+  /// What is drafted after a text; `sequence` holds how it is sampled.
+  Draft drafted_after(const std::vector<Token>& text, const json& options, const Sequence& sequence = {}) {
+    StepByStep steps("ngram_model", options, target);
+    steps.sequence = sequence;
+    steps.sequence.depth_limit = 100;
+    steps.begin(text);
+    const Draft draft = steps.draft();
     EXPECT_TRUE(draft.tree.is_chain());
     EXPECT_EQ(draft.source, draft.tree.drafted() > 0 ? "ngram" : "");
     return draft;

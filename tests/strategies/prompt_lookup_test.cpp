@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/base/error.h"
-#include "tests/spec/loop_fixture.h"
+#include "tests/base/error_text.h"
+#include "tests/strategies/step_by_step.h"
 
 namespace speclab {
 namespace {
@@ -14,24 +14,22 @@ using ::testing::HasSubstr;
 // The chain that is copied after a text.
 std::vector<Token> copied(const std::vector<Token>& text, const json& options, int depth_limit = 100,
                           std::size_t emitted = 1) {
-  static const ModelPtr target = tiny_target();
-  Resources resources;
-  resources.target = target;
-  const auto strategy = choose("prompt_lookup", options).make(resources);
-  Sequence sequence;
-  sequence.tokens = text;
-  sequence.prompt_length = static_cast<int>(text.size() - emitted);
-  sequence.depth_limit = depth_limit;
-  strategy->begin(sequence);
-  Draft draft;
-  draft.reset(text.back());
-  const Sequence* sequences[] = {&sequence};
-  Draft* drafts[] = {&draft};
-  strategy->draft(sequences, drafts);
-  EXPECT_TRUE(draft.tree.is_chain());
-  for (int node = 1; node < draft.tree.size(); ++node) EXPECT_EQ(draft.q_at(node), nullptr);
-  EXPECT_EQ(draft.source, draft.tree.drafted() > 0 ? "lookup" : "");
-  return {draft.tree.tokens().begin() + 1, draft.tree.tokens().end()};
+  StepByStep steps("prompt_lookup", options);
+  steps.sequence.depth_limit = depth_limit;
+  steps.begin(text, emitted);
+  std::vector<Token> out;
+  for (const auto& [parent, token] : steps.nodes()) {
+    EXPECT_EQ(parent, static_cast<int>(out.size()));
+    out.push_back(token);
+  }
+  EXPECT_EQ(steps.draft().source, out.empty() ? "" : "lookup");
+  return out;
+}
+
+std::vector<TreeNode> copied_tree(const std::vector<Token>& text, const json& options) {
+  StepByStep steps("prompt_lookup", options);
+  steps.begin(text);
+  return steps.nodes();
 }
 
 TEST(PromptLookup, CopiesWhatFollowedTheLongestSuffix) {
@@ -99,35 +97,14 @@ TEST(PromptLookup, TheMostFrequentContinuation) {
   EXPECT_THAT(copied(std::vector<Token>(200, 5), {{"match", "frequent"}, {"length", 1}}), ElementsAre(5));
 }
 
-// Parent and token of each node.
-std::vector<std::pair<int, Token>> copied_tree(const std::vector<Token>& text, const json& options) {
-  Resources resources;
-  resources.target = tiny_target();
-  const auto strategy = choose("prompt_lookup", options).make(resources);
-  Sequence sequence;
-  sequence.tokens = text;
-  sequence.depth_limit = 100;
-  strategy->begin(sequence);
-  Draft draft;
-  draft.reset(text.back());
-  const Sequence* sequences[] = {&sequence};
-  Draft* drafts[] = {&draft};
-  strategy->draft(sequences, drafts);
-  std::vector<std::pair<int, Token>> out;
-  for (int node = 1; node < draft.tree.size(); ++node)
-    out.emplace_back(draft.tree.parent(node), draft.tree.token(node));
-  return out;
-}
-
 TEST(PromptLookup, SeveralContinuationsAsATree) {
-  using Node = std::pair<int, Token>;
   const std::vector<Token> text{2, 9, 1, 2, 7, 4, 2, 9, 3, 2, 9, 1, 2};
   EXPECT_THAT(copied_tree(text, {{"length", 2}, {"ngram_max", 1}, {"candidates", 2}}),
-              ElementsAre(Node{0, 9}, Node{1, 1}, Node{0, 7}, Node{3, 4}));
+              ElementsAre(TreeNode{0, 9}, TreeNode{1, 1}, TreeNode{0, 7}, TreeNode{3, 4}));
   EXPECT_THAT(copied_tree(text, {{"length", 2}, {"ngram_max", 1}, {"candidates", 9}, {"match", "frequent"}}),
-              ElementsAre(Node{0, 9}, Node{1, 1}, Node{1, 3}, Node{0, 7}, Node{4, 4}));
+              ElementsAre(TreeNode{0, 9}, TreeNode{1, 1}, TreeNode{1, 3}, TreeNode{0, 7}, TreeNode{4, 4}));
   EXPECT_THAT(copied_tree(text, {{"length", 2}, {"ngram_max", 1}, {"candidates", 2}, {"match", "latest"}}),
-              ElementsAre(Node{0, 9}, Node{1, 1}, Node{1, 3}));
+              ElementsAre(TreeNode{0, 9}, TreeNode{1, 1}, TreeNode{1, 3}));
   EXPECT_LE(copied_tree(std::vector<Token>(200, 5), {{"candidates", 16}}).size(), 10u);
 }
 
@@ -195,16 +172,11 @@ TEST_F(PromptLookupRun, BothAsOneTree) {
 }
 
 TEST_F(PromptLookupRun, ContradictingOptionsAreRefused) {
-  const auto error = [&](const json& options, bool with_draft = true) -> std::string {
+  const auto error = [&](const json& options, bool with_draft = true) {
     Resources resources;
     resources.target = target;
     if (with_draft) resources.draft = decode.draft;
-    try {
-      choose("prompt_lookup", options).make(resources);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+    return message_of([&] { choose("prompt_lookup", options).make(resources); });
   };
   EXPECT_THAT(error({{"ngram_min", 4}}), HasSubstr("at most ngram_max = 3"));
   EXPECT_THAT(error({{"fallback", "draft"}}, false), HasSubstr("no draft model"));

@@ -5,9 +5,9 @@
 #include <fstream>
 #include <random>
 
-#include "core/base/error.h"
 #include "core/spec/datastore.h"
-#include "tests/spec/loop_fixture.h"
+#include "tests/base/error_text.h"
+#include "tests/strategies/step_by_step.h"
 
 namespace speclab {
 namespace {
@@ -25,15 +25,6 @@ class DatastoreTest : public ::testing::Test {
     const std::string path = (dir_.path() / "store").string();
     builder.write(path);
     return path;
-  }
-  template <class Work>
-  static std::string error_of(Work work) {
-    try {
-      work();
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
   }
   TempDir dir_;
 };
@@ -84,16 +75,16 @@ TEST_F(DatastoreTest, FindsWhatAScanFinds) {
 TEST_F(DatastoreTest, WhatIsNoDatastoreIsRefused) {
   const std::string path = write({{1, 2, 3}, {4, 5}}, 64, std::string(64, 'a'));
   const auto open = [&] { Datastore::open(path).require(64, std::string(64, 'a')); };
-  EXPECT_EQ(error_of(open), "no error");
-  EXPECT_THAT(error_of([&] { Datastore::open(path).require(65, std::string(64, 'a')); }),
+  EXPECT_EQ(message_of(open), "no error");
+  EXPECT_THAT(message_of([&] { Datastore::open(path).require(65, std::string(64, 'a')); }),
               HasSubstr("vocabulary of 64"));
-  EXPECT_THAT(error_of([&] { Datastore::open(path).require(64, std::string(64, 'b')); }),
+  EXPECT_THAT(message_of([&] { Datastore::open(path).require(64, std::string(64, 'b')); }),
               HasSubstr("another tokenizer"));
   std::ifstream in(path, std::ios::binary);
   const std::string good((std::istreambuf_iterator<char>(in)), {});
   const auto with = [&](const std::string& bytes) {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-    return error_of(open);
+    return message_of(open);
   };
   for (std::size_t size = 0; size < good.size(); ++size)
     EXPECT_NE(with(good.substr(0, size)), "no error") << size;
@@ -106,8 +97,8 @@ TEST_F(DatastoreTest, WhatIsNoDatastoreIsRefused) {
   EXPECT_THAT(with(good.substr(0, good.size() - 1) + "x"), HasSubstr("checksum"));
   EXPECT_THAT(with("{\"no\": \"datastore\"}" + std::string(200, ' ')), HasSubstr("another kind"));
   EXPECT_EQ(with(good), "no error");
-  EXPECT_THAT(error_of([&] { Datastore::Builder(4, "").write(path); }), HasSubstr("no tokens"));
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(message_of([&] { Datastore::Builder(4, "").write(path); }), HasSubstr("no tokens"));
+  EXPECT_THAT(message_of([&] {
                 Datastore::Builder(4, "").add(std::vector<Token>{1, 4});
               }),
               HasSubstr("token 4"));
@@ -115,22 +106,10 @@ TEST_F(DatastoreTest, WhatIsNoDatastoreIsRefused) {
 
 class RetrievalTest : public DatastoreTest {
  protected:
-  std::vector<std::pair<int, Token>> drafted_after(const std::vector<Token>& text, json options) {
-    Resources resources;
-    resources.target = target;
-    const auto strategy = choose("retrieval", options).make(resources);
-    Sequence sequence;
-    sequence.tokens = text;
-    sequence.depth_limit = 100;
-    Draft draft;
-    draft.reset(text.back());
-    const Sequence* sequences[] = {&sequence};
-    Draft* drafts[] = {&draft};
-    strategy->draft(sequences, drafts);
-    std::vector<std::pair<int, Token>> out;
-    for (int node = 1; node < draft.tree.size(); ++node)
-      out.emplace_back(draft.tree.parent(node), draft.tree.token(node));
-    return out;
+  std::vector<TreeNode> drafted_after(const std::vector<Token>& text, const json& options) {
+    StepByStep steps("retrieval", options, target);
+    steps.begin(text);
+    return steps.nodes();
   }
   ModelPtr target = tiny_target(3);
   int vocab = target->config().vocab;
@@ -138,36 +117,35 @@ class RetrievalTest : public DatastoreTest {
 };
 
 TEST_F(RetrievalTest, TheMostFrequentBeginningsAsATree) {
-  using Node = std::pair<int, Token>;
   const std::string path =
       write({{1, 2, 3, 4}, {5, 1, 2, 3, 4}, {1, 2, 3, 6}, {1, 2, 7}, {2, 8}, {9, 9, 2, 8}}, vocab, tokenizer);
   EXPECT_THAT(drafted_after({0, 1, 2}, {{"datastore", path}, {"nodes", 3}}),
-              ElementsAre(Node{0, 3}, Node{1, 4}, Node{0, 7}));
+              ElementsAre(TreeNode{0, 3}, TreeNode{1, 4}, TreeNode{0, 7}));
   EXPECT_THAT(drafted_after({0, 1, 2}, {{"datastore", path}, {"nodes", 9}, {"min_share", .5}}),
-              ElementsAre(Node{0, 3}, Node{1, 4}));
+              ElementsAre(TreeNode{0, 3}, TreeNode{1, 4}));
   EXPECT_THAT(drafted_after({0, 1, 2}, {{"datastore", path}, {"length", 1}, {"nodes", 9}}),
-              ElementsAre(Node{0, 3}, Node{0, 7}));
+              ElementsAre(TreeNode{0, 3}, TreeNode{0, 7}));
   EXPECT_THAT(drafted_after({7, 2}, {{"datastore", path}}), ElementsAre());  // one token is no match
   EXPECT_THAT(drafted_after({7, 2}, {{"datastore", path}, {"ngram_min", 1}, {"nodes", 1}}),
-              ElementsAre(Node{0, 3}));
-  EXPECT_THAT(error_of([&] {
+              ElementsAre(TreeNode{0, 3}));
+  EXPECT_THAT(message_of([&] {
                 drafted_after({1}, {{"datastore", path}, {"ngram_min", 17}});
               }),
               HasSubstr("at most ngram_max"));
 }
 
 TEST_F(RetrievalTest, WithoutADatastoreOrWithAnEmptyOneThereIsNothingToRetrieve) {
-  EXPECT_THAT(error_of([&] { drafted_after({1, 2}, json::object()); }), HasSubstr("no \"datastore\""));
+  EXPECT_THAT(message_of([&] { drafted_after({1, 2}, json::object()); }), HasSubstr("no \"datastore\""));
   const std::string path = (dir_.path() / "nothing").string();
-  EXPECT_THAT(error_of([&] { drafted_after({1, 2}, {{"datastore", path}}); }), HasSubstr("nothing"));
+  EXPECT_THAT(message_of([&] { drafted_after({1, 2}, {{"datastore", path}}); }), HasSubstr("nothing"));
   std::ofstream(path, std::ios::binary).close();
-  EXPECT_THAT(error_of([&] { drafted_after({1, 2}, {{"datastore", path}}); }), HasSubstr("datastore"));
+  EXPECT_THAT(message_of([&] { drafted_after({1, 2}, {{"datastore", path}}); }), HasSubstr("datastore"));
   // A well-formed file that holds a separator and no text.
   constexpr TokenFile::Kind kind{{'S', 'P', 'E', 'C', 'D', 'A', 'T', 'A'}, 2, "datastore", ""};
   const Token separator = -1;
   const std::span<const std::byte> sections[] = {std::as_bytes(std::span(&separator, 1))};
   TokenFile::write(path, kind, vocab, tokenizer, sections);
-  EXPECT_THAT(error_of([&] { drafted_after({1, 2}, {{"datastore", path}}); }), HasSubstr("no tokens"));
+  EXPECT_THAT(message_of([&] { drafted_after({1, 2}, {{"datastore", path}}); }), HasSubstr("no tokens"));
 }
 
 TEST_F(RetrievalTest, GreedyTextIsThatOfAutoregressiveDecoding) {
@@ -183,7 +161,7 @@ TEST_F(RetrievalTest, GreedyTextIsThatOfAutoregressiveDecoding) {
   EXPECT_LT(record.steps.size(), plain.steps.size() / 3);
   const std::string other = write({{1, 2}}, vocab, std::string(64, '0'));
   decode.strategy = choose("retrieval", {{"datastore", other}});
-  EXPECT_THAT(error_of([&] { decode.run(); }), HasSubstr("another tokenizer"));
+  EXPECT_THAT(message_of([&] { decode.run(); }), HasSubstr("another tokenizer"));
 }
 
 }  // namespace

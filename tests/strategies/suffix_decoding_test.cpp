@@ -4,9 +4,8 @@
 #include <map>
 #include <random>
 
-#include "core/base/error.h"
 #include "core/spec/suffix_store.h"
-#include "tests/spec/loop_fixture.h"
+#include "tests/strategies/step_by_step.h"
 
 namespace speclab {
 namespace {
@@ -22,55 +21,22 @@ struct Drafted {
   std::string source;
 };
 
-// What is drafted after a text.
-class Drafter {
- public:
-  explicit Drafter(const json& options = json::object()) {
-    resources_.target = tiny_target();
-    resources_.capacity = 256;
-    strategy_ = choose("suffix_decoding", options).make(resources_);
-    sequence_.depth_limit = 100;
+Drafted summary_of(const Draft& draft) {
+  Drafted out;
+  for (int node = 1; node < draft.tree.size(); ++node) {
+    EXPECT_EQ(draft.q_at(node), nullptr);
+    out.tokens.push_back(draft.tree.token(node));
+    out.parents.push_back(draft.tree.parent(node));
+    out.confidence.push_back(draft.confidence[static_cast<std::size_t>(node)]);
   }
-  void begin(const std::vector<Token>& prompt, Token first) {
-    sequence_.tokens = prompt;
-    sequence_.tokens.push_back(first);
-    sequence_.prompt_length = static_cast<int>(prompt.size());
-    strategy_->begin(sequence_);
-  }
-  void push(Token token) { sequence_.tokens.push_back(token); }
-  Drafted draft() {
-    Draft draft;
-    draft.reset(sequence_.tokens.back());
-    const Sequence* sequences[] = {&sequence_};
-    Draft* drafts[] = {&draft};
-    strategy_->draft(sequences, drafts);
-    Drafted out;
-    for (int node = 1; node < draft.tree.size(); ++node) {
-      EXPECT_EQ(draft.q_at(node), nullptr);
-      out.tokens.push_back(draft.tree.token(node));
-      out.parents.push_back(draft.tree.parent(node));
-      out.confidence.push_back(draft.confidence[static_cast<std::size_t>(node)]);
-    }
-    out.source = draft.source;
-    return out;
-  }
-  void observe() {
-    const Sequence* sequences[] = {&sequence_};
-    Outcome outcome;
-    strategy_->observe(sequences, {&outcome, 1});
-  }
-  Sequence& sequence() { return sequence_; }
-
- private:
-  Resources resources_;
-  std::unique_ptr<Strategy> strategy_;
-  Sequence sequence_;
-};
+  out.source = draft.source;
+  return out;
+}
 
 Drafted drafted_after(const std::vector<Token>& text, const json& options) {
-  Drafter drafter(options);
-  drafter.begin({text.begin(), text.end() - 1}, text.back());
-  return drafter.draft();
+  StepByStep steps("suffix_decoding", options);
+  steps.begin(text);
+  return summary_of(steps.draft());
 }
 
 TEST(SuffixDecoding, TheMostFrequentContinuationOfTheLongestMatch) {
@@ -189,15 +155,15 @@ TEST(SuffixDecoding, RetrievesWhatATrieOfBranchesRetrieves) {
 }
 
 TEST(SuffixDecoding, LimitsAndShortTexts) {
-  Drafter drafter;
-  drafter.begin({5, 6, 5, 6, 5}, 6);
-  EXPECT_EQ(drafter.draft().tokens.size(), 2u);  // then the text ends
-  drafter.sequence().depth_limit = 1;
-  EXPECT_EQ(drafter.draft().tokens.size(), 1u);
-  drafter.sequence().depth_limit = 0;
-  EXPECT_THAT(drafter.draft().tokens, IsEmpty());
-  drafter.sequence().depth_limit = -1;
-  EXPECT_THAT(drafter.draft().tokens, IsEmpty());
+  StepByStep steps("suffix_decoding");
+  steps.begin({5, 6, 5, 6, 5, 6});
+  EXPECT_EQ(steps.nodes().size(), 2u);  // then the text ends
+  steps.sequence.depth_limit = 1;
+  EXPECT_EQ(steps.nodes().size(), 1u);
+  steps.sequence.depth_limit = 0;
+  EXPECT_THAT(steps.nodes(), IsEmpty());
+  steps.sequence.depth_limit = -1;
+  EXPECT_THAT(steps.nodes(), IsEmpty());
   EXPECT_THAT(drafted_after({1}, json::object()).tokens, IsEmpty());
   EXPECT_THAT(drafted_after({1, 2, 3}, json::object()).tokens, IsEmpty());
   EXPECT_THAT(drafted_after(std::vector<Token>(100, 4), {{"length", 9}}).tokens,
@@ -205,24 +171,24 @@ TEST(SuffixDecoding, LimitsAndShortTexts) {
 }
 
 TEST(SuffixDecoding, EarlierOutputsHelpButNotARepeatedPrompt) {
-  const auto run = [](Drafter& drafter, const std::vector<Token>& prompt) {
-    drafter.begin(prompt, 1);
-    const Drafted out = drafter.draft();
-    for (const Token token : {2, 3, 4}) drafter.push(token);
-    drafter.observe();
+  const auto run = [](StepByStep& steps, std::vector<Token> text) {
+    text.push_back(1);
+    steps.begin(text);
+    const Drafted out = summary_of(steps.draft());
+    steps.observe({2, 3, 4});
     return out;
   };
-  Drafter drafter(json{{"remember", "outputs"}, {"factor", 3}});
-  EXPECT_THAT(run(drafter, {10, 11}).tokens, IsEmpty());
-  const Drafted second = run(drafter, {12, 13});
+  StepByStep outputs("suffix_decoding", {{"remember", "outputs"}, {"factor", 3}});
+  EXPECT_THAT(run(outputs, {10, 11}).tokens, IsEmpty());
+  const Drafted second = run(outputs, {12, 13});
   EXPECT_THAT(second.tokens, ElementsAre(2, 3, 4));
   EXPECT_EQ(second.source, "suffix of earlier texts");
-  EXPECT_THAT(run(drafter, {10, 11}).tokens, IsEmpty()) << "it has been here before";
-  EXPECT_THAT(run(drafter, {14, 11}).tokens, ElementsAre(2, 3, 4));
-  Drafter forgetful;
+  EXPECT_THAT(run(outputs, {10, 11}).tokens, IsEmpty()) << "it has been here before";
+  EXPECT_THAT(run(outputs, {14, 11}).tokens, ElementsAre(2, 3, 4));
+  StepByStep forgetful("suffix_decoding");
   run(forgetful, {10, 11});
   EXPECT_THAT(run(forgetful, {12, 13}).tokens, IsEmpty());
-  Drafter with_prompts(json{{"remember", "texts"}});
+  StepByStep with_prompts("suffix_decoding", {{"remember", "texts"}});
   run(with_prompts, {1, 9, 5});
   EXPECT_THAT(run(with_prompts, {12, 13}).tokens.size(), 1u);
 }

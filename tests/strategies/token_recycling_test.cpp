@@ -7,7 +7,7 @@
 #include <random>
 
 #include "tests/base/error_text.h"
-#include "tests/spec/loop_fixture.h"
+#include "tests/strategies/step_by_step.h"
 
 namespace speclab {
 namespace {
@@ -17,43 +17,17 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-using TreeNode = std::pair<int, Token>;  // parent and token
-
-/// Steps by hand: draft, then rows whose best tokens the test chooses.
-class Recycler {
+/// Steps by hand over rows whose best tokens the test chooses.
+class Recycler : public StepByStep {
  public:
-  explicit Recycler(const json& options) {
-    resources_.target = tiny_target();
-    vocab_ = resources_.target->config().vocab;
-    strategy_ = choose("token_recycling", options).make(resources_);
-    sequence_.depth_limit = 100;
-  }
-  void begin(const std::vector<Token>& text) {
-    sequence_.tokens = text;
-    strategy_->begin(sequence_);
-  }
-  Draft& draft() {
-    draft_.reset(sequence_.tokens.back());
-    const Sequence* sequences[] = {&sequence_};
-    Draft* drafts[] = {&draft_};
-    strategy_->draft(sequences, drafts);
-    EXPECT_EQ(draft_.source, draft_.tree.drafted() > 0 ? "recycled" : "");
-    return draft_;
-  }
-  std::vector<TreeNode> nodes() {
-    draft();
-    std::vector<TreeNode> out;
-    for (int node = 1; node < draft_.tree.size(); ++node) {
-      EXPECT_EQ(draft_.q_at(node), nullptr);
-      out.emplace_back(draft_.tree.parent(node), draft_.tree.token(node));
-    }
-    return out;
-  }
+  explicit Recycler(const json& options) : StepByStep("token_recycling", options) {}
+
   /// The rows of the last draft: the best tokens of the rows in `best` by node, best first; others have 9, 8,
   /// 7, ...
   void observe(const std::map<int, std::vector<Token>>& best, std::vector<int> path,
                const std::vector<Token>& emitted) {
-    const auto size = static_cast<std::size_t>(draft_.tree.size()), vocab = static_cast<std::size_t>(vocab_);
+    static const auto vocab = static_cast<std::size_t>(tiny_target()->config().vocab);
+    const auto size = static_cast<std::size_t>(last().tree.size());
     std::vector<float> logits(size * vocab, -5);
     std::vector<std::int32_t> row_of(size);
     for (std::size_t node = 0; node < size; ++node) {
@@ -66,20 +40,8 @@ class Recycler {
     }
     Acceptance acceptance;
     acceptance.path = std::move(path);
-    sequence_.tokens.insert(sequence_.tokens.end(), emitted.begin(), emitted.end());
-    const Sequence* sequences[] = {&sequence_};
-    const Outcome outcome{
-        &draft_, &acceptance, static_cast<int>(emitted.size()), {logits.data(), row_of, vocab_}};
-    strategy_->observe(sequences, {&outcome, 1});
+    StepByStep::observe(emitted, acceptance, {logits.data(), row_of, static_cast<int>(vocab)});
   }
-  Sequence& sequence() { return sequence_; }
-
- private:
-  Resources resources_;
-  int vocab_ = 0;
-  std::unique_ptr<Strategy> strategy_;
-  Sequence sequence_;
-  Draft draft_;
 };
 
 TEST(TokenRecycling, CandidatesOfARowComeBackBehindItsToken) {
@@ -91,12 +53,12 @@ TEST(TokenRecycling, CandidatesOfARowComeBackBehindItsToken) {
   r.observe({{0, {2, 5}}}, {}, {2});
   // 2 is followed by 5 and 6 (two of its three candidates), 5 by 2, and that one by 5 again.
   EXPECT_THAT(r.nodes(), ElementsAre(TreeNode{0, 5}, TreeNode{0, 6}, TreeNode{1, 2}, TreeNode{3, 5}));
-  r.sequence().depth_limit = 2;
+  r.sequence.depth_limit = 2;
   EXPECT_THAT(r.nodes(), ElementsAre(TreeNode{0, 5}, TreeNode{0, 6}, TreeNode{1, 2}));
-  r.sequence().depth_limit = 0;
+  r.sequence.depth_limit = 0;
   EXPECT_THAT(r.nodes(), IsEmpty());
   r.begin({1, 2});
-  r.sequence().depth_limit = 100;
+  r.sequence.depth_limit = 100;
   EXPECT_THAT(r.nodes(), IsEmpty()) << "candidates end with the prompt";
 }
 
@@ -166,13 +128,14 @@ TEST(TokenRecycling, ThePublishedTree) {
   Recycler r(json::object());
   r.begin({0});
   for (Token token = 0; token < 30; ++token) {  // 8 candidates of each token, all different
-    r.sequence().tokens = {token};
+    r.sequence.tokens = {token};
     r.draft().reset(token);
     std::vector<Token> best;
     for (Token i = 1; i <= 8; ++i) best.push_back((token + i) % 30);
     r.observe({{0, best}}, {}, {});
   }
   const Draft& draft = r.draft();
+  EXPECT_EQ(draft.source, "recycled");
   std::vector<int> levels(7), children(9);
   for (int node = 1; node < draft.tree.size(); ++node) {
     ++levels[static_cast<std::size_t>(draft.tree.depth(node))];
