@@ -8,8 +8,8 @@
 //              "Accelerating LLM Inference with Staged Speculative Decoding".
 // Draft cost:  no model. For a vocabulary of 49152 and three tokens 10 to 45 us of CPU time a step at
 //              temperature 0; when sampling some passes over a row for each token, 80 us.
-// Loses when:  a local guess is no good: acceptance falls fast with depth, and every drafted token is a row to
-//              verify.
+// Loses when:  a local guess is no good: acceptance falls fast with depth, and every drafted token is a
+//              row to verify.
 
 #include <algorithm>
 #include <limits>

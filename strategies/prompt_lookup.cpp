@@ -9,9 +9,9 @@
 //              Acceleration of Large Language Models" (LLMA: trigger n = ngram_min, its code tries up to 5
 //              tokens = ngram_max; copies k = length tokens). Copying no more than has matched is the length
 //              limit of SuffixDecoding (Oliaro et al. 2024, its alpha = 1).
-// Draft cost:  a search through the text on the host, microseconds; with a fallback also gamma draft forwards.
-// Loses when:  the text repeats nothing, or a wide verification is dear: chance matches of one token are then
-//              pure cost.
+// Draft cost:  a search through the text on the host, microseconds; with a fallback gamma draft forwards.
+// Loses when:  the text repeats nothing, or a wide verification is dear: chance matches of one token are
+//              then pure cost.
 
 #include <algorithm>
 #include <cstdint>

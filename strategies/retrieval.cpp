@@ -2,11 +2,12 @@
 // continuations there become a tree weighted by how often each beginning occurs, and the heaviest nodes are
 // drafted; one-hot.
 //
-// Paper:       He et al. 2023, "REST: Retrieval-Based Speculative Decoding". Their sampling mode draws a token
-//              per path and drops it on a mismatch, which is biased; here every rule is exact, because the
-//              tree goes through the ordinary verifier.
+// Paper:       He et al. 2023, "REST: Retrieval-Based Speculative Decoding". Their sampling mode draws a
+//              token per path and drops it on a mismatch, which is biased; here every rule is exact, because
+//              the tree goes through the ordinary verifier.
 // Draft cost:  some binary searches in a mapped suffix array, microseconds.
-// Loses when:  the datastore speaks of other things, or rows are dear: matches of two tokens are often chance.
+// Loses when:  the datastore speaks of other things, or rows are dear: matches of two tokens are often
+//              chance.
 
 #include <algorithm>
 #include <string>

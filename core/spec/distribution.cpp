@@ -37,8 +37,8 @@ row_kernels::Law law(const Distribution& d) {
 
 }  // namespace
 
-// Blocks whose largest value is below a bar that `count` block maxima reach hold none of them, which leaves few
-// candidates when count is small.
+// Blocks whose largest value is below a bar that `count` block maxima reach hold none of them, which leaves
+// few candidates when count is small.
 void first_entries(std::span<const float> row, std::size_t count, std::vector<float>& maxima,
                    std::vector<TopEntry>& out) {
   out.clear();

@@ -170,7 +170,8 @@ void BlockMax(std::span<const float> row, std::span<float> out) {
   for (std::size_t block = 0; block < whole; ++block) {
     const float* p = row.data() + block * kBlock;
     // Four chains that do not wait for each other.
-    VF a = hn::LoadU(f, p), b = hn::LoadU(f, p + kF), c = hn::LoadU(f, p + 2 * kF), d = hn::LoadU(f, p + 3 * kF);
+    VF a = hn::LoadU(f, p), b = hn::LoadU(f, p + kF), c = hn::LoadU(f, p + 2 * kF),
+       d = hn::LoadU(f, p + 3 * kF);
     for (const float* q = p + 4 * kF; q != p + kBlock; q += 4 * kF) {
       a = hn::Max(a, hn::LoadU(f, q));
       b = hn::Max(b, hn::LoadU(f, q + kF));
@@ -236,7 +237,8 @@ void AppendReaching(std::span<const float> row, std::span<const float> maxima, f
     count = 0;
   };
   each_reaching(maxima.data(), maxima.size(), bar, [&](std::size_t block) {
-    for (std::size_t line = 0; line < kBlock; line += kLine) hwy::Prefetch(row.data() + block * kBlock + line);
+    for (std::size_t line = 0; line < kBlock; line += kLine)
+      hwy::Prefetch(row.data() + block * kBlock + line);
     found[count++] = block;
     if (count == kAhead) read();
   });
