@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
 #include "experiments/command.h"
+#include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
 #include "experiments/lookahead_verdict.h"
 #include "experiments/row_times_text.h"
@@ -21,18 +22,34 @@ using nlohmann::json;
 int run(const Command& command, const std::vector<std::string>& arguments) {
   std::string out, times;
   BackendChoice backend;
+  Link link;
   po::options_description options;
   options.add_options()("measure", "measure the recommended setting beside autoregressive decoding")(
       "out", po::value(&out), "folder of what --measure records; default RUN/verdict")(
       "resume", "go on with an interrupted --measure")(
       "t", po::value(&times), "also for a machine with these times of a forward by rows: 1:1,128:1,256:2")(
-      "json", "as JSON")("quiet,q", "no progress");
+      "link-us", po::value(&link.latency_us),
+      "steps divided over devices: a message's latency in microseconds")(
+      "link-gbytes", po::value(&link.gigabytes_per_second),
+      "and gigabytes per second of a link; 0: no limit")("json", "as JSON")("quiet,q", "no progress");
   add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {"RUN"});
   if (!values) return kOk;
   const fs::path folder = required(*values, "RUN", command);
   const fs::path own = out.empty() ? folder / "verdict" : fs::path(out);
+  if (link.latency_us < 0 || link.gigabytes_per_second < 0)
+    throw Error({"--link-us and --link-gbytes", "a negative number", "0 or more", ""});
   json summary = summarise_run(folder);
+  if (!summary["lookahead_devices"].empty()) {
+    summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
+    if (summary["lookahead"].empty()) {  // a division of one setting: no law, no verdict
+      if (values->count("json") > 0)
+        fmt::print("{}\n", json({{"devices", summary["lookahead_devices"]}}).dump(1));
+      else
+        fmt::print("{}", lookahead_devices_text(summary["lookahead_devices"]));
+      return kOk;
+    }
+  }
   if (!times.empty()) {
     for (json& fit : summary["lookahead"])
       fit["machines"].push_back(lookahead_machine("t(n) = " + times, fit, parse_row_times(times)));
@@ -61,9 +78,11 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   if (!verdict["measured"].empty()) write_json_file(own / "verdict.json", verdict);
   if (verdict["never_slower"] == false) code = kCheckFailed;
   if (values->count("json") > 0)
-    fmt::print("{}\n", json({{"fit", fit}, {"verdict", verdict}}).dump(1));
+    fmt::print("{}\n",
+               json({{"fit", fit}, {"verdict", verdict}, {"devices", summary["lookahead_devices"]}}).dump(1));
   else
-    fmt::print("{}\n{}\n", lookahead_text(summary), to_verdict_text(verdict));
+    fmt::print("{}\n{}{}\n", lookahead_text(summary), lookahead_devices_text(summary["lookahead_devices"]),
+               to_verdict_text(verdict));
   if (verdict["measured"].empty())
     fmt::print(stderr, "Nothing of this is measured yet: speclab lookahead {} --measure\n", folder.string());
   return code;

@@ -10,6 +10,7 @@
 #include "core/measure/run_result.h"
 #include "experiments/command.h"
 #include "experiments/export.h"
+#include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
 #include "experiments/summary.h"
 #include "experiments/table.h"
@@ -146,7 +147,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
     fmt::print("{}", prompts_text(summary, case_id));
   } else if (csv.empty() && latex.empty() && out.empty()) {
     fmt::print("{}\n", to_text(table));
-    fmt::print("{}{}", published_text(summary), lookahead_text(summary));
+    fmt::print("{}{}", published_text(summary),
+               lookahead_text(summary) + lookahead_devices_text(summary["lookahead_devices"]));
     if (!summary["noise_floor"].is_null())
       fmt::print("Differences of time below {:.1f} % are noise.\n",
                  100 * summary["noise_floor"].get<double>());

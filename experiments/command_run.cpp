@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
 #include "experiments/command.h"
+#include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
 #include "experiments/run_plan.h"
 #include "experiments/runner.h"
@@ -98,7 +99,8 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
   } else {
     if (!target.empty()) fmt::print("{}\n", target);
     fmt::print("{}\n", to_text(summary_table(summary)));
-    fmt::print("{}{}", published_text(summary), lookahead_text(summary));
+    fmt::print("{}{}", published_text(summary),
+               lookahead_text(summary) + lookahead_devices_text(summary["lookahead_devices"]));
     if (!summary["noise_floor"].is_null())
       fmt::print("Differences of time below {:.1f} % are noise.\n",
                  100 * summary["noise_floor"].get<double>());

@@ -63,6 +63,7 @@ std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const Strat
   LoopOptions options;
   options.capacity = capacity_;
   options.batch_of_prefixes = spec.batch_of_prefixes;
+  options.devices = spec.devices;
   if (experiment_.share_prefills) options.prefills = prefills_;
   if (const auto& tokenizer = models_.tokenizer()) {
     options.token_bytes = [tokenizer = *tokenizer](Token token, std::string& text) {

@@ -96,10 +96,12 @@ void read_prompts(Experiment& experiment, json value, const std::string& where) 
   // A prompt may override any option of any strategy: it must be an option of some strategy, with a value
   // that it can have.
   std::vector<std::string> known = common_case_keys();
-  known.erase(
-      std::remove_if(known.begin(), known.end(),
-                     [](const auto& key) { return key == "strategy" || key == "draft" || key == "verify"; }),
-      known.end());
+  known.erase(std::remove_if(known.begin(), known.end(),
+                             [](const auto& key) {
+                               return key == "strategy" || key == "draft" || key == "verify" ||
+                                      key == "devices";
+                             }),
+              known.end());
   for (const StrategyEntry& entry : strategies()) {
     StrategyChoice choice(entry);
     for (const OptionInfo& info : describe_options(choice.fields())) known.push_back(info.name);
@@ -329,6 +331,7 @@ json Experiment::resolved() const {
                          {"strategy", spec.strategy.info().name},
                          {"draft", spec.draft.empty() ? json(nullptr) : json(spec.draft)},
                          {"verify", spec.batch_of_prefixes ? "batch_of_prefixes" : "one_pass"},
+                         {"devices", spec.devices},
                          {"reference", spec.reference.empty() ? json(nullptr) : json(spec.reference)},
                          {"axes", spec.axes},
                          {"added", spec.added},

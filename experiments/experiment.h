@@ -47,6 +47,7 @@ struct CaseSpec {
   GenerationOptions generation;
   std::string draft;  ///< name of a draft; empty: none
   bool batch_of_prefixes = false;
+  int devices = 1;                                 ///< that a step is divided over, see LoopOptions
   nlohmann::json axes = nlohmann::json::object();  ///< what varies over the experiment, of this case
   std::string reference;  ///< id of its autoregressive case; empty for that case itself
   bool added = false;     ///< the reference was not in the config

@@ -17,6 +17,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kMostDevices = 64;
+
 /// What may differ between two cases that emit texts of the same law: the rule and its parameters, and how
 /// drafts are verified.
 const std::set<std::string> kNotOfTheText = {"rule",    "lenience", "b",     "beta",           "gap",
@@ -126,8 +128,9 @@ void Expander::add_entry(const json& entry, const json& shared, const std::strin
     };
     json common = shared;  // what the case itself says goes before what all share
     for (const auto& [key, value] : own.items()) common.erase(key);
-    if (name == "autoregressive") {  // it drafts nothing that a rule could judge
+    if (name == "autoregressive") {  // it drafts nothing that a rule could judge, or devices could share
       for (const std::string& key : kNotOfTheText) common.erase(key);
+      common.erase("devices");
     }
     for (const SweepPoint& outer : expand_sweep(common, list_of, where_ + ": /options")) {
       for (const SweepPoint& inner : expand_sweep(own, list_of, where))
@@ -167,12 +170,12 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
   CaseSpec spec(strategy, where);
   const std::vector<std::string> own_names = names_of(describe_options(spec.strategy.fields()));
   std::vector<std::string> others = names_of(generation_);
-  others.insert(others.end(), {"strategy", "draft", "verify"});
+  others.insert(others.end(), {"strategy", "draft", "verify", "devices"});
   parse_options(spec.strategy.fields(), own.object, where, others);
   others = own_names;
-  others.insert(others.end(), {"strategy", "draft", "verify"});
+  others.insert(others.end(), {"strategy", "draft", "verify", "devices"});
   parse_options(option_fields(spec.generation), shared.object, where_ + ": /options",
-                std::vector<std::string>{"verify"});
+                std::vector<std::string>{"verify", "devices"});
   parse_options(option_fields(spec.generation), own.object, where, others);
 
   json merged = shared.object;
@@ -186,6 +189,24 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
                    .advice = ""});
     }
     spec.batch_of_prefixes = verify == "batch_of_prefixes";
+  }
+  if (merged.contains("devices")) {
+    const json& devices = merged["devices"];
+    const auto count = devices.is_number_integer() ? devices.get<std::int64_t>() : 0;
+    if (count < 1 || count > kMostDevices) {
+      throw Error({.what = where + "/devices",
+                   .got = devices.dump(),
+                   .expected = fmt::format("1 to {} devices", kMostDevices),
+                   .advice = ""});
+    }
+    if (count > 1 && (strategy != "lookahead" || spec.batch_of_prefixes)) {
+      throw Error({.what = where + "/devices",
+                   .got = fmt::format("{} for {}{}", count, strategy,
+                                      spec.batch_of_prefixes ? ", a batch of prefixes" : ""),
+                   .expected = "lookahead, verified in one pass",
+                   .advice = "Nothing else is divided over devices."});
+    }
+    spec.devices = static_cast<int>(count);
   }
   try {
     spec.generation.acceptance_rule();
@@ -206,7 +227,7 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
   }
   std::vector<std::string> order = own_names;
   for (const OptionInfo& info : generation_) order.push_back(info.name);
-  order.emplace_back("verify");
+  order.insert(order.end(), {"verify", "devices"});
   for (const std::string& key : order) {
     if (own.object.contains(key) && !is_tie(key)) part(key, own.object[key]);
   }
@@ -313,7 +334,7 @@ void Expander::add_references() {
 
 std::vector<std::string> common_case_keys() {
   std::vector<std::string> names = names_of(generation_infos());
-  names.insert(names.end(), {"strategy", "draft", "verify"});
+  names.insert(names.end(), {"strategy", "draft", "verify", "devices"});
   return names;
 }
 

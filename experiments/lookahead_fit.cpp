@@ -150,6 +150,7 @@ json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases, const json
   std::map<std::string, Group> groups;
   for (const auto& data : cases) {
     if (data->config["strategy"] != "lookahead" || data->lines.empty() || data->unequal()) continue;
+    if (data->devices() > 1) continue;  // the same S as on one, of more rows
     json rest = data->options();
     LookaheadCell cell = cell_of(*data);
     if (cell.shape.W < 1 || cell.shape.G < 1 || cell.tokens.empty()) continue;

@@ -26,10 +26,11 @@ std::span<const Metric> metrics() {
 json compute_metrics(const CaseData& data, std::initializer_list<std::string_view> names) {
   json out = json::object();
   const bool wrong = data.unequal() || (data.reference && data.reference->unequal());
+  const bool timeless = wrong || data.devices() > 1;  // those ran one after the other
   for (const Metric& metric : metrics()) {
     if (names.size() > 0 && std::find(names.begin(), names.end(), metric.name) == names.end()) continue;
     MetricValue result;
-    if (!data.lines.empty() && !(metric.timed && wrong)) result = metric.compute(data);
+    if (!data.lines.empty() && !(metric.timed && timeless)) result = metric.compute(data);
     out[std::string(metric.name)] = std::move(result.value);
     if (!result.ci95.is_null() && data.intervals)
       out[std::string(metric.name) + "_ci95"] = std::move(result.ci95);

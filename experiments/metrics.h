@@ -26,7 +26,8 @@ struct Metric {
   std::string_view unit;
   std::string_view description;
   Better better;
-  bool timed;  ///< null for a case that lost equality with its reference: no number without a check
+  bool timed;  ///< null for a case that lost equality with its reference: no number without a check; and for
+               ///< one whose steps were divided over devices: see lookahead_devices
   MetricValue (*compute)(const CaseData&);
 };
 

@@ -36,6 +36,7 @@ struct CaseData {
   bool intervals = true;  ///< false: no bootstrap (categories)
   std::string id() const { return config.at("id"); }
   const nlohmann::json& options() const { return config.at("options"); }
+  int devices() const { return config.value("devices", 1); }  ///< that steps were divided over
   /// A line that differs from its reference although equality is promised: such a case has no speed.
   bool unequal() const;
   std::vector<PromptRounds> rounds()

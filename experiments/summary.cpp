@@ -5,6 +5,7 @@
 #include "core/measure/run_result.h"
 #include "core/theory/alpha_estimators.h"
 #include "experiments/case_theory.h"
+#include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
 #include "experiments/metrics.h"
 #include "experiments/run_data.h"
@@ -173,6 +174,7 @@ json summarise_run(const std::filesystem::path& folder) {
           {"noise_floor", noise ? json(*noise) : json(nullptr)},
           {"calibration", run.calibration},
           {"lookahead", fits},
+          {"lookahead_devices", lookahead_devices(run.cases, run.calibration)},
           {"cases", cases}};
 }
 

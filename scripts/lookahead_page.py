@@ -125,7 +125,7 @@ class Page:
             row = [
                 each["devices"],
                 " ".join(text(n, 0) for n in each["rows"]),
-                " ".join(str(n) for n in each["most_rows"]),
+                " ".join(str(n) for n in each["most_rows"] or []),
                 "yes" if each["equal"] else "NO",
             ]
             if self.times:

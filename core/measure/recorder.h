@@ -68,17 +68,25 @@ struct ProbedToken {
   Token best = -1;  ///< of the target's row there; -1 where none was asked for
 };
 
+/// What one of several devices did in a step, see LoopOptions::devices.
+struct DevicePart {
+  int rows = 0;         ///< tokens fed there
+  std::int64_t ns = 0;  ///< of its forward
+};
+
 /// One target forward and all around it.
 struct StepRecord {
   std::string source;  ///< what drafted: "draft", "lookup", ...; empty when nothing was drafted
   int accepted = 0;    ///< drafted tokens that were emitted (after cuts)
   int emitted = 0;     ///< tokens that the step added to the text (after cuts)
   EndedBy ended_by = EndedBy::none;
-  int rows = 0;         ///< tokens that the target was fed (all sequences of a batch of prefixes together)
+  int rows =
+      0;  ///< tokens that the target was fed (all sequences of a batch of prefixes, all devices together)
   int draft_calls = 0;  ///< forwards of the draft model in this step
   std::int64_t pool_size = -1;  ///< n-grams that a copying strategy held when it drafted; -1: no such thing
   PhaseTimes times;
   std::vector<DraftedToken> drafted;  ///< in node order
+  std::vector<DevicePart> parts;      ///< by device; empty when there is one only
   std::vector<ProbedToken> probes;    ///< what follows them in node order; of the first steps of a text only
 };
 

@@ -21,6 +21,8 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
     : target_(std::move(target)), draft_(std::move(draft)), options_(std::move(options)) {
   SPECLAB_CHECK(target_ != nullptr && options_.batch >= 1, "target {}, batch {}", target_ != nullptr,
                 options_.batch);
+  SPECLAB_CHECK(options_.devices >= 1 && (options_.devices == 1 || !options_.batch_of_prefixes),
+                "{} devices, batch of prefixes {}", options_.devices, options_.batch_of_prefixes);
   const ModelConfig& config = target_->config();
   if (!config.head_ids.empty()) {
     throw Error({fmt::format("model {}", target_->name()),
@@ -55,7 +57,7 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
   const int nodes = strategy_->max_nodes();
   scratch_ = options_.scratch > 0         ? options_.scratch
              : options_.batch_of_prefixes ? std::max(kScratchOfPrefixes, kRowsOfPrefix * nodes)
-                                          : std::max(kScratch, nodes);
+                                          : std::max(kScratch, nodes) * (options_.devices > 1 ? 2 : 1);
   for (const auto& slot : slots_) slot->session = target_->open(capacity_, scratch_);
 }
 
@@ -121,7 +123,10 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
     clock.enter(Phase::other);
     lay_out_feeds();
     clock.enter(Phase::target);
-    target_->forward(feeds_);
+    if (options_.devices > 1)
+      forward_divided();
+    else
+      target_->forward(feeds_);
     clock.enter(Phase::accept);
     for (Slot* slot : running_) verify(*slot);
     clock.enter(Phase::other);
@@ -182,6 +187,7 @@ void DecodeLoop::start(Slot& slot, const Request& request) {
                  "a model with a tokenizer", "Leave stop out."});
   }
   slot.request = &request;
+  slot.refeed.clear();
   slot.rule = &options.acceptance_rule();
   slot.lossy = slot.rule->loss(options.rule_options, options.sampling) == LossClass::l3;
   slot.processors = std::make_unique<LogitsProcessors>(
@@ -263,6 +269,10 @@ void DecodeLoop::lay_out_feeds() {
     slot->expect_rows();
     slot->fed.clear();
     slot->parents.clear();
+    if (options_.devices > 1) {
+      divide(*slot);
+      continue;
+    }
     slot->node_at.resize(nodes);
     if (options_.batch_of_prefixes) {
       for (int node = 0; node < nodes; ++node) {
@@ -284,14 +294,16 @@ void DecodeLoop::lay_out_feeds() {
     for (int node = 0; node < nodes; ++node) {
       if (tree.wants_row(node)) slot->rows.push_back(slot->node_at[node]);
     }
-    if (static_cast<int>(slot->fed.size()) > scratch_) {
-      throw Error({"draft", fmt::format("{} rows to verify", slot->fed.size()),
-                   fmt::format("at most {} in flight", scratch_),
-                   options_.batch_of_prefixes ? "Draft less, or verify in one pass." : "Draft less."});
-    }
+    check_scratch(slot->fed.size());
     feeds_.push_back(
         {slot->session.get(), slot->fed, slot->parents, slot->rows, slot->logits.data(), nullptr});
   }
+}
+
+void DecodeLoop::check_scratch(std::size_t rows) const {
+  if (rows <= static_cast<std::size_t>(scratch_)) return;
+  throw Error({"draft", fmt::format("{} rows to verify", rows), fmt::format("at most {} in flight", scratch_),
+               options_.batch_of_prefixes ? "Draft less, or verify in one pass." : "Draft less."});
 }
 
 void DecodeLoop::verify(Slot& slot) {
@@ -325,7 +337,10 @@ void DecodeLoop::commit(Slot& slot) {
     slot.keep.insert(slot.keep.end(), slot.acceptance.path.begin(),
                      slot.acceptance.path.begin() + (slot.emitted - 1));
   }
-  slot.session->commit(slot.keep);
+  if (options_.devices > 1)
+    commit_divided(slot);
+  else
+    slot.session->commit(slot.keep);
 }
 
 }  // namespace speclab

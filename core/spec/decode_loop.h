@@ -32,7 +32,12 @@ struct LoopOptions {
   /// Verify every node as the last token of a sequence of its own (its root path) instead of all in one tree:
   /// the same logits, more rows. For comparison only.
   bool batch_of_prefixes = false;
-  int scratch = 0;        ///< rows in flight per sequence; 0: 128, or 1024 for a batch of prefixes
+  /// Lookahead parallelism emulated: the tree is dealt out over so many devices (DividedTree), the part of
+  /// each is a forward of its own on the one that is there; the same logits. Not together with
+  /// batch_of_prefixes.
+  int devices = 1;
+  /// Rows in flight per sequence; 0: 128, or 1024 for a batch of prefixes, or 256 of each of several devices.
+  int scratch = 0;
   bool hash_rows = true;  ///< fill row_hashes
   bool details = true;    ///< fill expected, rank and distance of tested tokens
   /// Where prompts are prefilled, shared with other loops of the same target and capacity; null: by the loop itself.
@@ -80,9 +85,13 @@ class DecodeLoop {
   void start(Slot& slot, const Request& request);
   void prefill(Slot& slot);
   void lay_out_feeds();
+  void check_scratch(std::size_t rows) const;
+  void divide(Slot& slot);
+  void forward_divided();
   void verify(Slot& slot);
   void emit(Slot& slot);
   void commit(Slot& slot);
+  void commit_divided(Slot& slot);
   void record(Slot& slot);
   void look_closer(Slot& slot, int index);
   void tell(Slot& slot);

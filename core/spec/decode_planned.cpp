@@ -39,6 +39,7 @@ std::string DecodeLoop::plan(Slot& slot) {
       device_rule(*slot.rule, request.options.rule_options, request.options.sampling);
   if (!rule) return fmt::format("rule {} runs on the host", slot.rule->name);
   if (options_.batch_of_prefixes) return "drafts are verified as a batch of prefixes";
+  if (options_.devices > 1) return "steps are divided over devices";
   if (slot.processors) return "logits depend on the text";
   if (slot.stops.active()) return "stop strings are looked for by the host";
   if (request.coins.is_scripted()) return "scripted coins are the host's";

@@ -34,6 +34,12 @@ void DecodeLoop::record(Slot& slot) {
   step.accepted = accepted;
   step.emitted = slot.emitted;
   step.rows = static_cast<int>(slot.fed.size());
+  if (options_.devices > 1) {
+    for (const DividedTree::Part& part : slot.divided.parts()) {
+      step.parts.push_back({static_cast<int>(part.tokens.size()), part.ns});
+      step.rows += step.parts.back().rows;
+    }
+  }
   step.draft_calls = static_cast<int>((slot.draft_work() - slot.draft_before).calls);
   step.pool_size = slot.draft.pool_size;
   if (cut)

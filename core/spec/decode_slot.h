@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/spec/decode_loop.h"
+#include "core/spec/divided_tree.h"
 #include "core/spec/processors.h"
 #include "core/spec/stop_strings.h"
 
@@ -40,6 +41,8 @@ struct DecodeLoop::Slot {
   std::vector<std::int32_t> node_at;  // [nodes], the fed row that is the node
   std::vector<std::int32_t> rows;     // those of nodes that want logits, ascending
   std::vector<int> keep;
+  DividedTree divided;                        // over several devices
+  std::vector<Token> refeed;                  // accepted, but not in the cache of every device
   std::vector<Distribution> p, raw;           // [node 0 and candidates], filled when the walk reaches them
   std::vector<std::vector<float>> processed;  // the same, rows after the processors
   std::vector<char> ready;

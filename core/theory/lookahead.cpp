@@ -108,6 +108,13 @@ void hold_out(std::span<const LookaheadCell> cells, LookaheadFit& out) {
   out.mean_error = median_of(mean_errors);
 }
 
+/// Between whole rows, too: of a narrow window half a row is much.
+double time_of(const RowTimes& target, double rows) {
+  const int below = static_cast<int>(rows);
+  const double rest = rows - below;
+  return (1 - rest) * target.ratio(below) + rest * target.ratio(below + 1);
+}
+
 }  // namespace
 
 int lookahead_rows(const LookaheadShape& shape) {
@@ -169,11 +176,8 @@ LookaheadFit analyse_lookahead(std::span<const LookaheadCell> cells, int resampl
 LookaheadChoice predict_lookahead(const LookaheadLaw& law, const LookaheadShape& shape,
                                   const RowTimes& target, double row_share) {
   const double compression = law.compression(shape);
-  // Between whole rows: of a narrow window half a row is much.
   const double rows = std::max(1.0, require_positive("share of rows", row_share) * lookahead_rows(shape));
-  const int below = static_cast<int>(rows);
-  const double rest = rows - below, ratio = (1 - rest) * target.ratio(below) + rest * target.ratio(below + 1);
-  return {shape, compression, compression / ratio};
+  return {shape, compression, compression / time_of(target, rows)};
 }
 
 LookaheadChoice best_lookahead(const LookaheadLaw& law, const RowTimes& target, int max_width, int max_n,
@@ -203,9 +207,10 @@ std::vector<int> lookahead_device_rows(const LookaheadShape& shape, int devices)
 
 double lookahead_parallel_speedup(const LookaheadLaw& law, const LookaheadShape& shape,
                                   const RowTimes& target, int devices, double exchange) {
-  const std::vector<int> rows = lookahead_device_rows(shape, devices);
-  const double slowest = target.ratio(*std::ranges::max_element(rows));
-  return law.compression(shape) / (slowest + (devices > 1 ? require_non_negative("exchange", exchange) : 0));
+  const std::vector<int> parts = lookahead_device_rows(shape, devices);
+  const double compression = law.compression(shape), rows = *std::ranges::max_element(parts);
+  if (devices == 1) return compression / time_of(target, rows);
+  return compression / (time_of(target, rows + compression - 1) + require_non_negative("exchange", exchange));
 }
 
 }  // namespace speclab::theory

@@ -73,11 +73,12 @@ LookaheadChoice best_lookahead(const LookaheadLaw& law, const RowTimes& target, 
                                double row_share = 1, const LookaheadChoice& bar = {});
 
 /// Lookahead parallelism (Section 3.4): columns and guesses divided over D devices that all hold the model;
-/// tokens of the first level that a device's columns hang on are fed again there, so that only accepted
-/// tokens are exchanged. Rows of each device, the pending token included, [devices].
+/// tokens of the first level that a device's columns hang on are fed again there, so that only tokens are
+/// exchanged. Rows of each device, the pending token included, [devices]; where there are several, all of
+/// them feed what the step before has accepted (at most N - 1 tokens) besides.
 std::vector<int> lookahead_device_rows(const LookaheadShape& shape, int devices);
-/// S over the time of the slowest device plus `exchange`, the time to exchange the tokens of a step, in units
-/// of t(1).
+/// S over the time of the slowest device, S - 1 accepted tokens fed again, plus `exchange`, the time to
+/// exchange the tokens of a step, in units of t(1).
 double lookahead_parallel_speedup(const LookaheadLaw& law, const LookaheadShape& shape,
                                   const RowTimes& target, int devices, double exchange);
 

@@ -295,6 +295,30 @@ def draw_step(run):
     return figure
 
 
+def draw_devices(run):
+    """The setting that was divided over most numbers of devices."""
+    settings = {}
+    for each in run.summary.get("lookahead_devices") or []:
+        if each["speedup"] is not None:
+            key = [part for part in each["case"].split("/") if not part.startswith("devices=")]
+            settings.setdefault("/".join(key), {})[each["devices"]] = each
+    if not settings:
+        raise NotApplicable("no steps divided over devices")
+    name, members = max(settings.items(), key=lambda pair: len(pair[1]))
+    numbers = sorted(members)
+    shown = [(1, members[numbers[0]]["undivided_speedup"])] + [(d, members[d]["speedup"]) for d in numbers]
+    figure, axes = style.figure(2.2)
+    axes.plot(*zip(*((d, s) for d, s in shown if s is not None)), **style.curve_style(0), label="measured part by part")
+    predicted = [(d, members[d]["predicted_speedup"]) for d in numbers if members[d]["predicted_speedup"] is not None]
+    if predicted:
+        axes.plot(*zip(*predicted), **style.curve_style(1), label="$S$ over calibrated $t(n)$ of the largest part")
+    axes.axhline(1, color="#555555", linewidth=0.6)
+    axes.set(xlabel="devices $D$", ylabel="speedup", ylim=(0, None), xticks=[1, *numbers])
+    axes.set_title(name.removeprefix("lookahead/").replace("/", ", "), loc="left")
+    style.legend_below(figure, *axes.get_legend_handles_labels(), columns=1)
+    return figure
+
+
 def draw_trajectory(run):
     cases = [c for c in run.speculative if c.strategy == "jacobi"]
     if not cases:
@@ -370,6 +394,12 @@ FIGURES = [
         "One step of lookahead decoding",
         "A recorded step. Top: what is fed, by position; the levels are the last iterates, the last one (shaded) gives the next. Blue: accepted. Bottom: who sees whom.",
         draw_step,
+    ),
+    Figure(
+        "lookahead_devices",
+        "Lookahead parallelism",
+        "Columns and guesses divided over devices that exchange tokens alone, at no cost; each device's part measured on this machine after the other. One device: measured as a whole.",
+        draw_devices,
     ),
     Figure(
         "jacobi_trajectory",

@@ -497,6 +497,48 @@ TEST_F(Speclab, TheLaboratoryOfLookaheadDecodingEndToEnd) {
   expect_error(run({"lookahead", "other"}), {"no two cases", "lookahead_wng"});
 }
 
+TEST_F(Speclab, StepsDividedOverDevices) {
+  json divided = config();
+  divided["cases"] = {{{"strategy", "autoregressive"}},
+                      {{"strategy", "lookahead"}, {"W", 6}, {"N", 4}, {"G", 6}, {"devices", {1, 2, 5}}}};
+  write(divided);
+  const Result ran = run({"run", "a.json", "--out", "run", "-q"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("Lookahead parallelism"));
+  const json free = json::parse(run({"lookahead", "run", "--json"}).out)["devices"];
+  const json far = json::parse(
+      run({"lookahead", "run", "--json", "--link-us", "1e6", "--link-gbytes", "1e-9"}).out)["devices"];
+  ASSERT_EQ(free.size(), 2u) << "one device is no division";
+  for (std::size_t i = 0; i < free.size(); ++i) {
+    const json& row = free[i];
+    const int devices = row["devices"];
+    EXPECT_TRUE(row["equal"]);
+    ASSERT_EQ(row["rows"].size(), static_cast<std::size_t>(devices));
+    const double tau = row["tau"];
+    for (std::size_t d = 0; d < row["rows"].size(); ++d)
+      EXPECT_LE(row["rows"][d].get<double>(), row["most_rows"][d].get<double>() + tau - 1 + 3)
+          << "accepted tokens again; warming up takes longer rows";
+    EXPECT_GT(row["slowest_ms"], 0);
+    for (const json& ms : row["device_ms"]) EXPECT_LE(ms, row["slowest_ms"]);
+    EXPECT_NEAR(row["exchange_bytes"], 4 * (devices * tau + 6), 1e-9);
+    EXPECT_EQ(row["exchange_ms"], 0.);
+    EXPECT_GT(row["predicted_speedup"], 0);
+    EXPECT_GT(row["undivided_speedup"], 0);
+    // An all-gather: 1 message for two devices, 3 for five; 1 byte takes a second.
+    const double ms =
+        1e3 * ((devices == 2 ? 1 : 3) + row["exchange_bytes"].get<double>() * (devices - 1) / devices);
+    EXPECT_NEAR(far[i]["exchange_ms"], ms, 1e-6 * ms);
+    const double step = row["slowest_ms"].get<double>() + row["other_ms"].get<double>();
+    EXPECT_NEAR(far[i]["speedup"], row["speedup"].get<double>() * step / (step + ms), 1e-9);
+  }
+  const json summary = read_json_file(dir() / "run" / "summary.json");
+  for (const json& each : summary["cases"]) {
+    const std::string id = each["id"];
+    EXPECT_EQ(each["metrics"]["speedup"].is_null(), !id.ends_with("devices=1") && id != "autoregressive") << id;
+  }
+  expect_error(run({"lookahead", "run", "--link-us", "-1"}), {"--link-us", "negative"});
+}
+
 TEST_F(Speclab, SmallCommands) {
   EXPECT_EQ(run({"--help"}).code, 0);
   EXPECT_EQ(run({}).code, 2);

@@ -22,6 +22,7 @@ EXPECTED = {
     "lookahead_wng",
     "lookahead_scaling",
     "lookahead_ablation",
+    "lookahead_parallel",
     "jacobi",
     "leaderboard_draft_free",
     "leaderboard_retrieval",

@@ -118,6 +118,16 @@ def write(folder):
         )
     add("jacobi", {"scheme": "sliding", "block": 9, "keep_tail": True}, {}, jacobi)
     summary["lookahead"] = [dict(FIT, cells=cells, machines=[])]
+    summary["lookahead_devices"] = [
+        {
+            "case": f"lookahead/W=4/N=5/G=4/devices={d}",
+            "devices": d,
+            "speedup": 0.4 * d,
+            "predicted_speedup": 0.5 * d,
+            "undivided_speedup": 0.3,
+        }
+        for d in (2, 3, 8)
+    ] + [{"case": "lookahead/W=1/N=5/G=4/devices=4", "devices": 4, "speedup": None, "predicted_speedup": None, "undivided_speedup": None}]
     file.write_text(json.dumps(summary))
 
 
@@ -157,9 +167,17 @@ class LookaheadFigures(unittest.TestCase):
         self.assertEqual(step["accepted"], max(s["accepted"] for s in line["steps"]))
         self.assertEqual(at, sum(s["emitted"] for s in line["steps"][: line["steps"].index(step)]))
 
+    def test_the_setting_with_most_devices_begins_undivided(self):
+        drawn = lookahead.draw_devices(record.Run(RUN))
+        measured, predicted = (line.get_xydata().tolist() for line in drawn.axes[0].get_lines()[:2])
+        self.assertEqual(measured, [[1, 0.3], [2, 0.8], [3, 0.4 * 3], [8, 3.2]])
+        self.assertEqual(predicted, [[2, 1], [3, 1.5], [8, 4]])
+        plt.close(drawn)
+
     def test_without_such_cases_nothing_applies(self):
         run = record.Run(RUN)
         run.cases = run.baselines
+        run.summary = dict(run.summary, lookahead_devices=[])
         for figure in lookahead.FIGURES:
             self.assertRaises(record.NotApplicable, figure.draw, run)
 

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -622,6 +623,52 @@ TEST(LookaheadRun, GreedyTextAndRowsWithRandomOptions) {
     }
   }
   EXPECT_GT(accepted, 50);
+}
+
+// Steps divided over devices: text, rows and steps are those of one device, greedy or sampled; each device
+// feeds again what the step before accepted.
+TEST(LookaheadRun, DividedOverDevices) {
+  const ModelPtr target = tiny_target(3);
+  for (const json& options :
+       {json{{"W", 7}, {"N", 4}, {"G", 6}, {"pool_from_prompt", true}}, json{{"W", 2}, {"N", 3}, {"G", 1}},
+        json{{"W", 0}, {"N", 4}, {"G", 3}, {"pool_from_prompt", true}},
+        json{{"W", 5}, {"N", 2}, {"G", 4}, {"accept_window", true}, {"forward", "accepted"}}}) {
+    for (const double temperature : {0., .5}) {
+      Decode decode{.target = target,
+                    .strategy = choose("lookahead", options),
+                    .options = {{"max_tokens", 60}, {"temperature", temperature}},
+                    .prompt = {3, 1, 4, 1, 5, 9, 2, 6, 3, 1}};
+      const GenerationRecord whole = decode.run();
+      EXPECT_TRUE(whole.steps[0].parts.empty());
+      if (temperature == 0) EXPECT_GT(total(whole, &StepRecord::accepted), 0) << options;
+      for (const int devices : {2, 3, 8}) {
+        SCOPED_TRACE(fmt::format("{} at {} over {}", options.dump(), temperature, devices));
+        decode.loop.devices = devices;
+        const GenerationRecord divided = decode.run();
+        EXPECT_EQ(divided.tokens, whole.tokens);
+        EXPECT_EQ(divided.row_hashes, whole.row_hashes);
+        EXPECT_EQ(divided.target.calls, devices * static_cast<std::int64_t>(divided.steps.size()));
+        EXPECT_EQ(divided.target.rows, total(divided, &StepRecord::rows));
+        ASSERT_EQ(divided.steps.size(), whole.steps.size());
+        int again = 0;
+        for (std::size_t i = 0; i < whole.steps.size(); ++i) {
+          const StepRecord& step = divided.steps[i];
+          ASSERT_EQ(step.parts.size(), static_cast<std::size_t>(devices));
+          int rows = 0;
+          for (const DevicePart& part : step.parts) {
+            EXPECT_GE(part.rows, again + 1)
+                << "everybody feeds the pending token and what was accepted before it";
+            EXPECT_LE(part.rows, again + whole.steps[i].rows);
+            EXPECT_GT(part.ns, 0);
+            rows += part.rows;
+          }
+          EXPECT_EQ(rows, step.rows);
+          EXPECT_GE(rows, whole.steps[i].rows + devices - 1 + again * devices);
+          again = step.accepted;
+        }
+      }
+    }
+  }
 }
 
 TEST(LookaheadRun, EndOfTheContextAndEndTokensInsideAGuess) {

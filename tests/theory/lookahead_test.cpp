@@ -140,6 +140,12 @@ TEST(LookaheadParallelism, DividesColumnsAndGuesses) {
                two = lookahead_parallel_speedup(kPaper, shape, linear, 2, 0);
   EXPECT_GT(two, one);
   EXPECT_LT(lookahead_parallel_speedup(kPaper, shape, linear, 2, 1), two);
+  // Where a row costs as much as t(1), S - 1 tokens fed again cost S - 1.
+  const RowTimes dear(std::map<int, double>{{1, 1.0}, {240, 240.0}});
+  const double compression = kPaper.compression(shape);
+  const std::vector<int> halves = lookahead_device_rows(shape, 2);
+  EXPECT_NEAR(lookahead_parallel_speedup(kPaper, shape, dear, 2, 3),
+              compression / (*std::max_element(halves.begin(), halves.end()) + compression - 1 + 3), 1e-12);
   EXPECT_THROW(lookahead_device_rows(shape, 0), Error);
 }
 
