@@ -1,5 +1,6 @@
 // What was accepted. alpha by four estimators; all from the first repeat, because repeats use the
 // same coins.
+#include <algorithm>
 #include <array>
 #include <map>
 #include <set>
@@ -90,17 +91,29 @@ MetricValue drafted_per_step(const CaseData& data) {
   return {drafted / steps, nullptr};
 }
 
-// Per source that drafted: {steps, those with an accepted token}.
+// Per source that drafted: {steps, those with an accepted token of it}.
 std::map<std::string, std::pair<double, double>> steps_by_source(const CaseData& data, double* all) {
   std::map<std::string, std::pair<double, double>> out;
   for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
     *all += step_count(line);
     for (const GenerationRecord& turn : line.turns) {
       for (const StepRecord& step : turn.steps) {
-        if (step.drafted.empty()) continue;
-        auto& [steps, hits] = out[step.source];
-        ++steps;
-        hits += step.accepted > 0 ? 1 : 0;
+        const auto count = [&](const std::string& source, std::size_t first, std::size_t last) {
+          if (first == last) return;
+          auto& [steps, hits] = out[source];
+          ++steps;
+          hits += std::any_of(step.drafted.begin() + static_cast<std::ptrdiff_t>(first),
+                              step.drafted.begin() + static_cast<std::ptrdiff_t>(last),
+                              [](const DraftedToken& token) { return token.accepted; })
+                      ? 1
+                      : 0;
+        };
+        const std::size_t drafted = step.drafted.size(), parts = step.contributions.size();
+        if (parts == 0) count(step.source, 0, drafted);
+        const auto begin = [&](std::size_t i) {  // of contribution i, as an index of drafted
+          return i < parts ? static_cast<std::size_t>(step.contributions[i].first) - 1 : drafted;
+        };
+        for (std::size_t i = 0; i < parts; ++i) count(step.contributions[i].source, begin(i), begin(i + 1));
       }
     }
   });
@@ -201,7 +214,7 @@ const std::array kMetrics = {
            false, misplaced_ngrams},
     Metric{"source_share", "", "source -> share of the steps for which it drafted", kNone, false,
            source_share},
-    Metric{"hit_rate", "", "source -> share of its drafts of which a token was accepted", kHigh, false,
+    Metric{"hit_rate", "", "source -> share of its drafts of which a token of its was accepted", kHigh, false,
            hit_rate},
     Metric{"r_prime", "", "tau / (gamma + 1) of drafts of constant length; not alpha, though taken for it",
            kHigh, false, r_prime},

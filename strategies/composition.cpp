@@ -1,25 +1,31 @@
-// Composition: several copies of earlier text and, if there is one, a draft model answer together. Every
-// token that they propose has an estimate of being right: frequency times the trust in a match of that length
-// for a copy, the draft's own probability for the model. `order: first` lets the surest copy draft alone and
-// falls back to the model; `order: tree` does the same where a copy is sure, and else verifies the model's
-// chain, its runner-ups and the copy as one small tree. Nothing is drafted that is not worth a row of the
-// target.
+// Composition: copies of the text, of earlier texts and of a datastore and, if there is one, a draft model
+// answer together. Every token that they propose has an estimate of being right: frequency times the trust in
+// a match of that length for a copy, the draft's own probability for the model. `order: first` lets the
+// surest copy draft alone and falls back to the model; `order: tree` has the copies alone where one is sure,
+// and else the model's chain, its runner-ups and the copies, as one small tree; `order: listed` asks the
+// sources one after the other. Nothing is drafted that is not worth a row of the target.
 //
-// Paper:       Oliaro et al. 2024, SuffixDecoding (copies, hybrid with a model); Miao et al. 2024, SpecInfer
-//              (one tree from several drafters); runner-ups as in Cai et al. 2024, Medusa.
+// Paper:       Oliaro et al. 2024, SuffixDecoding (copies, hybrid with a model); He et al. 2024, REST
+//              (datastore); Miao et al. 2024, SpecInfer (one tree from several drafters); runner-ups as in
+//              Cai et al. 2024, Medusa.
 // Draft cost:  microseconds for copies; the draft's forwards where no copy is sure.
 // Loses when:  as its sources: tau - 1 is less than the extra rows and the draft's steps cost.
 
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/nearest.h"
+#include "core/spec/datastore.h"
 #include "core/spec/draft_chain.h"
 #include "core/spec/registry.h"
+#include "core/spec/retrieval_tree.h"
 #include "core/spec/suffix_memory.h"
 
 namespace speclab {
@@ -27,20 +33,47 @@ namespace {
 
 constexpr int kDepth = 64;
 
-// Who has nodes in a draft, as bits, and what the record calls them.
-constexpr unsigned kText = 1, kEarlier = 2, kDraft = 4;
+enum Source : unsigned { kDraft, kText, kEarlier, kDatastore, kSources };
+constexpr std::array<std::string_view, kSources> kNames = {"draft", "text", "earlier", "datastore"};
+
+/// What the record calls a draft that all of these have nodes in, a bit for each: "draft+text".
 std::string_view name_of(unsigned sources) {
-  constexpr std::array<std::string_view, 8> kNames = {"",      "text",       "earlier",       "",
-                                                      "draft", "draft+text", "draft+earlier", ""};
-  return kNames[sources];
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all(1U << kSources);
+    for (unsigned set = 0; set < all.size(); ++set) {
+      for (unsigned source = 0; source < kSources; ++source) {
+        if ((set >> source & 1) == 0) continue;
+        if (!all[set].empty()) all[set] += '+';
+        all[set] += kNames[source];
+      }
+    }
+    return all;
+  }();
+  return names[sources];
 }
 
-bool contains(const std::vector<std::string>& list, std::string_view name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
+std::vector<Source> sources_of(const std::vector<std::string>& names) {
+  static const std::vector<std::string> known(kNames.begin(), kNames.end());
+  std::vector<Source> out;
+  for (const std::string& name : names) {
+    const auto found = std::find(kNames.begin(), kNames.end(), name);
+    if (found == kNames.end()) {
+      throw Error({"composition: sources", "\"" + name + "\"",
+                   "\"text\", \"earlier\", \"datastore\" or \"draft\"", suggest(name, known)});
+    }
+    out.push_back(static_cast<Source>(found - kNames.begin()));
+    if (std::count(out.begin(), out.end(), out.back()) > 1)
+      throw Error({"composition: sources", "\"" + name + "\" twice", "each source once", ""});
+  }
+  if (out.empty())
+    throw Error(
+        {"composition: sources", "an empty list", "\"text\", \"earlier\", \"datastore\" or \"draft\"", ""});
+  return out;
 }
 
 struct Options {
   std::vector<std::string> sources = {"text", "draft"};
+  std::string datastore;
   std::string order = "tree";
   double sure = .45;
   double worth = .25;
@@ -62,8 +95,11 @@ struct Options {
   void fields(OptionVisitor& visit) {
     visit("sources", sources,
           "of \"text\" (prompt and output), \"earlier\" (outputs for earlier prompts; a record then depends "
-          "on their order) and \"draft\"");
-    visit("order", order, {"first", "tree"}, "one source per step, or all that is worth it as one tree");
+          "on their order), \"datastore\" and \"draft\"");
+    visit("datastore", datastore, "file made by `speclab datastore build`, for the source of that name");
+    visit("order", order, {"first", "tree", "listed"},
+          "one source per step, the surest copy or else the model; all that is worth it as one tree; or the "
+          "first of `sources` that knows anything");
     visit("sure", sure, Range<double>{0, 1}, "a copy drafts alone when its first token is so probable");
     visit("worth", worth, Range<double>{0, 1},
           "smallest probability of a path for which a copied token is verified");
@@ -84,21 +120,36 @@ struct Options {
 class Composition final : public Strategy {
  public:
   Composition(const Options& options, const Resources& resources)
-      : options_(checked(options)),
-        text_(contains(options.sources, "text")),
-        earlier_(contains(options.sources, "earlier")),
-        memory_(kDepth, earlier_ ? SuffixMemory::Remember::outputs : SuffixMemory::Remember::nothing,
+      : options_(options),
+        sources_(sources_of(options.sources)),
+        memory_(kDepth, has(kEarlier) ? SuffixMemory::Remember::outputs : SuffixMemory::Remember::nothing,
                 static_cast<std::size_t>(options.remember_tokens), resources) {
     copying_.length = options_.length;
     copying_.factor = 64;  // trust is what limits a copy
     copying_.min_probability = options_.worth;
     copying_.trust = options_.trust;
-    if (contains(options_.sources, "draft") && resources.draft) {  // without a model the copies go on alone
+    if (has(kDatastore) == options_.datastore.empty()) {
+      throw Error({"composition: datastore", options_.datastore.empty() ? "no file" : options_.datastore,
+                   "a file if \"datastore\" is among the sources, else none", "speclab datastore build"});
+    }
+    if (has(kDatastore)) {
+      store_ = Datastore::open(options_.datastore);
+      store_->require(resources.target->config().vocab, resources.target->tokenizer_sha256());
+      retrieved_.emplace(
+          RetrievalOptions{.length = std::min(options_.length, kMostRetrieved), .nodes = options_.nodes});
+    }
+    if (has(kDraft) && resources.draft) {  // without a model the copies go on alone
       chain_ = std::make_unique<DraftChain>(options_.chain, resources);
       chain_->leave_out_below(options_.worth_of_draft);
       if (options_.order == "tree" && options_.runner_up) chain_->want_runner_ups();
     }
     slots_.resize(static_cast<std::size_t>(resources.batch));
+    for (Slot& slot : slots_) {
+      for (Copy& copy : slot.copies) copy.nodes.reserve(kMostNodes);
+    }
+    place_.reserve(kMostNodes);
+    doubt_.reserve(kMostNodes);
+    depth_.reserve(kMostNodes);
   }
 
   void begin(const Sequence& sequence) override {
@@ -112,15 +163,12 @@ class Composition final : public Strategy {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       Slot& slot = slots_[static_cast<std::size_t>(sequences[i]->slot)];
       slot.by_model = 0;
-      const bool copies = text_ || earlier_;
-      slot.from =
-          copies ? memory_.speculate(*sequences[i], copying_, text_, slot.copy) : SuffixMemory::From::nowhere;
-      const bool sure = !slot.copy.nodes().empty() && slot.copy.nodes().front().probability >= options_.sure;
-      if (chain_ && !sure) {
+      look_up(*sequences[i], slot);
+      if (chain_ && wants_model(slot)) {
         modelled_.push_back(sequences[i]);
         modelled_drafts_.push_back(drafts[i]);
       } else {
-        add_copy(slot, *drafts[i]);
+        add_copies(slot, *drafts[i]);
       }
     }
     if (modelled_.empty()) return;
@@ -131,9 +179,9 @@ class Composition final : public Strategy {
       slot.by_model = draft.tree.drafted();
       if (options_.order == "tree") {
         add_runner_ups(*modelled_[i], slot, draft);
-        add_copy(slot, draft);
+        add_copies(slot, draft);
       } else {
-        draft.source = name_of(draft.tree.drafted() > 0 ? kDraft : 0);
+        draft.source = name_of(draft.tree.drafted() > 0 ? 1U << kDraft : 0);
       }
     }
   }
@@ -152,23 +200,78 @@ class Composition final : public Strategy {
   }
 
  private:
+  using Node = SuffixSpeculation::Node;
+  static constexpr int kMostNodes = 64;      // of a copy: the largest `nodes` and `length`
+  static constexpr int kMostRetrieved = 31;  // tokens of a continuation, see RetrievalOptions
+
+  struct Copy {
+    Source source = kText;
+    double score = 0;  // sum of the probabilities
+    std::vector<Node> nodes;
+  };
   struct Slot {
-    SuffixMemory::From from = SuffixMemory::From::nowhere;
-    SuffixSpeculation copy;
+    std::array<Copy, kSources - 1> copies;  // of those that know anything, best first; `found` of them
+    std::size_t found = 0;
     int by_model = 0;  // nodes of the present draft that the model's chain has
   };
 
-  static const Options& checked(const Options& options) {
-    static const std::vector<std::string> known = {"text", "earlier", "draft"};
-    for (const std::string& source : options.sources) {
-      if (!contains(known, source)) {
-        throw Error({"composition: sources", "\"" + source + "\"", "\"text\", \"earlier\" or \"draft\"",
-                     suggest(source, known)});
+  bool has(Source source) const {
+    return std::find(sources_.begin(), sources_.end(), source) != sources_.end();
+  }
+
+  // What each source of copies knows; in the order that they are to be tried in.
+  void look_up(const Sequence& sequence, Slot& slot) {
+    slot.found = 0;
+    for (const Source source : sources_) {
+      if (source == kDraft) continue;
+      Copy& copy = slot.copies[slot.found];
+      copy.source = source;
+      copy.score = 0;
+      copy.nodes.clear();
+      if (source == kDatastore) {
+        retrieve(sequence, copy);
+      } else {
+        if (source == kText)
+          memory_.from_text(sequence, copying_, speculation_);
+        else
+          memory_.from_earlier(sequence, copying_, speculation_);
+        copy.nodes.assign(speculation_.nodes().begin(), speculation_.nodes().end());
+        copy.score = speculation_.score();
       }
+      if (!copy.nodes.empty()) ++slot.found;
     }
-    if (options.sources.empty())
-      throw Error({"composition: sources", "an empty list", "\"text\", \"earlier\" or \"draft\"", ""});
-    return options;
+    if (options_.order == "listed") return;
+    for (std::size_t i = 1; i < slot.found; ++i) {  // stable, and nothing is allocated
+      for (std::size_t j = i; j > 0 && slot.copies[j].score > slot.copies[j - 1].score; --j)
+        std::swap(slot.copies[j], slot.copies[j - 1]);
+    }
+  }
+
+  void retrieve(const Sequence& sequence, Copy& copy) {
+    retrieved_->run(*store_, sequence.tokens, sequence.depth_limit);
+    const auto found = retrieved_->nodes();
+    depth_.clear();
+    for (const RetrievalTree::Node& node : found) {
+      const auto parent = static_cast<std::size_t>(std::max(node.parent, 0));
+      const bool root = node.parent < 0;
+      depth_.push_back(root ? 1 : depth_[parent] + 1);
+      const double above = root ? 1 : copy.nodes[parent].probability,
+                   share = node.share / (root ? 1 : found[parent].share),
+                   trust = SuffixSpeculation::trust(options_.trust,
+                                                    retrieved_->match_length() + depth_.back() - 1);
+      copy.nodes.push_back({node.token, node.parent, above * share * trust});
+      copy.score += copy.nodes.back().probability;
+    }
+  }
+
+  bool wants_model(const Slot& slot) const {
+    if (options_.order != "listed")
+      return slot.found == 0 || slot.copies[0].nodes.front().probability < options_.sure;
+    for (const Source source : sources_) {
+      if (source == kDraft) return true;
+      if (slot.found > 0 && slot.copies[0].source == source) return false;
+    }
+    return false;
   }
 
   // The model's second choices, as siblings of its first ones. Nothing drew them, so they are one-hot; behind
@@ -184,46 +287,72 @@ class Composition final : public Strategy {
     }
   }
 
-  // Hangs the copy into the tree, along the nodes that are there already: the verifier tries a drawn token
-  // before a one-hot one, and once it is rejected a second child of the same token has no chance under any
-  // exact rule. Where the copy leaves the model, what the model is sure of counts against it.
-  void add_copy(const Slot& slot, Draft& draft) const {
-    const bool with_model = slot.by_model > 0;
-    const int before = draft.tree.drafted();
-    int at = 0;
-    double doubt = 1;
-    for (const SuffixSpeculation::Node& node : slot.copy.nodes()) {
-      const int shared = child(draft.tree, at, node.token, before);
-      if (shared > 0) {
-        at = shared;
-        continue;
-      }
-      if (with_model && at < slot.by_model) doubt = 1 - draft.confidence[static_cast<std::size_t>(at + 1)];
-      if (node.probability * doubt < options_.worth || draft.tree.drafted() >= options_.nodes) break;
-      const double above =
-          node.parent < 0 ? 1 : slot.copy.nodes()[static_cast<std::size_t>(node.parent)].probability;
-      at = draft.add(node.token, at, Draft::kOneHot, static_cast<float>(node.probability / above));
+  // The first copy, or with order "tree" all of them, behind what the model has drafted.
+  void add_copies(const Slot& slot, Draft& draft) {
+    unsigned sources = 0;
+    draft.contributions.clear();
+    const auto credit = [&](Source source, int first) {
+      if (draft.tree.drafted() < first) return;
+      sources |= 1U << source;
+      draft.contributions.push_back({first, kNames[source]});
+    };
+    credit(kDraft, 1);
+    const std::size_t wanted = options_.order == "tree" ? slot.found : std::min<std::size_t>(slot.found, 1);
+    for (std::size_t i = 0; i < wanted; ++i) {
+      const int first = draft.tree.drafted() + 1;
+      add_copy(slot.copies[i].nodes, slot.by_model, draft);
+      credit(slot.copies[i].source, first);
     }
-    unsigned sources = before > 0 ? kDraft : 0;
-    if (draft.tree.drafted() > before) sources |= slot.from == SuffixMemory::From::text ? kText : kEarlier;
     draft.source = name_of(sources);
+    if (draft.contributions.size() < 2) draft.contributions.clear();
   }
 
-  static int child(const TokenTree& tree, int parent, Token token, int last) {
-    for (int node = parent + 1; node <= last; ++node) {
+  // Hangs a copy into the tree, along the nodes that are there already: the verifier tries a drawn token
+  // before a one-hot one, and once it is rejected a second child of the same token has no chance under any
+  // exact rule. Where the copy leaves the model, what the model is sure of counts against it.
+  void add_copy(const std::vector<Node>& nodes, int by_model, Draft& draft) {
+    place_.clear();  // in the tree; -1: not worth a row, nor is what hangs on it
+    doubt_.clear();
+    for (const Node& node : nodes) {
+      const auto parent = static_cast<std::size_t>(std::max(node.parent, 0));
+      const bool root = node.parent < 0;
+      const int at = root ? 0 : place_[parent];
+      double doubt = root ? 1 : doubt_[parent];
+      int place = at < 0 ? -1 : child(draft.tree, at, node.token);
+      if (place == 0) {
+        if (at < by_model) doubt = 1 - draft.confidence[static_cast<std::size_t>(at + 1)];
+        const bool worth =
+            node.probability * doubt >= options_.worth && draft.tree.drafted() < options_.nodes;
+        const double above = root ? 1 : nodes[parent].probability;
+        place = worth
+                    ? draft.add(node.token, at, Draft::kOneHot, static_cast<float>(node.probability / above))
+                    : -1;
+      }
+      place_.push_back(place);
+      doubt_.push_back(doubt);
+    }
+  }
+
+  static int child(const TokenTree& tree, int parent, Token token) {
+    for (int node = parent + 1; node <= tree.drafted(); ++node) {
       if (tree.parent(node) == parent && tree.token(node) == token) return node;
     }
     return 0;
   }
 
   Options options_;
-  bool text_, earlier_;
+  std::vector<Source> sources_;  // as listed
   SuffixMemory memory_;
   SuffixSpeculationOptions copying_;
+  SuffixSpeculation speculation_;
+  std::optional<Datastore> store_;
+  std::optional<RetrievalTree> retrieved_;
   std::unique_ptr<DraftChain> chain_;
   std::vector<Slot> slots_;  // [batch]
   std::vector<const Sequence*> modelled_;
   std::vector<Draft*> modelled_drafts_;
+  std::vector<int> place_, depth_;
+  std::vector<double> doubt_;
 };
 
 const RegisterStrategy<Options, Composition> registered{{
@@ -232,7 +361,7 @@ const RegisterStrategy<Options, Composition> registered{{
                "worth a row",
     .paper = "Oliaro et al. 2024, SuffixDecoding; Miao et al. 2024, SpecInfer",
     .draft_source =
-        "copies from the text, and from earlier texts if wanted; a small model where no copy is sure",
+        "copies from the text, earlier texts and a datastore; a small model where no copy is sure",
     .stop_rule = "estimated probability of a path; schedule of the small model",
     .verification = "chain; tree",
     .criterion = "any rule; q of the model, one-hot for the rest",

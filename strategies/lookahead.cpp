@@ -212,7 +212,9 @@ class Lookahead final : public Strategy {
       int node = 0;
       for (const Token token : slot.pool.continuation(entry).first(length)) node = child(draft, node, token);
     }
-    if (draft.tree.drafted() > before) draft.source = before > 0 ? "window+pool" : "pool";
+    if (draft.tree.drafted() == before) return;
+    draft.source = before > 0 ? "window+pool" : "pool";
+    if (before > 0) draft.contributions = {{1, "window"}, {before + 1, "pool"}};
   }
 
   static int child(Draft& draft, int parent, Token token) {

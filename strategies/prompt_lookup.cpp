@@ -234,7 +234,9 @@ class PromptLookup final : public Strategy {
       added += is_new || options_.candidates == 1 ? 1 : 0;
       if (draft.tree.drafted() - by_model + options_.length > kMostCopied) break;
     }
-    if (draft.tree.drafted() > by_model) draft.source = by_model > 0 ? "draft+lookup" : "lookup";
+    if (draft.tree.drafted() == by_model) return;
+    draft.source = by_model > 0 ? "draft+lookup" : "lookup";
+    if (by_model > 0) draft.contributions = {{1, "draft"}, {by_model + 1, "lookup"}};
   }
 
   static int child(const TokenTree& tree, int parent, Token token) {

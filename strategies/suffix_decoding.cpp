@@ -53,7 +53,7 @@ class SuffixDecoding final : public Strategy {
 
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
-      const auto from = memory_.speculate(*sequences[i], options_.speculation, true, best_);
+      const auto from = memory_.speculate(*sequences[i], options_.speculation, best_);
       if (best_.nodes().empty() || best_.score() < options_.min_score) continue;
       drafts[i]->source = from == SuffixMemory::From::text ? "suffix" : "suffix of earlier texts";
       for (const SuffixSpeculation::Node& node : best_.nodes()) {

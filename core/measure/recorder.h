@@ -68,6 +68,12 @@ struct ProbedToken {
   Token best = -1;  ///< of the target's row there; -1 where none was asked for
 };
 
+/// Of a tree from several sources: the nodes from `first` up to the next contribution are of `source`.
+struct Contribution {
+  int first = 0;
+  std::string source;
+};
+
 /// What one of several devices did in a step, see LoopOptions::devices.
 struct DevicePart {
   int rows = 0;         ///< tokens fed there
@@ -86,6 +92,7 @@ struct StepRecord {
   std::int64_t pool_size = -1;  ///< n-grams that a copying strategy held when it drafted; -1: no such thing
   PhaseTimes times;
   std::vector<DraftedToken> drafted;  ///< in node order
+  std::vector<Contribution> contributions;  ///< empty where `source` drafted all
   std::vector<DevicePart> parts;      ///< by device; empty when there is one only
   std::vector<ProbedToken> probes;    ///< what follows them in node order; of the first steps of a text only
 };

@@ -116,6 +116,7 @@ json to_json(const StepRecord& step) {
   if (step.pool_size >= 0) value["pool"] = step.pool_size;
   for (const ProbedToken& probe : step.probes)
     value["probes"].push_back({probe.id, probe.parent, probe.best});
+  for (const Contribution& part : step.contributions) value["sources"].push_back({part.first, part.source});
   for (const DevicePart& part : step.parts) value["parts"].push_back({part.rows, part.ns});
   return value;
 }
@@ -158,6 +159,9 @@ StepRecord step_from_json(const json& value) {
       return whole<int>(probe.at(i), "probes", -1, std::numeric_limits<int>::max());
     };
     for (const json& probe : *probes) step.probes.push_back({at(probe, 0), at(probe, 1), at(probe, 2)});
+  }
+  if (const auto parts = value.find("sources"); parts != value.end()) {
+    for (const json& part : *parts) step.contributions.push_back({part.at(0), part.at(1)});
   }
   if (const auto parts = value.find("parts"); parts != value.end()) {
     for (const json& part : *parts) step.parts.push_back({part.at(0), part.at(1)});

@@ -31,6 +31,8 @@ void DecodeLoop::record(Slot& slot) {
 
   StepRecord& step = out.steps.emplace_back();
   step.source = slot.draft.source;
+  for (const Draft::Contribution& part : slot.draft.contributions)
+    step.contributions.push_back({part.first, std::string(part.source)});
   step.accepted = accepted;
   step.emitted = slot.emitted;
   step.rows = static_cast<int>(slot.fed.size());

@@ -10,6 +10,7 @@ void Draft::reset(Token pending) {
   confidence.assign(1, -1.0f);
   q_used = 0;
   source = {};
+  contributions.clear();
   pool_size = -1;
   ended_by_schedule = false;
 }

@@ -20,6 +20,13 @@ struct Draft {
   std::vector<Distribution> q;  ///< reused between steps; the first `q_used` are valid
   int q_used = 0;
   std::string_view source;         ///< static string: "draft", "lookup", ...; empty when nothing was drafted
+  /// Where several sources have nodes in one tree: those from `first` up to the next contribution are of
+  /// `source`, a static string. Ascending; empty: all are of Draft::source.
+  struct Contribution {
+    int first;
+    std::string_view source;
+  };
+  std::vector<Contribution> contributions;
   std::int64_t pool_size =
       -1;  ///< n-grams that the strategy has to copy from, for the record; -1: no such thing
   bool ended_by_schedule = false;  ///< a draft-length rule stopped it before its maximum

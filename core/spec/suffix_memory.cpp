@@ -55,21 +55,35 @@ void SuffixMemory::catch_up(const Sequence& sequence) {
   }
 }
 
-SuffixMemory::From SuffixMemory::speculate(const Sequence& sequence, const SuffixSpeculationOptions& options,
-                                           bool from_text, SuffixSpeculation& best) {
+void SuffixMemory::from_text(const Sequence& sequence, const SuffixSpeculationOptions& options,
+                             SuffixSpeculation& best) {
+  catch_up(sequence);
+  const SuffixAutomaton& own = slots_[static_cast<std::size_t>(sequence.slot)]->own;
+  best.clear();
+  best.run(own, own.repeated_suffix(), true, sequence.depth_limit, options);
+}
+
+void SuffixMemory::from_earlier(const Sequence& sequence, const SuffixSpeculationOptions& options,
+                                SuffixSpeculation& best) {
   catch_up(sequence);
   const Slot& slot = *slots_[static_cast<std::size_t>(sequence.slot)];
   best.clear();
-  if (from_text) best.run(slot.own, slot.own.repeated_suffix(), true, sequence.depth_limit, options);
-  From from = best.nodes().empty() ? From::nowhere : From::text;
   for (int i = 0; store_ && i < SuffixStore::kParts; ++i) {
-    other_.run(store_->part(i), slot.matches[static_cast<std::size_t>(i)], false, sequence.depth_limit,
-               options);
-    if (other_.score() <= best.score()) continue;
-    std::swap(best, other_);
-    from = From::earlier;
+    part_.run(store_->part(i), slot.matches[static_cast<std::size_t>(i)], false, sequence.depth_limit,
+              options);
+    if (part_.score() > best.score()) std::swap(best, part_);
   }
-  return from;
+}
+
+SuffixMemory::From SuffixMemory::speculate(const Sequence& sequence, const SuffixSpeculationOptions& options,
+                                           SuffixSpeculation& best) {
+  from_text(sequence, options, best);
+  from_earlier(sequence, options, earlier_);
+  if (earlier_.score() > best.score()) {
+    std::swap(best, earlier_);
+    return From::earlier;
+  }
+  return best.nodes().empty() ? From::nowhere : From::text;
 }
 
 }  // namespace speclab

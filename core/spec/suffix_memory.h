@@ -29,13 +29,16 @@ class SuffixMemory {
 
   /// A sequence starts in its slot; what was there is remembered.
   void begin(const Sequence& sequence);
-  /// Takes in what was emitted: called by speculate(), and to be called in observe(), so that a text is
+  /// Takes in what was emitted: called by those below, and to be called in observe(), so that a text is
   /// complete when the next one begins in its slot. No allocation.
   void catch_up(const Sequence& sequence);
-  /// The best speculation after the text of the sequence, in `best`, and whence it is. Among equals the text
-  /// itself wins.
-  From speculate(const Sequence& sequence, const SuffixSpeculationOptions& options, bool from_text,
-                 SuffixSpeculation& best);
+  /// The best speculation after the text of the sequence, from that text.
+  void from_text(const Sequence& sequence, const SuffixSpeculationOptions& options, SuffixSpeculation& best);
+  /// From the earlier texts.
+  void from_earlier(const Sequence& sequence, const SuffixSpeculationOptions& options,
+                    SuffixSpeculation& best);
+  /// From either, and whence it is. Among equals the text itself wins.
+  From speculate(const Sequence& sequence, const SuffixSpeculationOptions& options, SuffixSpeculation& best);
 
  private:
   struct Slot {
@@ -51,7 +54,7 @@ class SuffixMemory {
   std::unique_ptr<SuffixStore> store_;
   std::unordered_set<std::uint64_t> seen_;  // hashes of prompts
   std::vector<std::unique_ptr<Slot>> slots_;
-  SuffixSpeculation other_;
+  SuffixSpeculation part_, earlier_;
 };
 
 }  // namespace speclab

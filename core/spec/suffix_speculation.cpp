@@ -100,8 +100,7 @@ void SuffixSpeculation::take(int matched) {
   for (const Node& node : nodes_) score_ += node.probability;
 }
 
-double SuffixSpeculation::trust(int matched) const {
-  const std::vector<double>& trust = options_->trust;
+double SuffixSpeculation::trust(const std::vector<double>& trust, int matched) {
   return trust.empty() ? 1 : trust[std::min(trust.size(), static_cast<std::size_t>(matched)) - 1];
 }
 
@@ -113,7 +112,8 @@ void SuffixSpeculation::path(const SuffixAutomaton& text, Match context, double 
     if (!tried_.empty()) occurrences = text.count(context.state);
     const auto child = text.best_child(context.state);
     if (child.state == SuffixAutomaton::kNone) return;
-    probability *= share(child.count, occurrences) * trust(matched + static_cast<int>(tried_.size()));
+    probability *= share(child.count, occurrences) *
+                   trust(options_->trust, matched + static_cast<int>(tried_.size()));
     if (probability < options_->min_probability) return;
     tried_.push_back({child.token, static_cast<int>(tried_.size()) - 1, probability});
     context = {child.state, context.length + 1};
@@ -130,7 +130,7 @@ void SuffixSpeculation::tree(const SuffixAutomaton& text, Match context, double 
     if (parent >= 0) times = text.count(from.state);
     text.children(from.state, kContinuations, children_);
     for (const auto& child : children_) {
-      const double p = probability * share(child.count, times) * trust(matched + depth - 1);
+      const double p = probability * share(child.count, times) * trust(options_->trust, matched + depth - 1);
       if (p < options_->min_probability || p <= 0) continue;
       leaves_.push_back({{child.token, parent, p}, {child.state, from.length + 1}, depth});
       std::push_heap(leaves_.begin(), leaves_.end(), less);

@@ -53,6 +53,9 @@ class SuffixSpeculation {
   double score() const { return score_; }        ///< sum of the probabilities of all nodes
   int match_length() const { return matched_; }  ///< of the winning context; 0 without one
 
+  /// How often a copy is right after `matched` >= 1 tokens, by SuffixSpeculationOptions::trust.
+  static double trust(const std::vector<double>& trust, int matched);
+
  private:
   struct Leaf {
     Node node;
@@ -63,7 +66,6 @@ class SuffixSpeculation {
             int budget);
   void tree(const SuffixAutomaton& text, SuffixAutomaton::Match context, double occurrences, int matched,
             int budget, int limit);
-  double trust(int matched) const;
   void retrieve(const SuffixAutomaton& text, SuffixAutomaton::Match context, bool at_end, int limit);
   void take(int matched);
 

@@ -35,7 +35,8 @@ GenerationRecord speculative_turn(std::int64_t step_ns) {
   turn.tokens = {1};
   for (const int count : {2, 1, 0}) {
     StepRecord step;
-    step.source = "draft";
+    step.source = count > 0 ? "draft+text" : "draft";
+    if (count > 0) step.contributions = {{1, "draft"}, {2, "text"}};
     step.accepted = count;
     step.emitted = count + 1;
     step.ended_by = count == 2 ? EndedBy::bonus : EndedBy::rejection;
@@ -149,8 +150,9 @@ TEST_F(Record, MetricsOfAHandMadeRun) {
   EXPECT_DOUBLE_EQ(m["acceptance_at"][1], 1. / 2);
   EXPECT_DOUBLE_EQ(m["joint_at"][1], 1. / 3);
   EXPECT_EQ(m["accepted_histogram"], (json{3, 3, 3}));
-  EXPECT_EQ(m["source_share"], (json{{"draft", 1.}}));
+  EXPECT_EQ(m["source_share"], (json{{"draft", 1.}, {"text", 2. / 3}}));
   EXPECT_DOUBLE_EQ(m["hit_rate"]["draft"], 2. / 3);
+  EXPECT_DOUBLE_EQ(m["hit_rate"]["text"], 1. / 2);
   EXPECT_DOUBLE_EQ(m["speedup"], 6. / (3 * 1.6));
   EXPECT_DOUBLE_EQ(m["ms_per_token"], 3 * 1.6 / 6);
   EXPECT_DOUBLE_EQ(m["tokens_per_second"], 1000 / (3 * 1.6 / 6));

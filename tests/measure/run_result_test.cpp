@@ -66,7 +66,7 @@ LineRecord example() {
         {.id = 99, .parent = 0, .tested = true, .p = 0, .q = 1, .expected = 0, .rank = 40, .distance = .125});
     step.pool_size = 40 + t;
     step.probes = {{7, 0, -1}, {8, 3, 12}};
-    if (t == 1) step.parts = {{4, 800}, {5, 900}};
+    if (t == 1) step.parts = {{4, 800}, {5, 900}}, step.contributions = {{1, "draft"}, {2, "text"}};
     turn.steps.push_back(step);
     line.turns.push_back(turn);
   }
@@ -97,6 +97,10 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_EQ(back.turns[1].steps[0].probes[1].parent, 3);
   EXPECT_EQ(back.turns[1].steps[0].probes[1].best, 12);
   EXPECT_TRUE(back.turns[0].steps[0].parts.empty());
+  EXPECT_TRUE(back.turns[0].steps[0].contributions.empty());
+  ASSERT_EQ(back.turns[1].steps[0].contributions.size(), 2u);
+  EXPECT_EQ(back.turns[1].steps[0].contributions[1].first, 2);
+  EXPECT_EQ(back.turns[1].steps[0].contributions[1].source, "text");
   ASSERT_EQ(back.turns[1].steps[0].parts.size(), 2u);
   EXPECT_EQ(back.turns[1].steps[0].parts[1].rows, 5);
   EXPECT_EQ(back.turns[1].steps[0].parts[1].ns, 900);

@@ -132,6 +132,16 @@ std::vector<Case> cases() {
                  choose("composition",
                         {{"gamma", 2}, {"worth", .01}, {"worth_of_runner_up", 0}, {"sure", 1}, {"nodes", 9}}),
                  {0, 1, 2, 0, 1}});
+  all.push_back({"copies of text and datastore, and a chain, as a tree",
+                 choose("composition", {{"gamma", 1},
+                                        {"sources", {"text", "datastore", "draft"}},
+                                        {"datastore", datastore},
+                                        {"worth", .01},
+                                        {"worth_of_runner_up", 1},
+                                        {"sure", 1},
+                                        {"length", 2},
+                                        {"nodes", 6}}),
+                 {0, 1, 2, 0, 1}});
   all.push_back({"simulated", choose("simulated", {{"gamma", 2}, {"alpha", .6}})});
   return all;
 }

@@ -1,8 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <set>
 
+#include "core/base/error.h"
+#include "core/spec/datastore.h"
 #include "tests/base/error_text.h"
 #include "tests/spec/loop_fixture.h"
 
@@ -12,6 +15,17 @@ namespace {
 using namespace speclab::fixtures;
 using ::testing::HasSubstr;
 
+/// A datastore of two documents, made once.
+std::string small_datastore(const Model& target, const std::vector<std::vector<Token>>& documents) {
+  static const TempDir dir;
+  static int made = 0;
+  const std::filesystem::path path = dir.path() / std::to_string(made++);
+  Datastore::Builder builder(target.config().vocab, target.tokenizer_sha256());
+  for (const std::vector<Token>& document : documents) builder.add(document);
+  builder.write(path);
+  return path.string();
+}
+
 class Composition : public ::testing::TestWithParam<json> {
  protected:
   ModelPtr target = tiny_target(3);
@@ -20,12 +34,14 @@ class Composition : public ::testing::TestWithParam<json> {
 
 TEST_P(Composition, GreedyTextAndRowsAreThoseOfAutoregressiveDecoding) {
   const GenerationRecord plain = decode.run();
-  decode.strategy = choose("composition", GetParam());
+  json given = GetParam();
+  if (given.contains("datastore")) given["datastore"] = small_datastore(*target, {plain.tokens, {1, 2, 3}});
+  decode.strategy = choose("composition", given);
   const GenerationRecord record = decode.run();
   EXPECT_EQ(record.tokens, plain.tokens);
   EXPECT_EQ(record.row_hashes, plain.row_hashes);
   EXPECT_LT(record.steps.size(), plain.steps.size());
-  const StrategyChoice choice = choose("composition", GetParam());
+  const StrategyChoice choice = choose("composition", given);
   const json options = echo_options(StrategyChoice(choice).fields());
   for (const StepRecord& step : record.steps) {
     std::set<std::pair<int, Token>> nodes;  // no two children of one node are the same token
@@ -44,7 +60,13 @@ INSTANTIATE_TEST_SUITE_P(
         json{{"worth", 0}, {"worth_of_draft", 0}, {"worth_of_runner_up", 0}, {"nodes", 40}, {"length", 12}},
         json{{"sure", 1}, {"worth", .05}, {"nodes", 20}},
         json{{"sources", {"draft"}}, {"worth_of_runner_up", 0}}, json{{"sources", {"text"}}},
-        json{{"sources", {"earlier", "text"}}, {"trust", {1}}}));
+        json{{"sources", {"earlier", "text"}}, {"trust", {1}}},
+        json{{"sources", {"text", "earlier", "datastore", "draft"}},
+             {"datastore", ""},
+             {"sure", 1},
+             {"worth", .01},
+             {"nodes", 30}},
+        json{{"sources", {"datastore", "draft"}}, {"datastore", ""}, {"order", "listed"}}));
 
 TEST_F(Composition, EverySourceIsUsedAndNamed) {
   decode.strategy = choose(
@@ -62,6 +84,57 @@ TEST_F(Composition, EverySourceIsUsedAndNamed) {
   EXPECT_TRUE(sources.contains("text"));
   EXPECT_TRUE(sources.contains("draft+text"));
   EXPECT_GT(siblings, 0);
+}
+
+// Text and datastore go on differently: their trees are one, and the record says whose each node is.
+TEST_F(Composition, CopiesOfSeveralSourcesAreOneTree) {
+  const std::string datastore =
+      small_datastore(*target, {{7, 8, 9, 9, 9}, {7, 8, 9, 9, 9}, {7, 8, 5, 6, 6}, {7, 8}});
+  decode.prompt = {7, 8, 5, 6, 7, 8};
+  const auto first_step = [&](json options) {
+    options.update({{"sources", options.value("sources", json{"text", "datastore"})},
+                    {"datastore", datastore},
+                    {"worth", .01},
+                    {"nodes", 20},
+                    {"trust", {1}}});
+    Resources resources;
+    resources.target = target;
+    resources.capacity = 64;
+    const auto strategy = choose("composition", options).make(resources);
+    Sequence sequence;
+    sequence.tokens = decode.prompt;
+    sequence.prompt_length = 5;
+    sequence.depth_limit = 3;
+    strategy->begin(sequence);
+    Draft draft;
+    draft.reset(sequence.tokens.back());
+    const Sequence* const sequences[] = {&sequence};
+    Draft* const drafts[] = {&draft};
+    strategy->draft(sequences, drafts);
+    return draft;
+  };
+  // The text: 7 8 | 5 6 7, surely. The datastore: 9 9 9 of weight 1/2, 5 6 6 of 1/4, whose beginning is shared.
+  const Draft merged = first_step({{"order", "tree"}});
+  const std::vector<Token> tokens(merged.tree.tokens().begin() + 1, merged.tree.tokens().end());
+  EXPECT_EQ(tokens, (std::vector<Token>{5, 6, 7, 9, 9, 9, 6}));
+  EXPECT_EQ(merged.tree.parent(4), 0);
+  EXPECT_EQ(merged.tree.parent(7), 2) << "behind 5 6";
+  EXPECT_EQ(merged.source, "text+datastore");
+  ASSERT_EQ(merged.contributions.size(), 2u);
+  EXPECT_EQ(merged.contributions[0].source, "text");
+  EXPECT_EQ(merged.contributions[1].source, "datastore");
+  EXPECT_EQ(merged.contributions[1].first, 4);
+  EXPECT_NEAR(merged.confidence[4], .5, 1e-6);
+  EXPECT_NEAR(merged.confidence[7], 1, 1e-6) << "all that began 5 6 went on with it";
+
+  const Draft surest = first_step({{"order", "first"}});
+  EXPECT_EQ(surest.source, "text");
+  EXPECT_EQ(surest.tree.drafted(), 3);
+  EXPECT_TRUE(surest.contributions.empty());
+  EXPECT_EQ(first_step({{"order", "listed"}}).source, "text");
+  EXPECT_EQ(first_step({{"order", "listed"}, {"sources", {"datastore", "text"}}}).source, "datastore");
+  decode.prompt = {1, 2, 3, 7, 8};
+  EXPECT_EQ(first_step({{"order", "listed"}}).source, "datastore") << "the text knows nothing";
 }
 
 // Tokens that were drawn are verified whatever their probability is.
@@ -86,6 +159,9 @@ TEST_F(Composition, UnknownSourcesAreRefused) {
   };
   EXPECT_THAT(error({{"sources", {"text", "draf"}}}), HasSubstr("Did you mean \"draft\"?"));
   EXPECT_THAT(error({{"sources", json::array()}}), HasSubstr("an empty list"));
+  EXPECT_THAT(error({{"sources", {"text", "text"}}}), HasSubstr("twice"));
+  EXPECT_THAT(error({{"sources", {"datastore"}}}), HasSubstr("no file"));
+  EXPECT_THAT(error({{"datastore", "here"}}), HasSubstr("else none"));
   EXPECT_EQ(error({{"sources", {"draft"}}}), "no error");
 }
 
