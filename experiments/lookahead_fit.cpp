@@ -1,6 +1,7 @@
 #include "experiments/lookahead_fit.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -207,7 +208,14 @@ std::string lookahead_text(const json& summary) {
       for (const json& row : machine["published"]) add(machine, "published", row);
     }
     text += to_text(table) + "\n";
-    for (const json& machine : fit["machines"]) text += lookahead_sentence(machine) + "\n";
+    for (const json& machine : fit["machines"]) {
+      text += lookahead_sentence(machine) + "\n";
+      std::vector<std::string> speedups;
+      for (const json& row : machine["devices"]) speedups.push_back(number_text(row["speedup"], 3));
+      text += fmt::format("  W = {}, N = {}, G = {} divided over 1 to {} devices: {} (predicted, exchange free).\n",
+                          kPublished[0].W, kPublished[0].N, kPublished[0].G, speedups.size(),
+                          fmt::join(speedups, ", "));
+    }
   }
   return text;
 }

@@ -3,6 +3,11 @@
 #include "core/base/error.h"
 
 namespace speclab {
+namespace {
+
+constexpr std::size_t kMostSources = 4;  // in one tree, so that no step allocates
+
+}  // namespace
 
 void Draft::reset(Token pending) {
   tree.reset(pending);
@@ -11,6 +16,7 @@ void Draft::reset(Token pending) {
   q_used = 0;
   source = {};
   contributions.clear();
+  contributions.reserve(kMostSources);
   pool_size = -1;
   ended_by_schedule = false;
 }

@@ -163,6 +163,12 @@ TEST(Allocation, NoneInTheStepsOfCopies) {
         {"worth", 0},
         {"nodes", 40},
         {"trust", json::array({1})}}},
+      {"composition",
+       {{"sources", json::array({"text", "datastore"})},
+        {"datastore", datastore},
+        {"worth", 0},
+        {"nodes", 40},
+        {"trust", json::array({1})}}},
   };
   for (const auto& [name, options] : cases) {
     const auto strategy = fixtures::choose(name, options.is_null() ? json::object() : options).make(resources);

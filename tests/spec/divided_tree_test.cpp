@@ -39,13 +39,21 @@ void expect_whole(const TokenTree& tree, TokenSpan accepted, DividedTree& divide
         const auto parent = static_cast<std::size_t>(part.parents[accepted.size() + i]);
         EXPECT_EQ(part.nodes.at(parent - accepted.size()), tree.parent(node));
       }
-      if (tree.kind(node) == NodeKind::candidate) EXPECT_TRUE(rows.contains(node));
+      if (tree.kind(node) == NodeKind::candidate) {
+        EXPECT_TRUE(rows.contains(node));
+      }
     }
   }
   for (int node = 0; node < tree.size(); ++node) {
-    if (tree.kind(node) == NodeKind::candidate) EXPECT_TRUE(fed.contains(node));
-    if (tree.kind(node) == NodeKind::probe) EXPECT_EQ(given.count(node), 1u) << node << " of " << tree.size();
-    if (tree.kind(node) == NodeKind::relay) EXPECT_EQ(given.count(node), 0u) << node << " of " << tree.size();
+    if (tree.kind(node) == NodeKind::candidate) {
+      EXPECT_TRUE(fed.contains(node));
+    }
+    if (tree.kind(node) == NodeKind::probe) {
+      EXPECT_EQ(given.count(node), 1u) << node << " of " << tree.size();
+    }
+    if (tree.kind(node) == NodeKind::relay) {
+      EXPECT_EQ(given.count(node), 0u) << node << " of " << tree.size();
+    }
   }
 }
 

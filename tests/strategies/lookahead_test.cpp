@@ -640,7 +640,9 @@ TEST(LookaheadRun, DividedOverDevices) {
                     .prompt = {3, 1, 4, 1, 5, 9, 2, 6, 3, 1}};
       const GenerationRecord whole = decode.run();
       EXPECT_TRUE(whole.steps[0].parts.empty());
-      if (temperature == 0) EXPECT_GT(total(whole, &StepRecord::accepted), 0) << options;
+      if (temperature == 0) {
+        EXPECT_GT(total(whole, &StepRecord::accepted), 0) << options;
+      }
       for (const int devices : {2, 3, 8}) {
         SCOPED_TRACE(fmt::format("{} at {} over {}", options.dump(), temperature, devices));
         decode.loop.devices = devices;
