@@ -108,7 +108,9 @@ void add_backend_options(po::options_description& options, BackendChoice& choice
       "device", po::value(&choice.device)->default_value(0), "which one of the backend's devices")(
       "numerics", po::value(&choice.numerics)->default_value("auto"),
       "numerics class; bits are equal within one")("threads", po::value(&choice.threads)->default_value(0),
-                                                   "0: every core that affinity mask and cgroup allow");
+                                                   "0: every core that affinity mask and cgroup allow")(
+      "kernels", po::value(&choice.kernels)->default_value("launches"),
+      "of a GPU: launches, persistent (a forward, or a drafted chain, is one cooperative launch), or auto (for models up to 1 GiB); same bits");
 }
 
 void add_inflate_option(po::options_description& options, std::string& text) {

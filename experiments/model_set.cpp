@@ -1,5 +1,6 @@
 #include "experiments/model_set.h"
 
+#include "core/backend/cuda_kernels.h"
 #include "core/base/error.h"
 #include "experiments/backend_rule.h"
 
@@ -64,7 +65,7 @@ std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
   const std::string name = backend_name(choice, choice.backend == "auto" ? gpu_absent() : "");
   if (name != "cpu") {
     auto backend = make_cuda_backend(
-        {.device = choice.device, .threads = choice.threads, .simulated = name == "host-simt"});
+        {.device = choice.device, .threads = choice.threads, .simulated = name == "host-simt"}, parse_cuda_kernels(choice.kernels));
     if (choice.numerics != "auto" && choice.numerics != backend->numerics_class()) {
       throw Error({.what = "--numerics",
                    .got = choice.numerics,
@@ -78,6 +79,9 @@ std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
                  .got = std::to_string(choice.device),
                  .expected = "0: the CPU backend has one device, all cores",
                  .advice = "--threads limits the cores."});
+  }
+  if (parse_cuda_kernels(choice.kernels) == CudaKernels::kPersistent) {
+    throw Error({.what = "--kernels", .got = choice.kernels, .expected = "launches or auto: the CPU backend has no kernels of a GPU", .advice = ""});
   }
   return make_cpu_backend({.threads = choice.threads, .numerics = choice.numerics});
 }

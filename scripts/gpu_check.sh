@@ -129,10 +129,12 @@ if [ $dry_run = false ]; then
   one='hidden=2048,heads=32,kv_heads=8,ffn=4480'  # 2.5 GB, as Llama-3.2-1B
   eight='hidden=4096,layers=32,heads=32,kv_heads=8,head_dim=128,ffn=14336,vocab=128256'  # 15 GB, as Llama-3.1-8B
   times=(--rows 1,2,4,8,16,24,32,48,64,96,128 --context 128,2048,8000 --tokens 33 --repeats 9)
+  few=(--rows 1,2,4,8 --context 128,2048 --tokens 33 --repeats 9)
   run=()
 else
   one='ffn=1600' eight='ffn=1664,vocab=49280'
   times=(--rows 1,2 --context 16 --tokens 2 --repeats 1)
+  few=("${times[@]}")
   run=(--set options.max_tokens=4 --set prompts.limit=1 --set calibration.rounds=1 --set 'cases.1.gamma=[2]')
 fi
 speclab=$(program speclab)
@@ -142,6 +144,9 @@ as_json() { echo "{\"$(sed -e 's/=/": /g' -e 's/,/, "/g' <<< "$1")}"; }  # a=1,b
 
 forwards() {  # NAME CAP [INFLATE]
   stage "forwards_$1" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${times[@]}" "${use[@]}" --json
+}
+persistent() {  # NAME CAP [INFLATE]
+  stage "forwards_$1_persistent" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${few[@]}" "${use[@]}" --kernels persistent --json
 }
 speculation() {  # NAME CAP [INFLATE]
   local target="{\"model\": \"$model\"${3:+, \"inflate\": $(as_json "$3")}}" folder="$scratch/run_$1"
@@ -163,6 +168,8 @@ stage tests 100 - "${tests:+scripts/gpu_check/tests.sh}" "$backend" "$device" "$
 forwards 135m 40
 forwards 8b 90 "$eight"
 forwards 1b 45 "$one"
+persistent 135m 20
+persistent 1b 25 "$one"
 speculation 135m 45
 speculation 8b 110 "$eight"
 speculation 1b 50 "$one"

@@ -82,6 +82,7 @@ void Model::forward(std::span<const Feed> feeds) const {
     if (feed.hidden != nullptr) deliver(next_hidden, feed.rows.size(), c.hidden, feed.hidden);
     next_hidden += feed.rows.size() * static_cast<std::size_t>(c.hidden);
   }
+  if (wanted == 0) device.idle();  // what waits for a result that is wanted begins now: the cache may go before the next one
 }
 
 void Model::forward(Session& session, const QueuedRows& queued, float* logits) const {

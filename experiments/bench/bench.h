@@ -18,10 +18,15 @@ namespace speclab::bench {
 struct Setting {
   std::shared_ptr<ModelSet> models;  ///< "draft" among the drafts when one was named
   bool has_draft = false;
+  std::string model, draft;  ///< where they come from
+  BackendChoice backend;
   std::string text;        ///< a file for the indexes of copies/; "" for a text that is made up
   double read_bandwidth = 0;  ///< bytes per second from memory, all threads
   double peak_flops = 0;      ///< operations per second, all threads
 };
+
+/// Target and draft on such a backend.
+std::shared_ptr<ModelSet> load(const Setting& setting, const BackendChoice& backend);
 
 /// Counters of one iteration's work: bytes_per_second, flops_per_second, of_bandwidth, of_peak.
 void count_work(benchmark::State& state, const Setting& setting, double bytes, double flops);

@@ -207,18 +207,28 @@ void add_accept(const StandPtr& stand, const Setting& setting, int vocab, int ro
 }
 
 /// A forward of one row of the draft, with its logits back on the host: what a step of a draft costs a strategy that asks for it.
-void add_draft_step(const Setting& setting) {
+/// "cuda/draft_step", each kernel launched; "cuda/draft_step_persistent", all of them as one launch.
+void add_draft_step(const Setting& setting, const std::string& kernels) {
   if (!setting.has_draft) return;
-  auto timer = std::make_shared<std::unique_ptr<ForwardTimer>>();
+  struct Held {
+    std::shared_ptr<ModelSet> models;
+    std::unique_ptr<ForwardTimer> timer;
+  };
+  const auto held = std::make_shared<Held>();
   add(
-      "cuda/draft_step",
+      kernels == "launches" ? "cuda/draft_step" : "cuda/draft_step_" + kernels,
       [=](benchmark::State& state) {
-        const Model& draft = *setting.models->draft("draft");
-        const bool simulated = setting.models->backend().name() != "cuda";
-        if (!*timer) *timer = std::make_unique<ForwardTimer>(draft, simulated ? 2 : 128, 1);
-        (*timer)->time(1);
+        if (!held->models) {
+          BackendChoice backend = setting.backend;
+          backend.kernels = kernels;
+          held->models = kernels == setting.backend.kernels ? setting.models : load(setting, backend);
+        }
+        const Model& draft = *held->models->draft("draft");
+        const bool simulated = held->models->backend().name() != "cuda";
+        if (!held->timer) held->timer = std::make_unique<ForwardTimer>(draft, simulated ? 2 : 128, 1);
+        held->timer->time(1);
         std::vector<double> times;
-        for (int i = 0; i < (simulated ? 1 : 50); ++i) times.push_back((*timer)->time(1));
+        for (int i = 0; i < (simulated ? 1 : 50); ++i) times.push_back(held->timer->time(1));
         std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
         for (auto _ : state) state.SetIterationTime(1e-9 * times[times.size() / 2]);
         count_work(state, setting, static_cast<double>(draft.weight_bytes()), 0);
@@ -243,7 +253,7 @@ void add_device(const Setting& setting, int device) {
   for (const bool greedy : {false, true}) {
     for (const int n : simulated ? std::vector<int>{5} : std::vector<int>{1, 8, 32}) add_accept(stand, setting, simulated ? 300 : 128256, n, greedy);
   }
-  add_draft_step(setting);
+  for (const char* kernels : {"launches", "persistent"}) add_draft_step(setting, kernels);
 }
 
 }  // namespace speclab::bench

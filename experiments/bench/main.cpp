@@ -14,6 +14,18 @@
 #include "experiments/command.h"
 
 namespace speclab {
+
+std::shared_ptr<ModelSet> bench::load(const Setting& setting, const BackendChoice& backend) {
+  auto models = std::make_shared<ModelSet>(setting.model, make_backend(backend), "plain");
+  if (setting.has_draft) {
+    DraftSpec spec;
+    spec.name = "draft";
+    spec.model = setting.draft;
+    models->add_draft(spec);
+  }
+  return models;
+}
+
 namespace {
 
 namespace po = boost::program_options;
@@ -38,13 +50,11 @@ int run(int argc, char** argv) {
     return values.count("help") > 0 ? kOk : kUserError;
   }
   bench::Setting setting;
-  setting.models = std::make_shared<ModelSet>(model, make_backend(backend), "plain");
-  if ((setting.has_draft = !draft.empty())) {
-    DraftSpec spec;
-    spec.name = "draft";
-    spec.model = draft;
-    setting.models->add_draft(spec);
-  }
+  setting.model = model;
+  setting.draft = draft;
+  setting.backend = backend;
+  setting.has_draft = !draft.empty();
+  setting.models = bench::load(setting, backend);
   setting.text = text;
   const int threads = setting.models->backend().threads();
   const bool on_host = setting.models->backend().host_memory();

@@ -10,6 +10,7 @@ Standard library only, because it may run on a machine that has nothing else. Ev
     forwards_<shape>     speclab bench --json: engine.contexts[].rows_ns {n: [ns]}, work; of a GPU also "device":
                          {read_bandwidth_bytes_per_second, copy_bandwidth_bytes_per_second, peak_flops}, measured in the same run.
                          The numbers of these names beside it are the host's, and no share of a GPU's time is taken of them
+    forwards_<shape>_persistent  the same with --kernels persistent
     speculation_<shape>  summary.json of speclab run configs/gpu_check.json
     kernels              Google Benchmark's JSON; the goals name the benchmarks that they are read from
 """
@@ -179,7 +180,21 @@ GOALS = [
         forward_goal("1b", Forwards.share),
         "`device` in the output of `speclab bench`",
     ),
+    (
+        "1B shape, n = 1, persistent kernel, share of read bandwidth",
+        "≥ 88 %",
+        (PERCENT, 0.88, True),
+        forward_goal("1b_persistent", Forwards.share),
+        "`device` in the output of `speclab bench`",
+    ),
     ("135M, n = 1", "≤ 0.33 ms", (MS, 0.33e-3, False), forward_goal("135m", lambda f: f.seconds(1, f.first())), ""),
+    (
+        "135M, n = 1, persistent kernel",
+        "≤ 0.20 ms",
+        (MS, 0.20e-3, False),
+        forward_goal("135m_persistent", lambda f: f.seconds(1, f.first())),
+        "",
+    ),
     ("8B shape, t(16)/t(1)", "≤ 1.05", (RATIO, 1.05, False), forward_goal("8b", lambda f: f.ratio(16)), ""),
     ("8B shape, t(64)/t(1)", "≤ 1.15", (RATIO, 1.15, False), forward_goal("8b", lambda f: f.ratio(64)), ""),
     ("8B shape, t(128)/t(1)", "≤ 1.35", (RATIO, 1.35, False), forward_goal("8b", lambda f: f.ratio(128)), ""),
@@ -210,6 +225,13 @@ GOALS = [
         (US, 60, False),
         kernel_goal("cuda/draft_step"),
         "benchmark `cuda/draft_step`",
+    ),
+    (
+        "draft step, model ≤ 40 MB, persistent kernel",
+        "≤ 60 µs",
+        (US, 60, False),
+        kernel_goal("cuda/draft_step_persistent"),
+        "benchmark `cuda/draft_step_persistent`",
     ),
     (
         "speedup on the 8B shape, shipped draft, greedy, over tau / (1 + gamma c)",
@@ -364,12 +386,10 @@ def tests(device):
 def section(device):
     parts = [f"## {device.name}", machine(device), tests(device), "### Goals", goals(device)]
     for shape, name in SHAPES.items():
-        parts += [
-            f"### {name}: forwards",
-            forward_table(device, shape),
-            f"### {name}: speculation",
-            speculation_table(device, shape),
-        ]
+        parts += [f"### {name}: forwards", forward_table(device, shape)]
+        if f"forwards_{shape}_persistent" in device.stages:
+            parts += ["As one persistent kernel a forward:", forward_table(device, f"{shape}_persistent")]
+        parts += [f"### {name}: speculation", speculation_table(device, shape)]
     parts += ["### Linear layers", linear_table(device)]
     parts += ["### Stages", stage_table(device), f"Records: `{device.name}/`."]
     return "\n\n".join(parts)

@@ -6,7 +6,8 @@
 For sm_80 and sm_90: every kernel is there; none has a stack, so nothing is spilled (EIATTR_FRAME_SIZE, the STACK of cuobjdump
 --dump-resource-usage); the linear kernels multiply with HMMA.16816.F32.BF16, load weights (and activations for few rows) with
 LDG.E.128, and copy those of many rows with LDGSTS.E.128; they have no more registers than their blocks on an SM are planned for;
-attention multiplies with HMMA too and loads keys and values with LDG.E.128.
+attention multiplies with HMMA too and loads keys and values with LDG.E.128. The persistent kernel has the products and loads of
+all that run in it, and registers for a block of 256 threads.
 And there is PTX for later architectures. The toolkit's disassembler may be absent, so the cubins (ELF) are read here; the
 bits of the instructions are those that `cuobjdump -sass` prints. Objects must hold them uncompressed (nvcc --no-compress).
 """
@@ -23,7 +24,7 @@ M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x4100
 ARCHITECTURES = (80, 90)
 KERNELS = ("LinearFew", "LinearMany", "LinearFree", "Norm", "Activate", "Elementwise", "RoundRows", "PackWeights", "Gather", "RopeStore", "MoveSlots", "CopyKv",
            "AttentionSplits", "AttentionSum", "CopyRows", "FillColumns", "ReadAll", "MultiplyAll", "Standardise",
-           "Sample", "Accept")
+           "Sample", "Accept", "Persistent")
 
 
 class Cubin:
@@ -94,7 +95,7 @@ def problems(objects):
                     seen[cubin.architecture].add("LinearFree")
                 if values.get(FRAME_SIZE, -1) != 0:
                     yield f"{what}: {values.get(FRAME_SIZE)} bytes of stack with {values.get(REGISTERS)} registers; registers are spilled"
-                if name not in ("LinearFew", "LinearMany", "AttentionSplits"):
+                if name not in ("LinearFew", "LinearMany", "AttentionSplits", "Persistent"):
                     continue
                 code = cubin.instructions(kernel)
                 loads = [high >> 9 & 7 for low, high in code if low & 0xFFF == LDG]
@@ -102,6 +103,12 @@ def problems(objects):
                 if name == "AttentionSplits":  # a block of 32 dimensions of the keys, 64 of the values
                     if loads.count(WIDE) < 4 + 8 or products < 16 + 32:
                         yield f"{what}: {loads.count(WIDE)} loads of 16 bytes, {products} matrix products"
+                    continue
+                if name == "Persistent":  # seven linear layers, and attention
+                    if loads.count(WIDE) < 5 * 6 * 2 + 2 * 4 * 2 + 12 or products < 5 * 2 + 2 * 4 + 48:
+                        yield f"{what}: {loads.count(WIDE)} loads of 16 bytes, {products} matrix products"
+                    if values.get(REGISTERS, 256) > 255:
+                        yield f"{what}: {values.get(REGISTERS)} registers"
                     continue
                 rows, ahead = (int(number) for number in re.findall(r"ILi(\d+)ELi(\d+)E", kernel)[0])
                 many = name == "LinearMany"

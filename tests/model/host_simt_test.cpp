@@ -24,6 +24,17 @@ TEST(HostSimt, EveryFamilyIsNearTheCpu) {
   }
 }
 
+// One launch a forward has the bits of a launch for each operation, in every family.
+TEST(HostSimt, PersistentKernelsHaveTheBitsOfLaunches) {
+  const auto launches = make_cuda_backend({.simulated = true}), persistent = make_cuda_backend({.simulated = true}, CudaKernels::kPersistent);
+  for (const auto& entry : std::filesystem::directory_iterator(family_folder())) {
+    const std::string family = entry.path().filename();
+    std::vector<Token> tokens = family_tokens(family);
+    tokens.resize(std::min<std::size_t>(tokens.size(), 9));
+    EXPECT_EQ(family_logits(family, persistent, tokens), family_logits(family, launches, tokens)) << family;
+  }
+}
+
 class HostSimtLife : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(HostSimtLife, RowsHaveTheBitsOfAFreshPrefill) {
@@ -32,6 +43,14 @@ TEST_P(HostSimtLife, RowsHaveTheBitsOfAFreshPrefill) {
 }
 
 // What differs in kernels: shapes that fill no tile, groups, windows, caps, norms, rotations, activations.
+class PersistentLife : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(PersistentLife, RowsHaveTheBitsOfAFreshPrefill) {
+  speclab::fixtures::Life life("host-simt-persistent", GetParam(), 1, 7);
+  for (int step = 0; step < 4; ++step) ASSERT_TRUE(life.step()) << speclab::fixtures::kLifeModels[GetParam()] << ", step " << step;
+}
+INSTANTIATE_TEST_SUITE_P(Models, PersistentLife, ::testing::Values(0, 2, 8, 12));
+
 INSTANTIATE_TEST_SUITE_P(Models, HostSimtLife, ::testing::Values(0, 2, 3, 5, 7, 10, 12, 13));
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/backend/cuda_kernels.h"
 #include "core/model/session.h"
 #include "tests/model/model_files.h"
 #include "tests/on_device/on_device.h"
@@ -46,7 +47,10 @@ inline std::shared_ptr<const Model> life_model(const std::string& numerics, std:
   static std::map<std::tuple<std::string, std::size_t, int>, std::shared_ptr<const Model>> models;
   auto& model = models[{numerics, which, threads}];
   if (model) return model;
-  const auto backend = numerics == kDeviceUnderTest ? on_device::backend() : numerics == "host-simt" ? make_cuda_backend({.simulated = true}) : make_cpu_backend({threads, numerics});
+  const auto backend = numerics == kDeviceUnderTest         ? on_device::backend()
+                       : numerics == "host-simt"            ? make_cuda_backend({.simulated = true})
+                       : numerics == "host-simt-persistent" ? make_cuda_backend({.simulated = true}, CudaKernels::kPersistent)
+                                                            : make_cpu_backend({threads, numerics});
   if (which > 4) {
     const auto folder = std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/families" / kLifeModels[which];
     return model = Model::load(Checkpoint::open(folder), backend, {});

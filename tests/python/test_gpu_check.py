@@ -71,6 +71,13 @@ class Stages(Copy):
         self.assertNotIn(str(self.root), stage["command"])
         self.assertEqual([file.name for file in (self.root / "results/gpu").iterdir()], [])
 
+    def test_a_persistent_kernel_is_asked_for_by_name(self):
+        self.add("bin/speclab", """echo '{"words": "'"$*"'"}'""")
+        result = self.check("--backend", "host-simt", "--stages", "forwards_1b_persistent")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        words = self.stage("forwards_1b_persistent", "host-simt")["data"]["words"]
+        self.assertRegex(words, r"^bench --model .* --inflate ffn=1600 --rows 1,2 .* --kernels persistent --json$")
+
     def test_each_file_is_there_before_the_next_stage_begins(self):
         self.add(
             "bin/speclab",
@@ -377,6 +384,7 @@ class Page(unittest.TestCase):
         kernels = [
             {"run_name": "cuda/draft_step" + suffix, "real_time": 59000, "time_unit": "ns"},
             {"run_name": "cuda/draft_step" + suffix, "real_time": 99, "time_unit": "us", "aggregate_name": "mean"},
+            {"run_name": "cuda/draft_step_persistent" + suffix, "real_time": 61, "time_unit": "us"},
             {"run_name": "cuda/linear/" + large, "real_time": 70, "time_unit": "us", "aggregate_name": "median"},
             {"run_name": "cuda/linear/" + small, "real_time": 9, "time_unit": "us", "aggregate_name": "median"},
             {"run_name": "cuda/linear_free/" + large, "real_time": 69, "time_unit": "us", "aggregate_name": "median"},
@@ -388,6 +396,8 @@ class Page(unittest.TestCase):
         page = self.write(
             record("forwards_8b", forwards({"1": 4000, "16": 4400, "64": 4500}, 15.2)),
             record("forwards_1b", None, status="capped", reason="stopped after 45 seconds"),
+            record("forwards_1b_persistent", forwards({"1": 700}, 2.5)),
+            record("forwards_135m_persistent", forwards({"1": 210}, 0.27)),
             record("kernels", {"benchmarks": kernels}),
             record("speculation_8b", {"cases": cases}),
         )
@@ -398,7 +408,11 @@ class Page(unittest.TestCase):
             self.goal(page, "1B shape"), ["not measured", "stage `forwards_1b`: capped, stopped after 45 seconds |"]
         )
         self.assertEqual(self.goal(page, "135M"), ["not measured", "stage `forwards_135m` was not run |"])
+        self.assertEqual(self.goal(page, "1B shape, n = 1, persistent"), ["89 %", "reached |"])
+        self.assertEqual(self.goal(page, "135M, n = 1, persistent"), ["0.210 ms", "**missed** |"])
+        self.assertIn("As one persistent kernel a forward:\n\nIn the same run", page)
         self.assertEqual(self.goal(page, "draft step"), ["59.0 µs", "reached |"])
+        self.assertEqual(self.goal(page, "draft step, model ≤ 40 MB, persistent"), ["61.0 µs", "**missed** |"])
         self.assertEqual(self.goal(page, "linear layers of the 8B shape, time over cuBLASLt's"), ["0.88", "reached |"])
         self.assertEqual(
             self.goal(page, "linear layers of the 8B shape, time over their best"), ["1.12", "**missed** |"]

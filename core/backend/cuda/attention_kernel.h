@@ -101,19 +101,21 @@ struct AttentionSplitsKernel {
 
   SPECLAB_DEVICE void operator()() const {
     const int committed = a.committed_at != nullptr ? simt::load(a.committed_at) : a.committed, first_split = a.first_split(committed);
-    const int shared_blocks = a.shared_blocks(), shared = a.shared_splits(committed) * shared_blocks, block = simt::block_x();
+    const int shared_blocks = a.shared_blocks(), shared = a.shared_splits(committed) * shared_blocks, block = simt::block_x(), group = a.group();
+    int split, query, end;  // queries from one to the other
     if (block < shared) {
-      const int split = first_split + block / shared_blocks, first = block % shared_blocks * kMostTiles;
-      for (int tile = first; tile < simt::min(first + kMostTiles, a.shared_tiles()); ++tile) {
-        const int query = tile * kTileQueries;
-        run_tile(committed, split, query, simt::min(kTileQueries, a.n * a.group() - query));
-      }
+      split = first_split + block / shared_blocks;
+      query = block % shared_blocks * (kMostTiles * kTileQueries);
+      end = simt::min(query + kMostTiles * kTileQueries, a.n * group);
     } else {
       const int tiles = a.own_tiles(), of_split = a.n * tiles, i = (block - shared) % of_split;
-      const int split = committed / kSplit + (block - shared) / of_split, from = i % tiles * kTileQueries;
+      split = committed / kSplit + (block - shared) / of_split;
       if (split * kSplit >= committed + a.n) return;  // blocks for as many keys as there may be
-      run_tile(committed, split, i / tiles * a.group() + from, simt::min(kTileQueries, a.group() - from));
+      query = i / tiles * group + i % tiles * kTileQueries;
+      end = simt::min(query + kTileQueries, i / tiles * group + group);
     }
+    SPECLAB_ROLLED
+    for (; query < end; query += kTileQueries) run_tile(committed, split, query, simt::min(kTileQueries, end - query));
   }
 
  private:
@@ -323,29 +325,49 @@ struct AttentionSplitsKernel {
   }
 };
 
-// A block is one query: of the splits that its row sees, those with their maximum nearest to the largest count most.
+/// The splits that a query sees, and what they add up to.
+struct AttendedQuery {
+  const Attention& a;
+  int begin, end;
+  std::size_t queries, query;
+  float most;
+
+  SPECLAB_DEVICE AttendedQuery(const Attention& attention, int row, int head) : a(attention) {
+    const int position = simt::load(a.positions + row), committed = a.committed_at != nullptr ? simt::load(a.committed_at) : a.committed, first = a.first_split(committed);
+    begin = a.first_seen(position) / kSplit - first;
+    end = position / kSplit + 1 - first;
+    queries = static_cast<std::size_t>(a.n) * a.heads;
+    query = static_cast<std::size_t>(row) * a.heads + head;
+    most = simt::load(a.sums + 2 * (begin * queries + query));
+    SPECLAB_ROLLED
+    for (int split = begin + 1; split < end; ++split) most = simt::max(most, simt::load(a.sums + 2 * (split * queries + query)));
+  }
+  /// Dimension d: the splits with their maximum nearest to the largest count most.
+  SPECLAB_DEVICE float operator[](int d) const {
+    float total = 0, sum = 0;
+    SPECLAB_ROLLED
+    for (int split = begin; split < end; ++split) {
+      const std::size_t at = split * queries + query;
+      const float weight = simt::exp(simt::load(a.sums + 2 * at) - most);
+      total = simt::fma(weight, simt::load(a.sums + 2 * at + 1), total);
+      sum = simt::fma(weight, simt::load(a.mixed + at * a.head_dim + d), sum);
+    }
+    return sum / total;
+  }
+};
+
+// A block is one query.
 struct AttentionSumKernel {
   static constexpr const char* kName = "attention_sum";
   static constexpr int kThreads = kCombineThreads;
   Attention a;
 
   SPECLAB_DEVICE void operator()() const {
-    const int row = simt::block_x(), head = simt::block_y(), position = simt::load(a.positions + row);
-    const int committed = a.committed_at != nullptr ? simt::load(a.committed_at) : a.committed, first = a.first_split(committed);
-    const int begin = a.first_seen(position) / kSplit - first, end = position / kSplit + 1 - first;
-    const std::size_t queries = static_cast<std::size_t>(a.n) * a.heads, query = static_cast<std::size_t>(row) * a.heads + head;
-    float most = simt::load(a.sums + 2 * (begin * queries + query));
-    for (int split = begin + 1; split < end; ++split) most = simt::max(most, simt::load(a.sums + 2 * (split * queries + query)));
+    const int row = simt::block_x(), head = simt::block_y();
+    const AttendedQuery attended(a, row, head);
     for (int d = simt::thread_index(); d < a.head_dim; d += kCombineThreads) {
-      float total = 0, sum = 0;
-      for (int split = begin; split < end; ++split) {
-        const std::size_t at = split * queries + query;
-        const float weight = simt::exp(simt::load(a.sums + 2 * at) - most);
-        total = simt::fma(weight, simt::load(a.sums + 2 * at + 1), total);
-        sum = simt::fma(weight, simt::load(a.mixed + at * a.head_dim + d), sum);
-      }
-      const float mixed = sum / total;
-      if (a.out != nullptr) simt::store(a.out + query * a.head_dim + d, mixed);
+      const float mixed = attended[d];
+      if (a.out != nullptr) simt::store(a.out + attended.query * a.head_dim + d, mixed);
       if (a.activations != nullptr) simt::store(a.activations + activation_at(a.n, row, head * a.head_dim + d), simt::to_bf16(mixed));
     }
     if (a.activations == nullptr || head < a.heads - 1) return;

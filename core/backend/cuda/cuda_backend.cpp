@@ -16,6 +16,8 @@
 #include "core/backend/cuda/launch.h"
 #include "core/backend/cuda/machine.h"
 #include "core/backend/cuda/planned.h"
+#include "core/backend/cuda/program.h"
+#include "core/backend/cuda_kernels.h"
 #include "core/base/error.h"
 #include "core/measure/clock.h"
 
@@ -23,10 +25,11 @@ namespace speclab {
 namespace cuda {
 namespace {
 
-// The operations as launches, in one stream. On a simulated GPU (no `gpu_`) launches are done when they return.
+// The operations as launches, in one stream. On a simulated GPU (no `gpu_`) launches are done when they return. With persistent
+// kernels launches that can be tasks wait (waiting_) until something needs what they do, and then are one launch.
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(const CudaBackendOptions& options) : pool_(options.simulated ? 1 : options.threads > 0 ? options.threads : cpu::usable_threads()) {
+  CudaBackend(const CudaBackendOptions& options, CudaKernels kernels) : pool_(options.simulated ? 1 : options.threads > 0 ? options.threads : cpu::usable_threads()) {
     if (options.simulated) {
       machine_ = std::make_shared<simt::Machine>();
       stream_.machine = machine_.get();
@@ -39,6 +42,7 @@ class CudaBackend final : public Backend {
       name_ = "cuda";
       device_ = gpu_->name();
     }
+    set_kernels(kernels);
   }
 
   std::string_view name() const override { return name_; }
@@ -68,16 +72,19 @@ class CudaBackend final : public Backend {
 
   bool host_memory() const override { return false; }
   std::shared_ptr<void> allocate(std::size_t bytes) override {
+    submit();  // who asks for memory may give back what tasks use
     if (gpu_) return gpu_->allocate(bytes);
     return {machine_->allocate(bytes), [machine = machine_](void* p) { machine->release(p); }};
   }
   void upload(const void* host, std::size_t bytes, void* to) override {
     SPECLAB_CHECK(!recording_, "an upload of {} bytes in a recording", bytes);
+    submit();
     if (gpu_) gpu_->upload(host, bytes, to);
     else if (bytes > 0) std::memcpy(to, host, bytes);
   }
   void download(const void* from, std::size_t bytes, void* host) override {
     SPECLAB_CHECK(!recording_, "a download of {} bytes in a recording", bytes);
+    submit();
     if (gpu_) gpu_->download(from, bytes, host);
     else if (bytes > 0) std::memcpy(host, from, bytes);
   }
@@ -251,7 +258,10 @@ class CudaBackend final : public Backend {
     start("standardise", draft_law_of(plan, depth));
     start("sample", draft_token_of(plan, depth));
   }
-  void plan_target_rows(Plan& plan) override { start("lay_rows", target_rows_of(plan)); }
+  void plan_target_rows(Plan& plan) override {
+    submit();  // the drafted chain is one launch, whatever the target is
+    start("lay_rows", target_rows_of(plan));
+  }
   void plan_settle(Plan& plan) override {
     start("standardise", target_laws_of(plan));
     start("accept", accept_of(plan));
@@ -265,16 +275,19 @@ class CudaBackend final : public Backend {
 
   std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations) override {
     SPECLAB_CHECK(!recording_, "a recording in a recording");
+    submit();
     const auto graph = std::make_shared<Graph>();
     graph->loop = loop;
     launches_ = std::make_shared<Launches>();
     recording_ = graph;
-    for (const auto& memory : {activations_.memory(), activated_.memory(), partials_.memory(), arrivals_.memory()}) keep_for_graph(memory);
+    for (const auto& memory : {activations_.memory(), activated_.memory(), partials_.memory(), arrivals_.memory(), arrived_.memory()}) keep_for_graph(memory);
     try {
       if (gpu_) conditional_ = gpu_->begin_capture(loop);
       else if (loop) conditional_ = machine_->make_conditional();
       operations();
+      submit();
     } catch (...) {
+      waiting_.clear();
       recording_.reset();
       if (gpu_) gpu_->drop_capture();
       throw;
@@ -287,6 +300,7 @@ class CudaBackend final : public Backend {
   }
   void replay(const Graph& graph) override {
     SPECLAB_CHECK(!recording_, "a replay in a recording");
+    submit();
     if (gpu_) {
       gpu_->started("graph");
       gpu_->replay(graph.own.get());
@@ -300,7 +314,17 @@ class CudaBackend final : public Backend {
       SPECLAB_CHECK(!graph.loop || machine_->conditional(launches.conditional) != kUnset, "a loop that never ends");
     } while (graph.loop && machine_->conditional(launches.conditional) != 0);
   }
-  bool idle() override { return !gpu_ || gpu_->idle(); }
+  bool idle() override {
+    submit();
+    return !gpu_ || gpu_->idle();
+  }
+  // What waits begins.
+  void submit() {
+    if (waiting_.empty()) return;
+    const std::vector<Task> tasks = std::exchange(waiting_, {});
+    if (worth_one_launch(tasks, kernels_)) return start_together(tasks);
+    for (const Task& task : tasks) start_one(describe(task), task);
+  }
 
  protected:
   void keep_for_graph(const std::shared_ptr<void>& memory) override {
@@ -420,10 +444,65 @@ class CudaBackend final : public Backend {
   }
   template <typename Arguments>
   void start(const char* kernel, const Arguments& arguments) {
+    if (kernels_ != CudaKernels::kLaunches) {
+      if (std::optional<Task> task = task_of(arguments)) {
+        waiting_.push_back(*task);
+        return;
+      }
+      submit();
+    }
     if (recording_) recording_->nodes.push_back(describe(arguments));
     if (gpu_) gpu_->started(kernel);
     if (recording_ && !gpu_) launches_->in_order.push_back([arguments, stream = stream_] { launch(arguments, stream); });
     else launch(arguments, stream_);
+  }
+
+  // Persistent kernels.
+
+  static constexpr int kSimulatedBlocks = 3;
+
+  void set_kernels(CudaKernels kernels) {
+    kernels_ = kernels;
+    if (kernels_ == CudaKernels::kLaunches) return;
+    const PersistentLimits limits = gpu_ ? persistent_limits(gpu_->ordinal()) : PersistentLimits{kSimulatedBlocks, 1, true};
+    if (kernels_ == CudaKernels::kAuto && (!limits.cooperative || limits.resident < 1)) {
+      kernels_ = CudaKernels::kLaunches;
+      return;
+    }
+    persistent_blocks_ = persistent_blocks(limits, device_);
+    const simt::u64 none = 0;
+    upload(&none, sizeof none, room(arrived_, 1));
+  }
+  void start_one(const GraphNode& node, const Task& task) {
+    if (recording_) recording_->nodes.push_back(node);
+    if (gpu_) gpu_->started(node.kernel.data());
+    if (recording_ && !gpu_) launches_->in_order.push_back([task, stream = stream_] { launch(task, stream); });
+    else launch(task, stream_);
+  }
+  void start_together(const std::vector<Task>& tasks) {
+    const TaskTable table = make_table(fuse(tasks));
+    std::vector<std::byte> bytes(table.bytes());
+    table.write(bytes.data());
+    if (recording_) {  // a table of its own, that stays as it is
+      const std::shared_ptr<void> there = gpu_ ? gpu_->allocate(bytes.size()) : allocate(bytes.size());
+      if (gpu_) gpu_->upload_beside(bytes.data(), bytes.size(), there.get());
+      else std::memcpy(there.get(), bytes.data(), bytes.size());
+      recording_->kept.push_back(there);
+      const Persistent launched = table.arguments(there.get(), arrived_.data());
+      recording_->nodes.push_back(describe(launched, persistent_blocks_));
+      if (!gpu_) {
+        launches_->in_order.push_back([launched, blocks = persistent_blocks_, stream = stream_] { launch(launched, blocks, stream); });
+        return;
+      }
+      gpu_->started("persistent");
+      return launch(launched, persistent_blocks_, stream_);
+    }
+    // In the order of the stream, so that the table before it has been read.
+    std::byte* there = room(table_, bytes.size());
+    if (gpu_) gpu_->upload(bytes.data(), bytes.size(), there);
+    else std::memcpy(there, bytes.data(), bytes.size());
+    if (gpu_) gpu_->started("persistent");
+    launch(table.arguments(there, arrived_.data()), persistent_blocks_, stream_);
   }
 
   std::shared_ptr<simt::Machine> machine_;
@@ -441,6 +520,11 @@ class CudaBackend final : public Backend {
   std::shared_ptr<Graph> recording_;     // the graph that operations go to, if any
   std::shared_ptr<Launches> launches_;   // of it
   std::uint64_t conditional_ = 0;        // of its loop
+  CudaKernels kernels_ = CudaKernels::kLaunches;
+  int persistent_blocks_ = 0;
+  std::vector<Task> waiting_;            // in order
+  Buffer<std::byte> table_;              // of the last persistent kernel
+  Buffer<simt::u64> arrived_;            // at its barrier
 };
 
 }  // namespace
@@ -448,6 +532,15 @@ class CudaBackend final : public Backend {
 
 std::string gpu_absent() { return cuda::gpu_absent(); }
 
-std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options) { return std::make_shared<cuda::CudaBackend>(options); }
+std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options) { return make_cuda_backend(options, CudaKernels::kLaunches); }
+
+std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, CudaKernels kernels) { return std::make_shared<cuda::CudaBackend>(options, kernels); }
+
+CudaKernels parse_cuda_kernels(const std::string& name) {
+  if (name == "launches") return CudaKernels::kLaunches;
+  if (name == "persistent") return CudaKernels::kPersistent;
+  if (name == "auto") return CudaKernels::kAuto;
+  throw Error({.what = "--kernels", .got = name, .expected = "launches, persistent or auto", .advice = ""});
+}
 
 }  // namespace speclab

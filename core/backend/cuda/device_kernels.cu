@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "core/backend/cuda/launch.h"
+#include "core/backend/cuda/persistent_tasks.h"
 
 namespace speclab::cuda {
 
@@ -9,20 +10,26 @@ __global__ void __launch_bounds__(Kernel::kThreads) run(const __grid_constant__ 
   kernel();
 }
 
+template <typename Kernel>
+void start(const Kernel& kernel, const LaunchShape& shape, void* stream) {
+  cudaError_t error = cudaSuccess;
+  if (shape.shared_bytes > (48 << 10)) {  // what a block has without asking
+    error = cudaFuncSetAttribute(run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
+  }
+  if (error == cudaSuccess) {
+    run<<<dim3(shape.grid_x, shape.grid_y, shape.grid_z), shape.threads, shape.shared_bytes, static_cast<cudaStream_t>(stream)>>>(kernel);
+    error = cudaGetLastError();
+  }
+  if (error != cudaSuccess) fail_launch(Kernel::kName, shape, cudaGetErrorString(error));
+}
+
 template <typename Arguments>
 void run_on_device(const Arguments& arguments, void* stream) {
-  with_kernel(arguments, [&](const auto& kernel, const LaunchShape& shape) {
-    using Kernel = std::remove_cvref_t<decltype(kernel)>;
-    cudaError_t error = cudaSuccess;
-    if (shape.shared_bytes > (48 << 10)) {  // what a block has without asking
-      error = cudaFuncSetAttribute(run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
-    }
-    if (error == cudaSuccess) {
-      run<<<dim3(shape.grid_x, shape.grid_y, shape.grid_z), shape.threads, shape.shared_bytes, static_cast<cudaStream_t>(stream)>>>(kernel);
-      error = cudaGetLastError();
-    }
-    if (error != cudaSuccess) fail_launch(Kernel::kName, shape, cudaGetErrorString(error));
-  });
+  with_kernel(arguments, [&](const auto& kernel, const LaunchShape& shape) { start(kernel, shape, stream); });
+}
+
+void run_task_on_device(const Task& task, void* stream) {
+  with_task(task, [&](const auto& kernel, const LaunchShape& shape) { start(kernel, shape, stream); });
 }
 
 #define SPECLAB_INSTANTIATE(Arguments) template void run_on_device(const Arguments&, void*);

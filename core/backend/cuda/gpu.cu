@@ -187,6 +187,14 @@ void Gpu::upload(const void* host, std::size_t bytes, void* to) {
   check(cudaMemcpyAsync(to, staged, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync to the device", bytes);
 }
 
+void Gpu::upload_beside(const void* host, std::size_t bytes, void* to) {
+  cudaStream_t own = nullptr;
+  check(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), "cudaStreamCreate", 0);
+  const std::shared_ptr<void> held(own, [](void* stream) { cudaStreamDestroy(static_cast<cudaStream_t>(stream)); });
+  check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, own), "cudaMemcpyAsync to the device", bytes);
+  check(cudaStreamSynchronize(own), "cudaStreamSynchronize", 0);
+}
+
 void Gpu::download(const void* from, std::size_t bytes, void* host) {
   const auto stream = static_cast<cudaStream_t>(stream_);
   in_pieces(

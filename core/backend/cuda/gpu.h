@@ -51,6 +51,8 @@ class Gpu {
   /// In the order of the stream; returns when the host may use its memory again. Up to kStaged bytes without waiting for
   /// the device (unless a megabyte of earlier uploads is still under way).
   void upload(const void* host, std::size_t bytes, void* to);
+  /// Outside of the order of the stream, also while launches are recorded; waits until the data are there.
+  void upload_beside(const void* host, std::size_t bytes, void* to);
   static constexpr std::size_t kStaged = std::size_t{512} << 10;
   /// After everything before it in the stream; returns when the host has the data. In pieces through pinned memory
   /// (staging.h): what the host's memory is does not matter.

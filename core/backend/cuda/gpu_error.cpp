@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/backend/cuda/gpu.h"
+#include "core/backend/cuda/program.h"
 #include "core/base/error.h"
 
 namespace speclab::cuda {
@@ -51,6 +52,8 @@ std::shared_ptr<void> Gpu::end_capture(std::size_t) { fail_no_gpu(gpu_absent());
 void Gpu::drop_capture() {}
 void Gpu::replay(void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::upload(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
+void Gpu::upload_beside(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
+PersistentLimits persistent_limits(int) { fail_no_gpu(gpu_absent()); }
 void Gpu::download(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::copy(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 GpuTimer::GpuTimer(const Gpu&) : stream_(nullptr) { fail_no_gpu(gpu_absent()); }

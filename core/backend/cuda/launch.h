@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "core/backend/cuda/acceptance_kernel.h"
 #include "core/backend/cuda/attention_kernel.h"
 #include "core/backend/cuda/columns_kernel.h"
@@ -8,6 +10,7 @@
 #include "core/backend/cuda/linear_free_kernel.h"
 #include "core/backend/cuda/linear_kernel.h"
 #include "core/backend/cuda/norm_kernel.h"
+#include "core/backend/cuda/persistent.h"
 #include "core/backend/cuda/plan_kernel.h"
 #include "core/backend/cuda/sampling_kernel.h"
 #include "core/backend/cuda/simt.h"
@@ -40,6 +43,16 @@ void launch(const Arguments& arguments, const Stream& stream);
 template <typename Arguments>
 GraphNode describe(const Arguments& arguments);
 
+/// The same launch as a task of a persistent kernel; nothing when its kernel is not among PersistentKernels.
+template <typename Arguments>
+std::optional<Task> task_of(const Arguments& arguments);
+/// Starts a task as the launch that it stands for.
+void launch(const Task& task, const Stream& stream);
+GraphNode describe(const Task& task);
+/// Starts all tasks of a table as one cooperative launch of so many blocks.
+void launch(const Persistent& table, int blocks, const Stream& stream);
+GraphNode describe(const Persistent& table, int blocks);
+
 // One line here per kernel, and one in host_kernels.cpp and device_kernels.cu each.
 #define SPECLAB_KERNELS(apply) \
   apply(PackWeights) apply(Gather) apply(Linear) apply(LinearFree) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows) \
@@ -52,5 +65,7 @@ template <typename Arguments>
 void run_on_machine(const Arguments& arguments, simt::Machine& machine);
 template <typename Arguments>
 void run_on_device(const Arguments& arguments, void* stream);
+void run_task_on_device(const Task& task, void* stream);
+void run_persistent_on_device(const Persistent& table, const LaunchShape& shape, void* stream);
 
 }  // namespace speclab::cuda

@@ -11,24 +11,33 @@
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
+/// What is fused with a linear layer: nothing. Others (persistent_fused.h) stage the row, or finish pairs of outputs.
+struct Alone {
+  static constexpr bool kStages = false, kPairs = false;
+};
+
 /// kRowTiles: row tiles of a block; kAhead: blocks of inputs whose weights and activations are under way; kNorm: the row comes
 /// before its norm, and every block has all of it in shared memory.
-template <int kRowTiles, int kAhead, bool kNorm, typename Arguments = Linear>
+template <int kRowTiles, int kAhead, bool kNorm, typename Arguments = Linear, typename Fused = Alone>
 struct LinearFewKernel {
   static constexpr const char* kName = "linear_few";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
   static constexpr int kSumFloats = kRowTiles * 128;  ///< of a warp
   static constexpr int kSumsBytes = kLinearWarps * kSumFloats * 4, kRowAt = kSumsBytes + 2 * kSumBytes;
-  static constexpr int shared_bytes(int in) { return kNorm ? kRowAt + tiles_of(in, kTileIn) * kTileIn * 2 : kSumsBytes; }
+  static constexpr bool kStaged = kNorm || Fused::kStages;
+  static constexpr int shared_bytes(int in) { return kStaged ? kRowAt + tiles_of(in, kTileIn) * kTileIn * 2 : kSumsBytes; }
   Arguments a;
+  Fused fused{};
 
   SPECLAB_DEVICE void operator()() const {
     const int slices = slices_of(a), slice = simt::warp_index() % slices, group = simt::warp_index() / slices;
     const int out_tiles = tiles_of(a.out, kTileOut), in_tiles = tiles_of(a.in, kTileIn);
     const int groups = kLinearWarps / slices;
     // Gated, the upper half of the groups has what the lower half gates.
-    const int out_tile = a.activated == nullptr ? simt::block_x() * groups + group
-                                                : simt::block_x() * (groups / 2) + group % (groups / 2) + group / (groups / 2) * (out_tiles / 2);
+    const bool pairs = Fused::kPairs || a.activated != nullptr;
+    const int lower = pairs ? simt::block_x() * (groups / 2) + group % (groups / 2) : 0;
+    int out_tile = pairs ? lower + group / (groups / 2) * (out_tiles / 2) : simt::block_x() * groups + group;
+    if constexpr (Fused::kPairs) out_tile = fused.tile_of(lower, group / (groups / 2));
     const int begin = slice_begin(a.in, slices, slice), end = slice_begin(a.in, slices, slice + 1);
 
     const int read = simt::min(out_tile, out_tiles - 1);  // a warp beyond the end reads the last and stores nothing
@@ -36,14 +45,16 @@ struct LinearFewKernel {
     const simt::u16* activations = a.activations + simt::lane() * kPiece;
 
     simt::Accumulator sums[kRowTiles];
-    simt::Bytes16 w[kAhead][2], x[kAhead][kRowTiles];
+    // Of a slice that ends early some are never loaded: without a value they would keep their registers through a kernel that
+    // has others behind this one (persistent.h).
+    simt::Bytes16 w[kAhead][2] = {}, x[kAhead][kRowTiles] = {};
     SPECLAB_UNROLL
     for (int n = 0; n < kRowTiles; ++n) sums[n].clear();
     const auto fetch = [&](int k, int at) {
       const simt::u16* from = weights + static_cast<std::size_t>(k) * (kTileOut * kTileIn);
       w[at][0] = simt::load16_streamed(from);
       w[at][1] = simt::load16_streamed(from + kTileOut * kTileIn / 2);
-      if constexpr (!kNorm) {
+      if constexpr (!kStaged) {
         SPECLAB_UNROLL
         for (int n = 0; n < kRowTiles; ++n) {
           x[at][n] = {};  // rows that are not there are not read: one row is an eighth of a tile
@@ -57,7 +68,8 @@ struct LinearFewKernel {
     for (int ahead = 0; ahead < kAhead; ++ahead) {
       if (begin + ahead < end) fetch(begin + ahead, ahead);
     }
-    const auto row = simt::shared<simt::u16>(kNorm ? kRowAt : 0, kNorm ? in_tiles * kTileIn : 0);
+    const auto row = simt::shared<simt::u16>(kStaged ? kRowAt : 0, kStaged ? in_tiles * kTileIn : 0);
+    if constexpr (Fused::kStages) fused.stage(row, in_tiles * kTileIn);
     if constexpr (kNorm) {
       if (a.norm.kind == NormOf::kRms) stage_norm<NormOf::kRms>(row);
       else stage_norm<NormOf::kLayer>(row);
@@ -66,7 +78,7 @@ struct LinearFewKernel {
       SPECLAB_UNROLL
       for (int at = 0; at < kAhead; ++at) {
         if (k + at >= end) break;
-        if constexpr (kNorm) {
+        if constexpr (kStaged) {
           x[at][0] = {};
           if (simt::lane() < 4) x[at][0] = row.get16((k + at) * kTileIn + simt::lane() * kPiece);
         }
@@ -83,7 +95,7 @@ struct LinearFewKernel {
     }
     simt::mma_wait();
 
-    if (slices == 1 && a.activated == nullptr) {
+    if (slices == 1 && !pairs) {
       SPECLAB_UNROLL
       for (int n = 0; n < kRowTiles; ++n) {
         SPECLAB_UNROLL
@@ -103,15 +115,20 @@ struct LinearFewKernel {
       for (int other = 1; other < slices; ++other) sum += shared[(of * slices + other) * kSumFloats + at];
       return sum;
     };
-    if (a.activated != nullptr) {
-      for (int i = simt::thread_index(); i < groups / 2 * kSumFloats; i += kThreads) {
-        const int gate = i / kSumFloats, at = i % kSumFloats;
-        finish_gated(a, simt::block_x() * (groups / 2) + gate, at / 128, at / 32 % 4, at % 32, sum_of(gate, at), sum_of(groups / 2 + gate, at));
+    if constexpr (!Fused::kPairs) {
+      if (!pairs) {
+        for (int at = slice * 32 + simt::lane(); at < kSumFloats; at += slices * 32) {
+          finish_linear(a, out_tile, at / 128, at / 32 % 4, at % 32, sum_of(group, at));
+        }
+        return;
       }
-      return;
     }
-    for (int at = slice * 32 + simt::lane(); at < kSumFloats; at += slices * 32) {
-      finish_linear(a, out_tile, at / 128, at / 32 % 4, at % 32, sum_of(group, at));
+    SPECLAB_ROLLED
+    for (int i = simt::thread_index(); i < groups / 2 * kSumFloats; i += kThreads) {
+      const int gate = i / kSumFloats, at = i % kSumFloats, pair = simt::block_x() * (groups / 2) + gate;
+      const float low = sum_of(gate, at), high = sum_of(groups / 2 + gate, at);
+      if constexpr (Fused::kPairs) fused.finish(a, pair, at / 128, at / 32 % 4, at % 32, low, high);
+      else finish_gated(a, pair, at / 128, at / 32 % 4, at % 32, low, high);
     }
   }
 

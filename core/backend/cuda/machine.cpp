@@ -29,7 +29,8 @@ namespace {
 constexpr int kMain = -1;
 constexpr int kMostShared = 227 << 10;       // of a block on sm_90
 constexpr std::size_t kStack = 256 << 10;  // reserved, not touched
-constexpr int kGranule = 2;                  // bytes of shared memory that are watched together
+constexpr int kGranule = 2;                  // bytes of memory that are watched together
+constexpr std::uint64_t kMostPauses = 1'000'000;  // while nothing happens
 // Readers of a granule since the last barrier: one thread, several of one warp, or several warps.
 constexpr std::uint16_t kOfWarp = 0x4000, kOfMany = 0x8000;
 
@@ -127,8 +128,8 @@ void Machine::find_global(const void* p, std::size_t bytes, const std::source_lo
 
 void Machine::check_shared(int offset, int count, std::size_t size, std::size_t alignment, const std::source_location& where) {
   if (offset < 0 || count < 0 || static_cast<std::size_t>(offset) % std::max<std::size_t>(alignment, kGranule) != 0 ||
-      static_cast<std::size_t>(offset) + static_cast<std::size_t>(count) * size > static_cast<std::size_t>(shape_.shared_bytes)) {
-    fail(fmt::format("{} elements of {} bytes at offset {} of {} bytes of shared memory", count, size, offset, shape_.shared_bytes), where);
+      static_cast<std::size_t>(offset) + static_cast<std::size_t>(count) * size > static_cast<std::size_t>(self->group->shared_bytes)) {
+    fail(fmt::format("{} elements of {} bytes at offset {} of {} bytes of shared memory", count, size, offset, self->group->shared_bytes), where);
   }
 }
 
@@ -137,6 +138,7 @@ void Machine::fail_shared_index(int i, int bytes, int count, const std::source_l
 }
 
 std::byte* Machine::touch_shared(int offset, int bytes, bool write, const std::source_location& where) {
+  offset += self->group->shared_begin;
   for (int at = offset / kGranule; at < (offset + bytes) / kGranule; ++at) mark(shadows_[static_cast<std::size_t>(at)], write, where);
   return shared_.data() + offset;
 }
@@ -145,23 +147,24 @@ void Machine::mark(Shadow& shadow, bool write, const std::source_location& where
   const Thread& me = *self;
   const auto id = static_cast<std::uint16_t>(me.index);
   const int warp = me.index / kWarp;
-  if (!write && shadow.written < block_begin_) fail("shared memory is read that no thread of the block has written", where);
-  if (shadow.written == epoch_ && shadow.writer != id && !(shadow.writer / kWarp == warp && shadow.write_warp_epoch < me.warp_epoch)) {
+  const std::uint64_t epoch = me.group->epoch;
+  if (!write && shadow.written < me.group->begin) fail("shared memory is read that no thread of the block has written", where);
+  if (shadow.written == epoch && shadow.writer != id && !(shadow.writer / kWarp == warp && shadow.write_warp_epoch < me.warp_epoch)) {
     fail(fmt::format("race: shared memory is {} that thread {} writes between the same barriers", write ? "written" : "read", shadow.writer), where);
   }
-  const bool read_now = shadow.read == epoch_;
+  const bool read_now = shadow.read == epoch;
   const bool same_warp = read_now && shadow.reader < kOfMany && (shadow.reader & kOfWarp ? shadow.reader - kOfWarp : shadow.reader / kWarp) == warp;
   const bool ordered = same_warp && shadow.read_warp_epoch < me.warp_epoch;
   if (write) {
     if (read_now && shadow.reader != id && !ordered) fail("race: shared memory is written that another thread reads between the same barriers", where);
-    shadow.written = epoch_;
+    shadow.written = epoch;
     shadow.writer = id;
     shadow.write_warp_epoch = me.warp_epoch;
     return;
   }
   if (!read_now || ordered) shadow.reader = id;
   else if (shadow.reader != id) shadow.reader = same_warp ? static_cast<std::uint16_t>(kOfWarp | warp) : kOfMany;
-  shadow.read = epoch_;
+  shadow.read = epoch;
   shadow.read_warp_epoch = me.warp_epoch;
 }
 
@@ -184,7 +187,7 @@ int Machine::random_warp(std::uint64_t among) {
 
 const std::uint64_t* Machine::exchange(std::uint64_t value, const std::source_location& where) {
   Thread& me = *self;
-  Warp& warp = warps_[static_cast<std::size_t>(me.index / kWarp)];
+  Warp& warp = warps_[static_cast<std::size_t>(me.id / kWarp)];
   std::uint64_t* values = warp.values[me.collectives++ % 2];
   values[me.lane] = value;
   arrive(where);
@@ -194,7 +197,7 @@ const std::uint64_t* Machine::exchange(std::uint64_t value, const std::source_lo
 // Returns when all lanes of the warp have arrived; the last one goes on first.
 void Machine::arrive(const std::source_location& where) {
   Thread& me = *self;
-  Warp& warp = warps_[static_cast<std::size_t>(me.index / kWarp)];
+  Warp& warp = warps_[static_cast<std::size_t>(me.id / kWarp)];
   const std::uint32_t bit = 1u << me.lane;
   if (warp.waiting == 0) warp.where = where;
   else if (!same(warp.where, where)) fail("the lanes of a warp are in different collectives, others at " + text_of(warp.where), where);
@@ -203,6 +206,7 @@ void Machine::arrive(const std::source_location& where) {
   if (warp.waiting == 0xffffffffu) {
     warp.waiting = 0;
     warp.runnable = 0xffffffffu;
+    pauses_ = 0;
   } else {
     leave_to_others("in a collective", where);
   }
@@ -210,32 +214,46 @@ void Machine::arrive(const std::source_location& where) {
 
 void Machine::block_sync(const std::source_location& where) {
   Thread& me = *self;
-  Warp& own = warps_[static_cast<std::size_t>(me.index / kWarp)];
-  if (parked_ > 0 && !same(barrier_, where)) fail("threads of a block are at different barriers, others at " + text_of(barrier_), where);
-  barrier_ = where;
+  Group& group = *me.group;
+  Warp& own = warps_[static_cast<std::size_t>(me.id / kWarp)];
+  if (group.parked > 0 && !same(group.barrier, where)) fail("threads of a block are at different barriers, others at " + text_of(group.barrier), where);
+  group.barrier = where;
   own.parked |= 1u << me.lane;
   own.runnable &= ~(1u << me.lane);
-  if (++parked_ < shape_.threads) return leave_to_others("at a barrier", where);
-  parked_ = 0;
-  ++epoch_;
-  for (Warp& warp : warps_) {
-    warp.parked = 0;
-    warp.runnable = 0xffffffffu;
+  if (++group.parked < group.threads) return leave_to_others("at a barrier", where);
+  group.parked = 0;
+  group.epoch = ++epochs_;
+  wake(group.first / kWarp, group.threads / kWarp);
+}
+
+// Whole warps go on, in a random order among all that can; the running thread belongs to one of them.
+void Machine::wake(int first_warp, int warps) {
+  pauses_ = 0;
+  for (int warp = first_warp; warp < first_warp + warps; ++warp) {
+    warps_[static_cast<std::size_t>(warp)].parked = 0;
+    warps_[static_cast<std::size_t>(warp)].runnable = 0xffffffffu;
+    awake_ |= 1ull << warp;
   }
-  awake_ = warps_.size() == 64 ? ~0ull : (1ull << warps_.size()) - 1;
   const int next = random_warp(awake_);
-  if (next != me.index / kWarp) switch_to(next * kWarp);
+  if (next != self->id / kWarp) switch_to(next * kWarp + std::countr_zero(warps_[static_cast<std::size_t>(next)].runnable));
+}
+
+// Of a thread that waits for another block.
+void Machine::pause(const std::source_location& where) {
+  if (++pauses_ > kMostPauses) fail("blocks wait for each other and nobody comes", where);
+  const int next = random_warp(awake_), thread = next * kWarp + std::countr_zero(warps_[static_cast<std::size_t>(next)].runnable);
+  if (thread != self->id) switch_to(thread);
 }
 
 // The running thread cannot go on: another lane of its warp does, or else another warp.
 void Machine::leave_to_others(const char* doing, const std::source_location& where) {
-  const int index = self->index;
-  Warp& warp = warps_[static_cast<std::size_t>(index / kWarp)];
+  const int id = self->id;
+  Warp& warp = warps_[static_cast<std::size_t>(id / kWarp)];
   if (warp.runnable != 0) {
     const std::uint32_t later = warp.runnable & ~((2u << self->lane) - 1);
-    return switch_to(index / kWarp * kWarp + std::countr_zero(later != 0 ? later : warp.runnable));
+    return switch_to(id / kWarp * kWarp + std::countr_zero(later != 0 ? later : warp.runnable));
   }
-  awake_ &= ~(1ull << (index / kWarp));
+  awake_ &= ~(1ull << (id / kWarp));
   if (warp.waiting != 0) {
     fail(fmt::format("divergence: {} lanes of the warp are in the collective at {}, this one is {}", std::popcount(warp.waiting), text_of(warp.where), doing),
          where);
@@ -244,8 +262,103 @@ void Machine::leave_to_others(const char* doing, const std::source_location& whe
     const int next = random_warp(awake_);
     return switch_to(next * kWarp + std::countr_zero(warps_[static_cast<std::size_t>(next)].runnable));
   }
-  if (ended_ == shape_.threads) return switch_to(kMain);
-  fail(fmt::format("divergence: {} threads are at the barrier at {}, {} have ended, this one is {}", parked_, text_of(barrier_), ended_, doing), where);
+  if (ended_ == running_) return switch_to(kMain);
+  const Group& group = *self->group;
+  fail(fmt::format("divergence: {} threads are at the barrier at {}, {} have ended, this one is {}", group.parked, text_of(group.barrier), ended_, doing), where);
+}
+
+// ---- Blocks inside of blocks
+
+void Machine::enter_block(const InnerBlock& inner, const std::source_location& where) {
+  Thread& me = *self;
+  const Group& block = *me.block;
+  const int thread = me.id - block.first, end = inner.first_thread + inner.threads;
+  if (me.group != &block) fail("a block inside is entered from another one", where);
+  if (inner.first_thread % kWarp != 0 || inner.threads % kWarp != 0 || thread < inner.first_thread || thread >= end || end > block.threads || inner.shared_begin < 0 ||
+      inner.shared_begin % 16 != 0 || inner.shared_begin + inner.shared_bytes > block.shared_bytes) {
+    fail(fmt::format("a block inside of threads {} to {} of {}, with {} bytes at {} of {} of shared memory", inner.first_thread, end, block.threads, inner.shared_bytes,
+                     inner.shared_begin, block.shared_bytes),
+         where);
+  }
+  const int first_warp = (block.first + inner.first_thread) / kWarp, warps = inner.threads / kWarp;
+  Group& group = inner_[static_cast<std::size_t>(first_warp)];
+  Warp& own = warps_[static_cast<std::size_t>(me.id / kWarp)];
+  own.parked |= 1u << me.lane;
+  own.runnable &= ~(1u << me.lane);
+  if (++group.entering < inner.threads) {
+    leave_to_others("before a block inside", where);
+  } else {
+    group.entering = 0;
+    for (int warp = first_warp; warp < first_warp + warps; ++warp) {
+      if (inner_[static_cast<std::size_t>(warp)].inside > 0) fail("a block inside is entered while threads are in the one before it", where);
+    }
+    const int index[3] = {inner.x, inner.y, inner.z}, grid[3] = {inner.grid_x, inner.grid_y, inner.grid_z};
+    std::copy_n(index, 3, group.index);
+    std::copy_n(grid, 3, group.grid);
+    group.first = block.first + inner.first_thread;
+    group.threads = group.inside = inner.threads;
+    group.shared_begin = block.shared_begin + inner.shared_begin;
+    group.shared_bytes = inner.shared_bytes;
+    group.epoch = group.begin = ++epochs_;
+    std::fill_n(shared_.begin() + group.shared_begin, group.shared_bytes, std::byte{0xff});
+    wake(first_warp, warps);
+  }
+  me.group = &group;
+  me.index = thread - inner.first_thread;
+}
+
+void Machine::leave_block(const std::source_location& where) {
+  Thread& me = *self;
+  if (me.products.count > 0) fail("a block inside is left with matrix products under way", where);
+  if (!me.copies.empty()) fail("a block inside is left with copies under way", where);
+  if (me.group != me.block) --me.group->inside;
+  me.group = me.block;
+  me.index = me.id - me.block->first;
+}
+
+// ---- Blocks that run together
+
+void Machine::released(const void* p) {
+  if (clocks_.empty()) return;
+  const std::size_t block = static_cast<std::size_t>(self->block - blocks_.data());
+  Clock& published = published_.try_emplace(p, Clock(clocks_.size())).first->second;
+  Clock& own = clocks_[block];
+  for (std::size_t i = 0; i < own.size(); ++i) published[i] = std::max(published[i], own[i]);
+  ++own[block];
+}
+
+void Machine::acquired(const void* p) {
+  const auto at = published_.find(p);
+  if (clocks_.empty() || at == published_.end()) return;
+  Clock& own = clocks_[static_cast<std::size_t>(self->block - blocks_.data())];
+  for (std::size_t i = 0; i < own.size(); ++i) own[i] = std::max(own[i], at->second[i]);
+}
+
+void Machine::watch(const void* p, std::size_t bytes, Access access, const std::source_location& where) {
+  const auto me = static_cast<std::size_t>(self->block - blocks_.data());
+  const Clock& own = clocks_[me];
+  for (auto at = reinterpret_cast<std::uintptr_t>(p) / kGranule; at < (reinterpret_cast<std::uintptr_t>(p) + bytes) / kGranule; ++at) {
+    if (access == Access::kConstant) {
+      const auto found = watched_.find(at);
+      if (found != watched_.end() && found->second.writer >= 0) fail("memory is read as constant that this launch has written", where);
+      continue;
+    }
+    Watched& last = watched_[at];
+    if (last.writer >= 0 && static_cast<std::size_t>(last.writer) != me && own[static_cast<std::size_t>(last.writer)] < last.written) {
+      fail(fmt::format("race: memory is {} that block {} writes, and nothing orders the two", access == Access::kWrite ? "written" : "read", last.writer), where);
+    }
+    if (access == Access::kRead) {
+      last.read.resize(clocks_.size());
+      last.read[me] = own[me];
+      continue;
+    }
+    for (std::size_t block = 0; block < last.read.size(); ++block) {
+      if (block != me && own[block] < last.read[block]) fail(fmt::format("race: memory is written that block {} reads, and nothing orders the two", block), where);
+    }
+    last.writer = static_cast<std::int16_t>(me);
+    last.written = own[me];
+    last.read.clear();
+  }
 }
 
 // ---- Matrix products
@@ -253,7 +366,7 @@ void Machine::leave_to_others(const char* doing, const std::source_location& whe
 void Machine::finish_products(const std::source_location& where) {
   Thread& me = *self;
   if (me.products.count == 0) return;
-  const int warp = me.index / kWarp;
+  const int warp = me.id / kWarp;
   Warp& state = warps_[static_cast<std::size_t>(warp)];
   const bool last = (state.waiting | 1u << me.lane) == 0xffffffffu;
   if (state.waiting != 0) {
@@ -303,7 +416,7 @@ void Machine::multiply_queued(int warp) {
 // ---- Fibers
 
 void Machine::switch_to(int thread) {
-  fibers_->from = self == nullptr ? kMain : self->index;
+  fibers_->from = self == nullptr ? kMain : self->id;
   self = thread == kMain ? nullptr : threads_[static_cast<std::size_t>(thread)].get();
   void* fake_stack = nullptr;
   fibers_->announce(thread, &fake_stack);
@@ -333,7 +446,7 @@ void Machine::thread_main(int index) {
       if (me.products.count > 0) fail("a thread ends with matrix products under way", nowhere);
       if (!me.copies.empty()) fail("a thread ends with copies under way", nowhere);
       ++ended_;
-      warps_[static_cast<std::size_t>(index / kWarp)].runnable &= ~(1u << me.lane);
+      warps_[static_cast<std::size_t>(me.id / kWarp)].runnable &= ~(1u << me.lane);
       leave_to_others("at its end", nowhere);
     } catch (const Fibers::Stop&) {
     } catch (...) {
@@ -349,68 +462,112 @@ void Machine::thread_main(int index) {
 }
 
 void Machine::fail(const std::string& message, const std::source_location& where) {
-  throw Bug(fmt::format("kernel {}, block ({}, {}, {}), thread {}{}{}: {}", name_, block_[0], block_[1], block_[2], self->index,
+  const int* block = self->group->index;
+  throw Bug(fmt::format("kernel {}, block ({}, {}, {}), thread {}{}{}: {}", name_, block[0], block[1], block[2], self->index,
                         where.line() > 0 ? ", " : "", where.line() > 0 ? text_of(where) : "", message));
 }
 
-void Machine::run_block() {
-  epoch_ += 1;
-  block_begin_ = epoch_;
-  std::fill_n(shared_.begin(), shape_.shared_bytes, std::byte{0xff});
+// Block number `which` of the launch, from its beginning.
+void Machine::place_block(Group& block, int which) {
+  block.index[0] = which % shape_.grid_x;
+  block.index[1] = which / shape_.grid_x % shape_.grid_y;
+  block.index[2] = which / shape_.grid_x / shape_.grid_y;
+  block.parked = 0;
+  block.epoch = block.begin = ++epochs_;
+  std::fill_n(shared_.begin() + block.shared_begin, block.shared_bytes, std::byte{0xff});
+  for (int id = block.first; id < block.first + block.threads; ++id) {
+    Thread& thread = *threads_[static_cast<std::size_t>(id)];
+    thread.block = thread.group = &block;
+    thread.index = id - block.first;
+  }
+}
+
+// All threads of the blocks that are placed, to their end.
+void Machine::run_placed() {
   for (Warp& warp : warps_) {
     warp.runnable = 0xffffffffu;
     warp.waiting = warp.parked = 0;
   }
-  awake_ = (1ull << warps_.size()) - 1;
-  parked_ = ended_ = 0;
+  awake_ = warps_.size() == 64 ? ~0ull : (1ull << warps_.size()) - 1;
+  ended_ = 0;
+  pauses_ = 0;
   switch_to(random_warp(awake_) * kWarp);
   if (fibers_->error) {
     stop_threads();
+    clocks_.clear();
     std::rethrow_exception(std::exchange(fibers_->error, nullptr));
   }
 }
 
-void Machine::run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, void (*call)(const void*), const void* kernel) {
+void Machine::make_threads(int count) {
+  for (int id = static_cast<int>(threads_.size()); id < count; ++id) {
+    threads_.push_back(std::make_unique<Thread>());
+    threads_.back()->machine = this;
+    threads_.back()->id = id;
+    threads_.back()->lane = id % kWarp;
+    context::protected_fixedsize_stack allocator(kStack);
+    const context::stack_context stack = allocator.allocate();
+    fibers_->stacks.push_back({static_cast<std::byte*>(stack.sp) - stack.size, stack.size});
+    fibers_->of_threads.emplace_back(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), allocator, [this, id](context::fiber&& back) {
+      fibers_->arrived(nullptr);
+      fibers_->of(fibers_->from) = std::move(back);
+      thread_main(id);
+      self = nullptr;
+      fibers_->announce(kMain, nullptr);
+      return std::move(fibers_->main);
+    });
+  }
+}
+
+void Machine::run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, bool together, void (*call)(const void*), const void* kernel) {
   SPECLAB_CHECK(self == nullptr, "kernel {} is started inside kernel {}", name, name_);
   SPECLAB_CHECK(shape.threads > 0 && shape.threads % kWarp == 0 && shape.threads <= most_threads && most_threads <= 1024,
                 "kernel {} with {} of at most {} threads", name, shape.threads, most_threads);
   SPECLAB_CHECK(shape.grid_x > 0 && shape.grid_y > 0 && shape.grid_z > 0 && shape.grid_y < 65536 && shape.grid_z < 65536, "kernel {} with {} x {} x {} blocks",
                 name, shape.grid_x, shape.grid_y, shape.grid_z);
   SPECLAB_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= kMostShared, "kernel {} with {} bytes of shared memory", name, shape.shared_bytes);
+  const std::size_t blocks = static_cast<std::size_t>(shape.grid_x) * static_cast<std::size_t>(shape.grid_y) * static_cast<std::size_t>(shape.grid_z);
+  const std::size_t placed = together ? blocks : 1, warps = placed * static_cast<std::size_t>(shape.threads / kWarp);
+  SPECLAB_CHECK(warps <= kMostTogether, "kernel {} with {} warps at once, of at most {}", name, warps, kMostTogether);
   name_ = name;
   call_ = call;
   kernel_ = kernel;
   shape_ = shape;
-  for (int index = static_cast<int>(threads_.size()); index < shape.threads; ++index) {
-    threads_.push_back(std::make_unique<Thread>());
-    threads_.back()->machine = this;
-    threads_.back()->index = index;
-    threads_.back()->lane = index % kWarp;
-    context::protected_fixedsize_stack allocator(kStack);
-    const context::stack_context stack = allocator.allocate();
-    fibers_->stacks.push_back({static_cast<std::byte*>(stack.sp) - stack.size, stack.size});
-    fibers_->of_threads.emplace_back(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), allocator, [this, index](context::fiber&& back) {
-      fibers_->arrived(nullptr);
-      fibers_->of(fibers_->from) = std::move(back);
-      thread_main(index);
-      self = nullptr;
-      fibers_->announce(kMain, nullptr);
-      return std::move(fibers_->main);
-    });
-  }
-  warps_.resize(static_cast<std::size_t>(shape.threads / kWarp));
-  if (shared_.size() < static_cast<std::size_t>(shape.shared_bytes)) {
-    shared_.resize(static_cast<std::size_t>(shape.shared_bytes));
+  running_ = static_cast<int>(warps) * kWarp;
+  make_threads(running_);
+  warps_.resize(warps);
+  const std::size_t bytes_of_block = (static_cast<std::size_t>(shape.shared_bytes) + 15) / 16 * 16;
+  if (shared_.size() < placed * bytes_of_block) {
+    shared_.resize(placed * bytes_of_block);
     shadows_.resize(shared_.size() / kGranule + 1);
   }
-  std::vector<int> order(static_cast<std::size_t>(shape.grid_x) * static_cast<std::size_t>(shape.grid_y) * static_cast<std::size_t>(shape.grid_z));
+  blocks_.assign(placed, {});
+  for (std::size_t i = 0; i < placed; ++i) {
+    const int grid[3] = {shape.grid_x, shape.grid_y, shape.grid_z};
+    std::copy_n(grid, 3, blocks_[i].grid);
+    blocks_[i].first = static_cast<int>(i) * shape.threads;
+    blocks_[i].threads = shape.threads;
+    blocks_[i].shared_begin = static_cast<int>(i * bytes_of_block);
+    blocks_[i].shared_bytes = shape.shared_bytes;
+  }
+  inner_.assign(warps, {});
+  if (together) {
+    clocks_.assign(blocks, Clock(blocks));
+    for (std::size_t i = 0; i < blocks; ++i) clocks_[i][i] = 1;
+    published_.clear();
+    watched_.clear();
+    for (std::size_t i = 0; i < blocks; ++i) place_block(blocks_[i], static_cast<int>(i));
+    run_placed();
+    clocks_.clear();
+    watched_.clear();
+    return;
+  }
+  std::vector<int> order(blocks);
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), random_);
   for (const int block : order) {
-    block_[0] = block % shape.grid_x;
-    block_[1] = block / shape.grid_x % shape.grid_y;
-    block_[2] = block / shape.grid_x / shape.grid_y;
-    run_block();
+    place_block(blocks_[0], block);
+    run_placed();
   }
 }
 

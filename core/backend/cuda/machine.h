@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 #include <source_location>
+#include <unordered_map>
 #include <vector>
 
 #include "core/backend/cuda/launch_shape.h"
@@ -17,6 +18,7 @@ namespace speclab::simt {
 
 class Machine;
 struct Bytes16;
+struct InnerBlock;
 
 /// An index together with the line of the kernel that uses it.
 struct Index {
@@ -47,10 +49,24 @@ struct AsyncCopy {
   std::source_location where;
 };
 
+/// Threads that share barriers and a part of shared memory: a block, or a block inside of it.
+struct Group {
+  int index[3] = {}, grid[3] = {1, 1, 1};
+  int first = 0, threads = 0;                ///< among the threads of the launch that are there now
+  int shared_begin = 0, shared_bytes = 0;    ///< of the memory of all blocks
+  std::uint64_t epoch = 0, begin = 0;        ///< of its barriers; when its shared memory was poisoned
+  int parked = 0;                            ///< threads at the barrier
+  std::source_location barrier;
+  int inside = 0, entering = 0;              ///< of a block inside: threads that have not left it, threads that wait for the next one
+};
+
 /// One simulated thread.
 struct Thread {
   Machine* machine;
-  int index, lane;
+  int id;                         ///< among the threads of the launch that are there now
+  int index, lane;                ///< index: in `group`
+  Group* block = nullptr;         ///< its block
+  Group* group = nullptr;         ///< the same, or the block inside that it has entered
   std::uint32_t collectives = 0;  ///< passed so far; all lanes of a warp agree when it is at rest
   std::uint32_t warp_epoch = 0;   ///< warp_sync passed
   MmaQueue products;
@@ -81,11 +97,17 @@ class Machine {
     return static_cast<T*>(allocate(count * sizeof(T)));
   }
 
-  /// Runs all blocks of a kernel to their end. Throws Bug for a violation of the rules.
+  /// Runs all blocks of a kernel to their end, one after the other. Throws Bug for a violation of the rules.
   template <typename Kernel>
   void run(const Kernel& kernel, const cuda::LaunchShape& shape) {
-    run_blocks(Kernel::kName, Kernel::kThreads, shape, [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
+    run_blocks(Kernel::kName, Kernel::kThreads, shape, false, [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
   }
+  /// All blocks at once, as a cooperative launch has them: they may wait for each other. At most kMostTogether warps.
+  template <typename Kernel>
+  void run_together(const Kernel& kernel, const cuda::LaunchShape& shape) {
+    run_blocks(Kernel::kName, Kernel::kThreads, shape, true, [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
+  }
+  static constexpr int kMostTogether = 64;
 
   /// Condition of a loop, from 1 on.
   std::uint64_t make_conditional() {
@@ -96,8 +118,7 @@ class Machine {
   void set_conditional(std::uint64_t handle, std::uint32_t value) { conditionals_.at(handle - 1) = value; }
 
   // For simt_host.h.
-  const cuda::LaunchShape& shape() const { return shape_; }
-  int block(int axis) const { return block_[axis]; }
+  enum class Access { kRead, kWrite, kConstant };
   void check_global(const void* p, std::size_t bytes, const std::source_location& where) {
     const auto at = reinterpret_cast<std::uintptr_t>(p);
     for (const Range& range : recent_) {
@@ -105,6 +126,15 @@ class Machine {
     }
     find_global(p, bytes, where);
   }
+  /// Of blocks that run together: notices an access that no barrier orders behind one of another block.
+  void watch_global(const void* p, std::size_t bytes, Access access, const std::source_location& where) {
+    if (!clocks_.empty()) watch(p, bytes, access, where);
+  }
+  void released(const void* p);
+  void acquired(const void* p);
+  void pause(const std::source_location& where);
+  void enter_block(const InnerBlock& inner, const std::source_location& where);
+  void leave_block(const std::source_location& where);
   void check_shared(int offset, int count, std::size_t size, std::size_t alignment, const std::source_location& where);
   std::byte* touch_shared(int offset, int bytes, bool write, const std::source_location& where);
   /// Deposits the lane's value; returns those of all lanes, valid until the next but one exchange of the warp.
@@ -128,15 +158,27 @@ class Machine {
     std::source_location where;  ///< of the collective
     std::uint64_t values[2][32];
   };
-  // Who touched two bytes of shared memory last. Epochs count the barriers of all blocks, so nothing is ever reset.
+  // Who touched two bytes of shared memory last. Epochs count the barriers of all groups, so nothing is ever reset.
   struct Shadow {
     std::uint64_t written = 0, read = 0;                  ///< block epoch
     std::uint32_t write_warp_epoch = 0, read_warp_epoch = 0;
     std::uint16_t writer = 0, reader = 0;
   };
 
-  void run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, void (*call)(const void*), const void* kernel);
-  void run_block();
+  // Who touched two bytes of global memory last, by the clocks of blocks that run together (Flanagan and Freund 2009, "FastTrack").
+  struct Watched {
+    std::int16_t writer = -1;
+    std::uint32_t written = 0;
+    std::vector<std::uint32_t> read;  ///< by block; empty: by none
+  };
+  using Clock = std::vector<std::uint32_t>;  ///< what a block knows of the others' releases, and its own next one
+
+  void run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, bool together, void (*call)(const void*), const void* kernel);
+  void make_threads(int count);
+  void place_block(Group& block, int which);
+  void run_placed();
+  void wake(int first_warp, int warps);
+  void watch(const void* p, std::size_t bytes, Access access, const std::source_location& where);
   void thread_main(int index);
   void stop_threads();
   void arrive(const std::source_location& where);
@@ -149,7 +191,6 @@ class Machine {
 
   std::mt19937_64 random_;
   cuda::LaunchShape shape_;
-  int block_[3] = {};
   const char* name_ = "";
   void (*call_)(const void*) = nullptr;
   const void* kernel_ = nullptr;
@@ -157,18 +198,24 @@ class Machine {
   std::unique_ptr<Fibers> fibers_;
   std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<Warp> warps_;
-  std::uint64_t awake_ = 0;  ///< warps with a runnable lane
-  int parked_ = 0;           ///< threads at the barrier
+  std::uint64_t awake_ = 0;    ///< warps with a runnable lane
+  int running_ = 0;            ///< threads that were placed
   int ended_ = 0;
-  std::source_location barrier_;
+  std::uint64_t pauses_ = 0;   ///< since a collective or barrier was passed
+  std::vector<Group> blocks_;  ///< that are there now
+  std::vector<Group> inner_;   ///< blocks inside, by their first warp
 
-  std::uint64_t epoch_ = 1, block_begin_ = 1;
+  std::uint64_t epochs_ = 0;
   std::vector<std::byte> shared_;
   std::vector<Shadow> shadows_;
 
   std::vector<Range> ranges_;  ///< by address
   Range recent_[4];
   int next_recent_ = 0;
+
+  std::vector<Clock> clocks_;  ///< of blocks that run together; empty otherwise
+  std::unordered_map<const void*, Clock> published_;  ///< by what was released
+  std::unordered_map<std::uintptr_t, Watched> watched_;
   std::vector<std::uint32_t> conditionals_;
 };
 

@@ -37,10 +37,12 @@ struct Sample {
 
 inline namespace SPECLAB_SIDE {
 
+// kAnyThreads: a block may have fewer threads than it is launched with, and the same bits (law_threads).
 template <bool kTruncate>
 struct StandardiseKernel {
   static constexpr const char* kName = kTruncate ? "standardise_truncate" : "standardise";
   static constexpr int kThreads = kLawThreads;
+  static constexpr bool kAnyThreads = true;
   Standardise a;
 
   SPECLAB_DEVICE float weight(float z, float max) const { return exp_nonpositive((z - max) * a.scale); }
@@ -111,6 +113,7 @@ template <typename Coins>
 struct SampleKernel {
   static constexpr const char* kName = "sample";
   static constexpr int kThreads = kLawThreads;
+  static constexpr bool kAnyThreads = true;
   Sample a;
   Coins coins;
 

@@ -42,6 +42,10 @@
 // - Global memory is reached through load/store only, at addresses from Machine::allocate (fails elsewhere) and with
 //   natural alignment (16 bytes for load16). Blocks run in a random order, one after the other: a block must not wait for
 //   another one, but the last to finish may be found with atomic_add (publish with fence() before it).
+// - Blocks of a cooperative launch (Machine::run_together) run at once, their warps in a random order, and may wait for each other
+//   with add_release and load_acquire, with pause() in the loop. Then global memory is watched too: two blocks that touch the
+//   same bytes, one of them writing, with no release and acquire in between; a load16_streamed of what this launch has written.
+// - Blocks inside (enter_block): some warps of a block run as the block of another kernel, with a part of the shared memory.
 // - mma() may be carried out late: an Accumulator is read only after mma_wait() (fails before).
 // - async_copy16() may be carried out late: the data are there after async_wait<N>() and a barrier.
 // - No float atomics, but for benchmarks: their order is not fixed. Sums are written as fixed trees, multiply-adds as fma(): nvcc runs with
@@ -52,15 +56,21 @@
 // of its own, and results of the two are compared by error bounds, never by bits.
 
 #if defined(__CUDACC__)
+#if defined(SPECLAB_INNER_BLOCKS)  // of the one source that has blocks inside of blocks, which cost a little
+#define SPECLAB_SIDE inner_side
+#else
 #define SPECLAB_SIDE device_side
+#endif
 #define SPECLAB_DEVICE __device__ __forceinline__
 #define SPECLAB_BOTH __host__ __device__ __forceinline__
 #define SPECLAB_UNROLL _Pragma("unroll")  // before a loop of fixed length that indexes registers
+#define SPECLAB_ROLLED _Pragma("unroll 1")  // before a loop whose copies would only take registers from others
 #else
 #define SPECLAB_SIDE host_side
 #define SPECLAB_DEVICE inline
 #define SPECLAB_BOTH inline
 #define SPECLAB_UNROLL
+#define SPECLAB_ROLLED
 #endif
 
 namespace speclab::simt {
@@ -76,12 +86,22 @@ struct alignas(16) Bytes16 {
   u32 word[4];
 };
 
+/// A block inside of a block: threads first_thread .. first_thread + threads - 1 of it, whole warps, and a part of its shared memory.
+struct InnerBlock {
+  int x, y, z, grid_x, grid_y, grid_z;
+  int first_thread, threads;
+  int shared_begin, shared_bytes;  ///< shared_begin: a multiple of 16
+};
+
 }  // namespace speclab::simt
 
 // Declared by both implementations:
 //
 //   int lane(), warp_index(), thread_index(), block_threads()    // thread_index() = 32 * warp_index() + lane()
 //   int block_x(), block_y(), block_z(), grid_x(), grid_y(), grid_z()
+//   void enter_block(const InnerBlock&)      by all threads of the block inside: waits until they have left the one before; from
+//                                            here on everything above, block_sync() and shared() are of that block
+//   void leave_block()                       back; before the first enter_block it is called once
 //
 //   T load(const T* p)                       global memory; T of 2, 4 or 8 bytes
 //   T load_constant(const T* p)              the same for memory that nobody writes during the kernel
@@ -89,9 +109,13 @@ struct alignas(16) Bytes16 {
 //   Bytes16 load16(const void* p), void store16(void* p, Bytes16)
 //   Bytes16 load16_constant(const void* p)   read-only, kept in L1: activations
 //   Bytes16 load16_streamed(const void* p)   read-only, read once: weights; does not push others out of L1
+//   void prefetch(const void* p, u32 bytes)  into L2, some time; multiples of 16 bytes
 //   u32 atomic_add(u32* p, u32 value)        returns the old value; relaxed
 //   u64 atomic_max(u64* p, u64 value)
 //   void add_in_any_order(float* p, float value)   for benchmarks
+//   void add_release(u64* p, u64 value)      what the block did before is seen by one that has seen it with load_acquire
+//   u64 load_acquire(const u64* p)
+//   void pause()                             in a loop that waits for another block
 //   void fence()                             stores before it are seen by any block that sees a store after it
 //   void fence_system()                      the same, and by the host in memory that it shares
 //   u64 globaltimer()                        ns; a clock of the device
@@ -99,6 +123,7 @@ struct alignas(16) Bytes16 {
 //
 //   Shared<T> shared<T>(int offset_bytes, int count)   part of the block's dynamic shared memory
 //     T operator[](int i); void set(int i, T); Bytes16 get16(int i), void set16(int i, Bytes16)  // i: element of T
+//     const Object& view<Object>(int i)      plain data from element i on, which nobody writes while it is looked at
 //   void async_copy16(Shared<T> to, int i, const void* from)   16 bytes, global to shared
 //   void async_commit(); void async_wait<N>()    N: groups that may still be under way
 //

@@ -9,8 +9,53 @@
 namespace speclab::simt {
 inline namespace SPECLAB_SIDE {
 
-SPECLAB_DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }
+#if defined(SPECLAB_INNER_BLOCKS)
+// Each warp has its own copy of what its block is, so that nobody waits for it.
+SPECLAB_DEVICE InnerBlock& own_block() {
+  __shared__ InnerBlock of_warp[1024 / kWarp];
+  return of_warp[threadIdx.x / kWarp];
+}
+// Bound to the block inside: what kernels compute of it must not be moved out of the loop around all of them, into registers that
+// the others need.
+SPECLAB_DEVICE int bound_thread() {
+  int thread;
+  asm("{ .reg .s32 block; mov.s32 block, %1; mov.u32 %0, %%tid.x; }" : "=r"(thread) : "r"(own_block().threads));
+  return thread;
+}
+SPECLAB_DEVICE int lane() { return bound_thread() & (kWarp - 1); }
+SPECLAB_DEVICE int thread_index() { return bound_thread() - own_block().first_thread; }
+SPECLAB_DEVICE int warp_index() { return thread_index() / kWarp; }
+SPECLAB_DEVICE int block_threads() { return own_block().threads; }
+SPECLAB_DEVICE int block_x() { return own_block().x; }
+SPECLAB_DEVICE int block_y() { return own_block().y; }
+SPECLAB_DEVICE int block_z() { return own_block().z; }
+SPECLAB_DEVICE int grid_x() { return own_block().grid_x; }
+SPECLAB_DEVICE int grid_y() { return own_block().grid_y; }
+SPECLAB_DEVICE int grid_z() { return own_block().grid_z; }
+SPECLAB_DEVICE int shared_begin() { return own_block().shared_begin; }
+// Barrier 0 is that of the whole block; its warps have one each for the blocks that begin with them.
+SPECLAB_DEVICE void block_sync() {
+  const InnerBlock& block = own_block();
+  const bool whole = block.threads == static_cast<int>(blockDim.x);
+  asm volatile("barrier.sync %0, %1;" ::"r"(whole ? 0 : 1 + block.first_thread / kWarp), "r"(block.threads) : "memory");
+}
+SPECLAB_DEVICE void take_block(const InnerBlock& block) {
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) own_block() = block;
+  __syncwarp();
+}
+SPECLAB_DEVICE void enter_block(const InnerBlock& inner) {
+  const bool whole = inner.threads == static_cast<int>(blockDim.x);
+  asm volatile("barrier.sync %0, %1;" ::"r"(whole ? 0 : 1 + inner.first_thread / kWarp), "r"(inner.threads) : "memory");
+  take_block(inner);
+}
+SPECLAB_DEVICE void leave_block() {
+  take_block({static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z), static_cast<int>(gridDim.x), static_cast<int>(gridDim.y),
+              static_cast<int>(gridDim.z), 0, static_cast<int>(blockDim.x), 0, 0});
+}
+#else
 SPECLAB_DEVICE int lane() { return static_cast<int>(threadIdx.x) & (kWarp - 1); }
+SPECLAB_DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }
 SPECLAB_DEVICE int warp_index() { return static_cast<int>(threadIdx.x) / kWarp; }
 SPECLAB_DEVICE int block_threads() { return static_cast<int>(blockDim.x); }
 SPECLAB_DEVICE int block_x() { return static_cast<int>(blockIdx.x); }
@@ -19,6 +64,9 @@ SPECLAB_DEVICE int block_z() { return static_cast<int>(blockIdx.z); }
 SPECLAB_DEVICE int grid_x() { return static_cast<int>(gridDim.x); }
 SPECLAB_DEVICE int grid_y() { return static_cast<int>(gridDim.y); }
 SPECLAB_DEVICE int grid_z() { return static_cast<int>(gridDim.z); }
+SPECLAB_DEVICE int shared_begin() { return 0; }
+SPECLAB_DEVICE void block_sync() { __syncthreads(); }
+#endif
 
 // Global memory.
 
@@ -28,7 +76,11 @@ SPECLAB_DEVICE std::remove_const_t<T> load(T* p) {
 }
 template <typename T>
 SPECLAB_DEVICE std::remove_const_t<T> load_constant(T* p) {
+#if defined(SPECLAB_INNER_BLOCKS)
+  return *p;
+#else
   return __ldg(p);
+#endif
 }
 template <typename T>
 SPECLAB_DEVICE void store(T* p, T value) {
@@ -39,10 +91,15 @@ SPECLAB_DEVICE Bytes16 load16(const void* p) {
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) : "l"(p) : "memory");
   return v;
 }
-// Read-only: not volatile, so that the compiler may move them ahead of barriers and stores.
+// Read-only: not volatile, so that the compiler may move them ahead of barriers and stores. What is constant in a kernel may have
+// been written by another block of the same launch when that has many kernels inside.
 SPECLAB_DEVICE Bytes16 load16_constant(const void* p) {
   Bytes16 v;
+#if defined(SPECLAB_INNER_BLOCKS)
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) : "l"(p));
+#else
   asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) : "l"(p));
+#endif
   return v;
 }
 SPECLAB_DEVICE Bytes16 load16_streamed(const void* p) {
@@ -60,6 +117,22 @@ SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value) {
   return atomicMax(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(value));
 }
 SPECLAB_DEVICE void add_in_any_order(float* p, float value) { atomicAdd(p, value); }
+SPECLAB_DEVICE void prefetch(const void* p, u32 bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));
+#else
+  for (u32 at = 0; at < bytes; at += 64) asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(p) + at));
+#endif
+}
+SPECLAB_DEVICE void add_release(u64* p, u64 value) {
+  asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
+}
+SPECLAB_DEVICE u64 load_acquire(const u64* p) {
+  u64 value;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");
+  return value;
+}
+SPECLAB_DEVICE void pause() {}
 SPECLAB_DEVICE void fence() { __threadfence(); }
 SPECLAB_DEVICE void fence_system() { __threadfence_system(); }
 SPECLAB_DEVICE void set_conditional(u64 handle, u32 value) { cudaGraphSetConditional(handle, value); }
@@ -81,6 +154,10 @@ class Shared {
   __device__ __forceinline__ void set(int i, T value) const { data_[i] = value; }
   __device__ __forceinline__ Bytes16 get16(int i) const { return *reinterpret_cast<const Bytes16*>(data_ + i); }
   __device__ __forceinline__ void set16(int i, Bytes16 value) const { *reinterpret_cast<Bytes16*>(data_ + i) = value; }
+  template <typename Object>
+  __device__ __forceinline__ const Object& view(int i) const {
+    return *reinterpret_cast<const Object*>(data_ + i);
+  }
   __device__ __forceinline__ u32 address(int i) const { return static_cast<u32>(__cvta_generic_to_shared(data_ + i)); }
 
  private:
@@ -89,7 +166,7 @@ class Shared {
 
 template <typename T>
 SPECLAB_DEVICE Shared<T> shared(int offset_bytes, int /*count*/) {
-  return Shared<T>(reinterpret_cast<T*>(shared_memory + offset_bytes));
+  return Shared<T>(reinterpret_cast<T*>(shared_memory + shared_begin() + offset_bytes));
 }
 
 template <typename T>
@@ -126,7 +203,6 @@ SPECLAB_DEVICE float warp_max(float v) {
   return v;
 }
 SPECLAB_DEVICE void warp_sync() { __syncwarp(); }
-SPECLAB_DEVICE void block_sync() { __syncthreads(); }
 
 // Matrix fragments.
 

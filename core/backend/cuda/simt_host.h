@@ -7,6 +7,7 @@
 #include <cstring>
 #include <source_location>
 #include <type_traits>
+#include <utility>
 
 #include "core/backend/cuda/machine.h"
 #include "core/backend/cuda/simt.h"
@@ -22,19 +23,22 @@ using Where = std::source_location;
 SPECLAB_DEVICE int thread_index() { return self->index; }
 SPECLAB_DEVICE int lane() { return self->lane; }
 SPECLAB_DEVICE int warp_index() { return self->index / kWarp; }
-SPECLAB_DEVICE int block_threads() { return self->machine->shape().threads; }
-SPECLAB_DEVICE int block_x() { return self->machine->block(0); }
-SPECLAB_DEVICE int block_y() { return self->machine->block(1); }
-SPECLAB_DEVICE int block_z() { return self->machine->block(2); }
-SPECLAB_DEVICE int grid_x() { return self->machine->shape().grid_x; }
-SPECLAB_DEVICE int grid_y() { return self->machine->shape().grid_y; }
-SPECLAB_DEVICE int grid_z() { return self->machine->shape().grid_z; }
+SPECLAB_DEVICE int block_threads() { return self->group->threads; }
+SPECLAB_DEVICE int block_x() { return self->group->index[0]; }
+SPECLAB_DEVICE int block_y() { return self->group->index[1]; }
+SPECLAB_DEVICE int block_z() { return self->group->index[2]; }
+SPECLAB_DEVICE int grid_x() { return self->group->grid[0]; }
+SPECLAB_DEVICE int grid_y() { return self->group->grid[1]; }
+SPECLAB_DEVICE int grid_z() { return self->group->grid[2]; }
+SPECLAB_DEVICE void enter_block(const InnerBlock& inner, Where where = Where::current()) { self->machine->enter_block(inner, where); }
+SPECLAB_DEVICE void leave_block(Where where = Where::current()) { self->machine->leave_block(where); }
 
 // Global memory.
 
 template <typename T>
 SPECLAB_DEVICE std::remove_const_t<T> load(T* p, Where where = Where::current()) {
   self->machine->check_global(p, sizeof(T), where);
+  self->machine->watch_global(p, sizeof(T), Machine::Access::kRead, where);
   return *p;
 }
 template <typename T>
@@ -44,31 +48,52 @@ SPECLAB_DEVICE std::remove_const_t<T> load_constant(T* p, Where where = Where::c
 template <typename T>
 SPECLAB_DEVICE void store(T* p, std::type_identity_t<T> value, Where where = Where::current()) {
   self->machine->check_global(p, sizeof(T), where);
+  self->machine->watch_global(p, sizeof(T), Machine::Access::kWrite, where);
   *p = value;
 }
 SPECLAB_DEVICE Bytes16 load16(const void* p, Where where = Where::current()) {
   self->machine->check_global(p, 16, where);
+  self->machine->watch_global(p, 16, Machine::Access::kRead, where);
   Bytes16 v;
   std::memcpy(&v, p, 16);
   return v;
 }
 SPECLAB_DEVICE Bytes16 load16_constant(const void* p, Where where = Where::current()) { return load16(p, where); }
-SPECLAB_DEVICE Bytes16 load16_streamed(const void* p, Where where = Where::current()) { return load16(p, where); }
+SPECLAB_DEVICE Bytes16 load16_streamed(const void* p, Where where = Where::current()) {
+  self->machine->check_global(p, 16, where);
+  self->machine->watch_global(p, 16, Machine::Access::kConstant, where);
+  Bytes16 v;
+  std::memcpy(&v, p, 16);
+  return v;
+}
+SPECLAB_DEVICE void prefetch(const void* p, u32 bytes, Where where = Where::current()) {
+  for (u32 at = 0; at < bytes; at += 16) self->machine->check_global(static_cast<const std::byte*>(p) + at, 16, where);
+}
 SPECLAB_DEVICE void store16(void* p, Bytes16 v, Where where = Where::current()) {
   self->machine->check_global(p, 16, where);
+  self->machine->watch_global(p, 16, Machine::Access::kWrite, where);
   std::memcpy(p, &v, 16);
 }
 SPECLAB_DEVICE u32 atomic_add(u32* p, u32 value, Where where = Where::current()) {
-  const u32 old = load(p, where);
-  *p = old + value;
-  return old;
+  self->machine->check_global(p, sizeof *p, where);
+  return std::exchange(*p, *p + value);
 }
 SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value, Where where = Where::current()) {
-  const u64 old = load(p, where);
-  *p = std::max(old, value);
-  return old;
+  self->machine->check_global(p, sizeof *p, where);
+  return std::exchange(*p, std::max(*p, value));
 }
 SPECLAB_DEVICE void add_in_any_order(float* p, float value, Where where = Where::current()) { store(p, load(p, where) + value, where); }
+SPECLAB_DEVICE void add_release(u64* p, u64 value, Where where = Where::current()) {
+  self->machine->check_global(p, sizeof *p, where);
+  self->machine->released(p);
+  *p += value;
+}
+SPECLAB_DEVICE u64 load_acquire(const u64* p, Where where = Where::current()) {
+  self->machine->check_global(p, sizeof *p, where);
+  self->machine->acquired(p);
+  return *p;
+}
+SPECLAB_DEVICE void pause(Where where = Where::current()) { self->machine->pause(where); }
 SPECLAB_DEVICE void fence() {}
 SPECLAB_DEVICE void fence_system() {}
 SPECLAB_DEVICE void set_conditional(u64 handle, u32 value) { self->machine->set_conditional(handle, value); }
@@ -95,6 +120,11 @@ class Shared {
     return value;
   }
   void set16(Index i, Bytes16 value) const { std::memcpy(at(i.value, 16, 16, true, i.where), &value, 16); }
+  template <typename Object>
+  const Object& view(Index i) const {
+    static_assert(std::is_trivially_copyable_v<Object> && sizeof(Object) % 2 == 0);
+    return *reinterpret_cast<const Object*>(at(i.value, sizeof(Object), alignof(Object), false, i.where));
+  }
 
  private:
   std::byte* at(int i, int bytes, int alignment, bool write, const Where& where) const {

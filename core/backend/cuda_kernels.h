@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/backend/backend.h"
+
+namespace speclab {
+
+/// How operations of a GPU become kernels. The bits are the same. What waits to be one launch with others begins when something
+/// asks for what was queued (download, idle) or for memory.
+enum class CudaKernels : std::uint8_t {
+  kLaunches,    ///< each its own launch
+  kPersistent,  ///< those of a forward, or of the forwards of a drafted chain, are one launch wherever they can
+  kAuto,        ///< the same for forwards that read at most 1 GiB of weights, on devices that can
+};
+/// "launches", "persistent", "auto". Throws Error for another name.
+CudaKernels parse_cuda_kernels(const std::string& name);
+
+/// make_cuda_backend(options) is that of kLaunches. Throws Error for kPersistent on a device that cannot.
+std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, CudaKernels kernels);
+
+}  // namespace speclab

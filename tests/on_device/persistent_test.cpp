@@ -1,0 +1,184 @@
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/backend/cuda_kernels.h"
+#include "core/backend/graph.h"
+#include "core/spec/registry.h"
+#include "tests/model/target_model.h"
+#include "tests/on_device/on_device.h"
+#include "tests/spec/loop_fixture.h"
+
+// Persistent kernels on the device: a forward as one launch has the bits of one that launches each kernel.
+
+namespace speclab::on_device {
+namespace {
+
+using namespace speclab::fixtures;
+
+/// Backends of the same device, one for each way, never destroyed (on_device.h).
+const std::shared_ptr<Backend>& backend_of(CudaKernels kernels) {
+  static auto* const made = new std::map<CudaKernels, std::shared_ptr<Backend>>;
+  auto& each = (*made)[kernels];
+  if (!each) each = make_cuda_backend({.device = ordinal(), .threads = 0, .simulated = !on_gpu()}, kernels);
+  return each;
+}
+
+/// Queries, keys and values in whole tiles, sums in several slices, a draft that is narrow: everything that is fused, and not.
+std::vector<Shape> shapes() {
+  Shape wide = tiny_shape();
+  wide.hidden = wide.embedding_dim = 256;
+  wide.heads = 4;
+  wide.kv_heads = 2;
+  wide.head_dim = 64;
+  wide.ffn = 160;
+  wide.vocab = 200;
+  Shape narrow = tiny_shape();
+  narrow.head_dim = 12;
+  narrow.tied_head = true;
+  narrow.context = 2048;
+  std::vector<Shape> all{wide, narrow};
+  if (on_gpu()) {
+    wide.context = 2048;
+    wide.hidden = wide.embedding_dim = 576;
+    wide.heads = 9;
+    wide.kv_heads = 3;
+    wide.ffn = 1536;
+    wide.vocab = 49152;
+    wide.layers = 6;
+    all.push_back(wide);
+  }
+  return all;
+}
+
+class OnDevicePersistent : public OnDevice {
+ protected:
+  static ModelPtr load(const TinyModel& tiny, CudaKernels kernels) {
+    TempDir dir;
+    write_huggingface(dir.path(), tiny);
+    return Model::load(Checkpoint::open(dir.path()), backend_of(kernels), {});
+  }
+  static std::vector<float> logits_of(const Model& model, int context, const std::vector<std::int32_t>& parents) {
+    const auto session = model.open(context + 40);
+    std::vector<Token> prompt(static_cast<std::size_t>(context)), tokens(parents.size());
+    for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<Token>((7 * i + 3) % 60);
+    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<Token>((5 * i + 1) % 60);
+    session->prefill(prompt);
+    std::vector<std::int32_t> rows(parents.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    std::vector<float> logits(rows.size() * static_cast<std::size_t>(model.config().head_rows()));
+    session->forward(tokens, parents, rows, logits.data());
+    return logits;
+  }
+};
+
+TEST_F(OnDevicePersistent, RowsHaveTheBitsOfLaunches) {
+  for (const Shape& shape : shapes()) {
+    const TinyModel tiny = random_llama(shape, 5);
+    const ModelPtr launches = load(tiny, CudaKernels::kLaunches), persistent = load(tiny, CudaKernels::kPersistent);
+    const std::vector<int> contexts = on_gpu() ? std::vector<int>{1, 127, 128, 129, 1000, 1500} : std::vector<int>{3, 126};
+    for (const int context : contexts) {
+      if (context + 40 > shape.context) continue;
+      for (const int rows : on_gpu() ? std::vector<int>{1, 2, 3, 4, 5, 7, 8, 9, 16, 17} : std::vector<int>{1, 5, 9}) {
+        std::vector<std::int32_t> chain(static_cast<std::size_t>(rows));
+        std::iota(chain.begin(), chain.end(), -1);
+        EXPECT_EQ(logits_of(*persistent, context, chain), logits_of(*launches, context, chain)) << shape.hidden << " wide, " << rows << " rows behind " << context;
+      }
+      const std::vector<std::int32_t> tree{-1, 0, 0, 1, 2, 2, 4};
+      EXPECT_EQ(logits_of(*persistent, context, tree), logits_of(*launches, context, tree)) << shape.hidden << " wide, a tree behind " << context;
+    }
+  }
+}
+
+// Again and again with the same table in the same place: nothing of the launch before is left, or read too late.
+TEST_F(OnDevicePersistent, DecodingIsThatOfLaunches) {
+  for (const Shape& shape : shapes()) {
+    const TinyModel tiny = random_llama(shape, 6);
+    std::vector<GenerationRecord> records;
+    for (const CudaKernels kernels : {CudaKernels::kLaunches, CudaKernels::kPersistent, CudaKernels::kAuto}) {
+      if (!on_gpu() && kernels == CudaKernels::kAuto && shape.hidden > 100) continue;
+      const ModelPtr target = load(tiny, kernels);
+      Decode decode{.target = target, .draft = Model::with_layers(target, {0}), .strategy = choose("speculative_sampling", {{"gamma", 3}}),
+                    .options = {{"max_tokens", size(12, 200)}, {"temperature", 1}}};
+      records.push_back(decode.run());
+      EXPECT_EQ(records.back().tokens, records.front().tokens);
+      EXPECT_EQ(records.back().row_hashes, records.front().row_hashes);
+    }
+  }
+}
+
+// Whole steps on the device: a drafted chain is one launch, the target another; queued one by one, as graphs and as a loop.
+TEST_F(OnDevicePersistent, TheDevicesOwnLoopIsThatOfLaunches) {
+  const TinyModel tiny = random_llama(shapes().front(), 7);
+  for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", 1}, {"coins", "gumbel"}}}) {
+    if (!on_gpu() && options != json{{"temperature", 1}}) continue;
+    std::vector<Token> expected;
+    for (const CudaKernels kernels : {CudaKernels::kLaunches, CudaKernels::kPersistent}) {
+      const ModelPtr target = load(tiny, kernels);
+      for (const char* graph : {"off", "round", "loop"}) {
+        if (kernels == CudaKernels::kLaunches && std::string(graph) != "off") continue;
+        if (!on_gpu() && kernels == CudaKernels::kPersistent && std::string(graph) != "loop") continue;
+        SCOPED_TRACE(options.dump() + ", graph " + graph);
+        Decode decode{.target = target, .draft = Model::with_layers(target, {0}), .strategy = choose("speculative_sampling", {{"gamma", 2}}), .options = options};
+        decode.options.update({{"max_tokens", size(9, 200)}, {"device_loop", "on"}, {"device_graph", graph}});
+        const GenerationRecord record = decode.run();
+        if (expected.empty()) expected = record.tokens;
+        EXPECT_EQ(record.tokens, expected);
+        EXPECT_EQ(record.planned_steps, static_cast<int>(record.steps.size()));
+      }
+    }
+  }
+}
+
+// What is launched, as a recording sees it; and memory that goes while operations wait.
+TEST_F(OnDevicePersistent, EnoughOperationsInARowAreOneLaunch) {
+  Backend& backend = *backend_of(CudaKernels::kPersistent);
+  const std::vector<float> ones(300, 1);
+  const Buffer<float> x = backend.keep(ones), y = backend.keep(ones);
+  const auto add = [&](int times) {
+    for (int i = 0; i < times; ++i) backend.add(x.data(), 1, 300, y.data());
+  };
+  const auto kernels = [&](const std::function<void()>& operations) {
+    const auto graph = backend.record(false, operations);
+    std::vector<std::string> names;
+    for (const GraphNode& node : graph->nodes) names.emplace_back(node.kernel);
+    backend.replay(*graph);
+    return names;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(kernels([&] { add(8); }), ElementsAre("persistent"));
+  EXPECT_THAT(kernels([&] { add(2); }), ElementsAre("elementwise", "elementwise"));
+  EXPECT_THAT(kernels([&] { add(8), backend.soft_cap(1000, 1, 300, x.data()), add(9); }), ElementsAre("persistent", "elementwise", "persistent"));
+  add(5);
+  {
+    const Buffer<float> z = backend.keep(ones);  // asks for memory: what waits begins
+    for (int i = 0; i < 10; ++i) backend.add(z.data(), 1, 300, y.data());
+    const bool idle = backend.idle();  // begins what waits, which z must outlive
+    EXPECT_TRUE(on_gpu() || idle);
+  }
+  float sum = 0;
+  backend.download(y.data() + 299, sizeof sum, &sum);
+  EXPECT_NEAR(sum, 1 + 8 + 2 + 8 + 9 + 5 + 10, 1e-3);
+}
+
+TEST_F(OnDevicePersistent, TheShippedDraftAndItsTarget) {
+  if (!on_gpu()) GTEST_SKIP() << "too large for the simulated GPU";
+  if (!std::filesystem::exists(target_file())) GTEST_SKIP() << "there is no target";
+  std::vector<GenerationRecord> records;
+  for (const CudaKernels kernels : {CudaKernels::kLaunches, CudaKernels::kPersistent}) {
+    const ModelPtr target = Model::load(Checkpoint::open(target_file()), backend_of(kernels), {});
+    const ModelPtr draft = Model::load(Checkpoint::open(std::filesystem::path(SPECLAB_SOURCE_DIR) / "models/draft/smollm2-135m-instruct"), backend_of(kernels), {{}, target});
+    Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 4}}), .options = {{"max_tokens", 100}},
+                  .prompt = target->tokenizer()->encode("The quick brown fox jumps over the lazy dog. The quick brown")};
+    records.push_back(decode.run());
+    EXPECT_EQ(records.back().tokens, records.front().tokens);
+    EXPECT_EQ(records.back().row_hashes, records.front().row_hashes);
+  }
+}
+
+}  // namespace
+}  // namespace speclab::on_device
