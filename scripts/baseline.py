@@ -72,7 +72,7 @@ def by_category(run):
     if len(copied) < 2 or None in copied.values():
         return ""
     lines = [
-        "Speedup by category, and how many of the four tokens in a row that end a text's tokens stood in prompt or text before:\n",
+        "Speedup by category. Copied 4-grams: the share of the texts' tokens that end four tokens which stood in a row before, in prompt or text.\n",
         "| case | " + " | ".join(copied) + " |",
         "|---" * (len(copied) + 1) + "|",
         "| copied 4-grams | " + " | ".join(f"{share:.0%}" for share in copied.values()) + " |",

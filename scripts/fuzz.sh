@@ -15,7 +15,7 @@ cd "$root"
 usage() { sed -n '2,11s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ $# -ge 1 ] || usage
 [[ $1 =~ ^[0-9]*\.?[0-9]+$ ]] || usage
-seconds=$(awk -v minutes="$1" 'BEGIN { s = int(60 * minutes + 0.5); print s > 0 ? s : 1 }')
+seconds=$(awk -v minutes="$1" 'BEGIN { s = int(60 * minutes + 0.5); print (s > 0 ? s : 1) }')
 shift
 targets=(safetensors gguf tokenizer chat_template experiment prompts draft datastore ngram_model record)
 for target in "$@"; do

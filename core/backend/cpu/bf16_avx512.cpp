@@ -13,8 +13,12 @@
 
 namespace speclab::cpu {
 
+#if defined(__clang__)  // it ignores GCC's pragmas
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512bf16")
+#endif
 namespace {
 namespace hardware {
 
@@ -31,10 +35,18 @@ inline void store(Vector v, float* to) { _mm512_store_ps(to, v); }
 }  // namespace
 
 void avx512_slice(const Bf16Slice& slice) { hardware::dot_slice(slice); }
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
+#endif
 namespace {
 namespace emulation {
 
@@ -61,6 +73,10 @@ inline void store(const Vector& v, float* to) { std::copy(v.lane, v.lane + 16, t
 }  // namespace
 
 void avx512_slice_emulated(const Bf16Slice& slice) { emulation::dot_slice(slice); }
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
 }  // namespace speclab::cpu
