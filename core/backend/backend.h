@@ -246,7 +246,7 @@ class Backend {
 
 struct CpuBackendOptions {
   int threads = 0;              ///< 0: every core that the affinity mask and the cgroup allow
-  std::string numerics = "auto";  ///< "auto" (f32-kv16), one of cpu_numerics_classes(), "avx512-bf16-emulated" or "amx-bf16-emulated"
+  std::string numerics = "auto";  ///< "auto" (avx512-bf16 on AMD processors that have it, else f32-kv16), one of cpu_numerics_classes(), "avx512-bf16-emulated" or "amx-bf16-emulated"
 };
 /// The classes that this CPU can compute, "f32" first.
 std::vector<std::string> cpu_numerics_classes();

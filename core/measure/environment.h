@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -40,6 +41,8 @@ double measure_read_bandwidth(int threads, std::size_t buffer_bytes = std::size_
 /// Best of several passes of independent float multiply-adds in the widest vectors, operations per second (2
 /// per FMA).
 double measure_peak_flops(int threads);
+/// The same for other arithmetic: `rounds(n)` does n times something of a few dozen cycles, and returns its operations.
+double measure_peak_flops(int threads, const std::function<double(std::int64_t)>& rounds);
 
 /// The machine's part of environment.json (results/SCHEMA.md); backend and models are added by the runner.
 nlohmann::json describe_environment(const std::vector<std::string>& command_line);

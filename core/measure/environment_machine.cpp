@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -35,7 +36,7 @@ std::uint64_t sum_words(const std::uint64_t* data, std::size_t count) {
 
 /// Ten independent chains of multiply-adds hide the latency of the unit. Returns operations done through
 /// `sink`.
-double multiply_adds(std::int64_t rounds, float* sink) {
+double multiply_adds(std::int64_t rounds, volatile float* sink) {
   const hn::ScalableTag<float> tag;
   const auto x = hn::Set(tag, 0.999f), y = hn::Set(tag, 1e-3f);
   auto a = x, b = x, c = x, d = x, e = x, f = x, g = x, h = x, i = x, j = x;
@@ -96,23 +97,21 @@ double measure_read_bandwidth(int threads, std::size_t buffer_bytes) {
   return static_cast<double>(words) * sizeof(std::uint64_t) * 1e9 / static_cast<double>(best);
 }
 
-double measure_peak_flops(int threads) {
+double measure_peak_flops(int threads, const std::function<double(std::int64_t)>& rounds) {
   std::vector<double> done(static_cast<std::size_t>(threads));
-  std::vector<float> sinks(static_cast<std::size_t>(threads));
   double best = 0;
   for (int pass = 0; pass < 5; ++pass) {
-    const std::int64_t ns = timed(threads, [&](int thread) {
-      float sink = 0;
-      done[thread] = HWY_DYNAMIC_DISPATCH(multiply_adds)(2'000'000, &sink);
-      sinks[thread] = sink;
-    });
-    double sum = 0;
-    for (const double count : done) sum += count;
-    best = std::max(best, sum * 1e9 / static_cast<double>(ns));
+    const std::int64_t ns = timed(threads, [&](int thread) { done[static_cast<std::size_t>(thread)] = rounds(2'000'000); });
+    best = std::max(best, std::reduce(done.begin(), done.end()) * 1e9 / static_cast<double>(ns));
   }
-  volatile float keep = sinks[0];
-  static_cast<void>(keep);
   return best;
+}
+
+double measure_peak_flops(int threads) {
+  return measure_peak_flops(threads, [](std::int64_t rounds) {
+    volatile float sink = 0;
+    return HWY_DYNAMIC_DISPATCH(multiply_adds)(rounds, &sink);
+  });
 }
 
 }  // namespace speclab

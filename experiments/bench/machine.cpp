@@ -1,6 +1,3 @@
-#include <cstddef>
-
-#include "core/measure/environment.h"
 #include "experiments/bench/bench.h"
 
 namespace speclab::bench {
@@ -26,23 +23,23 @@ benchmark::internal::Benchmark* add(const std::string& name, Body body, Clock cl
 }
 
 void add_machine(const Setting& setting) {
-  const int threads = setting.models->backend().threads();
+  Backend& backend = setting.models->backend();
   // The same two measurements that the shares refer to, again and among the others: how far they move is how
   // far the shares can be trusted.
   add(
       "machine/read_bandwidth",
-      [=](benchmark::State& state) {
-        constexpr std::size_t kBuffer = std::size_t{256} << 20;
-        for (auto _ : state) state.SetIterationTime(kBuffer / measure_read_bandwidth(threads, kBuffer));
-        count_work(state, setting, kBuffer, 0);
+      [&backend, setting](benchmark::State& state) {
+        constexpr double kBytes = 256 << 20;
+        for (auto _ : state) state.SetIterationTime(kBytes / backend.measure_speed().read_bytes_per_second);
+        count_work(state, setting, kBytes, 0);
       },
       Clock::kManual)
       ->Iterations(1);
   add(
       "machine/peak_flops",
-      [=](benchmark::State& state) {
+      [&backend, setting](benchmark::State& state) {
         constexpr double kOperations = 1e9;
-        for (auto _ : state) state.SetIterationTime(kOperations / measure_peak_flops(threads));
+        for (auto _ : state) state.SetIterationTime(kOperations / backend.measure_speed().peak_flops);
         count_work(state, setting, 0, kOperations);
       },
       Clock::kManual)

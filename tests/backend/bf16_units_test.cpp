@@ -7,12 +7,14 @@
 #include <cfloat>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "core/backend/backend.h"
 #include "core/base/error.h"
+#include "core/measure/environment.h"
 #include "tests/backend/numbers.h"
 
 namespace speclab {
@@ -21,6 +23,7 @@ namespace {
 using namespace speclab::fixtures;
 
 using cpu::Bf16Unit;
+using cpu::RowGroups;
 
 float flush(float value) {
   return std::fabs(value) < FLT_MIN ? std::copysign(0.0f, value) : value;
@@ -68,7 +71,7 @@ std::vector<Case> cases() {
 class Unit : public testing::TestWithParam<Case> {};
 
 TEST_P(Unit, RowsHaveTheBitsOfTheirOrderForAnyNumberOfRowsAndThreads) {
-  constexpr int kMost = 37;
+  constexpr int kMost = 125;  // AVX-512 takes up to 12 at once and 120 before it comes back to the weights
   for (const auto& [out, in] : {std::pair{1, 1}, {16, 32}, {40, 31}, {100, 66}, {33, 44}, {70, 577}}) {
     std::vector<Bf16> rows;
     for (const float value : normal_numbers(static_cast<std::size_t>(out) * in, 1)) rows.push_back(float_to_bf16(value * .1f));
@@ -91,7 +94,7 @@ TEST_P(Unit, RowsHaveTheBitsOfTheirOrderForAnyNumberOfRowsAndThreads) {
           }
         }
       }
-      for (const int n : {1, 2, 7, 8, 9, 16, 17, 33, kMost}) {
+      for (const int n : {1, 2, 7, 12, 13, 16, 17, 33, kMost}) {
         std::vector<float> y(static_cast<std::size_t>(n) * out, 7.0f);
         backend->linear(w, x.data(), n, y.data(), false);
         EXPECT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0)
@@ -100,6 +103,53 @@ TEST_P(Unit, RowsHaveTheBitsOfTheirOrderForAnyNumberOfRowsAndThreads) {
         EXPECT_EQ(y.back(), 2 * expected[y.size() - 1]) << "added to what was there";
       }
     }
+  }
+}
+
+TEST(Bf16Groups, RowsAreRoundedAndInterleavedByPairs) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const int rows : {1, 3, 16}) {
+    for (const int in : {1, 31, 32, 513, 1100}) {
+      std::vector<float> x = normal_numbers(static_cast<std::size_t>(rows) * in, 3);
+      const std::vector<float> special = {std::nanf(""), -infinity, infinity, 0x1.01p0f, 0x1.03p0f, -0x1.01p0f, 0x1.fffffep127f, -0.0f, 0x1p-149f};
+      for (std::size_t i = 0; i < special.size() && i < x.size(); ++i) x[x.size() - 1 - i * 5 % x.size()] = special[i];
+      const int length = cpu::bf16_row_length(in);
+      std::vector<Bf16> out(static_cast<std::size_t>(rows) * length, 7);
+      cpu::round_group(x.data(), rows, in, out.data());
+      for (int r = 0; r < rows; ++r) {
+        for (int k = 0; k < length; ++k) {
+          ASSERT_EQ(out[(k / 2 * rows + r) * 2 + k % 2], k < in ? float_to_bf16(x[r * in + k]) : 0) << rows << " x " << in << ", row " << r << ", input " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(Bf16Groups, CoverAllRowsWithinWhatTheKernelsTake) {
+  for (const Bf16Unit unit : {Bf16Unit::kAvx512, Bf16Unit::kAmx}) {
+    for (int n = 1; n <= 300; ++n) {
+      const RowGroups groups = bf16_row_groups(unit, n);
+      int rows = 0;
+      for (int g = 0; g < groups.count; ++g) {
+        EXPECT_EQ(groups.begin(g), rows);
+        EXPECT_LE(groups.size(g), unit == Bf16Unit::kAmx ? 1 : n <= 16 ? 16 : 12) << n;
+        rows += groups.size(g);
+      }
+      EXPECT_EQ(rows, n);
+    }
+  }
+}
+
+TEST(Bf16Units, AutoTakesTheUnitThatIsPreferred) {
+  const auto unit = cpu::preferred_bf16_unit();
+  EXPECT_EQ(make_cpu_backend({1, "auto"})->numerics_class(), unit ? cpu::name_of(*unit) : "f32-kv16");
+  EXPECT_TRUE(!unit || cpu::supported(*unit));
+}
+
+TEST(Bf16Units, TheirPeakIsMeasured) {
+  for (const Bf16Unit unit : {Bf16Unit::kAvx512, Bf16Unit::kAmx}) {
+    if (!cpu::supported(unit)) continue;
+    EXPECT_GT(measure_peak_flops(1, [&](std::int64_t rounds) { return cpu::bf16_unit_rounds(unit, rounds); }), 1e9);
   }
 }
 

@@ -175,6 +175,21 @@ void tile_slice(const Bf16Slice& s) {
 }  // namespace
 
 void amx_slice(const Bf16Slice& slice) { tile_slice<HardwareTiles>(slice); }
+
+double amx_rounds(std::int64_t rounds) {
+  HardwareTiles::configure(tile_shapes(kTileRows, 0));
+  HardwareTiles::zero<4>();
+  HardwareTiles::zero<5>();
+  const std::int64_t turns = (rounds + 15) / 16;  // an instruction takes sixteen cycles
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    HardwareTiles::dot<0, 4, 5>();
+    HardwareTiles::dot<1, 4, 5>();
+    HardwareTiles::dot<2, 4, 5>();
+    HardwareTiles::dot<3, 4, 5>();
+  }
+  HardwareTiles::release();
+  return static_cast<double>(turns) * 4 * 2 * kTileRows * 16 * 2 * kTilePairs;
+}
 void amx_slice_emulated(const Bf16Slice& slice) { tile_slice<EmulatedTiles>(slice); }
 
 }  // namespace speclab::cpu

@@ -35,6 +35,20 @@ inline void store(Vector v, float* to) { _mm512_store_ps(to, v); }
 }  // namespace
 
 void avx512_slice(const Bf16Slice& slice) { hardware::dot_slice(slice); }
+
+double avx512_rounds(std::int64_t rounds) {
+  constexpr int kSums = 16;  // more than two units times the latency of six
+  __m512 sums[kSums];
+  const __m512i zeros = _mm512_setzero_si512();
+  for (auto& sum : sums) sum = _mm512_setzero_ps();
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    for (auto& sum : sums) {
+      sum = _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(zeros), reinterpret_cast<__m512bh>(zeros));
+      asm volatile("" : "+v"(sum));  // every one of them is done
+    }
+  }
+  return static_cast<double>(rounds) * kSums * 64;
+}
 #if defined(__clang__)
 #pragma clang attribute pop
 #else

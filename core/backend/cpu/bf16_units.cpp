@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/backend/cpu/bf16_slices.h"
+#include "core/backend/cpu/row_operations.h"
 
 namespace speclab::cpu {
 namespace {
@@ -46,19 +47,39 @@ bool supported(Bf16Unit unit) {
   return unit == Bf16Unit::kAvx512 ? avx512 : amx;
 }
 
-void round_rows(const float* x, int n, int in, Bf16* out) {
+std::optional<Bf16Unit> preferred_bf16_unit() {
+  unsigned a, vendor[3];
+  if (!supported(Bf16Unit::kAvx512) || !__get_cpuid(0, &a, &vendor[0], &vendor[2], &vendor[1])) return {};
+  return std::memcmp(vendor, "AuthenticAMD", sizeof(vendor)) == 0 ? std::optional(Bf16Unit::kAvx512) : std::nullopt;
+}
+
+void round_group(const float* x, int rows, int in, Bf16* out) {
   const int length = bf16_row_length(in);
-  for (int row = 0; row < n; ++row, x += in, out += length) {
-    std::transform(x, x + in, out, float_to_bf16);
+  if (rows == 1) {
+    round_row(x, in, out);
     std::fill(out + in, out + length, Bf16{0});
+    return;
+  }
+  constexpr int kPart = 512;
+  alignas(64) Bf16 part[kPart];
+  for (int r = 0; r < rows; ++r, x += in) {
+    for (int begin = 0; begin < length; begin += kPart) {
+      const int inputs = std::clamp(in - begin, 0, kPart), end = std::min(kPart, length - begin);
+      round_row(x + begin, inputs, part);
+      std::fill(part + inputs, part + end, Bf16{0});
+      Bf16* to = out + static_cast<std::size_t>(begin) * static_cast<std::size_t>(rows) + 2 * r;
+      for (int k = 0; k < end; k += 2, to += 2 * rows) std::memcpy(to, part + k, 2 * sizeof(Bf16));
+    }
   }
 }
 
-void bf16_linear_slice(Bf16Unit unit, bool emulated, const Bf16* panels, int in, int outputs, const Bf16* x, int n, float* y,
-                       int y_stride, bool accumulate) {
-  const Bf16Slice slice{panels, in, outputs, x, n, y, y_stride, accumulate};
+void bf16_linear_slice(Bf16Unit unit, bool emulated, const Bf16Slice& slice) {
   if (unit == Bf16Unit::kAvx512) (emulated ? avx512_slice_emulated : avx512_slice)(slice);
   else (emulated ? amx_slice_emulated : amx_slice)(slice);
+}
+
+double bf16_unit_rounds(Bf16Unit unit, std::int64_t rounds) {
+  return unit == Bf16Unit::kAvx512 ? avx512_rounds(rounds) : amx_rounds(rounds);
 }
 
 }  // namespace speclab::cpu

@@ -95,7 +95,12 @@ class CpuBackend final : public Backend {
   std::string_view numerics_class() const override { return class_; }
   std::string_view device_name() const override { return device_; }
   int threads() const override { return pool_.threads(); }
-  DeviceSpeed measure_speed() override { return {measure_read_bandwidth(pool_.threads()), measure_peak_flops(pool_.threads())}; }
+  DeviceSpeed measure_speed() override {
+    const bool of_unit = unit_ && !unit_->emulated;
+    return {measure_read_bandwidth(pool_.threads()),
+            of_unit ? measure_peak_flops(pool_.threads(), [unit = unit_->unit](std::int64_t rounds) { return bf16_unit_rounds(unit, rounds); })
+                    : measure_peak_flops(pool_.threads())};
+  }
   int kv_number_bytes() const override { return sizeof(Kv); }
 
   bool host_memory() const override { return true; }
@@ -170,8 +175,12 @@ class CpuBackend final : public Backend {
       const int end = std::min(w.out, begin + (half ? kChunk / 2 : kChunk));
       if (begin >= end) return;
       const Bf16* panels = data + panel * static_cast<std::size_t>(begin / kPanel);
-      if (unit_) bf16_linear_slice(unit_->unit, unit_->emulated, panels, w.in, end - begin, rounded, n, y + begin, w.out, accumulate);
-      else linear_slice(panels, in, end - begin, x, n, y + begin, w.out, accumulate);
+      if (unit_) {
+        const Bf16* next = panels + panel * static_cast<std::size_t>(pool_.threads() * kChunk / kPanel);  // threads tend to take turns
+        bf16_linear_slice(unit_->unit, unit_->emulated, {panels, w.in, end - begin, rounded, n, y + begin, w.out, accumulate, next});
+      } else {
+        linear_slice(panels, in, end - begin, x, n, y + begin, w.out, accumulate);
+      }
     });
   }
 
@@ -259,7 +268,7 @@ class CpuBackend final : public Backend {
       }
       block.begin = begin / kKeyBlock * kKeyBlock;
       auto& scratch = scratch_[static_cast<std::size_t>(thread)];
-      const std::size_t need = static_cast<std::size_t>(QueryBlock::kRows) * static_cast<std::size_t>(padded(block.last_slot + 1, kKeyBlock) + hd);
+      const std::size_t need = static_cast<std::size_t>(query_block_rows()) * static_cast<std::size_t>(padded(block.last_slot + 1, kKeyBlock) + hd);
       if (scratch.size() < need) scratch.resize(need);
       attend(HeadCache<Kv>{keys(kv, layer, kv_head), values(kv, layer, kv_head), hd}, block, scratch.data());
     });
@@ -336,14 +345,14 @@ class CpuBackend final : public Backend {
     return keys(kv, layer, head) + static_cast<std::size_t>(kv.slots) * static_cast<std::size_t>(kv.head_dim);
   }
 
-  // Blocks of at most QueryBlock::kRows for the queries of each key/value head: as few as keep the threads equally busy,
+  // Blocks of at most query_block_rows() for the queries of each key/value head: as few as keep the threads equally busy,
   // when reading the keys of a block costs about as much as one query does.
   static int query_blocks(int queries, int kv_heads, int threads) {
     const auto time = [=](int blocks) {
       const int in_turn = (blocks * kv_heads + threads - 1) / threads;
       return in_turn * ((queries + blocks - 1) / blocks + 1);
     };
-    const int fewest = (queries + QueryBlock::kRows - 1) / QueryBlock::kRows;
+    const int fewest = (queries + query_block_rows() - 1) / query_block_rows();
     int best = fewest;
     for (int blocks = fewest + 1; blocks <= std::min(queries, fewest + threads); ++blocks) {
       if (time(blocks) < time(best)) best = blocks;
@@ -386,7 +395,11 @@ class CpuBackend final : public Backend {
   const Bf16* round(const float* x, int n, int in) {
     const auto length = static_cast<std::size_t>(bf16_row_length(in));
     if (rounded_.size() < static_cast<std::size_t>(n) * length) rounded_.resize(static_cast<std::size_t>(n) * length);
-    each_row(n, in, [&](int i) { round_rows(x + static_cast<std::size_t>(i) * in, 1, in, rounded_.data() + static_cast<std::size_t>(i) * length); });
+    const RowGroups groups = bf16_row_groups(unit_->unit, n);
+    each_row(groups.count, groups.least * in, [&](int group) {
+      const auto first = static_cast<std::size_t>(groups.begin(group));
+      round_group(x + first * static_cast<std::size_t>(in), groups.size(group), in, rounded_.data() + first * length);
+    });
     return rounded_.data();
   }
 
@@ -428,14 +441,16 @@ std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
   }
   const int threads = options.threads == 0 ? cpu::usable_threads() : options.threads;
   if (options.numerics == "f32") return std::make_shared<cpu::CpuBackend<float>>(threads, "f32");
-  // "auto": half the bytes per cached key, and every other engine's baseline has a 16-bit cache too.
-  if (options.numerics == "auto" || options.numerics == "f32-kv16") return std::make_shared<cpu::CpuBackend<Bf16>>(threads, "f32-kv16");
+  // "auto" has a 16-bit cache at least: half the bytes per cached key, and every other engine's baseline has one too.
+  const auto preferred = cpu::preferred_bf16_unit();
+  const std::string numerics = options.numerics != "auto" ? options.numerics : preferred ? std::string(cpu::name_of(*preferred)) : "f32-kv16";
+  if (numerics == "f32-kv16") return std::make_shared<cpu::CpuBackend<Bf16>>(threads, "f32-kv16");
   for (const cpu::Bf16Unit unit : kUnits) {
     const std::string name(cpu::name_of(unit));
-    const bool emulated = options.numerics == name + std::string(kEmulated);
-    if (emulated || (options.numerics == name && cpu::supported(unit)))
-      return std::make_shared<cpu::CpuBackend<Bf16>>(threads, options.numerics, cpu::MatrixUnit{unit, emulated});
-    if (options.numerics == name) {
+    const bool emulated = numerics == name + std::string(kEmulated);
+    if (emulated || (numerics == name && cpu::supported(unit)))
+      return std::make_shared<cpu::CpuBackend<Bf16>>(threads, numerics, cpu::MatrixUnit{unit, emulated});
+    if (numerics == name) {
       throw Error({"numerics class", name, fmt::format("one of {} on this CPU", fmt::join(cpu_numerics_classes(), ", ")),
                    fmt::format("{}{} carries out the instructions in plain C++, slowly.", name, kEmulated)});
     }

@@ -317,7 +317,7 @@ void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scr
   }
   for (int r = 0; r < kRows; ++r) std::fill_n(block.out[r], cache.head_dim, 0.0f);
   const int whole = cache.head_dim / kLanes * kLanes;
-  constexpr int kVectors = kLanes >= 16 ? 4 : kRows <= 1 ? 8 : kRows <= 3 ? 4 : 2;
+  constexpr int kVectors = kLanes >= 16 ? (kRows <= 6 ? 4 : 2) : kRows <= 1 ? 8 : kRows <= 3 ? 4 : 2;
   constexpr int kSlots = 64;  // their values stay in the first-level cache while the vectors of a head take turns
   for (int slot = block.begin; slot < block.committed; slot += kSlots) {
     const int end = std::min(slot + kSlots, block.committed);
@@ -345,8 +345,22 @@ void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scr
   }
 }
 
+constexpr int kQueryRows = kLanes >= 16 ? 12 : 6;
+int QueryBlockRows() { return kQueryRows; }
+
 template <typename Kv>
 HWY_INLINE void attend_any(const HeadCache<Kv>& cache, const QueryBlock& block, float* scratch) {
+  if constexpr (kQueryRows == 12) {
+    switch (block.rows) {
+      case 7: return attend_rows<7>(cache, block, scratch);
+      case 8: return attend_rows<8>(cache, block, scratch);
+      case 9: return attend_rows<9>(cache, block, scratch);
+      case 10: return attend_rows<10>(cache, block, scratch);
+      case 11: return attend_rows<11>(cache, block, scratch);
+      case 12: return attend_rows<12>(cache, block, scratch);
+      default: break;
+    }
+  }
   switch (block.rows) {
     case 1: return attend_rows<1>(cache, block, scratch);
     case 2: return attend_rows<2>(cache, block, scratch);
@@ -371,6 +385,7 @@ namespace speclab::cpu {
 HWY_EXPORT(LinearSlice);
 HWY_EXPORT(RmsNormRow);
 HWY_EXPORT(SiluMultiplyRow);
+HWY_EXPORT(QueryBlockRows);
 HWY_EXPORT(AttendF32);
 HWY_EXPORT(AttendBf16);
 
@@ -383,6 +398,7 @@ void rms_norm_row(const float* x, const float* weight, float eps, int d, float* 
 void silu_multiply_row(const float* gate, const float* up, int n, float* out) {
   HWY_DYNAMIC_DISPATCH(SiluMultiplyRow)(gate, up, n, out);
 }
+int query_block_rows() { return HWY_DYNAMIC_DISPATCH(QueryBlockRows)(); }
 void attend(const HeadCache<float>& cache, const QueryBlock& block, float* scratch) {
   HWY_DYNAMIC_DISPATCH(AttendF32)(cache, block, scratch);
 }

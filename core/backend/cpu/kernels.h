@@ -23,10 +23,10 @@ inline constexpr std::size_t packed_panel_elements(int in) { return static_cast<
 
 /// Rows that a register block takes at most.
 inline constexpr int kGroupRows = 6;
-/// n rows in as few groups as possible, of about equal size: blocks of 4 to 6 rows are the fastest. Activations are
-/// interleaved by groups, [group][in/2][rows of the group][2], so that a block reads them in order.
+/// n rows in as few groups of at most `most` as possible, of about equal size: blocks of 4 to 6 rows are the fastest.
+/// Activations are interleaved by groups, [group][in/2][rows of the group][2], so that a block reads them in order.
 struct RowGroups {
-  explicit constexpr RowGroups(int n) : count((n + kGroupRows - 1) / kGroupRows), least(n / count), larger(n % count) {}
+  explicit constexpr RowGroups(int n, int most = kGroupRows) : count((n + most - 1) / most), least(n / count), larger(n % count) {}
   constexpr int begin(int group) const { return group * least + (group < larger ? group : larger); }
   constexpr int size(int group) const { return least + (group < larger ? 1 : 0); }
   int count;   ///< groups
@@ -50,10 +50,10 @@ struct HeadCache {
   int head_dim;
 };
 
-/// Attention of up to kRows queries that read the same keys: rows and heads of one key/value head. All see slots
-/// [0, committed) first and then their own path, so that key number i of a query is always the key at position i.
+/// Attention of up to query_block_rows() queries that read the same keys: rows and heads of one key/value head. All see
+/// slots [0, committed) first and then their own path, so that key number i of a query is always the key at position i.
 struct QueryBlock {
-  static constexpr int kRows = 6;
+  static constexpr int kRows = 12;  ///< query_block_rows() at most
   int rows;
   const float* q[kRows];           ///< [head_dim]
   const std::int32_t* path[kRows]; ///< slots by position, from position `committed` on
@@ -66,7 +66,9 @@ struct QueryBlock {
   int begin = 0;                   ///< a multiple of kKeyBlock: no row sees a position before it
   int first[kRows] = {};           ///< first position that the row sees
 };
-/// scratch: QueryBlock::kRows * (padded(last_slot + 1, 16) + head_dim) floats.
+/// 12 where there are 32 registers of 16 numbers, else 6; more queries share each key that is read.
+int query_block_rows();
+/// scratch: rows * (padded(last_slot + 1, 16) + head_dim) floats.
 void attend(const HeadCache<float>& cache, const QueryBlock& block, float* scratch);
 void attend(const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratch);
 

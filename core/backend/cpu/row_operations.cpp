@@ -94,6 +94,21 @@ void ActivateRow(Activation kind, const float* x, const float* up, int n, float*
   }
 }
 
+void RoundRow(const float* x, int n, Bf16* out) {
+  using U = hn::RebindToUnsigned<F>;
+  constexpr U u;
+  const hn::Rebind<Bf16, F> half;
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const auto bits = hn::BitCast(u, hn::LoadU(f, x + i));
+    const auto upper = hn::ShiftRight<16>(bits);
+    const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(u, 0x7fffu)), hn::And(upper, hn::Set(u, 1u))));
+    const auto is_nan = hn::Gt(hn::And(bits, hn::Set(u, 0x7fffffffu)), hn::Set(u, 0x7f800000u));
+    hn::StoreU(hn::TruncateTo(half, hn::IfThenElse(is_nan, hn::Or(upper, hn::Set(u, 0x40u)), rounded)), half, out + i);
+  }
+  for (; i < n; ++i) out[i] = float_to_bf16(x[i]);
+}
+
 void SoftCapRow(float cap, int n, float* x) {
   const V v_cap = hn::Set(f, cap), inverse = hn::Set(f, 1 / cap);
   map_row(x, nullptr, n, x, [&](V v, V) { return hn::Mul(v_cap, hn::Tanh(f, hn::Mul(v, inverse))); });
@@ -109,6 +124,7 @@ namespace speclab::cpu {
 
 HWY_EXPORT(LayerNormRow);
 HWY_EXPORT(ActivateRow);
+HWY_EXPORT(RoundRow);
 HWY_EXPORT(SoftCapRow);
 
 void layer_norm_row(const float* x, const float* weight, const float* bias, float eps, int d, float* out) {
@@ -120,6 +136,7 @@ void activate_row(Activation kind, const float* x, const float* up, int n, float
 void add_row(const float* x, int n, float* y) {
   for (int i = 0; i < n; ++i) y[i] += x[i];
 }
+void round_row(const float* x, int n, Bf16* out) { HWY_DYNAMIC_DISPATCH(RoundRow)(x, n, out); }
 void soft_cap_row(float cap, int n, float* x) { HWY_DYNAMIC_DISPATCH(SoftCapRow)(cap, n, x); }
 
 }  // namespace speclab::cpu

@@ -16,4 +16,7 @@ void add_row(const float* x, int n, float* y);
 /// x = cap * tanh(x / cap)
 void soft_cap_row(float cap, int n, float* x);
 
+/// out = x as bf16, to nearest and ties to even, as float_to_bf16()
+void round_row(const float* x, int n, Bf16* out);
+
 }  // namespace speclab::cpu
