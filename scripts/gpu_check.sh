@@ -179,6 +179,7 @@ short=("$speclab" generate --model "$model" --draft models/draft/smollm2-135m-in
 stage memcheck 40 - "${speclab:+scripts/gpu_check/sanitizer.sh}" memcheck "${short[@]}"
 stage racecheck 40 - "${speclab:+scripts/gpu_check/sanitizer.sh}" racecheck "${short[@]}"
 stage profile 40 - "${speclab:+scripts/gpu_check/profile.sh}" "${short[@]}"
+stage gaps 40 - "${speclab:+scripts/gpu_check/gaps.sh}" "${short[@]}" --set max_tokens=64 --set device_loop=on --set device_graph=round
 
 if [ $dry_run = false ] && command -v python3 > /dev/null; then python3 scripts/gpu_check/gpu_page.py; fi
 echo "gpu_check: $SECONDS s, JSON files in $out"

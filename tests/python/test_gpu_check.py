@@ -279,6 +279,35 @@ class Tools(Copy):
         self.add("fakes/ncu", "echo '==ERROR== no counters'; exit 9")
         self.assertEqual(self.tool("profile.sh", "true").returncode, 77)
 
+    def trace(self, *rows):
+        lines = ["Processing [report.sqlite]", "Start (ns),Duration (ns),CorrId,Name", *rows]
+        self.add(
+            "fakes/nsys",
+            """if [ "$1" = profile ]; then for i; do case $i in --output=*) touch "${i#*=}.nsys-rep" ;; esac; done; exit; fi
+            cat << 'X'
+"""
+            + "\n".join(lines)
+            + "\nX",
+        )
+        return self.tool("gaps.sh", "true")
+
+    def test_gaps_between_kernels_of_a_step(self):
+        prompt, between = "0,50,1,run<Gather, int>", "9403,10,1,run<Continue>"
+        first = ["1000,100,1,run<LayRows>", "1102,200,1,run<Linear, 3>", "9302,100,1,run<Settle>"]
+        second = ["50000,100,1,run<LayRows>", "50101,300,1,run<Settle>"]
+        unfinished = "90000,300,1,run<LayRows>"
+        found = json.loads(self.trace(prompt, *first, between, *second, unfinished).stdout)
+        # 1000 to 9402, then one gap and the loop's kernel, then 50000 to 50401.
+        self.assertEqual((found["steps"], found["kernels"], found["inside_ns"]), (2, 6, 8402 + 11 + 401))
+        self.assertEqual((found["gaps_over_5us"], found["gaps_over_5us_ns"], found["largest_gap_ns"]), (1, 8000, 8000))
+        result = self.trace(prompt)
+        self.assertEqual((result.stdout, result.returncode), ("", 77))
+        self.assertIn("nsys saw no step", result.stderr)
+        self.add("fakes/nsys", "echo 'no such device'; exit 3")
+        result = self.tool("gaps.sh", "true")
+        self.assertEqual(result.returncode, 77)
+        self.assertIn("no such device", result.stderr)
+
 
 class Names(unittest.TestCase):
     """The stage "tests" finds the tests that are written for it: the filter and the names of the suites agree."""
@@ -392,6 +421,7 @@ class Page(unittest.TestCase):
             {"run_name": "cuda/cublaslt/" + large, "real_time": 80, "time_unit": "us", "aggregate_name": "median"},
             {"run_name": "cuda/cublaslt/" + small, "real_time": 0, "time_unit": "us", "error_occurred": True},
         ]
+        kernel = {"name": "few", "launches": 2, "total_ns": 9000, "dram_percent": 71.2, "tensor_percent": 3}
         cases = [case(2, 1.8, 2, 0.05, 0.99), case(4, 1.5, 2.5, 0.05), case(4, 1.6, 2.5, 0.05, 0.95)]
         page = self.write(
             record("forwards_8b", forwards({"1": 4000, "16": 4400, "64": 4500}, 15.2)),
@@ -400,6 +430,8 @@ class Page(unittest.TestCase):
             record("forwards_135m_persistent", forwards({"1": 210}, 0.27)),
             record("kernels", {"benchmarks": kernels}),
             record("speculation_8b", {"cases": cases}),
+            record("gaps", {"inside_ns": 2000, "gaps_over_5us_ns": 40}),
+            record("profile", {"kernels": [kernel]}),
         )
         self.assertEqual(self.goal(page, "8B shape, n = 1"), ["95 %", "reached |"])
         self.assertEqual(self.goal(page, "8B shape, t(16)"), ["1.10", "**missed** |"])
@@ -421,6 +453,8 @@ class Page(unittest.TestCase):
         self.assertIn("there is no benchmark", self.goal(page, "accept + sample")[1])
         self.assertEqual(self.goal(page, "speedup on the 8B"), ["0.99", "reached |"])
         self.assertEqual(self.goal(page, "8B shape, shipped draft: idle"), ["5 %", "**missed** |"])
+        self.assertEqual(self.goal(page, "135M, shipped draft: gaps"), ["2 %", "reached |"])
+        self.assertIn("| `few` | 2 | 4.5 | 71 % | 3 % |", page)
         self.assertIn("| gamma=4 | 1.50 | 100 | 2.50 |", page)
         self.assertIn("| 16 | 4.400 (1.10) |", page)
 

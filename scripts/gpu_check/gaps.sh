@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# gaps.sh COMMAND...: what the GPU does inside of the steps of a decode that it runs by itself, by nsys: the share of a step in which it
+# waits more than 5 us for its next kernel. A step ends with the kernel Settle; what lies between one step and the next is another
+# figure (gpu_busy_share). Prints {"steps", "kernels", "inside_ns", "gaps_over_5us", "gaps_over_5us_ns", "largest_gap_ns"}. nsys's own work
+# makes gaps longer. Exit 77 where it cannot run.
+set -uo pipefail
+command -v nsys > /dev/null || { echo "there is no nsys" >&2; exit 77; }
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+log=$(nsys profile --trace=cuda --cuda-graph-trace=node --sample=none --cpuctxsw=none --output="$folder/report" "$@" 2>&1) &&
+  nsys stats --report cuda_gpu_trace --format csv --force-export=true "$folder/report.nsys-rep" > "$folder/trace" 2> "$folder/problem"
+code=$?
+# Columns are found by name. Copies are work too.
+found=$(awk -F, '
+  /Start \(ns\)/ { for (i = 1; i <= NF; ++i) { if ($i ~ /Start/) s = i; if ($i ~ /Duration/) d = i }; next }
+  s && $s ~ /^"?[0-9]+"?$/ {
+    gsub(/"/, "", $s); gsub(/"/, "", $d)
+    if (!begun && /LayRows/) { begun = 1; end = $s; between = 0 }
+    if (!begun) next
+    gap = $s - end; if (gap < 0) gap = 0
+    if (!between || /Continue/) { pending += gap; if (gap > 5000) { ++long; over += gap }; if (gap > most) most = gap }
+    pending += $d; ++count
+    if ($s + $d > end) end = $s + $d
+    between = /Settle|Continue/
+    if (/Settle/) { ++steps; inside += pending; kernels += count; gaps = over; times = long; largest = most; pending = count = 0 }
+  }
+  END { if (steps) printf "{\"steps\": %d, \"kernels\": %d, \"inside_ns\": %.0f, \"gaps_over_5us\": %d, \"gaps_over_5us_ns\": %.0f, \"largest_gap_ns\": %.0f}\n", steps, kernels, inside, times, gaps, largest }
+' "$folder/trace" 2> /dev/null)
+if [ $code != 0 ] || [ -z "$found" ]; then
+  tail -n 2 <<< "$log" >&2
+  [ -s "$folder/problem" ] && tail -n 2 "$folder/problem" >&2
+  echo "nsys saw no step (status $code)" >&2
+  exit 77
+fi
+echo "$found"
