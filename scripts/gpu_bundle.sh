@@ -1,30 +1,39 @@
 #!/usr/bin/env bash
 # Makes build/gpu/: everything that scripts/gpu_check.sh needs on a machine with a GPU and nothing but the CUDA toolkit and driver, cut so
-# that no file has more than 60 MB and each transfer at most 64 MiB. Programs are built with their libraries beside them (bin/lib, found by $ORIGIN) and stripped;
-# the C and C++ runtime and CUDA's libraries are those of that machine. Interrupted or run again, it does what is left to do.
-#   scripts/gpu_bundle.sh [--check]     --check: unpacks it in an empty folder and runs the tests and a dry run there
-# There, with the files of all transfers in one folder:
-#   tar -xzf bundle.tar.gz && speclab-gpu/scripts/gpu_check.sh --model-parts "$PWD/model.part1,$PWD/model.part2"
+# that no file has more than 60 MB and no transfer more than it may have. Programs are built with their libraries beside them (bin/lib, found by $ORIGIN) and
+# stripped; the C and C++ runtime and CUDA's libraries are those of that machine. Interrupted or run again, it does what is left to do.
+#   scripts/gpu_bundle.sh [--transfer MIB] [--check]
+# --transfer: what one transfer may have, 64 MiB unless told: there are as many as it takes, and build/gpu/TRANSFER/ has the files of each.
+# --check: unpacks it in an empty folder and runs the tests and a dry run there. It ends with the command for that machine, where the files of
+# all transfers lie in one folder.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 exec < /dev/null
-check=false
-case "${1:-}" in
-  '') ;;
-  --check) check=true ;;
-  *) echo "gpu_bundle: unknown option $1. The head of scripts/gpu_bundle.sh lists the options." >&2; exit 2 ;;
-esac
-limit=$((64 << 20)) part_bytes=60000000
-model="${SPECLAB_MODELS:-models}/SmolLM2-135M-Instruct.Q4_1.gguf"
-programs=(speclab speclab_bench tests/test_on_device)
+check=false mib=64
 fail() {
   printf 'gpu_bundle: %s\n' "$@" >&2
   exit 2
 }
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --check) check=true ;;
+    --transfer)
+      mib=${2:-}
+      [[ $mib =~ ^[1-9][0-9]*$ ]] || fail "--transfer '$mib': expected MiB, 1 or more"
+      shift
+      ;;
+    *) fail "unknown option $1. The head of scripts/gpu_bundle.sh lists the options." ;;
+  esac
+  shift
+done
+limit=$((mib << 20)) part_bytes=60000000
+[ $part_bytes -le $limit ] || part_bytes=$limit
+model="${SPECLAB_MODELS:-models}/SmolLM2-135M-Instruct.Q4_1.gguf"
+programs=(speclab speclab_bench tests/test_on_device)
 [ -f "$model" ] || fail "there is no model $model. Run scripts/get_model.sh."
 
-export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1  # what the release build compiled is not compiled again
+export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1  # what a build of this checkout compiled that was told the same is not compiled again
 cmake -S . -B build/gpu-build -G Ninja -DCMAKE_BUILD_TYPE=Release -DSPECLAB_CUDA=ON -DSPECLAB_TEST_ROOT=. -DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST \
   '-DCMAKE_BUILD_RPATH=$ORIGIN/lib' '-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags' > /dev/null
 cmake --build build/gpu-build --target "${programs[@]##*/}" ${SPECLAB_JOBS:+-j "$SPECLAB_JOBS"}
@@ -58,11 +67,12 @@ pack() {  # -> build/gpu/bundle.tar.gz, which is there when everything else is
     objdump -T "$bundle"/bin/speclab* "$bundle"/bin/test_* "$bundle"/bin/lib/* | grep -oE '\<(GLIBC|GLIBCXX)_[0-9.]+' | sort -Vu |
       awk -F_ '{last[$1] = $2} END {printf "glibc %s and a libstdc++ with GLIBCXX_%s", last["GLIBC"], last["GLIBCXX"]}'
   )"
-  split -b $part_bytes --numeric-suffixes=1 -a 1 "$model" build/gpu/model.part
-  tar -C build/gpu -czf build/gpu/bundle.part speclab-gpu
+  tar -C build/gpu -czf build/gpu/bundle.unfinished speclab-gpu
   rm -rf "$bundle"
-  mv build/gpu/bundle.part build/gpu/bundle.tar.gz
+  mv build/gpu/bundle.unfinished build/gpu/bundle.tar.gz
 }
+
+source scripts/gpu_transfers.sh
 
 inputs=("${programs[@]/#/build/gpu-build/}" scripts/gpu_check scripts/gpu_check.sh scripts/gpu_bundle.sh configs models/draft/smollm2-135m-instruct tests/golden "$model")
 if [ -f build/gpu/bundle.tar.gz ] && [ -z "$(find -L "${inputs[@]}" -newer build/gpu/bundle.tar.gz -print -quit)" ]; then
@@ -70,23 +80,22 @@ if [ -f build/gpu/bundle.tar.gz ] && [ -z "$(find -L "${inputs[@]}" -newer build
 else
   pack
 fi
-for file in build/gpu/bundle.tar.gz build/gpu/model.part*; do
-  [ "$(stat -c %s "$file")" -le $part_bytes ] || fail "$file has more than $part_bytes bytes"
-done
-transfer=1 bytes=0
+transfers build/gpu $limit $part_bytes "$model" build/gpu/bundle.tar.gz
 echo "gpu_bundle: in build/gpu"
-for file in build/gpu/model.part* build/gpu/bundle.tar.gz; do
-  size=$(stat -c %s "$file")
-  if [ $((bytes + size)) -gt $limit ]; then transfer=$((transfer + 1)) bytes=0; fi
-  bytes=$((bytes + size))
-  printf '  transfer %d: %10d  %s\n' $transfer "$size" "${file##*/}"
+for file in build/gpu/transfer*/*; do
+  printf '  %s: %10d  %s\n' "$(basename "$(dirname "$file")")" "$(stat -c %s "$file")" "${file##*/}"
 done
+parts=$(cd build/gpu && printf '%s\n' transfer*/model.part* | sed 's|.*/|$PWD/|' | sort | paste -sd,)
+echo "gpu_bundle: there, with all of these files in one folder:"
+echo "  cat bundle.part* | tar -xz && speclab-gpu/scripts/gpu_check.sh --model-parts \"$parts\""
 
 if [ $check = true ]; then
   there=$(mktemp -d)
   trap 'rm -rf "$there"' EXIT
-  tar -C "$there" -xzf build/gpu/bundle.tar.gz
-  parts=$(printf '%s,' "$root"/build/gpu/model.part*)
+  mkdir "$there/files"
+  cp build/gpu/transfer*/* "$there/files/"
+  cat "$there"/files/bundle.part* | tar -C "$there" -xz
+  parts=$(printf '%s,' "$there"/files/model.part*)
   dry_run() {  # BACKEND STAGE...: as on a machine that has nothing
     local backend=$1 stages
     shift

@@ -172,6 +172,47 @@ class Parts(Copy):
         self.assertIn("--model-parts", result.stderr)
 
 
+class Transfers(unittest.TestCase):
+    """How gpu_bundle.sh cuts what it made."""
+
+    def cut(self, limit, part, model, bundle):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        place = pathlib.Path(folder.name)
+        contents = {"model": os.urandom(model), "bundle": os.urandom(bundle)}
+        for name, content in contents.items():
+            (place / name).write_bytes(content)
+        (place / "transfer09").mkdir()  # of an earlier run
+        script = f"set -euo pipefail; source {ROOT}/scripts/gpu_transfers.sh; transfers . {limit} {part} model bundle"
+        subprocess.run(["bash", "-c", script], check=True, cwd=place)
+        for name, content in contents.items():
+            files = sorted(place.glob(f"transfer*/{name}.part*"), key=lambda file: file.name)
+            self.assertEqual(b"".join(file.read_bytes() for file in files), content)
+        sizes = [
+            {file.name: file.stat().st_size for file in each.iterdir()} for each in sorted(place.glob("transfer*"))
+        ]
+        for each in sizes:
+            self.assertLessEqual(sum(each.values()), limit)
+            self.assertLessEqual(max(each.values()), part)
+        return sizes
+
+    def test_the_bundle_is_whole_where_it_fits(self):
+        expected = [{"model.part01": 60}, {"model.part02": 38, "bundle.part01": 26}]
+        self.assertEqual(self.cut(64, 60, 98, 26), expected)
+
+    def test_otherwise_it_fills_what_is_left(self):
+        expected = [{"model.part01": 60, "bundle.part01": 4}, {"model.part02": 38, "bundle.part02": 25}]
+        self.assertEqual(self.cut(64, 60, 98, 29), expected)
+
+    def test_there_are_as_many_transfers_as_it_takes(self):
+        sizes = self.cut(25, 25, 98, 28)
+        self.assertEqual(len(sizes), 6)
+        self.assertEqual(sizes[3], {"model.part04": 23, "bundle.part01": 2})
+        self.assertEqual(sizes[5], {"bundle.part03": 1})
+        self.assertEqual(len(self.cut(64, 60, 98, 200)), 5)
+        self.assertEqual(self.cut(100, 60, 98, 100)[1], {"bundle.part02": 60})
+
+
 class Tools(Copy):
     def tool(self, name, *arguments):
         env = {**os.environ, "PATH": f"{self.root / 'fakes'}:{os.environ['PATH']}"}
