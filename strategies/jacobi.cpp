@@ -53,6 +53,7 @@ class Jacobi final : public Strategy {
     }
   }
 
+  bool reads_rows() const override { return true; }
   int max_nodes() const override { return whole_ ? kMostRows : options_.block; }
 
   void begin(const Sequence& sequence) override {

@@ -43,6 +43,8 @@ std::shared_ptr<Graph> Backend::record(bool, const std::function<void()>&) { ret
 void Backend::replay(const Graph&) { fail_plan(*this); }
 bool Backend::idle() { return true; }
 
+bool Backend::linear_noting(const PackedMatrix&, const float*, int, float*, float*) { return false; }
+
 void Backend::norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch, float* y) {
   if (norm.layer) layer_norm(x, norm.weight, norm.bias, norm.eps, n, w.in, scratch);
   else rms_norm(x, norm.weight, norm.eps, n, w.in, scratch);

@@ -62,6 +62,10 @@ struct Rotation {
   int dims = 0;                ///< the first so many of a head turn, even; 0: none
 };
 
+/// Outputs of a linear layer that one maximum stands for, see Backend::linear_noting().
+inline constexpr int kMaximumOf = 64;
+inline constexpr int maxima_of(int outputs) { return (outputs + kMaximumOf - 1) / kMaximumOf; }
+
 struct Graph;
 struct Plan;
 struct PlanShape;
@@ -164,6 +168,10 @@ class Backend {
 
   /// y[i] (+)= W x[i] for n rows. x [n, W.in], y [n, W.out].
   virtual void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) = 0;
+  /// y[i] = W x[i] with the bits of linear(), and the largest of each kMaximumOf outputs of a row, noted while they are at
+  /// hand: whoever looks for the best of many outputs need not read them all again. maxima [n, maxima_of(W.out)]; where the
+  /// outputs hold NaN, any number. False, and nothing is done, where the backend does not note (the default).
+  virtual bool linear_noting(const PackedMatrix& w, const float* x, int n, float* y, float* maxima);
   /// Row `tokens[i]` of a packed table as float. tokens [n], each below table.out; out [n, table.in]
   virtual void gather(const PackedMatrix& table, const Token* tokens, int n, float* out) = 0;
   /// out[i] = x[i] / rms(x[i]) * weight. [n, d]; out may be x.

@@ -27,6 +27,9 @@ struct Feed {
   std::span<const std::int32_t> rows;      ///< nodes whose logits are wanted, ascending
   float* logits = nullptr;                 ///< out, [rows.size(), head_rows]; may be null when rows is empty
   float* hidden = nullptr;                 ///< out, optional tap: hidden state after the final norm, [rows.size(), hidden]
+  /// Out, optional: the largest of each kMaximumOf logits, [rows.size(), maxima_of(head_rows)]. Empty where nobody noted them:
+  /// on a backend that does not, and where the logits are no plain product (a soft cap, rows of the head that are masked).
+  std::vector<float>* maxima = nullptr;
 };
 
 /// Weights of one decoder on a backend, immutable after loading and shared by its sessions.

@@ -16,7 +16,11 @@ void Model::forward(std::span<const Feed> feeds) const {
   Workspace& s = *workspace_;
 
   std::size_t n = 0, wanted = 0;
-  for (const Feed& feed : feeds) n += feed.tokens.size(), wanted += feed.rows.size();
+  bool maxima = false;
+  for (const Feed& feed : feeds) {
+    n += feed.tokens.size(), wanted += feed.rows.size();
+    if (feed.maxima != nullptr) feed.maxima->clear(), maxima = true;
+  }
   std::vector<std::int32_t>& numbers = s.numbers;
   const std::size_t position_rows = n, positions = 2 * n, slots = 3 * n, path_begin = 4 * n, wanted_rows = 5 * n + 1, paths = wanted_rows + wanted;
   numbers.resize(paths);
@@ -69,18 +73,26 @@ void Model::forward(std::span<const Feed> feeds) const {
     at += feed.tokens.size();
   }
   const bool in_place = feeds.size() == 1 && device.host_memory();
-  const float* next_logits = compute({static_cast<int>(n), staged, staged + position_rows, staged + wanted_rows, static_cast<int>(wanted)}, s.placed,
+  const float* next_logits = compute({static_cast<int>(n), staged, staged + position_rows, staged + wanted_rows, static_cast<int>(wanted), maxima}, s.placed,
                                      in_place ? feeds[0].logits : nullptr);
   const auto deliver = [&](const float* from, std::size_t count, int columns, float* to) {
     device.download(from, count * static_cast<std::size_t>(columns) * sizeof(float), to);
     return from + count * static_cast<std::size_t>(columns);
   };
   const float* next_hidden = s.wanted.data();
+  const float* next_maxima = s.maxima.data();
   for (const Feed& feed : feeds) {
     if (feed.rows.empty()) continue;
     if (!in_place) next_logits = deliver(next_logits, feed.rows.size(), c.head_rows(), feed.logits);
     if (feed.hidden != nullptr) deliver(next_hidden, feed.rows.size(), c.hidden, feed.hidden);
     next_hidden += feed.rows.size() * static_cast<std::size_t>(c.hidden);
+    if (!s.noted) continue;
+    const std::size_t noted = feed.rows.size() * static_cast<std::size_t>(maxima_of(c.head_rows()));
+    if (feed.maxima != nullptr) {
+      feed.maxima->resize(noted);
+      deliver(next_maxima, feed.rows.size(), maxima_of(c.head_rows()), feed.maxima->data());
+    }
+    next_maxima += noted;
   }
   if (wanted == 0) device.idle();  // what waits for a result that is wanted begins now: the cache may go before the next one
 }
@@ -189,7 +201,9 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
   device.copy_rows(x, in.wanted, heads, c.hidden, hidden);
   if (c.final_norm) norm(hidden, w.final_norm, heads, hidden);
   if (logits == nullptr) logits = sized(s.logits, wanted, width);
-  device.linear(w.head, hidden, heads, logits, false);
+  const bool plain = c.logit_soft_cap == 0 && w.masked_rows == 0;  // what follows would change what has been noted
+  s.noted = in.maxima && plain && device.linear_noting(w.head, hidden, heads, logits, sized(s.maxima, wanted, maxima_of(width)));
+  if (!s.noted) device.linear(w.head, hidden, heads, logits, false);
   if (c.logit_soft_cap > 0) device.soft_cap(c.logit_soft_cap, heads, width, logits);
   if (w.masked_rows > 0) device.fill_columns(-std::numeric_limits<float>::infinity(), width - w.masked_rows, heads, width, logits);
   return logits;

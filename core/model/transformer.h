@@ -17,6 +17,7 @@ struct Model::Inputs {
   const std::int32_t* position_rows = nullptr;  ///< [n], of the position embedding
   const std::int32_t* wanted = nullptr;         ///< [wanted_count], rows whose logits are wanted
   int wanted_count = 0;
+  bool maxima = false;  ///< of their logits too
 };
 /// The rows of a sequence among them, in order.
 struct Model::Placed {
@@ -31,6 +32,8 @@ struct Model::Workspace {
   Buffer<float> branch;            // [n, hidden], with position embeddings, post norms or a parallel feed-forward
   Buffer<float> qkv, attended;     // [n, (heads + 2 kv_heads) * head_dim], [n, heads * head_dim]
   Buffer<float> gate_up, activated;  // [n, 2 ffn] or [n, ffn], [n, ffn]
+  Buffer<float> maxima;            // [rows, maxima_of(head_rows)], of the last forward where noted
+  bool noted = false;
   Buffer<float> wanted, logits;    // [rows, hidden], [rows, head_rows] (unless the backend writes where they are wanted)
 
   // What the operations must know about the rows, in one array that goes to the backend in one piece:

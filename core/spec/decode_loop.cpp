@@ -134,10 +134,7 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
     for (Slot* slot : running_) {
       emit(*slot);
       commit(*slot);
-      outcomes_.push_back({&slot->draft,
-                           &slot->acceptance,
-                           slot->emitted,
-                           {slot->logits.data(), slot->row_of, slot->vocab()}});
+      outcomes_.push_back({&slot->draft, &slot->acceptance, slot->emitted, slot->step_rows()});
     }
     clock.enter(Phase::draft);
     strategy_->observe(sequences_, outcomes_);
@@ -296,7 +293,8 @@ void DecodeLoop::lay_out_feeds() {
     }
     check_scratch(slot->fed.size());
     feeds_.push_back(
-        {slot->session.get(), slot->fed, slot->parents, slot->rows, slot->logits.data(), nullptr});
+        {slot->session.get(), slot->fed, slot->parents, slot->rows, slot->logits.data(), nullptr,
+         strategy_->reads_rows() ? &slot->maxima : nullptr});
   }
 }
 

@@ -77,7 +77,7 @@ void DecodeLoop::look_closer(Slot& slot, int index) {
   const TokenTree& tree = slot.draft.tree;
   StepRecord& step = slot.out.steps[static_cast<std::size_t>(index)];
   if (index < kProbedSteps) {
-    const StepRows rows{slot.logits.data(), slot.row_of, slot.vocab()};
+    const StepRows rows = slot.step_rows();
     for (int node = tree.drafted() + 1; node < tree.size(); ++node)
       step.probes.push_back(
           {tree.token(node), tree.parent(node), tree.wants_row(node) ? rows.best(node) : -1});

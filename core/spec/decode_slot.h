@@ -35,6 +35,7 @@ struct DecodeLoop::Slot {
   Acceptance acceptance, again;
   std::int64_t decided_from = 0;      // position of the pending token
   std::vector<float> logits;          // [nodes that want a row, vocab]
+  std::vector<float> maxima;          // of Feed, where the strategy reads rows; else none
   std::vector<std::int32_t> row_of;   // [nodes], into logits; -1: none
   std::vector<Token> fed;             // [rows fed]
   std::vector<std::int32_t> parents;  // [rows fed]
@@ -53,6 +54,7 @@ struct DecodeLoop::Slot {
   Work draft_before;               // this step
   Work target_begun, draft_begun;  // decoding, i.e. what prefill left
 
+  StepRows step_rows() const { return {logits.data(), row_of, vocab(), maxima}; }
   int vocab() const { return session->model().config().vocab; }
   std::span<const float> raw_logits(int node) const {
     return {logits.data() + static_cast<std::size_t>(row_of[node]) * vocab(),

@@ -39,16 +39,19 @@ row_kernels::Law law(const Distribution& d) {
 
 // Blocks whose largest value is below a bar that `count` block maxima reach hold none of them, which leaves
 // few candidates when count is small.
-void first_entries(std::span<const float> row, std::size_t count, std::vector<float>& maxima,
-                   std::vector<TopEntry>& out) {
+void first_entries(std::span<const float> row, std::span<const float> by_block, std::size_t count,
+                   std::vector<float>& scratch, std::vector<TopEntry>& out) {
   out.clear();
   count = std::min(count, row.size());
   if (count == 0) return;
   const std::size_t blocks = (row.size() + row_kernels::kBlock - 1) / row_kernels::kBlock;
   float bar = -std::numeric_limits<float>::infinity();
-  maxima.resize(2 * blocks);
-  const std::span<float> by_block(maxima.data(), blocks), ordered(maxima.data() + blocks, blocks);
-  row_kernels::block_max(row, by_block);
+  scratch.resize(2 * blocks);
+  const std::span<float> read(scratch.data(), blocks), ordered(scratch.data() + blocks, blocks);
+  if (by_block.empty()) {
+    row_kernels::block_max(row, read);
+    by_block = read;
+  }
   if (count <= row_kernels::kSumLanes && count <= blocks) {
     bar = row_kernels::reached_by(by_block, count);
   } else if (count <= blocks) {
@@ -131,7 +134,7 @@ void Distribution::truncate(std::span<const float> logits, std::span<const float
     return static_cast<double>(mass) >= top_p * static_cast<double>(total);
   };
   if (top_k < logits.size()) {
-    first_entries(logits, top_k, maxima_, kept_);
+    first_entries(logits, {}, top_k, maxima_, kept_);
     for (const TopEntry& e : kept_) total += mass_of(weight(e));
   } else {
     // Mass by bins of the logit (a monotone function of it): only the bin in which the mass crosses has to be
@@ -175,7 +178,7 @@ void Distribution::top(int k, std::vector<Token>& out) const {
   }
   thread_local std::vector<float> maxima;
   thread_local std::vector<TopEntry> entries;
-  first_entries(weights_, static_cast<std::size_t>(std::max(k, 0)), maxima, entries);
+  first_entries(weights_, {}, static_cast<std::size_t>(std::max(k, 0)), maxima, entries);
   std::sort(entries.begin(), entries.end(), comes_first);
   for (const TopEntry& e : entries) {
     if (e.value > 0) out.push_back(e.index);

@@ -28,9 +28,10 @@ struct TopEntry {
 };
 
 /// The `count` first entries of a row in the order "larger first, ties by index", themselves in no order.
-/// `maxima` is scratch. Of a row with NaN some entries, perhaps fewer.
-void first_entries(std::span<const float> row, std::size_t count, std::vector<float>& maxima,
-                   std::vector<TopEntry>& out);
+/// `by_block`: the largest value of each row_kernels::kBlock entries where they are known, so that little of the
+/// row is read; else empty. Of a row with NaN some entries, perhaps fewer.
+void first_entries(std::span<const float> row, std::span<const float> by_block, std::size_t count,
+                   std::vector<float>& scratch, std::vector<TopEntry>& out);
 /// That order.
 inline bool comes_first(const TopEntry& a, const TopEntry& b) {
   return a.value > b.value || (a.value == b.value && a.index < b.index);

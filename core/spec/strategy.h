@@ -45,6 +45,7 @@ struct StepRows {
   const float* logits = nullptr;           ///< [rows, vocab]
   std::span<const std::int32_t> row_of{};  ///< [nodes], the row of a node; -1 for a relay
   int vocab = 0;
+  std::span<const float> maxima{};  ///< those of Feed, or none: then every answer is a pass over the row
   /// The best token of a node's row, ties to the lowest id: what greedy decoding would say there. Where the
   /// row holds NaN it is some token: nobody may trust a draft.
   Token best(int node) const;
@@ -88,6 +89,8 @@ class Strategy {
   virtual ~Strategy() = default;
   /// Most nodes that a draft may have, the pending token included, when they may be more than 128; else 0.
   virtual int max_nodes() const { return 0; }
+  /// True: observe() asks for the best tokens of many rows, and forwards note maxima for it where the model can.
+  virtual bool reads_rows() const { return false; }
   /// The plan for a sequence whose target samples with `target`; none: every step asks the host. Of a draft model
   /// one session is open after begin(), with the text before the pending token in it.
   virtual std::optional<DevicePlan> device_plan(const SamplingParams& target) const;

@@ -92,6 +92,32 @@ void add_single_matrices(const Setting& setting) {
   }
 }
 
+/// The head with and without noting the largest of each kMaximumOf logits.
+void add_noting(const Setting& setting) {
+  auto matrix = std::make_shared<PackedMatrix>();
+  for (const int rows : {1, 8, 30, 62, 81}) {
+    for (const bool noting : {false, true}) {
+      add(fmt::format("matrices/head/noting:{:d}/rows:{}", noting, rows), [=](benchmark::State& state) {
+        Backend& backend = setting.models->backend();
+        const ModelConfig& c = setting.models->target()->config();
+        if (!matrix->data) *matrix = random_matrix(backend, c.head_rows(), c.hidden);
+        std::vector<float> x(static_cast<std::size_t>(c.hidden) * rows, .25f);
+        std::vector<float> y(static_cast<std::size_t>(c.head_rows()) * rows);
+        std::vector<float> maxima(static_cast<std::size_t>(maxima_of(c.head_rows())) * rows);
+        for (auto _ : state) {
+          if (!noting) {
+            backend.linear(*matrix, x.data(), rows, y.data(), false);
+          } else if (!backend.linear_noting(*matrix, x.data(), rows, y.data(), maxima.data())) {
+            state.SkipWithError("this backend notes nothing");
+            break;
+          }
+        }
+        count_work(state, setting, static_cast<double>(matrix->bytes), flops_of(*matrix, rows));
+      });
+    }
+  }
+}
+
 /// Attention of all layers over a committed context, the rows of one chain.
 void add_attention(const Setting& setting) {
   for (const int context : {128, 512, 4096}) {
@@ -167,6 +193,7 @@ void add_small_operations(const Setting& setting) {
 void add_kernels(const Setting& setting) {
   add_all_matrices(setting);
   add_single_matrices(setting);
+  if (setting.models->backend().host_memory()) add_noting(setting);
   add_attention(setting);
   add_small_operations(setting);
 }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -65,6 +66,39 @@ TEST_P(Linear, AgreesWithDoubleAndKeepsRowBits) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Linear, testing::Values(Shape{64, 64}, Shape{3, 3}, Shape{1, 1}, Shape{100, 33}, Shape{960, 576},
                                                         Shape{576, 1536}, Shape{129, 130}, Shape{2085, 64}, Shape{4096, 20}));
+
+// The same bits with maxima, whatever the shape, the rows, the threads and the unit; nothing is written beside them.
+TEST(Linear, NotesTheLargestOutputs) {
+  constexpr int kMost = 80;
+  std::vector<std::string> classes = cpu_numerics_classes();
+  classes.insert(classes.end(), {"avx512-bf16-emulated", "amx-bf16-emulated"});
+  for (const std::string& numerics : classes) {
+    for (const int out : {1, 63, 64, 65, 96, 130, 500, 1025}) {
+      const int in = out == 130 ? 7 : 8;
+      const auto rows = random_bf16(static_cast<std::size_t>(out) * in, 1);
+      auto x = normal_numbers(static_cast<std::size_t>(kMost) * in, 2);
+      for (const int threads : {1, 2, 3}) {
+        const auto backend = make_cpu_backend({threads, numerics});
+        const PackedMatrix w = pack(*backend, out, in, rows);
+        const auto blocks = static_cast<std::size_t>(maxima_of(out));
+        for (int n = 1; n <= kMost; n += out > 100 ? 11 : 1) {
+          std::vector<float> plain(static_cast<std::size_t>(n) * out), y(plain.size() + 1, 7), maxima(n * blocks + 1, 7);
+          backend->linear(w, x.data(), n, plain.data(), false);
+          ASSERT_TRUE(backend->linear_noting(w, x.data(), n, y.data(), maxima.data()));
+          ASSERT_TRUE(same_bits(y.data(), plain.data(), plain.size())) << numerics << ", " << out << " outputs, " << n << " rows, " << threads << " threads";
+          ASSERT_EQ(y.back(), 7);
+          ASSERT_EQ(maxima.back(), 7);
+          for (std::size_t i = 0; i + 1 < maxima.size(); ++i) {
+            const float* row = plain.data() + i / blocks * out;
+            const int begin = static_cast<int>(i % blocks) * kMaximumOf;
+            ASSERT_EQ(maxima[i], *std::max_element(row + begin, row + std::min(out, begin + kMaximumOf)))
+                << numerics << ", " << out << " outputs, " << n << " rows, " << threads << " threads, number " << i;
+          }
+        }
+      }
+    }
+  }
+}
 
 TEST(Linear, Avx2AndAvx512HaveTheSameBits) {
   const auto backend = make_cpu_backend({1, "f32"});

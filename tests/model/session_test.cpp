@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <numeric>
@@ -229,6 +231,64 @@ TEST(Session, SequencesOfABatchDoNotTouchEachOther) {
   for (std::size_t token = 0; token < 64; ++token) {  // what the head reads
     EXPECT_NEAR(std::inner_product(hidden_b.begin(), hidden_b.end(), head.begin() + static_cast<std::ptrdiff_t>(32 * token), 0.0), got_b[token], 1e-4);
   }
+}
+
+std::vector<float> largest_of_blocks(const std::vector<float>& logits, int rows) {
+  const std::size_t width = logits.size() / static_cast<std::size_t>(rows);
+  std::vector<float> out;
+  for (auto row = logits.begin(); row != logits.end(); row += static_cast<std::ptrdiff_t>(width)) {
+    for (std::size_t i = 0; i < width; i += kMaximumOf)
+      out.push_back(*std::max_element(row + static_cast<std::ptrdiff_t>(i), row + static_cast<std::ptrdiff_t>(std::min(width, i + kMaximumOf))));
+  }
+  return out;
+}
+
+TEST(Session, MaximaOfLogitsGoToThoseWhoAsk) {
+  Shape shape = tiny_shape();
+  shape.vocab = 150;
+  const auto model = load(random_llama(shape, 7));
+  auto first = model->open(64), second = model->open(64), third = model->open(64);
+  const auto tokens = random_tokens(5, 64, 8), others = random_tokens(5, 64, 9);
+  const std::vector<std::int32_t> parents{-1, 0, 0, 1, 3}, two{1, 4}, one{2};
+  std::vector<float> a(2 * 150), b(150), c(2 * 150), of_a{1}, of_c{2}, of_none{3};
+  const std::vector<Feed> feeds{{first.get(), tokens, parents, two, a.data(), nullptr, &of_a},
+                                {second.get(), tokens, parents, one, b.data()},
+                                {third.get(), others, parents, two, c.data(), nullptr, &of_c}};
+  model->forward(feeds);
+  EXPECT_EQ(of_a, largest_of_blocks(a, 2));
+  EXPECT_EQ(of_c, largest_of_blocks(c, 2));
+  const Feed alone{second.get(), tokens, parents, two, c.data(), nullptr, &of_c};
+  model->forward({&alone, 1});
+  EXPECT_EQ(of_c, largest_of_blocks(c, 2));
+  const Feed nothing{second.get(), tokens, parents, {}, nullptr, nullptr, &of_none};
+  model->forward({&nothing, 1});
+  EXPECT_TRUE(of_none.empty());
+}
+
+// Where they would not be those of the logits there are none.
+TEST(Session, NoMaximaOfWhatIsNoPlainProduct) {
+  const auto maxima = [](const std::shared_ptr<const Model>& model) {
+    auto session = model->open(32);
+    const std::vector<Token> token{1};
+    const std::vector<std::int32_t> parent{-1}, row{0};
+    std::vector<float> logits(static_cast<std::size_t>(model->config().vocab)), out(9);
+    const Feed feed{session.get(), token, parent, row, logits.data(), nullptr, &out};
+    model->forward({&feed, 1});
+    return out;
+  };
+  const TinyModel tiny = random_llama(tiny_shape(), 7);
+  EXPECT_EQ(maxima(load(tiny)).size(), 1u);
+  TempDir dir;
+  write_huggingface(dir.path(), tiny);
+  const Checkpoint checkpoint = Checkpoint::open(dir.path());
+  EXPECT_TRUE(maxima(Model::load(checkpoint, make_cuda_backend({.simulated = true}), {})).empty());
+  const auto gemma = Checkpoint::open(std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/families/gemma2");
+  const auto soft = Model::load(gemma, make_cpu_backend({1, "f32"}), {});
+  ASSERT_GT(soft->config().logit_soft_cap, 0);
+  EXPECT_TRUE(maxima(soft).empty());
+  Checkpoint twin = Checkpoint::open(dir.path());
+  twin.inflate({.vocab = 100});
+  EXPECT_TRUE(maxima(Model::load(twin, make_cpu_backend({1, "f32"}), {})).empty());
 }
 
 TEST(Session, CountsItsWork) {

@@ -61,7 +61,7 @@ std::vector<std::uint64_t> everything(int vocab) {
   for (const float g : noise) put(g);
   std::vector<float> maxima;
   std::vector<TopEntry> entries;
-  first_entries(z, 8, maxima, entries);
+  first_entries(z, {}, 8, maxima, entries);
   for (const TopEntry& e : entries) put(e.index);
   std::vector<double> residual(vocab);
   p.assign_logits(z, {1, 0, 1}, {}, vocab);
@@ -121,12 +121,18 @@ TEST(RowKernels, FirstEntriesAreThoseOfTheSortedRow) {
         sorted.push_back({row[i], static_cast<Token>(i)});
       }
       std::sort(sorted.begin(), sorted.end(), comes_first);
+      std::vector<float> by_block;
+      for (std::size_t i = 0; i < size; i += row_kernels::kBlock)
+        by_block.push_back(*std::max_element(row.begin() + i, row.begin() + std::min(i + row_kernels::kBlock, size)));
       for (const std::size_t count : {0, 1, 2, 8, 16, 17, 64, 900, 6000}) {
-        first_entries(row, count, scratch, found);
-        std::sort(found.begin(), found.end(), comes_first);
-        ASSERT_EQ(found.size(), std::min(count, size));
-        for (std::size_t i = 0; i < found.size(); ++i)
-          ASSERT_EQ(found[i].index, sorted[i].index) << size << " entries, " << levels << " levels, " << i << " of " << count;
+        for (const bool known : {false, true}) {
+          first_entries(row, known ? std::span<const float>(by_block) : std::span<const float>(), count, scratch, found);
+          std::sort(found.begin(), found.end(), comes_first);
+          ASSERT_EQ(found.size(), std::min(count, size));
+          for (std::size_t i = 0; i < found.size(); ++i)
+            ASSERT_EQ(found[i].index, sorted[i].index)
+                << size << " entries, " << levels << " levels, " << i << " of " << count << ", " << known;
+        }
       }
     }
   }

@@ -187,24 +187,35 @@ INSTANTIATE_TEST_SUITE_P(Options, TokenRecyclingRun,
                                            json{{"tree", {1, 1, 1}}, {"keep", true}},
                                            json{{"k", 64}, {"tree", {64, 64, 8}}}));
 
-TEST(StepRows, TheBestTokensOfARow) {
-  const int vocab = 300;
-  std::vector<float> logits(static_cast<std::size_t>(vocab) * 2, 1);
-  logits[300 + 17] = 4;
-  logits[300 + 3] = 4;
-  logits[300 + 290] = 9;
-  const std::vector<std::int32_t> row_of{-1, 1, 0};
-  const StepRows rows{logits.data(), row_of, vocab};
-  std::vector<Token> top;
-  rows.top(1, 4, top);
-  EXPECT_THAT(top, ElementsAre(290, 3, 17, 0));
-  rows.top(2, 0, top);
-  EXPECT_THAT(top, IsEmpty());
-  rows.top(2, 1000, top);
-  EXPECT_EQ(top.size(), 300u);
-  logits[300 + 5] = std::numeric_limits<float>::quiet_NaN();
-  rows.top(1, 2, top);  // some tokens
-  EXPECT_LE(top.size(), 2u);
+// Candidates by the maxima that the head has noted are those of whole rows: a forward divided over devices has
+// no maxima. Over several threads, and with a vocabulary of which a part is read only.
+TEST(TokenRecycling, TheTreesAreThoseOfWholeRows) {
+  Shape shape = tiny_shape();
+  shape.vocab = 1031;
+  TempDir dir;
+  write_huggingface(dir.path(), random_llama(shape, 3));
+  for (const char* numerics : {"f32", "avx512-bf16-emulated"}) {
+    const ModelPtr target = Model::load(Checkpoint::open(dir.path()), make_cpu_backend({3, numerics}), {});
+    for (const json& options :
+         {json{{"max_tokens", 200}},
+          json{{"max_tokens", 200}, {"temperature", 1}, {"top_k", 2}, {"repetition_penalty", 1.01}}}) {
+      Decode decode{.target = target,
+                    .strategy = choose("token_recycling", {{"k", 6}, {"tree", {6, 3, 2, 2, 1, 1, 1}}}),
+                    .options = options};
+      const GenerationRecord noted = decode.run();
+      decode.loop.devices = 2;
+      const GenerationRecord whole = decode.run();
+      EXPECT_EQ(noted.tokens, whole.tokens);
+      ASSERT_EQ(noted.steps.size(), whole.steps.size());
+      for (std::size_t i = 0; i < noted.steps.size(); ++i) {
+        const auto &a = noted.steps[i].drafted, &b = whole.steps[i].drafted;
+        ASSERT_EQ(a.size(), b.size()) << "step " << i;
+        for (std::size_t node = 0; node < a.size(); ++node)
+          ASSERT_EQ(std::pair(a[node].parent, a[node].id), std::pair(b[node].parent, b[node].id)) << "step " << i;
+      }
+      EXPECT_GT(drafted(noted), 100) << numerics << " " << options;
+    }
+  }
 }
 
 }  // namespace

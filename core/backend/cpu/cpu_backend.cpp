@@ -159,27 +159,42 @@ class CpuBackend final : public Backend {
     }
   }
 
-  void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) override {
+  void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) override { product(w, x, n, y, accumulate, nullptr); }
+  bool linear_noting(const PackedMatrix& w, const float* x, int n, float* y, float* maxima) override {
+    product(w, x, n, y, false, maxima);
+    return true;
+  }
+  /// Both: maxima may be null.
+  void product(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate, float* maxima) {
     if (n == 0) return;
     const auto* data = static_cast<const Bf16*>(w.data.get());
     const int in = w.in + w.in % 2;
     const Bf16* rounded = unit_ ? round(x, n, w.in) : nullptr;
     if (!unit_ && (n > 1 || in != w.in)) x = interleave(x, n, w.in);
     // Chunks of whole panels; what is left over when every thread has had as many is cut finer, so that the threads end
-    // together.
+    // together. A maximum is one thread's.
     const std::size_t panel = packed_panel_elements(w.in);
-    const int chunks = padded(w.out, kChunk) / kChunk, whole = chunks - chunks % pool_.threads();
-    pool_.parallel(whole + 2 * (chunks - whole), [&](int chunk, int) {
+    const int chunks = padded(w.out, kChunk) / kChunk, whole = maxima ? chunks : chunks - chunks % pool_.threads();
+    pool_.parallel(whole + 2 * (chunks - whole), [&](int chunk, int thread) {
       const bool half = chunk >= whole;
       const int begin = half ? whole * kChunk + (chunk - whole) * (kChunk / 2) : chunk * kChunk;
       const int end = std::min(w.out, begin + (half ? kChunk / 2 : kChunk));
       if (begin >= end) return;
       const Bf16* panels = data + panel * static_cast<std::size_t>(begin / kPanel);
+      // Rows of y may be a power of two apart, and of many such rows a cache keeps little: what is read again stands together.
+      auto& place = scratch_[static_cast<std::size_t>(thread)];
+      if (const std::size_t need = static_cast<std::size_t>(n) * kChunk; maxima && place.size() < need) place.resize(need);
+      float* const to = maxima ? place.data() : y + begin;
+      const int stride = maxima ? kChunk : w.out;
       if (unit_) {
         const Bf16* next = panels + panel * static_cast<std::size_t>(pool_.threads() * kChunk / kPanel);  // threads tend to take turns
-        bf16_linear_slice(unit_->unit, unit_->emulated, {panels, w.in, end - begin, rounded, n, y + begin, w.out, accumulate, next});
+        bf16_linear_slice(unit_->unit, unit_->emulated, {panels, w.in, end - begin, rounded, n, to, stride, accumulate, next});
       } else {
-        linear_slice(panels, in, end - begin, x, n, y + begin, w.out, accumulate);
+        linear_slice(panels, in, end - begin, x, n, to, stride, accumulate);
+      }
+      for (int i = 0; maxima && i < n; ++i) {
+        const auto row = static_cast<std::size_t>(i);
+        maxima[row * chunks + chunk] = copy_noting(to + row * kChunk, end - begin, y + row * w.out + begin);
       }
     });
   }
@@ -335,6 +350,7 @@ class CpuBackend final : public Backend {
 
  private:
   static constexpr int kChunk = 4 * kPanel;  // outputs that a thread takes at once
+  static_assert(kChunk == kMaximumOf);
 
   // Per layer and head: all keys in blocks, then all values.
   static Kv* keys(const KvStore& kv, int layer, int head) {
@@ -408,7 +424,7 @@ class CpuBackend final : public Backend {
   std::string class_;
   std::optional<MatrixUnit> unit_;
   std::string device_;
-  std::vector<std::vector<float>> scratch_;  // per thread, attention scores
+  std::vector<std::vector<float>> scratch_;  // per thread: scores of attention, outputs of a chunk
   std::vector<float> interleaved_;           // activations of a linear
   std::vector<Bf16> rounded_;                // the same for a matrix unit
 };

@@ -1,7 +1,8 @@
 #include "core/backend/cpu/row_operations.h"
 
+#include <algorithm>
 #include <cmath>
-
+#include <limits>
 
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
@@ -114,6 +115,22 @@ void SoftCapRow(float cap, int n, float* x) {
   map_row(x, nullptr, n, x, [&](V v, V) { return hn::Mul(v_cap, hn::Tanh(f, hn::Mul(v, inverse))); });
 }
 
+float CopyNoting(const float* x, int n, float* out) {
+  V most = hn::Set(f, -std::numeric_limits<float>::infinity());
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const V v = hn::LoadU(f, x + i);
+    hn::StoreU(v, f, out + i);
+    most = hn::Max(most, v);
+  }
+  float largest = hn::GetLane(hn::MaxOfLanes(f, most));
+  for (; i < n; ++i) {
+    out[i] = x[i];
+    largest = std::max(largest, x[i]);
+  }
+  return largest;
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace speclab::cpu
@@ -126,6 +143,7 @@ HWY_EXPORT(LayerNormRow);
 HWY_EXPORT(ActivateRow);
 HWY_EXPORT(RoundRow);
 HWY_EXPORT(SoftCapRow);
+HWY_EXPORT(CopyNoting);
 
 void layer_norm_row(const float* x, const float* weight, const float* bias, float eps, int d, float* out) {
   HWY_DYNAMIC_DISPATCH(LayerNormRow)(x, weight, bias, eps, d, out);
@@ -137,6 +155,7 @@ void add_row(const float* x, int n, float* y) {
   for (int i = 0; i < n; ++i) y[i] += x[i];
 }
 void round_row(const float* x, int n, Bf16* out) { HWY_DYNAMIC_DISPATCH(RoundRow)(x, n, out); }
+float copy_noting(const float* x, int n, float* out) { return HWY_DYNAMIC_DISPATCH(CopyNoting)(x, n, out); }
 void soft_cap_row(float cap, int n, float* x) { HWY_DYNAMIC_DISPATCH(SoftCapRow)(cap, n, x); }
 
 }  // namespace speclab::cpu

@@ -13,6 +13,8 @@ void layer_norm_row(const float* x, const float* weight, const float* bias, floa
 void activate_row(Activation f, const float* x, const float* up, int n, float* out);
 /// y += x
 void add_row(const float* x, int n, float* y);
+/// out = x; returns the largest, -inf of none. Where x holds NaN, any number.
+float copy_noting(const float* x, int n, float* out);
 /// x = cap * tanh(x / cap)
 void soft_cap_row(float cap, int n, float* x);
 
