@@ -84,7 +84,8 @@ void MappedFile::forget_pages() const {
 }
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a named pipe would wait for a writer, before anyone could see what it is.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) fail(path, errno, "a readable file");
   struct stat status {};
   if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {

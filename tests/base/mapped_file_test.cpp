@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -55,6 +56,11 @@ TEST_F(MappedFileTest, SaysWhyAFileCannotBeMapped) {
               HasSubstr("x: got No such file or directory, expected a readable file"));
   EXPECT_THAT(open_error(path_.parent_path()), HasSubstr("got Is a directory, expected a regular file"));
   EXPECT_THAT(open_error("/dev/null"), HasSubstr("/dev/null: got Invalid argument, expected a regular file"));
+  const std::string pipe = path_.string() + "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(open_error(pipe),
+              HasSubstr("got Invalid argument, expected a regular file"));  // at once, without a writer
+  std::filesystem::remove(pipe);
 }
 
 TEST_F(MappedFileTest, NoticesThatTheFileWasWrittenTo) {
