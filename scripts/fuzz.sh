@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the fuzzers with clang and runs them, one after the other: scripts/fuzz.sh MINUTES [TARGET...]
 #   MINUTES   of each target (a fraction will do)
-#   TARGET    safetensors gguf tokenizer chat_template experiment prompts draft datastore ngram_model record; all of
-#             them without one
+#   TARGET    safetensors gguf tokenizer sentencepiece chat_template experiment prompts draft datastore ngram_model
+#             record; all of them without one
 # Limits: no crash, no undefined behaviour, no leak, at most a second of processor time and 4 times the size of the
 # input (and a constant) of memory. A finding is written to build/fuzz/findings/TARGET/; repair the reader, then keep
 # the input as tests/regressions/inputs/TARGET/NAME, where the fast tests read it for ever. What was executed is added
@@ -17,7 +17,7 @@ usage() { sed -n '2,11s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [[ $1 =~ ^[0-9]*\.?[0-9]+$ ]] || usage
 seconds=$(awk -v minutes="$1" 'BEGIN { s = int(60 * minutes + 0.5); print (s > 0 ? s : 1) }')
 shift
-targets=(safetensors gguf tokenizer chat_template experiment prompts draft datastore ngram_model record)
+targets=(safetensors gguf tokenizer sentencepiece chat_template experiment prompts draft datastore ngram_model record)
 for target in "$@"; do
   [[ " ${targets[*]} " == *" $target "* ]] || { echo "fuzz: no target $target. There are: ${targets[*]}" >&2; exit 2; }
 done
@@ -34,7 +34,7 @@ for target in "${targets[@]}"; do
   mkdir -p "$corpus" "$findings"
   seeds=("tests/fuzz/corpus/$target")
   [ ! -d "tests/regressions/inputs/$target" ] || seeds+=("tests/regressions/inputs/$target")
-  case $target in tokenizer | record) most=8192 ;; draft) most=4096 ;; gguf | experiment) most=2048 ;; *) most=1024 ;; esac  # small inputs are fast
+  case $target in tokenizer | sentencepiece | record) most=8192 ;; draft | gguf) most=4096 ;; experiment) most=2048 ;; *) most=1024 ;; esac  # small inputs are fast
   echo "== $target: $seconds s"
   # The in-process limits are sharper; these end what does not return to the process.
   if ! LLVM_PROFILE_FILE=/dev/null nice -n 19 "$fuzzer" -max_total_time="$seconds" -max_len=$most -entropic=0 -timeout=60 -report_slow_units=60 -malloc_limit_mb=256 \

@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::size_t kHead = 4;  // bytes of the size of the trie
 constexpr std::uint32_t kValue = 1u << 31;
-constexpr std::size_t kLongestText = 255;  // else a file of a megabyte could make a terabyte of a short text
 
 /// Units of darts-clone: bit 31 marks a value; else bits 10 to 30 are an offset, times 256 when bit 9 is set,
 /// a step goes to the unit at (own index ^ offset ^ byte), whose low byte must be that byte, and with bit 8
@@ -97,8 +96,8 @@ void check_character_map(std::string_view map, const std::string& where) {
     const std::uint32_t place = unit_at(map, next) & ~kValue;
     if (place >= texts.size() || (texts[place] & 0xC0) == 0x80)
       refuse(fmt::format("a text at byte {} of {}", place, texts.size()));
-    if (texts.substr(place, kLongestText + 1).find('\0') == texts.npos)
-      refuse(fmt::format("a text of more than {} bytes", kLongestText));
+    if (texts.substr(place, kMaxReplacementBytes + 1).find('\0') == texts.npos)
+      refuse(fmt::format("a text of more than {} bytes", kMaxReplacementBytes));
   }
 }
 

@@ -7,6 +7,9 @@
 
 namespace speclab {
 
+/// A longer text of a rule is refused: else a file of a megabyte could make a terabyte of a short text.
+inline constexpr std::size_t kMaxReplacementBytes = 255;
+
 /// Normalisation rules of a SentencePiece model (Kudo and Richardson 2018), "precompiled_charsmap": the
 /// number of bytes of a trie, the trie, and texts that end with a NUL byte. The trie is a double array (Aoe
 /// 1989) in the layout of darts-clone (https://github.com/s-yata/darts-clone); its values are places of

@@ -1,4 +1,5 @@
 #include <bit>
+#include <cstdint>
 #include <cstring>
 
 #include "core/base/error.h"
@@ -10,7 +11,7 @@ namespace {
 enum WireType { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 /// Numbers of the fields that are read and written.
-enum ModelField { kPieces = 1, kTrainer = 2, kNormalizer = 3 };
+enum ModelField { kPieces = 1, kTrainer = 2, kNormalizer = 3, kSelfTest = 4 };
 enum PieceField { kText = 1, kScore = 2, kType = 3 };
 enum TrainerField { kModelType = 3, kByteFallback = 35 };
 enum NormalizerField { kCharacterMap = 2, kAddDummyPrefix = 3, kRemoveExtraWhitespaces = 4 };
@@ -18,11 +19,35 @@ enum NormalizerField { kCharacterMap = 2, kAddDummyPrefix = 3, kRemoveExtraWhite
 /// Fields of one message, front to back (https://protobuf.dev/programming-guides/encoding).
 class Reader {
  public:
-  Reader(std::string_view bytes, const std::string& file) : left_(bytes), file_(file) {}
+  Reader(std::string_view bytes, const std::string& file) : left_(bytes), file_(file) {
+    if (bytes.size() > INT32_MAX) fail(fmt::format("{} bytes, more than the format allows", bytes.size()));
+  }
 
   bool next() {
     if (left_.empty()) return false;
+    const char* begin = left_.data();
+    read();
+    whole = {begin, static_cast<std::size_t>(left_.data() - begin)};
+    return true;
+  }
+
+  /// The field at hand has this type; what is not asked for is skipped.
+  void expect(WireType type) const {
+    if (wire != type)
+      fail(fmt::format("field {} of wire type {}, not {}", number, wire, static_cast<int>(type)));
+  }
+
+  std::uint32_t number = 0;
+  int wire = 0;
+  std::uint64_t value = 0;
+  std::string_view bytes;
+  std::string_view whole;  ///< the field with its tag
+
+ private:
+  void read() {
+    constexpr std::uint64_t kLargestNumber = (1u << 29) - 1;
     const std::uint64_t tag = varint();
+    if (tag >> 3 == 0 || tag >> 3 > kLargestNumber) fail(fmt::format("a field of number {}", tag >> 3));
     number = static_cast<std::uint32_t>(tag >> 3);
     wire = static_cast<int>(tag & 7);
     switch (wire) {
@@ -44,21 +69,7 @@ class Reader {
       default:
         fail(fmt::format("a field of wire type {}", wire));
     }
-    return true;
   }
-
-  /// The field at hand has this type; what is not asked for is skipped.
-  void expect(WireType type) const {
-    if (wire != type)
-      fail(fmt::format("field {} of wire type {}, not {}", number, wire, static_cast<int>(type)));
-  }
-
-  std::uint32_t number = 0;
-  int wire = 0;
-  std::uint64_t value = 0;
-  std::string_view bytes;
-
- private:
   [[noreturn]] void fail(const std::string& got) const {
     throw Error(
         {file_, got, "a SentencePiece model", "The file is truncated or of another kind; fetch it again."});
@@ -157,6 +168,15 @@ SentencePieceSpec parse_sentencepiece_file(std::string_view bytes, const std::st
     }
   }
   return spec;
+}
+
+std::string without_self_tests(std::string_view bytes, const std::string& file) {
+  std::string out;
+  out.reserve(bytes.size());
+  for (Reader field(bytes, file); field.next();) {
+    if (field.number != kSelfTest) out += field.whole;
+  }
+  return out;
 }
 
 std::string write_sentencepiece_file(const SentencePieceSpec& spec) {

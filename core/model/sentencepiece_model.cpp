@@ -2,9 +2,11 @@
 
 #include <sentencepiece_processor.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/utf8.h"
 #include "core/model/character_map.h"
 
 namespace speclab {
@@ -17,12 +19,32 @@ namespace {
 
 constexpr const char* kFetchAgain = "The file is broken; fetch or convert it again.";
 
+/// What the library falls over. It makes its trie by a recursion as deep as the longest piece, and takes a NUL
+/// byte for the end of one. With BPE, a control piece that is a single character is found in texts, and then
+/// the library refuses its own result.
+void check_text(const SentencePieceSpec& spec, const SentencePieceSpec::Piece& piece,
+                const std::string& where) {
+  constexpr std::size_t kMostBytes = 1024;
+  const std::string& text = piece.text;
+  if (text.size() > kMostBytes)
+    throw Error(
+        {where, fmt::format("{} bytes", text.size()), fmt::format("at most {}", kMostBytes), kFetchAgain});
+  if (!is_utf8(text)) throw Error({where, "text that is not UTF-8", "UTF-8", kFetchAgain});
+  if (text.find('\0') != text.npos) throw Error({where, "a NUL byte", "text", kFetchAgain});
+  const bool merged = spec.kind == SentencePieceSpec::Kind::kBpe,
+             control = piece.type == SentencePieceSpec::kControl;
+  if (merged && control && !text.empty() && utf8_sequence(text, 0) == text.size())
+    throw Error({where, fmt::format("the control piece \"{}\"", text), "more than one character",
+                 "No text with that character could be encoded."});
+}
+
 void check_pieces(const SentencePieceSpec& spec, const std::string& file) {
   if (spec.pieces.empty()) throw Error({file, "no pieces", "a SentencePiece vocabulary", kFetchAgain});
   for (std::size_t i = 0; i < spec.pieces.size(); ++i) {
     const int type = spec.pieces[i].type;
     if (type < SentencePieceSpec::kNormal || type > SentencePieceSpec::kByte)
       throw Error({fmt::format("{}: type of piece {}", file, i), "another number", "1..6", kFetchAgain});
+    check_text(spec, spec.pieces[i], fmt::format("{}: piece {}", file, i));
   }
 }
 
@@ -44,7 +66,7 @@ SentencePieceModel::~SentencePieceModel() = default;
 SentencePieceModel::SentencePieceModel(SentencePieceModel&&) noexcept = default;
 
 SentencePieceModel SentencePieceModel::from_file(std::string_view bytes, const std::string& file) {
-  return SentencePieceModel(parse_sentencepiece_file(bytes, file), bytes, file);
+  return SentencePieceModel(parse_sentencepiece_file(bytes, file), without_self_tests(bytes, file), file);
 }
 
 SentencePieceModel SentencePieceModel::from_spec(SentencePieceSpec spec, const std::string& file) {
@@ -53,6 +75,13 @@ SentencePieceModel SentencePieceModel::from_spec(SentencePieceSpec spec, const s
 }
 
 void SentencePieceModel::encode(std::string_view text, std::vector<Token>& out) const {
+  // The library counts bytes of the normalised text in int. A space becomes a mark of three bytes.
+  const std::size_t growth = 3 * (spec_.character_map.empty() ? 1 : kMaxReplacementBytes),
+                    most = INT32_MAX / growth - 1;
+  if (text.size() > most) {
+    throw Error({"text to encode with SentencePiece", fmt::format("{} bytes", text.size()),
+                 fmt::format("at most {}", most), "Divide the text."});
+  }
   std::vector<int> ids;
   const auto status = library_->processor.Encode(text, &ids);
   SPECLAB_CHECK(status.ok(), "SentencePiece: {}", status.ToString());

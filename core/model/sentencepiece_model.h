@@ -33,8 +33,8 @@ struct SentencePieceSpec {
 class SentencePieceModel {
  public:
   /// Reads tokenizer.model. Throws Error naming `file`: no such model, a kind other than unigram and BPE,
-  /// pieces that contradict each other, a character map that points outside itself (the library would follow
-  /// it).
+  /// pieces that contradict each other or break the library, a character map that points outside itself (the
+  /// library would follow it). The self-tests in it are not run.
   static SentencePieceModel from_file(std::string_view bytes, const std::string& file);
   /// From parts that stand elsewhere (GGUF). Throws Error as above.
   static SentencePieceModel from_spec(SentencePieceSpec spec, const std::string& file);
@@ -42,8 +42,9 @@ class SentencePieceModel {
   SentencePieceModel(SentencePieceModel&&) noexcept;
 
   const SentencePieceSpec& spec() const { return spec_; }
-  /// Appends the ids of a valid UTF-8 text. Control pieces written out in the text are ordinary text,
-  /// user-defined ones are not.
+  /// Appends the ids of a valid UTF-8 text. Throws Error for one of hundreds of megabytes (megabytes with a
+  /// character map), whose normalised form the library cannot count. Control pieces written out in the text
+  /// are ordinary text, user-defined ones are not.
   void encode(std::string_view text, std::vector<Token>& out) const;
 
   std::optional<Token> bos() const, eos() const, unk() const, pad() const;
@@ -58,6 +59,9 @@ class SentencePieceModel {
 /// The file format, a protocol buffer (sentencepiece_model.proto of the library, messages ModelProto,
 /// TrainerSpec and NormalizerSpec). Throws Error naming `file` for anything malformed.
 SentencePieceSpec parse_sentencepiece_file(std::string_view bytes, const std::string& file);
+/// The file without its self-tests: texts that the library would encode when it loads it, printing what
+/// differs. Throws Error as above.
+std::string without_self_tests(std::string_view bytes, const std::string& file);
 std::string write_sentencepiece_file(const SentencePieceSpec& spec);
 
 }  // namespace speclab

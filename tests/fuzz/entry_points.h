@@ -15,6 +15,8 @@ bool read_safetensors_file(std::string_view input);
 bool read_gguf(std::string_view input);
 /// tokenizer.json; texts go there and back.
 bool read_tokenizer(std::string_view input);
+/// tokenizer.model of SentencePiece, and what it holds as GGUF has it; texts go there and back.
+bool read_sentencepiece(std::string_view input);
 /// The Jinja source; conversations are rendered.
 bool read_chat_template(std::string_view input);
 /// A configuration of `speclab run`.
@@ -32,8 +34,8 @@ bool read_ngram_model(std::string_view input);
 bool read_record(std::string_view input);
 
 struct EntryPoint {
-  std::string_view name;  ///< "safetensors", "gguf", "tokenizer", "chat_template", "experiment", "prompts", "draft",
-                          ///< "datastore", "ngram_model", "record"
+  std::string_view name;  ///< "safetensors", "gguf", "tokenizer", "sentencepiece", "chat_template", "experiment",
+                          ///< "prompts", "draft", "datastore", "ngram_model", "record"
   bool (*read)(std::string_view input);
 };
 std::span<const EntryPoint> entry_points();

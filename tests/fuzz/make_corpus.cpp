@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <string>
 
+#include "core/base/error.h"
+#include "core/model/sentencepiece_model.h"
 #include "core/spec/datastore.h"
 #include "core/spec/ngram_file.h"
 #include "tests/model/character_maps.h"
@@ -64,6 +66,33 @@ void gguf() {
   W tokenizer = gguf_writer(random_llama(text, 1), "BF16");
   add_byte_tokenizer(tokenizer);
   seed("gguf", "good_tokenizer", tokenizer.file());
+}
+
+/// The keys that converters write for SentencePiece, with a model of as many rows.
+std::string gguf_sentencepiece(const SentencePieceSpec& spec) {
+  using W = GgufWriter;
+  Shape shape = seed_shape();
+  shape.hidden = shape.embedding_dim = shape.heads = 2, shape.head_dim = 2, shape.ffn = 2;
+  shape.vocab = static_cast<int>(spec.pieces.size());
+  shape.tied_head = true;
+  W file = gguf_writer(random_llama(shape, 1), "BF16");
+  std::vector<std::string> texts;
+  std::string scores, types;
+  for (const SentencePieceSpec::Piece& piece : spec.pieces) {
+    texts.push_back(piece.text);
+    append(scores, piece.score);
+    append(types, std::int32_t{piece.type});
+  }
+  file.add("tokenizer.ggml.model", spec.kind == SentencePieceSpec::Kind::kBpe ? "llama" : "t5");
+  file.add("tokenizer.ggml.tokens", W::kArray, W::strings(texts));
+  file.add("tokenizer.ggml.scores", W::kArray, W::array(W::kF32, texts.size(), scores));
+  file.add("tokenizer.ggml.token_type", W::kArray, W::array(W::kI32, texts.size(), types));
+  file.add("tokenizer.ggml.bos_token_id", 1u);
+  file.add("tokenizer.ggml.add_space_prefix", W::kBool, std::string(1, spec.add_dummy_prefix));
+  file.add("tokenizer.ggml.remove_extra_whitespaces", W::kBool, std::string(1, spec.remove_extra_whitespaces));
+  if (!spec.character_map.empty())
+    file.add("tokenizer.ggml.precompiled_charsmap", W::kArray, W::array(W::kU8, spec.character_map.size(), spec.character_map));
+  return file.file();
 }
 
 Json byte_tokenizer(Json normalizer, Json pre_tokenizer, Json merges) {
@@ -139,6 +168,31 @@ void tokenizer() {
                                      Json::array({"co", -3.0}), Json::array({"\u2581d", -2.5})})}}}}
            .dump());
   seed("tokenizer", "bad_unigram", R"({"model": {"type": "Unigram", "vocab": [["<unk>", 0.0], ["a", -1.5]], "unk_id": 0}})");
+}
+
+SentencePieceSpec sentencepiece_model(SentencePieceSpec::Kind kind, bool bytes) {
+  SentencePieceSpec spec;
+  spec.kind = kind;
+  const auto add = [&](const char* text, float score, int type) { spec.pieces.push_back({text, score, type}); };
+  add("<unk>", 0, SentencePieceSpec::kUnknown), add("<s>", 0, SentencePieceSpec::kControl), add("</s>", 0, SentencePieceSpec::kControl);
+  for (int byte = 0; bytes && byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte).c_str(), 0, SentencePieceSpec::kByte);
+  const char* texts[] = {"\u2581", "e", "c", "o", "d", "co", "de", "\u2581t", "ing", "\u2581code"};
+  for (int i = 0; i < 10; ++i) add(texts[i], -.5f * static_cast<float>(i), SentencePieceSpec::kNormal);
+  add("<user>", 0, SentencePieceSpec::kUserDefined), add("ding", -1, SentencePieceSpec::kUnused);
+  return spec;
+}
+
+void sentencepiece() {
+  using Kind = SentencePieceSpec::Kind;
+  seed("sentencepiece", "good_bpe", write_sentencepiece_file(sentencepiece_model(Kind::kBpe, false)));
+  seed("sentencepiece", "good_bytes", write_sentencepiece_file(sentencepiece_model(Kind::kBpe, true)));
+  SentencePieceSpec spec = sentencepiece_model(Kind::kUnigram, false);
+  spec.remove_extra_whitespaces = true;
+  spec.character_map = character_map({{"\xef\xac\x81", "fi"}, {"e\xcc\x81", "e"}, {"\xc3\xa9", "e"}, {"\xe2\x80\x8b", " "}});
+  seed("sentencepiece", "good_unigram", write_sentencepiece_file(spec));
+  seed("gguf", "good_sentencepiece", gguf_sentencepiece(sentencepiece_model(Kind::kBpe, false)));
+  spec.pieces[1].text = "<unk>";
+  seed("sentencepiece", "bad_twice", write_sentencepiece_file(spec));
 }
 
 void chat_template() {
@@ -274,5 +328,5 @@ int main(int argc, char** argv) {
   using namespace speclab::fixtures;
   if (argc != 2) return 2;
   root = argv[1];
-  safetensors(), gguf(), tokenizer(), chat_template(), experiment(), prompts(), draft(), token_files(), record();
+  safetensors(), gguf(), tokenizer(), sentencepiece(), chat_template(), experiment(), prompts(), draft(), token_files(), record();
 }

@@ -329,6 +329,7 @@ std::string mutate(std::string_view entry_point, std::string input, Random& rand
   if (entry_point == "draft") return mutate_draft(input, random, bytes);
   if (entry_point == "prompts") return mutate_lines(input, random, bytes);
   if (entry_point == "datastore" || entry_point == "ngram_model") return mutate_token_file(input, random, bytes);
+  if (entry_point == "sentencepiece") return mutate_sentencepiece(input, random, bytes);
   if (entry_point == "record") return mutate_record(input, random, bytes);
   if (entry_point == "chat_template") {
     bytes(input);

@@ -27,6 +27,9 @@ std::string mutate_safetensors(const std::string& file, Random& random, const Mu
 /// Metadata (types, lengths, keys), tensor descriptions, alignment, counts and data.
 std::string mutate_gguf(const std::string& file, Random& random, const MutateBytes& bytes);
 
+/// A tokenizer.model of SentencePiece: fields of its messages, pieces, the units of its character map.
+std::string mutate_sentencepiece(const std::string& file, Random& random, const MutateBytes& bytes);
+
 /// A TokenFile (core/spec/token_file.h): entries of its sections, their sizes, the header. Not its checksum.
 std::string mutate_token_file(const std::string& file, Random& random, const MutateBytes& bytes);
 

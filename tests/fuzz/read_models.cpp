@@ -3,6 +3,7 @@
 
 #include "core/model/checkpoint.h"
 #include "core/model/gguf.h"
+#include "core/model/sentencepiece_model.h"
 #include "core/model/tokenizer.h"
 #include "tests/fuzz/entry_points.h"
 #include "tests/fuzz/reading.h"
@@ -65,6 +66,27 @@ bool read_gguf(std::string_view input) {
 
 bool read_tokenizer(std::string_view input) {
   return accepted([&] { use(Tokenizer::from_json(input, "f"), input); });
+}
+
+bool read_sentencepiece(std::string_view input) {
+  const bool file = accepted([&] { use(Tokenizer::from_sentencepiece(input, "f"), input); });
+  const bool parts = accepted([&] {
+    SentencePieceSpec spec = parse_sentencepiece_file(input, "f");
+    Tokenizer::Parts gguf;
+    gguf.file = "f";
+    gguf.model = spec.kind == SentencePieceSpec::Kind::kBpe ? "llama" : "t5";
+    for (SentencePieceSpec::Piece& piece : spec.pieces) {
+      gguf.tokens.push_back(std::move(piece.text));
+      gguf.scores.push_back(piece.score);
+      gguf.token_types.push_back(piece.type);
+    }
+    gguf.add_space_prefix = spec.add_dummy_prefix;
+    gguf.remove_extra_whitespaces = spec.remove_extra_whitespaces;
+    gguf.character_map = std::move(spec.character_map);
+    use(Tokenizer::from_parts(std::move(gguf)), input);
+  });
+  require(parts || !file, "a model that is refused only as GGUF has it");
+  return file;
 }
 
 bool read_draft(std::string_view input) {

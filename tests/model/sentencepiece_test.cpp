@@ -210,6 +210,37 @@ TEST(SentencePiece, RefusesBrokenFiles) {
   EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[40].text.clear(); }),
               HasSubstr("piece must not be empty"));
   EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[7].type = 9; }), HasSubstr("type of piece 7"));
+  // What the library falls over.
+  EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[300].text = std::string(1025, 'e'); }),
+              HasSubstr("t: piece 300: got 1025 bytes, expected at most 1024"));
+  EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[300].text = std::string("\0e", 2); }),
+              HasSubstr("t: piece 300: got a NUL byte"));
+  EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[300].text = "\xc3"; }),
+              HasSubstr("t: piece 300: got text that is not UTF-8"));
+  const auto control = [](SentencePieceSpec& s) { s.pieces[1].text = "\xe2\x82\xac"; };
+  EXPECT_THAT(
+      broken(control),
+      HasSubstr("t: piece 1: got the control piece \"\xe2\x82\xac\", expected more than one character"));
+  spec.kind = SentencePieceSpec::Kind::kUnigram;  // which never takes it for text
+  EXPECT_EQ(broken(control), "no error");
+}
+
+/// The library would encode them when it loads the file, and print what differs.
+TEST(SentencePiece, DoesNotRunTheSelfTestsOfAFile) {
+  const std::string good = model_bytes("sp_bpe.model"), fails(
+                                                            "\x22\x09\x0a\x07\x0a\x02"
+                                                            "co\x12\x01"
+                                                            "a",
+                                                            11);
+  EXPECT_EQ(without_self_tests(fails + good + fails, "t"), good);
+  EXPECT_EQ(error_of_file(good + fails), "no error");
+}
+
+TEST(SentencePiece, RefusesTextsThatTheLibraryCannotCount) {
+  const Tokenizer tokenizer = Tokenizer::from_sentencepiece(model_bytes("sp_unigram.model"), "t.model");
+  const std::string text(INT32_MAX / (3 * 255), 'e');  // a rule makes at most so much of a byte
+  EXPECT_THAT(error_of([&] { tokenizer.encode(text); }),
+              HasSubstr("text to encode with SentencePiece: got 2807168 bytes, expected at most 2807167"));
 }
 
 /// The library follows the links of the character map wherever they lead.
