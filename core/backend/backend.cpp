@@ -41,6 +41,7 @@ void Backend::plan_stamp(Plan&, int) { fail_plan(*this); }
 void Backend::plan_continue(Plan&) { fail_plan(*this); }
 std::shared_ptr<Graph> Backend::record(bool, const std::function<void()>&) { return nullptr; }
 void Backend::replay(const Graph&) { fail_plan(*this); }
+void Backend::submit() {}
 bool Backend::idle() { return true; }
 
 bool Backend::linear_noting(const PackedMatrix&, const float*, int, float*, float*) { return false; }

@@ -244,7 +244,10 @@ class Backend {
   /// them as long as plan_continue() among them says so. Null where there are no graphs.
   virtual std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations);
   virtual void replay(const Graph& graph);
-  /// True when all that was queued is done. Throws Error when the device has failed.
+  /// What was queued and waits for more that begins with it (core/backend/cuda_kernels.h) begins. Needed where nothing else that
+  /// asks for it follows: before the host reads a ring, and before memory goes that operations use.
+  virtual void submit();
+  /// True when all that was queued is done. Starts nothing. Throws Error when the device has failed.
   virtual bool idle();
 
  protected:

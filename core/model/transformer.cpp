@@ -94,7 +94,7 @@ void Model::forward(std::span<const Feed> feeds) const {
     }
     next_maxima += noted;
   }
-  if (wanted == 0) device.idle();  // what waits for a result that is wanted begins now: the cache may go before the next one
+  if (wanted == 0) device.submit();  // no download begins it, and what it uses may go before one does
 }
 
 void Model::forward(Session& session, const QueuedRows& queued, float* logits) const {

@@ -76,6 +76,7 @@ void PlannedRounds::queue() {
   queued_ += static_cast<std::uint32_t>(rounds);
   if (mode_ == RoundQueue::kLaunches) {
     queue_round();
+    backend.submit();
     return;
   }
   std::shared_ptr<Graph>& graph = graphs_[{tier, loop, stamps_}];

@@ -53,9 +53,7 @@ struct Models {
 const std::vector<Models>& models() {
   static const auto* const all = [] {
     auto* made = new std::vector<Models>;
-    TempDir dir;
-    write_huggingface(dir.path(), random_llama(tiny_shape(), 3));
-    const ModelPtr tiny = Model::load(Checkpoint::open(dir.path()), backend(), {});
+    const ModelPtr tiny = load_tiny_on(backend(), random_llama(tiny_shape(), 3));
     made->push_back({"tiny", tiny, Model::with_layers(tiny, {0}), {3, 1, 4, 1, 5, 9, 2, 6, 3, 1}, size(16, 70)});
     if (on_gpu() && std::filesystem::exists(target_file())) {
       const ModelPtr target = Model::load(Checkpoint::open(target_file()), backend(), {});

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -57,11 +58,6 @@ std::vector<Shape> shapes() {
 
 class OnDevicePersistent : public OnDevice {
  protected:
-  static ModelPtr load(const TinyModel& tiny, CudaKernels kernels) {
-    TempDir dir;
-    write_huggingface(dir.path(), tiny);
-    return Model::load(Checkpoint::open(dir.path()), backend_of(kernels), {});
-  }
   static std::vector<float> logits_of(const Model& model, int context, const std::vector<std::int32_t>& parents) {
     const auto session = model.open(context + 40);
     std::vector<Token> prompt(static_cast<std::size_t>(context)), tokens(parents.size());
@@ -74,22 +70,35 @@ class OnDevicePersistent : public OnDevice {
     session->forward(tokens, parents, rows, logits.data());
     return logits;
   }
+
+  /// A chain of gamma tokens drafted by the first layer of the target.
+  static Decode drafted_by_a_layer(const TinyModel& tiny, CudaKernels kernels, int gamma, json options) {
+    const ModelPtr target = load_tiny_on(backend_of(kernels), tiny);
+    return {.target = target, .draft = Model::with_layers(target, {0}), .strategy = choose("speculative_sampling", {{"gamma", gamma}}), .options = std::move(options)};
+  }
+  static void expect_same(const GenerationRecord& record, const GenerationRecord& expected) {
+    EXPECT_EQ(record.tokens, expected.tokens);
+    EXPECT_EQ(record.row_hashes, expected.row_hashes);
+  }
 };
 
 TEST_F(OnDevicePersistent, RowsHaveTheBitsOfLaunches) {
   for (const Shape& shape : shapes()) {
     const TinyModel tiny = random_llama(shape, 5);
-    const ModelPtr launches = load(tiny, CudaKernels::kLaunches), persistent = load(tiny, CudaKernels::kPersistent);
+    const ModelPtr launches = load_tiny_on(backend_of(CudaKernels::kLaunches), tiny), persistent = load_tiny_on(backend_of(CudaKernels::kPersistent), tiny);
+    const auto compare = [&](int context, const std::vector<std::int32_t>& parents) {
+      EXPECT_EQ(logits_of(*persistent, context, parents), logits_of(*launches, context, parents))
+          << shape.hidden << " wide, behind " << context << " rows of parents " << testing::PrintToString(parents);
+    };
     const std::vector<int> contexts = on_gpu() ? std::vector<int>{1, 127, 128, 129, 1000, 1500} : std::vector<int>{3, 126};
     for (const int context : contexts) {
       if (context + 40 > shape.context) continue;
       for (const int rows : on_gpu() ? std::vector<int>{1, 2, 3, 4, 5, 7, 8, 9, 16, 17} : std::vector<int>{1, 5, 9}) {
         std::vector<std::int32_t> chain(static_cast<std::size_t>(rows));
         std::iota(chain.begin(), chain.end(), -1);
-        EXPECT_EQ(logits_of(*persistent, context, chain), logits_of(*launches, context, chain)) << shape.hidden << " wide, " << rows << " rows behind " << context;
+        compare(context, chain);
       }
-      const std::vector<std::int32_t> tree{-1, 0, 0, 1, 2, 2, 4};
-      EXPECT_EQ(logits_of(*persistent, context, tree), logits_of(*launches, context, tree)) << shape.hidden << " wide, a tree behind " << context;
+      compare(context, {-1, 0, 0, 1, 2, 2, 4});
     }
   }
 }
@@ -98,38 +107,29 @@ TEST_F(OnDevicePersistent, RowsHaveTheBitsOfLaunches) {
 TEST_F(OnDevicePersistent, DecodingIsThatOfLaunches) {
   for (const Shape& shape : shapes()) {
     const TinyModel tiny = random_llama(shape, 6);
-    std::vector<GenerationRecord> records;
-    for (const CudaKernels kernels : {CudaKernels::kLaunches, CudaKernels::kPersistent, CudaKernels::kAuto}) {
-      if (!on_gpu() && kernels == CudaKernels::kAuto && shape.hidden > 100) continue;
-      const ModelPtr target = load(tiny, kernels);
-      Decode decode{.target = target, .draft = Model::with_layers(target, {0}), .strategy = choose("speculative_sampling", {{"gamma", 3}}),
-                    .options = {{"max_tokens", size(12, 200)}, {"temperature", 1}}};
-      records.push_back(decode.run());
-      EXPECT_EQ(records.back().tokens, records.front().tokens);
-      EXPECT_EQ(records.back().row_hashes, records.front().row_hashes);
-    }
+    const auto run = [&](CudaKernels kernels) { return drafted_by_a_layer(tiny, kernels, 3, {{"max_tokens", size(12, 200)}, {"temperature", 1}}).run(); };
+    const GenerationRecord launches = run(CudaKernels::kLaunches);
+    expect_same(run(CudaKernels::kPersistent), launches);
+    if (on_gpu() || shape.hidden <= 100) expect_same(run(CudaKernels::kAuto), launches);
   }
 }
 
 // Whole steps on the device: a drafted chain is one launch, the target another; queued one by one, as graphs and as a loop.
 TEST_F(OnDevicePersistent, TheDevicesOwnLoopIsThatOfLaunches) {
   const TinyModel tiny = random_llama(shapes().front(), 7);
+  const auto run = [&](CudaKernels kernels, json options, const char* graph) {
+    options.update({{"max_tokens", size(9, 200)}, {"device_loop", "on"}, {"device_graph", graph}});
+    return drafted_by_a_layer(tiny, kernels, 2, options).run();
+  };
   for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", 1}, {"coins", "gumbel"}}}) {
     if (!on_gpu() && options != json{{"temperature", 1}}) continue;
-    std::vector<Token> expected;
-    for (const CudaKernels kernels : {CudaKernels::kLaunches, CudaKernels::kPersistent}) {
-      const ModelPtr target = load(tiny, kernels);
-      for (const char* graph : {"off", "round", "loop"}) {
-        if (kernels == CudaKernels::kLaunches && std::string(graph) != "off") continue;
-        if (!on_gpu() && kernels == CudaKernels::kPersistent && std::string(graph) != "loop") continue;
-        SCOPED_TRACE(options.dump() + ", graph " + graph);
-        Decode decode{.target = target, .draft = Model::with_layers(target, {0}), .strategy = choose("speculative_sampling", {{"gamma", 2}}), .options = options};
-        decode.options.update({{"max_tokens", size(9, 200)}, {"device_loop", "on"}, {"device_graph", graph}});
-        const GenerationRecord record = decode.run();
-        if (expected.empty()) expected = record.tokens;
-        EXPECT_EQ(record.tokens, expected);
-        EXPECT_EQ(record.planned_steps, static_cast<int>(record.steps.size()));
-      }
+    const GenerationRecord launches = run(CudaKernels::kLaunches, options, "off");
+    for (const char* graph : {"off", "round", "loop"}) {
+      if (!on_gpu() && std::string(graph) == "round") continue;  // the same launches as a loop's
+      SCOPED_TRACE(options.dump() + ", graph " + graph);
+      const GenerationRecord record = run(CudaKernels::kPersistent, options, graph);
+      expect_same(record, launches);
+      EXPECT_EQ(record.planned_steps, static_cast<int>(record.steps.size()));
     }
   }
 }
@@ -157,27 +157,28 @@ TEST_F(OnDevicePersistent, EnoughOperationsInARowAreOneLaunch) {
   {
     const Buffer<float> z = backend.keep(ones);  // asks for memory: what waits begins
     for (int i = 0; i < 10; ++i) backend.add(z.data(), 1, 300, y.data());
-    const bool idle = backend.idle();  // begins what waits, which z must outlive
-    EXPECT_TRUE(on_gpu() || idle);
+    EXPECT_FALSE(backend.idle());  // nothing but submit() begins them
+    EXPECT_FALSE(backend.idle());
+    backend.submit();  // z must outlive them
+    EXPECT_TRUE(on_gpu() || backend.idle());
   }
   float sum = 0;
   backend.download(y.data() + 299, sizeof sum, &sum);
+  EXPECT_TRUE(backend.idle());
   EXPECT_NEAR(sum, 1 + 8 + 2 + 8 + 9 + 5 + 10, 1e-3);
 }
 
 TEST_F(OnDevicePersistent, TheShippedDraftAndItsTarget) {
   if (!on_gpu()) GTEST_SKIP() << "too large for the simulated GPU";
   if (!std::filesystem::exists(target_file())) GTEST_SKIP() << "there is no target";
-  std::vector<GenerationRecord> records;
-  for (const CudaKernels kernels : {CudaKernels::kLaunches, CudaKernels::kPersistent}) {
+  const auto run = [](CudaKernels kernels) {
     const ModelPtr target = Model::load(Checkpoint::open(target_file()), backend_of(kernels), {});
     const ModelPtr draft = Model::load(Checkpoint::open(std::filesystem::path(SPECLAB_SOURCE_DIR) / "models/draft/smollm2-135m-instruct"), backend_of(kernels), {{}, target});
-    Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 4}}), .options = {{"max_tokens", 100}},
-                  .prompt = target->tokenizer()->encode("The quick brown fox jumps over the lazy dog. The quick brown")};
-    records.push_back(decode.run());
-    EXPECT_EQ(records.back().tokens, records.front().tokens);
-    EXPECT_EQ(records.back().row_hashes, records.front().row_hashes);
-  }
+    return Decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 4}}), .options = {{"max_tokens", 100}},
+                  .prompt = target->tokenizer()->encode("The quick brown fox jumps over the lazy dog. The quick brown")}
+        .run();
+  };
+  expect_same(run(CudaKernels::kPersistent), run(CudaKernels::kLaunches));
 }
 
 }  // namespace

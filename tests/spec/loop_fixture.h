@@ -18,24 +18,34 @@ namespace speclab::fixtures {
 using nlohmann::json;
 using ModelPtr = std::shared_ptr<const Model>;
 
-inline ModelPtr load_tiny(const TinyModel& tiny, ModelPtr target = nullptr) {
-  static const std::shared_ptr<Backend> backend = make_cpu_backend({1, "f32"});
+inline ModelPtr load_tiny_on(std::shared_ptr<Backend> backend, const TinyModel& tiny,
+                             ModelPtr target = nullptr) {
   TempDir dir;
   write_huggingface(dir.path(), tiny);
-  return Model::load(Checkpoint::open(dir.path()), backend, {{}, std::move(target)});
+  return Model::load(Checkpoint::open(dir.path()), std::move(backend), {{}, std::move(target)});
+}
+
+inline ModelPtr load_tiny(const TinyModel& tiny, ModelPtr target = nullptr) {
+  static const std::shared_ptr<Backend> backend = make_cpu_backend({1, "f32"});
+  return load_tiny_on(backend, tiny, std::move(target));
 }
 
 inline ModelPtr tiny_target(std::uint64_t seed = 1) {
   return load_tiny(random_llama(tiny_shape(), seed));
 }
 
-/// A draft that agrees with the target often, but not always: the target's table or a similar one.
-inline ModelPtr random_markov(int vocab, std::uint64_t seed, double spread = 2) {
+/// A table of random logits, without layers.
+inline TinyModel random_table(int vocab, std::uint64_t seed, double spread = 2) {
   std::mt19937_64 random(seed);
   std::vector<float> logits(static_cast<std::size_t>(vocab) * vocab);
   for (float& logit : logits)
     logit = static_cast<float>(spread * (static_cast<double>(random() >> 11) * 0x1p-53 * 2 - 1));
-  return load_tiny(markov_table(vocab, logits));
+  return markov_table(vocab, logits);
+}
+
+/// A draft that agrees with the target often, but not always: the target's table or a similar one.
+inline ModelPtr random_markov(int vocab, std::uint64_t seed, double spread = 2) {
+  return load_tiny(random_table(vocab, seed, spread));
 }
 
 inline GenerationOptions generation(const json& options) {

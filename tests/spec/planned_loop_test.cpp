@@ -17,18 +17,11 @@ using ::testing::HasSubstr;
 
 ModelPtr on_device(const TinyModel& tiny, const ModelPtr& target = nullptr) {
   static const std::shared_ptr<Backend> backend = make_cuda_backend({.simulated = true});
-  TempDir dir;
-  write_huggingface(dir.path(), tiny);
-  return Model::load(Checkpoint::open(dir.path()), target ? std::shared_ptr<Backend>(target, &target->backend()) : backend, {{}, target});
+  return load_tiny_on(target ? std::shared_ptr<Backend>(target, &target->backend()) : backend, tiny, target);
 }
 
 /// A target without layers, for rules and limits at little cost.
-ModelPtr table_on_device(int vocab, std::uint64_t seed, double spread = 2) {
-  std::mt19937_64 random(seed);
-  std::vector<float> logits(static_cast<std::size_t>(vocab) * static_cast<std::size_t>(vocab));
-  for (float& logit : logits) logit = static_cast<float>(spread * (static_cast<double>(random() >> 11) * 0x1p-53 * 2 - 1));
-  return on_device(markov_table(vocab, logits));
-}
+ModelPtr table_on_device(int vocab, std::uint64_t seed, double spread = 2) { return on_device(random_table(vocab, seed, spread)); }
 
 void expect_equal(const Work& a, const Work& b, const char* of) {
   EXPECT_EQ(a.calls, b.calls) << of;

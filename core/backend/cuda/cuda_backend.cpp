@@ -314,12 +314,8 @@ class CudaBackend final : public Backend {
       SPECLAB_CHECK(!graph.loop || machine_->conditional(launches.conditional) != kUnset, "a loop that never ends");
     } while (graph.loop && machine_->conditional(launches.conditional) != 0);
   }
-  bool idle() override {
-    submit();
-    return !gpu_ || gpu_->idle();
-  }
-  // What waits begins.
-  void submit() {
+  bool idle() override { return waiting_.empty() && (!gpu_ || gpu_->idle()); }
+  void submit() override {
     if (waiting_.empty()) return;
     const std::vector<Task> tasks = std::exchange(waiting_, {});
     if (worth_one_launch(tasks, kernels_)) return start_together(tasks);
