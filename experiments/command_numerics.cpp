@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "core/base/error.h"
 #include "experiments/command.h"
 #include "experiments/conversation.h"
@@ -14,6 +16,23 @@ namespace {
 
 using nlohmann::json;
 
+/// What is compared with f32: the classes that are named, else all of this CPU and that of the device that was chosen.
+std::vector<BackendChoice> compared(const BackendChoice& choice, std::vector<std::string> classes) {
+  check_backend(choice);
+  std::vector<BackendChoice> all;
+  if (choice.numerics != "auto") classes.push_back(choice.numerics);
+  for (const std::string& numerics : classes) {
+    all.push_back(choice);
+    all.back().numerics = numerics;
+  }
+  if (classes.empty()) {
+    for (const std::string& numerics : cpu_numerics_classes()) all.push_back({.backend = "cpu", .numerics = numerics, .threads = choice.threads});
+    if (is_device(choice)) all.push_back(choice);
+  }
+  std::erase_if(all, [](const BackendChoice& each) { return each.numerics == "f32"; });
+  return all;
+}
+
 int run(const Command& command, const std::vector<std::string>& arguments) {
   std::string model, prompts;
   int tokens = 0, limit = 0;
@@ -23,10 +42,9 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       "prompts", po::value(&prompts)->default_value("configs/prompts/quickstart.jsonl"),
       "JSONL, first turns")("limit", po::value(&limit)->default_value(0), "first n prompts; 0 = all")(
       "tokens", po::value(&tokens)->default_value(64), "of each text")(
-      "threads", po::value(&choice.threads)->default_value(0),
-      "0: every core that affinity mask and cgroup allow")(
       "class", po::value<std::vector<std::string>>()->composing(),
-      "compare this one (may be repeated; default: all that this CPU has), as amx-bf16-emulated")("json", "as JSON");
+      "compare this one (may be repeated; default: all that this CPU has, and the backend's), as amx-bf16-emulated")("json", "as JSON");
+  add_backend_options(options, choice);
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;
   required(*values, "model", command);
@@ -36,8 +54,10 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
                  .expected = "at least 1 token and a limit of 0 or more",
                  .advice = ""});
   }
-  choice.numerics = "f32";
-  const ModelSet exact(model, make_backend(choice), "");
+  std::vector<std::string> classes;
+  if (values->count("class") > 0) classes = (*values)["class"].as<std::vector<std::string>>();
+  const std::vector<BackendChoice> others = compared(choice, std::move(classes));
+  const ModelSet exact(model, make_backend({.backend = "cpu", .numerics = "f32", .threads = choice.threads}), "");
   std::vector<PromptTokens> contexts;
   PromptSource source;
   source.file = prompts;
@@ -49,14 +69,10 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       .header = {"class", "prompts", "positions", "KL mean", "KL max", "same top token", "logits within"},
       .rows = {},
       .right = {false, true, true, true, true, true, true}};
-  std::vector<std::string> classes = cpu_numerics_classes();
-  if (values->count("class") > 0) classes = (*values)["class"].as<std::vector<std::string>>();
-  for (const std::string& numerics : classes) {
-    if (numerics == "f32") continue;
-    choice.numerics = numerics;
-    const ModelSet other(model, make_backend(choice), "plain");
-    const NumericsAgreement found =
-        compare_numerics(*exact.target(), *other.target(), numerics, contexts, tokens);
+  for (const BackendChoice& each : others) {
+    const ModelSet other(model, make_backend(each), "plain");
+    const std::string name(each.numerics == "auto" ? other.backend().numerics_class() : each.numerics);
+    const NumericsAgreement found = compare_numerics(*exact.target(), *other.target(), name, contexts, tokens);
     out.push_back({{"numerics", found.numerics},
                    {"prompts", found.prompts},
                    {"positions", found.positions},
@@ -85,7 +101,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
 
 const Command kNumericsCommand = {
     "numerics", "--model PATH [options]",
-    "Compares every numerics class of this machine with f32: KL divergence, top-1 agreement, logits.",
+    "Compares every numerics class of this machine, a GPU's too, with f32: KL divergence, top-1 agreement, logits.",
     "speclab numerics --model models/SmolLM2-135M-Instruct.Q4_1.gguf", run};
 
 }  // namespace speclab

@@ -162,7 +162,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   options.add_options()("set", po::value(&settings)->composing(), "path=value, changes the config")(
       "filter", po::value(&filter), "regular expression: only these cases, with their references")(
       "out", po::value(&out), "folder of the run; default results/runs/NAME-TIME")(
-      "resume", "go on with an interrupted run")("dry-run", "show the cases, run nothing")(
+      "resume", "go on with an interrupted run")("dry-run", "check config and options, show the cases, run nothing")(
       "shard", po::value(&wanted.shard_text),
       "i/n: every n-th prompt from the i-th on; the other shards go into the same --out with --resume")(
       "json", "print the summary (or, with --dry-run, the resolved config) as JSON")("quiet,q",
@@ -180,6 +180,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   wanted.resume = values->count("resume") > 0;
   const bool several = !experiments.front().target_name.empty();
   if (values->count("dry-run") > 0) {
+    check_backend(wanted.backend);
     if (several && wanted.as_json) {
       json all = json::object();
       for (const Experiment& experiment : experiments) all[experiment.target_name] = experiment.resolved();

@@ -61,11 +61,36 @@ std::string backend_name(const BackendChoice& choice, const std::string& gpu_abs
   return choice.backend;
 }
 
+namespace {
+
+/// That of this machine.
+std::string name_here(const BackendChoice& choice) { return backend_name(choice, choice.backend == "auto" ? gpu_absent() : ""); }
+
+/// Of a backend that has one device.
+void require_first_device(const BackendChoice& choice, const char* backend) {
+  if (choice.device == 0) return;
+  throw Error({.what = "--device",
+               .got = std::to_string(choice.device),
+               .expected = fmt::format("0: the {} backend has one device, all cores", backend),
+               .advice = "--threads limits the cores."});
+}
+
+}  // namespace
+
+bool is_device(const BackendChoice& choice) { return name_here(choice) != "cpu"; }
+
+void check_backend(const BackendChoice& choice) {
+  if (name_here(choice) == "cuda") parse_cuda_kernels(choice.kernels);
+  else make_backend(choice);
+}
+
 std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
-  const std::string name = backend_name(choice, choice.backend == "auto" ? gpu_absent() : "");
+  const std::string name = name_here(choice);
+  const CudaKernels kernels = parse_cuda_kernels(choice.kernels);
   if (name != "cpu") {
-    auto backend = make_cuda_backend(
-        {.device = choice.device, .threads = choice.threads, .simulated = name == "host-simt"}, parse_cuda_kernels(choice.kernels));
+    const bool simulated = name == "host-simt";
+    if (simulated) require_first_device(choice, "host-simt");
+    auto backend = make_cuda_backend({.device = choice.device, .threads = choice.threads, .simulated = simulated}, kernels);
     if (choice.numerics != "auto" && choice.numerics != backend->numerics_class()) {
       throw Error({.what = "--numerics",
                    .got = choice.numerics,
@@ -74,13 +99,8 @@ std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
     }
     return backend;
   }
-  if (choice.device != 0) {
-    throw Error({.what = "--device",
-                 .got = std::to_string(choice.device),
-                 .expected = "0: the CPU backend has one device, all cores",
-                 .advice = "--threads limits the cores."});
-  }
-  if (parse_cuda_kernels(choice.kernels) == CudaKernels::kPersistent) {
+  require_first_device(choice, "CPU");
+  if (kernels == CudaKernels::kPersistent) {
     throw Error({.what = "--kernels", .got = choice.kernels, .expected = "launches or auto: the CPU backend has no kernels of a GPU", .advice = ""});
   }
   return make_cpu_backend({.threads = choice.threads, .numerics = choice.numerics});

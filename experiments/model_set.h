@@ -26,6 +26,10 @@ struct BackendChoice {
 };
 /// Throws Error for a backend or a device that is not there.
 std::shared_ptr<Backend> make_backend(const BackendChoice& choice);
+/// Throws Error where make_backend() would on a machine that has what the choice names: a GPU is not looked for.
+void check_backend(const BackendChoice& choice);
+/// Whether it is another backend than the CPU's.
+bool is_device(const BackendChoice& choice);
 
 /// The chat template that goes by `name`, or ("") the one in the model's files, with BOS and EOS as the
 /// tokenizer spells them. Throws Error for one that is not known.

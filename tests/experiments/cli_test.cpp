@@ -178,6 +178,38 @@ TEST_F(Speclab, SampledRunsSayWhatTheyPromise) {
   EXPECT_TRUE(lossy["metrics"]["target_nll"].is_number());
 }
 
+// Every command that opens a backend, and the dry run, which opens none.
+TEST_F(Speclab, HowKernelsAreLaunchedIsChecked) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"run", "a.json", "--out", "x"},
+                                                {"run", "a.json", "--dry-run"},
+                                                {"generate", "--model", "target", "--prompt", "1"},
+                                                {"numerics", "--model", "target", "--prompts", "p.jsonl"},
+                                                {"model", "target"},
+                                                {"bench", "--model", "target"}}) {
+    SCOPED_TRACE(words.front() + " " + words.back());
+    const auto with = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> all = words;
+      all.insert(all.end(), more.begin(), more.end());
+      return run(all);
+    };
+    expect_error(with({"--kernels", "fast"}), {"--kernels", "got fast", "launches, persistent or auto"});
+    expect_error(with({"--backend", "host-simt", "--kernels", "fast"}), {"--kernels", "got fast", "launches, persistent or auto"});
+    expect_error(with({"--backend", "cpu", "--kernels", "persistent"}), {"--kernels", "got persistent", "the CPU backend has no kernels of a GPU"});
+  }
+  EXPECT_EQ(run({"model", "target", "--backend", "cpu", "--kernels", "auto"}).code, 0);
+  const auto dry = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"run", "a.json", "--dry-run"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run(all);
+  };
+  expect_error(dry({"--backend", "tpu"}), {"--backend", "got tpu"});
+  expect_error(dry({"--backend", "cpu", "--numerics", "f8"}), {"f8"});
+  expect_error(dry({"--backend", "cpu", "--device", "1"}), {"--device", "got 1"});
+  expect_error(dry({"--backend", "cuda", "--kernels", "fast"}), {"--kernels", "got fast"});
+  EXPECT_EQ(dry({"--backend", "cuda", "--kernels", "persistent"}).code, 0) << "a GPU is not looked for";
+  EXPECT_EQ(dry({"--backend", "host-simt", "--kernels", "persistent"}).code, 0);
+}
+
 TEST_F(Speclab, BadInputOfEveryKind) {
   expect_error(run({"run", "none.json"}), {"none.json"});
   expect_error(run({"run"}), {"no CONFIG", "speclab run"});
@@ -194,6 +226,7 @@ TEST_F(Speclab, BadInputOfEveryKind) {
     expect_error(run(with_device), {"--device", "got 1", "0"});
   }
   EXPECT_EQ(run({"model", "target", "--device", "0"}).code, 0);
+  expect_error(run({"model", "target", "--backend", "host-simt", "--device", "1"}), {"--device", "got 1", "host-simt backend has one device"});
   expect_error(run({"run", "a.json", "--numerics", "f8", "--out", "x"}), {"f8"});
   expect_error(run({"run", "a.json", "--shard", "4/4", "--out", "x"}), {"--shard", "4/4", "at most 3"});
   expect_error(run({"run", "a.json", "--set", "cases.1.gama=2"}), {"a.json: /cases/1/gama", "gamma"});
@@ -588,6 +621,18 @@ TEST_F(Speclab, SmallCommands) {
       run({"numerics", "--model", "target", "--prompts", "p.jsonl", "--tokens", "5", "--json"}).out);
   EXPECT_EQ(numerics[0]["numerics"], "f32-kv16");
   EXPECT_EQ(numerics[0]["positions"], 5);
+  const auto device = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"numerics", "--model", "target", "--prompts", "p.jsonl", "--tokens", "5", "--backend", "host-simt"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const json both = json::parse(device({"--json"}).out);
+  ASSERT_EQ(both.size(), numerics.size() + 1);
+  EXPECT_EQ(both[0], numerics[0]);
+  EXPECT_EQ(both.back()["numerics"], "host-simt");
+  EXPECT_GT(both.back()["logit_difference"].get<double>(), 0) << "it rounds activations";
+  EXPECT_LT(both.back()["logit_difference"].get<double>(), .05);
+  expect_error(device({"--class", "f32-kv16"}), {"--numerics", "got f32-kv16", "host-simt"});
   const Result dry = run({"run", "a.json", "--dry-run"});
   EXPECT_THAT(dry.out, AllOf(HasSubstr("prompt_lookup"), HasSubstr("36 lines")));
   const Result text = run({"generate", "--model", "target", "--draft", "layers:0", "--strategy",
@@ -617,6 +662,7 @@ TEST_F(Speclab, TheSimulatedGpuGeneratesAndIsMeasured) {
   EXPECT_EQ(plain.size(), 6u);
   EXPECT_EQ(generated({"--draft", "layers:0", "--strategy", "speculative_sampling"}), plain);
   EXPECT_EQ(generated({"--strategy", "prompt_lookup"}), plain);
+  EXPECT_EQ(generated({"--kernels", "persistent"}), plain);
   const Result measured = run({"bench", "--model", "target", "--backend", "host-simt", "--rows", "1,2", "--context", "8", "--tokens", "2", "--repeats", "1", "--json"});
   ASSERT_EQ(measured.code, 0) << measured.err;
   const json bench = json::parse(measured.out);
