@@ -57,6 +57,7 @@ std::string DecodeLoop::plan(Slot& slot) {
   shape.target = device_sampling(request.options.sampling);
   shape.rule = rule->rule;
   shape.form = rule->form;
+  shape.criterion = rule->criterion;
   shape.target_offset = target_->config().position_offset;
   shape.target_capacity = capacity_;
   if (draft != nullptr) {

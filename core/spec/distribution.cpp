@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/exp_log.h"
 #include "core/spec/row_kernels.h"
 #include "core/spec/top_kernels.h"
 
@@ -215,7 +216,7 @@ int Distribution::rank(Token token) const {
 }
 
 double Distribution::entropy() const {
-  return one_hot() ? 0 : std::max(0.0, std::log(sum_) - row_kernels::sum_w_log_w(weights_) / sum_);
+  return one_hot() ? 0 : std::max(0.0, exact_log(sum_) - row_kernels::sum_w_log_w(weights_) / sum_);
 }
 
 void Distribution::probabilities(std::vector<double>& out) const {

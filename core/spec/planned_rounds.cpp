@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/measure/clock.h"
+#include "core/spec/accepted_set.h"
 
 namespace speclab {
 namespace {
@@ -17,16 +18,24 @@ std::optional<DeviceRule> device_rule(const AcceptanceRule& rule, const RuleOpti
                                       const SamplingParams& sampling) {
   using enum AcceptRule;
   const double e = options.epsilon;
-  if (rule.name == "exact") return DeviceRule{kExact, {}};
-  if (rule.name == "sample_match") return DeviceRule{kSampleMatch, {}};
-  if (rule.name == "coupled") return DeviceRule{kCoupled, {}};
+  const auto criterion = [](const CriterionForm& form) { return DeviceRule{kCriterion, {}, form}; };
+  if (rule.name == "exact") return DeviceRule{kExact};
+  if (rule.name == "sample_match") return DeviceRule{kSampleMatch};
+  if (rule.name == "coupled") return DeviceRule{kCoupled};
   if (rule.name == "rejection") return DeviceRule{};
   if (rule.name == "one_hot_rejection") return DeviceRule{kRatio, {.ignore_q = true}};
-  if (rule.name == "lenience" && sampling.temperature > 0)
-    return DeviceRule{kRatio, {.scale = 1 / options.lenience}};
+  if (rule.name == "lenience" && sampling.temperature <= 0) return criterion(rules::near_argmax_form(options));
+  if (rule.name == "lenience") return DeviceRule{kRatio, {.scale = 1 / options.lenience}};
   if (rule.name == "uniform_b") return DeviceRule{kRatio, {.scale = 1 / options.b, .plain_residual = true}};
   if (rule.name == "distillspec_lin") return DeviceRule{kRatio, {.scale = 1 / e}};
   if (rule.name == "distillspec_sq") return DeviceRule{kRatio, {.scale = 1 / (e * e)}};
+  if (rule.name == "distillspec_exp") return DeviceRule{kRatio, {.power = e}};
+  if (rule.name == "top_beta") return criterion(rules::top_beta_form(options));
+  if (rule.name == "gap") return criterion(rules::gap_form(options));
+  if (rule.name == "typical") return criterion(rules::typical_form(options));
+  if (rule.name == "threshold") return criterion(rules::threshold_form(options));
+  if (rule.name == "non_iterative") return DeviceRule{kEnvelope};
+  if (rule.name == "iterative") return DeviceRule{kEnvelopeAgain};
   return std::nullopt;
 }
 

@@ -15,11 +15,11 @@
 
 namespace speclab {
 
-/// A rule as a device runs it; none: it is the host's alone (rules that look at ranks or entropies of a row,
-/// that redraw from the whole draft row, or that need pow(); lenience at temperature 0).
+/// A rule as a device runs it; none: it is the host's alone, as no registered one is.
 struct DeviceRule {
   AcceptRule rule = AcceptRule::kRatio;
-  RatioForm form;
+  RatioForm form{};
+  CriterionForm criterion{};
 };
 std::optional<DeviceRule> device_rule(const AcceptanceRule& rule, const RuleOptions& options,
                                       const SamplingParams& sampling);

@@ -5,15 +5,11 @@
 #include <array>
 #include <limits>
 
+#include "core/backend/plan.h"
 #include "core/spec/rules.h"
 
 namespace speclab::rules {
 namespace {
-
-/// Redraws after which iterative rejection sampling takes a sample of p instead. The law is p for any limit,
-/// because a draw that is accepted has the law p however many were rejected before it; the limit only keeps
-/// the time finite.
-constexpr std::uint32_t kMaxRedraws = 1000;
 
 /// 1 / M = min over the support of p of q / p.
 double envelope(const Distribution& p, const Distribution* q, Token one_hot) {
@@ -65,7 +61,7 @@ void test_iterative(const NodeTest& node, const RuleOptions&, NodeVerdict& out) 
   const double inverse_m = envelope(p, q, last);
   if (inverse_m > 0 && q != nullptr && !p.one_hot()) {  // a one-hot row accepts nothing but its token
     const auto first = static_cast<std::uint32_t>(node.children.size());
-    for (std::uint32_t i = 0; i < kMaxRedraws; ++i) {
+    for (std::uint32_t i = 0; i < kMostRedraws; ++i) {
       const Token again = q->sample(*node.coins, {node.position, Purpose::residual, 1 + i});
       if (node.coins->bernoulli(acceptance(p, q, again, inverse_m),
                                 {node.position, Purpose::accept, first + i})) {

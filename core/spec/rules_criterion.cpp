@@ -7,74 +7,23 @@
 #include <array>
 #include <cmath>
 
+#include "core/spec/accepted_set.h"
 #include "core/spec/rules.h"
 
 namespace speclab::rules {
 namespace {
 
-/// The set A of one row; never a token of probability 0. The argmax is in it where always_best says so, so
-/// that the tightest parameter is exact matching at temperature 0.
-class Accepted {
- public:
-  struct Condition {
-    double bar = 0;       ///< probability that a token must reach ...
-    bool strict = false;  ///< ... or pass
-    int ranks = 0;        ///< the token is also among this many most probable ones; 0 = no condition
-    bool always_best = true;
-  };
-  Accepted(const TargetRow& target, const Condition& condition)
-      : row_(criterion_row(target)), best_(condition.always_best ? target.p->argmax() : -1) {
-    // In weights of the row, so that one token and the whole set are judged by the same comparison.
-    bar_ = condition.bar * row_.sum();
-    strict_ = condition.strict;
-    if (condition.ranks > 0 && condition.ranks < row_.vocab()) {
-      thread_local std::vector<Token> top;
-      row_.top(condition.ranks, top);
-      last_ = top.back();
-      last_weight_ = weight(last_);
-    }
-  }
-  bool operator()(Token x) const { return x == best_ || passes(x, weight(x)); }
-  /// q(A), or whether the token is in A.
-  double mass(const Distribution* q, Token one_hot) const {
-    if (q == nullptr || q->one_hot()) return (*this)(q == nullptr ? one_hot : q->argmax()) ? 1 : 0;
-    double mass = 0;
-    for (Token x = 0; x < q->vocab(); ++x) {
-      mass += (*this)(x) ? static_cast<double>(q->weights()[static_cast<std::size_t>(x)]) : 0;
-    }
-    return std::min(1.0, mass / q->sum());
-  }
-
- private:
-  double weight(Token x) const {
-    return row_.one_hot() ? row_.prob(x) : static_cast<double>(row_.weights()[static_cast<std::size_t>(x)]);
-  }
-  bool passes(Token x, double w) const {
-    const bool high = strict_ ? w > bar_ : w >= bar_;
-    return high && w > 0 && (w > last_weight_ || (w == last_weight_ && x <= last_));
-  }
-
-  const Distribution& row_;
-  Token best_;
-  double bar_;
-  bool strict_;
-  Token last_ = -1;  // the last one in rank that is accepted, and its weight
-  double last_weight_ = -1;
-};
-
 Accepted top_beta(const TargetRow& row, const RuleOptions& o) {
-  return {row, {.ranks = o.beta}};
+  return {row, top_beta_form(o)};
 }
 Accepted gap(const TargetRow& row, const RuleOptions& o) {
-  const Distribution& seen = criterion_row(row);
-  return {row, {.bar = o.gap > 0 ? seen.prob(seen.argmax()) * std::exp(-o.gap) : 2}};
+  return {row, gap_form(o)};
 }
 Accepted typical(const TargetRow& row, const RuleOptions& o) {
-  return {row,
-          {.bar = std::min(o.epsilon, o.delta * std::exp(-criterion_row(row).entropy())), .strict = true}};
+  return {row, typical_form(o)};
 }
 Accepted threshold(const TargetRow& row, const RuleOptions& o) {
-  return {row, {.bar = o.theta, .ranks = o.top_k, .always_best = false}};
+  return {row, threshold_form(o)};
 }
 
 using Criterion = Accepted (*)(const TargetRow&, const RuleOptions&);
@@ -172,6 +121,22 @@ const std::array<AcceptanceRule, 4> kRules = {{
 }};
 
 }  // namespace
+
+CriterionForm top_beta_form(const RuleOptions& o) {
+  return {.ranks = o.beta};
+}
+CriterionForm gap_form(const RuleOptions& o) {
+  return {.of_best = o.gap > 0 ? std::exp(-o.gap) : 1};
+}
+CriterionForm typical_form(const RuleOptions& o) {
+  return {.bar = o.epsilon, .typical = true, .delta = o.delta};
+}
+CriterionForm threshold_form(const RuleOptions& o) {
+  return {.bar = o.theta, .ranks = o.top_k, .always_best = false};
+}
+CriterionForm near_argmax_form(const RuleOptions& o) {
+  return {.of_best = o.lenience};
+}
 
 std::span<const AcceptanceRule> criterion() {
   return kRules;

@@ -7,9 +7,10 @@
 // difference (Miao et al. 2024, Alg. 2).
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "core/base/error.h"
+#include "core/base/exp_log.h"
+#include "core/spec/accepted_set.h"
 #include "core/spec/row_kernels.h"
 #include "core/spec/rules.h"
 
@@ -22,7 +23,7 @@ struct Boost {
   bool plain_residual = false;  // residual of p instead of f(p)
   bool ignore_q = false;        // every draft is taken as deterministic
   /// f(p). Every parameter lies in (0, 1], so f(p) >= p.
-  double operator()(double p) const { return power == 1 ? scale * p : std::pow(p, power); }
+  double operator()(double p) const { return power == 1 ? scale * p : exact_power(p, power); }
   double residual(double p, double q) const { return std::max(0.0, (plain_residual ? p : (*this)(p)) - q); }
 };
 
@@ -196,35 +197,13 @@ void output_law(const TargetRow& row, const Distribution* q, Token one_hot, cons
   }
 }
 
-// Lenience at temperature 0: scaling a one-hot row changes nothing, so the test looks at the raw row
-// (Leviathan A.5 with the misprint corrected: p(x) >= l max p). l = 1 is exact matching also where two tokens
-// tie.
-class NearArgmax {
- public:
-  NearArgmax(const TargetRow& row, double lenience) : best_(row.p->argmax()), raw_(criterion_row(row)) {
-    bar_ = lenience < 1 ? lenience * raw_.prob(raw_.argmax()) : 2;
-  }
-  bool operator()(Token x) const { return x == best_ || raw_.prob(x) >= bar_; }
-  /// Probability that the drafted token passes.
-  double mass(const Distribution* q, Token one_hot) const {
-    if (q == nullptr || q->one_hot()) return (*this)(q == nullptr ? one_hot : q->argmax()) ? 1 : 0;
-    double mass = 0;
-    for (Token x = 0; x < q->vocab(); ++x) mass += (*this)(x) ? q->prob(x) : 0;
-    return std::min(mass, 1.0);
-  }
-
- private:
-  Token best_;
-  const Distribution& raw_;
-  double bar_;
-};
-
+// Lenience at temperature 0: scaling a one-hot row changes nothing, so the test looks at the raw row.
 void test_lenience(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
   if (!node.row.p->one_hot()) {
     test<lenient>(node, options, out);
     return;
   }
-  const NearArgmax near(node.row, options.lenience);
+  const Accepted near(node.row, near_argmax_form(options));
   out.accepted = out.correction = -1;
   out.expected.clear();
   for (std::size_t i = 0; i < node.children.size(); ++i) {
@@ -241,7 +220,7 @@ void test_lenience(const NodeTest& node, const RuleOptions& options, NodeVerdict
 double expected_lenience(const TargetRow& row, const Distribution* q, Token one_hot,
                          const RuleOptions& options) {
   if (!row.p->one_hot()) return expected<lenient>(row, q, one_hot, options);
-  return NearArgmax(row, options.lenience).mass(q, one_hot);
+  return Accepted(row, near_argmax_form(options)).mass(q, one_hot);
 }
 
 void law_lenience(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions& options,
@@ -250,7 +229,7 @@ void law_lenience(const TargetRow& row, const Distribution* q, Token one_hot, co
     output_law<lenient>(row, q, one_hot, options, law);
     return;
   }
-  const NearArgmax near(row, options.lenience);
+  const Accepted near(row, near_argmax_form(options));
   law_of_draft(row, q, one_hot, law);
   double accepted = 0;
   for (std::size_t x = 0; x < law.size(); ++x) {

@@ -125,7 +125,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, SimulatedAttention,
                                          AttentionCase{"four heads, from a third split on", 4, 4, 8, 256, {.3f, 0, 0}},
                                          AttentionCase{"soft cap and a window over two splits", 2, 1, 20, 140, {0, 2, 20}},
                                          AttentionCase{"a window within the path", 3, 1, 16, 130, {0, 0, 2}}, AttentionCase{"no prompt", 8, 2, 136, 0, {}},
-                                         AttentionCase{"a group beyond a tile, two blocks of tiles", 24, 1, 16, 130, {}}),
+                                         AttentionCase{"a group beyond a tile, two blocks of tiles", 24, 1, 16, 130, {}},
+                                         AttentionCase{"a long context, sixteen splits and more", 2, 1, 8, 2100, {}}),
                          [](const auto& info) { return "case_" + std::to_string(info.index); });
 
 // Rotation and what is kept have the bits of the CPU.

@@ -68,25 +68,20 @@ struct Rows {
   }
 };
 
-/// Names the rule as the device does; false: it is the host's alone.
-inline bool on_device(const AcceptanceRule& rule, const RuleOptions& options, cuda::Accept& out) {
-  const std::optional<DeviceRule> found = device_rule(rule, options, {.temperature = 1});
-  if (!found) return false;
-  out.rule = found->rule;
-  out.form = found->form;
-  return true;
-}
-
 /// accept() by the kernel. Fills path, next, bonus and tested (node, p, q, accepted); `moves` gets the cache
-/// rows that move. Scripted coins need a simulated GPU.
+/// rows that move; greedy: the rows are those of temperature 0. Scripted coins need a simulated GPU.
 inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, const RuleOptions& options,
                       const Draft& draft, const TargetRows& rows, const Coins& coins, std::int64_t position,
-                      Acceptance& out, std::vector<std::pair<int, int>>* moves = nullptr) {
+                      Acceptance& out, std::vector<std::pair<int, int>>* moves = nullptr, bool greedy = false) {
   const int nodes = draft.tree.drafted() + 1, vocab = rows(0).p->vocab();
-  Rows p(vocab), q(vocab);
+  Rows p(vocab), raw(vocab), q(vocab);
+  bool looks_at_raw = false;
   std::vector<std::int32_t> tokens, parents, q_rows;
   for (int node = 0; node < nodes; ++node) {
-    p.add(*rows(node).p);
+    const TargetRow row = rows(node);
+    p.add(*row.p);
+    raw.add(criterion_row(row));
+    looks_at_raw = looks_at_raw || &criterion_row(row) != row.p;
     tokens.push_back(draft.tree.token(node));
     parents.push_back(draft.tree.parent(node));
     q_rows.push_back(node == 0 ? -1 : draft.q_of[static_cast<std::size_t>(node)]);
@@ -94,17 +89,24 @@ inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, cons
   for (int i = 0; i < draft.q_used; ++i) q.add(draft.q[static_cast<std::size_t>(i)]);
   const DeviceArray<std::int32_t> d_tokens(place, tokens), d_parents(place, parents),
       d_q_rows(place, q_rows);
-  const DeviceArray<float> d_p(place, p.weights), d_q(place, q.weights);
-  const DeviceArray<cuda::Law> d_p_laws(place, p.laws), d_q_laws(place, q.laws);
+  const DeviceArray<float> d_p(place, p.weights), d_raw(place, raw.weights), d_q(place, q.weights);
+  const DeviceArray<cuda::Law> d_p_laws(place, p.laws), d_raw_laws(place, raw.laws), d_q_laws(place, q.laws);
   const DeviceArray<std::int64_t> d_position(place, std::vector<std::int64_t>{position});
   const DeviceArray<double> residual(place, static_cast<std::size_t>(vocab));
   const DeviceArray<cuda::Verdict> verdict(place, 1);
-  cuda::Accept a{.nodes = nodes,
+  const std::optional<DeviceRule> found = device_rule(rule, options, {.temperature = greedy ? 0.0 : 1.0});
+  SPECLAB_CHECK(found.has_value(), "rule {} on the device", rule.name);
+  cuda::Accept a{.rule = found->rule,
+                 .form = found->form,
+                 .criterion = found->criterion,
+                 .nodes = nodes,
                  .vocab = vocab,
                  .tokens = d_tokens.data(),
                  .parents = d_parents.data(),
                  .p = d_p.data(),
                  .p_laws = d_p_laws.data(),
+                 .raw = looks_at_raw ? d_raw.data() : nullptr,
+                 .raw_laws = d_raw_laws.data(),
                  .q_rows = d_q_rows.data(),
                  .q = d_q.data(),
                  .q_laws = d_q_laws.data(),
@@ -112,7 +114,6 @@ inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, cons
                  .position = d_position.data(),
                  .residual = residual.data(),
                  .verdict = verdict.data()};
-  SPECLAB_CHECK(on_device(rule, options, a), "rule {} on the device", rule.name);
   if (coins.is_scripted()) {
     place.machine()->run(cuda::AcceptKernel<ScriptedCoins>{a, {&coins}},
                 {.threads = cuda::law_threads(vocab), .shared_bytes = cuda::LawSpace(vocab).bytes()});

@@ -122,10 +122,10 @@ class PlannedRule : public ::testing::TestWithParam<std::string> {};
 TEST_P(PlannedRule, DecidesAsOnTheHost) {
   const std::string rule = GetParam();
   const json options = {{"lenience", {{"lenience", .5}}}, {"uniform_b", {{"b", .7}}}, {"distillspec_lin", {{"epsilon", .6}}}, {"distillspec_sq", {{"epsilon", .8}}},
-                        {"coupled", {{"coins", "gumbel"}}}};
+                        {"distillspec_exp", {{"epsilon", .6}}}, {"top_beta", {{"beta", 3}}}, {"gap", {{"gap", .7}}}, {"typical", {{"epsilon", .05}, {"delta", .5}}},
+                        {"threshold", {{"theta", .01}, {"top_k", 20}}}, {"coupled", {{"coins", "gumbel"}}}};
   const ModelPtr target = table_on_device(90, 1), draft = table_on_device(90, 2, 1);
   for (const double temperature : {0.0, 1.0}) {
-    if (rule == "lenience" && temperature == 0) continue;  // the host's
     for (const double draft_temperature : {-1.0, 0.0}) {
       SCOPED_TRACE(temperature);
       Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 3}, {"draft_temperature", draft_temperature}})};
@@ -136,8 +136,12 @@ TEST_P(PlannedRule, DecidesAsOnTheHost) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, PlannedRule,
-                         ::testing::Values("rejection", "one_hot_rejection", "lenience", "uniform_b", "distillspec_lin", "distillspec_sq", "exact", "sample_match", "coupled"));
+std::vector<std::string> every_rule() {
+  std::vector<std::string> names;
+  for (const AcceptanceRule& rule : acceptance_rules()) names.emplace_back(rule.name);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Rules, PlannedRule, ::testing::ValuesIn(every_rule()), [](const auto& info) { return info.param; });
 
 TEST(PlannedLoop, EndsWhereTheHostEnds) {
   const ModelPtr target = table_on_device(40, 3);
@@ -342,8 +346,6 @@ TEST(PlannedLoop, SaysWhyNot) {
   EXPECT_THAT(error_of({.target = host}), HasSubstr("backend cpu"));
   EXPECT_THAT(error_of({.target = target, .strategy = choose("prompt_lookup")}), HasSubstr("prompt_lookup with these options asks the host in every step"));
   EXPECT_THAT(error_of({.target = target, .draft = target, .strategy = choose("speculative_sampling", {{"schedule", "heuristic"}})}), HasSubstr("speculative_sampling with these options"));
-  EXPECT_THAT(error_of({.target = target, .options = {{"rule", "typical"}, {"temperature", 1}}}), HasSubstr("rule typical"));
-  EXPECT_THAT(error_of({.target = target, .options = {{"rule", "lenience"}, {"lenience", .5}}}), HasSubstr("rule lenience"));
   EXPECT_THAT(error_of({.target = target, .options = {{"banned_tokens", {5}}}}), HasSubstr("logits depend on the text"));
   EXPECT_THAT(error_of({.target = target, .loop = {.batch_of_prefixes = true}}), HasSubstr("batch of prefixes"));
   EXPECT_EQ(error_of({.target = target}), "");

@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "core/base/exp_log.h"
 #include "core/spec/accept.h"
 #include "core/spec/top_kernels.h"
 
@@ -172,6 +173,15 @@ TEST(RowKernels, RaceSkipsOnlyLosers) {
     for (int x = 0; x < vocab; ++x) {
       ASSERT_TRUE(!(weights[x] > 0) || std::log(double(weights[x])) + noise[x] <= score + 1e-5) << x;
     }
+  }
+}
+
+// A device computes entropies with exact_log (core/backend/cuda/criterion.h).
+TEST(RowKernels, LogarithmsAreThoseOfADevice) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 10000; ++i) {
+    const float w = i == 0 ? 0.0f : std::exp(-std::uniform_real_distribution<float>(-5, 87)(random));
+    EXPECT_EQ(row_kernels::sum_w_log_w({&w, 1}), w * exact_log(w)) << w;
   }
 }
 

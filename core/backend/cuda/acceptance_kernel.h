@@ -1,19 +1,15 @@
 #pragma once
 
-#include "core/backend/cuda/law.h"
-#include "core/backend/plan.h"
+#include "core/backend/cuda/criterion.h"
 
-// Verification on the device: accept() of core/spec/accept.h with the rules that are lossless or scale the
-// ratio p / q, one block for one tree. Decisions, coins and tokens have the bits of the host's for rows of
-// the same bits (law.h). Rules that look at ranks or entropies of a row (criterion rules, lenience at
-// temperature 0), that redraw from the whole draft row (classical rules) or that need pow()
-// (distillspec_exp), whose bits are each library's own, are the host's.
+// Verification on the device: accept() of core/spec/accept.h with every rule, one block for one tree.
+// Decisions, coins and tokens have the bits of the host's for rows of the same bits (law.h).
 
 namespace speclab::cuda {
 
 inline constexpr int kMostNodes = 128;  ///< of a tree: the pending token and what may be accepted
 
-using speclab::AcceptRule, speclab::RatioForm;
+using speclab::AcceptRule, speclab::CriterionForm, speclab::RatioForm;
 
 struct Verdict {
   std::int32_t accepted = 0;           ///< nodes on the path, without the pending token
@@ -36,6 +32,7 @@ struct Verdict {
 struct Accept {
   AcceptRule rule = AcceptRule::kRatio;
   RatioForm form{};
+  CriterionForm criterion{};
   int nodes = 0,
       vocab = 0;  ///< nodes without probes, which come behind the candidates (core/spec/token_tree.h)
   const std::int32_t* nodes_at = nullptr;  ///< where not null, how many of the nodes count is there
@@ -43,6 +40,8 @@ struct Accept {
   const std::int32_t* parents = nullptr;  ///< [nodes], parent < node, -1 for node 0
   const float* p = nullptr;     ///< [nodes, vocab] weights of the target's rows; null when all are one-hot
   const Law* p_laws = nullptr;  ///< [nodes]
+  const float* raw = nullptr;   ///< [nodes, vocab] rows that a criterion looks at; null: those of p
+  const Law* raw_laws = nullptr;  ///< [nodes]
   const std::int32_t* q_rows = nullptr;  ///< [nodes] row of q that the token was drawn from, -1: one-hot
   const float* q = nullptr;              ///< [.., vocab]
   const Law* q_laws = nullptr;
@@ -68,7 +67,7 @@ struct Remainder {
   double p_factor = 1, q_factor = 1;  // kDifference
   double unit = 0;                    // kWithoutToken: the weight of probability one
 
-  SPECLAB_DEVICE double boost(double x) const { return f.scale * x; }
+  SPECLAB_DEVICE double boost(double x) const { return f.power == 1 ? f.scale * x : exact_power(x, f.power); }
   SPECLAB_DEVICE double residual(double px, double qx) const {
     const double left = (f.plain_residual ? px : boost(px)) - qx;
     return left > 0 ? left : 0;
@@ -89,7 +88,7 @@ struct Remainder {
   /// stays as it is.
   SPECLAB_DEVICE void subtract(const LawSpace& space, const LawRow& drawn_from) {
     if (p.one_hot >= 0) return;
-    if (kind == Kind::kRow) {
+    if (kind == Kind::kRow && f.power == 1) {
       const double scale = f.plain_residual ? 1 : f.scale;
       kind = drawn_from.one_hot < 0 ? Kind::kDifference : Kind::kWithoutToken;
       q = drawn_from;
@@ -122,6 +121,7 @@ template <typename Coins>
 struct AcceptKernel {
   static constexpr const char* kName = "accept";
   static constexpr int kThreads = kLawThreads;
+  static constexpr bool kAlone = true;  // one block: see device_kernels.cu
   Accept a;
   Coins coins;
 
@@ -132,12 +132,39 @@ struct AcceptKernel {
     return row.sample(space, a.vocab, coins, position, kTargetCoin);
   }
 
+  SPECLAB_DEVICE AcceptedSet accepted_at(const LawSpace& space, const LawRow& row, int node) const {
+    return AcceptedSet(space, a.criterion, row, a.raw != nullptr ? LawRow::of(a.raw, a.raw_laws, node, a.vocab) : row, a.vocab);
+  }
+  /// What a criterion rule emits behind what it accepts.
+  SPECLAB_DEVICE int token_within(const LawSpace& space, const LawRow& row, const AcceptedSet& set,
+                                  std::int64_t position) const {
+    if (!a.criterion.typical || row.one_hot >= 0) return target_token(space, row, position);
+    return coins.categorical(
+        space, a.vocab, [&](int x) { return set.meets(x) ? row.prob(x) : 0.0; }, position, kTargetCoin, 0);
+  }
+  /// After a rejection under the envelope.
+  SPECLAB_DEVICE int token_redrawn(const LawSpace& space, const LawRow& row, const LawRow& q, double inverse,
+                                   int children, std::int64_t position) const {
+    const int redraws = a.rule == AcceptRule::kEnvelopeAgain && inverse > 0 && row.one_hot < 0 ? kMostRedraws : 0;
+    for (int i = 0; i < redraws; ++i) {
+      const int token = q.sample(space, a.vocab, coins, position, kResidualCoin, static_cast<simt::u32>(1 + i));
+      if (coins.bernoulli(space, under_envelope(row, q, token, inverse), position, kAcceptCoin, static_cast<simt::u32>(children + i))) return token;
+    }
+    return row.sample(space, a.vocab, coins, position, kResidualCoin);
+  }
+
   /// The next child of `node` behind `child`; `nodes` when there is none.
   SPECLAB_DEVICE int next_child(int node, int child, int nodes) const {
     for (++child; child < nodes; ++child) {
       if (simt::load(a.parents + child) == node) break;
     }
     return child;
+  }
+
+  /// The row that a child's token was drawn from; one-hot where nothing drew it.
+  SPECLAB_DEVICE LawRow drawn_from(int child, int token) const {
+    const int row = simt::load(a.q_rows + child);
+    return row < 0 ? LawRow{.one_hot = token} : LawRow::of(a.q, a.q_laws, row, a.vocab);
   }
 
   SPECLAB_DEVICE void record(int tested, int node, double p, double q) const {
@@ -159,27 +186,46 @@ struct AcceptKernel {
       const std::int64_t position = first + depth;
       int child = next_child(node, node, nodes), accepted = -1;
       if (child == nodes) {
-        next = target_token(space, row, position);
+        next = a.rule == AcceptRule::kCriterion ? token_within(space, row, accepted_at(space, row, node), position)
+                                                : target_token(space, row, position);
         bonus = true;
         break;
       }
-      if (a.rule != AcceptRule::kRatio) {
+      if (a.rule == AcceptRule::kCriterion) {
+        const AcceptedSet set = accepted_at(space, row, node);
+        for (; child < nodes && accepted < 0; child = next_child(node, child, nodes)) {
+          const int token = simt::load(a.tokens + child);
+          record(tested++, child, row.prob(token), drawn_from(child, token).prob(token));
+          if (set.accepts(space, token)) accepted = child;
+        }
+        if (accepted < 0) next = token_within(space, row, set, position);
+      } else if (a.rule == AcceptRule::kEnvelope || a.rule == AcceptRule::kEnvelopeAgain) {
+        LawRow q;
+        double inverse = 0;
+        int children = 0;
+        for (; child < nodes && accepted < 0; child = next_child(node, child, nodes), ++children) {
+          const int token = simt::load(a.tokens + child);
+          q = drawn_from(child, token);
+          record(tested++, child, row.prob(token), q.prob(token));
+          inverse = inverse_envelope(space, row, q, a.vocab);
+          if (coins.bernoulli(space, under_envelope(row, q, token, inverse), position, kAcceptCoin, static_cast<simt::u32>(children))) accepted = child;
+        }
+        if (accepted < 0) next = token_redrawn(space, row, q, inverse, children, position);
+      } else if (a.rule != AcceptRule::kRatio) {
         const int chosen = target_token(space, row, position);
         for (; child < nodes && accepted < 0; child = next_child(node, child, nodes)) {
-          const int token = simt::load(a.tokens + child), q_row = simt::load(a.q_rows + child);
-          record(tested++, child, row.prob(token),
-                 q_row < 0 ? 1.0 : LawRow::of(a.q, a.q_laws, q_row, a.vocab).prob(token));
+          const int token = simt::load(a.tokens + child);
+          record(tested++, child, row.prob(token), drawn_from(child, token).prob(token));
           if (token == chosen) accepted = child;
         }
         if (accepted < 0) next = chosen;
       } else {
         Remainder remainder{.p = row, .vocab = a.vocab, .f = a.form, .stored = a.residual};
         for (int i = 0; child < nodes; child = next_child(node, child, nodes), ++i) {
-          const int token = simt::load(a.tokens + child), q_row = simt::load(a.q_rows + child);
-          const LawRow one_hot{.one_hot = token};
-          LawRow q = q_row >= 0 ? LawRow::of(a.q, a.q_laws, q_row, a.vocab) : one_hot;
+          const int token = simt::load(a.tokens + child);
+          LawRow q = drawn_from(child, token);
           record(tested++, child, row.prob(token), q.prob(token));
-          if (a.form.ignore_q) q = one_hot;
+          if (a.form.ignore_q) q = {.one_hot = token};
           const double q_token = q.prob(token);
           if (!(q_token > 0)) {
             fault = child;

@@ -264,6 +264,7 @@ class CudaBackend final : public Backend {
   }
   void plan_settle(Plan& plan) override {
     start("standardise", target_laws_of(plan));
+    if (looks_at_raw(plan.shape)) start("standardise", raw_laws_of(plan));
     start("accept", accept_of(plan));
     start("settle", settle_of(plan));
   }

@@ -10,14 +10,27 @@ __global__ void __launch_bounds__(Kernel::kThreads) run(const __grid_constant__ 
   kernel();
 }
 
+/// Of a kernel of one block, which has the registers of a multiprocessor to itself.
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, 1) run_alone(const __grid_constant__ Kernel kernel) {
+  kernel();
+}
+
+template <typename Kernel>
+constexpr auto entry_of() {
+  if constexpr (requires { Kernel::kAlone; }) return run_alone<Kernel>;
+  else return run<Kernel>;
+}
+
 template <typename Kernel>
 void start(const Kernel& kernel, const LaunchShape& shape, void* stream) {
   cudaError_t error = cudaSuccess;
+  const auto entry = entry_of<Kernel>();
   if (shape.shared_bytes > (48 << 10)) {  // what a block has without asking
-    error = cudaFuncSetAttribute(run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
+    error = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
   }
   if (error == cudaSuccess) {
-    run<<<dim3(shape.grid_x, shape.grid_y, shape.grid_z), shape.threads, shape.shared_bytes, static_cast<cudaStream_t>(stream)>>>(kernel);
+    entry<<<dim3(shape.grid_x, shape.grid_y, shape.grid_z), shape.threads, shape.shared_bytes, static_cast<cudaStream_t>(stream)>>>(kernel);
     error = cudaGetLastError();
   }
   if (error != cudaSuccess) fail_launch(Kernel::kName, shape, cudaGetErrorString(error));

@@ -165,10 +165,10 @@ struct LawRow {
   /// Distribution::sample.
   template <typename Coins>
   SPECLAB_DEVICE int sample(const LawSpace& space, int vocab, const Coins& coins, std::int64_t position,
-                            simt::u32 purpose) const {
+                            simt::u32 purpose, simt::u32 draw = 0) const {
     if (one_hot >= 0) return one_hot;
     return coins.categorical(
-        space, vocab, [&](int i) { return weight(i); }, position, purpose, 0);
+        space, vocab, [&](int i) { return weight(i); }, position, purpose, draw);
   }
   /// Distribution::sample_coupled.
   template <typename Coins>

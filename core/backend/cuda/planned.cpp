@@ -27,8 +27,8 @@ struct RowsAt {
 struct Memory {
   Buffer<PlanState> state;
   Buffer<std::int32_t> first, next, target;  // RowsAt
-  Buffer<float> q, p, draft_logits, target_logits;
-  Buffer<Law> q_laws, p_laws;
+  Buffer<float> q, p, raw, draft_logits, target_logits;
+  Buffer<Law> q_laws, p_laws, raw_laws;
   Buffer<double> residual;
   Buffer<Verdict> verdict;
   Buffer<std::int32_t> chain;  // parents [nodes], then rows of q [nodes]
@@ -115,6 +115,10 @@ std::shared_ptr<Plan> make_plan(Backend& backend, const PlanShape& shape, std::s
     own->p = backend.allocate_buffer<float>(times(nodes, shape.vocab));
     own->residual = backend.allocate_buffer<double>(static_cast<std::size_t>(shape.vocab));
   }
+  if (looks_at_raw(shape)) {
+    own->raw = backend.allocate_buffer<float>(times(nodes, shape.vocab));
+    own->raw_laws = backend.allocate_buffer<Law>(static_cast<std::size_t>(nodes));
+  }
   own->p_laws = backend.allocate_buffer<Law>(static_cast<std::size_t>(nodes));
   own->target_logits = backend.allocate_buffer<float>(times(nodes, shape.vocab));
   plan->target_logits = own->target_logits.data();
@@ -186,11 +190,19 @@ Standardise target_laws_of(const Plan& plan) {
   return laws(plan.shape.target, plan.target_logits, plan.shape.gamma + 1, plan.shape.vocab, plan.shape.vocab, m.p.data(), m.p_laws.data());
 }
 
+bool looks_at_raw(const PlanShape& shape) { return shape.target.greedy && shape.rule == AcceptRule::kCriterion; }
+
+Standardise raw_laws_of(const Plan& plan) {
+  const Memory& m = memory(plan);
+  return laws({.greedy = false}, plan.target_logits, plan.shape.gamma + 1, plan.shape.vocab, plan.shape.vocab, m.raw.data(), m.raw_laws.data());
+}
+
 Accept accept_of(const Plan& plan) {
   const Memory& m = memory(plan);
   Accept a;
   a.rule = plan.shape.rule;
   a.form = plan.shape.form;
+  a.criterion = plan.shape.criterion;
   a.nodes = plan.shape.gamma + 1;
   a.vocab = plan.shape.vocab;
   a.nodes_at = &m.state.data()->nodes;
@@ -198,6 +210,8 @@ Accept accept_of(const Plan& plan) {
   a.parents = m.chain.data();
   a.p = m.p.data();
   a.p_laws = m.p_laws.data();
+  a.raw = m.raw.data();
+  a.raw_laws = m.raw_laws.data();
   a.q_rows = m.chain.data() + a.nodes;
   a.q = m.q.data();
   a.q_laws = m.q_laws.data();

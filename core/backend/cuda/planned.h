@@ -19,6 +19,9 @@ Standardise draft_law_of(const Plan& plan, int depth);
 Sample draft_token_of(const Plan& plan, int depth);
 LayRows target_rows_of(const Plan& plan);
 Standardise target_laws_of(const Plan& plan);
+/// Whether the rule looks at the target's rows as they are at temperature 1, where the text is greedy; and those rows.
+bool looks_at_raw(const PlanShape& shape);
+Standardise raw_laws_of(const Plan& plan);
 Accept accept_of(const Plan& plan);
 Settle settle_of(const Plan& plan);
 Continue continue_of(const Plan& plan, simt::u64 conditional);
