@@ -192,10 +192,7 @@ class CpuBackend final : public Backend {
       } else {
         linear_slice(panels, in, end - begin, x, n, to, stride, accumulate);
       }
-      for (int i = 0; maxima && i < n; ++i) {
-        const auto row = static_cast<std::size_t>(i);
-        maxima[row * chunks + chunk] = copy_noting(to + row * kChunk, end - begin, y + row * w.out + begin);
-      }
+      if (maxima) copy_noting(to, kChunk, n, end - begin, y + begin, w.out, maxima + chunk, chunks);
     });
   }
 

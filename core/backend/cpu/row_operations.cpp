@@ -115,20 +115,23 @@ void SoftCapRow(float cap, int n, float* x) {
   map_row(x, nullptr, n, x, [&](V v, V) { return hn::Mul(v_cap, hn::Tanh(f, hn::Mul(v, inverse))); });
 }
 
-float CopyNoting(const float* x, int n, float* out) {
-  V most = hn::Set(f, -std::numeric_limits<float>::infinity());
-  int i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const V v = hn::LoadU(f, x + i);
-    hn::StoreU(v, f, out + i);
-    most = hn::Max(most, v);
+void CopyNoting(const float* x, int x_stride, int rows, int width, float* out, int out_stride, float* largest, int largest_stride) {
+  for (int row = 0; row < rows; ++row, x += x_stride, out += out_stride, largest += largest_stride) {
+    V most = hn::Set(f, -std::numeric_limits<float>::infinity());
+    int i = 0;
+    for (; i + 4 * kLanes <= width; i += 4 * kLanes) {
+      V v[4];
+      for (int k = 0; k < 4; ++k) v[k] = hn::LoadU(f, x + i + k * kLanes);
+      for (int k = 0; k < 4; ++k) hn::StoreU(v[k], f, out + i + k * kLanes);
+      most = hn::Max(most, hn::Max(hn::Max(v[0], v[1]), hn::Max(v[2], v[3])));
+    }
+    float found = hn::GetLane(hn::MaxOfLanes(f, most));
+    for (; i < width; ++i) {
+      out[i] = x[i];
+      found = std::max(found, x[i]);
+    }
+    *largest = found;
   }
-  float largest = hn::GetLane(hn::MaxOfLanes(f, most));
-  for (; i < n; ++i) {
-    out[i] = x[i];
-    largest = std::max(largest, x[i]);
-  }
-  return largest;
 }
 
 }  // namespace
@@ -155,7 +158,9 @@ void add_row(const float* x, int n, float* y) {
   for (int i = 0; i < n; ++i) y[i] += x[i];
 }
 void round_row(const float* x, int n, Bf16* out) { HWY_DYNAMIC_DISPATCH(RoundRow)(x, n, out); }
-float copy_noting(const float* x, int n, float* out) { return HWY_DYNAMIC_DISPATCH(CopyNoting)(x, n, out); }
+void copy_noting(const float* x, int x_stride, int rows, int width, float* out, int out_stride, float* largest, int largest_stride) {
+  HWY_DYNAMIC_DISPATCH(CopyNoting)(x, x_stride, rows, width, out, out_stride, largest, largest_stride);
+}
 void soft_cap_row(float cap, int n, float* x) { HWY_DYNAMIC_DISPATCH(SoftCapRow)(cap, n, x); }
 
 }  // namespace speclab::cpu
