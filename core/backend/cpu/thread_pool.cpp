@@ -1,10 +1,16 @@
 #include "core/backend/cpu/thread_pool.h"
 
+#include <fcntl.h>
 #include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <system_error>
+#include <utility>
 
 #include "core/backend/cpu/cpu_topology.h"
 #include "core/base/error.h"
@@ -16,6 +22,34 @@ namespace {
 // worth more to somebody else.
 constexpr int kSpins = 2000;
 constexpr int kMostChunks = 0xffff;
+
+// A worker that is pushed off its processor in the middle of a chunk makes everybody wait until it comes back, for
+// milliseconds. Where that happens another process wants the processor: the worker stands back for some time, longer if it
+// happens again right away, and leaves the chunks to the others.
+constexpr auto kLongWait = std::chrono::microseconds(500);  // the kernel is asked only about regions that took as long
+constexpr auto kShortestBreak = std::chrono::milliseconds(10), kLongestBreak = std::chrono::milliseconds(160);
+
+/// How long this thread has waited for its processor since the last call, as the kernel counts it.
+class Waiting {
+ public:
+  Waiting() : file_(open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)) {}
+  ~Waiting() {
+    if (file_ >= 0) close(file_);
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+  std::chrono::nanoseconds since_last() {
+    char text[64] = {};
+    long long ran = 0, waited = last_;
+    if (file_ < 0 || pread(file_, text, sizeof(text) - 1, 0) <= 0 || std::sscanf(text, "%lld %lld", &ran, &waited) != 2) return {};
+    return std::chrono::nanoseconds(waited - std::exchange(last_, waited));
+  }
+
+ private:
+  int file_;
+  long long last_ = 0;
+};
 
 void pin(pthread_t thread, int processor) {
   cpu_set_t set;
@@ -48,7 +82,11 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::stop() {
-  stop_.store(true);
+  {
+    const std::scoped_lock lock(break_mutex_);
+    stop_.store(true);
+  }
+  break_over_.notify_all();
   epoch_.fetch_add(1);
   epoch_.notify_all();
   for (auto& worker : workers_) worker.join();
@@ -84,6 +122,10 @@ void ThreadPool::drain(int thread) {
 }
 
 void ThreadPool::work(int thread) {
+  using Clock = std::chrono::steady_clock;
+  Waiting waiting;
+  auto pause = kShortestBreak;
+  Clock::time_point back{};  // from the last break
   std::uint32_t seen = 0;
   while (true) {
     std::uint32_t epoch = epoch_.load(std::memory_order_acquire);
@@ -94,7 +136,15 @@ void ThreadPool::work(int thread) {
     }
     if (stop_.load()) return;
     seen = epoch;
+    const auto begin = Clock::now();
     drain(thread);
+    const auto end = Clock::now();
+    if (end - begin < kLongWait || waiting.since_last() < kLongWait) continue;
+    pause = end - back < 2 * pause ? std::min(2 * pause, kLongestBreak) : kShortestBreak;
+    std::unique_lock lock(break_mutex_);
+    break_over_.wait_for(lock, pause, [this] { return stop_.load(); });
+    waiting.since_last();
+    back = Clock::now();
   }
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -10,7 +12,8 @@ namespace speclab::cpu {
 
 /// A pinned pool for regions of a few microseconds: workers spin for the next region and sleep when none comes. The
 /// caller works too and waits for chunks, never for workers: one whose core another process has taken delays the chunk
-/// that it holds, or nothing when it holds none. Which thread runs a chunk never enters a result.
+/// that it holds, or nothing when it holds none, and it then stands back for a while. Which thread runs a chunk never
+/// enters a result.
 class ThreadPool {
  public:
   /// Throws Error when the system gives no more threads; pinning is best effort.
@@ -47,6 +50,8 @@ class ThreadPool {
   alignas(64) std::atomic<std::uint64_t> ticket_{0};  ///< epoch (32 bits), chunks (16), next chunk (16)
   alignas(64) std::atomic<int> done_{0};              ///< finished chunks of the region
   std::atomic<bool> stop_{false};
+  std::mutex break_mutex_;
+  std::condition_variable break_over_;  ///< ends the break of a worker that stands back
   std::vector<std::thread> workers_;
 };
 
