@@ -94,6 +94,19 @@ def processes(model, repetitions):
     }
 
 
+REPEATED = ("family_index", "per_family_instance_index", "repetitions", "threads", "aggregate_unit")  # of no use here
+
+
+def slim(value):
+    """Without the means and deviations that can be computed from the single times, and numbers to seven digits."""
+    if isinstance(value, dict):
+        return {key: slim(entry) for key, entry in value.items() if key not in REPEATED or "run_type" not in value}
+    if isinstance(value, list):
+        left_out = [isinstance(entry, dict) and entry.get("aggregate_name") in ("mean", "stddev") for entry in value]
+        return [slim(entry) for entry, without in zip(value, left_out, strict=True) if not without]
+    return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
 def slug(cpu, flags):
     name = re.sub(r"[^a-z0-9]+", "-", cpu.lower()).strip("-")
     kind = "amx" if "amx_tile" in flags else "avx512" if "avx512f" in flags else "avx2"
@@ -132,9 +145,10 @@ def main():
     context = record["classes"]["auto"]["context"]
     stem = pathlib.Path(arguments.out) / slug(context["cpu"], flags.group(1).split() if flags else [])
     stem.parent.mkdir(parents=True, exist_ok=True)
+    record = slim(page.without_paths(record))
     with open(f"{stem}.json", "w") as file:
-        json.dump(page.without_paths(record), file, indent=1)
-        file.write("\n")
+        text = json.dumps(record, separators=(",", ":"))
+        file.write(text.replace('{"name":', '\n{"name":') + "\n")  # a line for each benchmark
     pathlib.Path(f"{stem}.md").write_text(page.render(record, stem.name))
     print(f"{stem}.json\n{stem}.md")
 

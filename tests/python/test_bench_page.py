@@ -23,6 +23,18 @@ def aggregate(name, unit, median, cv, **rates):
     ]
 
 
+class Record(unittest.TestCase):
+    def test_keeps_what_the_page_reads_and_every_single_time(self):
+        single = {"name": "a/rows:1", "run_name": "a/rows:1", "run_type": "iteration", "repetitions": 5, "real_time": 1.23456789}
+        every = [single, *({**single, "aggregate_name": name} for name in ("mean", "median", "stddev", "cv"))]
+        record = {"repetitions": 5, "classes": {"auto": {"benchmarks": every}}}
+        kept = bench_cpu.slim(record)
+        self.assertEqual(kept["repetitions"], 5)  # of the run, not of a line
+        lines = kept["classes"]["auto"]["benchmarks"]
+        self.assertEqual([line.get("aggregate_name") for line in lines], [None, "median", "cv"])
+        self.assertEqual(lines[0], {"name": "a/rows:1", "run_name": "a/rows:1", "run_type": "iteration", "real_time": 1.234568})
+
+
 class Page(unittest.TestCase):
     def results(self):
         benchmarks = aggregate("machine/read_bandwidth/iterations:1/manual_time", "us", 1, 0.1, bytes_per_second=2e9)
