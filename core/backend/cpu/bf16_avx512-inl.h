@@ -2,15 +2,18 @@
 // instruction set cannot be inlined into functions for another. Expects in the enclosing namespace: a type Vector of
 // sixteen floats, and zero(), dot(sum, weights, pair), store(vector, floats).
 
-/// Weights to fetch while a block works: `step` bytes per pair of inputs, from `from` on, in as many streams as panels when
-/// the block has the fetching to itself. Without it a block of many rows waits for memory: its instructions between two
-/// loads of weights fill the window that the processor looks ahead in. (Zen 5, all matrices of SmolLM2-135M: 16 rows cost
-/// 1.15 instead of 1.35 of one.)
+/// Weights to fetch while a block works: `step` bytes per pair of inputs, from `from` on and after `pairs` pairs from `then`
+/// on; in as many streams as panels when the block has the fetching to itself. Without it a block of many rows waits for
+/// memory: its instructions between two loads of weights fill the window that the processor looks ahead in. (Zen 5, all
+/// matrices of SmolLM2-135M: 16 rows cost 1.15 instead of 1.35 of one.)
 struct Ahead {
   const char* from;
   int step;
   bool alone;
+  int pairs;
+  const char* then;
 };
+constexpr int kNearBytes = 16384;  // ahead of itself, for a block that is alone: the next block may be too far off for a cache
 
 // sums[row][panel][16] = W[panel] x[row], rows `stride` floats apart; x: the rows' inputs, pairs interleaved.
 template <int kRows, int kPanels>
@@ -20,6 +23,7 @@ void dot_block(const Bf16* panel, std::size_t panel_elements, int pairs, const B
     for (int p = 0; p < kPanels; ++p) sum[r][p] = zero();
   }
   for (int pair = 0; pair < pairs; ++pair) {
+    if (pair == ahead.pairs) ahead.from = ahead.then;
     __builtin_prefetch(ahead.from);
     if (kPanels > 1 && ahead.alone) __builtin_prefetch(ahead.from + panel_elements * sizeof(Bf16));
     ahead.from += ahead.step;
@@ -59,7 +63,9 @@ void dot_groups(const Bf16Slice& s, const RowGroups& groups, int first, int end)
     const auto* next = p + at_once < count ? reinterpret_cast<const char*>(panel + elements * static_cast<std::size_t>(at_once)) : static_cast<const char*>(s.next);
     const std::size_t share = elements * sizeof(Bf16) * static_cast<std::size_t>(at_once) / static_cast<std::size_t>(turns);
     for (int g = first; g < end; ++g) {
-      const Ahead ahead{next + share * static_cast<std::size_t>(g - first), turns == 1 ? 64 : 64 * at_once / turns, turns == 1};
+      const int near = std::min(kNearBytes / 64, pairs);
+      const Ahead ahead = turns == 1 ? Ahead{reinterpret_cast<const char*>(panel) + 64 * near, 64, true, pairs - near, next}
+                                     : Ahead{next + share * static_cast<std::size_t>(g - first), 64 * at_once / turns, false, -1, nullptr};
       const Bf16* x = s.x + static_cast<std::size_t>(groups.begin(g)) * length;
       float* out = sums + (groups.begin(g) - begin) * Bf16Slice::kOutputs + p * kPanel;
       const auto run = [&](auto* rows) { rows(panels, panel, elements, pairs, x, out, Bf16Slice::kOutputs, ahead); };
