@@ -13,7 +13,9 @@ struct Ahead {
   int pairs;
   const char* then;
 };
-constexpr int kNearBytes = 16384;  // ahead of itself, for a block that is alone: the next block may be too far off for a cache
+// Ahead of itself, for a block that is alone; the next block may be too far off for a cache. Farther with many rows, which
+// take longer over the same bytes.
+constexpr int near_bytes(int rows) { return rows <= 6 ? 4096 : 16384; }
 
 // sums[row][panel][16] = W[panel] x[row], rows `stride` floats apart; x: the rows' inputs, pairs interleaved.
 template <int kRows, int kPanels>
@@ -63,7 +65,7 @@ void dot_groups(const Bf16Slice& s, const RowGroups& groups, int first, int end)
     const auto* next = p + at_once < count ? reinterpret_cast<const char*>(panel + elements * static_cast<std::size_t>(at_once)) : static_cast<const char*>(s.next);
     const std::size_t share = elements * sizeof(Bf16) * static_cast<std::size_t>(at_once) / static_cast<std::size_t>(turns);
     for (int g = first; g < end; ++g) {
-      const int near = std::min(kNearBytes / 64, pairs);
+      const int near = std::min(near_bytes(groups.least) / 64, pairs);
       const Ahead ahead = turns == 1 ? Ahead{reinterpret_cast<const char*>(panel) + 64 * near, 64, true, pairs - near, next}
                                      : Ahead{next + share * static_cast<std::size_t>(g - first), 64 * at_once / turns, false, -1, nullptr};
       const Bf16* x = s.x + static_cast<std::size_t>(groups.begin(g)) * length;
