@@ -13,9 +13,12 @@ struct Ahead {
   int pairs;
   const char* then;
 };
-// Ahead of itself, for a block that is alone; the next block may be too far off for a cache. Farther with many rows, which
-// take longer over the same bytes.
-constexpr int near_bytes(int rows) { return rows <= 6 ? 4096 : 16384; }
+// How far ahead of itself a block that is alone fetches. Many rows take longer over the same bytes: the whole next block then,
+// unless that is too much for a cache.
+constexpr std::size_t near_bytes(int rows, std::size_t block_bytes) {
+  if (rows <= 6) return 4096;
+  return block_bytes <= 128 << 10 ? block_bytes : 16384;
+}
 
 // sums[row][panel][16] = W[panel] x[row], rows `stride` floats apart; x: the rows' inputs, pairs interleaved.
 template <int kRows, int kPanels>
@@ -65,7 +68,7 @@ void dot_groups(const Bf16Slice& s, const RowGroups& groups, int first, int end)
     const auto* next = p + at_once < count ? reinterpret_cast<const char*>(panel + elements * static_cast<std::size_t>(at_once)) : static_cast<const char*>(s.next);
     const std::size_t share = elements * sizeof(Bf16) * static_cast<std::size_t>(at_once) / static_cast<std::size_t>(turns);
     for (int g = first; g < end; ++g) {
-      const int near = std::min(near_bytes(groups.least) / 64, pairs);
+      const int near = std::min(static_cast<int>(near_bytes(groups.least, elements * sizeof(Bf16) * static_cast<std::size_t>(at_once)) / 64), pairs);
       const Ahead ahead = turns == 1 ? Ahead{reinterpret_cast<const char*>(panel) + 64 * near, 64, true, pairs - near, next}
                                      : Ahead{next + share * static_cast<std::size_t>(g - first), 64 * at_once / turns, false, -1, nullptr};
       const Bf16* x = s.x + static_cast<std::size_t>(groups.begin(g)) * length;
