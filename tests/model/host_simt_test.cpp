@@ -14,7 +14,7 @@ using namespace speclab::fixtures;
 // Against float32 and against the class of the CPU that rounds as a GPU does: inputs of linear layers, keys and values to
 // bf16. There only the order of sums differs, and what a rounding then decides otherwise.
 TEST(HostSimt, EveryFamilyIsNearTheCpu) {
-  const auto simulated = make_cuda_backend({.simulated = true}), exact = make_cpu_backend({1, "f32"}), rounding = make_cpu_backend({1, "avx512-bf16-emulated"});
+  const auto simulated = make_cuda_backend({.simulated = true}), exact = make_cpu_backend({1, "f32"}), rounding = make_cpu_backend({1, "amx-bf16-emulated"});
   for (const auto& entry : std::filesystem::directory_iterator(family_folder())) {
     const std::string family = entry.path().filename();
     const std::vector<Token> tokens = family_tokens(family);

@@ -1,6 +1,13 @@
 // The kernel of class avx512-bf16, included once for the real vectors and once for emulated ones, because functions for one
 // instruction set cannot be inlined into functions for another. Expects in the enclosing namespace: a type Vector of
-// sixteen floats, and zero(), dot(sum, weights, pair), store(vector, floats).
+// sixteen floats, and zero(), dot(sum, weights, pair), load(floats), store(vector, floats), the last two on boundaries of 64 bytes.
+
+// Two inputs that are multiplied by one instruction.
+inline std::int32_t word(const Bf16* pair) {
+  std::int32_t both;
+  std::memcpy(&both, pair, sizeof(both));
+  return both;
+}
 
 /// Weights to fetch while a block works: `step` bytes per pair of inputs, from `from` on and after `pairs` pairs from `then`
 /// on; in as many streams as panels when the block has the fetching to itself. Without it a block of many rows waits for
@@ -35,9 +42,7 @@ void dot_block(const Bf16* panel, std::size_t panel_elements, int pairs, const B
     const Bf16* weights[kPanels];
     for (int p = 0; p < kPanels; ++p) weights[p] = panel + static_cast<std::size_t>(p) * panel_elements + static_cast<std::size_t>(pair) * 2 * kPanel;
     for (int r = 0; r < kRows; ++r) {
-      std::int32_t inputs;
-      std::memcpy(&inputs, x + 2 * r, sizeof(inputs));
-      for (int p = 0; p < kPanels; ++p) sum[r][p] = dot(sum[r][p], weights[p], inputs);
+      for (int p = 0; p < kPanels; ++p) sum[r][p] = dot(sum[r][p], weights[p], word(x + 2 * r));
     }
     x += 2 * kRows;
   }

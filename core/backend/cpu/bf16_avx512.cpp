@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "core/backend/cpu/bf16_slices.h"
 
@@ -25,16 +26,20 @@ namespace hardware {
 using Vector = __m512;
 inline Vector zero() { return _mm512_setzero_ps(); }
 inline Vector dot(Vector sum, const Bf16* weights, std::int32_t pair) {
-  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_load_si512(weights)), reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)));
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights)), reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)));
 }
+inline Vector load(const float* from) { return _mm512_load_ps(from); }
 inline void store(Vector v, float* to) { _mm512_store_ps(to, v); }
 
 #include "core/backend/cpu/bf16_avx512-inl.h"
+#include "core/backend/cpu/bf16_attention-inl.h"
 
 }  // namespace hardware
 }  // namespace
 
 void avx512_slice(const Bf16Slice& slice) { hardware::dot_slice(slice); }
+void avx512_scores(const BlockOfScores& scores) { hardware::scores(scores); }
+void avx512_values(const BlockOfValues& values) { hardware::values(values); }
 
 double avx512_rounds(std::int64_t rounds) {
   constexpr int kSums = 16;  // more than two units times the latency of six
@@ -79,14 +84,22 @@ inline Vector dot(Vector sum, const Bf16* weights, std::int32_t pair) {
   }
   return sum;
 }
+inline Vector load(const float* from) {
+  Vector v;
+  std::copy(from, from + 16, v.lane);
+  return v;
+}
 inline void store(const Vector& v, float* to) { std::copy(v.lane, v.lane + 16, to); }
 
 #include "core/backend/cpu/bf16_avx512-inl.h"
+#include "core/backend/cpu/bf16_attention-inl.h"
 
 }  // namespace emulation
 }  // namespace
 
 void avx512_slice_emulated(const Bf16Slice& slice) { emulation::dot_slice(slice); }
+void avx512_scores_emulated(const BlockOfScores& scores) { emulation::scores(scores); }
+void avx512_values_emulated(const BlockOfValues& values) { emulation::values(values); }
 #if defined(__clang__)
 #pragma clang attribute pop
 #else

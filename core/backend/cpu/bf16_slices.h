@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/backend/cpu/attention.h"
 #include "core/backend/cpu/bf16_units.h"
 
 // Private to the kernels of bf16_units.h.
@@ -15,6 +16,32 @@ void amx_slice_emulated(const Bf16Slice& slice);
 
 double avx512_rounds(std::int64_t rounds);           ///< bf16_unit_rounds()
 double amx_rounds(std::int64_t rounds);
+
+/// scores[row][slot] for `blocks` blocks of keys, rows `stride` apart; q: rows rounded to bf16, [head_dim/2][rows][2].
+struct BlockOfScores {
+  const Bf16* keys;
+  int head_dim, rows, blocks;
+  const Bf16* q;
+  float* scores;
+  int stride;
+};
+/// sums[row][head dimension] += weight * value over all positions of a row, rows `width` apart, sixteen numbers after the other;
+/// weights[row][position], rows `stride` apart, zero behind the last position. The positions before `in_place`, an even number,
+/// stand in the slots of the same number for all rows.
+struct BlockOfValues {
+  const Bf16* values;
+  int head_dim;
+  const QueryBlock* block;
+  int in_place;
+  const Bf16* weights;
+  int stride;
+  float* sums;
+  int width;
+};
+void avx512_scores(const BlockOfScores& scores);
+void avx512_values(const BlockOfValues& values);
+void avx512_scores_emulated(const BlockOfScores& scores);
+void avx512_values_emulated(const BlockOfValues& values);
 
 /// Puts one row of a panel's sums, of which `width` exist, where it belongs.
 inline void put_sums(const float* sums, int width, float* y, bool accumulate) {

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <boost/align/aligned_allocator.hpp>
 #include <climits>
 #include <cmath>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/backend/cpu/attention.h"
 #include "core/backend/cpu/bf16_units.h"
 #include "core/backend/cpu/cpu_topology.h"
 #include "core/backend/cpu/kernels.h"
@@ -75,6 +77,8 @@ Kv narrow(float value) {
   if constexpr (sizeof(Kv) == 2) return float_to_bf16(value);
   else return value;
 }
+
+using Scratch = std::vector<float, boost::alignment::aligned_allocator<float, 64>>;
 
 /// Matrices by a bf16 unit instead of float arithmetic.
 struct MatrixUnit {
@@ -236,14 +240,14 @@ class CpuBackend final : public Backend {
           v[j + half] = b * c[j] + a * s[j];
         }
       }
-      const auto slot = static_cast<std::size_t>(rows.slots[i]);
+      const int slot = rows.slots[i];
       for (int head = 0; head < kv.kv_heads; ++head) {
         const float* k = row + (heads + head) * hd;
         const float* v = k + kv.kv_heads * hd;
-        Kv* key = keys(kv, layer, head) + slot / kKeyBlock * kKeyBlock * static_cast<std::size_t>(hd) + slot % kKeyBlock;
-        Kv* value = values(kv, layer, head) + slot * static_cast<std::size_t>(hd);
-        for (int j = 0; j < hd; ++j) key[static_cast<std::size_t>(j) * kKeyBlock] = narrow<Kv>(k[j]);
-        for (int j = 0; j < hd; ++j) value[j] = narrow<Kv>(v[j]);
+        Kv* key = keys(kv, layer, head);
+        Kv* value = values(kv, layer, head);
+        for (int j = 0; j < hd; ++j) key[key_index<Kv>(slot, j, hd)] = narrow<Kv>(k[j]);
+        for (int j = 0; j < hd; ++j) value[value_index<Kv>(slot, j, hd)] = narrow<Kv>(v[j]);
       }
     });
   }
@@ -252,7 +256,7 @@ class CpuBackend final : public Backend {
                  const AttentionForm& form) override {
     const int hd = kv.head_dim, group = heads / kv.kv_heads, width = (heads + 2 * kv.kv_heads) * hd;
     const int queries = rows.n * group;  // of one key/value head
-    const int blocks = query_blocks(queries, kv.kv_heads, pool_.threads());
+    const int blocks = query_blocks(queries, kv.kv_heads);
     const float scale = form.scale > 0 ? form.scale : 1.0f / std::sqrt(static_cast<float>(hd));
     pool_.parallel(blocks * kv.kv_heads, [&](int item, int thread) {
       const int kv_head = item / blocks, part = item % blocks;
@@ -280,9 +284,12 @@ class CpuBackend final : public Backend {
       }
       block.begin = begin / kKeyBlock * kKeyBlock;
       auto& scratch = scratch_[static_cast<std::size_t>(thread)];
-      const std::size_t need = static_cast<std::size_t>(query_block_rows()) * static_cast<std::size_t>(padded(block.last_slot + 1, kKeyBlock) + hd);
-      if (scratch.size() < need) scratch.resize(need);
-      attend(HeadCache<Kv>{keys(kv, layer, kv_head), values(kv, layer, kv_head), hd}, block, scratch.data());
+      if (const std::size_t need = attention_scratch(query_rows(), block.last_slot, hd); scratch.size() < need) scratch.resize(need);
+      const HeadCache<Kv> cache{keys(kv, layer, kv_head), values(kv, layer, kv_head), hd};
+      if constexpr (sizeof(Kv) == 2) {
+        if (bf16_attention()) return attend_bf16(unit_->emulated, cache, block, scratch.data());
+      }
+      attend(cache, block, scratch.data());
     });
   }
 
@@ -328,18 +335,14 @@ class CpuBackend final : public Backend {
   }
 
   void move_slots(KvStore& kv, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override {
-    const auto hd = static_cast<std::size_t>(kv.head_dim);
     for (int layer = 0; layer < kv.layers; ++layer) {
       for (int head = 0; head < kv.kv_heads; ++head) {
         Kv* k = keys(kv, layer, head);
         Kv* v = values(kv, layer, head);
         for (std::size_t j = 0; j < from.size(); ++j) {
-          const auto a = static_cast<std::size_t>(from[j]), b = static_cast<std::size_t>(to[j]);
-          if (a == b) continue;
-          const Kv* source = k + a / kKeyBlock * kKeyBlock * hd + a % kKeyBlock;
-          Kv* target = k + b / kKeyBlock * kKeyBlock * hd + b % kKeyBlock;
-          for (std::size_t d = 0; d < hd; ++d) target[d * kKeyBlock] = source[d * kKeyBlock];
-          std::copy_n(v + a * hd, hd, v + b * hd);
+          if (from[j] == to[j]) continue;
+          for (int d = 0; d < kv.head_dim; ++d) k[key_index<Kv>(to[j], d, kv.head_dim)] = k[key_index<Kv>(from[j], d, kv.head_dim)];
+          for (int d = 0; d < kv.head_dim; ++d) v[value_index<Kv>(to[j], d, kv.head_dim)] = v[value_index<Kv>(from[j], d, kv.head_dim)];
         }
       }
     }
@@ -349,7 +352,7 @@ class CpuBackend final : public Backend {
   static constexpr int kChunk = 4 * kPanel;  // outputs that a thread takes at once
   static_assert(kChunk == kMaximumOf);
 
-  // Per layer and head: all keys in blocks, then all values.
+  // Per layer and head: all keys, then all values.
   static Kv* keys(const KvStore& kv, int layer, int head) {
     const std::size_t one = static_cast<std::size_t>(kv.slots) * static_cast<std::size_t>(kv.head_dim);
     return static_cast<Kv*>(kv.data.get()) + 2 * one * (static_cast<std::size_t>(layer) * kv.kv_heads + head);
@@ -358,16 +361,20 @@ class CpuBackend final : public Backend {
     return keys(kv, layer, head) + static_cast<std::size_t>(kv.slots) * static_cast<std::size_t>(kv.head_dim);
   }
 
-  // Blocks of at most query_block_rows() for the queries of each key/value head: as few as keep the threads equally busy,
-  // when reading the keys of a block costs about as much as one query does.
-  static int query_blocks(int queries, int kv_heads, int threads) {
-    const auto time = [=](int blocks) {
-      const int in_turn = (blocks * kv_heads + threads - 1) / threads;
+  // Attention as the matrices of AVX-512: in its products. AMX would need tiles for it and keeps to floats.
+  bool bf16_attention() const { return unit_ && unit_->unit == Bf16Unit::kAvx512; }
+  int query_rows() const { return bf16_attention() ? QueryBlock::kRows : query_block_rows(); }
+
+  // Blocks of at most query_rows() for the queries of each key/value head: as few as keep the threads equally busy, when
+  // reading the keys of a block costs about as much as one query does.
+  int query_blocks(int queries, int kv_heads) const {
+    const auto time = [&](int blocks) {
+      const int in_turn = (blocks * kv_heads + pool_.threads() - 1) / pool_.threads();
       return in_turn * ((queries + blocks - 1) / blocks + 1);
     };
-    const int fewest = (queries + query_block_rows() - 1) / query_block_rows();
+    const int fewest = (queries + query_rows() - 1) / query_rows();
     int best = fewest;
-    for (int blocks = fewest + 1; blocks <= std::min(queries, fewest + threads); ++blocks) {
+    for (int blocks = fewest + 1; blocks <= std::min(queries, fewest + pool_.threads()); ++blocks) {
       if (time(blocks) < time(best)) best = blocks;
     }
     return best;
@@ -421,7 +428,7 @@ class CpuBackend final : public Backend {
   std::string class_;
   std::optional<MatrixUnit> unit_;
   std::string device_;
-  std::vector<std::vector<float>> scratch_;  // per thread: scores of attention, outputs of a chunk
+  std::vector<Scratch> scratch_;             // per thread: attention, outputs of a chunk
   std::vector<float> interleaved_;           // activations of a linear
   std::vector<Bf16> rounded_;                // the same for a matrix unit
 };

@@ -14,8 +14,6 @@ namespace speclab::cpu {
 
 /// Outputs per panel of a packed matrix: a pair of inputs takes one line of 64 bytes.
 inline constexpr int kPanel = 16;
-/// Keys per block of the key cache.
-inline constexpr int kKeyBlock = 16;
 
 inline constexpr int padded(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 /// Packed layout: [ceil(out/16)][ceil(in/2)][16][2] bf16, padded with zeros: a panel is read from its first byte to its last.
@@ -41,36 +39,6 @@ void linear_slice(const Bf16* panels, int in, int outputs, const float* x, int n
 void rms_norm_row(const float* x, const float* weight, float eps, int d, float* out);
 /// out = silu(gate) * up
 void silu_multiply_row(const float* gate, const float* up, int n, float* out);
-
-/// One head's view of the cache of a sequence.
-template <typename Kv>
-struct HeadCache {
-  const Kv* keys;    ///< [slots/16][head_dim][16]
-  const Kv* values;  ///< [slots][head_dim]
-  int head_dim;
-};
-
-/// Attention of up to query_block_rows() queries that read the same keys: rows and heads of one key/value head. All see
-/// slots [0, committed) first and then their own path, so that key number i of a query is always the key at position i.
-struct QueryBlock {
-  static constexpr int kRows = 12;  ///< query_block_rows() at most
-  int rows;
-  const float* q[kRows];           ///< [head_dim]
-  const std::int32_t* path[kRows]; ///< slots by position, from position `committed` on
-  int path_length[kRows];
-  float* out[kRows];               ///< [head_dim]
-  int committed;
-  int last_slot;                   ///< largest slot that any of the rows sees
-  float scale;
-  float soft_cap = 0;              ///< 0: none
-  int begin = 0;                   ///< a multiple of kKeyBlock: no row sees a position before it
-  int first[kRows] = {};           ///< first position that the row sees
-};
-/// 12 where there are 32 registers of 16 numbers, else 6; more queries share each key that is read.
-int query_block_rows();
-/// scratch: rows * (padded(last_slot + 1, 16) + head_dim) floats.
-void attend(const HeadCache<float>& cache, const QueryBlock& block, float* scratch);
-void attend(const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratch);
 
 /// True when this CPU has fused multiply-add vectors (AVX2 or better), without which the class does not exist.
 bool kernels_supported();

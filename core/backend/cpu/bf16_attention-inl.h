@@ -1,0 +1,133 @@
+// Scores and values of attention in bf16 products, included where bf16_avx512-inl.h is and of the same vectors.
+
+// Numbers that a word of two holds; a line of a key block or of a vector of values is sixteen words.
+constexpr int kWord = 2;
+
+// Vectors of sums for each row: enough to keep the units busy, and no more than there are registers for.
+constexpr int sums_at_once(int rows) { return rows <= 6 ? 4 : 2; }
+
+// scores[row][slot] for kBlocks blocks of keys, while as many are fetched; q: [head_dim/2][kRows] words.
+template <int kRows, int kBlocks>
+void score_blocks(const Bf16* keys, int head_dim, const Bf16* q, float* scores, int stride) {
+  const std::size_t block = static_cast<std::size_t>(kKeyBlock) * static_cast<std::size_t>(head_dim);
+  Vector sum[kRows][kBlocks];
+  for (int r = 0; r < kRows; ++r) {
+    for (int b = 0; b < kBlocks; ++b) sum[r][b] = zero();
+  }
+  for (int d = 0; d < head_dim; d += 2, q += kWord * kRows) {
+    const Bf16* line[kBlocks];
+    for (int b = 0; b < kBlocks; ++b) line[b] = keys + static_cast<std::size_t>(b) * block + static_cast<std::size_t>(d * kKeyBlock);
+    for (int b = 0; b < kBlocks; ++b) __builtin_prefetch(line[b] + kBlocks * block);
+    for (int r = 0; r < kRows; ++r) {
+      for (int b = 0; b < kBlocks; ++b) sum[r][b] = dot(sum[r][b], line[b], word(q + kWord * r));
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int b = 0; b < kBlocks; ++b) store(sum[r][b], scores + r * stride + b * kKeyBlock);
+  }
+}
+
+// Slots whose values stay in the first-level cache while the vectors of a head take turns; the next ones are fetched meanwhile.
+constexpr int kSlots = 64;
+
+// sums[row][0 .. 16 kVectors) += weight * value over the positions [begin, end), both even, in the slots of the same number.
+template <int kRows, int kVectors>
+void mix_pairs(const Bf16* values, int head_dim, int begin, int end, float* sums, int width, const Bf16* weights, int stride) {
+  const std::size_t ahead = static_cast<std::size_t>(kSlots) * static_cast<std::size_t>(head_dim);
+  Vector sum[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = load(sums + r * width + 16 * v);
+  }
+  for (int slot = begin; slot < end; slot += 2) {
+    const Bf16* line = values + static_cast<std::size_t>(slot) * static_cast<std::size_t>(head_dim);
+    for (int v = 0; v < kVectors; ++v) __builtin_prefetch(line + kWord * 16 * v + ahead);
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = dot(sum[r][v], line + kWord * 16 * v, word(weights + r * stride + slot));
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) store(sum[r][v], sums + r * width + 16 * v);
+  }
+}
+
+// Sixteen words of the values at two slots that stand anywhere; no second one: zeros beside the first.
+inline void join_words(const Bf16* first, int slot, const Bf16* second, int second_slot, Bf16* line) {
+  std::uint32_t a[16], b[16], both[16];
+  std::memcpy(a, first, sizeof(a));
+  std::memcpy(b, second, sizeof(b));
+  const int down = slot % 2 * 16, second_down = std::max(second_slot, 0) % 2 * 16;
+  const std::uint32_t keep = second_slot < 0 ? 0 : 0xffff0000u;
+  for (int i = 0; i < 16; ++i) both[i] = (a[i] >> down & 0xffffu) | (b[i] >> second_down << 16 & keep);
+  std::memcpy(line, both, sizeof(both));
+}
+
+template <int kRows>
+void score_rows(const BlockOfScores& s) {
+  constexpr int kBlocks = sums_at_once(kRows);
+  const std::size_t block = static_cast<std::size_t>(kKeyBlock) * static_cast<std::size_t>(s.head_dim);
+  int done = 0;
+  for (; done + kBlocks <= s.blocks; done += kBlocks)
+    score_blocks<kRows, kBlocks>(s.keys + static_cast<std::size_t>(done) * block, s.head_dim, s.q, s.scores + done * kKeyBlock, s.stride);
+  for (; done < s.blocks; ++done)
+    score_blocks<kRows, 1>(s.keys + static_cast<std::size_t>(done) * block, s.head_dim, s.q, s.scores + done * kKeyBlock, s.stride);
+}
+
+template <int kRows>
+void mix_rows(const BlockOfValues& m) {
+  constexpr int kVectors = sums_at_once(kRows);
+  const QueryBlock& block = *m.block;
+  const int whole = m.head_dim / 16 * 16;
+  for (int slot = block.begin; slot < m.in_place; slot += kSlots) {
+    const int end = std::min(slot + kSlots, m.in_place);
+    int d = 0;
+    for (; d + 16 * kVectors <= whole; d += 16 * kVectors)
+      mix_pairs<kRows, kVectors>(m.values + kWord * d, m.head_dim, slot, end, m.sums + d, m.width, m.weights, m.stride);
+    for (; d < whole; d += 16) mix_pairs<kRows, 1>(m.values + kWord * d, m.head_dim, slot, end, m.sums + d, m.width, m.weights, m.stride);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    const int count = block.count(r);
+    for (int d = 0; d < m.width; d += 16) {
+      float* const to = m.sums + r * m.width + d;
+      Vector sum = load(to);
+      for (int i = d < whole ? m.in_place : block.begin; i < count; i += 2) {
+        const int slot = block.slot(r, i), next = i + 1 < count ? block.slot(r, i + 1) : -1;
+        alignas(64) Bf16 line[32] = {};
+        if (d < whole) {
+          const Bf16* first = m.values + value_index<Bf16>(slot / 2 * 2, d, m.head_dim);
+          join_words(first, slot, next < 0 ? first : m.values + value_index<Bf16>(next / 2 * 2, d, m.head_dim), next, line);
+        } else {
+          for (int j = 0; d + j < m.head_dim; ++j) {
+            line[2 * j] = m.values[value_index<Bf16>(slot, d + j, m.head_dim)];
+            if (next >= 0) line[2 * j + 1] = m.values[value_index<Bf16>(next, d + j, m.head_dim)];
+          }
+        }
+        sum = dot(sum, line, word(m.weights + r * m.stride + i));
+      }
+      store(sum, to);
+    }
+  }
+}
+
+template <class Work>
+void for_rows(int rows, const Work& work) {
+  switch (rows) {
+    case 1: return work(std::integral_constant<int, 1>{});
+    case 2: return work(std::integral_constant<int, 2>{});
+    case 3: return work(std::integral_constant<int, 3>{});
+    case 4: return work(std::integral_constant<int, 4>{});
+    case 5: return work(std::integral_constant<int, 5>{});
+    case 6: return work(std::integral_constant<int, 6>{});
+    case 7: return work(std::integral_constant<int, 7>{});
+    case 8: return work(std::integral_constant<int, 8>{});
+    case 9: return work(std::integral_constant<int, 9>{});
+    case 10: return work(std::integral_constant<int, 10>{});
+    case 11: return work(std::integral_constant<int, 11>{});
+    default: return work(std::integral_constant<int, 12>{});
+  }
+}
+void scores(const BlockOfScores& s) {
+  for_rows(s.rows, [&](auto rows) { score_rows<rows.value>(s); });
+}
+void values(const BlockOfValues& m) {
+  for_rows(m.block->rows, [&](auto rows) { mix_rows<rows.value>(m); });
+}
