@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Times SpecLab's CPU engine against llama.cpp: the same model and threads, one run, repeats that alternate.
 
-    scripts/compare_llama_cpp.py --llama-cpp DIR [--threads 2] [--repeats 7] [--out FILE.json]
+    scripts/compare_llama_cpp.py --llama-cpp DIR [--ik-llama-cpp DIR] [--threads 2] [--repeats 7] [--out FILE.json]
 
 llama.cpp is no dependency: DIR is a checkout that was built beside this project; without one the script says what to
-clone and how to build it. Both programs get the same token ids and do the same: prefill, greedy steps, and forwards
+clone and how to build it. ik_llama.cpp, which has kernels of its own, can take part in the same run. Both programs get the same token ids and do the same: prefill, greedy steps, and forwards
 of n rows of one sequence with logits for each row, as a verification needs (scripts/compare_llama_cpp/verify_rows.cpp
 on their side, `speclab bench --rows` on ours). In each repeat every program runs once, as a process of its own, in a
 seeded random order; a process warms up first and its median over --forwards counts. llama.cpp runs with bf16 weights
@@ -39,7 +39,9 @@ HOW_TO_BUILD = f"""Clone and build it like this ({COMMIT[:9]} is the version tha
     git clone https://github.com/ggml-org/llama.cpp DIR
     git -C DIR checkout {COMMIT}
     cmake -S DIR -B DIR/build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON
-    cmake --build DIR/build --target llama llama-quantize llama-bench -j"""
+    cmake --build DIR/build --target llama llama-quantize llama-bench -j
+ik_llama.cpp comes from https://github.com/ikawrakow/ik_llama.cpp and is built alike, with
+    -DCMAKE_LIBRARY_OUTPUT_DIRECTORY=DIR/build/bin"""
 PEERS = {"bf16": "BF16", "f16": "F16", "q8_0": "Q8_0"}  # name here -> llama-quantize's
 
 
@@ -92,10 +94,11 @@ def git_state(folder):
 
 
 class LlamaCpp:
-    """A built checkout, the driver compiled against its libllama, and the model in its formats."""
+    """A built checkout, the driver compiled against its libllama, and the model in its formats: `files`, by the name of a peer."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, prefix=""):
         self.folder = folder
+        self.prefix = prefix  # of its peers' names
         self.build = folder / "build"
         needed = [self.build / "bin/llama-quantize", self.build / "bin/libllama.so", folder / "include/llama.h"]
         missing = [str(file) for file in needed if not file.exists()]
@@ -145,7 +148,7 @@ class LlamaCpp:
                 library,
                 "-lllama",
                 "-lggml",
-                "-lggml-base",
+                *(["-lggml-base"] if (library / "libggml-base.so").exists() else []),
                 f"-Wl,-rpath,{library.resolve()}",
             ]
         )
@@ -158,6 +161,10 @@ class LlamaCpp:
             call([self.build / "bin/llama-quantize", "--allow-requantize", model, part, PEERS[peer]])
             part.rename(file)
         return file
+
+    def prepare(self, model, peers):
+        self.compile_driver()
+        self.files = {self.prefix + peer: self.quantized(model, peer) for peer in peers}
 
 
 def others_use(before, after, wall):
@@ -195,7 +202,7 @@ def check(name, got, args, reference):
                 f"{name} gave another number of samples than asked for: {', '.join(wrong)} at context {entry['context']}"
             )
         same = sum(a == b for a, b in zip(entry["tokens"], ours["tokens"], strict=True))
-        if same == 0 or (name.startswith("bf16") and entry["tokens"][0] != ours["tokens"][0]):
+        if same == 0 or ("bf16" in name and entry["tokens"][0] != ours["tokens"][0]):
             raise Problem(
                 f"{name} writes another text than SpecLab at context {entry['context']}: {entry['tokens']} instead of {ours['tokens']}. "
                 "The two do not run the same model on the same tokens."
@@ -208,10 +215,11 @@ def check(name, got, args, reference):
 
 
 def homes(args):
-    return {args.llama_cpp: "LLAMA_CPP", ROOT: "."}
+    ik = {args.ik_llama_cpp: "IK_LLAMA_CPP"} if args.ik_llama_cpp else {}
+    return {args.llama_cpp: "LLAMA_CPP", **ik, ROOT: "."}
 
 
-def measure(args, peer_of):
+def measure(args, engines):
     """All processes of all repeats: name -> list of outputs, in the order of repeats."""
     contexts, rows = args.context, args.rows
     commands = {
@@ -239,19 +247,20 @@ def measure(args, peer_of):
             "--json",
         ]
     }
-    for peer, file in peer_of.files.items():
-        for flash in (0, 1):
-            commands[f"{peer}, flash attention {'on' if flash else 'off'}"] = [
-                peer_of.driver,
-                file,
-                args.threads,
-                flash,
-                contexts,
-                rows,
-                args.steps,
-                args.texts,
-                args.forwards,
-            ]
+    for engine in engines:
+        for peer, file in engine.files.items():
+            for flash in (0, 1):
+                commands[f"{peer}, flash attention {'on' if flash else 'off'}"] = [
+                    engine.driver,
+                    file,
+                    args.threads,
+                    flash,
+                    contexts,
+                    rows,
+                    args.steps,
+                    args.texts,
+                    args.forwards,
+                ]
     order, outputs, orders = random.Random(args.seed), {name: [] for name in commands}, []
     for repeat in range(args.repeats):
         names = list(commands)
@@ -338,6 +347,10 @@ def arguments():
     parser.add_argument(
         "--llama-cpp", type=pathlib.Path, required=True, metavar="DIR", help="checkout with a build in build/"
     )
+    parser.add_argument(
+        "--ik-llama-cpp", type=pathlib.Path, metavar="DIR", help="one of ik_llama.cpp, to be timed as well"
+    )
+    parser.add_argument("--ik-peers", default="bf16,q8_0", help="weights of ik_llama.cpp, default %(default)s")
     parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--speclab", type=pathlib.Path, default=ROOT / "build/release/speclab")
     parser.add_argument("--threads", type=int, default=2)
@@ -352,8 +365,8 @@ def arguments():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=pathlib.Path, help="writes every sample, commands, commits and the machine here")
     args = parser.parse_args()
-    args.peers = args.peers.split(",")
-    if unknown := set(args.peers) - set(PEERS):
+    args.peers, args.ik_peers = args.peers.split(","), args.ik_peers.split(",")
+    if unknown := {*args.peers, *args.ik_peers} - set(PEERS):
         parser.error(f"--peers: {', '.join(sorted(unknown))} unknown; there are {', '.join(PEERS)}")
     if min(args.threads, args.repeats, args.forwards, args.steps, args.texts) < 1:
         parser.error("counts begin at 1")
@@ -363,6 +376,7 @@ def arguments():
 def main():
     args = arguments()
     llama = LlamaCpp(args.llama_cpp.resolve())
+    ik = LlamaCpp(args.ik_llama_cpp.resolve(), "ik ") if args.ik_llama_cpp else None
     for file, how in (
         (args.model, "scripts/get_model.sh fetches it."),
         (args.speclab, "Build it: cmake --preset release && cmake --build --preset release --target speclab"),
@@ -372,14 +386,16 @@ def main():
     build_type = cache_value(args.speclab.resolve().parent, "CMAKE_BUILD_TYPE")
     if build_type not in (None, "Release"):
         raise Problem(f"{args.speclab} is a {build_type} build; times need Release.")
-    llama.compile_driver()
-    llama.files = {peer: llama.quantized(args.model, peer) for peer in args.peers}
+    llama.prepare(args.model, args.peers)
+    if ik:
+        ik.prepare(args.model, args.ik_peers)
+    peers = [*llama.files, *(ik.files if ik else [])]
     version = call([args.speclab, "--version"]).strip()
     began, load = datetime.datetime.now(datetime.UTC), os.getloadavg()[0]
-    outputs, commands, orders = measure(args, llama)
+    outputs, commands, orders = measure(args, [llama, *([ik] if ik else [])])
     page = Page("SpecLab beside llama.cpp")
     bench = cross_check(llama, args)
-    summary, bandwidth = report.summarise(outputs, args.peers, args.seed)
+    summary, bandwidth = report.summarise(outputs, peers, args.seed)
     others = [got["others_cores"] for found in outputs.values() for got in found]
     agreement = {
         name: [entry["tokens_as_speclab"] for entry in found[0]["contexts"]]
@@ -389,15 +405,16 @@ def main():
 
     page.say(
         f"{machine()['cpu']}, {args.threads} threads, reads {bandwidth * 1e-9:.1f} GB/s; {args.model.name}\n{version}, numerics class {outputs[report.OURS][0]['numerics']}, bf16 weights; "
-        f"llama.cpp {llama.state['commit'][:9]} of {llama.state['date']}, its default f16 cache\n{began:%Y-%m-%d %H:%M} UTC, medians of {args.repeats} interleaved repeats; "
-        "ratio = llama.cpp's time / SpecLab's; BW = weights / time, share of the read bandwidth; + = flash attention was faster"
+        f"llama.cpp {llama.state['commit'][:9]} of {llama.state['date']}"
+        f"{', ik_llama.cpp ' + ik.state['commit'][:9] + ' of ' + ik.state['date'] + ' (ik)' if ik else ''}, their default f16 cache\n{began:%Y-%m-%d %H:%M} UTC, medians of {args.repeats} interleaved repeats; "
+        "ratio = the other's time / SpecLab's; BW = weights / time, share of the read bandwidth; + = flash attention was faster"
     )
     page.say(
-        report.table(summary, args.peers)
+        report.table(summary, peers)
         + "\n\n"
-        + report.growth(summary, args.peers)
+        + report.growth(summary, peers)
         + "\n\n"
-        + report.where_they_win(summary, args.peers)
+        + report.where_they_win(summary, peers)
     )
     page.say(
         f"Tokens of the greedy texts that are SpecLab's, of {args.steps + 1} per context: "
@@ -428,6 +445,7 @@ def main():
                 "cache": "f16 (default)",
                 "llama_bench_ms": bench,
             },
+            **({"ik_llama_cpp": {**ik.state, "options": ik.options}} if ik else {}),
             "read_bandwidth_bytes_per_second": bandwidth,
             "summary": summary,
             "outputs": outputs,

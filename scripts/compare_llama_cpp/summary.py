@@ -85,4 +85,4 @@ def growth(summary, peers):
 
 def where_they_win(summary, peers):
     wins = [f"{peer} {entry['what']} at {entry['context']} ({entry[peer]['ratio']:.2f})" for peer in peers for entry in summary if entry[peer]["ratio"] < 1]
-    return "llama.cpp is faster in: " + ("; ".join(wins) if wins else "none of these lines") + "."
+    return "The other is faster in: " + ("; ".join(wins) if wins else "none of these lines") + "."

@@ -19,7 +19,7 @@ using namespace speclab::fixtures;
 class OnDeviceModel : public OnDevice {};
 
 TEST_F(OnDeviceModel, EveryFamilyIsNearTheCpu) {
-  const auto exact = make_cpu_backend({1, "f32"}), rounding = make_cpu_backend({1, "avx512-bf16-emulated"});
+  const auto exact = make_cpu_backend({1, "f32"}), rounding = make_cpu_backend({1, "amx-bf16-emulated"});
   int families = 0;
   for (const auto& entry : std::filesystem::directory_iterator(family_folder())) {
     if (++families > size(2, 1000)) break;

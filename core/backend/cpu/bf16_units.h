@@ -5,8 +5,8 @@
 
 #include "core/backend/cpu/kernels.h"
 
-// The arithmetic of classes `avx512-bf16` and `amx-bf16`: activations rounded to bf16 before every matrix, bf16 weights,
-// products accumulated in float by instructions made for it. They read the packed layout of class f32 as it is: a pair of
+// The matrices of classes `avx512-bf16` and `amx-bf16`: activations rounded to bf16 before every one, bf16 weights,
+// products accumulated in float by instructions made for it (attention: attention.h). They read the packed layout of class f32 as it is: a pair of
 // inputs of sixteen outputs is one vector of VDPBF16PS, and sixteen pairs are one B tile of TDPBF16PS. Both flush
 // denormal numbers to zero and round to nearest even whatever the state of the processor says (Intel, "Intel 64 and
 // IA-32 Architectures Software Developer's Manual", volume 2). Order of one sum:

@@ -7,8 +7,8 @@
 
 // The arithmetic of class `f32` (and `f32-kv16`, which differs only in the type of the KV cache): float activations,
 // bf16 weights, float accumulation. One Highway source, compiled for AVX2 and AVX-512 and chosen at run time; a lane is
-// one output, one key or one head dimension, so every sum is one chain of fused multiply-adds in a fixed order and
-// neither the vector width nor the number of rows enters the bits.
+// one output, so every sum is one chain of fused multiply-adds in a fixed order and neither the vector width nor the
+// number of rows enters the bits. Attention is in attention.h.
 
 namespace speclab::cpu {
 
