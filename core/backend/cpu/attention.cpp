@@ -25,7 +25,8 @@ HWY_INLINE V second_of(Words words) { return hn::BitCast(f, hn::And(words, hn::S
 
 // --- scores -------------------------------------------------------------------------------------------------------
 
-// scores[row][slot] = q[row] . key[slot] for the 16 slots of a block: lane = key, one chain over the head dimensions.
+// scores[row][slot] = q[row] . key[slot] for the 16 slots of a block, while the next one is fetched: lane = key, one chain over
+// the head dimensions.
 template <int kRows, typename Kv>
 HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const float* HWY_RESTRICT q, float* HWY_RESTRICT scores, int stride) {
   constexpr int kParts = kKeyBlock / kLanes;
@@ -42,6 +43,7 @@ HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const flo
     }
   };
   for (int d = 0; d < head_dim; d += 2) {
+    for (std::size_t line = 0; line < 2 * sizeof(Kv) * kKeyBlock; line += 64) __builtin_prefetch(reinterpret_cast<const char*>(keys + (head_dim + d) * kKeyBlock) + line);
     V key[kParts];
     if constexpr (sizeof(Kv) == 2) {
       const Kv* pair = keys + d * kKeyBlock;
@@ -106,6 +108,9 @@ float AttentionWeights(const QueryBlock& block, int r, float* scores) {
 
 // --- values -------------------------------------------------------------------------------------------------------
 
+// Slots whose values stay in the first-level cache while the vectors of a head take turns; the next ones are fetched meanwhile.
+constexpr int kSlots = 64;
+
 // out[row][d .. d + width) += sum over positions [begin, end), in the slots of the same number, of weight * value, ascending.
 template <int kRows, int kVectors, typename Kv>
 HWY_INLINE void mix_in_place(const Kv* HWY_RESTRICT values, int head_dim, int d, int begin, int end, float* const* out,
@@ -124,6 +129,11 @@ HWY_INLINE void mix_in_place(const Kv* HWY_RESTRICT values, int head_dim, int d,
   };
   for (int slot = begin; slot < end; slot += 2) {
     const Kv* value = values + value_index<Kv>(slot, d, head_dim);
+    for (std::size_t line = 0; line < 4u * kVectors * kLanes; line += 64) {
+      const char* next = reinterpret_cast<const char*>(value + kSlots * head_dim) + line;
+      __builtin_prefetch(next);
+      if constexpr (sizeof(Kv) == 4) __builtin_prefetch(next + 4 * head_dim);
+    }
     for (int odd = 0; odd < 2 && slot + odd < end; ++odd) {
       for (int v = 0; v < kVectors; ++v) {
         if constexpr (sizeof(Kv) == 4) x[v] = hn::LoadU(f, value + odd * head_dim + v * kLanes);
@@ -173,7 +183,6 @@ void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scr
   for (int r = 0; r < kRows; ++r) std::fill_n(block.out[r], head_dim, 0.0f);
   const int whole = head_dim / kLanes * kLanes;
   constexpr int kVectors = kLanes >= 16 ? (kRows <= 6 ? 4 : 2) : kRows <= 1 ? 8 : kRows <= 3 ? 4 : 2;
-  constexpr int kSlots = 64;  // their values stay in the first-level cache while the vectors of a head take turns
   for (int slot = block.begin; slot < shared; slot += kSlots) {
     const int end = std::min(slot + kSlots, shared);
     int d = 0;
