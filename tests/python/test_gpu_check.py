@@ -204,6 +204,10 @@ class Transfers(unittest.TestCase):
         expected = [{"model.part01": 60, "bundle.part01": 4}, {"model.part02": 38, "bundle.part02": 25}]
         self.assertEqual(self.cut(64, 60, 98, 29), expected)
 
+    def test_no_file_is_larger_than_it_may_be_where_the_transfer_has_room(self):
+        expected = [{"model.part01": 10, "bundle.part01": 40}, {"bundle.part02": 10}]
+        self.assertEqual(self.cut(100, 40, 10, 50), expected)
+
     def test_there_are_as_many_transfers_as_it_takes(self):
         sizes = self.cut(25, 25, 98, 28)
         self.assertEqual(len(sizes), 6)
