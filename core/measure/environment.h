@@ -35,8 +35,8 @@ struct CpuInfo {
 CpuInfo read_cpu_info();
 std::int64_t memory_bytes();  ///< of the machine or the cgroup, whichever is less
 
-/// Best of several passes that sum a buffer far larger than the last cache with this many threads, bytes per
-/// second. About half a second.
+/// Best of several passes that sum a buffer with this many threads, bytes per second: from memory when it is far
+/// larger than the last cache (about half a second), from the cache that holds it when it is small.
 double measure_read_bandwidth(int threads, std::size_t buffer_bytes = std::size_t{256} << 20);
 /// Best of several passes of independent float multiply-adds in the widest vectors, operations per second (2
 /// per FMA).

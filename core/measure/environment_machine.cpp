@@ -83,18 +83,21 @@ std::int64_t timed(int threads, const std::function<void(int)>& work) {
 double measure_read_bandwidth(int threads, std::size_t buffer_bytes) {
   const std::size_t words = buffer_bytes / sizeof(std::uint64_t);
   const auto buffer = std::make_unique<std::uint64_t[]>(words);  // zeroed: every page is really there
+  constexpr std::size_t kAtLeast = std::size_t{128} << 20;  // bytes of a pass, beside which starting threads is nothing
+  const std::size_t turns = std::max<std::size_t>(1, kAtLeast / std::max<std::size_t>(buffer_bytes, 1));
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads));
   std::int64_t best = INT64_MAX;
   for (int pass = 0; pass < 7; ++pass) {
     best = std::min(best, timed(threads, [&](int thread) {
                       const std::size_t begin = words * thread / threads,
                                         end = words * (thread + 1) / threads;
-                      sums[thread] = HWY_DYNAMIC_DISPATCH(sum_words)(buffer.get() + begin, end - begin);
+                      for (std::size_t turn = 0; turn < turns; ++turn)
+                        sums[thread] += HWY_DYNAMIC_DISPATCH(sum_words)(buffer.get() + begin, end - begin);
                     }));
   }
   volatile std::uint64_t keep = sums[0];
   static_cast<void>(keep);
-  return static_cast<double>(words) * sizeof(std::uint64_t) * 1e9 / static_cast<double>(best);
+  return static_cast<double>(words * turns) * sizeof(std::uint64_t) * 1e9 / static_cast<double>(best);
 }
 
 double measure_peak_flops(int threads, const std::function<double(std::int64_t)>& rounds) {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/measure/environment.h"
 #include "core/spec/decode_loop.h"
 #include "experiments/bench/bench.h"
 #include "experiments/forward_times.h"
@@ -115,6 +116,18 @@ void add_draft(const Setting& setting) {
         },
         Clock::kManual);
   }
+  // What a later step could take at best: as many bytes, read again and again by the same threads.
+  add(
+      "machine/draft_bytes",
+      [=](benchmark::State& state) {
+        const Work work = work_of(*setting.models->draft("draft"), 1, 512);
+        const double bytes = work.weight_bytes + work.kv_bytes;
+        const int threads = setting.models->backend().threads();
+        for (auto _ : state) state.SetIterationTime(bytes / measure_read_bandwidth(threads, static_cast<std::size_t>(bytes)));
+        count_work(state, setting, bytes, 0);
+      },
+      Clock::kManual)
+      ->Iterations(1);
 }
 
 }  // namespace

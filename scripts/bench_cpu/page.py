@@ -96,6 +96,19 @@ def forwards(record):
     return "\n\n".join(parts)
 
 
+def draft_from_cache(record):
+    """A later draft step against reading as many bytes again and again, from the cache that holds them."""
+    results = Results(record["classes"]["auto"])
+    step, read = results.us("draft_step/later"), results.median.get("machine/draft_bytes")
+    if not step or not read:
+        return ""
+    megabytes = read["bytes_per_second"] * read["us"] * 1e-12
+    return (
+        f"\n\nA later draft step reads {megabytes:.1f} MB, which a cache may hold: to read as many again and again takes {number(read['us'] * 1e-3)} ms\n"
+        f"({read['bytes_per_second'] / 1e9:.0f} GB/s, spread {100 * results.spread['machine/draft_bytes']:.0f} %), the step {step / read['us']:.2f} times that."
+    )
+
+
 def kernels(record):
     results = Results(record["classes"]["auto"])
     starts = ("matrices", "attention", "rms_norm", "silu", "standardise", "hash_row")
@@ -189,7 +202,7 @@ the bandwidth above 100 % means that a cache held the data.
 `forward`: a causal chain with logits for every row. `draft_step`: the shipped draft right behind a forward of the target over 5 rows
 (`first` feeds two tokens, `later` one).
 
-{forwards(record)}
+{forwards(record)}{draft_from_cache(record)}
 
 ## Kernels
 
