@@ -393,7 +393,7 @@ def main():
     version = call([args.speclab, "--version"]).strip()
     began, load = datetime.datetime.now(datetime.UTC), os.getloadavg()[0]
     outputs, commands, orders = measure(args, [llama, *([ik] if ik else [])])
-    page = Page("SpecLab beside llama.cpp")
+    page = Page("SpecLab beside llama.cpp" + (" and ik_llama.cpp" if ik else ""))
     bench = cross_check(llama, args)
     summary, bandwidth = report.summarise(outputs, peers, args.seed)
     others = [got["others_cores"] for found in outputs.values() for got in found]

@@ -61,9 +61,7 @@ def publish(out, page, record, homes):
     """Writes the record to `out` and the page beside it: the command, what was said, and a link to the record."""
     out.parent.mkdir(parents=True, exist_ok=True)
     command = command_line(sys.argv, homes)
-    text = without_homes(json.dumps({**record, "command": command}, indent=1), homes)
-    numbers_on_a_line = re.sub(r"\[\s+([-\d.e+,\s]+?)\s+\]", lambda each: f"[{' '.join(each.group(1).split())}]", text)
-    out.write_text(numbers_on_a_line + "\n")
+    out.write_text(without_homes(json.dumps({**record, "command": command}, separators=(",", ":")), homes) + "\n")
     said = "\n\n".join(page.parts)
     out.with_suffix(".md").write_text(
         f"# {page.title}\n\n    {command}\n\n```text\n{said}\n```\n\nEvery single time and command: [{out.name}]({out.name}).\n"

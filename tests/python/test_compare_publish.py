@@ -35,7 +35,7 @@ class Publish(unittest.TestCase):
                 page.say("a table")
                 publish.publish(folder / "new/r.json", page, record, homes)
             written = (folder / "new/r.json").read_text()
-            self.assertIn('"ns": [1, 2.5, 3]', written)
+            self.assertIn('"ns":[1,2.5,3]', written)
             got = json.loads(written)
             self.assertEqual(got["what"], "SpecLab against llama.cpp")
             self.assertEqual(got["commands"], ["PEER/bin/x -m ./models/m.gguf", "./llama.cpp-of-another"])
