@@ -23,7 +23,8 @@ Error::Text clean(Error::Text text) {
 
 }  // namespace
 
-Error::Error(Text text) : std::runtime_error(sentence(clean(text))), text_(clean(std::move(text))) {}
+// Cleaned once: the base class comes first.
+Error::Error(Text text) : std::runtime_error(sentence(text = clean(std::move(text)))), text_(std::move(text)) {}
 
 void fail_check(const char* file, int line, const char* condition, const std::string& message) {
   throw Bug(fmt::format("{}:{}: {} is false: {}", file, line, condition, message));

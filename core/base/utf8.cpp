@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace speclab {
 
 std::size_t utf8_sequence(std::string_view text, std::size_t at) {
@@ -29,9 +31,15 @@ bool is_utf8(std::string_view text) {
 }
 
 std::string printable(std::string_view text, std::size_t most) {
+  const auto plain = [](char c) { return c >= 0x20 && c < 0x7f; };
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
     if (out.size() >= most) return out + "...";
+    const std::string_view rest = text.substr(at, most - out.size());
+    const auto run = static_cast<std::size_t>(std::ranges::find_if_not(rest, plain) - rest.begin());
+    out += rest.substr(0, run);  // most texts are one run
+    at += run;
+    if (run > 0) continue;
     const std::size_t bytes = utf8_sequence(text, at);
     const auto byte = static_cast<unsigned char>(text[at]);
     const bool c1 = bytes == 2 && byte == 0xc2 && static_cast<unsigned char>(text[at + 1]) < 0xa0;
