@@ -1,7 +1,9 @@
 #include "core/base/json_text.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -19,7 +21,8 @@ std::string reason(std::string text) {
   return text;
 }
 
-[[noreturn]] void fail_at(std::string_view text, std::size_t at, const std::string& name, std::string got) {
+[[noreturn]] void fail_at(std::string_view text, std::size_t at, const std::string& name, std::string got,
+                          std::string expected = "valid JSON") {
   const std::string_view before = text.substr(0, at);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const auto newline = before.rfind('\n');
@@ -27,44 +30,120 @@ std::string reason(std::string text) {
       1 + (newline == std::string_view::npos ? before.size() : before.size() - newline - 1);
   throw Error({.what = fmt::format("{}: line {}, column {}", name, line, column),
                .got = std::move(got),
-               .expected = "valid JSON",
+               .expected = std::move(expected),
                .advice = ""});
 }
 
-}  // namespace
+constexpr JsonLimits kAnyText{200, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX};  // readers copy, print and destroy values by recursion
 
-constexpr int kDeepest = 200;  // readers copy, print and destroy values by recursion
+using Json = nlohmann::json;
+using Member = std::function<void(const std::string&, const Json&)>;
 
-nlohmann::json parse_json(std::string_view text, const std::string& name) {
-  using Json = nlohmann::json;
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth >= kDeepest) {
-      throw Error({.what = name,
-                   .got = fmt::format("arrays and objects more than {} deep", kDeepest),
-                   .expected = "JSON that a person or a program wrote",
-                   .advice = "The file is damaged; fetch or write it again."});
+/// Holds a text against its limits while it is parsed, and gives its members away when somebody wants them.
+class Watch {
+ public:
+  Watch(const std::string& name, const JsonLimits& limits, const Member& member) : name_(name), limits_(limits), member_(member) {}
+
+  /// The library's callback: false drops a value that is complete.
+  bool operator()(int depth, Json::parse_event_t event, Json& value) {
+    using Event = Json::parse_event_t;
+    if (depth >= limits_.depth) {
+      fail(fmt::format("arrays and objects more than {} deep", limits_.depth), "JSON that a person or a program wrote",
+           "The file is damaged; fetch or write it again.");
     }
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      throw Error({.what = name,
-                   .got = "the key " + value.dump() + " twice in one JSON object",
-                   .expected = "every key once",
-                   .advice = "Delete one of the two."});
+    if (event == Event::key) {
+      add_key(value);
+      return true;
     }
-    return true;
+    if (event == Event::object_end || event == Event::array_end) open_.pop_back();
+    else add_value(event, value);
+    const bool complete = event != Event::object_start && event != Event::array_start;
+    if (!member_ || depth != 1 || !complete) return true;
+    member_(key_, value);
+    return event == Event::value;
+  }
+
+ private:
+  struct Open {
+    bool list;
+    std::size_t items;           // of a list
+    std::set<std::string> keys;  // of an object
   };
+
+  [[noreturn]] void fail(std::string got, std::string expected, std::string advice) const {
+    throw Error({.what = name_, .got = std::move(got), .expected = std::move(expected), .advice = std::move(advice)});
+  }
+  [[noreturn]] void fail_count(const char* what, std::size_t most) const {
+    const std::string member = open_.size() > 1 ? " in the member " + Json(key_).dump() : "";
+    fail(fmt::format("more than {} {}{}", most, what, member), fmt::format("at most {}", most),
+         "Nothing real has so many; the file is damaged or made to fill the memory.");
+  }
+
+  void add_key(const Json& value) {
+    std::set<std::string>& keys = open_.back().keys;
+    if (!keys.insert(value.get<std::string>()).second) {
+      fail("the key " + value.dump() + " twice in one JSON object", "every key once", "Delete one of the two.");
+    }
+    const std::size_t most = open_.size() == 1 ? limits_.members : limits_.inner_members;
+    if (keys.size() > most) fail_count("members of an object", most);
+    if (member_ && open_.size() == 1) key_ = value.get<std::string>();
+  }
+
+  void add_value(Json::parse_event_t event, const Json& value) {
+    using Event = Json::parse_event_t;
+    if (open_.empty() && member_ && event != Event::object_start) {
+      fail(fmt::format("a JSON {}", event == Event::array_start ? "array" : json_type_name(value)), "a JSON object",
+           "The file is damaged; fetch it again.");
+    }
+    if (!open_.empty() && open_.back().list && ++open_.back().items > limits_.items) fail_count("values in a list", limits_.items);
+    if (event != Event::value) open_.push_back({event == Event::array_start, 0, {}});
+  }
+
+  const std::string& name_;
+  const JsonLimits& limits_;
+  const Member& member_;
+  std::vector<Open> open_;  // objects and lists, the innermost last
+  std::string key_;         // of the outermost object's member that is being read
+};
+
+/// The library holds what lies between two marks of the grammar up to six times.
+void require_short_tokens(std::string_view text, const std::string& name, std::size_t most) {
+  bool quoted = false;
+  for (std::size_t at = 0, from = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (quoted && c == '\\') {
+      ++at;
+    } else if (c == '"' || (!quoted && std::string_view(",:[]{}").find(c) != std::string_view::npos)) {
+      quoted = c == '"' && !quoted;
+      from = at;
+    } else if (at - from > most) {
+      fail_at(text, from, name, fmt::format("a text or number of more than {} bytes", most), fmt::format("at most {}", most));
+    }
+  }
+}
+
+Json parse(std::string_view text, const std::string& name, const JsonLimits& limits, const Member& member) {
   // The library takes a zero byte for the end of the text and would ignore what follows it.
-  if (const auto zero = text.find('\0'); zero != std::string_view::npos)
-    fail_at(text, zero, name, "a zero byte");
+  if (const auto zero = text.find('\0'); zero != std::string_view::npos) fail_at(text, zero, name, "a zero byte");
+  if (limits.token_bytes < text.size()) require_short_tokens(text, name, limits.token_bytes);
+  Watch watch(name, limits, member);
   try {
-    return Json::parse(text, watch);
+    return Json::parse(text, std::ref(watch));
   } catch (const Json::parse_error& error) {
     fail_at(text, std::min(error.byte > 0 ? error.byte - 1 : 0, text.size()), name, reason(error.what()));
   } catch (const Json::exception& error) {
     throw Error({.what = name, .got = reason(error.what()), .expected = "valid JSON", .advice = ""});
   }
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& name) {
+  return parse(text, name, kAnyText, nullptr);
+}
+
+void parse_json_members(std::string_view text, const std::string& name, const JsonLimits& limits, const Member& member) {
+  parse(text, name, limits, member);
 }
 
 std::string_view json_type_name(const nlohmann::json& value) {

@@ -57,7 +57,8 @@ class GgufFile {
   /// Throws Error naming `name` and the byte where the file breaks the format: foreign magic or version,
   /// counts and lengths beyond the file, unknown value types, keys or tensors twice, names that are not
   /// UTF-8, dimensions of zero or more than four, tensor types that cannot be read, rows that are no whole
-  /// blocks, data that is misaligned, overlapping or outside.
+  /// blocks, data that is misaligned, overlapping or outside; and for more than 4,096 keys, 32,768 tensors or
+  /// 65,535 bytes of a name.
   static GgufFile parse(std::span<const std::byte> file, std::string name);
 
   const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }

@@ -18,6 +18,9 @@ constexpr std::array<std::uint64_t, kGgufTypes> kValueBytes{1, 1, 2, 2, 4, 4, 4,
 
 constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr int kMaxNesting = 8;
+// What no model comes near, so that a file costs a few times its size: one of these entries takes some 13 times its bytes.
+constexpr std::uint64_t kMostKeys = 4096, kMostTensors = 32'768;
+constexpr std::uint64_t kMostNameBytes = 65'535;  // the format's limit for keys; for names of tensors it says 64
 constexpr const char* kFetchAgain = "The file is truncated or damaged; fetch it again.";
 
 /// Takes pieces from the front of the file; never reads past its end.
@@ -59,12 +62,14 @@ class Cursor {
   }
 
   /// A key or a tensor's name.
-  std::string unique_name(const std::string& where, std::set<std::string>& seen) {
+  std::string unique_name(const std::string& where, std::set<std::string_view>& seen) {
     const std::string_view text = string(where);
+    if (text.size() > kMostNameBytes) {
+      fail(where, fmt::format("a name of {} bytes", text.size()), fmt::format("at most {}", kMostNameBytes));
+    }
     if (!is_utf8(text)) fail(where, "a name that is not UTF-8", "UTF-8");
-    std::string out(text);
-    if (!seen.insert(out).second) fail(where, "the name " + out + " twice", "every name once");
-    return out;
+    if (!seen.insert(text).second) fail(where, fmt::format("the name {} twice", text), "every name once");
+    return std::string(text);
   }
 
   std::uint32_t value_type(const std::string& where) {
@@ -153,7 +158,7 @@ struct Description {
   std::uint64_t offset, bytes;
 };
 
-Description read_description(Cursor& cursor, std::uint64_t index, std::set<std::string>& seen) {
+Description read_description(Cursor& cursor, std::uint64_t index, std::set<std::string_view>& seen) {
   Description out;
   out.tensor.name = cursor.unique_name(fmt::format("name of tensor {}", index), seen);
   const std::string where = "tensor " + out.tensor.name;
@@ -235,12 +240,16 @@ void read_magic_and_version(Cursor& cursor) {
               "little-endian GGUF of version 2 or 3", "Convert the model again with a current tool.");
 }
 
-std::uint64_t read_count(Cursor& cursor, const char* what, std::uint64_t least_bytes) {
+std::uint64_t read_count(Cursor& cursor, const char* what, std::uint64_t least_bytes, std::uint64_t most) {
   const std::string where = fmt::format("number of {}", what);
   const auto count = cursor.number<std::uint64_t>(where);
   if (count > cursor.left() / least_bytes) {
     cursor.fail(where, fmt::format("{}", count),
                 fmt::format("as many as fit in the {} bytes left", cursor.left()));
+  }
+  if (count > most) {
+    cursor.fail(where, fmt::format("{}", count), fmt::format("at most {}", most),
+                "No model has so many; the file is damaged or made to fill the memory.");
   }
   return count;
 }
@@ -252,10 +261,10 @@ GgufFile GgufFile::parse(std::span<const std::byte> file, std::string name) {
   out.name_ = std::move(name);
   Cursor cursor(file, out.name_);
   read_magic_and_version(cursor);
-  const std::uint64_t tensor_count = read_count(cursor, "tensors", 32);  // an unnamed tensor of one dimension
-  const std::uint64_t key_count = read_count(cursor, "metadata keys", 13);
+  const std::uint64_t tensor_count = read_count(cursor, "tensors", 32, kMostTensors);  // an unnamed tensor of one dimension
+  const std::uint64_t key_count = read_count(cursor, "metadata keys", 13, kMostKeys);
 
-  std::set<std::string> keys, names;
+  std::set<std::string_view> keys, names;
   for (std::uint64_t i = 0; i < key_count; ++i) {
     const std::string key = cursor.unique_name(fmt::format("metadata key {}", i), keys);
     out.metadata_.emplace(key, read_value(cursor, "metadata " + key));
