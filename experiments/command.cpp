@@ -110,7 +110,9 @@ void add_backend_options(po::options_description& options, BackendChoice& choice
       "numerics class; bits are equal within one")("threads", po::value(&choice.threads)->default_value(0),
                                                    "0: every core that affinity mask and cgroup allow")(
       "kernels", po::value(&choice.kernels)->default_value("launches"),
-      "of a GPU: launches, persistent (a forward, or a drafted chain, is one cooperative launch), or auto (for models up to 1 GiB); same bits");
+      "of a GPU: launches, persistent (a forward, or a drafted chain, is one cooperative launch), or auto (for models up to 1 GiB); same bits")(
+      "prefill", po::value(&choice.prefill)->default_value("own"),
+      "prompts of more than 128 tokens on a GPU: own kernels, or cublaslt of the toolkit there, whose rows do not have the bits of decoded ones");
 }
 
 void add_inflate_option(po::options_description& options, std::string& text) {

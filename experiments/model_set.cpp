@@ -75,22 +75,33 @@ void require_first_device(const BackendChoice& choice, const char* backend) {
                .advice = "--threads limits the cores."});
 }
 
+/// Whether it is cuBLASLt.
+bool parse_prefill(const std::string& name) {
+  if (name != "own" && name != "cublaslt") throw Error({.what = "--prefill", .got = name, .expected = "own or cublaslt", .advice = ""});
+  return name == "cublaslt";
+}
+
 }  // namespace
 
 bool is_device(const BackendChoice& choice) { return name_here(choice) != "cpu"; }
 
 void check_backend(const BackendChoice& choice) {
-  if (name_here(choice) == "cuda") parse_cuda_kernels(choice.kernels);
-  else make_backend(choice);
+  if (name_here(choice) != "cuda") {
+    make_backend(choice);
+    return;
+  }
+  parse_cuda_kernels(choice.kernels);
+  parse_prefill(choice.prefill);
 }
 
 std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
   const std::string name = name_here(choice);
   const CudaKernels kernels = parse_cuda_kernels(choice.kernels);
+  const bool cublaslt = parse_prefill(choice.prefill);
   if (name != "cpu") {
     const bool simulated = name == "host-simt";
     if (simulated) require_first_device(choice, "host-simt");
-    auto backend = make_cuda_backend({.device = choice.device, .threads = choice.threads, .simulated = simulated}, kernels);
+    auto backend = make_cuda_backend({.device = choice.device, .threads = choice.threads, .simulated = simulated, .cublaslt = cublaslt}, kernels);
     if (choice.numerics != "auto" && choice.numerics != backend->numerics_class()) {
       throw Error({.what = "--numerics",
                    .got = choice.numerics,
@@ -103,6 +114,7 @@ std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
   if (kernels == CudaKernels::kPersistent) {
     throw Error({.what = "--kernels", .got = choice.kernels, .expected = "launches or auto: the CPU backend has no kernels of a GPU", .advice = ""});
   }
+  if (cublaslt) throw Error({.what = "--prefill", .got = choice.prefill, .expected = "own: the CPU backend has no library of a GPU", .advice = ""});
   return make_cpu_backend({.threads = choice.threads, .numerics = choice.numerics});
 }
 

@@ -16,13 +16,14 @@
 
 namespace speclab {
 
-/// --backend, --device, --numerics, --threads, --kernels.
+/// --backend, --device, --numerics, --threads, --kernels, --prefill.
 struct BackendChoice {
   std::string backend = "auto";  ///< "cpu", "cuda", "host-simt" or "auto": cuda where a GPU is usable, else cpu
   int device = 0;                ///< among those of the backend; the CPU is one
   std::string numerics = "auto";
   int threads = 0;  ///< 0: every core that the affinity mask and the cgroup allow
   std::string kernels = "launches";  ///< of a GPU, see core/backend/cuda_kernels.h: "launches", "persistent" or "auto"
+  std::string prefill = "own";       ///< of a GPU: "own" kernels, or "cublaslt" (CudaBackendOptions::cublaslt)
 };
 /// Throws Error for a backend or a device that is not there.
 std::shared_ptr<Backend> make_backend(const BackendChoice& choice);

@@ -35,7 +35,10 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   environment["device"] = backend.device_name();
   environment["numerics"] = backend.numerics_class();
   environment["threads"] = backend.threads();
-  if (backend.name() != "cpu") environment["kernels"] = request.backend.kernels;
+  if (backend.name() != "cpu") {
+    environment["kernels"] = request.backend.kernels;
+    environment["prefill"] = request.backend.prefill;
+  }
   if (backend.name() == "cuda") environment["gpu"] = cuda::gpu_state(cuda::gpu_bus_id(request.backend.device));
   if (!request.resume) {  // a run that goes on keeps what was measured when it began
     const DeviceSpeed speed = backend.measure_speed();

@@ -130,11 +130,13 @@ if [ $dry_run = false ]; then
   eight='hidden=4096,layers=32,heads=32,kv_heads=8,head_dim=128,ffn=14336,vocab=128256'  # 15 GB, as Llama-3.1-8B
   times=(--rows 1,2,4,8,16,24,32,48,64,96,128 --context 128,2048,8000 --tokens 33 --repeats 9)
   few=(--rows 1,2,4,8 --context 128,2048 --tokens 33 --repeats 9)
+  prompts=(--prompts 512,2048 --repeats 5)
   run=()
 else
   one='ffn=1600' eight='ffn=1664,vocab=49280'
   times=(--rows 1,2 --context 16 --tokens 2 --repeats 1)
   few=("${times[@]}")
+  prompts=(--prompts 20 --repeats 1)
   run=(--set options.max_tokens=4 --set prompts.limit=1 --set calibration.rounds=1 --set 'cases.1.gamma=[2]')
 fi
 speclab=$(program speclab)
@@ -147,6 +149,11 @@ forwards() {  # NAME CAP [INFLATE]
 }
 persistent() {  # NAME CAP [INFLATE]
   stage "forwards_$1_persistent" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${few[@]}" "${use[@]}" --kernels persistent --json
+}
+prefill() {  # NAME CAP [INFLATE]: by our kernels, and where there may be a library by that too
+  local library=(--prefill cublaslt)
+  [ "$backend" != cpu ] || library=()
+  stage "prefill_$1" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${prompts[@]}" "${library[@]}" "${use[@]}" --json
 }
 speculation() {  # NAME CAP [INFLATE]
   local target="{\"model\": \"$model\"${3:+, \"inflate\": $(as_json "$3")}}" folder="$scratch/run_$1"
@@ -174,6 +181,8 @@ speculation 135m 45
 speculation 8b 110 "$eight"
 speculation 1b 50 "$one"
 stage kernels 45 - "${bench:+scripts/gpu_check/kernels.sh}" "$bench" --model "$model" --draft models/draft/smollm2-135m-instruct "${use[@]}"
+prefill 135m 20
+prefill 8b 60 "$eight"
 stage transformers 60 - python3 scripts/gpu_check/transformers_times.py --model "$model" "${use[@]}"
 short=("$speclab" generate --model "$model" --draft models/draft/smollm2-135m-instruct --strategy speculative_sampling --prompt "Why is the sky blue?" --set max_tokens=8 "${use[@]}")
 stage memcheck 40 - "${speclab:+scripts/gpu_check/sanitizer.sh}" memcheck "${short[@]}"

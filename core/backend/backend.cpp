@@ -45,6 +45,7 @@ void Backend::submit() {}
 bool Backend::idle() { return true; }
 
 bool Backend::linear_noting(const PackedMatrix&, const float*, int, float*, float*) { return false; }
+void Backend::prompt_linear(const PackedMatrix&, const float*, int, float*, bool) { throw Bug(fmt::format("a product of a prompt on backend {}, which has none", name())); }
 
 void Backend::norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch, float* y) {
   if (norm.layer) layer_norm(x, norm.weight, norm.bias, norm.eps, n, w.in, scratch);

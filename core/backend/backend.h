@@ -110,6 +110,11 @@ struct KvStore {
   std::uint64_t bytes = 0;
 };
 
+/// Prompts of `least` rows and more go `most` rows at a time, see Backend::prompt_linear().
+struct PromptRows {
+  int least = 0, most = 0;  ///< 0: none do
+};
+
 /// What a device can do at most, as measured by kernels of its own.
 struct DeviceSpeed {
   double read_bytes_per_second = 0;  ///< of memory, far beyond what its caches hold
@@ -172,6 +177,10 @@ class Backend {
   /// hand: whoever looks for the best of many outputs need not read them all again. maxima [n, maxima_of(W.out)]; where the
   /// outputs hold NaN, any number. False, and nothing is done, where the backend does not note (the default).
   virtual bool linear_noting(const PackedMatrix& w, const float* x, int n, float* y, float* maxima);
+  /// Of a prompt, those for which products of many rows have a way of their own here. None by default: prompt_linear() is not called.
+  virtual PromptRows prompt_rows() const { return {}; }
+  /// linear() of some rows of a prompt, at most prompt_rows().most: near it, with bits that are its own and depend on n.
+  virtual void prompt_linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate);
   /// Row `tokens[i]` of a packed table as float. tokens [n], each below table.out; out [n, table.in]
   virtual void gather(const PackedMatrix& table, const Token* tokens, int n, float* out) = 0;
   /// out[i] = x[i] / rms(x[i]) * weight. [n, d]; out may be x.
@@ -269,9 +278,13 @@ struct CudaBackendOptions {
   int device = 0;          ///< which GPU, as the driver numbers them
   int threads = 0;         ///< of the host, that read weights; 0: every core that affinity mask and cgroup allow
   bool simulated = false;  ///< host-simt: the kernels run on the CPU, slowly, and strictly checked (core/backend/cuda/simt.h)
+  /// Long prompts go through cuBLASLt (core/backend/cuda/cublaslt.h): weights are unpacked for it, one matrix at a time. What stays
+  /// in the cache of a prompt then has other bits than if it had been decoded. Simulated, a plain product stands for the library.
+  bool cublaslt = false;
 };
-/// Backend "cuda", of class cuda-sm80, cuda-sm90, ..., or "host-simt", a class of its own. Activations are floats, inputs of
-/// linear layers are rounded to bf16, keys and values are bf16. Throws Error when there is no such GPU or none can be used.
+/// Backend "cuda", of class cuda-sm80, cuda-sm90, ..., or "host-simt", a class of its own; with cublaslt cuda-sm80-cublaslt and so
+/// on. Activations are floats, inputs of linear layers are rounded to bf16, keys and values are bf16. Throws Error when there is no
+/// such GPU, none can be used, or cuBLASLt is wanted and not found.
 std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options);
 /// Why make_cuda_backend() finds no GPU: "no CUDA driver: ...", "no GPU: ..."; "": it finds one.
 std::string gpu_absent();

@@ -30,6 +30,8 @@ struct Feed {
   /// Out, optional: the largest of each kMaximumOf logits, [rows.size(), maxima_of(head_rows)]. Empty where nobody noted them:
   /// on a backend that does not, and where the logits are no plain product (a soft cap, rows of the head that are masked).
   std::vector<float>* maxima = nullptr;
+  /// Rows of the same session in the feeds before this one, which count as committed: a prompt in several feeds.
+  int after = 0;
 };
 
 /// Weights of one decoder on a backend, immutable after loading and shared by its sessions.
@@ -76,6 +78,8 @@ class Model : public std::enable_shared_from_this<Model> {
   /// Queues a forward of rows that the backend knows and the host need not (core/backend/plan.h). logits: memory of the
   /// backend, [wanted_count, head_rows]. The session's length and work stay as they are: see Session::follow().
   void forward(Session& session, const QueuedRows& rows, float* logits) const;
+  /// The feeds of one prompt. Products of all their rows may take the backend's way for prompts, which has bits of its own.
+  void forward_prompt(std::span<const Feed> feeds) const;
 
  private:
   struct Weights;
@@ -84,6 +88,7 @@ class Model : public std::enable_shared_from_this<Model> {
   struct Placed;
   Model(std::shared_ptr<const Weights> weights, std::vector<int> layers);
   std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions) const;
+  void forward(std::span<const Feed> feeds, bool prompt) const;
   const float* compute(const Inputs& in, std::span<const Placed> sequences, float* logits) const;
   std::int64_t keys_of(int position) const;  // that a row sees there, summed over the layers
   std::shared_ptr<const Weights> weights_;

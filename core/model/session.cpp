@@ -29,11 +29,22 @@ void Session::prefill(TokenSpan tokens, float* logits, float* hidden) {
   check_room(static_cast<std::int64_t>(tokens.size()), length_);
   std::vector<std::int32_t> parents(std::min<std::size_t>(tokens.size(), static_cast<std::size_t>(scratch_)));
   std::iota(parents.begin(), parents.end(), -1);
+  const PromptRows together = model_->backend().prompt_rows();
+  std::vector<Feed> feeds;
   while (!tokens.empty()) {
-    const std::size_t count = std::min(tokens.size(), parents.size());
-    const auto last = static_cast<std::int32_t>(count) - 1;
-    const bool want = count == tokens.size() && logits != nullptr;
-    forward(tokens.first(count), std::span(parents).first(count), want ? std::span(&last, 1) : std::span<const std::int32_t>(), logits, hidden);
+    // Where many rows go through the products together, attention takes them as chunks of which each sees those before it.
+    const bool prompt = together.most > 0 && tokens.size() >= static_cast<std::size_t>(together.least);
+    const std::size_t count = std::min(tokens.size(), prompt ? static_cast<std::size_t>(together.most) : parents.size());
+    feeds.clear();
+    std::int32_t last = 0;
+    for (std::size_t at = 0; at < count; at += parents.size()) {
+      const std::size_t chunk = std::min(parents.size(), count - at);
+      feeds.push_back({this, tokens.subspan(at, chunk), std::span(parents).first(chunk), {}, logits, hidden, nullptr, static_cast<int>(at)});
+      last = static_cast<std::int32_t>(chunk) - 1;
+    }
+    if (count == tokens.size() && logits != nullptr) feeds.back().rows = {&last, 1};
+    if (prompt) model_->forward_prompt(feeds);
+    else model_->forward(feeds);
     length_ += static_cast<int>(count);
     parents_.clear();
     tokens = tokens.subspan(count);

@@ -22,7 +22,7 @@ class Session {
   int in_flight() const { return static_cast<int>(parents_.size()); }  ///< rows of the last forward that are neither committed nor dropped
 
   /// Appends and commits tokens (causal chain, in chunks). With logits != nullptr the last row's logits, [head_rows].
-  /// Throws Error when they do not fit.
+  /// Throws Error when they do not fit. Rows have the bits of decoded ones, unless Backend::prompt_rows has another way for so many.
   void prefill(TokenSpan tokens, float* logits = nullptr, float* hidden = nullptr);
   /// Forward of this sequence alone; see Feed. Drops what was in flight.
   void forward(TokenSpan tokens, std::span<const std::int32_t> parents, std::span<const std::int32_t> rows, float* logits,

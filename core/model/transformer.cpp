@@ -9,7 +9,10 @@ namespace speclab {
 
 // The decoder, once for all families: embedding, layers of attention and feed-forward, head; see ModelConfig.
 
-void Model::forward(std::span<const Feed> feeds) const {
+void Model::forward(std::span<const Feed> feeds) const { forward(feeds, false); }
+void Model::forward_prompt(std::span<const Feed> feeds) const { forward(feeds, true); }
+
+void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
   Backend& device = *w.backend;
@@ -29,7 +32,7 @@ void Model::forward(std::span<const Feed> feeds) const {
   std::size_t at = 0, out = 0;
   for (const Feed& feed : feeds) {
     Session& session = *feed.session;
-    const int count = static_cast<int>(feed.tokens.size());
+    const int count = static_cast<int>(feed.tokens.size()), committed = session.length_ + feed.after;
     SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
     SPECLAB_CHECK(count <= session.scratch_ && feed.parents.size() == feed.tokens.size(), "{} tokens, {} parents, room for {}", count, feed.parents.size(), session.scratch_);
     const int* depths = s.depths.data() + at;
@@ -43,7 +46,7 @@ void Model::forward(std::span<const Feed> feeds) const {
         throw Error({"token fed to " + name(), std::to_string(token), "an id below " + std::to_string(w.embedding.out), ""});
       }
       const int depth = parent < 0 ? 0 : depths[parent] + 1;
-      const int position = session.length_ + depth;
+      const int position = committed + depth;
       if (position >= c.context && c.layers > 0) {
         throw Error({"position of a token fed to " + name(), std::to_string(position), "a position below its context of " + std::to_string(c.context), ""});
       }
@@ -51,16 +54,21 @@ void Model::forward(std::span<const Feed> feeds) const {
       numbers[at] = token;
       numbers[position_rows + at] = position + c.position_offset;
       numbers[positions + at] = position;
-      numbers[slots + at] = session.length_ + i;
+      numbers[slots + at] = committed + i;
       numbers.resize(numbers.size() + static_cast<std::size_t>(depth) + 1);
       std::size_t to = numbers.size();
-      for (int node = i; node >= 0; node = feed.parents[static_cast<std::size_t>(node)]) numbers[--to] = session.length_ + node;
+      for (int node = i; node >= 0; node = feed.parents[static_cast<std::size_t>(node)]) numbers[--to] = committed + node;
       numbers[path_begin + at + 1] = static_cast<std::int32_t>(numbers.size() - paths);
       keys += position + 1;
       layer_keys += keys_of(position);
     }
     session.parents_.assign(feed.parents.begin(), feed.parents.end());
-    session.work_ += work(count, static_cast<std::int64_t>(feed.rows.size()), session.length_, keys, layer_keys);
+    session.work_ += work(count, static_cast<std::int64_t>(feed.rows.size()), committed, keys, layer_keys);
+    if (feed.after > 0) {  // weights are read once for all feeds of a prompt
+      const Work pass = work(0, 0, 0, 0, 0);
+      session.work_.calls -= pass.calls;
+      session.work_.weight_bytes -= pass.weight_bytes;
+    }
   }
   if (n == 0) return;
   const std::int32_t* const staged = device.stage(numbers, s.staged);
@@ -69,11 +77,11 @@ void Model::forward(std::span<const Feed> feeds) const {
   for (const Feed& feed : feeds) {
     const auto count = static_cast<int>(feed.tokens.size());
     if (count == 0) continue;
-    s.placed.push_back({feed.session, {count, feed.session->length_, staged + positions + at, staged + slots + at, staged + path_begin + at, staged + paths}});
+    s.placed.push_back({feed.session, {count, feed.session->length_ + feed.after, staged + positions + at, staged + slots + at, staged + path_begin + at, staged + paths}});
     at += feed.tokens.size();
   }
   const bool in_place = feeds.size() == 1 && device.host_memory();
-  const float* next_logits = compute({static_cast<int>(n), staged, staged + position_rows, staged + wanted_rows, static_cast<int>(wanted), maxima}, s.placed,
+  const float* next_logits = compute({static_cast<int>(n), staged, staged + position_rows, staged + wanted_rows, static_cast<int>(wanted), maxima, prompt}, s.placed,
                                      in_place ? feeds[0].logits : nullptr);
   const auto deliver = [&](const float* from, std::size_t count, int columns, float* to) {
     device.download(from, count * static_cast<std::size_t>(columns) * sizeof(float), to);
@@ -115,11 +123,15 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
   const auto n = static_cast<std::size_t>(rows);
   const auto sized = [&](Buffer<float>& buffer, std::size_t count, int width) { return device.room(buffer, count * static_cast<std::size_t>(width)); };
 
+  const auto product = [&](const PackedMatrix& by, const float* from, float* to, bool accumulate) {
+    if (in.prompt) device.prompt_linear(by, from, rows, to, accumulate);
+    else device.linear(by, from, rows, to, accumulate);
+  };
   float* x = sized(s.residual, n, c.hidden);
   if (w.embed_projection.out > 0) {
     float* embedded = sized(s.embedded, n, c.embedding_dim);
     device.gather(w.embedding, in.tokens, rows, embedded);
-    device.linear(w.embed_projection, embedded, rows, x, false);
+    product(w.embed_projection, embedded, x, false);
   } else {
     device.gather(w.embedding, in.tokens, rows, x);
   }
@@ -146,10 +158,10 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
   const auto add_bias = [&](const Buffer<float>& bias, float* to) {
     if (!bias.empty()) device.add_bias(bias.data(), rows, static_cast<int>(bias.size()), to);
   };
-  // x += W y + bias, or with a post norm x += norm(W y + bias); product(to, accumulate): to (+)= W y
-  const auto add_to_residual = [&](const auto& product, const Buffer<float>& bias, const Weights::Norm& post) {
+  // x += W y + bias, or with a post norm x += norm(W y + bias); multiply(to, accumulate): to (+)= W y
+  const auto add_to_residual = [&](const auto& multiply, const Buffer<float>& bias, const Weights::Norm& post) {
     float* to = c.post_norms ? branch : x;
-    product(to, !c.post_norms);
+    multiply(to, !c.post_norms);
     add_bias(bias, to);
     if (!c.post_norms) return;
     norm(branch, post, rows, branch);
@@ -157,7 +169,12 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
   };
   for (std::size_t index = 0; index < layers_.size(); ++index) {
     const Weights::Layer& layer = w.layers[static_cast<std::size_t>(layers_[index])];
-    device.norm_linear(norm_form(layer.attn_norm), x, layer.qkv, rows, normed, qkv);
+    if (in.prompt) {
+      norm(x, layer.attn_norm, rows, normed);
+      product(layer.qkv, normed, qkv, false);
+    } else {
+      device.norm_linear(norm_form(layer.attn_norm), x, layer.qkv, rows, normed, qkv);
+    }
     add_bias(layer.qkv_bias, qkv);
     if (c.qk_norm) {
       const float eps = c.qk_norm_eps > 0 ? c.qk_norm_eps : c.norm_eps;
@@ -165,7 +182,7 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
       device.rms_norm_heads(qkv + c.query_width(), qkv_width, c.kv_heads, layer.k_norm.data(), eps, rows, c.head_dim);
     }
     const AttentionForm form{c.attention_scale, c.attention_soft_cap, layer.window};
-    const Placed* alone = sequences.size() == 1 ? &sequences[0] : nullptr;
+    const Placed* alone = sequences.size() == 1 && !in.prompt ? &sequences[0] : nullptr;
     std::size_t at = 0;
     for (const auto& [sequence, own] : sequences) {
       Session& session = *sequence;
@@ -180,7 +197,7 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
     if (c.parallel) norm(x, layer.ffn_norm, rows, branch);  // before attention is added
     add_to_residual(
         [&](float* to, bool accumulate) {
-          if (alone == nullptr) return device.linear(layer.attn_out, attended, rows, to, accumulate);
+          if (alone == nullptr) return product(layer.attn_out, attended, to, accumulate);
           device.attention_linear(qkv, c.heads, alone->session->kv_, static_cast<int>(index), alone->rows, form, layer.attn_out, attended, to, accumulate);
         },
         layer.attn_out_bias, layer.attn_post_norm);
@@ -188,7 +205,12 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
     const FeedForward feed_forward{&layer.gate_up, layer.gate_up_bias.empty() ? nullptr : layer.gate_up_bias.data(), c.activation, c.gated, &layer.ffn_down};
     add_to_residual(
         [&](float* to, bool accumulate) {
-          device.feed_forward(ffn_norm, c.parallel ? branch : x, feed_forward, rows, normed, gate_up, activated, to, accumulate);
+          if (!in.prompt) return device.feed_forward(ffn_norm, c.parallel ? branch : x, feed_forward, rows, normed, gate_up, activated, to, accumulate);
+          if (!c.parallel) norm(x, layer.ffn_norm, rows, normed);
+          product(layer.gate_up, c.parallel ? branch : normed, gate_up, false);
+          add_bias(layer.gate_up_bias, gate_up);
+          device.activate(c.activation, c.gated, gate_up, rows, c.ffn, activated);
+          product(layer.ffn_down, activated, to, accumulate);
         },
         layer.ffn_down_bias, layer.ffn_post_norm);
   }

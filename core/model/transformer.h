@@ -18,6 +18,7 @@ struct Model::Inputs {
   const std::int32_t* wanted = nullptr;         ///< [wanted_count], rows whose logits are wanted
   int wanted_count = 0;
   bool maxima = false;  ///< of their logits too
+  bool prompt = false;  ///< products take Backend::prompt_linear()
 };
 /// The rows of a sequence among them, in order.
 struct Model::Placed {

@@ -1,100 +1,33 @@
-// cuBLASLt beside our linear layers: the library of the toolkit on the machine, loaded when it is asked for. Only its header is
-// needed to build this; where that is missing too, the benchmarks say so.
+// cuBLASLt beside our linear layers, with the fastest of the algorithms that it proposes.
 #include <fmt/format.h>
 
-#include "experiments/bench/bench.h"
-
-#if defined(SPECLAB_CUBLASLT)
-#include <cublasLt.h>
-#include <dlfcn.h>
-
 #include <algorithm>
-#include <array>
-#include <stdexcept>
+#include <exception>
+#include <vector>
 
-#include "core/backend/cuda/gpu.h"
-#endif
+#include "core/backend/cuda/cublaslt.h"
+#include "experiments/bench/bench.h"
 
 namespace speclab::bench {
 namespace {
 
-#if defined(SPECLAB_CUBLASLT)
-
-constexpr std::size_t kWorkspace = std::size_t{32} << 20;
-
-#define SPECLAB_LIBRARY_FUNCTION(name) decltype(&::cublasLt##name) name = find<decltype(&::cublasLt##name)>("cublasLt" #name)
-
-/// The functions that are used. Throws std::runtime_error when there is no library.
-class Library {
- public:
-  Library() {
-    if (Create(&handle) != CUBLAS_STATUS_SUCCESS) throw std::runtime_error("cuBLASLt did not start");
-  }
-  SPECLAB_LIBRARY_FUNCTION(Create);
-  SPECLAB_LIBRARY_FUNCTION(MatmulDescCreate);
-  SPECLAB_LIBRARY_FUNCTION(MatmulDescSetAttribute);
-  SPECLAB_LIBRARY_FUNCTION(MatrixLayoutCreate);
-  SPECLAB_LIBRARY_FUNCTION(MatmulPreferenceCreate);
-  SPECLAB_LIBRARY_FUNCTION(MatmulPreferenceSetAttribute);
-  SPECLAB_LIBRARY_FUNCTION(MatmulAlgoGetHeuristic);
-  SPECLAB_LIBRARY_FUNCTION(Matmul);
-  cublasLtHandle_t handle = nullptr;
-
- private:
-  template <typename Function>
-  static Function find(const char* name) {
-    static void* const library = [] {
-      for (const std::string& file : {fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR), std::string("libcublasLt.so")}) {
-        if (void* loaded = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return loaded;
-      }
-      throw std::runtime_error(fmt::format("libcublasLt.so.{} was not found", CUBLAS_VER_MAJOR));
-    }();
-    void* found = dlsym(library, name);
-    if (found == nullptr) throw std::runtime_error(fmt::format("cuBLASLt has no {}", name));
-    return reinterpret_cast<Function>(found);
-  }
-};
-
-void require(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS) throw std::runtime_error(fmt::format("{}: status {}", call, static_cast<int>(status)));
-}
-
-/// y [rows, out] floats = x [rows, in] W^T [in, out], bf16 in, sums in float. Row-major matrices are the library's transposed ones.
+/// One product, its weights from memory each time.
 class Product {
  public:
-  Product(cuda::Gpu& gpu, const Library& library, int out, int in, int rows) : gpu_(gpu), library_(library), timer_(gpu) {
-    const auto elements = [](int a, int b) { return static_cast<std::size_t>(a) * static_cast<std::size_t>(b); };
-    copies_ = std::clamp<std::size_t>((std::size_t{256} << 20) / (2 * elements(out, in)), 1, 96);
-    weights_ = random(copies_ * elements(out, in));
+  Product(cuda::Gpu& gpu, cuda::CublasLt& library, int out, int in, int rows) : gpu_(gpu), library_(library), timer_(gpu), out_(out), in_(in), rows_(rows) {
+    stride_ = elements(out, in);
+    copies_ = std::clamp<std::size_t>((std::size_t{256} << 20) / (2 * stride_), 1, 96);
+    weights_ = random(copies_ * stride_);
     x_ = random(elements(rows, in));
     y_ = gpu.allocate(4 * elements(rows, out));
-    workspace_ = gpu.allocate(kWorkspace);
-    stride_ = elements(out, in);
-    require(library.MatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    require(library.MatmulDescSetAttribute(product_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed), "cublasLtMatmulDescSetAttribute");
-    const auto layout = [&](cublasLtMatrixLayout_t& made, cudaDataType_t type, int a, int b) {
-      require(library.MatrixLayoutCreate(&made, type, static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b), a), "cublasLtMatrixLayoutCreate");
-    };
-    layout(w_layout_, CUDA_R_16BF, in, out);
-    layout(x_layout_, CUDA_R_16BF, in, rows);
-    layout(y_layout_, CUDA_R_32F, out, rows);
-    cublasLtMatmulPreference_t preference = nullptr;
-    require(library.MatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-    const std::size_t most = kWorkspace;
-    require(library.MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most), "cublasLtMatmulPreferenceSetAttribute");
-    std::array<cublasLtMatmulHeuristicResult_t, 8> proposed;
-    int count = 0;
-    require(library.MatmulAlgoGetHeuristic(library.handle, product_, w_layout_, x_layout_, y_layout_, y_layout_, preference, static_cast<int>(proposed.size()), proposed.data(), &count),
-            "cublasLtMatmulAlgoGetHeuristic");
+    int fastest = 0;
     double best = 0;
-    for (int i = 0; i < count; ++i) {  // the fastest of them
-      algorithm_ = proposed[static_cast<std::size_t>(i)].algo;
+    for (int i = 0; i < library.proposals(out, in, rows); ++i) {
+      library.choose(out, in, rows, i);
       const double seconds = time();
-      if (best == 0 || seconds < best) best = seconds, fastest_ = algorithm_;
+      if (best == 0 || seconds < best) best = seconds, fastest = i;
     }
-    if (count == 0) throw std::runtime_error("cuBLASLt proposes nothing for this shape");
-    algorithm_ = fastest_;
+    library.choose(out, in, rows, fastest);
   }
 
   double time() {
@@ -103,6 +36,7 @@ class Product {
   }
 
  private:
+  static std::size_t elements(int a, int b) { return static_cast<std::size_t>(a) * static_cast<std::size_t>(b); }
   std::shared_ptr<void> random(std::size_t count) const {
     std::vector<std::uint16_t> part(std::min<std::size_t>(count, std::size_t{1} << 19));
     for (std::size_t i = 0; i < part.size(); ++i) part[i] = float_to_bf16(static_cast<float>(static_cast<std::uint32_t>(i) * 2654435761u >> 16) * 0x1p-22f - 0x1p-7f);
@@ -111,39 +45,28 @@ class Product {
     return memory;
   }
   double batch(int count) {
-    const float one = 1, zero = 0;
     timer_.begin();
     for (int i = 0; i < count; ++i) {
       const auto* weights = static_cast<const std::uint16_t*>(weights_.get()) + static_cast<std::size_t>(i) % copies_ * stride_;
-      require(library_.Matmul(library_.handle, product_, &one, weights, w_layout_, x_.get(), x_layout_, &zero, y_.get(), y_layout_, y_.get(), y_layout_, &algorithm_, workspace_.get(),
-                              kWorkspace, static_cast<cudaStream_t>(gpu_.stream())),
-              "cublasLtMatmul");
+      library_.product({weights, static_cast<const std::uint16_t*>(x_.get()), static_cast<float*>(y_.get()), out_, in_, rows_, false});
     }
     return timer_.end() / count;
   }
 
   cuda::Gpu& gpu_;
-  const Library& library_;
+  cuda::CublasLt& library_;
   cuda::GpuTimer timer_;
-  std::shared_ptr<void> weights_, x_, y_, workspace_;
+  int out_, in_, rows_;
+  std::shared_ptr<void> weights_, x_, y_;
   std::size_t copies_ = 1, stride_ = 0;
-  cublasLtMatmulDesc_t product_ = nullptr;
-  cublasLtMatrixLayout_t w_layout_ = nullptr, x_layout_ = nullptr, y_layout_ = nullptr;
-  cublasLtMatmulAlgo_t algorithm_{}, fastest_{};
 };
 
 void measure(benchmark::State& state, int device, int out, int in, int rows) {
-  static const Library library;
   static cuda::Gpu gpu(device);
+  static cuda::CublasLt library(gpu);
   Product product(gpu, library, out, in, rows);
   for (auto _ : state) state.SetIterationTime(product.time());
 }
-
-#else
-
-void measure(benchmark::State& state, int, int, int, int) { state.SkipWithError("built without the header of cuBLASLt"); }
-
-#endif
 
 }  // namespace
 

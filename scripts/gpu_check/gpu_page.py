@@ -11,6 +11,7 @@ Standard library only, because it may run on a machine that has nothing else. Ev
                          {read_bandwidth_bytes_per_second, copy_bandwidth_bytes_per_second, peak_flops}, measured in the same run.
                          The numbers of these names beside it are the host's, and no share of a GPU's time is taken of them
     forwards_<shape>_persistent  the same with --kernels persistent
+    prefill_<shape>      speclab bench --prompts --prefill cublaslt --json: prompts[]: {tokens, own_ns, library_ns}
     speculation_<shape>  summary.json of speclab run configs/gpu_check.json
     kernels              Google Benchmark's JSON; the goals name the benchmarks that they are read from
     profile, gaps        what ncu and nsys say of a short decode
@@ -328,6 +329,24 @@ def linear_table(device):
     )
 
 
+def prompt_table(device):
+    rows = []
+    for shape, name in SHAPES.items():
+        for entry in device.data(f"prefill_{shape}").get("prompts", []):
+            own = statistics.median(entry["own_ns"]) * 1e-6
+            by_library = statistics.median(entry["library_ns"]) * 1e-6 if entry.get("library_ns") else None
+            cells = [f"{by_library:.2f}", f"{by_library / own:.2f}"] if by_library else ["-", "-"]
+            rows.append([name, str(entry["tokens"]), f"{own:.2f}", *cells])
+    missing = [
+        f"{SHAPES[shape]} not measured: {device.why_not(f'prefill_{shape}')}."
+        for shape in ("135m", "8b")
+        if not device.data(f"prefill_{shape}").get("prompts")
+    ]
+    text = "Milliseconds until the last token's logits are on the host, by our kernels (the bits of decoded rows) and with `--prefill cublaslt`."
+    header = ["shape", "tokens", "ours, ms", "cuBLASLt, ms", "cuBLASLt / ours"]
+    return "\n\n".join(([text, table(header, rows)] if rows else []) + missing)
+
+
 def speculation_table(device, shape):
     cases = device.data(f"speculation_{shape}").get("cases")
     if not cases:
@@ -423,7 +442,8 @@ def section(device):
         if f"forwards_{shape}_persistent" in device.stages:
             parts += ["As one persistent kernel a forward:", forward_table(device, f"{shape}_persistent")]
         parts += [f"### {name}: speculation", speculation_table(device, shape)]
-    parts += ["### Linear layers", linear_table(device), "### Profile", profile_table(device)]
+    parts += ["### Linear layers", linear_table(device), "### Prompts", prompt_table(device)]
+    parts += ["### Profile", profile_table(device)]
     parts += ["### Stages", stage_table(device), f"Records: `{device.name}/`."]
     return "\n\n".join(parts)
 

@@ -210,6 +210,52 @@ TEST_F(Speclab, HowKernelsAreLaunchedIsChecked) {
   EXPECT_EQ(dry({"--backend", "host-simt", "--kernels", "persistent"}).code, 0);
 }
 
+TEST_F(Speclab, WhoMultipliesPromptsIsChecked) {
+  const std::vector<std::string> model = {"model", "target"}, dry = {"run", "a.json", "--dry-run"};
+  for (const std::vector<std::string>& words : {model, dry}) {
+    const auto with = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> all = words;
+      all.insert(all.end(), more.begin(), more.end());
+      return run(all);
+    };
+    expect_error(with({"--backend", "host-simt", "--prefill", "cublas"}), {"--prefill", "got cublas", "own or cublaslt"});
+    expect_error(with({"--backend", "cpu", "--prefill", "cublaslt"}), {"--prefill", "got cublaslt", "the CPU backend has no library of a GPU"});
+    EXPECT_EQ(with({"--backend", "host-simt", "--prefill", "cublaslt"}).code, 0);
+    EXPECT_EQ(with({"--backend", "cpu", "--prefill", "own"}).code, 0);
+  }
+  expect_error(run({"run", "a.json", "--dry-run", "--backend", "cuda", "--prefill", "fast"}), {"--prefill", "got fast"});
+  EXPECT_EQ(run({"run", "a.json", "--dry-run", "--backend", "cuda", "--prefill", "cublaslt"}).code, 0) << "a GPU is not looked for";
+  expect_error(run({"bench", "--model", "target", "--rows", "1", "--prompts", "5"}), {"--rows and --prompts", "one of them"});
+}
+
+// Cases of a run share the way of their prompts, so that speculation changes nothing in it; the record says which it was.
+TEST_F(Speclab, PromptsByALibraryAreMeasuredAndRecorded) {
+  const Result measured = run({"bench", "--model", "target", "--backend", "host-simt", "--prefill", "cublaslt", "--prompts", "20,40", "--repeats", "2", "--json"});
+  ASSERT_EQ(measured.code, 0) << measured.err;
+  const json prompts = json::parse(measured.out)["prompts"];
+  ASSERT_EQ(prompts.size(), 2u);
+  EXPECT_EQ(prompts[1]["tokens"], 40);
+  EXPECT_EQ(prompts[1]["own_ns"].size(), 2u);
+  ASSERT_TRUE(prompts[1].contains("library_ns"));
+  EXPECT_EQ(prompts[1]["library_ns"].size(), 2u);
+  const Result own = run({"bench", "--model", "target", "--backend", "cpu", "--prompts", "20", "--repeats", "1"});
+  ASSERT_EQ(own.code, 0) << own.err;
+  EXPECT_THAT(own.out, HasSubstr("library / own"));
+
+  std::string prompt;
+  for (int i = 0; i < 25; ++i) prompt += std::to_string(1 + i % 9) + " ";
+  const auto generated = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"generate", "--model", "target", "--backend", "host-simt", "--prefill", "cublaslt", "--set", "max_tokens=6", "--prompt", prompt, "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Result result = run(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.code == 0 ? json::parse(result.out)["tokens"] : json();
+  };
+  const json plain = generated({});
+  EXPECT_EQ(generated({"--draft", "layers:0", "--strategy", "speculative_sampling"}), plain);
+  EXPECT_EQ(generated({"--strategy", "prompt_lookup"}), plain);
+}
+
 TEST_F(Speclab, BadInputOfEveryKind) {
   expect_error(run({"run", "none.json"}), {"none.json"});
   expect_error(run({"run"}), {"no CONFIG", "speclab run"});

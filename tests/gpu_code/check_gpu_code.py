@@ -23,7 +23,7 @@ WIDE = 6  # bits 73..75 of a load: 16 bytes
 M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8
 ARCHITECTURES = (80, 90)
 KERNELS = ("LinearFew", "LinearMany", "LinearFree", "Norm", "Activate", "Elementwise", "RoundRows", "PackWeights", "Gather", "RopeStore", "MoveSlots", "CopyKv",
-           "AttentionSplits", "AttentionSum", "CopyRows", "FillColumns", "ReadAll", "MultiplyAll", "Standardise",
+           "AttentionSplits", "AttentionSum", "CopyRows", "FillColumns", "UnpackWeights", "RoundPlain", "ReadAll", "MultiplyAll", "Standardise",
            "Sample", "Accept", "Persistent")
 
 

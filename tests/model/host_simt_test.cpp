@@ -35,6 +35,64 @@ TEST(HostSimt, PersistentKernelsHaveTheBitsOfLaunches) {
   }
 }
 
+// Hidden state and logits behind a prompt. [hidden + head_rows]
+std::vector<float> behind_prompt(const std::string& family, const std::shared_ptr<Backend>& backend, const std::vector<Token>& tokens, int scratch) {
+  const auto model = Model::load(Checkpoint::open(family_folder() / family), backend, {});
+  const auto session = model->open(model->config().context, scratch);
+  const auto hidden = static_cast<std::size_t>(model->config().hidden);
+  std::vector<float> out(hidden + static_cast<std::size_t>(model->config().head_rows()));
+  session->prefill(tokens, out.data() + hidden, out.data());
+  EXPECT_EQ(session->length(), static_cast<int>(tokens.size())) << family;
+  EXPECT_EQ(session->work().rows, static_cast<std::int64_t>(tokens.size())) << family;
+  return out;
+}
+
+std::vector<Token> long_prompt(const std::string& family, std::size_t most) {
+  const std::vector<Token> tokens = family_tokens(family);
+  std::vector<Token> out;
+  for (std::size_t i = 0; i < most; ++i) out.push_back(tokens[i * 5 % tokens.size()]);
+  return out;
+}
+
+// A prompt that a library multiplies (here: the plain product that stands for it) is the prompt of our kernels within what
+// rounding does; it is fed in chunks of attention, whose sizes change no bit; twice the same, and not by the same operations.
+TEST(HostSimt, PromptsOfALibraryAreNearOurs) {
+  const auto own = make_cuda_backend({.simulated = true}), library = make_cuda_backend({.simulated = true, .cublaslt = true});
+  int other_bits = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(family_folder())) {
+    const std::string family = entry.path().filename();
+    const auto config = Model::load(Checkpoint::open(entry.path()), own, {})->config();
+    // More than go together, and more behind those than a short prompt has, where the context allows it.
+    const std::vector<Token> prompt = long_prompt(family, static_cast<std::size_t>(std::min(config.context, 50)));
+    const auto by_library = behind_prompt(family, library, prompt, 24);
+    EXPECT_LE(apart(by_library, behind_prompt(family, own, prompt, 24)), .02f) << family;
+    EXPECT_EQ(by_library, behind_prompt(family, library, prompt, 24)) << family;
+    EXPECT_EQ(by_library, behind_prompt(family, library, prompt, 7)) << family;
+    EXPECT_EQ(by_library, behind_prompt(family, library, prompt, 128)) << family;
+    other_bits += by_library != behind_prompt(family, own, prompt, 24);
+  }
+  EXPECT_GT(other_bits, 10) << "the library's are others in every family, but where a sum happens to be the same";
+}
+
+TEST(HostSimt, ShortPromptsStayOurs) {
+  const auto own = make_cuda_backend({.simulated = true}), library = make_cuda_backend({.simulated = true, .cublaslt = true});
+  const std::vector<Token> prompt = long_prompt("llama", static_cast<std::size_t>(library->prompt_rows().least - 1));
+  EXPECT_EQ(behind_prompt("llama", library, prompt, 24), behind_prompt("llama", own, prompt, 24));
+}
+
+// One pass over the weights for all chunks that go together.
+TEST(HostSimt, APromptOfALibraryIsCountedAsOnePass) {
+  const auto model = Model::load(Checkpoint::open(family_folder() / "llama"), make_cuda_backend({.simulated = true, .cublaslt = true}), {});
+  const auto session = model->open(60, 8);
+  std::vector<float> logits(static_cast<std::size_t>(model->config().head_rows()));
+  session->prefill(long_prompt("llama", 30), logits.data());
+  const Work whole = model->work(30, 1, 0, 30 * 31 / 2), counted = session->work();
+  EXPECT_EQ(counted.calls, 1);
+  EXPECT_EQ(counted.weight_bytes, whole.weight_bytes);
+  EXPECT_EQ(counted.flops, whole.flops);
+  EXPECT_EQ(counted.keys, whole.keys);
+}
+
 class HostSimtLife : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(HostSimtLife, RowsHaveTheBitsOfAFreshPrefill) {

@@ -78,6 +78,15 @@ class Stages(Copy):
         words = self.stage("forwards_1b_persistent", "host-simt")["data"]["words"]
         self.assertRegex(words, r"^bench --model .* --inflate ffn=1600 --rows 1,2 .* --kernels persistent --json$")
 
+    def test_prompts_take_both_ways_where_there_is_a_library(self):
+        self.add("bin/speclab", """echo '{"words": "'"$*"'"}'""")
+        for backend, library in (("host-simt", " --prefill cublaslt"), ("cpu", "")):
+            words = f"--inflate ffn=1664,vocab=49280 --prompts 20 --repeats 1{library} --backend {backend} --device 0"
+            result = self.check("--backend", backend, "--stages", "prefill_135m,prefill_8b")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(self.stage("prefill_8b", backend)["data"]["words"], rf"^bench --model [^ ]+ {words} --json$")
+            self.assertNotIn("--inflate", self.stage("prefill_135m", backend)["data"]["words"])
+
     def test_each_file_is_there_before_the_next_stage_begins(self):
         self.add(
             "bin/speclab",
@@ -476,6 +485,10 @@ class Page(unittest.TestCase):
             record("kernels", {"benchmarks": kernels}),
             record("speculation_8b", {"cases": cases}),
             record("gaps", {"inside_ns": 2000, "gaps_over_5us_ns": 40}),
+            record(
+                "prefill_8b",
+                {"prompts": [{"tokens": 512, "own_ns": [3e7, 2e7, 9e7], "library_ns": [6e7, 2.4e7, 1e7]}]},
+            ),
             record("profile", {"kernels": [kernel]}),
         )
         self.assertEqual(self.goal(page, "8B shape, n = 1"), ["95 %", "reached |"])
@@ -500,6 +513,8 @@ class Page(unittest.TestCase):
         self.assertEqual(self.goal(page, "8B shape, shipped draft: idle"), ["5 %", "**missed** |"])
         self.assertEqual(self.goal(page, "135M, shipped draft: gaps"), ["2 %", "reached |"])
         self.assertIn("| `few` | 2 | 4.5 | 71 % | 3 % |", page)
+        self.assertIn("| 8B shape | 512 | 30.00 | 24.00 | 0.80 |", page)
+        self.assertIn("SmolLM2-135M not measured: stage `prefill_135m` was not run.", page)
         self.assertIn("| gamma=4 | 1.50 | 100 | 2.50 |", page)
         self.assertIn("| 16 | 4.400 (1.10) |", page)
 

@@ -12,6 +12,7 @@
 #include "core/backend/backend.h"
 #include "core/backend/cpu/cpu_topology.h"
 #include "core/backend/cpu/thread_pool.h"
+#include "core/backend/cuda/cublaslt.h"
 #include "core/backend/cuda/gpu.h"
 #include "core/backend/cuda/launch.h"
 #include "core/backend/cuda/machine.h"
@@ -41,6 +42,11 @@ class CudaBackend final : public Backend {
       class_ = fmt::format("cuda-sm{}", gpu_->architecture());
       name_ = "cuda";
       device_ = gpu_->name();
+    }
+    if (options.cublaslt) {
+      if (gpu_) library_ = std::make_unique<CublasLt>(*gpu_);
+      class_ += "-cublaslt";
+      prompt_rows_ = gpu_ ? PromptRows{kMostRows + 1, 2048} : PromptRows{17, 32};
     }
     set_kernels(kernels);
   }
@@ -142,6 +148,19 @@ class CudaBackend final : public Backend {
       start("round_rows", RoundRows{x + at(first, w.in), w.in, rows, w.in, activations_.data()});
       product(w, rows, y + at(first, w.out), accumulate);
     });
+  }
+
+  PromptRows prompt_rows() const override { return prompt_rows_; }
+  void prompt_linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) override {
+    SPECLAB_CHECK(n <= prompt_rows_.most && !recording_, "{} rows of a prompt, at most {}", n, prompt_rows_.most);
+    if (n == 0) return;
+    simt::u16* weights = room(plain_weights_, at(w.out, w.in));
+    simt::u16* plain = room(plain_, at(n, w.in));
+    start("unpack_weights", UnpackWeights{static_cast<const Bf16*>(w.data.get()), w.out, w.in, weights});
+    start("round_plain", RoundPlain{x, n, w.in, plain});
+    const PlainProduct product{weights, plain, y, w.out, w.in, n, accumulate};
+    if (library_) library_->product(product);
+    else plain_product(product);
   }
 
   void norm_linear(const NormForm& form, const float* x, const PackedMatrix& w, int n, float* /*scratch*/, float* y) override {
@@ -504,6 +523,10 @@ class CudaBackend final : public Backend {
 
   std::shared_ptr<simt::Machine> machine_;
   std::unique_ptr<Gpu> gpu_;
+  std::unique_ptr<CublasLt> library_;
+  // As many as make unpacking cheap (it moves a matrix three times, a product of ours reads it once for kMostRows), and no more than
+  // leave activations small beside weights.
+  PromptRows prompt_rows_;
   Stream stream_;
   std::string name_, class_, device_;
   cpu::ThreadPool pool_;                 // reads weights
@@ -511,6 +534,7 @@ class CudaBackend final : public Backend {
   Buffer<simt::u16> activated_;          // of the one behind a gate
   Buffer<float> partials_;               // of its slices
   Buffer<simt::u32> arrivals_;           // zeros between products
+  Buffer<simt::u16> plain_weights_, plain_;  // of the last product of a prompt
   Buffer<float> sums_, mixed_;           // of the splits of an attention
   std::vector<std::int32_t> moves_;      // from, then to
   Buffer<std::int32_t> staged_moves_;

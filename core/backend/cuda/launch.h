@@ -11,6 +11,7 @@
 #include "core/backend/cuda/linear_kernel.h"
 #include "core/backend/cuda/norm_kernel.h"
 #include "core/backend/cuda/persistent.h"
+#include "core/backend/cuda/plain_kernel.h"
 #include "core/backend/cuda/plan_kernel.h"
 #include "core/backend/cuda/sampling_kernel.h"
 #include "core/backend/cuda/simt.h"
@@ -58,7 +59,7 @@ GraphNode describe(const Persistent& table, int blocks);
   apply(PackWeights) apply(Gather) apply(Linear) apply(LinearFree) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows) \
   apply(Standardise) apply(Sample) apply(Accept) apply(LayRows) apply(Settle) apply(Stamp) apply(Continue) \
   apply(RopeStore) apply(MoveSlots) apply(CopyKv) apply(AttentionSplits) apply(AttentionSum) apply(CopyRows) apply(FillColumns) \
-  apply(ReadAll) apply(MultiplyAll)
+  apply(UnpackWeights) apply(RoundPlain) apply(ReadAll) apply(MultiplyAll)
 
 // The two ways that launch goes.
 template <typename Arguments>
