@@ -154,7 +154,7 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
   Tokenizer::Ids ids;
   for (const char* name : {"config.json", "generation_config.json"}) {
     if (!file_exists(directory / name)) continue;
-    const Json json = read_checkpoint_json(directory / name);
+    const Json json = read_checkpoint_json(directory / name, kMostConfigBytes);
     const Settings settings(json, (directory / name).string());
     const auto set = [&](const char* key, std::optional<Token>& id) {
       if (const auto found = read_ids(settings, key, vocab); !found.empty()) id = found[0];

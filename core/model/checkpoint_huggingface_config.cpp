@@ -71,7 +71,7 @@ void read_draft(const Settings& draft, ModelConfig& config) {
 
 ModelConfig read_huggingface_config(const fs::path& directory) {
   const fs::path file = directory / "config.json";
-  const Json json = read_checkpoint_json(file);
+  const Json json = read_checkpoint_json(file, kMostConfigBytes);
   const Settings settings(json, file.string());
   const HuggingFaceFamily& family = huggingface_family(settings);
   if (settings.has("quantization_config")) {

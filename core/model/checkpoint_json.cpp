@@ -23,8 +23,12 @@ std::string value_text(const Json& value) {
 
 }  // namespace
 
-Json read_checkpoint_json(const std::filesystem::path& path) {
-  return parse_json(MappedFile::open(path).text(), path.string());
+Json read_checkpoint_json(const std::filesystem::path& path, std::size_t most_bytes) {
+  const MappedFile file = MappedFile::open(path);
+  if (const std::size_t size = file.text().size(); size > most_bytes) {
+    fail(path.string(), fmt::format("{} bytes", size), fmt::format("at most {}", most_bytes), "No model's file is so large; fetch it again.");
+  }
+  return parse_json(file.text(), path.string());
 }
 
 Settings::Settings(const Json& json, std::string where) : json_(json), where_(std::move(where)) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -11,8 +12,12 @@ namespace speclab {
 
 /// Inside of Checkpoint: the JSON files of a Hugging Face directory.
 
-/// Throws Error with line and column.
-nlohmann::json read_checkpoint_json(const std::filesystem::path& path);
+/// What such files have at most. A value costs up to twenty times its text, so that these bound the memory: config.json and
+/// generation_config.json are some kB; the index of the largest models has 9 MB, a tokenizer_config.json 1.
+constexpr std::size_t kMostConfigBytes = std::size_t{1} << 20, kMostJsonBytes = std::size_t{16} << 20;
+
+/// Throws Error with line and column, and for a file of more bytes.
+nlohmann::json read_checkpoint_json(const std::filesystem::path& path, std::size_t most_bytes = kMostJsonBytes);
 
 /// Reads typed members of a JSON object, which must outlive it; null counts as absent, as in transformers.
 /// Throws Error naming file and member for a value of the wrong type or out of range.

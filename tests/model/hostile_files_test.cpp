@@ -171,6 +171,21 @@ TEST(HostileFiles, FilesOfNoAndOneByte) {
   }
 }
 
+TEST(HostileFiles, JsonThatFillsTheMemory) {
+  TempDir dir;
+  write_tiny_llama(dir.path() / "m", tiny_shape(), 1);
+  const std::string config = huggingface_config(tiny_shape()).dump();
+  const auto with = [&](std::size_t size) {
+    write_file(dir.path() / "m" / "config.json", config + std::string(size - config.size(), ' '));
+    return message_of([&] { Checkpoint::open(dir.path() / "m"); });
+  };
+  EXPECT_EQ(with(std::size_t{1} << 20), "no error");
+  EXPECT_THAT(with((std::size_t{1} << 20) + 1), HasSubstr("config.json: got 1048577 bytes, expected at most 1048576. No model's file is so large"));
+  with(config.size());
+  write_file(dir.path() / "m" / "tokenizer_config.json", std::string((std::size_t{16} << 20) + 1, ' '));
+  EXPECT_THAT(message_of([&] { Checkpoint::open(dir.path() / "m"); }), HasSubstr("tokenizer_config.json: got 16777217 bytes, expected at most 16777216"));
+}
+
 /// A configuration of two lines that asks for ten thousand layers must not make a list of their tensors first.
 TEST(HostileFiles, MoreLayersThanTensors) {
   TempDir dir;
