@@ -16,13 +16,4 @@ bool read_experiment(std::string_view input) {
   });
 }
 
-bool read_prompts(std::string_view input) {
-  const MemoryFile file(input);
-  return accepted([&] {
-    PromptSource source;
-    source.file = file.path();
-    for (const PromptSpec& prompt : load_prompts(source)) require(!prompt.turns.empty(), "a prompt of nothing");
-  });
-}
-
 }  // namespace speclab::fuzz
