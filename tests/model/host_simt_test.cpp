@@ -35,6 +35,15 @@ TEST(HostSimt, PersistentKernelsHaveTheBitsOfLaunches) {
   }
 }
 
+// A prompt without logits downloads nothing that would begin its last layer, and its session may go.
+TEST(HostSimt, PersistentKernelsOfAPromptHaveBegunWhenItReturns) {
+  const auto backend = make_cuda_backend({.simulated = true}, CudaKernels::kPersistent);
+  const auto model = Model::load(Checkpoint::open(family_folder() / "llama"), backend, {});
+  const std::vector<Token> tokens = family_tokens("llama");
+  model->open(20)->prefill(TokenSpan(tokens).first(8));
+  EXPECT_TRUE(backend->idle());
+}
+
 // Hidden state and logits behind a prompt. [hidden + head_rows]
 std::vector<float> behind_prompt(const std::string& family, const std::shared_ptr<Backend>& backend, const std::vector<Token>& tokens, int scratch) {
   const auto model = Model::load(Checkpoint::open(family_folder() / family), backend, {});

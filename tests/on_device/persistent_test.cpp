@@ -162,6 +162,11 @@ TEST_F(OnDevicePersistent, EnoughOperationsInARowAreOneLaunch) {
     backend.submit();  // z must outlive them
     EXPECT_TRUE(on_gpu() || backend.idle());
   }
+  Buffer<float> grows = backend.allocate_buffer<float>(300);
+  backend.add(x.data(), 1, 300, grows.data());
+  EXPECT_FALSE(backend.idle());
+  backend.room(grows, 600);  // what waits has begun before its memory goes
+  EXPECT_TRUE(on_gpu() || backend.idle());
   float sum = 0;
   backend.download(y.data() + 299, sizeof sum, &sum);
   EXPECT_TRUE(backend.idle());
