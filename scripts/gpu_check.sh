@@ -136,7 +136,7 @@ else
   one='ffn=1600' eight='ffn=1664,vocab=49280'
   times=(--rows 1,2 --context 16 --tokens 2 --repeats 1)
   few=("${times[@]}")
-  prompts=(--prompts 20 --repeats 1)
+  prompts=(--prompts 17 --repeats 1)
   run=(--set options.max_tokens=4 --set prompts.limit=1 --set calibration.rounds=1 --set 'cases.1.gamma=[2]')
 fi
 speclab=$(program speclab)
@@ -181,7 +181,7 @@ speculation 135m 45
 speculation 8b 110 "$eight"
 speculation 1b 50 "$one"
 stage kernels 45 - "${bench:+scripts/gpu_check/kernels.sh}" "$bench" --model "$model" --draft models/draft/smollm2-135m-instruct "${use[@]}"
-prefill 135m 20
+prefill 135m 30
 prefill 8b 60 "$eight"
 stage transformers 60 - python3 scripts/gpu_check/transformers_times.py --model "$model" "${use[@]}"
 short=("$speclab" generate --model "$model" --draft models/draft/smollm2-135m-instruct --strategy speculative_sampling --prompt "Why is the sky blue?" --set max_tokens=8 "${use[@]}")

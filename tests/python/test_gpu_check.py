@@ -81,7 +81,7 @@ class Stages(Copy):
     def test_prompts_take_both_ways_where_there_is_a_library(self):
         self.add("bin/speclab", """echo '{"words": "'"$*"'"}'""")
         for backend, library in (("host-simt", " --prefill cublaslt"), ("cpu", "")):
-            words = f"--inflate ffn=1664,vocab=49280 --prompts 20 --repeats 1{library} --backend {backend} --device 0"
+            words = f"--inflate ffn=1664,vocab=49280 --prompts 17 --repeats 1{library} --backend {backend} --device 0"
             result = self.check("--backend", backend, "--stages", "prefill_135m,prefill_8b")
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertRegex(self.stage("prefill_8b", backend)["data"]["words"], rf"^bench --model [^ ]+ {words} --json$")
