@@ -58,15 +58,16 @@ void Session::forward(TokenSpan tokens, std::span<const std::int32_t> parents, s
 
 void Session::commit(std::span<const int> path) {
   SPECLAB_CHECK(length_ + static_cast<int>(path.size()) <= capacity_, "{} + {} rows, room for {}", length_, path.size(), capacity_);
-  std::vector<std::int32_t> from(path.size()), to(path.size());
+  moved_from_.resize(path.size());
+  moved_to_.resize(path.size());
   for (std::size_t i = 0; i < path.size(); ++i) {
     const int node = path[i];
     SPECLAB_CHECK(node >= 0 && node < in_flight(), "node {} of {} in flight", node, in_flight());
     SPECLAB_CHECK(parents_[static_cast<std::size_t>(node)] == (i == 0 ? -1 : path[i - 1]), "node {} does not follow its parent", node);
-    from[i] = length_ + node;
-    to[i] = length_ + static_cast<int>(i);
+    moved_from_[i] = length_ + node;
+    moved_to_[i] = length_ + static_cast<int>(i);
   }
-  if (kv_.data && from != to) model_->backend().move_slots(kv_, from, to);
+  if (kv_.data && moved_from_ != moved_to_) model_->backend().move_slots(kv_, moved_from_, moved_to_);
   length_ += static_cast<int>(path.size());
   parents_.clear();
 }

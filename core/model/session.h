@@ -53,6 +53,7 @@ class Session {
   int scratch_;
   int length_ = 0;
   std::vector<std::int32_t> parents_;  // of the rows in flight; row i is in slot length_ + i
+  std::vector<std::int32_t> moved_from_, moved_to_;  // slots of a commit; members because a step allocates nothing
   Work work_;
   friend class Model;
 };

@@ -143,6 +143,7 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
     const PhaseTimes times = clock.lap();
     const std::int64_t cpu = cpu_now_ns() - cpu_before;
     for (Slot* slot : running_) {  // outside the clock
+      slot->out.steps.push_back(slot->step);
       slot->out.steps.back().times = times;
       slot->out.decode_ns += times.total();
       slot->out.cpu_ns += cpu;
@@ -213,6 +214,7 @@ void DecodeLoop::start(Slot& slot, const Request& request) {
   out.context_length = prompt_length;
   out.tokens.reserve(options.max_tokens);
   out.steps.reserve(options.max_tokens);
+  if (options_.hash_rows) out.row_hashes.reserve(options.max_tokens);
   slot.draft.reset(sequence.tokens.back());  // no path: the row after the prompt is that of node 0
   slot.expect_rows();
   prefill(slot);

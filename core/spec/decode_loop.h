@@ -54,8 +54,9 @@ struct LoopOptions {
 ///
 /// It owns the target's sessions, the clock and the counters. The time of a step is split without gaps into
 /// the phases draft (draft and observe), target (its forward), accept (standardising rows and the rule) and
-/// other (bookkeeping, cuts, commit, recording). Hashing rows, expected acceptance, ranks, distances and
-/// on_emit are outside the clock. With several sequences the times of a step are those of the whole batch.
+/// other (bookkeeping, cuts, commit, recording). Hashing rows, expected acceptance, ranks, distances, the
+/// copy of a step that the record keeps and on_emit are outside the clock; inside it nothing is allocated once
+/// the buffers have grown. With several sequences the times of a step are those of the whole batch.
 ///
 /// With GenerationOptions::device_loop a single sequence on a device that plans is decoded in rounds that the
 /// device runs by itself (decode_planned.cpp): the same tokens, coins, counts and work.

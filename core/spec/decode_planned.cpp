@@ -100,6 +100,7 @@ void DecodeLoop::decode_planned(Slot& slot, const std::stop_token& stop) {
                   static_cast<int>(round.end), slot.emitted);
     slot.session->follow(static_cast<int>(slot.fed.size()), static_cast<int>(slot.fed.size()), slot.emitted);
     record(slot);
+    slot.out.steps.push_back(slot.step);
     tell(slot);
   }
   GenerationRecord& out = slot.out;

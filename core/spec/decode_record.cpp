@@ -29,13 +29,15 @@ void DecodeLoop::record(Slot& slot) {
   const int accepted = std::min(slot.emitted, static_cast<int>(acceptance.path.size()));
   const bool cut = slot.emitted <= static_cast<int>(acceptance.path.size());
 
-  StepRecord& step = out.steps.emplace_back();
+  StepRecord& step = slot.step;
   step.source = slot.draft.source;
+  step.contributions.clear();
   for (const Draft::Contribution& part : slot.draft.contributions)
     step.contributions.push_back({part.first, std::string(part.source)});
   step.accepted = accepted;
   step.emitted = slot.emitted;
   step.rows = static_cast<int>(slot.fed.size());
+  step.parts.clear();
   if (options_.devices > 1) {
     for (const DividedTree::Part& part : slot.divided.parts()) {
       step.parts.push_back({static_cast<int>(part.tokens.size()), part.ns});
@@ -54,7 +56,7 @@ void DecodeLoop::record(Slot& slot) {
     step.ended_by = slot.draft.ended_by_schedule ? EndedBy::schedule : EndedBy::bonus;
 
   const TokenTree& tree = slot.draft.tree;
-  step.drafted.resize(tree.drafted());
+  step.drafted.assign(static_cast<std::size_t>(tree.drafted()), DraftedToken());
   for (int node = 1; node <= tree.drafted(); ++node) {
     DraftedToken& token = step.drafted[node - 1];
     token.id = tree.token(node);
@@ -77,6 +79,7 @@ void DecodeLoop::look_closer(Slot& slot, int index) {
   const TokenTree& tree = slot.draft.tree;
   StepRecord& step = slot.out.steps[static_cast<std::size_t>(index)];
   if (index < kProbedSteps) {
+    step.probes.reserve(static_cast<std::size_t>(tree.size() - 1 - tree.drafted()));
     const StepRows rows = slot.step_rows();
     for (int node = tree.drafted() + 1; node < tree.size(); ++node)
       step.probes.push_back(

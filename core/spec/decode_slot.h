@@ -50,6 +50,7 @@ struct DecodeLoop::Slot {
   std::vector<int> path;
   std::vector<Token> prefix;
   std::vector<double> law, law_of_target;
+  StepRecord step;  // the record of it, whose lists keep their memory; out.steps gets copies, outside the clock
   int emitted = 0;
   Work draft_before;               // this step
   Work target_begun, draft_begun;  // decoding, i.e. what prefill left

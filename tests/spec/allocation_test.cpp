@@ -2,9 +2,11 @@
 // AddressSanitizer, which has its own operator new and checks that nobody else's is mixed with it.
 #ifndef __SANITIZE_ADDRESS__
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <new>
 #include <random>
@@ -14,10 +16,14 @@
 
 #include "core/spec/accept.h"
 #include "core/spec/datastore.h"
+#include "tests/spec/allocations.h"
 #include "tests/spec/loop_fixture.h"
 
 namespace {
 std::atomic<long> allocations{0};
+}
+long speclab::fixtures::allocations_so_far() {
+  return allocations.load();
 }
 
 void* operator new(std::size_t bytes) {
@@ -27,6 +33,12 @@ void* operator new(std::size_t bytes) {
 }
 void operator delete(void* p) noexcept {
   std::free(p);
+}
+// Where the allocators of aligned vectors end.
+extern "C" int posix_memalign(void** out, std::size_t alignment, std::size_t bytes) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  *out = memalign(alignment, bytes);
+  return *out != nullptr ? 0 : ENOMEM;
 }
 void operator delete(void* p, std::size_t) noexcept {
   std::free(p);

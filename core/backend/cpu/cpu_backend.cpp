@@ -147,6 +147,8 @@ class CpuBackend final : public Backend {
     kv.bytes_per_position = 2 * sizeof(Kv) * static_cast<std::uint64_t>(layers) * kv_heads * head_dim;
     if (__builtin_mul_overflow(kv.bytes_per_position, static_cast<std::uint64_t>(kv.slots), &kv.bytes)) kv.bytes = UINT64_MAX;
     kv.data = zeroed(kv.bytes);
+    // Room for the scores of its longest text, untouched: a text that grows allocates nothing.
+    for (auto& scratch : scratch_) scratch.reserve(attention_scratch(query_rows(), kv.slots - 1, head_dim));
     return kv;
   }
 
@@ -179,6 +181,10 @@ class CpuBackend final : public Backend {
     // together. A maximum is one thread's.
     const std::size_t panel = packed_panel_elements(w.in);
     const int chunks = padded(w.out, kChunk) / kChunk, whole = maxima ? chunks : chunks - chunks % pool_.threads();
+    // Of all threads here: one that got no chunk of an earlier forward as large would allocate in a later step.
+    for (auto& place : scratch_) {
+      if (const std::size_t need = static_cast<std::size_t>(n) * kChunk; maxima && place.size() < need) place.resize(need);
+    }
     pool_.parallel(whole + 2 * (chunks - whole), [&](int chunk, int thread) {
       const bool half = chunk >= whole;
       const int begin = half ? whole * kChunk + (chunk - whole) * (kChunk / 2) : chunk * kChunk;
@@ -187,7 +193,6 @@ class CpuBackend final : public Backend {
       const Bf16* panels = data + panel * static_cast<std::size_t>(begin / kPanel);
       // Rows of y may be a power of two apart, and of many such rows a cache keeps little: what is read again stands together.
       auto& place = scratch_[static_cast<std::size_t>(thread)];
-      if (const std::size_t need = static_cast<std::size_t>(n) * kChunk; maxima && place.size() < need) place.resize(need);
       float* const to = maxima ? place.data() : y + begin;
       const int stride = maxima ? kChunk : w.out;
       if (unit_) {
