@@ -156,7 +156,7 @@ class NgramModel final : public Strategy {
   // Draws node `depth` from the law that was taken in. False: there is nothing that may be drawn.
   template <class Counts>
   bool extend(const NgramEstimate<Counts>& law, const Sequence& sequence, int depth, Draft& draft) {
-    const SamplingParams sampling = options_.chain.sampling(sequence.sampling);
+    const SamplingParams sampling = options_.chain.draft.over(sequence.sampling);
     if (sampling.temperature <= 0 && sequence.processors == nullptr) {  // no row is needed
       const Token token = law.best();
       draft.add(token, depth - 1, Draft::kOneHot, static_cast<float>(law.prob(token)));

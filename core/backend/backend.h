@@ -53,6 +53,8 @@ struct RowsInFlight {
   /// Not null: the number of keys is there, in memory of the backend, and `committed` is the most that it may be. Operations
   /// that are queued then follow a sequence whose length the host does not know yet.
   const std::int32_t* committed_at = nullptr;
+  /// Rows of forwards before this one that paths may hold: positions are below committed + earlier + n.
+  int earlier = 0;
 };
 
 /// A rotary embedding as tables: dimensions i and i + dims/2 turn together.
@@ -230,19 +232,19 @@ class Backend {
   /// Moves slots from[j] to to[j] in order, all layers (from[j] >= to[j]).
   virtual void move_slots(KvStore& kv, std::span<const std::int32_t> from, std::span<const std::int32_t> to) = 0;
 
-  // Planned rounds (core/backend/plan.h). In each: draft_rows(1), the draft's forward of plan.first_draft, draw(1); for depth 2
-  // .. gamma draft_rows(depth), its forward of plan.next_draft, draw(depth); target_rows, the target's forward, settle. Without
-  // a draft from target_rows on.
+  // Planned rounds (core/backend/plan.h). In each: for depth 1 .. shape.depth() draft_rows(depth), the draft's forward of
+  // plan.draft[depth - 1], draw(depth); target_rows, the target's forward, settle.
 
   /// Null: this backend runs no planned rounds, and what follows is not called.
   virtual std::shared_ptr<Plan> make_plan(const PlanShape& shape);
   /// A generation begins.
   virtual void plan_start(Plan& plan, const PlanStart& start);
-  /// Lays out the rows of the draft's forward whose logits, row depth - 1 of plan.draft_logits, decide x_depth.
+  /// Lays out the rows of the draft's forward whose logits, rows from node level_begin(depth - 1) on of plan.draft_logits,
+  /// decide the tokens of that depth.
   virtual void plan_draft_rows(Plan& plan, int depth);
-  virtual void plan_draw(Plan& plan, int depth);  ///< x_depth
+  virtual void plan_draw(Plan& plan, int depth);  ///< the tokens of that depth
   virtual void plan_target_rows(Plan& plan);
-  /// Verifies the draft with plan.target_logits, moves the sequence on, and puts the round into plan.ring.
+  /// Verifies the draft with plan.target_logits, moves the sequence on, in both caches, and puts the round into plan.ring.
   virtual void plan_settle(Plan& plan);
   /// The device's clock goes into PlanRound::stamp_ns[which], which < 3; the last one is taken always.
   virtual void plan_stamp(Plan& plan, int which);

@@ -84,7 +84,9 @@ struct PlanSampling {
 
 /// What a round is: decides memory and kernels, and stays for a generation.
 struct PlanShape {
-  int gamma = 0;  ///< tokens of the drafted chain at most, below kMostPlanNodes; 0: autoregressive rounds
+  /// Children of each node of the drafted tree by depth, at most kMostPlanNodes nodes with the pending token; {1, 1, 1}: a
+  /// chain; empty: autoregressive rounds. Nodes are numbered level by level, node 0 is the pending token.
+  std::vector<int> widths;
   int vocab = 0;
   PlanSampling target, draft;
   AcceptRule rule = AcceptRule::kRatio;
@@ -95,6 +97,19 @@ struct PlanShape {
   int target_offset = 0, draft_offset = 0;      ///< ModelConfig::position_offset
   int target_capacity = 0, draft_capacity = 0;  ///< positions of their sessions
   bool operator==(const PlanShape&) const = default;
+
+  int depth() const { return static_cast<int>(widths.size()); }
+  /// The first node of that depth; of depth() + 1: the number of nodes.
+  int level_begin(int of_depth) const {
+    int begin = 0;
+    for (int d = 0, level = 1; d < of_depth; ++d) {
+      begin += level;
+      if (d < depth()) level *= widths[static_cast<std::size_t>(d)];
+    }
+    return begin;
+  }
+  int nodes() const { return level_begin(depth() + 1); }
+  bool is_chain() const { return nodes() == depth() + 1; }
 };
 
 /// A sequence as the device takes it over.
@@ -113,28 +128,33 @@ enum class PlanEnd : std::int32_t { kNone, kEndToken, kLength, kContext, kBadTar
 struct PlanRound {
   std::uint32_t number;    ///< PlanStart::rounds + 1, + 2, ...: written last
   std::int32_t nodes;      ///< 1 + tokens drafted
-  std::int32_t accepted;   ///< by the rule: nodes 1 .. accepted
+  std::int32_t accepted;   ///< by the rule: so many nodes of `path`
   std::int32_t next, bonus;
   std::int32_t emitted;    ///< after the first end token or limit
   PlanEnd end;             ///< kNone: there is a next round
   std::int32_t bad_entry;  ///< kBadTarget, kBadDraft: the logit that is no number, or their count when all are -infinity
   std::int64_t position;   ///< of the pending token
-  std::int32_t tested;     ///< nodes 1 .. tested
+  std::int32_t tested;     ///< so many nodes of tested_node
   std::uint64_t stamp_ns[4];  ///< clock of the device: begin, after the draft, after the target, end; see queue_stamp()
   Token tokens[kMostPlanNodes];        ///< [nodes], the pending one first
   float confidence[kMostPlanNodes];    ///< [nodes] q of a drafted token; -1 where q is one-hot
-  double p[kMostPlanNodes], q[kMostPlanNodes];  ///< [1 .. tested] of the drafted token; q = 1: one-hot
+  std::int32_t path[kMostPlanNodes];           ///< [accepted] nodes from depth 1 on
+  std::int32_t tested_node[kMostPlanNodes];    ///< [tested] in order
+  double p[kMostPlanNodes], q[kMostPlanNodes];  ///< [nodes] of the tokens that were tested; q = 1: one-hot
 };
 
 /// Memory of planned rounds and the rows of their forwards, made by Backend::make_plan(). It outlives what is queued. In each RowsInFlight `committed` is
 /// the caller's to set before a forward is queued: the most that may be committed then.
 struct Plan {
   PlanShape shape;
-  QueuedRows first_draft;  ///< the two tokens before x_1: the one at position - 1 is fed again, and gets the bits it has
-  QueuedRows next_draft;   ///< x_1, x_2, ... one by one
-  QueuedRows target;       ///< 1 + gamma rows; those behind the draft are there for the shape
-  float* draft_logits = nullptr;   ///< [gamma, draft_columns], row i decides x_{i + 1}
-  float* target_logits = nullptr;  ///< [1 + gamma, vocab]
+  std::vector<std::int32_t> parents;  ///< [nodes], -1 for node 0
+  /// [depth]: first the two tokens before the draft (the one at position - 1 is fed again, and gets the bits it has), then
+  /// the drafted levels but the last.
+  std::vector<QueuedRows> draft;
+  QueuedRows target;               ///< all nodes; those behind the draft are there for the shape
+  float* draft_logits = nullptr;   ///< [nodes that have children, draft_columns], row i decides the children of node i
+  float* target_logits = nullptr;  ///< [nodes, vocab]
+  KvStore target_cache, draft_cache;  ///< the caller's to set where the draft is no chain: the accepted path moves to its place there
   const PlanRound* ring = nullptr;  ///< [kPlanRing], memory that host and device see
   std::shared_ptr<void> own;       ///< of the backend
 

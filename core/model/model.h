@@ -32,6 +32,9 @@ struct Feed {
   std::vector<float>* maxima = nullptr;
   /// Rows of the same session in the feeds before this one, which count as committed: a prompt in several feeds.
   int after = 0;
+  /// True: what is in flight stays, these rows come behind it, and parents count from the first row in flight: a tree
+  /// can be fed level by level.
+  bool continues = false;
 };
 
 /// Weights of one decoder on a backend, immutable after loading and shared by its sessions.

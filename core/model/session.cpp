@@ -17,6 +17,7 @@ Session::Session(std::shared_ptr<const Model> model, int capacity, int scratch)
     ropes_ = model_->rope_tables(std::min(c.context, capacity + scratch));
   }
   parents_.reserve(static_cast<std::size_t>(scratch));
+  depths_.reserve(static_cast<std::size_t>(scratch));
 }
 
 void Session::check_room(std::int64_t tokens, int after) const {
@@ -46,7 +47,7 @@ void Session::prefill(TokenSpan tokens, float* logits, float* hidden) {
     if (prompt) model_->forward_prompt(feeds);
     else model_->forward(feeds);
     length_ += static_cast<int>(count);
-    parents_.clear();
+    drop_flight();
     tokens = tokens.subspan(count);
   }
 }
@@ -69,25 +70,49 @@ void Session::commit(std::span<const int> path) {
   }
   if (kv_.data && moved_from_ != moved_to_) model_->backend().move_slots(kv_, moved_from_, moved_to_);
   length_ += static_cast<int>(path.size());
-  parents_.clear();
+  drop_flight();
 }
 
-void Session::follow(int rows, int wanted, int keep) {
-  SPECLAB_CHECK(keep >= 0 && keep <= rows && length_ + keep <= capacity_, "{} + {} of {} rows, room for {}", length_, keep, rows, capacity_);
+int Session::fly(std::span<const std::int32_t> parents, bool continues, int wanted, int after) {
+  if (!continues) drop_flight();
+  const int earlier = in_flight(), end = earlier + static_cast<int>(parents.size());
+  SPECLAB_CHECK(end <= scratch_, "{} rows in flight, room for {}", end, scratch_);
   std::int64_t keys = 0, layer_keys = 0;
-  for (int position = length_; position < length_ + rows; ++position) {
+  for (int node = earlier; node < end; ++node) {
+    const int parent = parents[static_cast<std::size_t>(node - earlier)];
+    SPECLAB_CHECK(parent < node && parent >= -1, "node {} has parent {}", node, parent);
+    parents_.push_back(parent);
+    depths_.push_back(parent < 0 ? 0 : depths_[static_cast<std::size_t>(parent)] + 1);
+    const int position = length_ + after + depths_.back();
     keys += position + 1;
     layer_keys += model_->keys_of(position);
   }
-  work_ += model_->work(rows, wanted, length_, keys, layer_keys);
-  length_ += keep;
+  work_ += model_->work(end - earlier, wanted, length_ + after + earlier, keys, layer_keys);
+  if (after > 0) {  // weights are read once for all feeds of a prompt
+    const Work pass = model_->work(0, 0, 0, 0, 0);
+    work_.calls -= pass.calls;
+    work_.weight_bytes -= pass.weight_bytes;
+  }
+  return earlier;
+}
+
+void Session::drop_flight() {
   parents_.clear();
+  depths_.clear();
+}
+
+void Session::follow(std::span<const std::int32_t> parents, bool continues, int wanted) { fly(parents, continues, wanted); }
+
+void Session::follow_commit(int count) {
+  SPECLAB_CHECK(count >= 0 && count <= in_flight() && length_ + count <= capacity_, "{} + {} of {} rows, room for {}", length_, count, in_flight(), capacity_);
+  length_ += count;
+  drop_flight();
 }
 
 void Session::rewind(int length) {
   SPECLAB_CHECK(length >= 0 && length <= length_, "rewind to {} of {}", length, length_);
   length_ = length;
-  parents_.clear();
+  drop_flight();
 }
 
 std::unique_ptr<Session> Session::fork() const {
@@ -95,6 +120,7 @@ std::unique_ptr<Session> Session::fork() const {
   if (kv_.data) model_->backend().copy_kv(kv_, length_ + in_flight(), copy->kv_);
   copy->length_ = length_;
   copy->parents_ = parents_;
+  copy->depths_ = depths_;
   return copy;
 }
 
@@ -103,7 +129,7 @@ void Session::copy(const Session& other) {
   check_room(other.length_, 0);
   if (kv_.data) model_->backend().copy_kv(other.kv_, other.length_, kv_);
   length_ = other.length_;
-  parents_.clear();
+  drop_flight();
 }
 
 }  // namespace speclab

@@ -28,46 +28,31 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   const std::size_t position_rows = n, positions = 2 * n, slots = 3 * n, path_begin = 4 * n, wanted_rows = 5 * n + 1, paths = wanted_rows + wanted;
   numbers.resize(paths);
   numbers[path_begin] = 0;
-  s.depths.resize(n);
   std::size_t at = 0, out = 0;
   for (const Feed& feed : feeds) {
     Session& session = *feed.session;
     const int count = static_cast<int>(feed.tokens.size()), committed = session.length_ + feed.after;
     SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
-    SPECLAB_CHECK(count <= session.scratch_ && feed.parents.size() == feed.tokens.size(), "{} tokens, {} parents, room for {}", count, feed.parents.size(), session.scratch_);
-    const int* depths = s.depths.data() + at;
-    std::int64_t keys = 0, layer_keys = 0;
+    SPECLAB_CHECK(feed.parents.size() == feed.tokens.size(), "{} tokens, {} parents", count, feed.parents.size());
+    const int earlier = session.fly(feed.parents, feed.continues, static_cast<int>(feed.rows.size()), feed.after);
     for (const std::int32_t row : feed.rows) numbers[wanted_rows + out++] = static_cast<std::int32_t>(at) + row;
     for (int i = 0; i < count; ++i, ++at) {
-      const int parent = feed.parents[static_cast<std::size_t>(i)];
-      SPECLAB_CHECK(parent < i && parent >= -1, "node {} has parent {}", i, parent);
       const Token token = feed.tokens[static_cast<std::size_t>(i)];
       if (token < 0 || token >= w.embedding.out) {
         throw Error({"token fed to " + name(), std::to_string(token), "an id below " + std::to_string(w.embedding.out), ""});
       }
-      const int depth = parent < 0 ? 0 : depths[parent] + 1;
-      const int position = committed + depth;
+      const int depth = session.depths_[static_cast<std::size_t>(earlier + i)], position = committed + depth;
       if (position >= c.context && c.layers > 0) {
         throw Error({"position of a token fed to " + name(), std::to_string(position), "a position below its context of " + std::to_string(c.context), ""});
       }
-      s.depths[at] = depth;
       numbers[at] = token;
       numbers[position_rows + at] = position + c.position_offset;
       numbers[positions + at] = position;
-      numbers[slots + at] = committed + i;
+      numbers[slots + at] = committed + earlier + i;
       numbers.resize(numbers.size() + static_cast<std::size_t>(depth) + 1);
       std::size_t to = numbers.size();
-      for (int node = i; node >= 0; node = feed.parents[static_cast<std::size_t>(node)]) numbers[--to] = committed + node;
+      for (int node = earlier + i; node >= 0; node = session.parents_[static_cast<std::size_t>(node)]) numbers[--to] = committed + node;
       numbers[path_begin + at + 1] = static_cast<std::int32_t>(numbers.size() - paths);
-      keys += position + 1;
-      layer_keys += keys_of(position);
-    }
-    session.parents_.assign(feed.parents.begin(), feed.parents.end());
-    session.work_ += work(count, static_cast<std::int64_t>(feed.rows.size()), committed, keys, layer_keys);
-    if (feed.after > 0) {  // weights are read once for all feeds of a prompt
-      const Work pass = work(0, 0, 0, 0, 0);
-      session.work_.calls -= pass.calls;
-      session.work_.weight_bytes -= pass.weight_bytes;
     }
   }
   if (n == 0) return;
@@ -77,7 +62,9 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   for (const Feed& feed : feeds) {
     const auto count = static_cast<int>(feed.tokens.size());
     if (count == 0) continue;
-    s.placed.push_back({feed.session, {count, feed.session->length_ + feed.after, staged + positions + at, staged + slots + at, staged + path_begin + at, staged + paths}});
+    RowsInFlight rows{count, feed.session->length_ + feed.after, staged + positions + at, staged + slots + at, staged + path_begin + at, staged + paths};
+    if (feed.continues) rows.earlier = feed.session->in_flight() - count;
+    s.placed.push_back({feed.session, rows});
     at += feed.tokens.size();
   }
   const bool in_place = feeds.size() == 1 && device.host_memory();

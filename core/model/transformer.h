@@ -41,7 +41,6 @@ struct Model::Workspace {
   // tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1], wanted [rows], paths.
   std::vector<std::int32_t> numbers;
   Buffer<std::int32_t> staged;     // the same there
-  std::vector<int> depths;         // [n]
   std::vector<Placed> placed;      // [feeds with rows]
 };
 

@@ -99,6 +99,7 @@ class DecodeLoop {
   std::string plan(Slot& slot);
   void decode_planned(Slot& slot, const std::stop_token& stop);
   void take_round(Slot& slot, const PlanRound& round);
+  void follow_draft(Slot& slot, int accepted);
   void watch_rounds(Slot& slot, const PlanStart& begun);
 
   std::shared_ptr<const Model> target_;

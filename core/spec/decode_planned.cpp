@@ -3,10 +3,12 @@
 // times of the phases come from a second run of the same rounds, one by one and with stamps, so that the
 // first one is as fast as it can be.
 #include <algorithm>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "core/measure/clock.h"
 #include "core/spec/decode_slot.h"
+#include "core/spec/draft_model.h"
 
 namespace speclab {
 namespace {
@@ -18,12 +20,14 @@ RoundQueue queue_of(const std::string& device_graph) {
 }
 
 void take_verdict(const PlanRound& round, Acceptance& out) {
-  out.path.clear();
+  out.path.assign(round.path, round.path + round.accepted);
   out.tested.clear();
   out.want_expected = false;
-  for (int node = 1; node <= round.accepted; ++node) out.path.push_back(node);
-  for (int node = 1; node <= round.tested; ++node)
-    out.tested.push_back({node, round.p[node], round.q[node], -1, -1, node <= round.accepted});
+  for (int i = 0; i < round.tested; ++i) {
+    const int node = round.tested_node[i];
+    const bool accepted = std::find(out.path.begin(), out.path.end(), node) != out.path.end();
+    out.tested.push_back({node, round.p[node], round.q[node], -1, -1, accepted});
+  }
   out.next = round.next;
   out.bonus = round.bonus != 0;
 }
@@ -45,14 +49,14 @@ std::string DecodeLoop::plan(Slot& slot) {
   if (request.coins.is_scripted()) return "scripted coins are the host's";
   if (slot.sequence.eos.size() > kMostPlanEnds) return fmt::format("{} end tokens", slot.sequence.eos.size());
   Session* draft = nullptr;
-  if (wanted->gamma > 0) {
+  if (!wanted->widths.empty()) {
     SPECLAB_CHECK(slot.draft_sessions.size() == 1, "{} draft sessions under a plan",
                   slot.draft_sessions.size());
     draft = slot.draft_sessions.front();
     if (&draft->model().backend() != &target_->backend()) return "target and draft are on different backends";
   }
   PlanShape shape;
-  shape.gamma = wanted->gamma;
+  shape.widths = wanted->widths;
   shape.vocab = slot.vocab();
   shape.target = device_sampling(request.options.sampling);
   shape.rule = rule->rule;
@@ -98,7 +102,8 @@ void DecodeLoop::decode_planned(Slot& slot, const std::stop_token& stop) {
     SPECLAB_CHECK(slot.emitted == round.emitted && slot.running == (round.end == PlanEnd::kNone),
                   "the device took {} tokens and ended as {}, the host took {}", round.emitted,
                   static_cast<int>(round.end), slot.emitted);
-    slot.session->follow(static_cast<int>(slot.fed.size()), static_cast<int>(slot.fed.size()), slot.emitted);
+    slot.session->follow(slot.draft.tree.parents(), false, slot.draft.tree.size());
+    slot.session->follow_commit(slot.emitted);
     record(slot);
     slot.out.steps.push_back(slot.step);
     tell(slot);
@@ -132,19 +137,36 @@ void DecodeLoop::take_round(Slot& slot, const PlanRound& round) {
   slot.draft.reset(round.tokens[0]);
   slot.draft_before = slot.draft_work();
   slot.decided_from = round.position;
-  const int drafted = round.nodes - 1;
-  if (drafted > 0) {
+  if (round.nodes > 1) {
     slot.draft.source = "draft";
-    for (int node = 1; node <= drafted; ++node)
-      slot.draft.add(round.tokens[node], node - 1, Draft::kOneHot, round.confidence[node]);
-    Session& draft = *slot.draft_sessions.front();
-    draft.rewind(static_cast<int>(std::min<std::int64_t>(draft.length(), round.position)));
-    const int behind = static_cast<int>(round.position) + 1 - draft.length();
-    draft.follow(behind, 1, behind);
-    for (int i = 1; i < drafted; ++i) draft.follow(1, 1, 1);
+    for (int node = 1; node < round.nodes; ++node)
+      slot.draft.add(round.tokens[node], rounds_->parents()[static_cast<std::size_t>(node)], Draft::kOneHot,
+                     round.confidence[node]);
+    follow_draft(slot, round.accepted);
   }
   slot.fed.assign(slot.draft.tree.tokens().begin(), slot.draft.tree.tokens().end());
   take_verdict(round, slot.acceptance);
+}
+
+// The draft's session: the pending token was fed, and the one before it where that was the last of a draft; then
+// the levels of the tree but the last. What was accepted of them is in the cache.
+void DecodeLoop::follow_draft(Slot& slot, int accepted) {
+  const TokenTree& tree = slot.draft.tree;
+  Session& draft = *slot.draft_sessions.front();
+  const auto position = static_cast<int>(slot.sequence.position());
+  draft.rewind(std::min(draft.length(), position));
+  const int behind = position + 1 - draft.length();
+  slot.parents.resize(static_cast<std::size_t>(behind));
+  std::iota(slot.parents.begin(), slot.parents.end(), -1);
+  draft.follow(slot.parents, false, 1);
+  draft.follow_commit(behind);
+  const int levels = tree.max_depth() - 1;
+  for (int depth = 1, node = 1; depth <= levels; ++depth) {
+    slot.parents.clear();
+    for (; tree.depth(node) == depth; ++node) slot.parents.push_back(tree.parent(node) - 1);
+    draft.follow(slot.parents, depth > 1, static_cast<int>(slot.parents.size()));
+  }
+  draft.follow_commit(std::min(accepted, levels));
 }
 
 // The same rounds again, for what the record has besides tokens and counts.
@@ -153,9 +175,10 @@ void DecodeLoop::watch_rounds(Slot& slot, const PlanStart& begun) {
   const PlanShape& shape = rounds_->shape();
   const auto vocab = static_cast<std::size_t>(shape.vocab),
              columns = static_cast<std::size_t>(shape.draft_columns);
-  std::vector<float> draft_rows(static_cast<std::size_t>(shape.gamma) * columns);
+  std::vector<float> draft_rows;
+  SiblingDraw siblings;
   const SamplingParams sampling =
-      shape.gamma > 0 ? strategy_->device_plan(slot.sequence.sampling)->draft : SamplingParams{};
+      shape.depth() > 0 ? strategy_->device_plan(slot.sequence.sampling)->draft : SamplingParams{};
   const bool launches = slot.request->options.device_graph == "off";
   rounds_->start(begun, launches ? RoundQueue::kLaunches : RoundQueue::kGraph, true);
   for (int index = 0; index < static_cast<int>(out.steps.size()); ++index) {
@@ -169,17 +192,19 @@ void DecodeLoop::watch_rounds(Slot& slot, const PlanStart& begun) {
     slot.decided_from = round.position;
     slot.emitted = round.emitted;
     const std::size_t rows = static_cast<std::size_t>(round.nodes);
-    draft_rows.resize(static_cast<std::size_t>(drafted) * columns);
+    const int inner = drafted > 0 ? rounds_->parents()[static_cast<std::size_t>(drafted)] + 1 : 0;  // nodes with children
+    draft_rows.resize(static_cast<std::size_t>(inner) * columns);
     slot.logits.resize(std::max(slot.logits.size(), rows * vocab));
     rounds_->download(std::span(slot.logits).first(rows * vocab), draft_rows);
-    for (int node = 1; node <= drafted; ++node) {
-      int q_index = 0;
+    for (int node = 0; node < inner; ++node) {
       const ModelConfig& config = slot.draft_sessions.front()->model().config();
-      slot.draft.new_q(&q_index).assign_logits(
-          std::span(draft_rows).subspan(static_cast<std::size_t>(node - 1) * columns, columns), sampling,
-          config.head_ids, shape.vocab);
-      slot.draft.add(round.tokens[node], node - 1, q_index, round.confidence[node]);
-      SPECLAB_CHECK(round.tokens[node] == step.drafted[static_cast<std::size_t>(node - 1)].id,
+      siblings.add(slot.draft, node, shape.widths[static_cast<std::size_t>(slot.draft.tree.depth(node))],
+                   std::span(draft_rows).subspan(static_cast<std::size_t>(node) * columns, columns), sampling,
+                   config.head_ids, shape.vocab,
+                   [&](const Distribution&) { return Token{round.tokens[slot.draft.tree.size()]}; });
+    }
+    for (int node = 1; node <= drafted; ++node) {
+      SPECLAB_CHECK(slot.draft.tree.token(node) == step.drafted[static_cast<std::size_t>(node - 1)].id,
                     "step {} drafted another token {} when it was run again", index, node);
     }
     slot.expect_rows();

@@ -78,6 +78,16 @@ void Distribution::assign_one_hot(Token token, int vocab) {
   vocab_ = vocab;
 }
 
+bool Distribution::assign_without(const Distribution& other, Token token) {
+  if (other.one_hot()) return false;
+  weights_ = other.weights_;
+  weights_[static_cast<std::size_t>(token)] = 0;
+  sum_ = row_kernels::sum(weights_);
+  one_hot_ = -1;
+  vocab_ = other.vocab_;
+  return sum_ > 0;
+}
+
 void Distribution::assign_weights(std::span<const double> weights) {
   for (const double w : weights) SPECLAB_CHECK(w >= 0 && std::isfinite(w), "weight {}", w);
   weights_.assign(weights.begin(), weights.end());

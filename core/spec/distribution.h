@@ -53,6 +53,8 @@ class Distribution {
                      int vocab);
   void assign_weights(std::span<const double> weights);  ///< non-negative, sum > 0; stored as float
   void assign_one_hot(Token token, int vocab);
+  /// `other` when it is known not to be `token`. False, and no law, when that leaves no mass.
+  bool assign_without(const Distribution& other, Token token);
 
   int vocab() const { return vocab_; }
   bool one_hot() const { return one_hot_ >= 0; }  ///< all mass on one token by construction (temperature 0)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "core/spec/processors.h"
@@ -9,35 +10,22 @@
 namespace speclab {
 namespace {
 
-// Longer gaps (a drafter that rested for many steps) are prefilled in chunks first; what remains fits in one
-// forward.
-constexpr int kLongestCatchUp = 32;
-
 constexpr SamplingParams kSoft{.temperature = 1, .top_k = 0, .top_p = 1};
 
 }  // namespace
 
 void DraftChainOptions::fields(OptionVisitor& visit) {
   visit("gamma", gamma, Range<int>{1, 64}, "tokens drafted per step");
-  visit("draft_temperature", draft_temperature, Range<double>{-1, 100},
-        "temperature of the draft; -1: the target's");
-  visit("draft_top_k", draft_top_k, Range<int>{-1, 1 << 30}, "top-k of the draft, 0 = all; -1: the target's");
-  visit("draft_top_p", draft_top_p, Range<double>{-1, 1}, "top-p of the draft; -1: the target's");
+  draft.fields(visit);
   schedule.fields(visit);
-}
-
-SamplingParams DraftChainOptions::sampling(const SamplingParams& target) const {
-  return {draft_temperature < 0 ? target.temperature : draft_temperature,
-          draft_top_k < 0 ? target.top_k : draft_top_k, draft_top_p < 0 ? target.top_p : draft_top_p};
 }
 
 struct DraftChain::Slot {
   explicit Slot(const Schedule& rule) : schedule(rule) {}
 
   Schedule schedule;
-  std::unique_ptr<Session> session;
+  DraftCache cache;
   SamplingParams sampling;
-  std::vector<Token> cached;  // tokens in the session's cache
   // Of the draft in progress:
   const Sequence* sequence = nullptr;
   Draft* draft = nullptr;
@@ -50,7 +38,6 @@ struct DraftChain::Slot {
   // Of the forward in progress:
   std::vector<Token> feed;
   std::vector<std::int32_t> parents;
-  std::vector<int> nodes;
   std::int32_t row = 0;
   std::vector<float> logits;     // [head_rows]
   std::vector<float> processed;  // [head_rows], when there are processors
@@ -73,43 +60,15 @@ DraftChain::Slot& DraftChain::slot(const Sequence& sequence) {
 
 std::optional<DevicePlan> DraftChain::device_plan(const SamplingParams& target) const {
   if (options_.schedule.schedule != "constant") return std::nullopt;
-  return DevicePlan{options_.gamma, options_.sampling(target)};
+  return DevicePlan{std::vector<int>(static_cast<std::size_t>(options_.gamma), 1), options_.draft.over(target)};
 }
 
 void DraftChain::begin(const Sequence& sequence) {
   Slot& s = slot(sequence);
   s.schedule.begin(sequence.turn);
-  s.sampling = options_.sampling(sequence.sampling);
-  if (!s.session) {
-    s.session = resources_.open_draft();
-    s.logits.resize(resources_.draft->config().head_rows());
-  }
-  s.session->rewind(0);
-  s.cached.clear();
-  if (sequence.position() > s.session->capacity())
-    return;  // longer than the draft's context: catch_up() is never reached
-  const TokenSpan prompt(sequence.tokens.data(), sequence.tokens.size() - 1);
-  s.session->prefill(prompt);
-  s.cached.assign(prompt.begin(), prompt.end());
-}
-
-void DraftChain::catch_up(Slot& s) {
-  const std::vector<Token>& text = s.sequence->tokens;
-  // The pending token is always fed, for its logits.
-  const std::size_t most = std::min(s.cached.size(), text.size() - 1);
-  std::size_t keep =
-      std::min(most, static_cast<std::size_t>(s.sequence->prompt_length));  // the prompt never changes
-  while (keep < most && s.cached[keep] == text[keep]) ++keep;
-  if (static_cast<int>(keep) < s.session->length()) s.session->rewind(static_cast<int>(keep));
-  s.cached.resize(keep);
-  if (text.size() - keep > kLongestCatchUp) {
-    const std::size_t until = text.size() - kLongestCatchUp;
-    s.session->prefill(TokenSpan(text.data() + keep, until - keep));
-    s.cached.insert(s.cached.end(), text.begin() + static_cast<std::ptrdiff_t>(keep),
-                    text.begin() + static_cast<std::ptrdiff_t>(until));
-    keep = until;
-  }
-  s.feed.assign(text.begin() + static_cast<std::ptrdiff_t>(keep), text.end());
+  s.sampling = options_.draft.over(sequence.sampling);
+  s.logits.resize(resources_.draft->config().head_rows());
+  s.cache.begin(sequence, resources_);
 }
 
 bool DraftChain::extend(Slot& s) {
@@ -174,9 +133,8 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     Slot& s = slot(*sequences[i]);
     SPECLAB_CHECK(drafts[i]->tree.size() == 1, "a chain on top of {} drafted nodes",
                   drafts[i]->tree.drafted());
-    // Token x_i is fed at position + i, the last one never.
-    const auto room = static_cast<std::int64_t>(s.session->capacity()) - sequences[i]->position();
-    s.limit = static_cast<int>(std::min<std::int64_t>({s.schedule.limit(), sequences[i]->depth_limit, room}));
+    s.limit = static_cast<int>(std::min<std::int64_t>(
+        {s.schedule.limit(), sequences[i]->depth_limit, s.cache.room(*sequences[i])}));
     s.runner_ups.clear();
     if (s.limit <= 0) continue;
     s.sequence = sequences[i];
@@ -187,7 +145,7 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     s.path.clear();
     s.schedule.start_draft();
     drafts[i]->source = "draft";
-    catch_up(s);
+    s.cache.catch_up(*sequences[i], s.feed);
     active_.push_back(&s);
   }
   while (!active_.empty()) {
@@ -195,19 +153,14 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     for (Slot* s : active_) {
       const auto n = static_cast<std::int32_t>(s->feed.size());
       s->parents.resize(n);
-      s->nodes.resize(n);
-      for (std::int32_t node = 0; node < n; ++node) {
-        s->parents[node] = node - 1;
-        s->nodes[node] = node;
-      }
+      std::iota(s->parents.begin(), s->parents.end(), -1);
       s->row = n - 1;
-      feeds_.push_back({s->session.get(), s->feed, s->parents, {&s->row, 1}, s->logits.data(), nullptr});
+      feeds_.push_back({&s->cache.session(), s->feed, s->parents, {&s->row, 1}, s->logits.data(), nullptr});
     }
     resources_.draft->forward(feeds_);
     std::size_t left = 0;
     for (Slot* s : active_) {
-      s->session->commit(s->nodes);
-      s->cached.insert(s->cached.end(), s->feed.begin(), s->feed.end());
+      s->cache.keep(s->feed);
       if (extend(*s)) active_[left++] = s;
     }
     active_.resize(left);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/options.h"
+#include "core/spec/draft_model.h"
 #include "core/spec/schedule.h"
 #include "core/spec/strategy.h"
 
@@ -14,21 +15,14 @@ namespace speclab {
 
 struct DraftChainOptions {
   int gamma = 4;
-  double draft_temperature = -1;  ///< of the draft's own distribution; -1: the target's
-  int draft_top_k = -1;           ///< -1: the target's
-  double draft_top_p = -1;        ///< -1: the target's
+  DraftSampling draft{};
   ScheduleOptions schedule;
   void fields(OptionVisitor& visit);
-  /// What the draft samples with for a target that samples with `target`.
-  SamplingParams sampling(const SamplingParams& target) const;
 };
 
 /// Drafts a chain from a model with a cache of its own: the drafter of classic speculation, and a part of
 /// strategies that need one. All sequences of a batch advance through one forward of the draft per depth.
-///
-/// The cache follows the text by comparison: whatever was accepted, and whoever drafted, the next draft()
-/// keeps the positions whose tokens are those of the text and feeds the rest (two tokens after full
-/// acceptance, one after a rejection). Where the context of the draft model ends it drafts no more.
+/// Where the context of the draft model ends it drafts no more.
 class DraftChain {
  public:
   /// The token to submit at `depth` (from 1) instead of the drawn one, and feed to the draft; for simulated
@@ -71,7 +65,6 @@ class DraftChain {
   struct Slot;
   Slot& slot(const Sequence& sequence);
   bool extend(Slot& slot);  ///< takes a token from the slot's logits; false: the draft is complete
-  void catch_up(Slot& slot);
 
   DraftChainOptions options_;
   Resources resources_;

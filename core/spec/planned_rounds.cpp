@@ -50,9 +50,11 @@ PlanSampling device_sampling(const SamplingParams& sampling) {
 }
 
 std::unique_ptr<PlannedRounds> PlannedRounds::make(const PlanShape& shape, Session& target, Session* draft) {
-  SPECLAB_CHECK(shape.gamma == 0 || draft != nullptr, "gamma {} without a draft", shape.gamma);
+  SPECLAB_CHECK(shape.depth() == 0 || draft != nullptr, "a depth of {} without a draft", shape.depth());
   std::shared_ptr<Plan> plan = target.model().backend().make_plan(shape);
   if (!plan) return nullptr;
+  plan->target_cache = target.cache();
+  if (draft != nullptr) plan->draft_cache = draft->cache();
   return std::unique_ptr<PlannedRounds>(new PlannedRounds(std::move(plan), target, draft));
 }
 
@@ -73,14 +75,13 @@ void PlannedRounds::queue() {
   const int rounds = loop ? kPlanLoop : 1;
   // Every round before the last one may move the sequence by all that it has.
   const std::int64_t most =
-      position_ + (static_cast<std::int64_t>(queued_ - read_) + rounds - 1) * (shape.gamma + 1);
+      position_ + (static_cast<std::int64_t>(queued_ - read_) + rounds - 1) * (shape.depth() + 1);
   std::int64_t tier = kTier;
   while (tier <= most) tier *= 2;
   const auto bound = [](std::int64_t committed, int capacity) {
     return static_cast<int>(std::min<std::int64_t>(committed, capacity - 1));
   };
-  plan.first_draft.rows.committed = bound(tier, shape.draft_capacity);
-  plan.next_draft.rows.committed = bound(tier + shape.gamma, shape.draft_capacity);
+  for (QueuedRows& rows : plan.draft) rows.rows.committed = bound(tier + 1, shape.draft_capacity);
   plan.target.rows.committed = bound(tier, shape.target_capacity);
   queued_ += static_cast<std::uint32_t>(rounds);
   if (mode_ == RoundQueue::kLaunches) {
@@ -104,10 +105,10 @@ void PlannedRounds::queue_round() {
   const PlanShape& shape = plan.shape;
   Backend& backend = target_->model().backend();
   if (stamps_) backend.plan_stamp(plan, 0);
-  for (int depth = 1; depth <= shape.gamma; ++depth) {
+  for (int depth = 1; depth <= shape.depth(); ++depth) {
     backend.plan_draft_rows(plan, depth);
-    draft_->model().forward(*draft_, depth == 1 ? plan.first_draft : plan.next_draft,
-                            plan.draft_logits + static_cast<std::size_t>(depth - 1) *
+    draft_->model().forward(*draft_, plan.draft[static_cast<std::size_t>(depth - 1)],
+                            plan.draft_logits + static_cast<std::size_t>(shape.level_begin(depth - 1)) *
                                                     static_cast<std::size_t>(shape.draft_columns));
     backend.plan_draw(plan, depth);
   }

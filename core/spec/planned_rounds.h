@@ -38,13 +38,14 @@ class PlannedRounds {
  public:
   static constexpr int kAhead = 4;  ///< rounds that are queued and not read
 
-  /// The sessions outlive this; draft may be null when shape.gamma is 0. Null: their backend does not plan.
+  /// The sessions outlive this; draft may be null when the shape drafts nothing. Null: their backend does not plan.
   static std::unique_ptr<PlannedRounds> make(const PlanShape& shape, Session& target, Session* draft);
 
   bool is_of(const PlanShape& shape, const Session& target, const Session* draft) const {
     return shape == plan_->shape && &target == target_ && draft == draft_;
   }
   const PlanShape& shape() const { return plan_->shape; }
+  std::span<const std::int32_t> parents() const { return plan_->parents; }  ///< of the nodes of a round
   /// A generation begins. stamps: PlanRound::stamp_ns of every round is whole.
   void start(PlanStart start, RoundQueue queue, bool stamps);
   /// The next round. At least `ahead` are queued and not read before this waits. Valid until the next call.

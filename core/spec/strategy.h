@@ -78,8 +78,10 @@ struct Resources {
 /// runs whole steps without the host (core/spec/planned_rounds.h), and the loop asks the strategy nothing
 /// between begin() and the end of the text.
 struct DevicePlan {
-  int gamma = 0;         ///< a chain of so many tokens from the draft model, limits permitting; 0: no draft
-  SamplingParams draft;  ///< each is a sample of the draft's row with these, by Purpose::draft or coupled
+  /// Children of each node of a tree from the draft model, by depth, limits permitting: {1, 1, 1} is a chain. Empty: no
+  /// draft.
+  std::vector<int> widths;
+  SamplingParams draft;  ///< they are drawn from the draft's row with these, by Purpose::draft or coupled
 };
 
 /// Answers "what do you draft?"; the decode loop owns the target forward, the rule, the clock and the

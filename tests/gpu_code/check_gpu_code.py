@@ -24,7 +24,7 @@ M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x4100
 ARCHITECTURES = (80, 90)
 KERNELS = ("LinearFew", "LinearMany", "LinearFree", "Norm", "Activate", "Elementwise", "RoundRows", "PackWeights", "Gather", "RopeStore", "MoveSlots", "CopyKv",
            "AttentionSplits", "AttentionSum", "CopyRows", "FillColumns", "UnpackWeights", "RoundPlain", "ReadAll", "MultiplyAll", "Standardise",
-           "Sample", "Accept", "Persistent")
+           "Sample", "Siblings", "Accept", "MoveAccepted", "Persistent")
 
 
 class Cubin:

@@ -102,6 +102,38 @@ TEST(HostSimt, APromptOfALibraryIsCountedAsOnePass) {
   EXPECT_EQ(counted.keys, whole.keys);
 }
 
+// Rows that continue a forward are far behind what is committed, here in another split of attention.
+TEST(HostSimt, LevelsOfATreeCrossSplits) {
+  const auto model = life_model("host-simt", 0, 1);
+  const std::vector<Token> text(124, 5), chain{3, 1, 4, 1, 5, 9, 2, 6};
+  const auto levels = model->open(160), whole = model->open(160);
+  levels->prefill(text);
+  whole->prefill(text);
+  const auto vocab = static_cast<std::size_t>(model->config().vocab);
+  std::vector<float> one_by_one(chain.size() * vocab), together(one_by_one.size());
+  std::vector<std::int32_t> parents, rows;
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    parents.push_back(static_cast<std::int32_t>(i) - 1);
+    rows.push_back(static_cast<std::int32_t>(i));
+    const std::int32_t row = 0;
+    Feed feed{levels.get(), {&chain[i], 1}, {&parents[i], 1}, {&row, 1}, one_by_one.data() + i * vocab};
+    feed.continues = i > 0;
+    model->forward({&feed, 1});
+  }
+  whole->forward(chain, parents, rows, together.data());
+  EXPECT_EQ(one_by_one, together);
+  EXPECT_EQ(levels->in_flight(), 8);
+  levels->commit(std::vector<int>{0, 1, 2});
+  EXPECT_EQ(levels->length(), 127);
+  const Token next = 7;
+  const std::int32_t root = -1, row = 0;
+  std::vector<float> after(vocab), fresh(vocab);
+  levels->forward({&next, 1}, {&root, 1}, {&row, 1}, after.data());
+  whole->commit(std::vector<int>{0, 1, 2});
+  whole->forward({&next, 1}, {&root, 1}, {&row, 1}, fresh.data());
+  EXPECT_EQ(after, fresh);
+}
+
 class HostSimtLife : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(HostSimtLife, RowsHaveTheBitsOfAFreshPrefill) {

@@ -87,7 +87,7 @@ class Life {
       drafts.push_back(draft(*who.back()));
     }
     if (feeds == 1) {
-      who[0]->session->forward(drafts[0].tokens, drafts[0].parents, drafts[0].rows, drafts[0].logits.data());
+      feed_in_parts(*who[0], drafts[0], below(3));
     } else {
       std::vector<Feed> batch;
       for (std::size_t i = 0; i < feeds; ++i) {
@@ -152,6 +152,25 @@ class Life {
     if (out.rows.empty()) out.rows.push_back(static_cast<std::int32_t>(n) - 1);
     out.logits.resize(out.rows.size() * vocab());
     return out;
+  }
+
+  /// The forest in one forward, and up to `cuts` that continue it.
+  void feed_in_parts(Pair& pair, Draft& draft, std::size_t cuts) {
+    std::size_t begin = 0, row = 0;
+    for (;; --cuts) {
+      const std::size_t all = draft.tokens.size(), end = cuts == 0 ? all : begin + below(all - begin + 1);
+      std::vector<std::int32_t> rows;
+      const std::size_t first_row = row;
+      for (; row < draft.rows.size() && draft.rows[row] < static_cast<std::int32_t>(end); ++row) {
+        rows.push_back(draft.rows[row] - static_cast<std::int32_t>(begin));
+      }
+      Feed feed{pair.session.get(), std::span(draft.tokens).subspan(begin, end - begin), std::span(draft.parents).subspan(begin, end - begin), rows,
+                draft.logits.data() + first_row * vocab()};
+      feed.continues = begin > 0;
+      model_->forward({&feed, 1});
+      if (cuts == 0) return;
+      begin = end;
+    }
   }
 
   /// Up to three rows against a fresh session that has seen text and path only, in chunks of another size.

@@ -203,13 +203,13 @@ TEST(DraftChain, OwnTemperatureAndTruncation) {
     for (const DraftedToken& token : step.drafted) half = half || (token.tested && token.q < .9);
   }
   EXPECT_TRUE(half);
-  EXPECT_EQ(DraftChainOptions{}.sampling({.temperature = .5, .top_k = 3, .top_p = .8}),
+  EXPECT_EQ(DraftSampling{}.over({.temperature = .5, .top_k = 3, .top_p = .8}),
             (SamplingParams{.5, 3, .8}));
-  DraftChainOptions own;
-  own.draft_temperature = 2;
-  own.draft_top_k = 0;
-  own.draft_top_p = 1;
-  EXPECT_EQ(own.sampling({.temperature = .5, .top_k = 3, .top_p = .8}), (SamplingParams{2, 0, 1}));
+  DraftSampling own;
+  own.temperature = 2;
+  own.top_k = 0;
+  own.top_p = 1;
+  EXPECT_EQ(own.over({.temperature = .5, .top_k = 3, .top_p = .8}), (SamplingParams{2, 0, 1}));
 }
 
 TEST(DraftChain, AShorterContextOfTheDraftEndsDraftingOnly) {

@@ -75,6 +75,11 @@ std::vector<Case> cases() {
        choose("speculative_sampling", {{"gamma", 2}, {"schedule", "product"}, {"product_threshold", .4}})});
   all.push_back(
       {"speculative heuristic", choose("speculative_sampling", {{"gamma", 1}, {"schedule", "heuristic"}})});
+  all.push_back({"draft tree", choose("draft_tree", {{"widths", {2, 1}}})});
+  all.push_back({"draft tree of all tokens", choose("draft_tree", {{"widths", {3}}})});
+  all.push_back({"draft tree, hot, of more tokens than have mass",
+                 choose("draft_tree", {{"widths", {2, 2}}, {"draft_temperature", 2}, {"draft_top_k", 1}})});
+  all.push_back({"draft tree of the best tokens", choose("draft_tree", {{"widths", {2, 2}}, {"draft_temperature", 0}})});
   all.push_back({"lookup", choose("prompt_lookup", {{"length", 2}}), {0, 1, 2, 0, 1}});
   all.push_back(
       {"lookup, draft where nothing matches",
@@ -261,6 +266,20 @@ class Discards final : public Strategy {  // drops a drawn token because of its 
   DraftChain chain_;
 };
 
+class AsIfWithReplacement final : public Strategy {  // every sibling is handed over with the law of the first
+ public:
+  explicit AsIfWithReplacement(const Resources& resources)
+      : tree_(choose("draft_tree", {{"widths", {2, 1}}}).make(resources)) {}
+  void begin(const Sequence& sequence) override { tree_->begin(sequence); }
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+    tree_->draft(sequences, drafts);
+    if (drafts[0]->tree.drafted() > 1) drafts[0]->q_of[2] = drafts[0]->q_of[1];
+  }
+
+ private:
+  std::unique_ptr<Strategy> tree_;
+};
+
 TEST_F(Markov, WrongDraftersAreSeen) {
   const auto expected = chain_law(target, {.temperature = 1, .top_k = 0, .top_p = 1}, 1, 4);
   const StrategyEntry wrong =
@@ -276,6 +295,13 @@ TEST_F(Markov, WrongDraftersAreSeen) {
             1e-2);
   EXPECT_GT(enumerate::total_variation(
                 run({"discards", StrategyChoice(discards)}, "rejection", json::object(), 4).mass, expected),
+            1e-3);
+  const StrategyEntry replaced =
+      local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
+        return std::make_unique<AsIfWithReplacement>(resources);
+      });
+  EXPECT_GT(enumerate::total_variation(
+                run({"as if with replacement", StrategyChoice(replaced)}, "rejection", json::object(), 4).mass, expected),
             1e-3);
 }
 

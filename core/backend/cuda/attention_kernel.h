@@ -40,6 +40,7 @@ struct Attention {
   int n = 0, heads = 0, kv_heads = 0, head_dim = 0;
   KvLayer kv;
   int committed = 0;           ///< keys with slots 0 .. committed - 1, or ...
+  int earlier = 0;             ///< positions are below committed + earlier + n, see RowsInFlight
   const std::int32_t* committed_at = nullptr;  ///< ... when not null the most that may be, and here is how many there are
   const std::int32_t* positions = nullptr;   ///< [n]
   const std::int32_t* path_begin = nullptr;  ///< [n + 1]
@@ -59,9 +60,9 @@ struct Attention {
   SPECLAB_BOTH int shared_splits(int keys) const { return keys / kSplit - first_split(keys); }
   /// Room for the splits that rows may see, whatever is committed.
   int splits() const {
-    const int end = (committed + n - 1) / kSplit + 1;
+    const int end = (committed + earlier + n - 1) / kSplit + 1;
     if (committed_at == nullptr) return end - first_split(committed);
-    const int most = (n + window - 2) / kSplit + 2;  // from the window of the first row to the last row
+    const int most = (earlier + n + window - 2) / kSplit + 2;  // from the window of the first row to the last row
     return window > 0 && most < end ? most : end;
   }
   SPECLAB_BOTH int group() const { return heads / kv_heads; }
@@ -70,7 +71,7 @@ struct Attention {
   SPECLAB_BOTH int own_tiles() const { return (group() + kTileQueries - 1) / kTileQueries; }          ///< of a row in a split
   int blocks() const {
     if (committed_at == nullptr) return shared_splits(committed) * shared_blocks() + (splits() - shared_splits(committed)) * n * own_tiles();
-    const int shared = splits() < committed / kSplit ? splits() : committed / kSplit, own = (n + kSplit - 2) / kSplit + 1;
+    const int shared = splits() < committed / kSplit ? splits() : committed / kSplit, own = (earlier + n + kSplit - 2) / kSplit + 1;
     return shared * shared_blocks() + own * n * own_tiles();
   }
   std::size_t sums_size() const { return static_cast<std::size_t>(splits()) * n * heads * 2; }
@@ -110,7 +111,7 @@ struct AttentionSplitsKernel {
     } else {
       const int tiles = a.own_tiles(), of_split = a.n * tiles, i = (block - shared) % of_split;
       split = committed / kSplit + (block - shared) / of_split;
-      if (split * kSplit >= committed + a.n) return;  // blocks for as many keys as there may be
+      if (split * kSplit >= committed + a.earlier + a.n) return;  // blocks for as many keys as there may be
       query = i / tiles * group + i % tiles * kTileQueries;
       end = simt::min(query + kTileQueries, i / tiles * group + group);
     }

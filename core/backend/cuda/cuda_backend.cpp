@@ -274,17 +274,22 @@ class CudaBackend final : public Backend {
   void plan_start(Plan& plan, const PlanStart& begin) override { start_plan(*this, plan, begin); }
   void plan_draft_rows(Plan& plan, int depth) override { start("lay_rows", draft_rows_of(plan, depth)); }
   void plan_draw(Plan& plan, int depth) override {
-    start("standardise", draft_law_of(plan, depth));
-    start("sample", draft_token_of(plan, depth));
+    start("standardise", draft_laws_of(plan, depth));
+    if (plan.shape.level_begin(depth + 1) - plan.shape.level_begin(depth) == 1) start("sample", draft_token_of(plan, depth));
+    else start("siblings", draft_tokens_of(plan, depth));
   }
   void plan_target_rows(Plan& plan) override {
-    submit();  // the drafted chain is one launch, whatever the target is
+    submit();  // what drafts is one launch, whatever the target is
     start("lay_rows", target_rows_of(plan));
   }
   void plan_settle(Plan& plan) override {
     start("standardise", target_laws_of(plan));
     if (looks_at_raw(plan.shape)) start("standardise", raw_laws_of(plan));
     start("accept", accept_of(plan));
+    if (!plan.shape.is_chain()) {
+      if (plan.target_cache.data) start("move_accepted", move_of(plan, plan.target_cache, plan.shape.target_capacity));
+      if (plan.draft_cache.data) start("move_accepted", move_of(plan, plan.draft_cache, plan.shape.draft_capacity));
+    }
     start("settle", settle_of(plan));
   }
   void plan_stamp(Plan& plan, int which) override { start("stamp", stamp_of(plan, which)); }
@@ -379,6 +384,7 @@ class CudaBackend final : public Backend {
     a.head_dim = kv.head_dim;
     a.kv = layer_of(kv, layer);
     a.committed = rows.committed;
+    a.earlier = rows.earlier;
     a.committed_at = rows.committed_at;
     a.positions = rows.positions;
     a.path_begin = rows.path_begin;

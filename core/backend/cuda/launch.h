@@ -14,6 +14,7 @@
 #include "core/backend/cuda/plain_kernel.h"
 #include "core/backend/cuda/plan_kernel.h"
 #include "core/backend/cuda/sampling_kernel.h"
+#include "core/backend/cuda/siblings_kernel.h"
 #include "core/backend/cuda/simt.h"
 #include "core/backend/cuda/speed_kernel.h"
 #include "core/backend/cuda/weights_kernel.h"
@@ -57,7 +58,7 @@ GraphNode describe(const Persistent& table, int blocks);
 // One line here per kernel, and one in host_kernels.cpp and device_kernels.cu each.
 #define SPECLAB_KERNELS(apply) \
   apply(PackWeights) apply(Gather) apply(Linear) apply(LinearFree) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows) \
-  apply(Standardise) apply(Sample) apply(Accept) apply(LayRows) apply(Settle) apply(Stamp) apply(Continue) \
+  apply(Standardise) apply(Sample) apply(Siblings) apply(Accept) apply(LayRows) apply(MoveAccepted) apply(Settle) apply(Stamp) apply(Continue) \
   apply(RopeStore) apply(MoveSlots) apply(CopyKv) apply(AttentionSplits) apply(AttentionSum) apply(CopyRows) apply(FillColumns) \
   apply(UnpackWeights) apply(RoundPlain) apply(ReadAll) apply(MultiplyAll)
 

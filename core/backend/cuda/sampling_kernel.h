@@ -20,6 +20,7 @@ struct Standardise {
   double top_p = 1;
   float* weights = nullptr;  ///< out [rows, vocab]; not touched when greedy, may be null then
   Law* laws = nullptr;       ///< out [rows]
+  int every = 1;             ///< row i goes to row i * every of both
 };
 
 /// Draws one token from each law, with the coin of its position: Distribution::sample, or sample_coupled.
@@ -76,7 +77,7 @@ struct StandardiseKernel {
 
   SPECLAB_DEVICE void operator()() const {
     const LawSpace space(a.vocab);
-    const int row = simt::block_x(), n = a.columns;
+    const int row = simt::block_x(), to = row * a.every, n = a.columns;
     const float* logits = a.logits + static_cast<std::size_t>(row) * static_cast<std::size_t>(n);
     const simt::u64 best = largest_of_row(space, n, [&](int i) { return simt::load(logits + i); });
     const float max = value_of(best);
@@ -88,7 +89,7 @@ struct StandardiseKernel {
     if (law.invalid < 0 && a.greedy) {
       law.one_hot = a.ids == nullptr ? index_of(best) : simt::load(a.ids + index_of(best));
     } else if (law.invalid < 0) {
-      float* weights = a.weights + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.vocab);
+      float* weights = a.weights + static_cast<std::size_t>(to) * static_cast<std::size_t>(a.vocab);
       if (a.ids != nullptr) {
         for (int i = simt::thread_index(); i < a.vocab; i += simt::block_threads())
           simt::store(weights + i, 0.0f);
@@ -102,9 +103,9 @@ struct StandardiseKernel {
       });
     }
     if (simt::thread_index() == 0) {
-      simt::store(&a.laws[row].sum, law.sum);
-      simt::store(&a.laws[row].one_hot, law.one_hot);
-      simt::store(&a.laws[row].invalid, law.invalid);
+      simt::store(&a.laws[to].sum, law.sum);
+      simt::store(&a.laws[to].one_hot, law.one_hot);
+      simt::store(&a.laws[to].invalid, law.invalid);
     }
   }
 };

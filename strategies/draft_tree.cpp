@@ -1,0 +1,189 @@
+// Draft tree: a small model drafts a tree of fixed shape. Every node at depth d has widths[d] children, so that the
+// target has several guesses to take from where one chain would have been wrong. At temperature 0 they are
+// the draft's best tokens; above it they are drawn from the draft without replacement, and each is handed
+// over with the law that it was drawn from, which makes rejection with the residual carried from child to
+// child exact. Widths of 1 are speculative sampling.
+//
+// Paper:       Miao et al. 2024, "SpecInfer" (expansion <k1, ..., kd>, Section 3; multi-step speculative sampling,
+//              Algorithm 2); draws without replacement as in Chen et al. 2024, "Sequoia".
+// Draft cost:  one forward of the draft per depth, of all nodes of the level above: as many forwards as a chain of
+//              that depth.
+// Loses when:  rows are not free: a tree of n nodes costs t(1 + n) and has as its only gain over its first path the
+//              siblings' share, p of the second, third, ... best token.
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/spec/draft_model.h"
+#include "core/spec/processors.h"
+#include "core/spec/registry.h"
+
+namespace speclab {
+namespace {
+
+constexpr int kMostDrafted = 127;  // with the pending token 128 rows, what sessions have room for
+
+struct Options {
+  std::vector<int> widths = {3, 2, 1, 1};
+  DraftSampling draft;
+  void fields(OptionVisitor& visit) {
+    visit("widths", widths, Range<int>{1, kMostDrafted},
+          "children of each node, by depth: of the pending token, of its children, ...");
+    draft.fields(visit);
+  }
+};
+
+class DraftTree final : public Strategy {
+ public:
+  DraftTree(const Options& options, const Resources& resources) : options_(options), resources_(resources) {
+    std::int64_t level = 1, nodes = 0;
+    for (const int width : options_.widths) {
+      level *= width;
+      nodes += level;
+      if (nodes > kMostDrafted) break;
+    }
+    if (nodes == 0 || nodes > kMostDrafted) {
+      throw Error({"draft_tree: widths", nodes == 0 ? "no widths" : fmt::format("more than {} tokens", kMostDrafted),
+                   fmt::format("1 to {} tokens", kMostDrafted), "Fewer children, or less depth."});
+    }
+    slots_.resize(static_cast<std::size_t>(resources_.batch));
+  }
+
+  // Every step does the same, unless the draft's rows have fewer tokens than a node has children.
+  std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
+    if (*std::max_element(options_.widths.begin(), options_.widths.end()) > static_cast<int>(columns())) return std::nullopt;
+    return DevicePlan{options_.widths, options_.draft.over(target)};
+  }
+
+  void begin(const Sequence& sequence) override {
+    Slot& s = slots_[static_cast<std::size_t>(sequence.slot)];
+    s.sampling = options_.draft.over(sequence.sampling);
+    s.cache.begin(sequence, resources_);
+  }
+
+  // Level by level, all sequences together. Node i + 1 is row i in flight, because every node of a level but the last is fed.
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+    active_.clear();
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      Slot& s = slots_[static_cast<std::size_t>(sequences[i]->slot)];
+      s.sequence = sequences[i];
+      s.draft = drafts[i];
+      s.limit = static_cast<int>(std::min<std::int64_t>({static_cast<std::int64_t>(options_.widths.size()),
+                                                         sequences[i]->depth_limit, s.cache.room(*sequences[i])}));
+      if (s.limit <= 0) continue;
+      s.depth = 0;
+      s.first = 0;
+      s.cache.catch_up(*s.sequence, s.feed);
+      s.parents.resize(s.feed.size());
+      std::iota(s.parents.begin(), s.parents.end(), -1);
+      s.rows.assign(1, static_cast<std::int32_t>(s.feed.size()) - 1);
+      active_.push_back(&s);
+    }
+    while (!active_.empty()) {
+      feeds_.clear();
+      for (Slot* s : active_) {
+        s->logits.resize(std::max(s->logits.size(), s->rows.size() * columns()));
+        feeds_.push_back({&s->cache.session(), s->feed, s->parents, s->rows, s->logits.data()});
+        feeds_.back().continues = s->depth > 0;
+      }
+      resources_.draft->forward(feeds_);
+      std::erase_if(active_, [this](Slot* s) { return !grow(*s); });
+    }
+  }
+
+ private:
+  struct Slot {
+    DraftCache cache;
+    SamplingParams sampling;
+    // Of the draft in progress:
+    const Sequence* sequence = nullptr;
+    Draft* draft = nullptr;
+    int limit = 0;
+    int depth = 0;  // of the nodes whose children come next
+    int first = 0;  // the first of those nodes
+    // Of the forward in progress:
+    std::vector<Token> feed;
+    std::vector<std::int32_t> parents, rows;
+    std::vector<float> logits;     // [rows, head_rows]
+    std::vector<float> processed;  // [head_rows], when there are processors
+    std::vector<int> path;
+    std::vector<Token> prefix;
+    SiblingDraw siblings;
+  };
+
+  std::size_t columns() const { return static_cast<std::size_t>(resources_.draft->config().head_rows()); }
+
+  // Adds the level below the nodes that were fed. False: the draft is complete.
+  bool grow(Slot& s) {
+    if (s.depth == 0)
+      s.cache.keep(s.feed);
+    else
+      s.cache.fly(s.feed);
+    const TokenTree& tree = s.draft->tree;
+    const int level = tree.size();
+    for (int node = s.first; node < level; ++node) add_children(s, node, level);
+    ++s.depth;
+    s.first = level;
+    if (tree.size() == level) return false;
+    s.draft->source = "draft";
+    if (s.depth >= s.limit) return false;
+    s.feed.assign(tree.tokens().begin() + level, tree.tokens().end());
+    s.parents.clear();
+    for (int node = level; node < tree.size(); ++node) s.parents.push_back(tree.parent(node) - 1);
+    s.rows.resize(s.feed.size());
+    std::iota(s.rows.begin(), s.rows.end(), 0);
+    return true;
+  }
+
+  void add_children(Slot& s, int node, int level) {
+    const Sequence& sequence = *s.sequence;
+    const ModelConfig& config = resources_.draft->config();
+    std::span<const float> logits(s.logits.data() + static_cast<std::size_t>(node - s.first) * columns(), columns());
+    if (sequence.processors) {
+      s.draft->tree.path_to(node, s.path);
+      s.prefix.clear();
+      for (const int on_path : s.path) s.prefix.push_back(s.draft->tree.token(on_path));
+      s.processed.resize(logits.size());
+      sequence.processors->apply(logits, config.head_ids, sequence.tokens, s.prefix, s.processed);
+      logits = s.processed;
+      // A reduced vocabulary may be banned as a whole: nothing to draft then.
+      if (std::all_of(logits.begin(), logits.end(), [](float z) { return std::isinf(z) && z < 0; })) return;
+    }
+    const struct {
+      const Sequence& sequence;
+      const TokenTree& tree;
+      std::int64_t position;
+      int level;
+    } at{sequence, s.draft->tree, sequence.position() + s.depth + 1, level};
+    const auto draw = [&at](const Distribution& q) {  // one captured pointer: the function object needs no allocation
+      if (at.sequence.coupled) return q.sample_coupled(at.sequence.coins, at.position);
+      const auto number = static_cast<std::uint32_t>(at.tree.size() - at.level);
+      return q.sample(at.sequence.coins, {at.position, Purpose::draft, number});
+    };
+    s.siblings.add(*s.draft, node, options_.widths[static_cast<std::size_t>(s.depth)], logits, s.sampling,
+                   config.head_ids, config.vocab, draw);
+  }
+
+  Options options_;
+  Resources resources_;
+  std::vector<Slot> slots_;     // [batch]
+  std::vector<Slot*> active_;   // reused by draft()
+  std::vector<Feed> feeds_;
+};
+
+const RegisterStrategy<Options, DraftTree> registered{{
+    .name = "draft_tree",
+    .summary = "a small model drafts a tree of fixed shape, the target verifies it in one forward",
+    .paper = "Miao et al. 2024, SpecInfer (expansion); draws as in Chen et al. 2024, Sequoia",
+    .draft_source = "small model or layers of the target",
+    .stop_rule = "widths by depth",
+    .verification = "tree",
+    .criterion = "any rule; rejection is exact",
+    .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
+    .trained = "a small model with the target's vocabulary; nothing for layer skipping",
+    .needs_draft = true,
+}};
+
+}  // namespace
+}  // namespace speclab

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/spec/loop_fixture.h"
+
+// Steps that a device runs by itself against the same decoding with the host in every step.
+
+namespace speclab::planned_loop_test {
+
+using namespace speclab::fixtures;
+
+inline ModelPtr on_device(const TinyModel& tiny, const ModelPtr& target = nullptr) {
+  static const std::shared_ptr<Backend> backend = make_cuda_backend({.simulated = true});
+  return load_tiny_on(target ? std::shared_ptr<Backend>(target, &target->backend()) : backend, tiny, target);
+}
+
+/// A target without layers, for rules and limits at little cost.
+inline ModelPtr table_on_device(int vocab, std::uint64_t seed, double spread = 2) { return on_device(random_table(vocab, seed, spread)); }
+
+inline void expect_equal(const Work& a, const Work& b, const char* of) {
+  EXPECT_EQ(a.calls, b.calls) << of;
+  EXPECT_EQ(a.rows, b.rows) << of;
+  EXPECT_EQ(a.logit_rows, b.logit_rows) << of;
+  EXPECT_EQ(a.keys, b.keys) << of;
+  EXPECT_EQ(a.flops, b.flops) << of;
+  EXPECT_EQ(a.weight_bytes, b.weight_bytes) << of;
+  EXPECT_EQ(a.kv_bytes, b.kv_bytes) << of;
+}
+
+inline void expect_equal(const GenerationRecord& planned, const GenerationRecord& host) {
+  EXPECT_EQ(planned.tokens, host.tokens);
+  EXPECT_EQ(planned.row_hashes, host.row_hashes);
+  EXPECT_EQ(planned.finish, host.finish);
+  ASSERT_EQ(planned.steps.size(), host.steps.size());
+  for (std::size_t i = 0; i < host.steps.size(); ++i) {
+    const StepRecord &a = planned.steps[i], &b = host.steps[i];
+    SCOPED_TRACE("step " + std::to_string(i));
+    EXPECT_EQ(a.source, b.source);
+    EXPECT_EQ(a.accepted, b.accepted);
+    EXPECT_EQ(a.emitted, b.emitted);
+    EXPECT_EQ(a.ended_by, b.ended_by);
+    EXPECT_EQ(a.rows, b.rows);
+    EXPECT_EQ(a.draft_calls, b.draft_calls);
+    ASSERT_EQ(a.drafted.size(), b.drafted.size());
+    for (std::size_t j = 0; j < a.drafted.size(); ++j) {
+      const DraftedToken &x = a.drafted[j], &y = b.drafted[j];
+      EXPECT_EQ(x.id, y.id);
+      EXPECT_EQ(x.parent, y.parent);
+      EXPECT_EQ(x.tested, y.tested);
+      EXPECT_EQ(x.accepted, y.accepted);
+      EXPECT_EQ(x.confidence, y.confidence);
+      EXPECT_EQ(x.p, y.p);
+      EXPECT_EQ(x.q, y.q);
+      EXPECT_EQ(x.expected, y.expected);
+      EXPECT_EQ(x.rank, y.rank);
+      EXPECT_EQ(x.distance, y.distance);
+    }
+  }
+  expect_equal(planned.target, host.target, "target");
+  expect_equal(planned.draft, host.draft, "draft");
+}
+
+/// Decodes with the host in every step and without; returns what the device gave.
+inline GenerationRecord compare(Decode decode) {
+  decode.options["device_loop"] = "off";
+  const GenerationRecord host = decode.run();
+  EXPECT_EQ(host.planned_steps, 0);
+  EXPECT_EQ(host.round_trips, host.target.calls + host.draft.calls);
+  decode.options["device_loop"] = "on";
+  const GenerationRecord planned = decode.run();
+  expect_equal(planned, host);
+  EXPECT_EQ(planned.planned_steps, static_cast<int>(planned.steps.size()));
+  EXPECT_EQ(planned.round_trips, 0);
+  return planned;
+}
+
+}  // namespace speclab::planned_loop_test

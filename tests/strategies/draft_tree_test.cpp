@@ -1,0 +1,271 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/model/session.h"
+#include "tests/base/error_text.h"
+#include "tests/spec/enumerate.h"
+#include "tests/spec/loop_fixture.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::fixtures;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+StrategyChoice tree_of(const std::vector<int>& widths, json more = json::object()) {
+  more["widths"] = widths;
+  return choose("draft_tree", more);
+}
+
+/// The draft's row after a text, from a fresh prefill.
+std::vector<float> row_after(const ModelPtr& model, const std::vector<Token>& text) {
+  std::vector<float> logits(static_cast<std::size_t>(model->config().head_rows()));
+  model->open(256)->prefill(text, logits.data());
+  return logits;
+}
+
+/// Tokens of a row, best first.
+std::vector<Token> order_of(const std::vector<float>& row) {
+  std::vector<Token> order(row.size());
+  for (std::size_t i = 0; i < row.size(); ++i) order[i] = static_cast<Token>(i);
+  std::stable_sort(order.begin(), order.end(), [&](Token a, Token b) { return row[a] > row[b]; });
+  return order;
+}
+
+/// visit(text up to and including the parent, its children) of every inner node of a step.
+template <typename Visit>
+void for_families(const std::vector<Token>& text, const StepRecord& step, const Visit& visit) {
+  const int nodes = static_cast<int>(step.drafted.size());
+  for (int parent = 0; parent <= nodes; ++parent) {
+    std::vector<const DraftedToken*> children;
+    for (const DraftedToken& token : step.drafted) {
+      if (token.parent == parent) children.push_back(&token);
+    }
+    if (children.empty()) continue;
+    std::vector<Token> path;
+    for (int node = parent; node > 0; node = step.drafted[static_cast<std::size_t>(node - 1)].parent)
+      path.insert(path.begin(), step.drafted[static_cast<std::size_t>(node - 1)].id);
+    std::vector<Token> whole = text;
+    whole.insert(whole.end(), path.begin(), path.end());
+    visit(whole, children);
+  }
+}
+
+// Rejections, other branches and bonus tokens leave a cache behind that holds the text and nothing else: every
+// level is that of a fresh prefill of its path.
+TEST(DraftTree, GreedyChildrenAreTheBestTokensOfTheRowOfTheirPath) {
+  const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
+  const Decode decode{.target = target, .draft = draft, .strategy = tree_of({3, 2, 1, 2}), .options = {{"max_tokens", 40}}};
+  const GenerationRecord record = decode.run();
+  std::vector<Token> text = decode.prompt;
+  text.push_back(record.tokens[0]);
+  std::size_t emitted = 1;
+  int branches = 0, full = 0;
+  for (const StepRecord& step : record.steps) {
+    for_families(text, step, [&](const std::vector<Token>& path, const std::vector<const DraftedToken*>& children) {
+      const std::vector<Token> best = order_of(row_after(draft, path));
+      for (std::size_t i = 0; i < children.size(); ++i) EXPECT_EQ(children[i]->id, best[i]);
+    });
+    if (record.tokens.size() - emitted > 4) {
+      EXPECT_EQ(step.drafted.size(), 3u + 6 + 6 + 12);
+      EXPECT_EQ(step.draft_calls, 4);
+    }
+    for (std::size_t i = 1; i < step.drafted.size(); ++i) branches += step.drafted[i].accepted && step.drafted[i].id != step.drafted[0].id && step.drafted[i].parent == 0;
+    full += step.accepted == 4;
+    for (int i = 0; i < step.emitted; ++i) text.push_back(record.tokens[emitted++]);
+  }
+  EXPECT_EQ(emitted, record.tokens.size());
+  EXPECT_GT(branches, 3);
+  EXPECT_GT(full, 0);
+}
+
+TEST(DraftTree, WidthsOfOneAreSpeculativeSampling) {
+  const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
+  for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", 1}, {"coins", "gumbel"}},
+                              json{{"temperature", .9}, {"top_k", 9}, {"repetition_penalty", 1.3}}}) {
+    SCOPED_TRACE(options.dump());
+    Decode chain{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 3}}), .options = options};
+    chain.options["max_tokens"] = 40;
+    Decode tree = chain;
+    tree.strategy = tree_of({1, 1, 1});
+    const GenerationRecord a = tree.run(), b = chain.run();
+    EXPECT_EQ(a.tokens, b.tokens);
+    ASSERT_EQ(a.steps.size(), b.steps.size());
+    for (std::size_t i = 0; i < a.steps.size(); ++i) {
+      ASSERT_EQ(a.steps[i].drafted.size(), b.steps[i].drafted.size());
+      for (std::size_t j = 0; j < a.steps[i].drafted.size(); ++j) {
+        const DraftedToken &x = a.steps[i].drafted[j], &y = b.steps[i].drafted[j];
+        EXPECT_EQ(x.id, y.id);
+        EXPECT_EQ(x.q, y.q);
+        EXPECT_EQ(x.confidence, y.confidence);
+        EXPECT_EQ(x.expected, y.expected);
+      }
+    }
+    EXPECT_EQ(a.draft.rows, b.draft.rows);
+    EXPECT_EQ(a.draft.calls, b.draft.calls);
+    EXPECT_EQ(a.draft.keys, b.draft.keys);
+    EXPECT_EQ(a.draft.kv_bytes, b.draft.kv_bytes);
+  }
+}
+
+// The q that is handed over: of the row, without the siblings before it.
+TEST(DraftTree, SampledChildrenAreDrawnWithoutReplacement) {
+  const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
+  const Decode decode{.target = target, .draft = draft, .strategy = tree_of({3, 2}, {{"draft_top_k", 6}}), .options = {{"temperature", 1}, {"max_tokens", 40}}};
+  const GenerationRecord record = decode.run();
+  std::vector<Token> text = decode.prompt;
+  text.push_back(record.tokens[0]);
+  std::size_t emitted = 1;
+  int families = 0;
+  std::set<Token> seconds;
+  for (const StepRecord& step : record.steps) {
+    for_families(text, step, [&](const std::vector<Token>& path, const std::vector<const DraftedToken*>& children) {
+      Distribution q;
+      q.assign_logits(row_after(draft, path), {.temperature = 1, .top_k = 6}, {}, 64);
+      double left = 1;
+      for (const DraftedToken* child : children) {
+        EXPECT_NEAR(child->confidence, q.prob(child->id) / left, 1e-6);
+        EXPECT_GT(child->confidence, 0);  // so none comes twice
+        left -= q.prob(child->id);
+      }
+      ++families;
+      seconds.insert(children[1]->id);
+    });
+    for (int i = 0; i < step.emitted; ++i) text.push_back(record.tokens[emitted++]);
+  }
+  EXPECT_GT(families, 30);
+  EXPECT_GT(seconds.size(), 5u);
+}
+
+// Fewer tokens have mass than there are children: the next best take their places, and nothing drew them.
+TEST(DraftTree, WhereNoMassIsLeftTheNextBestTokensFollow) {
+  const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
+  const Decode decode{.target = target, .draft = draft, .strategy = tree_of({4}, {{"draft_top_k", 2}}), .options = {{"temperature", 1}, {"max_tokens", 30}}};
+  const GenerationRecord record = decode.run();
+  std::vector<Token> text = decode.prompt;
+  text.push_back(record.tokens[0]);
+  std::size_t emitted = 1;
+  for (const StepRecord& step : record.steps) {
+    for_families(text, step, [&](const std::vector<Token>& path, const std::vector<const DraftedToken*>& children) {
+      const std::vector<Token> best = order_of(row_after(draft, path));
+      EXPECT_EQ(std::set<Token>({children[0]->id, children[1]->id}), std::set<Token>({best[0], best[1]}));
+      EXPECT_EQ(children[1]->confidence, 1);  // what was left had all mass
+      for (const std::size_t i : {2u, 3u}) {
+        EXPECT_EQ(children[i]->id, best[i]);
+        EXPECT_EQ(children[i]->confidence, -1);
+      }
+    });
+    for (int i = 0; i < step.emitted; ++i) text.push_back(record.tokens[emitted++]);
+  }
+}
+
+// P(a child of the pending token is accepted) of multi-step speculative sampling: 1 - E prod r_i, r_i = sum (R_i - q_i)+,
+// R_{i+1} = norm((R_i - q_i)+), over the draws.
+double rejected(std::vector<double> r, std::vector<double> q, int draws) {
+  if (draws == 0) return 1;
+  std::vector<double> next = r;
+  double left = 0, out = 0;
+  for (std::size_t x = 0; x < r.size(); ++x) left += next[x] = std::max(0.0, r[x] - q[x]);
+  for (double& each : next) each /= left;
+  for (std::size_t x = 0; x < q.size(); ++x) {
+    if (!(q[x] > 0)) continue;
+    std::vector<double> without = q;
+    without[x] = 0;
+    for (double& each : without) each /= 1 - q[x];
+    out += q[x] * std::max(0.0, 1 - r[x] / q[x]) * rejected(next, without, draws - 1);
+  }
+  return out;
+}
+
+TEST(DraftTree, AcceptanceIsThatOfTheClosedForm) {
+  const std::vector<double> p = {.55, .25, .15, .05}, q = {.4, .35, .05, .2};
+  const auto table = [](const std::vector<double>& law) {
+    std::vector<float> logits;
+    for (int row = 0; row < 4; ++row) {
+      for (const double mass : law) logits.push_back(static_cast<float>(std::log(mass)));
+    }
+    return load_tiny(markov_table(4, logits));
+  };
+  const auto law_of = [](const ModelPtr& model) {
+    Distribution row;
+    std::vector<double> out;
+    row.assign_logits(row_after(model, {0}), {.temperature = 1}, {}, 4);
+    row.probabilities(out);
+    return out;
+  };
+  const ModelPtr target = table(p), draft = table(q);
+  const double golden[] = {.75, .9021, .9281};
+  for (int width = 1; width <= 3; ++width) {
+    Decode decode{.target = target, .draft = draft, .strategy = tree_of({width}), .options = {{"temperature", 1}, {"max_tokens", 3}}, .prompt = {1}};
+    DecodeLoop loop(target, draft, decode.strategy, {.capacity = 16});
+    GenerationRecord record;
+    double accepted = 0;
+    enumerate::walk(
+        [&](const Coins& coins) {
+          decode.coins = coins;
+          record = loop.run(decode.request());
+        },
+        [&](double probability) { accepted += record.steps[0].accepted * probability; });
+    EXPECT_NEAR(accepted, 1 - rejected(law_of(target), law_of(draft), width), 1e-9) << width;
+    EXPECT_NEAR(accepted, golden[width - 1], 5e-3) << width;  // the tables are bf16
+  }
+}
+
+TEST(DraftTree, DraftsNoDeeperThanTheTextMayGo) {
+  const TinyModel tiny = random_llama(tiny_shape(), 3);
+  const ModelPtr target = load_tiny(tiny);
+  TinyModel small = tiny;
+  small.config.context = 20;
+  const ModelPtr draft = load_tiny(small);
+  const GenerationRecord record = Decode{.target = target, .draft = draft, .strategy = tree_of({2, 2, 1}), .options = {{"max_tokens", 30}}}.run();
+  EXPECT_EQ(record.tokens, (Decode{.target = target, .options = {{"max_tokens", 30}}}.run().tokens));
+  std::vector<std::size_t> sizes;
+  int position = 3;
+  for (const StepRecord& step : record.steps) {
+    const int depth = std::clamp(20 - position, 0, 3);
+    EXPECT_EQ(step.drafted.size(), (std::vector<std::size_t>{0, 2, 6, 10})[static_cast<std::size_t>(depth)]) << position;
+    position += step.emitted;
+  }
+  EXPECT_GT(position, 20);
+  const GenerationRecord end = Decode{.target = target, .draft = target, .strategy = tree_of({2, 2, 1}), .options = {{"max_tokens", 8}}}.run();
+  for (const StepRecord& step : end.steps) sizes.push_back(step.drafted.size());
+  EXPECT_THAT(sizes, ElementsAre(10, 6)) << "one token of prefill, four, three";
+}
+
+TEST(DraftTree, AReducedVocabularyGivesFewerChildren) {
+  const TinyModel tiny = random_llama(tiny_shape(), 1);
+  const ModelPtr target = load_tiny(tiny), draft = load_tiny(random_llama(tiny_draft_shape(tiny.config), 2), target);
+  Decode decode{.target = target, .draft = draft, .strategy = tree_of({40, 1}), .options = {{"max_tokens", 10}}};
+  for (const StepRecord& step : decode.run().steps) {
+    if (step.drafted.empty()) continue;
+    EXPECT_LE(step.drafted.size(), 64u);
+    EXPECT_GE(step.drafted.size(), 32u);
+    for (const DraftedToken& token : step.drafted) EXPECT_EQ(token.id % 2, 0);  // the head has even ids only
+  }
+  std::vector<int> even;
+  for (int id = 0; id < 64; id += 2) even.push_back(id);
+  decode.options["banned_tokens"] = even;
+  EXPECT_EQ(drafted(decode.run()), 0);
+}
+
+TEST(DraftTree, RefusesTreesThatNoSessionHasRoomFor) {
+  const ModelPtr target = tiny_target();
+  const auto error_with = [&](const std::vector<int>& widths) {
+    return message_of([&] { DecodeLoop(target, target, tree_of(widths), {.capacity = 64}); });
+  };
+  EXPECT_EQ(error_with({127}), "no error");
+  EXPECT_EQ(error_with({1, 2, 4, 2, 1, 1}), "no error");
+  EXPECT_THAT(error_with({64, 1}), HasSubstr("more than 127 tokens"));
+  EXPECT_THAT(error_with({127, 127, 127, 127, 127, 127, 127, 127, 127, 127}), HasSubstr("more than 127 tokens"));
+  EXPECT_THAT(error_with({}), HasSubstr("no widths"));
+  Decode wide{.target = target, .draft = target, .strategy = tree_of({2, 2, 2, 2, 2, 2}), .options = {{"max_tokens", 20}}};
+  EXPECT_EQ(wide.run().tokens, (Decode{.target = target, .options = {{"max_tokens", 20}}}.run().tokens));
+}
+
+}  // namespace
+}  // namespace speclab
