@@ -155,7 +155,10 @@ struct CublasLt::Shape {};
 CublasLt::CublasLt(Gpu& gpu) : gpu_(gpu) { load_cublaslt(); }
 CublasLt::~CublasLt() = default;
 void CublasLt::product(const PlainProduct&) { load_cublaslt(); }
-int CublasLt::proposals(int, int, int) { load_cublaslt(); }
+int CublasLt::proposals(int, int, int) {
+  load_cublaslt();
+  return 0;
+}
 void CublasLt::choose(int, int, int, int) { load_cublaslt(); }
 
 #endif
