@@ -10,18 +10,12 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "core/backend/cpu/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace speclab::cpu {
 namespace HWY_NAMESPACE {
 namespace {
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-using F = hn::CappedTag<float, 16>;
-using V = hn::Vec<F>;
-constexpr F f;
-constexpr int kLanes = static_cast<int>(hn::MaxLanes(f));
 
 // out[i] = function(x[i], other[i]) for whole vectors; what fills none goes through a padded one and has the same bits.
 template <typename Function>
