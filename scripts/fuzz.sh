@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the fuzzers with clang and runs them, one after the other: scripts/fuzz.sh MINUTES [TARGET...]
+# Builds the fuzzers with clang 16 and runs them, one after the other: scripts/fuzz.sh MINUTES [TARGET...]
 #   MINUTES   of each target (a fraction will do)
 #   TARGET    safetensors gguf tokenizer sentencepiece chat_template experiment prompts draft datastore ngram_model
 #             record; all of them without one
@@ -49,8 +49,8 @@ for target in "${targets[@]}"; do
   if [ "$target" = safetensors ] || [ "$target" = gguf ]; then  # lines of the parser that the corpus reaches
     coverage=build/fuzz/$target.coverage.json
     LLVM_PROFILE_FILE="$PWD/build/fuzz/$target.profraw" "$fuzzer" -runs=0 "$corpus" "${seeds[@]}" > /dev/null 2>&1 || true
-    llvm-profdata merge -sparse "build/fuzz/$target.profraw" -o "build/fuzz/$target.profdata"
-    llvm-cov export -summary-only "$fuzzer" -instr-profile="build/fuzz/$target.profdata" > "$coverage"
+    llvm-profdata-16 merge -sparse "build/fuzz/$target.profraw" -o "build/fuzz/$target.profdata"
+    llvm-cov-16 export -summary-only "$fuzzer" -instr-profile="build/fuzz/$target.profdata" > "$coverage"
   fi
   scripts/fuzz_record.py "$target" "results/fuzz/$(date -u +%F).json" "$coverage" "$log"
 done

@@ -4,7 +4,7 @@
 #   scripts/setup.sh           install what is missing
 #   scripts/setup.sh --check   only say what is missing; exit 2 if something is
 #   scripts/setup.sh --list    print the list
-#   scripts/setup.sh --fuzz    install what is missing for scripts/fuzz.sh too: clang and llvm-cov, which nothing else needs
+#   scripts/setup.sh --fuzz    install what is missing for scripts/fuzz.sh too: clang 16 and llvm-cov, which nothing else needs
 #   scripts/setup.sh --memcheck  the same for scripts/sanitize.sh: valgrind
 set -euo pipefail
 
@@ -24,7 +24,7 @@ packages=(
 
 case "${1:-}" in
   --list) printf '%s\n' "${packages[@]}"; exit 0 ;;
-  --fuzz) packages+=(clang libclang-rt-dev llvm) ;;  # scripts/fuzz.sh alone
+  --fuzz) packages+=(clang-16 libclang-rt-16-dev llvm-16) ;;  # clang 14 has no std::source_location; scripts/fuzz.sh alone
   --memcheck) packages+=(valgrind) ;;               # scripts/sanitize.sh alone
   --check | "") ;;
   *) echo "setup: unknown option $1. Options: --check, --list, --fuzz, --memcheck." >&2; exit 2 ;;
