@@ -20,7 +20,7 @@ namespace speclab {
 /// it predicts). Many short rounds between the lines rather than one long one before them: other processes
 /// change what the machine can do from second to second, and predictions and lines must see the same machine.
 ///
-/// Forwards: the target over n rows, n = 1 .. 5 in every round, the others less often, and each draft over 1
+/// Forwards: the target over n rows, n = 1 .. 5 in every round (five turns), the others less often, and each draft over 1
 /// and 2, at the mean context of the run. Steps: each case decodes a few short texts in all, outside its
 /// lines, which gives what a step costs besides the target's forward. Rounds go into calibration.jsonl
 /// (results/SCHEMA.md); calibration_costs makes one table of them.
@@ -35,6 +35,7 @@ class Calibration {
               std::size_t lines, const std::filesystem::path& folder, Texts texts);
   /// Whether a round is due when so many lines are done: the first before all lines, the last after them.
   bool due(std::size_t done) const;
+  int rounds() const { return done_; }  ///< measured so far, those of an interrupted run too
   /// Measures the next round; `prompt` is the one of the next line. Nothing is kept of a round during which
   /// `interrupted` became true.
   void measure(const PromptSpec& prompt, const std::function<bool()>& interrupted);

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 #include "core/measure/stats.h"
+#include "experiments/machine_drift.h"
 
 namespace speclab {
 namespace {
@@ -64,18 +65,24 @@ json means(const Times& times, double unit = 1) {
   return out;
 }
 
-/// The steps of one case: [{"drafted", "accepted", "ns": {phase: ns}}] of each round.
-json step_costs(const std::vector<const json*>& rounds) {
+/// The steps of a case in one round: [{"drafted", "accepted", "ns": {phase: ns}}].
+struct StepsOfRound {
+  const json* steps;
+  double slow;  ///< see round_factors
+};
+
+/// On the mean machine of the rounds: a case has few texts, and the seconds into which they fell are not what it costs.
+json step_costs(const std::vector<StepsOfRound>& rounds) {
   std::multimap<int, double> draft, accept, other;
   double wall = 0;
-  for (const json* steps : rounds) {
+  for (const auto& [steps, slow] : rounds) {
     if (steps->is_null()) return nullptr;
     for (const json& step : *steps) {
       const json& ns = step.at("ns");
-      draft.emplace(count_of(step, "drafted"), ns.at("draft").get<double>());
-      accept.emplace(count_of(step, "accepted") + 1, ns.at("accept").get<double>());
-      other.emplace(0, ns.at("other").get<double>());
-      wall += ns.at("step").get<double>();
+      draft.emplace(count_of(step, "drafted"), ns.at("draft").get<double>() / slow);
+      accept.emplace(count_of(step, "accepted") + 1, ns.at("accept").get<double>() / slow);
+      other.emplace(0, ns.at("other").get<double>() / slow);
+      wall += ns.at("step").get<double>() / slow;
     }
   }
   if (other.empty()) return nullptr;
@@ -90,12 +97,13 @@ json step_costs(const std::vector<const json*>& rounds) {
 json costs_of(const std::vector<const json*>& rounds) {
   Times target;
   std::map<std::string, Times> drafts;
-  std::map<std::string, std::vector<const json*>> cases;
-  for (const json* each : rounds) {
-    const json& round = *each;
+  std::map<std::string, std::vector<StepsOfRound>> cases;
+  const std::vector<double> slow = round_factors(rounds);
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    const json& round = *rounds[i];
     add(target, round.at("t_n_ns"));
     for (const auto& [name, times] : round.at("drafts").items()) add(drafts[name], times);
-    for (const auto& [id, steps] : round.at("cases").items()) cases[id].push_back(&steps);
+    for (const auto& [id, steps] : round.at("cases").items()) cases[id].push_back({&steps, slow[i] > 0 ? slow[i] : 1});
   }
   const double one = mean_of(of_one_row(target));
   json out = {{"context_length", rounds.front()->at("context_length")},

@@ -94,6 +94,47 @@ std::optional<double> cost_per_drafted_token(const CaseData& data, const json& m
   return drafted_tokens > 0 ? *c * *calls * *tokens / drafted_tokens : 0.0;
 }
 
+/// Steps of the lines of both sides, as they are and each as much longer as the machine was slower: [prompts][repeats].
+struct DriftedSteps {
+  PairedTimes plain, slowed;
+
+  /// The factor that drift puts on the speedup of these prompts; as the speedup itself a median over repeats.
+  double factor(std::span<const std::size_t> prompts) const {
+    const auto speedup = [&](const PairedTimes& steps) {
+      stats::Times base, test;
+      for (const std::size_t i : prompts) base.push_back(steps.base[i]), test.push_back(steps.test[i]);
+      return stats::paired_speedup(base, test, {.resamples = 1}).value;
+    };
+    return speedup(slowed) / speedup(plain);
+  }
+};
+
+std::optional<DriftedSteps> drifted_steps(const CaseData& data) {
+  if (!data.drift || !data.drift->known()) return std::nullopt;
+  bool known = true;
+  const auto steps = [](const LineRecord& line) { return std::max(1.0, step_count(line)); };
+  const auto slowed = [&](const LineRecord& line) {
+    const std::optional<double> factor = data.drift->behind(line.rounds);
+    known = known && factor;
+    return steps(line) * factor.value_or(1);
+  };
+  DriftedSteps drifted{paired_values(*data.reference, data, steps), paired_values(*data.reference, data, slowed)};
+  if (!known || drifted.plain.test.empty()) return std::nullopt;
+  return drifted;
+}
+
+std::vector<std::size_t> all_of(std::size_t count) {
+  std::vector<std::size_t> all(count);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
+}
+
+std::optional<double> drift_factor(const CaseData& data) {
+  const auto drifted = drifted_steps(data);
+  if (!drifted) return std::nullopt;
+  return drifted->factor(all_of(drifted->plain.test.size()));
+}
+
 /// How far noise alone could move the residual: prompts and calibration rounds are both drawn anew, the
 /// tokens and the draft lengths of the drawn prompts with them.
 std::optional<stats::Interval> residual_interval(const CaseData& data) {
@@ -101,6 +142,7 @@ std::optional<stats::Interval> residual_interval(const CaseData& data) {
   const PairedTimes times = paired_times(*data.reference, data, false);
   if (!data.intervals || run.size() != times.test.size() || !data.resampled_calibrations) return std::nullopt;
   std::size_t next = 0;
+  const auto drifted = drifted_steps(data);
   const auto residual = [&](std::span<const std::size_t> drawn) {
     const auto calibration = calibration_of(data, (*data.resampled_calibrations)[next++]);
     if (!calibration) return std::nan("");
@@ -117,7 +159,7 @@ std::optional<stats::Interval> residual_interval(const CaseData& data) {
     const theory::DraftLengths lengths = theory::draft_length_counts(rounds);
     const theory::StepTimes step = theory::calibrated_step(*calibration, lengths, tokens / steps);
     const double speedup = stats::paired_speedup(base, test, {.resamples = 1}).value;
-    return 1 - speedup / theory::measured_cost_speedup(tokens / steps, step);
+    return 1 - speedup / (theory::measured_cost_speedup(tokens / steps, step) * (drifted ? drifted->factor(drawn) : 1));
   };
   const int resamples = static_cast<int>(data.resampled_calibrations->size());
   if (resamples == 0) return std::nullopt;
@@ -182,6 +224,7 @@ std::optional<stats::Interval> rows_residual_interval(const CaseData& data, cons
     return std::nullopt;
   }
   std::size_t next = 0;
+  const auto drifted = drifted_steps(data);
   const auto residual = [&](std::span<const std::size_t> drawn) {
     const auto calibration = calibration_of(data, (*data.resampled_calibrations)[next++]);
     if (!calibration) return std::nan("");
@@ -189,7 +232,8 @@ std::optional<stats::Interval> rows_residual_interval(const CaseData& data, cons
     stats::Times base, test;
     for (const std::size_t i : drawn) base.push_back(times.base[i]), test.push_back(times.test[i]);
     const double speedup = stats::paired_speedup(base, test, {.resamples = 1}).value;
-    return 1 - speedup / theory::measured_cost_speedup(input.tau, theory::calibrated_rows_step(input));
+    return 1 - speedup / (theory::measured_cost_speedup(input.tau, theory::calibrated_rows_step(input)) *
+                          (drifted ? drifted->factor(drawn) : 1));
   };
   return stats::bootstrap_interval(fed.size(), residual,
                                    {.resamples = static_cast<int>(data.resampled_calibrations->size())});
@@ -200,11 +244,9 @@ std::optional<theory::Waterfall> rows_waterfall(const CaseData& data, const json
   const auto calibration = calibration_of(data, data.calibration);
   if (!speedup || !calibration) return std::nullopt;
   const std::vector<FedRows> fed = fed_rows(data);
-  std::vector<std::size_t> all(fed.size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
   const double rows = rows_fed_per_step(data);
   const double share = rows > 0 ? std::min(1.0, row_equivalents(data) / rows) : 1;
-  theory::RowsExplainInput input = rows_input(fed, all, *calibration, share);
+  theory::RowsExplainInput input = rows_input(fed, all_of(fed.size()), *calibration, share);
   input.speedup = *speedup;
   const json predictions = lookahead_prediction(fits, data.id(), input.tau);
   for (const auto& [name, prediction] : predictions.items()) {
@@ -212,6 +254,7 @@ std::optional<theory::Waterfall> rows_waterfall(const CaseData& data, const json
     input.law = "Eq. 7 of Fu et al. 2024, " + prediction["assumptions"].get<std::string>();
   }
   try {
+    input.machine_drift = drift_factor(data);
     input.residual_ci95 = rows_residual_interval(data, fed, share);
     return theory::explain_rows(input);
   } catch (const Error&) {
@@ -288,6 +331,7 @@ std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json
   input.calibration = *calibration;
   input.assumed_c = *c;
   try {
+    input.machine_drift = drift_factor(data);
     input.residual_ci95 = residual_interval(data);
     return theory::explain(input);
   } catch (const Error&) {
@@ -305,6 +349,7 @@ json waterfall_json(const theory::Waterfall& waterfall) {
       {"window rows", "window_rows"},
       {"drafted rows", "drafted_rows"},
       {"rows without logits", "rows_without_logits"},
+      {"machine drift", "machine_drift"},
       {"residual", "residual"}};
   json out = json::array({{{"step", waterfall.start_name},
                            {"speedup", waterfall.predicted},

@@ -24,12 +24,13 @@ std::size_t repeats_of(const PromptLines& lines) {
   return lines.empty() ? 0 : repeats;
 }
 
-std::vector<double> times_of(const PromptLines& lines, std::size_t repeats, bool with_prefill) {
-  std::vector<double> times(repeats, 0.0);
+std::vector<double> sums_of(const PromptLines& lines, std::size_t repeats,
+                            const std::function<double(const LineRecord&)>& value) {
+  std::vector<double> sums(repeats, 0.0);
   for (const auto& seed : lines) {
-    for (std::size_t r = 0; r < repeats; ++r) times[r] += seconds(seed[r], with_prefill);
+    for (std::size_t r = 0; r < repeats; ++r) sums[r] += value(seed[r]);
   }
-  return times;
+  return sums;
 }
 
 /// Lines by prompt and seed, without failed ones and without repeats behind a gap.
@@ -144,6 +145,7 @@ RunData load_run(const std::filesystem::path& folder) {
     const std::vector<json> rounds = read_json_lines(folder / "calibration.jsonl");
     run.calibration = calibration_costs(rounds);
     const auto resampled = std::make_shared<const std::vector<json>>(resampled_costs(rounds, kResamples));
+    const auto drift = rounds.empty() ? nullptr : std::make_shared<const MachineDrift>(rounds);
     const std::size_t planned = run.config.at("prompts").size() * run.config.at("seeds").size() *
                                 run.config.at("repeats").get<std::size_t>();
     for (const json& entry : run.config.at("cases")) {
@@ -152,6 +154,7 @@ RunData load_run(const std::filesystem::path& folder) {
       data->environment = run.environment;
       data->calibration = run.calibration;
       data->resampled_calibrations = resampled;
+      data->drift = drift;
       std::vector<LineRecord> lines = read_case_file(folder / "cases" / case_file_name(data->id()));
       if (lines.size() < planned) run.complete = false;
       sort_lines(*data, std::move(lines), run.config.at("prompts"));
@@ -182,6 +185,11 @@ RunData load_run(const std::filesystem::path& folder) {
 }
 
 PairedTimes paired_times(const CaseData& base, const CaseData& test, bool with_prefill) {
+  return paired_values(base, test, [&](const LineRecord& line) { return seconds(line, with_prefill); });
+}
+
+PairedTimes paired_values(const CaseData& base, const CaseData& test,
+                          const std::function<double(const LineRecord&)>& value) {
   std::map<std::string, const PromptLines*> in_base;
   for (std::size_t i = 0; i < base.prompts.size(); ++i) in_base[base.prompts[i]] = base.lines[i].get();
   std::vector<std::pair<const PromptLines*, const PromptLines*>> pairs;
@@ -194,8 +202,8 @@ PairedTimes paired_times(const CaseData& base, const CaseData& test, bool with_p
   }
   PairedTimes times;
   for (const auto& [a, b] : pairs) {
-    times.base.push_back(times_of(*a, repeats, with_prefill));
-    times.test.push_back(times_of(*b, repeats, with_prefill));
+    times.base.push_back(sums_of(*a, repeats, value));
+    times.test.push_back(sums_of(*b, repeats, value));
   }
   return times;
 }

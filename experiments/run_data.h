@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "core/measure/rounds.h"
 #include "core/measure/run_result.h"
 #include "core/measure/stats.h"
+#include "experiments/machine_drift.h"
 
 namespace speclab {
 
@@ -30,6 +32,7 @@ struct CaseData {
   nlohmann::json environment;
   nlohmann::json calibration;  ///< see calibration_costs; null when there is none
   std::shared_ptr<const std::vector<nlohmann::json>> resampled_calibrations;  ///< see resampled_costs
+  std::shared_ptr<const MachineDrift> drift;  ///< of the run; null without a calibration
   std::map<std::string, std::pair<double, double>> alpha_forced;  ///< by prompt: sum, positions
   std::map<std::string, std::pair<double, double>> nll;           ///< by prompt: sum, tokens
 
@@ -62,6 +65,9 @@ struct PairedTimes {
   stats::Times base, test;
 };
 PairedTimes paired_times(const CaseData& base, const CaseData& test, bool with_prefill);
+/// The same of anything that a line has.
+PairedTimes paired_values(const CaseData& base, const CaseData& test,
+                          const std::function<double(const LineRecord&)>& value);
 stats::Times decode_times(const CaseData& data);
 
 }  // namespace speclab

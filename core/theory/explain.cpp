@@ -33,6 +33,13 @@ class Terms {
     out_.terms.push_back(std::move(term));
   }
 
+  void add_drift(const std::optional<double>& factor) {
+    if (!factor) return;
+    add("machine drift", speedup_ * require_positive("machine drift", *factor),
+        fmt::format("by the calibration rounds next to its lines the machine was {:.1f} % {} for this case than for the baseline",
+                    percent(std::abs(1 / *factor - 1)), *factor < 1 ? "slower" : "faster"));
+  }
+
   void add_residual(const std::optional<stats::Interval>& ci95) {
     // The step time that the measured speedup stands for is tau t_ar / speedup.
     out_.residual_share = 1 - out_.measured / speedup_;
@@ -130,6 +137,7 @@ Waterfall explain(const ExplainInput& input) {
             fmt::format("a forward over {:.2f} rows costs {:.3f} times one row", drafted + 1,
                         step.target / one_row));
   terms.add("sampling and bookkeeping", tau * costs.t_ar / modelled, bookkeeping_text(step, costs));
+  terms.add_drift(input.machine_drift);
   terms.add_residual(input.residual_ci95);
   return out;
 }
@@ -180,6 +188,7 @@ Waterfall explain_rows(const RowsExplainInput& input) {
             fmt::format("what is fed and kept takes {:.1f} % of an autoregressive step",
                         percent(step.draft / costs.t_ar)));
   terms.add("sampling and bookkeeping", tau * costs.t_ar / step.total(), bookkeeping_text(step, costs));
+  terms.add_drift(input.machine_drift);
   terms.add_residual(input.residual_ci95);
   return out;
 }

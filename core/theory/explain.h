@@ -37,6 +37,9 @@ struct ExplainInput {
   /// what a draft takes beyond that inside the loop: cold caches after a target forward, drawing tokens,
   /// catching up.
   double assumed_c = 0;
+  /// How much slower the machine was during the baseline's lines than during those of the case, by calibration rounds
+  /// next to them: a factor of the speedup. Absent where nobody knows.
+  std::optional<double> machine_drift;
   /// What noise alone does to residual_share: its 95 % interval over drawn prompts and calibration rounds.
   std::optional<stats::Interval> residual_ci95;
 };
@@ -50,22 +53,23 @@ struct WaterfallTerm {
 };
 
 /// Terms in fixed order: i.i.d. assumption, draft cost, verification width, sampling and bookkeeping,
-/// residual. Their log-ratios add up to log(measured / predicted). With g the draft length, E over steps:
+/// machine drift (where it is known), residual. Their log-ratios add up to log(measured / predicted). With g the draft length, E over steps:
 /// - predicted: E1 / (1 + c E[g]), E1 = Eq. 1 at alpha over the draft lengths (Leviathan et al. 2023)
 /// - i.i.d. assumption: tau for E1
 /// - draft cost: E[draft time of a step] for c E[g] t_ar
 /// - verification width: E[t(g + 1)] for t(1)
 /// - sampling and bookkeeping: accept + other of a speculative step for t_ar - t(1), those of an
 ///   autoregressive one
-/// - residual: the measured speedup for this model; noise, drift, whatever nobody calibrated
+/// - machine drift: the seconds of this case's lines for the mean of the run, on both sides of the ratio
+/// - residual: the measured speedup for this model; noise, whatever nobody calibrated
 struct Waterfall {
   std::string start;                         ///< what `predicted` is, in words
   std::string start_name = "leviathan_3_8";  ///< the same as a key of the record
   double predicted = 0;
   double measured = 0;
   std::vector<WaterfallTerm> terms;
-  double modelled_step = 0;  ///< time of a step by calibration, its unit
-  /// (measured - modelled step time) / measured step time; negative: faster than modelled.
+  double modelled_step = 0;  ///< time of a step by calibration, its unit, on the mean machine of the run
+  /// (measured - modelled step time) / measured step time, drift set aside; negative: faster than modelled.
   double residual_share = 0;
   std::optional<stats::Interval> residual_ci95;  ///< as handed over
 };
@@ -82,6 +86,7 @@ struct RowsExplainInput {
   DraftLengths rows;         ///< how many steps fed so many rows in all
   /// Rows with logits that are as much work as a step, over its rows: below 1 where rows have no logits.
   double equivalent_share = 1;
+  std::optional<double> machine_drift;  ///< as in ExplainInput
   std::optional<stats::Interval> residual_ci95;
 };
 
@@ -91,7 +96,7 @@ StepTimes calibrated_rows_step(const RowsExplainInput& input);
 /// From "rows cost nothing" to the measured speedup: law (tau for predicted_tau; only where there is one),
 /// window rows (E[t(window rows)] for t(1); only where there are any), drafted rows (E[t(rows)] for that),
 /// rows without logits (t at the equivalent rows; only where there are any), draft cost, sampling and
-/// bookkeeping, residual. Log-ratios add up to log(measured / predicted). Throws Error as explain().
+/// bookkeeping, machine drift, residual. Log-ratios add up to log(measured / predicted). Throws Error as explain().
 Waterfall explain_rows(const RowsExplainInput& input);
 
 /// Throws Error for values outside their domain (tau < 1, speedup <= 0, times that cannot be).

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "experiments/calibration_costs.h"
+#include "experiments/machine_drift.h"
 
 namespace speclab {
 namespace {
@@ -47,13 +48,46 @@ json step(int drafted, int accepted, double draft, double accept, double other) 
           {"ns", {{"draft", draft}, {"accept", accept}, {"other", other}, {"step", 100 + draft}}}};
 }
 
+json round_of(double one, double two) {
+  return {{"context_length", 64}, {"shard", {1, 1}}, {"t_n_ns", {{"1", one}, {"2", two}}}, {"drafts", json::object()}, {"cases", json::object()}};
+}
+
+TEST(MachineDrift, OfTheRoundsNextToALine) {
+  std::vector<json> rounds = {round_of(10, 30), round_of(20, 40), round_of(30, 50)};
+  rounds[1]["t_n_ns"]["9"] = 1e9;  // not in every round
+  const MachineDrift drift(rounds);
+  const double slow[] = {(10 / 20. + 30 / 40.) / 2, 1, (30 / 20. + 50 / 40.) / 2};
+  EXPECT_TRUE(drift.known());
+  EXPECT_DOUBLE_EQ(drift.behind(0).value(), slow[0]);
+  EXPECT_DOUBLE_EQ(drift.behind(1).value(), (slow[0] + slow[1]) / 2);
+  EXPECT_DOUBLE_EQ(drift.behind(2).value(), (slow[1] + slow[2]) / 2);
+  EXPECT_DOUBLE_EQ(drift.behind(3).value(), slow[2]) << "none behind it";
+  EXPECT_DOUBLE_EQ(drift.behind(9).value(), slow[2]);
+  EXPECT_FALSE(drift.behind(-1)) << "an older record";
+  rounds[2]["shard"] = {2, 2};
+  EXPECT_FALSE(MachineDrift(rounds).known());
+  EXPECT_FALSE(MachineDrift({}).known());
+}
+
+TEST(CalibrationCosts, StepsAreThoseOfTheMeanMachine) {
+  std::vector<json> rounds = {round_of(10, 20), round_of(30, 60)};  // half as slow as the mean, and half as slow again
+  rounds[0]["cases"] = {{"a", {step(1, 0, 4, 2, 1), step(1, 0, 4, 2, 1)}}};  // the fast seconds weigh no more for it
+  rounds[1]["cases"] = {{"a", {step(1, 0, 12, 6, 3)}}};
+  const json a = calibration_costs(rounds)["cases"]["a"];
+  EXPECT_DOUBLE_EQ(a["draft_ns"]["slope"].get<double>(), 8);
+  EXPECT_DOUBLE_EQ(a["accept_ns"]["slope"].get<double>(), 4);
+  EXPECT_DOUBLE_EQ(a["other_ns"].get<double>(), 2);
+  rounds.pop_back();
+  EXPECT_DOUBLE_EQ(calibration_costs(rounds)["cases"]["a"]["draft_ns"]["slope"].get<double>(), 4);
+}
+
 TEST(CalibrationCosts, MeansOfForwardsAndFitsThroughTheStepsOfAllRounds) {
   const json first = {{"round", 0},
                       {"context_length", 64},
                       {"t_n_ns", {{"1", 10}, {"2", 12}, {"9", 30}}},
                       {"drafts", {{"small", {{"1", 1}, {"2", 2}}}}},
                       {"cases",
-                       {{"a", {step(1, 0, 5, 2, 1), step(3, 1, 9, 3, 1)}},
+                       {{"a", {step(1, 0, 2.5, 1, .5), step(3, 1, 4.5, 1.5, .5)}},
                         {"b", nullptr},
                         {"c", json::array()},
                         {"d", {step(0, 0, 0, 1, 1)}}}}};
@@ -62,7 +96,7 @@ TEST(CalibrationCosts, MeansOfForwardsAndFitsThroughTheStepsOfAllRounds) {
       {"context_length", 64},
       {"t_n_ns", {{"1", 30}, {"2", 36}}},
       {"drafts", {{"small", {{"1", 3}, {"2", 6}}}}},
-      {"cases", {{"a", {step(1, 0, 5, 2, 1), step(3, 1, 27, 3, 1)}}, {"b", {step(1, 1, 1, 1, 1)}}}}};
+      {"cases", {{"a", {step(1, 0, 7.5, 3, 1.5), step(3, 1, 40.5, 4.5, 1.5)}}, {"b", {step(1, 1, 1, 1, 1)}}}}};
   const json costs = calibration_costs(std::vector<json>{first, second});
   EXPECT_EQ(costs["context_length"], 64);
   EXPECT_EQ(costs["rounds"], 2);
@@ -80,7 +114,7 @@ TEST(CalibrationCosts, MeansOfForwardsAndFitsThroughTheStepsOfAllRounds) {
   EXPECT_DOUBLE_EQ(a["accept_ns"]["constant"].get<double>(), 1);
   EXPECT_EQ(a["other_ns"], 1);
   EXPECT_EQ(a["steps"], 4);
-  EXPECT_DOUBLE_EQ(a["step_ns"].get<double>(), (105 + 109 + 105 + 127) / 4.0);
+  EXPECT_DOUBLE_EQ(a["step_ns"].get<double>(), (102.5 / .5 + 104.5 / .5 + 107.5 / 1.5 + 140.5 / 1.5) / 4.0);
   EXPECT_TRUE(costs["cases"]["b"].is_null()) << "it failed in one round";
   EXPECT_TRUE(costs["cases"]["c"].is_null()) << "no step, no cost";
   EXPECT_EQ(costs["cases"]["d"]["steps"], 1);

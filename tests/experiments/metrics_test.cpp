@@ -236,6 +236,29 @@ TEST_F(Record, TheResidualHasTheIntervalThatPromptsAndRoundsGiveIt) {
   EXPECT_TRUE(last_term("single", {1e6})["residual_share_ci95"].is_null());
 }
 
+TEST_F(Record, TheSecondsOfItsLinesAreATermOfTheWaterfall) {
+  const auto path = write_run("run", 1'600'000);
+  for (const double ns : {1e6, 1e6, 2e6}) JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(ns));
+  const auto waterfall = [&] { return json(summarise_run(path)["cases"][1]["waterfall"]); };
+  const json unknown = waterfall();
+  EXPECT_EQ(unknown.size(), 7u) << "lines of older records do not say which rounds were near";
+  const auto say = [&](const char* file, int rounds) {
+    std::vector<LineRecord> lines = read_case_file(path / "cases" / file);
+    std::filesystem::remove(path / "cases" / file);
+    for (LineRecord& line : lines) {
+      line.rounds = rounds;
+      JsonLinesWriter(path / "cases" / file).append(to_json(line));
+    }
+  };
+  say("autoregressive.jsonl", 1);  // between two rounds at .75 of the mean
+  say("spec.jsonl", 2);            // between .75 and 1.5
+  const json known = waterfall();
+  ASSERT_EQ(known.size(), 8u);
+  EXPECT_EQ(known[5]["step"], "machine_drift");
+  EXPECT_NEAR(known[5]["log_ratio"].get<double>(), std::log(.75 / 1.125), 1e-12);
+  EXPECT_NEAR(1 - known[7]["residual_share"].get<double>(), (1 - unknown[6]["residual_share"].get<double>()) * 1.5, 1e-12);
+}
+
 TEST_F(Record, ACaseThatLostEqualityHasNoSpeed) {
   const auto path = write_run("run", 1'600'000);
   LineRecord line = read_case_file(path / "cases" / "spec.jsonl").back();

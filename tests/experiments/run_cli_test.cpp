@@ -32,7 +32,8 @@ TEST_F(Speclab, ARunFromConfigToTable) {
     EXPECT_TRUE(m["c"].is_number());
     EXPECT_EQ(m["t_n"].size(), 4u);
     EXPECT_TRUE(entry["predictions"].contains("leviathan_3_8"));
-    EXPECT_EQ(entry["waterfall"].size(), 7u);
+    EXPECT_EQ(entry["waterfall"].size(), 8u);
+    EXPECT_EQ(entry["waterfall"][5]["step"], "machine_drift");
     const json& interval = entry["waterfall"].back()["residual_share_ci95"];
     EXPECT_LT(interval[0].get<double>(), interval[1].get<double>());
     EXPECT_EQ(entry["categories"]["b"]["prompts"], 1);

@@ -57,6 +57,23 @@ TEST(Explain, TermsByHand) {
   EXPECT_NEAR(waterfall.terms[3].speedup, measured_cost_speedup(2.9, {10, draft, 13, accept, .3}), 1e-14);
 }
 
+TEST(Explain, DriftOfTheMachineIsATermAndLeavesTheResidual) {
+  const Waterfall still = explain(example());
+  ExplainInput input = example();
+  input.machine_drift = .9;  // the case had the slower seconds
+  const Waterfall waterfall = explain(input);
+  ASSERT_EQ(waterfall.terms.size(), 6u);
+  EXPECT_EQ(waterfall.terms[4].name, "machine drift");
+  EXPECT_NEAR(waterfall.terms[4].factor, .9, 1e-14);
+  EXPECT_NE(waterfall.terms[4].explanation.find("11.1 % slower for this case"), std::string::npos);
+  EXPECT_NEAR(waterfall.terms[5].factor, still.terms[4].factor / .9, 1e-14);
+  EXPECT_NEAR(1 - waterfall.residual_share, (1 - still.residual_share) / .9, 1e-14);
+  EXPECT_DOUBLE_EQ(waterfall.modelled_step, still.modelled_step);
+  EXPECT_NEAR(sum_of_terms(waterfall), std::log(waterfall.measured / waterfall.predicted), 1e-14);
+  input.machine_drift = 0;
+  EXPECT_THROW(explain(input), Error);
+}
+
 RowsExplainInput window_example() {
   RowsExplainInput input;
   input.predicted_tau = 1.8;

@@ -1,0 +1,46 @@
+#include "experiments/machine_drift.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "core/measure/stats.h"
+
+namespace speclab {
+
+using nlohmann::json;
+
+std::vector<double> round_factors(std::span<const json* const> rounds) {
+  std::map<std::string, std::vector<double>> times;
+  for (const json* round : rounds) {
+    for (const auto& [rows, ns] : round->at("t_n_ns").items()) times[rows].push_back(ns.get<double>());
+  }
+  std::vector<double> factors(rounds.size());
+  double sizes = 0;
+  for (const auto& [rows, ns] : times) {
+    const double mean = stats::mean(ns);
+    if (ns.size() != rounds.size() || !(mean > 0)) continue;
+    for (std::size_t i = 0; i < ns.size(); ++i) factors[i] += ns[i] / mean;
+    ++sizes;
+  }
+  for (double& factor : factors) factor = sizes > 0 ? factor / sizes : 1;
+  return factors;
+}
+
+MachineDrift::MachineDrift(std::span<const json> rounds) {
+  std::vector<const json*> all;
+  for (const json& round : rounds) {
+    if (round.value("shard", json()) != rounds.front().value("shard", json())) return;
+    all.push_back(&round);
+  }
+  factors_ = round_factors(all);
+}
+
+std::optional<double> MachineDrift::behind(int rounds) const {
+  if (rounds < 0 || factors_.empty()) return std::nullopt;
+  const auto next = std::min(static_cast<std::size_t>(rounds), factors_.size() - 1);
+  const auto last = std::min(static_cast<std::size_t>(std::max(rounds - 1, 0)), factors_.size() - 1);
+  return (factors_[last] + factors_[next]) / 2;
+}
+
+}  // namespace speclab
