@@ -1,8 +1,11 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
 
+#include "core/base/error.h"
 #include "core/spec/draft_model.h"
 #include "tests/spec/device_cases.h"
 #include "tests/spec/planned_loop.h"
@@ -189,6 +192,28 @@ TEST(PlannedTree, GraphOfARound) {
     EXPECT_EQ(kernels.back(), "settle");
     if (!chain) {
       EXPECT_EQ(std::vector<std::string>(kernels.end() - 4, kernels.end()), (std::vector<std::string>{"accept", "move_accepted", "move_accepted", "settle"}));
+    }
+  }
+}
+
+// What is no row of numbers is an error, of the target as of the draft, in chains and in trees.
+TEST(PlannedTree, BrokenRowsAreReported) {
+  const ModelPtr broken = on_device(counting_table(true)), whole = on_device(counting_table(false));
+  for (const double temperature : {0., .5}) {
+    for (const char* which : {"target", "draft"}) {
+      for (const StrategyChoice& strategy : {choose("autoregressive"), choose("speculative_sampling"), tree_of({2, 2})}) {
+        const bool of_target = std::string(which) == "target";
+        if (!of_target && strategy.info().name == "autoregressive") continue;
+        SCOPED_TRACE(fmt::format("{} at {}, {}", which, temperature, strategy.info().name));
+        Decode decode{.target = of_target ? broken : whole, .draft = of_target ? whole : broken, .strategy = strategy, .prompt = {4, 5, 6}};
+        decode.options = {{"temperature", temperature}, {"max_tokens", 100}, {"device_loop", "on"}};
+        try {
+          decode.run();
+          FAIL();
+        } catch (const Error& error) {
+          EXPECT_THAT(error.what(), ::testing::HasSubstr(fmt::format("logits of the {}, entry 4", which)));
+        }
+      }
     }
   }
 }

@@ -19,7 +19,7 @@ struct Law {
   double sum = 1;
   std::int32_t one_hot = -1;  ///< all mass on this token, the weights are not there; -1: look at the weights
   /// Index of the first logit that is NaN or +infinity; the number of logits where all are -infinity; -1: a
-  /// valid row.
+  /// valid row. Others have one_hot 0, so that whoever goes on with them reads no weights.
   std::int32_t invalid = -1;
 };
 

@@ -86,9 +86,11 @@ struct StandardiseKernel {
       law.invalid = index_of(best);
     else if (simt::bits_of(max) == 0xff800000u)
       law.invalid = n;
-    if (law.invalid < 0 && a.greedy) {
+    if (law.invalid >= 0) {
+      law.one_hot = 0;
+    } else if (a.greedy) {
       law.one_hot = a.ids == nullptr ? index_of(best) : simt::load(a.ids + index_of(best));
-    } else if (law.invalid < 0) {
+    } else {
       float* weights = a.weights + static_cast<std::size_t>(to) * static_cast<std::size_t>(a.vocab);
       if (a.ids != nullptr) {
         for (int i = simt::thread_index(); i < a.vocab; i += simt::block_threads())

@@ -50,8 +50,9 @@ struct SiblingsKernel {
       const bool writes = simt::thread_index() == 0;
       if (writes) simt::store(a.tokens + i, token);
       if (writes && i > first) {
-        simt::store(&a.laws[i].sum, has_mass ? q.sum : 1.0);
-        simt::store(&a.laws[i].one_hot, has_mass ? -1 : token);
+        const bool drawn = invalid < 0 && has_mass;
+        simt::store(&a.laws[i].sum, drawn ? q.sum : 1.0);
+        simt::store(&a.laws[i].one_hot, drawn ? -1 : token);
         simt::store(&a.laws[i].invalid, invalid);
       }
       if (invalid < 0 && has_mass && i + 1 < first + a.count) has_mass = leave_out(space, token, q);
