@@ -16,13 +16,14 @@ using nlohmann::json;
 
 /// How steps ran on a device with a memory of its own, all lines of a case together; null on the CPU.
 json device_of(const CaseData& data) {
-  std::int64_t steps = 0, planned = 0, trips = 0, wall_ns = 0, stamped_ns = 0;
+  std::int64_t steps = 0, planned = 0, verified = 0, trips = 0, wall_ns = 0, stamped_ns = 0;
   for (const auto& prompt : data.lines) {
     for (const auto& repeats : *prompt) {
       for (const LineRecord& line : repeats) {
         for (const GenerationRecord& turn : line.turns) {
           steps += static_cast<std::int64_t>(turn.steps.size());
           planned += turn.planned_steps;
+          verified += turn.verified_steps;
           trips += turn.round_trips;
           if (turn.planned_steps > 0) wall_ns += turn.decode_ns;
           stamped_ns += turn.stamped_ns;
@@ -32,7 +33,7 @@ json device_of(const CaseData& data) {
   }
   if (steps == 0 || (planned == 0 && trips == 0)) return nullptr;
   const auto count = static_cast<double>(steps);
-  json out = {{"planned_share", static_cast<double>(planned) / count}, {"round_trips_per_step", static_cast<double>(trips) / count}};
+  json out = {{"planned_share", static_cast<double>(planned) / count}, {"verified_share", static_cast<double>(verified) / count}, {"round_trips_per_step", static_cast<double>(trips) / count}};
   if (planned > 0) {
     out["step_ms"] = static_cast<double>(wall_ns) * 1e-6 / static_cast<double>(planned);
     out["stamped_step_ms"] = static_cast<double>(stamped_ns) * 1e-6 / static_cast<double>(planned);
@@ -41,8 +42,8 @@ json device_of(const CaseData& data) {
 }
 
 std::string device_text(const json& device) {
-  std::string text = fmt::format("device: {:.0f} % of the steps without the host, {:.2f} round trips a step", 100 * device["planned_share"].get<double>(),
-                                 device["round_trips_per_step"].get<double>());
+  std::string text = fmt::format("device: {:.0f} % of the steps without the host, {:.0f} % drafted by the host and verified there, {:.2f} round trips a step",
+                                 100 * device["planned_share"].get<double>(), 100 * device["verified_share"].get<double>(), device["round_trips_per_step"].get<double>());
   if (device.contains("step_ms")) {
     text += fmt::format(", {:.3f} ms a step; run again with stamps, phases of {:.3f} ms", device["step_ms"].get<double>(), device["stamped_step_ms"].get<double>());
   }

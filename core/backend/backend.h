@@ -237,14 +237,15 @@ class Backend {
 
   /// Null: this backend runs no planned rounds, and what follows is not called.
   virtual std::shared_ptr<Plan> make_plan(const PlanShape& shape);
-  /// A generation begins.
+  /// A generation begins, or where the host drafts (PlanShape::given) a round.
   virtual void plan_start(Plan& plan, const PlanStart& start);
   /// Lays out the rows of the draft's forward whose logits, rows from node level_begin(depth - 1) on of plan.draft_logits,
   /// decide the tokens of that depth.
   virtual void plan_draft_rows(Plan& plan, int depth);
   virtual void plan_draw(Plan& plan, int depth);  ///< the tokens of that depth
   virtual void plan_target_rows(Plan& plan);
-  /// Verifies the draft with plan.target_logits, moves the sequence on, in both caches, and puts the round into plan.ring.
+  /// Verifies the draft with plan.target_logits, moves the sequence on, in both caches, and puts the round into plan.ring. What was
+  /// queued begins, as with submit(): the host looks at the ring next.
   virtual void plan_settle(Plan& plan);
   /// The device's clock goes into PlanRound::stamp_ns[which], which < 3; the last one is taken always.
   virtual void plan_stamp(Plan& plan, int which);
@@ -256,7 +257,7 @@ class Backend {
   virtual std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations);
   virtual void replay(const Graph& graph);
   /// What was queued and waits for more that begins with it (core/backend/cuda_kernels.h) begins. Needed where nothing else that
-  /// asks for it follows: before the host reads a ring, and before memory goes that operations use.
+  /// asks for it follows: before memory goes that operations use.
   virtual void submit();
   /// True when all that was queued is done. Starts nothing. Throws Error when the device has failed.
   virtual bool idle();

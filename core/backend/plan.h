@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/backend/backend.h"
@@ -15,6 +16,8 @@ namespace speclab {
 // knows what the rounds before them gave. The shape of a round (how many rows) is the host's; tokens, positions and lengths
 // stay where they are produced, and the host reads rounds from a ring when they are done. What is queued has no
 // wait of the host in it, so that it can be recorded as a graph and replayed.
+// Where the host drafts (PlanShape::given) a round is one of [target forward | accept | settle]: it begins with the tokens that
+// the host uploads, and ends with the entry of the ring that the host waits for before it can draft again.
 
 inline constexpr int kMostPlanNodes = 128;  ///< of a round, the pending token included
 inline constexpr int kMostPlanEnds = 32;    ///< end tokens
@@ -96,6 +99,10 @@ struct PlanShape {
   std::vector<Token> draft_ids;  ///< their tokens, ascending; empty: column i is token i
   int target_offset = 0, draft_offset = 0;      ///< ModelConfig::position_offset
   int target_capacity = 0, draft_capacity = 0;  ///< positions of their sessions
+  /// Not 0: the host drafts, at most so many nodes with the pending token, any tree, which plan_start() brings for the one
+  /// round that it begins. `widths` is empty then, and nothing of the draft model is read.
+  int given = 0;
+  bool given_laws = false;  ///< some of those tokens were drawn, and their laws come with them
   bool operator==(const PlanShape&) const = default;
 
   int depth() const { return static_cast<int>(widths.size()); }
@@ -108,8 +115,23 @@ struct PlanShape {
     }
     return begin;
   }
-  int nodes() const { return level_begin(depth() + 1); }
-  bool is_chain() const { return nodes() == depth() + 1; }
+  int nodes() const { return given > 0 ? given : level_begin(depth() + 1); }
+  /// What is accepted lies behind the pending token already.
+  bool is_chain() const { return given > 0 ? given <= 2 : nodes() == depth() + 1; }
+};
+
+/// A law that a token was drawn from, as core/spec/distribution.h has it, of the host.
+struct PlanLaw {
+  const float* weights = nullptr;  ///< [vocab]
+  double sum = 0;
+};
+
+/// What the host drafts for a round, of the host.
+struct PlanDraft {
+  std::span<const Token> tokens;          ///< [n] of nodes 1 .. n
+  std::span<const std::int32_t> parents;  ///< [n], parent < node
+  std::span<const std::int32_t> law_of;   ///< [n], into laws; -1: one-hot
+  std::span<const PlanLaw> laws;          ///< at most n
 };
 
 /// A sequence as the device takes it over.
@@ -120,6 +142,7 @@ struct PlanStart {
   PhiloxKey key{};                   ///< Coins::key()
   std::uint32_t rounds = 0;          ///< queued on this plan so far, all generations: numbers go on
   std::vector<Token> ends;           ///< tokens that end the text, at most kMostPlanEnds
+  PlanDraft draft;                   ///< where the shape says that it is given
 };
 
 enum class PlanEnd : std::int32_t { kNone, kEndToken, kLength, kContext, kBadTarget, kBadDraft, kNoMass };
@@ -147,7 +170,7 @@ struct PlanRound {
 /// the caller's to set before a forward is queued: the most that may be committed then.
 struct Plan {
   PlanShape shape;
-  std::vector<std::int32_t> parents;  ///< [nodes], -1 for node 0
+  std::vector<std::int32_t> parents;  ///< [nodes], -1 for node 0; empty where the draft is given
   /// [depth]: first the two tokens before the draft (the one at position - 1 is fed again, and gets the bits it has), then
   /// the drafted levels but the last.
   std::vector<QueuedRows> draft;

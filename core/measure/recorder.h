@@ -118,6 +118,7 @@ struct GenerationRecord {
   std::int64_t cpu_ns = 0;            ///< CPU time of all steps, all threads
   Work target_prefill, target, draft_prefill, draft;
   int planned_steps = 0;         ///< steps that a device ran by itself, see DevicePlan
+  int verified_steps = 0;        ///< steps that the host drafted and a device verified, one trip through the ring each
   std::int64_t round_trips = 0;  ///< times that decoding waited for a device with a memory of its own
   /// The planned steps once more with stamps of the device's clock, their sum: what the phases are of. 0: not run so.
   std::int64_t stamped_ns = 0;

@@ -246,6 +246,7 @@ nlohmann::json to_json(const LineRecord& line) {
     if (!turn.context.empty()) entry["context"] = turn.context;
     if (turn.round_trips > 0 || turn.planned_steps > 0) {
       entry["device"] = {{"planned_steps", turn.planned_steps},
+                         {"verified_steps", turn.verified_steps},
                          {"round_trips", turn.round_trips},
                          {"stamped_ns", turn.stamped_ns}};
     }
@@ -341,6 +342,7 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
     if (entry.contains("device")) {
       const json& device = entry["device"];
       read(device, "planned_steps", turn.planned_steps);
+      if (device.contains("verified_steps")) read(device, "verified_steps", turn.verified_steps);
       read(device, "round_trips", turn.round_trips);
       read(device, "stamped_ns", turn.stamped_ns);
     }

@@ -82,18 +82,17 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
     start(*slots_[i], requests[i]);
     if (slots_[i]->running) running_.push_back(slots_[i].get());
   }
-  bool planned = false;
+  on_device_ = OnDevice::kNothing;
   if (!running_.empty() && running_[0]->request->options.device_loop != "off") {
     const std::string reason = running_.size() > 1 ? "several sequences at once" : plan(*running_[0]);
-    planned = reason.empty();
-    if (!planned && running_[0]->request->options.device_loop == "on") {
-      throw Error({"option device_loop", "on", "steps that a device can run by itself, but here: " + reason,
+    if (!reason.empty() && running_[0]->request->options.device_loop == "on") {
+      throw Error({"option device_loop", "on", "steps that a device can run or verify by itself, but here: " + reason,
                    "\"auto\" leaves such steps to the host."});
     }
   }
   for (std::size_t i = 0; options_.on_emit && i < requests.size(); ++i)  // nobody sees a token of what is refused
     options_.on_emit(slots_[i]->sequence.slot, StepRecord(), slots_[i]->out.tokens);
-  if (planned) {
+  if (on_device_ == OnDevice::kSteps) {
     decode_planned(*running_[0], stop);
     running_.clear();
   }
@@ -123,18 +122,23 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
     clock.enter(Phase::other);
     lay_out_feeds();
     clock.enter(Phase::target);
-    if (options_.devices > 1)
+    if (on_device_ == OnDevice::kVerdicts)
+      verify_on_device(*running_[0]);
+    else if (options_.devices > 1)
       forward_divided();
     else
       target_->forward(feeds_);
     clock.enter(Phase::accept);
-    for (Slot* slot : running_) verify(*slot);
+    for (Slot* slot : running_) {
+      if (on_device_ != OnDevice::kVerdicts) verify(*slot);
+    }
     clock.enter(Phase::other);
     outcomes_.clear();
     for (Slot* slot : running_) {
       emit(*slot);
       commit(*slot);
-      outcomes_.push_back({&slot->draft, &slot->acceptance, slot->emitted, slot->step_rows()});
+      outcomes_.push_back({&slot->draft, &slot->acceptance, slot->emitted,
+                           strategy_->reads_rows() ? slot->step_rows() : StepRows()});
     }
     clock.enter(Phase::draft);
     strategy_->observe(sequences_, outcomes_);
@@ -147,6 +151,10 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
       slot->out.steps.back().times = times;
       slot->out.decode_ns += times.total();
       slot->out.cpu_ns += cpu;
+      if (on_device_ == OnDevice::kVerdicts) {
+        ++slot->out.verified_steps;
+        fetch_rows(*slot);
+      }
       look_closer(*slot, static_cast<int>(slot->out.steps.size()) - 1);
       tell(*slot);
     }
@@ -337,7 +345,9 @@ void DecodeLoop::commit(Slot& slot) {
     slot.keep.insert(slot.keep.end(), slot.acceptance.path.begin(),
                      slot.acceptance.path.begin() + (slot.emitted - 1));
   }
-  if (options_.devices > 1)
+  if (on_device_ == OnDevice::kVerdicts)
+    slot.session->follow_commit(slot.emitted);
+  else if (options_.devices > 1)
     commit_divided(slot);
   else
     slot.session->commit(slot.keep);

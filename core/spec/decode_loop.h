@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "core/measure/recorder.h"
+#include "core/spec/device_verifier.h"
 #include "core/spec/generation.h"
 #include "core/spec/planned_rounds.h"
 #include "core/spec/prefill_cache.h"
@@ -59,7 +61,8 @@ struct LoopOptions {
 /// the buffers have grown. With several sequences the times of a step are those of the whole batch.
 ///
 /// With GenerationOptions::device_loop a single sequence on a device that plans is decoded in rounds that the
-/// device runs by itself (decode_planned.cpp): the same tokens, coins, counts and work.
+/// device runs by itself (decode_planned.cpp), or where the host drafts it verifies the drafts
+/// (decode_verified.cpp): the same tokens, coins, counts and work.
 ///
 /// Limits: emission is cut at the first end token, stop string or limit inside an accepted path;
 /// tests behind the cut are not recorded. Every coin is addressed by the absolute position of the token that
@@ -97,6 +100,10 @@ class DecodeLoop {
   void look_closer(Slot& slot, int index);
   void tell(Slot& slot);
   std::string plan(Slot& slot);
+  std::optional<DevicePlan> plan_of_steps(const Slot& slot) const;
+  std::string plan_verdicts(Slot& slot, const PlanShape& shape);
+  void verify_on_device(Slot& slot);
+  void fetch_rows(Slot& slot);
   void decode_planned(Slot& slot, const std::stop_token& stop);
   void take_round(Slot& slot, const PlanRound& round);
   void follow_draft(Slot& slot, int accepted);
@@ -112,7 +119,10 @@ class DecodeLoop {
   std::vector<std::unique_ptr<Slot>>
       slots_;  ///< outlive the strategy, which may hold sessions counted in them
   std::unique_ptr<Strategy> strategy_;
-  std::unique_ptr<PlannedRounds> rounds_;  ///< of the last plan
+  enum class OnDevice { kNothing, kVerdicts, kSteps };
+  OnDevice on_device_ = OnDevice::kNothing;  ///< what a device does of the steps of this run without the host
+  std::unique_ptr<PlannedRounds> rounds_;    ///< of the last plan
+  std::unique_ptr<DeviceVerifier> verifier_;
   std::vector<Slot*> running_;
   std::vector<const Sequence*> sequences_;
   std::vector<Draft*> drafts_;

@@ -19,44 +19,29 @@ RoundQueue queue_of(const std::string& device_graph) {
                                    : RoundQueue::kLaunches;
 }
 
-void take_verdict(const PlanRound& round, Acceptance& out) {
-  out.path.assign(round.path, round.path + round.accepted);
-  out.tested.clear();
-  out.want_expected = false;
-  for (int i = 0; i < round.tested; ++i) {
-    const int node = round.tested_node[i];
-    const bool accepted = std::find(out.path.begin(), out.path.end(), node) != out.path.end();
-    out.tested.push_back({node, round.p[node], round.q[node], -1, -1, accepted});
-  }
-  out.next = round.next;
-  out.bonus = round.bonus != 0;
-}
-
 }  // namespace
 
-// Makes rounds_ the plan of this sequence; says why there is none.
+// The strategy's plan for whole steps; none where something in each is the host's.
+std::optional<DevicePlan> DecodeLoop::plan_of_steps(const Slot& slot) const {
+  if (slot.stops.active() || slot.sequence.eos.size() > kMostPlanEnds) return std::nullopt;
+  std::optional<DevicePlan> plan = strategy_->device_plan(slot.request->options.sampling);
+  if (!plan || plan->widths.empty()) return plan;
+  SPECLAB_CHECK(slot.draft_sessions.size() == 1, "{} draft sessions under a plan", slot.draft_sessions.size());
+  const bool together = &slot.draft_sessions.front()->model().backend() == &target_->backend();
+  return together ? plan : std::nullopt;
+}
+
+// Decides what the device does of the steps of this sequence, and prepares it; says why that is nothing.
 std::string DecodeLoop::plan(Slot& slot) {
   const Request& request = *slot.request;
-  const std::optional<DevicePlan> wanted = strategy_->device_plan(request.options.sampling);
-  if (!wanted) return fmt::format("{} with these options asks the host in every step", strategy_name_);
   const std::optional<DeviceRule> rule =
       device_rule(*slot.rule, request.options.rule_options, request.options.sampling);
   if (!rule) return fmt::format("rule {} runs on the host", slot.rule->name);
   if (options_.batch_of_prefixes) return "drafts are verified as a batch of prefixes";
   if (options_.devices > 1) return "steps are divided over devices";
   if (slot.processors) return "logits depend on the text";
-  if (slot.stops.active()) return "stop strings are looked for by the host";
   if (request.coins.is_scripted()) return "scripted coins are the host's";
-  if (slot.sequence.eos.size() > kMostPlanEnds) return fmt::format("{} end tokens", slot.sequence.eos.size());
-  Session* draft = nullptr;
-  if (!wanted->widths.empty()) {
-    SPECLAB_CHECK(slot.draft_sessions.size() == 1, "{} draft sessions under a plan",
-                  slot.draft_sessions.size());
-    draft = slot.draft_sessions.front();
-    if (&draft->model().backend() != &target_->backend()) return "target and draft are on different backends";
-  }
   PlanShape shape;
-  shape.widths = wanted->widths;
   shape.vocab = slot.vocab();
   shape.target = device_sampling(request.options.sampling);
   shape.rule = rule->rule;
@@ -64,18 +49,27 @@ std::string DecodeLoop::plan(Slot& slot) {
   shape.criterion = rule->criterion;
   shape.target_offset = target_->config().position_offset;
   shape.target_capacity = capacity_;
+  const std::optional<DevicePlan> steps = plan_of_steps(slot);
+  if (!steps) {
+    const std::string reason = plan_verdicts(slot, shape);
+    if (reason.empty()) on_device_ = OnDevice::kVerdicts;
+    return reason;
+  }
+  shape.widths = steps->widths;
+  Session* const draft = steps->widths.empty() ? nullptr : slot.draft_sessions.front();
   if (draft != nullptr) {
     const ModelConfig& config = draft->model().config();
-    shape.draft = device_sampling(wanted->draft);
+    shape.draft = device_sampling(steps->draft);
     shape.draft_columns = config.head_rows();
     shape.draft_ids = {config.head_ids.begin(), config.head_ids.end()};
     shape.draft_offset = config.position_offset;
     shape.draft_capacity = draft->capacity();
   }
-  if (rounds_ && rounds_->is_of(shape, *slot.session, draft)) return {};
-  rounds_ = PlannedRounds::make(shape, *slot.session, draft);
-  return rounds_ ? std::string()
-                 : fmt::format("backend {} runs no steps by itself", target_->backend().name());
+  if (!rounds_ || !rounds_->is_of(shape, *slot.session, draft))
+    rounds_ = PlannedRounds::make(shape, *slot.session, draft);
+  if (!rounds_) return fmt::format("backend {} runs no steps by itself", target_->backend().name());
+  on_device_ = OnDevice::kSteps;
+  return {};
 }
 
 void DecodeLoop::decode_planned(Slot& slot, const std::stop_token& stop) {
@@ -124,13 +118,6 @@ void DecodeLoop::decode_planned(Slot& slot, const std::stop_token& stop) {
 // What draft(), verify() and the draft's catching up do in a step of the host's: the draft, the verdict, the
 // work.
 void DecodeLoop::take_round(Slot& slot, const PlanRound& round) {
-  if (round.end == PlanEnd::kBadTarget || round.end == PlanEnd::kBadDraft) {
-    const bool target = round.end == PlanEnd::kBadTarget;
-    throw Error({fmt::format("logits of the {}, entry {}", target ? "target" : "draft", round.bad_entry),
-                 "no finite number", "finite numbers (or -inf for some)",
-                 "The weights or the numerics class are broken: check the model file with `speclab model`."});
-  }
-  SPECLAB_CHECK(round.end != PlanEnd::kNoMass, "a token was drawn from a row that gives it no mass");
   const Sequence& sequence = slot.sequence;
   SPECLAB_CHECK(round.position == sequence.position() && round.tokens[0] == sequence.tokens.back(),
                 "a round at {} where the text is at {}", round.position, sequence.position());
@@ -145,7 +132,7 @@ void DecodeLoop::take_round(Slot& slot, const PlanRound& round) {
     follow_draft(slot, round.accepted);
   }
   slot.fed.assign(slot.draft.tree.tokens().begin(), slot.draft.tree.tokens().end());
-  take_verdict(round, slot.acceptance);
+  read_verdict(round, slot.acceptance);
 }
 
 // The draft's session: the pending token was fed, and the one before it where that was the last of a draft; then
@@ -208,7 +195,7 @@ void DecodeLoop::watch_rounds(Slot& slot, const PlanStart& begun) {
                     "step {} drafted another token {} when it was run again", index, node);
     }
     slot.expect_rows();
-    take_verdict(round, slot.acceptance);
+    read_verdict(round, slot.acceptance);
     const auto between = [&](int from, int to) {
       return static_cast<std::int64_t>(round.stamp_ns[to] - round.stamp_ns[from]);
     };

@@ -41,7 +41,8 @@ void GenerationOptions::fields(OptionVisitor& visit) {
   visit("ignore_eos", ignore_eos, "go on after the end token");
   visit("stop", stop, "texts that end the generation");
   visit("device_loop", device_loop, {"off", "auto", "on"},
-        "steps that a GPU runs without the host, where strategy, rule and backend can; on: or an error");
+        "steps that a GPU runs without the host, or verifies where the host drafts, if strategy, rule and backend can; "
+        "on: or an error");
   visit("device_graph", device_graph, {"off", "round", "loop"},
         "such steps kernel by kernel, each as a CUDA graph, or one graph that repeats them");
   visit("repetition_penalty", repetition_penalty, Range<double>{0, 100, true},

@@ -1,5 +1,7 @@
 #include "core/spec/planned_rounds.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -11,6 +13,16 @@ namespace speclab {
 namespace {
 
 constexpr std::int64_t kPatienceNs = 5'000'000'000;  // without a round, from a device that has nothing to do
+
+void check_round(const PlanRound& round) {
+  if (round.end == PlanEnd::kBadTarget || round.end == PlanEnd::kBadDraft) {
+    const bool target = round.end == PlanEnd::kBadTarget;
+    throw Error({fmt::format("logits of the {}, entry {}", target ? "target" : "draft", round.bad_entry),
+                 "no finite number", "finite numbers (or -inf for some)",
+                 "The weights or the numerics class are broken: check the model file with `speclab model`."});
+  }
+  SPECLAB_CHECK(round.end != PlanEnd::kNoMass, "a token was drawn from a row that gives it no mass");
+}
 
 }  // namespace
 
@@ -49,6 +61,19 @@ PlanSampling device_sampling(const SamplingParams& sampling) {
   return out;
 }
 
+void read_verdict(const PlanRound& round, Acceptance& out) {
+  out.path.assign(round.path, round.path + round.accepted);
+  out.tested.clear();
+  out.want_expected = false;
+  for (int i = 0; i < round.tested; ++i) {
+    const int node = round.tested_node[i];
+    const bool accepted = std::find(out.path.begin(), out.path.end(), node) != out.path.end();
+    out.tested.push_back({node, round.p[node], round.q[node], -1, -1, accepted});
+  }
+  out.next = round.next;
+  out.bonus = round.bonus != 0;
+}
+
 std::unique_ptr<PlannedRounds> PlannedRounds::make(const PlanShape& shape, Session& target, Session* draft) {
   SPECLAB_CHECK(shape.depth() == 0 || draft != nullptr, "a depth of {} without a draft", shape.depth());
   std::shared_ptr<Plan> plan = target.model().backend().make_plan(shape);
@@ -62,7 +87,7 @@ void PlannedRounds::start(PlanStart start, RoundQueue queue, bool stamps) {
   mode_ = queue;
   stamps_ = stamps;
   position_ = start.position;
-  queued_ = (queued_ + kPlanLoop - 1) / kPlanLoop * kPlanLoop;  // so that every loop is whole
+  if (queue == RoundQueue::kLoop) queued_ = (queued_ + kPlanLoop - 1) / kPlanLoop * kPlanLoop;  // so that every loop is whole
   start.rounds = read_ = queued_;
   target_->model().backend().plan_start(*plan_, start);
 }
@@ -86,7 +111,6 @@ void PlannedRounds::queue() {
   queued_ += static_cast<std::uint32_t>(rounds);
   if (mode_ == RoundQueue::kLaunches) {
     queue_round();
-    backend.submit();
     return;
   }
   std::shared_ptr<Graph>& graph = graphs_[{tier, loop, stamps_}];
@@ -128,6 +152,7 @@ const PlanRound& PlannedRounds::next(int ahead) {
   std::int64_t idle_since = 0;
   for (;;) {
     if (const PlanRound* round = plan_->round(read_)) {
+      check_round(*round);
       position_ = round->position + round->emitted;
       return *round;
     }

@@ -24,6 +24,8 @@ struct DeviceRule {
 std::optional<DeviceRule> device_rule(const AcceptanceRule& rule, const RuleOptions& options,
                                       const SamplingParams& sampling);
 PlanSampling device_sampling(const SamplingParams& sampling);
+/// What accept() would have said of that draft, but for Tested::expected and rank.
+void read_verdict(const PlanRound& round, Acceptance& out);
 
 /// How rounds are queued.
 enum class RoundQueue {
@@ -46,10 +48,11 @@ class PlannedRounds {
   }
   const PlanShape& shape() const { return plan_->shape; }
   std::span<const std::int32_t> parents() const { return plan_->parents; }  ///< of the nodes of a round
-  /// A generation begins. stamps: PlanRound::stamp_ns of every round is whole.
+  /// A generation begins; where the draft is given, a round, of which next(1) is all. stamps: PlanRound::stamp_ns of every round
+  /// is whole.
   void start(PlanStart start, RoundQueue queue, bool stamps);
   /// The next round. At least `ahead` are queued and not read before this waits. Valid until the next call.
-  /// After a round with an end there is none. Throws Error when the device has failed.
+  /// After a round with an end there is none. Throws Error when the device has failed, or logits are no numbers.
   const PlanRound& next(int ahead = kAhead);
   /// Logits of the last round that was queued: rows of the target, rows of the draft.
   void download(std::span<float> target, std::span<float> draft);

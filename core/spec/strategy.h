@@ -40,7 +40,7 @@ struct Sequence {
   }  ///< of the pending token
 };
 
-/// The target's rows of a step, before any processor, for drafters that learn from them.
+/// The target's rows of a step, before any processor, for drafters that learn from them (Strategy::reads_rows).
 struct StepRows {
   const float* logits = nullptr;           ///< [rows, vocab]
   std::span<const std::int32_t> row_of{};  ///< [nodes], the row of a node; -1 for a relay
@@ -59,7 +59,7 @@ struct Outcome {
   const Draft* draft = nullptr;
   const Acceptance* acceptance = nullptr;
   int emitted = 0;  ///< tokens emitted by this step, after cuts at EOS or the limit
-  StepRows rows{};  ///< valid during observe()
+  StepRows rows{};  ///< valid during observe(); empty unless the strategy reads_rows()
 };
 
 /// What a strategy gets when it is made; it lives as long as the strategy.
@@ -91,9 +91,10 @@ class Strategy {
   virtual ~Strategy() = default;
   /// Most nodes that a draft may have, the pending token included, when they may be more than 128; else 0.
   virtual int max_nodes() const { return 0; }
-  /// True: observe() asks for the best tokens of many rows, and forwards note maxima for it where the model can.
+  /// True: observe() looks at the target's rows. They come to the host in every step then, and forwards note maxima for it where
+  /// the model can. False: they can stay on a device, which then verifies the drafts (core/spec/device_verifier.h).
   virtual bool reads_rows() const { return false; }
-  /// The plan for a sequence whose target samples with `target`; none: every step asks the host. Of a draft model
+  /// The plan for a sequence whose target samples with `target`; none: every step asks the host for its draft. Of a draft model
   /// one session is open after begin(), with the text before the pending token in it.
   virtual std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
   /// A sequence starts in its slot: prompt and first token are known. Prefill drafts here (timed as prefill).

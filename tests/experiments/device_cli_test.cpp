@@ -41,7 +41,7 @@ TEST_F(Speclab, DeviceLoopLeavesTheRecordOfTheHost) {
   json small = config();
   small["options"] = {{"max_tokens", 7}, {"temperature", 1}};
   small["repeats"] = 1;
-  small["cases"] = json::parse(R"([{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": ["small", "skip"], "gamma": 2}, {"strategy": "prompt_lookup"}])");
+  small["cases"] = json::parse(R"([{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": ["small", "skip"], "gamma": 2}, {"strategy": "prompt_lookup"}, {"strategy": "jacobi"}])");
   write(small);
   const auto record = [&](const std::string& device_loop, std::map<std::string, std::vector<json>>& of_device) {
     const Result result = run({"run", "a.json", "--backend", "host-simt", "--out", device_loop, "--set", "calibration=false", "--set", "options.device_loop=" + device_loop, "-q"});
@@ -50,7 +50,7 @@ TEST_F(Speclab, DeviceLoopLeavesTheRecordOfTheHost) {
     for (auto& [file, of_case] : lines) {
       for (json& line : of_case) {
         for (json& turn : line["turns"]) {
-          of_device[file].push_back({turn["device"]["planned_steps"], turn["device"]["round_trips"], turn["steps"]});
+          of_device[file].push_back({turn["device"]["planned_steps"], turn["device"]["round_trips"], turn["steps"], turn["device"]["verified_steps"]});
           turn.erase("device");
         }
       }
@@ -59,19 +59,21 @@ TEST_F(Speclab, DeviceLoopLeavesTheRecordOfTheHost) {
   };
   std::map<std::string, std::vector<json>> host, planned;
   const auto expected = record("off", host), got = record("auto", planned);
-  EXPECT_EQ(got.size(), 5u);  // the teacher's lines too
+  EXPECT_EQ(got.size(), 6u);  // the teacher's lines too
   EXPECT_EQ(got, expected);
   for (const auto& [file, turns] : planned) {
-    const bool asks_the_host = file.find("prompt_lookup") != file.npos;
+    const bool learns = file.find("jacobi") != file.npos, copies = file.find("prompt_lookup") != file.npos;
     for (std::size_t i = 0; i < turns.size(); ++i) {
-      EXPECT_EQ(turns[i][0], asks_the_host ? json(0) : turns[i][2]) << file;
-      EXPECT_EQ(turns[i][1] == 0, !asks_the_host) << file;
+      EXPECT_EQ(turns[i][0], learns || copies ? json(0) : turns[i][2]) << file;
+      EXPECT_EQ(turns[i][1], learns || copies ? turns[i][2] : json(0)) << file;
+      EXPECT_EQ(turns[i][3], copies ? turns[i][2] : json(0)) << file;
       EXPECT_EQ(host[file][i][0], 0) << file;
+      EXPECT_EQ(host[file][i][3], 0) << file;
     }
   }
-  const Result refused = run({"run", "a.json", "--backend", "host-simt", "--out", "on", "--set", "calibration=false", "--set", "options.device_loop=on", "--filter", "prompt_lookup"});
+  const Result refused = run({"run", "a.json", "--backend", "host-simt", "--out", "on", "--set", "calibration=false", "--set", "options.device_loop=on", "--filter", "jacobi"});
   EXPECT_EQ(refused.code, 1);
-  EXPECT_THAT(refused.err, HasSubstr("prompt_lookup with these options asks the host in every step"));
+  EXPECT_THAT(refused.err, HasSubstr("jacobi learns from the target's rows"));
   expect_error(run({"generate", "--model", "target", "--prompt", "1 2 3", "--set", "device_loop=on"}), {"option device_loop", "backend cpu runs no steps by itself", "\"auto\""});
 }
 

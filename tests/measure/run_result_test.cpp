@@ -43,7 +43,7 @@ LineRecord example() {
     turn.draft_prefill_ns = 20;
     turn.decode_ns = 4000 + t;
     turn.cpu_ns = 7000;
-    if (t == 1) turn.planned_steps = 1, turn.round_trips = 2, turn.stamped_ns = 3900;
+    if (t == 1) turn.planned_steps = 1, turn.verified_steps = 4, turn.round_trips = 2, turn.stamped_ns = 3900;
     turn.target.calls = 1;
     turn.target.flops = 2.5e9;
     turn.draft.rows = 3;

@@ -134,6 +134,25 @@ TEST_F(OnDevicePersistent, TheDevicesOwnLoopIsThatOfLaunches) {
   }
 }
 
+// Drafts of the host, of other sizes in every step: the forward that verifies them is one launch, and the ring has its verdict.
+TEST_F(OnDevicePersistent, VerdictsOnTheDeviceAreThoseOfLaunches) {
+  const TinyModel tiny = random_llama(shapes().front(), 7);
+  const auto run = [&](CudaKernels kernels, const char* graph) {
+    Decode copies = drafted_by_a_layer(tiny, kernels, 2, {{"max_tokens", size(9, 200)}, {"temperature", 0}, {"device_loop", "on"}, {"device_graph", graph}});
+    copies.strategy = choose("prompt_lookup", {{"ngram_min", 1}, {"candidates", 2}, {"length", 3}});
+    copies.prompt = {3, 1, 4, 3, 1, 5, 3, 1};
+    return copies.run();
+  };
+  const GenerationRecord launches = run(CudaKernels::kLaunches, "off");
+  EXPECT_GT(drafted(launches), 0);
+  for (const char* graph : {"off", "round"}) {
+    SCOPED_TRACE(graph);
+    const GenerationRecord record = run(CudaKernels::kPersistent, graph);
+    expect_same(record, launches);
+    EXPECT_EQ(record.verified_steps, static_cast<int>(record.steps.size()));
+  }
+}
+
 // What is launched, as a recording sees it; and memory that goes while operations wait.
 TEST_F(OnDevicePersistent, EnoughOperationsInARowAreOneLaunch) {
   Backend& backend = *backend_of(CudaKernels::kPersistent);

@@ -83,8 +83,23 @@ inline GenerationRecord compare(Decode decode) {
   const GenerationRecord planned = decode.run();
   expect_equal(planned, host);
   EXPECT_EQ(planned.planned_steps, static_cast<int>(planned.steps.size()));
+  EXPECT_EQ(planned.verified_steps, 0);
   EXPECT_EQ(planned.round_trips, 0);
   return planned;
+}
+
+/// Decodes with the host in every step, and with its drafts alone; returns what the device gave.
+inline GenerationRecord compare_verdicts(Decode decode) {
+  decode.options["device_loop"] = "off";
+  const GenerationRecord host = decode.run();
+  EXPECT_EQ(host.verified_steps, 0);
+  decode.options["device_loop"] = "on";
+  const GenerationRecord verified = decode.run();
+  expect_equal(verified, host);
+  EXPECT_EQ(verified.planned_steps, 0);
+  EXPECT_EQ(verified.verified_steps, static_cast<int>(verified.steps.size()));
+  EXPECT_EQ(verified.round_trips, static_cast<std::int64_t>(verified.steps.size()) + verified.draft.calls);
+  return verified;
 }
 
 }  // namespace speclab::planned_loop_test

@@ -282,6 +282,7 @@ class CudaBackend final : public Backend {
     submit();  // what drafts is one launch, whatever the target is
     start("lay_rows", target_rows_of(plan));
   }
+  // None of these can wait, and with the first of them everything before it begins.
   void plan_settle(Plan& plan) override {
     start("standardise", target_laws_of(plan));
     if (looks_at_raw(plan.shape)) start("standardise", raw_laws_of(plan));

@@ -16,7 +16,7 @@ struct PlanState {
   std::int64_t position = 0;                  ///< of the pending token
   std::int64_t draw_at[kMostPlanNodes] = {};  ///< positions of the drafted tokens, by depth from 1 on
   PhiloxKey key{};
-  std::int32_t nodes = 1;                     ///< of this round: what limits let draft, and the pending token
+  std::int32_t nodes = 1;                     ///< of this round: what is drafted, and the pending token
   std::int32_t previous = 0;                  ///< token at position - 1
   std::int32_t tokens[kMostPlanNodes] = {};   ///< the pending token, then the draft by node; behind the draft any token
   std::int32_t emitted = 0, max_tokens = 0;
@@ -24,6 +24,11 @@ struct PlanState {
   PlanEnd end = PlanEnd::kNone;               ///< otherwise rounds change nothing any more
   std::int32_t ends = 0, end_tokens[kMostPlanEnds] = {};
   simt::u64 stamp_ns[4] = {};
+  // The tree of all nodes that a round has room for, the same in every round, or of the one round whose draft is given.
+  std::int32_t parents[kMostPlanNodes] = {}, depths[kMostPlanNodes] = {};
+  std::int32_t q_rows[kMostPlanNodes] = {};          ///< see Accept
+  std::int32_t path_begin[kMostPlanNodes + 1] = {};  ///< of the rows of the target's forward, see RowsInFlight
+  std::int32_t level_begin[kMostPlanNodes + 1] = {};  ///< [depth + 2], see PlanShape
 };
 
 /// Depth to which may be drafted behind a pending token: the next one must have room, in the text and in both caches.
@@ -77,8 +82,9 @@ struct Settle {
   PlanState* state = nullptr;
   const Verdict* verdict = nullptr;
   const Law* p_laws = nullptr;  ///< [nodes]
-  const Law* q_laws = nullptr;  ///< [nodes - 1] of node 1, 2, ...
-  const float* q = nullptr;     ///< [nodes - 1, vocab]
+  const std::int32_t* q_rows = nullptr;  ///< [nodes], see Accept
+  const Law* q_laws = nullptr;
+  const float* q = nullptr;  ///< [.., vocab]
   const std::int32_t* level_begin = nullptr;  ///< [depth + 2], see PlanShape
   int depth = 0, vocab = 0, target_capacity = 0, draft_capacity = 0;
   PlanRound* ring = nullptr;    ///< [kPlanRing]
@@ -158,8 +164,8 @@ struct SettleKernel {
       const int token = simt::load(&a.state->tokens[i]);
       simt::store(&round->tokens[i], token);
       float confidence = -1;
-      if (i > 0) {
-        const LawRow q = LawRow::of(a.q, a.q_laws, i - 1, a.vocab);
+      if (const int row = simt::load(a.q_rows + i); row >= 0) {
+        const LawRow q = LawRow::of(a.q, a.q_laws, row, a.vocab);
         if (q.one_hot < 0) confidence = static_cast<float>(q.prob(token));
       }
       simt::store(&round->confidence[i], confidence);
@@ -184,8 +190,9 @@ struct SettleKernel {
     const int before = simt::load(&state->emitted), most = simt::load(&state->max_tokens), ends = simt::load(&state->ends);
     PlanEnd end = PlanEnd::kNone;
     int bad = -1, emitted = 0;
-    for (int row = 0; row < nodes - 1 && end == PlanEnd::kNone; ++row) {
-      bad = simt::load(&a.q_laws[row].invalid);
+    for (int node = 1; node < nodes && end == PlanEnd::kNone; ++node) {
+      const int row = simt::load(a.q_rows + node);
+      bad = row < 0 ? -1 : simt::load(&a.q_laws[row].invalid);
       if (bad >= 0) end = PlanEnd::kBadDraft;
     }
     for (int depth = 0; depth <= accepted && end == PlanEnd::kNone; ++depth) {
