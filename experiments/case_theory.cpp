@@ -114,7 +114,7 @@ std::optional<DriftedSteps> drifted_steps(const CaseData& data) {
   bool known = true;
   const auto steps = [](const LineRecord& line) { return std::max(1.0, step_count(line)); };
   const auto slowed = [&](const LineRecord& line) {
-    const std::optional<double> factor = data.drift->behind(line.rounds);
+    const std::optional<double> factor = data.drift->behind(line.calibration_rounds);
     known = known && factor;
     return steps(line) * factor.value_or(1);
   };

@@ -245,7 +245,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
     calibrate(planned);
     if (interrupted()) break;
     LineRecord line = measure(experiment, models, decoder, planned, lines, watch ? &*watch : nullptr);
-    if (calibration.rounds() > 0) line.rounds = calibration.rounds();
+    if (calibration.rounds() > 0) line.calibration_rounds = calibration.rounds();
     if (!line.gpu.is_null()) warnings.look_at(line.gpu);
     const std::string id = line.case_id;
     if (!line.error.empty())

@@ -220,7 +220,7 @@ nlohmann::json to_json(const LineRecord& line) {
               {"seed", line.seed},
               {"repeat", line.repeat},
               {"order", line.order}};
-  if (line.rounds >= 0) out["rounds"] = line.rounds;
+  if (line.calibration_rounds >= 0) out["calibration_rounds"] = line.calibration_rounds;
   if (!line.error.empty()) {
     out["error"] = line.error;
     return out;
@@ -309,7 +309,7 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
   seed.get_to(line.seed);
   read(value, "repeat", line.repeat);
   read(value, "order", line.order);
-  if (value.contains("rounds")) read(value, "rounds", line.rounds, 0);
+  if (value.contains("calibration_rounds")) read(value, "calibration_rounds", line.calibration_rounds, 0);
   line.error = value.value("error", "");
   if (!line.error.empty()) return line;
   const auto tokens = read_all<Token>(value, "tokens");

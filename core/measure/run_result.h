@@ -24,7 +24,7 @@ struct LineRecord {
   std::uint64_t seed = 0;
   int repeat = 0;
   int order = 0;                        ///< running number within the run
-  int rounds = -1;                      ///< calibration rounds measured before it; -1: nobody kept that
+  int calibration_rounds = -1;          ///< measured before it; -1: nobody kept that
   std::string error;                    ///< not empty: the line failed and has no numbers
   std::vector<GenerationRecord> turns;  ///< one for each turn of the prompt
   std::vector<std::string> pieces;      ///< text of each token of all turns; repeat 0 only

@@ -246,7 +246,7 @@ TEST_F(Record, TheSecondsOfItsLinesAreATermOfTheWaterfall) {
     std::vector<LineRecord> lines = read_case_file(path / "cases" / file);
     std::filesystem::remove(path / "cases" / file);
     for (LineRecord& line : lines) {
-      line.rounds = rounds;
+      line.calibration_rounds = rounds;
       JsonLinesWriter(path / "cases" / file).append(to_json(line));
     }
   };

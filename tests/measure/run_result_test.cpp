@@ -31,7 +31,7 @@ LineRecord example() {
   line.seed = 18446744073709551615u;
   line.repeat = 1;
   line.order = 7;
-  line.rounds = 3;
+  line.calibration_rounds = 3;
   for (int t = 0; t < 2; ++t) {
     GenerationRecord turn;
     turn.context_length = 5 + t;
