@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT / "scripts/bench_cpu"))
 import bench_cpu
 import page
 
+bench_cpu.BENCH = pathlib.Path(os.environ.get("SPECLAB_BENCH", bench_cpu.BENCH))
 MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
