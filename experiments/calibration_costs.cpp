@@ -35,13 +35,15 @@ constexpr int kMostCount = 1'000'000;  ///< of rows or tokens in one forward
                .advice = "The record is damaged; delete this file and go on with --resume."});
 }
 
-void add(Times& times, const json& round) {
+/// On the mean machine of the rounds, as everything here: sizes that few rounds measured, and cases with few texts, are not
+/// what the seconds cost into which those fell.
+void add(Times& times, const json& round, double slow) {
   for (const auto& [n, ns] : round.items()) {
     int rows = 0;
     const auto [end, error] = std::from_chars(n.data(), n.data() + n.size(), rows);
     if (error != std::errc() || end != n.data() + n.size() || rows < 1 || rows > kMostCount)
       refuse(printable(n, 40), "a number of rows");
-    times[rows].push_back(ns);
+    times[rows].push_back(ns.get<double>() / slow);
   }
 }
 
@@ -71,7 +73,6 @@ struct StepsOfRound {
   double slow;  ///< see round_factors
 };
 
-/// On the mean machine of the rounds: a case has few texts, and the seconds into which they fell are not what it costs.
 json step_costs(const std::vector<StepsOfRound>& rounds) {
   std::multimap<int, double> draft, accept, other;
   double wall = 0;
@@ -98,12 +99,13 @@ json costs_of(const std::vector<const json*>& rounds) {
   Times target;
   std::map<std::string, Times> drafts;
   std::map<std::string, std::vector<StepsOfRound>> cases;
-  const std::vector<double> slow = round_factors(rounds);
+  const std::vector<double> factors = round_factors(rounds);
   for (std::size_t i = 0; i < rounds.size(); ++i) {
     const json& round = *rounds[i];
-    add(target, round.at("t_n_ns"));
-    for (const auto& [name, times] : round.at("drafts").items()) add(drafts[name], times);
-    for (const auto& [id, steps] : round.at("cases").items()) cases[id].push_back({&steps, slow[i] > 0 ? slow[i] : 1});
+    const double slow = factors[i] > 0 ? factors[i] : 1;
+    add(target, round.at("t_n_ns"), slow);
+    for (const auto& [name, times] : round.at("drafts").items()) add(drafts[name], times, slow);
+    for (const auto& [id, steps] : round.at("cases").items()) cases[id].push_back({&steps, slow});
   }
   const double one = mean_of(of_one_row(target));
   json out = {{"context_length", rounds.front()->at("context_length")},
