@@ -53,7 +53,7 @@ def main():
     run = {
         "target": target,
         "commit": output_of("git", "rev-parse", "--short", "HEAD"),
-        "compiler": output_of("clang++", "--version").splitlines()[0],
+        "compiler": output_of("clang++-16", "--version").splitlines()[0],
         **together([parse(pathlib.Path(log).read_text(errors="replace")) for log in logs]),
     }
     if coverage != "-":
