@@ -1,6 +1,7 @@
 #include "experiments/calibration.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
@@ -11,14 +12,36 @@ namespace {
 using nlohmann::json;
 
 constexpr int kStepTokens = 24;         ///< of a short text
-constexpr int kStepTexts = 6;           ///< of a case
+constexpr int kStepTexts = 12;          ///< of a case: many short ones, because a second is not like the next
 constexpr int kWideSamples = 4;         ///< of sizes that no usual case has
 constexpr int kNarrow = 5, kUsual = 9;  ///< rows: every round, every other round
-constexpr int kNarrowTurns = 5;         ///< of the narrow ones in a round: every prediction stands on t(1) and a few of them
+/// Of the narrow ones in a round, because every prediction stands on t(1) and a few of them; less where lines have forwards of
+/// their own between their steps (drift_every).
+constexpr int kNarrowTurns = 5, kNarrowTurnsBesideDrift = 2;
 
 /// In how many of the rounds so many rows, more than the narrow ones, are measured.
 int samples_of(int n, int rounds) {
   return n <= kUsual ? (rounds + 1) / 2 : std::min(kWideSamples, rounds);
+}
+
+int depth_of(const StepRecord& step) {
+  std::vector<int> depth(1);  // by node, the pending token first
+  for (const DraftedToken& token : step.drafted) depth.push_back(depth[static_cast<std::size_t>(token.parent)] + 1);
+  return std::ranges::max(depth);
+}
+
+/// The steps of a text of at most so many tokens whose drafts its end did not cut: short drafts at the end of a short text
+/// would say of long ones what their first tokens cost, which find no weights in a cache.
+std::vector<const StepRecord*> whole_steps(const GenerationRecord& text, int most_tokens) {
+  int deepest = 0;
+  for (const StepRecord& step : text.steps) deepest = std::max(deepest, depth_of(step));
+  std::vector<const StepRecord*> whole;
+  int left = most_tokens - 1;  // prefill gave the first
+  for (const StepRecord& step : text.steps) {
+    if (whole.empty() || left > deepest) whole.push_back(&step);
+    left -= step.emitted;
+  }
+  return whole;
 }
 
 json as_json(const StepRecord& step) {
@@ -62,34 +85,46 @@ bool Calibration::due(std::size_t done) const {
          done * static_cast<std::size_t>(rounds_ - 1) >= static_cast<std::size_t>(done_) * lines_;
 }
 
-void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>& interrupted) {
-  const auto timer = [&](const std::string& name, const Model& model, int rows) -> ForwardTimer& {
-    const auto found = timers_.find(name);
-    return found != timers_.end() ? found->second
-                                  : timers_.try_emplace(name, model, context_, rows).first->second;
+ForwardTimer& Calibration::timer(const std::string& draft) {
+  const auto found = timers_.find(draft);
+  if (found != timers_.end()) return found->second;
+  if (draft.empty()) return timers_.try_emplace(draft, *models_.target(), context_, rows_).first->second;
+  return timers_.try_emplace(draft, *models_.draft(draft), context_, 2).first->second;
+}
+
+std::function<void(const StepRecord&)> Calibration::drift_watch(std::vector<TimedForward>& drift) {
+  const int every = experiment_.calibration.drift_every;
+  if (rounds_ == 0 || every == 0 || !models_.backend().host_memory()) return nullptr;
+  return [this, &drift, every, count = 0](const StepRecord& step) mutable {
+    if (count++ % every != every / 2 || step.rows > rows_) return;
+    drift.push_back({step.rows, std::llround(timer("").time(step.rows))});
   };
+}
+
+void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>& interrupted) {
   json round = {{"round", done_},           {"shard", shard_},          {"context_length", context_},
                 {"t_n_ns", json::object()}, {"drafts", json::object()}, {"cases", json::object()}};
   const int narrow = std::min(kNarrow, rows_);
   for (int n = rows_; n > narrow; --n) {  // wide ones first: what wakes up the machine weighs least there
     if (interrupted()) return;
     if (measured_in(done_, rounds_, samples_of(n, rounds_), n))
-      round["t_n_ns"][std::to_string(n)] = timer("", *models_.target(), rows_).time(n);
+      round["t_n_ns"][std::to_string(n)] = timer("").time(n);
   }
   std::vector<double> sums(static_cast<std::size_t>(narrow) + 1);
-  for (int turn = 0; turn < kNarrowTurns; ++turn) {
+  const int turns = experiment_.calibration.drift_every > 0 ? kNarrowTurnsBesideDrift : kNarrowTurns;
+  for (int turn = 0; turn < turns; ++turn) {
     for (int n = narrow; n >= 1; --n) {
       if (interrupted()) return;
-      sums[static_cast<std::size_t>(n)] += timer("", *models_.target(), rows_).time(n);
+      sums[static_cast<std::size_t>(n)] += timer("").time(n);
     }
   }
   for (int n = 1; n <= narrow; ++n)
-    round["t_n_ns"][std::to_string(n)] = sums[static_cast<std::size_t>(n)] / kNarrowTurns;
+    round["t_n_ns"][std::to_string(n)] = sums[static_cast<std::size_t>(n)] / turns;
   int index = 0;
   for (const CaseSpec& spec : experiment_.cases) {
     if (interrupted()) return;
     if (!spec.draft.empty() && !round["drafts"].contains(spec.draft)) {
-      ForwardTimer& draft = timer(spec.draft, *models_.draft(spec.draft), 2);
+      ForwardTimer& draft = timer(spec.draft);
       round["drafts"][spec.draft] = {{"2", draft.time(2)}, {"1", draft.time(1)}};
     }
     const int phase = index++ * rounds_ / static_cast<int>(experiment_.cases.size());
@@ -118,7 +153,8 @@ json Calibration::steps(const CaseSpec& spec, const PromptSpec& prompt) const {
                                         .seed = seed,
                                         .max_tokens = kStepTokens,
                                         .reference = reference})) {
-      for (const StepRecord& step : turn.steps) steps.push_back(as_json(step));
+      for (const StepRecord* step : whole_steps(turn, std::min(kStepTokens, Decoder::generation_for(spec, prompt).max_tokens)))
+        steps.push_back(as_json(*step));
     }
     return steps;
   } catch (const Error&) {

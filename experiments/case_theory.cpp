@@ -109,12 +109,12 @@ struct DriftedSteps {
   }
 };
 
-std::optional<DriftedSteps> drifted_steps(const CaseData& data) {
+std::optional<DriftedSteps> drifted_steps(const CaseData& data, const theory::RowTimes& target) {
   if (!data.drift || !data.drift->known()) return std::nullopt;
   bool known = true;
   const auto steps = [](const LineRecord& line) { return std::max(1.0, step_count(line)); };
   const auto slowed = [&](const LineRecord& line) {
-    const std::optional<double> factor = data.drift->behind(line.calibration_rounds);
+    const std::optional<double> factor = data.drift->during(line, target);
     known = known && factor;
     return steps(line) * factor.value_or(1);
   };
@@ -129,8 +129,8 @@ std::vector<std::size_t> all_of(std::size_t count) {
   return all;
 }
 
-std::optional<double> drift_factor(const CaseData& data) {
-  const auto drifted = drifted_steps(data);
+std::optional<double> drift_factor(const CaseData& data, const theory::RowTimes& target) {
+  const auto drifted = drifted_steps(data, target);
   if (!drifted) return std::nullopt;
   return drifted->factor(all_of(drifted->plain.test.size()));
 }
@@ -142,10 +142,10 @@ std::optional<stats::Interval> residual_interval(const CaseData& data) {
   const PairedTimes times = paired_times(*data.reference, data, false);
   if (!data.intervals || run.size() != times.test.size() || !data.resampled_calibrations) return std::nullopt;
   std::size_t next = 0;
-  const auto drifted = drifted_steps(data);
   const auto residual = [&](std::span<const std::size_t> drawn) {
     const auto calibration = calibration_of(data, (*data.resampled_calibrations)[next++]);
     if (!calibration) return std::nan("");
+    const auto drifted = drifted_steps(data, calibration->target);
     std::vector<PromptRounds> rounds;
     stats::Times base, test;
     double steps = 0, tokens = 0;
@@ -224,10 +224,10 @@ std::optional<stats::Interval> rows_residual_interval(const CaseData& data, cons
     return std::nullopt;
   }
   std::size_t next = 0;
-  const auto drifted = drifted_steps(data);
   const auto residual = [&](std::span<const std::size_t> drawn) {
     const auto calibration = calibration_of(data, (*data.resampled_calibrations)[next++]);
     if (!calibration) return std::nan("");
+    const auto drifted = drifted_steps(data, calibration->target);
     const theory::RowsExplainInput input = rows_input(fed, drawn, *calibration, equivalent_share);
     stats::Times base, test;
     for (const std::size_t i : drawn) base.push_back(times.base[i]), test.push_back(times.test[i]);
@@ -254,7 +254,7 @@ std::optional<theory::Waterfall> rows_waterfall(const CaseData& data, const json
     input.law = "Eq. 7 of Fu et al. 2024, " + prediction["assumptions"].get<std::string>();
   }
   try {
-    input.machine_drift = drift_factor(data);
+    input.machine_drift = drift_factor(data, calibration->target);
     input.residual_ci95 = rows_residual_interval(data, fed, share);
     return theory::explain_rows(input);
   } catch (const Error&) {
@@ -331,7 +331,7 @@ std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json
   input.calibration = *calibration;
   input.assumed_c = *c;
   try {
-    input.machine_drift = drift_factor(data);
+    input.machine_drift = drift_factor(data, calibration->target);
     input.residual_ci95 = residual_interval(data);
     return theory::explain(input);
   } catch (const Error&) {

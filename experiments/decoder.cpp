@@ -70,6 +70,9 @@ std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const Strat
       text += tokenizer.token_bytes(token);
     };
   }
+  options.on_emit = [this](int, const StepRecord& step, TokenSpan) {
+    if (after_step_ && step.emitted > 0) after_step_(step);  // prefill emits an empty record
+  };
   return std::make_unique<DecodeLoop>(models_.target(), models_.draft(spec.draft), strategy, options);
 }
 
@@ -91,6 +94,7 @@ DecodeLoop& Decoder::loop_for(const CaseSpec& spec) {
 }
 
 std::vector<GenerationRecord> Decoder::decode(const Job& job) {
+  after_step_ = job.after_step;
   StrategyChoice strategy = job.spec->strategy;
   GenerationOptions generation = job.spec->generation;
   apply_prompt_options(*job.prompt, strategy, generation);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@ class Decoder {
  public:
   /// Opens a loop for every case, so that what does not fit fails before anything is measured. Throws Error.
   Decoder(const Experiment& experiment, const ModelSet& models);
+  Decoder(const Decoder&) = delete;  // its loops call it
+  Decoder& operator=(const Decoder&) = delete;
 
   struct Job {
     const CaseSpec* spec;
@@ -27,6 +30,7 @@ class Decoder {
     int max_tokens =
         0;  ///< at most so many per turn; 0: as the case says (warm-up and calibration are short)
     const LineRecord* reference = nullptr;  ///< autoregressive line of the same prompt and seed, when known
+    std::function<void(const StepRecord&)> after_step = nullptr;  ///< called behind each step, outside the clock
   };
   /// All turns of the prompt; what fails throws Error.
   std::vector<GenerationRecord> decode(const Job& job);
@@ -52,6 +56,7 @@ class Decoder {
   std::vector<Open> loops_;  ///< [cases]
   std::shared_ptr<PrefillCache> prefills_ = std::make_shared<PrefillCache>();
   long uses_ = 0;
+  std::function<void(const StepRecord&)> after_step_;  ///< of the job that is decoded
 };
 
 }  // namespace speclab

@@ -36,8 +36,15 @@ MachineDrift::MachineDrift(std::span<const json> rounds) {
   factors_ = round_factors(all);
 }
 
-std::optional<double> MachineDrift::behind(int rounds) const {
-  if (rounds < 0 || factors_.empty()) return std::nullopt;
+std::optional<double> MachineDrift::during(const LineRecord& line, const theory::RowTimes& target) const {
+  if (factors_.empty()) return std::nullopt;
+  if (!line.drift.empty()) {
+    double sum = 0;
+    for (const TimedForward& forward : line.drift) sum += static_cast<double>(forward.ns) / target.at(forward.rows);
+    return sum / static_cast<double>(line.drift.size());
+  }
+  const int rounds = line.calibration_rounds;
+  if (rounds < 0) return std::nullopt;
   const auto next = std::min(static_cast<std::size_t>(rounds), factors_.size() - 1);
   const auto last = std::min(static_cast<std::size_t>(std::max(rounds - 1, 0)), factors_.size() - 1);
   return (factors_[last] + factors_[next]) / 2;

@@ -117,7 +117,7 @@ json to_json(const cuda::GpuUse& use) {
   return out;
 }
 
-LineRecord measure(const Experiment& experiment, const ModelSet& models, Decoder& decoder,
+LineRecord measure(const Experiment& experiment, const ModelSet& models, Decoder& decoder, Calibration& calibration,
                    const PlannedLine& planned, const Lines& lines, cuda::GpuWatch* gpu) {
   const CaseSpec& spec = experiment.cases[static_cast<std::size_t>(planned.case_index)];
   const PromptSpec& prompt = experiment.prompts[static_cast<std::size_t>(planned.prompt_index)];
@@ -139,8 +139,11 @@ LineRecord measure(const Experiment& experiment, const ModelSet& models, Decoder
                    .advice = ""});
     }
     if (gpu != nullptr) gpu->begin();
-    line.turns =
-        decoder.decode({.spec = &spec, .prompt = &prompt, .seed = planned.seed, .reference = reference});
+    line.turns = decoder.decode({.spec = &spec,
+                                 .prompt = &prompt,
+                                 .seed = planned.seed,
+                                 .reference = reference,
+                                 .after_step = calibration.drift_watch(line.drift)});
     if (gpu != nullptr) line.gpu = to_json(gpu->end());
     if (reference != nullptr) {  // a reference is held against its own first repeat
       const ReferenceCheck check = check_against(line, *reference, Decoder::generation_for(spec, prompt));
@@ -244,7 +247,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   for (const PlannedLine& planned : todo) {
     calibrate(planned);
     if (interrupted()) break;
-    LineRecord line = measure(experiment, models, decoder, planned, lines, watch ? &*watch : nullptr);
+    LineRecord line = measure(experiment, models, decoder, calibration, planned, lines, watch ? &*watch : nullptr);
     if (calibration.rounds() > 0) line.calibration_rounds = calibration.rounds();
     if (!line.gpu.is_null()) warnings.look_at(line.gpu);
     const std::string id = line.case_id;

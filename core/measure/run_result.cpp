@@ -225,6 +225,7 @@ nlohmann::json to_json(const LineRecord& line) {
     out["error"] = line.error;
     return out;
   }
+  for (const TimedForward& forward : line.drift) out["drift"].push_back({forward.rows, forward.ns});
   json turns = json::array(), steps = json::array();
   Work target_prefill, target, draft_prefill, draft;
   PhaseTimes phases;
@@ -312,6 +313,10 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
   if (value.contains("calibration_rounds")) read(value, "calibration_rounds", line.calibration_rounds, 0);
   line.error = value.value("error", "");
   if (!line.error.empty()) return line;
+  if (const auto drift = value.find("drift"); drift != value.end()) {
+    for (const json& forward : *drift)
+      line.drift.push_back({whole<int>(forward.at(0), "drift", 1, kMostOf<int>), whole<std::int64_t>(forward.at(1), "drift", 1, kMostOf<std::int64_t>)});
+  }
   const auto tokens = read_all<Token>(value, "tokens");
   const auto hashes = read_all<std::uint32_t>(value, "row_hashes");
   if (!hashes.empty() && hashes.size() != tokens.size()) {

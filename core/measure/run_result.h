@@ -16,6 +16,12 @@ namespace speclab {
 /// writes or reads it.
 inline constexpr int kSchemaVersion = 1;
 
+/// A forward of the target over so many rows.
+struct TimedForward {
+  int rows = 0;
+  std::int64_t ns = 0;
+};
+
 /// One line of cases/<file>.jsonl: one decoding of one prompt (all of its turns) under one case.
 struct LineRecord {
   std::string case_id;
@@ -25,6 +31,7 @@ struct LineRecord {
   int repeat = 0;
   int order = 0;                        ///< running number within the run
   int calibration_rounds = -1;          ///< measured before it; -1: nobody kept that
+  std::vector<TimedForward> drift;      ///< the calibration's between its steps (calibration/drift_every), in order
   std::string error;                    ///< not empty: the line failed and has no numbers
   std::vector<GenerationRecord> turns;  ///< one for each turn of the prompt
   std::vector<std::string> pieces;      ///< text of each token of all turns; repeat 0 only

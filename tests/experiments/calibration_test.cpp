@@ -52,18 +52,26 @@ json round_of(double one, double two) {
   return {{"context_length", 64}, {"shard", {1, 1}}, {"t_n_ns", {{"1", one}, {"2", two}}}, {"drafts", json::object()}, {"cases", json::object()}};
 }
 
-TEST(MachineDrift, OfTheRoundsNextToALine) {
+TEST(MachineDrift, OfALine) {
   std::vector<json> rounds = {round_of(10, 30), round_of(20, 40), round_of(30, 50)};
   rounds[1]["t_n_ns"]["9"] = 1e9;  // not in every round
   const MachineDrift drift(rounds);
   const double slow[] = {(10 / 20. + 30 / 40.) / 2, 1, (30 / 20. + 50 / 40.) / 2};
   EXPECT_TRUE(drift.known());
-  EXPECT_DOUBLE_EQ(drift.behind(0).value(), slow[0]);
-  EXPECT_DOUBLE_EQ(drift.behind(1).value(), (slow[0] + slow[1]) / 2);
-  EXPECT_DOUBLE_EQ(drift.behind(2).value(), (slow[1] + slow[2]) / 2);
-  EXPECT_DOUBLE_EQ(drift.behind(3).value(), slow[2]) << "none behind it";
-  EXPECT_DOUBLE_EQ(drift.behind(9).value(), slow[2]);
-  EXPECT_FALSE(drift.behind(-1)) << "an older record";
+  const theory::RowTimes target(std::map<int, double>{{1, 20}, {2, 40}});
+  const auto during = [&](int rounds_before, std::vector<TimedForward> forwards = {}) {
+    LineRecord line;
+    line.calibration_rounds = rounds_before;
+    line.drift = std::move(forwards);
+    return drift.during(line, target);
+  };
+  EXPECT_DOUBLE_EQ(during(0).value(), slow[0]);
+  EXPECT_DOUBLE_EQ(during(1).value(), (slow[0] + slow[1]) / 2);
+  EXPECT_DOUBLE_EQ(during(2).value(), (slow[1] + slow[2]) / 2);
+  EXPECT_DOUBLE_EQ(during(3).value(), slow[2]) << "none behind it";
+  EXPECT_DOUBLE_EQ(during(9).value(), slow[2]);
+  EXPECT_FALSE(during(-1)) << "an older record";
+  EXPECT_DOUBLE_EQ(during(1, {{1, 25}, {2, 30}}).value(), (25 / 20. + 30 / 40.) / 2) << "its own forwards know better than the rounds next to it";
   rounds[2]["shard"] = {2, 2};
   EXPECT_FALSE(MachineDrift(rounds).known());
   EXPECT_FALSE(MachineDrift({}).known());

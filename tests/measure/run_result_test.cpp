@@ -32,6 +32,7 @@ LineRecord example() {
   line.repeat = 1;
   line.order = 7;
   line.calibration_rounds = 3;
+  line.drift = {{1, 9000000}, {3, 8500000}};
   for (int t = 0; t < 2; ++t) {
     GenerationRecord turn;
     turn.context_length = 5 + t;
@@ -107,6 +108,9 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_EQ(back.turns[1].steps[0].parts[1].ns, 900);
   EXPECT_EQ(back.turns[1].steps[0].drafted[0].parent, 0);
   EXPECT_EQ(back.seed, 18446744073709551615u);
+  EXPECT_EQ(back.drift.size(), 2u);
+  EXPECT_EQ(back.drift[1].rows, 3);
+  EXPECT_EQ(back.drift[1].ns, 8500000);
   EXPECT_FALSE(*back.matches_reference);
 }
 
