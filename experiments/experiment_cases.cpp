@@ -105,6 +105,12 @@ void Expander::add_entry(const json& entry, const json& shared, const std::strin
   }
   json names = entry["strategy"];
   if (!names.is_array()) names = json::array({names});
+  if (names.empty()) {
+    throw Error({.what = where + "/strategy",
+                 .got = "an empty sweep []",
+                 .expected = "at least one strategy",
+                 .advice = "speclab list strategies"});
+  }
   for (const json& name : names) {
     if (!name.is_string()) {
       throw Error({.what = where + "/strategy",

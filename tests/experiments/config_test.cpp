@@ -215,6 +215,7 @@ TEST(Experiment, BadInputIsNamedWithItsPlace) {
       {"cases.1.gama=4", {"a.json: /cases/1/gama", "unknown", "gamma"}},
       {"cases.1.gamma=\"four\"", {"/cases/1/gamma", "\"four\"", "integer"}},
       {"cases.1.gamma=[]", {"/cases/1/gamma", "empty sweep"}},
+      {"cases.1.strategy=[]", {"/cases/1/strategy", "empty sweep"}},
       {"cases.1.gamma=0", {"/cases/1/gamma"}},
       {"cases.1.draft=smal", {"/cases/1/draft", "unknown draft \"smal\"", "small"}},
       {"cases.1.draft=7", {"/cases/1/draft"}},
