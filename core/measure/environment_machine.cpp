@@ -5,6 +5,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "core/measure/clock.h"
 #include "core/measure/environment.h"
+#include "core/measure/stats.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace speclab::HWY_NAMESPACE {
@@ -98,6 +100,44 @@ double measure_read_bandwidth(int threads, std::size_t buffer_bytes) {
   volatile std::uint64_t keep = sums[0];
   static_cast<void>(keep);
   return static_cast<double>(words * turns) * sizeof(std::uint64_t) * 1e9 / static_cast<double>(best);
+}
+
+double measure_second_read_bandwidth(int threads, std::size_t buffer_bytes, std::size_t other_bytes) {
+  constexpr int kTurns = 15;
+  struct Share {
+    const std::uint64_t* words;
+    std::size_t count;
+  };
+  const std::size_t words = buffer_bytes / sizeof(std::uint64_t), others = other_bytes / sizeof(std::uint64_t);
+  const auto buffer = std::make_unique<std::uint64_t[]>(words), other = std::make_unique<std::uint64_t[]>(others);  // zeroed
+  const auto share = [&](const std::unique_ptr<std::uint64_t[]>& all, std::size_t count, int thread) {
+    const std::size_t begin = count * thread / threads, end = count * (thread + 1) / threads;
+    return Share{all.get() + begin, end - begin};
+  };
+  std::atomic<int> arrived{0};  // starting threads takes as long as a pass, so they stay and meet here
+  const auto meet = [&](int meeting) {
+    arrived.fetch_add(1);
+    while (arrived.load() < meeting * threads) std::this_thread::yield();
+  };
+  std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads));
+  std::vector<double> times;
+  timed(threads, [&](int thread) {
+    const auto read = [&](const Share& some) { sums[thread] += HWY_DYNAMIC_DISPATCH(sum_words)(some.words, some.count); };
+    const Share mine = share(buffer, words, thread), before = share(other, others, thread);
+    for (int turn = 0, meeting = 0; turn < kTurns; ++turn) {
+      read(before);
+      meet(++meeting);
+      read(mine);
+      meet(++meeting);
+      const std::int64_t begin = wall_now_ns();
+      read(mine);
+      meet(++meeting);
+      if (thread == 0) times.push_back(static_cast<double>(std::max<std::int64_t>(wall_now_ns() - begin, 1)));
+    }
+  });
+  volatile std::uint64_t keep = sums[0];
+  static_cast<void>(keep);
+  return static_cast<double>(words * sizeof(std::uint64_t)) * 1e9 / stats::median(times);
 }
 
 double measure_peak_flops(int threads, const std::function<double(std::int64_t)>& rounds) {

@@ -37,8 +37,8 @@ struct ExplainInput {
   /// what a draft takes beyond that inside the loop: cold caches after a target forward, drawing tokens,
   /// catching up.
   double assumed_c = 0;
-  /// How much slower the machine was during the baseline's lines than during those of the case, by calibration rounds
-  /// next to them: a factor of the speedup. Absent where nobody knows.
+  /// How much slower the machine was during the baseline's lines than during those of the case, by the calibration's forwards
+  /// between their steps or in the rounds next to them: a factor of the speedup. Absent where nobody knows.
   std::optional<double> machine_drift;
   /// What noise alone does to residual_share: its 95 % interval over drawn prompts and calibration rounds.
   std::optional<stats::Interval> residual_ci95;

@@ -88,46 +88,53 @@ void add_prefill(const Setting& setting) {
   }
 }
 
-/// The draft's forwards where they happen: behind a verification by the target, which has emptied the caches.
-/// The first one of a round feeds two tokens (the last accepted one and the new one), later ones feed one.
+/// The draft's forwards where they happen: behind a verification by the target, which has emptied the caches. The first one of
+/// a round feeds two tokens (the last accepted one and the new one), later ones feed one. "hot": again and again, with nothing
+/// between them, where a profile sees nothing else.
 void add_draft(const Setting& setting) {
   if (!setting.has_draft) return;
+  constexpr int kContext = 512;
   struct Timers {
     ForwardTimer target, draft;
   };
   auto timers = std::make_shared<std::unique_ptr<Timers>>();
-  for (const bool first : {true, false}) {
+  for (const std::string which : {"first", "later", "hot"}) {
     add(
-        fmt::format("draft_step/{}", first ? "first" : "later"),
+        "draft_step/" + which,
         [=](benchmark::State& state) {
           const Model& draft = *setting.models->draft("draft");
-          constexpr int kContext = 512;
           if (!*timers) {
             timers->reset(new Timers{ForwardTimer(*setting.models->target(), kContext, 5),
                                      ForwardTimer(draft, kContext, 5)});
           }
           for (auto _ : state) {
-            (*timers)->target.time(5);
-            double ns = (*timers)->draft.time(2);
-            if (!first) ns = (*timers)->draft.time(1);
+            double ns = 0;
+            if (which != "hot") (*timers)->target.time(5), ns = (*timers)->draft.time(2);
+            if (which != "first") ns = (*timers)->draft.time(1);
             state.SetIterationTime(ns * 1e-9);
           }
-          count(state, setting, work_of(draft, first ? 2 : 1, kContext));
+          count(state, setting, work_of(draft, which == "first" ? 2 : 1, kContext));
         },
         Clock::kManual);
   }
-  // What a later step could take at best: as many bytes, read again and again by the same threads.
-  add(
-      "machine/draft_bytes",
-      [=](benchmark::State& state) {
-        const Work work = work_of(*setting.models->draft("draft"), 1, 512);
-        const double bytes = work.weight_bytes + work.kv_bytes;
-        const int threads = setting.models->backend().threads();
-        for (auto _ : state) state.SetIterationTime(bytes / measure_read_bandwidth(threads, static_cast<std::size_t>(bytes)));
-        count_work(state, setting, bytes, 0);
-      },
-      Clock::kManual)
-      ->Iterations(1);
+  // What a later step could take at best: as many bytes, read a second time behind as many as the target has, and read again
+  // and again, by as many threads.
+  const Work work = work_of(*setting.models->draft("draft"), 1, kContext), target = work_of(*setting.models->target(), 5, kContext);
+  const auto bytes = static_cast<std::size_t>(work.weight_bytes + work.kv_bytes),
+             others = static_cast<std::size_t>(target.weight_bytes + target.kv_bytes);
+  const int threads = setting.models->backend().threads();
+  const auto add_reading = [&](const std::string& name, const std::function<double()>& bandwidth) {
+    add(
+        "machine/" + name,
+        [=](benchmark::State& state) {
+          for (auto _ : state) state.SetIterationTime(static_cast<double>(bytes) / bandwidth());
+          count_work(state, setting, static_cast<double>(bytes), 0);
+        },
+        Clock::kManual)
+        ->Iterations(1);
+  };
+  add_reading("draft_bytes_second", [=] { return measure_second_read_bandwidth(threads, bytes, others); });
+  add_reading("draft_bytes", [=] { return measure_read_bandwidth(threads, bytes); });
 }
 
 }  // namespace

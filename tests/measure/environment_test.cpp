@@ -43,6 +43,9 @@ TEST(Machine, BandwidthAndPeakArePlausible) {
   const double bandwidth = measure_read_bandwidth(1, std::size_t{32} << 20);
   EXPECT_GT(bandwidth, 1e8);
   EXPECT_LT(bandwidth, 2e12);
+  const double second = measure_second_read_bandwidth(2, std::size_t{1} << 20, std::size_t{8} << 20);
+  EXPECT_GT(second, 1e8);
+  EXPECT_LT(second, 4e12);
   const double peak = measure_peak_flops(1);
   EXPECT_GT(peak, 1e8);
   EXPECT_LT(peak, 1e13);

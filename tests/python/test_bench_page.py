@@ -51,13 +51,16 @@ class Page(unittest.TestCase):
         self.assertEqual(rows[0][1:], ["2", "5 %", "1.00", "50 %", "1 %", "2.00"])  # 2 MB: 1 ms at 2 GB/s
         self.assertEqual(rows[2][1:], ["3", "0 %", "1.50", "50 %", "80 %", "1.25"])  # 240 MFLOP: 2.4 ms at 100 GFLOP/s
 
-    def test_a_later_draft_step_stands_beside_reading_as_many_bytes_from_the_cache(self):
-        benchmarks = aggregate("machine/draft_bytes/iterations:1/manual_time", "us", 200, 0.03, bytes_per_second=6e10)
+    def test_draft_steps_stand_beside_reading_as_many_bytes_from_the_cache(self):
+        benchmarks = aggregate("machine/draft_bytes_second/iterations:1/manual_time", "us", 200, 0.03, bytes_per_second=6e10)
         self.assertEqual(page.draft_from_cache({"classes": {"auto": {"context": {}, "command": "x", "benchmarks": benchmarks}}}), "")
         benchmarks += aggregate("draft_step/later/manual_time", "us", 260, 0, bytes_per_second=5e10)
+        benchmarks += aggregate("draft_step/hot/manual_time", "us", 150, 0, bytes_per_second=5e10)
+        benchmarks += aggregate("machine/draft_bytes/iterations:1/manual_time", "us", 100, 0.03, bytes_per_second=12e10)
         text = page.draft_from_cache({"classes": {"auto": {"context": {}, "command": "x", "benchmarks": benchmarks}}})
-        self.assertIn("reads 12.0 MB", text)
-        self.assertIn("takes 0.2 ms\n(60 GB/s, spread 3 %), the step 1.30 times that", text)
+        self.assertIn("`draft_step/later` reads 12.0 MB", text)
+        self.assertIn("a second time, behind as many bytes as the target has takes 0.2 ms\n  (60 GB/s, spread 3 %), the step 1.30 times that", text)
+        self.assertIn("again and again takes 0.1 ms\n  (120 GB/s, spread 3 %), the step 1.50 times that", text)
 
     def test_copies_are_in_microseconds_whatever_the_unit(self):
         benchmarks = aggregate("copies/step/a/context:9", "ms", 0.002, 0, p99_us=3.14159, slowest_us=4.0, drafted=1.5)
