@@ -184,7 +184,7 @@ CheckpointParts open_gguf_file(MappedFile mapped) {
     if (tensor.rms_norm) tensor.shift = -parts.config.norm_offset;  // the converter has added it
   }
   parts.tensors = take_tensors(expected, file.tensors(), name, "its metadata", family.interleaved,
-                               [&](const std::string& tensor) { return family.rotary && tensor == "rope_freqs.weight"; });
+                               [&](const std::string& tensor) { return family.rotary && is_rope_tensor(tensor); });
   if (file.has("tokenizer.chat_template")) parts.chat_template = file.text("tokenizer.chat_template");
   parts.tokenizer = [shared, name] { return read_tokenizer(*shared, name); };
   parts.files.push_back(std::move(mapped));

@@ -111,6 +111,9 @@ void read_gemma3(const GgufSettings& settings, ModelConfig& config) {
   for (int i = 0; i < config.layers; ++i) config.rope_of[static_cast<std::size_t>(i)] = config.window(i) > 0 ? 1 : 0;
 }
 
+constexpr const char* kShortFactors = "rope_factors_short.weight";
+constexpr const char* kLongFactors = "rope_factors_long.weight";
+
 constexpr std::array kFamilies{
     GgufFamily{"llama", kLlamaNames, true, true, true, false, 0, read_llama},
     GgufFamily{"qwen2", kLlamaNames, false, true, true, false, 0, read_qwen2},
@@ -122,6 +125,22 @@ constexpr std::array kFamilies{
     GgufFamily{"phi3", fused(true), false, true, true, true, 0, read_llama},
     GgufFamily{"smollm3", kLlamaNames, true, true, true, false, 0, read_smollm3},
 };
+
+/// One factor for each pair that turns.
+std::vector<float> read_divisors(const GgufSettings& settings, const char* name, int count) {
+  const StoredTensor* tensor = settings.tensor(name);
+  const std::string what = fmt::format("{}: tensor {}", settings.file_name(), name);
+  if (tensor == nullptr) throw Error({what, "nothing", fmt::format("F32 [{}], as LongRoPE has two lists", count), "The file is incomplete; convert the model again."});
+  if (tensor->type != TensorType::kF32 || tensor->shape != std::vector<std::int64_t>{count}) {
+    throw Error({what, fmt::format("{} [{}]", tensor->type_name, fmt::join(tensor->shape, ", ")), fmt::format("F32 [{}], a factor for each pair", count), ""});
+  }
+  std::vector<float> out(static_cast<std::size_t>(count));
+  dequantize(TensorType::kF32, tensor->data.data(), count, out.data());
+  for (const float divisor : out) {
+    if (!(divisor > 0) || !std::isfinite(divisor)) throw Error({what, fmt::format("{}", divisor), "positive factors", ""});
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -144,6 +163,8 @@ const StoredTensor* GgufSettings::tensor(const char* name) const {
   const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& tensor) { return tensor.name == name; });
   return found == tensors.end() ? nullptr : &*found;
 }
+
+bool is_rope_tensor(const std::string& name) { return name == "rope_freqs.weight" || name == kShortFactors || name == kLongFactors; }
 
 const GgufFamily& gguf_family(const GgufSettings& settings) {
   std::string known;
@@ -169,6 +190,7 @@ Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, Mode
     }
     rope.dims = dims;
   }
+  const bool longrope = settings.tensor(kShortFactors) != nullptr || settings.tensor(kLongFactors) != nullptr;  // files need not say so
   const std::string type = settings.has("rope.scaling.type") ? std::string(settings.file().text(settings.key("rope.scaling.type"))) : "none";
   if (type == "linear") {
     rope.scaling = Rope::Scaling::kLinear;
@@ -184,26 +206,27 @@ Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, Mode
       if (settings.has(key)) settings.refuse(key, "a value", "nothing", "Only YaRN with its usual constants is supported.");
     }
     config.context = std::max(config.context, static_cast<int>(std::min(static_cast<double>(rope.factor) * rope.original_context, static_cast<double>(INT32_MAX))));
-  } else if (type != "none") {
-    settings.refuse("rope.scaling.type", fmt::format("\"{}\"", type), "\"none\", \"linear\" or \"yarn\"", "This RoPE scaling is not supported: use a model without it.");
+  } else if (type != "none" && !(type == "longrope" && longrope)) {
+    settings.refuse("rope.scaling.type", fmt::format("\"{}\"", type), "\"none\", \"linear\", \"yarn\", or \"longrope\" with its two tensors",
+                    "This RoPE scaling is not supported: use a model without it.");
   }
   for (const char* name : {"rope.scale_linear", "rope.scaling.factor"}) {
     if (rope.scaling != Rope::Scaling::kNone || !settings.has(name)) continue;
     const double factor = settings.file().real(settings.key(name));
     if (factor != 1. && factor != 0.) settings.refuse(name, fmt::format("{}", factor), "1 without rope.scaling.type", "State the type of the scaling.");
   }
-  if (const StoredTensor* freqs = settings.tensor("rope_freqs.weight")) {
-    const std::string what = settings.file_name() + ": tensor rope_freqs.weight";
-    if (rope.scaling != Rope::Scaling::kNone) throw Error({what, "the factors of another scaling than rope.scaling.type", "one of them", ""});
-    if (freqs->type != TensorType::kF32 || freqs->shape != std::vector<std::int64_t>{rope.dims / 2}) {
-      throw Error({what, fmt::format("{} [{}]", freqs->type_name, fmt::join(freqs->shape, ", ")), fmt::format("F32 [{}], a factor for each pair", rope.dims / 2), ""});
-    }
-    rope.scaling = Rope::Scaling::kListed;
-    rope.divisors.resize(static_cast<std::size_t>(rope.dims / 2));
-    dequantize(TensorType::kF32, freqs->data.data(), rope.dims / 2, rope.divisors.data());
-    for (const float divisor : rope.divisors) {
-      if (!(divisor > 0) || !std::isfinite(divisor)) throw Error({what, fmt::format("{}", divisor), "positive factors", ""});
-    }
+  const bool listed = settings.tensor("rope_freqs.weight") != nullptr;
+  if (!listed && !longrope) return rope;
+  const char* name = listed ? "rope_freqs.weight" : kShortFactors;
+  if (rope.scaling != Rope::Scaling::kNone || (listed && longrope)) {
+    throw Error({fmt::format("{}: tensor {}", settings.file_name(), name), "the factors of another scaling than rope.scaling.type", "one of them", ""});
+  }
+  rope.scaling = Rope::Scaling::kListed;
+  rope.divisors = read_divisors(settings, name, rope.dims / 2);
+  if (longrope) {
+    rope.long_divisors = read_divisors(settings, kLongFactors, rope.dims / 2);
+    rope.original_context = settings.integer("rope.scaling.original_context_length", 1, INT32_MAX);
+    rope.attention_factor = settings.positive("rope.scaling.attn_factor");
   }
   return rope;
 }

@@ -46,10 +46,14 @@ struct GgufFamily {
   void (*read)(const GgufSettings& settings, ModelConfig& config);
 };
 
+/// Whether a tensor belongs to the rotary embedding and to no layer.
+bool is_rope_tensor(const std::string& name);
+
 /// Throws Error for an architecture that is not known.
 const GgufFamily& gguf_family(const GgufSettings& settings);
 
-/// rope.freq_base with rope.scaling or the tensor rope_freqs.weight, for head_dim and context as they are.
+/// rope.freq_base with rope.scaling, the tensor rope_freqs.weight, or those of LongRoPE (rope_factors_short and _long), for
+/// head_dim and context as they are.
 Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, ModelConfig& config);
 
 }  // namespace speclab

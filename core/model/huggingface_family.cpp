@@ -229,7 +229,7 @@ void read_smollm3(const Settings& settings, ModelConfig& config) {
 void read_phi3(const Settings& settings, ModelConfig& config) {
   refuse_biases(settings);
   require_silu(settings);
-  rotate_all_layers(settings, config, {.scaling = false});  // what it calls "su", "yarn" and "longrope" is all longrope
+  rotate_all_layers(settings, config, {.longrope = true});
   if (!settings.has("sliding_window")) return;
   set_windows(std::vector<int>(static_cast<std::size_t>(config.layers), 1), settings.integer("sliding_window", 1, INT32_MAX), config);
 }

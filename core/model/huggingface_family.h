@@ -41,7 +41,7 @@ struct RopeKeys {
   const char* theta = "rope_theta";
   const char* partial = "partial_rotary_factor";
   float default_partial = 1;
-  bool scaling = true;  ///< false: any but the plain one is refused
+  bool longrope = false;  ///< the only scaling, which these files call "longrope", "su" or "yarn"; else it is refused
 };
 /// rope_theta and rope_scaling as transformers before 5 writes them, or rope_parameters with both inside. A reader that
 /// knew only one of the two would fall back to a wrong base, so there is no default. Lengthens config.context when the

@@ -10,9 +10,10 @@
 namespace speclab {
 namespace {
 
-constexpr std::array<std::string_view, 15> kKnown{
+constexpr std::array<std::string_view, 17> kKnown{
     "rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "attention_factor",
-    "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate", "partial_rotary_factor", "finetuned"};
+    "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate", "partial_rotary_factor", "finetuned",
+    "short_factor", "long_factor"};
 
 std::string rope_type(const Settings& rope) {
   const std::string old = rope.text_or("type", "default");
@@ -46,8 +47,33 @@ void read_yarn(const Settings& rope, ModelConfig& config, Rope& out) {
   lengthen(rope, config, static_cast<double>(out.factor) * out.original_context);
 }
 
+std::vector<float> read_divisors(const Settings& rope, const char* key, int count) {
+  const std::string expected = fmt::format("a list of {} positive numbers, one for each pair of dimensions that turns", count);
+  const auto& list = rope.at(key);
+  if (!list.is_array() || list.size() != static_cast<std::size_t>(count)) rope.refuse(key, expected, "");
+  std::vector<float> out;
+  for (const auto& number : list) {
+    const float value = number.is_number() ? number.get<float>() : 0;
+    if (!(value > 0) || !std::isfinite(value)) throw Error({rope.name(key), number.dump(), expected, ""});
+    out.push_back(value);
+  }
+  return out;
+}
+
+// LongRoPE (Ding et al. 2024) as Phi-3 has it: a list for texts within the original context, one for longer ones, a factor for both.
+void read_longrope(const Settings& rope, const Settings& settings, const ModelConfig& config, Rope& out) {
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  out.scaling = Rope::Scaling::kListed;
+  out.original_context = (settings.has(kOriginal) ? settings : rope).integer(kOriginal, 2, INT32_MAX);
+  out.divisors = read_divisors(rope, "short_factor", out.dims / 2);
+  out.long_divisors = read_divisors(rope, "long_factor", out.dims / 2);
+  const double factor = rope.has("factor") ? rope.positive("factor") : static_cast<double>(config.context) / out.original_context;
+  if (rope.has("attention_factor")) out.attention_factor = rope.positive("attention_factor");
+  else if (factor > 1) out.attention_factor = static_cast<float>(std::sqrt(1 + std::log(factor) / std::log(out.original_context)));
+}
+
 // Fills in the scaling that `rope` describes.
-void read_scaling(const Settings& rope, const Settings& settings, ModelConfig& config, Rope& out) {
+void read_scaling(const Settings& rope, const Settings& settings, ModelConfig& config, Rope& out, bool longrope = false) {
   for (const auto& [key, value] : rope.json().items()) {
     if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end() && !value.is_null()) {
       rope.refuse(key.c_str(), "nothing of this name", "This kind of RoPE is not supported.");
@@ -59,6 +85,12 @@ void read_scaling(const Settings& rope, const Settings& settings, ModelConfig& c
     return settings.has(kKey) ? settings.integer(kKey, 1, INT32_MAX) : rope.integer_or(kKey, config.context, 1, INT32_MAX);
   };
   if (type == "default") return;
+  if (longrope) {
+    if (type != "longrope" && type != "su" && type != "yarn") {
+      rope.refuse(type_key(rope), "\"default\", \"longrope\", \"su\" or \"yarn\"", "This RoPE scaling is not supported in this family: use a model without it.");
+    }
+    return read_longrope(rope, settings, config, out);
+  }
   if (type == "linear") {
     out.scaling = Rope::Scaling::kLinear;
     out.factor = rope.positive("factor");
@@ -133,11 +165,10 @@ Rope read_huggingface_rope(const Settings& settings, ModelConfig& config, const 
     if (!settings.has(key)) continue;
     const Settings rope = settings.object(key);
     const std::string type = rope_type(rope);
-    if (!keys.scaling && type != "default") rope.refuse(type_key(rope), "\"default\"", "RoPE scaling is not supported in this family: use a model without it.");
     if (out.scaling != Rope::Scaling::kNone && type != rope_type(settings.object("rope_scaling"))) {
       rope.refuse(type_key(rope), "the same as in rope_scaling", "Correct one of the two.");
     }
-    if (out.scaling == Rope::Scaling::kNone) read_scaling(rope, settings, config, out);
+    if (out.scaling == Rope::Scaling::kNone) read_scaling(rope, settings, config, out, keys.longrope);
   }
   return out;
 }

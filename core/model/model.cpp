@@ -96,7 +96,9 @@ Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::in
   return work;
 }
 
-std::shared_ptr<const std::vector<RopeBuffers>> Model::rope_tables(int positions) const { return weights_->rope_tables(positions); }
+std::shared_ptr<const std::vector<RopeBuffers>> Model::rope_tables(int positions, bool long_divisors) const {
+  return weights_->rope_tables(positions, long_divisors);
+}
 
 std::unique_ptr<Session> Model::open(int capacity, int scratch) const {
   constexpr int kMost = (1 << 30) - 128;  // a file may claim a context at which sums of positions and rows overflow

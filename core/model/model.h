@@ -74,6 +74,7 @@ class Model : public std::enable_shared_from_this<Model> {
   Work work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys, std::int64_t layer_keys = -1) const;
 
   /// A sequence with room for `capacity` positions plus `scratch` rows in flight. Throws Error when capacity exceeds the context.
+  /// A model with LongRoPE turns by the capacity (Rope::long_divisors): compare sessions of one capacity.
   std::unique_ptr<Session> open(int capacity, int scratch = 128) const;
 
   /// One forward for all sequences together: rows are bit-identical whatever else is fed.
@@ -90,7 +91,7 @@ class Model : public std::enable_shared_from_this<Model> {
   struct Inputs;
   struct Placed;
   Model(std::shared_ptr<const Weights> weights, std::vector<int> layers);
-  std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions) const;
+  std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions, bool long_divisors) const;
   void forward(std::span<const Feed> feeds, bool prompt) const;
   const float* compute(const Inputs& in, std::span<const Placed> sequences, float* logits) const;
   std::int64_t keys_of(int position) const;  // that a row sees there, summed over the layers

@@ -23,18 +23,22 @@ struct Rope {
     kDynamic,  ///< beyond original_context the base grows with the position ("dynamic NTK")
     kLlama3,   ///< low frequencies / factor, with a smooth passage (Grattafiori et al. 2024)
     kYarn,     ///< by parts, and attention_factor on the rotated values (Peng et al. 2023)
-    kListed,   ///< frequency i / divisors[i]
+    kListed,   ///< frequency i / divisors[i] (Llama 3 in GGUF; LongRoPE: Ding et al. 2024), and attention_factor
   };
   float theta = 0;
   int dims = 0;  ///< the first so many of a head, even; pairs are (i, i + dims/2)
   Scaling scaling = Scaling::kNone;
   float factor = 1;
-  int original_context = 0;         ///< that the model was trained with, for kDynamic, kLlama3 and kYarn
+  int original_context = 0;         ///< that the model was trained with, for kDynamic, kLlama3, kYarn and long_divisors
   float low_freq_factor = 1, high_freq_factor = 4;  ///< kLlama3
   float beta_fast = 32, beta_slow = 1;              ///< kYarn: turns within original_context at the ends of the ramp
   bool truncate = true;                             ///< kYarn: ends of the ramp at whole dimensions
-  float attention_factor = 1;                       ///< kYarn: on cos and sin
+  float attention_factor = 1;                       ///< kYarn, kListed: on cos and sin
   std::vector<float> divisors;                      ///< kListed, [dims/2]
+  /// LongRoPE, [dims/2], else empty: the divisors of sessions with room for more than original_context positions, from
+  /// their first token on (as llama.cpp has it), so that all keys of a sequence turn alike; transformers changes over when
+  /// the text gets there and reads it again. Capacities on the two sides of original_context are two models.
+  std::vector<float> long_divisors;
   int inflated_dims = 0;  ///< of a twin whose heads are larger: so many turn; pairs 0 .. dims/2 - 1 as said above; 0: dims
 };
 
@@ -95,6 +99,10 @@ struct ModelConfig {
   int head_rows() const { return head_ids.empty() ? vocab : static_cast<int>(head_ids.size()); }
   /// Ids that can be drawn; those above are masked (a twin's).
   int tokens() const { return inflated ? inflated->vocab : vocab; }
+  /// Whether sessions of so many positions take long_divisors.
+  bool takes_long_divisors(int capacity) const {
+    return !ropes.empty() && !ropes[0].long_divisors.empty() && capacity > ropes[0].original_context;
+  }
   int query_width() const { return heads * head_dim; }
   int kv_width() const { return kv_heads * head_dim; }
   int window(int layer) const { return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)]; }

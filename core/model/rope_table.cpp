@@ -8,11 +8,12 @@
 namespace speclab {
 namespace {
 
-// In float as the reference implementation computes it: frequency, then angle, then cosine.
-std::vector<float> plain(float theta, int dims) {
+// In float as the reference implementation computes it: frequency, then angle, then cosine. divisors: [dims/2], or null for ones.
+std::vector<float> plain(float theta, int dims, const float* divisors = nullptr) {
   std::vector<float> out(static_cast<std::size_t>(dims / 2));
   for (int i = 0; i < dims / 2; ++i) {
-    out[static_cast<std::size_t>(i)] = 1.0f / std::pow(theta, static_cast<float>(2 * i) / static_cast<float>(dims));
+    const auto pair = static_cast<std::size_t>(i);
+    out[pair] = 1.0f / ((divisors == nullptr ? 1.0f : divisors[pair]) * std::pow(theta, static_cast<float>(2 * i) / static_cast<float>(dims)));
   }
   return out;
 }
@@ -52,10 +53,11 @@ std::vector<float> rope_frequencies(const Rope& rope, int length) {
     const float grown = rope.factor * static_cast<float>(length) / static_cast<float>(rope.original_context) - (rope.factor - 1);
     theta *= std::pow(grown, static_cast<float>(rope.dims) / static_cast<float>(rope.dims - 2));
   }
-  std::vector<float> out = plain(theta, rope.dims);
+  std::vector<float> out = plain(theta, rope.dims, rope.scaling == Rope::Scaling::kListed ? rope.divisors.data() : nullptr);
   switch (rope.scaling) {
     case Rope::Scaling::kNone:
-    case Rope::Scaling::kDynamic: break;
+    case Rope::Scaling::kDynamic:
+    case Rope::Scaling::kListed: break;
     case Rope::Scaling::kLinear:
       for (float& frequency : out) frequency /= rope.factor;
       break;
@@ -63,9 +65,6 @@ std::vector<float> rope_frequencies(const Rope& rope, int length) {
       for (float& frequency : out) frequency = llama3(rope, frequency);
       break;
     case Rope::Scaling::kYarn: yarn(rope, out); break;
-    case Rope::Scaling::kListed:
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] /= rope.divisors[i];
-      break;
   }
   return out;
 }
@@ -91,7 +90,6 @@ RopeTable make_rope_table(const Rope& rope, int positions, const RopeTable& know
         const float angle = static_cast<float>(position) * frequency;
         table.cos.push_back(static_cast<float>(std::cos(static_cast<double>(angle))));
         table.sin.push_back(static_cast<float>(std::sin(static_cast<double>(angle))));
-        if (rope.scaling != Rope::Scaling::kYarn) continue;
         table.cos.back() *= rope.attention_factor;
         table.sin.back() *= rope.attention_factor;
       }

@@ -14,7 +14,7 @@ Session::Session(std::shared_ptr<const Model> model, int capacity, int scratch)
   const ModelConfig& c = model_->config();
   if (c.layers > 0) {
     kv_ = model_->backend().allocate_kv(static_cast<int>(model_->layers().size()), c.kv_heads, c.head_dim, capacity + scratch);
-    ropes_ = model_->rope_tables(std::min(c.context, capacity + scratch));
+    ropes_ = model_->rope_tables(std::min(c.context, capacity + scratch), c.takes_long_divisors(capacity));
   }
   parents_.reserve(static_cast<std::size_t>(scratch));
   depths_.reserve(static_cast<std::size_t>(scratch));
@@ -126,6 +126,8 @@ std::unique_ptr<Session> Session::fork() const {
 
 void Session::copy(const Session& other) {
   SPECLAB_CHECK(model_ == other.model_, "a session of {} copied from one of {}", model_->name(), other.model_->name());
+  const ModelConfig& c = model_->config();
+  SPECLAB_CHECK(c.takes_long_divisors(capacity_) == c.takes_long_divisors(other.capacity_), "keys of a session of {} positions in one of {}", other.capacity_, capacity_);
   check_room(other.length_, 0);
   if (kv_.data) model_->backend().copy_kv(other.kv_, other.length_, kv_);
   length_ = other.length_;

@@ -217,10 +217,11 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
   head = c.tied_head ? embedding : pack(checkpoint, *backend, {{"head", c.head_rows() - padding}, {"", padding}}, c.hidden);
 }
 
-std::shared_ptr<const std::vector<RopeBuffers>> Model::Weights::rope_tables(int positions) const {
+std::shared_ptr<const std::vector<RopeBuffers>> Model::Weights::rope_tables(int positions, bool long_divisors) const {
   constexpr int kStep = 256;  // prompts of about one length share a table
   const std::lock_guard lock(rope_mutex_);
-  if (!rope_tables_ || positions > rope_positions_) {
+  RopeTables& last = rope_tables_[long_divisors ? 1 : 0];
+  if (!last.tables || positions > last.positions) {
     positions = std::min(config.context, positions + (kStep - positions % kStep) % kStep);
     const auto back = [this](const Buffer<float>& from) {
       std::vector<float> to(from.size());
@@ -229,14 +230,15 @@ std::shared_ptr<const std::vector<RopeBuffers>> Model::Weights::rope_tables(int 
     };
     std::vector<RopeBuffers> tables;
     for (std::size_t i = 0; i < config.ropes.size(); ++i) {
-      const RopeTable known = rope_tables_ ? RopeTable{0, back((*rope_tables_)[i].cos), back((*rope_tables_)[i].sin)} : RopeTable{};
-      RopeTable table = make_rope_table(config.ropes[i], positions, known);
+      const RopeTable known = last.tables ? RopeTable{0, back((*last.tables)[i].cos), back((*last.tables)[i].sin)} : RopeTable{};
+      Rope rope = config.ropes[i];
+      if (long_divisors) rope.divisors = rope.long_divisors;
+      RopeTable table = make_rope_table(rope, positions, known);
       tables.push_back({table.dims, backend->keep(std::move(table.cos)), backend->keep(std::move(table.sin))});
     }
-    rope_tables_ = std::make_shared<const std::vector<RopeBuffers>>(std::move(tables));
-    rope_positions_ = positions;
+    last = {std::make_shared<const std::vector<RopeBuffers>>(std::move(tables)), positions};
   }
-  return rope_tables_;
+  return last.tables;
 }
 
 std::vector<float> Model::Weights::embedding_rows(Token begin, Token end) const {

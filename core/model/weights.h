@@ -48,7 +48,8 @@ struct Model::Weights {
   const std::string& embedding_sha256() const;
   /// Tables of config.ropes for at least so many positions. They are made for what sessions ask, not for the context,
   /// which is a number that the file claims; sessions share them, and a longer one gets longer tables with the same rows.
-  std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions) const;
+  /// long_divisors: of Rope::long_divisors where there are some.
+  std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions, bool long_divisors) const;
   // [tokens, embedding_dim] of the model that a twin was made from, packed once when first asked for; else the embedding.
   const PackedMatrix& original_embedding() const;
 
@@ -56,8 +57,11 @@ struct Model::Weights {
   // Rows of the embedding from the backend, [end - begin, embedding.in].
   std::vector<float> embedding_rows(Token begin, Token end) const;
   mutable std::mutex rope_mutex_;
-  mutable std::shared_ptr<const std::vector<RopeBuffers>> rope_tables_;  // the longest so far
-  mutable int rope_positions_ = 0;
+  struct RopeTables {
+    std::shared_ptr<const std::vector<RopeBuffers>> tables;
+    int positions = 0;
+  };
+  mutable RopeTables rope_tables_[2];  // the longest so far, without and with long_divisors
   mutable std::once_flag hashed_;
   mutable std::string embedding_sha256_;
   mutable std::once_flag extracted_;

@@ -85,9 +85,37 @@ TEST(FamilyConfig, RopeScalingIsReadFromEitherPlace) {
   EXPECT_THAT(error("llama", old_style({{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}})), HasSubstr("high_freq_factor"));
   EXPECT_THAT(error("llama", [](Json& c) { c["rope_scaling"] = {{"type", "linear"}, {"factor", 2}}, c["rope_parameters"] = {{"rope_type", "yarn"}, {"rope_theta", 1e4}, {"factor", 2}}; }),
               HasSubstr("rope_parameters: rope_type: got \"yarn\""));
-  EXPECT_THAT(error("phi3", [](Json& c) { c["rope_scaling"] = {{"type", "longrope"}, {"long_factor", {1}}}; }), HasSubstr("type: got \"longrope\""));
   EXPECT_THAT(error("pythia", [](Json& c) { c["rope_parameters"].erase("partial_rotary_factor"); }), HasSubstr("rotary_pct: got nothing"));
   EXPECT_THAT(error("pythia", [](Json& c) { c["rope_parameters"]["partial_rotary_factor"] = .2; }), HasSubstr("a share of head_dim = 16 that is even"));
+}
+
+TEST(FamilyConfig, LongRopeInTheWordsOfItsFirstFiles) {
+  const auto scaling = [](const char* type, Json changes = Json::object()) {
+    return [=](Json& c) {
+      c.erase("rope_parameters");
+      c["rope_theta"] = 10000.0, c["partial_rotary_factor"] = .5, c["original_max_position_embeddings"] = 16;
+      c["rope_scaling"] = {{"type", type}, {"short_factor", {1, 1.25, 1.5, 2}}, {"long_factor", {1, 2, 3, 4.5}}};
+      c["rope_scaling"].merge_patch(changes);
+    };
+  };
+  for (const char* type : {"longrope", "su", "yarn"}) {
+    const ModelConfig c = config("phi3", scaling(type));
+    EXPECT_EQ(c.context, 64);
+    EXPECT_EQ(c.ropes[0].scaling, Rope::Scaling::kListed);
+    EXPECT_THAT(c.ropes[0].divisors, ElementsAre(1, 1.25, 1.5, 2));
+    EXPECT_THAT(c.ropes[0].long_divisors, ElementsAre(1, 2, 3, 4.5));
+    EXPECT_FLOAT_EQ(c.ropes[0].attention_factor, std::sqrt(1.5f));  // 1 + ln(64 / 16) / ln(16)
+    EXPECT_FALSE(c.takes_long_divisors(16));
+    EXPECT_TRUE(c.takes_long_divisors(17));
+  }
+  EXPECT_FLOAT_EQ(config("phi3", scaling("longrope", {{"factor", 16}})).ropes[0].attention_factor, std::sqrt(2.f));
+  EXPECT_EQ(config("phi3", scaling("longrope", {{"attention_factor", 1.25}})).ropes[0].attention_factor, 1.25f);
+  EXPECT_EQ(config("phi3", scaling("longrope", {{"factor", 1}})).ropes[0].attention_factor, 1);
+  EXPECT_THAT(error("phi3", scaling("linear")), HasSubstr("type: got \"linear\""));
+  EXPECT_THAT(error("phi3", scaling("longrope", {{"long_factor", {1}}})), HasSubstr("long_factor: got a JSON array, expected a list of 4 positive numbers"));
+  EXPECT_THAT(error("phi3", scaling("longrope", {{"short_factor", nullptr}})), HasSubstr("short_factor: got nothing"));
+  EXPECT_THAT(error("phi3", scaling("longrope", {{"short_factor", {1, 1, 0, 1}}})), HasSubstr("short_factor: got 0, expected a list of 4 positive"));
+  EXPECT_THAT(error("phi3", [&](Json& c) { scaling("su")(c), c.erase("original_max_position_embeddings"); }), HasSubstr("original_max_position_embeddings: got nothing"));
 }
 
 TEST(FamilyConfig, GptNeoxInTheWordsOfItsFirstFiles) {

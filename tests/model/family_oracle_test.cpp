@@ -26,7 +26,7 @@ std::shared_ptr<const Model> load(const std::string& name, int threads = 2, cons
   return Model::load(Checkpoint::open(folder(name)), make_cpu_backend({threads, numerics}), {});
 }
 
-std::unique_ptr<Session> open(const Model& model) { return model.open(std::min(64, model.config().context)); }
+std::unique_ptr<Session> open(const Model& model, int capacity = 64) { return model.open(std::min(capacity, model.config().context)); }
 
 /// Logits of all tokens, in one forward. [tokens, vocab]
 std::vector<float> feed(Session& session, TokenSpan tokens, std::span<const std::int32_t> parents) {
@@ -60,7 +60,7 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 }
 
 const std::vector<std::string> kFamilies{"llama", "llama_linear", "llama_dynamic", "llama_llama3", "llama_yarn", "llama_yarn_ramp", "mistral", "qwen2",
-                                         "qwen2_windows", "qwen3", "gpt2", "opt", "pythia", "neox_sequential", "gemma2", "gemma3", "smollm3", "phi3"};
+                                         "qwen2_windows", "qwen3", "gpt2", "opt", "pythia", "neox_sequential", "gemma2", "gemma3", "smollm3", "phi3", "phi3_longrope", "phi3_longrope_short"};
 
 TEST(FamilyOracle, EveryGoldenModelIsTested) {
   std::vector<std::string> found;
@@ -75,6 +75,7 @@ class FamilyOracle : public testing::TestWithParam<std::string> {
     golden_ = Json::parse(file);
     tokens_ = golden_["tokens"].get<std::vector<Token>>();
     begin_ = golden_["begin"];
+    capacity_ = golden_.value("capacity", capacity_);
   }
 
   // rows: of positions 0, 1, ...
@@ -95,12 +96,13 @@ class FamilyOracle : public testing::TestWithParam<std::string> {
   Json golden_;
   std::vector<Token> tokens_;
   std::size_t begin_;
+  int capacity_ = 64;
 };
 
 TEST_P(FamilyOracle, LogitsEqualTransformers) {
   const auto model = load(GetParam());
   const auto vocab = static_cast<std::size_t>(model->config().vocab);
-  const auto whole = open(*model), pieces = open(*model);
+  const auto whole = open(*model, capacity_), pieces = open(*model, capacity_);
   const std::vector<float> prefill = chain(*whole, tokens_);
   expect_golden("prefill", prefill, vocab);
   std::vector<float> stepped = chain(*pieces, TokenSpan(tokens_).first(begin_));
@@ -109,7 +111,7 @@ TEST_P(FamilyOracle, LogitsEqualTransformers) {
   expect_golden("steps", stepped, vocab);
   EXPECT_TRUE(same_bits(prefill, stepped));
   for (const int threads : {1, 3}) {
-    EXPECT_TRUE(same_bits(prefill, chain(*open(*load(GetParam(), threads)), tokens_))) << threads << " threads";
+    EXPECT_TRUE(same_bits(prefill, chain(*open(*load(GetParam(), threads), capacity_), tokens_))) << threads << " threads";
   }
 }
 
@@ -122,7 +124,7 @@ TEST_P(FamilyOracle, BranchesOfATreeAreChains) {
     std::vector<Token> tree(parents.size());
     for (std::size_t i = 0; i < tree.size(); ++i) tree[i] = static_cast<Token>((i * 37 + 5) % vocab);
     const std::size_t committed = 21;
-    const auto session = open(*model);
+    const auto session = open(*model, capacity_);
     session->prefill(TokenSpan(tokens_).first(committed));
     const std::vector<float> logits = feed(*session, tree, parents);
     for (std::size_t leaf = 0; leaf < tree.size(); ++leaf) {
@@ -130,7 +132,7 @@ TEST_P(FamilyOracle, BranchesOfATreeAreChains) {
       for (std::int32_t node = static_cast<std::int32_t>(leaf); node >= 0; node = parents[static_cast<std::size_t>(node)]) path.insert(path.begin(), static_cast<std::size_t>(node));
       std::vector<Token> alone(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(committed));
       for (const std::size_t node : path) alone.push_back(tree[node]);
-      const std::vector<float> expected = steps(*open(*model), alone);
+      const std::vector<float> expected = steps(*open(*model, capacity_), alone);
       for (std::size_t i = 0; i < path.size(); ++i) {
         ASSERT_TRUE(same_bits(std::span(logits).subspan(path[i] * vocab, vocab), std::span(expected).subspan((committed + i) * vocab, vocab)))
             << numerics << " node " << path[i];
@@ -174,6 +176,21 @@ TEST(FamilyLayers, KeepTheirRotation) {
   };
   EXPECT_LT(difference({1}), 1e-4);
   EXPECT_GT(difference({0}), 1e-2);
+}
+
+// --- LongRoPE: the list by the room of the session, whatever is in it ----------------------------------------------
+
+TEST(FamilyLongRope, SessionsTurnByTheirCapacity) {
+  const auto model = load("phi3_longrope");  // original context: 44
+  std::vector<Token> tokens(30);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<Token>((i * 29 + 3) % 112);
+  const auto within = [&](int capacity) { return chain(*open(*model, capacity), tokens); };
+  EXPECT_TRUE(same_bits(within(30), within(44)));
+  EXPECT_TRUE(same_bits(within(45), within(64)));
+  EXPECT_FALSE(same_bits(within(44), within(45)));
+  EXPECT_TRUE(same_bits(within(44), chain(*open(*model, 44)->fork(), tokens)));
+  const auto small = open(*model, 44), large = open(*model, 45);
+  EXPECT_THROW(small->copy(*large), std::logic_error);
 }
 
 // --- operations and bytes ------------------------------------------------------------------------------------------

@@ -111,9 +111,9 @@ W writer(const Checkpoint& from, const std::string& architecture, bool fused = f
   return out;
 }
 
-std::vector<float> logits(const Checkpoint& checkpoint) {
+std::vector<float> logits(const Checkpoint& checkpoint, int capacity) {
   const auto model = Model::load(checkpoint, make_cpu_backend({1, "f32"}), {});
-  const auto session = model->open(40);
+  const auto session = model->open(capacity);
   std::vector<Token> tokens(40);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<Token>((i * 29 + 3) % 112);
   std::vector<std::int32_t> parents(tokens.size()), rows(tokens.size());
@@ -124,10 +124,10 @@ std::vector<float> logits(const Checkpoint& checkpoint) {
   return out;
 }
 
-void expect_same(const Checkpoint& from, const W& file, double tolerance = 0) {
+void expect_same(const Checkpoint& from, const W& file, double tolerance = 0, int capacity = 40) {
   TempDir dir;
   write_file(dir.path() / "m.gguf", file.file());
-  const std::vector<float> expected = logits(from), got = logits(Checkpoint::open(dir.path() / "m.gguf"));
+  const std::vector<float> expected = logits(from, capacity), got = logits(Checkpoint::open(dir.path() / "m.gguf"), capacity);
   ASSERT_EQ(expected.size(), got.size());
   double worst = 0, largest = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
@@ -236,6 +236,37 @@ TEST(GgufFamily, LlamaWithAWindowAndScaledRope) {
   W llama3 = writer(directory("llama_llama3"), "llama", false, true);
   llama3.tensors.push_back({"rope_freqs.weight", {factors.size()}, 0, encode(factors, "F32")});
   expect_same(directory("llama_llama3"), llama3, 1e-5);
+}
+
+TEST(GgufFamily, Phi3WithLongRope) {
+  const Checkpoint from = directory("phi3_longrope");
+  const Rope& rope = from.config().ropes[0];
+  W file = writer(from, "phi3", true, false, true);
+  file.add("phi3.rope.scaling.original_context_length", 44u);
+  file.add("phi3.rope.scaling.attn_factor", rope.attention_factor);
+  const auto list = [&](const char* name, const std::vector<float>& factors) {
+    file.tensors.push_back({name, {factors.size()}, 0, encode(factors, "F32")});
+  };
+  list("rope_factors_long.weight", rope.long_divisors);
+  W half = file;
+  list("rope_factors_short.weight", rope.divisors);
+  for (const int capacity : {44, 45}) expect_same(from, file, 0, capacity);
+  file.add("phi3.rope.scaling.type", "longrope");  // newer converters say so
+  expect_same(from, file);
+
+  const auto error = [](const W& changed) {
+    TempDir dir;
+    write_file(dir.path() / "m.gguf", changed.file());
+    try {
+      Checkpoint::open(dir.path() / "m.gguf");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(error(half), HasSubstr("tensor rope_factors_short.weight: got nothing"));
+  list("rope_freqs.weight", rope.divisors);
+  EXPECT_THAT(error(file), HasSubstr("tensor rope_freqs.weight: got the factors of another scaling"));
 }
 
 std::string error(const char* family, const char* architecture, bool fused, const std::function<void(W&)>& change) {

@@ -30,7 +30,7 @@ TEST(RopeTable, RowsDoNotDependOnTheLengthOfTheTable) {
     EXPECT_EQ(grown.cos, whole.cos) << static_cast<int>(scaling);
     EXPECT_EQ(grown.sin, whole.sin) << static_cast<int>(scaling);
     EXPECT_EQ(whole.cos.size(), 50u * 4);
-    EXPECT_EQ(whole.cos[0], scaling == kYarn ? 1.25f : 1.f);
+    EXPECT_EQ(whole.cos[0], 1.25f);
   }
 }
 
