@@ -104,6 +104,15 @@ TEST_F(Speclab, ForwardsBetweenStepsSayHowSlowTheMachineWas) {
   EXPECT_TRUE(read_case_file(dir() / "none" / "cases" / "autoregressive.jsonl").front().drift.empty());
 }
 
+TEST_F(Speclab, TakesAsManyThreadsAsItsAffinityAllows) {
+  const Result result =
+      shell("cpu=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//'); exec taskset -c $cpu $SPECLAB run a.json --out run -q --set repeats=1 --set calibration=false");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json environment = read_json_file(dir() / "run" / "environment.json");
+  EXPECT_EQ(environment["threads"], 1);
+  EXPECT_EQ(environment["cpu"]["cores_allowed"], 1);
+}
+
 TEST_F(Speclab, SampledRunsSayWhatTheyPromise) {
   json sampled = config();
   sampled["options"]["temperature"] = 1;
