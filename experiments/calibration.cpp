@@ -92,10 +92,13 @@ ForwardTimer& Calibration::timer(const std::string& draft) {
   return timers_.try_emplace(draft, *models_.draft(draft), context_, 2).first->second;
 }
 
+bool Calibration::watches_drift() const {
+  return rounds_ > 0 && experiment_.calibration.drift_every > 0 && models_.backend().host_memory();
+}
+
 std::function<void(const StepRecord&)> Calibration::drift_watch(std::vector<TimedForward>& drift) {
-  const int every = experiment_.calibration.drift_every;
-  if (rounds_ == 0 || every == 0 || !models_.backend().host_memory()) return nullptr;
-  return [this, &drift, every, count = 0](const StepRecord& step) mutable {
+  if (!watches_drift()) return nullptr;
+  return [this, &drift, every = experiment_.calibration.drift_every, count = 0](const StepRecord& step) mutable {
     if (count++ % every != every / 2 || step.rows > rows_) return;
     drift.push_back({step.rows, std::llround(timer("").time(step.rows))});
   };
@@ -111,7 +114,7 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
       round["t_n_ns"][std::to_string(n)] = timer("").time(n);
   }
   std::vector<double> sums(static_cast<std::size_t>(narrow) + 1);
-  const int turns = experiment_.calibration.drift_every > 0 ? kNarrowTurnsBesideDrift : kNarrowTurns;
+  const int turns = watches_drift() ? kNarrowTurnsBesideDrift : kNarrowTurns;
   for (int turn = 0; turn < turns; ++turn) {
     for (int n = narrow; n >= 1; --n) {
       if (interrupted()) return;

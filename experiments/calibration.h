@@ -45,6 +45,7 @@ class Calibration {
   std::function<void(const StepRecord&)> drift_watch(std::vector<TimedForward>& drift);
 
  private:
+  bool watches_drift() const;
   ForwardTimer& timer(const std::string& draft);
   nlohmann::json steps(const CaseSpec& spec, const PromptSpec& prompt) const;
 
