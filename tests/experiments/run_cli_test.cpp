@@ -96,7 +96,7 @@ TEST_F(Speclab, ForwardsBetweenStepsSayHowSlowTheMachineWas) {
     for (const LineRecord& line : read_case_file(dir() / "run" / "cases" / case_file_name(entry["id"].get<std::string>()))) {
       std::size_t steps = 0;
       for (const GenerationRecord& turn : line.turns) steps += turn.steps.size();
-      EXPECT_EQ(line.drift.size(), (steps + 1) / 4) << entry["id"] << ": behind steps 3, 7, 11, ...";
+      ASSERT_EQ(line.drift.size(), (steps + 1) / 4) << entry["id"] << ": behind steps 3, 7, 11, ...";
       EXPECT_EQ(line.drift.front().rows, line.turns.front().steps[2].rows) << entry["id"];
     }
   }
