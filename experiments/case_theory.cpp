@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "core/base/error.h"
@@ -72,54 +73,78 @@ std::optional<theory::Calibration> calibration_of(const CaseData& data, const js
   return calibration;
 }
 
-/// The draft length of a case that always asks for the same: the longest one, and the most frequent, because
-/// only the ends of texts cut it shorter.
-std::optional<int> constant_gamma(const theory::DraftLengths& lengths) {
-  double sum = 0;
-  for (const double weight : lengths) sum += weight;
-  if (lengths.size() < 2 || lengths.back() < .5 * sum) return std::nullopt;
-  return static_cast<int>(lengths.size()) - 1;
+/// The draft length of a case that asks for the same in every step: the longest one. The end of a text cuts drafts, and a
+/// model now and then drafts an end token and stops; a case in which more than 5 % of the other steps draft less has
+/// lengths that vary.
+std::optional<int> constant_gamma(const CaseData& data, const theory::DraftLengths& lengths) {
+  const int longest = static_cast<int>(lengths.size()) - 1;
+  if (longest < 1) return std::nullopt;
+  double steps = 0, shorter = 0;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      int left = 0;  // tokens from this step to the end of the text
+      for (auto step = turn.steps.rbegin(); step != turn.steps.rend(); ++step) {
+        left += step->emitted;
+        ++steps;
+        if (static_cast<int>(step->drafted.size()) < longest && left > longest) ++shorter;
+      }
+    }
+  });
+  if (shorter > .05 * steps) return std::nullopt;
+  return longest;
 }
 
-/// c of the closed forms: forwards of the draft alone for one drafted token, against a target forward, both
-/// from the calibration. 0 without a draft model; tokens that were copied lower the number of forwards per
-/// token.
-std::optional<double> cost_per_drafted_token(const CaseData& data, const json& metrics) {
-  if (data.config["draft"].is_null()) return 0.0;
-  const auto c = number(metrics, "c"), calls = number(metrics, "draft_calls"),
-             tokens = number(metrics, "tokens"), steps = number(metrics, "steps"),
-             drafted = number(metrics, "drafted_per_step");
-  if (!c || !calls || !tokens || !steps || !drafted) return std::nullopt;
+/// Forwards of the draft model for each drafted token; tokens that were copied lower it.
+std::optional<double> draft_calls_per_drafted_token(const json& metrics) {
+  const auto calls = number(metrics, "draft_calls"), tokens = number(metrics, "tokens"),
+             steps = number(metrics, "steps"), drafted = number(metrics, "drafted_per_step");
+  if (!calls || !tokens || !steps || !drafted) return std::nullopt;
   const double drafted_tokens = *drafted * *steps;
-  return drafted_tokens > 0 ? *c * *calls * *tokens / drafted_tokens : 0.0;
+  return drafted_tokens > 0 ? *calls * *tokens / drafted_tokens : 0.0;
+}
+
+/// c of the closed forms: time of the draft model's forwards for one drafted token over that of a target forward of one
+/// row, both from the calibration, nothing else of the draft in it. 0 without a draft model.
+std::optional<double> cost_per_drafted_token(const CaseData& data, const json& metrics, const json& table) {
+  if (data.config["draft"].is_null()) return 0.0;
+  if (table.is_null()) return std::nullopt;
+  const auto found = table.at("drafts").find(data.config["draft"].get<std::string>());
+  const auto calls = draft_calls_per_drafted_token(metrics);
+  if (found == table.at("drafts").end() || !calls) return std::nullopt;
+  return found->at("c").get<double>() * *calls;
 }
 
 /// Steps of the lines of both sides, as they are and each as much longer as the machine was slower: [prompts][repeats].
 struct DriftedSteps {
   PairedTimes plain, slowed;
+  theory::DriftSource source = theory::DriftSource::lines;
 
   /// The factor that drift puts on the speedup of these prompts; as the speedup itself a median over repeats.
   double factor(std::span<const std::size_t> prompts) const {
-    const auto speedup = [&](const PairedTimes& steps) {
+    const auto ratio = [&](const PairedTimes& steps) {
       stats::Times base, test;
       for (const std::size_t i : prompts) base.push_back(steps.base[i]), test.push_back(steps.test[i]);
-      return stats::paired_speedup(base, test, {.resamples = 1}).value;
+      return stats::paired_ratio(base, test, {.resamples = 1}).value;
     };
-    return speedup(slowed) / speedup(plain);
+    return ratio(slowed) / ratio(plain);
   }
 };
 
 std::optional<DriftedSteps> drifted_steps(const CaseData& data, const theory::RowTimes& target) {
   if (!data.drift || !data.drift->known()) return std::nullopt;
-  bool known = true;
+  bool known = true, in_lines = false, in_rounds = false;
   const auto steps = [](const LineRecord& line) { return std::max(1.0, step_count(line)); };
   const auto slowed = [&](const LineRecord& line) {
     const std::optional<double> factor = data.drift->during(line, target);
     known = known && factor;
+    (line.drift.empty() ? in_rounds : in_lines) = true;
     return steps(line) * factor.value_or(1);
   };
   DriftedSteps drifted{paired_values(*data.reference, data, steps), paired_values(*data.reference, data, slowed)};
   if (!known || drifted.plain.test.empty()) return std::nullopt;
+  drifted.source = in_lines && in_rounds ? theory::DriftSource::both
+                   : in_lines            ? theory::DriftSource::lines
+                                         : theory::DriftSource::rounds;
   return drifted;
 }
 
@@ -129,41 +154,65 @@ std::vector<std::size_t> all_of(std::size_t count) {
   return all;
 }
 
-std::optional<double> drift_factor(const CaseData& data, const theory::RowTimes& target) {
+std::optional<theory::Drift> drift_of(const CaseData& data, const theory::RowTimes& target) {
   const auto drifted = drifted_steps(data, target);
   if (!drifted) return std::nullopt;
-  return drifted->factor(all_of(drifted->plain.test.size()));
+  return theory::Drift{drifted->factor(all_of(drifted->plain.test.size())), drifted->source};
 }
 
-/// How far noise alone could move the residual: prompts and calibration rounds are both drawn anew, the
-/// tokens and the draft lengths of the drawn prompts with them.
-std::optional<stats::Interval> residual_interval(const CaseData& data) {
+/// The speedup over the prompts with these numbers; NaN where they have none.
+double speedup_of(const PairedDecoding& both, std::span<const std::size_t> drawn) {
+  stats::Decoded base, test;
+  for (const std::size_t i : drawn) {
+    base.seconds.push_back(both.base.seconds[i]), base.tokens.push_back(both.base.tokens[i]);
+    test.seconds.push_back(both.test.seconds[i]), test.tokens.push_back(both.test.tokens[i]);
+  }
+  const auto ratio = stats::paired_speedup(base, test, {.resamples = 1});
+  return ratio ? ratio->value : std::nan("");
+}
+
+/// How far noise alone could move what is unexplained: prompts and calibration rounds are both drawn anew, the tokens and
+/// the draft lengths of the drawn prompts with them. `modelled`: speedup over the drawn prompts with such costs, NaN
+/// where there is none.
+using Modelled = std::function<double(std::span<const std::size_t> drawn, const theory::Calibration& calibration)>;
+theory::ResidualIntervals residual_intervals(const CaseData& data, std::size_t prompts, const Modelled& modelled) {
+  const PairedDecoding both = paired_decoding(*data.reference, data, false);
+  theory::ResidualIntervals out;
+  if (!data.intervals || prompts != both.test.seconds.size() || !data.resampled_calibrations ||
+      data.resampled_calibrations->empty()) {
+    return out;
+  }
+  const auto interval = [&](bool with_drift) {
+    std::size_t next = 0;
+    const auto share = [&](std::span<const std::size_t> drawn) {
+      const auto calibration = calibration_of(data, (*data.resampled_calibrations)[next++]);
+      if (!calibration) return std::nan("");
+      const auto drifted = with_drift ? drifted_steps(data, calibration->target) : std::nullopt;
+      return 1 - speedup_of(both, drawn) / (modelled(drawn, *calibration) * (drifted ? drifted->factor(drawn) : 1));
+    };
+    return stats::bootstrap_interval(prompts, share,
+                                     {.resamples = static_cast<int>(data.resampled_calibrations->size())});
+  };
+  out.prompts = prompts;
+  out.unexplained = interval(false);
+  out.residual = data.drift && data.drift->known() ? interval(true) : out.unexplained;
+  return out;
+}
+
+theory::ResidualIntervals chain_intervals(const CaseData& data) {
   const std::vector<PromptRounds> run = data.rounds();
-  const PairedTimes times = paired_times(*data.reference, data, false);
-  if (!data.intervals || run.size() != times.test.size() || !data.resampled_calibrations) return std::nullopt;
-  std::size_t next = 0;
-  const auto residual = [&](std::span<const std::size_t> drawn) {
-    const auto calibration = calibration_of(data, (*data.resampled_calibrations)[next++]);
-    if (!calibration) return std::nan("");
-    const auto drifted = drifted_steps(data, calibration->target);
+  return residual_intervals(data, run.size(), [&](std::span<const std::size_t> drawn, const theory::Calibration& costs) {
     std::vector<PromptRounds> rounds;
-    stats::Times base, test;
     double steps = 0, tokens = 0;
     for (const std::size_t i : drawn) {
       rounds.push_back(run[i]);
-      base.push_back(times.base[i]);
-      test.push_back(times.test[i]);
       steps += static_cast<double>(run[i].size());
       for (const Round& round : run[i]) tokens += round.emitted;
     }
-    const theory::DraftLengths lengths = theory::draft_length_counts(rounds);
-    const theory::StepTimes step = theory::calibrated_step(*calibration, lengths, tokens / steps);
-    const double speedup = stats::paired_speedup(base, test, {.resamples = 1}).value;
-    return 1 - speedup / (theory::measured_cost_speedup(tokens / steps, step) * (drifted ? drifted->factor(drawn) : 1));
-  };
-  const int resamples = static_cast<int>(data.resampled_calibrations->size());
-  if (resamples == 0) return std::nullopt;
-  return stats::bootstrap_interval(run.size(), residual, {.resamples = resamples});
+    if (steps == 0) return std::nan("");
+    const theory::StepTimes step = theory::calibrated_step(costs, theory::draft_length_counts(rounds), tokens / steps);
+    return theory::measured_cost_speedup(tokens / steps, step);
+  });
 }
 
 /// What the steps of one prompt fed.
@@ -215,28 +264,12 @@ theory::RowsExplainInput rows_input(const std::vector<FedRows>& fed, std::span<c
   return input;
 }
 
-/// As residual_interval.
-std::optional<stats::Interval> rows_residual_interval(const CaseData& data, const std::vector<FedRows>& fed,
-                                                      double equivalent_share) {
-  const PairedTimes times = paired_times(*data.reference, data, false);
-  if (!data.intervals || fed.size() != times.test.size() || !data.resampled_calibrations ||
-      data.resampled_calibrations->empty()) {
-    return std::nullopt;
-  }
-  std::size_t next = 0;
-  const auto residual = [&](std::span<const std::size_t> drawn) {
-    const auto calibration = calibration_of(data, (*data.resampled_calibrations)[next++]);
-    if (!calibration) return std::nan("");
-    const auto drifted = drifted_steps(data, calibration->target);
-    const theory::RowsExplainInput input = rows_input(fed, drawn, *calibration, equivalent_share);
-    stats::Times base, test;
-    for (const std::size_t i : drawn) base.push_back(times.base[i]), test.push_back(times.test[i]);
-    const double speedup = stats::paired_speedup(base, test, {.resamples = 1}).value;
-    return 1 - speedup / (theory::measured_cost_speedup(input.tau, theory::calibrated_rows_step(input)) *
-                          (drifted ? drifted->factor(drawn) : 1));
-  };
-  return stats::bootstrap_interval(fed.size(), residual,
-                                   {.resamples = static_cast<int>(data.resampled_calibrations->size())});
+theory::ResidualIntervals rows_intervals(const CaseData& data, const std::vector<FedRows>& fed, double equivalent_share) {
+  return residual_intervals(data, fed.size(), [&](std::span<const std::size_t> drawn, const theory::Calibration& costs) {
+    const theory::RowsExplainInput input = rows_input(fed, drawn, costs, equivalent_share);
+    if (input.tau == 0) return std::nan("");
+    return theory::measured_cost_speedup(input.tau, theory::calibrated_rows_step(input));
+  });
 }
 
 std::optional<theory::Waterfall> rows_waterfall(const CaseData& data, const json& metrics, const json& fits) {
@@ -254,8 +287,8 @@ std::optional<theory::Waterfall> rows_waterfall(const CaseData& data, const json
     input.law = "Eq. 7 of Fu et al. 2024, " + prediction["assumptions"].get<std::string>();
   }
   try {
-    input.machine_drift = drift_factor(data, calibration->target);
-    input.residual_ci95 = rows_residual_interval(data, fed, share);
+    input.drift = drift_of(data, calibration->target);
+    input.intervals = rows_intervals(data, fed, share);
     return theory::explain_rows(input);
   } catch (const Error&) {
     return std::nullopt;
@@ -271,7 +304,7 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
   const theory::DraftLengths lengths = theory::draft_length_counts(run);
   theory::PredictionInputs inputs;
   inputs.alpha = alpha;
-  inputs.gamma = constant_gamma(lengths);
+  inputs.gamma = constant_gamma(data, lengths);
   if (!inputs.gamma) inputs.lengths = lengths;
   inputs.tau = number(metrics, "tau");
   inputs.speedup = number(metrics, "speedup");
@@ -281,9 +314,15 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
       static_cast<int>(metrics["acceptance_at"].size()) == *inputs.gamma) {
     inputs.acceptance = metrics["acceptance_at"].get<std::vector<double>>();
   }
-  inputs.c = cost_per_drafted_token(data, metrics);
+  inputs.c = cost_per_drafted_token(data, metrics, data.calibration);
+  if (inputs.c && data.intervals && data.resampled_calibrations) {
+    for (const json& table : *data.resampled_calibrations) {
+      if (const auto c = cost_per_drafted_token(data, metrics, table))
+        inputs.resampled.push_back({*c, calibrated_row_times(table)});
+    }
+  }
   if (const auto calibration = calibration_of(data, data.calibration)) {
-    inputs.target = calibration->target;
+    inputs.target = calibration->target.monotone();  // what the formulas choose by; costs of a step are as measured
     if (inputs.tau) inputs.times = theory::calibrated_step(*calibration, lengths, *inputs.tau);
   }
   return inputs;
@@ -295,18 +334,22 @@ json case_predictions(const CaseData& data, const json& metrics) {
   json out = json::object();
   try {
     for (const theory::Prediction& prediction : theory::predictions(*inputs)) {
+      using Kind = theory::PredictionKind;
       json measured = nullptr, error = nullptr;
-      if (const auto value = number(metrics, prediction.quantity.c_str())) {
+      const auto value = number(metrics, prediction.quantity.c_str());
+      if (value && prediction.kind != Kind::optimum) {
         measured = *value;
-        if (*value != 0) error = prediction.value / *value - 1;
+        if (*value != 0 && prediction.kind == Kind::prediction) error = prediction.value / *value - 1;
       }
       out[prediction.name] = {
           {"value", std::isfinite(prediction.value) ? json(prediction.value) : json(nullptr)},
+          {"kind", to_string(prediction.kind)},
           {"measured", measured},
           {"error", error},
           {"quantity", prediction.quantity},
           {"equation", prediction.equation},
           {"assumptions", prediction.assumptions}};
+      if (prediction.ci) out[prediction.name]["value_ci95"] = interval_json(prediction.ci);
     }
   } catch (const Error&) {
     return json::object();  // measured values outside the domain of the formulas (tau below 1 after cuts,
@@ -321,18 +364,19 @@ std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json
   const auto alpha = number(metrics, "alpha"), tau = number(metrics, "tau"),
              speedup = number(metrics, "speedup");
   const auto calibration = calibration_of(data, data.calibration);
-  const auto c = cost_per_drafted_token(data, metrics);
+  const auto c = cost_per_drafted_token(data, metrics, data.calibration);
   if (!alpha || !tau || !speedup || !calibration || !c) return std::nullopt;
   theory::ExplainInput input;
   input.alpha = *alpha;
   input.lengths = theory::draft_length_counts(data.rounds());
+  input.gamma = constant_gamma(data, input.lengths);
   input.tau = *tau;
   input.speedup = *speedup;
   input.calibration = *calibration;
   input.assumed_c = *c;
   try {
-    input.machine_drift = drift_factor(data, calibration->target);
-    input.residual_ci95 = residual_interval(data);
+    input.drift = drift_of(data, calibration->target);
+    input.intervals = chain_intervals(data);
     return theory::explain(input);
   } catch (const Error&) {
     return std::nullopt;
@@ -340,33 +384,24 @@ std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json
 }
 
 json waterfall_json(const theory::Waterfall& waterfall) {
-  static const std::map<std::string, std::string> names = {
-      {"i.i.d. assumption", "iid"},
-      {"draft cost", "draft_cost"},
-      {"verification width", "verification_width"},
-      {"sampling and bookkeeping", "sampling_and_bookkeeping"},
-      {"law", "law"},
-      {"window rows", "window_rows"},
-      {"drafted rows", "drafted_rows"},
-      {"rows without logits", "rows_without_logits"},
-      {"machine drift", "machine_drift"},
-      {"residual", "residual"}};
   json out = json::array({{{"step", waterfall.start_name},
                            {"speedup", waterfall.predicted},
                            {"log_ratio", 0.0},
                            {"explanation", waterfall.start}}});
   for (const theory::WaterfallTerm& term : waterfall.terms) {
-    const auto name = names.find(term.name);
-    out.push_back({{"step", name == names.end() ? term.name : name->second},
+    out.push_back({{"step", term.key},
                    {"speedup", term.speedup},
                    {"log_ratio", term.log_ratio},
                    {"explanation", term.explanation}});
+    if (term.key == "machine_drift" && waterfall.drift) out.back()["measured_by"] = to_string(*waterfall.drift);
   }
   out.push_back({{"step", "measured"},
                  {"speedup", waterfall.measured},
                  {"log_ratio", 0.0},
+                 {"unexplained_share", waterfall.unexplained_share},
+                 {"unexplained_share_ci95", interval_json(waterfall.intervals.unexplained)},
                  {"residual_share", waterfall.residual_share},
-                 {"residual_share_ci95", interval_json(waterfall.residual_ci95)}});
+                 {"residual_share_ci95", interval_json(waterfall.intervals.residual)}});
   return out;
 }
 

@@ -34,14 +34,16 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
                             {"cases", cases}}
                            .dump(1));
   } else {
-    Table table{.header = {"case", "base / new time [95 %]", "verdict", "text"},
+    Table table{.header = {"case", "base / new time per token [95 %]", "verdict", "text"},
                 .rows = {},
                 .right = {false, true, false, false}};
     for (const CaseComparison& entry : comparison.cases) {
       const std::string ratio =
           entry.ratio > 0
               ? fmt::format("{:.3f}{}", entry.ratio,
-                            entry.ci ? fmt::format(" [{:.3f}, {:.3f}]", entry.ci->lo, entry.ci->hi) : "")
+                            entry.ci ? fmt::format(" [{:.3f}, {:.3f}]{}", entry.ci->lo, entry.ci->hi,
+                                               few_prompts_text(entry.prompts))
+                                 : "")
               : "—";
       table.rows.push_back({entry.id, ratio, entry.verdict, entry.output_changed ? "CHANGED" : "equal"});
     }

@@ -146,12 +146,9 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   } else if (values->count("prompts") > 0) {
     fmt::print("{}", prompts_text(summary, case_id));
   } else if (csv.empty() && latex.empty() && out.empty()) {
-    fmt::print("{}\n", to_text(table));
+    fmt::print("{}{}\n", to_text(table), notes_text(summary));
     fmt::print("{}{}", published_text(summary),
                lookahead_text(summary) + lookahead_devices_text(summary["lookahead_devices"]));
-    if (!summary["noise_floor"].is_null())
-      fmt::print("Differences of time below {:.1f} % are noise.\n",
-                 100 * summary["noise_floor"].get<double>());
     for (const json& error : summary["errors"])
       fmt::print("error: {}: {}\n", error["case"].get<std::string>(), error["message"].get<std::string>());
     if (!summary["complete"].get<bool>()) fmt::print("This run is not complete.\n");

@@ -98,12 +98,9 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
     summaries[target] = summary;
   } else {
     if (!target.empty()) fmt::print("{}\n", target);
-    fmt::print("{}\n", to_text(summary_table(summary)));
+    fmt::print("{}{}\n", to_text(summary_table(summary)), notes_text(summary));
     fmt::print("{}{}", published_text(summary),
                lookahead_text(summary) + lookahead_devices_text(summary["lookahead_devices"]));
-    if (!summary["noise_floor"].is_null())
-      fmt::print("Differences of time below {:.1f} % are noise.\n",
-                 100 * summary["noise_floor"].get<double>());
     fmt::print("Record: {}\n", folder.string());
   }
   if (outcome.interrupted) {

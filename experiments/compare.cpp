@@ -48,20 +48,15 @@ CaseComparison compare_case(const CaseData& base, const CaseData& fresh, double 
     result.regression = !base.unequal();
     return result;
   }
-  const PairedTimes times = paired_times(base, fresh, false);
-  const auto timed = [](const stats::Times& all) {
-    return !all.empty() && std::all_of(all.begin(), all.end(), [](const auto& repeats) {
-      return !repeats.empty() && *std::min_element(repeats.begin(), repeats.end()) > 0;
-    });
-  };
-  if (base.unequal() || !timed(times.base) || !timed(times.test)) {
+  const auto ratio = speed_ratio(base, fresh);
+  if (base.unequal() || !ratio) {
     result.verdict = "unclear";
     return result;
   }
-  const stats::Ratio ratio = stats::paired_speedup(times.base, times.test);
-  result.ratio = ratio.value;
-  result.ci = ratio.ci;
-  result.verdict = ratio.ci ? std::string(stats::to_string(stats::verdict(*ratio.ci, noise))) : "unclear";
+  result.ratio = ratio->value;
+  result.ci = ratio->ci;
+  result.prompts = ratio->prompts;
+  result.verdict = ratio->ci ? std::string(stats::to_string(stats::verdict(*ratio->ci, noise))) : "unclear";
   result.regression = result.verdict == "slower";
   return result;
 }

@@ -9,13 +9,14 @@
 
 namespace speclab {
 
-/// One case of two runs. `ratio` is base time / new time per token: above 1 = the new one is faster.
+/// One case of two runs. `ratio` is time per emitted token, base / new: above 1 = the new one is faster.
 struct CaseComparison {
   std::string id;
   std::string verdict;  ///< "faster", "slower", "same", "unclear"; "lost equality", "failed", "only in base",
                         ///< "only in new"
   double ratio = 0;     ///< 0 when there is none
   std::optional<stats::Interval> ci;
+  std::size_t prompts = 0;  ///< that both have
   bool output_changed = false;  ///< texts differ between the runs, louder than a changed time
   bool regression = false;      ///< slower, lost equality, or failed
 };

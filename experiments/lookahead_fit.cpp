@@ -230,6 +230,7 @@ json lookahead_prediction(const json& fits, const std::string& case_id, const js
                                        : "alpha and f fitted to a grid that holds this case";
       return {{square ? "lookahead_eq7" : "lookahead_eq7_extended",
                {{"value", value},
+                {"kind", "prediction"},
                 {"measured", tau},
                 {"error", tau.is_number() ? json(value / tau.get<double>() - 1) : json(nullptr)},
                 {"quantity", "tau"},

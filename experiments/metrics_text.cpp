@@ -71,6 +71,33 @@ MetricValue copied_4grams(const CaseData& data) {
                        per_prompt(data, [](const LineRecord& line) { return copied_ngrams(line).first; }));
 }
 
+/// Calls visit(index of the prompt, line of the reference, line of the case) for every finished line of the case whose
+/// prompt and seed the reference has; all repeats of a seed stand beside the reference's first one, whose text is theirs.
+template <class Visit>
+void for_each_pair(const CaseData& data, Visit visit) {
+  std::map<std::string, const PromptLines*> reference;
+  for (std::size_t i = 0; i < data.reference->prompts.size(); ++i)
+    reference[data.reference->prompts[i]] = data.reference->lines[i].get();
+  for (std::size_t i = 0; i < data.lines.size(); ++i) {
+    const auto found = reference.find(data.prompts[i]);
+    if (found == reference.end()) continue;
+    const PromptLines &base = *found->second, &own = *data.lines[i];
+    for (std::size_t seed = 0; seed < std::min(base.size(), own.size()); ++seed) {
+      for (const LineRecord& line : own[seed]) visit(i, base[seed].front(), line);
+    }
+  }
+}
+
+MetricValue texts_equal(const CaseData& data) {
+  if (!data.reference) return {};
+  bool any = false, all = true;
+  for_each_pair(data, [&](std::size_t, const LineRecord& reference, const LineRecord& line) {
+    any = true;
+    all = all && reference.tokens() == line.tokens();
+  });
+  return {any ? json(all) : json(nullptr), nullptr};
+}
+
 MetricValue matches_reference(const CaseData& data) {
   bool any = false, all = true;
   for (const auto& prompt : data.lines) {
@@ -120,21 +147,14 @@ MetricValue token_disagreement(const CaseData& data) {
   const json& options = data.options();
   const bool comparable = options.value("temperature", 0.0) == 0 || options.value("coins", "") == "gumbel";
   if (!data.reference || data.config.value("loss_class", "") != "L3" || !comparable) return {};
-  std::map<std::string, const PromptLines*> reference;
-  for (std::size_t i = 0; i < data.reference->prompts.size(); ++i)
-    reference[data.reference->prompts[i]] = data.reference->lines[i].get();
   std::vector<double> different(data.lines.size(), 0.0), count = different;
-  for (std::size_t i = 0; i < data.lines.size(); ++i) {
-    const auto found = reference.find(data.prompts[i]);
-    if (found == reference.end()) continue;
-    for (std::size_t seed = 0; seed < std::min(found->second->size(), data.lines[i]->size()); ++seed) {
-      const std::vector<Token> a = (*found->second)[seed].front().tokens(),
-                               b = (*data.lines[i])[seed].front().tokens();
-      const std::size_t common = std::min(a.size(), b.size());
-      for (std::size_t t = 0; t < common; ++t) different[i] += a[t] != b[t];
-      count[i] += static_cast<double>(common);
-    }
-  }
+  for_each_pair(data, [&](std::size_t i, const LineRecord& reference, const LineRecord& line) {
+    if (line.repeat > 0) return;
+    const std::vector<Token> a = reference.tokens(), b = line.tokens();
+    const std::size_t common = std::min(a.size(), b.size());
+    for (std::size_t t = 0; t < common; ++t) different[i] += a[t] != b[t];
+    count[i] += static_cast<double>(common);
+  });
   return ratio_of_sums(data, different, count);
 }
 
@@ -158,6 +178,9 @@ const std::array kMetrics = {
     Metric{"copied_4grams", "",
            "share of the emitted tokens that end four tokens which stand in a row earlier in prompt or text",
            kNone, false, copied_4grams},
+    Metric{"texts_equal", "",
+           "every text is that of the reference, token for token; where it is not, times are compared per emitted token only",
+           kNone, false, texts_equal},
     Metric{"matches_reference", "",
            "every line equals its autoregressive reference (ids and logits rows; coupled: ids); null where "
            "equality is not promised",

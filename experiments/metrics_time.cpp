@@ -72,17 +72,9 @@ MetricValue ms_per_token_sd(const CaseData& data) {
 
 MetricValue speedup_of(const CaseData& data, bool with_prefill) {
   if (!data.reference) return {};
-  const PairedTimes times = paired_times(*data.reference, data, with_prefill);
-  if (times.test.empty()) return {};
-  for (const auto* side : {&times.base, &times.test}) {
-    for (const auto& repeats : *side) {
-      for (const double time : repeats) {
-        if (time <= 0) return {};  // nothing was decoded after the first token
-      }
-    }
-  }
-  const stats::Ratio ratio = stats::paired_speedup(times.base, times.test, data.bootstrap());
-  return {ratio.value, interval_json(ratio.ci)};
+  const auto ratio = speed_ratio(*data.reference, data, with_prefill, data.bootstrap());
+  if (!ratio) return {};  // nothing was decoded after the first token
+  return {ratio->value, interval_json(ratio->ci)};
 }
 
 MetricValue speedup(const CaseData& data) {
@@ -187,7 +179,7 @@ const std::array kMetrics = {
     Metric{"ms_per_token_sd", "ms", "standard deviation over steps of step time per emitted token", kLow,
            true, ms_per_token_sd},
     Metric{"ms_per_step", "ms", "mean time of a step, median over repeats", kLow, true, ms_per_step},
-    Metric{"speedup", "ratio", "sum of decode times of the reference / of the case, median over repeats",
+    Metric{"speedup", "ratio", "decode time per emitted token of the reference / of the case, median over repeats",
            kHigh, true, speedup},
     Metric{"speedup_end_to_end", "ratio", "the same with target and draft prefill", kHigh, true,
            speedup_end_to_end},

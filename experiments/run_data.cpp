@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "experiments/calibration_costs.h"
+#include "experiments/metrics_detail.h"
 
 namespace speclab {
 namespace {
@@ -186,6 +187,19 @@ RunData load_run(const std::filesystem::path& folder) {
 
 PairedTimes paired_times(const CaseData& base, const CaseData& test, bool with_prefill) {
   return paired_values(base, test, [&](const LineRecord& line) { return seconds(line, with_prefill); });
+}
+
+PairedDecoding paired_decoding(const CaseData& base, const CaseData& test, bool with_prefill) {
+  PairedTimes times = paired_times(base, test, with_prefill);
+  PairedTimes tokens = paired_values(base, test, emitted_tokens);
+  return {{std::move(times.base), std::move(tokens.base)}, {std::move(times.test), std::move(tokens.test)}};
+}
+
+std::optional<stats::Ratio> speed_ratio(const CaseData& base, const CaseData& test, bool with_prefill,
+                                        const stats::BootstrapOptions& options) {
+  const PairedDecoding both = paired_decoding(base, test, with_prefill);
+  if (both.test.seconds.empty() || both.test.seconds.front().empty()) return std::nullopt;
+  return stats::paired_speedup(both.base, both.test, options);
 }
 
 PairedTimes paired_values(const CaseData& base, const CaseData& test,

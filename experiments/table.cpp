@@ -97,13 +97,57 @@ std::string number_text(const json& value, int digits) {
                      std::max(0, digits - 1 - static_cast<int>(std::floor(std::log10(size)))));
 }
 
-std::string interval_text(const json& metrics, const std::string& name, int digits) {
+std::string few_prompts_text(std::size_t prompts) {
+  return prompts < stats::kFewClusters ? fmt::format(" (n = {})", prompts) : "";
+}
+
+std::string interval_text(const json& metrics, const std::string& name, int digits, std::size_t prompts) {
   const json value = metrics.value(name, json());
   std::string text = number_text(value, digits);
   const auto ci = metrics.find(name + "_ci95");
-  if (!value.is_null() && ci != metrics.end())
-    text += fmt::format(" [{}, {}]", number_text((*ci)[0], digits), number_text((*ci)[1], digits));
+  if (!value.is_null() && ci != metrics.end()) {
+    text += fmt::format(" [{}, {}]{}", number_text((*ci)[0], digits), number_text((*ci)[1], digits),
+                        few_prompts_text(prompts));
+  }
   return text;
+}
+
+namespace {
+
+constexpr const char* kOtherTexts = " *";  ///< behind a speedup
+constexpr double kMeaninglessNoise = .5;   ///< a floor above it says that next to nothing was measured
+constexpr std::size_t kLeastPrompts = 3;   ///< for a noise floor
+
+/// Whether its speedup compares texts that are not those of its reference. Records from before the flag do not say.
+bool speedup_of_other_texts(const json& entry) {
+  const json& metrics = entry.at("metrics");
+  return metrics.value("texts_equal", json()) == json(false) && !metrics.value("speedup", json()).is_null();
+}
+
+std::string noise_text(const json& summary) {
+  std::size_t prompts = 0, repeats = 0;
+  for (const json& entry : summary.at("cases")) {
+    prompts = std::max(prompts, entry.value("prompts", std::size_t{0}));
+    repeats = std::max(repeats, entry.value("repeats", std::size_t{0}));
+  }
+  const json& floor = summary.at("noise_floor");
+  if (prompts == 0) return "";
+  if (floor.is_number() && prompts >= kLeastPrompts && floor <= kMeaninglessNoise)
+    return fmt::format("Differences of time below {:.1f} % are noise.\n", 100 * floor.get<double>());
+  const char* few = floor.is_null() ? "repeats" : "prompts or repeats";
+  return fmt::format("Too few {} to say which differences of time are noise (prompts: {}, repeats: {}).\n", few, prompts,
+                     repeats);
+}
+
+}  // namespace
+
+std::string notes_text(const json& summary) {
+  const json& cases = summary.at("cases");
+  const bool others = std::any_of(cases.begin(), cases.end(), speedup_of_other_texts);
+  return std::string(others ? "* Its texts are not those of its reference: the speedup compares the time per emitted token "
+                              "of different texts.\n"
+                            : "") +
+         noise_text(summary);
 }
 
 Table summary_table(const json& summary) {
@@ -147,9 +191,11 @@ Table summary_table(const json& summary) {
     const json& metrics = entry.at("metrics");
     std::vector<std::string> row = {
         entry["id"], entry["lossy"].get<bool>() ? "L3 lossy" : entry["loss_class"].get<std::string>()};
-    for (const Column& column : used)
-      row.push_back(column.interval ? interval_text(metrics, column.metric, column.digits)
+    for (const Column& column : used) {
+      row.push_back(column.interval ? interval_text(metrics, column.metric, column.digits, entry.value("prompts", 0u))
                                     : number_text(metrics.value(column.metric, json()), column.digits));
+      if (column.metric == std::string_view("speedup") && speedup_of_other_texts(entry)) row.back() += kOtherTexts;
+    }
     const json equal = metrics.value("matches_reference", json());
     if (entry["errors"].get<int>() > 0) {
       row.emplace_back("ERROR");

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "core/measure/stats.h"
+
 namespace speclab {
 
 /// A table of texts with one header row; printed for people, as CSV or as LaTeX (booktabs).
@@ -18,11 +20,16 @@ std::string csv_field(const std::string& text);
 
 /// "1.23", "—" for null; `digits` significant ones.
 std::string number_text(const nlohmann::json& value, int digits = 3);
-/// "1.23 [1.20, 1.26]"
-std::string interval_text(const nlohmann::json& metrics, const std::string& name, int digits = 3);
+/// " (n = 9)", what stands beside an interval over so few prompts; "" from stats::kFewClusters on.
+std::string few_prompts_text(std::size_t prompts);
+/// "1.23 [1.20, 1.26]", with few_prompts_text where the number of prompts is given.
+std::string interval_text(const nlohmann::json& metrics, const std::string& name, int digits = 3,
+                          std::size_t prompts = stats::kFewClusters);
 
 /// The table of a summary: one row per case, the columns that have a value somewhere.
 Table summary_table(const nlohmann::json& summary);
+/// What the table's marks mean, and which differences of time are noise: a line each.
+std::string notes_text(const nlohmann::json& summary);
 /// For each case about which the config quotes published numbers: those beside the ones measured here; ""
 /// without.
 std::string published_text(const nlohmann::json& summary);

@@ -47,11 +47,11 @@ def runs(root):
 
 
 def table(run, explained=False):
-    last = " | equal to autoregressive |" + (" unexplained, % of a step |" if explained else "")
-    lines = [
-        "| case | " + " | ".join(heading for _, heading, _ in TABLE) + last,
-        "|---" * (len(TABLE) + 2 + explained) + "|",
-    ]
+    more = [("unexplained, % of a step", report.unexplained)] if explained else []
+    if explained and any(map(report.left_by_drift, run.cases)):
+        more.append(("with forwards timed again, %", report.left_by_drift))
+    headings = ["case", *(heading for _, heading, _ in TABLE), "equal to autoregressive", *(heading for heading, _ in more)]
+    lines = ["| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
     for case in run.cases:
         cells = [
             report.with_interval(case, metric, pattern)
@@ -59,10 +59,10 @@ def table(run, explained=False):
             else report.shown(case.metric(metric), pattern)
             for metric, _, pattern in TABLE
         ]
-        lines.append(f"| {case.label(without=())} | " + " | ".join(cells) + f" | {report.equality(case)} |")
-        if explained:
-            lines[-1] += f" {report.unexplained(case)} |"
-    return "\n".join(lines)
+        cells = [case.label(without=()), *cells, report.equality(case), *(show(case) for _, show in more)]
+        lines.append("| " + " | ".join(cells) + " |")
+    note = "\n\n" + report.OTHER_TEXTS_NOTE.replace("*", "\\*", 1) if any(map(report.of_other_texts, run.cases)) else ""
+    return "\n".join(lines).replace(report.OTHER_TEXTS, " \\*") + note
 
 
 def by_category(run):
@@ -120,8 +120,10 @@ def results_page(root):
     body = "\n".join(section(run, root, "##") for run in found) if found else NONE_YET + "\n"
     return (
         "# Measured runs\n\nWritten by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. Words and formats: [SCHEMA.md](SCHEMA.md). "
-        'In brackets: 95 % intervals, bootstrap over prompts. "equal": ids and logits rows are bitwise those of autoregressive decoding. "unexplained": what is left of a step\'s time '
-        "behind the last term of `speclab explain`; an interval that holds 0 is no more than noise.\n"
+        'In brackets: 95 % intervals, bootstrap over prompts, n: their number where it is small. "equal": ids and logits rows are bitwise those of autoregressive decoding. "unexplained": the part of a step\'s time that the calibration does '
+        "not explain (`speclab explain`); an interval that holds 0 is no more than noise. \"With forwards timed again\": what is left of it when forwards timed in the lines, "
+        "or in the calibration rounds next to them, say how fast the machine was just then; those in the lines have the case's own row counts, so they also make up for "
+        "errors of the calibration.\n"
         + gpu
         + "\n"
         + body

@@ -22,7 +22,7 @@ try:
     import markupsafe
 
     import figures
-    from figures import style
+    from figures import style, waterfall
     from figures.record import BadRun, Ladder, NotApplicable, Run
 except ModuleNotFoundError as error:
     sys.exit(
@@ -33,7 +33,7 @@ TEMPLATE = pathlib.Path(__file__).resolve().parent / "report_template.html"
 
 # Columns of the table of cases: (metric, heading, format, explanation).
 COLUMNS = [
-    ("speedup", "speedup", "{:.2f}", "decode time of the autoregressive reference / of the case"),
+    ("speedup", "speedup", "{:.2f}", "decode time per emitted token of the autoregressive reference / of the case"),
     ("tokens_per_second", "tokens/s", "{:.1f}", "decoding only, median over repeats"),
     ("tau", "τ", "{:.2f}", "tokens emitted per target call, the +1 included"),
     ("alpha", "α", "{:.3f}", "accepted / (accepted + rejections), the censored maximum-likelihood estimate"),
@@ -45,29 +45,83 @@ COLUMNS = [
     ("distance", "distance", "{:.3f}", "lossy rules: mean total variation from the target's law"),
 ]
 
+FEW_PROMPTS = 10  # an interval over fewer says how many; the constants are those of experiments/table.cpp
+LEAST_PROMPTS = 3  # for a noise floor
+MEANINGLESS_NOISE = 0.5
+OTHER_TEXTS = " *"  # behind a speedup
+OTHER_TEXTS_NOTE = (
+    "* Its texts are not those of its reference: the speedup compares the time per emitted token of different texts."
+)
+DRIFT = "machine_drift"
+
 
 def shown(value, pattern="{:.3g}"):
     return "" if value is None else pattern.format(value)
 
 
+def span_text(span, pattern):
+    """ [1.20, 1.26]; nothing for no span."""
+    return "" if not span or None in span else f" [{pattern.format(span[0])}, {pattern.format(span[1])}]"
+
+
+def interval(case, span, pattern):
+    """The same over prompts: with their number where it is small, [1.20, 1.26] (n = 9)."""
+    text = span_text(span, pattern)
+    return text + f" (n = {case.prompts})" if text and case.prompts < FEW_PROMPTS else text
+
+
 def with_interval(case, metric, pattern):
     value = case.metric(metric)
-    span = case.metric(f"{metric}_ci95")
     if value is None:
         return ""
-    return shown(value, pattern) + (
-        f" [{pattern.format(span[0])}, {pattern.format(span[1])}]" if span and None not in span else ""
-    )
+    mark = OTHER_TEXTS if metric == "speedup" and of_other_texts(case) else ""
+    return shown(value, pattern) + interval(case, case.metric(f"{metric}_ci95"), pattern) + mark
+
+
+def of_other_texts(case):
+    """Whether its speedup compares texts that are not those of its reference. Older records do not say."""
+    return case.metric("texts_equal") is False and case.metric("speedup") is not None
+
+
+def share_of_step(case, share, span):
+    """In per cent, with its interval: "-1.3 [-7.6, 4.9]"."""
+    return f"{100 * share:.1f}" + interval(case, span and [100 * end for end in span], "{:.1f}")
 
 
 def unexplained(case):
-    """The waterfall's residual in per cent of the step time, with its interval: "-1.3 [-7.6, 4.9]"."""
+    """What the calibration leaves of the step time unexplained, forwards timed again in the line set aside."""
     last = case.waterfall[-1] if case.waterfall else {}
     if last.get("residual_share") is None:
         return ""
-    span = last.get("residual_share_ci95")
-    interval = f" [{100 * span[0]:.1f}, {100 * span[1]:.1f}]" if span else ""
-    return f"{100 * last['residual_share']:.1f}{interval}"
+    steps = [term["step"] for term in case.waterfall]
+    if "unexplained_share" in last:
+        return share_of_step(case, last["unexplained_share"], last["unexplained_share_ci95"])
+    if DRIFT not in steps:
+        return share_of_step(case, last["residual_share"], last.get("residual_share_ci95"))
+    # A record from before the field: the same share is in its terms, its interval is not.
+    known = case.waterfall[steps.index(DRIFT) - 1]["speedup"]
+    return share_of_step(case, 1 - last["speedup"] / known, None)
+
+
+def left_by_drift(case):
+    """What is left behind the term of the forwards timed again; "" for a waterfall without it."""
+    last = case.waterfall[-1] if case.waterfall else {}
+    if last.get("residual_share") is None or DRIFT not in [term["step"] for term in case.waterfall]:
+        return ""
+    return share_of_step(case, last["residual_share"], last.get("residual_share_ci95"))
+
+
+def noise(run):
+    """Which differences of time are noise, as `speclab report` says it."""
+    prompts = max((case.prompts for case in run.cases), default=0)
+    repeats = max((case.repeats for case in run.cases), default=0)
+    floor = run.summary["noise_floor"]
+    if prompts == 0:
+        return ""
+    if floor is not None and prompts >= LEAST_PROMPTS and floor <= MEANINGLESS_NOISE:
+        return f"Differences of time below {100 * floor:.1f} % are noise."
+    few = "repeats" if floor is None else "prompts or repeats"
+    return f"Too few {few} to say which differences of time are noise (prompts: {prompts}, repeats: {repeats})."
 
 
 def equality(case):
@@ -103,14 +157,15 @@ def inline_svg(name, path):
 
 
 def ledger(run):
-    """Predictions beside measurements: [(label, [(formula, quantity, predicted, measured, error, equation, assumptions)])]."""
+    """Predictions beside measurements: [(label, [(formula, kind, quantity, predicted, measured, error, equation, assumptions)])]."""
     rows = []
     for case in run.speculative:
         entries = [
             (
                 name,
+                entry.get("kind", ""),
                 entry["quantity"],
-                shown(entry["value"]),
+                shown(entry["value"]) + span_text(entry.get("value_ci95"), "{:.3g}"),
                 shown(entry.get("measured")),
                 "" if entry.get("error") is None else f"{100 * entry['error']:+.1f} %",
                 entry["equation"],
@@ -147,7 +202,7 @@ def waterfalls(run):
     for case in run.speculative:
         if case.waterfall:
             terms = tuple(term["step"] for term in case.waterfall)
-            tables.setdefault(terms, []).append((case.label(without=()), case.waterfall, unexplained(case)))
+            tables.setdefault(terms, []).append((case.label(without=()), case.waterfall, unexplained(case), left_by_drift(case)))
     return list(tables.values())
 
 
@@ -184,6 +239,9 @@ def write_report(run, drawn, left_out, out):
         ledger=ledger(run),
         published=published(run),
         waterfalls=waterfalls(run),
+        term_names=waterfall.NAMES,
+        noise=noise(run),
+        other_texts=OTHER_TEXTS_NOTE if any(map(of_other_texts, run.cases)) else "",
         environment=list(flattened(run.environment)),
         config=json.dumps(
             json.loads((run.folder / "config.json").read_text(encoding="utf-8")), indent=1, ensure_ascii=False

@@ -33,8 +33,8 @@ double sorted_quantile(std::span<const double> sorted, double probability) {
   return sorted[below] + (place - below) * (sorted[below + 1] - sorted[below]);
 }
 
-/// Number of repeats; checks that the table is a full rectangle of positive times.
-std::size_t repeats_of(const char* name, const Times& times) {
+/// Number of repeats; checks that the table is a full rectangle of finite positive values, or zeros where they are allowed.
+std::size_t repeats_of(const char* name, const Times& times, bool zero_allowed = false) {
   if (times.empty() || times[0].empty())
     throw Error({name, "no times", "at least one prompt and one repeat", ""});
   for (const auto& prompt : times) {
@@ -43,11 +43,19 @@ std::size_t repeats_of(const char* name, const Times& times) {
                    "the same number of repeats of every prompt", ""});
     }
     for (double time : prompt) {
-      if (!(time > 0) || !std::isfinite(time))
-        throw Error({name, fmt::format("{}", time), "positive times", ""});
+      if (!(time > 0 || (zero_allowed && time == 0)) || !std::isfinite(time))
+        throw Error({name, fmt::format("{}", time), zero_allowed ? "finite values of at least 0" : "positive times", ""});
     }
   }
   return times[0].size();
+}
+
+void require_pairs(const Times& base, const Times& test) {
+  if (test.size() == base.size() && test[0].size() == base[0].size()) return;
+  throw Error({"paired times",
+               fmt::format("{} x {} and {} x {}", base.size(), base[0].size(), test.size(), test[0].size()),
+               "the same prompts and repeats in both cases",
+               "Compare only prompts that both cases have finished."});
 }
 
 double sum_of_repeat(const Times& times, std::span<const std::size_t> prompts, std::size_t repeat) {
@@ -162,38 +170,69 @@ std::optional<Value> ratio_of_sums(std::span<const double> numerators, std::span
   return Value{value, bootstrap_interval(numerators.size(), ratio, options)};
 }
 
-Ratio paired_speedup(const Times& base, const Times& test, const BootstrapOptions& options) {
-  const std::size_t repeats = repeats_of("times of the base case", base);
-  if (repeats_of("times of the case", test) != repeats || base.size() != test.size()) {
-    throw Error({"paired times",
-                 fmt::format("{} x {} and {} x {}", base.size(), repeats, test.size(), test[0].size()),
-                 "the same prompts and repeats in both cases",
-                 "Compare only prompts that both cases have finished."});
-  }
-  auto ratios = [&](std::span<const std::size_t> prompts) {
+namespace {
+
+/// `ratio`: of one repeat over the drawn prompts; NaN where it is undefined, and the median is too then.
+template <class RatioOfRepeat>
+Ratio paired(std::size_t prompts, std::size_t repeats, RatioOfRepeat ratio, const BootstrapOptions& options) {
+  const auto ratios = [&](std::span<const std::size_t> drawn) {
     std::vector<double> by_repeat(repeats);
-    for (std::size_t repeat = 0; repeat < repeats; ++repeat) {
-      by_repeat[repeat] = sum_of_repeat(base, prompts, repeat) / sum_of_repeat(test, prompts, repeat);
-    }
+    for (std::size_t repeat = 0; repeat < repeats; ++repeat) by_repeat[repeat] = ratio(drawn, repeat);
     return by_repeat;
   };
+  const auto median_of = [](const std::vector<double>& values) {
+    const bool all = std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
+    return all ? median(values) : std::numeric_limits<double>::quiet_NaN();
+  };
   Ratio out;
-  out.repeats = ratios(all_of(base.size()));
-  out.value = median(out.repeats);
-  out.ci = bootstrap_interval(
-      base.size(), [&](auto prompts) { return median(ratios(prompts)); }, options);
+  out.prompts = prompts;
+  out.repeats = ratios(all_of(prompts));
+  out.value = median_of(out.repeats);
+  out.ci = bootstrap_interval(prompts, [&](auto drawn) { return median_of(ratios(drawn)); }, options);
   return out;
+}
+
+}  // namespace
+
+Ratio paired_ratio(const Times& base, const Times& test, const BootstrapOptions& options) {
+  const std::size_t repeats = repeats_of("times of the base case", base);
+  repeats_of("times of the case", test);
+  require_pairs(base, test);
+  return paired(base.size(), repeats, [&](std::span<const std::size_t> prompts, std::size_t repeat) {
+    return sum_of_repeat(base, prompts, repeat) / sum_of_repeat(test, prompts, repeat);
+  }, options);
+}
+
+std::optional<Ratio> paired_speedup(const Decoded& base, const Decoded& test, const BootstrapOptions& options) {
+  const std::size_t repeats = repeats_of("times of the base case", base.seconds, true);
+  repeats_of("times of the case", test.seconds, true);
+  repeats_of("tokens of the base case", base.tokens, true);
+  repeats_of("tokens of the case", test.tokens, true);
+  for (const Times* other : {&test.seconds, &base.tokens, &test.tokens}) require_pairs(base.seconds, *other);
+  // The ratio of times first: with as many tokens on both sides the second factor is exactly 1.
+  const auto per_token = [&](std::span<const std::size_t> prompts, std::size_t repeat) {
+    const double base_seconds = sum_of_repeat(base.seconds, prompts, repeat),
+                 test_seconds = sum_of_repeat(test.seconds, prompts, repeat),
+                 base_tokens = sum_of_repeat(base.tokens, prompts, repeat),
+                 test_tokens = sum_of_repeat(test.tokens, prompts, repeat);
+    if (std::min({base_seconds, test_seconds, base_tokens, test_tokens}) <= 0)
+      return std::numeric_limits<double>::quiet_NaN();
+    return base_seconds / test_seconds * (test_tokens / base_tokens);
+  };
+  Ratio ratio = paired(base.seconds.size(), repeats, per_token, options);
+  if (std::isnan(ratio.value)) return std::nullopt;
+  return ratio;
 }
 
 std::optional<double> noise_floor(std::span<const Times> cases) {
   std::vector<double> gaps;
   for (const Times& times : cases) {
-    const std::size_t repeats = repeats_of("times of a case", times);
+    const std::size_t repeats = repeats_of("times of a case", times, true);
     const auto prompts = all_of(times.size());
     for (std::size_t i = 0; i < repeats; ++i) {
       for (std::size_t j = 0; j < i; ++j) {
-        gaps.push_back(
-            std::abs(std::log(sum_of_repeat(times, prompts, i) / sum_of_repeat(times, prompts, j))));
+        const double gap = std::abs(std::log(sum_of_repeat(times, prompts, i) / sum_of_repeat(times, prompts, j)));
+        if (std::isfinite(gap)) gaps.push_back(gap);  // a case that decoded nothing took no time
       }
     }
   }

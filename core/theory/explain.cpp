@@ -20,42 +20,77 @@ double percent(double share) {
   return 100 * share;
 }
 
+std::string drift_name(DriftSource source) {
+  switch (source) {
+    case DriftSource::lines:
+      return "forwards timed again in the line";
+    case DriftSource::rounds:
+      return "calibration rounds next to the line";
+    case DriftSource::both:
+      break;
+  }
+  return "forwards timed again, in the line or next to it";
+}
+
+std::string drift_text(const Drift& drift) {
+  const std::string slower =
+      fmt::format("the machine was {:.1f} % {} for this case than for the baseline",
+                  percent(std::abs(1 / drift.factor - 1)), drift.factor < 1 ? "slower" : "faster");
+  const std::string with_t = "; they have the case's own row counts, so an error of t(n) is in this term too";
+  switch (drift.source) {
+    case DriftSource::lines:
+      return fmt::format("by forwards timed inside the lines (drift_every), {}{}", slower, with_t);
+    case DriftSource::rounds:
+      return fmt::format("by the calibration rounds next to the lines, {}", slower);
+    case DriftSource::both:
+      break;
+  }
+  return fmt::format("by forwards timed inside some lines (drift_every) and the calibration rounds next to the others, {}{}",
+                     slower, with_t);
+}
+
+std::string unexplained_text(double share, const std::optional<stats::Interval>& interval, std::size_t prompts) {
+  std::string text = fmt::format("the calibration leaves {:.1f} % of the step time unexplained", percent(share));
+  if (!interval) return text;
+  text += fmt::format(", 95 % interval {:.1f} to {:.1f}", percent(interval->lo), percent(interval->hi));
+  if (prompts < stats::kFewClusters) text += fmt::format(" (n = {})", prompts);
+  return text + (interval->lo <= 0 && interval->hi >= 0 ? ": no more than noise" : "");
+}
+
 /// Collects terms, each named by what it makes of the speedup; the last one is what is left.
 class Terms {
  public:
   explicit Terms(Waterfall& out) : out_(out), speedup_(out.predicted) {}
 
-  void add(std::string name, double next, std::string explanation) {
-    WaterfallTerm term{std::move(name), next / speedup_, std::log(next / speedup_), next,
+  void add(const char* key, std::string name, double next, std::string explanation) {
+    WaterfallTerm term{key, std::move(name), next / speedup_, std::log(next / speedup_), next,
                        std::move(explanation)};
     known_ += term.log_ratio;
     speedup_ = next;
     out_.terms.push_back(std::move(term));
   }
 
-  void add_drift(const std::optional<double>& factor) {
-    if (!factor) return;
-    add("machine drift", speedup_ * require_positive("machine drift", *factor),
-        fmt::format("by the calibration rounds next to its lines the machine was {:.1f} % {} for this case than for the baseline",
-                    percent(std::abs(1 / *factor - 1)), *factor < 1 ? "slower" : "faster"));
+  void add_drift(const std::optional<Drift>& drift) {
+    out_.unexplained_share = unexplained();
+    if (!drift) return;
+    out_.drift = drift->source;
+    add("machine_drift", drift_name(drift->source), speedup_ * require_positive("drift of the machine", drift->factor),
+        drift_text(*drift));
   }
 
-  void add_residual(const std::optional<stats::Interval>& ci95) {
-    // The step time that the measured speedup stands for is tau t_ar / speedup.
-    out_.residual_share = 1 - out_.measured / speedup_;
-    std::string unexplained = fmt::format("the calibration leaves {:.1f} % of the step time unexplained",
-                                          percent(out_.residual_share));
-    if ((out_.residual_ci95 = ci95)) {
-      const auto [lo, hi] = *out_.residual_ci95;
-      unexplained += fmt::format(", 95 % interval {:.1f} to {:.1f}{}", percent(lo), percent(hi),
-                                 lo <= 0 && hi >= 0 ? ": no more than noise" : "");
-    }
-    add("residual", out_.measured, std::move(unexplained));
+  void add_residual(const ResidualIntervals& intervals) {
+    out_.intervals = intervals;
+    out_.residual_share = unexplained();
+    const auto& interval = out_.drift ? intervals.residual : intervals.unexplained;
+    add("residual", "residual", out_.measured, unexplained_text(out_.residual_share, interval, intervals.prompts));
     // The sum over the terms is the gap: what rounding has lost on the way belongs to the residual too.
     out_.terms.back().log_ratio += std::log(out_.measured / out_.predicted) - known_;
   }
 
  private:
+  /// Of the step time that the measured speedup stands for, which is tau t_ar / speedup.
+  double unexplained() const { return 1 - out_.measured / speedup_; }
+
   Waterfall& out_;
   double speedup_, known_ = 0;
 };
@@ -107,11 +142,13 @@ StepTimes calibrated_step(const Calibration& calibration, const DraftLengths& le
 Waterfall explain(const ExplainInput& input) {
   require_input(input);
   const Calibration& costs = input.calibration;
-  const double tau = input.tau, ideal_tau = mixture_expected_tokens(input.alpha, input.lengths);
+  const double tau = input.tau, ideal_tau = input.gamma ? expected_tokens(input.alpha, *input.gamma)
+                                                       : mixture_expected_tokens(input.alpha, input.lengths);
   const StepTimes step = calibrated_step(costs, input.lengths, tau);
   const double drafted = mean_draft_length(input.lengths), one_row = costs.target.at(1);
+  const double asked = input.gamma ? *input.gamma : drafted;
   // Step time after each idealisation is dropped.
-  const double ideal = costs.t_ar * (1 + input.assumed_c * drafted);
+  const double ideal = costs.t_ar * (1 + input.assumed_c * asked);
   const double with_draft = costs.t_ar + step.draft;
   const double with_width =
       require_positive("t_ar - t(1) + t(g + 1)", costs.t_ar - one_row + step.target) + step.draft;
@@ -122,23 +159,24 @@ Waterfall explain(const ExplainInput& input) {
                   ? "Eq. 1: tokens a step, a draft that costs nothing, t(n) = t(1)"
                   : fmt::format("Theorem 3.8 with c {:.3f}, forwards of the draft alone, and t(n) = t(1)",
                                 input.assumed_c);
-  out.predicted = ideal_tau * costs.t_ar / ideal;
+  out.predicted = input.gamma ? walltime_improvement(input.alpha, *input.gamma, input.assumed_c)
+                              : ideal_tau / (1 + input.assumed_c * asked);
   out.measured = input.speedup;
   out.modelled_step = modelled;
   Terms terms(out);
-  terms.add("i.i.d. assumption", tau * costs.t_ar / ideal,
+  terms.add("iid", "i.i.d. assumption", tau * costs.t_ar / ideal,
             fmt::format("alpha {:.3f} at every position gives {:.3f} tokens a step, measured {:.3f}",
                         input.alpha, ideal_tau, tau));
-  terms.add("draft cost", tau * costs.t_ar / with_draft,
+  terms.add("draft_cost", "draft cost", tau * costs.t_ar / with_draft,
             fmt::format("{:.2f} drafted tokens a step take {:.1f} % of an autoregressive step in the loop, "
                         "predicted {:.1f} %",
-                        drafted, percent(step.draft / costs.t_ar), percent(input.assumed_c * drafted)));
-  terms.add("verification width", tau * costs.t_ar / with_width,
+                        drafted, percent(step.draft / costs.t_ar), percent(input.assumed_c * asked)));
+  terms.add("verification_width", "verification width", tau * costs.t_ar / with_width,
             fmt::format("a forward over {:.2f} rows costs {:.3f} times one row", drafted + 1,
                         step.target / one_row));
-  terms.add("sampling and bookkeeping", tau * costs.t_ar / modelled, bookkeeping_text(step, costs));
-  terms.add_drift(input.machine_drift);
-  terms.add_residual(input.residual_ci95);
+  terms.add("sampling_and_bookkeeping", "sampling and bookkeeping", tau * costs.t_ar / modelled, bookkeeping_text(step, costs));
+  terms.add_drift(input.drift);
+  terms.add_residual(input.intervals);
   return out;
 }
 
@@ -168,42 +206,64 @@ Waterfall explain_rows(const RowsExplainInput& input) {
   out.modelled_step = step.total();
   Terms terms(out);
   if (has_law)
-    terms.add("law", tau,
+    terms.add("law", "law", tau,
               fmt::format("{:.3f} tokens a step predicted, {:.3f} measured", input.predicted_tau, tau));
   if (has_window) {
     terms.add(
-        "window rows", tau * costs.t_ar / window,
+        "window_rows", "window rows", tau * costs.t_ar / window,
         fmt::format("{:.1f} rows of the window, the pending token among them, cost {:.3f} times one row",
                     mean_draft_length(input.window_rows), (window - rest) / one_row));
   }
-  terms.add("drafted rows", tau * costs.t_ar / rows,
+  terms.add("drafted_rows", "drafted rows", tau * costs.t_ar / rows,
             fmt::format("a forward over all {:.1f} rows costs {:.3f} times one row",
                         mean_draft_length(input.rows), (rows - rest) / one_row));
   if (input.equivalent_share < 1) {
-    terms.add("rows without logits", tau * costs.t_ar / equivalent,
+    terms.add("rows_without_logits", "rows without logits", tau * costs.t_ar / equivalent,
               fmt::format("logits of some rows are not computed: as many operations as {:.1f} rows",
                           input.equivalent_share * mean_draft_length(input.rows)));
   }
-  terms.add("draft cost", tau * costs.t_ar / (equivalent + step.draft),
+  terms.add("draft_cost", "draft cost", tau * costs.t_ar / (equivalent + step.draft),
             fmt::format("what is fed and kept takes {:.1f} % of an autoregressive step",
                         percent(step.draft / costs.t_ar)));
-  terms.add("sampling and bookkeeping", tau * costs.t_ar / step.total(), bookkeeping_text(step, costs));
-  terms.add_drift(input.machine_drift);
-  terms.add_residual(input.residual_ci95);
+  terms.add("sampling_and_bookkeeping", "sampling and bookkeeping", tau * costs.t_ar / step.total(), bookkeeping_text(step, costs));
+  terms.add_drift(input.drift);
+  terms.add_residual(input.intervals);
   return out;
 }
 
+std::string_view to_string(DriftSource source) {
+  return source == DriftSource::lines ? "lines" : source == DriftSource::rounds ? "rounds" : "both";
+}
+
 std::string to_text(const Waterfall& waterfall) {
+  constexpr std::size_t kWidth = 26;
+  std::size_t width = kWidth;
+  for (const WaterfallTerm& term : waterfall.terms) width = std::max(width, term.name.size());
   std::string text =
-      fmt::format("{:<26} {:>8} {:>10} {:>9}\n{:<26} {:>8} {:>10} {:>9.3f}   {}", "term", "factor",
-                  "log-ratio", "speedup", "predicted", "", "", waterfall.predicted, waterfall.start);
-  for (const WaterfallTerm& term : waterfall.terms) {
-    text += fmt::format("\n{:<26} {:>8.3f} {:>+10.4f} {:>9.3f}   {}", term.name, term.factor, term.log_ratio,
-                        term.speedup, term.explanation);
+      fmt::format("{:<{}} {:>8} {:>10} {:>9}\n{:<{}} {:>8} {:>10} {:>9.3f}   {}", "term", width, "factor", "log-ratio",
+                  "speedup", "predicted", width, "", "", waterfall.predicted, waterfall.start);
+  const auto line = [&](const std::string& name, double factor, double log_ratio, double speedup,
+                        const std::string& explanation) {
+    text += fmt::format("\n{:<{}} {:>8.3f} {:>+10.4f} {:>9.3f}", name, width, factor, log_ratio, speedup);
+    if (!explanation.empty()) text += "   " + explanation;
+  };
+  const std::size_t known = waterfall.terms.size() - (waterfall.drift ? 2 : 1);
+  double speedup = waterfall.predicted, left = std::log(waterfall.measured / waterfall.predicted);
+  for (std::size_t i = 0; i < known; ++i) {
+    const WaterfallTerm& term = waterfall.terms[i];
+    line(term.name, term.factor, term.log_ratio, term.speedup, term.explanation);
+    speedup = term.speedup, left -= term.log_ratio;
   }
-  text += fmt::format("\n{:<26} {:>8.3f} {:>+10.4f} {:>9.3f}", "measured",
-                      waterfall.measured / waterfall.predicted,
-                      std::log(waterfall.measured / waterfall.predicted), waterfall.measured);
+  line("residual", waterfall.measured / speedup, left, waterfall.measured,
+       unexplained_text(waterfall.unexplained_share, waterfall.intervals.unexplained, waterfall.intervals.prompts));
+  line("measured", waterfall.measured / waterfall.predicted, std::log(waterfall.measured / waterfall.predicted),
+       waterfall.measured, "");
+  if (!waterfall.drift) return text;
+  text += "\nThe residual in two parts:";
+  for (std::size_t i = known; i < waterfall.terms.size(); ++i) {
+    const WaterfallTerm& term = waterfall.terms[i];
+    line(term.name, term.factor, term.log_ratio, term.speedup, term.explanation);
+  }
   return text;
 }
 

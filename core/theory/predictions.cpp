@@ -1,5 +1,8 @@
 #include "core/theory/predictions.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "core/theory/chain.h"
 #include "core/theory/domain.h"
 
@@ -30,9 +33,16 @@ class List {
   }
 
  private:
+  using Kind = PredictionKind;
+
   void add(const char* name, double value, const char* quantity, const char* equation,
-           std::string assumptions) {
-    out_.push_back({name, value, quantity, equation, std::move(assumptions)});
+           std::string assumptions, Kind kind = Kind::prediction, std::optional<stats::Interval> ci = {}) {
+    out_.push_back({name, value, quantity, equation, std::move(assumptions), kind, ci});
+  }
+
+  /// With one drafted token at most, Eq. 1 counts the accepted tokens that alpha was counted from.
+  static Kind one_token_is_an_identity(int longest) {
+    return longest <= 1 ? Kind::identity : Kind::prediction;
   }
 
   void iid() {
@@ -40,11 +50,11 @@ class List {
     const double alpha = *in_.alpha;
     if (in_.gamma) {
       add("leviathan_eq_1", expected_tokens(alpha, *in_.gamma), "tau", "(1 - alpha^(gamma+1)) / (1 - alpha)",
-          kIid);
+          kIid, one_token_is_an_identity(*in_.gamma));
     }
     if (require_probability("alpha", alpha) < 1) {
       add("leviathan_limit", expected_tokens_limit(alpha), "tau", "1 / (1 - alpha)",
-          "as Eq. 1 with gamma without end, or chosen with hindsight for every step");
+          "as Eq. 1 with gamma without end, or chosen with hindsight for every step", Kind::bound);
     }
     if (in_.gamma && in_.c) {
       add("leviathan_3_8", walltime_improvement(alpha, *in_.gamma, *in_.c), "speedup",
@@ -55,7 +65,8 @@ class List {
       add("leviathan_3_9", helps ? improvement_lower_bound(alpha, *in_.c) : 1, "speedup",
           "alpha > c: at least (1 + alpha) / (1 + c); else 1",
           both(helps ? "lower bound for the best gamma" : "alpha <= c: no gamma helps",
-               both(kIid, kIdealCosts).c_str()));
+               both(kIid, kIdealCosts).c_str()),
+          Kind::bound);
     }
     if (in_.gamma && in_.c_hat) {
       add("leviathan_3_11_ops", operations_factor(alpha, *in_.gamma, *in_.c_hat), "ops_factor",
@@ -66,8 +77,9 @@ class List {
       const OptimalGamma best = optimal_gamma(alpha, *in_.c, in_.max_gamma);
       add("optimal_gamma", best.gamma, "gamma", "argmax over gamma of 3.8",
           both(best.at_limit ? "still growing at the largest gamma tried" : "best of all gammas",
-               both(kIid, kIdealCosts).c_str()));
-      add("optimal_speedup", best.speedup, "speedup", "max over gamma of 3.8", both(kIid, kIdealCosts));
+               both(kIid, kIdealCosts).c_str()),
+          Kind::optimum);
+      add("optimal_speedup", best.speedup, "speedup", "max over gamma of 3.8", both(kIid, kIdealCosts), Kind::optimum);
     }
   }
 
@@ -80,17 +92,29 @@ class List {
           "(1 - alpha^(gamma+1)) / ((1 - alpha)(gamma c + t(gamma+1)))", both(kIid, assumptions));
     }
     const OptimalGamma best = optimal_gamma_at_costs(*in_.alpha, *in_.c, *in_.target, in_.max_gamma);
-    add("optimal_gamma_measured_t", best.gamma, "gamma",
-        "argmax over gamma of E[tau] / (gamma c + t(gamma+1))", both(kIid, assumptions));
-    add("optimal_speedup_measured_t", best.speedup, "speedup",
-        "max over gamma of E[tau] / (gamma c + t(gamma+1))", both(kIid, assumptions));
+    std::vector<double> gammas, speedups;
+    for (const ResampledCosts& costs : in_.resampled) {
+      const OptimalGamma other = optimal_gamma_at_costs(*in_.alpha, costs.c, costs.target, in_.max_gamma);
+      gammas.push_back(other.gamma), speedups.push_back(other.speedup);
+    }
+    const std::string chosen = both("t(n) is the monotone fit of the measured times", both(kIid, assumptions).c_str());
+    add("optimal_gamma_measured_t", best.gamma, "gamma", "argmax over gamma of E[tau] / (gamma c + t(gamma+1))",
+        chosen, Kind::optimum, middle(gammas));
+    add("optimal_speedup_measured_t", best.speedup, "speedup", "max over gamma of E[tau] / (gamma c + t(gamma+1))",
+        chosen, Kind::optimum, middle(speedups));
+  }
+
+  /// 95 % of them.
+  static std::optional<stats::Interval> middle(const std::vector<double>& values) {
+    if (values.size() < 2) return std::nullopt;
+    return stats::Interval{stats::quantile(values, .025), stats::quantile(values, .975)};
   }
 
   void positions() {
     if (in_.acceptance.empty()) return;
     const double tokens = positional_expected_tokens(in_.acceptance);
     add("positional", tokens, "tau", "1 + sum_i prod_{j<=i} a_j",
-        "none beyond a fixed gamma and texts that end at a step; exact for the measured a_j");
+        "none beyond a fixed gamma and texts that end at a step; exact for the measured a_j", Kind::identity);
     if (!in_.c) return;
     const int gamma = static_cast<int>(in_.acceptance.size());
     const double t_verify = in_.target ? in_.target->ratio(gamma + 1) : 1;
@@ -104,18 +128,25 @@ class List {
     const char* assumptions =
         "every tested token is accepted with the same alpha, whatever draft length was chosen";
     add("mixture_eq_1", mixture_expected_tokens(*in_.alpha, *in_.lengths), "tau",
-        "mean over steps of (1 - alpha^(gamma_i+1)) / (1 - alpha)", assumptions);
+        "mean over steps of (1 - alpha^(gamma_i+1)) / (1 - alpha)", assumptions, one_token_is_an_identity(longest()));
     if (!in_.c) return;
     add("mixture_speedup", mixture_speedup(*in_.alpha, *in_.c, *in_.lengths, in_.target.value_or(RowTimes())),
         "speedup", "sum_i E[tau_i] / sum_i (t(gamma_i+1) + gamma_i c)",
         both(assumptions, "no time but draft and target"));
   }
 
+  /// Drafted tokens of the longest draft that occurred.
+  int longest() const {
+    std::size_t most = in_.lengths->size();
+    while (most > 1 && (*in_.lengths)[most - 1] == 0) --most;
+    return static_cast<int>(most) - 1;
+  }
+
   void costs() {
     if (in_.gamma && in_.c) {
       add("break_even",
           break_even_tokens(*in_.gamma, *in_.c, in_.target ? in_.target->ratio(*in_.gamma + 1) : 1), "tau",
-          "gamma c + t(gamma+1)", in_.target ? "no time but draft and target" : kIdealCosts);
+          "gamma c + t(gamma+1)", in_.target ? "no time but draft and target" : kIdealCosts, Kind::bound);
     }
     if (in_.tau && in_.times) {
       add("measured_costs", measured_cost_speedup(*in_.tau, *in_.times), "speedup",
@@ -128,7 +159,7 @@ class List {
             both("measured r' = tau / (K + 1)", kIdealCosts));
       }
       add("chen_limit", chen_limit(r, *in_.gamma), "speedup", "r'(K+1)",
-          both("measured r' = tau / (K + 1), a draft that costs nothing", kIdealCosts));
+          both("measured r' = tau / (K + 1), a draft that costs nothing", kIdealCosts), Kind::bound);
     }
   }
 
@@ -136,7 +167,8 @@ class List {
     if (!in_.gamma) return;
     if (in_.tau) {
       if (const auto alpha = alpha_from_tokens(*in_.tau, *in_.gamma)) {
-        add("implied_alpha_tau", *alpha, "alpha", "Eq. 1 solved for alpha", kIid);
+        add("implied_alpha_tau", *alpha, "alpha", "Eq. 1 solved for alpha", kIid,
+            one_token_is_an_identity(*in_.gamma));
       }
     }
     if (in_.speedup && in_.c) {
@@ -171,11 +203,12 @@ class List {
     const char* costs = "all rows are fed, nothing but the forward takes time";
     add("lookahead_speedup", predict_lookahead(law, shape, *in_.target).speedup, "speedup",
         "S / t((W + G)(N - 1))", costs);
-    const LookaheadChoice best = best_lookahead(law, *in_.target, kWidestLookahead, kLongestLookahead);
-    const std::string searched = both("argmax over W = G and N; 0: decode autoregressively", costs);
-    add("lookahead_best_W", best.shape.W, "W", "argmax of S / t(2 W (N - 1))", searched);
-    add("lookahead_best_N", best.shape.N, "N", "argmax of S / t(2 W (N - 1))", searched);
-    add("lookahead_best_speedup", best.speedup, "speedup", "max of S / t(2 W (N - 1))", searched);
+    const LookaheadChoice best = best_lookahead(law, in_.target->monotone(), kWidestLookahead, kLongestLookahead);
+    const std::string searched =
+        both("argmax over W = G and N; 0: decode autoregressively; t(n) is the monotone fit of the measured times", costs);
+    add("lookahead_best_W", best.shape.W, "W", "argmax of S / t(2 W (N - 1))", searched, Kind::optimum);
+    add("lookahead_best_N", best.shape.N, "N", "argmax of S / t(2 W (N - 1))", searched, Kind::optimum);
+    add("lookahead_best_speedup", best.speedup, "speedup", "max of S / t(2 W (N - 1))", searched, Kind::optimum);
   }
 
   const PredictionInputs& in_;
@@ -183,6 +216,20 @@ class List {
 };
 
 }  // namespace
+
+std::string_view to_string(PredictionKind kind) {
+  switch (kind) {
+    case PredictionKind::identity:
+      return "identity";
+    case PredictionKind::bound:
+      return "bound";
+    case PredictionKind::optimum:
+      return "optimum";
+    case PredictionKind::prediction:
+      break;
+  }
+  return "prediction";
+}
 
 std::vector<Prediction> predictions(const PredictionInputs& inputs) {
   return List(inputs).all();

@@ -2,14 +2,22 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/measure/stats.h"
 #include "core/theory/lookahead.h"
 #include "core/theory/step_costs.h"
 
 /// Every named closed form that applies to what is known, for `speclab theory` and for the record's
 /// `predictions`.
 namespace speclab::theory {
+
+/// c and t(n) as another calibration could have given them by chance.
+struct ResampledCosts {
+  double c = 0;
+  RowTimes target;
+};
 
 /// Whatever is known; each formula appears when all of its inputs are there.
 struct PredictionInputs {
@@ -19,6 +27,7 @@ struct PredictionInputs {
   std::optional<double> c;              ///< time of one draft step / one target step
   std::optional<double> c_hat;          ///< the same of operations
   std::optional<RowTimes> target;       ///< measured time of a target forward by rows
+  std::vector<ResampledCosts> resampled;  ///< for the intervals of what is chosen by c and t(n); empty: none
   std::vector<double> acceptance;       ///< P(accept | tested) by position, [gamma]; empty = unknown
   std::optional<double> tau;            ///< measured tokens per step
   std::optional<double> speedup;        ///< measured
@@ -30,12 +39,23 @@ struct PredictionInputs {
   std::optional<double> share;              ///< of W in the exponent where W differs from G; absent: 1/2
 };
 
+/// What a value is to the measurement that stands for its quantity.
+enum class PredictionKind {
+  prediction,  ///< of the case's own measurement: the only kind that can be wrong about it
+  identity,    ///< the measurement computed in another way, from the same counts: it must agree
+  bound,       ///< on the measurement, or a bar that it has to reach
+  optimum,     ///< of another setting than the case's: nothing in the case stands for it
+};
+std::string_view to_string(PredictionKind kind);  ///< "prediction", "identity", "bound", "optimum"
+
 struct Prediction {
   std::string name;  ///< "leviathan_3_8"; stable, key of the record
   double value;
   std::string quantity;  ///< metric that it predicts: "tau", "speedup", "ops_factor", "gamma", "alpha"
   std::string equation;  ///< "(1 - alpha^(gamma+1)) / ((1 - alpha)(gamma c + 1))"
   std::string assumptions;
+  PredictionKind kind = PredictionKind::prediction;
+  std::optional<stats::Interval> ci;  ///< 95 %, over the resampled costs
 };
 
 /// In this order, as far as they apply:

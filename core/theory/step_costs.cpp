@@ -129,12 +129,14 @@ double mixture_speedup(double alpha, double c, const DraftLengths& lengths, cons
 
 OptimalGamma optimal_gamma_at_costs(double alpha, double c, const RowTimes& target, int max_gamma) {
   require_gamma("max_gamma", max_gamma);
-  return argmax(max_gamma, [&](int g) { return walltime_improvement(alpha, g, c, target.ratio(g + 1)); });
+  const RowTimes fit = target.monotone();
+  return argmax(max_gamma, [&](int g) { return walltime_improvement(alpha, g, c, fit.ratio(g + 1)); });
 }
 
 OptimalGamma optimal_gamma_positional(std::span<const double> acceptance, double c, const RowTimes& target) {
+  const RowTimes fit = target.monotone();
   return argmax(static_cast<int>(acceptance.size()), [&](int g) {
-    return positional_expected_tokens(acceptance.first(g)) / break_even_tokens(g, c, target.ratio(g + 1));
+    return positional_expected_tokens(acceptance.first(g)) / break_even_tokens(g, c, fit.ratio(g + 1));
   });
 }
 

@@ -89,7 +89,7 @@ FIGURES = [
         "scale_ladder",
         "Speedup against draft cost, by target",
         "The same drafts against the same function at several costs: each target is a run of its own, with its own autoregressive "
-        "baseline and calibration. Decode time of autoregressive decoding over decode time of the case, with 95 % intervals (bootstrap "
+        "baseline and calibration. Decode time per token of autoregressive decoding over that of the case, with 95 % intervals (bootstrap "
         "over prompts); c is a ratio of calibrated times (logarithmic). Dotted: Leviathan et al., Theorem 3.8, from the measured alpha "
         "and c. Dashed: from the measured tokens per step and calibrated costs.",
         draw,

@@ -53,7 +53,7 @@ FIGURES = [
     Figure(
         "speedup_gamma",
         "Speedup against draft length",
-        "Decode time of autoregressive decoding over decode time of the case, with 95 % intervals (bootstrap over prompts). Dotted: "
+        "Decode time per token of autoregressive decoding over that of the case, with 95 % intervals (bootstrap over prompts). Dotted: "
         "Leviathan et al., Theorem 3.8, from the measured alpha and c. Dashed: from the measured tokens per step and calibrated costs. "
         f"At most {MOST_SWEEPS} curves: those with the best speedups.",
         draw,

@@ -128,29 +128,29 @@ TEST(Stats, TrimmedMeanForgetsTheEnds) {
   EXPECT_EQ(trimmed_mean(std::vector<double>{3}, 0.4), 3);
 }
 
-TEST(Speedup, IsTheMedianOverRepeatsOfTheRatioOfSums) {
+TEST(PairedRatio, IsTheMedianOverRepeatsOfTheRatioOfSums) {
   const Times base = {{10, 11, 50}, {20, 22, 20}}, test = {{5, 5, 5}, {10, 5, 5}};
-  const Ratio ratio = paired_speedup(base, test);
+  const Ratio ratio = paired_ratio(base, test);
   EXPECT_THAT(ratio.repeats, testing::ElementsAre(2, 3.3, 7));
   EXPECT_EQ(ratio.value, 3.3);
   EXPECT_LE(ratio.ci->lo, 3.3);
   EXPECT_GE(ratio.ci->hi, 3.3);
 }
 
-TEST(Speedup, IntervalKeepsPairsTogether) {
+TEST(PairedRatio, IntervalKeepsPairsTogether) {
   // Prompts differ by a factor of 100, but every one is twice as fast: the paired interval has no width.
   Times base, test;
   for (int prompt = 0; prompt < 20; ++prompt) {
     base.push_back({1.0 + prompt * 5, 1.0 + prompt * 5});
     test.push_back({base.back()[0] / 2, base.back()[1] / 2});
   }
-  const Ratio ratio = paired_speedup(base, test);
+  const Ratio ratio = paired_ratio(base, test);
   EXPECT_DOUBLE_EQ(ratio.value, 2);
   EXPECT_NEAR(ratio.ci->lo, 2, 1e-12);
   EXPECT_NEAR(ratio.ci->hi, 2, 1e-12);
 }
 
-TEST(Speedup, IntervalCoversTheTrueRatio) {
+TEST(PairedRatio, IntervalCoversTheTrueRatio) {
   std::mt19937_64 random(17);
   int covered = 0;
   for (int trial = 0; trial < 200; ++trial) {
@@ -164,21 +164,55 @@ TEST(Speedup, IntervalCoversTheTrueRatio) {
         base.back().push_back(length * gain * (0.99 + 0.02 * uniform(random)));
       }
     }
-    const Ratio ratio = paired_speedup(base, test, {.resamples = 300});
+    const Ratio ratio = paired_ratio(base, test, {.resamples = 300});
     covered += ratio.ci->lo <= 1.3 && 1.3 <= ratio.ci->hi;
   }
   EXPECT_NEAR(covered / 200.0, 0.95, 0.05);
 }
 
-TEST(Speedup, UnpairedTimesThrow) {
-  EXPECT_THROW(paired_speedup({{1, 2}}, {{1}}), Error);
-  EXPECT_THROW(paired_speedup({{1}, {2}}, {{1}}), Error);
-  EXPECT_THROW(paired_speedup({{1}}, {{1}, {2}}), Error);
-  EXPECT_THROW(paired_speedup({{1}, {2, 3}}, {{1}, {2, 3}}), Error);
-  EXPECT_THROW(paired_speedup({}, {}), Error);
-  EXPECT_THROW(paired_speedup({{1}}, {{0}}), Error);
-  EXPECT_THROW(paired_speedup({{kNaN}}, {{1}}), Error);
-  EXPECT_FALSE(paired_speedup({{2}}, {{1}}).ci);
+TEST(PairedRatio, UnpairedTimesThrow) {
+  EXPECT_THROW(paired_ratio({{1, 2}}, {{1}}), Error);
+  EXPECT_THROW(paired_ratio({{1}, {2}}, {{1}}), Error);
+  EXPECT_THROW(paired_ratio({{1}}, {{1}, {2}}), Error);
+  EXPECT_THROW(paired_ratio({{1}, {2, 3}}, {{1}, {2, 3}}), Error);
+  EXPECT_THROW(paired_ratio({}, {}), Error);
+  EXPECT_THROW(paired_ratio({{1}}, {{0}}), Error);
+  EXPECT_THROW(paired_ratio({{kNaN}}, {{1}}), Error);
+  EXPECT_FALSE(paired_ratio({{2}}, {{1}}).ci);
+}
+
+TEST(Speedup, IsOfTimePerToken) {
+  // The second prompt's text stops half way: half the tokens in half the time, and a little faster per token.
+  const Decoded base{{{4}, {4}}, {{40}, {40}}}, test{{{3}, {1.5}}, {{40}, {20}}};
+  const auto ratio = paired_speedup(base, test);
+  ASSERT_TRUE(ratio);
+  EXPECT_DOUBLE_EQ(ratio->value, .1 / (4.5 / 60));
+  EXPECT_EQ(ratio->prompts, 2u);
+  ASSERT_TRUE(ratio->ci);
+  EXPECT_DOUBLE_EQ(ratio->ci->lo, 4. / 3);
+  EXPECT_DOUBLE_EQ(ratio->ci->hi, 4. / 3) << "each prompt has this ratio";
+}
+
+TEST(Speedup, IsTheRatioOfTimesForAsManyTokens) {
+  const Times base = {{1.1, 1.7}, {.3, .9}, {2.2, 1.3}}, test = {{.7, .9}, {.4, .3}, {1.9, 1.1}}, tokens = {{7, 7}, {3, 3}, {9, 9}};
+  const Ratio plain = paired_ratio(base, test);
+  const auto ratio = paired_speedup({base, tokens}, {test, tokens});
+  ASSERT_TRUE(ratio && ratio->ci && plain.ci);
+  EXPECT_EQ(ratio->value, plain.value) << "bit for bit";
+  EXPECT_EQ(ratio->repeats, plain.repeats);
+  EXPECT_EQ(ratio->ci->lo, plain.ci->lo);
+  EXPECT_EQ(ratio->ci->hi, plain.ci->hi);
+}
+
+TEST(Speedup, APromptWithoutTokensSaysNothing) {
+  const Decoded base{{{4}, {4}}, {{40}, {40}}};
+  const auto ratio = paired_speedup(base, {{{2}, {0}}, {{40}, {0}}});
+  ASSERT_TRUE(ratio);
+  EXPECT_DOUBLE_EQ(ratio->value, 2);
+  EXPECT_FALSE(paired_speedup(base, {{{0}, {0}}, {{0}, {0}}})) << "nothing was decoded";
+  EXPECT_THROW(paired_speedup(base, {{{2}}, {{40}}}), Error);
+  EXPECT_THROW(paired_speedup(base, {{{2}, {2}}, {{40}, {-1}}}), Error);
+  EXPECT_THROW(paired_speedup(base, {{{2}, {kNaN}}, {{40}, {40}}}), Error);
 }
 
 TEST(Noise, FloorIsTheSpreadOfEqualCases) {
@@ -187,6 +221,8 @@ TEST(Noise, FloorIsTheSpreadOfEqualCases) {
   const std::vector<Times> single = {{{1}, {3}}};
   EXPECT_FALSE(noise_floor(single));
   EXPECT_FALSE(noise_floor({}));
+  const std::vector<Times> nothing = {{{0, 0}}};
+  EXPECT_FALSE(noise_floor(nothing)) << "texts that ended with their first token took no time";
 }
 
 TEST(Verdict, ComparesAnIntervalWithTheNoiseBand) {

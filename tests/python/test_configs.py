@@ -81,6 +81,20 @@ class Configs(unittest.TestCase):
             self.assertGreater(len(config["description"]), 40)
             self.assertTrue((ROOT / config["prompts"]["file"]).exists())
 
+    def test_texts_that_differ_from_the_reference_have_its_length(self):
+        """A sampled or lossy text may meet its end token anywhere; times per token of 20 and of 96 tokens say little about each other."""
+        found = 0
+        for file in CONFIGS + PAPER:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            for case in config["cases"]:
+                case = {"temperature": 0, "coins": "independent", "rule": "rejection", **config["options"], **case}
+                values = lambda key: case[key] if isinstance(case[key], list) else [case[key]]
+                other_text = (any(t > 0 for t in values("temperature")) and "independent" in values("coins")) or values("rule") != ["rejection"]
+                if other_text:
+                    found += 1
+                    self.assertIs(case.get("ignore_eos"), True, f"{file.name}: {case}")
+        self.assertGreater(found, 20)
+
     def test_papers_are_cited_and_their_models_have_a_place(self):
         self.assertIn("gpt2_report", {file.stem for file in PAPER})
         for file in PAPER:

@@ -367,8 +367,43 @@ class Report(Scratch):
         self.edit("summary.json", lambda summary: summary["cases"][2].update(waterfall=terms))
         self.main("--no-figures")
         html = (self.folder / "report.html").read_text()
-        self.assertEqual(html.count("<th>window rows</th>"), 1)
+        self.assertEqual(html.count("<th>rows of the window</th>"), 1)
         self.assertEqual(html.count("unexplained, % of a step</th>"), 2)
+        self.assertEqual(html.count("with forwards timed again, %</th>"), 1, "the second table has no such term")
+
+    def test_what_is_unexplained_stands_first_without_the_forwards_timed_again(self):
+        self.main("--no-figures")
+        html = (self.folder / "report.html").read_text()
+        self.assertIn("<th>forwards timed again</th><th>residual</th><th>measured</th>", html)
+        self.assertIn("<td>2.2 [0.1, 4.6] (n = 3)</td><td>-1.2 [-4.3, 1.7] (n = 3)</td>", html)
+
+    def test_only_predictions_have_errors(self):
+        self.main("--no-figures")
+        html = (self.folder / "report.html").read_text()
+        rows = re.findall(r"<tr>((?:<td>[^<]*</td>){8})</tr>", html)
+        kinds = {}
+        for row in rows:
+            cells = re.findall(r"<td>([^<]*)</td>", row)
+            kinds.setdefault(cells[1], []).append(cells)
+        self.assertEqual(set(kinds), {"prediction", "identity", "bound", "optimum"})
+        for kind, entries in kinds.items():
+            self.assertTrue(all((cells[5] != "") == (kind == "prediction") for cells in entries), kind)
+        self.assertEqual({cells[3] for cells in kinds["optimum"]}, {"5 [4, 7]"}, "over calibration rounds, not over prompts")
+
+    def test_a_noise_floor_of_next_to_nothing_is_not_one(self):
+        self.main("--no-figures")
+        self.assertIn("Differences of time below 1.0 % are noise.", (self.folder / "report.html").read_text())
+        for prompts, repeats, floor in ((3, 2, 12.979), (2, 2, 0.01), (9, 1, None)):
+            def change(summary):
+                summary["noise_floor"] = floor
+                for case in summary["cases"]:
+                    case.update(prompts=prompts, repeats=repeats)
+
+            self.edit("summary.json", change)
+            self.main("--no-figures")
+            html = (self.folder / "report.html").read_text()
+            self.assertNotIn("are noise.", html)
+            self.assertRegex(html, rf"Too few .*repeats to say .* \(prompts: {prompts}, repeats: {repeats}\)")
 
     def test_errors_and_incomplete_runs_are_shown(self):
         def damage(summary):

@@ -1,5 +1,6 @@
 #include "core/theory/explain.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,18 +61,67 @@ TEST(Explain, TermsByHand) {
 TEST(Explain, DriftOfTheMachineIsATermAndLeavesTheResidual) {
   const Waterfall still = explain(example());
   ExplainInput input = example();
-  input.machine_drift = .9;  // the case had the slower seconds
+  input.drift = Drift{.9, DriftSource::lines};  // the case had the slower seconds
   const Waterfall waterfall = explain(input);
   ASSERT_EQ(waterfall.terms.size(), 6u);
-  EXPECT_EQ(waterfall.terms[4].name, "machine drift");
+  EXPECT_EQ(waterfall.terms[4].key, "machine_drift");
+  EXPECT_EQ(waterfall.terms[4].name, "forwards timed again in the line");
   EXPECT_NEAR(waterfall.terms[4].factor, .9, 1e-14);
-  EXPECT_NE(waterfall.terms[4].explanation.find("11.1 % slower for this case"), std::string::npos);
+  EXPECT_THAT(waterfall.terms[4].explanation, testing::HasSubstr("11.1 % slower for this case"));
   EXPECT_NEAR(waterfall.terms[5].factor, still.terms[4].factor / .9, 1e-14);
+  EXPECT_DOUBLE_EQ(still.unexplained_share, still.residual_share);
+  EXPECT_DOUBLE_EQ(waterfall.unexplained_share, still.residual_share);
   EXPECT_NEAR(1 - waterfall.residual_share, (1 - still.residual_share) / .9, 1e-14);
   EXPECT_DOUBLE_EQ(waterfall.modelled_step, still.modelled_step);
   EXPECT_NEAR(sum_of_terms(waterfall), std::log(waterfall.measured / waterfall.predicted), 1e-14);
-  input.machine_drift = 0;
+  input.drift->factor = 0;
   EXPECT_THROW(explain(input), Error);
+}
+
+TEST(Explain, TheTermOfDriftSaysByWhatItWasMeasured) {
+  ExplainInput input = example();
+  const auto term = [&](DriftSource source) {
+    input.drift = Drift{1.1, source};
+    return explain(input).terms[4];
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(term(DriftSource::lines).explanation, HasSubstr("inside the lines (drift_every)"));
+  EXPECT_THAT(term(DriftSource::rounds).explanation, HasSubstr("by the calibration rounds next to the lines"));
+  EXPECT_THAT(term(DriftSource::rounds).name, testing::Not(HasSubstr("in the line")));
+  EXPECT_THAT(term(DriftSource::both).explanation, testing::AllOf(HasSubstr("drift_every"), HasSubstr("rounds")));
+  EXPECT_THAT(term(DriftSource::both).explanation, HasSubstr("9.1 % faster"));
+}
+
+TEST(Explain, TextHasTheResidualFirstWithoutTheDrift) {
+  ExplainInput input = example();
+  input.drift = Drift{.9, DriftSource::lines};
+  input.intervals = {.unexplained = stats::Interval{.01, .09}, .residual = stats::Interval{-.05, .02}, .prompts = 9};
+  const Waterfall waterfall = explain(input);
+  const std::string text = to_text(waterfall);
+  const std::size_t first = text.find("\nresidual"), measured = text.find("\nmeasured"),
+                    drift = text.find("\nforwards timed again in the line"), second = text.rfind("\nresidual");
+  EXPECT_LT(first, measured);
+  EXPECT_LT(measured, drift);
+  EXPECT_LT(drift, second);
+  ASSERT_NE(second, std::string::npos);
+  const std::string all = text.substr(first, measured - first), rest = text.substr(second);
+  EXPECT_THAT(all, testing::HasSubstr(fmt::format("{:.1f} % of the step time", 100 * waterfall.unexplained_share)));
+  EXPECT_THAT(all, testing::HasSubstr("interval 1.0 to 9.0 (n = 9)"));
+  EXPECT_THAT(rest, testing::HasSubstr(fmt::format("{:.1f} % of the step time", 100 * waterfall.residual_share)));
+  EXPECT_THAT(rest, testing::HasSubstr("interval -5.0 to 2.0 (n = 9): no more than noise"));
+}
+
+TEST(Explain, StartsAtTheDraftLengthThatWasAskedFor) {
+  ExplainInput input = example();
+  input.assumed_c = .05;
+  input.lengths = {0, 0, 1, 0, 9};  // the ends of texts cut one draft in ten
+  const Waterfall as_they_were = explain(input);
+  input.gamma = 4;
+  const Waterfall asked = explain(input);
+  EXPECT_DOUBLE_EQ(asked.predicted, walltime_improvement(.7, 4, .05));
+  EXPECT_LT(as_they_were.predicted, asked.predicted);
+  EXPECT_NEAR(sum_of_terms(asked), std::log(asked.measured / asked.predicted), 1e-14);
+  EXPECT_DOUBLE_EQ(asked.modelled_step, as_they_were.modelled_step);
 }
 
 RowsExplainInput window_example() {
@@ -163,12 +213,12 @@ TEST(Explain, TermsAddUpToTheGap) {
 TEST(Explain, TheResidualSaysWhetherItIsMoreThanNoise) {
   ExplainInput input = example();
   EXPECT_EQ(explain(input).terms.back().explanation.find("interval"), std::string::npos);
-  input.residual_ci95 = {-.02, .05};
+  input.intervals = {.unexplained = stats::Interval{-.02, .05}, .residual = {}, .prompts = 12};
   const Waterfall within = explain(input);
-  EXPECT_EQ(within.residual_ci95->hi, .05);
+  EXPECT_EQ(within.intervals.unexplained->hi, .05);
   EXPECT_NE(within.terms.back().explanation.find("interval -2.0 to 5.0: no more than noise"),
             std::string::npos);
-  input.residual_ci95 = {.01, .05};
+  input.intervals.unexplained = stats::Interval{.01, .05};
   const std::string beyond = explain(input).terms.back().explanation;
   EXPECT_NE(beyond.find("interval 1.0 to 5.0"), std::string::npos);
   EXPECT_EQ(beyond.find("noise"), std::string::npos);
