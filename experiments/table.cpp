@@ -98,7 +98,7 @@ std::string number_text(const json& value, int digits) {
 }
 
 std::string few_prompts_text(std::size_t prompts) {
-  return prompts < stats::kFewClusters ? fmt::format(" (n = {})", prompts) : "";
+  return prompts > 0 && prompts < stats::kFewClusters ? fmt::format(" (n = {})", prompts) : "";
 }
 
 std::string interval_text(const json& metrics, const std::string& name, int digits, std::size_t prompts) {
@@ -192,7 +192,7 @@ Table summary_table(const json& summary) {
     std::vector<std::string> row = {
         entry["id"], entry["lossy"].get<bool>() ? "L3 lossy" : entry["loss_class"].get<std::string>()};
     for (const Column& column : used) {
-      row.push_back(column.interval ? interval_text(metrics, column.metric, column.digits, entry.value("prompts", 0u))
+      row.push_back(column.interval ? interval_text(metrics, column.metric, column.digits, entry.value("prompts", std::size_t{0}))
                                     : number_text(metrics.value(column.metric, json()), column.digits));
       if (column.metric == std::string_view("speedup") && speedup_of_other_texts(entry)) row.back() += kOtherTexts;
     }

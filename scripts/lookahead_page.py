@@ -15,6 +15,7 @@ import pathlib
 import sys
 
 VERDICT = "verdict/verdict.json"  # of `speclab lookahead RUN --measure`, in RUN
+FEW_PROMPTS = 10  # an interval over fewer says how many
 TIMED = ("speedup", "tokens_per_second", "ms_per_token")
 
 
@@ -31,14 +32,16 @@ def table(header, rows):
     return "\n".join(lines + ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]) + "\n"
 
 
-def interval(metrics, name):
+def interval(metrics, name, prompts):
     ci = metrics.get(f"{name}_ci95")
-    return text(metrics.get(name)) + (f" [{text(ci[0])}, {text(ci[1])}]" if ci else "")
+    few = f" (n = {prompts})" if prompts < FEW_PROMPTS else ""
+    return text(metrics.get(name)) + (f" [{text(ci[0])}, {text(ci[1])}]{few}" if ci else "")
 
 
 class Page:
     def __init__(self, times):
         self.times = times
+        self.prompts = 0  # of the run at hand; its verdict has the same ones
         self.parts = []
 
     def shown(self, name):
@@ -49,11 +52,11 @@ class Page:
         environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
         if not summary["complete"]:
             raise ValueError(f"{folder}: the run is not complete. Go on with it: speclab run ... --resume.")
-        prompts = max((case["prompts"] for case in summary["cases"]), default=0)
+        self.prompts = max((case["prompts"] for case in summary["cases"]), default=0)
         self.parts.append(f"## {summary['name']}\n\n{summary['description']}\n")
         self.parts.append(
             f"{environment['models']['target']['name']} on {environment['cpu']['model']}, {environment['threads']} threads, "
-            f"{environment['numerics']}, {environment['date'][:10]}, commit {environment['commit'][:12]}; {prompts} prompts."
+            f"{environment['numerics']}, {environment['date'][:10]}, commit {environment['commit'][:12]}; {self.prompts} prompts."
             + ("" if self.times else " Times are left out.")
             + "\n"
         )
@@ -73,7 +76,7 @@ class Page:
             equal = case["metrics"].get("matches_reference")
             rows.append(
                 [case["id"]]
-                + [interval(case["metrics"], name) for name in metrics]
+                + [interval(case["metrics"], name, case["prompts"]) for name in metrics]
                 + ["" if equal is None else "yes" if equal else "NO"]
             )
         self.parts.append(table(["case", *metrics, "equal"], rows))
@@ -99,7 +102,7 @@ class Page:
         words = []
         for name in ("alpha", "f", "share"):
             if fit.get(name) is not None:
-                words.append(f"{name} {interval(fit, name)}")
+                words.append(f"{name} {interval(fit, name, self.prompts)}")
         line = f"Law of lookahead decoding over {len(fit['cells'])} cases: " + ", ".join(words)
         if fit.get("held_out_error") is not None:
             line += (
@@ -153,7 +156,7 @@ class Page:
                 text((row["predicted"] or {}).get("tau")),
                 text(row["tau"]),
                 text((row["predicted"] or {}).get("speedup")),
-                interval(row, "speedup"),
+                interval(row, "speedup", self.prompts),
                 row["verdict"],
             ]
             for row in verdict["measured"]

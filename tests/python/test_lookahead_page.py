@@ -66,10 +66,10 @@ class LookaheadPage(unittest.TestCase):
         page = self.page()
         self.assertIn(", maths | tau | 1.96 | 1.53 | a paper \\| its table | a larger model |", page)
         self.assertIn("| speedup | 1.89 | 0.50 |", page)
-        self.assertIn("over 7 cases: alpha 0.40 [0.30, 0.50], f 2.50; cells that the fit has not seen are 2.1 % off", page)
+        self.assertIn("over 7 cases: alpha 0.40 [0.30, 0.50] (n = 3), f 2.50; cells that the fit has not seen are 2.1 % off", page)
         self.assertIn("| 2 | 50 61 | 58 69 | yes | 12.00 | 0.81 | 0.84 |", page)
         self.assertIn("degenerate", page)
-        self.assertIn("| recommended | 1 | 3 | 1 | 1.20 | 1.21 | 1.05 | 1.04 [1.01, 1.07] | faster |", page)
+        self.assertIn("| recommended | 1 | 3 | 1 | 1.20 | 1.21 | 1.05 | 1.04 [1.01, 1.07] (n = 3) | faster |", page)
         self.assertIn("beyond the noise: yes", page)
 
     def test_without_times_only_tokens_per_step_are_told(self):
