@@ -131,31 +131,40 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
       round["drafts"][spec.draft] = {{"2", draft.time(2)}, {"1", draft.time(1)}};
     }
     const int phase = index++ * rounds_ / static_cast<int>(experiment_.cases.size());
-    if (measured_in(done_, rounds_, kStepTexts, phase)) round["cases"][spec.id] = steps(spec, prompt);
+    if (measured_in(done_, rounds_, kStepTexts, phase)) round["cases"][spec.id] = steps(spec, prompt, interrupted);
   }
   if (interrupted()) return;
   JsonLinesWriter(file_).append(round);
   ++done_;
 }
 
-json Calibration::steps(const CaseSpec& spec, const PromptSpec& prompt) const {
-  const std::uint64_t seed = experiment_.seeds.front();
+json Calibration::steps(const CaseSpec& spec, const PromptSpec& prompt,
+                        const std::function<bool()>& interrupted) const {
+  const auto decode = [&](const CaseSpec& of, const LineRecord* reference) {
+    return decoder_.decode({.spec = &of,
+                            .prompt = &prompt,
+                            .seed = experiment_.seeds.front(),
+                            .max_tokens = kStepTokens,
+                            .reference = reference,
+                            .interrupted = interrupted,
+                            .apart = true});
+  };
   try {
-    LineRecord text;  // what `simulated` proposes
-    const LineRecord* reference = spec.reference.empty() ? nullptr : texts_(spec.reference, prompt.id, seed);
-    if (!spec.reference.empty() && reference == nullptr) {
-      text.turns = decoder_.decode({.spec = &experiment_.case_by_id(spec.reference),
-                                    .prompt = &prompt,
-                                    .seed = seed,
-                                    .max_tokens = kStepTokens});
-      reference = &text;
+    LineRecord text;
+    const LineRecord* reference = nullptr;
+    if (spec.strategy.info().needs_reference) {
+      reference = texts_(spec.reference, prompt.id, experiment_.seeds.front());
+      if (reference == nullptr) {
+        auto turns = decode(experiment_.case_by_id(spec.reference), nullptr);
+        if (!turns) return nullptr;
+        text.turns = *std::move(turns);
+        reference = &text;
+      }
     }
+    const auto turns = decode(spec, reference);
+    if (!turns) return nullptr;
     json steps = json::array();
-    for (const GenerationRecord& turn : decoder_.decode({.spec = &spec,
-                                        .prompt = &prompt,
-                                        .seed = seed,
-                                        .max_tokens = kStepTokens,
-                                        .reference = reference})) {
+    for (const GenerationRecord& turn : *turns) {
       for (const StepRecord* step : whole_steps(turn, std::min(kStepTokens, Decoder::generation_for(spec, prompt).max_tokens)))
         steps.push_back(as_json(*step));
     }

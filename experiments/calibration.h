@@ -47,7 +47,8 @@ class Calibration {
  private:
   bool watches_drift() const;
   ForwardTimer& timer(const std::string& draft);
-  nlohmann::json steps(const CaseSpec& spec, const PromptSpec& prompt) const;
+  nlohmann::json steps(const CaseSpec& spec, const PromptSpec& prompt,
+                       const std::function<bool()>& interrupted) const;
 
   const Experiment& experiment_;
   const ModelSet& models_;

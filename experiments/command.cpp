@@ -16,9 +16,14 @@ namespace {
 
 volatile std::sig_atomic_t g_interrupted = 0;
 
-void on_interrupt(int) {
+constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+void on_interrupt(int signal) {
+  if (g_interrupted != 0) {  // the second one ends the process at once
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
   g_interrupted = 1;
-  std::signal(SIGINT, SIG_DFL);
 }
 
 std::vector<std::string>& stored_command_line() {
@@ -141,9 +146,13 @@ bool interrupted() {
 }
 
 void catch_interrupts() {
-  struct sigaction action {};
+  struct sigaction action {}, before {};
   action.sa_handler = on_interrupt;
-  sigaction(SIGINT, &action, nullptr);
+  for (const int signal : kStopSignals) {
+    sigaction(signal, nullptr, &before);
+    if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup: the run outlives its terminal
+    sigaction(signal, &action, nullptr);
+  }
 }
 
 const std::vector<std::string>& command_line() {

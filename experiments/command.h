@@ -44,7 +44,8 @@ void add_backend_options(boost::program_options::options_description& options, B
 void add_inflate_option(boost::program_options::options_description& options, std::string& text);
 InflateShape parse_inflate_text(const std::string& text);
 
-/// True once Ctrl-C was pressed; a second Ctrl-C ends the process at once. Call catch_interrupts() first.
+/// True once SIGINT (Ctrl-C), SIGTERM or SIGHUP has come; a second one ends the process at once. Call
+/// catch_interrupts() first. What is interrupted ends with kInterrupted, whichever signal it was.
 bool interrupted();
 void catch_interrupts();
 

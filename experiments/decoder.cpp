@@ -48,10 +48,12 @@ Decoder::Decoder(const Experiment& experiment, const ModelSet& models)
   constexpr long kMargin = 64;  // drafts that reach past the last token
   capacity_ = static_cast<int>(std::min(longest + kMargin, context));
   mean_context_ = static_cast<int>(sum / static_cast<long>(experiment.prompts.size()));
-  loops_.resize(experiment.cases.size());
-  for (const CaseSpec& spec : experiment.cases) {
+  loops_.resize(2 * experiment.cases.size());
+  for (std::size_t i = 0; i < experiment.cases.size(); ++i) {
+    const CaseSpec& spec = experiment.cases[i];
+    loops_[i].stays = spec.strategy.carries_memory();
     try {
-      loop_for(spec);
+      loop_for(spec, false);
     } catch (const Error& error) {
       throw Error(
           {.what = spec.where + " (" + spec.id + ")", .got = error.what(), .expected = "", .advice = ""});
@@ -71,41 +73,52 @@ std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const Strat
     };
   }
   options.on_emit = [this](int, const StepRecord& step, TokenSpan) {
-    if (after_step_ && step.emitted > 0) after_step_(step);  // prefill emits an empty record
+    if (job_->after_step && step.emitted > 0) job_->after_step(step);  // prefill emits an empty record
+    if (job_->interrupted && job_->interrupted()) stop_.request_stop();
   };
   return std::make_unique<DecodeLoop>(models_.target(), models_.draft(spec.draft), strategy, options);
 }
 
-DecodeLoop& Decoder::loop_for(const CaseSpec& spec) {
-  const auto index = static_cast<std::size_t>(&spec - experiment_.cases.data());
-  SPECLAB_CHECK(index < loops_.size(), "a case of another experiment");
-  if (!loops_[index].loop) {
-    const auto is_open = [](const Open& entry) { return entry.loop != nullptr; };
-    if (std::count_if(loops_.begin(), loops_.end(), is_open) >= kMostOpen) {
+DecodeLoop& Decoder::loop_for(const CaseSpec& spec, bool apart) {
+  auto index = static_cast<std::size_t>(&spec - experiment_.cases.data());
+  SPECLAB_CHECK(index < experiment_.cases.size(), "a case of another experiment");
+  if (apart && loops_[index].stays) index += experiment_.cases.size();
+  Open& own = loops_[index];
+  if (!own.loop) {
+    const auto may_close = [](const Open& entry) { return entry.loop != nullptr && !entry.stays; };
+    if (!own.stays && std::count_if(loops_.begin(), loops_.end(), may_close) >= kMostOpen) {
       const auto older = [&](const Open& a, const Open& b) {
-        return is_open(a) && (!is_open(b) || a.last_use < b.last_use);
+        return may_close(a) && (!may_close(b) || a.last_use < b.last_use);
       };
       std::min_element(loops_.begin(), loops_.end(), older)->loop.reset();
     }
-    loops_[index].loop = make_loop(spec, spec.strategy);
+    own.loop = make_loop(spec, spec.strategy);
   }
-  loops_[index].last_use = ++uses_;
-  return *loops_[index].loop;
+  own.last_use = ++uses_;
+  return *own.loop;
 }
 
-std::vector<GenerationRecord> Decoder::decode(const Job& job) {
-  after_step_ = job.after_step;
+void Decoder::forget(const CaseSpec& spec) {
+  const auto index = static_cast<std::size_t>(&spec - experiment_.cases.data());
+  SPECLAB_CHECK(index < experiment_.cases.size(), "a case of another experiment");
+  loops_[index].loop.reset();
+}
+
+std::optional<std::vector<GenerationRecord>> Decoder::decode(const Job& job) {
+  job_ = &job;
+  stop_ = std::stop_source();
   StrategyChoice strategy = job.spec->strategy;
   GenerationOptions generation = job.spec->generation;
-  apply_prompt_options(*job.prompt, strategy, generation);
+  const bool changes_strategy = apply_prompt_options(*job.prompt, strategy, generation);
   if (job.max_tokens > 0) generation.max_tokens = std::min(generation.max_tokens, job.max_tokens);
   // Options of the strategy belong to its construction: a prompt that changes some gets a loop of its own.
   std::unique_ptr<DecodeLoop> own;
-  if (!job.prompt->options.empty()) own = make_loop(*job.spec, strategy);
-  DecodeLoop& loop = own ? *own : loop_for(*job.spec);
+  if (changes_strategy) own = make_loop(*job.spec, strategy);
+  DecodeLoop& loop = own ? *own : loop_for(*job.spec, job.apart);
   Conversation conversation(models_, *job.prompt, experiment_.system);
   std::vector<GenerationRecord> turns;
   while (conversation.turn() < conversation.turns()) {
+    if (job.interrupted && job.interrupted()) return std::nullopt;
     const int turn = conversation.turn();
     Request request;
     request.prompt = conversation.tokens();
@@ -116,7 +129,8 @@ std::vector<GenerationRecord> Decoder::decode(const Job& job) {
     if (job.reference && static_cast<std::size_t>(turn) < job.reference->turns.size()) {
       request.reference = job.reference->turns[static_cast<std::size_t>(turn)].tokens;
     }
-    turns.push_back(loop.run(request));
+    turns.push_back(loop.run(request, stop_.get_token()));
+    if (turns.back().finish == Finish::cancelled) return std::nullopt;
     turns.back().context = conversation.tokens();
     conversation.answer(turns.back().tokens);
   }

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ namespace speclab {
 
 /// Decodes prompts under cases, all turns of a prompt through one decode loop. Loops hold caches, so only the
 /// most recently used ones stay open.
+/// Of a case that carries memory there are two: the one of its lines stays open as long as the decoder lives, because
+/// its strategy is the memory; warm-up and calibration have another one, so that they leave nothing in the first.
 class Decoder {
  public:
   /// Opens a loop for every case, so that what does not fit fails before anything is measured. Throws Error.
@@ -31,9 +34,13 @@ class Decoder {
         0;  ///< at most so many per turn; 0: as the case says (warm-up and calibration are short)
     const LineRecord* reference = nullptr;  ///< autoregressive line of the same prompt and seed, when known
     std::function<void(const StepRecord&)> after_step = nullptr;  ///< called behind each step, outside the clock
+    std::function<bool()> interrupted = nullptr;  ///< asked before each step; true: stop there
+    bool apart = false;                           ///< no line: warm-up or calibration
   };
-  /// All turns of the prompt; what fails throws Error.
-  std::vector<GenerationRecord> decode(const Job& job);
+  /// All turns of the prompt; null when it was interrupted before its end. What fails throws Error.
+  std::optional<std::vector<GenerationRecord>> decode(const Job& job);
+  /// Empties the memory of a case: its strategy is made anew.
+  void forget(const CaseSpec& spec);
   /// Generation options of a case for a prompt.
   static GenerationOptions generation_for(const CaseSpec& spec, const PromptSpec& prompt);
   /// Positions that a sequence may need for the longest prompt.
@@ -42,7 +49,7 @@ class Decoder {
   int mean_context() const { return mean_context_; }
 
  private:
-  DecodeLoop& loop_for(const CaseSpec& spec);
+  DecodeLoop& loop_for(const CaseSpec& spec, bool apart);
   std::unique_ptr<DecodeLoop> make_loop(const CaseSpec& spec, const StrategyChoice& strategy) const;
 
   const Experiment& experiment_;
@@ -52,11 +59,13 @@ class Decoder {
   struct Open {
     std::unique_ptr<DecodeLoop> loop;  ///< null: closed
     long last_use = 0;
+    bool stays = false;  ///< it holds the memory of a case
   };
-  std::vector<Open> loops_;  ///< [cases]
+  std::vector<Open> loops_;  ///< [cases], then [cases] apart of those with memory
   std::shared_ptr<PrefillCache> prefills_ = std::make_shared<PrefillCache>();
   long uses_ = 0;
-  std::function<void(const StepRecord&)> after_step_;  ///< of the job that is decoded
+  const Job* job_ = nullptr;  ///< that is decoded
+  std::stop_source stop_;     ///< of it
 };
 
 }  // namespace speclab

@@ -415,7 +415,13 @@ Experiment parse_experiment(json config, const std::string& name, const std::str
     for (const CaseSpec& spec : experiment.cases) {
       StrategyChoice strategy = spec.strategy;
       GenerationOptions generation = spec.generation;
-      apply_prompt_options(prompt, strategy, generation);
+      const bool changes = apply_prompt_options(prompt, strategy, generation);
+      if (changes && (spec.strategy.carries_memory() || strategy.carries_memory())) {
+        throw Error({.what = fmt::format("{}: prompt {}: /options", root + "/prompts", prompt.id),
+                     .got = fmt::format("{} for {}", prompt.options.dump(), spec.id),
+                     .expected = "no option of a strategy that takes memory from one prompt to the next",
+                     .advice = "Give such a prompt an experiment of its own."});
+      }
     }
   }
   return experiment;
@@ -477,14 +483,16 @@ void filter_cases(Experiment& experiment, const std::string& regex) {
   std::erase_if(experiment.cases, [&](const CaseSpec& spec) { return !keep.contains(spec.id); });
 }
 
-void apply_prompt_options(const PromptSpec& prompt, StrategyChoice& strategy, GenerationOptions& generation) {
-  if (prompt.options.empty()) return;
+bool apply_prompt_options(const PromptSpec& prompt, StrategyChoice& strategy, GenerationOptions& generation) {
+  if (prompt.options.empty()) return false;
+  const json before = echo_options(strategy.fields());
   const std::string where = fmt::format("prompt {}: options", prompt.id);
   std::vector<std::string> all;
   for (const auto& [key, value] : prompt.options.items()) all.push_back(key);
   parse_options(option_fields(generation), prompt.options, where, all);
   parse_options(strategy.fields(), prompt.options, where, all);
   generation.acceptance_rule();
+  return echo_options(strategy.fields()) != before;
 }
 
 }  // namespace speclab

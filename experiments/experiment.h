@@ -110,7 +110,7 @@ Experiment parse_experiment(nlohmann::json config, const std::string& name, cons
 void filter_cases(Experiment& experiment, const std::string& regex);
 
 /// Generation and strategy options of a case with a prompt's overrides. Keys that this strategy does not have
-/// are other strategies' and left alone.
-void apply_prompt_options(const PromptSpec& prompt, StrategyChoice& strategy, GenerationOptions& generation);
+/// are other strategies' and left alone. True when an option of the strategy has another value now.
+bool apply_prompt_options(const PromptSpec& prompt, StrategyChoice& strategy, GenerationOptions& generation);
 
 }  // namespace speclab

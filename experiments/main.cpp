@@ -21,7 +21,8 @@ void print_overview(std::FILE* out) {
   for (const Command& command : commands()) fmt::print(out, "  {:<9} {}\n", command.name, command.summary);
   fmt::print(out,
              "\nspeclab COMMAND --help shows options and an example.\n"
-             "Exit codes: 0 ok, 1 a check failed, 2 user error, 3 bug, 130 interrupted.\n");
+             "Exit codes: 0 ok, 1 a check failed, 2 user error, 3 bug, 130 interrupted (Ctrl-C, SIGTERM or SIGHUP; "
+             "finished lines are kept).\n");
 }
 
 int dispatch(const std::vector<std::string>& words) {

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "experiments/calibration_costs.h"
 #include "experiments/metrics_detail.h"
+#include "experiments/reference_check.h"
 
 namespace speclab {
 namespace {
@@ -149,6 +150,15 @@ RunData load_run(const std::filesystem::path& folder) {
     const auto drift = rounds.empty() ? nullptr : std::make_shared<const MachineDrift>(rounds);
     const std::size_t planned = run.config.at("prompts").size() * run.config.at("seeds").size() *
                                 run.config.at("repeats").get<std::size_t>();
+    std::map<std::string, std::vector<LineRecord>> lines;
+    std::map<std::string, std::string> reference_of;
+    for (const json& entry : run.config.at("cases")) {
+      const auto id = entry.at("id").get<std::string>();
+      lines[id] = read_case_file(folder / "cases" / case_file_name(id));
+      if (lines[id].size() < planned) run.complete = false;
+      reference_of[id] = entry.at("reference").is_null() ? id : entry.at("reference").get<std::string>();
+    }
+    check_record(lines, reference_of);
     for (const json& entry : run.config.at("cases")) {
       auto data = std::make_shared<CaseData>();
       data->config = entry;
@@ -156,9 +166,7 @@ RunData load_run(const std::filesystem::path& folder) {
       data->calibration = run.calibration;
       data->resampled_calibrations = resampled;
       data->drift = drift;
-      std::vector<LineRecord> lines = read_case_file(folder / "cases" / case_file_name(data->id()));
-      if (lines.size() < planned) run.complete = false;
-      sort_lines(*data, std::move(lines), run.config.at("prompts"));
+      sort_lines(*data, std::move(lines[data->id()]), run.config.at("prompts"));
       by_id[data->id()] = data;
       run.cases.push_back(std::move(data));
     }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -14,10 +13,12 @@
 #include "core/measure/environment.h"
 #include "core/measure/run_result.h"
 #include "experiments/calibration.h"
+#include "experiments/case_memory.h"
 #include "experiments/conversation.h"
 #include "experiments/decoder.h"
 #include "experiments/reference_check.h"
 #include "experiments/run_folder.h"
+#include "experiments/run_lines.h"
 #include "experiments/run_plan.h"
 #include "experiments/summary.h"
 #include "experiments/teacher.h"
@@ -49,49 +50,6 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   return environment;
 }
 
-/// What was measured so far, and where more goes.
-class Lines {
- public:
-  Lines(const Experiment& experiment, const RunFolder& folder) : folder_(folder) {
-    for (const CaseSpec& spec : experiment.cases) {
-      for (LineRecord& line : read_case_file(folder.case_file(spec.id))) keep(std::move(line));
-    }
-  }
-  bool done(const LineKey& key) const { return done_.contains(key); }
-  /// The finished line of repeat 0; null when missing or failed.
-  const LineRecord* text(const std::string& case_id, const std::string& prompt, std::uint64_t seed) const {
-    const auto found = texts_.find({case_id, prompt, seed});
-    return found == texts_.end() ? nullptr : &found->second;
-  }
-  void add(LineRecord line) {
-    auto writer = writers_.find(line.case_id);
-    if (writer == writers_.end())
-      writer = writers_.emplace(line.case_id, JsonLinesWriter(folder_.case_file(line.case_id))).first;
-    writer->second.append(to_json(line));
-    keep(std::move(line));
-  }
-  RunOutcome outcome;
-
- private:
-  void keep(LineRecord line) {
-    done_.insert(key_of(line));
-    if (!line.error.empty()) {
-      ++outcome.failed;
-      return;
-    }
-    if (line.matches_reference == false) ++outcome.unequal;
-    if (line.repeat == 0) {
-      const auto key = std::make_tuple(line.case_id, line.prompt, line.seed);
-      texts_.emplace(key, std::move(line));
-    }
-  }
-
-  const RunFolder& folder_;
-  std::set<LineKey> done_;
-  std::map<std::tuple<std::string, std::string, std::uint64_t>, LineRecord> texts_;
-  std::map<std::string, JsonLinesWriter> writers_;
-};
-
 /// Says once what makes times of a GPU doubtful.
 class GpuWarnings {
  public:
@@ -117,10 +75,36 @@ json to_json(const cuda::GpuUse& use) {
   return out;
 }
 
-LineRecord measure(const Experiment& experiment, const ModelSet& models, Decoder& decoder, Calibration& calibration,
-                   const PlannedLine& planned, const Lines& lines, cuda::GpuWatch* gpu) {
-  const CaseSpec& spec = experiment.cases[static_cast<std::size_t>(planned.case_index)];
-  const PromptSpec& prompt = experiment.prompts[static_cast<std::size_t>(planned.prompt_index)];
+/// What a line needs besides itself.
+struct Bench {
+  const Experiment& experiment;
+  const ModelSet& models;
+  Decoder& decoder;
+  Calibration& calibration;
+  const RunLines& lines;
+  CaseMemory& memory;
+  cuda::GpuWatch* gpu;  ///< null: none
+  const std::function<bool()>& interrupted;
+};
+
+/// The reference's text where the strategy drafts from it. Throws Error where the reference has failed, because then
+/// there is nothing to draft from, or nothing to hold the line against.
+const LineRecord* reference_for(const Bench& bench, const CaseSpec& spec, const LineRecord& line) {
+  if (spec.reference.empty()) return nullptr;
+  const bool needed = spec.strategy.info().needs_reference;
+  if (bench.lines.failed({spec.reference, line.prompt, line.seed, 0}) && (needed || line.promise != Promise::nothing)) {
+    throw Error({.what = "nothing to compare with",
+                 .got = fmt::format("no finished line of {}", spec.reference),
+                 .expected = "",
+                 .advice = ""});
+  }
+  return needed ? bench.lines.text(spec.reference, line.prompt, line.seed) : nullptr;
+}
+
+/// The line, finished or failed; null when it was interrupted.
+std::optional<LineRecord> measure(const Bench& bench, const PlannedLine& planned) {
+  const CaseSpec& spec = bench.experiment.cases[static_cast<std::size_t>(planned.case_index)];
+  const PromptSpec& prompt = bench.experiment.prompts[static_cast<std::size_t>(planned.prompt_index)];
   LineRecord line;
   line.case_id = spec.id;
   line.prompt = prompt.id;
@@ -128,35 +112,28 @@ LineRecord measure(const Experiment& experiment, const ModelSet& models, Decoder
   line.seed = planned.seed;
   line.repeat = planned.repeat;
   line.order = planned.order;
+  line.promise = promise_of(Decoder::generation_for(spec, prompt));
   try {
-    const bool is_reference = spec.reference.empty();
-    const LineRecord* reference =
-        lines.text(is_reference ? spec.id : spec.reference, prompt.id, planned.seed);
-    if (!is_reference && reference == nullptr) {
-      throw Error({.what = "nothing to compare with",
-                   .got = fmt::format("no finished line of {}", spec.reference),
-                   .expected = "",
-                   .advice = ""});
-    }
-    if (gpu != nullptr) gpu->begin();
-    line.turns = decoder.decode({.spec = &spec,
-                                 .prompt = &prompt,
-                                 .seed = planned.seed,
-                                 .reference = reference,
-                                 .after_step = calibration.drift_watch(line.drift)});
-    if (gpu != nullptr) line.gpu = to_json(gpu->end());
-    if (reference != nullptr) {  // a reference is held against its own first repeat
-      const ReferenceCheck check = check_against(line, *reference, Decoder::generation_for(spec, prompt));
-      line.matches_reference = check.matches;
-      line.first_divergence = check.first_divergence;
-    }
+    const LineRecord* reference = reference_for(bench, spec, line);
+    if (!bench.memory.prepare(planned, bench.interrupted)) return std::nullopt;
+    if (bench.gpu != nullptr) bench.gpu->begin();
+    auto turns = bench.decoder.decode({.spec = &spec,
+                                       .prompt = &prompt,
+                                       .seed = planned.seed,
+                                       .reference = reference,
+                                       .after_step = bench.calibration.drift_watch(line.drift),
+                                       .interrupted = bench.interrupted});
+    if (!turns) return std::nullopt;
+    line.turns = *std::move(turns);
+    if (bench.gpu != nullptr) line.gpu = to_json(bench.gpu->end());
+    bench.memory.finished(planned);
     if (planned.repeat > 0) {
       for (GenerationRecord& turn : line.turns) turn.context.clear();
     } else {
       for (const GenerationRecord& turn : line.turns) {
-        const auto pieces = token_pieces(models, turn.tokens);
+        const auto pieces = token_pieces(bench.models, turn.tokens);
         line.pieces.insert(line.pieces.end(), pieces.begin(), pieces.end());
-        line.text += (&turn == &line.turns.front() ? "" : "\u241e") + answer_text(models, turn.tokens);
+        line.text += (&turn == &line.turns.front() ? "" : "\u241e") + answer_text(bench.models, turn.tokens);
       }
     }
   } catch (const Error& error) {
@@ -171,13 +148,16 @@ void warm_up(const Experiment& experiment, Decoder& decoder, const std::set<int>
   if (experiment.warmup == 0 || cases.empty()) return;
   progress.start("warm-up", static_cast<int>(cases.size()), 0);
   for (const int index : cases) {
-    if (interrupted()) break;
     const CaseSpec& spec = experiment.cases[static_cast<std::size_t>(index)];
-    for (int i = 0; i < experiment.warmup; ++i) {
+    for (int i = 0; i < experiment.warmup && !interrupted(); ++i) {
       const PromptSpec& prompt = experiment.prompts[static_cast<std::size_t>(i) % experiment.prompts.size()];
       try {
-        decoder.decode(
-            {.spec = &spec, .prompt = &prompt, .seed = experiment.seeds.front(), .max_tokens = kTokens});
+        decoder.decode({.spec = &spec,
+                        .prompt = &prompt,
+                        .seed = experiment.seeds.front(),
+                        .max_tokens = kTokens,
+                        .interrupted = interrupted,
+                        .apart = true});
       } catch (const Error&) {
         break;  // its lines will say what is wrong
       }
@@ -216,7 +196,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   const RunFolder folder = request.resume
                                ? RunFolder::resume(request.out, experiment.resolved(), environment)
                                : RunFolder::create(request.out, experiment.resolved(), environment);
-  Lines lines(experiment, folder);
+  RunLines lines(experiment, folder, [&](const std::string& message) { progress.note(message); });
 
   std::vector<PlannedLine> todo;
   std::set<int> cases;
@@ -243,21 +223,20 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
       calibration.measure(experiment.prompts[static_cast<std::size_t>(next.prompt_index)], interrupted);
   };
 
+  CaseMemory memory(experiment, decoder, lines, progress);
+  const Bench bench{experiment, models, decoder, calibration, lines, memory, watch ? &*watch : nullptr, interrupted};
   progress.start("lines", static_cast<int>(plan.size()), static_cast<int>(done));
   for (const PlannedLine& planned : todo) {
     calibrate(planned);
     if (interrupted()) break;
-    LineRecord line = measure(experiment, models, decoder, calibration, planned, lines, watch ? &*watch : nullptr);
-    if (calibration.rounds() > 0) line.calibration_rounds = calibration.rounds();
-    if (!line.gpu.is_null()) warnings.look_at(line.gpu);
-    const std::string id = line.case_id;
-    if (!line.error.empty())
-      progress.note(fmt::format("failed: {} prompt {}: {}", id, line.prompt, line.error));
-    if (line.matches_reference == false) {
-      progress.note(fmt::format("not equal: {} prompt {} differs from its reference at token {}", id,
-                                line.prompt, line.first_divergence.value_or(-1)));
-    }
-    lines.add(std::move(line));
+    std::optional<LineRecord> line = measure(bench, planned);
+    if (!line) break;
+    if (calibration.rounds() > 0) line->calibration_rounds = calibration.rounds();
+    if (!line->gpu.is_null()) warnings.look_at(line->gpu);
+    const std::string id = line->case_id;
+    if (!line->error.empty())
+      progress.note(fmt::format("failed: {} prompt {}: {}", id, line->prompt, line->error));
+    lines.add(*std::move(line));
     progress.advance(id);
     ++done;
   }
@@ -270,9 +249,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
     teacher.run(folder.path() / "teacher.jsonl", interrupted);
   }
   write_json_file(folder.path() / "summary.json", summarise_run(folder.path()));
-  RunOutcome outcome = lines.outcome;
-  outcome.interrupted = interrupted();
-  return outcome;
+  return {.failed = lines.failures(), .unequal = lines.unequal(), .interrupted = interrupted()};
 }
 
 }  // namespace speclab

@@ -19,7 +19,7 @@ struct RunRequest {
   bool resume = false;
   Shard shard = {};  ///< the lines to measure; the others come from other calls into the same folder
   std::vector<std::string> command_line;
-  std::function<bool()> interrupted;  ///< asked between lines; true: stop, keep what is finished
+  std::function<bool()> interrupted;  ///< asked between steps; true: stop, keep the finished lines
 };
 
 struct RunOutcome {
@@ -29,7 +29,8 @@ struct RunOutcome {
 };
 
 /// Loads the models once, calibrates, measures every line of the plan that is not there yet, estimates on the
-/// finished texts, writes summary.json. Each line is checked against its reference before it is kept. Throws
+/// finished texts, writes summary.json, also when it is interrupted. A line holds ids and hashes of logits rows, and
+/// is compared with its reference wherever both are there (check_record): neither has to come first. Throws
 /// Error when nothing more can be measured (models, folder, full disk); what goes wrong in one line is
 /// recorded there and the run goes on.
 RunOutcome run_experiment(const RunRequest& request, Progress& progress);

@@ -78,7 +78,7 @@ bool TeacherForcing::run(const std::filesystem::path& file, const std::function<
       }
       std::vector<json> lines;
       try {
-        lines = measure(prompt, seed, alpha, nll);
+        lines = measure(prompt, seed, alpha, nll, interrupted);
       } catch (const Error&) {
         continue;  // a model that gives no numbers failed in the lines of its cases already
       }
@@ -90,7 +90,8 @@ bool TeacherForcing::run(const std::filesystem::path& file, const std::function<
 
 std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_t seed,
                                           const std::vector<std::string>& missing_alpha,
-                                          const std::vector<std::string>& missing_nll) {
+                                          const std::vector<std::string>& missing_nll,
+                                          const std::function<bool()>& interrupted) {
   const auto texts_of = [&](const LineRecord& line) {
     std::vector<Text> texts;
     Conversation conversation(models_, prompt, experiment_.system);
@@ -111,6 +112,7 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
   Distribution p, raw, q;
 
   for (const std::string& id : missing_nll) {
+    if (interrupted()) return {};
     double sum = 0;
     std::size_t count = 0;
     for (const Text& text : texts_of(*texts_(id, prompt.id, seed))) {
@@ -139,6 +141,7 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
     estimate.draft = draft_sampling(spec.options(), generation.sampling);
   }
   for (auto& [names, estimates] : groups) {
+    if (interrupted()) return {};
     const Model& draft = *models_.draft(names.second);
     const std::size_t draft_width = static_cast<std::size_t>(draft.config().head_rows());
     std::size_t positions = 0;

@@ -34,7 +34,8 @@ class TeacherForcing {
   struct Text;
   std::vector<nlohmann::json> measure(const PromptSpec& prompt, std::uint64_t seed,
                                       const std::vector<std::string>& missing_alpha,
-                                      const std::vector<std::string>& missing_nll);
+                                      const std::vector<std::string>& missing_nll,
+                                      const std::function<bool()>& interrupted);
 
   const Experiment& experiment_;
   const ModelSet& models_;

@@ -87,6 +87,7 @@ struct Options {
   bool runner_up = true;
   int remember_tokens = 1000000;
   DraftChainOptions chain;
+  bool carries_memory() const { return std::ranges::find(sources, "earlier") != sources.end(); }
   Options() {
     chain.gamma = 3;
     chain.schedule.schedule = "product";
@@ -94,8 +95,8 @@ struct Options {
   }
   void fields(OptionVisitor& visit) {
     visit("sources", sources,
-          "of \"text\" (prompt and output), \"earlier\" (outputs for earlier prompts; a record then depends "
-          "on their order), \"datastore\" and \"draft\"");
+          "of \"text\" (prompt and output), \"earlier\" (outputs for earlier prompts, which are then decoded "
+          "in the order of their file), \"datastore\" and \"draft\"");
     visit("datastore", datastore, "file made by `speclab datastore build`, for the source of that name");
     visit("order", order, {"first", "tree", "listed"},
           "one source per step, the surest copy or else the model; all that is worth it as one tree; or the "

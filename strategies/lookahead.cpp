@@ -37,6 +37,7 @@ struct Options {
   bool accept_window = false;
   bool keep_pool = false;
   std::string emulate = "none";
+  bool carries_memory() const { return keep_pool; }
   void fields(OptionVisitor& visit) {
     visit("W", W, Range<int>{0, 256},
           "window: positions ahead that are iterated on; 0: none, the pool fills from the text");
@@ -59,7 +60,7 @@ struct Options {
           "the window's first level is a guess as well; with N = 2 and forward accepted this is Jacobi "
           "decoding");
     visit("keep_pool", keep_pool,
-          "the pool stays for the next prompt; records then depend on the order of prompts");
+          "the pool stays for the next prompt; prompts are then decoded in the order of their file");
     visit("emulate", emulate, {"none", "lade", "llama_cpp"},
           "the same steps as another implementation, its faults included; overrides full_match_bonus, evict "
           "and forward");

@@ -116,6 +116,7 @@ const RegisterStrategy<Options, Simulated> registered{{
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
+    .needs_reference = true,
 }};
 
 }  // namespace

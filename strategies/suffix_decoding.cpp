@@ -24,13 +24,14 @@ struct Options {
   double min_score = 0;
   std::string remember = "nothing";
   int remember_tokens = 1000000;
+  bool carries_memory() const { return remember != "nothing"; }
   void fields(OptionVisitor& visit) {
     speculation.fields(visit);
     visit("depth", depth, Range<int>{2, 1024}, "longest match that is told from longer ones");
     visit("min_score", min_score, Range<double>{0, 64},
           "draft only what promises to have so many tokens accepted, by the frequencies");
     visit("remember", remember, {"nothing", "outputs", "texts"},
-          "of earlier prompts: with anything but nothing a record depends on the order of the prompts");
+          "of earlier prompts: with anything but nothing prompts are decoded in the order of their file");
     visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 27},
           "budget for what is remembered; the oldest half is dropped when it is full");
   }

@@ -33,6 +33,7 @@ struct Options {
                            0, 1, 1, 0, 0, 3, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1, 0, 0, 2, 0, 0, 1};
   std::string learn = "all";
   bool keep = false;
+  bool carries_memory() const { return keep; }
   void fields(OptionVisitor& visit) {
     visit("k", k, Range<int>{1, 64},
           "candidates kept for each token: the best ones of the last row behind it");
@@ -42,7 +43,8 @@ struct Options {
           "leaves. Child r is the r-th best candidate, so there are never more than k");
     visit("learn", learn, {"all", "accepted"},
           "from which rows: of all nodes of the draft, or only of those that became text");
-    visit("keep", keep, "candidates stay for the next prompt; records then depend on the order of prompts");
+    visit("keep", keep,
+          "candidates stay for the next prompt; prompts are then decoded in the order of their file");
   }
 };
 

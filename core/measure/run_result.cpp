@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdlib>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "core/base/error.h"
@@ -138,6 +141,14 @@ Finish finish_from(const std::string& name) {
   }
   throw Error(
       {.what = "finish", .got = name, .expected = "eos, length, stop, context or cancelled", .advice = ""});
+}
+
+constexpr std::array<std::string_view, 3> kPromises = {"nothing", "ids", "rows"};  // in the order of Promise
+
+Promise promise_from(const std::string& name) {
+  const auto found = std::ranges::find(kPromises, name);
+  if (found != kPromises.end()) return static_cast<Promise>(found - kPromises.begin());
+  throw Error({.what = "promise", .got = name, .expected = "nothing, ids or rows", .advice = ""});
 }
 
 StepRecord step_from_json(const json& value) {
@@ -283,8 +294,12 @@ nlohmann::json to_json(const LineRecord& line) {
                  {"target", to_json(target)},
                  {"draft_prefill", to_json(draft_prefill)},
                  {"draft", to_json(draft)}};
-  out["matches_reference"] = or_null(line.matches_reference);
-  out["first_divergence"] = or_null(line.first_divergence);
+  if (line.promise) {
+    out["promise"] = kPromises[static_cast<std::size_t>(*line.promise)];
+  } else {
+    out["matches_reference"] = or_null(line.matches_reference);
+    out["first_divergence"] = or_null(line.first_divergence);
+  }
   if (!line.gpu.is_null()) out["gpu"] = line.gpu;
   out["steps"] = std::move(steps);
   if (!line.pieces.empty()) {
@@ -361,9 +376,13 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
   }
   if (value.contains("pieces")) value.at("pieces").get_to(line.pieces);
   line.text = value.value("text", "");
-  if (!value.at("matches_reference").is_null())
-    line.matches_reference = value["matches_reference"].get<bool>();
-  if (!value.at("first_divergence").is_null()) read(value, "first_divergence", line.first_divergence.emplace());
+  if (value.contains("promise")) {
+    line.promise = promise_from(value["promise"].get<std::string>());
+  } else {
+    if (!value.at("matches_reference").is_null())
+      line.matches_reference = value["matches_reference"].get<bool>();
+    if (!value.at("first_divergence").is_null()) read(value, "first_divergence", line.first_divergence.emplace());
+  }
   line.gpu = value.value("gpu", nlohmann::json());
   if (line.gpu.contains("joules")) static_cast<void>(line.gpu["joules"].get<double>());  // what metrics take it for
   return line;

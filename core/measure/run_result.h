@@ -22,6 +22,10 @@ struct TimedForward {
   std::int64_t ns = 0;
 };
 
+/// What must be equal between a line and the autoregressive line of the same prompt and seed: nothing (another
+/// sample of the same law, or a lossy rule), the token ids, or ids and the logits rows behind them.
+enum class Promise { nothing, ids, rows };
+
 /// One line of cases/<file>.jsonl: one decoding of one prompt (all of its turns) under one case.
 struct LineRecord {
   std::string case_id;
@@ -36,6 +40,9 @@ struct LineRecord {
   std::vector<GenerationRecord> turns;  ///< one for each turn of the prompt
   std::vector<std::string> pieces;      ///< text of each token of all turns; repeat 0 only
   std::string text;                     ///< answers joined by U+241E; repeat 0 only
+  /// Not known of records older than this field: those hold what the runner found, in the next two.
+  std::optional<Promise> promise;
+  /// How the line stands to its reference; null where nothing is promised. load_run fills them in from both lines.
   std::optional<bool> matches_reference;
   std::optional<int> first_divergence;
   /// What the management library of a GPU said of it while the line was decoded; an object of results/SCHEMA.md, or null.

@@ -2,6 +2,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -47,6 +49,21 @@ int write_all(int file, std::string_view bytes) {
       return errno;
     }
     bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+/// Bytes up to and with the last newline of a file of so many bytes, read from its end; or -1 and errno.
+std::int64_t end_of_last_line(int file, std::int64_t size) {
+  std::array<char, 4096> block;
+  while (size > 0) {
+    const std::int64_t begin = std::max<std::int64_t>(0, size - static_cast<std::int64_t>(block.size()));
+    const ssize_t got = ::pread(file, block.data(), static_cast<std::size_t>(size - begin), begin);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got;  // 0: another process has shortened it
+    const std::size_t newline = std::string_view(block.data(), static_cast<std::size_t>(got)).rfind('\n');
+    if (newline != std::string_view::npos) return begin + static_cast<std::int64_t>(newline) + 1;
+    size = begin;
   }
   return 0;
 }
@@ -101,11 +118,10 @@ std::vector<LineRecord> read_case_file(const fs::path& path) {
 JsonLinesWriter::JsonLinesWriter(fs::path path) : path_(std::move(path)) {
   file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file_ < 0) fail_write(path_, errno);
-  // Drops a torn last line: what follows the last newline.
-  const std::string text = read_file(path_);
-  const std::size_t newline = text.rfind('\n');
-  size_ = newline == std::string::npos ? 0 : static_cast<std::int64_t>(newline) + 1;
-  if (::ftruncate(file_, size_) != 0 || ::lseek(file_, size_, SEEK_SET) < 0) fail_write(path_, errno);
+  struct stat status {};
+  if (::fstat(file_, &status) != 0) fail_write(path_, errno);
+  size_ = end_of_last_line(file_, status.st_size);  // drops a torn last line
+  if (size_ < 0 || ::ftruncate(file_, size_) != 0 || ::lseek(file_, size_, SEEK_SET) < 0) fail_write(path_, errno);
 }
 
 JsonLinesWriter::~JsonLinesWriter() {

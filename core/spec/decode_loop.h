@@ -76,7 +76,8 @@ class DecodeLoop {
   ~DecodeLoop();
 
   /// Decodes the requests together (1 .. batch of them); records in their order. `stop` is looked at before
-  /// each step; the records are then complete up to there, with Finish::cancelled. Throws Error for a prompt
+  /// each step; the records then end there, with Finish::cancelled. They are complete up to there, but for steps that
+  /// a device ran by itself: those have no row hashes, details and times by phase. Throws Error for a prompt
   /// that does not fit, NaN logits, contradicting options; the loop can be used again afterwards.
   std::vector<GenerationRecord> run(std::span<const Request> requests, std::stop_token stop = {});
   GenerationRecord run(const Request& request, std::stop_token stop = {});

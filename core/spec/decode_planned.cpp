@@ -106,6 +106,7 @@ void DecodeLoop::decode_planned(Slot& slot, const std::stop_token& stop) {
   out.decode_ns = wall_now_ns() - wall_before;
   out.cpu_ns = cpu_now_ns() - cpu_before;
   out.planned_steps = static_cast<int>(out.steps.size());
+  if (out.finish == Finish::cancelled) return;  // whoever stopped it does not wait for the same rounds again
   if (options_.hash_rows || options_.details) watch_rounds(slot, begun);
 
   // What the phases leave of the time of the first run is nobody's: all steps share it.

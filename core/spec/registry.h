@@ -23,6 +23,7 @@ struct StrategyInfo {
   std::string_view trained;       ///< what must be trained
   bool needs_draft = false;       ///< refuses to run without a draft model
   std::string_view needs_file{};  ///< an option that must name a file; empty when there is none
+  bool needs_reference = false;   ///< drafts from the autoregressive text, which is then decoded first
 };
 
 /// A registered strategy: data and a factory. Options are kept without their type.
@@ -31,6 +32,7 @@ struct StrategyEntry {
   std::shared_ptr<void> (*new_options)(const void* copy_of);  ///< nullptr: defaults
   void (*fields)(void* options, OptionVisitor& visit);
   std::unique_ptr<Strategy> (*make)(const void* options, const Resources& resources);
+  bool (*carries_memory)(const void* options) = nullptr;  ///< nullptr: never
 };
 
 /// A strategy with options of its own; a value. The way from a config to a Strategy:
@@ -48,6 +50,9 @@ class StrategyChoice {
   OptionFields fields();  ///< of the options in here: valid while this lives
   /// Is the file that the strategy needs not named?
   bool lacks_file() const;
+  /// Does the strategy, with these options, take something from one conversation into the next? Then a draft
+  /// depends on the prompts before, and experiments decode the prompts of the case in the order of their file.
+  bool carries_memory() const { return entry_->carries_memory && entry_->carries_memory(options_.get()); }
   /// Throws Error when options contradict each other, or when the draft model or the file that is needed is
   /// missing.
   std::unique_ptr<Strategy> make(const Resources& resources) const;
@@ -65,7 +70,8 @@ const StrategyEntry& find_strategy(std::string_view name);
 void register_strategy(const StrategyEntry& entry);
 
 /// One static object per strategy file registers it. Options: default-constructible and copyable, with
-/// fields(); MyStrategy: a Strategy with a constructor (const Options&, const Resources&).
+/// fields(), and `bool carries_memory() const` where some option makes the strategy keep something for the next
+/// conversation; MyStrategy: a Strategy with a constructor (const Options&, const Resources&).
 ///
 ///     static const RegisterStrategy<Options, MyStrategy> registered{{.name = "my_strategy", .summary =
 ///     "..."}};
@@ -82,6 +88,11 @@ class RegisterStrategy {
          [](void* options, OptionVisitor& visit) { static_cast<Options*>(options)->fields(visit); },
          [](const void* options, const Resources& resources) -> std::unique_ptr<Strategy> {
            return std::make_unique<MyStrategy>(*static_cast<const Options*>(options), resources);
+         },
+         [](const void* options) {
+           if constexpr (requires(const Options& of) { of.carries_memory(); })
+             return static_cast<const Options*>(options)->carries_memory();
+           return false;
          }});
   }
 };

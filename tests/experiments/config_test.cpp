@@ -2,12 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "experiments/experiment.h"
-#include "experiments/run_plan.h"
 #include "experiments/sweep.h"
 
 namespace speclab {
@@ -280,52 +277,6 @@ TEST(Filter, KeepsMatchesAndTheirReferences) {
   EXPECT_EQ(experiment.cases[0].id, "autoregressive/temperature=1");
   EXPECT_THROW(filter_cases(experiment, "nothing"), Error);
   EXPECT_THROW(filter_cases(experiment, "("), Error);
-}
-
-TEST(Plan, InterleavesAndPutsReferencesFirst) {
-  json config = base_config();
-  config["repeats"] = 3;
-  config["seeds"] = {5, 6};
-  const Experiment experiment = parse_experiment(config, "a.json");
-  const auto plan = plan_lines(experiment);
-  ASSERT_EQ(plan.size(), 2u * 2u * 2u * 3u);
-  std::set<std::tuple<int, int, std::uint64_t, int>> distinct;
-  for (std::size_t i = 0; i < plan.size(); ++i) {
-    EXPECT_EQ(plan[i].order, static_cast<int>(i));
-    EXPECT_EQ(plan[i].repeat, static_cast<int>(i / 8)) << "repeats are outermost";
-    EXPECT_EQ(plan[i].prompt_index, plan[i / 2 * 2].prompt_index) << "all cases of a text stand together";
-    if (plan[i].repeat == 0) {
-      EXPECT_EQ(plan[i].case_index, static_cast<int>(i % 2));
-    }
-    distinct.emplace(plan[i].case_index, plan[i].prompt_index, plan[i].seed, plan[i].repeat);
-  }
-  EXPECT_EQ(distinct.size(), plan.size());
-  const auto again = plan_lines(experiment);
-  for (std::size_t i = 0; i < plan.size(); ++i) EXPECT_EQ(plan[i].case_index, again[i].case_index);
-}
-
-TEST(Shard, PartsAreTheWholePlanWithoutRest) {
-  json config = base_config();
-  config["prompts"]["inline"] = {"1", "2", "3"};
-  config["repeats"] = 2;
-  const Experiment experiment = parse_experiment(config, "a.json");
-  const std::vector<PlannedLine> whole = plan_lines(experiment);
-  std::vector<int> orders;
-  for (int i = 1; i <= 2; ++i) {
-    int last = -1;
-    for (const PlannedLine& line : plan_lines(experiment, {i, 2})) {
-      EXPECT_EQ(line.prompt_index % 2, i - 1) << "every second prompt";
-      EXPECT_GT(line.order, last) << "in the order of the whole run";
-      last = line.order;
-      EXPECT_EQ(line.case_index, whole[static_cast<std::size_t>(line.order)].case_index);
-      EXPECT_EQ(line.prompt_index, whole[static_cast<std::size_t>(line.order)].prompt_index);
-      orders.push_back(line.order);
-    }
-  }
-  std::sort(orders.begin(), orders.end());
-  ASSERT_EQ(orders.size(), whole.size());
-  for (std::size_t i = 0; i < orders.size(); ++i) EXPECT_EQ(orders[i], static_cast<int>(i));
-  EXPECT_THROW(plan_lines(experiment, {4, 4}), Error);
 }
 
 TEST(Prompts, SpecBenchLinesAndSelection) {

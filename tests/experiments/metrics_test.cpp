@@ -201,22 +201,22 @@ TEST(ReferenceCheck, PromisesByLossClass) {
   a.turns = {speculative_turn(4)};
   b = a;
   GenerationOptions generation;  // greedy
-  EXPECT_EQ(check_against(a, b, generation).matches, true);
+  EXPECT_EQ(check_against(a, b, promise_of(generation)).matches, true);
   b.turns[0].row_hashes[3] = 8;
-  EXPECT_EQ(check_against(a, b, generation).matches, false) << "rows count for L2";
-  EXPECT_EQ(check_against(a, b, generation).first_divergence, 3);
+  EXPECT_EQ(check_against(a, b, promise_of(generation)).matches, false) << "rows count for L2";
+  EXPECT_EQ(check_against(a, b, promise_of(generation)).first_divergence, 3);
   b.turns[0].tokens.pop_back();
   b.turns[0].row_hashes.assign(6, 9);
-  EXPECT_EQ(check_against(a, b, generation).first_divergence, 6) << "a prefix is not equal";
+  EXPECT_EQ(check_against(a, b, promise_of(generation)).first_divergence, 6) << "a prefix is not equal";
   b = a;
   b.turns[0].row_hashes[3] = 8;
   generation.coins = "gumbel";
   generation.sampling.temperature = 1;
-  EXPECT_EQ(check_against(a, b, generation).matches, true) << "ids only for coupled sampling";
+  EXPECT_EQ(check_against(a, b, promise_of(generation)).matches, true) << "ids only for coupled sampling";
   b.turns[0].tokens[2] = 77;
-  EXPECT_EQ(check_against(a, b, generation).first_divergence, 2);
+  EXPECT_EQ(check_against(a, b, promise_of(generation)).first_divergence, 2);
   generation.coins = "independent";
-  EXPECT_FALSE(check_against(a, b, generation).matches.has_value());
+  EXPECT_FALSE(check_against(a, b, promise_of(generation)).matches.has_value());
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST_F(Speclab, ResumeAfterKillEqualsTheUninterruptedRun) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(rounds[static_cast<std::size_t>(i)]["round"], i);
 }
 
-TEST_F(Speclab, CtrlCFinishesTheLineInFlight) {
+TEST_F(Speclab, CtrlCKeepsFinishedLines) {
   Cli cli(dir(),
                    {"run", "a.json", "--out", "run", "--set", "repeats=400", "--set", "calibration=false"});
   const fs::path file = dir() / "run" / "cases" / "prompt_lookup.jsonl";

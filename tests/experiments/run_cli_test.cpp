@@ -162,6 +162,19 @@ TEST_F(Speclab, SharedPrefillsChangeNothingButTheirTime) {
   EXPECT_EQ(record_of(dir() / "true"), record_of(dir() / "false"));
 }
 
+TEST_F(Speclab, HasMoreCasesThanFileDescriptors) {
+  json many = config();
+  many["prompts"]["inline"] = {"1 2 3", "4"};
+  many["options"]["max_tokens"] = 3;
+  many["calibration"] = false;
+  many["cases"] = {{{"strategy", "prompt_lookup"}, {"length", json::array()}}};
+  for (int length = 1; length <= 60; ++length) many["cases"][0]["length"].push_back(length);
+  write(many);
+  const Result result = shell("ulimit -n 30 && $SPECLAB run a.json --out run -q --set repeats=1");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(read_json_file(dir() / "run" / "summary.json")["complete"], true);
+}
+
 TEST_F(Speclab, CalibrationStaysWithinTheContext) {
   Shape small = tiny_shape();
   small.context = 48;

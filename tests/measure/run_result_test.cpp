@@ -114,6 +114,21 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_FALSE(*back.matches_reference);
 }
 
+TEST_F(RunResult, ALineSaysWhatItPromisesAndNotWhetherItIsKept) {
+  for (const auto& [promise, name] : {std::pair(Promise::nothing, "nothing"), std::pair(Promise::ids, "ids"), std::pair(Promise::rows, "rows")}) {
+    LineRecord line = example();
+    line.promise = promise;
+    nlohmann::json json = to_json(line);
+    EXPECT_EQ(json["promise"], name);
+    EXPECT_FALSE(json.contains("matches_reference"));
+    const LineRecord back = line_from_json(json, "x");
+    EXPECT_EQ(back.promise, promise);
+    EXPECT_FALSE(back.matches_reference.has_value()) << "what compares it with its reference fills it in";
+    json["promise"] = "much";
+    EXPECT_THROW(line_from_json(json, "x"), Error);
+  }
+}
+
 TEST_F(RunResult, AFailedLineHasNoNumbers) {
   LineRecord line = example();
   line.error = "the model gave NaN logits";

@@ -173,6 +173,49 @@ TEST_P(Conformance, TheLoopServesManyPromptsOneAfterTheOther) {
   }
 }
 
+// An option that keeps something for the next prompt is declared: experiments then decode prompts in the order of
+// their file, with a strategy of their own. Every boolean and every choice is tried, and `sources` of the composition.
+TEST_P(Conformance, WhatCarriesMemoryToTheNextPromptSaysSo) {
+  std::vector<json> settings{json::object()};
+  StrategyChoice defaults = chosen();
+  for (const OptionInfo& option : describe_options(defaults.fields())) {
+    const json usual = json::parse(option.default_value);
+    if (option.type == "boolean") settings.push_back({{option.name, !usual.get<bool>()}});
+    for (const std::string& choice : option.choices) settings.push_back({{option.name, choice}});
+    if (option.name == "sources") settings.push_back({{option.name, {"text", "earlier"}}});
+  }
+  int with_memory = 0;
+  for (const json& setting : settings) {
+    SCOPED_TRACE(setting.dump());
+    Decode wanted = decode({{"temperature", 1}, {"coins", "gumbel"}});
+    try {
+      wanted.strategy = chosen(setting);
+      DecodeLoop(target, draft, wanted.strategy, {.capacity = 64});
+    } catch (const Error&) {
+      continue;  // it does not go together with the other defaults
+    }
+    const bool declared = wanted.strategy.carries_memory();
+    with_memory += declared;
+    const GenerationRecord expected = wanted.run();
+    DecodeLoop loop(target, draft, wanted.strategy, {.capacity = 256});
+    bool same = true;
+    for (const std::vector<Token>& prompt : {wanted.prompt, std::vector<Token>{9, 2, 6, 3, 1}, wanted.prompt}) {
+      Request request = wanted.request();
+      request.prompt = prompt;
+      if (prompt != wanted.prompt) request.coins = Coins(8, 3);
+      const GenerationRecord record = loop.run(request);
+      if (prompt != wanted.prompt) continue;
+      EXPECT_EQ(record.tokens, expected.tokens);
+      same = same && record.steps.size() == expected.steps.size();
+      for (std::size_t i = 0; same && i < expected.steps.size(); ++i)
+        same = record.steps[i].drafted.size() == expected.steps[i].drafted.size() && record.steps[i].accepted == expected.steps[i].accepted;
+    }
+    if (!declared) EXPECT_TRUE(same) << "it knows something of the prompt before";
+  }
+  const std::vector<std::string> known = {"composition", "lookahead", "suffix_decoding", "token_recycling"};
+  if (std::ranges::find(known, GetParam()) != known.end()) EXPECT_GT(with_memory, 0);
+}
+
 TEST_P(Conformance, SeveralSequencesTogether) {
   const std::vector<std::vector<Token>> prompts{{3, 1, 4, 1, 5, 9, 2, 6, 3, 1}, {9}, {2, 2, 2}};
   std::vector<GenerationRecord> alone;
