@@ -56,6 +56,8 @@ struct PromptSettings {
     visit("limit", source.limit, Range<int>{0, 1 << 30}, "first n prompts; 0 = all");
     visit("per_category", source.per_category, Range<int>{0, 1 << 30}, "first n of each category; 0 = all");
     visit("categories", source.categories, "only these; empty = all");
+    visit("split", source.split, {"any", "fit", "measure"},
+          "only prompts of this split: constants are chosen on \"fit\" and measured on \"measure\"");
     visit("chat_template", experiment.chat_template,
           "wrap prompts in the model's chat template, if it has one; or the name of a family of templates");
     visit("system", experiment.system, "system message");
@@ -326,6 +328,7 @@ json Experiment::resolved() const {
   for (const PromptSpec& prompt : prompts) {
     prompt_list.push_back({{"id", prompt.id},
                            {"category", prompt.category},
+                           {"split", prompt.split},
                            {"turns", prompt.turns},
                            {"options", prompt.options}});
   }

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "core/theory/lookahead.h"
+#include "core/theory/lookahead_hold_out.h"
 #include "experiments/metrics_detail.h"
 #include "experiments/table.h"
 
@@ -18,6 +19,7 @@ using nlohmann::json;
 using theory::LookaheadCell;
 using theory::LookaheadChoice;
 using theory::LookaheadFit;
+using theory::LookaheadHoldOut;
 using theory::LookaheadShape;
 
 constexpr int kResamples = 200;  // refits of the whole grid
@@ -53,8 +55,25 @@ LookaheadCell cell_of(const CaseData& data) {
   return cell;
 }
 
+json as_json(const LookaheadHoldOut& hold_out) {
+  const auto predicted = hold_out.what == "prompts"
+                             ? static_cast<std::ptrdiff_t>(hold_out.interpolated.size())
+                             : std::ranges::count_if(hold_out.predicted, [](const auto& tau) { return tau.has_value(); });
+  json out = {{"what", hold_out.what},
+              {"cells", predicted},
+              {"interpolated", std::ranges::count(hold_out.interpolated, true)}};
+  const auto add = [&](const std::optional<theory::LookaheadTest>& test, const char* error, const char* mean) {
+    out[error] = test ? json(test->error) : json(nullptr);
+    out[mean] = test ? json(test->mean_error) : json(nullptr);
+  };
+  add(hold_out.same_prompts, "error", "mean_error");
+  add(hold_out.other_prompts, "error_other_prompts", "mean_error_other_prompts");
+  return out;
+}
+
 json fit_json(const Group& group, const json& calibration) {
   const LookaheadFit fit = theory::analyse_lookahead(group.cells, kResamples);
+  const std::vector<LookaheadHoldOut> hold_outs = theory::hold_out_lookahead(group.cells);
   json cells = json::array();
   double row_share = 0;
   for (std::size_t i = 0; i < group.cells.size(); ++i) {
@@ -63,7 +82,11 @@ json fit_json(const Group& group, const json& calibration) {
     row["case"] = group.cases[i]->id();
     row["tau"] = cell.compression();
     row["fitted"] = fit.fitted[i];
-    row["held_out"] = fit.held_out.empty() ? json(nullptr) : json(fit.held_out[i]);
+    row["held_out"] = json::object();
+    for (const LookaheadHoldOut& each : hold_outs) {
+      if (!each.predicted.empty() && each.predicted[i])
+        row["held_out"][each.what] = {{"tau", *each.predicted[i]}, {"interpolation", bool{each.interpolated[i]}}};
+    }
     row["rows"] = rows_fed_per_step(*group.cases[i]);
     row["row_equivalents"] = row_equivalents(*group.cases[i]);
     row["most_rows"] = theory::lookahead_rows(cell.shape);
@@ -71,15 +94,15 @@ json fit_json(const Group& group, const json& calibration) {
     cells.push_back(std::move(row));
   }
   row_share /= static_cast<double>(cells.size());
-  const bool held_out = !fit.held_out.empty();
+  json held_out = json::array();
+  for (const LookaheadHoldOut& each : hold_outs) held_out.push_back(as_json(each));
   json out = {{"alpha", fit.law.alpha},
               {"alpha_ci95", interval_json(fit.alpha)},
               {"f", fit.law.f},
               {"f_ci95", interval_json(fit.f)},
               {"share", fit.share_fitted ? json(fit.law.share) : json(nullptr)},
               {"share_ci95", interval_json(fit.share)},
-              {"held_out_error", held_out ? json(fit.held_out_error) : json(nullptr)},
-              {"mean_error", held_out ? json(fit.mean_error) : json(nullptr)},
+              {"held_out", std::move(held_out)},
               {"row_share", row_share},
               {"cells", std::move(cells)},
               {"machines", json::array()}};
@@ -91,6 +114,29 @@ json fit_json(const Group& group, const json& calibration) {
   out["machines"].push_back(
       lookahead_machine("t(n) = 1 up to 128 rows, then n / 128", out, free_row_times(kFreeRows)));
   return out;
+}
+
+/// What the law says about cells and prompts that its fit has not seen; empty without such tests.
+std::string held_out_text(const json& tests) {
+  if (tests.empty()) return "";
+  Table table{.header = {"left out of the fit", "cells", "interpolated", "same prompts", "by the mean",
+                         "other prompts", "by the mean"},
+              .rows = {},
+              .right = {false, true, true, true, true, true, true}};
+  for (const json& test : tests) {
+    const std::string what = test["what"];
+    const auto percent = [&](const char* name) {
+      return test[name].is_null() ? "" : fmt::format("{:.1f} %", 100 * test[name].get<double>());
+    };
+    table.rows.push_back({what == "prompts" ? "no cell, half of the prompts"
+                          : what == "cells" ? "every other cell: near twins"
+                                            : "all cells with one " + what,
+                          test["cells"].dump(), test["interpolated"].dump(), percent("error"), percent("mean_error"),
+                          percent("error_other_prompts"), percent("mean_error_other_prompts")});
+  }
+  return "How far its tau is off (median) where the fit has not seen it. Cells that are not interpolated lie "
+         "outside the hull of the fitted ones: extrapolation.\n" +
+         to_text(table) + "\n";
 }
 
 }  // namespace
@@ -193,11 +239,7 @@ std::string lookahead_text(const json& summary) {
     text += fmt::format("Law of lookahead decoding over {} cases: {}, {}", fit["cells"].size(),
                         with_interval("alpha", "alpha"), with_interval("f", "f"));
     if (!fit["share"].is_null()) text += ", " + with_interval("share", "share of W");
-    if (!fit["held_out_error"].is_null()) {
-      text += fmt::format("; cells not seen are {:.1f} % off, {:.1f} % when predicted by the mean",
-                          100 * fit["held_out_error"].get<double>(), 100 * fit["mean_error"].get<double>());
-    }
-    text += ".\n";
+    text += ".\n" + held_out_text(fit.value("held_out", json::array()));
     Table table{.header = {"machine", "setting", "W", "N", "G", "tau", "speedup", "regret"},
                 .rows = {},
                 .right = {false, false, true, true, true, true, true, true}};
@@ -227,10 +269,16 @@ json lookahead_prediction(const json& fits, const std::string& case_id, const js
   for (const json& fit : fits) {
     for (const json& cell : fit["cells"]) {
       if (cell["case"] != case_id) continue;
-      const bool square = cell["W"] == cell["G"], unseen = !cell["held_out"].is_null();
-      const double value = cell[unseen ? "held_out" : "fitted"];
-      const std::string sight = unseen ? "alpha and f fitted to the other half of the grid"
-                                       : "alpha and f fitted to a grid that holds this case";
+      const bool square = cell["W"] == cell["G"];
+      double value = cell["fitted"];
+      std::string sight = "alpha and f fitted to a grid that holds this case";
+      for (const char* what : {"N", "W"}) {  // rather without the row of the grid than without the column
+        if (!cell["held_out"].contains(what)) continue;
+        const json& unseen = cell["held_out"][what];
+        value = unseen["tau"];
+        sight = fmt::format("alpha and f fitted to the cells with another {}, on the same prompts: {}", what,
+                            unseen["interpolation"].get<bool>() ? "interpolation" : "extrapolation");
+      }
       return {{square ? "lookahead_eq7" : "lookahead_eq7_extended",
                {{"value", value},
                 {"kind", "prediction"},

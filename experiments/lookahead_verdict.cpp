@@ -17,8 +17,9 @@ namespace {
 using nlohmann::json;
 using theory::LookaheadChoice;
 
-constexpr int kRepeats = 3;
+constexpr int kRepeats = 5;
 constexpr double kFree = 1.05;  // t(n) up to which rows count as free
+constexpr double kSame = 1.05;  // speedups up to this, either way, are no difference that matters
 
 json choice_json(const LookaheadChoice& choice) {
   return {{"W", choice.shape.W},
@@ -53,7 +54,30 @@ LookaheadChoice best_of(const json& fit, const theory::RowTimes& target, const L
                                 theory::kLongestLookahead, fit.at("row_share"), bar);
 }
 
+std::optional<stats::Interval> widened(const json& ci95, const json& noise) {
+  if (ci95.is_null() || noise.is_null()) return std::nullopt;
+  const double factor = 1 + noise.get<double>();
+  return stats::Interval{ci95[0].get<double>() / factor, ci95[1].get<double>() * factor};
+}
+
+/// true, false, or null where neither is shown.
+json is_never_slower(const json& ci95, const json& noise) {
+  const auto interval = widened(ci95, noise);
+  if (!interval) return nullptr;
+  if (interval->hi < 1) return false;
+  return interval->lo >= 1 / kSame ? json(true) : json(nullptr);
+}
+
 }  // namespace
+
+std::string judge_speedup(const json& ci95, const json& noise) {
+  if (noise.is_null()) return "unclear: no repeats";
+  const auto interval = widened(ci95, noise);
+  if (!interval) return "unclear: one prompt";
+  if (interval->lo > 1) return "faster";
+  if (interval->hi < 1) return "slower";
+  return interval->lo >= 1 / kSame && interval->hi <= kSame ? "same" : "unclear";
+}
 
 const json& largest_lookahead_fit(const json& summary) {
   const json& fits = summary.at("lookahead");
@@ -139,7 +163,7 @@ json lookahead_verdict(const json& summary, const json& follow_up) {
               {"best", choice_json(best)},
               {"degenerate", best.shape.W <= 1},
               {"never_slower", none ? json(true) : json(nullptr)},
-              {"noise_floor", nullptr},
+              {"ratio_noise", nullptr},
               {"measured", json::array()},
               {"regret", nullptr}};
   int free = 1;
@@ -151,8 +175,8 @@ json lookahead_verdict(const json& summary, const json& follow_up) {
     out["by_free_rows"].push_back(std::move(row));
   }
   if (follow_up.is_null()) return out;
-  out["noise_floor"] = follow_up.at("noise_floor");
-  const double noise = follow_up["noise_floor"].is_null() ? 0 : follow_up["noise_floor"].get<double>();
+  const json noise = follow_up.value("ratio_noise", json());
+  out["ratio_noise"] = noise;
   const json candidates = lookahead_candidates(summary);
   double most = 1, own = 1;
   for (const json& entry : follow_up.at("cases")) {
@@ -169,9 +193,7 @@ json lookahead_verdict(const json& summary, const json& follow_up) {
                 {"tau", metrics["tau"]},
                 {"speedup", speedup},
                 {"speedup_ci95", ci}};
-    const stats::Interval interval =
-        ci.is_null() ? stats::Interval{speedup, speedup} : stats::Interval{ci[0], ci[1]};
-    row["verdict"] = std::string(stats::to_string(stats::verdict(interval, noise)));
+    row["verdict"] = judge_speedup(ci, noise);
     for (const json& candidate : candidates) {
       if (!same_shape(candidate, row)) continue;
       row["role"] = candidate["role"];
@@ -180,7 +202,7 @@ json lookahead_verdict(const json& summary, const json& follow_up) {
     most = std::max(most, speedup);
     if (row["role"] == "recommended") {
       own = speedup;
-      out["never_slower"] = row["verdict"] != "slower";
+      out["never_slower"] = is_never_slower(ci, noise);
     }
     out["measured"].push_back(std::move(row));
   }
@@ -208,19 +230,27 @@ std::string to_verdict_text(const json& verdict) {
     }
     text += '\n';
     text += to_text(table);
-    if (!verdict["noise_floor"].is_null())
-      text +=
-          fmt::format("\nDifferences below {:.1f} % are noise.", 100 * verdict["noise_floor"].get<double>());
+    text += verdict["ratio_noise"].is_null()
+                ? std::string("\nThere are no repeats, so that nothing tells a difference from noise.")
+                : fmt::format("\nThe same speedup differs by up to {:.1f} % between repeats. The intervals are "
+                              "widened by this before they are judged; \"same\" means within {:.0f} % of 1.",
+                              100 * verdict["ratio_noise"].get<double>(), 100 * (kSame - 1));
     text += fmt::format(
         "\nThe recommendation loses {:.1f} % against the best of these and of autoregressive decoding.\n",
         100 * verdict["regret"].get<double>());
   }
   if (none) {
     text += "Decoding autoregressively is what is recommended here: never slower than itself.\n";
-  } else if (!verdict["never_slower"].is_null()) {
-    text += verdict["never_slower"].get<bool>()
-                ? "The recommended setting is not slower than autoregressive decoding beyond the noise.\n"
-                : "The recommended setting is SLOWER than autoregressive decoding, beyond the noise.\n";
+  } else if (!verdict["measured"].empty()) {
+    const json& never = verdict["never_slower"];
+    text += never.is_null()
+                ? fmt::format("It is not decided whether the recommended setting is slower than autoregressive "
+                              "decoding by more than {:.0f} %.\n",
+                              100 * (kSame - 1))
+            : never.get<bool>() ? fmt::format("The recommended setting is not slower than autoregressive decoding "
+                                              "by more than {:.0f} %.\n",
+                                              100 * (kSame - 1))
+                                : "The recommended setting is SLOWER than autoregressive decoding, beyond the noise.\n";
   }
   text += verdict["free_rows"] == 1
               ? fmt::format("Here a second row costs more than {:.0f} % of a forward.", 100 * (kFree - 1))

@@ -23,14 +23,20 @@ nlohmann::json follow_up_config(const nlohmann::json& run_config, const nlohmann
 
 /// The verdict over a run and the follow-up measured after it (both summaries):
 ///   {"machine", "best": {"W", "N", "G", "tau", "speedup"}, "degenerate": bool, "never_slower": bool | null,
-///    "noise_floor", "measured": [{"role", "case", "W", "N", "G", "predicted": {"tau", "speedup"}, "tau",
-///    "speedup", "speedup_ci95", "verdict": "faster" | "slower" | "same" | "unclear"}], "regret": x,
+///    "ratio_noise", "measured": [{"role", "case", "W", "N", "G", "predicted": {"tau", "speedup"}, "tau",
+///    "speedup", "speedup_ci95", "verdict": see judge_speedup}], "regret": x,
 ///    "free_rows": n, "by_free_rows": [{"rows", "W", "N", "G", "tau", "speedup"}]}
-/// never_slower is about the recommendation: false when it is slower beyond the noise; decoding
-/// autoregressively is not slower than itself. regret: 1 - speedup of the recommendation / best speedup
+/// ratio_noise: how far the same speedup differs between repeats of the follow-up (ratio_noise.h).
+/// never_slower is about the recommendation: true when it is at most 5 % slower for certain, false when it is
+/// slower for certain, null when neither is shown; decoding autoregressively is not slower than itself. regret: 1 - speedup of the recommendation / best speedup
 /// measured in the follow-up. free_rows: most rows that cost up to 5 % of a forward here; by_free_rows: the
 /// recommendation for machines on which so many rows cost nothing. `follow_up` null: all but what needs it.
 nlohmann::json lookahead_verdict(const nlohmann::json& summary, const nlohmann::json& follow_up);
+
+/// A speedup's interval (null: one prompt) is first widened by the noise of ratios (null: no repeats), to
+/// [lo / (1 + noise), hi * (1 + noise)]. Then: "faster" or "slower" when 1 lies outside, "same" when it stays
+/// within 5 % of 1, else "unclear"; "unclear: no repeats" and "unclear: one prompt" where it cannot be judged.
+std::string judge_speedup(const nlohmann::json& ci95, const nlohmann::json& noise);
 
 /// For people.
 std::string to_verdict_text(const nlohmann::json& verdict);

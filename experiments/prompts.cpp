@@ -64,6 +64,14 @@ PromptSpec parse_prompt(const json& value, int number, const std::string& where)
     } else if (key == "category") {
       if (!entry.is_string()) wrong(json_pointer(where, key), entry, "a text");
       prompt.category = entry.get<std::string>();
+    } else if (key == "split") {
+      if (entry != "fit" && entry != "measure") {
+        throw Error({.what = json_pointer(where, key),
+                     .got = entry.dump(),
+                     .expected = "\"fit\" or \"measure\"",
+                     .advice = "Leave it out if nothing is fitted to these prompts."});
+      }
+      prompt.split = entry.get<std::string>();
     } else if (key == "turns") {
       if (!entry.is_array() || entry.empty())
         wrong(json_pointer(where, key), entry, "a list of at least one text");
@@ -75,8 +83,8 @@ PromptSpec parse_prompt(const json& value, int number, const std::string& where)
       if (!entry.is_object()) wrong(json_pointer(where, key), entry, "an object of options");
       prompt.options = entry;
     } else if (key != "reference" && key != "source") {  // Spec-Bench has reference answers; we do not grade
-      const std::vector<std::string> known{"id",      "question_id", "category", "turns",
-                                           "options", "reference",   "source"};
+      const std::vector<std::string> known{"id",    "question_id", "category",  "split",
+                                           "turns", "options",     "reference", "source"};
       throw Error({.what = json_pointer(where, key),
                    .got = "an unknown key",
                    .expected = "",
@@ -101,6 +109,7 @@ std::vector<PromptSpec> load_prompts(const PromptSource& source) {
                    .advice = ""});
     }
     categories.insert(prompt.category);
+    if (source.split != "any" && prompt.split != source.split) continue;
     if (!wanted.empty() && !wanted.contains(prompt.category)) continue;
     if (source.per_category > 0 && ++per_category[prompt.category] > source.per_category) continue;
     if (source.limit > 0 && static_cast<int>(chosen.size()) >= source.limit) continue;
@@ -115,7 +124,11 @@ std::vector<PromptSpec> load_prompts(const PromptSource& source) {
                  .advice = suggest(category, known)});
   }
   if (chosen.empty()) {
-    throw Error({.what = where, .got = "no prompts", .expected = "at least one", .advice = ""});
+    throw Error({.what = where,
+                 .got = "no prompts",
+                 .expected = source.split == "any" ? "at least one"
+                                                   : fmt::format("at least one of split \"{}\"", source.split),
+                 .advice = ""});
   }
   return chosen;
 }

@@ -11,6 +11,7 @@ namespace speclab {
 struct PromptSpec {
   std::string id;
   std::string category;                               ///< "" when it has none
+  std::string split;  ///< "fit": constants are chosen on it; "measure": never; "" when the file does not say
   std::vector<std::string> turns;                     ///< at least one
   nlohmann::json options = nlohmann::json::object();  ///< overrides for this prompt, flat, as in a case
 };
@@ -22,10 +23,11 @@ struct PromptSource {
   int limit = 0;                        ///< first n; 0 = all
   int per_category = 0;                 ///< first n of each category; 0 = all
   std::vector<std::string> categories;  ///< only these; empty = all
+  std::string split = "any";            ///< "fit" or "measure": only prompts of that split
 };
 
-/// One prompt from JSON: Spec-Bench's {question_id, category, turns} (Xia et al. 2024), {id, category, turns,
-/// options}, or a text. `number` gives the id when there is none.
+/// One prompt from JSON: Spec-Bench's {question_id, category, turns} (Xia et al. 2024), {id, category, split,
+/// turns, options}, or a text. `number` gives the id when there is none.
 PromptSpec parse_prompt(const nlohmann::json& value, int number, const std::string& where);
 
 /// Reads, checks (ids are distinct) and selects. Throws Error naming file and line.

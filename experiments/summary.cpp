@@ -8,6 +8,7 @@
 #include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
 #include "experiments/metrics.h"
+#include "experiments/ratio_noise.h"
 #include "experiments/run_data.h"
 
 namespace speclab {
@@ -165,13 +166,14 @@ json summarise_run(const std::filesystem::path& folder) {
     cases.push_back(
         case_summary(*data, run.config.at("repeats"), run.config.value("published", json::array()), fits));
   }
-  const auto noise = stats::noise_floor(times);
+  const auto noise = stats::noise_floor(times), of_ratios = ratio_noise(run.cases);
   return {{"schema_version", kSchemaVersion},
           {"name", run.config["name"]},
           {"description", run.config["description"]},
           {"complete", run.complete},
           {"errors", errors},
           {"noise_floor", noise ? json(*noise) : json(nullptr)},
+          {"ratio_noise", of_ratios ? json(*of_ratios) : json(nullptr)},
           {"calibration", run.calibration},
           {"lookahead", fits},
           {"lookahead_devices", lookahead_devices(run.cases, run.calibration)},

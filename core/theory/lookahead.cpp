@@ -73,41 +73,6 @@ std::vector<const LookaheadCell*> pointers(std::span<const LookaheadCell> cells)
   return out;
 }
 
-double median_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-// Halves of the cells in order of their rows, so that both cover the whole range.
-void hold_out(std::span<const LookaheadCell> cells, LookaheadFit& out) {
-  constexpr std::size_t kLeast = 6;
-  if (cells.size() < kLeast) return;
-  std::vector<std::size_t> order(cells.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return lookahead_rows(cells[i].shape); });
-  out.held_out.resize(cells.size());
-  std::vector<double> errors, mean_errors;
-  for (const std::size_t half : {0u, 1u}) {
-    std::vector<const LookaheadCell*> train;
-    double mean = 0;
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      if (i % 2 != half) train.push_back(&cells[order[i]]), mean += cells[order[i]].compression();
-    }
-    mean /= static_cast<double>(train.size());
-    const LookaheadLaw law = fit(train);
-    for (std::size_t i = half; i < order.size(); i += 2) {
-      const LookaheadCell& cell = cells[order[i]];
-      const double measured = cell.compression();
-      out.held_out[order[i]] = law.compression(cell.shape);
-      errors.push_back(std::abs(out.held_out[order[i]] / measured - 1));
-      mean_errors.push_back(std::abs(mean / measured - 1));
-    }
-  }
-  out.held_out_error = median_of(errors);
-  out.mean_error = median_of(mean_errors);
-}
-
 /// Between whole rows, too: of a narrow window half a row is much.
 double time_of(const RowTimes& target, double rows) {
   const int below = static_cast<int>(rows);
@@ -140,7 +105,6 @@ LookaheadFit analyse_lookahead(std::span<const LookaheadCell> cells, int resampl
   out.law = fit_lookahead(cells);
   out.share_fitted = !square(pointers(cells));
   for (const LookaheadCell& cell : cells) out.fitted.push_back(out.law.compression(cell.shape));
-  hold_out(cells, out);
 
   std::size_t prompts = cells.front().tokens.size();
   for (const LookaheadCell& cell : cells) prompts = std::min(prompts, cell.tokens.size());

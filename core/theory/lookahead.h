@@ -47,11 +47,6 @@ struct LookaheadFit {
   /// Bootstrap over prompts, cells refitted; absent with fewer than two prompts.
   std::optional<stats::Interval> alpha, f, share;
   std::vector<double> fitted;  ///< [cells]
-  /// Each cell predicted by a law that was fitted without it: every other cell trains, the others are
-  /// predicted, and the other way round. [cells], empty with fewer than six cells.
-  std::vector<double> held_out;
-  double held_out_error = 0;  ///< median of |predicted / measured - 1|
-  double mean_error = 0;      ///< the same when the mean S of the training half is the prediction
 };
 LookaheadFit analyse_lookahead(std::span<const LookaheadCell> cells, int resamples);
 

@@ -68,10 +68,21 @@ TEST(LookaheadFits, OneForCasesThatDifferInWNGAlone) {
   EXPECT_GT(fit["row_share"], .8);
   EXPECT_LT(fit["row_share"], 1);
   EXPECT_EQ(fit["cells"].size(), 8u);
-  EXPECT_LT(fit["held_out_error"], .01);
-  EXPECT_GT(fit["mean_error"], .05);
+  ASSERT_EQ(fit["held_out"].size(), 4u);
+  EXPECT_EQ(fit["held_out"][0]["what"], "prompts");
+  EXPECT_EQ(fit["held_out"][0]["error"], nullptr);
+  EXPECT_LT(fit["held_out"][0]["error_other_prompts"], .01);
+  const json& by_window = fit["held_out"][2];
+  EXPECT_EQ(by_window["what"], "W");
+  EXPECT_EQ(by_window["cells"], 8);
+  EXPECT_EQ(by_window["interpolated"], 4) << "W = 3 and 8 of 1, 3, 8, 15";
+  EXPECT_LT(by_window["error"], .01);
+  EXPECT_GT(by_window["mean_error"], .05);
+  EXPECT_EQ(fit["held_out"][3]["what"], "N");
+  EXPECT_EQ(fit["held_out"][3]["interpolated"], 0) << "there are two N";
   for (const json& cell : fit["cells"]) {
-    EXPECT_NEAR(cell["held_out"], cell["tau"], .02);
+    EXPECT_NEAR(cell["held_out"]["W"]["tau"], cell["tau"], .02);
+    EXPECT_EQ(cell["held_out"]["W"]["interpolation"], cell["W"] == 3 || cell["W"] == 8);
     EXPECT_EQ(cell["rows"].get<double>(), cell["most_rows"].get<double>() - 1);
   }
   ASSERT_EQ(fit["machines"].size(), 2u);
@@ -91,7 +102,8 @@ TEST(LookaheadFits, OneForCasesThatDifferInWNGAlone) {
   }
   const std::string text = lookahead_text({{"lookahead", fits}});
   EXPECT_NE(text.find("over 8 cases: alpha 0.4"), std::string::npos) << text;
-  EXPECT_NE(text.find("cells not seen are 0."), std::string::npos) << text;
+  EXPECT_NE(text.find("all cells with one W"), std::string::npos) << text;
+  EXPECT_NE(text.find("half of the prompts"), std::string::npos) << text;
   EXPECT_NE(text.find("G = 15 divided over 1 to 8 devices: "), std::string::npos) << text;
   EXPECT_EQ(lookahead_text(json::object()), "");
   EXPECT_EQ(lookahead_fits(cases, nullptr)[0]["machines"].size(), 1u);
@@ -106,6 +118,11 @@ TEST(LookaheadFits, PredictEachCaseFromTheOthers) {
   EXPECT_NEAR(prediction["lookahead_eq7"]["error"],
               prediction["lookahead_eq7"]["value"].get<double>() / 1.5 - 1, 1e-12);
   EXPECT_EQ(prediction["lookahead_eq7"]["quantity"], "tau");
+  const auto assumptions = [&](int i) {
+    return lookahead_prediction(fits, cases[i]->id(), 1.5)["lookahead_eq7"]["assumptions"].get<std::string>();
+  };
+  EXPECT_NE(assumptions(3).find("another W, on the same prompts: interpolation"), std::string::npos) << assumptions(3);
+  EXPECT_NE(assumptions(1).find("another W, on the same prompts: extrapolation"), std::string::npos) << "W = 1";
   EXPECT_TRUE(lookahead_prediction(fits, cases[0]->id(), 1).empty());
 }
 

@@ -58,7 +58,8 @@ json follow_up_of(const json& candidates, double speedup, double lo, double hi) 
                      {"metrics", {{"tau", 1.5}, {"speedup", speedup}, {"speedup_ci95", {lo, hi}}}}});
     speedup += .05;
   }
-  return {{"cases", cases}, {"noise_floor", .02}};
+  // Absolute times moved by a third between repeats, their ratios by two percent.
+  return {{"cases", cases}, {"noise_floor", .358}, {"ratio_noise", .02}};
 }
 
 TEST(LookaheadVerdict, RecommendsWhatTheLawAndTheMachineSay) {
@@ -87,14 +88,53 @@ TEST(LookaheadVerdict, RecommendsWhatTheLawAndTheMachineSay) {
   EXPECT_EQ(verdict["measured"][0]["verdict"], "faster");
   EXPECT_EQ(verdict["measured"][0]["predicted"]["speedup"], candidates[0]["speedup"]);
   EXPECT_NEAR(verdict["regret"], 1 - 1.2 / 1.25, 1e-12);
-  EXPECT_THAT(to_verdict_text(verdict),
-              HasSubstr("not slower than autoregressive decoding beyond the noise"));
+  EXPECT_THAT(to_verdict_text(verdict), HasSubstr("not slower than autoregressive decoding by more than 5 %"));
 
   verdict = lookahead_verdict(summary, follow_up_of(candidates, .9, .85, .97));
   EXPECT_EQ(verdict["never_slower"], false);
   EXPECT_THAT(to_verdict_text(verdict), HasSubstr("SLOWER"));
-  verdict = lookahead_verdict(summary, follow_up_of(candidates, .97, .93, .99));
-  EXPECT_EQ(verdict["never_slower"], true) << "within the noise";
+}
+
+TEST(LookaheadVerdict, IsJudgedByTheNoiseOfRatiosNotOfTimes) {
+  const json summary = summary_of(kFreeRows);
+  const json candidates = lookahead_candidates(summary);
+  const auto judge = [&](double speedup, double lo, double hi, json noise = .02) {
+    json follow_up = follow_up_of(json::array({candidates[0]}), speedup, lo, hi);
+    follow_up["ratio_noise"] = std::move(noise);
+    return lookahead_verdict(summary, follow_up);
+  };
+  json verdict = judge(1.15, 1.04, 1.28);
+  EXPECT_EQ(verdict["measured"][0]["verdict"], "faster");
+  EXPECT_EQ(verdict["ratio_noise"], .02);
+  EXPECT_THAT(to_verdict_text(verdict), HasSubstr("differs by up to 2.0 % between repeats"));
+  EXPECT_EQ(judge(1.15, 1.04, 1.28, .06)["measured"][0]["verdict"], "unclear") << "1.04 is within this noise";
+  EXPECT_EQ(judge(1.15, 1.04, 1.28, .5)["measured"][0]["verdict"], "unclear") << "loud machines prove nothing";
+  EXPECT_EQ(judge(1.15, 1.04, 1.28, .5)["never_slower"], nullptr);
+
+  verdict = judge(.74, .72, .76);
+  EXPECT_EQ(verdict["never_slower"], false) << "26 % slower";
+  EXPECT_EQ(judge(.74, .72, .76, .36)["never_slower"], nullptr) << "not shown to be slower, nor not to be";
+  EXPECT_THAT(to_verdict_text(judge(.74, .72, .76, .36)), HasSubstr("It is not decided"));
+
+  verdict = judge(1, .98, 1.02);
+  EXPECT_EQ(verdict["measured"][0]["verdict"], "same");
+  EXPECT_EQ(verdict["never_slower"], true);
+  EXPECT_EQ(judge(.97, .93, 1.01)["never_slower"], nullptr) << "it may be 7 % slower";
+}
+
+TEST(LookaheadVerdict, WithoutRepeatsOrIntervalThereIsNone) {
+  const json summary = summary_of(kFreeRows);
+  json follow_up = follow_up_of(lookahead_candidates(summary), 1, .99, 1.01);
+  follow_up["ratio_noise"] = nullptr;
+  json verdict = lookahead_verdict(summary, follow_up);
+  for (const json& row : verdict["measured"]) EXPECT_EQ(row["verdict"], "unclear: no repeats");
+  EXPECT_TRUE(verdict["never_slower"].is_null());
+  EXPECT_THAT(to_verdict_text(verdict), HasSubstr("no repeats"));
+  follow_up["ratio_noise"] = .02;
+  for (json& entry : follow_up["cases"]) entry["metrics"]["speedup_ci95"] = nullptr;
+  verdict = lookahead_verdict(summary, follow_up);
+  for (const json& row : verdict["measured"]) EXPECT_EQ(row["verdict"], "unclear: one prompt");
+  EXPECT_TRUE(verdict["never_slower"].is_null());
 }
 
 TEST(LookaheadVerdict, SaysWhenTheRecommendationIsDegenerate) {

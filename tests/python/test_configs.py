@@ -27,6 +27,8 @@ EXPECTED = {
     "leaderboard_draft_free",
     "leaderboard_retrieval",
     "copy_family",
+    "copy_summaries",
+    "fit_texts",
 }
 
 
@@ -36,10 +38,10 @@ def read_prompts(name):
 
 class Prompts(unittest.TestCase):
     def test_spec_bench_format(self):
-        for file in ("speclab.jsonl", "quickstart.jsonl"):
+        for file in ("speclab.jsonl", "quickstart.jsonl", "measure.jsonl"):
             prompts = read_prompts(file)
             for prompt in prompts:
-                self.assertEqual(list(prompt), ["question_id", "category", "turns"])
+                self.assertEqual(list(prompt), ["question_id", "category", "split", "turns"])
                 self.assertTrue(
                     all(isinstance(turn, str) and turn.strip() == turn and turn for turn in prompt["turns"]),
                     prompt["question_id"],
@@ -57,8 +59,13 @@ class Prompts(unittest.TestCase):
         self.assertTrue(any(len(prompt["turns"]) == 2 for prompt in prompts))
         self.assertEqual(len({prompt["turns"][0] for prompt in prompts}), len(prompts))
 
+    def test_measuring_prompts_are_as_many_of_each_category(self):
+        categories = [prompt["category"] for prompt in read_prompts("measure.jsonl")]
+        everyone = {prompt["category"] for prompt in read_prompts("speclab.jsonl")}
+        self.assertEqual({category: categories.count(category) for category in everyone}, dict.fromkeys(everyone, 6))
+
     def test_texts_to_summarise_have_their_length(self):
-        for prompt in read_prompts("speclab.jsonl"):
+        for prompt in read_prompts("speclab.jsonl") + read_prompts("measure.jsonl"):
             if prompt["category"] in ("summarisation", "passage_qa"):
                 self.assertTrue(120 <= len(prompt["turns"][0].split()) <= 350, prompt["question_id"])
 

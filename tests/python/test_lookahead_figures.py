@@ -17,7 +17,7 @@ import matplotlib.text  # noqa: E402
 import synthetic_run  # noqa: E402
 from figures import lookahead, record, style  # noqa: E402
 
-FIT = {"alpha": 0.4, "f": 2.5, "share": None, "held_out_error": 0.02}
+FIT = {"alpha": 0.4, "f": 2.5, "share": None}
 SHAPES = [(w, n, w) for w in (1, 4, 15) for n in (3, 5)] + [(4, 5, 2), (15, 5, 2)]
 
 

@@ -17,6 +17,7 @@ VERDICT = {
     "best": {"W": 1, "N": 3, "G": 1, "tau": 1.2, "speedup": 1.05},
     "degenerate": True,
     "never_slower": True,
+    "ratio_noise": 0.012,
     "measured": [
         {"role": "recommended", "W": 1, "N": 3, "G": 1, "tau": 1.21, "speedup": 1.04, "speedup_ci95": [1.01, 1.07]}
         | {"predicted": {"tau": 1.2, "speedup": 1.05}, "verdict": "faster"}
@@ -47,7 +48,15 @@ class LookaheadPage(unittest.TestCase):
         ]
         summary["lookahead"] = [
             {"alpha": 0.4, "alpha_ci95": [0.3, 0.5], "f": 2.5, "f_ci95": None, "share": None, "cells": [{}] * 7}
-            | {"held_out_error": 0.021, "mean_error": 0.11, "machines": []}
+            | {
+                "held_out": [
+                    {"what": "prompts", "cells": 7, "interpolated": 7, "error": None, "mean_error": None}
+                    | {"error_other_prompts": 0.083, "mean_error_other_prompts": 0.12},
+                    {"what": "W", "cells": 7, "interpolated": 4, "error": 0.021, "mean_error": 0.11}
+                    | {"error_other_prompts": 0.09, "mean_error_other_prompts": 0.14},
+                ],
+                "machines": [],
+            }
         ]
         summary["lookahead_devices"] = [
             {"devices": 2, "rows": [50.2, 61.0], "most_rows": [58, 69], "equal": True, "slowest_ms": 12.0}
@@ -66,11 +75,40 @@ class LookaheadPage(unittest.TestCase):
         page = self.page()
         self.assertIn(", maths | tau | 1.96 | 1.53 | a paper \\| its table | a larger model |", page)
         self.assertIn("| speedup | 1.89 | 0.50 |", page)
-        self.assertIn("over 7 cases: alpha 0.40 [0.30, 0.50] (n = 3), f 2.50; cells that the fit has not seen are 2.1 % off", page)
+        self.assertIn("over 7 cases: alpha 0.40 [0.30, 0.50] (n = 3), f 2.50.", page)
+        self.assertIn("| no cell, half of the prompts | 7 | 7 |  |  | 8.3 % | 12.0 % |", page)
+        self.assertIn("| all cells with one W | 7 | 4 | 2.1 % | 11.0 % | 9.0 % | 14.0 % |", page)
         self.assertIn("| 2 | 50 61 | 58 69 | yes | 12.00 | 0.81 | 0.84 |", page)
         self.assertIn("degenerate", page)
         self.assertIn("| recommended | 1 | 3 | 1 | 1.20 | 1.21 | 1.05 | 1.04 [1.01, 1.07] (n = 3) | faster |", page)
-        self.assertIn("beyond the noise: yes", page)
+        self.assertIn("differs by up to 1.2 % between repeats", page)
+        self.assertIn("by more than 5 %: yes.", page)
+
+    def write_verdict(self, **changes):
+        (self.run_folder / "verdict" / "verdict.json").write_text(json.dumps(dict(VERDICT, **changes)))
+
+    def test_a_verdict_that_is_none_says_so(self):
+        self.write_verdict(ratio_noise=None, never_slower=None)
+        page = self.page()
+        self.assertIn("There are no repeats", page)
+        self.assertIn("by more than 5 %: not decided.", page)
+        self.write_verdict(never_slower=False)
+        self.assertIn("by more than 5 %: NO, it is slower.", self.page())
+
+    def test_older_records_judge_nothing(self):
+        old = {key: value for key, value in VERDICT.items() if key != "ratio_noise"}
+        (self.run_folder / "verdict" / "verdict.json").write_text(json.dumps(dict(old, noise_floor=0.358)))
+        file = self.run_folder / "summary.json"
+        summary = json.loads(file.read_text())
+        del summary["lookahead"][0]["held_out"]
+        summary["lookahead"][0] |= {"held_out_error": 0.021, "mean_error": 0.11}
+        file.write_text(json.dumps(summary))
+        page = self.page()
+        self.assertIn("| 1.04 [1.01, 1.07] (n = 3) | not judged |", page)
+        self.assertNotIn("by more than 5 %", page)
+        self.assertIn("older than the judgement", page)
+        self.assertIn("f 2.50.", page)
+        self.assertNotIn("2.1 %", page)
 
     def test_without_times_only_tokens_per_step_are_told(self):
         page = self.page("--no-times")

@@ -63,7 +63,7 @@ TEST(LookaheadFit, FindsTheLawThatMadeTheCells) {
   EXPECT_THROW(fit_lookahead(std::vector<LookaheadCell>{cell({3, 4, 3}, 1.2)}), Error);
 }
 
-TEST(LookaheadFit, HeldOutCellsAndIntervals) {
+TEST(LookaheadFit, HasIntervalsOverPrompts) {
   // Noise of a prompt that is the same in all cells, as that of easy and hard prompts is.
   std::mt19937 random(3);
   std::normal_distribution<double> noise(0, .2);
@@ -81,22 +81,11 @@ TEST(LookaheadFit, HeldOutCellsAndIntervals) {
   }
   const LookaheadFit fit = analyse_lookahead(cells, 200);
   EXPECT_FALSE(fit.share_fitted);
-  ASSERT_EQ(fit.held_out.size(), cells.size());
-  EXPECT_LT(fit.held_out_error, .02);
-  EXPECT_GT(fit.mean_error, 4 * fit.held_out_error);
   ASSERT_TRUE(fit.alpha && fit.f);
   EXPECT_LT(fit.f->lo, fit.law.f);
   EXPECT_GT(fit.f->hi, fit.law.f);
   EXPECT_LT(fit.f->hi - fit.f->lo, 1.5);
   EXPECT_FALSE(fit.share);
-  // What a cell says has no part in its own prediction.
-  std::vector<LookaheadCell> changed = cells;
-  for (double& tokens : changed[4].tokens) tokens *= 1.5;
-  const LookaheadFit other = analyse_lookahead(changed, 20);
-  EXPECT_EQ(other.held_out[4], fit.held_out[4]);
-  EXPECT_NE(other.fitted[4], fit.fitted[4]);
-  // Few cells are not split.
-  EXPECT_TRUE(analyse_lookahead(std::span(cells).first(4), 50).held_out.empty());
 }
 
 TEST(LookaheadKnee, FollowsTheMachine) {
