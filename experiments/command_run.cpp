@@ -11,6 +11,7 @@
 #include "experiments/command.h"
 #include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
+#include "experiments/machine_load.h"
 #include "experiments/run_plan.h"
 #include "experiments/runner.h"
 #include "experiments/table.h"
@@ -104,6 +105,7 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
     if (!summary["noise_floor"].is_null())
       fmt::print("Differences of time below {:.1f} % are noise.\n",
                  100 * summary["noise_floor"].get<double>());
+    fmt::print("{}", machine_text(summary["machine"]));
     fmt::print("Record: {}\n", folder.string());
   }
   if (outcome.interrupted) {

@@ -7,6 +7,7 @@
 #include "experiments/case_theory.h"
 #include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
+#include "experiments/machine_load.h"
 #include "experiments/metrics.h"
 #include "experiments/run_data.h"
 
@@ -172,6 +173,7 @@ json summarise_run(const std::filesystem::path& folder) {
           {"complete", run.complete},
           {"errors", errors},
           {"noise_floor", noise ? json(*noise) : json(nullptr)},
+          {"machine", judge_machine(cases, run.environment, drift_of(run))},
           {"calibration", run.calibration},
           {"lookahead", fits},
           {"lookahead_devices", lookahead_devices(run.cases, run.calibration)},
