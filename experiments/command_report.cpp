@@ -12,6 +12,7 @@
 #include "experiments/export.h"
 #include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
+#include "experiments/machine_load.h"
 #include "experiments/summary.h"
 #include "experiments/table.h"
 
@@ -136,10 +137,12 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
     }
   };
   const Table table = summary_table(summary);
+  const json machine = machine_of(summary, read_json_file(run / "environment.json"));
   if (!csv.empty()) write(csv, summary_csv(summary));
   if (!latex.empty())
     write(latex, to_latex(table, summary["name"].get<std::string>() + ": " +
-                                     summary["description"].get<std::string>()));
+                                     summary["description"].get<std::string>() +
+                                     (machine["busy"].get<bool>() ? " (busy machine)" : "")));
   if (!out.empty()) write_html(run, out);
   if (values->count("json") > 0) {
     fmt::print("{}\n", summary.dump(1));
@@ -149,6 +152,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
     fmt::print("{}{}\n", to_text(table), notes_text(summary));
     fmt::print("{}{}", published_text(summary),
                lookahead_text(summary) + lookahead_devices_text(summary["lookahead_devices"]));
+    fmt::print("{}", machine_text(machine));
     for (const json& error : summary["errors"])
       fmt::print("error: {}: {}\n", error["case"].get<std::string>(), error["message"].get<std::string>());
     if (!summary["complete"].get<bool>()) fmt::print("This run is not complete.\n");

@@ -11,6 +11,7 @@
 #include "experiments/command.h"
 #include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
+#include "experiments/machine_load.h"
 #include "experiments/run_plan.h"
 #include "experiments/runner.h"
 #include "experiments/table.h"
@@ -101,6 +102,7 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
     fmt::print("{}{}\n", to_text(summary_table(summary)), notes_text(summary));
     fmt::print("{}{}", published_text(summary),
                lookahead_text(summary) + lookahead_devices_text(summary["lookahead_devices"]));
+    fmt::print("{}", machine_text(summary["machine"]));
     fmt::print("Record: {}\n", folder.string());
   }
   if (outcome.interrupted) {

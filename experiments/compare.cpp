@@ -4,101 +4,278 @@
 #include <map>
 
 #include "core/base/error.h"
-#include "experiments/metrics_detail.h"
+#include "experiments/compare_lines.h"
+#include "experiments/machine_load.h"
+#include "experiments/metrics.h"
 #include "experiments/run_folder.h"
+#include "experiments/summary.h"
+#include "experiments/workload.h"
 
 namespace speclab {
 namespace {
 
-constexpr double kLeastNoise = .01;
+using nlohmann::json;
 
-double noise_of(const RunData& run) {
-  std::vector<stats::Times> times;
-  for (const auto& data : run.cases) {
-    if (!data->lines.empty()) times.push_back(decode_times(*data));
+/// What is known of a case in both runs.
+class CaseComparer {
+ public:
+  CaseComparer(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options,
+               const Comparison& whole)
+      : base_(base), fresh_(fresh), options_(options), whole_(whole) {
+    work_ = common_work(base.run.config, fresh.run.config);
   }
-  return stats::noise_floor(times).value_or(0);
+
+  CaseComparison compare(const CaseData& base, const CaseData& fresh) const {
+    CaseComparison result;
+    result.id = base.id();
+    if (!fresh.errors.empty() && base.errors.empty()) return fail(result, Failure::failed, "failed");
+    if (fresh.unequal() && !base.unequal()) fail(result, Failure::lost_equality, "lost equality");
+    const CommonLines lines = common_lines(base, fresh, work_);
+    if (has_lines(fresh_.run)) result.missing_texts = lines.missing;
+    if (result.missing_texts > 0 && !options_.allow_missing) result.failures.push_back(Failure::missing);
+    compare_texts(lines, result);
+    if (options_.gates.empty()) {
+      judge_time(lines, result);
+    } else {
+      judge_gates(lines, result);
+    }
+    return result;
+  }
+
+  CaseComparison missing(const std::string& id) const {
+    CaseComparison result;
+    result.id = id;
+    result.verdict = "missing";
+    if (!options_.allow_missing) result.failures.push_back(Failure::missing);
+    return result;
+  }
+
+ private:
+  static CaseComparison& fail(CaseComparison& result, Failure failure, const char* verdict) {
+    result.verdict = verdict;
+    result.failures.push_back(failure);
+    return result;
+  }
+
+  void leave_out(CaseComparison& result, const std::string& reason) const {
+    if (!result.verdict.empty()) return;
+    result.verdict = "not compared: " + reason;
+    if (!options_.allow_uncompared) result.failures.push_back(Failure::not_compared);
+  }
+
+  void compare_texts(const CommonLines& lines, CaseComparison& result) const {
+    result.texts = compare_line_texts(lines);
+    const CaseData& fresh = *lines.fresh;
+    const std::string loss_class = fresh.config.value("loss_class", "");
+    const bool drafts_cannot_matter =
+        loss_class == "L2" || (loss_class == "L1" && (fresh.options().value("coins", "") == "gumbel" ||
+                                                      fresh.config.value("strategy", "") == "autoregressive"));
+    result.texts.promised =
+        environment_differences(base_.run.environment, fresh_.run.environment, false).empty() &&
+        same_case(base_.run.config, fresh_.run.config, result.id) && (whole_.workload.empty() || drafts_cannot_matter);
+    if (result.texts.changed > 0 && result.texts.promised && !options_.allow_changed_text)
+      result.failures.push_back(Failure::changed_text);
+  }
+
+  void judge_time(const CommonLines& lines, CaseComparison& result) const {
+    if (lines.base->lines.empty()) {
+      leave_out(result, lines.why_none);
+      return;
+    }
+    const auto ratio = speed_ratio(*lines.base, *lines.fresh);
+    if (!ratio || lines.base->unequal() || lines.fresh->unequal()) {
+      if (result.verdict.empty()) result.verdict = ratio ? "unclear: not equal to its reference" : "unclear: no time";
+      return;
+    }
+    result.ratio = ratio->value;
+    result.ci = ratio->ci;
+    result.prompts = ratio->prompts;
+    result.verdict = time_verdict(*ratio);
+    if (result.verdict == "slower") result.failures.push_back(Failure::slower);
+  }
+
+  std::string time_verdict(const stats::Ratio& ratio) const {
+    if (!whole_.noise || ratio.repeats.size() < 2) return "unclear: no repeats";
+    for (const json* machine : {&whole_.base_machine, &whole_.new_machine}) {
+      if (machine->at("busy").get<bool>()) return "unclear: busy machine";
+    }
+    if (!ratio.ci) return "unclear: one prompt";
+    return std::string(stats::to_string(stats::verdict(*ratio.ci, *whole_.noise)));
+  }
+
+  void judge_gates(const CommonLines& lines, CaseComparison& result) const {
+    std::string why;
+    const auto [base, fresh] = gate_metrics(lines, result.id, why);
+    const auto gates = why.empty() ? compare_gates(options_.gates, base, fresh) : std::nullopt;
+    if (!gates) {
+      leave_out(result, why.empty() ? "a summary lacks a metric of the gates" : why);
+      return;
+    }
+    result.gates = *gates;
+    const bool equal = std::all_of(gates->begin(), gates->end(), [](const auto& one) { return one.change == "equal"; });
+    if (!equal) result.failures.push_back(Failure::gate);
+    if (result.verdict.empty()) result.verdict = equal ? "equal" : "differs";
+  }
+
+  /// Of the lines that both have, or of the summaries. `why`: there are none.
+  std::pair<json, json> gate_metrics(const CommonLines& lines, const std::string& id, std::string& why) const {
+    constexpr auto of_lines = [](const CaseData& data) {
+      return compute_metrics(data, {"tokens", "tau", "alpha", "target_rows", "target_calls", "draft_calls"});
+    };
+    if (!lines.base->lines.empty()) return {of_lines(*lines.base), of_lines(*lines.fresh)};
+    if (has_lines(base_.run) && has_lines(fresh_.run)) why = lines.why_none;
+    else if (!whole_.workload.empty()) why = "another workload, and no raw lines to choose from";
+    json both[2];
+    int side = 0;
+    for (const auto* one : {&base_, &fresh_}) {
+      const char* name = one == &base_ ? "BASE" : "NEW";
+      for (const json& entry : one->summary.at("cases")) {
+        if (entry.at("id") != id) continue;
+        both[side] = entry.at("metrics");
+        if (why.empty() && entry.value("errors", 0) > 0) why = fmt::format("it has errors in {}", name);
+      }
+      if (why.empty() && !one->summary.value("complete", false)) why = fmt::format("{} is not complete", name);
+      if (why.empty() && both[side].is_null()) why = fmt::format("it is not in the summary of {}", name);
+      ++side;
+    }
+    return {both[0], both[1]};
+  }
+
+  const ComparedRun& base_;
+  const ComparedRun& fresh_;
+  const CompareOptions& options_;
+  const Comparison& whole_;
+  CommonWork work_;
+};
+
+void require_comparable(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options) {
+  const std::vector<std::string> differences =
+      environment_differences(base.run.environment, fresh.run.environment, false, options.gates.empty());
+  if (!differences.empty()) {
+    throw Error({.what = "speclab compare",
+                 .got = "runs that differ in " + differences.front(),
+                 .expected = options.gates.empty() ? "the same models, machine, numerics class and threads"
+                                                   : "the same models and numerics class",
+                 .advice = options.gates.empty()
+                               ? "Measure both on one machine, or compare what is free of noise with --gate."
+                               : "Run NEW with the same models and --numerics."});
+  }
 }
 
-/// Do both hold the same text for every prompt and seed that they share?
-bool same_texts(const CaseData& a, const CaseData& b) {
-  std::map<std::pair<std::string, std::uint64_t>, std::vector<Token>> texts;
-  for_each_line(a, 0, [&](std::size_t, const LineRecord& line) {
-    texts[{line.prompt, line.seed}] = line.tokens();
-  });
-  bool same = true;
-  for_each_line(b, 0, [&](std::size_t, const LineRecord& line) {
-    const auto found = texts.find({line.prompt, line.seed});
-    if (found != texts.end() && found->second != line.tokens()) same = false;
-  });
-  return same;
+std::vector<std::string> allowed_workload(const ComparedRun& base, const ComparedRun& fresh,
+                                          const CompareOptions& options) {
+  constexpr std::size_t kShown = 4;
+  const std::vector<std::string> found = workload_differences(base.run.config, fresh.run.config);
+  if (found.empty() || options.allow_other_workload) return found;
+  std::string shown;
+  for (std::size_t i = 0; i < std::min(found.size(), kShown); ++i) shown += (i > 0 ? "; " : "") + found[i];
+  if (found.size() > kShown) shown += fmt::format("; {} more", found.size() - kShown);
+  throw Error({.what = "speclab compare",
+               .got = "other work in BASE than in NEW, " + shown,
+               .expected = "the same prompts, seeds and options",
+               .advice = "--allow-other-workload compares what both have."});
 }
 
-CaseComparison compare_case(const CaseData& base, const CaseData& fresh, double noise) {
-  CaseComparison result;
-  result.id = base.id();
-  result.output_changed = !same_texts(base, fresh);
-  if (!fresh.errors.empty() && base.errors.empty()) {
-    result.verdict = "failed";
-    result.regression = true;
-    return result;
-  }
-  if (fresh.unequal()) {
-    result.verdict = "lost equality";
-    result.regression = !base.unequal();
-    return result;
-  }
-  const auto ratio = speed_ratio(base, fresh);
-  if (base.unequal() || !ratio) {
-    result.verdict = "unclear";
-    return result;
-  }
-  result.ratio = ratio->value;
-  result.ci = ratio->ci;
-  result.prompts = ratio->prompts;
-  result.verdict = ratio->ci ? std::string(stats::to_string(stats::verdict(*ratio->ci, noise))) : "unclear";
-  result.regression = result.verdict == "slower";
-  return result;
+std::string why_nothing(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options) {
+  const char* lacking = !has_lines(base.run) ? "BASE" : !has_lines(fresh.run) ? "NEW" : nullptr;
+  if (lacking == nullptr) return "no case could be compared";
+  return fmt::format("{} has no raw lines{}", lacking,
+                     options.gates.empty() ? "; compare its summary with --gate tau,alpha,rows,calls" : "");
 }
 
 }  // namespace
 
-Comparison compare_runs(const RunData& base, const RunData& fresh) {
-  const std::vector<std::string> differences =
-      environment_differences(base.environment, fresh.environment, false);
-  if (!differences.empty()) {
-    throw Error({.what = "speclab compare",
-                 .got = "runs that differ in " + differences.front(),
-                 .expected = "the same models, machine, numerics class and threads",
-                 .advice = "Measure both on one machine."});
+std::string_view to_string(Failure failure) {
+  switch (failure) {
+    case Failure::slower:
+      return "slower";
+    case Failure::lost_equality:
+      return "lost equality";
+    case Failure::failed:
+      return "failed";
+    case Failure::changed_text:
+      return "changed text";
+    case Failure::missing:
+      return "missing";
+    case Failure::not_compared:
+      return "not compared";
+    case Failure::gate:
+      break;
   }
-  Comparison comparison;
-  comparison.noise = std::max({kLeastNoise, noise_of(base), noise_of(fresh)});
+  return "gate";
+}
+
+std::string_view allowing_flag(Failure failure) {
+  switch (failure) {
+    case Failure::changed_text:
+      return "--allow-changed-text";
+    case Failure::missing:
+      return "--allow-missing";
+    case Failure::not_compared:
+      return "--allow-uncompared";
+    default:
+      return "";
+  }
+}
+
+bool Comparison::failed() const {
+  return std::any_of(cases.begin(), cases.end(), [](const auto& one) { return !one.failures.empty(); });
+}
+
+ComparedRun load_compared_run(const std::filesystem::path& folder) {
+  ComparedRun loaded{load_run(folder), {}};
+  const std::filesystem::path stored = folder / "summary.json";
+  std::error_code code;
+  loaded.summary = std::filesystem::exists(stored, code) ? read_json_file(stored) : summarise_run(folder);
+  const json cases = loaded.summary.is_object() ? loaded.summary.value("cases", json()) : json();
+  const bool good = cases.is_array() && std::all_of(cases.begin(), cases.end(), [](const json& entry) {
+    return entry.is_object() && entry.value("id", json()).is_string() && entry.value("metrics", json()).is_object();
+  });
+  if (!good) {
+    throw Error({.what = stored.string(),
+                 .got = "no cases with id and metrics",
+                 .expected = "the record of a run",
+                 .advice = "See results/SCHEMA.md."});
+  }
+  return loaded;
+}
+
+Comparison compare_runs(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options) {
+  require_comparable(base, fresh, options);
   std::map<std::string, const CaseData*> in_fresh;
-  for (const auto& data : fresh.cases) in_fresh[data->id()] = data.get();
-  std::size_t common = 0;
-  for (const auto& data : base.cases) {
-    const auto found = in_fresh.find(data->id());
-    if (found == in_fresh.end()) {
-      comparison.cases.push_back({.id = data->id(), .verdict = "only in base", .ci = {}});
-      continue;
-    }
-    ++common;
-    comparison.cases.push_back(compare_case(*data, *found->second, comparison.noise));
-    in_fresh.erase(found);
-  }
-  for (const auto& data : fresh.cases) {
-    if (in_fresh.contains(data->id()))
-      comparison.cases.push_back({.id = data->id(), .verdict = "only in new", .ci = {}});
-  }
-  if (common == 0) {
+  for (const auto& data : fresh.run.cases) in_fresh[data->id()] = data.get();
+  const bool common = std::any_of(base.run.cases.begin(), base.run.cases.end(),
+                                  [&](const auto& data) { return in_fresh.contains(data->id()); });
+  if (!common) {
     throw Error({.what = "speclab compare",
                  .got = "no case that both runs have",
                  .expected = "runs of the same experiment",
                  .advice = ""});
   }
-  comparison.regression = std::any_of(comparison.cases.begin(), comparison.cases.end(),
-                                      [](const auto& entry) { return entry.regression; });
+  Comparison comparison;
+  comparison.workload = allowed_workload(base, fresh, options);
+  const auto base_noise = noise_of(base.run), fresh_noise = noise_of(fresh.run);
+  if (base_noise && fresh_noise) comparison.noise = std::max(*base_noise, *fresh_noise);
+  comparison.base_machine = machine_of(base.summary, base.run.environment, drift_of(base.run));
+  comparison.new_machine = machine_of(fresh.summary, fresh.run.environment, drift_of(fresh.run));
+  const CaseComparer comparer(base, fresh, options, comparison);
+  std::vector<CaseComparison> cases;
+  for (const auto& data : base.run.cases) {
+    const auto found = in_fresh.find(data->id());
+    cases.push_back(found == in_fresh.end() ? comparer.missing(data->id()) : comparer.compare(*data, *found->second));
+    if (found != in_fresh.end()) in_fresh.erase(found);
+  }
+  for (const auto& data : fresh.run.cases) {
+    if (!in_fresh.contains(data->id())) continue;
+    cases.emplace_back();
+    cases.back().id = data->id();
+    cases.back().verdict = "only in new";
+  }
+  const bool any = std::any_of(cases.begin(), cases.end(), [](const auto& one) {
+    return one.texts.compared > 0 || !one.gates.empty() || one.verdict == "failed";
+  });
+  if (!any) comparison.nothing_compared = why_nothing(base, fresh, options);
+  comparison.cases = std::move(cases);
   return comparison;
 }
 

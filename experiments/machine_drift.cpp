@@ -36,6 +36,18 @@ MachineDrift::MachineDrift(std::span<const json> rounds) {
   factors_ = round_factors(all);
 }
 
+std::optional<double> MachineDrift::across_run() const {
+  constexpr std::size_t kParts = 3, kLeastRounds = 2;
+  if (factors_.size() < kParts * kLeastRounds) return std::nullopt;
+  const auto part = [&](std::size_t i) {
+    const std::size_t begin = i * factors_.size() / kParts, end = (i + 1) * factors_.size() / kParts;
+    return stats::mean(std::span(factors_).subspan(begin, end - begin));
+  };
+  const auto [least, most] = std::minmax({part(0), part(1), part(2)});
+  if (!(least > 0)) return std::nullopt;
+  return most / least - 1;
+}
+
 std::optional<double> MachineDrift::during(const LineRecord& line, const theory::RowTimes& target) const {
   if (factors_.empty()) return std::nullopt;
   if (!line.drift.empty()) {

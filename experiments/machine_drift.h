@@ -22,6 +22,9 @@ class MachineDrift {
   /// `rounds`: of calibration.jsonl. Knows nothing where several shards measured: lines do not say whose rounds were near.
   explicit MachineDrift(std::span<const nlohmann::json> rounds);
   bool known() const { return !factors_.empty(); }
+  /// How much more time the rounds took in the slowest third of the run than in the fastest one, as a share. Absent
+  /// with fewer than two rounds in each.
+  std::optional<double> across_run() const;
   /// Of a line: the mean of the forwards between its steps, each over what `target` (ns) says of as many rows; where there were
   /// none, by the last round before it and the next one. Absent when it knows of neither.
   std::optional<double> during(const LineRecord& line, const theory::RowTimes& target) const;

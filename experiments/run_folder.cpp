@@ -29,8 +29,9 @@ std::string first_json_difference(const json& a, const json& b) {
 
 }  // namespace
 
-std::vector<std::string> environment_differences(const json& a, const json& b, bool same_binary) {
-  std::vector<const char*> names = {"/cpu/model", "/backend", "/device", "/numerics", "/threads"};
+std::vector<std::string> environment_differences(const json& a, const json& b, bool same_binary, bool same_machine) {
+  std::vector<const char*> names = {"/numerics"};
+  if (same_machine) names.insert(names.end(), {"/cpu/model", "/backend", "/device", "/threads"});
   if (same_binary) names.push_back("/binary_sha256");
   std::vector<std::string> found;
   const auto compare = [&](const std::string& name, const json& x, const json& y) {

@@ -32,8 +32,9 @@ class RunFolder {
 };
 
 /// What must be equal for two environments to give numbers that may stand side by side. Returns "name: a, b"
-/// of each difference; `same_binary` false leaves the binary out (compare of two versions).
+/// of each difference; `same_binary` false leaves the binary out (compare of two versions), `same_machine` false
+/// all that changes times and no number that is free of noise.
 std::vector<std::string> environment_differences(const nlohmann::json& a, const nlohmann::json& b,
-                                                 bool same_binary);
+                                                 bool same_binary, bool same_machine = true);
 
 }  // namespace speclab

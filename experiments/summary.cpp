@@ -7,6 +7,7 @@
 #include "experiments/case_theory.h"
 #include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
+#include "experiments/machine_load.h"
 #include "experiments/metrics.h"
 #include "experiments/ratio_noise.h"
 #include "experiments/run_data.h"
@@ -174,6 +175,7 @@ json summarise_run(const std::filesystem::path& folder) {
           {"errors", errors},
           {"noise_floor", noise ? json(*noise) : json(nullptr)},
           {"ratio_noise", of_ratios ? json(*of_ratios) : json(nullptr)},
+          {"machine", judge_machine(cases, run.environment, drift_of(run))},
           {"calibration", run.calibration},
           {"lookahead", fits},
           {"lookahead_devices", lookahead_devices(run.cases, run.calibration)},

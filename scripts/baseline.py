@@ -94,6 +94,11 @@ def device_of(run):
     return "GPU" if run.environment["backend"] == "cuda" else "CPU"
 
 
+def busy_note(run):
+    """A paragraph for a run whose times are doubtful; empty for others."""
+    return f"**{run.busy}**\n\n" if run.busy else ""
+
+
 def prompts_of(run):
     first = run.cases[0]
     return f"{first.prompts} prompts, {first.seeds} seed(s), {first.repeats} repeats"
@@ -110,7 +115,7 @@ def section(run, root, heading):
     )
     return (
         f"{heading} {run.folder.name}\n\n{run.summary['description']}\n\n{device_of(run)}: {run.machine}; {run.environment['build_type']}, "
-        f"commit {run.environment['commit'][:10]}. {models_of(run)}. {prompts_of(run)}.{errors}\n\n{table(run, explained=True)}{by_category(run)}\n\n{shown}\n\nRecord: `{folder}/`.\n"
+        f"commit {run.environment['commit'][:10]}. {models_of(run)}. {prompts_of(run)}.{errors}\n\n{busy_note(run)}{table(run, explained=True)}{by_category(run)}\n\n{shown}\n\nRecord: `{folder}/`.\n"
     )
 
 
@@ -138,7 +143,7 @@ def front_part(root):
     figure = run.folder / "figures" / f"{FRONT_FIGURE}.svg"
     picture = f"\n\n![speedup against draft length]({figure.relative_to(root).as_posix()})" if figure.exists() else ""
     gpu = "" if any(device_of(other) == "GPU" for other in runs(root)) else " Not run on a GPU yet."
-    return f"{run.machine}; {prompts_of(run)}; {models_of(run)}.{gpu}\n\n{table(run)}{picture}\n\nAll runs: [results/README.md](results/README.md)."
+    return f"{run.machine}; {prompts_of(run)}; {models_of(run)}.{gpu}\n\n{busy_note(run)}{table(run)}{picture}\n\nAll runs: [results/README.md](results/README.md)."
 
 
 def with_front_part(text, part):

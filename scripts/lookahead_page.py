@@ -61,6 +61,8 @@ class Page:
             + ("" if self.times else " Times are left out.")
             + "\n"
         )
+        if self.times and (busy := (summary.get("machine") or {}).get("text")):
+            self.parts.append(f"**{busy}**\n")
         self.cases(summary)
         self.published(summary)
         for fit in summary.get("lookahead", []):

@@ -171,6 +171,11 @@ class Run:
         )
 
     @functools.cached_property
+    def busy(self):
+        """What says that something else used the machine, so that times are doubtful; empty for a quiet one and where the record does not know."""
+        return (self.summary.get("machine") or {}).get("text", "")
+
+    @functools.cached_property
     def twins(self):
         """What every figure and page says of models that are not as their file has them; empty when all are."""
         named = [(role, model["name"]) for role, model in self.environment.get("models", {}).items() if "inflated" in model]

@@ -4,7 +4,6 @@
 
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
-#include "experiments/compare.h"
 #include "experiments/metrics.h"
 #include "experiments/reference_check.h"
 #include "experiments/run_data.h"
@@ -158,27 +157,6 @@ TEST_F(Record, AFailedLineIsListedAndNotCounted) {
   EXPECT_EQ(summary["errors"][0]["message"], "NaN logits");
   EXPECT_EQ(summary["cases"][1]["errors"], 1);
   EXPECT_EQ(summary["cases"][1]["metrics"]["tokens"], 18);
-}
-
-TEST_F(Record, CompareGivesVerdicts) {
-  const RunData base = load_run(write_run("base", 1'600'000)), slow = load_run(write_run("slow", 2'000'000)),
-                same = load_run(write_run("same", 1'602'000));
-  const Comparison slower = compare_runs(base, slow);
-  EXPECT_EQ(slower.cases[0].verdict, "same");
-  EXPECT_EQ(slower.cases[1].verdict, "slower");
-  EXPECT_NEAR(slower.cases[1].ratio, .8, 1e-12);
-  EXPECT_TRUE(slower.regression);
-  EXPECT_EQ(compare_runs(slow, base).cases[1].verdict, "faster");
-  EXPECT_FALSE(compare_runs(slow, base).regression);
-  EXPECT_EQ(compare_runs(base, same).cases[1].verdict, "same");
-  environment_["models"]["target"]["sha256"] = "2";
-  const RunData other = load_run(write_run("other", 1'600'000));
-  try {
-    compare_runs(base, other);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("model target"));
-  }
 }
 
 TEST_F(Record, TablesInAllForms) {

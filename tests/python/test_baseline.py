@@ -159,6 +159,15 @@ class Pages(unittest.TestCase):
         self.assertRegex(page, r"\| copied 4-grams \| 12% \| 75% \| 50% \|")
         self.assertIn("| 1.12 | 1.75 | 1.50 |", page)
 
+    def test_a_run_on_a_busy_machine_is_marked_on_every_page(self):
+        text = "Busy machine: cpu_share 0.21 of autoregressive. Times and speedups of this run are doubtful."
+        status, err = self.adopt_changed(lambda s: s.update(machine={"busy": True, "text": text}), "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        self.assertIn(f"**{text}**", (self.root / "results/README.md").read_text())
+        (self.root / "results/baselines/x").rename(self.root / "results/baselines/quickstart-x")
+        self.call("pages")
+        self.assertIn(f"**{text}**", (self.root / "README.md").read_text())
+
     def test_what_stands_beside_published_numbers_has_a_page(self):
         quote = {"source": "a paper", "category": None, "reason": "so", "values": [{"name": "tau", "published": 2, "here": 1.5}]}
         (self.run_folder / "verdict").mkdir(parents=True)

@@ -416,6 +416,14 @@ class Report(Scratch):
         self.assertIn("not complete", html)
         self.assertIn("logits &lt;NaN&gt;", html)
 
+    def test_a_busy_machine_is_marked(self):
+        self.main("--no-figures")
+        self.assertNotIn("Busy machine", (self.folder / "report.html").read_text())
+        text = "Busy machine: cpu_share 0.21 of <a>. Times and speedups of this run are doubtful."
+        self.edit("summary.json", lambda summary: summary.update(machine={"busy": True, "text": text}))
+        self.main("--no-figures")
+        self.assertIn('class="bad">Busy machine: cpu_share 0.21 of &lt;a&gt;.', (self.folder / "report.html").read_text())
+
     def test_bad_runs_are_refused_with_advice(self):
         self.edit("summary.json", lambda summary: summary.update(schema_version=99))
         status, _, err = self.main()

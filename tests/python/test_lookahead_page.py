@@ -117,6 +117,13 @@ class LookaheadPage(unittest.TestCase):
         self.assertNotIn("Recommended", page)
         self.assertIn("| 2 | 50 61 | 58 69 | yes |", page)
 
+    def test_a_busy_machine_is_told_beside_times(self):
+        file = self.run_folder / "summary.json"
+        machine = {"busy": True, "text": "Busy machine: so."}
+        file.write_text(json.dumps(dict(json.loads(file.read_text()), machine=machine)))
+        self.assertIn("**Busy machine: so.**", self.page())
+        self.assertNotIn("Busy", self.page("--no-times"))
+
     def test_a_run_that_is_not_complete_is_refused(self):
         file = self.run_folder / "summary.json"
         file.write_text(json.dumps(dict(json.loads(file.read_text()), complete=False)))
