@@ -23,6 +23,7 @@ struct StrategyInfo {
   std::string_view trained;       ///< what must be trained
   bool needs_draft = false;       ///< refuses to run without a draft model
   std::string_view needs_file{};  ///< an option that must name a file; empty when there is none
+  std::string_view may_name_file{};  ///< an option that may name one; empty when there is none
 };
 
 /// A registered strategy: data and a factory. Options are kept without their type.
