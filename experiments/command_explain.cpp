@@ -1,7 +1,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/nearest.h"
+#include "core/base/standard_streams.h"
+#include "experiments/case_match.h"
 #include "experiments/case_theory.h"
 #include "experiments/command.h"
 #include "experiments/lookahead_fit.h"
@@ -56,15 +57,13 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   const auto values = parse_arguments(command, arguments, options, {"RUN", "CASE"});
   if (!values) return kOk;
   const RunData data = load_run(required(*values, "RUN", command));
-  const std::string wanted = values->count("CASE") > 0 ? (*values)["CASE"].as<std::string>() : "";
-  json out = json::object();
   std::vector<std::string> known;
-  bool found = false;
+  for (const auto& one : data.cases) known.push_back(one->id());
+  const std::string wanted = values->count("CASE") > 0 ? match_case((*values)["CASE"].as<std::string>(), known, "speclab explain") : "";
+  json out = json::object();
   const json fits = lookahead_fits(data.cases, data.calibration);
   for (const auto& one : data.cases) {
-    known.push_back(one->id());
     if (!wanted.empty() && one->id() != wanted) continue;
-    found = true;
     const auto waterfall = case_waterfall(*one, compute_metrics(*one), fits);
     if (!waterfall) {
       if (!wanted.empty()) {
@@ -83,14 +82,9 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       if (!device.is_null()) fmt::print("{}\n", device_text(device));
     }
   }
-  if (!found)
-    throw Error({.what = "speclab explain",
-                 .got = fmt::format("no case \"{}\"", wanted),
-                 .expected = "",
-                 .advice = suggest(wanted, known)});
   if (values->count("json") > 0) fmt::print("{}\n", out.dump(1));
   if (out.empty())
-    fmt::print(stderr, "no case of this run has a waterfall: it needs drafts, a speedup and a calibration\n");
+    print_status("no case of this run has a waterfall: it needs drafts, a speedup and a calibration\n");
   return kOk;
 }
 

@@ -7,11 +7,12 @@
 
 #include "core/base/error.h"
 #include "core/base/options_json.h"
+#include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
 #include "core/spec/decode_loop.h"
 #include "experiments/command.h"
 #include "experiments/conversation.h"
-#include "experiments/sweep.h"
+#include "experiments/settings.h"
 
 namespace speclab {
 namespace po = boost::program_options;
@@ -61,8 +62,10 @@ class Stream {
       const std::string text = decoder_ ? decoder_->push(emitted[i]) : fmt::format("{} ", emitted[i]);
       fmt::print("{}{}{}", colour_ && accepted ? "\033[32m" : "", text, colour_ && accepted ? "\033[0m" : "");
     }
-    std::fflush(stdout);
+    flush_output();
   }
+  /// Nobody can read on: the pipe is closed, or the disk full.
+  static bool broken() { return flush_output() != 0; }
   void finish() {
     if (quiet_) return;
     fmt::print("{}\n", decoder_ ? decoder_->finish() : "");
@@ -73,6 +76,41 @@ class Stream {
   std::optional<StreamDecoder> decoder_;
 };
 
+StrategyChoice strategy_of(const std::string& name) {
+  try {
+    return StrategyChoice(find_strategy(name));
+  } catch (const Error& error) {
+    throw Error({"--strategy", error.text().got, error.text().expected, error.text().advice});
+  }
+}
+
+/// Reads --set as `run` does for a config of one case.
+GenerationOptions read_options(StrategyChoice& strategy, const std::vector<std::string>& texts) {
+  json config = {{"options", json::object()}, {"cases", json::array({{{"strategy", strategy.info().name}}})}};
+  Settings settings(texts);
+  settings.apply(config, {"options", "cases"});
+  GenerationOptions generation;
+  std::vector<std::string> own, common;
+  for (const OptionInfo& info : describe_options(strategy.fields())) own.push_back(info.name);
+  for (const OptionInfo& info : describe_options(option_fields(generation))) common.push_back(info.name);
+  settings.explain([&] {
+    json one = config["cases"][0];
+    one.erase("strategy");
+    parse_options(option_fields(generation), config["options"], "/options");
+    parse_options(strategy.fields(), one, "/cases/0", common);
+    parse_options(option_fields(generation), one, "/cases/0", own);
+    if (strategy.lacks_file()) {
+      const StrategyInfo& info = strategy.info();
+      throw Error({.what = fmt::format("--strategy {}", info.name),
+                   .got = fmt::format("no {}", info.needs_file),
+                   .expected = fmt::format("--set {}=FILE", info.needs_file),
+                   .advice = fmt::format("speclab describe {} says which one.", info.name)});
+    }
+    generation.acceptance_rule();
+  });
+  return generation;
+}
+
 void print_statistics(const GenerationRecord& record) {
   double emitted = 0, drafted = 0, accepted = 0;
   for (const StepRecord& step : record.steps) {
@@ -82,13 +120,13 @@ void print_statistics(const GenerationRecord& record) {
   }
   const double steps = static_cast<double>(record.steps.size()),
                seconds = static_cast<double>(record.decode_ns) * 1e-9;
-  fmt::print(stderr, "{} tokens, {} steps", record.tokens.size(), record.steps.size());
-  if (steps > 0) fmt::print(stderr, ", tau {:.2f}", emitted / steps);
-  if (drafted > 0) fmt::print(stderr, ", {:.0f} of {:.0f} drafted tokens accepted", accepted, drafted);
+  std::string text = fmt::format("{} tokens, {} steps", record.tokens.size(), record.steps.size());
+  if (steps > 0) text += fmt::format(", tau {:.2f}", emitted / steps);
+  if (drafted > 0) text += fmt::format(", {:.0f} of {:.0f} drafted tokens accepted", accepted, drafted);
   if (seconds > 0)
-    fmt::print(stderr, ", {:.1f} tokens/s after {:.0f} ms of prefill", emitted / seconds,
-               static_cast<double>(record.prefill_ns + record.draft_prefill_ns) * 1e-6);
-  fmt::print(stderr, ", ended by {}\n", to_string(record.finish));
+    text += fmt::format(", {:.1f} tokens/s after {:.0f} ms of prefill", emitted / seconds,
+                        static_cast<double>(record.prefill_ns + record.draft_prefill_ns) * 1e-6);
+  print_status("{}, ended by {}\n", text, to_string(record.finish));
 }
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
@@ -100,7 +138,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
       "draft", po::value(&draft), "draft model: PATH, keep:N or layers:0-4,29")(
       "strategy", po::value(&strategy_name)->default_value("autoregressive"), "speclab list strategies")(
-      "set", po::value(&settings)->composing(), "key=value, an option of the strategy or of generation")(
+      "set", po::value(&settings)->composing(), setting_help().c_str())(
       "prompt", po::value(&prompt_text), "text")("system", po::value(&system), "system message")(
       "chat-template", po::value(&chat_template), "a family by name instead of the template in the file")(
       "plain", "no chat template")("seed", po::value(&seed)->default_value(1), "of the coins")(
@@ -113,16 +151,12 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   required(*values, "prompt", command);
   const bool as_json = values->count("json") > 0;
 
-  StrategyChoice strategy(find_strategy(strategy_name));
-  GenerationOptions generation;
-  json object = json::object();
-  for (const std::string& setting : settings) apply_setting(object, setting);
-  std::vector<std::string> own, common;
-  for (const OptionInfo& info : describe_options(strategy.fields())) own.push_back(info.name);
-  for (const OptionInfo& info : describe_options(option_fields(generation))) common.push_back(info.name);
-  parse_options(strategy.fields(), object, "--set ", common);
-  parse_options(option_fields(generation), object, "--set ", own);
-  generation.acceptance_rule();
+  StrategyChoice strategy = strategy_of(strategy_name);
+  if (strategy.info().needs_draft && draft.empty()) {
+    throw Error({.what = "--strategy " + strategy_name, .got = "no --draft", .expected = "a draft model",
+                 .advice = "Add --draft PATH, --draft keep:N or --draft layers:0-4,29."});
+  }
+  const GenerationOptions generation = read_options(strategy, settings);
 
   ModelSet models(model, make_backend(backend), values->count("plain") > 0 ? "plain" : chat_template,
                   parse_inflate_text(inflate));
@@ -148,7 +182,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   std::stop_source stop;
   loop_options.on_emit = [&](int, const StepRecord& step, TokenSpan emitted) {
     stream.emit(step, emitted);
-    if (interrupted()) stop.request_stop();
+    if (interrupted() || Stream::broken()) stop.request_stop();
   };
   DecodeLoop loop(models.target(), models.draft(draft_name), strategy, loop_options);
   Request request;
@@ -181,8 +215,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
 const Command kGenerateCommand = {
     "generate", "--model PATH --prompt TEXT [options]",
     "Generates a text and streams it; accepted drafted tokens are green on a terminal.",
-    "speclab generate --model models/SmolLM2-135M-Instruct.Q4_1.gguf --draft models/draft --strategy "
-    "speculative_sampling --set gamma=4 --prompt 'Why is the sky blue?'",
+    "speclab generate --model models/SmolLM2-135M-Instruct.Q4_1.gguf --draft models/draft/smollm2-135m-instruct "
+    "--strategy speculative_sampling --set gamma=4 --prompt 'Why is the sky blue?'",
     run};
 
 }  // namespace speclab

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/nearest.h"
 #include "core/base/options_json.h"
+#include "core/base/standard_streams.h"
 #include "core/model/checkpoint.h"
 #include "core/spec/registry.h"
 #include "core/spec/schedule.h"
@@ -115,7 +116,7 @@ Listing list_models() {
                                             : checkpoint.tokenizer()   ? "yes"
                                                                        : "no"}});
     } catch (const Error& error) {
-      fmt::print(stderr, "{}\n", error.what());
+      print_status("{}\n", error.what());
     }
   }
   return listing;

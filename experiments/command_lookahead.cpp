@@ -3,11 +3,13 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
 #include "experiments/command.h"
 #include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
 #include "experiments/lookahead_verdict.h"
+#include "experiments/resume.h"
 #include "experiments/row_times_text.h"
 #include "experiments/runner.h"
 #include "experiments/summary.h"
@@ -18,6 +20,27 @@ namespace fs = std::filesystem;
 namespace {
 
 using nlohmann::json;
+
+bool has_lines(const fs::path& folder) {
+  std::error_code code;
+  for (fs::directory_iterator entry(folder / "cases", code), end; !code && entry != end; entry.increment(code)) {
+    if (entry->path().extension() == ".jsonl") return true;
+  }
+  return false;
+}
+
+/// The summary of a run: made from its lines, or the one that was kept where the lines were not (committed baselines).
+json summary_of(const fs::path& folder) {
+  std::error_code ignored;
+  const fs::path kept = folder / "summary.json";
+  if (has_lines(folder) || !fs::exists(kept, ignored)) return summarise_run(folder);
+  print_status("{} has no raw lines; this is from its summary.json\n", folder.string());
+  json summary = read_json_file(kept);
+  const bool whole = summary.is_object() && summary.contains("lookahead") && summary["lookahead"].is_array() && summary.contains("calibration");
+  if (!whole) throw Error({kept.string(), "no \"lookahead\" and \"calibration\"", "the summary of a run", "Make it again: speclab report RUN."});
+  if (!summary.contains("lookahead_devices")) summary["lookahead_devices"] = json::array();
+  return summary;
+}
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
   std::string out, times;
@@ -39,9 +62,10 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   const fs::path own = out.empty() ? folder / "verdict" : fs::path(out);
   if (link.latency_us < 0 || link.gigabytes_per_second < 0)
     throw Error({"--link-us and --link-gbytes", "a negative number", "0 or more", ""});
-  json summary = summarise_run(folder);
+  const bool measure = values->count("measure") > 0;
+  json summary = summary_of(folder);
   if (!summary["lookahead_devices"].empty()) {
-    summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
+    if (has_lines(folder)) summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
     if (summary["lookahead"].empty()) {  // a division of one setting: no law, no verdict
       if (values->count("json") > 0)
         fmt::print("{}\n", json({{"devices", summary["lookahead_devices"]}}).dump(1));
@@ -56,7 +80,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   }
   const json& fit = largest_lookahead_fit(summary);
   int code = kOk;
-  if (values->count("measure") > 0) {
+  if (measure) {
     const json config = follow_up_config(read_json_file(folder / "config.json"), summary);
     catch_interrupts();
     Progress progress(values->count("quiet") > 0);
@@ -68,14 +92,17 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
                                                .interrupted = interrupted},
                                               progress);
     if (outcome.interrupted) {
-      progress.note("interrupted; finished lines are kept. Go on with --measure --resume");
+      progress.warn(fmt::format("interrupted; finished lines are kept. Go on with: speclab lookahead {} --measure --resume{}",
+                                shell_word(folder.string()), out.empty() ? "" : " --out " + shell_word(out)));
       return kInterrupted;
     }
-    if (outcome.failed + outcome.unequal > 0) code = kCheckFailed;
+    if (outcome.failed + outcome.unequal > 0) {
+      progress.warn(fmt::format("exit code 1: {} lines failed, {} differ from their reference", outcome.failed, outcome.unequal));
+      code = kCheckFailed;
+    }
   }
-  const json verdict =
-      lookahead_verdict(summary, fs::exists(own / "config.json") ? summarise_run(own) : json());
-  if (!verdict["measured"].empty()) write_json_file(own / "verdict.json", verdict);
+  const json verdict = lookahead_verdict(summary, has_lines(own) ? summarise_run(own) : json());
+  if (measure && !verdict["measured"].empty()) write_json_file(own / "verdict.json", verdict);
   if (verdict["never_slower"] == false) code = kCheckFailed;
   if (values->count("json") > 0)
     fmt::print("{}\n",
@@ -83,8 +110,11 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   else
     fmt::print("{}\n{}{}\n", lookahead_text(summary), lookahead_devices_text(summary["lookahead_devices"]),
                to_verdict_text(verdict));
-  if (verdict["measured"].empty())
-    fmt::print(stderr, "Nothing of this is measured yet: speclab lookahead {} --measure\n", folder.string());
+  std::error_code ignored;
+  if (verdict["measured"].empty() && fs::exists(own / "verdict.json", ignored))
+    print_status("What was measured of it is in {}; its lines are not here.\n", (own / "verdict.json").string());
+  else if (verdict["measured"].empty())
+    print_status("Nothing of this is measured yet: speclab lookahead {} --measure\n", shell_word(folder.string()));
   return code;
 }
 

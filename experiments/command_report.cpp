@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
 #include "experiments/command.h"
 #include "experiments/export.h"
@@ -79,12 +80,12 @@ int print_export(const RunData& data, const std::string& tool, const std::string
   for (const auto& one : data.cases) {
     if (!case_id.empty() && one->id() != case_id) continue;
     for (const auto& [prompt, message] : one->errors)
-      fmt::print(stderr, "error: {} prompt {}: {}\n", one->id(), prompt, message);
+      print_status("error: {} prompt {}: {}\n", one->id(), prompt, message);
     if (one->unequal())
-      fmt::print(stderr, "error: {} differs from its reference; its times are left out\n", one->id());
+      print_status("error: {} differs from its reference; its times are left out\n", one->id());
     if (!one->errors.empty() || one->unequal()) code = kCheckFailed;
   }
-  if (!data.complete) fmt::print(stderr, "This run is not complete.\n");
+  if (!data.complete) print_status("This run is not complete.\n");
   return code;
 }
 
@@ -125,7 +126,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
     try {
       write_json_file(stored, summary);
     } catch (const Error& error) {
-      fmt::print(stderr, "warning: {}\n", error.what());  // a read-only record can still be read
+      print_status("warning: {}\n", error.what());  // a read-only record can still be read
     }
   }
   const auto write = [](const std::string& file, const std::string& text) {
@@ -133,7 +134,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       fmt::print("{}", text);
     } else {
       write_file(file, text);
-      fmt::print(stderr, "wrote {}\n", file);
+      print_status("wrote {}\n", file);
     }
   };
   const Table table = summary_table(summary);

@@ -2,18 +2,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
+#include <limits>
 
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
 #include "experiments/command.h"
+#include "experiments/dry_run.h"
 #include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
 #include "experiments/machine_load.h"
+#include "experiments/resume.h"
 #include "experiments/run_plan.h"
 #include "experiments/runner.h"
+#include "experiments/settings.h"
 #include "experiments/table.h"
 
 namespace speclab {
@@ -23,34 +28,47 @@ namespace {
 
 using nlohmann::json;
 
+/// A name of an experiment as that of a folder.
+std::string folder_name(const std::string& name) {
+  constexpr std::size_t kMost = 100;
+  std::string out = name.substr(0, kMost);
+  for (char& c : out) {
+    const bool plain = ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9') || c == '_' || c == '-' || c == '.';
+    if (!plain) c = '_';
+  }
+  return out.empty() || out.front() == '.' ? fmt::format("_{}", out) : out;
+}
+
 /// results/runs/NAME-TIME for a new run, the newest results/runs/NAME-* to go on with.
 fs::path default_folder(const std::string& name, bool resume) {
   const fs::path runs = fs::path("results") / "runs";
-  if (!resume) return runs / fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time(nullptr)));
+  const std::string plain = folder_name(name);
+  if (!resume) return runs / fmt::format("{}-{:%Y%m%d-%H%M%S}", plain, fmt::localtime(std::time(nullptr)));
   std::vector<fs::path> found;
-  if (fs::exists(runs)) {
-    for (const auto& entry : fs::directory_iterator(runs)) {
-      const std::string folder = entry.path().filename().string();
-      if (folder.starts_with(name + "-") && folder.size() == name.size() + 16) found.push_back(entry.path());
-    }
+  std::error_code code;
+  for (fs::directory_iterator entry(runs, code), end; !code && entry != end; entry.increment(code)) {
+    const std::string folder = entry->path().filename().string();
+    if (folder.starts_with(plain + "-") && folder.size() == plain.size() + 16) found.push_back(entry->path());
   }
   if (found.empty()) {
     throw Error({.what = "--resume",
                  .got = fmt::format("no run of {} in {}", name, runs.string()),
                  .expected = "a run to go on with",
-                 .advice = "Name its folder with --out."});
+                 .advice = "Name its folder: speclab run --resume DIR."});
   }
   return *std::max_element(found.begin(), found.end());
 }
 
 Shard parse_shard(const std::string& text) {
   Shard shard;
-  int end = 0;
-  if (std::sscanf(text.c_str(), "%d/%d%n", &shard.i, &shard.n, &end) != 2 ||
-      end != static_cast<int>(text.size()) || shard.i < 1 || shard.i > shard.n) {
+  const char* const end = text.data() + text.size();
+  const auto i = std::from_chars(text.data(), end, shard.i);
+  const bool slash = i.ec == std::errc() && i.ptr != end && *i.ptr == '/';
+  const auto n = slash ? std::from_chars(i.ptr + 1, end, shard.n) : i;
+  if (!slash || n.ec != std::errc() || n.ptr != end || shard.i < 1 || shard.i > shard.n) {
     throw Error({.what = "--shard",
                  .got = text,
-                 .expected = "i/n with 1 <= i <= n",
+                 .expected = fmt::format("i/n with 1 <= i <= n <= {}", std::numeric_limits<int>::max()),
                  .advice = "For example --shard 2/4."});
   }
   return shard;
@@ -77,11 +95,30 @@ void print_plan(const Experiment& experiment, const Shard& shard, bool as_json) 
 
 /// What was asked for beside the experiment.
 struct Wanted {
-  std::string config, shard_text;
+  std::string config, filter, shard_text;
+  std::vector<std::string> settings, backend_words;
   BackendChoice backend;
   Shard shard;
   bool resume = false, as_json = false;
+
+  /// The command that goes on with the run in `folder`: the short one, and the one that says everything again.
+  std::string go_on(const fs::path& folder) const {
+    const std::string short_one = fmt::format("speclab run --resume {}{}", shell_word(folder.string()), shard_words(shard_text));
+    if (config.empty()) return short_one;
+    std::string words;
+    for (const std::string& setting : settings) words += fmt::format(" --set {}", shell_word(setting));
+    if (!filter.empty()) words += fmt::format(" --filter {}", shell_word(filter));
+    for (const std::string& word : backend_words) words += fmt::format(" {}", shell_word(word));
+    return fmt::format("{}\nor, the same in full: speclab run {}{}{} --resume --out {}", short_one, shell_word(config), words,
+                       shard_words(shard_text), shell_word(folder.string()));
+  }
+  static std::string shard_words(const std::string& text) { return text.empty() ? "" : " --shard " + text; }
 };
+
+/// True when a line of any case was measured.
+bool has_lines(const json& summary) {
+  return std::any_of(summary["cases"].begin(), summary["cases"].end(), [](const json& one) { return one.value("lines", 0) > 0; });
+}
 
 /// Runs it into `folder` and prints its table; adds its summary to `summaries` when JSON is wanted.
 int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wanted& wanted, Progress& progress, json& summaries) {
@@ -97,6 +134,8 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
   const json summary = read_json_file(folder / "summary.json");
   if (wanted.as_json) {
     summaries[target] = summary;
+  } else if (!has_lines(summary)) {
+    progress.warn("nothing was measured; there is nothing to show");
   } else {
     if (!target.empty()) fmt::print("{}\n", target);
     fmt::print("{}{}\n", to_text(summary_table(summary)), notes_text(summary));
@@ -105,47 +144,40 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
     fmt::print("{}", machine_text(summary["machine"]));
     fmt::print("Record: {}\n", folder.string());
   }
+  std::fflush(stdout);  // the next target takes a while
   if (outcome.interrupted) {
-    const fs::path whole = target.empty() ? folder : folder.parent_path();
-    progress.note(fmt::format(
-        "interrupted; finished lines are kept. Go on with: speclab run {} --resume{} --out {}", wanted.config,
-        wanted.shard_text.empty() ? "" : " --shard " + wanted.shard_text, whole.string()));
+    progress.warn(fmt::format("interrupted; finished lines are kept. Go on with: {}",
+                              wanted.go_on(target.empty() ? folder : folder.parent_path())));
     return kInterrupted;
   }
   if (wanted.shard.n > 1 && !summary["complete"].get<bool>())
-    progress.note(fmt::format("shard {}/{} is done; another one: speclab run {} --shard i/{} --resume --out {}",
-                              wanted.shard.i, wanted.shard.n, wanted.config, wanted.shard.n, folder.string()));
+    progress.note(fmt::format("shard {}/{} is done; another one: speclab run --shard i/{} --resume {}",
+                              wanted.shard.i, wanted.shard.n, wanted.shard.n, shell_word(folder.string())));
   if (outcome.failed > 0)
-    progress.note(fmt::format("{} lines failed; summary.json lists them", outcome.failed));
+    progress.warn(fmt::format("exit code 1: {} lines failed; {} lists them", outcome.failed, (folder / "summary.json").string()));
   if (outcome.unequal > 0)
-    progress.note(
-        fmt::format("{} lines differ from their reference although they must not", outcome.unequal));
+    progress.warn(fmt::format("exit code 1: {} lines differ from their reference although they must not", outcome.unequal));
   return outcome.failed + outcome.unequal > 0 ? kCheckFailed : kOk;
 }
 
 /// One target after the other, each a whole run in a folder of its own beside targets.json.
-int run_targets(std::vector<Experiment> experiments, const fs::path& folder, const Wanted& wanted, Progress& progress,
+int run_targets(std::vector<Experiment> experiments, const fs::path& folder, const json& header, const Wanted& wanted, Progress& progress,
                 json& summaries) {
   std::error_code ignored;
   fs::create_directories(folder, ignored);  // writing says what is wrong
-  json names = json::array();
-  for (const Experiment& experiment : experiments) names.push_back(experiment.target_name);
-  const json header = {{"schema_version", kSchemaVersion},
-                       {"name", experiments.front().name},
-                       {"description", experiments.front().description},
-                       {"targets", names}};
   const fs::path file = folder / "targets.json";
-  if (fs::exists(file) != wanted.resume || (wanted.resume && read_json_file(file) != header)) {
+  const bool there = fs::exists(file, ignored);
+  if (there != wanted.resume || (wanted.resume && read_json_file(file) != header)) {
     throw Error({.what = file.string(),
-                 .got = !wanted.resume ? "a run already" : fs::exists(file) ? "other targets" : "no run",
-                 .expected = wanted.resume ? "a run of these targets" : "a new folder",
+                 .got = !wanted.resume ? "a run already" : there ? "another config or other targets" : "no run",
+                 .expected = wanted.resume ? "the run of this config" : "a new folder",
                  .advice = "Name another folder with --out."});
   }
   if (!wanted.resume) write_json_file(file, header);
   int status = kOk;
   for (Experiment& experiment : experiments) {
     const fs::path own = folder / experiment.target_name;
-    const bool resume = wanted.resume && fs::exists(own / "config.json");
+    const bool resume = wanted.resume && fs::exists(own / "config.json", ignored);
     const int code = run_one(std::move(experiment), own, resume, wanted, progress, summaries);
     if (code == kInterrupted) return code;
     status = std::max(status, code);
@@ -153,59 +185,101 @@ int run_targets(std::vector<Experiment> experiments, const fs::path& folder, con
   return status;
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
-  std::vector<std::string> settings;
-  std::string filter, out;
-  Wanted wanted;
-  po::options_description options;
-  options.add_options()("set", po::value(&settings)->composing(), "path=value, changes the config")(
-      "filter", po::value(&filter), "regular expression: only these cases, with their references")(
-      "out", po::value(&out), "folder of the run; default results/runs/NAME-TIME")(
-      "resume", "go on with an interrupted run")("dry-run", "check config and options, show the cases, run nothing")(
-      "shard", po::value(&wanted.shard_text),
-      "i/n: every n-th prompt from the i-th on; the other shards go into the same --out with --resume")(
-      "json", "print the summary (or, with --dry-run, the resolved config) as JSON")("quiet,q",
-                                                                                     "no progress");
-  add_backend_options(options, wanted.backend);
-  const auto values = parse_arguments(command, arguments, options, {"CONFIG"});
-  if (!values) return kOk;
-  wanted.config = required(*values, "CONFIG", command);
-  std::vector<Experiment> experiments = load_experiments(wanted.config, settings);
-  if (!filter.empty()) {
-    for (Experiment& experiment : experiments) filter_cases(experiment, filter);
-  }
-  if (!wanted.shard_text.empty()) wanted.shard = parse_shard(wanted.shard_text);
-  wanted.as_json = values->count("json") > 0;
-  wanted.resume = values->count("resume") > 0;
-  const bool several = !experiments.front().target_name.empty();
-  if (values->count("dry-run") > 0) {
-    check_backend(wanted.backend);
-    if (several && wanted.as_json) {
-      json all = json::object();
-      for (const Experiment& experiment : experiments) all[experiment.target_name] = experiment.resolved();
-      fmt::print("{}\n", all.dump(1));
-      return kOk;
-    }
+int dry_run(const std::vector<Experiment>& experiments, bool several, const Wanted& wanted) {
+  check_backend(wanted.backend);
+  if (several && wanted.as_json) {
+    json all = json::object();
+    for (const Experiment& experiment : experiments) all[experiment.target_name] = experiment.resolved();
+    fmt::print("{}\n", all.dump(1));
+  } else {
     for (const Experiment& experiment : experiments) {
       if (several) fmt::print("{}: {} {}\n", experiment.target_name, experiment.target, to_json(experiment.inflate).dump());
       print_plan(experiment, wanted.shard, wanted.as_json);
     }
-    return kOk;
   }
-  const fs::path folder = out.empty() ? default_folder(experiments.front().name, wanted.resume) : fs::path(out);
+  require_files(experiments);
+  if (wanted.as_json) return kOk;
+  for (const Experiment& experiment : experiments)
+    fmt::print("{}{}\n", several ? experiment.target_name + ": " : "", time_estimate(experiment, wanted.shard, wanted.backend));
+  return kOk;
+}
+
+/// The options of add_backend_options() that stand on the command line, as they stand there.
+std::vector<std::string> backend_words_of(const po::variables_map& values, const BackendChoice& choice) {
+  std::vector<std::string> words;
+  const json options = to_json(choice);
+  for (const auto& [name, value] : options.items()) {
+    if (!values[name].defaulted()) words.push_back(fmt::format("--{}={}", name, value.is_string() ? value.get<std::string>() : value.dump()));
+  }
+  return words;
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  std::string out;
+  Wanted wanted;
+  po::options_description options;
+  options.add_options()("set", po::value(&wanted.settings)->composing(), setting_help().c_str())(
+      "filter", po::value(&wanted.filter), "regular expression (RE2): only these cases, with their references")(
+      "out", po::value(&out), "folder of the run; default results/runs/NAME-TIME")(
+      "resume", "go on with an interrupted run: --resume DIR alone takes everything else from the folder; with a CONFIG, the run in --out "
+                "or the newest results/runs/NAME-TIME")(
+      "dry-run", "check config, options and files, show the cases, estimate the time, run nothing")(
+      "shard", po::value(&wanted.shard_text),
+      "i/n: every n-th prompt from the i-th on; the other shards go into the same --out with --resume")(
+      "json", "print the summary (or, with --dry-run, the resolved config) as JSON")(
+      "quiet,q", "no progress, only why the exit code is not 0");
+  add_backend_options(options, wanted.backend);
+  const auto values = parse_arguments(command, arguments, options, {"CONFIG"});
+  if (!values) return kOk;
+  const std::string given = required(*values, "CONFIG", command);
+  wanted.resume = values->count("resume") > 0;
+  wanted.backend_words = backend_words_of(*values, wanted.backend);
+  if (!wanted.shard_text.empty()) wanted.shard = parse_shard(wanted.shard_text);
+  wanted.as_json = values->count("json") > 0;
+  std::error_code ignored;
+  const bool of_folder = fs::is_directory(given, ignored);
+  if (of_folder && (!wanted.resume || !out.empty() || !wanted.filter.empty())) {
+    throw Error({.what = given,
+                 .got = "a folder",
+                 .expected = "a config, or with --resume the folder of a run alone",
+                 .advice = "speclab run --resume DIR takes config, cases and options from the folder."});
+  }
+  RecordedRun run;
+  if (of_folder) {
+    run = read_recorded_run(given, wanted.settings);
+    take_recorded_options(given, *values, wanted.backend);
+  } else {
+    wanted.config = given;
+    run.experiments = load_experiments(given, wanted.settings);
+    run.several = !run.experiments.front().target_name.empty();
+    if (!wanted.filter.empty()) {
+      for (Experiment& experiment : run.experiments) filter_cases(experiment, wanted.filter);
+    }
+  }
+  for (const Experiment& experiment : run.experiments) require_few_lines(experiment);
+  if (values->count("dry-run") > 0) return dry_run(run.experiments, run.several, wanted);
+  require_files(run.experiments);
+  const fs::path folder = of_folder     ? fs::path(given)
+                          : out.empty() ? default_folder(run.experiments.front().name, wanted.resume)
+                                        : fs::path(out);
   catch_interrupts();
   Progress progress(values->count("quiet") > 0);
   json summaries = json::object();
-  const int status = several ? run_targets(std::move(experiments), folder, wanted, progress, summaries)
-                             : run_one(std::move(experiments.front()), folder, wanted.resume, wanted, progress, summaries);
-  if (wanted.as_json) fmt::print("{}\n", (several ? summaries : summaries[""]).dump(1));
+  int status = kOk;
+  if (run.several) {
+    const json header = of_folder ? read_json_file(folder / "targets.json") : targets_header(run.experiments, wanted.filter);
+    status = run_targets(std::move(run.experiments), folder, header, wanted, progress, summaries);
+  } else {
+    status = run_one(std::move(run.experiments.front()), folder, wanted.resume, wanted, progress, summaries);
+  }
+  if (wanted.as_json) fmt::print("{}\n", (run.several ? summaries : summaries.front()).dump(1));
   return status;
 }
 
 }  // namespace
 
 const Command kRunCommand = {
-    "run", "CONFIG [options]",
+    "run", "CONFIG [options], or: speclab run --resume DIR",
     "Runs an experiment: every case on every prompt, beside its reference and its theory.",
     "speclab run configs/quickstart.json --set prompts.limit=2 --filter gamma=4", run};
 

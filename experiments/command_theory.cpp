@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/base/error.h"
@@ -31,6 +32,19 @@ std::optional<theory::LookaheadShape> parse_shape(const po::variables_map& value
   theory::LookaheadShape shape{value("W", 0, 1 << 20), value("N", 2, 64), 0};
   shape.G = given("G") ? value("G", 0, 1 << 20) : shape.W;
   return shape;
+}
+
+/// Evaluates the formulas. What is wrong with a number is said of its option.
+std::vector<theory::Prediction> predict(const theory::PredictionInputs& inputs, const po::options_description& options) {
+  try {
+    return theory::predictions(inputs);
+  } catch (const Error& error) {
+    std::string name = error.text().what;
+    std::replace(name.begin(), name.end(), '_', '-');
+    const bool known = std::any_of(options.options().begin(), options.options().end(), [&](const auto& option) { return option->long_name() == name; });
+    if (!known) throw;
+    throw Error({"--" + name, error.text().got, error.text().expected, error.text().advice});
+  }
 }
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
@@ -70,7 +84,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   if (values->count("acceptance") > 0)
     inputs.acceptance = parse_number_list((*values)["acceptance"].as<std::string>(), "--acceptance");
   inputs.max_gamma = (*values)["max-gamma"].as<int>();
-  const std::vector<theory::Prediction> found = theory::predictions(inputs);
+  const std::vector<theory::Prediction> found = predict(inputs, options);
   if (found.empty()) {
     throw Error({.what = "speclab theory",
                  .got = "too little for any formula",

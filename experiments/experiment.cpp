@@ -1,9 +1,9 @@
 #include "experiments/experiment.h"
 
 #include <fmt/format.h>
+#include <re2/re2.h>
 
 #include <algorithm>
-#include <regex>
 #include <set>
 
 #include "core/base/error.h"
@@ -11,11 +11,12 @@
 #include "core/base/nearest.h"
 #include "core/base/options_json.h"
 #include "core/base/sha256.h"
+#include "core/base/utf8.h"
 #include "core/measure/run_result.h"
 #include "core/model/chat_template.h"
 #include "experiments/experiment_cases.h"
 #include "experiments/metrics.h"
-#include "experiments/sweep.h"
+#include "experiments/settings.h"
 
 namespace speclab {
 namespace {
@@ -31,8 +32,11 @@ bool is_natural(const json& value) {
   return value.is_number_unsigned() || (value.is_number_integer() && value.get<std::int64_t>() >= 0);
 }
 
+/// The keys of a config beside its scalar settings.
+const std::vector<std::string> kSections = {"target", "drafts", "prompts", "seed", "seeds", "options", "cases", "calibration", "published"};
+
 /// The scalar settings of an experiment.
-struct Settings {
+struct Header {
   Experiment& experiment;
   void fields(OptionVisitor& visit) {
     visit("name", experiment.name, "of the experiment");
@@ -374,11 +378,9 @@ Experiment parse_experiment(json config, const std::string& name, const std::str
   experiment.source = config;
   const std::string root = name + ": ";
   if (!config.is_object()) wrong_type(name, config, "an object");
-  Settings settings{experiment};
+  Header header{experiment};
   experiment.name = std::filesystem::path(name).stem().string();
-  parse_options(option_fields(settings), config, root,
-                std::vector<std::string>{"target", "drafts", "prompts", "seed", "seeds", "options", "cases",
-                                         "calibration", "published"});
+  parse_options(option_fields(header), config, root, kSections);
   for (const char* key : {"target", "prompts", "cases"}) {
     if (!config.contains(key)) {
       throw Error({.what = name,
@@ -415,6 +417,7 @@ Experiment parse_experiment(json config, const std::string& name, const std::str
   read_prompts(experiment, config["prompts"], root + "/prompts");
   if (config.contains("published")) read_published(experiment, config["published"], root + "/published");
   for (const PromptSpec& prompt : experiment.prompts) {
+    if (prompt.options.empty()) continue;
     for (const CaseSpec& spec : experiment.cases) {
       StrategyChoice strategy = spec.strategy;
       GenerationOptions generation = spec.generation;
@@ -430,16 +433,28 @@ Experiment parse_experiment(json config, const std::string& name, const std::str
   return experiment;
 }
 
-Experiment load_experiment(const std::filesystem::path& file, const std::vector<std::string>& settings) {
-  json config = read_json_file(file);
-  for (const std::string& setting : settings) apply_setting(config, setting);
-  return parse_experiment(std::move(config), file.string());
+const std::vector<std::string>& config_keys() {
+  static const std::vector<std::string> keys = [] {
+    Experiment experiment;
+    Header header{experiment};
+    std::vector<std::string> names = kSections;
+    for (const OptionInfo& info : describe_options(option_fields(header))) names.push_back(info.name);
+    names.emplace_back("targets");
+    return names;
+  }();
+  return keys;
 }
 
 std::vector<Experiment> load_experiments(const std::filesystem::path& file, const std::vector<std::string>& settings) {
-  json config = read_json_file(file);
-  for (const std::string& setting : settings) apply_setting(config, setting);
-  return parse_experiments(config, file.string());
+  return configure_experiments(read_json_file(file), file.lexically_normal().string(), settings);
+}
+
+std::vector<Experiment> configure_experiments(json config, const std::string& name, const std::vector<std::string>& texts) {
+  Settings settings(texts);
+  settings.apply(config, config_keys());
+  std::vector<Experiment> experiments;
+  settings.explain([&] { experiments = parse_experiments(config, name); });
+  return experiments;
 }
 
 std::vector<Experiment> parse_experiments(const json& config, const std::string& name) {
@@ -462,28 +477,43 @@ std::vector<Experiment> parse_experiments(const json& config, const std::string&
 }
 
 void filter_cases(Experiment& experiment, const std::string& regex) {
-  std::regex expression;
-  try {
-    expression = std::regex(regex);
-  } catch (const std::regex_error& error) {
+  RE2::Options options;
+  options.set_log_errors(false);
+  const RE2 expression(regex, options);
+  if (!expression.ok()) {
     throw Error({.what = "--filter",
-                 .got = fmt::format("\"{}\"", regex),
-                 .expected = "a regular expression",
-                 .advice = error.what()});
+                 .got = fmt::format("\"{}\", {}", printable(regex, 200), expression.error()),
+                 .expected = "a regular expression in RE2's syntax",
+                 .advice = "For example --filter 'gamma=4$'. Put a backslash before a sign that stands for itself."});
   }
   std::set<std::string> keep;
   for (const CaseSpec& spec : experiment.cases) {
-    if (!std::regex_search(spec.id, expression)) continue;
+    if (!RE2::PartialMatch(spec.id, expression)) continue;
     keep.insert(spec.id);
     if (!spec.reference.empty()) keep.insert(spec.reference);
   }
   if (keep.empty()) {
     throw Error({.what = "--filter",
-                 .got = fmt::format("\"{}\"", regex),
+                 .got = fmt::format("\"{}\"", printable(regex, 200)),
                  .expected = "a match in at least one case id",
                  .advice = "speclab run CONFIG --dry-run lists them."});
   }
   std::erase_if(experiment.cases, [&](const CaseSpec& spec) { return !keep.contains(spec.id); });
+}
+
+void require_few_lines(const Experiment& experiment) {
+  std::uint64_t lines = 1;
+  for (const std::size_t factor : {experiment.cases.size(), experiment.prompts.size(), experiment.seeds.size(),
+                                   static_cast<std::size_t>(experiment.repeats)}) {
+    if (factor > kMostLines || lines * factor > kMostLines) {  // both are at most kMostLines: no overflow
+      throw Error({.what = experiment.file,
+                   .got = fmt::format("{} cases x {} prompts x {} seeds x {} repeats", experiment.cases.size(),
+                                      experiment.prompts.size(), experiment.seeds.size(), experiment.repeats),
+                   .expected = fmt::format("at most {} lines", kMostLines),
+                   .advice = "Take fewer with --filter, --set prompts.limit=N or --set repeats=N, or make several experiments of it."});
+    }
+    lines *= factor;
+  }
 }
 
 bool apply_prompt_options(const PromptSpec& prompt, StrategyChoice& strategy, GenerationOptions& generation) {

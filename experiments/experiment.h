@@ -95,19 +95,27 @@ struct Experiment {
   nlohmann::json resolved() const;
 };
 
+/// Lines of an experiment: cases x prompts x seeds x repeats. Nobody waits for more, and the plan is held in memory.
+inline constexpr std::uint64_t kMostLines = 1'000'000;
+
+/// The keys of a config.
+const std::vector<std::string>& config_keys();
+
 /// Reads, applies --set, expands sweeps, adds missing references. Throws Error naming file, JSON pointer,
-/// what was found and what was expected.
-Experiment load_experiment(const std::filesystem::path& file, const std::vector<std::string>& settings);
-/// The same for a config that may name several "targets": an experiment for each, because baseline, calibration and
-/// t(n) are of one target.
+/// what was found and what was expected, or the --set that is to blame. A config may name several "targets": there is an
+/// experiment for each, because baseline, calibration and t(n) are of one target.
 std::vector<Experiment> load_experiments(const std::filesystem::path& file, const std::vector<std::string>& settings);
+/// The same for a config that was read already; `name` is what messages call it.
+std::vector<Experiment> configure_experiments(nlohmann::json config, const std::string& name, const std::vector<std::string>& settings);
 std::vector<Experiment> parse_experiments(const nlohmann::json& config, const std::string& name);
 /// target_at: where in the file that was read "target" stands.
 Experiment parse_experiment(nlohmann::json config, const std::string& name, const std::string& target_at = "/target");
 
-/// Keeps the cases whose id contains a match of the regular expression, with the references that they need.
-/// Throws Error when none is left or the expression is malformed.
+/// Keeps the cases whose id contains a match of the regular expression (RE2's syntax), with the references that they
+/// need. Throws Error when none is left or the expression is malformed.
 void filter_cases(Experiment& experiment, const std::string& regex);
+/// Throws Error when there are more than kMostLines lines. Call it before the plan is made.
+void require_few_lines(const Experiment& experiment);
 
 /// Generation and strategy options of a case with a prompt's overrides. Keys that this strategy does not have
 /// are other strategies' and left alone. True when an option of the strategy has another value now.

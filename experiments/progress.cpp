@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
+#include "core/base/standard_streams.h"
 #include "core/measure/clock.h"
 
 namespace speclab {
@@ -35,9 +35,11 @@ Progress::~Progress() {
 }
 
 void Progress::note(std::string_view message) {
-  if (quiet_) return;
-  if (drawn_) fmt::print(stderr, "\r\033[K");
-  fmt::print(stderr, "{}\n", message);
+  if (!quiet_) warn(message);
+}
+
+void Progress::warn(std::string_view message) {
+  print_status("{}{}\n", drawn_ ? "\r\033[K" : "", message);
 }
 
 void Progress::start(std::string_view what, int total, int done) {
@@ -67,7 +69,7 @@ void Progress::draw(std::string_view detail, bool force) {
   std::string text = fmt::format("{} {}/{}  elapsed {}  remaining {}  {}", what_, done_, total_,
                                  duration_text(elapsed), left, detail);
   if (!terminal_) {
-    fmt::print(stderr, "{}\n", text);
+    print_status("{}\n", text);
     return;
   }
   constexpr int kBar = 24;
@@ -75,13 +77,12 @@ void Progress::draw(std::string_view detail, bool force) {
   text = fmt::format("[{}{}] {}", std::string(static_cast<std::size_t>(filled), '#'),
                      std::string(static_cast<std::size_t>(kBar - filled), '.'), text);
   text.resize(std::min<std::size_t>(text.size(), static_cast<std::size_t>(terminal_width()) - 1));
-  fmt::print(stderr, "\r\033[K{}", text);
-  std::fflush(stderr);
+  print_status("\r\033[K{}", text);
   drawn_ = true;
 }
 
 void Progress::finish() {
-  if (drawn_) fmt::print(stderr, "\n");
+  if (drawn_) write_status("\n");
   drawn_ = false;
   total_ = 0;
 }

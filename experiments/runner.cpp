@@ -17,6 +17,7 @@
 #include "experiments/conversation.h"
 #include "experiments/decoder.h"
 #include "experiments/reference_check.h"
+#include "experiments/resume.h"
 #include "experiments/run_folder.h"
 #include "experiments/run_lines.h"
 #include "experiments/run_plan.h"
@@ -40,6 +41,7 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
     environment["kernels"] = request.backend.kernels;
     environment["prefill"] = request.backend.prefill;
   }
+  environment["options"] = to_json(request.backend);
   if (backend.name() == "cuda") environment["gpu"] = cuda::gpu_state(cuda::gpu_bus_id(request.backend.device));
   if (!request.resume) {  // a run that goes on keeps what was measured when it began
     const DeviceSpeed speed = backend.measure_speed();

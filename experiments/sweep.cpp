@@ -20,20 +20,46 @@ bool is_axis(const json& value, bool list) {
   return !list || (!value.empty() && value.front().is_array());
 }
 
+[[noreturn]] void refuse_tie(const json& object, const std::string& key, const std::string& other, const std::string& where) {
+  const std::string pointer = json_pointer(where, key), got = object[key].dump(), same = "\"=KEY\" with another key of the same object";
+  if (other == key) throw Error({pointer, got + ", a tie to itself", same, fmt::format("Give \"{}\" a value, or tie it to another key.", key)});
+  if (other == "strategy" || other == "draft")
+    throw Error({pointer, fmt::format("{}, a tie to the {} of the case", got, other), same + " that is an option", "Write the value out."});
+  const auto found = object.find(other);
+  if (found == object.end())
+    throw Error({pointer, fmt::format("{}, but there is no \"{}\" beside it", got, other), same, fmt::format("Add \"{}\" beside it.", other)});
+  throw Error({pointer, fmt::format("{}, but \"{}\" is tied itself: {}", got, other, found->dump()), same + " that is not tied itself",
+               *found == "=" + key ? "Give one of the two a value." : fmt::format("Tie both to the key that has the value.")});
+}
+
 void resolve_ties(json& object, const std::string& where) {
   for (auto& [key, value] : object.items()) {
     if (!is_tie(value)) continue;
     const std::string other = value.get<std::string>().substr(1);
     const auto found = object.find(other);
-    if (found == object.end() || is_tie(*found)) {
-      throw Error({.what = json_pointer(where, key),
-                   .got = value.dump(),
-                   .expected = "\"=KEY\" with a key of the same object that is not tied itself",
-                   .advice = found == object.end()
-                                 ? fmt::format("Add \"{}\" beside it.", other)
-                                 : fmt::format("Tie it to what \"{}\" is tied to.", other)});
-    }
+    if (other == "draft" || found == object.end() || is_tie(*found)) refuse_tie(object, key, other, where);
     value = *found;
+  }
+}
+
+/// The number of points, known before any of them is made.
+void require_few_points(const json& axes, const std::string& where) {
+  std::size_t points = 1;
+  for (const auto& [key, values] : axes.items()) {
+    if (values.empty()) {
+      throw Error({.what = json_pointer(where, key),
+                   .got = "an empty sweep []",
+                   .expected = "at least one value",
+                   .advice = "Give a value, or leave the key out."});
+    }
+    if (values.size() > kMostCases / points) {
+      throw Error({.what = json_pointer(where, key),
+                   .got = fmt::format("{} values, {} combinations with the axes before it", values.size(),
+                                      static_cast<double>(values.size()) * static_cast<double>(points)),
+                   .expected = fmt::format("at most {} cases", kMostCases),
+                   .advice = "Make several experiments of it, or tie axes to one another with \"=KEY\"."});
+    }
+    points *= values.size();
   }
 }
 
@@ -41,21 +67,15 @@ void resolve_ties(json& object, const std::string& where) {
 
 std::vector<SweepPoint> expand_sweep(const json& object, const std::function<bool(std::string_view)>& is_list,
                                      const std::string& where) {
-  std::vector<SweepPoint> points{{object, {}}};
+  json axes = json::object(), fixed = object;
   for (const auto& [key, value] : object.items()) {
     if (!is_axis(value, is_list(key))) continue;
-    if (value.empty()) {
-      throw Error({.what = json_pointer(where, key),
-                   .got = "an empty sweep []",
-                   .expected = "at least one value",
-                   .advice = "Give a value, or leave the key out."});
-    }
-    if (points.size() * value.size() > kMostCases) {
-      throw Error({.what = json_pointer(where, key),
-                   .got = fmt::format("{} values, {} combinations with the axes before it", value.size(), points.size() * value.size()),
-                   .expected = fmt::format("at most {} cases", kMostCases),
-                   .advice = "Make several experiments of it, or tie axes to one another with \"=KEY\"."});
-    }
+    axes[key] = value;
+    fixed[key] = nullptr;  // no point carries the values of others
+  }
+  require_few_points(axes, where);
+  std::vector<SweepPoint> points{{std::move(fixed), {}}};
+  for (const auto& [key, value] : axes.items()) {
     std::vector<SweepPoint> next;
     for (const SweepPoint& point : points) {
       for (const json& entry : value) {
@@ -68,46 +88,6 @@ std::vector<SweepPoint> expand_sweep(const json& object, const std::function<boo
   }
   for (SweepPoint& point : points) resolve_ties(point.object, where);
   return points;
-}
-
-void apply_setting(json& config, std::string_view setting) {
-  const std::size_t equals = setting.find('=');
-  if (equals == std::string_view::npos || equals == 0) {
-    throw Error({.what = "--set",
-                 .got = fmt::format("\"{}\"", setting),
-                 .expected = "path=value",
-                 .advice = "For example --set repeats=5 or --set options.temperature=[0,1]."});
-  }
-  const std::string_view path = setting.substr(0, equals), text = setting.substr(equals + 1);
-  json value = json::parse(text, nullptr, false);
-  if (value.is_discarded()) value = std::string(text);
-  json* at = &config;
-  std::string walked;
-  for (std::size_t begin = 0; begin <= path.size();) {
-    const std::size_t dot = std::min(path.find('.', begin), path.size());
-    const std::string key(path.substr(begin, dot - begin));
-    if (at->is_array()) {
-      const bool number =
-          !key.empty() && key.find_first_not_of("0123456789") == std::string::npos && key.size() < 9;
-      if (!number || std::stoul(key) >= at->size()) {
-        throw Error({.what = fmt::format("--set {}", path),
-                     .got = fmt::format("\"{}\"", key),
-                     .expected = fmt::format("an index of {} below {}", walked, at->size()),
-                     .advice = ""});
-      }
-      at = &(*at)[std::stoul(key)];
-    } else if (at->is_object() || at->is_null()) {
-      at = &(*at)[key];
-    } else {
-      throw Error({.what = fmt::format("--set {}", path),
-                   .got = fmt::format("{} is a {}", walked, json_type_name(*at)),
-                   .expected = "an object or an array",
-                   .advice = ""});
-    }
-    walked += (walked.empty() ? "" : ".") + key;
-    begin = dot + 1;
-  }
-  *at = std::move(value);
 }
 
 std::string id_text(const json& value) {

@@ -26,11 +26,6 @@ std::vector<SweepPoint> expand_sweep(const nlohmann::json& object,
                                      const std::function<bool(std::string_view)>& is_list,
                                      const std::string& where);
 
-/// Applies "path=value" of --set: path is dotted ("cases.0.gamma", "options.temperature"), value is JSON, or
-/// text when it is no JSON. Missing objects on the way are made. Throws Error for a path into a scalar or
-/// past the end of an array.
-void apply_setting(nlohmann::json& config, std::string_view setting);
-
 /// A value as it stands in a case id: text bare, numbers and others as JSON.
 std::string id_text(const nlohmann::json& value);
 

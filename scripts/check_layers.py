@@ -3,6 +3,7 @@
 
 Order: base < measure < backend < model < spec < {theory, simulate} < strategies < experiments.
 Strategies do not include each other and see no file of measure, backend/cpu, backend/cuda or JSON.
+Status goes through print_status() of core/base/standard_streams.h: other ways to stderr throw or end the program when it cannot be written.
 """
 
 import pathlib
@@ -20,6 +21,7 @@ ORDER = {
     "strategies": 6,
     "experiments": 7,
 }
+STDERR = re.compile(r"\((?:[^;\n]*\W)?stderr\b|std::cerr\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)
 
 
@@ -33,7 +35,10 @@ def problems(root):
             continue
         name = file.relative_to(root).as_posix()
         own = layer(name)
-        for target in INCLUDE.findall(file.read_text(encoding="utf-8")):
+        text = file.read_text(encoding="utf-8")
+        if any(STDERR.search(line.split("//")[0]) for line in text.splitlines()):
+            yield f"{name} writes to stderr: print_status() does, and never throws"
+        for target in INCLUDE.findall(text):
             other = layer(target)
             if other and own and ORDER[other] > ORDER[own]:
                 yield f"{name} includes {target}: {own} comes before {other}"

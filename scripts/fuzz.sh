@@ -2,7 +2,8 @@
 # Builds the fuzzers with clang 16 and runs them, one after the other: scripts/fuzz.sh MINUTES [TARGET...]
 #   MINUTES   of each target (a fraction will do)
 #   TARGET    safetensors gguf tokenizer sentencepiece chat_template experiment prompts draft datastore ngram_model
-#             record; all of them without one
+#             record command_lines; all of them without one. command_lines runs the binary build/release/speclab
+#             (another one: SPECLAB_BINARY) on random command lines and damaged run folders (tests/fuzz/command_lines.py).
 # Limits: no crash, no undefined behaviour, no leak, at most a second of processor time and 4 times the size of the
 # input (and a constant) of memory. A finding is written to build/fuzz/findings/TARGET/; repair the reader, then keep
 # the input as tests/regressions/inputs/TARGET/NAME, where the fast tests read it for ever. What was executed is added
@@ -12,26 +13,51 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
-usage() { sed -n '2,11s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,12s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ $# -ge 1 ] || usage
 [[ $1 =~ ^[0-9]*\.?[0-9]+$ ]] || usage
 seconds=$(awk -v minutes="$1" 'BEGIN { s = int(60 * minutes + 0.5); print (s > 0 ? s : 1) }')
 shift
-targets=(safetensors gguf tokenizer sentencepiece chat_template experiment prompts draft datastore ngram_model record)
+targets=(safetensors gguf tokenizer sentencepiece chat_template experiment prompts draft datastore ngram_model record command_lines)
 for target in "$@"; do
   [[ " ${targets[*]} " == *" $target "* ]] || { echo "fuzz: no target $target. There are: ${targets[*]}" >&2; exit 2; }
 done
 [ $# -eq 0 ] || targets=("$@")
 
+libfuzzer=()
+for target in "${targets[@]}"; do [ "$target" = command_lines ] || libfuzzer+=("fuzz_$target"); done
 "$root/scripts/setup.sh" --fuzz
-cmake --preset fuzz > /dev/null
-cmake --build --preset fuzz --target "${targets[@]/#/fuzz_}"
+if [ ${#libfuzzer[@]} -gt 0 ]; then
+  cmake --preset fuzz > /dev/null
+  cmake --build --preset fuzz --target "${libfuzzer[@]}"
+fi
+
+fuzz_command_lines() {
+  binary=${SPECLAB_BINARY:-build/release/speclab} findings=build/fuzz/findings/command_lines log=build/fuzz/command_lines.log
+  if [ -z "${SPECLAB_BINARY:-}" ]; then
+    [ -f build/release/CMakeCache.txt ] || cmake --preset release > /dev/null
+    cmake --build --preset release --target speclab
+  fi
+  mkdir -p build/fuzz
+  echo "== command_lines: $seconds s"
+  # Another seed each time; it stands in the log.
+  if ! nice -n 19 python3 tests/fuzz/command_lines.py --binary "$binary" --seconds "$seconds" --seed "$(date +%s)" --findings "$findings" > "$log" 2>&1; then
+    status=1
+    echo "a finding: $findings"
+    grep -m3 -A1 '^finding:' "$log" || tail -5 "$log"
+  fi
+  scripts/fuzz_record.py command_lines "results/fuzz/$(date -u +%F).json" - "$log"
+}
 
 # Twice as many inputs; where a block was allocated is told when a finding is run again without these. Fewer than two frames
 # and no leak is ever reported: LeakSanitizer lets pass what it knows no caller of.
 export ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=1:thread_local_quarantine_size_kb=64
 status=0
 for target in "${targets[@]}"; do
+  if [ "$target" = command_lines ]; then
+    fuzz_command_lines
+    continue
+  fi
   fuzzer=build/fuzz/tests/fuzz/fuzz_$target corpus=build/fuzz/corpus/$target findings=build/fuzz/findings/$target log=build/fuzz/$target.log
   mkdir -p "$corpus" "$findings"
   seeds=("tests/fuzz/corpus/$target")

@@ -17,6 +17,7 @@ packages=(
   libfmt-dev                    # text formatting
   libhwy-dev                    # portable SIMD
   libssl-dev                    # SHA-256
+  libre2-dev                    # regular expressions of --filter, in linear time
   libsentencepiece-dev          # tokenizers in SentencePiece's own form
   libgtest-dev libgmock-dev libbenchmark-dev
   python3 python3-venv python3-pip  # model download, figures and report, in a virtual environment

@@ -368,6 +368,7 @@ const RegisterStrategy<Options, Composition> registered{{
     .criterion = "any rule; q of the model, one-hot for the rest",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing, or a small model",
+    .may_name_file = "datastore",
 }};
 
 }  // namespace

@@ -204,6 +204,7 @@ const RegisterStrategy<Options, NgramModel> registered{{
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing; a file of counts may be built",
+    .may_name_file = "file",
 }};
 
 }  // namespace

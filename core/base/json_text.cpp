@@ -1,6 +1,8 @@
 #include "core/base/json_text.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <set>
 #include <utility>
@@ -106,6 +108,21 @@ class Watch {
   std::string key_;         // of the outermost object's member that is being read
 };
 
+/// Where the first number stands that no double can hold; npos when there is none.
+std::size_t too_large_number(std::string_view text) {
+  bool quoted = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (quoted && text[at] == '\\') ++at;
+    else if (text[at] == '"') quoted = !quoted;
+    else if (!quoted && (text[at] == '-' || ('0' <= text[at] && text[at] <= '9'))) {
+      const std::size_t end = std::min(text.find_first_not_of("+-.0123456789eE", at), text.size());
+      if (!std::isfinite(std::strtod(std::string(text.substr(at, end - at)).c_str(), nullptr))) return at;
+      at = end - 1;
+    }
+  }
+  return std::string_view::npos;
+}
+
 /// The library holds what lies between two marks of the grammar up to six times.
 void require_short_tokens(std::string_view text, const std::string& name, std::size_t most) {
   bool quoted = false;
@@ -131,6 +148,11 @@ Json parse(std::string_view text, const std::string& name, const JsonLimits& lim
     return Json::parse(text, std::ref(watch));
   } catch (const Json::parse_error& error) {
     fail_at(text, std::min(error.byte > 0 ? error.byte - 1 : 0, text.size()), name, reason(error.what()));
+  } catch (const Json::out_of_range& error) {  // without a position
+    const std::size_t at = too_large_number(text);
+    if (at == std::string_view::npos) throw Error({.what = name, .got = reason(error.what()), .expected = "valid JSON", .advice = ""});
+    fail_at(text, at, name, std::string(text.substr(at, std::min<std::size_t>(text.find_first_not_of("+-.0123456789eE", at) - at, 40))),
+            "a number of at most 1.8e308");
   } catch (const Json::exception& error) {
     throw Error({.what = name, .got = reason(error.what()), .expected = "valid JSON", .advice = ""});
   }

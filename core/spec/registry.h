@@ -24,6 +24,7 @@ struct StrategyInfo {
   bool needs_draft = false;       ///< refuses to run without a draft model
   std::string_view needs_file{};  ///< an option that must name a file; empty when there is none
   bool needs_reference = false;   ///< drafts from the autoregressive text, which is then decoded first
+  std::string_view may_name_file{};  ///< an option that may name one; empty when there is none
 };
 
 /// A registered strategy: data and a factory. Options are kept without their type.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/standard_streams.h"
 #include "core/measure/environment.h"
 #include "experiments/bench/bench.h"
 #include "experiments/command.h"
@@ -44,10 +45,14 @@ int run(int argc, char** argv) {
   po::notify(values);
   std::vector<std::string> rest = po::collect_unrecognized(parsed.options, po::include_positional);
   if (values.count("help") > 0 || model.empty()) {
-    fmt::print(values.count("help") > 0 ? stdout : stderr,
-               "speclab_bench --model PATH [options] [options of Google Benchmark, --benchmark_...]\n{}",
-               (std::ostringstream() << options).str());
-    return values.count("help") > 0 ? kOk : kUserError;
+    const std::string usage = fmt::format(
+        "speclab_bench --model PATH [options] [options of Google Benchmark, --benchmark_...]\n{}", (std::ostringstream() << options).str());
+    if (values.count("help") == 0) {
+      write_status(usage);
+      return kUserError;
+    }
+    fmt::print("{}", usage);
+    return kOk;
   }
   bench::Setting setting;
   setting.model = model;
@@ -99,9 +104,9 @@ int main(int argc, char** argv) {
   try {
     return speclab::run(argc, argv);
   } catch (const speclab::Error& error) {
-    std::fprintf(stderr, "speclab_bench: %s\n", error.what());
+    speclab::print_status("speclab_bench: {}\n", error.what());
   } catch (const boost::program_options::error& error) {
-    std::fprintf(stderr, "speclab_bench: %s. See speclab_bench --help.\n", error.what());
+    speclab::print_status("speclab_bench: {}. See speclab_bench --help.\n", error.what());
   }
   return speclab::kUserError;
 }

@@ -5,6 +5,8 @@
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "experiments/experiment.h"
+#include "experiments/run_plan.h"
+#include "experiments/settings.h"
 #include "experiments/sweep.h"
 
 namespace speclab {
@@ -62,17 +64,21 @@ json base_config() {
                     "base");
 }
 
+void set_one(json& config, const std::string& text) {
+  Settings(std::vector<std::string>{text}).apply(config, config_keys());
+}
+
 TEST(Setting, SetsMakesAndChecksPaths) {
   json config = base_config();
-  apply_setting(config, "cases.1.gamma=[1,2]");
-  apply_setting(config, "options.temperature=0.5");
-  apply_setting(config, "name=a b");
-  apply_setting(config, "repeats=3");
+  set_one(config, "cases.1.gamma=[1,2]");
+  set_one(config, "options.temperature=0.5");
+  set_one(config, "name=a b");
+  set_one(config, "repeats=3");
   EXPECT_EQ(config["cases"][1]["gamma"], (json{1, 2}));
   EXPECT_EQ(config["options"]["temperature"], .5);
   EXPECT_EQ(config["name"], "a b");
   for (const char* bad : {"gamma", "=3", "cases.2.gamma=2", "cases.x=2", "repeats.x=1"}) {
-    EXPECT_THROW(apply_setting(config, bad), Error) << bad;
+    EXPECT_THROW(set_one(config, bad), Error) << bad;
   }
 }
 
@@ -253,7 +259,7 @@ TEST(Experiment, BadInputIsNamedWithItsPlace) {
   };
   for (const Bad& bad : all) {
     json config = base_config();
-    apply_setting(config, bad.setting);
+    set_one(config, bad.setting);
     try {
       parse_experiment(config, "a.json");
       ADD_FAILURE() << bad.setting << " was taken";

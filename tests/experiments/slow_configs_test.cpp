@@ -21,8 +21,8 @@ using nlohmann::json;
 
 Experiment load(const std::string& name) {
   const std::filesystem::path root = SPECLAB_SOURCE_DIR;
-  return load_experiment(root / "tests/slow" / (name + ".json"),
-                         {"prompts.file=" + (root / "configs/prompts/speclab.jsonl").string()});
+  return load_experiments(root / "tests/slow" / (name + ".json"),
+                         {"prompts.file=" + (root / "configs/prompts/speclab.jsonl").string()}).front();
 }
 
 bool greedy(const CaseSpec& spec) {

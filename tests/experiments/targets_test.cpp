@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
 #include "experiments/experiment.h"
-#include "experiments/sweep.h"
+#include "experiments/settings.h"
 #include "tests/experiments/cli.h"
 #include "tests/model/model_files.h"
 #include "tests/model/target_model.h"
@@ -55,7 +55,7 @@ TEST(Targets, BadOnesAreRefusedWithTheirPlace) {
   };
   for (const auto& [setting, words] : bad) {
     json changed = config();
-    apply_setting(changed, setting);
+    Settings(std::vector<std::string>{setting}).apply(changed, config_keys());
     try {
       parse_experiments(changed, "a.json");
       ADD_FAILURE() << setting << " was taken";

@@ -1,0 +1,48 @@
+#include "core/base/standard_streams.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+namespace speclab {
+namespace {
+
+int g_output_error = 0;
+
+}  // namespace
+
+void open_standard_streams() noexcept {
+  // Each open() takes the lowest free number. The output is opened for reading, so that writing to it fails as before.
+  constexpr int kModes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+  for (int number = 0; number < 3; ++number) {
+    if (::fcntl(number, F_GETFD) == -1 && errno == EBADF && ::open("/dev/null", kModes[number]) != number) return;
+  }
+}
+
+void write_status(std::string_view text) noexcept {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written > 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+    } else if (written < 0 && errno == EAGAIN) {  // somebody made the terminal non-blocking
+      pollfd ready{STDERR_FILENO, POLLOUT, 0};
+      if (::poll(&ready, 1, 1000) <= 0) return;
+    } else if (written == 0 || errno != EINTR) {
+      return;
+    }
+  }
+}
+
+int flush_output() noexcept {
+  if (std::fflush(stdout) != 0) note_output_error(errno);
+  return g_output_error;
+}
+
+void note_output_error(int error) noexcept {
+  if (g_output_error == 0) g_output_error = error;
+}
+
+}  // namespace speclab
