@@ -3,11 +3,13 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/measure/run_result.h"
 #include "experiments/command.h"
 #include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
 #include "experiments/lookahead_verdict.h"
+#include "experiments/record_files.h"
 #include "experiments/row_times_text.h"
 #include "experiments/runner.h"
 #include "experiments/summary.h"
@@ -57,7 +59,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   const json& fit = largest_lookahead_fit(summary);
   int code = kOk;
   if (values->count("measure") > 0) {
-    const json config = follow_up_config(read_json_file(folder / "config.json"), summary);
+    const json config = follow_up_config(read_run_config(folder), summary);
     catch_interrupts();
     Progress progress(values->count("quiet") > 0);
     const RunOutcome outcome = run_experiment({.experiment = parse_experiment(config, config["name"]),
@@ -74,8 +76,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
     if (outcome.failed + outcome.unequal > 0) code = kCheckFailed;
   }
   const json verdict =
-      lookahead_verdict(summary, fs::exists(own / "config.json") ? summarise_run(own) : json());
-  if (!verdict["measured"].empty()) write_json_file(own / "verdict.json", verdict);
+      lookahead_verdict(summary, path_exists(own / "config.json") ? summarise_run(own) : json());
+  if (values->count("measure") > 0 && !verdict["measured"].empty()) write_json_file(own / "verdict.json", verdict);
   if (verdict["never_slower"] == false) code = kCheckFailed;
   if (values->count("json") > 0)
     fmt::print("{}\n",

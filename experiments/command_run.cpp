@@ -7,10 +7,12 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/measure/run_result.h"
 #include "experiments/command.h"
 #include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
+#include "experiments/run_folder.h"
 #include "experiments/run_plan.h"
 #include "experiments/runner.h"
 #include "experiments/table.h"
@@ -27,11 +29,9 @@ fs::path default_folder(const std::string& name, bool resume) {
   const fs::path runs = fs::path("results") / "runs";
   if (!resume) return runs / fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time(nullptr)));
   std::vector<fs::path> found;
-  if (fs::exists(runs)) {
-    for (const auto& entry : fs::directory_iterator(runs)) {
-      const std::string folder = entry.path().filename().string();
-      if (folder.starts_with(name + "-") && folder.size() == name.size() + 16) found.push_back(entry.path());
-    }
+  for (const fs::path& path : folder_entries(runs)) {
+    const std::string folder = path.filename().string();
+    if (folder.starts_with(name + "-") && folder.size() == name.size() + 16) found.push_back(path);
   }
   if (found.empty()) {
     throw Error({.what = "--resume",
@@ -127,26 +127,18 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
 /// One target after the other, each a whole run in a folder of its own beside targets.json.
 int run_targets(std::vector<Experiment> experiments, const fs::path& folder, const Wanted& wanted, Progress& progress,
                 json& summaries) {
-  std::error_code ignored;
-  fs::create_directories(folder, ignored);  // writing says what is wrong
   json names = json::array();
   for (const Experiment& experiment : experiments) names.push_back(experiment.target_name);
   const json header = {{"schema_version", kSchemaVersion},
                        {"name", experiments.front().name},
                        {"description", experiments.front().description},
                        {"targets", names}};
-  const fs::path file = folder / "targets.json";
-  if (fs::exists(file) != wanted.resume || (wanted.resume && read_json_file(file) != header)) {
-    throw Error({.what = file.string(),
-                 .got = !wanted.resume ? "a run already" : fs::exists(file) ? "other targets" : "no run",
-                 .expected = wanted.resume ? "a run of these targets" : "a new folder",
-                 .advice = "Name another folder with --out."});
-  }
-  if (!wanted.resume) write_json_file(file, header);
+  for (const Experiment& experiment : experiments) check_models(experiment);  // the last one's, too, before hours pass
+  const TargetsFolder held(folder, wanted.resume, header, command_line());
   int status = kOk;
   for (Experiment& experiment : experiments) {
     const fs::path own = folder / experiment.target_name;
-    const bool resume = wanted.resume && fs::exists(own / "config.json");
+    const bool resume = wanted.resume && path_exists(own / "config.json");
     const int code = run_one(std::move(experiment), own, resume, wanted, progress, summaries);
     if (code == kInterrupted) return code;
     status = std::max(status, code);

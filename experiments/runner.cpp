@@ -54,7 +54,7 @@ class Lines {
  public:
   Lines(const Experiment& experiment, const RunFolder& folder) : folder_(folder) {
     for (const CaseSpec& spec : experiment.cases) {
-      for (LineRecord& line : read_case_file(folder.case_file(spec.id))) keep(std::move(line));
+      for (LineRecord& line : read_case_lines(folder.path(), spec.id)) keep(std::move(line));
     }
   }
   bool done(const LineKey& key) const { return done_.contains(key); }
@@ -193,6 +193,8 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   const Experiment& experiment = request.experiment;
   const auto& interrupted = request.interrupted;
   const std::vector<PlannedLine> plan = plan_lines(experiment, request.shard);
+  check_models(experiment);
+  RunFolder folder(request.out, request.resume, experiment.resolved(), request.command_line);
   progress.note(fmt::format("loading {}{}", experiment.target,
                             experiment.inflate.any() ? ", inflated to " + to_json(experiment.inflate).dump() : ""));
   ModelSet models(experiment.target, make_backend(request.backend),
@@ -213,9 +215,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
     watch.emplace(cuda::gpu_bus_id(request.backend.device));
     if (!watch->problem().empty()) watch.reset();
   }
-  const RunFolder folder = request.resume
-                               ? RunFolder::resume(request.out, experiment.resolved(), environment)
-                               : RunFolder::create(request.out, experiment.resolved(), environment);
+  folder.begin(environment);
   Lines lines(experiment, folder);
 
   std::vector<PlannedLine> todo;

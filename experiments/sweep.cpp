@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/options_json.h"
+#include "core/base/utf8.h"
 
 namespace speclab {
 namespace {
@@ -77,6 +78,12 @@ void apply_setting(json& config, std::string_view setting) {
                  .got = fmt::format("\"{}\"", setting),
                  .expected = "path=value",
                  .advice = "For example --set repeats=5 or --set options.temperature=[0,1]."});
+  }
+  if (!is_utf8(setting)) {
+    throw Error({.what = "--set",
+                 .got = printable(setting, 200),
+                 .expected = "UTF-8",
+                 .advice = "Type it in a terminal with a UTF-8 locale."});
   }
   const std::string_view path = setting.substr(0, equals), text = setting.substr(equals + 1);
   json value = json::parse(text, nullptr, false);
