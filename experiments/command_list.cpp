@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/nearest.h"
 #include "core/base/options_json.h"
 #include "core/base/standard_streams.h"
@@ -90,12 +91,15 @@ Listing list_metrics() {
 /// Every model below models/ that can be opened.
 Listing list_models() {
   Listing listing{{"path", "family", "parameters", "layers", "vocab", "tokenizer"}, json::array()};
-  if (!fs::exists("models")) return listing;
+  if (!path_exists("models")) return listing;
   std::vector<fs::path> paths;
-  for (const auto& entry : fs::recursive_directory_iterator("models")) {
-    if (entry.path().extension() == ".gguf") paths.push_back(entry.path());
-    if (entry.path().filename() == "config.json") paths.push_back(entry.path().parent_path());
+  std::error_code code;
+  const auto skip = fs::directory_options::skip_permission_denied;
+  for (fs::recursive_directory_iterator at("models", skip, code), end; !code && at != end; at.increment(code)) {
+    if (at->path().extension() == ".gguf") paths.push_back(at->path());
+    if (at->path().filename() == "config.json") paths.push_back(at->path().parent_path());
   }
+  if (code) fail_path("models", code.value(), "a folder that can be listed");
   std::sort(paths.begin(), paths.end());
   for (const fs::path& path : paths) {
     try {

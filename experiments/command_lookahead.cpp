@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
 #include "experiments/command.h"
@@ -10,6 +11,7 @@
 #include "experiments/lookahead_fit.h"
 #include "experiments/lookahead_verdict.h"
 #include "experiments/resume.h"
+#include "experiments/record_files.h"
 #include "experiments/row_times_text.h"
 #include "experiments/runner.h"
 #include "experiments/summary.h"
@@ -20,27 +22,6 @@ namespace fs = std::filesystem;
 namespace {
 
 using nlohmann::json;
-
-bool has_lines(const fs::path& folder) {
-  std::error_code code;
-  for (fs::directory_iterator entry(folder / "cases", code), end; !code && entry != end; entry.increment(code)) {
-    if (entry->path().extension() == ".jsonl") return true;
-  }
-  return false;
-}
-
-/// The summary of a run: made from its lines, or the one that was kept where the lines were not (committed baselines).
-json summary_of(const fs::path& folder) {
-  std::error_code ignored;
-  const fs::path kept = folder / "summary.json";
-  if (has_lines(folder) || !fs::exists(kept, ignored)) return summarise_run(folder);
-  print_status("{} has no raw lines; this is from its summary.json\n", folder.string());
-  json summary = read_json_file(kept);
-  const bool whole = summary.is_object() && summary.contains("lookahead") && summary["lookahead"].is_array() && summary.contains("calibration");
-  if (!whole) throw Error({kept.string(), "no \"lookahead\" and \"calibration\"", "the summary of a run", "Make it again: speclab report RUN."});
-  if (!summary.contains("lookahead_devices")) summary["lookahead_devices"] = json::array();
-  return summary;
-}
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
   std::string out, times;
@@ -63,9 +44,10 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   if (link.latency_us < 0 || link.gigabytes_per_second < 0)
     throw Error({"--link-us and --link-gbytes", "a negative number", "0 or more", ""});
   const bool measure = values->count("measure") > 0;
-  json summary = summary_of(folder);
+  auto [summary, stored] = read_summary(folder);
+  if (stored) print_status("{} has no raw lines; this is from its summary.json\n", folder.string());
   if (!summary["lookahead_devices"].empty()) {
-    if (has_lines(folder)) summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
+    if (!stored) summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
     if (summary["lookahead"].empty()) {  // a division of one setting: no law, no verdict
       if (values->count("json") > 0)
         fmt::print("{}\n", json({{"devices", summary["lookahead_devices"]}}).dump(1));
@@ -81,7 +63,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   const json& fit = largest_lookahead_fit(summary);
   int code = kOk;
   if (measure) {
-    const json config = follow_up_config(read_json_file(folder / "config.json"), summary);
+    const json config = follow_up_config(read_run_config(folder), summary);
     catch_interrupts();
     Progress progress(values->count("quiet") > 0);
     const RunOutcome outcome = run_experiment({.experiment = parse_experiment(config, config["name"]),
@@ -101,7 +83,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       code = kCheckFailed;
     }
   }
-  const json verdict = lookahead_verdict(summary, has_lines(own) ? summarise_run(own) : json());
+  const json verdict = lookahead_verdict(summary, path_exists(own / "config.json") ? summarise_run(own) : json());
   if (measure && !verdict["measured"].empty()) write_json_file(own / "verdict.json", verdict);
   if (verdict["never_slower"] == false) code = kCheckFailed;
   if (values->count("json") > 0)
@@ -110,8 +92,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   else
     fmt::print("{}\n{}{}\n", lookahead_text(summary), lookahead_devices_text(summary["lookahead_devices"]),
                to_verdict_text(verdict));
-  std::error_code ignored;
-  if (verdict["measured"].empty() && fs::exists(own / "verdict.json", ignored))
+  if (verdict["measured"].empty() && path_exists(own / "verdict.json"))
     print_status("What was measured of it is in {}; its lines are not here.\n", (own / "verdict.json").string());
   else if (verdict["measured"].empty())
     print_status("Nothing of this is measured yet: speclab lookahead {} --measure\n", shell_word(folder.string()));

@@ -3,10 +3,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/nearest.h"
 #include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
 #include "experiments/command.h"
@@ -29,10 +34,9 @@ using nlohmann::json;
 /// The checkout that scripts/ belongs to: the current directory, or where the binary was built.
 fs::path project_root() {
   std::error_code code;
-  const fs::path binary = fs::read_symlink("/proc/self/exe", code);
-  for (fs::path root : {fs::current_path(), binary.parent_path().parent_path().parent_path(),
-                        binary.parent_path().parent_path()}) {
-    if (fs::exists(root / "scripts" / "report.py")) return root;
+  const fs::path binary = fs::read_symlink("/proc/self/exe", code), here = fs::current_path(code);
+  for (fs::path root : {here, binary.parent_path().parent_path().parent_path(), binary.parent_path().parent_path()}) {
+    if (!root.empty() && path_exists(root / "scripts" / "report.py")) return root;
   }
   throw Error({.what = "speclab report --out",
                .got = "no scripts/report.py",
@@ -40,22 +44,44 @@ fs::path project_root() {
                .advice = "Change to it and try again."});
 }
 
-/// scripts/report.py in the project's virtual environment. Its messages go to stderr, not among the data.
-void write_html(const fs::path& run, const fs::path& out) {
+/// A temporary file without a name that holds the text, to be read from its beginning.
+class TextFile {
+ public:
+  explicit TextFile(const std::string& text) : file_(std::tmpfile()) {
+    if (file_ == nullptr || std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0) {
+      const int code = errno;
+      if (file_ != nullptr) std::fclose(file_);
+      fail_path("a temporary file", code, "room for the summary");
+    }
+    std::rewind(file_);
+  }
+  ~TextFile() { std::fclose(file_); }
+  TextFile(const TextFile&) = delete;
+  int descriptor() const { return ::fileno(file_); }
+
+ private:
+  std::FILE* file_;
+};
+
+/// scripts/report.py in the project's virtual environment, with the summary on its standard input. Its messages go to
+/// stderr, not among the data.
+void write_html(const fs::path& run, const json& summary, const fs::path& out) {
   const fs::path root = project_root(), python = root / ".venv" / "bin" / "python";
-  if (!fs::exists(python)) {
+  if (!path_exists(python)) {
     throw Error({.what = "speclab report --out",
                  .got = fmt::format("no {}", python.string()),
                  .expected = "the project's Python environment with matplotlib",
                  .advice = "Run scripts/setup_python.sh once."});
   }
+  const TextFile text(summary.dump());
   std::vector<std::string> words = {python.string(), (root / "scripts" / "report.py").string(), run.string(),
-                                    "--out", out.string()};
+                                    "--summary", "-", "--out", out.string()};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, text.descriptor(), STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
   pid_t child = 0;
   const int code = posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ);
@@ -70,6 +96,29 @@ void write_html(const fs::path& run, const fs::path& out) {
                  .got = code != 0 ? std::strerror(code) : "a failure, see above",
                  .expected = fmt::format("the report {}", out.string()),
                  .advice = ""});
+  }
+}
+
+/// Throws Error for a case that the summary does not have.
+void require_case(const json& summary, const std::string& case_id) {
+  std::vector<std::string> known;
+  for (const json& entry : summary["cases"]) known.push_back(entry["id"].get<std::string>());
+  if (case_id.empty() || std::find(known.begin(), known.end(), case_id) != known.end()) return;
+  throw Error({.what = "--case",
+               .got = fmt::format("no case \"{}\"", case_id),
+               .expected = "",
+               .advice = suggest(case_id, known)});
+}
+
+/// Throws Error for a summary of before prompts had numbers of their own.
+void require_prompts(const json& summary, const fs::path& run) {
+  for (const json& entry : summary["cases"]) {
+    if (entry["by_prompt"].empty() && entry["errors"] == 0 && summary["complete"] == true) {
+      throw Error({.what = "--prompts",
+                   .got = fmt::format("no \"by_prompt\" in {}", (run / "summary.json").string()),
+                   .expected = "the lines of the run, or a summary of a newer version",
+                   .advice = "Run the experiment again."});
+    }
   }
 }
 
@@ -89,14 +138,54 @@ int print_export(const RunData& data, const std::string& tool, const std::string
   return code;
 }
 
+/// What of a summary is wanted, and where.
+struct WantedReport {
+  std::string csv, latex, out, case_id;
+  bool as_json = false, prompts = false;
+};
+
+int print_report(const fs::path& run, const json& summary, const WantedReport& wanted) {
+  const auto write = [](const std::string& file, const std::string& text) {
+    if (file == "-") {
+      fmt::print("{}", text);
+    } else {
+      write_file(file, text);
+      print_status("wrote {}\n", file);
+    }
+  };
+  const Table table = summary_table(summary);
+  const json machine = machine_of(summary, read_run_environment(run));
+  if (!wanted.csv.empty()) write(wanted.csv, summary_csv(summary));
+  if (!wanted.latex.empty())
+    write(wanted.latex, to_latex(table, summary["name"].get<std::string>() + ": " +
+                                     summary["description"].get<std::string>() +
+                                     (machine["busy"].get<bool>() ? " (busy machine)" : "")));
+  if (!wanted.out.empty()) write_html(run, summary, wanted.out);
+  if (wanted.as_json) {
+    fmt::print("{}\n", summary.dump(1));
+  } else if (wanted.prompts) {
+    fmt::print("{}", prompts_text(summary, wanted.case_id));
+  } else if (wanted.csv.empty() && wanted.latex.empty() && wanted.out.empty()) {
+    fmt::print("{}{}\n", to_text(table), notes_text(summary));
+    fmt::print("{}{}", published_text(summary),
+               lookahead_text(summary) + lookahead_devices_text(summary["lookahead_devices"]));
+    fmt::print("{}", machine_text(machine));
+    for (const json& error : summary["errors"])
+      fmt::print("error: {}: {}\n", error["case"].get<std::string>(), error["message"].get<std::string>());
+    if (!summary["complete"].get<bool>()) fmt::print("This run is not complete.\n");
+  }
+  return summary["errors"].empty() ? kOk : kCheckFailed;
+}
+
 int run(const Command& command, const std::vector<std::string>& arguments) {
   std::string csv, latex, out, tool, case_id;
   po::options_description options;
   options.add_options()("csv", po::value(&csv),
                         "write every metric of every case to this file, - for standard output")(
       "latex", po::value(&latex), "write the table for a paper, - for standard output")(
-      "out", po::value(&out), "write the report with figures, one HTML file")(
-      "json", "print the summary as JSON")("prompts",
+      "out", po::value(&out),
+      "write the report, one HTML file; its figures go into the folder FILE-figures beside it, nothing into RUN")(
+      "json", "print the summary as JSON, computed anew from the lines")("prompts",
                                            "print for each prompt how much of its text is copied, beside tau "
                                            "and speedup")(
       "export", po::value(&tool),
@@ -118,47 +207,33 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
                  .got = "--case",
                  .expected = "--case together with --export or --prompts",
                  .advice = "speclab explain RUN CASE shows one case."});
-  if (exports) return print_export(load_run(run), tool, case_id);
-  const json summary = summarise_run(run);  // from the raw record: metrics may be newer than the run
-  std::error_code ignored;
-  const fs::path stored = run / "summary.json";
-  if (!fs::exists(stored) || read_json_file(stored) != summary) {
-    try {
-      write_json_file(stored, summary);
-    } catch (const Error& error) {
-      print_status("warning: {}\n", error.what());  // a read-only record can still be read
+  if (exports) {
+    if (!path_exists(run / "cases") && path_exists(run / "summary.json")) {
+      throw Error({.what = "--export",
+                   .got = fmt::format("{} without raw lines (no cases/)", run.string()),
+                   .expected = "a run with its lines",
+                   .advice = "Run the experiment again."});
     }
+    return print_export(load_run(run), tool, case_id);
   }
-  const auto write = [](const std::string& file, const std::string& text) {
-    if (file == "-") {
-      fmt::print("{}", text);
-    } else {
-      write_file(file, text);
-      print_status("wrote {}\n", file);
-    }
-  };
-  const Table table = summary_table(summary);
-  const json machine = machine_of(summary, read_json_file(run / "environment.json"));
-  if (!csv.empty()) write(csv, summary_csv(summary));
-  if (!latex.empty())
-    write(latex, to_latex(table, summary["name"].get<std::string>() + ": " +
-                                     summary["description"].get<std::string>() +
-                                     (machine["busy"].get<bool>() ? " (busy machine)" : "")));
-  if (!out.empty()) write_html(run, out);
-  if (values->count("json") > 0) {
-    fmt::print("{}\n", summary.dump(1));
-  } else if (values->count("prompts") > 0) {
-    fmt::print("{}", prompts_text(summary, case_id));
-  } else if (csv.empty() && latex.empty() && out.empty()) {
-    fmt::print("{}{}\n", to_text(table), notes_text(summary));
-    fmt::print("{}{}", published_text(summary),
-               lookahead_text(summary) + lookahead_devices_text(summary["lookahead_devices"]));
-    fmt::print("{}", machine_text(machine));
-    for (const json& error : summary["errors"])
-      fmt::print("error: {}: {}\n", error["case"].get<std::string>(), error["message"].get<std::string>());
-    if (!summary["complete"].get<bool>()) fmt::print("This run is not complete.\n");
+  const auto [summary, stored] = read_summary(run);
+  if (stored) {
+    print_status("{} has no raw lines; this is its summary.json as it was written\n", run.string());
   }
-  return summary["errors"].empty() ? kOk : kCheckFailed;
+  if (values->count("prompts") > 0) {
+    require_case(summary, case_id);
+    require_prompts(summary, run);
+  }
+  try {
+    return print_report(run, summary, {.csv = csv, .latex = latex, .out = out, .case_id = case_id,
+                                       .as_json = values->count("json") > 0, .prompts = values->count("prompts") > 0});
+  } catch (const json::exception& error) {
+    if (!stored) throw;
+    throw Error({.what = (run / "summary.json").string(),
+                 .got = error.what(),
+                 .expected = "the summary of a run",
+                 .advice = "The file is damaged; see results/SCHEMA.md."});
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/measure/run_result.h"
 #include "experiments/command.h"
 #include "experiments/dry_run.h"
@@ -16,6 +17,7 @@
 #include "experiments/lookahead_fit.h"
 #include "experiments/machine_load.h"
 #include "experiments/resume.h"
+#include "experiments/run_folder.h"
 #include "experiments/run_plan.h"
 #include "experiments/runner.h"
 #include "experiments/settings.h"
@@ -45,10 +47,9 @@ fs::path default_folder(const std::string& name, bool resume) {
   const std::string plain = folder_name(name);
   if (!resume) return runs / fmt::format("{}-{:%Y%m%d-%H%M%S}", plain, fmt::localtime(std::time(nullptr)));
   std::vector<fs::path> found;
-  std::error_code code;
-  for (fs::directory_iterator entry(runs, code), end; !code && entry != end; entry.increment(code)) {
-    const std::string folder = entry->path().filename().string();
-    if (folder.starts_with(plain + "-") && folder.size() == plain.size() + 16) found.push_back(entry->path());
+  for (const fs::path& path : folder_entries(runs)) {
+    const std::string folder = path.filename().string();
+    if (folder.starts_with(plain + "-") && folder.size() == plain.size() + 16) found.push_back(path);
   }
   if (found.empty()) {
     throw Error({.what = "--resume",
@@ -163,21 +164,12 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
 /// One target after the other, each a whole run in a folder of its own beside targets.json.
 int run_targets(std::vector<Experiment> experiments, const fs::path& folder, const json& header, const Wanted& wanted, Progress& progress,
                 json& summaries) {
-  std::error_code ignored;
-  fs::create_directories(folder, ignored);  // writing says what is wrong
-  const fs::path file = folder / "targets.json";
-  const bool there = fs::exists(file, ignored);
-  if (there != wanted.resume || (wanted.resume && read_json_file(file) != header)) {
-    throw Error({.what = file.string(),
-                 .got = !wanted.resume ? "a run already" : there ? "another config or other targets" : "no run",
-                 .expected = wanted.resume ? "the run of this config" : "a new folder",
-                 .advice = "Name another folder with --out."});
-  }
-  if (!wanted.resume) write_json_file(file, header);
+  for (const Experiment& experiment : experiments) check_models(experiment);  // the last one's, too, before hours pass
+  const TargetsFolder held(folder, wanted.resume, header, command_line());
   int status = kOk;
   for (Experiment& experiment : experiments) {
     const fs::path own = folder / experiment.target_name;
-    const bool resume = wanted.resume && fs::exists(own / "config.json", ignored);
+    const bool resume = wanted.resume && path_exists(own / "config.json");
     const int code = run_one(std::move(experiment), own, resume, wanted, progress, summaries);
     if (code == kInterrupted) return code;
     status = std::max(status, code);

@@ -225,8 +225,7 @@ bool Comparison::failed() const {
 ComparedRun load_compared_run(const std::filesystem::path& folder) {
   ComparedRun loaded{load_run(folder), {}};
   const std::filesystem::path stored = folder / "summary.json";
-  std::error_code code;
-  loaded.summary = std::filesystem::exists(stored, code) ? read_json_file(stored) : summarise_run(folder);
+  loaded.summary = read_summary(folder).summary;
   const json cases = loaded.summary.is_object() ? loaded.summary.value("cases", json()) : json();
   const bool good = cases.is_array() && std::all_of(cases.begin(), cases.end(), [](const json& entry) {
     return entry.is_object() && entry.value("id", json()).is_string() && entry.value("metrics", json()).is_object();

@@ -372,15 +372,40 @@ json Experiment::resolved() const {
   return out;
 }
 
+namespace {
+
+/// Throws Error for a text that cannot be a part of the name of a run's folder.
+void require_folder_name(const std::string& text, const std::string& where) {
+  constexpr std::size_t kMostBytes = 200;  // of 255: a date, or an ending, is added
+  const bool plain = !text.empty() && is_utf8(text) && text.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
+  if (plain && text.size() <= kMostBytes) return;
+  throw Error({.what = where,
+               .got = plain ? fmt::format("a name of {} bytes", text.size()) : fmt::format("\"{}\"", printable(text, 60)),
+               .expected = fmt::format("a name of 1 to {} bytes for a folder, without a slash", kMostBytes),
+               .advice = "Choose a plain name; --out says where the folder is."});
+}
+
+/// "target" is the target's name in environment.json.
+void require_draft_name(const std::string& name, const std::string& where) {
+  if (name != "target") return;
+  throw Error({.what = where,
+               .got = "a draft with the name \"target\"",
+               .expected = "another name: \"target\" means the target model in every record",
+               .advice = "Name it in \"drafts\": {\"small\": {\"model\": PATH}}."});
+}
+
+}  // namespace
+
 Experiment parse_experiment(json config, const std::string& name, const std::string& target_at) {
   Experiment experiment;
-  experiment.file = name;
+  experiment.file = printable(name, 4096);  // a path may be no UTF-8, a record must be
   experiment.source = config;
   const std::string root = name + ": ";
   if (!config.is_object()) wrong_type(name, config, "an object");
   Header header{experiment};
   experiment.name = std::filesystem::path(name).stem().string();
   parse_options(option_fields(header), config, root, kSections);
+  require_folder_name(experiment.name, root + "/name");
   for (const char* key : {"target", "prompts", "cases"}) {
     if (!config.contains(key)) {
       throw Error({.what = name,
@@ -414,6 +439,7 @@ Experiment parse_experiment(json config, const std::string& name, const std::str
   if (calibration.is_boolean()) calibration = {{"enabled", calibration}};
   parse_options(option_fields(experiment.calibration), calibration, root + "/calibration");
   expand_cases(experiment, config["cases"], config.value("options", json::object()), name);
+  for (const auto& [key, draft] : experiment.drafts) require_draft_name(key, root + "/drafts");
   read_prompts(experiment, config["prompts"], root + "/prompts");
   if (config.contains("published")) read_published(experiment, config["published"], root + "/published");
   for (const PromptSpec& prompt : experiment.prompts) {
@@ -467,6 +493,7 @@ std::vector<Experiment> parse_experiments(const json& config, const std::string&
   for (const auto& [key, target] : targets.items()) {
     if (key.empty() || key.find('/') != std::string::npos || key.front() == '.')
       wrong_type(where, json(key), "names of folders: without a slash, not beginning with a dot");
+    require_folder_name(key, where);
     json one = config;
     one.erase("targets");
     one["target"] = target;

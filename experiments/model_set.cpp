@@ -1,7 +1,10 @@
 #include "experiments/model_set.h"
 
+#include <cerrno>
+
 #include "core/backend/cuda_kernels.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "experiments/backend_rule.h"
 
 namespace speclab {
@@ -120,10 +123,10 @@ std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
 
 namespace {
 
-/// Says where a model that is not there can be had.
+/// `from`: where a model that is not there can be had; "" when nothing says so.
 void require_present(const std::string& path, const std::string& from) {
-  std::error_code ignored;
-  if (from.empty() || std::filesystem::exists(path, ignored)) return;
+  if (path_exists(path)) return;
+  if (from.empty()) fail_path(path, ENOENT, "a model: a GGUF file, or a folder of Hugging Face's form");
   throw Error({.what = path,
                .got = "no such file or directory",
                .expected = "the model " + from,
@@ -133,6 +136,15 @@ void require_present(const std::string& path, const std::string& from) {
 }
 
 }  // namespace
+
+void check_models(const Experiment& experiment) {
+  require_present(experiment.target, experiment.target_from);
+  for (const CaseSpec& spec : experiment.cases) {
+    if (spec.draft.empty()) continue;
+    const DraftSpec& draft = experiment.drafts.at(spec.draft);
+    if (!draft.model.empty()) require_present(draft.model, draft.from);
+  }
+}
 
 ModelSet::ModelSet(const std::string& target, std::shared_ptr<Backend> backend,
                    const std::string& chat_template, const InflateShape& inflate, const std::string& from)

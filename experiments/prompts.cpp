@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json_text.h"
 #include "core/base/nearest.h"
 #include "core/base/options_json.h"
@@ -23,14 +24,14 @@ using nlohmann::json;
                .advice = ""});
 }
 
-std::vector<PromptSpec> read_file(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  if (!in) {
+std::vector<PromptSpec> read_prompts(const std::filesystem::path& path) {
+  if (!path_exists(path)) {
     throw Error({.what = path.string(),
                  .got = "no such prompt file",
                  .expected = "a JSONL file, one prompt per line",
                  .advice = "Paths are relative to the current directory."});
   }
+  std::istringstream in(read_whole_file(path, "a JSONL file, one prompt per line"));
   std::vector<PromptSpec> prompts;
   int number = 0;
   for (std::string line; std::getline(in, line);) {
@@ -95,7 +96,7 @@ PromptSpec parse_prompt(const json& value, int number, const std::string& where)
 }
 
 std::vector<PromptSpec> load_prompts(const PromptSource& source) {
-  const std::vector<PromptSpec> all = source.file.empty() ? source.inline_prompts : read_file(source.file);
+  const std::vector<PromptSpec> all = source.file.empty() ? source.inline_prompts : read_prompts(source.file);
   const std::string where = source.file.empty() ? "prompts" : source.file.string();
   const std::set<std::string> wanted(source.categories.begin(), source.categories.end());
   std::vector<PromptSpec> chosen;

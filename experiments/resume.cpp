@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/measure/run_result.h"
 
 namespace speclab {
@@ -13,11 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 /// Throws Error for a record that does not say how its run was configured.
 const json& source_of(const json& record, const fs::path& file) {
@@ -45,9 +41,9 @@ RecordedRun read_targets(const fs::path& file, const std::vector<std::string>& s
 }  // namespace
 
 RecordedRun read_recorded_run(const fs::path& folder, const std::vector<std::string>& settings) {
-  if (is_there(folder / "targets.json")) return read_targets(folder / "targets.json", settings);
+  if (path_exists(folder / "targets.json")) return read_targets(folder / "targets.json", settings);
   const fs::path file = folder / "config.json";
-  if (!is_there(file)) {
+  if (!path_exists(file)) {
     throw Error({.what = folder.string(),
                  .got = "no run",
                  .expected = "the folder of a run to go on with",
@@ -92,13 +88,13 @@ json to_json(const BackendChoice& choice) {
 
 void take_recorded_options(const fs::path& folder, const boost::program_options::variables_map& values, BackendChoice& choice) {
   fs::path file = folder / "environment.json";
-  if (!is_there(file)) {  // of several targets: the first that was begun
+  if (!path_exists(file)) {  // of several targets: the first that was begun
     std::error_code code;
     for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
-      if (is_there(entry->path() / "environment.json")) file = entry->path() / "environment.json";
+      if (path_exists(entry->path() / "environment.json")) file = entry->path() / "environment.json";
     }
   }
-  if (!is_there(file)) return;
+  if (!path_exists(file)) return;
   const json environment = read_json_file(file);
   if (!environment.is_object() || !environment.contains("options") || !environment["options"].is_object()) return;
   const json& options = environment["options"];

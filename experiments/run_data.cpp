@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "experiments/calibration_costs.h"
 #include "experiments/metrics_detail.h"
 #include "experiments/reference_check.h"
+#include "experiments/record_files.h"
 
 namespace speclab {
 namespace {
@@ -130,9 +133,60 @@ std::shared_ptr<CaseData> CaseData::of_prompt(const std::string& prompt) const {
   return part_of(*this, prompt, &CaseData::prompts);
 }
 
+namespace {
+
+/// Prompts, seeds and repeats of a config: what lines a case has when it is complete.
+class PlannedKeys {
+ public:
+  explicit PlannedKeys(const json& config) : repeats_(config.at("repeats").get<int>()) {
+    for (const json& prompt : config.at("prompts")) prompts_.insert(prompt.at("id").get<std::string>());
+    for (const json& seed : config.at("seeds")) seeds_.insert(seed.get<std::uint64_t>());
+  }
+  std::size_t count() const { return prompts_.size() * seeds_.size() * static_cast<std::size_t>(std::max(repeats_, 0)); }
+  /// Throws Error for a line that the run does not have.
+  void require(const std::filesystem::path& folder, const LineRecord& line) const {
+    const bool prompt = prompts_.contains(line.prompt), seed = seeds_.contains(line.seed);
+    if (prompt && seed && line.repeat < repeats_) return;
+    throw Error({.what = fmt::format("{}: a line of {}", folder.string(), line.case_id),
+                 .got = !prompt ? fmt::format("prompt \"{}\"", line.prompt)
+                        : !seed ? fmt::format("seed {}", line.seed)
+                                : fmt::format("repeat {}", line.repeat),
+                 .expected = "prompts, seeds and repeats of config.json",
+                 .advice = "The line is of another run. Take it out of the folder."});
+  }
+
+ private:
+  std::set<std::string> prompts_;
+  std::set<std::uint64_t> seeds_;
+  int repeats_;
+};
+
+/// Adds what teacher.jsonl says to the cases.
+void add_teacher(const std::filesystem::path& file, const std::map<std::string, std::shared_ptr<CaseData>>& by_id) {
+  std::set<std::tuple<std::string, std::string, std::string, std::uint64_t>> known;
+  for (const json& line : read_json_lines(file)) {
+    const std::string kind = line.at("kind"), id = line.at("case"), prompt = line.at("prompt");
+    if (!known.emplace(kind, id, prompt, line.at("seed").get<std::uint64_t>()).second) {
+      throw Error({.what = file.string(),
+                   .got = fmt::format("two lines of {} for case {}, prompt {}, seed {}", kind, id, prompt,
+                                      line.at("seed").dump()),
+                   .expected = "one line for each",
+                   .advice = "Delete one of the two."});
+    }
+    const auto found = by_id.find(id);
+    if (found == by_id.end()) continue;
+    const bool alpha = kind == "alpha";
+    auto& [sum, count] = (alpha ? found->second->alpha_forced : found->second->nll)[prompt];
+    sum += line.at("sum").get<double>();
+    count += line.at(alpha ? "positions" : "tokens").get<double>();
+  }
+}
+
+}  // namespace
+
 RunData load_run(const std::filesystem::path& folder) {
-  if (!std::filesystem::exists(folder / "config.json")) {
-    const bool several = std::filesystem::exists(folder / "targets.json");
+  if (!path_exists(folder / "config.json")) {
+    const bool several = path_exists(folder / "targets.json");
     throw Error(
         {.what = folder.string(),
          .got = several ? "runs of several targets" : "no run",
@@ -140,22 +194,22 @@ RunData load_run(const std::filesystem::path& folder) {
          .advice = several ? "Name the folder of one target in it; scripts/report.py takes them all." : ""});
   }
   RunData run;
-  run.config = read_json_file(folder / "config.json");
-  run.environment = read_json_file(folder / "environment.json");
+  run.config = read_run_config(folder);
+  run.environment = read_run_environment(folder);
   std::map<std::string, std::shared_ptr<CaseData>> by_id;
   try {
     const std::vector<json> rounds = read_json_lines(folder / "calibration.jsonl");
     run.calibration = calibration_costs(rounds);
     const auto resampled = std::make_shared<const std::vector<json>>(resampled_costs(rounds, kResamples));
     const auto drift = rounds.empty() ? nullptr : std::make_shared<const MachineDrift>(rounds);
-    const std::size_t planned = run.config.at("prompts").size() * run.config.at("seeds").size() *
-                                run.config.at("repeats").get<std::size_t>();
+    const PlannedKeys planned(run.config);
     std::map<std::string, std::vector<LineRecord>> lines;
     std::map<std::string, std::string> reference_of;
     for (const json& entry : run.config.at("cases")) {
       const auto id = entry.at("id").get<std::string>();
-      lines[id] = read_case_file(folder / "cases" / case_file_name(id));
-      if (lines[id].size() < planned) run.complete = false;
+      lines[id] = read_case_lines(folder, id);
+      for (const LineRecord& line : lines[id]) planned.require(folder, line);
+      if (lines[id].size() < planned.count()) run.complete = false;
       reference_of[id] = entry.at("reference").is_null() ? id : entry.at("reference").get<std::string>();
     }
     check_record(lines, reference_of);
@@ -170,14 +224,7 @@ RunData load_run(const std::filesystem::path& folder) {
       by_id[data->id()] = data;
       run.cases.push_back(std::move(data));
     }
-    for (const json& line : read_json_lines(folder / "teacher.jsonl")) {
-      const auto found = by_id.find(line.at("case"));
-      if (found == by_id.end()) continue;
-      const bool alpha = line.at("kind") == "alpha";
-      auto& [sum, count] = (alpha ? found->second->alpha_forced : found->second->nll)[line.at("prompt")];
-      sum += line.at("sum").get<double>();
-      count += line.at(alpha ? "positions" : "tokens").get<double>();
-    }
+    add_teacher(folder / "teacher.jsonl", by_id);
   } catch (const json::exception& error) {
     throw Error({.what = folder.string(),
                  .got = error.what(),

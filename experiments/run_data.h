@@ -56,7 +56,8 @@ struct RunData {
   std::vector<std::shared_ptr<CaseData>> cases;  ///< in the order of the config
   bool complete = true;                          ///< every planned line is there
 };
-/// Throws Error when the folder holds no run or a line is damaged.
+/// Throws Error when the folder holds no run, when a line is damaged, stands twice, is in the file of another case, or is
+/// none of those that config.json plans.
 RunData load_run(const std::filesystem::path& folder);
 
 /// Decode times in seconds (with those of both prefills), seeds summed, [prompts][repeats]: of the prompts that both have,

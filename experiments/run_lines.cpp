@@ -26,7 +26,7 @@ RunLines::RunLines(const Experiment& experiment, const RunFolder& folder,
     : experiment_(experiment), folder_(folder), note_(std::move(note)) {
   for (const CaseSpec& spec : experiment.cases) cases_.emplace(spec.id, &spec);
   for (const CaseSpec& spec : experiment.cases) {
-    for (LineRecord& line : read_case_file(folder.case_file(spec.id))) keep(std::move(line));
+    for (LineRecord& line : read_case_lines(folder.path(), spec.id)) keep(std::move(line));
   }
 }
 

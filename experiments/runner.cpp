@@ -175,6 +175,8 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   const Experiment& experiment = request.experiment;
   const auto& interrupted = request.interrupted;
   const std::vector<PlannedLine> plan = plan_lines(experiment, request.shard);
+  check_models(experiment);
+  RunFolder folder(request.out, request.resume, experiment.resolved(), request.command_line);
   progress.note(fmt::format("loading {}{}", experiment.target,
                             experiment.inflate.any() ? ", inflated to " + to_json(experiment.inflate).dump() : ""));
   ModelSet models(experiment.target, make_backend(request.backend),
@@ -195,9 +197,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
     watch.emplace(cuda::gpu_bus_id(request.backend.device));
     if (!watch->problem().empty()) watch.reset();
   }
-  const RunFolder folder = request.resume
-                               ? RunFolder::resume(request.out, experiment.resolved(), environment)
-                               : RunFolder::create(request.out, experiment.resolved(), environment);
+  folder.begin(environment);
   RunLines lines(experiment, folder, [&](const std::string& message) { progress.note(message); });
 
   std::vector<PlannedLine> todo;

@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/measure/run_result.h"
 #include "core/theory/alpha_estimators.h"
 #include "experiments/case_theory.h"
@@ -10,6 +12,7 @@
 #include "experiments/machine_load.h"
 #include "experiments/metrics.h"
 #include "experiments/ratio_noise.h"
+#include "experiments/record_files.h"
 #include "experiments/run_data.h"
 
 namespace speclab {
@@ -34,7 +37,7 @@ json gamma_of(const CaseData& data) {
 json draft_sampling(const json& options) {
   if (!options.contains("draft_temperature")) return nullptr;
   const auto resolved = [&](const char* own, const char* common) {
-    const json& value = options[own];
+    const json value = or_null(options, own);
     return value.is_number() && value >= 0 ? value : or_null(options, common);
   };
   return {{"temperature", resolved("draft_temperature", "temperature")},
@@ -102,7 +105,7 @@ json published(const json& rows, const std::string& id, const json& whole, const
   return out;
 }
 
-json case_summary(const CaseData& data, std::size_t repeats, const json& published_rows, const json& fits) {
+json case_summary(const CaseData& data, const std::string& file, std::size_t repeats, const json& published_rows, const json& fits) {
   const json& config = data.config;
   const json& options = data.options();
   std::size_t lines = 0, seeds = 0;
@@ -112,7 +115,7 @@ json case_summary(const CaseData& data, std::size_t repeats, const json& publish
   }
   const json metrics = compute_metrics(data);
   json out = {{"id", data.id()},
-              {"file", "cases/" + case_file_name(data.id())},
+              {"file", file},
               {"strategy", config["strategy"]},
               {"draft", config["draft"]},
               {"gamma", gamma_of(data)},
@@ -150,7 +153,7 @@ json case_summary(const CaseData& data, std::size_t repeats, const json& publish
 
 }  // namespace
 
-json summarise_run(const std::filesystem::path& folder) {
+json summarise_run(const std::filesystem::path& folder) try {
   const RunData run = load_run(folder);
   json errors = json::array(), cases = json::array();
   std::vector<stats::Times> times;
@@ -164,8 +167,9 @@ json summarise_run(const std::filesystem::path& folder) {
                         {"message", "its output differs from the reference, so it has no speed"}});
     }
     if (!data->lines.empty()) times.push_back(decode_times(*data));
+    const std::string file = "cases/" + find_case_file(folder, data->id()).filename().string();
     cases.push_back(
-        case_summary(*data, run.config.at("repeats"), run.config.value("published", json::array()), fits));
+        case_summary(*data, file, run.config.at("repeats"), run.config.value("published", json::array()), fits));
   }
   const auto noise = stats::noise_floor(times), of_ratios = ratio_noise(run.cases);
   return {{"schema_version", kSchemaVersion},
@@ -180,6 +184,16 @@ json summarise_run(const std::filesystem::path& folder) {
           {"lookahead", fits},
           {"lookahead_devices", lookahead_devices(run.cases, run.calibration)},
           {"cases", cases}};
+} catch (const json::exception& error) {  // all JSON here comes from the folder
+  throw Error({.what = folder.string(),
+               .got = error.what(),
+               .expected = "the record of a run",
+               .advice = "A file in it is damaged; see results/SCHEMA.md."});
+}
+
+RunSummary read_summary(const std::filesystem::path& folder) {
+  const bool stored = !path_exists(folder / "cases") && path_exists(folder / "summary.json");
+  return {stored ? read_run_summary(folder) : summarise_run(folder), stored};
 }
 
 }  // namespace speclab

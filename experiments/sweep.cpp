@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/options_json.h"
+#include "core/base/utf8.h"
 
 namespace speclab {
 namespace {

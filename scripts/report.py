@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """Draws the figures of a run and writes report.html, one self-contained file.
 
-    .venv/bin/python scripts/report.py RUN [--out FILE.html] [--only FIGURE]... [--no-figures]
+    .venv/bin/python scripts/report.py RUN [--out FILE.html] [--summary FILE.json] [--only FIGURE]... [--no-figures]
 
-RUN is a folder that `speclab run` wrote. One with several targets holds a run for each: they are reported one by one, and figures
-over all of them go to RUN/figures/. Figures go to RUN/figures/ as SVG and PDF. A figure that has nothing to show for this
-run is left out; the report says which and why.
+RUN is a folder that `speclab run` wrote. The report goes to RUN/report.html and its figures, as SVG and PDF, to RUN/figures/;
+with --out FILE.html they go to FILE.html and FILE-figures/, and nothing is written into RUN. A record that was kept without
+its raw lines (results/baselines/*) is reported from its summary.json alone, and only with --out. A run with several targets
+holds a run for each: they are reported one by one, and figures over all of them go to RUN/figures/. A figure that has
+nothing to show for this run is left out; the report says which and why.
+
+The numbers are those of RUN/summary.json. `speclab report RUN --json` computes them anew from the raw lines; --summary takes
+its output instead of that file, and `speclab report RUN --out FILE.html` does both.
 """
 
 import argparse
@@ -130,9 +135,9 @@ def equality(case):
     return {True: "yes", False: "NO", None: "same law" if case.reference else ""}[case.metric("matches_reference")]
 
 
-def draw_figures(run, only, formats=("svg", "pdf"), known=figures.all_figures):
-    """Returns ([(figure, svg path)], [(figure, reason)])."""
-    folder = run.folder / "figures"
+def draw_figures(run, only, formats=("svg", "pdf"), known=figures.all_figures, folder=None):
+    """Returns ([(figure, svg path)], [(figure, reason)]). They go to RUN/figures/ where no other folder is named."""
+    folder = folder or run.folder / "figures"
     folder.mkdir(exist_ok=True)
     drawn, left_out = [], []
     for figure in known():
@@ -252,7 +257,21 @@ def write_report(run, drawn, left_out, out):
     part.rename(out)
 
 
+def read_summary(name):
+    """The summary that `speclab report RUN --json` printed."""
+    try:
+        return json.loads(sys.stdin.buffer.read() if name == "-" else pathlib.Path(name).read_bytes())
+    except json.JSONDecodeError as error:
+        raise BadRun(f"--summary {name}: not JSON ({error}). Give what `speclab report RUN --json` prints.") from error
+
+
 def report_ladder(options):
+    if options.out or options.summary:
+        print(
+            f"report: {options.run} holds runs of several targets. Name the folder of one of them with --out and --summary.",
+            file=sys.stderr,
+        )
+        return 2
     try:
         ladder = Ladder(options.run)
         names = list(ladder.runs)
@@ -271,7 +290,8 @@ def report_ladder(options):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=pathlib.Path)
-    parser.add_argument("--out", type=pathlib.Path, help="default: RUN/report.html")
+    parser.add_argument("--out", type=pathlib.Path, help="FILE.html, with its figures in FILE-figures/; default: RUN/report.html, RUN/figures/")
+    parser.add_argument("--summary", help="take this file, - for standard input, instead of RUN/summary.json")
     parser.add_argument(
         "--only",
         action="append",
@@ -284,9 +304,14 @@ def main(arguments=None):
     if Ladder.is_one(options.run):
         return report_ladder(options)
     try:
-        run = Run(options.run)
-        drawn, left_out = ([], []) if options.no_figures else draw_figures(run, options.only)
+        run = Run(options.run, read_summary(options.summary) if options.summary else None)
+        if not run.has_lines:
+            print(f"report: {options.run} has no raw lines; this is what its summary.json says", file=sys.stderr)
+            if not options.out:
+                raise BadRun(f"{options.run}: a kept record, into which nothing is written. Name a file with --out.")
         out = options.out or options.run / "report.html"
+        folder = out.with_name(f"{out.stem}-figures") if options.out else options.run / "figures"
+        drawn, left_out = ([], []) if options.no_figures else draw_figures(run, options.only, folder=folder)
         write_report(run, drawn, left_out, out)
     except BadRun as error:
         print(f"report: {error}", file=sys.stderr)
@@ -297,7 +322,7 @@ def main(arguments=None):
             file=sys.stderr,
         )
         return 2
-    print(f"report: {len(drawn)} figures in {options.run / 'figures'}, report in {out}")
+    print(f"report: {len(drawn)} figures in {folder}, report in {out}")
     for figure, reason in left_out:
         print(f"report: no {figure.name}: {reason}", file=sys.stderr)
     return 0

@@ -9,24 +9,14 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <system_error>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/utf8.h"
 
 namespace speclab {
 namespace {
-
-[[noreturn]] void fail(const std::filesystem::path& path, int code, const char* expected) {
-  const char* advice = "Check the path and its permissions.";
-  if (code == ENOMEM) advice = "Free memory, or raise the limit of the shell (ulimit -v).";
-  if (code == EMFILE || code == ENFILE) advice = "Close other files, or raise the limit of the shell (ulimit -n).";
-  throw Error({.what = path.string(),
-               .got = std::generic_category().message(code),
-               .expected = expected,
-               .advice = advice});
-}
 
 /// What is mapped where, readable from a signal handler. A mapping beyond the table's end has no name there.
 struct Place {
@@ -86,12 +76,12 @@ void MappedFile::forget_pages() const {
 MappedFile MappedFile::open(const std::filesystem::path& path) {
   // O_NONBLOCK: a named pipe would wait for a writer, before anyone could see what it is.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) fail(path, errno, "a readable file");
+  if (file < 0) fail_path(path, errno, "a readable file");
   struct stat status {};
   if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
     const int code = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
     ::close(file);
-    fail(path, code, "a regular file");
+    fail_path(path, code, "a regular file");
   }
   MappedFile mapped;
   mapped.path_ = path;
@@ -102,7 +92,7 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
     const int code = errno;
     if (data == MAP_FAILED) {
       ::close(file);
-      fail(path, code, "a file that can be mapped into memory");
+      fail_path(path, code, "a file that can be mapped into memory");
     }
     mapped.data_ = static_cast<const std::byte*>(data);
     remember(data, mapped.size_, path.string());

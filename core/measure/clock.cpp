@@ -1,5 +1,7 @@
 #include "core/measure/clock.h"
 
+#include <fmt/chrono.h>
+
 #include <ctime>
 
 namespace speclab {
@@ -18,6 +20,9 @@ std::int64_t wall_now_ns() {
 }
 std::int64_t cpu_now_ns() {
   return read_clock(CLOCK_PROCESS_CPUTIME_ID);
+}
+std::string now_iso8601() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
 }  // namespace speclab

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace speclab {
 
@@ -8,5 +9,7 @@ namespace speclab {
 std::int64_t wall_now_ns();
 /// CPU time of the whole process, all threads, in nanoseconds. A stall shows as wall time without CPU time.
 std::int64_t cpu_now_ns();
+/// The date in UTC, "2026-01-31T12:00:00Z".
+std::string now_iso8601();
 
 }  // namespace speclab

@@ -1,6 +1,5 @@
 #include "core/measure/environment.h"
 
-#include <fmt/chrono.h>
 #include <sched.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
@@ -10,12 +9,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <thread>
 
 #include "core/base/sha256.h"
+#include "core/measure/clock.h"
 
 namespace speclab {
 namespace {
@@ -52,11 +51,6 @@ double cgroup_quota() {
   const std::string v1 = "/sys/fs/cgroup/cpu/cpu.cfs_";
   limit(parse_cpu_max(first_line(v1 + "quota_us") + " " + first_line(v1 + "period_us")));
   return quota;
-}
-
-std::string now_iso8601() {
-  const std::time_t now = std::time(nullptr);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
 }
 
 }  // namespace

@@ -223,6 +223,24 @@ std::string output_hash(TokenSpan tokens) {
   return sha256_hex(std::as_bytes(tokens));
 }
 
+namespace {
+
+std::string logits_hash(const std::vector<std::uint32_t>& row_hashes) {
+  return sha256_hex(std::as_bytes(std::span(row_hashes)));
+}
+
+/// A hash that is stored beside what it was made of.
+void require_hash(const json& line, const char* name, const std::string& hash, const char* of) {
+  const std::string stored = line.at(name).get<std::string>();
+  if (stored == hash) return;
+  throw Error({.what = name,
+               .got = printable(stored, 64),
+               .expected = fmt::format("{}, the hash of the line's {}", hash, of),
+               .advice = "The line was changed after it was written."});
+}
+
+}  // namespace
+
 nlohmann::json to_json(const LineRecord& line) {
   json out = {{"schema_version", kSchemaVersion},
               {"case", line.case_id},
@@ -280,7 +298,7 @@ nlohmann::json to_json(const LineRecord& line) {
   out["tokens"] = tokens;
   out["turns"] = std::move(turns);
   out["output_hash"] = output_hash(tokens);
-  out["logits_hash"] = sha256_hex(std::as_bytes(std::span(hashes)));
+  out["logits_hash"] = logits_hash(hashes);
   out["row_hashes"] = hashes;
   out["wall_ns"] = line.decode_ns();
   out["cpu_ns"] = line.cpu_ns();
@@ -340,6 +358,8 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
                  .expected = fmt::format("one for each of {} tokens, or none", tokens.size()),
                  .advice = "The record is damaged."});
   }
+  require_hash(value, "output_hash", output_hash(tokens), "tokens");
+  require_hash(value, "logits_hash", logits_hash(hashes), "row_hashes");
   const json& steps = value.at("steps");
   std::size_t token = 0, step = 0;
   for (const json& entry : value.at("turns")) {

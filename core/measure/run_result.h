@@ -56,23 +56,32 @@ struct LineRecord {
 };
 
 nlohmann::json to_json(const LineRecord& line);
-/// Throws Error naming `where` when a field is missing or has another type.
+/// Throws Error naming `where` when a field is missing or has another type, and when output_hash or logits_hash is not
+/// that of the line's tokens or row_hashes.
 LineRecord line_from_json(const nlohmann::json& json, const std::string& where);
 
 /// SHA-256 of ids as little-endian int32, 64 hex digits.
 std::string output_hash(TokenSpan tokens);
 
-/// "a/b=1" -> "a__b=1.jsonl"; a byte outside [A-Za-z0-9._=+,-] becomes %XX.
+/// The file of a case: "a/b=1" -> "a__b=1.jsonl". Two ids never share one: an underscore beside another one or beside a
+/// slash and every byte outside [A-Za-z0-9._=+,-] become %XX, and a name too long for a file keeps its first 200 bytes,
+/// then "~" and 32 digits of the id's SHA-256.
 std::string case_file_name(std::string_view case_id);
+/// FOLDER/cases/ and that name; where only a file stands that an older version named after this id, that one.
+std::filesystem::path find_case_file(const std::filesystem::path& folder, const std::string& case_id);
 
 /// The finished lines of a file, in order; a last line without its newline is dropped. No file: no lines.
 /// Throws Error with file and line number when a finished line cannot be read.
 std::vector<LineRecord> read_case_file(const std::filesystem::path& path);
-/// The same for any file of one JSON object per line.
+/// The lines of a case in a run folder. Throws Error, too, for a line of another case and for two lines of one prompt,
+/// seed and repeat.
+std::vector<LineRecord> read_case_lines(const std::filesystem::path& folder, const std::string& case_id);
+/// The finished lines of any file of one JSON object per line.
 std::vector<nlohmann::json> read_json_lines(const std::filesystem::path& path);
 
-/// Appends lines to one file; each is one write. Opening drops a torn last line. When a write fails (full
-/// disk), what was written of that line is taken back, the finished lines stay, and Error is thrown.
+/// Appends lines to one file; each is one write at the file's end (O_APPEND). Opening drops a torn last line. When a
+/// write fails (full disk), what was written of that line is taken back, the finished lines stay, and Error is thrown.
+/// The process must hold the run folder (FolderLock).
 class JsonLinesWriter {
  public:
   explicit JsonLinesWriter(std::filesystem::path path);
@@ -88,7 +97,8 @@ class JsonLinesWriter {
   std::int64_t size_ = 0;
 };
 
-/// Writes beside the file and renames, so that a reader never sees half of it. Throws Error when it cannot.
+/// Writes beside the file and renames, so that a reader never sees half of it; a device or a pipe is written directly.
+/// Throws Error when it cannot.
 void write_file(const std::filesystem::path& path, std::string_view text);
 void write_json_file(const std::filesystem::path& path, const nlohmann::json& json);
 /// Reads and parses; throws Error when the file is missing or is not JSON (line and column).

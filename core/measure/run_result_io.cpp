@@ -3,31 +3,22 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
+#include <map>
+#include <system_error>
+#include <tuple>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json_text.h"
+#include "core/base/sha256.h"
 #include "core/measure/run_result.h"
 
 namespace speclab {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read_file(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in || in.bad()) {
-    throw Error(
-        {.what = path.string(), .got = std::strerror(errno), .expected = "a readable file", .advice = ""});
-  }
-  return std::move(text).str();
-}
 
 [[noreturn]] void fail_write(const fs::path& path, int code) {
   std::string advice = "Choose another folder with --out.";
@@ -53,26 +44,11 @@ int write_all(int file, std::string_view bytes) {
   return 0;
 }
 
-/// Bytes up to and with the last newline of a file of so many bytes, read from its end; or -1 and errno.
-std::int64_t end_of_last_line(int file, std::int64_t size) {
-  std::array<char, 4096> block;
-  while (size > 0) {
-    const std::int64_t begin = std::max<std::int64_t>(0, size - static_cast<std::int64_t>(block.size()));
-    const ssize_t got = ::pread(file, block.data(), static_cast<std::size_t>(size - begin), begin);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return got;  // 0: another process has shortened it
-    const std::size_t newline = std::string_view(block.data(), static_cast<std::size_t>(got)).rfind('\n');
-    if (newline != std::string_view::npos) return begin + static_cast<std::int64_t>(newline) + 1;
-    size = begin;
-  }
-  return 0;
-}
-
 /// Calls visit(line text, line number) for each line that ends in a newline.
 template <class Visit>
 void for_each_line(const fs::path& path, Visit visit) {
-  if (!fs::exists(path)) return;
-  const std::string text = read_file(path);
+  if (!path_exists(path)) return;
+  const std::string text = read_whole_file(path);
   std::size_t begin = 0;
   for (int number = 1;; ++number) {
     const std::size_t end = text.find('\n', begin);
@@ -84,18 +60,49 @@ void for_each_line(const fs::path& path, Visit visit) {
 
 }  // namespace
 
-std::string case_file_name(std::string_view case_id) {
+namespace {
+
+std::string escaped(char c) {
+  return fmt::format("%{:02X}", static_cast<unsigned char>(c));
+}
+
+/// A slash becomes "__". With `injective`, an underscore that could be taken for a part of one becomes %5F.
+std::string file_stem(std::string_view id, bool injective) {
+  constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=+,-";
+  const auto joins = [&](std::size_t i) { return i < id.size() && (id[i] == '_' || id[i] == '/'); };
   std::string name;
-  for (const char c : case_id) {
-    if (c == '/') {
+  for (std::size_t i = 0; i < id.size(); ++i) {
+    const bool unclear = injective && id[i] == '_' && ((i > 0 && joins(i - 1)) || joins(i + 1));
+    if (id[i] == '/') {
       name += "__";
-    } else if (std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("._=+,-", c) != nullptr) {
-      name += c;
     } else {
-      name += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+      name += !unclear && kPlain.find(id[i]) != kPlain.npos ? std::string(1, id[i]) : escaped(id[i]);
     }
   }
-  return name + ".jsonl";
+  return name;
+}
+
+}  // namespace
+
+std::string case_file_name(std::string_view case_id) {
+  constexpr std::size_t kMostBytes = 255, kKept = 200, kDigits = 32;
+  constexpr std::string_view kExtension = ".jsonl";
+  std::string name = file_stem(case_id, true);
+  if (name.size() + kExtension.size() > kMostBytes)
+    name = name.substr(0, kKept) + "~" + sha256_hex(case_id).substr(0, kDigits);
+  return name.append(kExtension);
+}
+
+fs::path find_case_file(const fs::path& folder, const std::string& case_id) {
+  const fs::path path = folder / "cases" / case_file_name(case_id);
+  const std::string older = file_stem(case_id, false) + ".jsonl";
+  if (older == path.filename() || older.size() > 255 || path_exists(path)) return path;
+  // The older name may be that of another case by now: its first line tells.
+  for (const nlohmann::json& line : read_json_lines(folder / "cases" / older)) {
+    if (line.is_object() && line.value("case", nlohmann::json()) == case_id) return folder / "cases" / older;
+    break;
+  }
+  return path;
 }
 
 std::vector<nlohmann::json> read_json_lines(const fs::path& path) {
@@ -115,13 +122,62 @@ std::vector<LineRecord> read_case_file(const fs::path& path) {
   return lines;
 }
 
+std::vector<LineRecord> read_case_lines(const fs::path& folder, const std::string& case_id) {
+  const fs::path path = find_case_file(folder, case_id);
+  std::vector<LineRecord> lines;
+  std::map<std::tuple<std::string, std::uint64_t, int>, int> numbers;  // of the line that has this key
+  for_each_line(path, [&](std::string_view text, int number) {
+    const std::string where = path.string() + ": line " + std::to_string(number);
+    LineRecord line = line_from_json(parse_json(text, where), where);
+    if (line.case_id != case_id) {
+      throw Error({.what = where + ": case",
+                   .got = line.case_id,
+                   .expected = case_id + ", the case of this file",
+                   .advice = "Move the line to the file of its case, or delete it."});
+    }
+    const auto [first, is_new] = numbers.try_emplace({line.prompt, line.seed, line.repeat}, number);
+    if (!is_new) {
+      throw Error({.what = where,
+                   .got = fmt::format("prompt {}, seed {}, repeat {} again, as in line {}", line.prompt, line.seed,
+                                      line.repeat, first->second),
+                   .expected = "one line for each prompt, seed and repeat",
+                   .advice = "Delete one of the two."});
+    }
+    lines.push_back(std::move(line));
+  });
+  return lines;
+}
+
+namespace {
+
+/// The bytes up to the last newline. Reads from the end: a record may be large, a line seldom is.
+std::int64_t finished_bytes(int file, const fs::path& path) {
+  std::int64_t end = ::lseek(file, 0, SEEK_END);
+  std::string block(std::size_t{1} << 16, '\0');
+  while (end > 0) {
+    const std::int64_t begin = std::max<std::int64_t>(0, end - static_cast<std::int64_t>(block.size()));
+    const ssize_t got = ::pread(file, block.data(), static_cast<std::size_t>(end - begin), begin);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != end - begin) fail_path(path, got < 0 ? errno : EIO, "a file that can be read and written");
+    const std::size_t newline = block.rfind('\n', static_cast<std::size_t>(got) - 1);
+    if (newline != block.npos) return begin + static_cast<std::int64_t>(newline) + 1;
+    end = begin;
+  }
+  return 0;
+}
+
+}  // namespace
+
 JsonLinesWriter::JsonLinesWriter(fs::path path) : path_(std::move(path)) {
-  file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  file_ = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (file_ < 0) fail_write(path_, errno);
-  struct stat status {};
-  if (::fstat(file_, &status) != 0) fail_write(path_, errno);
-  size_ = end_of_last_line(file_, status.st_size);  // drops a torn last line
-  if (size_ < 0 || ::ftruncate(file_, size_) != 0 || ::lseek(file_, size_, SEEK_SET) < 0) fail_write(path_, errno);
+  try {
+    size_ = finished_bytes(file_, path_);
+    if (::ftruncate(file_, size_) != 0) fail_write(path_, errno);  // what follows the last newline is a torn line
+  } catch (...) {
+    ::close(file_);
+    throw;
+  }
 }
 
 JsonLinesWriter::~JsonLinesWriter() {
@@ -135,21 +191,32 @@ void JsonLinesWriter::append(const nlohmann::json& line) {
   const std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
   if (const int code = write_all(file_, text); code != 0) {
     // Nothing half-written stays. When even that fails the reader still drops the torn line.
-    if (::ftruncate(file_, size_) == 0) ::lseek(file_, size_, SEEK_SET);
+    if (::ftruncate(file_, size_) != 0) fail_write(path_, code);
     fail_write(path_, code);
   }
   size_ += static_cast<std::int64_t>(text.size());
 }
 
 void write_file(const fs::path& path, std::string_view text) {
-  const fs::path beside = path.string() + ".part";
-  const int file = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  struct stat status {};
+  const bool replaces = ::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode);
+  // A link stays one: what it names is replaced.
+  std::error_code is_new;
+  const fs::path real = replaces ? fs::canonical(path, is_new) : fs::path();
+  const fs::path place = !replaces || is_new ? path : real;
+  fs::path written = place;
+  if (replaces) written.replace_filename(place.filename().string().substr(0, 200) + ".part");
+  const int file = ::open(written.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file < 0) fail_write(path, errno);
   int code = write_all(file, text);
   if (::close(file) != 0 && code == 0) code = errno;
-  if (code == 0 && ::rename(beside.c_str(), path.c_str()) != 0) code = errno;
+  if (!replaces) {
+    if (code != 0) fail_write(path, code);
+    return;
+  }
+  if (code == 0 && ::rename(written.c_str(), place.c_str()) != 0) code = errno;
   if (code != 0) {
-    ::unlink(beside.c_str());
+    ::unlink(written.c_str());
     fail_write(path, code);
   }
 }
@@ -159,10 +226,7 @@ void write_json_file(const fs::path& path, const nlohmann::json& json) {
 }
 
 nlohmann::json read_json_file(const fs::path& path) {
-  if (!fs::exists(path)) {
-    throw Error({.what = path.string(), .got = "no such file", .expected = "a JSON file", .advice = ""});
-  }
-  return parse_json(read_file(path), path.string());
+  return parse_json(read_whole_file(path, "a JSON file"), path.string());
 }
 
 }  // namespace speclab

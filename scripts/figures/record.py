@@ -94,6 +94,8 @@ class Case:
 
     def lines(self):
         """Raw lines, good ones only; a torn last line is dropped."""
+        if not self.run.has_lines:
+            raise NotApplicable("the raw lines of this record were not kept")
         try:
             text = (self.run.folder / self.data["file"]).read_text(encoding="utf-8")
         except OSError as error:
@@ -105,9 +107,10 @@ class Case:
 
 
 class Run:
-    def __init__(self, folder):
+    def __init__(self, folder, summary=None):
+        """summary: as `speclab report FOLDER --json` prints it, instead of FOLDER/summary.json."""
         self.folder = pathlib.Path(folder)
-        self.summary = self._read("summary.json")
+        self.summary = summary or self._read("summary.json")
         self.environment = self._read("environment.json")
         version = self.summary.get("schema_version")
         if version != SCHEMA_VERSION:
@@ -128,6 +131,11 @@ class Run:
             raise BadRun(
                 f"{file}: not JSON ({error}). The run was cut off; finish it with `speclab run --resume`."
             ) from error
+
+    @property
+    def has_lines(self):
+        """False for a record that was kept without its raw lines."""
+        return (self.folder / "cases").is_dir()
 
     @property
     def speculative(self):

@@ -53,8 +53,11 @@ class Export : public ::testing::Test {
   void write_run(bool equal = true) {
     json config = {{"name", "t"}, {"description", ""}, {"repeats", 3}, {"seeds", {1}}};
     config["prompts"] = {{{"id", prompt_}, {"category", "writing"}}};
-    config["cases"] = {{{"id", "autoregressive"}, {"reference", nullptr}},
-                       {{"id", "spec"}, {"reference", "autoregressive"}}};
+    const auto entry = [](const char* id, const json& reference) {
+      return json{{"id", id},           {"strategy", id},      {"draft", nullptr},   {"reference", reference}, {"verify", "one_pass"},
+                  {"rule", "rejection"}, {"loss_class", "L2"}, {"axes", json::object()}, {"options", json::object()}};
+    };
+    config["cases"] = {entry("autoregressive", nullptr), entry("spec", "autoregressive")};
     std::filesystem::create_directories(dir_.path() / "cases");
     write_json_file(dir_.path() / "config.json", config);
     write_json_file(dir_.path() / "environment.json", json::object());

@@ -62,6 +62,15 @@ class Speclab : public ::testing::Test {
   TempDir dir_;
 };
 
+/// Every file below a folder, by its path from there.
+inline std::map<std::string, std::string> contents_of(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> contents;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) contents[entry.path().lexically_relative(folder)] = Cli::read(entry.path());
+  }
+  return contents;
+}
+
 /// A line apart from its times.
 inline nlohmann::json without_times(nlohmann::json line) {
   for (const char* key : {"wall_ns", "cpu_ns", "prefill_ns", "draft_prefill_ns", "phase_ns"}) line.erase(key);

@@ -1,9 +1,12 @@
 // Writes the seeds of the fuzzers: fuzz_corpus FOLDER makes FOLDER/<entry point>/<name>. Names that begin with "good"
 // are accepted by their readers, which a test checks; the others are refused.
 #include <filesystem>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/base/sha256.h"
 #include "core/model/sentencepiece_model.h"
 #include "core/spec/datastore.h"
 #include "core/spec/ngram_file.h"
@@ -272,6 +275,11 @@ void token_files() {
   store.write(root / "ngram_model/bad_kind");
 }
 
+/// Of ids and of hashes of rows: both are 32 bits each.
+std::string hash_of(const std::vector<std::int32_t>& numbers) {
+  return sha256_hex(std::as_bytes(std::span(numbers)));
+}
+
 Json line_of(int repeat) {
   const Json work = {{"calls", 2}, {"rows", 7}, {"logit_rows", 3}, {"keys", 40}, {"flops", 1e6}, {"weight_bytes", 2e5}, {"kv_bytes", 1e4}};
   const Json passes = {{"target_prefill", work}, {"target", work}, {"draft_prefill", work}, {"draft", work}};
@@ -289,7 +297,7 @@ Json line_of(int repeat) {
   Json last = turn(2, 1);
   last["device"] = {{"planned_steps", 1}, {"round_trips", 1}, {"stamped_ns", 50}};
   Json line = {{"schema_version", 1}, {"case", "drafting"}, {"prompt", "p"}, {"category", "chat"}, {"seed", 1}, {"repeat", repeat}, {"order", repeat},
-               {"tokens", {4, 5, 9, 4, 2}}, {"row_hashes", {1, 2, 3, 4, 5}}, {"turns", {turn(3, 1), last}}, {"steps", {step, tree}},
+               {"tokens", {4, 5, 9, 4, 2}}, {"row_hashes", {1, 2, 3, 4, 5}}, {"output_hash", hash_of({4, 5, 9, 4, 2})}, {"logits_hash", hash_of({1, 2, 3, 4, 5})}, {"turns", {turn(3, 1), last}}, {"steps", {step, tree}},
                {"matches_reference", true}, {"first_divergence", nullptr}, {"gpu", {{"joules", .5}}}};
   if (repeat == 0) line["pieces"] = {"a", "b", "c", "d", "e"}, line["text"] = "abc\xe2\x90\x9e" "de";
   return line;

@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
+#include <set>
 
 #include "core/base/error.h"
 
@@ -168,6 +172,78 @@ TEST_F(RunResult, ADamagedFinishedLineIsAnErrorWithItsNumber) {
   }
 }
 
+/// What reading the line says.
+std::string refusal(const nlohmann::json& line) {
+  try {
+    line_from_json(line, "a.jsonl: line 7");
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST_F(RunResult, HashesAreCheckedAtEveryRead) {
+  nlohmann::json json = to_json(example());
+  EXPECT_EQ(refusal(json), "");
+  json["tokens"][4] = 12;  // it was 11
+  EXPECT_THAT(refusal(json), testing::AllOf(testing::HasSubstr("a.jsonl: line 7: output_hash: got "), testing::HasSubstr("tokens")));
+  json = to_json(example());
+  json["row_hashes"][0] = 2;
+  EXPECT_THAT(refusal(json), testing::AllOf(testing::HasSubstr("a.jsonl: line 7: logits_hash: got "), testing::HasSubstr("row_hashes")));
+  json = to_json(example());
+  json.erase("output_hash");
+  EXPECT_THAT(refusal(json), testing::HasSubstr("output_hash"));
+}
+
+TEST_F(RunResult, ALineStandsOnceInTheFileOfItsCase) {
+  LineRecord line = example();
+  line.case_id = "a";
+  fs::create_directories(dir_ / "cases");
+  const auto message = [&] {
+    try {
+      return std::to_string(read_case_lines(dir_, "a").size()) + " lines";
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(message(), "0 lines");
+  const auto add = [&] { JsonLinesWriter(dir_ / "cases" / "a.jsonl").append(to_json(line)); };
+  add();
+  line.repeat = 2;
+  add();
+  EXPECT_EQ(message(), "2 lines");
+  line.repeat = 1;
+  add();
+  EXPECT_THAT(message(), testing::AllOf(testing::HasSubstr("a.jsonl: line 3"), testing::HasSubstr("prompt 81"),
+                                        testing::HasSubstr("as in line 1")));
+  fs::remove(dir_ / "cases" / "a.jsonl");
+  line.case_id = "b";
+  add();
+  EXPECT_THAT(message(), testing::AllOf(testing::HasSubstr("a.jsonl: line 1: case: got b"), testing::HasSubstr("expected a")));
+}
+
+TEST_F(RunResult, LinesAreAppendedWhateverTheFileHasBecome) {
+  const fs::path file = dir_ / "a.jsonl";
+  JsonLinesWriter first(file), second(file);
+  first.append({{"n", 1}});
+  second.append({{"n", 2}});
+  first.append({{"n", 3}});
+  const std::vector<nlohmann::json> lines = read_json_lines(file);
+  ASSERT_EQ(lines.size(), 3u) << "nothing is written over";
+  EXPECT_EQ(lines[1]["n"], 2);
+}
+
+TEST_F(RunResult, ATornLineIsFoundFromTheEndOfALongFile) {
+  const fs::path file = dir_ / "a.jsonl";
+  const std::string line = "\"" + std::string(100'000, 'x') + "\"\n";
+  std::ofstream(file) << line << line << line.substr(0, 99'000);
+  { JsonLinesWriter writer(file); }
+  EXPECT_EQ(fs::file_size(file), 2 * line.size());
+  std::ofstream(file, std::ios::trunc) << line.substr(0, 99'000);
+  { JsonLinesWriter writer(file); }
+  EXPECT_EQ(fs::file_size(file), 0u);
+}
+
 TEST_F(RunResult, AFullDiskKeepsFinishedLines) {
   const fs::path file = dir_ / "a.jsonl";
   EXPECT_EXIT(
@@ -201,6 +277,19 @@ TEST_F(RunResult, FilesAreReplacedWhole) {
   write_json_file(file, {{"a", 2}});
   EXPECT_EQ(read_json_file(file)["a"], 2);
   EXPECT_FALSE(fs::exists(file.string() + ".part"));
+  write_file(dir_ / std::string(255, 'a'), "x");
+  EXPECT_EQ(fs::file_size(dir_ / std::string(255, 'a')), 1u) << "the file beside it has a shorter name";
+  fs::create_symlink(file, dir_ / "link");
+  write_json_file(dir_ / "link", {{"a", 3}});
+  EXPECT_TRUE(fs::is_symlink(dir_ / "link"));
+  EXPECT_EQ(read_json_file(file)["a"], 3);
+  ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
+  const int reader = ::open((dir_ / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  write_file(dir_ / "pipe", "through");
+  char text[8] = "";
+  EXPECT_EQ(::read(reader, text, sizeof text), 7);
+  ::close(reader);
+  EXPECT_TRUE(fs::is_fifo(dir_ / "pipe"));
   EXPECT_THROW(write_json_file(dir_ / "no" / "folder.json", {}), Error);
   EXPECT_THROW(read_json_file(dir_ / "missing.json"), Error);
 }
@@ -209,6 +298,42 @@ TEST(CaseFileName, IsSafeAndReadable) {
   EXPECT_EQ(case_file_name("speculative_sampling/draft=d/gamma=4"),
             "speculative_sampling__draft=d__gamma=4.jsonl");
   EXPECT_EQ(case_file_name("a/b=../x y"), "a__b=..__x%20y.jsonl");
+}
+
+TEST(CaseFileName, IsThatOfOneCase) {
+  std::set<std::string> names;
+  std::vector<std::string> ids = {""};
+  for (std::size_t i = 0; i < ids.size(); ++i) {  // every text of up to six of these characters
+    if (ids[i].size() == 6) break;
+    for (const char c : {'_', '/', 'a', '%', '5'}) ids.push_back(ids[i] + c);
+  }
+  for (const std::string& id : ids) names.insert(case_file_name(id));
+  EXPECT_EQ(names.size(), ids.size());
+  EXPECT_EQ(case_file_name("a/gamma=2"), "a__gamma=2.jsonl");
+  EXPECT_EQ(case_file_name("a__gamma=2"), "a%5F%5Fgamma=2.jsonl");
+}
+
+TEST(CaseFileName, FitsIntoAFileSystem) {
+  const std::string id(249, 'a');
+  EXPECT_EQ(case_file_name(id), id + ".jsonl");
+  EXPECT_EQ(case_file_name(id).size(), 255u);
+  const std::string b = case_file_name(id + "b"), c = case_file_name(id + "c");
+  EXPECT_LE(b.size(), 255u);
+  EXPECT_NE(b, c);
+  EXPECT_EQ(b.substr(0, 201), std::string(200, 'a') + "~");
+}
+
+TEST_F(RunResult, AFileOfAnOlderNameIsFoundWhereItIsThatOfTheCase) {
+  LineRecord line = example();
+  line.case_id = "x__y";
+  fs::create_directories(dir_ / "cases");
+  JsonLinesWriter(dir_ / "cases" / "x__y.jsonl").append(to_json(line));
+  EXPECT_EQ(read_case_lines(dir_, "x__y").size(), 1u);
+  EXPECT_EQ(find_case_file(dir_, "x__y").filename(), "x__y.jsonl");
+  line.case_id = "p/q";
+  JsonLinesWriter(dir_ / "cases" / "p__q.jsonl").append(to_json(line));
+  EXPECT_TRUE(read_case_lines(dir_, "p__q").empty()) << "that file is of p/q";
+  EXPECT_EQ(find_case_file(dir_, "p__q").filename(), "p%5F%5Fq.jsonl");
 }
 
 }  // namespace

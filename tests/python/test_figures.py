@@ -436,6 +436,49 @@ class Report(Scratch):
         self.assertEqual(status, 2)
         self.assertIn("No such file", err)
 
+    def contents(self):
+        return {path.relative_to(self.folder): path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
+
+    def test_a_report_elsewhere_leaves_the_run_alone(self):
+        before, out = self.contents(), self.folder.parent / "page.html"
+        status, _, err = self.main("--only", "time_split", "--out", out)
+        self.assertEqual(status, 0, err)
+        self.assertEqual(self.contents(), before)
+        self.assertTrue(out.exists())
+        drawn = sorted(path.name for path in (self.folder.parent / "page-figures").iterdir())
+        self.assertEqual(drawn, ["time_split.pdf", "time_split.svg"])
+
+    def test_a_record_without_lines_is_reported_from_its_summary(self):
+        shutil.rmtree(self.folder / "cases")
+        before, out = self.contents(), self.folder.parent / "page.html"
+        status, _, err = self.main("--only", "time_split")
+        self.assertEqual(status, 2)
+        self.assertIn("Name a file with --out", err)
+        with unittest.mock.patch.object(figures, "MODULES", ["time_split", "confidence"]):  # one from the summary, one from the lines
+            status, _, err = self.main("--out", out)
+        self.assertEqual(status, 0, err)
+        self.assertIn("has no raw lines", err)
+        self.assertIn("the raw lines of this record were not kept", err)
+        self.assertEqual(self.contents(), before)
+        speedup = next(case.metric("speedup") for case in record.Run(self.folder).speculative)
+        self.assertIn(f"{speedup:.2f}", out.read_text())
+
+    def test_a_summary_that_was_computed_anew_stands_in_for_the_stored_one(self):
+        summary = json.loads((self.folder / "summary.json").read_text())
+        summary["description"] = "computed just now"
+        new = self.folder.parent / "new.json"
+        new.write_text(json.dumps(summary))
+        out = self.folder.parent / "page.html"
+        before = self.contents()
+        status, _, err = self.main("--no-figures", "--out", out, "--summary", new)
+        self.assertEqual(status, 0, err)
+        self.assertIn("computed just now", out.read_text())
+        self.assertEqual(self.contents(), before)
+        new.write_text("{")
+        status, _, err = self.main("--no-figures", "--out", out, "--summary", new)
+        self.assertEqual(status, 2)
+        self.assertIn("speclab report RUN --json", err)
+
     def test_unwritable_output_is_refused(self):
         status, _, err = self.main("--no-figures", "--out", self.folder / "absent" / "report.html")
         self.assertEqual(status, 2)
