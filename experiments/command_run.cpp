@@ -30,26 +30,14 @@ namespace {
 
 using nlohmann::json;
 
-/// A name of an experiment as that of a folder.
-std::string folder_name(const std::string& name) {
-  constexpr std::size_t kMost = 100;
-  std::string out = name.substr(0, kMost);
-  for (char& c : out) {
-    const bool plain = ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9') || c == '_' || c == '-' || c == '.';
-    if (!plain) c = '_';
-  }
-  return out.empty() || out.front() == '.' ? fmt::format("_{}", out) : out;
-}
-
 /// results/runs/NAME-TIME for a new run, the newest results/runs/NAME-* to go on with.
 fs::path default_folder(const std::string& name, bool resume) {
   const fs::path runs = fs::path("results") / "runs";
-  const std::string plain = folder_name(name);
-  if (!resume) return runs / fmt::format("{}-{:%Y%m%d-%H%M%S}", plain, fmt::localtime(std::time(nullptr)));
+  if (!resume) return runs / fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time(nullptr)));
   std::vector<fs::path> found;
   for (const fs::path& path : folder_entries(runs)) {
     const std::string folder = path.filename().string();
-    if (folder.starts_with(plain + "-") && folder.size() == plain.size() + 16) found.push_back(path);
+    if (folder.starts_with(name + "-") && folder.size() == name.size() + 16) found.push_back(path);
   }
   if (found.empty()) {
     throw Error({.what = "--resume",
@@ -164,7 +152,6 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
 /// One target after the other, each a whole run in a folder of its own beside targets.json.
 int run_targets(std::vector<Experiment> experiments, const fs::path& folder, const json& header, const Wanted& wanted, Progress& progress,
                 json& summaries) {
-  for (const Experiment& experiment : experiments) check_models(experiment);  // the last one's, too, before hours pass
   const TargetsFolder held(folder, wanted.resume, header, command_line());
   int status = kOk;
   for (Experiment& experiment : experiments) {
@@ -250,7 +237,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   }
   for (const Experiment& experiment : run.experiments) require_few_lines(experiment);
   if (values->count("dry-run") > 0) return dry_run(run.experiments, run.several, wanted);
-  require_files(run.experiments);
+  require_files(run.experiments);  // those of the last target too, before hours pass
   const fs::path folder = of_folder     ? fs::path(given)
                           : out.empty() ? default_folder(run.experiments.front().name, wanted.resume)
                                         : fs::path(out);

@@ -4,11 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
-#include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/options_json.h"
 #include "core/measure/environment.h"
 #include "core/model/checkpoint.h"
@@ -17,7 +16,6 @@
 namespace speclab {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr double kWeightBytes = 2;  // weights become bf16 when they are loaded
@@ -32,7 +30,7 @@ std::string file_of(const CaseSpec& spec) {
 }
 
 /// Paths with where they can be had; empty where that is not known.
-std::map<std::string, std::string> files_of(const std::vector<Experiment>& experiments) {
+std::map<std::string, std::string> files_of(std::span<const Experiment> experiments) {
   std::map<std::string, std::string> files;
   for (const Experiment& experiment : experiments) {
     files.emplace(experiment.target, experiment.target_from);
@@ -49,19 +47,16 @@ std::map<std::string, std::string> files_of(const std::vector<Experiment>& exper
 
 }  // namespace
 
-void require_files(const std::vector<Experiment>& experiments) {
+void require_files(std::span<const Experiment> experiments) {
   std::vector<std::string> missing, places;
-  std::string reason;
   for (const auto& [path, from] : files_of(experiments)) {
-    std::error_code code;
-    if (fs::exists(path, code)) continue;
+    if (path_exists(path)) continue;
     missing.push_back(path);
-    if (code && reason.empty()) reason = code.message();
     if (!from.empty()) places.push_back(fmt::format("{}: the model {}", path, from));
   }
   if (missing.empty()) return;
   throw Error({.what = fmt::format("{}", fmt::join(missing, ", ")),
-               .got = reason.empty() ? "no such file or directory" : reason,
+               .got = "no such file or directory",
                .expected = places.empty() ? "the files that the config names" : fmt::format("{}", fmt::join(places, ", ")),
                .advice = places.empty() ? "Paths are relative to the current directory. scripts/get_model.sh fetches the model of the quickstart."
                                         : "Download it (config.json, tokenizer.json and model.safetensors), or --set the path of your copy."});

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <span>
 #include <string>
-#include <vector>
 
 #include "experiments/experiment.h"
 #include "experiments/model_set.h"
@@ -12,7 +12,7 @@ namespace speclab {
 
 /// Looks whether the files that the experiments name are there: targets, the drafts of cases, datastores and n-gram counts.
 /// Throws Error naming all that are missing.
-void require_files(const std::vector<Experiment>& experiments);
+void require_files(std::span<const Experiment> experiments);
 
 /// A rough estimate of the time that the lines of a shard take, as a sentence that says how it was made. Opens the target's
 /// files and measures the memory for half a second.

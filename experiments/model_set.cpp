@@ -137,15 +137,6 @@ void require_present(const std::string& path, const std::string& from) {
 
 }  // namespace
 
-void check_models(const Experiment& experiment) {
-  require_present(experiment.target, experiment.target_from);
-  for (const CaseSpec& spec : experiment.cases) {
-    if (spec.draft.empty()) continue;
-    const DraftSpec& draft = experiment.drafts.at(spec.draft);
-    if (!draft.model.empty()) require_present(draft.model, draft.from);
-  }
-}
-
 ModelSet::ModelSet(const std::string& target, std::shared_ptr<Backend> backend,
                    const std::string& chat_template, const InflateShape& inflate, const std::string& from)
     : backend_(std::move(backend)) {

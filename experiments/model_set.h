@@ -37,10 +37,6 @@ bool is_device(const BackendChoice& choice);
 ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
                               const std::string& name);
 
-/// Throws Error when a model that the experiment needs is not there: the target, and the drafts of its cases. Nothing is
-/// loaded.
-void check_models(const Experiment& experiment);
-
 /// A target with its tokenizer and its drafts, each loaded once.
 class ModelSet {
  public:

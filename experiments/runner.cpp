@@ -16,6 +16,7 @@
 #include "experiments/case_memory.h"
 #include "experiments/conversation.h"
 #include "experiments/decoder.h"
+#include "experiments/dry_run.h"
 #include "experiments/reference_check.h"
 #include "experiments/resume.h"
 #include "experiments/run_folder.h"
@@ -175,7 +176,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   const Experiment& experiment = request.experiment;
   const auto& interrupted = request.interrupted;
   const std::vector<PlannedLine> plan = plan_lines(experiment, request.shard);
-  check_models(experiment);
+  require_files({&experiment, 1});
   RunFolder folder(request.out, request.resume, experiment.resolved(), request.command_line);
   progress.note(fmt::format("loading {}{}", experiment.target,
                             experiment.inflate.any() ? ", inflated to " + to_json(experiment.inflate).dump() : ""));
