@@ -19,6 +19,7 @@
 #include "experiments/lookahead_devices.h"
 #include "experiments/lookahead_fit.h"
 #include "experiments/machine_load.h"
+#include "experiments/record_files.h"
 #include "experiments/summary.h"
 #include "experiments/table.h"
 
