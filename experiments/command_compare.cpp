@@ -39,12 +39,11 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
                 .right = {false, true, false, false}};
     for (const CaseComparison& entry : comparison.cases) {
       const std::string ratio =
-          entry.ratio > 0
-              ? fmt::format("{:.3f}{}", entry.ratio,
-                            entry.ci ? fmt::format(" [{:.3f}, {:.3f}]{}", entry.ci->lo, entry.ci->hi,
-                                               few_prompts_text(entry.prompts))
-                                 : "")
-              : "—";
+          entry.ratio > 0 ? fmt::format("{:.3f}{}", entry.ratio,
+                                        entry.ci ? fmt::format(" [{:.3f}, {:.3f}]{}", entry.ci->lo,
+                                                               entry.ci->hi, few_prompts_text(entry.prompts))
+                                                 : "")
+                          : "—";
       table.rows.push_back({entry.id, ratio, entry.verdict, entry.output_changed ? "CHANGED" : "equal"});
     }
     fmt::print("{}\nA time within {:.1f} % is called the same. {}\n", to_text(table), 100 * comparison.noise,

@@ -16,7 +16,7 @@ struct CaseComparison {
                         ///< "only in new"
   double ratio = 0;     ///< 0 when there is none
   std::optional<stats::Interval> ci;
-  std::size_t prompts = 0;  ///< that both have
+  std::size_t prompts = 0;      ///< that both have
   bool output_changed = false;  ///< texts differ between the runs, louder than a changed time
   bool regression = false;      ///< slower, lost equality, or failed
 };
