@@ -1,6 +1,6 @@
 #include "core/theory/predictions.h"
 
-#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/theory/chain.h"
@@ -101,9 +101,15 @@ class List {
     const std::string chosen =
         both("t(n) is the monotone fit of the measured times", both(kIid, assumptions).c_str());
     add("optimal_gamma_measured_t", best.gamma, "gamma",
-        "argmax over gamma of E[tau] / (gamma c + t(gamma+1))", chosen, Kind::optimum, middle(gammas));
+        "argmax over gamma of E[tau] / (gamma c + t(gamma+1))", chosen, Kind::optimum, whole(middle(gammas)));
     add("optimal_speedup_measured_t", best.speedup, "speedup",
         "max over gamma of E[tau] / (gamma c + t(gamma+1))", chosen, Kind::optimum, middle(speedups));
+  }
+
+  /// Draft lengths are whole: the interval that holds theirs.
+  static std::optional<stats::Interval> whole(std::optional<stats::Interval> gammas) {
+    if (gammas) gammas = stats::Interval{std::floor(gammas->lo), std::ceil(gammas->hi)};
+    return gammas;
   }
 
   /// 95 % of them.

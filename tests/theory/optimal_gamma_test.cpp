@@ -82,6 +82,10 @@ TEST(OptimalGamma, HasTheIntervalOfOtherCalibrations) {
   EXPECT_NEAR(speedup.ci->hi, cheap.speedup, 1e-12);
   EXPECT_LE(gamma.ci->lo, gamma.value);
   EXPECT_GE(gamma.ci->hi, gamma.value);
+  inputs.resampled.resize(8);  // few: the quantile falls between two draft lengths
+  const Prediction of_few = named(inputs, "optimal_gamma_measured_t");
+  EXPECT_EQ(of_few.ci->lo, std::floor(of_few.ci->lo));
+  EXPECT_EQ(of_few.ci->hi, std::ceil(of_few.ci->hi));
   EXPECT_FALSE(named(inputs, "optimal_speedup").ci) << "t(n) is not in it";
 }
 
