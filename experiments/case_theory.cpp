@@ -73,9 +73,9 @@ std::optional<theory::Calibration> calibration_of(const CaseData& data, const js
   return calibration;
 }
 
-/// The draft length of a case that asks for the same in every step: the longest one. The end of a text cuts drafts, and a
-/// model now and then drafts an end token and stops; a case in which more than 5 % of the other steps draft less has
-/// lengths that vary.
+/// The draft length of a case that asks for the same in every step: the longest one. The end of a text cuts
+/// drafts, and a model now and then drafts an end token and stops; a case in which more than 5 % of the other
+/// steps draft less has lengths that vary.
 std::optional<int> constant_gamma(const CaseData& data, const theory::DraftLengths& lengths) {
   const int longest = static_cast<int>(lengths.size()) - 1;
   if (longest < 1) return std::nullopt;
@@ -103,8 +103,8 @@ std::optional<double> draft_calls_per_drafted_token(const json& metrics) {
   return drafted_tokens > 0 ? *calls * *tokens / drafted_tokens : 0.0;
 }
 
-/// c of the closed forms: time of the draft model's forwards for one drafted token over that of a target forward of one
-/// row, both from the calibration, nothing else of the draft in it. 0 without a draft model.
+/// c of the closed forms: time of the draft model's forwards for one drafted token over that of a target
+/// forward of one row, both from the calibration, nothing else of the draft in it. 0 without a draft model.
 std::optional<double> cost_per_drafted_token(const CaseData& data, const json& metrics, const json& table) {
   if (data.config["draft"].is_null()) return 0.0;
   if (table.is_null()) return std::nullopt;
@@ -171,11 +171,13 @@ double speedup_of(const PairedDecoding& both, std::span<const std::size_t> drawn
   return ratio ? ratio->value : std::nan("");
 }
 
-/// How far noise alone could move what is unexplained: prompts and calibration rounds are both drawn anew, the tokens and
-/// the draft lengths of the drawn prompts with them. `modelled`: speedup over the drawn prompts with such costs, NaN
-/// where there is none.
-using Modelled = std::function<double(std::span<const std::size_t> drawn, const theory::Calibration& calibration)>;
-theory::ResidualIntervals residual_intervals(const CaseData& data, std::size_t prompts, const Modelled& modelled) {
+/// How far noise alone could move what is unexplained: prompts and calibration rounds are both drawn anew,
+/// the tokens and the draft lengths of the drawn prompts with them. `modelled`: speedup over the drawn
+/// prompts with such costs, NaN where there is none.
+using Modelled =
+    std::function<double(std::span<const std::size_t> drawn, const theory::Calibration& calibration)>;
+theory::ResidualIntervals residual_intervals(const CaseData& data, std::size_t prompts,
+                                             const Modelled& modelled) {
   const PairedDecoding both = paired_decoding(*data.reference, data, false);
   theory::ResidualIntervals out;
   if (!data.intervals || prompts != both.test.seconds.size() || !data.resampled_calibrations ||
@@ -188,7 +190,8 @@ theory::ResidualIntervals residual_intervals(const CaseData& data, std::size_t p
       const auto calibration = calibration_of(data, (*data.resampled_calibrations)[next++]);
       if (!calibration) return std::nan("");
       const auto drifted = with_drift ? drifted_steps(data, calibration->target) : std::nullopt;
-      return 1 - speedup_of(both, drawn) / (modelled(drawn, *calibration) * (drifted ? drifted->factor(drawn) : 1));
+      return 1 - speedup_of(both, drawn) /
+                     (modelled(drawn, *calibration) * (drifted ? drifted->factor(drawn) : 1));
     };
     return stats::bootstrap_interval(prompts, share,
                                      {.resamples = static_cast<int>(data.resampled_calibrations->size())});
@@ -201,18 +204,20 @@ theory::ResidualIntervals residual_intervals(const CaseData& data, std::size_t p
 
 theory::ResidualIntervals chain_intervals(const CaseData& data) {
   const std::vector<PromptRounds> run = data.rounds();
-  return residual_intervals(data, run.size(), [&](std::span<const std::size_t> drawn, const theory::Calibration& costs) {
-    std::vector<PromptRounds> rounds;
-    double steps = 0, tokens = 0;
-    for (const std::size_t i : drawn) {
-      rounds.push_back(run[i]);
-      steps += static_cast<double>(run[i].size());
-      for (const Round& round : run[i]) tokens += round.emitted;
-    }
-    if (steps == 0) return std::nan("");
-    const theory::StepTimes step = theory::calibrated_step(costs, theory::draft_length_counts(rounds), tokens / steps);
-    return theory::measured_cost_speedup(tokens / steps, step);
-  });
+  return residual_intervals(
+      data, run.size(), [&](std::span<const std::size_t> drawn, const theory::Calibration& costs) {
+        std::vector<PromptRounds> rounds;
+        double steps = 0, tokens = 0;
+        for (const std::size_t i : drawn) {
+          rounds.push_back(run[i]);
+          steps += static_cast<double>(run[i].size());
+          for (const Round& round : run[i]) tokens += round.emitted;
+        }
+        if (steps == 0) return std::nan("");
+        const theory::StepTimes step =
+            theory::calibrated_step(costs, theory::draft_length_counts(rounds), tokens / steps);
+        return theory::measured_cost_speedup(tokens / steps, step);
+      });
 }
 
 /// What the steps of one prompt fed.
@@ -264,12 +269,14 @@ theory::RowsExplainInput rows_input(const std::vector<FedRows>& fed, std::span<c
   return input;
 }
 
-theory::ResidualIntervals rows_intervals(const CaseData& data, const std::vector<FedRows>& fed, double equivalent_share) {
-  return residual_intervals(data, fed.size(), [&](std::span<const std::size_t> drawn, const theory::Calibration& costs) {
-    const theory::RowsExplainInput input = rows_input(fed, drawn, costs, equivalent_share);
-    if (input.tau == 0) return std::nan("");
-    return theory::measured_cost_speedup(input.tau, theory::calibrated_rows_step(input));
-  });
+theory::ResidualIntervals rows_intervals(const CaseData& data, const std::vector<FedRows>& fed,
+                                         double equivalent_share) {
+  return residual_intervals(
+      data, fed.size(), [&](std::span<const std::size_t> drawn, const theory::Calibration& costs) {
+        const theory::RowsExplainInput input = rows_input(fed, drawn, costs, equivalent_share);
+        if (input.tau == 0) return std::nan("");
+        return theory::measured_cost_speedup(input.tau, theory::calibrated_rows_step(input));
+      });
 }
 
 std::optional<theory::Waterfall> rows_waterfall(const CaseData& data, const json& metrics, const json& fits) {
@@ -322,7 +329,8 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
     }
   }
   if (const auto calibration = calibration_of(data, data.calibration)) {
-    inputs.target = calibration->target.monotone();  // what the formulas choose by; costs of a step are as measured
+    inputs.target =
+        calibration->target.monotone();  // what the formulas choose by; costs of a step are as measured
     if (inputs.tau) inputs.times = theory::calibrated_step(*calibration, lengths, *inputs.tau);
   }
   return inputs;
@@ -393,7 +401,8 @@ json waterfall_json(const theory::Waterfall& waterfall) {
                    {"speedup", term.speedup},
                    {"log_ratio", term.log_ratio},
                    {"explanation", term.explanation}});
-    if (term.key == "machine_drift" && waterfall.drift) out.back()["measured_by"] = to_string(*waterfall.drift);
+    if (term.key == "machine_drift" && waterfall.drift)
+      out.back()["measured_by"] = to_string(*waterfall.drift);
   }
   out.push_back({{"step", "measured"},
                  {"speedup", waterfall.measured},

@@ -232,9 +232,10 @@ std::string lookahead_text(const json& summary) {
   for (const json& fit : summary.value("lookahead", json::array())) {
     const auto with_interval = [&](const char* name, const char* shown) {
       const json& ci = fit[std::string(name) + "_ci95"];
-      return fmt::format(
-          "{} {}{}", shown, number_text(fit[name], 3),
-          ci.is_null() ? "" : fmt::format(" [{}, {}]{}", number_text(ci[0], 3), number_text(ci[1], 3), few_prompts_text(prompts)));
+      return fmt::format("{} {}{}", shown, number_text(fit[name], 3),
+                         ci.is_null() ? ""
+                                      : fmt::format(" [{}, {}]{}", number_text(ci[0], 3),
+                                                    number_text(ci[1], 3), few_prompts_text(prompts)));
     };
     text += fmt::format("Law of lookahead decoding over {} cases: {}, {}", fit["cells"].size(),
                         with_interval("alpha", "alpha"), with_interval("f", "f"));

@@ -71,8 +71,9 @@ MetricValue copied_4grams(const CaseData& data) {
                        per_prompt(data, [](const LineRecord& line) { return copied_ngrams(line).first; }));
 }
 
-/// Calls visit(index of the prompt, line of the reference, line of the case) for every finished line of the case whose
-/// prompt and seed the reference has; all repeats of a seed stand beside the reference's first one, whose text is theirs.
+/// Calls visit(index of the prompt, line of the reference, line of the case) for every finished line of the
+/// case whose prompt and seed the reference has; all repeats of a seed stand beside the reference's first
+/// one, whose text is theirs.
 template <class Visit>
 void for_each_pair(const CaseData& data, Visit visit) {
   std::map<std::string, const PromptLines*> reference;
@@ -179,7 +180,8 @@ const std::array kMetrics = {
            "share of the emitted tokens that end four tokens which stand in a row earlier in prompt or text",
            kNone, false, copied_4grams},
     Metric{"texts_equal", "",
-           "every text is that of the reference, token for token; where it is not, times are compared per emitted token only",
+           "every text is that of the reference, token for token; where it is not, times are compared per "
+           "emitted token only",
            kNone, false, texts_equal},
     Metric{"matches_reference", "",
            "every line equals its autoregressive reference (ids and logits rows; coupled: ids); null where "

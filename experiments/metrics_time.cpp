@@ -179,8 +179,9 @@ const std::array kMetrics = {
     Metric{"ms_per_token_sd", "ms", "standard deviation over steps of step time per emitted token", kLow,
            true, ms_per_token_sd},
     Metric{"ms_per_step", "ms", "mean time of a step, median over repeats", kLow, true, ms_per_step},
-    Metric{"speedup", "ratio", "decode time per emitted token of the reference / of the case, median over repeats",
-           kHigh, true, speedup},
+    Metric{"speedup", "ratio",
+           "decode time per emitted token of the reference / of the case, median over repeats", kHigh, true,
+           speedup},
     Metric{"speedup_end_to_end", "ratio", "the same with target and draft prefill", kHigh, true,
            speedup_end_to_end},
     Metric{"time_to_first_token", "ms", "target prefill, mean over prompts and turns", kLow, true,
@@ -196,9 +197,15 @@ const std::array kMetrics = {
     Metric{"read_bandwidth_share", "",
            "weights and KV bytes of all forwards / time / measured read bandwidth", kHigh, true,
            read_bandwidth_share},
-    Metric{"peak_flops_share", "", "operations of all forwards / time / measured peak", kHigh, true, peak_flops_share},
-    Metric{"gpu_busy_share", "", "time inside planned rounds by the GPU's clock, in a run with stamps, / decode time of the run without", kHigh, true, gpu_busy_share},
-    Metric{"energy_per_token", "J/token", "energy of the whole GPU while texts were decoded, prefill included, per token", kLow, true, energy_per_token},
+    Metric{"peak_flops_share", "", "operations of all forwards / time / measured peak", kHigh, true,
+           peak_flops_share},
+    Metric{"gpu_busy_share", "",
+           "time inside planned rounds by the GPU's clock, in a run with stamps, / decode time of the run "
+           "without",
+           kHigh, true, gpu_busy_share},
+    Metric{"energy_per_token", "J/token",
+           "energy of the whole GPU while texts were decoded, prefill included, per token", kLow, true,
+           energy_per_token},
 };
 
 }  // namespace

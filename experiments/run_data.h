@@ -60,8 +60,8 @@ struct RunData {
 /// none of those that config.json plans.
 RunData load_run(const std::filesystem::path& folder);
 
-/// Decode times in seconds (with those of both prefills), seeds summed, [prompts][repeats]: of the prompts that both have,
-/// with the repeats that all of them have.
+/// Decode times in seconds (with those of both prefills), seeds summed, [prompts][repeats]: of the prompts
+/// that both have, with the repeats that all of them have.
 struct PairedTimes {
   stats::Times base, test;
 };
@@ -74,8 +74,8 @@ struct PairedDecoding {
   stats::Decoded base, test;
 };
 PairedDecoding paired_decoding(const CaseData& base, const CaseData& test, bool with_prefill);
-/// How many times as fast as `base` the case `test` emits a token, see stats::paired_speedup. The two may be of two
-/// runs. Absent when they have no prompt in common or one of them emitted nothing.
+/// How many times as fast as `base` the case `test` emits a token, see stats::paired_speedup. The two may be
+/// of two runs. Absent when they have no prompt in common or one of them emitted nothing.
 std::optional<stats::Ratio> speed_ratio(const CaseData& base, const CaseData& test, bool with_prefill = false,
                                         const stats::BootstrapOptions& options = {});
 stats::Times decode_times(const CaseData& data);

@@ -118,7 +118,8 @@ constexpr const char* kOtherTexts = " *";  ///< behind a speedup
 constexpr double kMeaninglessNoise = .5;   ///< a floor above it says that next to nothing was measured
 constexpr std::size_t kLeastPrompts = 3;   ///< for a noise floor
 
-/// Whether its speedup compares texts that are not those of its reference. Records from before the flag do not say.
+/// Whether its speedup compares texts that are not those of its reference. Records from before the flag do
+/// not say.
 bool speedup_of_other_texts(const json& entry) {
   const json& metrics = entry.at("metrics");
   return metrics.value("texts_equal", json()) == json(false) && !metrics.value("speedup", json()).is_null();
@@ -135,8 +136,8 @@ std::string noise_text(const json& summary) {
   if (floor.is_number() && prompts >= kLeastPrompts && floor <= kMeaninglessNoise)
     return fmt::format("Differences of time below {:.1f} % are noise.\n", 100 * floor.get<double>());
   const char* few = floor.is_null() ? "repeats" : "prompts or repeats";
-  return fmt::format("Too few {} to say which differences of time are noise (prompts: {}, repeats: {}).\n", few, prompts,
-                     repeats);
+  return fmt::format("Too few {} to say which differences of time are noise (prompts: {}, repeats: {}).\n",
+                     few, prompts, repeats);
 }
 
 }  // namespace
@@ -144,7 +145,8 @@ std::string noise_text(const json& summary) {
 std::string notes_text(const json& summary) {
   const json& cases = summary.at("cases");
   const bool others = std::any_of(cases.begin(), cases.end(), speedup_of_other_texts);
-  return std::string(others ? "* Its texts are not those of its reference: the speedup compares the time per emitted token "
+  return std::string(others ? "* Its texts are not those of its reference: the speedup compares the time per "
+                              "emitted token "
                               "of different texts.\n"
                             : "") +
          noise_text(summary);
@@ -192,9 +194,11 @@ Table summary_table(const json& summary) {
     std::vector<std::string> row = {
         entry["id"], entry["lossy"].get<bool>() ? "L3 lossy" : entry["loss_class"].get<std::string>()};
     for (const Column& column : used) {
-      row.push_back(column.interval ? interval_text(metrics, column.metric, column.digits, entry.value("prompts", std::size_t{0}))
+      row.push_back(column.interval ? interval_text(metrics, column.metric, column.digits,
+                                                    entry.value("prompts", std::size_t{0}))
                                     : number_text(metrics.value(column.metric, json()), column.digits));
-      if (column.metric == std::string_view("speedup") && speedup_of_other_texts(entry)) row.back() += kOtherTexts;
+      if (column.metric == std::string_view("speedup") && speedup_of_other_texts(entry))
+        row.back() += kOtherTexts;
     }
     const json equal = metrics.value("matches_reference", json());
     if (entry["errors"].get<int>() > 0) {

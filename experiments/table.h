@@ -20,7 +20,8 @@ std::string csv_field(const std::string& text);
 
 /// "1.23", "—" for null; `digits` significant ones.
 std::string number_text(const nlohmann::json& value, int digits = 3);
-/// " (n = 9)", what stands beside an interval over so few prompts; "" from stats::kFewClusters on.
+/// " (n = 9)", what stands beside an interval over so few prompts; "" from stats::kFewClusters on, and for 0:
+/// not known.
 std::string few_prompts_text(std::size_t prompts);
 /// "1.23 [1.20, 1.26]", with few_prompts_text where the number of prompts is given.
 std::string interval_text(const nlohmann::json& metrics, const std::string& name, int digits = 3,

@@ -33,7 +33,8 @@ double sorted_quantile(std::span<const double> sorted, double probability) {
   return sorted[below] + (place - below) * (sorted[below + 1] - sorted[below]);
 }
 
-/// Number of repeats; checks that the table is a full rectangle of finite positive values, or zeros where they are allowed.
+/// Number of repeats; checks that the table is a full rectangle of finite positive values, or zeros where
+/// they are allowed.
 std::size_t repeats_of(const char* name, const Times& times, bool zero_allowed = false) {
   if (times.empty() || times[0].empty())
     throw Error({name, "no times", "at least one prompt and one repeat", ""});
@@ -44,7 +45,8 @@ std::size_t repeats_of(const char* name, const Times& times, bool zero_allowed =
     }
     for (double time : prompt) {
       if (!(time > 0 || (zero_allowed && time == 0)) || !std::isfinite(time))
-        throw Error({name, fmt::format("{}", time), zero_allowed ? "finite values of at least 0" : "positive times", ""});
+        throw Error({name, fmt::format("{}", time),
+                     zero_allowed ? "finite values of at least 0" : "positive times", ""});
     }
   }
   return times[0].size();
@@ -181,14 +183,16 @@ Ratio paired(std::size_t prompts, std::size_t repeats, RatioOfRepeat ratio, cons
     return by_repeat;
   };
   const auto median_of = [](const std::vector<double>& values) {
-    const bool all = std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
+    const bool all =
+        std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
     return all ? median(values) : std::numeric_limits<double>::quiet_NaN();
   };
   Ratio out;
   out.prompts = prompts;
   out.repeats = ratios(all_of(prompts));
   out.value = median_of(out.repeats);
-  out.ci = bootstrap_interval(prompts, [&](auto drawn) { return median_of(ratios(drawn)); }, options);
+  out.ci = bootstrap_interval(
+      prompts, [&](auto drawn) { return median_of(ratios(drawn)); }, options);
   return out;
 }
 
@@ -198,12 +202,16 @@ Ratio paired_ratio(const Times& base, const Times& test, const BootstrapOptions&
   const std::size_t repeats = repeats_of("times of the base case", base);
   repeats_of("times of the case", test);
   require_pairs(base, test);
-  return paired(base.size(), repeats, [&](std::span<const std::size_t> prompts, std::size_t repeat) {
-    return sum_of_repeat(base, prompts, repeat) / sum_of_repeat(test, prompts, repeat);
-  }, options);
+  return paired(
+      base.size(), repeats,
+      [&](std::span<const std::size_t> prompts, std::size_t repeat) {
+        return sum_of_repeat(base, prompts, repeat) / sum_of_repeat(test, prompts, repeat);
+      },
+      options);
 }
 
-std::optional<Ratio> paired_speedup(const Decoded& base, const Decoded& test, const BootstrapOptions& options) {
+std::optional<Ratio> paired_speedup(const Decoded& base, const Decoded& test,
+                                    const BootstrapOptions& options) {
   const std::size_t repeats = repeats_of("times of the base case", base.seconds, true);
   repeats_of("times of the case", test.seconds, true);
   repeats_of("tokens of the base case", base.tokens, true);
@@ -231,7 +239,8 @@ std::optional<double> noise_floor(std::span<const Times> cases) {
     const auto prompts = all_of(times.size());
     for (std::size_t i = 0; i < repeats; ++i) {
       for (std::size_t j = 0; j < i; ++j) {
-        const double gap = std::abs(std::log(sum_of_repeat(times, prompts, i) / sum_of_repeat(times, prompts, j)));
+        const double gap =
+            std::abs(std::log(sum_of_repeat(times, prompts, i) / sum_of_repeat(times, prompts, j)));
         if (std::isfinite(gap)) gaps.push_back(gap);  // a case that decoded nothing took no time
       }
     }

@@ -40,7 +40,8 @@ struct BootstrapOptions {
   double level = 0.95;
 };
 
-/// An interval over fewer clusters (prompts) than this is too narrow: whoever prints it says how many there were.
+/// An interval over fewer clusters (prompts) than this is too narrow: whoever prints it says how many there
+/// were.
 inline constexpr std::size_t kFewClusters = 10;
 
 /// Percentile interval (Efron 1979) of any statistic over clusters (prompts). The statistic gets the drawn
@@ -72,23 +73,25 @@ struct Ratio {
   std::size_t prompts = 0;      ///< that the interval was drawn from
 };
 
-/// Sum over prompts of the base / sum over prompts of the test, per repeat; median over repeats; interval by a
-/// bootstrap over prompts that keeps pairs and repeats together. Of times, it is a ratio of speeds only where both
-/// have the same texts. Both must have the same prompts in the same order and the same number of repeats; else Error.
+/// Sum over prompts of the base / sum over prompts of the test, per repeat; median over repeats; interval by
+/// a bootstrap over prompts that keeps pairs and repeats together. Of times, it is a ratio of speeds only
+/// where both have the same texts. Both must have the same prompts in the same order and the same number of
+/// repeats; else Error.
 Ratio paired_ratio(const Times& base, const Times& test, const BootstrapOptions& options = {});
 
-/// What one case decoded and how long it took, [prompts][repeats]. Zeros are allowed: a text may end with its first
-/// token, which prefill gave and nothing here counts.
+/// What one case decoded and how long it took, [prompts][repeats]. Zeros are allowed: a text may end with its
+/// first token, which prefill gave and nothing here counts.
 struct Decoded {
   Times seconds;
   Times tokens;
 };
 
-/// The record's speedup: time per emitted token of the base / of the case. Seconds and tokens are each summed over
-/// prompts, per repeat; median over repeats; interval as in paired_ratio. Where both have as many tokens it is the
-/// ratio of the summed times, bit for bit. Above 1 = the case is faster. Absent when one of them has no token or no
-/// time in some repeat. Throws Error as paired_ratio, and for negative or infinite values.
-std::optional<Ratio> paired_speedup(const Decoded& base, const Decoded& test, const BootstrapOptions& options = {});
+/// The record's speedup: time per emitted token of the base / of the case. Seconds and tokens are each summed
+/// over prompts, per repeat; median over repeats; interval as in paired_ratio. Where both have as many tokens
+/// it is the ratio of the summed times, bit for bit. Above 1 = the case is faster. Absent when one of them
+/// has no token or no time in some repeat. Throws Error as paired_ratio, and for negative or infinite values.
+std::optional<Ratio> paired_speedup(const Decoded& base, const Decoded& test,
+                                    const BootstrapOptions& options = {});
 
 /// How far apart two repeats of the *same* case lie by chance: the 95 % quantile over pairs of repeats (i, j)
 /// of |log(sum of repeat i / sum of repeat j)|, pooled over the given cases and returned as a fraction,

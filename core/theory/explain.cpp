@@ -45,12 +45,15 @@ std::string drift_text(const Drift& drift) {
     case DriftSource::both:
       break;
   }
-  return fmt::format("by forwards timed inside some lines (drift_every) and the calibration rounds next to the others, {}{}",
-                     slower, with_t);
+  return fmt::format(
+      "by forwards timed inside some lines (drift_every) and the calibration rounds next to the others, {}{}",
+      slower, with_t);
 }
 
-std::string unexplained_text(double share, const std::optional<stats::Interval>& interval, std::size_t prompts) {
-  std::string text = fmt::format("the calibration leaves {:.1f} % of the step time unexplained", percent(share));
+std::string unexplained_text(double share, const std::optional<stats::Interval>& interval,
+                             std::size_t prompts) {
+  std::string text =
+      fmt::format("the calibration leaves {:.1f} % of the step time unexplained", percent(share));
   if (!interval) return text;
   text += fmt::format(", 95 % interval {:.1f} to {:.1f}", percent(interval->lo), percent(interval->hi));
   if (prompts < stats::kFewClusters) text += fmt::format(" (n = {})", prompts);
@@ -63,8 +66,8 @@ class Terms {
   explicit Terms(Waterfall& out) : out_(out), speedup_(out.predicted) {}
 
   void add(const char* key, std::string name, double next, std::string explanation) {
-    WaterfallTerm term{key, std::move(name), next / speedup_, std::log(next / speedup_), next,
-                       std::move(explanation)};
+    WaterfallTerm term{key,  std::move(name),       next / speedup_, std::log(next / speedup_),
+                       next, std::move(explanation)};
     known_ += term.log_ratio;
     speedup_ = next;
     out_.terms.push_back(std::move(term));
@@ -74,15 +77,16 @@ class Terms {
     out_.unexplained_share = unexplained();
     if (!drift) return;
     out_.drift = drift->source;
-    add("machine_drift", drift_name(drift->source), speedup_ * require_positive("drift of the machine", drift->factor),
-        drift_text(*drift));
+    add("machine_drift", drift_name(drift->source),
+        speedup_ * require_positive("drift of the machine", drift->factor), drift_text(*drift));
   }
 
   void add_residual(const ResidualIntervals& intervals) {
     out_.intervals = intervals;
     out_.residual_share = unexplained();
     const auto& interval = out_.drift ? intervals.residual : intervals.unexplained;
-    add("residual", "residual", out_.measured, unexplained_text(out_.residual_share, interval, intervals.prompts));
+    add("residual", "residual", out_.measured,
+        unexplained_text(out_.residual_share, interval, intervals.prompts));
     // The sum over the terms is the gap: what rounding has lost on the way belongs to the residual too.
     out_.terms.back().log_ratio += std::log(out_.measured / out_.predicted) - known_;
   }
@@ -143,7 +147,7 @@ Waterfall explain(const ExplainInput& input) {
   require_input(input);
   const Calibration& costs = input.calibration;
   const double tau = input.tau, ideal_tau = input.gamma ? expected_tokens(input.alpha, *input.gamma)
-                                                       : mixture_expected_tokens(input.alpha, input.lengths);
+                                                        : mixture_expected_tokens(input.alpha, input.lengths);
   const StepTimes step = calibrated_step(costs, input.lengths, tau);
   const double drafted = mean_draft_length(input.lengths), one_row = costs.target.at(1);
   const double asked = input.gamma ? *input.gamma : drafted;
@@ -174,7 +178,8 @@ Waterfall explain(const ExplainInput& input) {
   terms.add("verification_width", "verification width", tau * costs.t_ar / with_width,
             fmt::format("a forward over {:.2f} rows costs {:.3f} times one row", drafted + 1,
                         step.target / one_row));
-  terms.add("sampling_and_bookkeeping", "sampling and bookkeeping", tau * costs.t_ar / modelled, bookkeeping_text(step, costs));
+  terms.add("sampling_and_bookkeeping", "sampling and bookkeeping", tau * costs.t_ar / modelled,
+            bookkeeping_text(step, costs));
   terms.add_drift(input.drift);
   terms.add_residual(input.intervals);
   return out;
@@ -225,7 +230,8 @@ Waterfall explain_rows(const RowsExplainInput& input) {
   terms.add("draft_cost", "draft cost", tau * costs.t_ar / (equivalent + step.draft),
             fmt::format("what is fed and kept takes {:.1f} % of an autoregressive step",
                         percent(step.draft / costs.t_ar)));
-  terms.add("sampling_and_bookkeeping", "sampling and bookkeeping", tau * costs.t_ar / step.total(), bookkeeping_text(step, costs));
+  terms.add("sampling_and_bookkeeping", "sampling and bookkeeping", tau * costs.t_ar / step.total(),
+            bookkeeping_text(step, costs));
   terms.add_drift(input.drift);
   terms.add_residual(input.intervals);
   return out;
@@ -240,8 +246,8 @@ std::string to_text(const Waterfall& waterfall) {
   std::size_t width = kWidth;
   for (const WaterfallTerm& term : waterfall.terms) width = std::max(width, term.name.size());
   std::string text =
-      fmt::format("{:<{}} {:>8} {:>10} {:>9}\n{:<{}} {:>8} {:>10} {:>9.3f}   {}", "term", width, "factor", "log-ratio",
-                  "speedup", "predicted", width, "", "", waterfall.predicted, waterfall.start);
+      fmt::format("{:<{}} {:>8} {:>10} {:>9}\n{:<{}} {:>8} {:>10} {:>9.3f}   {}", "term", width, "factor",
+                  "log-ratio", "speedup", "predicted", width, "", "", waterfall.predicted, waterfall.start);
   const auto line = [&](const std::string& name, double factor, double log_ratio, double speedup,
                         const std::string& explanation) {
     text += fmt::format("\n{:<{}} {:>8.3f} {:>+10.4f} {:>9.3f}", name, width, factor, log_ratio, speedup);
@@ -255,9 +261,10 @@ std::string to_text(const Waterfall& waterfall) {
     speedup = term.speedup, left -= term.log_ratio;
   }
   line("residual", waterfall.measured / speedup, left, waterfall.measured,
-       unexplained_text(waterfall.unexplained_share, waterfall.intervals.unexplained, waterfall.intervals.prompts));
-  line("measured", waterfall.measured / waterfall.predicted, std::log(waterfall.measured / waterfall.predicted),
-       waterfall.measured, "");
+       unexplained_text(waterfall.unexplained_share, waterfall.intervals.unexplained,
+                        waterfall.intervals.prompts));
+  line("measured", waterfall.measured / waterfall.predicted,
+       std::log(waterfall.measured / waterfall.predicted), waterfall.measured, "");
   if (!waterfall.drift) return text;
   text += "\nThe residual in two parts:";
   for (std::size_t i = known; i < waterfall.terms.size(); ++i) {

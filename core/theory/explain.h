@@ -35,7 +35,8 @@ enum class DriftSource {
 };
 std::string_view to_string(DriftSource source);  ///< "lines", "rounds", "both"
 
-/// How much slower the machine was during the baseline's lines than during those of the case: a factor of the speedup.
+/// How much slower the machine was during the baseline's lines than during those of the case: a factor of the
+/// speedup.
 struct Drift {
   double factor = 1;
   DriftSource source = DriftSource::lines;
@@ -51,7 +52,7 @@ struct ResidualIntervals {
 struct ExplainInput {
   double alpha = 0;          ///< of the case, as one number (alpha_mle)
   std::optional<int> gamma;  ///< draft length that every step asks for; absent: it varies
-  DraftLengths lengths;      ///< draft lengths as they were, see constant_draft_length and draft_length_counts
+  DraftLengths lengths;  ///< draft lengths as they were, see constant_draft_length and draft_length_counts
   double tau = 0;        ///< measured tokens per step
   double speedup = 0;    ///< measured
   Calibration calibration;
@@ -73,18 +74,19 @@ struct WaterfallTerm {
   std::string explanation;  ///< one line with the numbers behind it
 };
 
-/// Terms in fixed order: i.i.d. assumption, draft cost, verification width, sampling and bookkeeping, drift of the
-/// machine (where it was measured), residual. Their log-ratios add up to log(measured / predicted). E is over steps, g
-/// the draft length of a step, gamma the one asked for (g where it varies):
+/// Terms in fixed order: i.i.d. assumption, draft cost, verification width, sampling and bookkeeping, drift
+/// of the machine (where it was measured), residual. Their log-ratios add up to log(measured / predicted). E
+/// is over steps, g the draft length of a step, gamma the one asked for (g where it varies):
 /// - predicted: E1 / (1 + c E[gamma]), E1 = Eq. 1 at alpha over gamma (Leviathan et al. 2023)
 /// - i.i.d. assumption: tau for E1
 /// - draft cost: E[draft time of a step] for c E[gamma] t_ar
 /// - verification width: E[t(g + 1)] for t(1)
 /// - sampling and bookkeeping: accept + other of a speculative step for t_ar - t(1), those of an
 ///   autoregressive one
-/// - drift: the seconds of this case's lines for the mean of the run, on both sides of the ratio. Measured by forwards
-///   between the steps of the lines, it also takes in what t(n) of the calibration got wrong about those rows, so
-///   the residual behind it says little about the calibration: quote `unexplained_share` first.
+/// - drift: the seconds of this case's lines for the mean of the run, on both sides of the ratio. Measured by
+/// forwards
+///   between the steps of the lines, it also takes in what t(n) of the calibration got wrong about those
+///   rows, so the residual behind it says little about the calibration: quote `unexplained_share` first.
 /// - residual: the measured speedup for this model; noise, whatever nobody calibrated
 struct Waterfall {
   std::string start;                         ///< what `predicted` is, in words
@@ -129,8 +131,8 @@ Waterfall explain_rows(const RowsExplainInput& input);
 /// Throws Error for values outside their domain (tau < 1, speedup <= 0, times that cannot be).
 Waterfall explain(const ExplainInput& input);
 
-/// A table for people, no trailing newline: one line per term, with all of the residual in one term; behind the measured
-/// speedup a second reading, in which the drift takes its part of it.
+/// A table for people, no trailing newline: one line per term, with all of the residual in one term; behind
+/// the measured speedup a second reading, in which the drift takes its part of it.
 std::string to_text(const Waterfall& waterfall);
 
 }  // namespace speclab::theory

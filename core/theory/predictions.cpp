@@ -1,6 +1,6 @@
 #include "core/theory/predictions.h"
 
-#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/theory/chain.h"
@@ -79,7 +79,8 @@ class List {
           both(best.at_limit ? "still growing at the largest gamma tried" : "best of all gammas",
                both(kIid, kIdealCosts).c_str()),
           Kind::optimum);
-      add("optimal_speedup", best.speedup, "speedup", "max over gamma of 3.8", both(kIid, kIdealCosts), Kind::optimum);
+      add("optimal_speedup", best.speedup, "speedup", "max over gamma of 3.8", both(kIid, kIdealCosts),
+          Kind::optimum);
     }
   }
 
@@ -97,11 +98,18 @@ class List {
       const OptimalGamma other = optimal_gamma_at_costs(*in_.alpha, costs.c, costs.target, in_.max_gamma);
       gammas.push_back(other.gamma), speedups.push_back(other.speedup);
     }
-    const std::string chosen = both("t(n) is the monotone fit of the measured times", both(kIid, assumptions).c_str());
-    add("optimal_gamma_measured_t", best.gamma, "gamma", "argmax over gamma of E[tau] / (gamma c + t(gamma+1))",
-        chosen, Kind::optimum, middle(gammas));
-    add("optimal_speedup_measured_t", best.speedup, "speedup", "max over gamma of E[tau] / (gamma c + t(gamma+1))",
-        chosen, Kind::optimum, middle(speedups));
+    const std::string chosen =
+        both("t(n) is the monotone fit of the measured times", both(kIid, assumptions).c_str());
+    add("optimal_gamma_measured_t", best.gamma, "gamma",
+        "argmax over gamma of E[tau] / (gamma c + t(gamma+1))", chosen, Kind::optimum, whole(middle(gammas)));
+    add("optimal_speedup_measured_t", best.speedup, "speedup",
+        "max over gamma of E[tau] / (gamma c + t(gamma+1))", chosen, Kind::optimum, middle(speedups));
+  }
+
+  /// Draft lengths are whole: the interval that holds theirs.
+  static std::optional<stats::Interval> whole(std::optional<stats::Interval> gammas) {
+    if (gammas) gammas = stats::Interval{std::floor(gammas->lo), std::ceil(gammas->hi)};
+    return gammas;
   }
 
   /// 95 % of them.
@@ -128,7 +136,8 @@ class List {
     const char* assumptions =
         "every tested token is accepted with the same alpha, whatever draft length was chosen";
     add("mixture_eq_1", mixture_expected_tokens(*in_.alpha, *in_.lengths), "tau",
-        "mean over steps of (1 - alpha^(gamma_i+1)) / (1 - alpha)", assumptions, one_token_is_an_identity(longest()));
+        "mean over steps of (1 - alpha^(gamma_i+1)) / (1 - alpha)", assumptions,
+        one_token_is_an_identity(longest()));
     if (!in_.c) return;
     add("mixture_speedup", mixture_speedup(*in_.alpha, *in_.c, *in_.lengths, in_.target.value_or(RowTimes())),
         "speedup", "sum_i E[tau_i] / sum_i (t(gamma_i+1) + gamma_i c)",
@@ -203,12 +212,15 @@ class List {
     const char* costs = "all rows are fed, nothing but the forward takes time";
     add("lookahead_speedup", predict_lookahead(law, shape, *in_.target).speedup, "speedup",
         "S / t((W + G)(N - 1))", costs);
-    const LookaheadChoice best = best_lookahead(law, in_.target->monotone(), kWidestLookahead, kLongestLookahead);
-    const std::string searched =
-        both("argmax over W = G and N; 0: decode autoregressively; t(n) is the monotone fit of the measured times", costs);
+    const LookaheadChoice best =
+        best_lookahead(law, in_.target->monotone(), kWidestLookahead, kLongestLookahead);
+    const std::string searched = both(
+        "argmax over W = G and N; 0: decode autoregressively; t(n) is the monotone fit of the measured times",
+        costs);
     add("lookahead_best_W", best.shape.W, "W", "argmax of S / t(2 W (N - 1))", searched, Kind::optimum);
     add("lookahead_best_N", best.shape.N, "N", "argmax of S / t(2 W (N - 1))", searched, Kind::optimum);
-    add("lookahead_best_speedup", best.speedup, "speedup", "max of S / t(2 W (N - 1))", searched, Kind::optimum);
+    add("lookahead_best_speedup", best.speedup, "speedup", "max of S / t(2 W (N - 1))", searched,
+        Kind::optimum);
   }
 
   const PredictionInputs& in_;

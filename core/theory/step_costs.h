@@ -50,9 +50,9 @@ double mixture_expected_tokens(double alpha, const DraftLengths& lengths);
 /// sum tau / sum (t(gamma_i + 1) + gamma_i c) over the steps of a mixture. c relative to target.at(1).
 double mixture_speedup(double alpha, double c, const DraftLengths& lengths, const RowTimes& target);
 
-/// The integer gamma <= max_gamma that maximises E[tau] / (gamma c + t(gamma + 1)) for the monotone fit of a measured
-/// t(n): measured as it is, one lucky sample would be chosen. With a kinked t(n) the objective need not be unimodal, so
-/// all are tried. Ties go to the smaller gamma.
+/// The integer gamma <= max_gamma that maximises E[tau] / (gamma c + t(gamma + 1)) for the monotone fit of a
+/// measured t(n): measured as it is, one lucky sample would be chosen. With a kinked t(n) the objective need
+/// not be unimodal, so all are tried. Ties go to the smaller gamma.
 OptimalGamma optimal_gamma_at_costs(double alpha, double c, const RowTimes& target, int max_gamma);
 
 /// The same with the positional identity in place of Eq. 1; gamma goes up to the number of known positions.

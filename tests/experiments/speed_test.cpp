@@ -1,4 +1,5 @@
-// Speeds of texts that are not the reference's: per emitted token, marked, and no more sure than their prompts allow.
+// Speeds of texts that are not the reference's: per emitted token, marked, and no more sure than their
+// prompts allow.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +53,8 @@ TEST_F(Speed, IsOfTimePerTokenWhereTextsEndElsewhere) {
   EXPECT_DOUBLE_EQ(m["speedup"], 1.5) << "1 ms a token against 8 ms / 12; the ratio of times is 18 / 8";
   EXPECT_DOUBLE_EQ(m["speedup"],
                    m["tokens_per_second"].get<double>() / base["tokens_per_second"].get<double>());
-  EXPECT_DOUBLE_EQ(m["speedup_end_to_end"], (18.003 / 18) / (8.003 / 12)) << "prefills take time and give no token";
+  EXPECT_DOUBLE_EQ(m["speedup_end_to_end"], (18.003 / 18) / (8.003 / 12))
+      << "prefills take time and give no token";
   EXPECT_DOUBLE_EQ(m["speedup_ci95"][0], 1.25) << "three times prompt 0";
   EXPECT_DOUBLE_EQ(m["speedup_ci95"][1], 1.875);
   EXPECT_DOUBLE_EQ(summary["cases"][1]["by_prompt"]["1"]["speedup"], 1.875);
@@ -99,7 +101,8 @@ TEST_F(Speed, ComparesRunsPerToken) {
 }
 
 TEST_F(Speed, OfOtherTextsIsMarked) {
-  const json half = summarise_run(write_half_texts("half")), equal = summarise_run(write_run("equal", 1'600'000));
+  const json half = summarise_run(write_half_texts("half")),
+             equal = summarise_run(write_run("equal", 1'600'000));
   EXPECT_THAT(to_text(summary_table(half)), HasSubstr("1.50 [1.25, 1.88] (n = 3) *"));
   EXPECT_THAT(notes_text(half), HasSubstr("* Its texts are not those of its reference"));
   EXPECT_THAT(to_text(summary_table(equal)), Not(HasSubstr("*")));
@@ -121,7 +124,8 @@ TEST_F(Speed, ANoiseFloorOfNextToNothingIsNotOne) {
   summary["noise_floor"] = .0312;
   EXPECT_EQ(notes_text(summary), "Differences of time below 3.1 % are noise.\n");
   const auto too_few = [&] {
-    EXPECT_THAT(notes_text(summary), AllOf(HasSubstr("Too few "), HasSubstr("prompts: "), Not(HasSubstr("%"))));
+    EXPECT_THAT(notes_text(summary),
+                AllOf(HasSubstr("Too few "), HasSubstr("prompts: "), Not(HasSubstr("%"))));
   };
   summary["noise_floor"] = 12.979;
   too_few();

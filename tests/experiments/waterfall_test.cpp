@@ -20,10 +20,13 @@ using ::testing::Not;
 
 class Explained : public Record {
  protected:
-  /// `wide`: what the calibration says of a forward over three rows, which takes 1.2 times as long as one over one.
-  json spec(const std::string& name, double wide = 1.2, bool drift_in_lines = false, bool rounds_known = false) {
+  /// `wide`: what the calibration says of a forward over three rows, which takes 1.2 times as long as one
+  /// over one.
+  json spec(const std::string& name, double wide = 1.2, bool drift_in_lines = false,
+            bool rounds_known = false) {
     const auto path = write_run(name, 1'600'000);
-    for (int i = 0; i < 3; ++i) JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(1e6, wide));
+    for (int i = 0; i < 3; ++i)
+      JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(1e6, wide));
     for (const char* file : {"autoregressive.jsonl", "spec.jsonl"}) {
       rewrite(path / "cases" / file, [&](LineRecord& line) {
         const bool one_row = line.case_id == "autoregressive";
@@ -43,13 +46,16 @@ class Explained : public Record {
 
 TEST_F(Explained, ACalibrationThatLiesIsSeenWithoutTheForwardsTimedAgain) {
   const json honest = spec("honest", 1.2, true), lie = spec("lie", .7 * 1.2, true);
-  const auto share = [](const json& entry, const std::string& name) { return entry["waterfall"].back()[name]; };
+  const auto share = [](const json& entry, const std::string& name) {
+    return entry["waterfall"].back()[name];
+  };
   const double missing = 1 - (.7 * 1.2 + .2) / 1.6;  // 30 % of a forward
   EXPECT_NEAR(share(honest, "unexplained_share").get<double>(), 1 - 1.4 / 1.6, 1e-12);
   EXPECT_NEAR(share(lie, "unexplained_share").get<double>(), missing, 1e-12);
-  for (const int end : {0, 1}) EXPECT_NEAR(share(lie, "unexplained_share_ci95")[end].get<double>(), missing, 1e-12);
-  // The forwards in the lines have the case's own row counts: they make up for the lie, and so the residual behind
-  // them does not tell the two calibrations apart.
+  for (const int end : {0, 1})
+    EXPECT_NEAR(share(lie, "unexplained_share_ci95")[end].get<double>(), missing, 1e-12);
+  // The forwards in the lines have the case's own row counts: they make up for the lie, and so the residual
+  // behind them does not tell the two calibrations apart.
   EXPECT_NEAR(share(lie, "residual_share").get<double>(), share(honest, "residual_share").get<double>(), .06);
   EXPECT_EQ(term(lie, "machine_drift")["measured_by"], "lines");
 }
@@ -83,14 +89,17 @@ TEST_F(Explained, Theorem38HasOneValueInARecord) {
   EXPECT_NEAR(prediction["value"].get<double>(), (1 + .6 + .36) / (1 + 2 * c * 6 / 5), 1e-12);
   double gap = 0;
   for (const json& one : entry["waterfall"]) gap += one["log_ratio"].get<double>();
-  EXPECT_NEAR(gap, std::log(entry["waterfall"].back()["speedup"].get<double>() / prediction["value"].get<double>()), 1e-12);
+  EXPECT_NEAR(
+      gap, std::log(entry["waterfall"].back()["speedup"].get<double>() / prediction["value"].get<double>()),
+      1e-12);
 }
 
 TEST_F(Explained, DraftsThatAreShortWithinATextHaveNoGamma) {
   const auto path = write_run("short", 1'600'000);
   EXPECT_TRUE(summarise_run(path)["cases"][1]["predictions"].contains("leviathan_eq_1"));
   rewrite(path / "cases" / "spec.jsonl", [](LineRecord& line) {
-    StepRecord& step = line.turns[0].steps[1];  // three tokens before the end: nothing cuts a draft of two there
+    StepRecord& step =
+        line.turns[0].steps[1];  // three tokens before the end: nothing cuts a draft of two there
     step.drafted.resize(1);
     step.ended_by = EndedBy::schedule;
   });

@@ -194,7 +194,8 @@ TEST(Speedup, IsOfTimePerToken) {
 }
 
 TEST(Speedup, IsTheRatioOfTimesForAsManyTokens) {
-  const Times base = {{1.1, 1.7}, {.3, .9}, {2.2, 1.3}}, test = {{.7, .9}, {.4, .3}, {1.9, 1.1}}, tokens = {{7, 7}, {3, 3}, {9, 9}};
+  const Times base = {{1.1, 1.7}, {.3, .9}, {2.2, 1.3}}, test = {{.7, .9}, {.4, .3}, {1.9, 1.1}},
+              tokens = {{7, 7}, {3, 3}, {9, 9}};
   const Ratio plain = paired_ratio(base, test);
   const auto ratio = paired_speedup({base, tokens}, {test, tokens});
   ASSERT_TRUE(ratio && ratio->ci && plain.ci);

@@ -86,28 +86,34 @@ TEST(Explain, TheTermOfDriftSaysByWhatItWasMeasured) {
   };
   using testing::HasSubstr;
   EXPECT_THAT(term(DriftSource::lines).explanation, HasSubstr("inside the lines (drift_every)"));
-  EXPECT_THAT(term(DriftSource::rounds).explanation, HasSubstr("by the calibration rounds next to the lines"));
+  EXPECT_THAT(term(DriftSource::rounds).explanation,
+              HasSubstr("by the calibration rounds next to the lines"));
   EXPECT_THAT(term(DriftSource::rounds).name, testing::Not(HasSubstr("in the line")));
-  EXPECT_THAT(term(DriftSource::both).explanation, testing::AllOf(HasSubstr("drift_every"), HasSubstr("rounds")));
+  EXPECT_THAT(term(DriftSource::both).explanation,
+              testing::AllOf(HasSubstr("drift_every"), HasSubstr("rounds")));
   EXPECT_THAT(term(DriftSource::both).explanation, HasSubstr("9.1 % faster"));
 }
 
 TEST(Explain, TextHasTheResidualFirstWithoutTheDrift) {
   ExplainInput input = example();
   input.drift = Drift{.9, DriftSource::lines};
-  input.intervals = {.unexplained = stats::Interval{.01, .09}, .residual = stats::Interval{-.05, .02}, .prompts = 9};
+  input.intervals = {
+      .unexplained = stats::Interval{.01, .09}, .residual = stats::Interval{-.05, .02}, .prompts = 9};
   const Waterfall waterfall = explain(input);
   const std::string text = to_text(waterfall);
   const std::size_t first = text.find("\nresidual"), measured = text.find("\nmeasured"),
-                    drift = text.find("\nforwards timed again in the line"), second = text.rfind("\nresidual");
+                    drift = text.find("\nforwards timed again in the line"),
+                    second = text.rfind("\nresidual");
   EXPECT_LT(first, measured);
   EXPECT_LT(measured, drift);
   EXPECT_LT(drift, second);
   ASSERT_NE(second, std::string::npos);
   const std::string all = text.substr(first, measured - first), rest = text.substr(second);
-  EXPECT_THAT(all, testing::HasSubstr(fmt::format("{:.1f} % of the step time", 100 * waterfall.unexplained_share)));
+  EXPECT_THAT(
+      all, testing::HasSubstr(fmt::format("{:.1f} % of the step time", 100 * waterfall.unexplained_share)));
   EXPECT_THAT(all, testing::HasSubstr("interval 1.0 to 9.0 (n = 9)"));
-  EXPECT_THAT(rest, testing::HasSubstr(fmt::format("{:.1f} % of the step time", 100 * waterfall.residual_share)));
+  EXPECT_THAT(rest,
+              testing::HasSubstr(fmt::format("{:.1f} % of the step time", 100 * waterfall.residual_share)));
   EXPECT_THAT(rest, testing::HasSubstr("interval -5.0 to 2.0 (n = 9): no more than noise"));
 }
 

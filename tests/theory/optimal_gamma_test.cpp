@@ -8,14 +8,15 @@
 namespace speclab::theory {
 namespace {
 
-/// Times of a forward by rows as a run on two cores measured them; from six rows on few samples stand behind each, and
-/// that of 25 rows was a lucky one.
+/// Times of a forward by rows as a run on two cores measured them; from six rows on few samples stand behind
+/// each, and that of 25 rows was a lucky one.
 RowTimes measured() {
   return RowTimes(std::map<int, double>{
-      {1, 1},      {2, 1.028},  {3, 1.047},  {4, 1.077},  {5, 1.097},  {6, 1.144},  {7, 1.149},  {8, 1.208},
-      {9, 1.181},  {10, 1.107}, {11, 1.142}, {12, 1.187}, {13, 1.23},  {14, 1.327}, {15, 1.422}, {16, 1.468},
-      {17, 1.723}, {18, 1.844}, {19, 1.46},  {20, 1.506}, {21, 1.61},  {22, 1.587}, {23, 1.703}, {24, 2.219},
-      {25, 1.54},  {26, 1.761}, {27, 1.808}, {28, 2.095}, {29, 2.109}, {30, 1.673}, {31, 2.022}, {32, 2.049}});
+      {1, 1},      {2, 1.028},  {3, 1.047},  {4, 1.077},  {5, 1.097},  {6, 1.144},  {7, 1.149},
+      {8, 1.208},  {9, 1.181},  {10, 1.107}, {11, 1.142}, {12, 1.187}, {13, 1.23},  {14, 1.327},
+      {15, 1.422}, {16, 1.468}, {17, 1.723}, {18, 1.844}, {19, 1.46},  {20, 1.506}, {21, 1.61},
+      {22, 1.587}, {23, 1.703}, {24, 2.219}, {25, 1.54},  {26, 1.761}, {27, 1.808}, {28, 2.095},
+      {29, 2.109}, {30, 1.673}, {31, 2.022}, {32, 2.049}});
 }
 
 Prediction named(const PredictionInputs& inputs, const std::string& name) {
@@ -28,7 +29,8 @@ Prediction named(const PredictionInputs& inputs, const std::string& name) {
 
 TEST(OptimalGamma, IsNotThatOfALuckySample) {
   constexpr double kAlpha = .93;
-  // As measured, 24 drafted tokens would be chosen, for the one forward of 25 rows that was faster than one of 24.
+  // As measured, 24 drafted tokens would be chosen, for the one forward of 25 rows that was faster than one
+  // of 24.
   double raw = 0;
   int raw_gamma = 0;
   for (int gamma = 0; gamma < 32; ++gamma) {
@@ -68,8 +70,7 @@ TEST(OptimalGamma, HasTheIntervalOfOtherCalibrations) {
   PredictionInputs inputs;
   inputs.alpha = .8, inputs.c = .05, inputs.target = measured();
   EXPECT_FALSE(named(inputs, "optimal_gamma_measured_t").ci);
-  for (int i = 0; i <= 40; ++i)
-    inputs.resampled.push_back({.02 + .002 * i, measured()});  // c from .02 to .1
+  for (int i = 0; i <= 40; ++i) inputs.resampled.push_back({.02 + .002 * i, measured()});  // c from .02 to .1
   const Prediction gamma = named(inputs, "optimal_gamma_measured_t");
   const Prediction speedup = named(inputs, "optimal_speedup_measured_t");
   ASSERT_TRUE(gamma.ci && speedup.ci);
@@ -81,6 +82,10 @@ TEST(OptimalGamma, HasTheIntervalOfOtherCalibrations) {
   EXPECT_NEAR(speedup.ci->hi, cheap.speedup, 1e-12);
   EXPECT_LE(gamma.ci->lo, gamma.value);
   EXPECT_GE(gamma.ci->hi, gamma.value);
+  inputs.resampled.resize(8);  // few: the quantile falls between two draft lengths
+  const Prediction of_few = named(inputs, "optimal_gamma_measured_t");
+  EXPECT_EQ(of_few.ci->lo, std::floor(of_few.ci->lo));
+  EXPECT_EQ(of_few.ci->hi, std::ceil(of_few.ci->hi));
   EXPECT_FALSE(named(inputs, "optimal_speedup").ci) << "t(n) is not in it";
 }
 

@@ -174,19 +174,22 @@ TEST(Predictions, AreNamedOnceAndSayWhatTheyAssume) {
 TEST(Predictions, SayWhatKindTheyAre) {
   const auto kinds = [](const PredictionInputs& inputs) {
     std::map<std::string, std::string> out;
-    for (const Prediction& prediction : predictions(inputs)) out[prediction.name] = to_string(prediction.kind);
+    for (const Prediction& prediction : predictions(inputs))
+      out[prediction.name] = to_string(prediction.kind);
     return out;
   };
   PredictionInputs inputs = everything();
   inputs.lengths = DraftLengths{1, 0, 0, 0, 3};
   auto kind = kinds(inputs);
-  for (const char* name : {"leviathan_eq_1", "leviathan_3_8", "leviathan_3_11_ops", "measured_t_speedup", "positional_speedup",
-                           "mixture_eq_1", "mixture_speedup", "measured_costs", "chen_ratio", "implied_alpha_tau",
-                           "implied_alpha_speedup"})
+  for (const char* name : {"leviathan_eq_1", "leviathan_3_8", "leviathan_3_11_ops", "measured_t_speedup",
+                           "positional_speedup", "mixture_eq_1", "mixture_speedup", "measured_costs",
+                           "chen_ratio", "implied_alpha_tau", "implied_alpha_speedup"})
     EXPECT_EQ(kind[name], "prediction") << name;
   EXPECT_EQ(kind["positional"], "identity") << "tau from the case's own acceptance counts";
-  for (const char* name : {"leviathan_limit", "leviathan_3_9", "break_even", "chen_limit"}) EXPECT_EQ(kind[name], "bound") << name;
-  for (const char* name : {"optimal_gamma", "optimal_speedup", "optimal_gamma_measured_t", "optimal_speedup_measured_t"})
+  for (const char* name : {"leviathan_limit", "leviathan_3_9", "break_even", "chen_limit"})
+    EXPECT_EQ(kind[name], "bound") << name;
+  for (const char* name :
+       {"optimal_gamma", "optimal_speedup", "optimal_gamma_measured_t", "optimal_speedup_measured_t"})
     EXPECT_EQ(kind[name], "optimum") << name;
   // With one drafted token, tau is 1 + alpha by counting.
   inputs.gamma = 1;
@@ -194,7 +197,8 @@ TEST(Predictions, SayWhatKindTheyAre) {
   inputs.acceptance = {.7};
   inputs.lengths = DraftLengths{2, 3, 0};
   kind = kinds(inputs);
-  for (const char* name : {"leviathan_eq_1", "mixture_eq_1", "implied_alpha_tau"}) EXPECT_EQ(kind[name], "identity") << name;
+  for (const char* name : {"leviathan_eq_1", "mixture_eq_1", "implied_alpha_tau"})
+    EXPECT_EQ(kind[name], "identity") << name;
   EXPECT_EQ(kind["leviathan_3_8"], "prediction") << "its costs are not counted";
 }
 
