@@ -56,13 +56,15 @@ LookaheadCell cell_of(const CaseData& data) {
 }
 
 json as_json(const LookaheadHoldOut& hold_out) {
-  const auto predicted = hold_out.what == "prompts"
-                             ? static_cast<std::ptrdiff_t>(hold_out.interpolated.size())
-                             : std::ranges::count_if(hold_out.predicted, [](const auto& tau) { return tau.has_value(); });
+  const auto predicted =
+      hold_out.what == "prompts"
+          ? static_cast<std::ptrdiff_t>(hold_out.interpolated.size())
+          : std::ranges::count_if(hold_out.predicted, [](const auto& tau) { return tau.has_value(); });
   json out = {{"what", hold_out.what},
               {"cells", predicted},
               {"interpolated", std::ranges::count(hold_out.interpolated, true)}};
-  const auto add = [&](const std::optional<theory::LookaheadTest>& test, const char* error, const char* mean) {
+  const auto add = [&](const std::optional<theory::LookaheadTest>& test, const char* error,
+                       const char* mean) {
     out[error] = test ? json(test->error) : json(nullptr);
     out[mean] = test ? json(test->mean_error) : json(nullptr);
   };
@@ -85,7 +87,8 @@ json fit_json(const Group& group, const json& calibration) {
     row["held_out"] = json::object();
     for (const LookaheadHoldOut& each : hold_outs) {
       if (!each.predicted.empty() && each.predicted[i])
-        row["held_out"][each.what] = {{"tau", *each.predicted[i]}, {"interpolation", bool{each.interpolated[i]}}};
+        row["held_out"][each.what] = {{"tau", *each.predicted[i]},
+                                      {"interpolation", bool{each.interpolated[i]}}};
     }
     row["rows"] = rows_fed_per_step(*group.cases[i]);
     row["row_equivalents"] = row_equivalents(*group.cases[i]);
@@ -131,8 +134,9 @@ std::string held_out_text(const json& tests) {
     table.rows.push_back({what == "prompts" ? "no cell, half of the prompts"
                           : what == "cells" ? "every other cell: near twins"
                                             : "all cells with one " + what,
-                          test["cells"].dump(), test["interpolated"].dump(), percent("error"), percent("mean_error"),
-                          percent("error_other_prompts"), percent("mean_error_other_prompts")});
+                          test["cells"].dump(), test["interpolated"].dump(), percent("error"),
+                          percent("mean_error"), percent("error_other_prompts"),
+                          percent("mean_error_other_prompts")});
   }
   return "How far its tau is off (median) where the fit has not seen it. Cells that are not interpolated lie "
          "outside the hull of the fitted ones: extrapolation.\n" +

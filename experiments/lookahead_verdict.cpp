@@ -232,9 +232,10 @@ std::string to_verdict_text(const json& verdict) {
     text += to_text(table);
     text += verdict["ratio_noise"].is_null()
                 ? std::string("\nThere are no repeats, so that nothing tells a difference from noise.")
-                : fmt::format("\nThe same speedup differs by up to {:.1f} % between repeats. The intervals are "
-                              "widened by this before they are judged; \"same\" means within {:.0f} % of 1.",
-                              100 * verdict["ratio_noise"].get<double>(), 100 * (kSame - 1));
+                : fmt::format(
+                      "\nThe same speedup differs by up to {:.1f} % between repeats. The intervals are "
+                      "widened by this before they are judged; \"same\" means within {:.0f} % of 1.",
+                      100 * verdict["ratio_noise"].get<double>(), 100 * (kSame - 1));
     text += fmt::format(
         "\nThe recommendation loses {:.1f} % against the best of these and of autoregressive decoding.\n",
         100 * verdict["regret"].get<double>());
@@ -244,13 +245,16 @@ std::string to_verdict_text(const json& verdict) {
   } else if (!verdict["measured"].empty()) {
     const json& never = verdict["never_slower"];
     text += never.is_null()
-                ? fmt::format("It is not decided whether the recommended setting is slower than autoregressive "
-                              "decoding by more than {:.0f} %.\n",
-                              100 * (kSame - 1))
-            : never.get<bool>() ? fmt::format("The recommended setting is not slower than autoregressive decoding "
-                                              "by more than {:.0f} %.\n",
-                                              100 * (kSame - 1))
-                                : "The recommended setting is SLOWER than autoregressive decoding, beyond the noise.\n";
+                ? fmt::format(
+                      "It is not decided whether the recommended setting is slower than autoregressive "
+                      "decoding by more than {:.0f} %.\n",
+                      100 * (kSame - 1))
+            : never.get<bool>()
+                ? fmt::format(
+                      "The recommended setting is not slower than autoregressive decoding "
+                      "by more than {:.0f} %.\n",
+                      100 * (kSame - 1))
+                : "The recommended setting is SLOWER than autoregressive decoding, beyond the noise.\n";
   }
   text += verdict["free_rows"] == 1
               ? fmt::format("Here a second row costs more than {:.0f} % of a forward.", 100 * (kFree - 1))

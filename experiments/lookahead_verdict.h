@@ -28,14 +28,16 @@ nlohmann::json follow_up_config(const nlohmann::json& run_config, const nlohmann
 ///    "free_rows": n, "by_free_rows": [{"rows", "W", "N", "G", "tau", "speedup"}]}
 /// ratio_noise: how far the same speedup differs between repeats of the follow-up (ratio_noise.h).
 /// never_slower is about the recommendation: true when it is at most 5 % slower for certain, false when it is
-/// slower for certain, null when neither is shown; decoding autoregressively is not slower than itself. regret: 1 - speedup of the recommendation / best speedup
-/// measured in the follow-up. free_rows: most rows that cost up to 5 % of a forward here; by_free_rows: the
-/// recommendation for machines on which so many rows cost nothing. `follow_up` null: all but what needs it.
+/// slower for certain, null when neither is shown; decoding autoregressively is not slower than itself.
+/// regret: 1 - speedup of the recommendation / best speedup measured in the follow-up. free_rows: most rows
+/// that cost up to 5 % of a forward here; by_free_rows: the recommendation for machines on which so many rows
+/// cost nothing. `follow_up` null: all but what needs it.
 nlohmann::json lookahead_verdict(const nlohmann::json& summary, const nlohmann::json& follow_up);
 
 /// A speedup's interval (null: one prompt) is first widened by the noise of ratios (null: no repeats), to
 /// [lo / (1 + noise), hi * (1 + noise)]. Then: "faster" or "slower" when 1 lies outside, "same" when it stays
-/// within 5 % of 1, else "unclear"; "unclear: no repeats" and "unclear: one prompt" where it cannot be judged.
+/// within 5 % of 1, else "unclear"; "unclear: no repeats" and "unclear: one prompt" where it cannot be
+/// judged.
 std::string judge_speedup(const nlohmann::json& ci95, const nlohmann::json& noise);
 
 /// For people.

@@ -127,8 +127,9 @@ std::vector<PromptSpec> load_prompts(const PromptSource& source) {
   if (chosen.empty()) {
     throw Error({.what = where,
                  .got = "no prompts",
-                 .expected = source.split == "any" ? "at least one"
-                                                   : fmt::format("at least one of split \"{}\"", source.split),
+                 .expected = source.split == "any"
+                                 ? "at least one"
+                                 : fmt::format("at least one of split \"{}\"", source.split),
                  .advice = ""});
   }
   return chosen;

@@ -7,10 +7,10 @@
 RUN: a run with greedy autoregressive texts. Only prompts of split "fit" may be in it (configs/prompts/*.jsonl); a run
 that has any other prompt is refused, because what is measured must not have been fitted.
 
-At each emitted token the longest ending of the text (prompt and output) that occurs before is looked up. The copy is what
-followed it most often; its frequency s is the share of these occurrences. trust(m) is the factor that makes trust x s right on
-average: tokens copied right / sum of s, over all places with a match of m tokens. The constants are its isotonic fit (a
-longer match is never trusted less), rounded to hundredths. The spread is a bootstrap over prompts.
+At each emitted token the longest ending of the text (prompt and output) that occurs before is looked up. The copy is
+what followed it most often; its frequency s is the share of these occurrences. trust(m) is the factor that makes
+trust x s right on average: tokens copied right / sum of s, over all places with a match of m tokens. The constants are
+its isotonic fit (a longer match is never trusted less), rounded to hundredths. The spread is a bootstrap over prompts.
 """
 
 import argparse
@@ -52,7 +52,10 @@ def require_fit_prompts(config, known):
     for prompt in config["prompts"]:
         split = prompt.get("split")
         if split != "fit":
-            raise Refused(f'prompt {prompt["id"]} is of split "{split}"; only prompts of split "fit" may be used. Run it with --set prompts.split=fit.')
+            raise Refused(
+                f'prompt {prompt["id"]} is of split "{split}"; only prompts of split "fit" may be used. '
+                "Run it with --set prompts.split=fit."
+            )
         for turn in prompt["turns"]:
             if known.get(turn) != {"fit"}:
                 raise Refused(f'prompt {prompt["id"]} says "fit", but configs/prompts does not: {turn[:60]!r}')
@@ -77,7 +80,7 @@ def texts(folder, case):
 def copies(ids, begin):
     """(tokens that match, share of the most frequent continuation, was it right) at each emitted token with a match."""
     ids = np.asarray(ids)
-    common = np.zeros(len(ids), dtype=int)  # [j]: tokens that the texts up to j and up to `end` have in common at their ends
+    common = np.zeros(len(ids), dtype=int)  # [j]: tokens that the texts up to j and up to `end` end with alike
     for end in range(len(ids) - 1):
         same = ids[: end + 1] == ids[end]
         common[1 : end + 1] = np.where(same[1:], common[:end] + 1, 0)
@@ -152,7 +155,7 @@ def fit(folder, lengths):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("run", type=pathlib.Path)
-    parser.add_argument("--lengths", type=int, default=16, help="constants to fit; the last one is for all longer matches")
+    parser.add_argument("--lengths", type=int, default=16, help="constants to fit; the last one goes on")
     parser.add_argument("--out", type=pathlib.Path, help="also write the fit here, as JSON")
     options = parser.parse_args(arguments)
     try:

@@ -105,7 +105,8 @@ LookaheadHoldOut leave_out(const std::string& what, std::span<const LookaheadCel
   return out;
 }
 
-LookaheadHoldOut leave_prompts_out(std::span<const LookaheadCell> cells, const std::array<Prompts, 2>& halves) {
+LookaheadHoldOut leave_prompts_out(std::span<const LookaheadCell> cells,
+                                   const std::array<Prompts, 2>& halves) {
   LookaheadHoldOut out{"prompts", {}, std::vector<bool>(cells.size(), true), {}, {}};
   Errors errors;
   for (const std::size_t half : {0u, 1u}) {
@@ -142,7 +143,8 @@ std::vector<LookaheadHoldOut> hold_out_lookahead(std::span<const LookaheadCell> 
   for (std::size_t i = 0; i < order.size(); ++i) part[order[i]] = static_cast<int>(i % 2);
   out.push_back(leave_out("cells", cells, part, halves));
 
-  const bool square = std::ranges::all_of(cells, [](const LookaheadCell& c) { return c.shape.W == c.shape.G; });
+  const bool square =
+      std::ranges::all_of(cells, [](const LookaheadCell& c) { return c.shape.W == c.shape.G; });
   const auto along = [&](const char* what, int LookaheadShape::*axis) {
     for (std::size_t i = 0; i < cells.size(); ++i) part[i] = cells[i].shape.*axis;
     if (std::set<int>(part.begin(), part.end()).size() < 2) return;

@@ -19,9 +19,9 @@ struct LookaheadTest {
 
 /// One way to leave cells out of the fit.
 struct LookaheadHoldOut {
-  /// "prompts": no cell is left out, only prompts. "cells": every other cell in the order of their rows; a cell
-  /// that is left out has a near twin in the fit. "W", "N", "G": all cells with one value of it, so that a
-  /// whole row or column of the grid is new.
+  /// "prompts": no cell is left out, only prompts. "cells": every other cell in the order of their rows; a
+  /// cell that is left out has a near twin in the fit. "W", "N", "G": all cells with one value of it, so that
+  /// a whole row or column of the grid is new.
   std::string what;
   /// [cells]: S from a fit without the cell, over all prompts; absent where too few cells are left. Empty for
   /// "prompts".

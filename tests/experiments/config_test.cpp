@@ -311,5 +311,36 @@ TEST(Prompts, SpecBenchLinesAndSelection) {
   EXPECT_THROW(load_prompts(source), Error);
 }
 
+TEST(Prompts, ASplitIsChosenBeforeCounting) {
+  json config = base_config();
+  config["prompts"]["inline"] = {{{"id", "a"}, {"split", "fit"}, {"turns", {"1"}}},
+                                 {{"id", "b"}, {"split", "measure"}, {"turns", {"2"}}},
+                                 {{"id", "c"}, {"turns", {"3"}}},
+                                 {{"id", "d"}, {"split", "measure"}, {"turns", {"4"}}}};
+  const auto ids = [&](const std::string& split, int per_category) {
+    config["prompts"]["split"] = split;
+    config["prompts"]["per_category"] = per_category;
+    std::vector<std::string> out;
+    for (const PromptSpec& prompt : parse_experiment(config, "f").prompts) out.push_back(prompt.id);
+    return out;
+  };
+  EXPECT_THAT(ids("fit", 0), ElementsAre("a"));
+  EXPECT_THAT(ids("measure", 0), ElementsAre("b", "d"));
+  EXPECT_THAT(ids("measure", 1), ElementsAre("b"));
+  EXPECT_EQ(ids("any", 0).size(), 4u);
+  const json resolved = parse_experiment(config, "f").resolved();
+  EXPECT_EQ(resolved["prompts"][1]["split"], "measure");
+  EXPECT_EQ(resolved["prompts"][2]["split"], "");
+  EXPECT_THROW(ids("measured", 0), Error);
+  config["prompts"]["inline"] = json::array({{{"id", "a"}, {"split", "fit"}, {"turns", {"1"}}}});
+  try {
+    ids("measure", 0);
+    ADD_FAILURE() << "a prompt of the other split was taken";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("at least one of split \"measure\""));
+  }
+  EXPECT_THROW(parse_prompt({{"turns", {"1"}}, {"split", "test"}}, 1, "x"), Error);
+}
+
 }  // namespace
 }  // namespace speclab

@@ -121,8 +121,10 @@ TEST(LookaheadFits, PredictEachCaseFromTheOthers) {
   const auto assumptions = [&](int i) {
     return lookahead_prediction(fits, cases[i]->id(), 1.5)["lookahead_eq7"]["assumptions"].get<std::string>();
   };
-  EXPECT_NE(assumptions(3).find("another W, on the same prompts: interpolation"), std::string::npos) << assumptions(3);
-  EXPECT_NE(assumptions(1).find("another W, on the same prompts: extrapolation"), std::string::npos) << "W = 1";
+  EXPECT_NE(assumptions(3).find("another W, on the same prompts: interpolation"), std::string::npos)
+      << assumptions(3);
+  EXPECT_NE(assumptions(1).find("another W, on the same prompts: extrapolation"), std::string::npos)
+      << "W = 1";
   EXPECT_TRUE(lookahead_prediction(fits, cases[0]->id(), 1).empty());
 }
 

@@ -88,7 +88,8 @@ TEST(LookaheadVerdict, RecommendsWhatTheLawAndTheMachineSay) {
   EXPECT_EQ(verdict["measured"][0]["verdict"], "faster");
   EXPECT_EQ(verdict["measured"][0]["predicted"]["speedup"], candidates[0]["speedup"]);
   EXPECT_NEAR(verdict["regret"], 1 - 1.2 / 1.25, 1e-12);
-  EXPECT_THAT(to_verdict_text(verdict), HasSubstr("not slower than autoregressive decoding by more than 5 %"));
+  EXPECT_THAT(to_verdict_text(verdict),
+              HasSubstr("not slower than autoregressive decoding by more than 5 %"));
 
   verdict = lookahead_verdict(summary, follow_up_of(candidates, .9, .85, .97));
   EXPECT_EQ(verdict["never_slower"], false);
@@ -108,7 +109,8 @@ TEST(LookaheadVerdict, IsJudgedByTheNoiseOfRatiosNotOfTimes) {
   EXPECT_EQ(verdict["ratio_noise"], .02);
   EXPECT_THAT(to_verdict_text(verdict), HasSubstr("differs by up to 2.0 % between repeats"));
   EXPECT_EQ(judge(1.15, 1.04, 1.28, .06)["measured"][0]["verdict"], "unclear") << "1.04 is within this noise";
-  EXPECT_EQ(judge(1.15, 1.04, 1.28, .5)["measured"][0]["verdict"], "unclear") << "loud machines prove nothing";
+  EXPECT_EQ(judge(1.15, 1.04, 1.28, .5)["measured"][0]["verdict"], "unclear")
+      << "loud machines prove nothing";
   EXPECT_EQ(judge(1.15, 1.04, 1.28, .5)["never_slower"], nullptr);
 
   verdict = judge(.74, .72, .76);

@@ -1,4 +1,4 @@
-"""The trust of composition: fitted on prompts of split "fit" alone, and the constants in the code are the fitted ones."""
+"""The trust of composition: fitted on prompts of split "fit" alone; the code has the fitted constants."""
 
 import contextlib
 import io
@@ -21,7 +21,7 @@ def prompts_of(split):
     lines = (ROOT / "configs/prompts/speclab.jsonl").read_text(encoding="utf-8").splitlines()
     for prompt in map(json.loads, lines):
         if prompt["split"] == split:
-            yield {"id": str(prompt["question_id"]), "category": prompt["category"], "split": split, "turns": prompt["turns"]}
+            yield {"id": str(prompt["question_id"]), "split": split, "turns": prompt["turns"]}
 
 
 class Copies(unittest.TestCase):
@@ -56,8 +56,9 @@ class Fit(unittest.TestCase):
         (self.run_folder / "cases").mkdir(exist_ok=True)
         # A match of one token is right in the first two texts and wrong in the others; longer ones are right.
         texts = [[4, 5, 6, 7, 8, 9], [4, 5, 6, 7, 8, 9], [4, 2, 3], [4, 2, 3]]
+        context = [9, 4, 5, 6, 7, 8, 0]
         lines = [
-            {"prompt": p["id"], "repeat": 0, "tokens": text, "turns": [{"context": [9, 4, 5, 6, 7, 8, 0], "tokens": len(text)}]}
+            {"prompt": p["id"], "repeat": 0, "tokens": text, "turns": [{"context": context, "tokens": len(text)}]}
             for p, text in zip(self.prompts, texts)
         ]
         (self.run_folder / "cases/autoregressive.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
