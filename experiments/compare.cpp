@@ -68,11 +68,13 @@ class CaseComparer {
     const CaseData& fresh = *lines.fresh;
     const std::string loss_class = fresh.config.value("loss_class", "");
     const bool drafts_cannot_matter =
-        loss_class == "L2" || (loss_class == "L1" && (fresh.options().value("coins", "") == "gumbel" ||
-                                                      fresh.config.value("strategy", "") == "autoregressive"));
+        loss_class == "L2" ||
+        (loss_class == "L1" && (fresh.options().value("coins", "") == "gumbel" ||
+                                fresh.config.value("strategy", "") == "autoregressive"));
     result.texts.promised =
         environment_differences(base_.run.environment, fresh_.run.environment, false).empty() &&
-        same_case(base_.run.config, fresh_.run.config, result.id) && (whole_.workload.empty() || drafts_cannot_matter);
+        same_case(base_.run.config, fresh_.run.config, result.id) &&
+        (whole_.workload.empty() || drafts_cannot_matter);
     if (result.texts.changed > 0 && result.texts.promised && !options_.allow_changed_text)
       result.failures.push_back(Failure::changed_text);
   }
@@ -84,7 +86,8 @@ class CaseComparer {
     }
     const auto ratio = time_ratio(*lines.base, *lines.fresh);
     if (!ratio || lines.base->unequal() || lines.fresh->unequal()) {
-      if (result.verdict.empty()) result.verdict = ratio ? "unclear: not equal to its reference" : "unclear: no time";
+      if (result.verdict.empty())
+        result.verdict = ratio ? "unclear: not equal to its reference" : "unclear: no time";
       return;
     }
     result.ratio = ratio->value;
@@ -111,19 +114,23 @@ class CaseComparer {
       return;
     }
     result.gates = *gates;
-    const bool equal = std::all_of(gates->begin(), gates->end(), [](const auto& one) { return one.change == "equal"; });
+    const bool equal =
+        std::all_of(gates->begin(), gates->end(), [](const auto& one) { return one.change == "equal"; });
     if (!equal) result.failures.push_back(Failure::gate);
     if (result.verdict.empty()) result.verdict = equal ? "equal" : "differs";
   }
 
   /// Of the lines that both have, or of the summaries. `why`: there are none.
-  std::pair<json, json> gate_metrics(const CommonLines& lines, const std::string& id, std::string& why) const {
+  std::pair<json, json> gate_metrics(const CommonLines& lines, const std::string& id,
+                                     std::string& why) const {
     constexpr auto of_lines = [](const CaseData& data) {
       return compute_metrics(data, {"tokens", "tau", "alpha", "target_rows", "target_calls", "draft_calls"});
     };
     if (!lines.base->lines.empty()) return {of_lines(*lines.base), of_lines(*lines.fresh)};
-    if (has_lines(base_.run) && has_lines(fresh_.run)) why = lines.why_none;
-    else if (!whole_.workload.empty()) why = "another workload, and no raw lines to choose from";
+    if (has_lines(base_.run) && has_lines(fresh_.run))
+      why = lines.why_none;
+    else if (!whole_.workload.empty())
+      why = "another workload, and no raw lines to choose from";
     json both[2];
     int side = 0;
     for (const auto* one : {&base_, &fresh_}) {
@@ -133,7 +140,8 @@ class CaseComparer {
         both[side] = entry.at("metrics");
         if (why.empty() && entry.value("errors", 0) > 0) why = fmt::format("it has errors in {}", name);
       }
-      if (why.empty() && !one->summary.value("complete", false)) why = fmt::format("{} is not complete", name);
+      if (why.empty() && !one->summary.value("complete", false))
+        why = fmt::format("{} is not complete", name);
       if (why.empty() && both[side].is_null()) why = fmt::format("it is not in the summary of {}", name);
       ++side;
     }
@@ -228,8 +236,9 @@ ComparedRun load_compared_run(const std::filesystem::path& folder) {
   loaded.summary = std::filesystem::exists(stored, code) ? read_json_file(stored) : summarise_run(folder);
   const json cases = loaded.summary.is_object() ? loaded.summary.value("cases", json()) : json();
   const bool good = cases.is_array() && std::all_of(cases.begin(), cases.end(), [](const json& entry) {
-    return entry.is_object() && entry.value("id", json()).is_string() && entry.value("metrics", json()).is_object();
-  });
+                      return entry.is_object() && entry.value("id", json()).is_string() &&
+                             entry.value("metrics", json()).is_object();
+                    });
   if (!good) {
     throw Error({.what = stored.string(),
                  .got = "no cases with id and metrics",
@@ -261,7 +270,8 @@ Comparison compare_runs(const ComparedRun& base, const ComparedRun& fresh, const
   std::vector<CaseComparison> cases;
   for (const auto& data : base.run.cases) {
     const auto found = in_fresh.find(data->id());
-    cases.push_back(found == in_fresh.end() ? comparer.missing(data->id()) : comparer.compare(*data, *found->second));
+    cases.push_back(found == in_fresh.end() ? comparer.missing(data->id())
+                                            : comparer.compare(*data, *found->second));
     if (found != in_fresh.end()) in_fresh.erase(found);
   }
   for (const auto& data : fresh.run.cases) {

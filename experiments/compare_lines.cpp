@@ -53,17 +53,21 @@ CommonLines common_lines(const CaseData& base, const CaseData& fresh, const Comm
   std::set_intersection(in_base.begin(), in_base.end(), in_fresh.begin(), in_fresh.end(),
                         std::inserter(common, common.end()));
   CommonLines lines{part_of(base, common), part_of(fresh, common), in_base.size() - common.size(), ""};
-  if (base.lines.empty()) lines.why_none = "BASE has no raw lines";
-  else if (fresh.lines.empty()) lines.why_none = "NEW has no raw lines";
-  else if (common.empty()) lines.why_none = "no prompt and seed in common";
+  if (base.lines.empty())
+    lines.why_none = "BASE has no raw lines";
+  else if (fresh.lines.empty())
+    lines.why_none = "NEW has no raw lines";
+  else if (common.empty())
+    lines.why_none = "no prompt and seed in common";
   return lines;
 }
 
 TextComparison compare_line_texts(const CommonLines& lines) {
   TextComparison result;
   std::map<TextKey, std::vector<Token>> texts;
-  for_each_line(*lines.base, 0,
-                [&](std::size_t, const LineRecord& line) { texts[{line.prompt, line.seed}] = line.tokens(); });
+  for_each_line(*lines.base, 0, [&](std::size_t, const LineRecord& line) {
+    texts[{line.prompt, line.seed}] = line.tokens();
+  });
   for_each_line(*lines.fresh, 0, [&](std::size_t, const LineRecord& line) {
     const std::vector<Token>&was = texts.at({line.prompt, line.seed}), is = line.tokens();
     ++result.compared;
@@ -71,20 +75,23 @@ TextComparison compare_line_texts(const CommonLines& lines) {
     if (result.changed++ > 0) return;
     result.prompt = line.prompt;
     result.seed = line.seed;
-    result.index = static_cast<std::size_t>(std::mismatch(was.begin(), was.end(), is.begin(), is.end()).first - was.begin());
+    result.index = static_cast<std::size_t>(
+        std::mismatch(was.begin(), was.end(), is.begin(), is.end()).first - was.begin());
   });
   return result;
 }
 
 std::optional<stats::Ratio> time_ratio(const CaseData& base, const CaseData& fresh) {
-  const auto times = paired_values(base, fresh, [](const LineRecord& line) { return 1e-9 * line.decode_ns(); });
+  const auto times =
+      paired_values(base, fresh, [](const LineRecord& line) { return 1e-9 * line.decode_ns(); });
   const auto tokens = paired_values(base, fresh, emitted_tokens);
   const std::size_t prompts = times.base.size(), repeats = prompts > 0 ? times.base.front().size() : 0;
   if (repeats == 0) return std::nullopt;
   const auto ratio_of = [&](std::span<const std::size_t> drawn, std::size_t repeat) {
     const auto sum = [&](const stats::Times& values) {
-      return std::accumulate(drawn.begin(), drawn.end(), 0.0,
-                             [&](double total, std::size_t prompt) { return total + values[prompt][repeat]; });
+      return std::accumulate(drawn.begin(), drawn.end(), 0.0, [&](double total, std::size_t prompt) {
+        return total + values[prompt][repeat];
+      });
     };
     return sum(times.base) / sum(times.test) * (sum(tokens.test) / sum(tokens.base));
   };
@@ -95,7 +102,8 @@ std::optional<stats::Ratio> time_ratio(const CaseData& base, const CaseData& fre
   };
   const auto median_of = [&](std::span<const std::size_t> drawn) {
     const std::vector<double> ratios = all_repeats(drawn);
-    const bool defined = std::all_of(ratios.begin(), ratios.end(), [](double x) { return std::isfinite(x) && x > 0; });
+    const bool defined =
+        std::all_of(ratios.begin(), ratios.end(), [](double x) { return std::isfinite(x) && x > 0; });
     return defined ? stats::median(ratios) : std::nan("");
   };
   std::vector<std::size_t> all(prompts);

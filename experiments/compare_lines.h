@@ -24,8 +24,8 @@ CommonLines common_lines(const CaseData& base, const CaseData& fresh, const Comm
 /// Counts equal and changed texts, by the first repeat.
 TextComparison compare_line_texts(const CommonLines& lines);
 
-/// Time per emitted token, base / new, summed over the prompts, median over the repeats. Absent when something took no
-/// time or emitted nothing. Both must have the same prompts and seeds.
+/// Time per emitted token, base / new, summed over the prompts, median over the repeats. Absent when
+/// something took no time or emitted nothing. Both must have the same prompts and seeds.
 std::optional<stats::Ratio> time_ratio(const CaseData& base, const CaseData& fresh);
 
 /// Noise floor of the decode times of a run; absent without repeats.

@@ -48,7 +48,8 @@ TEST(Gates, TotalsAndRatiosAreComparedExactly) {
   EXPECT_EQ(change(gate_metrics(1143, 1143. / 601, 542. / 1080, 3005, 600, 2404), 3), "better");
   EXPECT_EQ(change(gate_metrics(1143, 1143. / 601, 542. / 1080, 3005, 601, 2405), 4), "worse");
   EXPECT_EQ(compare_gates({"rows"}, base, base)->at(0).base, 3005) << "a total, not a ratio";
-  EXPECT_EQ(compare_gates({"rows"}, base, gate_metrics(2286, 1.9, .5, 6010, 1202, 4808))->at(0).change, "changed")
+  EXPECT_EQ(compare_gates({"rows"}, base, gate_metrics(2286, 1.9, .5, 6010, 1202, 4808))->at(0).change,
+            "changed")
       << "twice the text, as many rows per token";
   json older = base;
   older.erase("draft_calls");
@@ -78,7 +79,8 @@ TEST(Gates, OfTheLinesThatBothHave) {
   const ComparedRun base = made_run({{}});
   ComparedRun slow = made_run({{.prompts = {"1", "2"}, .ms = 100}});
   slow.summary["cases"][0]["metrics"]["target_rows"] = 7;  // not looked at: both have raw lines
-  const Comparison comparison = compare_runs(base, slow, {.gates = {"tau", "alpha", "rows", "calls"}, .allow_other_workload = true});
+  const Comparison comparison =
+      compare_runs(base, slow, {.gates = {"tau", "alpha", "rows", "calls"}, .allow_other_workload = true});
   EXPECT_EQ(comparison.cases[0].verdict, "equal") << "times do not count";
   EXPECT_EQ(comparison.cases[0].gates[2].base, 12) << "rows of the two common texts";
   EXPECT_EQ(comparison.cases[0].ratio, 0);
@@ -104,7 +106,8 @@ TEST(Gates, WhatCannotBeGatedIsNotCompared) {
 }
 
 TEST(Gates, TextsAreStillComparedWhereThereAreLines) {
-  const Comparison comparison = compare_runs(made_run({{}}), made_run({{.other_text = "2"}}), {.gates = {"tau"}});
+  const Comparison comparison =
+      compare_runs(made_run({{}}), made_run({{.other_text = "2"}}), {.gates = {"tau"}});
   EXPECT_THAT(comparison.cases[0].failures, ElementsAre(Failure::changed_text));
   EXPECT_EQ(comparison.cases[0].verdict, "equal");
 }
