@@ -76,7 +76,7 @@ struct Comparison {
 /// runs, because the noise is unknown then, and none when one of both was measured on a busy machine.
 ///
 /// Gates: computed from the lines that both have. When one run has no raw lines, both must be complete and
-/// have the same workload, and its summary is taken.
+/// have the same workload; its summary is then held against all lines of the other one, or its summary.
 ///
 /// Throws Error when models or numerics differ, without gates also when the machine, backend or threads do,
 /// when the workloads differ and that is not allowed, and when no case is common.

@@ -64,8 +64,9 @@ TEST(Gates, ACommittedRecordWithoutRawLinesGates) {
   EXPECT_EQ(same.cases[0].verdict, "equal");
   EXPECT_FALSE(same.failed());
   EXPECT_EQ(same.nothing_compared, "");
-  ComparedRun more = run;
+  ComparedRun more = committed;
   more.summary["cases"][0]["metrics"]["target_rows"] = 19. / 18;
+  EXPECT_EQ(compare_runs(more, run, gates).cases[0].gates[1].change, "better");
   const Comparison differs = compare_runs(committed, more, gates);
   EXPECT_EQ(differs.cases[0].verdict, "differs");
   EXPECT_THAT(differs.cases[0].failures, ElementsAre(Failure::gate));
@@ -96,13 +97,15 @@ TEST(Gates, WhatCannotBeGatedIsNotCompared) {
     return comparison.cases[0].verdict;
   };
   EXPECT_THAT(verdict(made_run({{.prompts = {"1", "2"}}})), HasSubstr("another workload"));
-  ComparedRun interrupted = made_run({{}}), older = made_run({{}}), unknown = made_run({{}});
-  interrupted.summary["complete"] = false;
+  ComparedRun interrupted = made_run({{}}), older = committed, unknown = committed, failed = committed;
+  interrupted.run.complete = false;
   EXPECT_THAT(verdict(interrupted), HasSubstr("NEW is not complete"));
   older.summary["cases"][0]["metrics"].erase("tau");
   EXPECT_THAT(verdict(older), HasSubstr("lacks a metric"));
   unknown.summary["cases"] = json::array();
   EXPECT_THAT(verdict(unknown), HasSubstr("not in the summary of NEW"));
+  failed.summary["cases"][0]["errors"] = 1;
+  EXPECT_THAT(verdict(failed), HasSubstr("errors in NEW"));
 }
 
 TEST(Gates, TextsAreStillComparedWhereThereAreLines) {
