@@ -68,11 +68,13 @@ class CaseComparer {
     const CaseData& fresh = *lines.fresh;
     const std::string loss_class = fresh.config.value("loss_class", "");
     const bool drafts_cannot_matter =
-        loss_class == "L2" || (loss_class == "L1" && (fresh.options().value("coins", "") == "gumbel" ||
-                                                      fresh.config.value("strategy", "") == "autoregressive"));
+        loss_class == "L2" ||
+        (loss_class == "L1" && (fresh.options().value("coins", "") == "gumbel" ||
+                                fresh.config.value("strategy", "") == "autoregressive"));
     result.texts.promised =
         environment_differences(base_.run.environment, fresh_.run.environment, false).empty() &&
-        same_case(base_.run.config, fresh_.run.config, result.id) && (whole_.workload.empty() || drafts_cannot_matter);
+        same_case(base_.run.config, fresh_.run.config, result.id) &&
+        (whole_.workload.empty() || drafts_cannot_matter);
     if (result.texts.changed > 0 && result.texts.promised && !options_.allow_changed_text)
       result.failures.push_back(Failure::changed_text);
   }
@@ -84,7 +86,8 @@ class CaseComparer {
     }
     const auto ratio = speed_ratio(*lines.base, *lines.fresh);
     if (!ratio || lines.base->unequal() || lines.fresh->unequal()) {
-      if (result.verdict.empty()) result.verdict = ratio ? "unclear: not equal to its reference" : "unclear: no time";
+      if (result.verdict.empty())
+        result.verdict = ratio ? "unclear: not equal to its reference" : "unclear: no time";
       return;
     }
     result.ratio = ratio->value;
@@ -112,33 +115,52 @@ class CaseComparer {
       return;
     }
     result.gates = *gates;
-    const bool equal = std::all_of(gates->begin(), gates->end(), [](const auto& one) { return one.change == "equal"; });
+    const bool equal =
+        std::all_of(gates->begin(), gates->end(), [](const auto& one) { return one.change == "equal"; });
     if (!equal) result.failures.push_back(Failure::gate);
     if (result.verdict.empty()) result.verdict = equal ? "equal" : "differs";
   }
 
-  /// Of the lines that both have, or of the summaries. `why`: there are none.
-  std::pair<json, json> gate_metrics(const CommonLines& lines, const std::string& id, std::string& why) const {
-    constexpr auto of_lines = [](const CaseData& data) {
-      return compute_metrics(data, {"tokens", "tau", "alpha", "target_rows", "target_calls", "draft_calls"});
-    };
-    if (!lines.base->lines.empty()) return {of_lines(*lines.base), of_lines(*lines.fresh)};
-    if (has_lines(base_.run) && has_lines(fresh_.run)) why = lines.why_none;
-    else if (!whole_.workload.empty()) why = "another workload, and no raw lines to choose from";
-    json both[2];
-    int side = 0;
-    for (const auto* one : {&base_, &fresh_}) {
-      const char* name = one == &base_ ? "BASE" : "NEW";
-      for (const json& entry : one->summary.at("cases")) {
-        if (entry.at("id") != id) continue;
-        both[side] = entry.at("metrics");
-        if (why.empty() && entry.value("errors", 0) > 0) why = fmt::format("it has errors in {}", name);
-      }
-      if (why.empty() && !one->summary.value("complete", false)) why = fmt::format("{} is not complete", name);
-      if (why.empty() && both[side].is_null()) why = fmt::format("it is not in the summary of {}", name);
-      ++side;
+  static json line_metrics(const CaseData& data) {
+    return compute_metrics(data, {"tokens", "tau", "alpha", "target_rows", "target_calls", "draft_calls"});
+  }
+
+  /// Of a whole case: from its lines, or from the summary of a run without lines. `why`: there are none.
+  static json whole_metrics(const ComparedRun& one, const char* name, const std::string& id,
+                            std::string& why) {
+    const bool lines = has_lines(one.run);
+    json metrics;
+    std::size_t errors = 0;
+    for (const auto& data : one.run.cases) {
+      if (!lines || data->id() != id) continue;
+      metrics = line_metrics(*data);
+      errors = data->errors.size();
     }
-    return {both[0], both[1]};
+    for (const json& entry : one.summary.at("cases")) {
+      if (lines || entry.at("id") != id) continue;
+      metrics = entry.at("metrics");
+      errors = entry.value("errors", std::size_t{0});
+    }
+    if (!why.empty()) return metrics;
+    if (!(lines ? one.run.complete : one.summary.value("complete", false)))
+      why = fmt::format("{} is not complete", name);
+    else if (metrics.is_null())
+      why = fmt::format("it is not in the summary of {}", name);
+    else if (errors > 0)
+      why = fmt::format("it has errors in {}", name);
+    return metrics;
+  }
+
+  /// Of the lines that both have. `why`: there are none.
+  std::pair<json, json> gate_metrics(const CommonLines& lines, const std::string& id,
+                                     std::string& why) const {
+    if (!lines.base->lines.empty()) return {line_metrics(*lines.base), line_metrics(*lines.fresh)};
+    if (has_lines(base_.run) && has_lines(fresh_.run))
+      why = lines.why_none;
+    else if (!whole_.workload.empty())
+      why = "another workload, and no raw lines to choose from";
+    const json base = whole_metrics(base_, "BASE", id, why);
+    return {base, whole_metrics(fresh_, "NEW", id, why)};
   }
 
   const ComparedRun& base_;
@@ -248,7 +270,8 @@ Comparison compare_runs(const ComparedRun& base, const ComparedRun& fresh, const
   std::vector<CaseComparison> cases;
   for (const auto& data : base.run.cases) {
     const auto found = in_fresh.find(data->id());
-    cases.push_back(found == in_fresh.end() ? comparer.missing(data->id()) : comparer.compare(*data, *found->second));
+    cases.push_back(found == in_fresh.end() ? comparer.missing(data->id())
+                                            : comparer.compare(*data, *found->second));
     if (found != in_fresh.end()) in_fresh.erase(found);
   }
   for (const auto& data : fresh.run.cases) {

@@ -51,17 +51,21 @@ CommonLines common_lines(const CaseData& base, const CaseData& fresh, const Comm
   std::set_intersection(in_base.begin(), in_base.end(), in_fresh.begin(), in_fresh.end(),
                         std::inserter(common, common.end()));
   CommonLines lines{part_of(base, common), part_of(fresh, common), in_base.size() - common.size(), ""};
-  if (base.lines.empty()) lines.why_none = "BASE has no raw lines";
-  else if (fresh.lines.empty()) lines.why_none = "NEW has no raw lines";
-  else if (common.empty()) lines.why_none = "no prompt and seed in common";
+  if (base.lines.empty())
+    lines.why_none = "BASE has no raw lines";
+  else if (fresh.lines.empty())
+    lines.why_none = "NEW has no raw lines";
+  else if (common.empty())
+    lines.why_none = "no prompt and seed in common";
   return lines;
 }
 
 TextComparison compare_line_texts(const CommonLines& lines) {
   TextComparison result;
   std::map<TextKey, std::vector<Token>> texts;
-  for_each_line(*lines.base, 0,
-                [&](std::size_t, const LineRecord& line) { texts[{line.prompt, line.seed}] = line.tokens(); });
+  for_each_line(*lines.base, 0, [&](std::size_t, const LineRecord& line) {
+    texts[{line.prompt, line.seed}] = line.tokens();
+  });
   for_each_line(*lines.fresh, 0, [&](std::size_t, const LineRecord& line) {
     const std::vector<Token>&was = texts.at({line.prompt, line.seed}), is = line.tokens();
     ++result.compared;
@@ -69,7 +73,8 @@ TextComparison compare_line_texts(const CommonLines& lines) {
     if (result.changed++ > 0) return;
     result.prompt = line.prompt;
     result.seed = line.seed;
-    result.index = static_cast<std::size_t>(std::mismatch(was.begin(), was.end(), is.begin(), is.end()).first - was.begin());
+    result.index = static_cast<std::size_t>(
+        std::mismatch(was.begin(), was.end(), is.begin(), is.end()).first - was.begin());
   });
   return result;
 }

@@ -19,19 +19,18 @@ struct GateMetric {
   bool count;  ///< a count over the tokens: the metric times "tokens" is a whole number
 };
 constexpr GateMetric kGates[] = {
-    {"tau", "tau", false},
-    {"alpha", "alpha", false},
-    {"rows", "target_rows", true},
-    {"calls", "target_calls", true},
-    {"calls", "draft_calls", true},
+    {"tau", "tau", false},           {"alpha", "alpha", false},      {"rows", "target_rows", true},
+    {"calls", "target_calls", true}, {"calls", "draft_calls", true},
 };
 
-// Equal counts give equal ratios but for rounding. Two ratios of different counts up to 10^5 are 10^-10 apart.
+// Equal counts give equal ratios but for rounding. Two ratios of different counts up to 10^5 are 10^-10
+// apart.
 constexpr double kRounding = 1e-12;
 
 Better better_of(const char* metric) {
   const auto all = metrics();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Metric& one) { return one.name == metric; });
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const Metric& one) { return one.name == metric; });
   SPECLAB_CHECK(found != all.end(), "no metric {}", metric);
   return found->better;
 }
@@ -89,7 +88,8 @@ std::optional<std::vector<GateResult>> compare_gates(const std::vector<std::stri
     if (std::find(gates.begin(), gates.end(), one.gate) == gates.end()) continue;
     for (const json* metrics : {&base, &fresh}) {
       if (!metrics->contains(one.metric)) return std::nullopt;
-      if (one.count && !(metrics->contains("tokens") && (*metrics)["tokens"].is_number())) return std::nullopt;
+      if (one.count && !(metrics->contains("tokens") && (*metrics)["tokens"].is_number()))
+        return std::nullopt;
     }
     results.push_back(compare_metric(one, base, fresh));
   }

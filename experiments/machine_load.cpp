@@ -7,10 +7,11 @@ namespace {
 
 using nlohmann::json;
 
-// The committed records of a shared host with two threads have 0.87 of the share that their threads should give, or
-// more. Runs beside a compilation have between 0.21 and 0.74.
+// The committed records of a shared host with two threads have 0.87 of the share that their threads should
+// give, or more. Runs beside a compilation have between 0.21 and 0.74.
 constexpr double kLeastShare = .8;
-// The same records lose up to 13 % to the seconds into which a case falls. A run beside a compilation had 32 %.
+// The same records lose up to 13 % to the seconds into which a case falls. A run beside a compilation had 32
+// %.
 constexpr double kMostDrift = .2;
 
 std::optional<double> number(const json& object, const char* name) {
@@ -19,8 +20,8 @@ std::optional<double> number(const json& object, const char* name) {
   return found->get<double>();
 }
 
-/// cpu_share of a case whose threads always have their processors. Forwards use all threads. Drafting without a
-/// model, the acceptance rule and the bookkeeping use one.
+/// cpu_share of a case whose threads always have their processors. Forwards use all threads. Drafting without
+/// a model, the acceptance rule and the bookkeeping use one.
 std::optional<double> share_of_threads(const json& entry, double threads) {
   const json& metrics = entry.at("metrics");
   const auto draft = number(metrics, "time_draft"), target = number(metrics, "time_target"),
@@ -36,8 +37,8 @@ json reason(const char* kind, const json& case_id, double value, double limit, s
   return {{"kind", kind}, {"case", case_id}, {"value", value}, {"limit", limit}, {"text", std::move(text)}};
 }
 
-/// The case with the least CPU time beside what its threads should have had. CPU backend only: with another one
-/// the processor waits for the device.
+/// The case with the least CPU time beside what its threads should have had. CPU backend only: with another
+/// one the processor waits for the device.
 json low_share(const json& cases, const json& environment) {
   const double threads = environment.value("threads", 0.0);
   if (environment.value("backend", "cpu") != "cpu" || threads <= 0) return nullptr;
@@ -56,12 +57,13 @@ json low_share(const json& cases, const json& environment) {
                                entry.at("id").get<std::string>(), threads, *expected));
   }
   if (below > 1)
-    found["text"] = fmt::format("{} ({} of {} cases are low)", found["text"].get<std::string>(), below, cases.size());
+    found["text"] =
+        fmt::format("{} ({} of {} cases are low)", found["text"].get<std::string>(), below, cases.size());
   return found;
 }
 
-/// A step holds a target forward at least, so it takes no less time than an autoregressive one, and no speedup is
-/// above tau. The lower end of the interval is judged: the speedup itself may be above by chance.
+/// A step holds a target forward at least, so it takes no less time than an autoregressive one, and no
+/// speedup is above tau. The lower end of the interval is judged: the speedup itself may be above by chance.
 json impossible_speedup(const json& cases) {
   json found;
   double most = 1;
@@ -69,7 +71,8 @@ json impossible_speedup(const json& cases) {
     const json& metrics = entry.at("metrics");
     const auto tau = number(metrics, "tau"), speedup = number(metrics, "speedup");
     const auto interval = metrics.find("speedup_ci95");
-    if (!tau || !speedup || interval == metrics.end() || !interval->is_array() || !(*interval)[0].is_number()) continue;
+    if (!tau || !speedup || interval == metrics.end() || !interval->is_array() || !(*interval)[0].is_number())
+      continue;
     const auto loop = [](const json& one) {
       return one.contains("options") ? one["options"].value("device_loop", json()) : json();
     };
@@ -94,19 +97,25 @@ json judge_machine(const json& cases, const json& environment, std::optional<dou
     if (!found.is_null()) reasons.push_back(found);
   }
   if (drift && *drift > kMostDrift) {
-    reasons.push_back(reason("drift", nullptr, *drift, kMostDrift,
-                             fmt::format("the calibration's forwards took {:.0f} % more time in one third of the "
-                                         "run than in another",
-                                         100 * *drift)));
+    reasons.push_back(
+        reason("drift", nullptr, *drift, kMostDrift,
+               fmt::format("the calibration's forwards took {:.0f} % more time in one third of the "
+                           "run than in another",
+                           100 * *drift)));
   }
   std::string text;
-  for (const json& one : reasons) text += (text.empty() ? "Busy machine: " : "; ") + one["text"].get<std::string>();
+  for (const json& one : reasons)
+    text += (text.empty() ? "Busy machine: " : "; ") + one["text"].get<std::string>();
   if (!text.empty()) text += ". Times and speedups of this run are doubtful.";
-  return {{"busy", !reasons.empty()}, {"drift", drift ? json(*drift) : json()}, {"reasons", reasons}, {"text", text}};
+  return {{"busy", !reasons.empty()},
+          {"drift", drift ? json(*drift) : json()},
+          {"reasons", reasons},
+          {"text", text}};
 }
 
 std::optional<double> drift_of(const RunData& run) {
-  return run.cases.empty() || !run.cases.front()->drift ? std::nullopt : run.cases.front()->drift->across_run();
+  return run.cases.empty() || !run.cases.front()->drift ? std::nullopt
+                                                        : run.cases.front()->drift->across_run();
 }
 
 json machine_of(const json& summary, const json& environment, std::optional<double> drift) {

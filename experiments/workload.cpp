@@ -20,15 +20,16 @@ std::string difference(const std::string& name, const json& base, const json& fr
 }
 
 /// Adds the differences of those keys that both objects have.
-void compare_keys(const json& base, const json& fresh, const std::set<std::string>& keys, const std::string& prefix,
-                  std::vector<std::string>& found) {
+void compare_keys(const json& base, const json& fresh, const std::set<std::string>& keys,
+                  const std::string& prefix, std::vector<std::string>& found) {
   for (const std::string& key : keys) {
     if (base.contains(key) && fresh.contains(key) && base[key] != fresh[key])
       found.push_back(difference(prefix + key, base[key], fresh[key]));
   }
 }
 
-/// A model is known by its hash in the environment. What is made of it, layers or an inflated twin, stands here.
+/// A model is known by its hash in the environment. What is made of it, layers or an inflated twin, stands
+/// here.
 json without_file(json model) {
   if (!model.is_object()) return nullptr;
   model.erase("model");
@@ -43,7 +44,8 @@ const json* find_case(const json& config, const std::string& id) {
   return nullptr;
 }
 
-std::vector<std::string> case_differences(const json& base_config, const json& fresh_config, const std::string& id) {
+std::vector<std::string> case_differences(const json& base_config, const json& fresh_config,
+                                          const std::string& id) {
   const json *base = find_case(base_config, id), *fresh = find_case(fresh_config, id);
   std::vector<std::string> found;
   if (base == nullptr || fresh == nullptr) return found;
@@ -69,7 +71,8 @@ std::vector<std::string> case_differences(const json& base_config, const json& f
 std::vector<std::string> shared_differences(const json& base, const json& fresh) {
   std::vector<std::string> found;
   compare_keys(base, fresh, {"chat_template", "system"}, "", found);
-  const json was = without_file(base.value("target", json())), is = without_file(fresh.value("target", json()));
+  const json was = without_file(base.value("target", json())),
+             is = without_file(fresh.value("target", json()));
   if (was != is) found.push_back(difference("target", was, is));
   return found;
 }
@@ -114,9 +117,12 @@ std::vector<std::string> workload_differences(const json& base, const json& fres
   std::vector<std::pair<std::string, int>> of_cases;  // in order of appearance, with the number of cases
   for (const json& entry : base.at("cases")) {
     for (const std::string& text : case_differences(base, fresh, entry.at("id"))) {
-      const auto same = std::find_if(of_cases.begin(), of_cases.end(), [&](const auto& one) { return one.first == text; });
-      if (same == of_cases.end()) of_cases.emplace_back(text, 1);
-      else ++same->second;
+      const auto same =
+          std::find_if(of_cases.begin(), of_cases.end(), [&](const auto& one) { return one.first == text; });
+      if (same == of_cases.end())
+        of_cases.emplace_back(text, 1);
+      else
+        ++same->second;
     }
   }
   for (const auto& [text, cases] : of_cases)

@@ -180,7 +180,7 @@ class Run:
 
     @functools.cached_property
     def busy(self):
-        """What says that something else used the machine, so that times are doubtful; empty for a quiet one and where the record does not know."""
+        """Why the times are doubtful: something else used the machine. Empty for a quiet one and for older records."""
         return (self.summary.get("machine") or {}).get("text", "")
 
     @functools.cached_property

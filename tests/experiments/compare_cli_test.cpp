@@ -76,16 +76,18 @@ TEST_F(CompareCommand, ACommittedRecordComparesByGates) {
   json summary = read_json_file(dir() / "committed" / "summary.json");
   for (json& entry : summary["cases"]) {
     if (entry["id"] == "speculative_sampling/draft=skip/gamma=3")
-      entry["metrics"]["target_rows"] = entry["metrics"]["target_rows"].get<double>() -
-                                        1 / entry["metrics"]["tokens"].get<double>();
+      entry["metrics"]["target_rows"] =
+          entry["metrics"]["target_rows"].get<double>() - 1 / entry["metrics"]["tokens"].get<double>();
   }
   write_json_file(dir() / "committed" / "summary.json", summary);
   const Result worse = run({"compare", "committed", "run", "--gate", "tau,alpha,rows,calls"});
   EXPECT_EQ(worse.code, 1);
-  EXPECT_TRUE(std::regex_search(worse.out, std::regex(R"(gamma=3.*[0-9]+ -> [0-9]+ worse.*differs)"))) << worse.out;
+  EXPECT_TRUE(std::regex_search(worse.out, std::regex(R"(gamma=3.*[0-9]+ -> [0-9]+ worse.*differs)")))
+      << worse.out;
   EXPECT_THAT(worse.out, HasSubstr("FAILED: 1 case: gate"));
   EXPECT_EQ(run({"compare", "committed", "run", "--gate", "tau,alpha"}).code, 0);
-  expect_error(run({"compare", "committed", "run", "--gate", "rowz"}), {"\"rowz\"", "tau, alpha, rows, calls"});
+  expect_error(run({"compare", "committed", "run", "--gate", "rowz"}),
+               {"\"rowz\"", "tau, alpha, rows, calls"});
 }
 
 TEST_F(CompareCommand, OtherWorkloadsMissingCasesAndChangedTexts) {
@@ -121,7 +123,9 @@ TEST_F(CompareCommand, ABusyMachineIsMarkedEverywhere) {
   rewrite(dir() / "run" / "cases" / "autoregressive.jsonl", [](LineRecord& line) {
     for (GenerationRecord& turn : line.turns) turn.cpu_ns = turn.decode_ns / 10;
   });
-  std::filesystem::remove(dir() / "run" / "summary.json");
+  const Result resumed =
+      run({"run", "a.json", "--out", "run", "--resume", "-q", "--set", "calibration=false"});
+  EXPECT_THAT(resumed.out, HasSubstr("Busy machine: cpu_share 0."));
   const Result report = run({"report", "run"});
   EXPECT_THAT(report.out, HasSubstr("Busy machine: cpu_share 0."));
   EXPECT_THAT(run({"report", "run", "--latex", "-"}).out, HasSubstr("busy machine"));
@@ -136,13 +140,16 @@ TEST_F(CompareCommand, TheExampleOfItsHelpNamesARecordThatExists) {
   const std::string help = run({"compare", "--help"}).out;
   std::smatch found;
   ASSERT_TRUE(std::regex_search(help, found, std::regex("results/baselines/[^ ]+"))) << help;
-  EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(SPECLAB_SOURCE_DIR) / found.str() / "summary.json")) << found.str();
+  EXPECT_TRUE(
+      std::filesystem::exists(std::filesystem::path(SPECLAB_SOURCE_DIR) / found.str() / "summary.json"))
+      << found.str();
 }
 
 TEST_F(CompareCommand, DamagedRecordsAreUserErrors) {
   measure("run", {"--set", "repeats=1"});
   commit("run", "damaged");
-  for (const char* text : {"[]", "{}", "{\"cases\": 3}", "{\"cases\": [{}]}", "{\"cases\": [{\"id\": \"autoregressive\", \"metrics\": 1}]}"}) {
+  for (const char* text : {"[]", "{}", "{\"cases\": 3}", "{\"cases\": [{}]}",
+                           "{\"cases\": [{\"id\": \"autoregressive\", \"metrics\": 1}]}"}) {
     std::ofstream(dir() / "damaged" / "summary.json") << text;
     expect_error(run({"compare", "damaged", "run", "--gate", "tau"}), {"record of a run"});
   }

@@ -31,7 +31,8 @@ TEST(Compare, TimesOfTheSameTexts) {
 TEST(Compare, NoVerdictOnTimeWithoutRepeats) {
   const ComparedRun base = made_run({{.repeats = {1}}}), slow = made_run({{.ms = 12.5, .repeats = {1}}}),
                     repeated = made_run({{.ms = 12.5}});
-  for (const auto& [one, other] : {std::pair(&base, &slow), std::pair(&base, &repeated), std::pair(&repeated, &base)}) {
+  for (const auto& [one, other] :
+       {std::pair(&base, &slow), std::pair(&base, &repeated), std::pair(&repeated, &base)}) {
     const Comparison comparison = compare_runs(*one, *other);
     EXPECT_EQ(comparison.cases[0].verdict, "unclear: no repeats");
     EXPECT_FALSE(comparison.noise.has_value());
@@ -64,13 +65,15 @@ TEST(Compare, AChangedTextFailsUnlessItIsAllowed) {
   const Comparison comparison = compare_runs(base, fresh);
   EXPECT_THAT(comparison.cases[0].failures, IsEmpty());
   const CaseComparison& changed = comparison.cases[1];
-  EXPECT_THAT(changed.failures, ElementsAre(Failure::changed_text)) << "coins have addresses: lossy texts repeat too";
+  EXPECT_THAT(changed.failures, ElementsAre(Failure::changed_text))
+      << "coins have addresses: lossy texts repeat too";
   EXPECT_EQ(changed.texts.compared, 3u);
   EXPECT_EQ(changed.texts.changed, 1u);
   EXPECT_EQ(changed.texts.prompt, "2");
   EXPECT_EQ(changed.texts.index, 3u);
   EXPECT_FALSE(compare_runs(base, fresh, {.allow_changed_text = true}).failed());
-  const Comparison shorter = compare_runs(base, made_run({{.tokens = 5}, {.id = "lossy", .loss_class = "L3"}}));
+  const Comparison shorter =
+      compare_runs(base, made_run({{.tokens = 5}, {.id = "lossy", .loss_class = "L3"}}));
   EXPECT_EQ(shorter.cases[0].texts.changed, 3u) << "a prefix is not equal";
   EXPECT_EQ(shorter.cases[0].texts.index, 6u);
 }
@@ -122,7 +125,8 @@ TEST(Compare, OtherWorkloadsAreRefusedUnlessTheyAreAllowed) {
   EXPECT_THAT(refusal(base, prompt), HasSubstr("prompts: 3, 3 (2 in common)"));
   draft.run.config["system"] = "Be brief.";
   EXPECT_EQ(refusal(base, draft), "") << "a version that did not write it cannot be compared in it";
-  const Comparison comparison = compare_runs(base, made_run({{.prompts = {"1", "2"}}}), {.allow_other_workload = true});
+  const Comparison comparison =
+      compare_runs(base, made_run({{.prompts = {"1", "2"}}}), {.allow_other_workload = true});
   EXPECT_EQ(comparison.cases[0].texts.compared, 2u);
   EXPECT_EQ(comparison.cases[0].missing_texts, 0u) << "the new run never planned the third";
   EXPECT_EQ(comparison.cases[0].verdict, "same");
@@ -138,7 +142,9 @@ TEST(Compare, InAnotherWorkloadOnlyTextsThatNoDraftChangesArePromised) {
     fresh.prompts = {"1", "2"};
     fresh.other_text = "2";
     fresh.max_tokens = max_tokens;
-    return compare_runs(made_run({base}), made_run({fresh}), {.allow_other_workload = true}).cases[0].texts.promised;
+    return compare_runs(made_run({base}), made_run({fresh}), {.allow_other_workload = true})
+        .cases[0]
+        .texts.promised;
   };
   EXPECT_TRUE(changed("L2", "independent", 32));
   EXPECT_TRUE(changed("L1", "gumbel", 32));

@@ -12,10 +12,10 @@ namespace speclab::fixtures {
 struct MadeCase {
   std::string id = "spec", loss_class = "L2", coins = "independent";
   std::vector<std::string> prompts = {"1", "2", "3"};
-  int tokens = 6;                 ///< of each text, without the one from prefill
-  double ms = 10;                 ///< of a text
+  int tokens = 6;                           ///< of each text, without the one from prefill
+  double ms = 10;                           ///< of a text
   std::vector<double> repeats = {1, 1.02};  ///< factors of the time
-  std::string other_text = {};    ///< this prompt has another fourth token
+  std::string other_text = {};              ///< this prompt has another fourth token
   int max_tokens = 32;
 };
 
@@ -23,7 +23,10 @@ struct MadeCase {
 inline ComparedRun made_run(const std::vector<MadeCase>& cases) {
   using nlohmann::json;
   ComparedRun made;
-  made.run.environment = {{"cpu", {{"model", "none"}}}, {"backend", "cpu"}, {"numerics", "f32"}, {"threads", 2},
+  made.run.environment = {{"cpu", {{"model", "none"}}},
+                          {"backend", "cpu"},
+                          {"numerics", "f32"},
+                          {"threads", 2},
                           {"models", {{"target", {{"sha256", "1"}}}}}};
   made.run.config = {{"prompts", json::array()}, {"seeds", {1}}, {"cases", json::array()}};
   made.summary = {{"complete", true}, {"cases", json::array()}};
@@ -31,7 +34,10 @@ inline ComparedRun made_run(const std::vector<MadeCase>& cases) {
     made.run.config["prompts"].push_back({{"id", prompt}, {"turns", {"text " + prompt}}});
   for (const MadeCase& one : cases) {
     auto data = std::make_shared<CaseData>();
-    data->config = {{"id", one.id}, {"strategy", "speculative_sampling"}, {"draft", nullptr}, {"loss_class", one.loss_class},
+    data->config = {{"id", one.id},
+                    {"strategy", "speculative_sampling"},
+                    {"draft", nullptr},
+                    {"loss_class", one.loss_class},
                     {"options", {{"max_tokens", one.max_tokens}, {"coins", one.coins}, {"temperature", 0}}}};
     for (const std::string& prompt : one.prompts) {
       std::vector<LineRecord> repeats;
@@ -41,8 +47,10 @@ inline ComparedRun made_run(const std::vector<MadeCase>& cases) {
         line.seed = 1;
         line.repeat = static_cast<int>(repeat);
         GenerationRecord turn;
-        for (int i = 0; i <= one.tokens; ++i) turn.tokens.push_back(i == 3 && prompt == one.other_text ? 99 : i);
-        turn.decode_ns = static_cast<std::int64_t>(1e6 * one.ms * one.repeats[repeat] * (1 + .01 * static_cast<double>(data->prompts.size())));
+        for (int i = 0; i <= one.tokens; ++i)
+          turn.tokens.push_back(i == 3 && prompt == one.other_text ? 99 : i);
+        turn.decode_ns = static_cast<std::int64_t>(1e6 * one.ms * one.repeats[repeat] *
+                                                   (1 + .01 * static_cast<double>(data->prompts.size())));
         for (int i = 0; i < one.tokens; ++i) {
           turn.steps.emplace_back();
           turn.steps.back().emitted = turn.steps.back().rows = 1;
@@ -57,9 +65,15 @@ inline ComparedRun made_run(const std::vector<MadeCase>& cases) {
     }
     made.run.config["cases"].push_back(data->config);
     const int texts = static_cast<int>(one.prompts.size());
-    made.summary["cases"].push_back({{"id", one.id}, {"errors", 0},
-                                     {"metrics", {{"tokens", one.tokens * texts}, {"tau", 1}, {"alpha", nullptr},
-                                                  {"target_rows", 1}, {"target_calls", 1}, {"draft_calls", nullptr}}}});
+    made.summary["cases"].push_back({{"id", one.id},
+                                     {"errors", 0},
+                                     {"metrics",
+                                      {{"tokens", one.tokens * texts},
+                                       {"tau", 1},
+                                       {"alpha", nullptr},
+                                       {"target_rows", 1},
+                                       {"target_calls", 1},
+                                       {"draft_calls", nullptr}}}});
     made.run.cases.push_back(std::move(data));
   }
   return made;

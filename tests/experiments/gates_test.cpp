@@ -48,7 +48,8 @@ TEST(Gates, TotalsAndRatiosAreComparedExactly) {
   EXPECT_EQ(change(gate_metrics(1143, 1143. / 601, 542. / 1080, 3005, 600, 2404), 3), "better");
   EXPECT_EQ(change(gate_metrics(1143, 1143. / 601, 542. / 1080, 3005, 601, 2405), 4), "worse");
   EXPECT_EQ(compare_gates({"rows"}, base, base)->at(0).base, 3005) << "a total, not a ratio";
-  EXPECT_EQ(compare_gates({"rows"}, base, gate_metrics(2286, 1.9, .5, 6010, 1202, 4808))->at(0).change, "changed")
+  EXPECT_EQ(compare_gates({"rows"}, base, gate_metrics(2286, 1.9, .5, 6010, 1202, 4808))->at(0).change,
+            "changed")
       << "twice the text, as many rows per token";
   json older = base;
   older.erase("draft_calls");
@@ -63,8 +64,9 @@ TEST(Gates, ACommittedRecordWithoutRawLinesGates) {
   EXPECT_EQ(same.cases[0].verdict, "equal");
   EXPECT_FALSE(same.failed());
   EXPECT_EQ(same.nothing_compared, "");
-  ComparedRun more = run;
+  ComparedRun more = committed;
   more.summary["cases"][0]["metrics"]["target_rows"] = 19. / 18;
+  EXPECT_EQ(compare_runs(more, run, gates).cases[0].gates[1].change, "better");
   const Comparison differs = compare_runs(committed, more, gates);
   EXPECT_EQ(differs.cases[0].verdict, "differs");
   EXPECT_THAT(differs.cases[0].failures, ElementsAre(Failure::gate));
@@ -78,7 +80,8 @@ TEST(Gates, OfTheLinesThatBothHave) {
   const ComparedRun base = made_run({{}});
   ComparedRun slow = made_run({{.prompts = {"1", "2"}, .ms = 100}});
   slow.summary["cases"][0]["metrics"]["target_rows"] = 7;  // not looked at: both have raw lines
-  const Comparison comparison = compare_runs(base, slow, {.gates = {"tau", "alpha", "rows", "calls"}, .allow_other_workload = true});
+  const Comparison comparison =
+      compare_runs(base, slow, {.gates = {"tau", "alpha", "rows", "calls"}, .allow_other_workload = true});
   EXPECT_EQ(comparison.cases[0].verdict, "equal") << "times do not count";
   EXPECT_EQ(comparison.cases[0].gates[2].base, 12) << "rows of the two common texts";
   EXPECT_EQ(comparison.cases[0].ratio, 0);
@@ -94,17 +97,20 @@ TEST(Gates, WhatCannotBeGatedIsNotCompared) {
     return comparison.cases[0].verdict;
   };
   EXPECT_THAT(verdict(made_run({{.prompts = {"1", "2"}}})), HasSubstr("another workload"));
-  ComparedRun interrupted = made_run({{}}), older = made_run({{}}), unknown = made_run({{}});
-  interrupted.summary["complete"] = false;
+  ComparedRun interrupted = made_run({{}}), older = committed, unknown = committed, failed = committed;
+  interrupted.run.complete = false;
   EXPECT_THAT(verdict(interrupted), HasSubstr("NEW is not complete"));
   older.summary["cases"][0]["metrics"].erase("tau");
   EXPECT_THAT(verdict(older), HasSubstr("lacks a metric"));
   unknown.summary["cases"] = json::array();
   EXPECT_THAT(verdict(unknown), HasSubstr("not in the summary of NEW"));
+  failed.summary["cases"][0]["errors"] = 1;
+  EXPECT_THAT(verdict(failed), HasSubstr("errors in NEW"));
 }
 
 TEST(Gates, TextsAreStillComparedWhereThereAreLines) {
-  const Comparison comparison = compare_runs(made_run({{}}), made_run({{.other_text = "2"}}), {.gates = {"tau"}});
+  const Comparison comparison =
+      compare_runs(made_run({{}}), made_run({{.other_text = "2"}}), {.gates = {"tau"}});
   EXPECT_THAT(comparison.cases[0].failures, ElementsAre(Failure::changed_text));
   EXPECT_EQ(comparison.cases[0].verdict, "equal");
 }

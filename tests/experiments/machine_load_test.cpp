@@ -16,21 +16,26 @@ json timed_case(const std::string& id, double share, double target_ms, double on
   return {{"id", id},
           {"draft", nullptr},
           {"metrics",
-           {{"cpu_share", share}, {"time_draft", one_thread_ms}, {"time_target", target_ms}, {"time_accept", 0},
+           {{"cpu_share", share},
+            {"time_draft", one_thread_ms},
+            {"time_target", target_ms},
+            {"time_accept", 0},
             {"time_other", 0}}}};
 }
 const json kTwoThreads = {{"threads", 2}, {"backend", "cpu"}};
 
 TEST(MachineLoad, CpuShareBelowWhatTheThreadsShouldGive) {
   EXPECT_EQ(judge_machine(json::array({timed_case("a", .87, 10, 0)}), kTwoThreads, {})["busy"], false);
-  const json busy = judge_machine(json::array({timed_case("a", .87, 10, 0), timed_case("b", .3, 10, 0), timed_case("c", .5, 10, 0)}),
-                                  kTwoThreads, {});
+  const json busy = judge_machine(
+      json::array({timed_case("a", .87, 10, 0), timed_case("b", .3, 10, 0), timed_case("c", .5, 10, 0)}),
+      kTwoThreads, {});
   EXPECT_EQ(busy["busy"], true);
   ASSERT_EQ(busy["reasons"].size(), 1u);
   EXPECT_EQ(busy["reasons"][0]["kind"], "cpu_share");
   EXPECT_EQ(busy["reasons"][0]["case"], "b");
   EXPECT_EQ(busy["reasons"][0]["value"], .3);
-  EXPECT_THAT(machine_text(busy), HasSubstr("cpu_share 0.30 of b, where 2 threads give 1.00 (2 of 3 cases are low)"));
+  EXPECT_THAT(machine_text(busy),
+              HasSubstr("cpu_share 0.30 of b, where 2 threads give 1.00 (2 of 3 cases are low)"));
   EXPECT_EQ(machine_text(judge_machine(json::array({timed_case("a", .87, 10, 0)}), kTwoThreads, {})), "");
 }
 
@@ -49,8 +54,9 @@ TEST(MachineLoad, NoSpeedupIsAboveTau) {
   const auto of = [](double speedup, const json& interval, const char* loop) {
     json entry = {{"id", "a"}, {"draft", nullptr}, {"reference", "r"}, {"options", {{"device_loop", loop}}}};
     entry["metrics"] = {{"tau", 1.5}, {"speedup", speedup}, {"speedup_ci95", interval}};
-    return judge_machine({{{"id", "r"}, {"metrics", json::object()}, {"options", {{"device_loop", "off"}}}}, entry},
-                         kTwoThreads, {});
+    return judge_machine(
+        {{{"id", "r"}, {"metrics", json::object()}, {"options", {{"device_loop", "off"}}}}, entry},
+        kTwoThreads, {});
   };
   EXPECT_EQ(of(1.6, {1.4, 1.8}, "off")["busy"], false) << "the interval permits it";
   EXPECT_EQ(of(1.6, nullptr, "off")["busy"], false);
