@@ -141,6 +141,17 @@ InflateShape parse_inflate_text(const std::string& text) {
   return parse_inflate(object, "--inflate ");
 }
 
+int reading_records(const Command& command, const std::function<int()>& work) {
+  try {
+    return work();
+  } catch (const nlohmann::json::exception& error) {
+    throw Error({.what = fmt::format("speclab {}", command.name),
+                 .got = fmt::format("a record with a value that does not fit ({})", error.what()),
+                 .expected = "a record as results/SCHEMA.md describes it",
+                 .advice = "A file of the run was changed or damaged, or another version wrote it."});
+  }
+}
+
 bool interrupted() {
   return g_interrupted != 0;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <boost/program_options.hpp>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,6 +44,10 @@ void add_backend_options(boost::program_options::options_description& options, B
 /// --inflate hidden=2048,ffn=8192. Throws Error for a text that is no such list.
 void add_inflate_option(boost::program_options::options_description& options, std::string& text);
 InflateShape parse_inflate_text(const std::string& text);
+
+/// Does the work of a command that reads run folders. A value of another type than their format has is then an Error about
+/// the record, not a bug.
+int reading_records(const Command& command, const std::function<int()>& work);
 
 /// True once SIGINT (Ctrl-C), SIGTERM or SIGHUP has come; a second one ends the process at once. Call
 /// catch_interrupts() first. What is interrupted ends with kInterrupted, whichever signal it was.

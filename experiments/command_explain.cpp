@@ -51,7 +51,7 @@ std::string device_text(const json& device) {
   return text;
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int explain(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("json", "as JSON");
   const auto values = parse_arguments(command, arguments, options, {"RUN", "CASE"});
@@ -86,6 +86,10 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   if (out.empty())
     print_status("no case of this run has a waterfall: it needs drafts, a speedup and a calibration\n");
   return kOk;
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  return reading_records(command, [&] { return explain(command, arguments); });
 }
 
 }  // namespace

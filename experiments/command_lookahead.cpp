@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int lookahead(const Command& command, const std::vector<std::string>& arguments) {
   std::string out, times;
   BackendChoice backend;
   Link link;
@@ -97,6 +97,10 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   else if (verdict["measured"].empty())
     print_status("Nothing of this is measured yet: speclab lookahead {} --measure\n", shell_word(folder.string()));
   return code;
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  return reading_records(command, [&] { return lookahead(command, arguments); });
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
 #include "experiments/command.h"
 #include "experiments/dry_run.h"
@@ -133,7 +134,7 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
     fmt::print("{}", machine_text(summary["machine"]));
     fmt::print("Record: {}\n", folder.string());
   }
-  std::fflush(stdout);  // the next target takes a while
+  flush_output();  // the next target takes a while
   if (outcome.interrupted) {
     progress.warn(fmt::format("interrupted; finished lines are kept. Go on with: {}",
                               wanted.go_on(target.empty() ? folder : folder.parent_path())));
@@ -225,8 +226,11 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   }
   RecordedRun run;
   if (of_folder) {
-    run = read_recorded_run(given, wanted.settings);
-    take_recorded_options(given, *values, wanted.backend);
+    reading_records(command, [&] {
+      run = read_recorded_run(given, wanted.settings);
+      take_recorded_options(given, *values, wanted.backend);
+      return kOk;
+    });
   } else {
     wanted.config = given;
     run.experiments = load_experiments(given, wanted.settings);

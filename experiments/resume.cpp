@@ -15,8 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// Throws Error for a record that does not say how its run was configured.
-const json& source_of(const json& record, const fs::path& file) {
+/// The experiments of a record. Throws Error for one that does not say how its run was configured.
+std::vector<Experiment> configure(const json& record, const fs::path& file, const std::vector<std::string>& settings) {
   const bool complete = record.is_object() && record.contains("source") && record["source"].is_object() && record.contains("file") &&
                         record["file"].is_string();
   if (!complete) {
@@ -25,12 +25,12 @@ const json& source_of(const json& record, const fs::path& file) {
                  .expected = "the record of a run",
                  .advice = "Name the config: speclab run CONFIG --resume --out DIR."});
   }
-  return record["source"];
+  return configure_experiments(record["source"], record["file"], settings);
 }
 
 RecordedRun read_targets(const fs::path& file, const std::vector<std::string>& settings) {
   const json record = read_json_file(file);
-  RecordedRun run{configure_experiments(source_of(record, file), record["file"], settings), true};
+  RecordedRun run{configure(record, file, settings), true};
   const auto filter = record.find("filter");
   if (filter != record.end() && filter->is_string() && *filter != "") {
     for (Experiment& experiment : run.experiments) filter_cases(experiment, filter->get<std::string>());
@@ -50,7 +50,7 @@ RecordedRun read_recorded_run(const fs::path& folder, const std::vector<std::str
                  .advice = "Start one: speclab run CONFIG --out DIR."});
   }
   const json record = read_json_file(file);
-  RecordedRun run{configure_experiments(source_of(record, file), record["file"], settings), false};
+  RecordedRun run{configure(record, file, settings), false};
   Experiment& experiment = run.experiments.front();
   experiment.target_name = record.contains("target_name") && record["target_name"].is_string() ? record["target_name"] : "";
   std::set<json> cases;  // --filter may have left some out
@@ -101,11 +101,7 @@ void take_recorded_options(const fs::path& folder, const boost::program_options:
   const auto take = [&](const char* name, auto& value) {
     const auto found = options.find(name);
     if (!values[name].defaulted() || found == options.end()) return;
-    try {
-      value = found->get<std::decay_t<decltype(value)>>();
-    } catch (const json::exception&) {
-      throw Error({fmt::format("{}: /options/{}", file.string(), name), found->dump(), "what --" + std::string(name) + " takes", "The file was changed. Start a new run."});
-    }
+    value = found->get<std::decay_t<decltype(value)>>();
   };
   take("backend", choice.backend);
   take("device", choice.device);

@@ -236,9 +236,10 @@ void Settings::explain(const std::function<void()>& work) const {
     for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
       const std::string name = place->pointer.substr(place->pointer.rfind('/') + 1);
       const bool inside = pointer == place->pointer || pointer.starts_with(place->pointer + "/");
-      // A key on the way to the place that was written, but neither a section of the config nor a whole case.
-      const bool on_the_way = std::count(pointer.begin(), pointer.end(), '/') >= (pointer.starts_with("/cases/") ? 3 : 2) &&
-                              place->pointer.starts_with(pointer + "/");
+      // A key on the way to the place that was written: an object was made where there is none. A section of the config or a
+      // whole case may be wrong for other reasons.
+      const bool part = std::count(pointer.begin(), pointer.end(), '/') >= (pointer.starts_with("/cases/") ? 3 : 2);
+      const bool on_the_way = place->pointer.starts_with(pointer + "/") && !pointer.empty() && (part || error.text().got.starts_with('{'));
       if (!inside && !on_the_way && !what.ends_with("option " + name)) continue;
       throw Error({fmt::format("--set {} ({})", place->text, what), error.text().got, error.text().expected, error.text().advice});
     }

@@ -238,7 +238,7 @@ TEST(Experiment, BadInputIsNamedWithItsPlace) {
       {"cases=[{\"strategy\":\"retrieval\"}]", {"/cases/0", "no \"datastore\""}},
       {"cases=[{\"strategy\":\"autoregressive\"},{\"strategy\":\"autoregressive\"}]",
        {"/cases/1", "second time"}},
-      {"repeets=3", {"a.json: /repeets", "repeats"}},
+      {"repeets=3", {"--set repeets=3", "repeats"}},
       {"repeats=0", {"/repeats", "0"}},
       {"target=7", {"/target", "7"}},
       {"options=3", {"/options", "number"}},
@@ -258,9 +258,9 @@ TEST(Experiment, BadInputIsNamedWithItsPlace) {
       {"calibration.row=4", {"/calibration/row", "rows"}},
   };
   for (const Bad& bad : all) {
-    json config = base_config();
-    set_one(config, bad.setting);
     try {
+      json config = base_config();
+      set_one(config, bad.setting);
       parse_experiment(config, "a.json");
       ADD_FAILURE() << bad.setting << " was taken";
     } catch (const Error& error) {

@@ -56,7 +56,10 @@ TEST_F(GoOn, TheFolderAloneIsEnough) {
   expect_error(run({"run", "--resume", "it's a run", "--set", "repeats=61", "-q"}), {"--resume", "/repeats"});
   expect_error(run({"run", "--resume", "it's a run", "--out", "x"}), {"a folder", "speclab run --resume DIR"});
   expect_error(run({"run", "it's a run"}), {"a folder", "speclab run --resume DIR"});
-  expect_error(run({"run", "--resume", "target"}), {"target", "no run"});
+  expect_error(run({"run", "--resume", "target"}), {"target/config.json", "the record of a run"});
+  expect_error(run({"run", "--resume", "it's a run/cases"}), {"it's a run/cases", "no run"});
+  // A part of a case id is enough where one case has it.
+  expect_error(run({"explain", "it's a run", "draft=small"}), {"a part of 2 case ids", "draft=small/gamma=1, ", "draft=small/gamma=3"});
 }
 
 TEST_F(GoOn, ARunOfSeveralTargetsToo) {

@@ -47,6 +47,27 @@ TEST_F(Speclab, TheLaboratoryOfLookaheadDecodingEndToEnd) {
   expect_error(run({"lookahead", "other"}), {"no two cases", "lookahead_wng"});
 }
 
+TEST_F(Speclab, ABaselineWithoutLinesIsReadFromItsSummary) {
+  int baselines = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(SPECLAB_SOURCE_DIR) / "results/baselines")) {
+    if (!entry.path().filename().string().starts_with("lookahead-wng")) continue;
+    ++baselines;
+    const std::string folder = entry.path().string();
+    const Result text = run({"lookahead", folder, "--t", "1:1,128:1,256:2"});
+    EXPECT_EQ(text.code, 0) << text.err;
+    EXPECT_THAT(text.out, AllOf(HasSubstr("Law of lookahead decoding over"), HasSubstr("t(n) = 1:1,128:1,256:2"), HasSubstr("free rows")));
+    EXPECT_THAT(text.err, AllOf(HasSubstr("no raw lines"), HasSubstr("verdict.json")));
+    const json out = json::parse(run({"lookahead", folder, "--json"}).out);
+    EXPECT_EQ(out["fit"]["alpha"], read_json_file(entry.path() / "summary.json")["lookahead"][0]["alpha"]);
+  }
+  EXPECT_GT(baselines, 0);
+  std::filesystem::create_directory(dir() / "old");
+  std::ofstream(dir() / "old/summary.json") << R"({"lookahead": [{"cells": 3}], "calibration": {}})";
+  expect_error(run({"lookahead", "old"}), {"speclab lookahead", "does not fit"});
+  std::ofstream(dir() / "old/summary.json") << "[]";
+  expect_error(run({"lookahead", "old"}), {"old/summary.json"});
+}
+
 TEST_F(Speclab, StepsDividedOverDevices) {
   json divided = config();
   divided["cases"] = {{{"strategy", "autoregressive"}},

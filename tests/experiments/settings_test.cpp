@@ -87,7 +87,8 @@ TEST(SettingName, AWrongOneIsRefusedInWordsOfTheCommandLine) {
   EXPECT_THAT(refusal({"cases.gamma=3"}), AllOf(StartsWith("--set cases.gamma=3"), HasSubstr("For all cases: --set gamma=3")));
   EXPECT_THAT(refusal({"W=3"}), AllOf(StartsWith("--set W=3"), HasSubstr("lookahead, which no case has")));
   EXPECT_THAT(refusal({"gamma"}), HasSubstr("NAME=VALUE"));
-  EXPECT_THAT(refusal({"repeats.x=1"}), HasSubstr("repeats is a number"));
+  EXPECT_THAT(refusal({"repeats.x=1"}), AllOf(StartsWith("--set repeats.x=1"), HasSubstr("an integer")));
+  EXPECT_THAT(refusal({"name.x=1"}), AllOf(StartsWith("--set name.x=1"), HasSubstr("name is a string")));
 }
 
 TEST(SettingValue, AWrongOneIsRefusedInWordsOfTheCommandLine) {
