@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds SpecLab and runs the tests that take long: on the real target, 60 prompts of 128 tokens, every lossless strategy, schedule
 # and rule must give bitwise the text and the logits rows of autoregressive decoding, and a draft that is the target must be
-# accepted everywhere. 28 minutes on two cores with AVX2 (2026-11-21), and 100 MB of disk. Not part of scripts/test.sh.
+# accepted everywhere; and the joint law of 100,000 sampled texts of a tiny target must be the target's, for every strategy and lossless
+# rule. 28 minutes on two cores with AVX2 (2026-11-21), and 100 MB of disk. Not part of scripts/test.sh.
 #   scripts/test_slow.sh            from the beginning
 #   scripts/test_slow.sh --resume   goes on where an earlier call was stopped (same binary, same machine); finished runs are only checked
 #   scripts/test_slow.sh --trial    two prompts of 16 tokens, some minutes: do these tests work at all?
@@ -23,5 +24,5 @@ done
 scripts/setup.sh
 scripts/get_model.sh
 cmake --preset release > /dev/null
-cmake --build --preset release --target test_slow
+cmake --build --preset release --target test_slow test_spec
 ctest --test-dir build/release -L slow --no-tests=error --verbose

@@ -122,7 +122,7 @@ class DraftTree final : public Strategy {
       s.cache.fly(s.feed);
     const TokenTree& tree = s.draft->tree;
     const int level = tree.size();
-    for (int node = s.first; node < level; ++node) add_children(s, node, level);
+    for (int node = s.first; node < level; ++node) add_children(s, node);
     ++s.depth;
     s.first = level;
     if (tree.size() == level) return false;
@@ -136,7 +136,7 @@ class DraftTree final : public Strategy {
     return true;
   }
 
-  void add_children(Slot& s, int node, int level) {
+  void add_children(Slot& s, int node) {
     const Sequence& sequence = *s.sequence;
     const ModelConfig& config = resources_.draft->config();
     std::span<const float> logits(s.logits.data() + static_cast<std::size_t>(node - s.first) * columns(), columns());
@@ -154,12 +154,10 @@ class DraftTree final : public Strategy {
       const Sequence& sequence;
       const TokenTree& tree;
       std::int64_t position;
-      int level;
-    } at{sequence, s.draft->tree, sequence.position() + s.depth + 1, level};
+    } at{sequence, s.draft->tree, sequence.position() + s.depth + 1};
     const auto draw = [&at](const Distribution& q) {  // one captured pointer: the function object needs no allocation
       if (at.sequence.coupled) return q.sample_coupled(at.sequence.coins, at.position);
-      const auto number = static_cast<std::uint32_t>(at.tree.size() - at.level);
-      return q.sample(at.sequence.coins, {at.position, Purpose::draft, number});
+      return q.sample(at.sequence.coins, at.sequence.draft_coin(at.tree.size()));
     };
     s.siblings.add(*s.draft, node, options_.widths[static_cast<std::size_t>(s.depth)], logits, s.sampling,
                    config.head_ids, config.vocab, draw);

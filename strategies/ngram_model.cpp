@@ -173,13 +173,11 @@ class NgramModel final : public Strategy {
     if (sequence.processors != nullptr &&
         std::all_of(row.begin(), row.end(), [](float log) { return log == kNever; }))
       return false;
-    const std::int64_t position = sequence.position() + depth;
     int q_index = Draft::kOneHot;
     Distribution& q = draft.new_q(&q_index);
     q.assign_logits(row, sampling, {}, vocab_);
-    const Token token = sequence.coupled
-                            ? q.sample_coupled(sequence.coins, position)
-                            : q.sample(sequence.coins, {.position = position, .purpose = Purpose::draft});
+    const Token token = sequence.coupled ? q.sample_coupled(sequence.coins, sequence.position() + depth)
+                                         : q.sample(sequence.coins, sequence.draft_coin(depth));
     draft.add(token, depth - 1, q_index, static_cast<float>(q.one_hot() ? law.prob(token) : q.prob(token)));
     return true;
   }

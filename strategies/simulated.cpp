@@ -87,8 +87,8 @@ class Simulated final : public Strategy {
     double alpha = options_.alpha;
     if (!options_.alpha_at.empty())
       alpha = options_.alpha_at[std::min(static_cast<std::size_t>(depth) - 1, options_.alpha_at.size() - 1)];
-    return sequence.coins.bernoulli(alpha,
-                                    {.position = sequence.position() + depth, .purpose = Purpose::simulate});
+    const auto draw = static_cast<std::uint32_t>(depth);
+    return sequence.coins.bernoulli(alpha, {sequence.position(), Purpose::simulate, draw});
   }
 
   Token propose(const Sequence& sequence, int depth) {

@@ -81,10 +81,17 @@ Coins Coins::scripted(Script* script) {
   return coins;
 }
 
+Coins Coins::watched(std::uint64_t seed, std::uint64_t prompt, Watch* watch) {
+  Coins coins(seed, prompt);
+  coins.watch_ = watch;
+  return coins;
+}
+
 double Coins::uniform(const Address& address) const {
   SPECLAB_CHECK(script_ == nullptr, "a script decides between branches, it has no uniform numbers");
   const PhiloxCounter words = philox4x32(counter_of(address), key_);
-  return uniform_of(words[0], words[1]);
+  const double number = uniform_of(words[0], words[1]);
+  return watch_ == nullptr ? number : (*watch_)(address, number);
 }
 
 bool Coins::bernoulli(double probability, const Address& address) const {
@@ -110,12 +117,16 @@ std::size_t Coins::categorical(std::span<const float> weights, const Address& ad
 
 void Coins::gumbel(std::int64_t position, Token first, std::span<float> out) const {
   SPECLAB_CHECK(script_ == nullptr, "a script decides between branches, it has no noise");
-  row_kernels::gumbel(static_cast<std::size_t>(first), out, counter_of({position, Purpose::gumbel, 0}), key_);
+  const Address address{position, Purpose::gumbel, 0};
+  if (watch_ != nullptr) (*watch_)(address, 0);
+  row_kernels::gumbel(static_cast<std::size_t>(first), out, counter_of(address), key_);
 }
 
 std::size_t Coins::race(std::int64_t position, std::span<const float> weights) const {
   SPECLAB_CHECK(script_ == nullptr, "a script decides between branches, it has no noise");
-  return row_kernels::race(weights, counter_of({position, Purpose::gumbel, 0}), key_);
+  const Address address{position, Purpose::gumbel, 0};
+  if (watch_ != nullptr) (*watch_)(address, 0);
+  return row_kernels::race(weights, counter_of(address), key_);
 }
 
 }  // namespace speclab

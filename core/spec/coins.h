@@ -26,20 +26,29 @@ enum class Purpose : std::uint32_t {
 /// Philox4x32-10 (Salmon et al. 2011). Copies are cheap and equal.
 ///
 /// For proofs by enumeration a script replaces the generator: it is asked for one of several branches with
-/// the given weights. The same strategies, verifiers and loop then walk every branch.
+/// the given weights. The same strategies, verifiers and loop then walk every branch. A script answers each
+/// question anew, so it cannot see that two decisions use one coin: for that a watch looks on while the
+/// generator decides.
 class Coins {
  public:
   struct Address {
-    std::int64_t position = 0;  ///< absolute position of the token that is decided
+    /// Absolute position of the token that is decided. Of the tokens of a draft, and other choices of a
+    /// strategy, that of the pending token: such a coin belongs to one step (Sequence::draft_coin).
+    std::int64_t position = 0;
     Purpose purpose = Purpose::target;
-    std::uint32_t draw = 0;  ///< several coins of one purpose at one position: 0, 1, ...
+    std::uint32_t draw = 0;  ///< several coins of one purpose at one position: 0, 1, ...; of a draft the node
   };
   /// Returns the chosen index of `weights` (not normalised, sum > 0).
   using Script = std::function<std::size_t(std::span<const double> weights)>;
+  /// Sees the address of every number that a decision takes, and the number; returns the number to take. For
+  /// the noise of a position, Purpose::gumbel, it sees the address only; what it returns is ignored.
+  using Watch = std::function<double(const Address& address, double number)>;
 
   Coins(std::uint64_t seed, std::uint64_t prompt);
   static Coins scripted(Script* script);  ///< the script outlives the coins
+  static Coins watched(std::uint64_t seed, std::uint64_t prompt, Watch* watch);  ///< the watch outlives them
   bool is_scripted() const { return script_ != nullptr; }
+  bool is_watched() const { return watch_ != nullptr; }
   /// What a device needs to draw the same coins (core/backend/cuda/law.h).
   const PhiloxKey& key() const { return key_; }
 
@@ -64,6 +73,7 @@ class Coins {
   PhiloxKey
       key_{};  // Philox of the prompt under the seed; counters are (draw or token block, purpose, position)
   Script* script_ = nullptr;
+  Watch* watch_ = nullptr;
 };
 
 }  // namespace speclab

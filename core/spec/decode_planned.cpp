@@ -40,7 +40,8 @@ std::string DecodeLoop::plan(Slot& slot) {
   if (options_.batch_of_prefixes) return "drafts are verified as a batch of prefixes";
   if (options_.devices > 1) return "steps are divided over devices";
   if (slot.processors) return "logits depend on the text";
-  if (request.coins.is_scripted()) return "scripted coins are the host's";
+  if (request.coins.is_scripted() || request.coins.is_watched())
+    return "scripted and watched coins are the host's";
   PlanShape shape;
   shape.vocab = slot.vocab();
   shape.target = device_sampling(request.options.sampling);

@@ -89,7 +89,7 @@ bool DraftChain::extend(Slot& s) {
   q.assign_logits(logits, s.sampling, config.head_ids, config.vocab);
   Token token = s.sequence->coupled
                     ? q.sample_coupled(s.sequence->coins, position)
-                    : q.sample(s.sequence->coins, {.position = position, .purpose = Purpose::draft});
+                    : q.sample(s.sequence->coins, s.sequence->draft_coin(s.draft->tree.size()));
   // At temperature 0 the draft's own certainty is that of temperature 1; it costs a pass over the row.
   const Distribution* certainty = q.one_hot() ? nullptr : &q;
   if (certainty == nullptr && (want_runner_ups_ || leave_out_below_ > 0 || s.schedule.needs_confidence())) {

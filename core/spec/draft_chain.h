@@ -38,7 +38,7 @@ class DraftChain {
   /// Prefills the prompt.
   void begin(const Sequence& sequence);
   /// Appends a chain under node 0 of each draft: nodes 1, 2, ..., each with the q that its token was drawn
-  /// from (Purpose::draft at the token's position, or the coupled noise). With `substitute` nodes are
+  /// from (Sequence::draft_coin, or the coupled noise of its position). With `substitute` nodes are
   /// one-hot. Sets source and ended_by_schedule. Drafts must hold the pending token alone.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts,
              const Substitute& substitute = nullptr);

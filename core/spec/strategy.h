@@ -38,6 +38,14 @@ struct Sequence {
   std::int64_t position() const {
     return static_cast<std::int64_t>(tokens.size()) - 1;
   }  ///< of the pending token
+  /// The coin that draws the token of a node of the present draft. It belongs to this step and this node: a
+  /// token that is drawn again for the same place in the text, after a rejection, is drawn with another coin.
+  /// That must be so. The token that was not tested may have decided what else was drafted (when a schedule
+  /// stopped, how much room was left for copies), hence where the step ended, and the coin would be biased
+  /// in the steps that follow.
+  Coins::Address draft_coin(int node) const {
+    return {position(), Purpose::draft, static_cast<std::uint32_t>(node)};
+  }
 };
 
 /// The target's rows of a step, before any processor, for drafters that learn from them (Strategy::reads_rows).

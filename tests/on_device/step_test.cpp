@@ -51,9 +51,9 @@ TEST_F(OnDeviceSampling, TheSameSeedGivesTheSameTokens) {
     row.assign_logits(random_logits(vocab, ++seed), {.temperature = 2}, {}, vocab);
     std::vector<std::int64_t> positions;
     for (std::size_t i = 0; i < count; ++i) positions.push_back(static_cast<std::int64_t>(i) * 1000003);
-    const std::vector<Token> drawn = sample(place(), row, coins, positions, 1, false), raced = sample(place(), row, coins, positions, 0, true);
+    const std::vector<Token> drawn = sample(place(), row, coins, positions, 1, 3, false), raced = sample(place(), row, coins, positions, 0, 0, true);
     for (std::size_t i = 0; i < positions.size(); ++i) {
-      ASSERT_EQ(drawn[i], row.sample(coins, {positions[i], Purpose::draft, 0})) << vocab;
+      ASSERT_EQ(drawn[i], row.sample(coins, {positions[i], Purpose::draft, 3})) << vocab;
       ASSERT_EQ(raced[i], row.sample_coupled(coins, positions[i])) << vocab;
     }
   }

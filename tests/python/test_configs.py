@@ -16,6 +16,7 @@ EXPECTED = {
     "dumbing_down",
     "chen_k_sweep",
     "temperature_sweep",
+    "sampling_small",
     "quality_tradeoff",
     "draft_capability",
     "scale_ladder",

@@ -185,7 +185,7 @@ inline void expect_same(const Distribution& host, const Laws& device, int row) {
 }
 
 inline std::vector<Token> sample(const cuda::Place& place, const Distribution& row, const Coins& coins,
-                          const std::vector<std::int64_t>& positions, simt::u32 purpose, bool coupled) {
+                          const std::vector<std::int64_t>& positions, simt::u32 purpose, simt::u32 draw, bool coupled) {
   const int vocab = row.vocab(), rows = static_cast<int>(positions.size());
   Rows device(vocab);
   for (int i = 0; i < rows; ++i) device.add(row);
@@ -200,6 +200,7 @@ inline std::vector<Token> sample(const cuda::Place& place, const Distribution& r
                             .key = coins.key(),
                             .positions = at.data(),
                             .purpose = purpose,
+                            .draw = draw,
                             .coupled = coupled,
                             .tokens = tokens.data()},
                place.stream());

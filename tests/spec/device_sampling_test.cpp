@@ -120,10 +120,10 @@ TEST(DeviceSampling, TokensAreThoseOfTheHost) {
     row.assign_logits(random_logits(vocab, ++seed), {.temperature = 2}, {}, vocab);
     std::vector<std::int64_t> positions;
     for (std::int64_t i = 0; i < (vocab > 10000 ? 2 : 12); ++i) positions.push_back(i * 1000003);
-    const std::vector<Token> drawn = sample(machine, row, coins, positions, 1, false),
-                             raced = sample(machine, row, coins, positions, 0, true);
+    const std::vector<Token> drawn = sample(machine, row, coins, positions, 1, 3, false),
+                             raced = sample(machine, row, coins, positions, 0, 0, true);
     for (std::size_t i = 0; i < positions.size(); ++i) {
-      EXPECT_EQ(drawn[i], row.sample(coins, {positions[i], Purpose::draft, 0})) << vocab;
+      EXPECT_EQ(drawn[i], row.sample(coins, {positions[i], Purpose::draft, 3})) << vocab;
       EXPECT_EQ(raced[i], row.sample_coupled(coins, positions[i])) << vocab;
     }
   }

@@ -262,7 +262,7 @@ TEST(DeviceSiblings, TokensAndLawsAreThoseOfTheHost) {
           for (int row = 0; row < rows; ++row) {
             host.add(draft, row, count, std::span(logits).subspan(static_cast<std::size_t>(row * columns), static_cast<std::size_t>(columns)), sampling, ids, vocab,
                      [&](const Distribution& q) {
-                       const auto draw = static_cast<std::uint32_t>(draft.tree.size() - 2);
+                       const auto draw = static_cast<std::uint32_t>(draft.tree.size());
                        return coupled ? q.sample_coupled(coins, position) : q.sample(coins, {position, Purpose::draft, draw});
                      });
           }
@@ -278,7 +278,7 @@ TEST(DeviceSiblings, TokensAndLawsAreThoseOfTheHost) {
                                         .scale = plan.scale, .top_k = plan.top_k, .top_p = plan.top_p, .weights = weights.data(), .laws = laws.data(), .every = count};
           cuda::launch(standardise, place.stream());
           cuda::launch(cuda::Siblings{.logits = d_logits.data(), .ids = reduced ? d_ids.data() : nullptr, .rows = rows, .columns = columns, .vocab = vocab, .count = count,
-                                      .weights = weights.data(), .laws = laws.data(), .key = coins.key(), .position = at.data(), .coupled = coupled, .tokens = tokens.data()},
+                                      .weights = weights.data(), .laws = laws.data(), .key = coins.key(), .position = at.data(), .draw = 2, .coupled = coupled, .tokens = tokens.data()},
                        place.stream());
           for (std::size_t i = 0; i < all; ++i) {
             const int node = 2 + static_cast<int>(i);

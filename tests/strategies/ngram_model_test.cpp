@@ -112,9 +112,9 @@ TEST_F(NgramModelTest, HandsOverTheLawThatATokenWasDrawnFrom) {
         law.condition(counts, context);
         law.probabilities(expected);
         for (std::size_t x = 0; x < row.size(); ++x) ASSERT_NEAR(row[x], expected[x], 2e-6);
-        const auto position = static_cast<std::int64_t>(text.size()) - 1 + node;
-        EXPECT_EQ(q->sample(sequence.coins, {.position = position, .purpose = Purpose::draft}),
-                  draft.tree.token(node));
+        const Coins::Address coin{static_cast<std::int64_t>(text.size()) - 1, Purpose::draft,
+                                  static_cast<std::uint32_t>(node)};
+        EXPECT_EQ(q->sample(sequence.coins, coin), draft.tree.token(node));
         context.push_back(draft.tree.token(node));
         drawn.insert(context.back());
       }

@@ -41,6 +41,13 @@ Standardise laws(const PlanSampling& sampling, const float* logits, int rows, in
   return a;
 }
 
+/// Where the position stands that a draft's coins are addressed by: that of the pending token (Sequence::draft_coin), or of
+/// the tokens at this depth, whose noise they share with the target.
+const std::int64_t* coin_position(const Plan& plan, int depth) {
+  const PlanState* state = memory(plan).state.data();
+  return plan.shape.rule == AcceptRule::kCoupled ? state->draw_at + (depth - 1) : &state->position;
+}
+
 }  // namespace
 
 LayRows draft_rows_of(const Plan& plan, int depth) {
@@ -70,8 +77,9 @@ Sample draft_token_of(const Plan& plan, int depth) {
   a.rows = 1;
   a.vocab = plan.shape.vocab;
   a.key_at = &m.state.data()->key;
-  a.positions = m.state.data()->draw_at + (depth - 1);
+  a.positions = coin_position(plan, depth);
   a.purpose = kDraftCoin;
+  a.draw = static_cast<simt::u32>(node);
   a.coupled = plan.shape.rule == AcceptRule::kCoupled;
   a.tokens = m.state.data()->tokens + node;
   return a;
@@ -91,7 +99,8 @@ Siblings draft_tokens_of(const Plan& plan, int depth) {
   a.weights = m.q.empty() ? nullptr : m.q.data() + times(first - 1, shape.vocab);
   a.laws = m.q_laws.data() + (first - 1);
   a.key_at = &m.state.data()->key;
-  a.position = m.state.data()->draw_at + (depth - 1);
+  a.position = coin_position(plan, depth);
+  a.draw = static_cast<simt::u32>(first);
   a.coupled = shape.rule == AcceptRule::kCoupled;
   a.tokens = m.state.data()->tokens + first;
   return a;

@@ -23,15 +23,15 @@ struct Standardise {
   int every = 1;             ///< row i goes to row i * every of both
 };
 
-/// Draws one token from each law, with the coin of its position: Distribution::sample, or sample_coupled.
+/// Draws one token from each law, with a coin of its position: Distribution::sample, or sample_coupled.
 struct Sample {
   const float* weights = nullptr;  ///< [rows, vocab]
   const Law* laws = nullptr;       ///< [rows], valid
   int rows = 0, vocab = 0;
   PhiloxKey key{};
   const PhiloxKey* key_at = nullptr;  ///< see PhiloxCoins
-  const std::int64_t* positions = nullptr;  ///< [rows] of the tokens that are drawn
-  simt::u32 purpose = 0;                    ///< of the coin; not read when coupled
+  const std::int64_t* positions = nullptr;  ///< [rows] of the coins; when coupled of the tokens that are drawn
+  simt::u32 purpose = 0, draw = 0;          ///< of the coins; not read when coupled
   bool coupled = false;
   std::int32_t* tokens = nullptr;  ///< out [rows]
 };
@@ -126,7 +126,7 @@ struct SampleKernel {
     const LawRow law = LawRow::of(a.weights, a.laws, row, a.vocab);
     const std::int64_t position = simt::load(a.positions + row);
     const int token = a.coupled ? law.sample_coupled(space, a.vocab, coins, position)
-                                : law.sample(space, a.vocab, coins, position, a.purpose);
+                                : law.sample(space, a.vocab, coins, position, a.purpose, a.draw);
     if (simt::thread_index() == 0) simt::store(a.tokens + row, token);
   }
 };

@@ -8,7 +8,7 @@ namespace speclab::cuda {
 
 /// For each row of a draft that has been standardised, `count` tokens drawn without replacement, the j-th from the law without
 /// the j tokens before it; where no mass is left, and at temperature 0, the next best token by logit takes the place and has
-/// a one-hot law. Token j of row i is number i count + j of all, which is also the number of its coin.
+/// a one-hot law. Token j of row i is number i count + j of all; its coin is that number behind `draw`.
 struct Siblings {
   const float* logits = nullptr;      ///< [rows, columns]
   const std::int32_t* ids = nullptr;  ///< [columns] tokens of a reduced vocabulary, ascending; null: column i is token i
@@ -18,7 +18,8 @@ struct Siblings {
   Law* laws = nullptr;       ///< [rows, count], the same
   PhiloxKey key{};
   const PhiloxKey* key_at = nullptr;        ///< see PhiloxCoins
-  const std::int64_t* position = nullptr;   ///< of the tokens that are drawn
+  const std::int64_t* position = nullptr;   ///< of the coins; when coupled of the tokens that are drawn
+  simt::u32 draw = 0;                       ///< of the first token's coin
   bool coupled = false;
   std::int32_t* tokens = nullptr;  ///< out [rows, count]
 };
@@ -45,7 +46,7 @@ struct SiblingsKernel {
       if (invalid < 0) {
         if (!has_mass) token = next_best(space, first, i, bound);
         else if (a.coupled) token = q.sample_coupled(space, a.vocab, coins, position);
-        else token = q.sample(space, a.vocab, coins, position, kDraftCoin, static_cast<simt::u32>(i));
+        else token = q.sample(space, a.vocab, coins, position, kDraftCoin, a.draw + static_cast<simt::u32>(i));
       }
       const bool writes = simt::thread_index() == 0;
       if (writes) simt::store(a.tokens + i, token);
