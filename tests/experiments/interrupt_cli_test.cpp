@@ -34,9 +34,9 @@ class Interrupted : public Speclab {
     config["repeats"] = 1;
     write(config);
   }
-  /// Waits until lines are measured, and a little longer.
-  void wait_for_lines(Cli& cli) {
-    while (cli.running() && cli.err().find("to do, into") == std::string::npos) std::this_thread::sleep_for(2ms);
+  /// Waits until lines are measured: the config is what a run writes last before them.
+  void wait_for_lines(Cli& cli, const std::string& run) {
+    while (cli.running() && !fs::exists(dir() / run / "config.json")) std::this_thread::sleep_for(2ms);
     std::this_thread::sleep_for(300ms);
     ASSERT_TRUE(cli.running()) << cli.err();
   }
@@ -56,7 +56,7 @@ TEST_F(Interrupted, EverySignalStopsBetweenStepsAndLeavesASummary) {
     SCOPED_TRACE(signal);
     const std::string run = "run" + std::to_string(signal);
     Cli cli(dir(), {"run", "a.json", "--out", run});
-    wait_for_lines(cli);
+    wait_for_lines(cli, run);
     cli.kill(signal);
     ASSERT_TRUE(ends_within(cli, 20s)) << "the line takes minutes";
     EXPECT_EQ(cli.wait(), 130) << cli.err();
@@ -71,8 +71,9 @@ TEST_F(Interrupted, TheSecondSignalEndsItAtOnce) {
   for (int i = 0; i < 100'000; ++i) prompt += std::to_string(i % 60) + " ";
   write_long(prompt, 4);  // nothing stops within a prefill
   for (const int second : {SIGINT, SIGTERM}) {
-    Cli cli(dir(), {"run", "a.json", "--out", "run" + std::to_string(second)});
-    wait_for_lines(cli);
+    const std::string run = "run" + std::to_string(second);
+    Cli cli(dir(), {"run", "a.json", "--out", run});
+    wait_for_lines(cli, run);
     cli.kill(SIGINT);
     std::this_thread::sleep_for(300ms);
     ASSERT_TRUE(cli.running()) << "the prompt is too short for this test";

@@ -69,7 +69,7 @@ class CasesWithMemory : public Speclab {
     int run = 0;
     for (const json& spec : with_memory()) {
       if (expected_.size() == 4u * 5u * 2u) break;
-      expected_.merge(run_of("alone" + std::to_string(run++), experiment({spec}, 1)));
+      expected_.merge(run_of("alone" + std::to_string(run++), experiment(json::array({spec}), 1)));
     }
     return expected_;
   }
@@ -174,7 +174,7 @@ TEST_F(CasesWithMemory, AFailedLineLeavesNothing) {
 }
 
 TEST_F(CasesWithMemory, ARecordThatIsNotWhatTheyDecodeIsNoticed) {
-  const json config = experiment({with_memory()[0]}, 1);
+  const json config = experiment(json::array({with_memory()[0]}), 1);
   run_of("run", config);
   const fs::path file = dir() / "run/cases/lookahead__W=4__N=3__G=4__keep_pool=true.jsonl";
   std::vector<json> lines = read_json_lines(file);

@@ -2,11 +2,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "experiments/run_data.h"
 #include "tests/experiments/speclab_fixture.h"
 
 namespace speclab {
 namespace {
 
+namespace fs = std::filesystem;
 using namespace speclab::fixtures;
 using nlohmann::json;
 using ::testing::AllOf;
@@ -160,6 +167,47 @@ TEST_F(Speclab, SharedPrefillsChangeNothingButTheirTime) {
     EXPECT_EQ(read_json_file(dir() / share / "config.json")["share_prefills"], share == "true");
   }
   EXPECT_EQ(record_of(dir() / "true"), record_of(dir() / "false"));
+}
+
+// The baseline does not always come first, and no line has to wait for it.
+TEST_F(Speclab, ALineIsHeldAgainstAReferenceThatIsMeasuredLater) {
+  const Result result = run({"run", "a.json", "--out", "run", "--set", "repeats=1", "--set", "calibration=false", "-q"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const RunData whole = load_run(dir() / "run");
+  std::map<std::string, int> reference;
+  for (const auto& line : read_json_lines(dir() / "run/cases/autoregressive.jsonl")) reference[line["prompt"]] = line["order"];
+  int earlier = 0, last_early = -1, lines = 0;
+  for (const auto& data : whole.cases) {
+    if (data->id() == "autoregressive") continue;
+    for (const json& line : read_json_lines(dir() / "run/cases" / case_file_name(data->id()))) {
+      ++lines;
+      EXPECT_EQ(line["promise"], "rows");
+      EXPECT_FALSE(line.contains("matches_reference"));
+      if (line["order"] > reference[line["prompt"]]) continue;
+      ++earlier;
+      last_early = std::max(last_early, line["order"].get<int>());
+    }
+    for (const auto& prompt : data->lines) EXPECT_EQ(prompt->front().front().matches_reference, true) << data->id();
+  }
+  EXPECT_GT(earlier, 0);
+  EXPECT_LT(earlier, lines);
+  // A kill between such a line and its reference: nothing is lost, nothing is claimed.
+  std::string cut_case, cut_prompt;
+  for (const auto& entry : fs::directory_iterator(dir() / "run/cases")) {
+    const std::vector<json> all = read_json_lines(entry.path());
+    std::ofstream out(entry.path());
+    for (const json& line : all) {
+      if (line["order"] > last_early) continue;
+      out << line.dump() << '\n';
+      if (line["order"] == last_early) cut_case = line["case"], cut_prompt = line["prompt"];
+    }
+  }
+  for (const auto& data : load_run(dir() / "run").cases) {
+    if (data->id() != cut_case) continue;
+    EXPECT_THAT(data->prompts, ::testing::Not(::testing::Contains(cut_prompt)));
+  }
+  ASSERT_EQ(run({"run", "a.json", "--out", "run", "--set", "repeats=1", "--set", "calibration=false", "-q", "--resume"}).code, 0);
+  for (const auto& data : load_run(dir() / "run").cases) EXPECT_EQ(data->prompts.size(), 3u) << data->id();
 }
 
 TEST_F(Speclab, HasMoreCasesThanFileDescriptors) {

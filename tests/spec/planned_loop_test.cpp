@@ -147,6 +147,26 @@ TEST(PlannedLoop, GoesOnWithTheNextText) {
   }
 }
 
+// Whoever stops a text does not wait until its rounds have run again for the hashes of their rows.
+TEST(PlannedLoop, StopsBetweenRounds) {
+  const ModelPtr target = table_on_device(50, 4), draft = table_on_device(50, 5, 1);
+  const Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 3}}), .options = {{"temperature", 1}, {"max_tokens", 90}, {"device_loop", "on"}}, .loop = {.capacity = 256}};
+  std::stop_source source;
+  int calls = 0;
+  LoopOptions options = decode.loop;
+  options.on_emit = [&](int, const StepRecord&, TokenSpan) {
+    if (++calls == 4) source.request_stop();
+  };
+  DecodeLoop loop(target, draft, decode.strategy, options);
+  const GenerationRecord stopped = loop.run(decode.request(), source.get_token());
+  EXPECT_EQ(stopped.finish, Finish::cancelled);
+  EXPECT_EQ(stopped.steps.size(), 3u) << "the first call is that of prefill";
+  EXPECT_EQ(stopped.row_hashes.size(), 1u) << "of the token from prefill";
+  Decode host = decode;
+  host.options["device_loop"] = "off";
+  expect_equal(loop.run(decode.request()), host.run());
+}
+
 TEST(PlannedLoop, GraphsAndLaunchesAreTheSame) {
   const ModelPtr target = table_on_device(50, 4), draft = table_on_device(50, 5, 1);
   for (const char* graph : {"off", "round", "loop"}) {
