@@ -21,8 +21,8 @@ bool CaseMemory::prepare(const PlannedLine& next, const std::function<bool()>& i
   if (knows) return true;
   decoder_.forget(spec);
   if (!wanted.empty())
-    progress_.note(fmt::format("{} decodes {} finished texts again to have them in its memory", spec.id,
-                               wanted.size()));
+    progress_.note(
+        fmt::format("{} decodes {} finished texts again to have them in its memory", spec.id, wanted.size()));
   for (const int prompt : wanted) {
     if (!decode_again(spec, next, prompt, interrupted)) return false;
   }
@@ -43,10 +43,11 @@ bool CaseMemory::decode_again(const CaseSpec& spec, const PlannedLine& next, int
                                       .interrupted = interrupted});
   if (!turns) return false;
   if (fingerprint_of(*turns) != *lines_.fingerprint({spec.id, text.id, next.seed, next.repeat})) {
-    throw Error({.what = fmt::format("the memory of {}", spec.id),
-                 .got = fmt::format("another text or other drafts for prompt {} than the record has", text.id),
-                 .expected = "the same ones, decoded again",
-                 .advice = "Start a new run with another --out."});
+    throw Error(
+        {.what = fmt::format("the memory of {}", spec.id),
+         .got = fmt::format("another text or other drafts for prompt {} than the record has", text.id),
+         .expected = "the same ones, decoded again",
+         .advice = "Start a new run with another --out."});
   }
   return true;
 }

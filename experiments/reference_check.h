@@ -24,11 +24,11 @@ Promise promise_of(const GenerationOptions& generation);
 /// Compares what is promised.
 ReferenceCheck check_against(const LineRecord& line, const LineRecord& reference, Promise promise);
 
-/// Compares every line of a record that says what it promises with the first repeat of its reference, whichever of the
-/// two was measured first, and fills in matches_reference and first_divergence. A reference is held against its own
-/// first repeat. There is no number without a check: a line becomes a failed one where its reference failed, and is
-/// taken out where its reference is not there yet.
-/// `lines`: by case; `reference_of`: the reference of each case, of a reference itself.
+/// Compares every line of a record that says what it promises with the first repeat of its reference,
+/// whichever of the two was measured first, and fills in matches_reference and first_divergence. A reference
+/// is held against its own first repeat. There is no number without a check: a line becomes a failed one
+/// where its reference failed, and is taken out where its reference is not there yet. `lines`: by case;
+/// `reference_of`: the reference of each case, of a reference itself.
 void check_record(std::map<std::string, std::vector<LineRecord>>& lines,
                   const std::map<std::string, std::string>& reference_of);
 

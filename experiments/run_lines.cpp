@@ -71,8 +71,8 @@ void RunLines::compare(const LineRecord& line, const LineRecord& reference) {
   const ReferenceCheck check = check_against(line, reference, line.promise.value_or(Promise::nothing));
   if (check.matches != false) return;
   ++unequal_;
-  note_(fmt::format("not equal: {} prompt {} differs from its reference at token {}", line.case_id, line.prompt,
-                    check.first_divergence.value_or(-1)));
+  note_(fmt::format("not equal: {} prompt {} differs from its reference at token {}", line.case_id,
+                    line.prompt, check.first_divergence.value_or(-1)));
 }
 
 }  // namespace speclab

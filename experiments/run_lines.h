@@ -14,13 +14,14 @@
 
 namespace speclab {
 
-/// The lines of a run that are finished, and where more go. A file is open only while a line is written into it, so
-/// that the number of cases is not bounded by that of file descriptors.
+/// The lines of a run that are finished, and where more go. A file is open only while a line is written into
+/// it, so that the number of cases is not bounded by that of file descriptors.
 class RunLines {
  public:
-  /// Reads what an interrupted run left in the folder. `note` gets a line of status for each text that differs
-  /// from its reference. Both must outlive this.
-  RunLines(const Experiment& experiment, const RunFolder& folder, std::function<void(const std::string&)> note);
+  /// Reads what an interrupted run left in the folder. `note` gets a line of status for each text that
+  /// differs from its reference. Both must outlive this.
+  RunLines(const Experiment& experiment, const RunFolder& folder,
+           std::function<void(const std::string&)> note);
 
   bool done(const LineKey& key) const { return done_.contains(key); }
   bool failed(const LineKey& key) const { return failed_.contains(key); }
@@ -32,8 +33,8 @@ class RunLines {
   void add(LineRecord line);
 
   int failures() const { return static_cast<int>(failed_.size()); }
-  /// Lines that differ from their reference although equality is promised. A line is compared as soon as both are
-  /// there, whichever is measured first.
+  /// Lines that differ from their reference although equality is promised. A line is compared as soon as both
+  /// are there, whichever is measured first.
   int unequal() const { return unequal_; }
 
  private:
@@ -50,8 +51,8 @@ class RunLines {
   int unequal_ = 0;
 };
 
-/// SHA-256 of everything of a text that depends on what its strategy had in its memory: emitted and drafted ids,
-/// step by step. Two decodings with the same one have left the same behind.
+/// SHA-256 of everything of a text that depends on what its strategy had in its memory: emitted and drafted
+/// ids, step by step. Two decodings with the same one have left the same behind.
 std::string fingerprint_of(const std::vector<GenerationRecord>& turns);
 
 }  // namespace speclab

@@ -84,11 +84,12 @@ void check_shard(const Experiment& experiment, const Shard& shard, const CaseSpe
                  .advice = ""});
   }
   if (shard.n > 1 && with_memory != nullptr) {
-    throw Error({.what = "--shard",
-                 .got = fmt::format("{} of an experiment with {}, which takes memory from one prompt to the next",
-                                    got, with_memory->id),
-                 .expected = "cases that decode every prompt on its own",
-                 .advice = "Run it without --shard, or leave such cases out with --filter."});
+    throw Error(
+        {.what = "--shard",
+         .got = fmt::format("{} of an experiment with {}, which takes memory from one prompt to the next",
+                            got, with_memory->id),
+         .expected = "cases that decode every prompt on its own",
+         .advice = "Run it without --shard, or leave such cases out with --filter."});
   }
 }
 

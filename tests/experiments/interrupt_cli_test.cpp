@@ -1,4 +1,5 @@
-// Signals: a run stops between two steps, writes its summary and can go on; the second signal ends it at once.
+// Signals: a run stops between two steps, writes its summary and can go on; the second signal ends it at
+// once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -84,7 +85,8 @@ TEST_F(Interrupted, TheSecondSignalEndsItAtOnce) {
 }
 
 TEST_F(Interrupted, NohupOutlivesItsTerminal) {
-  Cli cli(Cli::Shell{}, dir(), "trap '' HUP; exec $SPECLAB run a.json --out run --set repeats=40 --set calibration=false");
+  Cli cli(Cli::Shell{}, dir(),
+          "trap '' HUP; exec $SPECLAB run a.json --out run --set repeats=40 --set calibration=false");
   const fs::path file = dir() / "run" / "cases" / "prompt_lookup.jsonl";
   while (cli.running() && !fs::exists(file)) std::this_thread::sleep_for(2ms);
   cli.kill(SIGHUP);

@@ -1,5 +1,5 @@
-// Strategies that take memory from one prompt to the next: their texts and drafts depend on the prompts before them
-// in the file and on nothing else, however the run goes.
+// Strategies that take memory from one prompt to the next: their texts and drafts depend on the prompts
+// before them in the file and on nothing else, however the run goes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -79,8 +79,8 @@ class CasesWithMemory : public Speclab {
         Key of_repeat = key;
         std::get<3>(of_repeat) = repeat;
         ASSERT_TRUE(texts.contains(of_repeat)) << std::get<0>(key);
-        EXPECT_TRUE(texts.at(of_repeat) == text)
-            << std::get<0>(key) << " prompt " << std::get<1>(key) << " seed " << std::get<2>(key) << " repeat " << repeat;
+        EXPECT_TRUE(texts.at(of_repeat) == text) << std::get<0>(key) << " prompt " << std::get<1>(key)
+                                                 << " seed " << std::get<2>(key) << " repeat " << repeat;
       }
     }
   }
@@ -98,12 +98,14 @@ TEST_F(CasesWithMemory, FindSomethingInTheirMemory) {
   for (const auto& [key, text] : expected()) {
     const std::string strategy = std::get<0>(key).substr(0, std::get<0>(key).find('/'));
     for (const auto& [other, of_other] : forgetful) {
-      const bool same_line = std::get<0>(other).starts_with(strategy) && std::get<1>(other) == std::get<1>(key) && std::get<2>(other) == std::get<2>(key);
+      const bool same_line = std::get<0>(other).starts_with(strategy) &&
+                             std::get<1>(other) == std::get<1>(key) && std::get<2>(other) == std::get<2>(key);
       if (same_line) differing[strategy] += text[2] != of_other[2];
     }
   }
   ASSERT_EQ(differing.size(), 4u);
-  for (const auto& [strategy, lines] : differing) EXPECT_GT(lines, 0) << strategy << ": nothing else here means anything";
+  for (const auto& [strategy, lines] : differing)
+    EXPECT_GT(lines, 0) << strategy << ": nothing else here means anything";
 }
 
 TEST_F(CasesWithMemory, RepeatsFindNothingOfTheOneBefore) {
@@ -119,8 +121,10 @@ TEST_F(CasesWithMemory, CalibrationAndWarmUpLeaveNothing) {
 
 TEST_F(CasesWithMemory, SurviveManyOtherCases) {
   json cases = with_memory();
-  cases.push_back(json::parse(R"({"strategy": "prompt_lookup", "max_tokens": 40, "ngram_max": [1, 2, 3, 4, 5, 6, 7, 8]})"));
-  cases.push_back(json::parse(R"({"strategy": "lookahead", "W": [3, 5, 6, 7, 8, 9, 10], "N": 3, "keep_pool": true})"));
+  cases.push_back(json::parse(
+      R"({"strategy": "prompt_lookup", "max_tokens": 40, "ngram_max": [1, 2, 3, 4, 5, 6, 7, 8]})"));
+  cases.push_back(
+      json::parse(R"({"strategy": "lookahead", "W": [3, 5, 6, 7, 8, 9, 10], "N": 3, "keep_pool": true})"));
   json config = experiment(cases, 1);
   config["calibration"] = {{"rows", 4}, {"rounds", 10}};
   expect_the_same(run_of("many", config), 1);
@@ -131,7 +135,8 @@ TEST_F(CasesWithMemory, ARunThatGoesOnDecodesAgainWhatTheyKnew) {
   run_of("whole", config);
   const auto whole = record_of(dir() / "whole");
   constexpr int kLines = 2 * 2 * 5 * 5;
-  for (const int cut : {1, 9, 17, 33, 48, 66, 87, kLines - 1}) {  // after so many lines the run was interrupted
+  for (const int cut :
+       {1, 9, 17, 33, 48, 66, 87, kLines - 1}) {  // after so many lines the run was interrupted
     const std::string name = "cut" + std::to_string(cut);
     fs::copy(dir() / "whole", dir() / name, fs::copy_options::recursive);
     for (const auto& entry : fs::directory_iterator(dir() / name / "cases")) {
@@ -147,8 +152,8 @@ TEST_F(CasesWithMemory, ARunThatGoesOnDecodesAgainWhatTheyKnew) {
 }
 
 TEST_F(CasesWithMemory, AFailedLineLeavesNothing) {
-  // The second prompt fits, its answer does not fit into the context any more: nothing of it is remembered, also not
-  // after a run that goes on.
+  // The second prompt fits, its answer does not fit into the context any more: nothing of it is remembered,
+  // also not after a run that goes on.
   json config = experiment(with_memory(), 1);
   std::string full;
   for (int i = 0; i < 300; ++i) full += std::to_string(i % 60) + " ";
@@ -158,7 +163,8 @@ TEST_F(CasesWithMemory, AFailedLineLeavesNothing) {
   json shorter = config;
   shorter["prompts"]["inline"].erase(1);
   for (auto& prompt : shorter["prompts"]["inline"]) {  // the same ids, which coins depend on
-    if (prompt.is_string()) prompt = {{"id", prompt == "1 2 3" ? "1" : prompt == "1 2 3 4" ? "3" : "4"}, {"turns", {prompt}}};
+    if (prompt.is_string())
+      prompt = {{"id", prompt == "1 2 3" ? "1" : prompt == "1 2 3 4" ? "3" : "4"}, {"turns", {prompt}}};
   }
   const Texts clean = run_of("clean", shorter);
   Texts with_failures;
@@ -167,7 +173,8 @@ TEST_F(CasesWithMemory, AFailedLineLeavesNothing) {
       EXPECT_EQ(line.contains("error"), line["prompt"] == "two") << line["case"] << line["prompt"];
       if (line.contains("error") || line["case"] == "autoregressive") continue;
       line = without_times(line);
-      with_failures[{line["case"], line["prompt"], line["seed"], line["repeat"]}] = {line["tokens"], line["row_hashes"], line["steps"]};
+      with_failures[{line["case"], line["prompt"], line["seed"], line["repeat"]}] = {
+          line["tokens"], line["row_hashes"], line["steps"]};
     }
   }
   EXPECT_TRUE(clean == with_failures);

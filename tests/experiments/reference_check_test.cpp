@@ -10,7 +10,8 @@
 namespace speclab {
 namespace {
 
-LineRecord line_of(const std::string& id, int repeat, std::vector<Token> tokens, std::vector<std::uint32_t> rows) {
+LineRecord line_of(const std::string& id, int repeat, std::vector<Token> tokens,
+                   std::vector<std::uint32_t> rows) {
   LineRecord line;
   line.case_id = id;
   line.prompt = "1";

@@ -41,7 +41,8 @@ std::map<int, int> places_of(const Experiment& experiment, const std::string& id
 }
 
 TEST(Plan, AllCasesOfATextStandTogether) {
-  const Experiment experiment = planned(2, {"autoregressive", "prompt_lookup"}, {{"repeats", 3}, {"seeds", {5, 6}}});
+  const Experiment experiment =
+      planned(2, {"autoregressive", "prompt_lookup"}, {{"repeats", 3}, {"seeds", {5, 6}}});
   const auto plan = plan_lines(experiment);
   ASSERT_EQ(plan.size(), 2u * 2u * 2u * 3u);
   std::set<std::tuple<int, int, std::uint64_t, int>> distinct;
@@ -65,7 +66,8 @@ TEST(Plan, AReferenceTakesEachPlaceEquallyOften) {
   // With one repeat of few prompts it is neither always first nor always last.
   EXPECT_EQ(places_of(planned(5, five), "autoregressive").size(), 5u);
   // Two references: about equally often.
-  const Experiment two = planned(300, {"autoregressive", "prompt_lookup", "jacobi"}, {{"options", {{"temperature", {0, 1}}}}});
+  const Experiment two =
+      planned(300, {"autoregressive", "prompt_lookup", "jacobi"}, {{"options", {{"temperature", {0, 1}}}}});
   for (const char* id : {"autoregressive/temperature=0", "autoregressive/temperature=1"}) {
     const std::map<int, int> places = places_of(two, id);
     EXPECT_EQ(places.size(), 6u);
@@ -74,10 +76,12 @@ TEST(Plan, AReferenceTakesEachPlaceEquallyOften) {
 }
 
 TEST(Plan, WhatDraftsFromTheReferenceComesBehindItInTheFirstRepeat) {
-  const Experiment experiment = planned(60, {"autoregressive", "simulated", "prompt_lookup", "jacobi"}, {{"repeats", 2}});
+  const Experiment experiment =
+      planned(60, {"autoregressive", "simulated", "prompt_lookup", "jacobi"}, {{"repeats", 2}});
   std::map<std::pair<int, int>, std::map<std::string, int>> order;  // by repeat and prompt
   for (const PlannedLine& line : plan_lines(experiment))
-    order[{line.repeat, line.prompt_index}][experiment.cases[static_cast<std::size_t>(line.case_index)].id] = line.order;
+    order[{line.repeat, line.prompt_index}][experiment.cases[static_cast<std::size_t>(line.case_index)].id] =
+        line.order;
   int before = 0;
   for (const auto& [text, of] : order) {
     const bool is_before = of.at("simulated") < of.at("autoregressive");
@@ -122,7 +126,8 @@ TEST(Plan, RefusesShardsOfCasesWithMemory) {
 
 TEST(Config, RefusesPromptsThatChangeAStrategyWithMemory) {
   const auto error_of = [](const json& options) -> std::string {
-    json config = {{"name", "plan"}, {"target", "m"}, {"cases", {kWithMemory, {{"strategy", "token_recycling"}}}}};
+    json config = {
+        {"name", "plan"}, {"target", "m"}, {"cases", {kWithMemory, {{"strategy", "token_recycling"}}}}};
     config["prompts"]["inline"] = {"1", {{"id", "own"}, {"turns", {"2"}}, {"options", options}}};
     try {
       parse_experiment(config, "plan.json");
@@ -131,7 +136,8 @@ TEST(Config, RefusesPromptsThatChangeAStrategyWithMemory) {
     }
     return "";
   };
-  EXPECT_THAT(error_of({{"N", 4}}), HasSubstr("prompt own: /options: got {\"N\":4} for lookahead/keep_pool=true"));
+  EXPECT_THAT(error_of({{"N", 4}}),
+              HasSubstr("prompt own: /options: got {\"N\":4} for lookahead/keep_pool=true"));
   EXPECT_THAT(error_of({{"keep", true}}), HasSubstr("for token_recycling")) << "memory in one prompt alone";
   EXPECT_EQ(error_of({{"max_tokens", 4}}), "") << "options of generation are no business of the memory";
   EXPECT_EQ(error_of({{"N", 5}}), "") << "the value that it has anyway";
