@@ -256,7 +256,7 @@ class Fuzzer:
         shown = [word if isinstance(word, str) else repr(word) for word in words]
         (folder / "words.json").write_text(json.dumps({"words": shown, "as_nobody": nobody, "code": code}), encoding="utf-8")
         (folder / "stderr").write_bytes(said)
-        if damaged:
+        if damaged and (self.folder / "damaged").exists():
             for path in (self.folder / "damaged").rglob("*"):
                 if not path.is_symlink() and path.exists():
                     path.chmod(0o755)
