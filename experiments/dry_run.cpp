@@ -51,20 +51,20 @@ std::map<std::string, std::string> files_of(const std::vector<Experiment>& exper
 
 void require_files(const std::vector<Experiment>& experiments) {
   std::vector<std::string> missing, places;
-  std::string reason;
+  std::string reason = "no such file or directory";
   for (const auto& [path, from] : files_of(experiments)) {
     std::error_code code;
     if (fs::exists(path, code)) continue;
+    if (code) reason = code.message();
     missing.push_back(path);
-    if (code && reason.empty()) reason = code.message();
-    if (!from.empty()) places.push_back(fmt::format("{}: the model {}", path, from));
+    if (!from.empty()) places.push_back(fmt::format("the model {}. Download it to {}", from, path));
   }
   if (missing.empty()) return;
   throw Error({.what = fmt::format("{}", fmt::join(missing, ", ")),
-               .got = reason.empty() ? "no such file or directory" : reason,
+               .got = reason,
                .expected = places.empty() ? "the files that the config names" : fmt::format("{}", fmt::join(places, ", ")),
                .advice = places.empty() ? "Paths are relative to the current directory. scripts/get_model.sh fetches the model of the quickstart."
-                                        : "Download it (config.json, tokenizer.json and model.safetensors), or --set the path of your copy."});
+                                        : "A model is a folder (config.json, tokenizer.json and model.safetensors). Or --set the path of your copy."});
 }
 
 std::string time_estimate(const Experiment& experiment, const Shard& shard, const BackendChoice& choice) {

@@ -262,7 +262,8 @@ class Fuzzer:
                     path.chmod(0o755)
             shutil.copytree(self.folder / "damaged", folder / "damaged", symlinks=True)
         text = said.decode("utf-8", "replace").strip()[-300:]
-        print(f"finding: {folder}: exit {code}: {shown}{' as nobody' if nobody else ''}\n  {text}", flush=True)
+        cut = [word[:60] for word in shown]
+        print(f"finding: {folder}: exit {code}: {cut}{' as nobody' if nobody else ''}\n  {text}", flush=True)
 
 
 def main():
