@@ -52,14 +52,14 @@ void require_files(std::span<const Experiment> experiments) {
   for (const auto& [path, from] : files_of(experiments)) {
     if (path_exists(path)) continue;
     missing.push_back(path);
-    if (!from.empty()) places.push_back(fmt::format("{}: the model {}", path, from));
+    if (!from.empty()) places.push_back(fmt::format("the model {}. Download it to {}", from, path));
   }
   if (missing.empty()) return;
   throw Error({.what = fmt::format("{}", fmt::join(missing, ", ")),
                .got = "no such file or directory",
                .expected = places.empty() ? "the files that the config names" : fmt::format("{}", fmt::join(places, ", ")),
                .advice = places.empty() ? "Paths are relative to the current directory. scripts/get_model.sh fetches the model of the quickstart."
-                                        : "Download it (config.json, tokenizer.json and model.safetensors), or --set the path of your copy."});
+                                        : "A model is a folder (config.json, tokenizer.json and model.safetensors). Or --set the path of your copy."});
 }
 
 std::string time_estimate(const Experiment& experiment, const Shard& shard, const BackendChoice& choice) {

@@ -34,7 +34,10 @@ class Cli {
     }
   }
   pid_t process() const { return child_; }  ///< 0 once it has ended
-  void kill(int signal) { ::kill(child_, signal); }
+  /// Does nothing once it has ended: process 0 would be the group of this test itself.
+  void kill(int signal) {
+    if (child_ > 0) ::kill(child_, signal);
+  }
   bool running() {
     if (child_ <= 0) return false;
     if (::waitpid(child_, &status_, WNOHANG) == 0) return true;

@@ -83,7 +83,7 @@ TEST_F(GoOn, ARunOfSeveralTargetsToo) {
 }
 
 TEST_F(GoOn, ARunWithoutLinesClaimsNothing) {
-  const Result cut = interrupt({"run", "a.json", "--out", "run", "--set", "warmup=100", "--set", "max_tokens=200"}, "run/config.json");
+  const Result cut = interrupt({"run", "a.json", "--out", "run", "--set", "warmup=100", "--set", "options.max_tokens=200"}, "run/config.json");
   ASSERT_EQ(cut.code, 130) << cut.err;
   if (fs::exists(dir() / "run/cases/autoregressive.jsonl")) GTEST_SKIP() << "a line was faster than the signal";
   EXPECT_EQ(cut.out, "");

@@ -104,7 +104,7 @@ TEST_F(Speclab, ShardsTogetherAreTheWholeRun) {
     return record;
   };
   shard("whole", {});
-  EXPECT_THAT(shard("parts", {"--shard", "1/2"}).err, HasSubstr("--shard i/2 --resume --out parts"));
+  EXPECT_THAT(shard("parts", {"--shard", "1/2"}).err, HasSubstr("speclab run --shard i/2 --resume parts"));
   EXPECT_FALSE(read_json_file(dir() / "parts" / "summary.json")["complete"].get<bool>());
   shard("other", {"--shard", "2/2"});
   for (const char* folder : {"cases", "."}) {  // the parts of two machines, put together by hand

@@ -256,13 +256,14 @@ class Fuzzer:
         shown = [word if isinstance(word, str) else repr(word) for word in words]
         (folder / "words.json").write_text(json.dumps({"words": shown, "as_nobody": nobody, "code": code}), encoding="utf-8")
         (folder / "stderr").write_bytes(said)
-        if damaged:
+        if damaged and (self.folder / "damaged").exists():
             for path in (self.folder / "damaged").rglob("*"):
                 if not path.is_symlink() and path.exists():
                     path.chmod(0o755)
             shutil.copytree(self.folder / "damaged", folder / "damaged", symlinks=True)
         text = said.decode("utf-8", "replace").strip()[-300:]
-        print(f"finding: {folder}: exit {code}: {shown}{' as nobody' if nobody else ''}\n  {text}", flush=True)
+        cut = [word[:60] for word in shown]
+        print(f"finding: {folder}: exit {code}: {cut}{' as nobody' if nobody else ''}\n  {text}", flush=True)
 
 
 def main():
