@@ -23,8 +23,8 @@ std::vector<GgufPreTokenizer> make_pre_tokenizers() {
   add({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"},
       {kDigits, kGpt2});
   add({"smaug-bpe", "dbrx", "glm4", "chatglm-bpe"}, {kLlama3});
-  for (const std::string_view name : Names{"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral",
-                                           "midm-2.0", "lfm2"}) {
+  for (const std::string_view name :
+       Names{"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"}) {
     all.push_back({.name = name, .steps = {kLlama3}, .ignore_merges = true, .add_bos = true});
   }
   all.push_back({.name = "qwen2", .steps = {kQwen2}, .nfc = true});
@@ -38,10 +38,27 @@ std::vector<GgufPreTokenizer> make_pre_tokenizers() {
 
 /// Tokens that end an answer.
 constexpr std::array<std::string_view, 22> kEnds = {
-    "<|eot_id|>",   "<|im_end|>", "<|end|>",        "<|return|>", "<|call|>",           "<|flush|>",
-    "<|calls|>",    "<|eom_id|>", "<end_of_turn>",  "</s>",       "<|endoftext|>",      "<EOT>",
-    "_<EOT>",       "[EOT]",      "[EOS]",          "<eos>",      "<|end_of_text|>",    "<end_of_utterance>",
-    "<turn|>",      "[e~[",       "<|tool_response>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+    "</s>",
+    "<|endoftext|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<eos>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<turn|>",
+    "[e~[",
+    "<|tool_response>",
     "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",  // DeepSeek
 };
 
@@ -54,15 +71,18 @@ struct Role {
 /// Tokens of fill in the middle.
 const std::vector<Role>& roles() {
   static const std::vector<Role> all = {
-      {"fim_pre", false,
-       {"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<\uFF5Cfim\u2581begin\uFF5C>", "<PRE>", "\u2581<PRE>",
-        "<|code_prefix|>", "<|prefix|>"}},
-      {"fim_suf", false,
-       {"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<\uFF5Cfim\u2581hole\uFF5C>", "<SUF>", "\u2581<SUF>",
-        "<|code_suffix|>", "<|suffix|>"}},
-      {"fim_mid", false,
-       {"<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<\uFF5Cfim\u2581end\uFF5C>", "<MID>", "\u2581<MID>",
-        "<|code_middle|>", "<|middle|>"}},
+      {"fim_pre",
+       false,
+       {"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<\uFF5Cfim\u2581begin\uFF5C>", "<PRE>",
+        "\u2581<PRE>", "<|code_prefix|>", "<|prefix|>"}},
+      {"fim_suf",
+       false,
+       {"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<\uFF5Cfim\u2581hole\uFF5C>", "<SUF>",
+        "\u2581<SUF>", "<|code_suffix|>", "<|suffix|>"}},
+      {"fim_mid",
+       false,
+       {"<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<\uFF5Cfim\u2581end\uFF5C>", "<MID>",
+        "\u2581<MID>", "<|code_middle|>", "<|middle|>"}},
       {"fim_pad", true, {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"}},
       {"fim_rep", true, {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"}},
       {"fim_sep", true, {"<|file_sep|>"}},
@@ -90,7 +110,8 @@ std::vector<ControlToken> control_tokens_by_name(std::span<const std::string> to
     const auto token = static_cast<Token>(i);
     if (std::ranges::find(kEnds, tokens[i]) != kEnds.end()) {
       found.push_back({token, true});
-    } else if (const auto role = role_of.find(tokens[i]); role != role_of.end() && taken.insert(role->second).second) {
+    } else if (const auto role = role_of.find(tokens[i]);
+               role != role_of.end() && taken.insert(role->second).second) {
       found.push_back({token, role->second->ends});
     }
   }

@@ -32,8 +32,9 @@ struct ControlToken {
   bool ends;  ///< ends an answer as well
 };
 
-/// In id order. `stated`: fill-in-the-middle roles ("fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep")
-/// of which the file names the token, so that no name is looked for. Of several names of one role the lowest id counts.
+/// In id order. `stated`: fill-in-the-middle roles ("fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep",
+/// "fim_sep") of which the file names the token, so that no name is looked for. Of several names of one role
+/// the lowest id counts.
 std::vector<ControlToken> control_tokens_by_name(std::span<const std::string> tokens,
                                                  const std::set<std::string, std::less<>>& stated);
 

@@ -153,7 +153,7 @@ void Tokenizer::Data::index_tokens() {
   if (spec.tokens.empty())
     throw Error({spec.tokens_at, "no tokens", "a vocabulary", "The file holds no tokenizer."});
   for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
-    if (spec.holes.contains(static_cast<Token>(i))) continue;
+    if (!spec.is_hole.empty() && spec.is_hole[i]) continue;
     const auto [first, added] = by_spelling.try_emplace(spec.tokens[i], static_cast<Token>(i));
     if (added) continue;
     throw Error({spec.tokens_at,

@@ -23,7 +23,8 @@ const GgufPreTokenizer& pre_tokenizer_of(const Tokenizer::Parts& parts, std::vec
   }
   if (parts.pre_tokenizer.empty()) {
     assumed.push_back(
-        "tokenizer.ggml.pre is missing: text is split by llama.cpp's default rule, which may differ from the model's");
+        "tokenizer.ggml.pre is missing: text is split by llama.cpp's default rule, which may differ from the "
+        "model's");
   }
   return *found;
 }
@@ -56,8 +57,9 @@ void find_byte_pieces(Tokenizer::Parts& parts) {
   for (const auto& [name, at] : names) parts.token_types[at] = SentencePieceSpec::kByte;
 }
 
-/// Types where the file has none: text, but for what llama.cpp takes for control tokens by their names. It does so
-/// against the types of a file too, and then "</s>" of Gemma, a tag of HTML, is one; here the types of a file hold.
+/// Types where the file has none: text, but for what llama.cpp takes for control tokens by their names. It
+/// does so against the types of a file too, and then "</s>" of Gemma, a tag of HTML, is one; here the types
+/// of a file hold.
 void invent_types(Tokenizer::Parts& parts) {
   parts.token_types.assign(parts.tokens.size(), SentencePieceSpec::kNormal);
   if (parts.model != "gpt2") find_byte_pieces(parts);
@@ -67,16 +69,18 @@ void invent_types(Tokenizer::Parts& parts) {
     if (control.ends) parts.ids.end_of_generation.push_back(control.token);
     list += (list.empty() ? "" : ", ") + shown(parts, control.token);
   }
-  parts.assumed.push_back(fmt::format(
-      "tokenizer.ggml.token_type is missing: all tokens are text, also where a chat template writes them, but for {}",
-      list.empty() ? "none" : list + ", which are control tokens by their names"));
+  parts.assumed.push_back(
+      fmt::format("tokenizer.ggml.token_type is missing: all tokens are text, also where a chat template "
+                  "writes them, but for {}",
+                  list.empty() ? "none" : list + ", which are control tokens by their names"));
 }
 
 /// One known type for each token.
 void complete_types(Tokenizer::Parts& parts) {
   if (parts.token_types.empty()) return invent_types(parts);
   if (parts.token_types.size() != parts.tokens.size()) {
-    throw Error({parts.file + ": tokenizer.ggml.token_type", fmt::format("{} types", parts.token_types.size()),
+    throw Error({parts.file + ": tokenizer.ggml.token_type",
+                 fmt::format("{} types", parts.token_types.size()),
                  fmt::format("one for each of {} tokens", parts.tokens.size()),
                  "The file contradicts itself; fetch or convert it again."});
   }
@@ -87,8 +91,9 @@ void complete_types(Tokenizer::Parts& parts) {
     ++undefined;
   }
   if (undefined == 0) return;
-  parts.assumed.push_back(fmt::format("tokenizer.ggml.token_type is not 1..6 for {} of {} tokens: they are text",
-                                      undefined, parts.tokens.size()));
+  parts.assumed.push_back(
+      fmt::format("tokenizer.ggml.token_type is not 1..6 for {} of {} tokens: they are text", undefined,
+                  parts.tokens.size()));
 }
 
 /// What llama.cpp takes where the keys are missing and the vocabulary is large enough.
@@ -98,7 +103,8 @@ void complete_ids(Tokenizer::Parts& parts) {
   const auto take = [&](const char* name, std::optional<Token>& id, Token absent) {
     if (id || static_cast<std::size_t>(absent) >= parts.tokens.size()) return;
     id = absent;
-    parts.assumed.push_back(fmt::format("tokenizer.ggml.{}_token_id is missing: {}", name, shown(parts, absent)));
+    parts.assumed.push_back(
+        fmt::format("tokenizer.ggml.{}_token_id is missing: {}", name, shown(parts, absent)));
   };
   if (!unigram) take("bos", parts.ids.bos, 1);
   take("eos", parts.ids.eos, unigram ? 1 : 2);
@@ -118,10 +124,10 @@ void decide_bos(Tokenizer::Parts& parts, bool absent) {
   const std::optional<Token> bos = parts.ids.bos;
   parts.add_bos = wanted && bos;
   if (!wanted || (stated && bos)) return;
-  const char* key = stated ? "tokenizer.ggml.add_bos_token is true, but no token is named as BOS: prompts begin without one"
-                    : bos  ? "tokenizer.ggml.add_bos_token is missing: prompts without a chat template begin with "
-                           : "tokenizer.ggml.add_bos_token is missing, and no token is named as BOS: prompts begin without one";
-  parts.assumed.push_back(key + (!stated ? (bos ? shown(parts, *bos) : std::string()) : std::string()));
+  parts.assumed.push_back(
+      fmt::format("tokenizer.ggml.add_bos_token is {}: {}", stated ? "true" : "missing",
+                  bos ? "prompts without a chat template begin with " + shown(parts, *bos)
+                      : std::string("no token is named as BOS, so prompts begin without one")));
 }
 
 TokenizerSpec byte_level_spec(Tokenizer::Parts parts, const GgufPreTokenizer& pre_tokenizer) {
@@ -136,7 +142,8 @@ TokenizerSpec byte_level_spec(Tokenizer::Parts parts, const GgufPreTokenizer& pr
   for (std::size_t i = 0; i < parts.token_types.size(); ++i) {
     const std::int32_t type = parts.token_types[i];
     const bool special = type == SentencePieceSpec::kUnknown || type == SentencePieceSpec::kControl;
-    if (special || type == SentencePieceSpec::kUserDefined) spec.added.push_back({static_cast<Token>(i), special, false});
+    if (special || type == SentencePieceSpec::kUserDefined)
+      spec.added.push_back({static_cast<Token>(i), special, false});
   }
   spec.merges.reserve(parts.merges.size());
   for (std::size_t i = 0; i < parts.merges.size(); ++i) {

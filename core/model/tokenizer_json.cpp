@@ -92,7 +92,7 @@ Json read_unigram_vocab(const Node& vocab, TokenizerSpec& spec) {
 }
 
 /// Ids without a token cost memory, so that there must not be many.
-constexpr std::size_t kMostHoles = 8192;
+constexpr std::size_t kMostHoles = 4096;
 
 /// Collects spellings by id.
 class Vocabulary {
@@ -110,11 +110,12 @@ class Vocabulary {
 
   void finish() {
     if (spellings_.empty()) return;
-    spec_.tokens.resize(static_cast<std::size_t>(spellings_.rbegin()->first) + 1);
-    Token next = 0;
+    const std::size_t size = static_cast<std::size_t>(spellings_.rbegin()->first) + 1;
+    spec_.tokens.resize(size);
+    spec_.is_hole.assign(size, true);
     for (auto& [id, token] : spellings_) {
-      while (next < id) spec_.holes.insert(spec_.holes.end(), next++);
-      spec_.tokens[static_cast<std::size_t>(next++)] = std::move(token);
+      spec_.tokens[static_cast<std::size_t>(id)] = std::move(token);
+      spec_.is_hole[static_cast<std::size_t>(id)] = false;
     }
   }
 

@@ -1,5 +1,5 @@
 #include <string_view>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "core/base/error.h"
 #include "core/model/sentencepiece_model.h"
@@ -25,7 +25,8 @@ TokenizerSpec sentencepiece_tokenizer_spec(SentencePieceModel model, const std::
       spec.added.push_back({static_cast<Token>(i), true, false});
     spec.byte_fallback = spec.byte_fallback || type == SentencePieceSpec::kByte;
   }
-  // A model that drops spaces in front when it encodes gives none back: the library strips as long as there is no text.
+  // A model that drops spaces in front when it encodes gives none back: the library strips as long as there
+  // is no text.
   spec.strip_marks_until_text = model.spec().remove_extra_whitespaces;
   spec.strip_first_space = model.spec().add_dummy_prefix && !spec.strip_marks_until_text;
   spec.ids = {.bos = model.bos(), .eos = model.eos(), .unk = model.unk(), .pad = model.pad()};
@@ -49,22 +50,24 @@ Tokenizer Tokenizer::from_sentencepiece(std::string_view tokenizer_model,
 
 namespace {
 
-/// Undoes what converters do to user-defined pieces: they write their marks as spaces, so that a program finds them in
-/// the text itself. SentencePiece looks for them behind its normalizer, where spaces are marks.
+/// Undoes what converters do to user-defined pieces: they write their marks as spaces, so that a program
+/// finds them in the text itself. SentencePiece looks for them behind its normalizer, where spaces are marks.
 void mark_user_defined(std::vector<SentencePieceSpec::Piece>& pieces) {
   constexpr std::string_view kSpaceMark = "\u2581";
-  std::unordered_set<std::string> texts;
-  for (const SentencePieceSpec::Piece& piece : pieces) texts.insert(piece.text);
-  for (SentencePieceSpec::Piece& piece : pieces) {
-    if (piece.type != SentencePieceSpec::kUserDefined || piece.text.find(' ') == std::string::npos) continue;
-    std::string marked;
-    for (const char c : piece.text) c == ' ' ? marked += kSpaceMark : marked += c;
-    if (texts.insert(marked).second) piece.text = std::move(marked);
+  std::unordered_map<std::string, std::size_t> marked;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].type != SentencePieceSpec::kUserDefined || pieces[i].text.find(' ') == std::string::npos)
+      continue;
+    std::string text;
+    for (const char c : pieces[i].text) c == ' ' ? text += kSpaceMark : text += c;
+    marked.try_emplace(std::move(text), i);
   }
+  for (const SentencePieceSpec::Piece& piece : pieces) marked.erase(piece.text);  // no piece twice
+  for (const auto& [text, at] : marked) pieces[at].text = text;
 }
 
-/// The library wants exactly one piece of type unknown. Converters call it a control token where tokenizer_config.json
-/// lists it among the special tokens.
+/// The library wants exactly one piece of type unknown. Converters call it a control token where
+/// tokenizer_config.json lists it among the special tokens.
 void choose_unknown(std::vector<SentencePieceSpec::Piece>& pieces, std::optional<Token> unk) {
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (unk == static_cast<Token>(i)) {

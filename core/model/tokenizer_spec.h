@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,7 +46,7 @@ struct TokenizerSpec {
   bool strip_right = false;  ///< white space at the end goes
   std::string space_run;     ///< stands for two or more spaces in a row; empty: they stay
   std::vector<std::string> tokens;  ///< by id
-  std::set<Token> holes;            ///< ids without a token, whose spelling here is empty
+  std::vector<bool> is_hole;        ///< by id: no token, whose spelling here is empty; may be empty
   std::vector<std::pair<std::string, std::string>> merges;
 
   struct Added {

@@ -1,4 +1,5 @@
-// Compares how GGUF tokenizers are read with llama.cpp, through the golden file of scripts/oracle/llama_cpp.py.
+// Compares how GGUF tokenizers are read with llama.cpp, through the golden file of
+// scripts/oracle/llama_cpp.py.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -42,7 +43,9 @@ SharedVocabulary shared_vocabulary() {
   return out;
 }
 
-Json llama_cpp_golden() { return Json::parse(read_file(kGolden / "llama_cpp.json")); }
+Json llama_cpp_golden() {
+  return Json::parse(read_file(kGolden / "llama_cpp.json"));
+}
 
 TEST(LlamaCppGolden, PreTokenizersGiveItsIds) {
   const Json golden = llama_cpp_golden()["pre_tokenizers"];
@@ -72,7 +75,8 @@ TEST(LlamaCppGolden, PreTokenizersGiveItsIds) {
       }
     }
   }
-  for (const GgufPreTokenizer& known : gguf_pre_tokenizers()) EXPECT_TRUE(compared.contains(std::string(known.name))) << known.name;
+  for (const GgufPreTokenizer& known : gguf_pre_tokenizers())
+    EXPECT_TRUE(compared.contains(std::string(known.name))) << known.name;
   EXPECT_EQ(compared.size(), gguf_pre_tokenizers().size());
 }
 
@@ -84,7 +88,8 @@ TEST(LlamaCppGolden, OtherPreTokenizersAreRefusedByName) {
       Tokenizer::from_parts(parts_with(name));
       ADD_FAILURE() << name;
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("v.gguf: tokenizer.ggml.pre: got \"" + name + "\", expected one of default, gpt-2"));
+      EXPECT_THAT(error.what(), HasSubstr("v.gguf: tokenizer.ggml.pre: got \"" + name +
+                                          "\", expected one of default, gpt-2"));
     }
   }
 }
@@ -95,7 +100,8 @@ W gguf_as_the_oracle(const Json& settings) {
   std::vector<std::string> tokens, merges;
   std::vector<float> scores;
   if (pieces) {
-    const SentencePieceSpec spec = parse_sentencepiece_file(read_file(kGolden / "sp_bpe.model"), "sp_bpe.model");
+    const SentencePieceSpec spec =
+        parse_sentencepiece_file(read_file(kGolden / "sp_bpe.model"), "sp_bpe.model");
     for (const SentencePieceSpec::Piece& piece : spec.pieces) tokens.push_back(piece.text);
     if (settings.contains("first")) {
       tokens.erase(tokens.begin(), tokens.begin() + 3);
@@ -128,7 +134,8 @@ W gguf_as_the_oracle(const Json& settings) {
   }
   if (settings.contains("types")) {
     std::vector<std::int32_t> types;
-    for (const std::string& token : tokens) types.push_back(pieces && token.size() == 6 && token.starts_with("<0x") ? 6 : 1);
+    for (const std::string& token : tokens)
+      types.push_back(pieces && token.size() == 6 && token.starts_with("<0x") ? 6 : 1);
     for (const auto& item : settings["types"].items()) types.at(id(item.key())) = item.value();
     std::string bytes;
     for (const std::int32_t type : types) fixtures::append(bytes, type);
@@ -185,19 +192,32 @@ TEST(LlamaCppGolden, ItIsSaidWhatWasAssumed) {
     fixtures::write_file(dir.path() / "m.gguf", gguf_as_the_oracle(golden["files"][i]).file());
     return Checkpoint::open(dir.path() / "m.gguf").tokenizer().value().assumed();
   };
-  EXPECT_THAT(assumed(0),
-              ElementsAre(HasSubstr("tokenizer.ggml.pre is missing: text is split by llama.cpp's default rule"),
-                          HasSubstr("token_type is missing: all tokens are text, also where a chat template writes them, "
-                                    "but for <|im_end|> (360), <|endoftext|> (466), <|fim_pad|> (1001), <|fim_suffix|> (1002)")));
-  EXPECT_THAT(assumed(1), ElementsAre("tokenizer.ggml.token_type is not 1..6 for 3 of 1008 tokens: they are text"));
-  EXPECT_THAT(assumed(2), ElementsAre("tokenizer.ggml.add_bos_token is missing: prompts without a chat template begin with <s> (1005)"));
+  EXPECT_THAT(
+      assumed(0),
+      ElementsAre(
+          HasSubstr("tokenizer.ggml.pre is missing: text is split by llama.cpp's default rule"),
+          HasSubstr(
+              "token_type is missing: all tokens are text, also where a chat template writes them, "
+              "but for <|im_end|> (360), <|endoftext|> (466), <|fim_pad|> (1001), <|fim_suffix|> (1002)")));
+  EXPECT_THAT(assumed(1),
+              ElementsAre("tokenizer.ggml.token_type is not 1..6 for 3 of 1008 tokens: they are text"));
+  EXPECT_THAT(
+      assumed(2),
+      ElementsAre(
+          "tokenizer.ggml.add_bos_token is missing: prompts without a chat template begin with <s> (1005)"));
   EXPECT_THAT(assumed(3), ElementsAre());
   EXPECT_THAT(assumed(4), ElementsAre());
-  EXPECT_THAT(assumed(5), ElementsAre("tokenizer.ggml.eos_token_id is 99999, which is no token: read as if it were missing",
-                                      "tokenizer.ggml.padding_token_id is 4294967295, which is no token: read as if it were missing"));
-  EXPECT_THAT(assumed(7), ElementsAre(HasSubstr("token_type is missing"), "tokenizer.ggml.bos_token_id is missing: <s> (1)",
-                                      "tokenizer.ggml.eos_token_id is missing: </s> (2)", "tokenizer.ggml.unknown_token_id is missing: <unk> (0)",
-                                      HasSubstr("add_bos_token is missing: prompts without a chat template begin with <s> (1)")));
+  EXPECT_THAT(
+      assumed(5),
+      ElementsAre(
+          "tokenizer.ggml.eos_token_id is 99999, which is no token: read as if it were missing",
+          "tokenizer.ggml.padding_token_id is 4294967295, which is no token: read as if it were missing"));
+  EXPECT_THAT(
+      assumed(7),
+      ElementsAre(HasSubstr("token_type is missing"), "tokenizer.ggml.bos_token_id is missing: <s> (1)",
+                  "tokenizer.ggml.eos_token_id is missing: </s> (2)",
+                  "tokenizer.ggml.unknown_token_id is missing: <unk> (0)",
+                  HasSubstr("add_bos_token is missing: prompts without a chat template begin with <s> (1)")));
   EXPECT_THAT(assumed(8), ElementsAre());
 }
 

@@ -1,5 +1,5 @@
-// Compares tokenizer.json with ids that have no token with Hugging Face's `tokenizers`, through the golden file of
-// scripts/oracle/vocabulary_holes.py.
+// Compares tokenizer.json with ids that have no token with Hugging Face's `tokenizers`, through the golden
+// file of scripts/oracle/vocabulary_holes.py.
 #include <gmock/gmock.h>
 
 #include "core/base/error.h"
@@ -40,7 +40,8 @@ TEST(VocabularyHoles, GiveTheIdsOfTheReference) {
   for (const Json& one : golden["cases"]) {
     SCOPED_TRACE(one["name"]);
     const Tokenizer tokenizer = Tokenizer::from_json(tokenizer_with_holes(one["case"]), "t.json");
-    for (const auto& item : one["added"].items()) EXPECT_EQ(tokenizer.find(item.key()), item.value().get<Token>());
+    for (const auto& item : one["added"].items())
+      EXPECT_EQ(tokenizer.find(item.key()), item.value().get<Token>());
     const std::vector<std::string> hashes = unpack(one["strings"]);
     Tally tally;
     for (std::size_t i = 0; i < hashes.size(); ++i) {
@@ -55,7 +56,8 @@ TEST(VocabularyHoles, GiveTheIdsOfTheReference) {
 }
 
 TEST(VocabularyHoles, HaveNoTextAndCannotBeFound) {
-  const Tokenizer tokenizer = Tokenizer::from_json(tokenizer_with_holes({{"move", {{"\u0120the", 609}}}}), "t.json");
+  const Tokenizer tokenizer =
+      Tokenizer::from_json(tokenizer_with_holes({{"move", {{"\u0120the", 609}}}}), "t.json");
   EXPECT_EQ(tokenizer.vocab_size(), 610);
   EXPECT_EQ(tokenizer.spelling(605), "");
   EXPECT_EQ(tokenizer.token_bytes(605), "");
@@ -65,9 +67,11 @@ TEST(VocabularyHoles, HaveNoTextAndCannotBeFound) {
 }
 
 TEST(VocabularyHoles, AreSaidWhereTheyMoveAddedTokens) {
-  const Tokenizer tokenizer = Tokenizer::from_json(tokenizer_with_holes({{"added", {{"<|a|>", 608}}}}), "t.json");
-  EXPECT_THAT(tokenizer.assumed(), ElementsAre("t.json: /added_tokens/6/id gives the added token <|a|> the id 608: it is 604, "
-                                               "as the library tokenizers counts"));
+  const Tokenizer tokenizer =
+      Tokenizer::from_json(tokenizer_with_holes({{"added", {{"<|a|>", 608}}}}), "t.json");
+  EXPECT_THAT(tokenizer.assumed(),
+              ElementsAre("t.json: /added_tokens/6/id gives the added token <|a|> the id 608: it is 604, "
+                          "as the library tokenizers counts"));
 }
 
 /// The reference gives one id to both.
@@ -76,7 +80,8 @@ TEST(VocabularyHoles, AreRefusedWhereTwoTokensWouldHaveOneId) {
     Tokenizer::from_json(tokenizer_with_holes({{"move", {{"\u0120the", 601}}}}), "t.json");
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("t.json: /added_tokens/3/id: got id 601 for \"<marker>\", expected another id"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("t.json: /added_tokens/3/id: got id 601 for \"<marker>\", expected another id"));
   }
 }
 
