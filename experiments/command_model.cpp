@@ -59,7 +59,9 @@ json describe(const Checkpoint& checkpoint) {
   out["weight_bytes_per_forward"] = step.weight_bytes;
   out["kv_bytes_per_position"] = step.kv_write_bytes;
   const std::optional<Tokenizer> tokenizer = checkpoint.tokenizer();
+  out["assumed"] = checkpoint.assumed();
   if (tokenizer) {
+    for (const std::string& sentence : tokenizer->assumed()) out["assumed"].push_back(sentence);
     json end = json::array();
     for (const Token token : tokenizer->end_of_generation())
       end.push_back({{"id", token}, {"text", tokenizer->spelling(token)}});
@@ -123,6 +125,7 @@ void print(const json& model) {
                                                 : fmt::format(", adds the system prompt \"{}\"",
                                                               chat["default_system"].get<std::string>()));
   }
+  for (const json& sentence : model["assumed"]) fmt::print("  assumed       {}\n", sentence.get<std::string>());
   fmt::print("  SHA-256       {}\n", model["sha256"].get<std::string>());
 }
 

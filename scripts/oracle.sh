@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the engine against PyTorch and Hugging Face, and the committed golden files against what the oracles say today:
+# Checks the engine against PyTorch, Hugging Face and llama.cpp, and the committed golden files against what the oracles say today:
 # dequantisation bit for bit, token ids and chat template equal, tiny models of every family written again as they are,
 # whole logits rows of 20 prompts within 1e-4.
 # Slow (about 15 minutes and 6 GB of packages); the fast tests check the golden files without any of this.
@@ -62,6 +62,8 @@ dequantisation() { "$python" scripts/oracle/dequantize.py && unchanged tests/gol
 tokenizer() { "$python" scripts/oracle/tokenizer.py --model "$model" --check; }
 families() { "$python" scripts/oracle/families.py && unchanged tests/golden/families; }
 pre_tokenizers() { "$python" scripts/oracle/pre_tokenizers.py --check; }
+llama_cpp() { "$python" scripts/oracle/llama_cpp.py --check; }
+vocabulary_holes() { "$python" scripts/oracle/vocabulary_holes.py --check; }
 chat_templates() { "$python" scripts/oracle/chat_templates.py --check; }
 sentencepiece() {  # the committed strings, and more of them without a file that stays
   local more="$root/build/sentencepiece_10000.json"
@@ -82,6 +84,8 @@ check "families" families
 check "Unicode tables" unicode_tables
 check "chat templates" chat_templates
 check "pre-tokenisers" pre_tokenizers
+check "holes in vocabularies" vocabulary_holes
+check "GGUF tokenizers in llama.cpp" llama_cpp
 check "SentencePiece" sentencepiece
 check "forward" forward
 printf '\n%d failed\n' "$failed"

@@ -175,6 +175,9 @@ std::optional<Tokenizer> Checkpoint::tokenizer() const {
   return tokenizer;
 }
 
+const std::vector<std::string>& Checkpoint::assumed() const {
+  return impl_->parts.assumed;
+}
 const std::string& Checkpoint::chat_template() const {
   return impl_->parts.chat_template;
 }

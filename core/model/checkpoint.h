@@ -58,6 +58,8 @@ class Checkpoint {
 
   /// Absent for a draft that uses its target's tokenizer, and for bare weights.
   std::optional<Tokenizer> tokenizer() const;
+  /// What the configuration does not say and was decided as llama.cpp decides it, a sentence each. The tokenizer has its own.
+  const std::vector<std::string>& assumed() const;
   /// Jinja source of the chat template; empty when the file has none.
   const std::string& chat_template() const;
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -47,7 +48,8 @@ void read_head_width(const GgufSettings& settings, ModelConfig& config) {
   }
 }
 
-ModelConfig read_config(const GgufSettings& settings, const GgufFamily& family, const MappedFile& mapped) {
+ModelConfig read_config(const GgufSettings& settings, const GgufFamily& family, const MappedFile& mapped,
+                        std::vector<std::string>& assumed) {
   const GgufFile& file = settings.file();
   const std::string& name = settings.file_name();
   ModelConfig config;
@@ -66,6 +68,9 @@ ModelConfig read_config(const GgufSettings& settings, const GgufFamily& family, 
   config.norm = family.rms ? NormKind::kRms : NormKind::kLayer;
   config.norm_eps = settings.positive(family.rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon");
   if (family.rotary) config.ropes = {read_gguf_rope(settings, family, config)};
+  if (family.rotary && !settings.has("rope.freq_base")) {
+    assumed.push_back(fmt::format("{} is missing: {}", settings.key("rope.freq_base"), config.ropes[0].theta));
+  }
   config.rope_of.assign(static_cast<std::size_t>(config.layers), family.rotary ? 0 : -1);
   family.read(settings, config);
   if (family.rotary) config.rope_theta = config.ropes[0].theta;
@@ -121,6 +126,51 @@ void read_sentencepiece_keys(const GgufFile& file, const std::string& name, Toke
   }
 }
 
+/// Types of tokens; what a 32-bit number cannot hold is no type, 0.
+std::vector<std::int32_t> read_token_types(const GgufFile& file, const std::string& name) {
+  std::vector<std::int32_t> types;
+  if (!file.has("tokenizer.ggml.token_type")) return types;
+  const GgufArray& array = file.array("tokenizer.ggml.token_type");
+  if (!array.holds_integers()) {
+    refuse(name + ": metadata tokenizer.ggml.token_type", "an array of another type", "an array of integers", "");
+  }
+  for (std::uint64_t i = 0; i < array.count; ++i) {
+    const std::int64_t type = array.integer(i);
+    types.push_back(type < 0 || type > INT32_MAX ? 0 : static_cast<std::int32_t>(type));
+  }
+  return types;
+}
+
+void read_token_ids(const GgufFile& file, Tokenizer::Parts& parts) {
+  const auto id = [&](const char* what) -> std::optional<Token> {
+    const std::string key = fmt::format("tokenizer.ggml.{}_token_id", what);
+    if (!file.has(key)) return std::nullopt;
+    const std::int64_t number = file.integer(key, INT64_MIN, INT64_MAX);
+    if (number >= 0 && number < static_cast<std::int64_t>(parts.tokens.size())) return static_cast<Token>(number);
+    parts.assumed.push_back(fmt::format("{} is {}, which is no token: read as if it were missing", key, number));
+    return std::nullopt;
+  };
+  parts.ids.bos = id("bos");
+  parts.ids.eos = id("eos");
+  parts.ids.unk = id("unknown");
+  parts.ids.pad = id("padding");
+  for (const char* what : {"eot", "eom"}) {
+    if (const auto end = id(what)) parts.ids.end_of_generation.push_back(*end);
+  }
+  constexpr std::array<std::pair<const char*, const char*>, 9> kRoles{{{"fim_pre", "fim_pre"},
+                                                                       {"fim_suf", "fim_suf"},
+                                                                       {"fim_mid", "fim_mid"},
+                                                                       {"fim_pad", "fim_pad"},
+                                                                       {"fim_rep", "fim_rep"},
+                                                                       {"fim_sep", "fim_sep"},
+                                                                       {"prefix", "fim_pre"},  // of old files
+                                                                       {"suffix", "fim_suf"},
+                                                                       {"middle", "fim_mid"}}};
+  for (const auto& [key, role] : kRoles) {
+    if (id(key)) parts.stated_roles.insert(role);
+  }
+}
+
 std::optional<Tokenizer> read_tokenizer(const GgufFile& file, const std::string& name) {
   if (!file.has("tokenizer.ggml.tokens")) return std::nullopt;
   Tokenizer::Parts parts;
@@ -133,37 +183,16 @@ std::optional<Tokenizer> read_tokenizer(const GgufFile& file, const std::string&
     }
     return std::vector<std::string>(array.strings.begin(), array.strings.end());
   };
-  if (file.has("tokenizer.ggml.model")) parts.model = file.text("tokenizer.ggml.model");
+  parts.model = file.text("tokenizer.ggml.model");
   if (file.has("tokenizer.ggml.pre")) parts.pre_tokenizer = file.text("tokenizer.ggml.pre");
   parts.tokens = strings("tokenizer.ggml.tokens");
-  if (file.has("tokenizer.ggml.merges")) parts.merges = strings("tokenizer.ggml.merges");
-  if (file.has("tokenizer.ggml.token_type")) {
-    const GgufArray& types = file.array("tokenizer.ggml.token_type");
-    if (!types.holds_integers()) {
-      refuse(name + ": metadata tokenizer.ggml.token_type", "an array of another type",
-             "an array of integers", "");
-    }
-    for (std::uint64_t i = 0; i < types.count; ++i) {
-      // Types are 1 to 6: what a 32-bit number cannot hold becomes 0, which the tokenizer refuses.
-      const std::int64_t type = types.integer(i);
-      parts.token_types.push_back(type < 0 || type > INT32_MAX ? 0 : static_cast<std::int32_t>(type));
-    }
+  if (parts.model == "gpt2") parts.merges = strings("tokenizer.ggml.merges");
+  parts.token_types = read_token_types(file, name);
+  read_token_ids(file, parts);
+  if (file.has("tokenizer.ggml.add_bos_token")) parts.add_bos = file.flag("tokenizer.ggml.add_bos_token");
+  if (file.has("tokenizer.ggml.add_eos_token") && file.flag("tokenizer.ggml.add_eos_token")) {
+    parts.assumed.push_back("tokenizer.ggml.add_eos_token is true: not followed, because a prompt is to be continued");
   }
-  const auto id = [&](const char* what) -> std::optional<Token> {
-    const std::string key = fmt::format("tokenizer.ggml.{}_token_id", what);
-    if (!file.has(key)) return std::nullopt;
-    return static_cast<Token>(file.integer(key, 0, static_cast<std::int64_t>(parts.tokens.size()) - 1));
-  };
-  parts.ids.bos = id("bos");
-  parts.ids.eos = id("eos");
-  parts.ids.unk = id("unknown");
-  parts.ids.pad = id("padding");
-  for (const char* what : {"eot", "eom"}) {
-    if (const auto end = id(what)) parts.ids.end_of_generation.push_back(*end);
-  }
-  // Converters leave the key out where it is the usual thing to do.
-  parts.add_bos = file.has("tokenizer.ggml.add_bos_token") ? file.flag("tokenizer.ggml.add_bos_token")
-                                                           : parts.model == "llama" && parts.ids.bos;
   read_sentencepiece_keys(file, name, parts);
   return Tokenizer::from_parts(std::move(parts));
 }
@@ -178,7 +207,7 @@ CheckpointParts open_gguf_file(MappedFile mapped) {
   const GgufFamily& family = gguf_family(settings);
   refuse_other_files(settings);
   CheckpointParts parts;
-  parts.config = read_config(settings, family, mapped);
+  parts.config = read_config(settings, family, mapped, parts.assumed);
   std::vector<ExpectedTensor> expected = expected_tensors(parts.config, family.names);
   for (ExpectedTensor& tensor : expected) {
     if (tensor.rms_norm) tensor.shift = -parts.config.norm_offset;  // the converter has added it

@@ -161,7 +161,13 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
     };
     set("bos_token_id", ids.bos);
     set("eos_token_id", ids.eos);
-    set("pad_token_id", ids.pad);
+    // -1 and 4294967295 stand for none. transformers looks at no padding token where one text is read at a time.
+    if (settings.has("pad_token_id") && settings.at("pad_token_id").is_number_integer()) {
+      const Json& pad = settings.at("pad_token_id");
+      if (pad >= 0 && pad < vocab) ids.pad = pad.get<Token>();
+    } else {
+      set("pad_token_id", ids.pad);
+    }
     for (const Token id : read_ids(settings, "eos_token_id", vocab)) ids.end_of_generation.push_back(id);
   }
   if (file_exists(file)) return Tokenizer::from_json(MappedFile::open(file).text(), file.string(), ids);

@@ -89,6 +89,7 @@ struct CheckpointParts {
   ModelConfig config;
   std::vector<CheckpointTensor> tensors;
   std::string chat_template;
+  std::vector<std::string> assumed;  ///< see Checkpoint::assumed
   /// Reads the tokenizer, from `files` or from beside them; called while `files` live.
   std::function<std::optional<Tokenizer>()> tokenizer;
 };

@@ -115,14 +115,14 @@ constexpr const char* kShortFactors = "rope_factors_short.weight";
 constexpr const char* kLongFactors = "rope_factors_long.weight";
 
 constexpr std::array kFamilies{
-    GgufFamily{"llama", kLlamaNames, true, true, true, false, 0, read_llama},
+    GgufFamily{"llama", kLlamaNames, true, true, true, false, 10000, read_llama},
     GgufFamily{"qwen2", kLlamaNames, false, true, true, false, 0, read_qwen2},
     GgufFamily{"qwen3", kLlamaNames, false, true, true, false, 0, read_qwen3},
     GgufFamily{"gpt2", fused(false), false, false, false, false, 0, read_gpt2},
     GgufFamily{"gptneox", fused(false), false, false, true, true, 10000, read_gpt_neox},
     GgufFamily{"gemma2", kLlamaNames, false, true, true, false, 10000, read_gemma2},
     GgufFamily{"gemma3", kLlamaNames, false, true, true, false, 0, read_gemma3},
-    GgufFamily{"phi3", fused(true), false, true, true, true, 0, read_llama},
+    GgufFamily{"phi3", fused(true), false, true, true, true, 10000, read_llama},
     GgufFamily{"smollm3", kLlamaNames, true, true, true, false, 0, read_smollm3},
 };
 
@@ -178,7 +178,7 @@ const GgufFamily& gguf_family(const GgufSettings& settings) {
 
 Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, ModelConfig& config) {
   Rope rope;
-  // No default where the converter writes a base: some are known to drop one that they do not find under the name they expect.
+  // llama.cpp takes 10,000 for every architecture. Models of the others have another base, which some converters drop.
   rope.theta = family.default_theta > 0 ? settings.positive_or("rope.freq_base", family.default_theta) : settings.positive("rope.freq_base");
   rope.dims = config.head_dim;
   if (settings.has("rope.dimension_count")) {

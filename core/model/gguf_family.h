@@ -41,7 +41,7 @@ struct GgufFamily {
   bool rms;           ///< RMS norms, else layer norms
   bool rotary;
   bool partial_rope;  ///< rope.dimension_count may be less than a head
-  float default_theta;  ///< that the converter does not write; 0: it must be there
+  float default_theta;  ///< where rope.freq_base is missing; 0: it must be there
   /// Reads what is special; sizes, norms and the rotary embedding have been read.
   void (*read)(const GgufSettings& settings, ModelConfig& config);
 };

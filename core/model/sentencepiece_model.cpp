@@ -57,7 +57,10 @@ SentencePieceModel::SentencePieceModel(SentencePieceSpec spec, std::string_view 
   // The library walks the trie without looking where it ends.
   if (!spec_.character_map.empty()) check_character_map(spec_.character_map, file + ": character map");
   const auto status = library_->processor.LoadFromSerializedProto(bytes);
-  if (!status.ok()) throw Error({file, status.ToString(), "a SentencePiece model", kFetchAgain});
+  if (!status.ok()) {
+    throw Error({file, status.ToString(), "a vocabulary that SentencePiece's library takes",
+                 "This program leaves the text to that library; one with an encoder of its own may read the file."});
+  }
   SPECLAB_CHECK(library_->processor.GetPieceSize() == static_cast<int>(spec_.pieces.size()),
                 "{} pieces of {}", library_->processor.GetPieceSize(), spec_.pieces.size());
 }

@@ -153,6 +153,7 @@ void Tokenizer::Data::index_tokens() {
   if (spec.tokens.empty())
     throw Error({spec.tokens_at, "no tokens", "a vocabulary", "The file holds no tokenizer."});
   for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
+    if (!spec.is_hole.empty() && spec.is_hole[i]) continue;
     const auto [first, added] = by_spelling.try_emplace(spec.tokens[i], static_cast<Token>(i));
     if (added) continue;
     throw Error({spec.tokens_at,
@@ -463,6 +464,9 @@ const std::vector<Token>& Tokenizer::end_of_generation() const {
 }
 bool Tokenizer::ends_generation(Token token) const {
   return std::ranges::binary_search(data_->ends, token);
+}
+const std::vector<std::string>& Tokenizer::assumed() const {
+  return data_->spec.assumed;
 }
 const std::vector<std::uint8_t>& Tokenizer::dropped_bytes() const {
   return data_->dropped;

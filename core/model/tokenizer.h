@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,19 +30,22 @@ class Tokenizer {
  public:
   using Ids = TokenizerIds;
 
-  /// The keys tokenizer.ggml.* of a GGUF file.
+  /// The keys tokenizer.ggml.* of a GGUF file. What the file does not say is decided as llama.cpp decides it, and
+  /// assumed() says so.
   struct Parts {
     std::string file;            ///< named in errors
     std::string model = "gpt2";  ///< tokenizer.ggml.model: "gpt2" (byte-level BPE), "llama" or "t5"
                                  ///< (SentencePiece: BPE, unigram)
-    std::string pre_tokenizer = "default";  ///< tokenizer.ggml.pre: smollm, gpt-2, llama-bpe, qwen2,
-                                            ///< deepseek-llm, ..., default (= gpt-2)
-    std::vector<std::string> tokens;        ///< spelling by id
-    std::vector<std::string> merges;        ///< "left right" by rank
+    std::string pre_tokenizer;   ///< tokenizer.ggml.pre: a name of gguf_tokenizer_rules.h; empty: missing
+    std::vector<std::string> tokens;  ///< spelling by id
+    std::vector<std::string> merges;  ///< "left right" by rank
     std::vector<std::int32_t>
-        token_types;  ///< by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; or empty
+        token_types;  ///< by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte, others: normal;
+                      ///< empty: missing
     Ids ids;          ///< tokenizer.ggml.{bos,eos,unknown,padding}_token_id, eot, eom
-    bool add_bos = false;  ///< tokenizer.ggml.add_bos_token
+    std::set<std::string, std::less<>> stated_roles;  ///< of fill in the middle: "fim_pre", ..., see there
+    std::optional<bool> add_bos;                      ///< tokenizer.ggml.add_bos_token
+    std::vector<std::string> assumed;                 ///< what the reader of the file assumed before
     // SentencePiece only:
     std::vector<float> scores;              ///< by id
     bool add_space_prefix = true;           ///< tokenizer.ggml.add_space_prefix
@@ -67,8 +71,8 @@ class Tokenizer {
   /// longest word.
   std::vector<Token> encode(std::string_view text, bool parse_special = false) const;
 
-  /// The bytes of a sequence; not always whole characters: see StreamDecoder. Ids past vocab_size (rows with
-  /// which a model pads its vocabulary) have no bytes. `skip_special` leaves special tokens out.
+  /// The bytes of a sequence; not always whole characters: see StreamDecoder. Ids without a token (holes in the
+  /// vocabulary, and rows with which a model pads it past vocab_size) have no bytes. `skip_special` leaves special tokens out.
   std::string decode(TokenSpan tokens, bool skip_special = false) const;
 
   /// Bytes that a token stands for. Valid as long as any copy of this tokenizer.
@@ -78,7 +82,7 @@ class Tokenizer {
   /// By spelling.
   std::optional<Token> find(std::string_view spelling) const;
 
-  int vocab_size() const;
+  int vocab_size() const;  ///< the largest id plus one
   /// Control tokens: no text of their own, left out of what people read.
   bool is_special(Token token) const;
   std::optional<Token> bos() const;
@@ -91,6 +95,8 @@ class Tokenizer {
   /// ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>", ...).
   const std::vector<Token>& end_of_generation() const;
   bool ends_generation(Token token) const;
+  /// What the files do not say, or say wrongly, and was decided as llama.cpp or transformers decides it: a sentence each.
+  const std::vector<std::string>& assumed() const;
   /// Bytes that cannot be encoded, ascending.
   const std::vector<std::uint8_t>& dropped_bytes() const;
 

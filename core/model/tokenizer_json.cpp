@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
@@ -66,7 +67,7 @@ class Node {
   Token id(std::size_t limit) const {
     if (!value_.is_number_integer()) refuse("a token id");
     if (value_ < 0 || value_ >= limit)
-      refuse(fmt::format("0..{} (as many ids as tokens, without holes)", limit - 1));
+      refuse(fmt::format("0..{}, few ids more than tokens", limit - 1));
     return value_.get<Token>();
   }
   std::string type() const { return at("type").string(); }
@@ -90,44 +91,76 @@ Json read_unigram_vocab(const Node& vocab, TokenizerSpec& spec) {
   return ids;
 }
 
+/// Ids without a token cost memory, so that there must not be many.
+constexpr std::size_t kMostHoles = 4096;
+
+/// Collects spellings by id.
+class Vocabulary {
+ public:
+  Vocabulary(TokenizerSpec& spec, std::size_t tokens) : spec_(spec), limit_(tokens + kMostHoles) {}
+
+  void place(const Node& at, Token id, const std::string& token) {
+    const auto [first, fresh] = spellings_.try_emplace(id, token);
+    if (!fresh) {
+      throw Error({at.where(), fmt::format("id {} for \"{}\"", id, token),
+                   fmt::format("another id: \"{}\" has this one", first->second), "Two tokens cannot have one id."});
+    }
+  }
+  Token id(const Node& node) const { return node.id(limit_); }
+
+  void finish() {
+    if (spellings_.empty()) return;
+    const std::size_t size = static_cast<std::size_t>(spellings_.rbegin()->first) + 1;
+    spec_.tokens.resize(size);
+    spec_.is_hole.assign(size, true);
+    for (auto& [id, token] : spellings_) {
+      spec_.tokens[static_cast<std::size_t>(id)] = std::move(token);
+      spec_.is_hole[static_cast<std::size_t>(id)] = false;
+    }
+  }
+
+ private:
+  TokenizerSpec& spec_;
+  std::size_t limit_;
+  std::map<Token, std::string> spellings_;
+};
+
 void read_tokens(const Node& root, const Node& vocab, TokenizerSpec& spec) {
   if (!vocab.value().is_object()) vocab.refuse("an object of token to id");
   const std::vector<Node> added =
       root.get("added_tokens").is_null() ? std::vector<Node>{} : root.get("added_tokens").items();
-  std::size_t count = vocab.value().size();
-  for (const Node& token : added) count += !vocab.value().contains(token.at("content").string());
-
-  spec.tokens.resize(count);
-  std::vector<bool> taken(count, false);
-  const auto place = [&](const Node& at, const std::string& token) {
-    const Token id = at.id(count);
-    if (taken[id]) {
-      throw Error({at.where(), fmt::format("id {} for \"{}\"", id, token),
-                   fmt::format("another id: \"{}\" has this one", spec.tokens[id]),
-                   "The file is broken; fetch it again."});
-    }
-    taken[id] = true;
-    spec.tokens[id] = token;
-    return id;
-  };
+  Vocabulary tokens(spec, vocab.value().size() + added.size());
   for (const auto& item : vocab.value().items()) {
-    place(Node(item.value(), spec.file, "/model/vocab/" + item.key()), item.key());
+    const Node node(item.value(), spec.file, "/model/vocab/" + item.key());
+    tokens.place(node, tokens.id(node), item.key());
   }
+  // The library `tokenizers` counts added tokens on from the size of the vocabulary and does not look at their ids.
+  auto next = static_cast<Token>(vocab.value().size());
+  std::map<std::string, Token> ids;  // of added tokens that the vocabulary does not have
   for (const Node& token : added) {
     const std::string content = token.at("content").string();
-    Token id;
+    const Node stated = token.at("id");
+    Token id = tokens.id(stated);
     if (const auto known = vocab.value().find(content); known != vocab.value().end()) {
-      id = token.at("id").id(count);
       if (*known != id)
         token.refuse(fmt::format("id {} as in /model/vocab", shown(*known)), "The file contradicts itself.");
+    } else if (const auto again = ids.find(content); again != ids.end()) {
+      id = again->second;
     } else {
-      id = place(token.at("id"), content);
+      if (next != id) {
+        spec.assumed.push_back(
+            fmt::format("{} gives the added token {} the id {}: it is {}, as the library tokenizers counts", stated.where(),
+                        content, id, next));
+      }
+      tokens.place(stated, id = next++, content);
+      ids.emplace(content, id);
     }
     const bool special = token.flag("special", false);
     spec.added.push_back({id, special, token.flag("normalized", !special),
                           token.flag("lstrip", false), token.flag("rstrip", false),
                           token.flag("single_word", false)});
   }
+  tokens.finish();
 }
 
 void read_merges(const Node& root, TokenizerSpec& spec) {

@@ -45,7 +45,8 @@ struct TokenizerSpec {
   std::shared_ptr<const CharacterMap> character_map;
   bool strip_right = false;  ///< white space at the end goes
   std::string space_run;     ///< stands for two or more spaces in a row; empty: they stay
-  std::vector<std::string> tokens;
+  std::vector<std::string> tokens;  ///< by id
+  std::vector<bool> is_hole;        ///< by id: no token, whose spelling here is empty; may be empty
   std::vector<std::pair<std::string, std::string>> merges;
 
   struct Added {
@@ -67,9 +68,11 @@ struct TokenizerSpec {
 
   Tokenizer::Ids ids;
   bool add_bos = false;
+  std::vector<std::string> assumed;
 };
 
-/// Of the keys that GGUF has for SentencePiece (tokenizer.ggml.model "llama": BPE, "t5": unigram).
+/// Of the keys that GGUF has for SentencePiece (tokenizer.ggml.model "llama": BPE, "t5": unigram), completed: with types,
+/// the ids that llama.cpp takes where keys are missing, and add_bos.
 TokenizerSpec sentencepiece_parts_spec(Tokenizer::Parts parts);
 
 /// GPT-2's byte-level alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100 upwards.

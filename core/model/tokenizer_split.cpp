@@ -90,6 +90,16 @@ class Scanner {
     return {at, after};
   }
 
+  /// [0-9][0-9][0-9]
+  Piece next_three_digits(Position at) const {
+    for (Position digits = 0; at < end_; ++at) {
+      const char32_t c = text_.code_points[at];
+      digits = c >= U'0' && c <= U'9' ? digits + 1 : 0;
+      if (digits == 3) return {at - 2, at + 1};
+    }
+    return {end_, end_};
+  }
+
   Piece next_digit(Position at) const {
     while (at < end_ && !is(at, unicode::kDigit)) ++at;
     return {at, at < end_ ? at + 1 : at};
@@ -237,6 +247,15 @@ Piece next_word(SplitStep step, const Characters& text, const Scanner& scanner, 
       return scanner.next_numbers(at, 3);
     case SplitStep::kDeepSeek3:
       return scanner.next_deepseek3(at);
+    case SplitStep::kSigns:
+      return scanner.next_run(at, false, [&](Position i) {
+        constexpr std::u32string_view kMore = U"$+<=>^~|";
+        return (text.classes[i] & unicode::kPunctuation) != 0 || kMore.find(text.code_points[i]) != kMore.npos;
+      });
+    case SplitStep::kNumbers:
+      return scanner.next_run(at, false, of_class(unicode::kNumber));
+    case SplitStep::kThreeDigits:
+      return scanner.next_three_digits(at);
   }
   SPECLAB_CHECK(false, "step {}", static_cast<int>(step));
   return {};

@@ -25,6 +25,9 @@ enum class SplitStep {
   kThreeNumbers,      ///< DeepSeek V3: \p{N}{1,3}
   kHanAndKana,        ///< DeepSeek V3
   kDeepSeek3,         ///< DeepSeek V3: what is left
+  kSigns,             ///< llama.cpp's default, first: runs of \p{P} and of $ + < = > ^ ~ |
+  kNumbers,           ///< llama.cpp's default, after kGpt2: \p{N}+
+  kThreeDigits,       ///< llama.cpp's default, last: three of 0 to 9
 };
 
 /// Words of a valid UTF-8 text, in order and without gaps. A step sees each piece of the step before as a

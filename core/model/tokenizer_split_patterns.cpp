@@ -95,6 +95,9 @@ const std::vector<SplitPattern>& split_patterns() {
       {SplitStep::kHanAndKana, han_and_kana},
       {SplitStep::kDeepSeek3,
        R"RE([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)RE"},
+      {SplitStep::kSigns, R"([\p{P}\$\+<=>\^~\|]+)"},
+      {SplitStep::kNumbers, R"(\p{N}+)"},
+      {SplitStep::kThreeDigits, R"([0-9][0-9][0-9])"},
   };
   return patterns;
 }

@@ -4,9 +4,10 @@
     python3 scripts/oracle/pre_tokenizers.py [--strings N] [--write FILE] [--check]
 
 One vocabulary of 1,000 tokens, learnt without any pre-tokeniser so that its merges reach across words, with the
-pre-tokenisers of GPT-2, Llama 3, Qwen 2, SmolLM and DeepSeek (LLM, Coder, V3) as their tokenizer.json spell them. The
-ids are those of Hugging Face's `tokenizers` on the strings of tokenizer.py, a hash per string, and for DeepSeek on every
-code point below U+40000 (tokenizer.py has the others' code points).
+pre-tokenisers of GPT-2, Llama 3, Qwen 2, SmolLM and DeepSeek (LLM, Coder, V3) as their tokenizer.json spell them, and
+with llama.cpp's default one (llama_cpp.py compares it with llama.cpp). The
+ids are those of Hugging Face's `tokenizers` on the strings of tokenizer.py, a hash per string, and for DeepSeek and for
+llama.cpp's default on every code point below U+40000 (tokenizer.py has the others' code points).
 For more strings: --strings 100000 --write FILE, and SPECLAB_PRE_TOKENIZER_GOLDEN=FILE for the C++ test. --check writes
 nothing and exits 1 if the golden file would change.
 """
@@ -46,6 +47,7 @@ def deepseek_letters():
 
 
 DIGITS = {"type": "Digits", "individual_digits": True}
+GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 EAST_ASIAN = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 CASES = {
     "gpt-2": byte_level(True),
@@ -78,7 +80,15 @@ CASES = {
         ),
         byte_level(False),
     ),
+    "default": sequence(
+        split(r"[\p{P}\$\+<=>\^~\|]+"),
+        split(GPT2),
+        split(r"\p{N}+"),
+        split("[0-9][0-9][0-9]"),
+        byte_level(False),
+    ),
 }
+CODE_POINTS = {"deepseek-llm", "deepseek-coder", "deepseek-v3", "default"}
 
 
 def digest(ids):
@@ -125,7 +135,8 @@ def main():
             "model": model | {"ignore_merges": settings["ignore_merges"]},
         }
         tokenizer = Tokenizer.from_str(json.dumps(state))
-        golden["encode"].append({"pre_tokenizer_name": name} | settings | section(tokenizer, options.texts, code_points if "deepseek" in name else []))
+        blocks = code_points if name in CODE_POINTS else []
+        golden["encode"].append({"pre_tokenizer_name": name} | settings | section(tokenizer, options.texts, blocks))
     golden_strings.finish(options, golden, f"{len(CASES)} pre-tokenisers")
 
 

@@ -440,6 +440,19 @@ TEST(CheckpointHuggingFace, ReadsTheTokenizerAndItsIds) {
   std::filesystem::remove(dir.path() / "generation_config.json");
   EXPECT_EQ(checkpoint.tokenizer()->eos(), 7);
   EXPECT_EQ(checkpoint.tokenizer()->bos(), 5);
+  for (const Json& pad : {Json(-1), Json(4294967295), Json(300)}) {  // stands for none
+    config["pad_token_id"] = pad;
+    write_file(dir.path() / "config.json", config.dump());
+    EXPECT_EQ(checkpoint.tokenizer()->pad(), std::nullopt) << pad;
+  }
+  config["pad_token_id"] = 9;
+  write_file(dir.path() / "config.json", config.dump());
+  EXPECT_EQ(checkpoint.tokenizer()->pad(), 9);
+  config["pad_token_id"] = "nine";
+  write_file(dir.path() / "config.json", config.dump());
+  EXPECT_THAT(message_of([&] { checkpoint.tokenizer(); }), HasSubstr("config.json: pad_token_id"));
+  config.erase("pad_token_id");
+
   config["eos_token_id"] = {7, 300};
   write_file(dir.path() / "config.json", config.dump());
   EXPECT_THAT(message_of([&] { checkpoint.tokenizer(); }),

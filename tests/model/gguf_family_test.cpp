@@ -285,6 +285,7 @@ std::string error(const char* family, const char* architecture, bool fused, cons
 TEST(GgufFamily, RefusesWhatIsNotComputed) {
   EXPECT_THAT(error("qwen3", "qwen3", false, [](W& w) { w.add("qwen3.expert_count", 8u); }), HasSubstr("metadata qwen3.expert_count: got experts"));
   EXPECT_THAT(error("qwen3", "qwen2", false, [](W&) {}), HasSubstr("tensor blk.0.attn_q.bias: got no such tensor"));
+  EXPECT_THAT(error("qwen2", "qwen2", false, [](W& w) { w.erase("qwen2.rope.freq_base"); }), HasSubstr("qwen2.rope.freq_base: got no such key"));
   EXPECT_THAT(error("qwen2", "qwen2", false, [](W& w) { w.add("qwen2.rope.scaling.type", "longrope"); }), HasSubstr("metadata qwen2.rope.scaling.type: got \"longrope\""));
   EXPECT_THAT(error("qwen2", "qwen2", false, [](W& w) { w.add("qwen2.rope.scaling.type", "linear"); }), HasSubstr("qwen2.rope.scaling.factor: got no such key"));
   EXPECT_THAT(error("pythia", "gptneox", true, [](W&) {}), HasSubstr("gptneox.use_parallel_residual: got no such key"));

@@ -15,8 +15,10 @@ namespace speclab {
 namespace {
 
 using namespace golden;
+using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
+using testing::Not;
 
 Json golden_file() {
   const char* other = std::getenv("SPECLAB_SENTENCEPIECE_GOLDEN");
@@ -84,8 +86,33 @@ TEST(SentencePiece, GivesTheSameIdsFromGguf) {
   const Json golden = golden_file();
   for (const Json& one : golden["models"]) {
     const Tokenizer tokenizer = Tokenizer::from_parts(gguf_parts(one["model"]));
-    EXPECT_FALSE(tokenizer.bos());
+    const bool unigram = one["model"].get<std::string>().find("unigram") != std::string::npos;
+    EXPECT_EQ(tokenizer.bos(), unigram ? std::nullopt : std::optional<Token>(1));  // as llama.cpp takes them
+    EXPECT_EQ(tokenizer.eos(), std::optional<Token>(unigram ? 1 : 2));
     expect_same(tokenizer, one, tokenizer.unk(), true);
+  }
+}
+
+/// Converters write <unk> as a control token, and user-defined pieces with spaces instead of marks.
+TEST(SentencePiece, GivesTheSameIdsFromGgufAsConvertersWriteIt) {
+  const Json golden = golden_file();
+  for (const Json& one : golden["models"]) {
+    Tokenizer::Parts parts = gguf_parts(one["model"]);
+    const Token unk = Tokenizer::from_parts(parts).unk().value();
+    parts.ids.unk = unk;
+    parts.token_types.at(static_cast<std::size_t>(unk)) = SentencePieceSpec::kControl;
+    int marks = 0;
+    for (std::string& token : parts.tokens) {
+      if (token == "\u2581\u2581") token = "  ", ++marks;
+    }
+    EXPECT_EQ(marks, 1);
+    const Tokenizer tokenizer = Tokenizer::from_parts(parts);
+    EXPECT_EQ(tokenizer.unk(), unk);
+    expect_same(tokenizer, one, unk, true);
+    parts.ids.unk.reset();
+    parts.token_types.at(static_cast<std::size_t>(unk)) = SentencePieceSpec::kUnknown;
+    parts.token_types.at(5) = SentencePieceSpec::kUnknown;  // of several the first counts
+    EXPECT_EQ(Tokenizer::from_parts(parts).unk(), unk);
   }
 }
 
@@ -206,7 +233,7 @@ TEST(SentencePiece, RefusesBrokenFiles) {
   EXPECT_EQ(broken([](SentencePieceSpec&) {}), "no error");
   EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[300].text = s.pieces[301].text; }),
               HasSubstr("already defined"));
-  EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[0].type = 1; }), HasSubstr("unk is not defined"));
+  EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[0].type = 1; }), AllOf(HasSubstr("unk is not defined"), HasSubstr("SentencePiece's library"), Not(HasSubstr("broken"))));
   EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[40].text.clear(); }),
               HasSubstr("piece must not be empty"));
   EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[7].type = 9; }), HasSubstr("type of piece 7"));
