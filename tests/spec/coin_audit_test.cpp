@@ -1,21 +1,22 @@
 // No coin is used twice in a generation.
 //
-// A coin is the number at one address: position, purpose, draw. Two decisions that take the same number depend
-// on each other; the law of the text can then be wrong although each decision by itself is right, and
+// A coin is the number at one address: position, purpose, draw. Two decisions that take the same number
+// depend on each other; the law of the text can then be wrong although each decision by itself is right, and
 // enumeration, which gives every question a branch of its own, does not see it.
 //
 // What counts as used: every number that was taken from the generator, in the order in which they were taken,
 // from the first token of the text to the last. A question whose answer is certain (a test with probability 0
 // or 1, a row with one token) takes no number.
 //
-// Drafted tokens behind a rejection count as well, although no rule has looked at them. Their values can matter:
-// such a token may have made a schedule stop, or taken the room of a copy beside its first ancestors, and so it
-// may have had a part in where the step ended. If the next step drew its token for the same place with the same
-// coin, that coin would be biased. So the audit does not ask who has looked at what.
+// Drafted tokens behind a rejection count as well, although no rule has tested them. Their values can matter.
+// Such a token may have made a schedule stop. Then there was room for one more copy in the tree, and that
+// copy may have been accepted. So the token that was not tested helped to decide where the step ended. If the
+// next step drew its token for the same place in the text with the same coin, that coin would be biased. The
+// audit therefore does not ask which tokens were tested.
 //
 // One exception, by purpose: the Gumbel noise of a position (Purpose::gumbel). Coupled sampling shares it by
-// design: it alone decides the target's token there, whatever was drafted, so drafts may look at it as often
-// as they like. The target's own look counts, and it looks once.
+// design. The noise alone decides the target's token there, whatever was drafted, so a drafter may use it as
+// often as it likes. The rule's own use counts, and there must be one for each position.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -32,11 +33,10 @@ using namespace speclab::fixtures;
 using markov::Case;
 using markov::Generations;
 
-
 /// Notes the coins of one generation.
 struct Audit {
   using Key = std::tuple<std::int64_t, Purpose, std::uint32_t>;
-  bool drafting = false;  // the strategy has the word
+  bool drafting = false;  // the strategy is being asked, not the rule
   std::map<Key, int> questions;
   std::vector<std::string> twice;
   std::set<Purpose> purposes;
@@ -53,7 +53,7 @@ struct Audit {
   }
 };
 
-/// A strategy that says when it has the word.
+/// A strategy that tells the audit when it is being asked.
 class Announced final : public Strategy {
  public:
   struct Options {
@@ -166,8 +166,9 @@ TEST(CoinAuditOf, EveryPurposeIsSeen) {
   std::set<Purpose> seen;
   for (const char* rule : {"rejection", "coupled"}) {
     for (const Case& c : markov::all_cases()) {
-      audit(c, options_of(find_acceptance_rule(rule)), 2,
-            [&](const Audit& notes, const GenerationRecord&) { seen.insert(notes.purposes.begin(), notes.purposes.end()); });
+      audit(c, options_of(find_acceptance_rule(rule)), 2, [&](const Audit& notes, const GenerationRecord&) {
+        seen.insert(notes.purposes.begin(), notes.purposes.end());
+      });
     }
   }
   EXPECT_EQ(seen, (std::set<Purpose>{Purpose::target, Purpose::draft, Purpose::accept, Purpose::residual,
@@ -176,8 +177,7 @@ TEST(CoinAuditOf, EveryPurposeIsSeen) {
 
 TEST(CoinAuditOf, SharedCoinsAreSeen) {
   for (const markov::SharedCoins& shared : markov::shared_coins()) {
-    Generations generations(shared.c,
-                            {{"rule", shared.rule}, {"temperature", 1}, {"max_tokens", 40}});
+    Generations generations(shared.c, {{"rule", shared.rule}, {"temperature", 1}, {"max_tokens", 40}});
     int found = 0;
     for (std::uint64_t seed = 0; seed < 10; ++seed) {
       Audit notes;
@@ -192,8 +192,8 @@ TEST(CoinAuditOf, SharedCoinsAreSeen) {
   }
 }
 
-// The target's noise is looked at once where the target decides, and the exception is for drafts alone.
-TEST(CoinAuditOf, TheTargetLooksAtTheNoiseOfAPositionOnce) {
+// The exception is for the noise and for drafters alone.
+TEST(CoinAuditOf, OnlyDraftersMayUseNoiseAgain) {
   Audit notes;
   notes.drafting = true;
   notes.note({3, Purpose::gumbel, 0});

@@ -1,11 +1,11 @@
 // The joint law of what the loop emits, with the generator's own coins, against the target's. Enumeration
-// (markov_test.cpp) answers every question with a branch of its own, so it takes all coins for independent and
-// cannot see that two decisions share one. Here thousands of seeds are decoded and the texts are counted.
+// (markov_test.cpp) answers every question with a branch of its own, so it takes all coins for independent
+// and cannot see that two decisions share one. Here thousands of seeds are decoded and the texts are counted.
 //
-// The statistic is Pearson's chi-square over all texts of the first tokens, those with fewer than ten expected
-// counts taken together, as a standard normal number z (Wilson and Hilferty 1931). Its largest absolute value
-// over the 500 comparisons of this file stays below 4 with a probability of 97 %, and seeds are fixed: a z is
-// the same in every run. The slow tests take more seeds, SPECLAB_LAW_SEEDS of them.
+// The statistic is Pearson's chi-square over all texts of the first tokens, those with fewer than ten
+// expected counts taken together, as a standard normal number z (Wilson and Hilferty 1931). Its largest
+// absolute value over the 500 comparisons of this file stays below 4 with a probability of 97 %, and seeds
+// are fixed: a z is the same in every run. The slow tests take more seeds, SPECLAB_LAW_SEEDS of them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -63,17 +63,18 @@ double normal_score(const Counts& counts, const JointLaw& law, long texts) {
   return (std::cbrt(chi2 / freedom) - (1 - s)) / std::sqrt(s);
 }
 
-double score(const Case& c, json options, long texts,
-             const std::function<Coins(std::uint64_t)>& coins = [](std::uint64_t i) { return Coins(5, i); }) {
+double score(
+    const Case& c, json options, long texts,
+    const std::function<Coins(std::uint64_t)>& coins = [](std::uint64_t i) { return Coins(5, i); }) {
   options["max_tokens"] = c.length;
   if (options["rule"] == "coupled") options["coins"] = "gumbel";
   Generations generations(c, options);
   Counts counts;
   for (long i = 0; i < texts; ++i) ++counts[generations.run(coins(static_cast<std::uint64_t>(i))).tokens];
-  return normal_score(counts,
-                      markov::chain_law(generations.target(), generations.options().sampling, c.prompt.back(),
-                                        c.length),
-                      texts);
+  return normal_score(
+      counts,
+      markov::chain_law(generations.target(), generations.options().sampling, c.prompt.back(), c.length),
+      texts);
 }
 
 void expect_targets_law(const Case& c, const json& options, long texts) {
@@ -112,7 +113,8 @@ TEST(CoinLawOf, TruncatedAndHeatedRows) {
   }
 }
 
-// Where siblings and several sources meet a coin that is shared changes least.
+// A shared coin changes least where siblings or several sources are in one tree, so these cases get more
+// seeds.
 TEST(CoinLawOf, TreesAndSeveralSources) {
   const std::set<std::string> names = {"speculative gamma 2",
                                        "draft tree",
@@ -137,9 +139,8 @@ TEST(CoinLawOf, SharedCoinsAreSeen) {
     Coins::Watch watch = [&](const Coins::Address& asked, double) {
       return Coins(5, prompt).uniform(shared.instead(asked));
     };
-    const double z = score(shared.c, {{"rule", shared.rule}, {"temperature", 1}}, kDeep, [&](std::uint64_t i) {
-      return Coins::watched(5, prompt = i, &watch);
-    });
+    const double z = score(shared.c, {{"rule", shared.rule}, {"temperature", 1}}, kDeep,
+                           [&](std::uint64_t i) { return Coins::watched(5, prompt = i, &watch); });
     EXPECT_GT(z, kMostZ) << shared.name;
   }
 }
@@ -167,7 +168,8 @@ TEST(CoinLawOf, OtherWaysThroughTheLoopGiveTheSameTexts) {
 }
 
 TEST(CoinLawOf, StepsOfADeviceGiveTheSameTexts) {
-  for (const char* name : {"speculative gamma 3", "draft tree", "draft tree of pairs", "lookup and draft as a tree, 1"}) {
+  for (const char* name :
+       {"speculative gamma 3", "draft tree", "draft tree of pairs", "lookup and draft as a tree, 1"}) {
     SCOPED_TRACE(name);
     const std::vector<Case> all = markov::all_cases();
     const Case& c = *std::ranges::find(all, name, &Case::name);

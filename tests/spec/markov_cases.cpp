@@ -101,7 +101,8 @@ std::vector<Case> small_cases() {
   all.push_back({"draft tree of all tokens", choose("draft_tree", {{"widths", {3}}})});
   all.push_back({"draft tree, hot, of more tokens than have mass",
                  choose("draft_tree", {{"widths", {2, 2}}, {"draft_temperature", 2}, {"draft_top_k", 1}})});
-  all.push_back({"draft tree of the best tokens", choose("draft_tree", {{"widths", {2, 2}}, {"draft_temperature", 0}})});
+  all.push_back({"draft tree of the best tokens",
+                 choose("draft_tree", {{"widths", {2, 2}}, {"draft_temperature", 0}})});
   all.push_back({"lookup", choose("prompt_lookup", {{"length", 2}}), {0, 1, 2, 0, 1}});
   all.push_back(
       {"lookup, draft where nothing matches",
@@ -164,7 +165,6 @@ std::vector<Case> small_cases() {
   return all;
 }
 
-
 std::vector<Case> all_cases() {
   const std::vector<Token> repeats{0, 1, 2, 0, 1, 0, 2, 1, 1};
   const auto chain = [](json options) { return choose("speculative_sampling", options); };
@@ -183,8 +183,7 @@ std::vector<Case> all_cases() {
   all.push_back({"draft tree, cool",
                  choose("draft_tree", {{"widths", {3, 2}}, {"draft_temperature", .6}, {"draft_top_p", .9}})});
   all.push_back({"n-grams of the text, confidence",
-                 choose("ngram_model", {{"gamma", 4}, {"schedule", "confidence"}, {"known", 0}}),
-                 repeats,
+                 choose("ngram_model", {{"gamma", 4}, {"schedule", "confidence"}, {"known", 0}}), repeats,
                  false});
   for (const int candidates : {1, 2}) {
     all.push_back({"lookup and draft as a tree, " + std::to_string(candidates),

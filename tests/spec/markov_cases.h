@@ -58,7 +58,8 @@ std::vector<SharedCoins> shared_coins();
 
 /// Law of the first `count` tokens behind the token `last`, as the product of the chain's rows. A text ends
 /// with `eos`.
-std::map<enumerate::Outcome, double> chain_law(const fixtures::ModelPtr& model, const SamplingParams& sampling,
-                                               Token last, int count, Token eos = -1);
+std::map<enumerate::Outcome, double> chain_law(const fixtures::ModelPtr& model,
+                                               const SamplingParams& sampling, Token last, int count,
+                                               Token eos = -1);
 
 }  // namespace speclab::markov
