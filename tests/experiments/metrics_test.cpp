@@ -131,6 +131,12 @@ class Record : public ::testing::Test {
     }
     return path;
   }
+  /// As if the run had been planned with so many repeats.
+  static void plan_repeats(const std::filesystem::path& path, int repeats) {
+    json config = read_json_file(path / "config.json");
+    config["repeats"] = repeats;
+    write_json_file(path / "config.json", config);
+  }
   fixtures::TempDir dir_;
   json environment_ = json::parse(R"({"cpu": {"model": "x"}, "device": "cpu", "numerics": "f32", "threads": 2,
     "read_bandwidth_bytes_per_second": 1e9, "peak_flops": 1e6, "models": {"target": {"sha256": "1", "name": "m"}}})");
@@ -261,6 +267,7 @@ TEST_F(Record, TheSecondsOfItsLinesAreATermOfTheWaterfall) {
 
 TEST_F(Record, ACaseThatLostEqualityHasNoSpeed) {
   const auto path = write_run("run", 1'600'000);
+  plan_repeats(path, 3);
   LineRecord line = read_case_file(path / "cases" / "spec.jsonl").back();
   line.repeat = 2;
   line.matches_reference = false;
@@ -278,9 +285,12 @@ TEST_F(Record, ACaseThatLostEqualityHasNoSpeed) {
 
 TEST_F(Record, AFailedLineIsListedAndNotCounted) {
   const auto path = write_run("run", 1'600'000);
+  plan_repeats(path, 3);
   LineRecord line;
   line.case_id = "spec";
   line.prompt = "2";
+  line.seed = 1;
+  line.repeat = 2;
   line.error = "NaN logits";
   JsonLinesWriter(path / "cases" / "spec.jsonl").append(to_json(line));
   const json summary = summarise_run(path);
