@@ -208,7 +208,8 @@ json read_run_environment(const fs::path& folder) {
                   {"read_bandwidth_bytes_per_second", "?number"},
                   {"peak_flops", "?number"}},
                  where);
-  for (const auto& [role, model] : environment.value("models", json::object()).items()) {
+  const json models = environment.value("models", json::object());
+  for (const auto& [role, model] : models.items()) {
     require_fields(model, {{"name", "?string"}, {"sha256", "?string"}}, json_pointer(where + "/models", role));
   }
   return environment;

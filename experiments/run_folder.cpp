@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/utf8.h"
+#include "experiments/record_files.h"
 
 namespace speclab {
 namespace {
@@ -146,7 +147,7 @@ void RunFolder::remove_made() {
 void RunFolder::begin(const json& environment) {
   if (resume_) {
     const std::vector<std::string> differences =
-        environment_differences(read_json_file(path_ / "environment.json"), environment, true);
+        environment_differences(read_run_environment(path_), environment, true);
     if (!differences.empty()) {
       throw Error({.what = "--resume " + path_.string(),
                    .got = "a difference in " + differences.front(),

@@ -2,7 +2,9 @@
 """Keeps baseline runs under results/baselines/ and writes the pages that show them.
 
     .venv/bin/python scripts/baseline.py adopt RUN NAME   copy a finished run (without raw lines), draw its figures (or those that --figures
-                                                          names), write the pages; one with several targets becomes NAME-TARGET each
+                                                          names), write the pages; one with several targets becomes NAME-TARGET each.
+                                                          --summary FILE: keep this output of `speclab report RUN --json`, computed by
+                                                          a newer version than the run's, instead of RUN/summary.json
     .venv/bin/python scripts/baseline.py pages            write results/README.md, results/lookahead.md and the measured part of README.md again
     .venv/bin/python scripts/baseline.py check            exit 1 when the pages are not what `pages` would write
 
@@ -179,11 +181,13 @@ def adopt_ladder(root, source, name):
     write_pages(root)
 
 
-def adopt(root, source, name, wanted=None):
-    """wanted: names of figures, None for all."""
+def adopt(root, source, name, wanted=None, summary=None):
+    """wanted: names of figures, None for all. summary: as `speclab report SOURCE --json` prints it, instead of the stored one."""
     if Ladder.is_one(source):
+        if summary:
+            raise BadRun(f"{source} holds runs of several targets: --summary is of one run.")
         return adopt_ladder(root, source, name)
-    run = Run(source)
+    run = Run(source, summary)
     if not run.summary["complete"] or run.summary["errors"]:
         raise BadRun(f"{source}: the run is not complete or has errors. Finish it with `speclab run --resume`.")
     if run.environment["build_type"] != "Release":
@@ -200,7 +204,7 @@ def adopt(root, source, name, wanted=None):
     folder.mkdir(parents=True)
     for file in KEPT:
         if (run.folder / file).exists():
-            text = (run.folder / file).read_text(encoding="utf-8")
+            text = json.dumps(run.summary, ensure_ascii=False) if file == "summary.json" else (run.folder / file).read_text(encoding="utf-8")
             (folder / file).parent.mkdir(exist_ok=True)
             text = text.replace(str(source), f"results/runs/{source.name}").replace(f"{root}/", "")  # no private paths
             record = json.loads(text)
@@ -220,10 +224,12 @@ def main(arguments=None, root=ROOT):
     adoption.add_argument("run", type=pathlib.Path)
     adoption.add_argument("name", help="folder under results/baselines/, such as quickstart-epyc7b13")
     adoption.add_argument("--figures", help="only these, with commas between them")
+    adoption.add_argument("--summary", help="what `speclab report RUN --json` printed, - for standard input")
     options = parser.parse_args(arguments)
     try:
         if options.command == "adopt":
-            adopt(root, options.run, options.name, options.figures and options.figures.split(","))
+            summary = report.read_summary(options.summary) if options.summary else None
+            adopt(root, options.run, options.name, options.figures and options.figures.split(","), summary)
         elif options.command == "pages":
             write_pages(root)
         else:

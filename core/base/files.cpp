@@ -67,6 +67,8 @@ std::vector<fs::path> make_folders(const fs::path& folder) {
   fs::create_directories(folder, code);
   if (!code && !fs::is_directory(folder, code) && !code) code = std::make_error_code(std::errc::not_a_directory);
   if (code) {
+    std::error_code ignored;  // those that were made before the one that failed
+    for (auto made = missing.rbegin(); made != missing.rend(); ++made) fs::remove(*made, ignored);
     throw Error({.what = "cannot make the folder " + folder.string(),
                  .got = code.message(),
                  .expected = "",

@@ -20,7 +20,7 @@ bool path_exists(const std::filesystem::path& path);
 /// What stands in a folder, sorted by name; nothing when there is no such folder.
 std::vector<std::filesystem::path> folder_entries(const std::filesystem::path& folder);
 
-/// Makes the folder and those above it. Returns the ones that were not there before, outermost first.
+/// Makes the folder and those above it, all or none. Returns the ones that were not there before, outermost first.
 std::vector<std::filesystem::path> make_folders(const std::filesystem::path& folder);
 
 /// All bytes of a file or a pipe. A read that fails in the middle is an Error, not a shorter file.

@@ -81,8 +81,10 @@ ModelConfig read_huggingface_config(const fs::path& directory) {
   ModelConfig config;
   config.family = family.model_type;
   config.name = settings.text_or("_name_or_path", "");
-  if (config.name.empty())
-    config.name = fs::absolute(directory / "config.json").parent_path().filename().string();
+  if (config.name.empty()) {
+    std::error_code gone;  // the current directory may be
+    config.name = fs::absolute(directory / "config.json", gone).parent_path().filename().string();
+  }
   config.hidden = settings.integer(family.keys.hidden, 1, kMaxWidth);
   config.layers = settings.integer(family.keys.layers, 0, 10'000);
   config.vocab = settings.integer("vocab_size", 1, kMaxWidth);

@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import hashlib
 import json
 import pathlib
+import struct
 
 SCHEMA_VERSION = 1
 STRATEGY_NAMES = {
@@ -14,6 +16,11 @@ STRATEGY_NAMES = {
 }
 RULE_PARAMETERS = {"lenience", "b", "beta", "gap", "epsilon", "theta"}
 SYMBOLS = {"gamma": "γ", "temperature": "T"}
+
+
+def hash_of(numbers):
+    """SHA-256 of numbers as little-endian words of 32 bits, as the record holds it."""
+    return hashlib.sha256(struct.pack(f"<{len(numbers)}I", *(number & 0xFFFFFFFF for number in numbers))).hexdigest()
 
 
 class BadRun(Exception):
@@ -103,7 +110,18 @@ class Case:
                 f"{self.run.folder / self.data['file']}: {error.strerror}. The run folder is incomplete."
             ) from error
         whole = text[: text.rfind("\n") + 1]
-        return [line for line in map(json.loads, whole.splitlines()) if "error" not in line]
+        lines = [json.loads(line) for line in whole.split("\n") if line]
+        for number, line in enumerate(lines, 1):
+            self._check(line, f"{self.run.folder / self.data['file']}: line {number}")
+        return [line for line in lines if "error" not in line]
+
+    def _check(self, line, where):
+        """A line is of this case, and its hashes are those of what it holds."""
+        if line["case"] != self.data["id"]:
+            raise BadRun(f"{where}: case {line['case']}, expected {self.data['id']}. The line is in the wrong file.")
+        for values, name in (("tokens", "output_hash"), ("row_hashes", "logits_hash")):
+            if "error" not in line and line[name] != hash_of(line[values]):
+                raise BadRun(f"{where}: {name} is not that of {values}. The line was changed after it was written.")
 
 
 class Run:

@@ -127,6 +127,12 @@ class Record : public ::testing::Test {
     }
     return path;
   }
+  /// As if the run had been planned with so many repeats.
+  static void plan_repeats(const std::filesystem::path& path, int repeats) {
+    json config = read_json_file(path / "config.json");
+    config["repeats"] = repeats;
+    write_json_file(path / "config.json", config);
+  }
   /// Changes every line of one case file of such a folder.
   template <class Change>
   static void rewrite(const std::filesystem::path& file, Change change) {

@@ -90,7 +90,8 @@ TEST_F(Speclab, StepsDividedOverDevices) {
       EXPECT_LE(row["rows"][d].get<double>(), row["most_rows"][d].get<double>() + tau - 1 + 3)
           << "accepted tokens again; warming up takes longer rows";
     EXPECT_GT(row["slowest_ms"], 0);
-    for (const json& ms : row["device_ms"]) EXPECT_LE(ms, row["slowest_ms"]);
+    for (const json& ms : row["device_ms"])  // means of the same numbers, summed in another order
+      EXPECT_LE(ms.get<double>(), row["slowest_ms"].get<double>() * (1 + 1e-12));
     EXPECT_NEAR(row["exchange_bytes"], 4 * (devices * tau + 6), 1e-9);
     EXPECT_EQ(row["exchange_ms"], 0.);
     EXPECT_GT(row["predicted_speedup"], 0);

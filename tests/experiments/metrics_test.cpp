@@ -131,6 +131,7 @@ TEST_F(Record, TheSecondsOfItsLinesAreATermOfTheWaterfall) {
 
 TEST_F(Record, ACaseThatLostEqualityHasNoSpeed) {
   const auto path = write_run("run", 1'600'000);
+  plan_repeats(path, 3);
   LineRecord line = read_case_file(path / "cases" / "spec.jsonl").back();
   line.repeat = 2;
   line.matches_reference = false;
@@ -148,9 +149,12 @@ TEST_F(Record, ACaseThatLostEqualityHasNoSpeed) {
 
 TEST_F(Record, AFailedLineIsListedAndNotCounted) {
   const auto path = write_run("run", 1'600'000);
+  plan_repeats(path, 3);
   LineRecord line;
   line.case_id = "spec";
   line.prompt = "2";
+  line.seed = 1;
+  line.repeat = 2;
   line.error = "NaN logits";
   JsonLinesWriter(path / "cases" / "spec.jsonl").append(to_json(line));
   const json summary = summarise_run(path);

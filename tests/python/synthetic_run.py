@@ -8,6 +8,7 @@ import hashlib
 import json
 import pathlib
 import random
+import struct
 import sys
 
 T_TARGET_MS, T_ACCEPT_MS, T_OTHER_MS = 11.0, 0.08, 0.05
@@ -101,8 +102,8 @@ def line(rng, case, prompt, category, repeat, order, steps):
                 "finish": "length",
             }
         ],
-        "output_hash": hashlib.sha256(str(ids).encode()).hexdigest(),
-        "logits_hash": "0",
+        "output_hash": hashlib.sha256(struct.pack(f"<{count}i", *ids)).hexdigest(),
+        "logits_hash": hashlib.sha256(b"").hexdigest(),
         "row_hashes": [],
         "wall_ns": sum(ns),
         "cpu_ns": 2 * sum(ns),

@@ -147,6 +147,18 @@ class Pages(unittest.TestCase):
         self.assertIn("figure time_spilt: there is none of this name", err)
         self.assertFalse((self.root / "results/baselines/y").exists())
 
+    def test_a_summary_of_a_newer_version_is_kept(self):
+        synthetic_run.write(self.run_folder)
+        summary = json.loads((self.run_folder / "summary.json").read_text())
+        summary["description"] = "computed just now"
+        (self.root / "new.json").write_text(json.dumps(summary))
+        before = (self.run_folder / "summary.json").read_bytes()
+        status, err = self.call("adopt", self.run_folder, "x", "--figures", "time_split", "--summary", self.root / "new.json")
+        self.assertEqual(status, 0, err)
+        kept = json.loads((self.root / "results/baselines/x/summary.json").read_text())
+        self.assertEqual(kept["description"], "computed just now")
+        self.assertEqual((self.run_folder / "summary.json").read_bytes(), before)
+
     def test_speedups_by_category_stand_beside_the_share_that_is_copied(self):
         def change(summary):
             for case in summary["cases"]:

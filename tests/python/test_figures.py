@@ -282,7 +282,7 @@ class Reading(Scratch):
         case = record.Run(self.folder).cases[1]
         whole = case.lines()
         with open(self.folder / case.file, "a") as file:
-            file.write('{"case": "x", "error": "NaN logits"}\n{"case": "to')
+            file.write(json.dumps({"case": case.id, "error": "NaN logits"}) + '\n{"case": "to')
         self.assertEqual(case.lines(), whole)
 
     def test_marked_calls_are_the_text(self):
@@ -462,6 +462,22 @@ class Report(Scratch):
         self.assertEqual(self.contents(), before)
         speedup = next(case.metric("speedup") for case in record.Run(self.folder).speculative)
         self.assertIn(f"{speedup:.2f}", out.read_text())
+
+    def test_a_changed_line_is_named(self):
+        case = record.Run(self.folder).speculative[0]
+        file = self.folder / case.file
+        lines = file.read_text().splitlines()
+        original = json.loads(lines[1])
+        for change, words in (
+            (lambda line: line["tokens"].__setitem__(0, line["tokens"][0] + 1), "output_hash is not that of tokens"),
+            (lambda line: line.update(row_hashes=[1]), "logits_hash is not that of row_hashes"),
+            (lambda line: line.update(case="another"), "case another, expected"),
+        ):
+            line = copy.deepcopy(original)
+            change(line)
+            file.write_text("\n".join([lines[0], json.dumps(line), *lines[2:]]) + "\n")
+            with self.assertRaisesRegex(record.BadRun, f"line 2: {words}"):
+                case.lines()
 
     def test_a_summary_that_was_computed_anew_stands_in_for_the_stored_one(self):
         summary = json.loads((self.folder / "summary.json").read_text())
