@@ -74,7 +74,8 @@ void require_intervals(const json& metrics, const std::string& where) {
   for (const auto& [name, value] : metrics.items()) {
     const auto interval = metrics.find(name + "_ci95");
     if (!value.is_number() || interval == metrics.end() || interval->is_null()) continue;
-    if (!interval->is_array() || interval->size() != 2) fail(json_pointer(where, name + "_ci95"), interval->dump(), "[lo, hi] or null");
+    if (!interval->is_array() || interval->size() != 2)
+      fail(json_pointer(where, name + "_ci95"), interval->dump(), "[lo, hi] or null");
   }
 }
 
@@ -145,7 +146,8 @@ json read_object(const fs::path& path, std::string* where) {
   json value = read_json_file(path);
   *where = path.string() + ": ";
   if (!value.is_object()) fail(path.string(), std::string(json_type_name(value)), "an object");
-  if (const auto version = value.find("schema_version"); version != value.end() && *version != kSchemaVersion) {
+  if (const auto version = value.find("schema_version");
+      version != value.end() && *version != kSchemaVersion) {
     throw Error({.what = *where + "/schema_version",
                  .got = version->dump(),
                  .expected = std::to_string(kSchemaVersion),
@@ -210,7 +212,8 @@ json read_run_environment(const fs::path& folder) {
                  where);
   const json models = environment.value("models", json::object());
   for (const auto& [role, model] : models.items()) {
-    require_fields(model, {{"name", "?string"}, {"sha256", "?string"}}, json_pointer(where + "/models", role));
+    require_fields(model, {{"name", "?string"}, {"sha256", "?string"}},
+                   json_pointer(where + "/models", role));
   }
   return environment;
 }
@@ -264,12 +267,16 @@ json read_run_summary(const fs::path& folder) {
     }
     for (json& row : entry.emplace("published", json::array()).first.value()) {
       require_fields(row,
-                     {{"source", "string"}, {"values", "array"}, {"category", "?string|null"}, {"reason", "?string|null"}},
+                     {{"source", "string"},
+                      {"values", "array"},
+                      {"category", "?string|null"},
+                      {"reason", "?string|null"}},
                      at + "/published");
       for (const char* key : {"category", "reason"}) {  // older summaries have null for none
         if (row.contains(key) && row[key].is_null()) row.erase(key);
       }
-      require_list(row["values"], {{"name", "string"}, {"published", "number"}, {"here", "number|boolean|null"}},
+      require_list(row["values"],
+                   {{"name", "string"}, {"published", "number"}, {"here", "number|boolean|null"}},
                    at + "/published");
     }
   }

@@ -77,7 +77,8 @@ void require_no_lines(const fs::path& path) {
   }
   if (found.empty()) return;
   throw Error({.what = path.string(),
-               .got = fmt::format("no config.json, but {} of another run", found.front().lexically_relative(path).string()),
+               .got = fmt::format("no config.json, but {} of another run",
+                                  found.front().lexically_relative(path).string()),
                .expected = "a new folder",
                .advice = "Choose another one with --out, or move those files away."});
 }
@@ -99,12 +100,14 @@ void require_same_config(const fs::path& path, const json& config) {
 }
 
 void require_writable(const fs::path& folder) {
-  if (path_exists(folder) && ::access(folder.c_str(), W_OK | X_OK) != 0) fail_path(folder, errno, "a folder that can be written");
+  if (path_exists(folder) && ::access(folder.c_str(), W_OK | X_OK) != 0)
+    fail_path(folder, errno, "a folder that can be written");
 }
 
 }  // namespace
 
-RunFolder::RunFolder(const fs::path& path, bool resume, json config, const std::vector<std::string>& command_line)
+RunFolder::RunFolder(const fs::path& path, bool resume, json config,
+                     const std::vector<std::string>& command_line)
     : path_(path), resume_(resume), config_(std::move(config)) {
   require_short_path(path);
   if (resume && !path_exists(path / "config.json")) {

@@ -16,11 +16,15 @@ namespace {
 
 std::string advice_for(int code) {
   switch (code) {
-    case ENOMEM: return "Free memory, or raise the limit of the shell (ulimit -v).";
+    case ENOMEM:
+      return "Free memory, or raise the limit of the shell (ulimit -v).";
     case EMFILE:
-    case ENFILE: return "Close other files, or raise the limit of the shell (ulimit -n).";
-    case ENAMETOOLONG: return "A name has at most 255 bytes, a whole path at most 4095.";
-    default: return "Check the path and its permissions.";
+    case ENFILE:
+      return "Close other files, or raise the limit of the shell (ulimit -n).";
+    case ENAMETOOLONG:
+      return "A name has at most 255 bytes, a whole path at most 4095.";
+    default:
+      return "Check the path and its permissions.";
   }
 }
 
@@ -50,7 +54,8 @@ std::vector<fs::path> folder_entries(const fs::path& folder) {
   std::vector<fs::path> found;
   if (!path_exists(folder)) return found;
   std::error_code code;
-  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) found.push_back(at->path());
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code))
+    found.push_back(at->path());
   if (code) fail_path(folder, code.value(), "a folder that can be listed");
   std::sort(found.begin(), found.end());
   return found;
@@ -65,7 +70,8 @@ std::vector<fs::path> make_folders(const fs::path& folder) {
   std::reverse(missing.begin(), missing.end());
   std::error_code code;
   fs::create_directories(folder, code);
-  if (!code && !fs::is_directory(folder, code) && !code) code = std::make_error_code(std::errc::not_a_directory);
+  if (!code && !fs::is_directory(folder, code) && !code)
+    code = std::make_error_code(std::errc::not_a_directory);
   if (code) {
     std::error_code ignored;  // those that were made before the one that failed
     for (auto made = missing.rbegin(); made != missing.rend(); ++made) fs::remove(*made, ignored);

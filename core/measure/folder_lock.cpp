@@ -42,7 +42,8 @@ std::string holder(int file) {
         const auto found = line.find(key);
         return found == line.end() ? "?" : found->is_string() ? found->get<std::string>() : found->dump();
       };
-      return fmt::format("process {} on {} since {}: {}", shown("pid"), shown("host"), shown("since"), shown("command"));
+      return fmt::format("process {} on {} since {}: {}", shown("pid"), shown("host"), shown("since"),
+                         shown("command"));
     }
     ::usleep(10'000);
   }
@@ -51,7 +52,8 @@ std::string holder(int file) {
 
 /// Whether the path still names the open file: the holder before may have removed it.
 bool is_at(int file, const fs::path& path) {
-  struct stat open {}, there {};
+  struct stat open {
+  }, there{};
   return ::fstat(file, &open) == 0 && ::lstat(path.c_str(), &there) == 0 && open.st_dev == there.st_dev &&
          open.st_ino == there.st_ino;
 }

@@ -20,10 +20,13 @@ class Records : public Speclab {
  protected:
   /// A small run in "run": two cases, three prompts, two repeats.
   void measure(const std::string& out = "run") {
-    const Result result = run({"run", "a.json", "--out", out, "-q", "--filter", "autoregressive|lookup", "--set", "calibration=false"});
+    const Result result = run({"run", "a.json", "--out", out, "-q", "--filter", "autoregressive|lookup",
+                               "--set", "calibration=false"});
     ASSERT_EQ(result.code, 0) << result.err;
   }
-  fs::path lines(const std::string& case_id) const { return dir() / "run" / "cases" / case_file_name(case_id); }
+  fs::path lines(const std::string& case_id) const {
+    return dir() / "run" / "cases" / case_file_name(case_id);
+  }
   /// The n-th line of a case, changed.
   void change(const std::string& case_id, std::size_t n, const std::function<void(json&)>& how) {
     std::vector<json> all = read_json_lines(lines(case_id));
@@ -32,9 +35,10 @@ class Records : public Speclab {
     for (const json& line : all) file << line.dump() << "\n";
   }
   void expect_refused_by_readers(const std::vector<std::string>& words) {
-    for (const std::vector<std::string>& command :
-         {std::vector<std::string>{"report", "run"}, {"explain", "run"}, {"compare", "run", "run"},
-          {"report", "run", "--export", "vllm"}}) {
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"report", "run"},
+                                                    {"explain", "run"},
+                                                    {"compare", "run", "run"},
+                                                    {"report", "run", "--export", "vllm"}}) {
       SCOPED_TRACE(command.front());
       expect_error(run(command), words);
     }
@@ -53,15 +57,21 @@ TEST_F(Records, ReadingChangesNothing) {
   summary["cases"][0]["metrics"]["tau"] = 7;  // as an older version had computed it
   write_json_file(dir() / "run" / "summary.json", summary);
   const auto before = contents_of(dir() / "run");
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"report", "run"}, {"report", "run", "--json"}, {"report", "run", "--csv", "x.csv"},
-        {"report", "run", "--latex", "x.tex"}, {"report", "run", "--prompts"}, {"report", "run", "--export", "vllm"},
-        {"explain", "run"}, {"compare", "run", "run"}, {"lookahead", "run"}}) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"report", "run"},
+                                                  {"report", "run", "--json"},
+                                                  {"report", "run", "--csv", "x.csv"},
+                                                  {"report", "run", "--latex", "x.tex"},
+                                                  {"report", "run", "--prompts"},
+                                                  {"report", "run", "--export", "vllm"},
+                                                  {"explain", "run"},
+                                                  {"compare", "run", "run"},
+                                                  {"lookahead", "run"}}) {
     const Result result = run(command);
     EXPECT_TRUE(result.code == 0 || result.code == 1) << command.front() << ": " << result.err;
     EXPECT_EQ(contents_of(dir() / "run"), before) << command.front() << " " << command.back();
   }
-  EXPECT_EQ(json::parse(run({"report", "run", "--json"}).out)["cases"][0]["metrics"]["tau"], 1) << "computed anew";
+  EXPECT_EQ(json::parse(run({"report", "run", "--json"}).out)["cases"][0]["metrics"]["tau"], 1)
+      << "computed anew";
 }
 
 TEST_F(Records, ARecordWithoutLinesIsReportedFromItsSummary) {
@@ -93,7 +103,8 @@ TEST_F(Records, TheReportTakesTheSummaryThatWasComputedJustNow) {
   fs::create_directories(dir() / "scripts");
   fs::create_directories(dir() / ".venv" / "bin");
   std::ofstream(dir() / "scripts" / "report.py") << "";
-  std::ofstream(dir() / ".venv" / "bin" / "python") << "#!/bin/sh\necho \"$@\" > arguments\ncat > given.json\necho done\n";
+  std::ofstream(dir() / ".venv" / "bin" / "python")
+      << "#!/bin/sh\necho \"$@\" > arguments\ncat > given.json\necho done\n";
   fs::permissions(dir() / ".venv" / "bin" / "python", fs::perms::owner_all);
   const auto before = contents_of(dir() / "run");
   const Result result = run({"report", "run", "--out", "x.html"});
@@ -116,7 +127,8 @@ TEST_F(Records, CommittedRecordsAreReportedAndStayAsTheyAre) {
     const Result table = run({"report", "kept"});
     EXPECT_EQ(table.code, 0) << table.err;
     EXPECT_THAT(table.err, HasSubstr("no raw lines"));
-    const json printed = json::parse(run({"report", "kept", "--json"}).out), stored = read_json_file(copy / "summary.json");
+    const json printed = json::parse(run({"report", "kept", "--json"}).out),
+               stored = read_json_file(copy / "summary.json");
     ASSERT_EQ(printed["cases"].size(), stored["cases"].size());
     for (std::size_t i = 0; i < stored["cases"].size(); ++i)
       EXPECT_EQ(printed["cases"][i]["metrics"], stored["cases"][i]["metrics"]);
@@ -127,20 +139,24 @@ TEST_F(Records, CommittedRecordsAreReportedAndStayAsTheyAre) {
 TEST_F(Records, ACaseThatIsNotThereIsNamed) {
   measure();
   expect_error(run({"report", "run", "--prompts", "--case", "nothing"}), {"--case", "no case \"nothing\""});
-  expect_error(run({"report", "run", "--export", "vllm", "--case", "nothing"}), {"--case", "no case \"nothing\""});
+  expect_error(run({"report", "run", "--export", "vllm", "--case", "nothing"}),
+               {"--case", "no case \"nothing\""});
 }
 
 TEST_F(Records, AChangedTokenIsFoundAtItsLine) {
   measure();
-  change("autoregressive", 2, [](json& line) { line["tokens"][3] = (line["tokens"][3].get<int>() + 1) % 64; });
+  change("autoregressive", 2,
+         [](json& line) { line["tokens"][3] = (line["tokens"][3].get<int>() + 1) % 64; });
   expect_refused_by_readers({"autoregressive.jsonl: line 3: output_hash"});
-  expect_error(run({"run", "a.json", "--out", "run", "-q", "--filter", "autoregressive|lookup", "--set", "calibration=false", "--resume"}),
+  expect_error(run({"run", "a.json", "--out", "run", "-q", "--filter", "autoregressive|lookup", "--set",
+                    "calibration=false", "--resume"}),
                {"autoregressive.jsonl: line 3: output_hash"});
 }
 
 TEST_F(Records, AChangedLogitsHashIsFoundAtItsLine) {
   measure();
-  change("prompt_lookup", 1, [](json& line) { line["row_hashes"][0] = line["row_hashes"][0].get<std::uint32_t>() ^ 1; });
+  change("prompt_lookup", 1,
+         [](json& line) { line["row_hashes"][0] = line["row_hashes"][0].get<std::uint32_t>() ^ 1; });
   expect_refused_by_readers({"prompt_lookup.jsonl: line 2: logits_hash"});
 }
 
@@ -175,7 +191,9 @@ TEST_F(Records, LinesOfOtherCasesAndOtherRunsAreRefused) {
 
 TEST_F(Records, TwoCasesNeverShareAFile) {
   json twins = config();
-  twins["drafts"] = {{"small", {{"model", "draft"}}}, {"small__gamma=1", {{"model", "draft"}}}, {std::string(300, 'd'), {{"layers", {0}}}}};
+  twins["drafts"] = {{"small", {{"model", "draft"}}},
+                     {"small__gamma=1", {{"model", "draft"}}},
+                     {std::string(300, 'd'), {{"layers", {0}}}}};
   twins["options"]["max_tokens"] = 6;
   twins["calibration"] = false;
   twins["cases"] = {{{"strategy", "autoregressive"}},
@@ -202,25 +220,31 @@ TEST_F(Records, FilesOfTheWrongShapeAreNoBugs) {
   measure();
   for (const char* file : {"config.json", "environment.json"}) {
     const std::string good = Cli::read(dir() / "run" / file);
-    for (const char* bad : {"[]", "7", "\"text\"", "{\"cpu\": [], \"models\": []}", "{\"models\": {\"target\": 3}, \"threads\": \"many\"}",
+    for (const char* bad : {"[]", "7", "\"text\"", "{\"cpu\": [], \"models\": []}",
+                            "{\"models\": {\"target\": 3}, \"threads\": \"many\"}",
                             "{\"prompts\": {}, \"cases\": [1]}", "{\"schema_version\": 9}"}) {
-      if (file == std::string("environment.json") && std::string(bad).starts_with("{\"prompts")) continue;  // it may miss everything
+      if (file == std::string("environment.json") && std::string(bad).starts_with("{\"prompts"))
+        continue;  // it may miss everything
       std::ofstream(dir() / "run" / file) << bad;
       SCOPED_TRACE(std::string(file) + " " + bad);
       expect_refused_by_readers({file});
-      expect_error(run({"run", "a.json", "--out", "run", "-q", "--resume", "--filter", "autoregressive|lookup", "--set", "calibration=false"}), {"run"});
+      expect_error(run({"run", "a.json", "--out", "run", "-q", "--resume", "--filter",
+                        "autoregressive|lookup", "--set", "calibration=false"}),
+                   {"run"});
     }
     std::ofstream(dir() / "run" / file) << good;
   }
   fs::remove_all(dir() / "run" / "cases");
   for (const char* bad : {"[]", "{}", "{\"cases\": {}}"}) {
     std::ofstream(dir() / "run" / "summary.json") << bad;
-    for (const char* option : {"--json", "--prompts"}) expect_error(run({"report", "run", option}), {"summary.json"});
+    for (const char* option : {"--json", "--prompts"})
+      expect_error(run({"report", "run", option}), {"summary.json"});
   }
   measure("other");
   json summary = read_json_file(dir() / "other" / "summary.json");
   fs::remove_all(dir() / "other" / "cases");
-  for (const char* place : {"/cases/0/metrics", "/cases/1/lossy", "/errors", "/cases/0/by_prompt/1/tau", "/cases/1/metrics/ms_per_token_ci95", "/lookahead", "/noise_floor"}) {
+  for (const char* place : {"/cases/0/metrics", "/cases/1/lossy", "/errors", "/cases/0/by_prompt/1/tau",
+                            "/cases/1/metrics/ms_per_token_ci95", "/lookahead", "/noise_floor"}) {
     SCOPED_TRACE(place);
     json bad = summary;
     bad[json::json_pointer(place)] = "x";

@@ -1,5 +1,5 @@
-// What a user can get wrong outside the lab: permissions, names, bytes that are no text, models that are not there. Each
-// is exit code 2 and a sentence, before a model is loaded.
+// What a user can get wrong outside the lab: permissions, names, bytes that are no text, models that are not
+// there. Each is exit code 2 and a sentence, before a model is loaded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -24,13 +24,17 @@ class UserErrors : public Speclab {
   }
   /// The command as somebody who has no rights here.
   Result as_stranger(const std::string& command) { return shell(stranger() + "$SPECLAB " + command); }
-  static std::string stranger() { return ::geteuid() == 0 ? "setpriv --reuid=65534 --regid=65534 --clear-groups " : ""; }
+  static std::string stranger() {
+    return ::geteuid() == 0 ? "setpriv --reuid=65534 --regid=65534 --clear-groups " : "";
+  }
 };
 
 TEST_F(UserErrors, MissingPermission) {
   const Result probe = as_stranger("--version");
   if (probe.code != 0) GTEST_SKIP() << "no command can run as another user here: " << probe.err;
-  ASSERT_EQ(run({"run", "a.json", "--out", "run", "-q", "--filter", "lookup", "--set", "calibration=false"}).code, 0);
+  ASSERT_EQ(
+      run({"run", "a.json", "--out", "run", "-q", "--filter", "lookup", "--set", "calibration=false"}).code,
+      0);
   const auto everyone = fs::perms::all & ~fs::perms::group_write & ~fs::perms::others_write;
   fs::create_directories(dir() / "locked");
   fs::copy(dir() / "run", dir() / "locked" / "run", fs::copy_options::recursive);
@@ -86,7 +90,8 @@ TEST_F(UserErrors, LongNames) {
   expect_early_error(run({"run", "a.json", "--set", "name=" + name}), {"/name", "300 bytes"});
   expect_early_error(run({"run", "a.json", "--out", "x", "--set", "target=" + name}), {"File name too long"});
   expect_early_error(run({"run", name}), {"File name too long"});
-  for (const char* command : {"report", "explain", "lookahead"}) expect_early_error(run({command, name}), {"File name too long"});
+  for (const char* command : {"report", "explain", "lookahead"})
+    expect_early_error(run({command, name}), {"File name too long"});
   expect_early_error(run({"compare", name, name}), {"File name too long"});
   std::string path = "p";
   while (path.size() < 3900) path += "/" + std::string(99, 'p');
@@ -100,22 +105,28 @@ TEST_F(UserErrors, LongNames) {
 
 TEST_F(UserErrors, NamesCannotLeaveTheirFolder) {
   for (const char* name : {"../../../x", "/tmp/x", "a/b", ""})
-    expect_early_error(run({"run", "a.json", "--set", std::string("name=\"") + name + "\""}), {"/name", "without a slash"});
+    expect_early_error(run({"run", "a.json", "--set", std::string("name=\"") + name + "\""}),
+                       {"/name", "without a slash"});
   EXPECT_FALSE(fs::exists(dir() / "results"));
 }
 
 TEST_F(UserErrors, BytesThatAreNoText) {
   for (const char* more : {"", " --json", " --dry-run --json", " --dry-run"})
-    expect_early_error(shell("$SPECLAB run a.json --out x --set name=\"$(printf 'a\\377b')\"" + std::string(more)), {"--set", "\\xff", "UTF-8"});
+    expect_early_error(
+        shell("$SPECLAB run a.json --out x --set name=\"$(printf 'a\\377b')\"" + std::string(more)),
+        {"--set", "\\xff", "UTF-8"});
   EXPECT_FALSE(fs::exists(dir() / "x"));
-  const Result strange = shell("f=$(printf 'b\\377.json'); cp a.json \"$f\"; exec $SPECLAB run \"$f\" --dry-run --json");
+  const Result strange =
+      shell("f=$(printf 'b\\377.json'); cp a.json \"$f\"; exec $SPECLAB run \"$f\" --dry-run --json");
   EXPECT_EQ(strange.code, 0) << strange.err;
   EXPECT_EQ(json::parse(strange.out)["file"], "b\\xff.json");
 }
 
 TEST_F(UserErrors, MissingModelsAreNoticedBeforeOneIsLoaded) {
-  expect_early_error(run({"run", "a.json", "--out", "x", "--set", "target=nowhere"}), {"nowhere: got No such file"});
-  expect_early_error(run({"run", "a.json", "--out", "x", "--set", "drafts.small.model=nowhere"}), {"nowhere: got No such file"});
+  expect_early_error(run({"run", "a.json", "--out", "x", "--set", "target=nowhere"}),
+                     {"nowhere: got No such file"});
+  expect_early_error(run({"run", "a.json", "--out", "x", "--set", "drafts.small.model=nowhere"}),
+                     {"nowhere: got No such file"});
   json several = config();
   several.erase("target");
   several["targets"] = {{"first", "target"}, {"second", "nowhere"}};
@@ -125,10 +136,13 @@ TEST_F(UserErrors, MissingModelsAreNoticedBeforeOneIsLoaded) {
 }
 
 TEST_F(UserErrors, AFolderThatCannotBeMadeIsNoticedBeforeAModelIsLoaded) {
-  expect_early_error(run({"run", "a.json", "--out", "a.json/run"}), {"cannot make the folder a.json/run", "Not a directory"});
+  expect_early_error(run({"run", "a.json", "--out", "a.json/run"}),
+                     {"cannot make the folder a.json/run", "Not a directory"});
   expect_early_error(run({"run", "a.json", "--out", "a.json"}), {"a.json", "Not a directory"});
   expect_early_error(run({"run", "a.json", "--out", "/proc/run"}), {"/proc/run"});
-  ASSERT_EQ(run({"run", "a.json", "--out", "run", "-q", "--filter", "lookup", "--set", "calibration=false"}).code, 0);
+  ASSERT_EQ(
+      run({"run", "a.json", "--out", "run", "-q", "--filter", "lookup", "--set", "calibration=false"}).code,
+      0);
   expect_early_error(run({"run", "a.json", "--out", "run"}), {"a run already"});
   expect_early_error(run({"run", "a.json", "--out", "run", "--resume"}), {"another config"});
 }
@@ -151,9 +165,11 @@ TEST_F(UserErrors, APromptFileThatBreaksOffIsNotShortened) {
   json from_file = config();
   from_file["prompts"] = {{"file", "failing.jsonl"}};
   write(from_file);
-  std::ofstream(dir() / "failing.jsonl") << "\"1 2 3\"\n\"4 5 6\"\n\"7 8 9\"\n\"1 2 3 4 5 6 7 8 9 10\"\n\"2\"\n\"3\"\n\"4\"\n\"5\"\n\"6\"\n";
+  std::ofstream(dir() / "failing.jsonl")
+      << "\"1 2 3\"\n\"4 5 6\"\n\"7 8 9\"\n\"1 2 3 4 5 6 7 8 9 10\"\n\"2\"\n\"3\"\n\"4\"\n\"5\"\n\"6\"\n";
   EXPECT_EQ(run({"run", "a.json", "--dry-run"}).code, 0);
-  expect_early_error(shell("LD_PRELOAD='" SPECLAB_FAILING_READ "' exec $SPECLAB run a.json --dry-run"), {"failing.jsonl: got Input/output error"});
+  expect_early_error(shell("LD_PRELOAD='" SPECLAB_FAILING_READ "' exec $SPECLAB run a.json --dry-run"),
+                     {"failing.jsonl: got Input/output error"});
 }
 
 }  // namespace

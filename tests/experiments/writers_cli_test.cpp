@@ -20,7 +20,8 @@ class Writers : public Speclab {
  protected:
   /// The words of a run into "run" that takes long.
   static std::vector<std::string> long_run(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> words = {"run", "a.json", "--out", "run", "-q", "--set", "repeats=900", "--set", "calibration=false"};
+    std::vector<std::string> words = {
+        "run", "a.json", "--out", "run", "-q", "--set", "repeats=900", "--set", "calibration=false"};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -43,8 +44,10 @@ TEST_F(Writers, ASecondOneIsToldWhoHoldsTheFolder) {
   Cli first(dir(), long_run());
   wait_for(first, dir() / "run" / "cases" / "prompt_lookup.jsonl");
   const std::string pid = "process " + std::to_string(first.process());
-  for (const std::vector<std::string>& more : {std::vector<std::string>{"--resume"}, {}, {"--resume", "--shard", "1/2"}})
-    expect_error(run(long_run(more)), {"run: got a folder into which another process writes", pid, "since", "a.json", "--out"});
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--resume"}, {}, {"--resume", "--shard", "1/2"}})
+    expect_error(run(long_run(more)),
+                 {"run: got a folder into which another process writes", pid, "since", "a.json", "--out"});
   EXPECT_TRUE(first.running());
   EXPECT_NE(run({"report", "run"}).code, 3) << "readers need no lock";
   first.kill(SIGINT);
@@ -55,8 +58,10 @@ TEST_F(Writers, ASecondOneIsToldWhoHoldsTheFolder) {
 
 TEST_F(Writers, TwoFreshRunsAtOnceLeaveOneRecord) {
   const std::string command = "$SPECLAB run a.json --out run -q --set repeats=3 --set calibration=false";
-  const Result result = shell(command + " > x.out 2> x.err & a=$!; " + command + " > y.out 2> y.err & b=$!; wait $a; x=$?; wait $b; echo $x $?");
-  EXPECT_THAT(result.out, ::testing::AnyOf("0 2\n", "2 0\n")) << Cli::read(dir() / "x.err") << Cli::read(dir() / "y.err");
+  const Result result = shell(command + " > x.out 2> x.err & a=$!; " + command +
+                              " > y.out 2> y.err & b=$!; wait $a; x=$?; wait $b; echo $x $?");
+  EXPECT_THAT(result.out, ::testing::AnyOf("0 2\n", "2 0\n"))
+      << Cli::read(dir() / "x.err") << Cli::read(dir() / "y.err");
   expect_sound_record();
   EXPECT_TRUE(read_json_file(dir() / "run" / "summary.json")["complete"].get<bool>());
 }
@@ -84,7 +89,8 @@ TEST_F(Writers, AFolderOfSeveralTargetsIsHeldAsAWhole) {
   write(several);
   Cli first(dir(), long_run());
   wait_for(first, dir() / "run" / "one" / "cases" / "prompt_lookup.jsonl");
-  expect_error(run(long_run({"--resume"})), {"run: got a folder into which another process writes", std::to_string(first.process())});
+  expect_error(run(long_run({"--resume"})),
+               {"run: got a folder into which another process writes", std::to_string(first.process())});
   std::ofstream(dir() / "b.json") << config().dump();
   expect_error(run({"run", "b.json", "--out", "run/one", "-q"}), {"run/one", "another process writes"});
 }
@@ -93,7 +99,8 @@ TEST_F(Writers, LinesOfAnotherRunAreNotTakenForNewOnes) {
   ASSERT_EQ(run({"run", "a.json", "--out", "run", "-q", "--set", "calibration=false"}).code, 0);
   fs::remove(dir() / "run" / "config.json");
   const auto before = contents_of(dir() / "run");
-  expect_error(run({"run", "a.json", "--out", "run", "-q", "--set", "calibration=false"}), {"run: got no config.json", "cases/autoregressive.jsonl", "--out"});
+  expect_error(run({"run", "a.json", "--out", "run", "-q", "--set", "calibration=false"}),
+               {"run: got no config.json", "cases/autoregressive.jsonl", "--out"});
   EXPECT_EQ(contents_of(dir() / "run"), before);
   fs::remove_all(dir() / "run" / "cases");
   fs::create_directories(dir() / "run" / "cases");  // as if killed before the first line
@@ -102,7 +109,8 @@ TEST_F(Writers, LinesOfAnotherRunAreNotTakenForNewOnes) {
 }
 
 TEST_F(Writers, AConfigIsTheSameFromEveryPlace) {
-  const std::vector<std::string> words = {"run", "a.json", "--out", "run", "-q", "--set", "calibration=false", "--filter", "lookup"};
+  const std::vector<std::string> words = {
+      "run", "a.json", "--out", "run", "-q", "--set", "calibration=false", "--filter", "lookup"};
   ASSERT_EQ(run(words).code, 0);
   for (const std::string& name : {std::string("./a.json"), (dir() / "a.json").string()}) {
     std::vector<std::string> same = words;

@@ -40,8 +40,9 @@ TEST_F(Lock, ASecondWriterIsToldWhoHoldsTheFolder) {
   std::optional<FolderLock> first(std::in_place, dir_, std::vector<std::string>{"speclab", "run", "a.json"});
   char host[256] = "";
   ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
-  EXPECT_THAT(refusal(), AllOf(HasSubstr("process " + std::to_string(::getpid()) + " on " + host + " since 20"),
-                               HasSubstr(": speclab run a.json"), HasSubstr("one writer at a time")));
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr("process " + std::to_string(::getpid()) + " on " + host + " since 20"),
+                    HasSubstr(": speclab run a.json"), HasSubstr("one writer at a time")));
   std::optional<FolderLock> moved(std::move(*first));
   first.reset();
   EXPECT_NE(refusal(), "") << "a lock that was moved is still held";

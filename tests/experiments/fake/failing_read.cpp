@@ -1,5 +1,5 @@
-// Preloaded by a test (LD_PRELOAD): reads of a file whose name ends with "failing.jsonl" give a few bytes at a time and
-// then fail, as those of a broken disk do.
+// Preloaded by a test (LD_PRELOAD): reads of a file whose name ends with "failing.jsonl" give a few bytes at
+// a time and then fail, as those of a broken disk do.
 #include <dlfcn.h>
 #include <unistd.h>
 
