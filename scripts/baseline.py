@@ -31,7 +31,8 @@ FRONT_FIGURE = "speedup_gamma"
 BEGIN, END = "<!-- measured: written by scripts/baseline.py -->", "<!-- end of measured -->"
 NONE_YET = "No baseline run has been committed yet. Run `scripts/quickstart.sh` and see your own machine's numbers."
 TABLE = [
-    ("speedup", "speedup [95 %]", "{:.2f}"),
+    ("speedup", "speedup, decode only [95 %]", "{:.2f}"),
+    ("speedup_end_to_end", "end to end", "{:.2f}"),
     ("tokens_per_second", "tokens/s", "{:.1f}"),
     ("tau", "τ", "{:.2f}"),
     ("alpha", "α", "{:.2f}"),
@@ -137,6 +138,17 @@ def results_page(root):
     )
 
 
+def unexplained_range(found):
+    """One sentence: how much of a step the calibrations of all records leave unexplained."""
+    shares = [share[0] for run in found for share in map(report.unexplained_share, run.cases) if share]
+    if not shares:
+        return ""
+    return (
+        f" Over the {len(shares)} cases of all committed records that have a waterfall, {100 * min(shares):.1f} to {100 * max(shares):.1f} % of a step's time "
+        "stays unexplained by the calibration."
+    )
+
+
 def front_part(root):
     found = [run for run in runs(root) if run.folder.name.startswith("quickstart")]
     if not found:
@@ -145,7 +157,10 @@ def front_part(root):
     figure = run.folder / "figures" / f"{FRONT_FIGURE}.svg"
     picture = f"\n\n![speedup against draft length]({figure.relative_to(root).as_posix()})" if figure.exists() else ""
     gpu = "" if any(device_of(other) == "GPU" for other in runs(root)) else " Not run on a GPU yet."
-    return f"{run.machine}; {prompts_of(run)}; {models_of(run)}.{gpu}\n\n{busy_note(run)}{table(run)}{picture}\n\nAll runs: [results/README.md](results/README.md)."
+    return (
+        f"{run.machine}; {prompts_of(run)}; {models_of(run)}.{gpu}\n\n{busy_note(run)}{table(run)}{picture}\n\n"
+        f"All runs: [results/README.md](results/README.md).{unexplained_range(runs(root))}"
+    )
 
 
 def with_front_part(text, part):

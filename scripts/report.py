@@ -93,19 +93,26 @@ def share_of_step(case, share, span):
     return f"{100 * share:.1f}" + interval(case, span and [100 * end for end in span], "{:.1f}")
 
 
-def unexplained(case):
-    """What the calibration leaves of the step time unexplained, forwards timed again in the line set aside."""
+def unexplained_share(case):
+    """Share of the step time that the calibration does not explain, forwards timed again in the line set aside, with its
+    interval; None for a case without a waterfall."""
     last = case.waterfall[-1] if case.waterfall else {}
     if last.get("residual_share") is None:
-        return ""
+        return None
     steps = [term["step"] for term in case.waterfall]
     if "unexplained_share" in last:
-        return share_of_step(case, last["unexplained_share"], last["unexplained_share_ci95"])
+        return last["unexplained_share"], last["unexplained_share_ci95"]
     if DRIFT not in steps:
-        return share_of_step(case, last["residual_share"], last.get("residual_share_ci95"))
+        return last["residual_share"], last.get("residual_share_ci95")
     # A record from before the field: the same share is in its terms, its interval is not.
     known = case.waterfall[steps.index(DRIFT) - 1]["speedup"]
-    return share_of_step(case, 1 - last["speedup"] / known, None)
+    return 1 - last["speedup"] / known, None
+
+
+def unexplained(case):
+    """The same in per cent: "-1.3 [-7.6, 4.9]"."""
+    found = unexplained_share(case)
+    return share_of_step(case, *found) if found else ""
 
 
 def left_by_drift(case):

@@ -76,6 +76,9 @@ class Pages(unittest.TestCase):
         self.assertTrue(front.startswith("before\n") and front.endswith("\nafter\n"))
         self.assertNotIn("\nold\n", front)
         self.assertIn("results/baselines/quickstart-none/figures/speedup_gamma.svg", front)
+        self.assertIn("| speedup, decode only [95 %] | end to end |", front)
+        shares = [100 * case["waterfall"][-1]["unexplained_share"] for case in summary["cases"] if case["waterfall"]]
+        self.assertIn(f"Over the {len(shares)} cases of all committed records that have a waterfall, {min(shares):.1f} to {max(shares):.1f} %", front)
         self.assertEqual(self.call("check")[0], 0)
         (self.root / "results/README.md").write_text("by hand")
         status, err = self.call("check")
