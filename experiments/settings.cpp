@@ -115,10 +115,14 @@ std::string pointer_in(const std::string& what) {
   return what.substr(begin, what.find(": ", begin) - begin);
 }
 
+void require_utf8(std::string_view text, const std::string& where) {
+  if (!is_utf8(text)) throw Error({where, printable(text, 200), "UTF-8", "Type it in a terminal with a UTF-8 locale."});
+}
+
 }  // namespace
 
 json parse_setting_value(std::string_view text, const std::string& where) {
-  if (!is_utf8(text)) throw Error({where, "bytes that are no UTF-8", "a text in UTF-8", ""});
+  require_utf8(text, where);
   if (!text.empty() && std::string_view("[{\"").find(text[0]) != std::string_view::npos) {
     try {
       return parse_json(with_json_numbers(text), where);
@@ -143,6 +147,7 @@ void Settings::apply(json& config, const std::vector<std::string>& top) {
 }
 
 void Settings::set(json& config, const std::string& text, const std::vector<std::string>& top) {
+  require_utf8(text, "--set");
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw Error({.what = "--set",

@@ -151,7 +151,7 @@ TEST_F(CompareCommand, DamagedRecordsAreUserErrors) {
   for (const char* text : {"[]", "{}", "{\"cases\": 3}", "{\"cases\": [{}]}",
                            "{\"cases\": [{\"id\": \"autoregressive\", \"metrics\": 1}]}"}) {
     std::ofstream(dir() / "damaged" / "summary.json") << text;
-    expect_error(run({"compare", "damaged", "run", "--gate", "tau"}), {"record of a run"});
+    expect_error(run({"compare", "damaged", "run", "--gate", "tau"}), {"damaged/summary.json"});
   }
 }
 

@@ -63,7 +63,7 @@ TEST_F(Speclab, ABaselineWithoutLinesIsReadFromItsSummary) {
   EXPECT_GT(baselines, 0);
   std::filesystem::create_directory(dir() / "old");
   std::ofstream(dir() / "old/summary.json") << R"({"lookahead": [{"cells": 3}], "calibration": {}})";
-  expect_error(run({"lookahead", "old"}), {"speclab lookahead", "does not fit"});
+  expect_error(run({"lookahead", "old"}), {"old/summary.json", "got no \"name\""});
   std::ofstream(dir() / "old/summary.json") << "[]";
   expect_error(run({"lookahead", "old"}), {"old/summary.json"});
 }

@@ -124,14 +124,14 @@ TEST_F(UserErrors, BytesThatAreNoText) {
 
 TEST_F(UserErrors, MissingModelsAreNoticedBeforeOneIsLoaded) {
   expect_early_error(run({"run", "a.json", "--out", "x", "--set", "target=nowhere"}),
-                     {"nowhere: got No such file"});
+                     {"nowhere: got no such file or directory"});
   expect_early_error(run({"run", "a.json", "--out", "x", "--set", "drafts.small.model=nowhere"}),
-                     {"nowhere: got No such file"});
+                     {"nowhere: got no such file or directory"});
   json several = config();
   several.erase("target");
   several["targets"] = {{"first", "target"}, {"second", "nowhere"}};
   write(several);
-  expect_early_error(run({"run", "a.json", "--out", "x"}), {"nowhere: got No such file"});
+  expect_early_error(run({"run", "a.json", "--out", "x"}), {"nowhere: got no such file or directory"});
   EXPECT_FALSE(fs::exists(dir() / "x"));
 }
 
