@@ -87,8 +87,7 @@ void require_lookahead(const json& fits, const std::string& where) {
                 {"f_ci95", "array|null"},
                 {"share", "number|null"},
                 {"share_ci95", "?array|null"},
-                {"held_out_error", "number|null"},
-                {"mean_error", "number|null"},
+                {"held_out", "?array"},
                 {"cells", "array"},
                 {"machines", "array"}},
                where);

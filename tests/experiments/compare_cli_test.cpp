@@ -106,9 +106,11 @@ TEST_F(CompareCommand, OtherWorkloadsMissingCasesAndChangedTexts) {
   EXPECT_EQ(run({"compare", "part", "base"}).code, 0) << "more cases are no failure";
 
   std::filesystem::copy(dir() / "base", dir() / "changed", std::filesystem::copy_options::recursive);
-  rewrite(dir() / "changed" / "cases" / "prompt_lookup.jsonl", [](LineRecord& line) {
-    if (line.prompt == "two") line.turns[1].tokens[5] += 1;
-  });
+  for (const auto& entry : std::filesystem::directory_iterator(dir() / "changed" / "cases")) {  // in all cases, so that they stay equal
+    rewrite(entry.path(), [](LineRecord& line) {
+      if (line.prompt == "two") line.turns[1].tokens[5] += 1;
+    });
+  }
   const Result changed = run({"compare", "base", "changed"});
   EXPECT_EQ(changed.code, 1);
   EXPECT_THAT(changed.out, HasSubstr("CHANGED 1 of 3, first prompt two seed 1 token 29"));

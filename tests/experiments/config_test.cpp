@@ -43,6 +43,17 @@ TEST(Sweep, TiesFollowTheirAxis) {
   EXPECT_EQ(points[1].object, (json{{"W", 10}, {"G", 10}}));
   EXPECT_THROW(expand_sweep({{"G", "=V"}, {"W", 1}}, no_lists, "f"), Error);
   EXPECT_THROW(expand_sweep({{"G", "=W"}, {"W", "=G"}}, no_lists, "f"), Error);
+  const auto message = [&](const json& object) -> std::string {
+    try {
+      expand_sweep(object, no_lists, "f: ");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message({{"G", "=G"}}), HasSubstr("a tie to itself"));
+  EXPECT_THAT(message({{"G", "=strategy"}}), HasSubstr("a tie to the strategy of the case"));
+  EXPECT_THAT(message({{"G", "=W"}, {"W", "=G"}}), HasSubstr("\"W\" is tied itself"));
 }
 
 TEST(Sweep, RefusesAProductThatNobodyWaitsFor) {

@@ -55,7 +55,7 @@ TEST(SettingValue, NumbersAsPeopleWriteThem) {
   for (const char* text : {"a b", ".", "+", "-", "1e", "e5", "1.2.3", "007", "3x", "models/x.gguf", "=W", ""})
     EXPECT_EQ(parse_setting_value(text, "--set x"), text) << "a text";
   const std::pair<const char*, const char*> bad[] = {{"[1,", "--set x: line 1"}, {"{a}", "double quotes"}, {"\"x", "--set x"}, {"1e999", "at most 1.8e308"},
-                                                     {"\xff\xfe", "no UTF-8"}, {"[1e999]", "line 1, column 2"}};
+                                                     {"\xff\xfe", "expected UTF-8"}, {"[1e999]", "line 1, column 2"}};
   for (const auto& [text, word] : bad) {
     try {
       parse_setting_value(text, "--set x");
