@@ -64,7 +64,7 @@ class Stream {
     }
     flush_output();
   }
-  /// Nobody can read on: the pipe is closed, or the disk full.
+  /// True when the output cannot be written any more: the pipe is closed, or the disk is full.
   static bool broken() { return flush_output() != 0; }
   void finish() {
     if (quiet_) return;

@@ -95,7 +95,7 @@ struct Experiment {
   nlohmann::json resolved() const;
 };
 
-/// Lines of an experiment: cases x prompts x seeds x repeats. Nobody waits for more, and the plan is held in memory.
+/// Lines of an experiment: cases x prompts x seeds x repeats. A larger plan would not fit into memory, nor end in a reasonable time.
 inline constexpr std::uint64_t kMostLines = 1'000'000;
 
 /// The keys of a config.
@@ -105,7 +105,7 @@ const std::vector<std::string>& config_keys();
 /// what was found and what was expected, or the --set that is to blame. A config may name several "targets": there is an
 /// experiment for each, because baseline, calibration and t(n) are of one target.
 std::vector<Experiment> load_experiments(const std::filesystem::path& file, const std::vector<std::string>& settings);
-/// The same for a config that was read already; `name` is what messages call it.
+/// The same for a config that was read already. Messages call it `name`.
 std::vector<Experiment> configure_experiments(nlohmann::json config, const std::string& name, const std::vector<std::string>& settings);
 std::vector<Experiment> parse_experiments(const nlohmann::json& config, const std::string& name);
 /// target_at: where in the file that was read "target" stands.

@@ -19,7 +19,7 @@ class RunFolder {
   /// there is none, or it had another config. Throws Error when another process writes into it.
   RunFolder(const std::filesystem::path& path, bool resume, nlohmann::json config,
             const std::vector<std::string>& command_line);
-  /// Without begin() what was made is taken away again.
+  /// Removes the folders that it made, unless begin() was called.
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
 

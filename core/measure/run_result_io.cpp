@@ -200,7 +200,7 @@ void JsonLinesWriter::append(const nlohmann::json& line) {
 void write_file(const fs::path& path, std::string_view text) {
   struct stat status {};
   const bool replaces = ::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode);
-  // A link stays one: what it names is replaced.
+  // Keeps a symbolic link and replaces the file that it points to.
   std::error_code is_new;
   const fs::path real = replaces ? fs::canonical(path, is_new) : fs::path();
   const fs::path place = !replaces || is_new ? path : real;

@@ -41,7 +41,7 @@ class Coins {
   /// Returns the chosen index of `weights` (not normalised, sum > 0).
   using Script = std::function<std::size_t(std::span<const double> weights)>;
   /// Sees the address of every number that a decision takes, and the number; returns the number to take. For
-  /// the noise of a position, Purpose::gumbel, it sees the address only; what it returns is ignored.
+  /// the noise of a position, Purpose::gumbel, it sees the address only, and its result is ignored.
   using Watch = std::function<double(const Address& address, double number)>;
 
   Coins(std::uint64_t seed, std::uint64_t prompt);

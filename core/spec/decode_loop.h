@@ -65,8 +65,8 @@ struct LoopOptions {
 /// (decode_verified.cpp): the same tokens, coins, counts and work.
 ///
 /// Limits: emission is cut at the first end token, stop string or limit inside an accepted path;
-/// tests behind the cut are not recorded. Coins of the rule are addressed by the absolute position of the
-/// token that they decide, those of a draft by step and node: none is used twice.
+/// tests behind the cut are not recorded. A coin of the rule is addressed by the absolute position of the
+/// token that it decides, a coin of a draft by the step and the node. So no coin is used twice.
 class DecodeLoop {
  public:
   /// Opens the target's sessions. Throws Error when target and draft do not fit each other, the strategy
