@@ -43,7 +43,7 @@ class CaseOrder {
  public:
   CaseOrder(const Experiment& experiment, Random& random) : cases_(experiment.cases), random_(random) {}
 
-  /// `references_known`: nobody has to wait for the text of a reference.
+  /// `references_known`: the texts of all references are there, so no case has to come behind its reference.
   std::vector<int> next(bool references_known) {
     std::vector<int> order, references, behind;
     for (int i = 0; i < static_cast<int>(cases_.size()); ++i) {

@@ -131,6 +131,19 @@ class Pages(unittest.TestCase):
         self.assertEqual(page.count("(n = 3) \\* |"), len(other))
         self.assertIn("\n\\* Its texts are not those of its reference", page)
 
+    def test_the_range_of_what_stays_unexplained_is_over_all_cases(self):
+        def change(summary):
+            shares = iter((-0.05, 0.02, 0.07, 0.01))
+            for case in summary["cases"]:
+                if case["waterfall"]:
+                    case["waterfall"][-1]["unexplained_share"] = next(shares, 0.0)
+
+        status, err = self.adopt_changed(change, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        found = baseline.runs(self.root)
+        self.assertIn(", -5.0 to 7.0 % of a step's time", baseline.unexplained_range(found))
+        self.assertEqual(baseline.unexplained_range([]), "")
+
     def test_many_prompts_need_no_number(self):
         def change(summary):
             for case in summary["cases"]:
