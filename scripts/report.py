@@ -50,7 +50,7 @@ COLUMNS = [
     ("distance", "distance", "{:.3f}", "lossy rules: mean total variation from the target's law"),
 ]
 
-FEW_PROMPTS = 10  # an interval over fewer says how many; the constants are those of experiments/table.cpp
+FEW_PROMPTS = 10  # an interval over fewer says how many; the constants are those of experiments/analysis/table.cpp
 LEAST_PROMPTS = 3  # for a noise floor
 MEANINGLESS_NOISE = 0.5
 OTHER_TEXTS = " *"  # behind a speedup

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The engine under tools that slow it down too much for scripts/test.sh. AddressSanitizer is the preset `asan`.
-#   scripts/sanitize.sh thread     ThreadSanitizer: test_base, test_backend, test_spec and test_model, but for the simulated GPU
+#   scripts/sanitize.sh thread     ThreadSanitizer: test_base, test_backend, test_decoding and test_model, but for the simulated GPU
 #   scripts/sanitize.sh memory     valgrind's memcheck: one decode of a tiny model, one of it with drafts; no error, no leak
 #   scripts/sanitize.sh            both
 # Exit 1: something was found; the message names the test or the command.
@@ -19,12 +19,12 @@ check() {  # name, command...
 thread() {
   scripts/setup.sh
   cmake --preset tsan -DSPECLAB_UNITY=ON > /dev/null
-  cmake --build --preset tsan --target test_base test_backend test_spec test_model
+  cmake --build --preset tsan --target test_base test_backend test_decoding test_model
   # One thread simulates a GPU with fibers, whose races the simulation itself looks for. ThreadSanitizer takes their stacks
   # for ever deeper calls and runs out of mappings.
   local simulated='*Simulated*:*Simt*:*Cuda*:GridBarrier*:InnerBlocks*:*Persistent*:*Device*:*Planned*'
   export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
-  for tests in base backend spec model; do
+  for tests in base backend decoding model; do
     check "test_$tests under ThreadSanitizer" "build/tsan/tests/test_$tests" --gtest_brief=1 --gtest_filter="-$simulated"
   done
 }

@@ -24,5 +24,5 @@ done
 scripts/setup.sh
 scripts/get_model.sh
 cmake --preset release > /dev/null
-cmake --build --preset release --target test_slow test_spec
+cmake --build --preset release --target test_slow test_decoding
 ctest --test-dir build/release -L slow --no-tests=error --verbose

@@ -6,7 +6,7 @@
 // Draft cost:  none.
 // Loses when:  the target is bound by memory bandwidth and anything at all can be guessed.
 
-#include "core/spec/registry.h"
+#include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {

@@ -22,11 +22,11 @@
 
 #include "core/base/error.h"
 #include "core/base/nearest.h"
-#include "core/spec/datastore.h"
-#include "core/spec/draft_chain.h"
-#include "core/spec/registry.h"
-#include "core/spec/retrieval_tree.h"
-#include "core/spec/suffix_memory.h"
+#include "core/decoding/drafting/datastore.h"
+#include "core/decoding/drafting/draft_chain.h"
+#include "core/decoding/registry.h"
+#include "core/decoding/drafting/retrieval_tree.h"
+#include "core/decoding/drafting/suffix_memory.h"
 
 namespace speclab {
 namespace {

@@ -15,9 +15,9 @@
 #include <numeric>
 
 #include "core/base/error.h"
-#include "core/spec/draft_model.h"
-#include "core/spec/processors.h"
-#include "core/spec/registry.h"
+#include "core/decoding/drafting/draft_model.h"
+#include "core/decoding/rows/processors.h"
+#include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "core/spec/lookahead_window.h"
-#include "core/spec/registry.h"
+#include "core/decoding/drafting/lookahead_window.h"
+#include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/spec/lookahead_window.h"
-#include "core/spec/ngram_pool.h"
-#include "core/spec/registry.h"
+#include "core/decoding/drafting/lookahead_window.h"
+#include "core/decoding/drafting/ngram_pool.h"
+#include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/spec/draft_chain.h"
-#include "core/spec/ngram_estimate.h"
-#include "core/spec/processors.h"
-#include "core/spec/registry.h"
+#include "core/decoding/drafting/draft_chain.h"
+#include "core/decoding/drafting/ngram_estimate.h"
+#include "core/decoding/rows/processors.h"
+#include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {

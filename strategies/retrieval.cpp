@@ -11,9 +11,9 @@
 
 #include <string>
 
-#include "core/spec/datastore.h"
-#include "core/spec/registry.h"
-#include "core/spec/retrieval_tree.h"
+#include "core/decoding/drafting/datastore.h"
+#include "core/decoding/registry.h"
+#include "core/decoding/drafting/retrieval_tree.h"
 
 namespace speclab {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/spec/draft_chain.h"
-#include "core/spec/registry.h"
+#include "core/decoding/drafting/draft_chain.h"
+#include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {

@@ -11,10 +11,10 @@
 //
 // This file is the tutorial. A strategy answers one question, "what do you draft?". The decode loop does the
 // rest: it puts the pending token at node 0 of every draft, runs the target over the tree, applies the rule,
-// commits the accepted path, counts and times everything (core/spec/decode_loop.h).
+// commits the accepted path, counts and times everything (core/decoding/loop/decode_loop.h).
 
-#include "core/spec/draft_chain.h"
-#include "core/spec/registry.h"
+#include "core/decoding/drafting/draft_chain.h"
+#include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "core/spec/registry.h"
-#include "core/spec/suffix_memory.h"
+#include "core/decoding/registry.h"
+#include "core/decoding/drafting/suffix_memory.h"
 
 namespace speclab {
 namespace {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/spec/registry.h"
+#include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {

@@ -280,8 +280,8 @@ std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options);
 struct CudaBackendOptions {
   int device = 0;          ///< which GPU, as the driver numbers them
   int threads = 0;         ///< of the host, that read weights; 0: every core that affinity mask and cgroup allow
-  bool simulated = false;  ///< host-simt: the kernels run on the CPU, slowly, and strictly checked (core/backend/cuda/simt.h)
-  /// Long prompts go through cuBLASLt (core/backend/cuda/cublaslt.h): weights are unpacked for it, one matrix at a time. What stays
+  bool simulated = false;  ///< host-simt: the kernels run on the CPU, slowly, and strictly checked (core/backend/cuda/simulator/simt.h)
+  /// Long prompts go through cuBLASLt (core/backend/cuda/runtime/cublaslt.h): weights are unpacked for it, one matrix at a time. What stays
   /// in the cache of a prompt then has other bits than if it had been decoded. Simulated, a plain product stands for the library.
   bool cublaslt = false;
 };

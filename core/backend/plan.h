@@ -34,7 +34,7 @@ struct QueuedRows {
   int wanted_count = 0;
 };
 
-/// Acceptance rules (core/spec/rules.h) as a device runs them.
+/// Acceptance rules (core/decoding/rules/rules.h) as a device runs them.
 enum class AcceptRule : std::int32_t {
   kRatio,        ///< rejection and its kin, see RatioForm
   kExact,        ///< "exact": the argmax of the row
@@ -120,7 +120,7 @@ struct PlanShape {
   bool is_chain() const { return given > 0 ? given <= 2 : nodes() == depth() + 1; }
 };
 
-/// A law that a token was drawn from, as core/spec/distribution.h has it, of the host.
+/// A law that a token was drawn from, as core/decoding/rows/distribution.h has it, of the host.
 struct PlanLaw {
   const float* weights = nullptr;  ///< [vocab]
   double sum = 0;

@@ -16,7 +16,7 @@
 namespace speclab {
 
 /// log(x) of a normal x > 0, relative error below 5e-16 (near 1 as well). Of 0: some number, so that 0 log 0 is 0. The bits of
-/// log_double in core/spec/row_kernels.cpp.
+/// log_double in core/decoding/rows/row_kernels.cpp.
 SPECLAB_EXACT double exact_log(double x) {
   std::int64_t bits;
   std::memcpy(&bits, &x, sizeof bits);

@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "core/model/model_config.h"
+#include "core/model/net/model_config.h"
 
 /// Arithmetic and memory traffic of a decoder, counted from its shape. These numbers are exact
 /// counts of an idealised kernel: one multiply-add is two operations, every weight is read once per call,

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "experiments/model_set.h"
+#include "experiments/run/model_set.h"
 
 /// speclab_bench: Google Benchmarks of the CPU engine on the shapes of a real model, or with --backend cuda of
 /// the kernels of a GPU. Each benchmark counts the bytes that it must read and the floating-point operations that it must do, and says which share of the

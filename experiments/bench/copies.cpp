@@ -20,11 +20,11 @@
 #include "core/base/mapped_file.h"
 #include "core/base/options_json.h"
 #include "core/measure/stats.h"
-#include "core/spec/datastore.h"
-#include "core/spec/decode_loop.h"
-#include "core/spec/registry.h"
-#include "core/spec/suffix_automaton.h"
-#include "core/spec/suffix_speculation.h"
+#include "core/decoding/drafting/datastore.h"
+#include "core/decoding/loop/decode_loop.h"
+#include "core/decoding/registry.h"
+#include "core/decoding/drafting/suffix_automaton.h"
+#include "core/decoding/drafting/suffix_speculation.h"
 #include "experiments/bench/bench.h"
 
 namespace speclab::bench {

@@ -5,7 +5,7 @@
 #include <exception>
 #include <vector>
 
-#include "core/backend/cuda/cublaslt.h"
+#include "core/backend/cuda/runtime/cublaslt.h"
 #include "experiments/bench/bench.h"
 
 namespace speclab::bench {

@@ -4,10 +4,10 @@
 #include <numeric>
 #include <optional>
 
-#include "core/backend/cuda/place.h"
+#include "core/backend/cuda/kernels/place.h"
 #include "core/measure/clock.h"
 #include "experiments/bench/bench.h"
-#include "experiments/forward_times.h"
+#include "experiments/run/forward_times.h"
 
 namespace speclab::bench {
 namespace {

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "core/measure/environment.h"
-#include "core/spec/decode_loop.h"
+#include "core/decoding/loop/decode_loop.h"
 #include "experiments/bench/bench.h"
-#include "experiments/forward_times.h"
+#include "experiments/run/forward_times.h"
 
 namespace speclab::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/measure/recorder.h"
-#include "core/spec/distribution.h"
+#include "core/decoding/rows/distribution.h"
 #include "experiments/bench/bench.h"
 
 namespace speclab::bench {

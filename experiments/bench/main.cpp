@@ -12,7 +12,7 @@
 #include "core/base/standard_streams.h"
 #include "core/measure/environment.h"
 #include "experiments/bench/bench.h"
-#include "experiments/command.h"
+#include "experiments/cli/command.h"
 
 namespace speclab {
 

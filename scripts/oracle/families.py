@@ -4,7 +4,7 @@
 
 Weights are random numbers that bf16 holds, norms and biases too, so that none of them can be left out unseen. The golden
 file has token ids and logits of some positions: "prefill" of one forward over all tokens, "steps" of a prefill of the
-first tokens and single cached steps after it. tests/model/family_oracle_test.cpp compares the engine with them.
+first tokens and single cached steps after it. tests/model/net/family_oracle_test.cpp compares the engine with them.
 """
 
 import argparse

@@ -39,7 +39,7 @@ def sequence(*steps):
 
 def deepseek_letters():
     """The expression of DeepSeek LLM stands in the C++ source, as code points; here is the only other copy avoided."""
-    source = (ROOT / "core/model/tokenizer_split_patterns.cpp").read_text()
+    source = (ROOT / "core/model/text/tokenizer_split_patterns.cpp").read_text()
     literal = re.search(r"kLetterSet =\n(.*?);", source, re.S).group(1)
     text = "".join(re.findall(r'"(.*?)"', literal))
     code_point = lambda m: chr(int(m.group(0)[2:], 16))

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
-#include "tests/backend/flight.h"
+#include "tests/backend/cuda/flight.h"
 
 namespace speclab {
 

@@ -7,11 +7,11 @@
 
 #include "core/base/error.h"
 #include "core/base/sha256.h"
-#include "core/model/sentencepiece_model.h"
-#include "core/spec/datastore.h"
-#include "core/spec/ngram_file.h"
-#include "tests/model/character_maps.h"
-#include "tests/model/gguf_files.h"
+#include "core/model/text/sentencepiece_model.h"
+#include "core/decoding/drafting/datastore.h"
+#include "core/decoding/drafting/ngram_file.h"
+#include "tests/model/text/character_maps.h"
+#include "tests/model/files/gguf_files.h"
 
 namespace speclab::fixtures {
 namespace {

@@ -30,7 +30,7 @@ std::string mutate_gguf(const std::string& file, Random& random, const MutateByt
 /// A tokenizer.model of SentencePiece: fields of its messages, pieces, the units of its character map.
 std::string mutate_sentencepiece(const std::string& file, Random& random, const MutateBytes& bytes);
 
-/// A TokenFile (core/spec/token_file.h): entries of its sections, their sizes, the header. Not its checksum.
+/// A TokenFile (core/decoding/drafting/token_file.h): entries of its sections, their sizes, the header. Not its checksum.
 std::string mutate_token_file(const std::string& file, Random& random, const MutateBytes& bytes);
 
 /// For tests: one to four bytes are changed, cut, repeated or inserted.

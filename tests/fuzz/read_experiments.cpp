@@ -1,5 +1,5 @@
 #include "core/base/json_text.h"
-#include "experiments/experiment.h"
+#include "experiments/config/experiment.h"
 #include "tests/fuzz/entry_points.h"
 #include "tests/fuzz/reading.h"
 

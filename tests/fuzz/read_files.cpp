@@ -1,5 +1,5 @@
-#include "core/model/chat_template.h"
-#include "core/model/safetensors.h"
+#include "core/model/text/chat_template.h"
+#include "core/model/files/safetensors.h"
 #include "tests/fuzz/entry_points.h"
 #include "tests/fuzz/reading.h"
 

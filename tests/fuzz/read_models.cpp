@@ -1,10 +1,10 @@
 #include <optional>
 #include <vector>
 
-#include "core/model/checkpoint.h"
-#include "core/model/gguf.h"
-#include "core/model/sentencepiece_model.h"
-#include "core/model/tokenizer.h"
+#include "core/model/files/checkpoint.h"
+#include "core/model/files/gguf.h"
+#include "core/model/text/sentencepiece_model.h"
+#include "core/model/text/tokenizer.h"
 #include "tests/fuzz/entry_points.h"
 #include "tests/fuzz/reading.h"
 

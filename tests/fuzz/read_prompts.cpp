@@ -1,4 +1,4 @@
-#include "experiments/prompts.h"
+#include "experiments/config/prompts.h"
 #include "tests/fuzz/entry_points.h"
 #include "tests/fuzz/reading.h"
 

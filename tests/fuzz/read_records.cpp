@@ -3,8 +3,8 @@
 
 #include "core/base/sha256.h"
 #include "core/measure/run_result.h"
-#include "experiments/metrics.h"
-#include "experiments/run_data.h"
+#include "experiments/metrics/metrics.h"
+#include "experiments/metrics/run_data.h"
 #include "tests/fuzz/entry_points.h"
 #include "tests/fuzz/reading.h"
 

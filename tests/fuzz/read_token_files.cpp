@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "core/base/sha256.h"
-#include "core/spec/datastore.h"
-#include "core/spec/ngram_estimate.h"
+#include "core/decoding/drafting/datastore.h"
+#include "core/decoding/drafting/ngram_estimate.h"
 #include "tests/fuzz/entry_points.h"
 #include "tests/fuzz/reading.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/model/stored_tensor.h"
+#include "core/model/files/stored_tensor.h"
 
 /// What the entry points share.
 namespace speclab::fuzz {

@@ -1,12 +1,12 @@
 #include <malloc.h>
 
-#include "core/backend/cuda/gpu.h"
-#include "core/spec/registry.h"
-#include "tests/model/family_logits.h"
-#include "tests/model/session_life.h"
-#include "tests/model/target_model.h"
+#include "core/backend/cuda/runtime/gpu.h"
+#include "core/decoding/registry.h"
+#include "tests/model/net/family_logits.h"
+#include "tests/model/net/session_life.h"
+#include "tests/model/net/target_model.h"
 #include "tests/on_device/on_device.h"
-#include "tests/spec/loop_fixture.h"
+#include "tests/decoding/loop/loop_fixture.h"
 
 // Whole models on the device: near the CPU, the same bits whatever is fed together, the same text with any strategy, and
 // nothing left behind.
@@ -112,7 +112,7 @@ TEST_F(OnDeviceDecoding, PlannedStepsAreThoseOfTheHost) {
     for (const Setting& setting : {Setting{"autoregressive"}, Setting{"speculative_sampling", {{"gamma", 3}}}, copies, Setting{"ngram_model"}}) {
       const bool drafts = setting.strategy == "prompt_lookup" || setting.strategy == "ngram_model";  // the host: the device verifies
       for (const json& options : {json{{"temperature", .8}, {"top_p", .9}}, json{{"temperature", 0}}}) {
-        if (!on_gpu() && (options["temperature"] == 0 || setting.strategy == "autoregressive")) continue;  // tests/spec has them
+        if (!on_gpu() && (options["temperature"] == 0 || setting.strategy == "autoregressive")) continue;  // tests/decoding has them
         const Decode host = decode(each, setting, options);
         const GenerationRecord expected = host.run();
         for (const char* graph : {"off", "round", "loop"}) {

@@ -9,10 +9,10 @@
 
 #include "core/backend/cuda_kernels.h"
 #include "core/backend/graph.h"
-#include "core/spec/registry.h"
-#include "tests/model/target_model.h"
+#include "core/decoding/registry.h"
+#include "tests/model/net/target_model.h"
 #include "tests/on_device/on_device.h"
-#include "tests/spec/loop_fixture.h"
+#include "tests/decoding/loop/loop_fixture.h"
 
 // Persistent kernels on the device: a forward as one launch has the bits of one that launches each kernel.
 

@@ -1,4 +1,4 @@
-#include "tests/spec/device_cases.h"
+#include "tests/decoding/rules/device_cases.h"
 
 #include "tests/on_device/on_device.h"
 

@@ -34,7 +34,7 @@ def read(file):
 
 
 def selected(source):
-    """What experiments/prompts.cpp chooses."""
+    """What experiments/config/prompts.cpp chooses."""
     chosen, count = [], collections.Counter()
     for prompt in read(ROOT / source["file"]):
         if source.get("split", "any") not in ("any", prompt["split"]):

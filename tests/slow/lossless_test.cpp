@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <map>
 
-#include "tests/model/target_model.h"
+#include "tests/model/net/target_model.h"
 #include "tests/slow/random_options.h"
 #include "tests/slow/slow_run.h"
 

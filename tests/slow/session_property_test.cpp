@@ -6,7 +6,7 @@
 
 #include <cstdlib>
 
-#include "tests/model/session_life.h"
+#include "tests/model/net/session_life.h"
 
 namespace speclab {
 namespace {

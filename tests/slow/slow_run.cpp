@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/model/target_model.h"
+#include "tests/model/net/target_model.h"
 
 namespace speclab::fixtures {
 namespace {

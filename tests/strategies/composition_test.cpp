@@ -5,9 +5,9 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/spec/datastore.h"
+#include "core/decoding/drafting/datastore.h"
 #include "tests/base/error_text.h"
-#include "tests/spec/loop_fixture.h"
+#include "tests/decoding/loop/loop_fixture.h"
 
 namespace speclab {
 namespace {

@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include "core/base/error.h"
-#include "core/spec/datastore.h"
-#include "core/spec/registry.h"
-#include "tests/spec/loop_fixture.h"
+#include "core/decoding/drafting/datastore.h"
+#include "core/decoding/registry.h"
+#include "tests/decoding/loop/loop_fixture.h"
 
 namespace speclab {
 namespace {

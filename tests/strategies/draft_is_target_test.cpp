@@ -4,8 +4,8 @@
 
 #include <numeric>
 
-#include "tests/model/target_model.h"
-#include "tests/spec/loop_fixture.h"
+#include "tests/model/net/target_model.h"
+#include "tests/decoding/loop/loop_fixture.h"
 
 namespace speclab {
 namespace {

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <set>
 
-#include "core/model/session.h"
+#include "core/model/net/session.h"
 #include "tests/base/error_text.h"
-#include "tests/spec/enumerate.h"
-#include "tests/spec/loop_fixture.h"
+#include "tests/decoding/rules/enumerate.h"
+#include "tests/decoding/loop/loop_fixture.h"
 
 namespace speclab {
 namespace {

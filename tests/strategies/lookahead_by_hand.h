@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/spec/loop_fixture.h"
+#include "tests/decoding/loop/loop_fixture.h"
 
 /// Lookahead decoding step by step, and what its tests share.
 namespace speclab::fixtures {

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <set>
 
-#include "core/spec/ngram_estimate.h"
-#include "core/spec/processors.h"
+#include "core/decoding/drafting/ngram_estimate.h"
+#include "core/decoding/rows/processors.h"
 #include "tests/base/error_text.h"
 #include "tests/strategies/step_by_step.h"
 

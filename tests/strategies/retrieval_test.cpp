@@ -5,7 +5,7 @@
 #include <fstream>
 #include <random>
 
-#include "core/spec/datastore.h"
+#include "core/decoding/drafting/datastore.h"
 #include "tests/base/error_text.h"
 #include "tests/strategies/step_by_step.h"
 

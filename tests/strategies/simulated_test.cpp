@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "tests/spec/loop_fixture.h"
+#include "tests/decoding/loop/loop_fixture.h"
 
 namespace speclab {
 namespace {

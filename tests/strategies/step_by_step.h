@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/spec/loop_fixture.h"
+#include "tests/decoding/loop/loop_fixture.h"
 
 namespace speclab::fixtures {
 

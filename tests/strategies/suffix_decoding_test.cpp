@@ -4,7 +4,7 @@
 #include <map>
 #include <random>
 
-#include "core/spec/suffix_store.h"
+#include "core/decoding/drafting/suffix_store.h"
 #include "tests/strategies/step_by_step.h"
 
 namespace speclab {

@@ -1,10 +1,10 @@
-// The acceptance rules of core/spec against the closed forms: two implementations, one number.
+// The acceptance rules of core/decoding against the closed forms: two implementations, one number.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-#include "core/spec/accept.h"
+#include "core/decoding/rules/accept.h"
 #include "core/theory/row_acceptance.h"
 
 namespace speclab::theory {

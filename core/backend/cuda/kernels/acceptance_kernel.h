@@ -1,0 +1,273 @@
+#pragma once
+
+#include "core/backend/cuda/kernels/criterion.h"
+
+// Verification on the device: accept() of core/decoding/rules/accept.h with every rule, one block for one tree.
+// Decisions, coins and tokens have the bits of the host's for rows of the same bits (law.h).
+
+namespace speclab::cuda {
+
+inline constexpr int kMostNodes = 128;  ///< of a tree: the pending token and what may be accepted
+
+using speclab::AcceptRule, speclab::CriterionForm, speclab::RatioForm;
+
+struct Verdict {
+  std::int32_t accepted = 0;           ///< nodes on the path, without the pending token
+  std::int32_t path[kMostNodes] = {};  ///< [accepted], from depth 1 on
+  std::int32_t next = -1;              ///< bonus or correction
+  std::int32_t bonus = 0;              ///< 1: the path ended at a leaf
+  std::int32_t fault =
+      -1;  ///< a node whose token has no mass in the row that it was drawn from: the draft is broken
+  /// Cache rows that move so that the path lies behind the pending token's: from slot C + from[i] to slot C +
+  /// to[i] in this order, C the committed length. Rows that lie right already are left out.
+  std::int32_t moves = 0;
+  std::int32_t from[kMostNodes] = {}, to[kMostNodes] = {};
+  /// What was tested, in order: the node, p and q of its token (q = 1: one-hot), and the ratio's or the
+  /// match's outcome.
+  std::int32_t tested = 0;
+  std::int32_t tested_node[kMostNodes] = {};
+  double tested_p[kMostNodes] = {}, tested_q[kMostNodes] = {};
+};
+
+struct Accept {
+  AcceptRule rule = AcceptRule::kRatio;
+  RatioForm form{};
+  CriterionForm criterion{};
+  int nodes = 0,
+      vocab = 0;  ///< nodes without probes, which come behind the candidates (core/decoding/token_tree.h)
+  const std::int32_t* nodes_at = nullptr;  ///< where not null, how many of the nodes count is there
+  const std::int32_t* tokens = nullptr;   ///< [nodes], node 0 the pending token
+  const std::int32_t* parents = nullptr;  ///< [nodes], parent < node, -1 for node 0
+  const float* p = nullptr;     ///< [nodes, vocab] weights of the target's rows; null when all are one-hot
+  const Law* p_laws = nullptr;  ///< [nodes]
+  const float* raw = nullptr;   ///< [nodes, vocab] rows that a criterion looks at; null: those of p
+  const Law* raw_laws = nullptr;  ///< [nodes]
+  const std::int32_t* q_rows = nullptr;  ///< [nodes] row of q that the token was drawn from, -1: one-hot
+  const float* q = nullptr;              ///< [.., vocab]
+  const Law* q_laws = nullptr;
+  PhiloxKey key{};
+  const PhiloxKey* key_at = nullptr;       ///< see PhiloxCoins
+  const std::int64_t* position = nullptr;  ///< of node 0
+  double* residual = nullptr;              ///< [vocab] scratch
+  Verdict* verdict = nullptr;              ///< out
+};
+
+inline namespace SPECLAB_SIDE {
+
+/// rules::Remainder on the device: the law that is left for the children not yet tested.
+struct Remainder {
+  enum class Kind { kRow, kDifference, kWithoutToken, kStored };
+  LawRow p;
+  int vocab;
+  RatioForm f{};
+  double* stored;
+  Kind kind = Kind::kRow;
+  double sum = 1;
+  LawRow q{};                         // kDifference, kWithoutToken
+  double p_factor = 1, q_factor = 1;  // kDifference
+  double unit = 0;                    // kWithoutToken: the weight of probability one
+
+  SPECLAB_DEVICE double boost(double x) const { return f.power == 1 ? f.scale * x : exact_power(x, f.power); }
+  SPECLAB_DEVICE double residual(double px, double qx) const {
+    const double left = (f.plain_residual ? px : boost(px)) - qx;
+    return left > 0 ? left : 0;
+  }
+  /// Weight of token x, not normalised. Not for kRow.
+  SPECLAB_DEVICE double weight(int x) const {
+    if (kind == Kind::kStored) return simt::load(stored + x);
+    if (kind == Kind::kWithoutToken) {
+      const double w = p.weight(x), left = w - unit;
+      return x != q.one_hot ? w : left > 0 ? left : 0;
+    }
+    const double left = p.weight(x) * p_factor - q.weight(x) * q_factor;
+    return left > 0 ? left : 0;
+  }
+  SPECLAB_DEVICE double prob(int x) const { return kind == Kind::kRow ? p.prob(x) : weight(x) / sum; }
+
+  /// Becomes norm((f - q)+); q one-hot at a token: all mass of the draft there. Without any mass left it
+  /// stays as it is.
+  SPECLAB_DEVICE void subtract(const LawSpace& space, const LawRow& drawn_from) {
+    if (p.one_hot >= 0) return;
+    if (kind == Kind::kRow && f.power == 1) {
+      const double scale = f.plain_residual ? 1 : f.scale;
+      kind = drawn_from.one_hot < 0 ? Kind::kDifference : Kind::kWithoutToken;
+      q = drawn_from;
+      p_factor = scale / p.sum;
+      q_factor = 1 / drawn_from.sum;
+      unit = p.sum / scale;
+      sum = sum_row(space, vocab, [&](int x) { return weight(x); });
+      if (!(sum > 0)) kind = Kind::kRow;
+      return;
+    }
+    const auto left_of = [&](int x) { return residual(prob(x), drawn_from.prob(x)); };
+    const double left = sum_row(space, vocab, left_of);
+    if (!(left > 0)) return;
+    // Each weight is read and written by one thread, so that it may overwrite the law that it comes from.
+    for (int x = simt::thread_index(); x < vocab; x += simt::block_threads())
+      simt::store(stored + x, left_of(x));
+    simt::block_sync();
+    kind = Kind::kStored;
+    sum = left;
+  }
+  template <typename Coins>
+  SPECLAB_DEVICE int sample(const LawSpace& space, const Coins& coins, std::int64_t position) const {
+    if (kind == Kind::kRow) return p.sample(space, vocab, coins, position, kResidualCoin);
+    return coins.categorical(
+        space, vocab, [&](int x) { return weight(x); }, position, kResidualCoin, 0);
+  }
+};
+
+template <typename Coins>
+struct AcceptKernel {
+  static constexpr const char* kName = "accept";
+  static constexpr int kThreads = kLawThreads;
+  static constexpr bool kAlone = true;  // one block: see device_kernels.cu
+  Accept a;
+  Coins coins;
+
+  /// The target's own token: what a match rule compares with, and the bonus of every rule.
+  SPECLAB_DEVICE int target_token(const LawSpace& space, const LawRow& row, std::int64_t position) const {
+    if (a.rule == AcceptRule::kExact) return row.argmax(space, a.vocab);
+    if (a.rule == AcceptRule::kCoupled) return row.sample_coupled(space, a.vocab, coins, position);
+    return row.sample(space, a.vocab, coins, position, kTargetCoin);
+  }
+
+  SPECLAB_DEVICE AcceptedSet accepted_at(const LawSpace& space, const LawRow& row, int node) const {
+    return AcceptedSet(space, a.criterion, row, a.raw != nullptr ? LawRow::of(a.raw, a.raw_laws, node, a.vocab) : row, a.vocab);
+  }
+  /// What a criterion rule emits behind what it accepts.
+  SPECLAB_DEVICE int token_within(const LawSpace& space, const LawRow& row, const AcceptedSet& set,
+                                  std::int64_t position) const {
+    if (!a.criterion.typical || row.one_hot >= 0) return target_token(space, row, position);
+    return coins.categorical(
+        space, a.vocab, [&](int x) { return set.meets(x) ? row.prob(x) : 0.0; }, position, kTargetCoin, 0);
+  }
+  /// After a rejection under the envelope.
+  SPECLAB_DEVICE int token_redrawn(const LawSpace& space, const LawRow& row, const LawRow& q, double inverse,
+                                   int children, std::int64_t position) const {
+    const int redraws = a.rule == AcceptRule::kEnvelopeAgain && inverse > 0 && row.one_hot < 0 ? kMostRedraws : 0;
+    for (int i = 0; i < redraws; ++i) {
+      const int token = q.sample(space, a.vocab, coins, position, kResidualCoin, static_cast<simt::u32>(1 + i));
+      if (coins.bernoulli(space, under_envelope(row, q, token, inverse), position, kAcceptCoin, static_cast<simt::u32>(children + i))) return token;
+    }
+    return row.sample(space, a.vocab, coins, position, kResidualCoin);
+  }
+
+  /// The next child of `node` behind `child`; `nodes` when there is none.
+  SPECLAB_DEVICE int next_child(int node, int child, int nodes) const {
+    for (++child; child < nodes; ++child) {
+      if (simt::load(a.parents + child) == node) break;
+    }
+    return child;
+  }
+
+  /// The row that a child's token was drawn from; one-hot where nothing drew it.
+  SPECLAB_DEVICE LawRow drawn_from(int child, int token) const {
+    const int row = simt::load(a.q_rows + child);
+    return row < 0 ? LawRow{.one_hot = token} : LawRow::of(a.q, a.q_laws, row, a.vocab);
+  }
+
+  SPECLAB_DEVICE void record(int tested, int node, double p, double q) const {
+    if (simt::thread_index() != 0) return;
+    simt::store(&a.verdict->tested_node[tested], node);
+    simt::store(&a.verdict->tested_p[tested], p);
+    simt::store(&a.verdict->tested_q[tested], q);
+  }
+
+  SPECLAB_DEVICE void operator()() const {
+    const LawSpace space(a.vocab);
+    const std::int64_t first = simt::load(a.position) + 1;
+    const int nodes = a.nodes_at == nullptr ? a.nodes : simt::load(a.nodes_at);
+    const bool writes = simt::thread_index() == 0;
+    int node = 0, depth = 0, tested = 0, next = -1, fault = -1, moves = 0;
+    bool bonus = false;
+    for (;;) {
+      const LawRow row = LawRow::of(a.p, a.p_laws, node, a.vocab);
+      const std::int64_t position = first + depth;
+      int child = next_child(node, node, nodes), accepted = -1;
+      if (child == nodes) {
+        next = a.rule == AcceptRule::kCriterion ? token_within(space, row, accepted_at(space, row, node), position)
+                                                : target_token(space, row, position);
+        bonus = true;
+        break;
+      }
+      if (a.rule == AcceptRule::kCriterion) {
+        const AcceptedSet set = accepted_at(space, row, node);
+        for (; child < nodes && accepted < 0; child = next_child(node, child, nodes)) {
+          const int token = simt::load(a.tokens + child);
+          record(tested++, child, row.prob(token), drawn_from(child, token).prob(token));
+          if (set.accepts(space, token)) accepted = child;
+        }
+        if (accepted < 0) next = token_within(space, row, set, position);
+      } else if (a.rule == AcceptRule::kEnvelope || a.rule == AcceptRule::kEnvelopeAgain) {
+        LawRow q;
+        double inverse = 0;
+        int children = 0;
+        for (; child < nodes && accepted < 0; child = next_child(node, child, nodes), ++children) {
+          const int token = simt::load(a.tokens + child);
+          q = drawn_from(child, token);
+          record(tested++, child, row.prob(token), q.prob(token));
+          inverse = inverse_envelope(space, row, q, a.vocab);
+          if (coins.bernoulli(space, under_envelope(row, q, token, inverse), position, kAcceptCoin, static_cast<simt::u32>(children))) accepted = child;
+        }
+        if (accepted < 0) next = token_redrawn(space, row, q, inverse, children, position);
+      } else if (a.rule != AcceptRule::kRatio) {
+        const int chosen = target_token(space, row, position);
+        for (; child < nodes && accepted < 0; child = next_child(node, child, nodes)) {
+          const int token = simt::load(a.tokens + child);
+          record(tested++, child, row.prob(token), drawn_from(child, token).prob(token));
+          if (token == chosen) accepted = child;
+        }
+        if (accepted < 0) next = chosen;
+      } else {
+        Remainder remainder{.p = row, .vocab = a.vocab, .f = a.form, .stored = a.residual};
+        for (int i = 0; child < nodes; child = next_child(node, child, nodes), ++i) {
+          const int token = simt::load(a.tokens + child);
+          LawRow q = drawn_from(child, token);
+          record(tested++, child, row.prob(token), q.prob(token));
+          if (a.form.ignore_q) q = {.one_hot = token};
+          const double q_token = q.prob(token);
+          if (!(q_token > 0)) {
+            fault = child;
+            break;
+          }
+          const double ratio = remainder.boost(remainder.prob(token)) / q_token;
+          if (coins.bernoulli(space, ratio, position, kAcceptCoin, static_cast<simt::u32>(i))) {
+            accepted = child;
+            break;
+          }
+          remainder.subtract(space, q);
+        }
+        if (accepted < 0) next = remainder.sample(space, coins, position);
+      }
+      if (accepted < 0) break;
+      if (writes) simt::store(&a.verdict->path[depth], accepted);
+      ++depth;
+      if (accepted != depth) {
+        if (writes) {
+          simt::store(&a.verdict->from[moves], accepted);
+          simt::store(&a.verdict->to[moves], depth);
+        }
+        ++moves;
+      }
+      node = accepted;
+    }
+    if (!writes) return;
+    simt::store(&a.verdict->accepted, depth);
+    simt::store(&a.verdict->next, next);
+    simt::store(&a.verdict->bonus, bonus ? 1 : 0);
+    simt::store(&a.verdict->fault, fault);
+    simt::store(&a.verdict->moves, moves);
+    simt::store(&a.verdict->tested, tested);
+  }
+};
+
+}  // namespace SPECLAB_SIDE
+
+template <typename Visit>
+void with_kernel(const Accept& a, const Visit& visit) {
+  visit(AcceptKernel<PhiloxCoins>{a, {a.key, a.key_at}},
+        LaunchShape{.threads = law_threads(a.vocab), .shared_bytes = LawSpace(a.vocab).bytes()});
+}
+
+}  // namespace speclab::cuda

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstring>
+
+#include "core/backend/cuda/kernels/law.h"
+#include "core/backend/plan.h"
+#include "core/base/exp_log.h"
+
+// What the criterion rules and the textbook rules ask of a row (core/decoding/rules/accepted_set.h, rules_classical.cpp), with the host's
+// bits. All threads of the block call these together, but for AcceptedSet::meets().
+
+namespace speclab::cuda {
+inline namespace SPECLAB_SIDE {
+
+/// Distribution::entropy.
+SPECLAB_DEVICE double entropy_of(const LawSpace& space, const LawRow& row, int vocab) {
+  if (row.one_hot >= 0) return 0;
+  const double sum = sum_row(space, vocab, [&](int x) {
+    const double w = row.weight(x);
+    return w * exact_log(w);
+  });
+  const double entropy = exact_log(row.sum) - sum / row.sum;
+  return entropy > 0 ? entropy : 0;
+}
+
+/// rules::Accepted: the tokens of a row that a criterion accepts.
+struct AcceptedSet {
+  CriterionForm form;
+  LawRow seen;  ///< the row that is looked at
+  int vocab;
+  int best = -1;   ///< accepted whatever it has
+  double bar = 0;  ///< in weights of `seen`
+
+  static constexpr double kNobody = 1e300;
+
+  SPECLAB_DEVICE AcceptedSet(const LawSpace& space, const CriterionForm& criterion, const LawRow& p, const LawRow& row, int tokens)
+      : form(criterion), seen(row), vocab(tokens) {
+    if (form.always_best) best = p.argmax(space, vocab);
+    double least = form.bar;
+    if (form.typical) {
+      const double spread = form.delta * exact_exp(-entropy_of(space, seen, vocab));
+      if (spread < least) least = spread;
+    }
+    bar = least * seen.sum;
+    if (form.of_best >= 1) bar = kNobody;
+    else if (form.of_best > 0) {
+      const double share = form.of_best * weight(seen.argmax(space, vocab));
+      if (bar < share) bar = share;
+    }
+  }
+  SPECLAB_DEVICE double weight(int x) const { return seen.one_hot >= 0 ? seen.prob(x) : seen.weight(x); }
+  /// All but the rank.
+  SPECLAB_DEVICE bool meets(int x) const {
+    const double w = weight(x);
+    return x == best || (w > 0 && (form.typical ? w > bar : w >= bar));
+  }
+  SPECLAB_DEVICE bool accepts(const LawSpace& space, int x) const {
+    if (x == best || !meets(x) || form.ranks <= 0 || form.ranks >= vocab) return meets(x);
+    const double w = weight(x);
+    const double before = sum_row(space, vocab, [&](int i) {
+      const double other = weight(i);
+      return other > w || (other == w && i < x) ? 1.0 : 0.0;
+    });
+    return before < form.ranks;
+  }
+};
+
+/// 1 / M = min over the support of p of q / p.
+SPECLAB_DEVICE double inverse_envelope(const LawSpace& space, const LawRow& p, const LawRow& q, int vocab) {
+  if (q.one_hot >= 0) return p.prob(q.one_hot) >= 1 ? 1 : 0;
+  if (p.one_hot >= 0) return q.prob(p.one_hot);
+  simt::u64 least = 0;  // bits of the ratio, turned round: they are ordered as ratios, which are not negative
+  for (int x = simt::thread_index(); x < vocab; x += simt::block_threads()) {
+    const double w = p.weight(x);
+    if (!(w > 0)) continue;
+    const double ratio = q.weight(x) / w;
+    simt::u64 bits;
+    std::memcpy(&bits, &ratio, sizeof bits);
+    if (~bits > least) least = ~bits;
+  }
+  least = block_largest(space, least);
+  if (least == 0) return 1;  // p has no support here
+  const simt::u64 bits = ~least;
+  double ratio;
+  std::memcpy(&ratio, &bits, sizeof ratio);
+  ratio = ratio * p.sum / q.sum;
+  return ratio < 1 ? ratio : 1;
+}
+
+/// Probability that a token drawn from q is accepted under the envelope.
+SPECLAB_DEVICE double under_envelope(const LawRow& p, const LawRow& q, int token, double inverse) {
+  return inverse > 0 ? inverse * p.prob(token) / q.prob(token) : 0;
+}
+
+}  // namespace SPECLAB_SIDE
+}  // namespace speclab::cuda

@@ -1,0 +1,51 @@
+#include <cuda_runtime.h>
+
+#include "core/backend/cuda/runtime/launch.h"
+#include "core/backend/cuda/program/persistent_tasks.h"
+
+namespace speclab::cuda {
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads) run(const __grid_constant__ Kernel kernel) {
+  kernel();
+}
+
+/// Of a kernel of one block, which has the registers of a multiprocessor to itself.
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, 1) run_alone(const __grid_constant__ Kernel kernel) {
+  kernel();
+}
+
+template <typename Kernel>
+constexpr auto entry_of() {
+  if constexpr (requires { Kernel::kAlone; }) return run_alone<Kernel>;
+  else return run<Kernel>;
+}
+
+template <typename Kernel>
+void start(const Kernel& kernel, const LaunchShape& shape, void* stream) {
+  cudaError_t error = cudaSuccess;
+  const auto entry = entry_of<Kernel>();
+  if (shape.shared_bytes > (48 << 10)) {  // what a block has without asking
+    error = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
+  }
+  if (error == cudaSuccess) {
+    entry<<<dim3(shape.grid_x, shape.grid_y, shape.grid_z), shape.threads, shape.shared_bytes, static_cast<cudaStream_t>(stream)>>>(kernel);
+    error = cudaGetLastError();
+  }
+  if (error != cudaSuccess) fail_launch(Kernel::kName, shape, cudaGetErrorString(error));
+}
+
+template <typename Arguments>
+void run_on_device(const Arguments& arguments, void* stream) {
+  with_kernel(arguments, [&](const auto& kernel, const LaunchShape& shape) { start(kernel, shape, stream); });
+}
+
+void run_task_on_device(const Task& task, void* stream) {
+  with_task(task, [&](const auto& kernel, const LaunchShape& shape) { start(kernel, shape, stream); });
+}
+
+#define SPECLAB_INSTANTIATE(Arguments) template void run_on_device(const Arguments&, void*);
+SPECLAB_KERNELS(SPECLAB_INSTANTIATE)
+
+}  // namespace speclab::cuda

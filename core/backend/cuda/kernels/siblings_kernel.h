@@ -1,0 +1,105 @@
+#pragma once
+
+#include "core/backend/cuda/kernels/law.h"
+
+// The children of drafted nodes: SiblingDraw of core/decoding/drafting/draft_model.h, with its bits.
+
+namespace speclab::cuda {
+
+/// For each row of a draft that has been standardised, `count` tokens drawn without replacement, the j-th from the law without
+/// the j tokens before it; where no mass is left, and at temperature 0, the next best token by logit takes the place and has
+/// a one-hot law. Token j of row i is number i count + j of all; its coin is that number behind `draw`.
+struct Siblings {
+  const float* logits = nullptr;      ///< [rows, columns]
+  const std::int32_t* ids = nullptr;  ///< [columns] tokens of a reduced vocabulary, ascending; null: column i is token i
+  int rows = 0, columns = 0, vocab = 0;
+  int count = 0;             ///< at most `columns`
+  float* weights = nullptr;  ///< [rows, count, vocab]: of each row the first is there, the others are made; null when all are one-hot
+  Law* laws = nullptr;       ///< [rows, count], the same
+  PhiloxKey key{};
+  const PhiloxKey* key_at = nullptr;        ///< see PhiloxCoins
+  const std::int64_t* position = nullptr;   ///< of the coins; when coupled of the tokens that are drawn
+  simt::u32 draw = 0;                       ///< of the first token's coin
+  bool coupled = false;
+  std::int32_t* tokens = nullptr;  ///< out [rows, count]
+};
+
+inline namespace SPECLAB_SIDE {
+
+template <typename Coins>
+struct SiblingsKernel {
+  static constexpr const char* kName = "siblings";
+  static constexpr int kThreads = kLawThreads;
+  Siblings a;
+  Coins coins;
+
+  SPECLAB_DEVICE void operator()() const {
+    const LawSpace space(a.vocab);
+    const int first = simt::block_x() * a.count;
+    const std::int64_t position = simt::load(a.position);
+    const int invalid = simt::load(&a.laws[first].invalid);
+    LawRow q = LawRow::of(a.weights, a.laws, first, a.vocab);
+    bool has_mass = true;
+    simt::u64 bound = ~simt::u64{0};  // of keys of logits that have not been looked at
+    for (int i = first; i < first + a.count; ++i) {
+      int token = 0;
+      if (invalid < 0) {
+        if (!has_mass) token = next_best(space, first, i, bound);
+        else if (a.coupled) token = q.sample_coupled(space, a.vocab, coins, position);
+        else token = q.sample(space, a.vocab, coins, position, kDraftCoin, a.draw + static_cast<simt::u32>(i));
+      }
+      const bool writes = simt::thread_index() == 0;
+      if (writes) simt::store(a.tokens + i, token);
+      if (writes && i > first) {
+        const bool drawn = invalid < 0 && has_mass;
+        simt::store(&a.laws[i].sum, drawn ? q.sum : 1.0);
+        simt::store(&a.laws[i].one_hot, drawn ? -1 : token);
+        simt::store(&a.laws[i].invalid, invalid);
+      }
+      if (invalid < 0 && has_mass && i + 1 < first + a.count) has_mass = leave_out(space, token, q);
+    }
+  }
+
+ private:
+  /// The law becomes that without the token, one row further. False: nothing is left.
+  SPECLAB_DEVICE bool leave_out(const LawSpace& space, int token, LawRow& q) const {
+    if (q.one_hot >= 0) return false;
+    const float* from = q.weights;
+    float* to = const_cast<float*>(from) + a.vocab;
+    q.sum = sum_row(space, a.vocab, [&](int x) {
+      const float w = x == token ? 0.0f : simt::load(from + x);
+      simt::store(to + x, w);
+      return static_cast<double>(w);
+    });
+    q.weights = to;
+    return q.sum > 0;
+  }
+
+  /// The best token of the row by logit that is none of those from `first` to before `end`.
+  SPECLAB_DEVICE int next_best(const LawSpace& space, int first, int end, simt::u64& bound) const {
+    const float* logits = a.logits + static_cast<std::size_t>(simt::block_x()) * static_cast<std::size_t>(a.columns);
+    for (;;) {
+      simt::u64 best = 0;
+      for (int i = simt::thread_index(); i < a.columns; i += simt::block_threads()) {
+        const simt::u64 key = key_of(simt::load(logits + i), i);
+        if (key < bound && key > best) best = key;
+      }
+      bound = best = block_largest(space, best);
+      const int token = a.ids == nullptr ? index_of(best) : simt::load(a.ids + index_of(best));
+      bool taken = false;
+      for (int i = first; i < end; ++i) taken = taken || simt::load(a.tokens + i) == token;
+      if (!taken) return token;
+    }
+  }
+};
+
+}  // namespace SPECLAB_SIDE
+
+template <typename Visit>
+void with_kernel(const Siblings& a, const Visit& visit) {
+  if (a.count < 1 || a.count > a.columns) fail_arguments("siblings", "more tokens than the row has");
+  visit(SiblingsKernel<PhiloxCoins>{a, {a.key, a.key_at}},
+        LaunchShape{.grid_x = a.rows, .threads = law_threads(a.vocab), .shared_bytes = LawSpace(a.vocab).bytes()});
+}
+
+}  // namespace speclab::cuda

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstddef>
+
+#include "core/backend/cuda/simulator/simt.h"
+
+// What a GPU can do at most, for the shares in records: how fast it reads memory, and how fast its matrix unit is.
+
+namespace speclab::cuda {
+
+inline constexpr int kSpeedThreads = 256;
+
+/// Every 16 bytes of `data` are read once and combined by exclusive or.
+struct ReadAll {
+  const simt::u32* data = nullptr;
+  std::size_t pieces = 0;  ///< of 16 bytes
+  int blocks = 1;
+  simt::u32* out = nullptr;  ///< [blocks * kSpeedThreads], so that nothing is left out
+};
+
+/// `rounds` times 8 products m16n8k16 in each warp, from registers.
+struct MultiplyAll {
+  int rounds = 0, blocks = 1;
+  float* out = nullptr;  ///< [blocks * kSpeedThreads]
+};
+/// Operations of those products, 2 per multiply-add.
+inline double operations_of(const MultiplyAll& a) { return 2.0 * 16 * 8 * 16 * 8 * a.rounds * a.blocks * (kSpeedThreads / simt::kWarp); }
+
+inline namespace SPECLAB_SIDE {
+
+struct ReadAllKernel {
+  static constexpr const char* kName = "read_all";
+  static constexpr int kThreads = kSpeedThreads;
+  static constexpr int kTogether = 8;
+  ReadAll a;
+
+  SPECLAB_DEVICE void operator()() const {
+    const std::size_t thread = static_cast<std::size_t>(simt::block_x()) * kThreads + simt::thread_index();
+    const std::size_t threads = static_cast<std::size_t>(a.blocks) * kThreads;
+    simt::u32 all = 0;
+    for (std::size_t piece = thread; piece < a.pieces; piece += kTogether * threads) {
+      simt::Bytes16 got[kTogether];
+      SPECLAB_UNROLL
+      for (int i = 0; i < kTogether; ++i) {
+        const std::size_t at = piece + i * threads;
+        got[i] = simt::load16_streamed(a.data + 4 * (at < a.pieces ? at : piece));
+      }
+      SPECLAB_UNROLL
+      for (int i = 0; i < kTogether; ++i) all ^= got[i].word[0] ^ got[i].word[1] ^ got[i].word[2] ^ got[i].word[3];
+    }
+    simt::store(a.out + thread, all);
+  }
+};
+
+struct MultiplyAllKernel {
+  static constexpr const char* kName = "multiply_all";
+  static constexpr int kThreads = kSpeedThreads;
+  MultiplyAll a;
+
+  SPECLAB_DEVICE void operator()() const {
+    constexpr simt::u32 kOnes = 0x3f803f80u;  // two bf16
+    const simt::u32 x[4] = {kOnes, kOnes, kOnes, kOnes}, y[2] = {kOnes, kOnes};
+    simt::Accumulator sums[8];
+    SPECLAB_UNROLL
+    for (int i = 0; i < 8; ++i) sums[i].clear();
+    for (int round = 0; round < a.rounds; ++round) {
+      SPECLAB_UNROLL
+      for (int i = 0; i < 8; ++i) simt::mma(sums[i], x, y);
+    }
+    simt::mma_wait();
+    float all = 0;
+    SPECLAB_UNROLL
+    for (int i = 0; i < 8; ++i) all += sums[i][0];
+    simt::store(a.out + simt::block_x() * kThreads + simt::thread_index(), all);
+  }
+};
+
+}  // namespace SPECLAB_SIDE
+
+template <typename Visit>
+void with_kernel(const ReadAll& a, const Visit& visit) {
+  visit(ReadAllKernel{a}, LaunchShape{.grid_x = a.blocks, .threads = kSpeedThreads});
+}
+template <typename Visit>
+void with_kernel(const MultiplyAll& a, const Visit& visit) {
+  visit(MultiplyAllKernel{a}, LaunchShape{.grid_x = a.blocks, .threads = kSpeedThreads});
+}
+
+}  // namespace speclab::cuda

@@ -1,0 +1,45 @@
+#define SPECLAB_INNER_BLOCKS  // here simt.h has blocks inside of blocks
+
+#include <cuda_runtime.h>
+
+#include "core/backend/cuda/runtime/gpu_error.h"
+#include "core/backend/cuda/runtime/launch.h"
+#include "core/backend/cuda/program/persistent_kernel.h"
+#include "core/backend/cuda/program/program.h"
+
+namespace speclab::cuda {
+
+__global__ void __launch_bounds__(kPersistentThreads, kMostResident) run_persistent(const __grid_constant__ PersistentKernel kernel) { kernel(); }
+
+PersistentLimits persistent_limits(int ordinal) {
+  PersistentLimits limits;
+  int cooperative = 0;
+  const auto check = [&](cudaError_t status, const char* call) {
+    if (status != cudaSuccess) fail_gpu(call, 0, ordinal, "", PersistentKernel::kName, cudaGetErrorString(status));
+  };
+  check(cudaSetDevice(ordinal), "cudaSetDevice");
+  check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, ordinal), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&limits.multiprocessors, cudaDevAttrMultiProcessorCount, ordinal), "cudaDeviceGetAttribute");
+  limits.cooperative = cooperative != 0;
+  check(cudaFuncSetAttribute(run_persistent, cudaFuncAttributeMaxDynamicSharedMemorySize, kPersistentShared), "cudaFuncSetAttribute");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&limits.resident, run_persistent, kPersistentThreads, kPersistentShared),
+        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  return limits;
+}
+
+void run_persistent_on_device(const Persistent& arguments, const LaunchShape& shape, void* stream) {
+  cudaLaunchAttribute cooperative = {};
+  cooperative.id = cudaLaunchAttributeCooperative;
+  cooperative.val.cooperative = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(shape.grid_x));
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shape.shared_bytes);
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &cooperative;
+  config.numAttrs = 1;
+  const cudaError_t error = cudaLaunchKernelEx(&config, run_persistent, PersistentKernel{arguments});
+  if (error != cudaSuccess) fail_launch(PersistentKernel::kName, shape, cudaGetErrorString(error));
+}
+
+}  // namespace speclab::cuda

@@ -1,0 +1,76 @@
+#pragma once
+
+#include "core/backend/cuda/kernels/attention_kernel.h"
+#include "core/backend/cuda/kernels/kv_kernel.h"
+#include "core/backend/cuda/kernels/linear/linear_few.h"
+
+// Launches that are one task, where one needs of another only what its own block has: two barriers fewer in a layer. The code is
+// that of both, so the bits are too.
+
+namespace speclab::cuda {
+
+/// RopeStore behind the product that makes queries, keys and values: the two halves of a head are pairs of tiles in a block.
+/// `slices` of the product, which leave a block two tiles or more.
+SPECLAB_BOTH constexpr bool can_rotate(const RopeStore& rope, int slices) {
+  return rope.half > 0 && 2 * rope.half == rope.head_dim && rope.half % kTileOut == 0 && slices <= kLinearWarps / 2;
+}
+/// AttentionSum before the product that takes it: every block adds up the one row itself, so it has to be short.
+inline constexpr int kMostStagedSplits = 8;
+
+inline namespace SPECLAB_SIDE {
+
+struct Rotated {
+  static constexpr bool kStages = false, kPairs = true;
+  RopeStore rope;
+
+  /// Tile of the lower or upper half of a head.
+  SPECLAB_DEVICE int tile_of(int pair, int upper) const {
+    const int of_half = rope.half / kTileOut;
+    return pair / of_half * (2 * of_half) + pair % of_half + upper * of_half;
+  }
+  /// finish_linear of both, and RopeStoreKernel.
+  SPECLAB_DEVICE void finish(const Linear& a, int pair, int row_tile, int i, int lane, float low, float high) const {
+    const int m = tile_of(pair, 0) * kTileOut + lane / 4 + i / 2 * 8, row = row_tile * kTileRows + lane % 4 * 2 + i % 2;
+    if (m >= a.out || row >= a.rows) return;
+    const int vector = m / rope.head_dim, j = m % rope.head_dim;
+    if (a.bias != nullptr) {
+      low += simt::load_constant(a.bias + m);
+      high += simt::load_constant(a.bias + m + rope.half);
+    }
+    const bool is_value = vector >= rope.heads + rope.kv_heads;
+    if (!is_value) {
+      const std::size_t turn = static_cast<std::size_t>(simt::load(rope.positions + row)) * static_cast<std::size_t>(rope.half) + j;
+      const float c = simt::load_constant(rope.cos + turn), s = simt::load_constant(rope.sin + turn);
+      const float x = low, y = high;
+      low = x * c - y * s;
+      high = y * c + x * s;
+    }
+    float* to = a.y + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.y_stride) + m;
+    simt::store(to, low);
+    simt::store(to + rope.half, high);
+    if (vector < rope.heads) return;
+    const int kv_head = (vector - rope.heads) % rope.kv_heads;
+    simt::u16* kept = (is_value ? rope.kv.values(kv_head) : rope.kv.keys(kv_head)) +
+                      static_cast<std::size_t>(simt::load(rope.slots + row)) * static_cast<std::size_t>(rope.kv.stride) + j;
+    simt::store(kept, simt::to_bf16(low));
+    simt::store(kept + rope.half, simt::to_bf16(high));
+  }
+};
+
+struct Combined {
+  static constexpr bool kStages = true, kPairs = false;
+  Attention of;
+
+  /// AttentionSumKernel of one row, into shared memory.
+  SPECLAB_DEVICE void stage(const simt::Shared<simt::u16>& row, int padded) const {
+    const int width = of.heads * of.head_dim;
+    SPECLAB_ROLLED
+    for (int k = simt::thread_index(); k < padded; k += simt::block_threads()) {
+      row.set(k, k < width ? simt::to_bf16(AttendedQuery(of, 0, k / of.head_dim)[k % of.head_dim]) : simt::u16{0});
+    }
+    simt::block_sync();
+  }
+};
+
+}  // namespace SPECLAB_SIDE
+}  // namespace speclab::cuda

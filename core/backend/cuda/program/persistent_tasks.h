@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstring>
+#include <tuple>
+#include <type_traits>
+
+#include "core/backend/cuda/kernels/attention_kernel.h"
+#include "core/backend/cuda/kernels/columns_kernel.h"
+#include "core/backend/cuda/kernels/elementwise_kernel.h"
+#include "core/backend/cuda/kernels/kv_kernel.h"
+#include "core/backend/cuda/kernels/linear/linear_few.h"
+#include "core/backend/cuda/kernels/norm_kernel.h"
+#include "core/backend/cuda/program/persistent.h"
+#include "core/backend/cuda/program/persistent_fused.h"
+#include "core/backend/cuda/program/plan_kernel.h"
+#include "core/backend/cuda/kernels/sampling_kernel.h"
+#include "core/backend/cuda/kernels/weights_kernel.h"
+
+// The kernels whose launches can be tasks of a persistent kernel.
+
+namespace speclab::cuda {
+inline namespace SPECLAB_SIDE {
+
+/// What can be a task, and is a launch of its own otherwise. Kernels that need more than a block has here are not among them.
+using PersistentKernels =
+    std::tuple<LinearFewKernel<1, 6, true>, LinearFewKernel<1, 6, false>, LinearFewKernel<2, 4, false>, NormKernel<NormOf::kRms>, RopeStoreKernel, AttentionSplitsKernel,
+               AttentionSumKernel, GatherKernel, RoundRowsKernel, CopyRowsKernel, FillColumnsKernel, ActivateKernel<Activation::kSilu>,
+               ElementwiseKernel<ElementwiseOf::kAdd>, ElementwiseKernel<ElementwiseOf::kAddBias>, LayRowsKernel, StandardiseKernel<false>, SampleKernel<PhiloxCoins>>;
+/// What two neighbours among them become (fuse() in program.h). Numbered behind them.
+using FusedKernels = std::tuple<LinearFewKernel<1, 6, true, Linear, Rotated>, LinearFewKernel<1, 6, false, Linear, Rotated>, LinearFewKernel<2, 4, false, Linear, Rotated>, LinearFewKernel<1, 6, false, Linear, Combined>>;
+
+template <typename Kernel, typename... Each>
+constexpr int index_among(const std::tuple<Each...>*) {
+  int index = 0, found = -1;
+  ((found = std::is_same_v<Kernel, Each> ? index : found, ++index), ...);
+  return found;
+}
+/// Index of a kernel among them; -1: it is none.
+template <typename Kernel>
+inline constexpr int kPersistentIndex = index_among<Kernel>(static_cast<const PersistentKernels*>(nullptr));
+template <typename Kernel>
+inline constexpr int kFusedIndex = static_cast<int>(std::tuple_size_v<PersistentKernels>) + index_among<Kernel>(static_cast<const FusedKernels*>(nullptr));
+
+/// visit(kernel, shape) with the launch that a task stands for, which is not fused. Host code on both sides.
+template <typename Visit, typename... Kernels>
+void with_task(const Task& task, const std::tuple<Kernels...>*, const Visit& visit) {
+  const auto visit_as = [&]<typename Kernel>(std::type_identity<Kernel>) {
+    if (task.kernel != kPersistentIndex<Kernel>) return;
+    Kernel kernel{};
+    std::memcpy(static_cast<void*>(&kernel), task.arguments, sizeof kernel);
+    visit(kernel, LaunchShape{task.grid[0], task.grid[1], task.grid[2], task.threads, task.shared_bytes});
+  };
+  (visit_as(std::type_identity<Kernels>()), ...);
+}
+template <typename Visit>
+void with_task(const Task& task, const Visit& visit) {
+  with_task(task, static_cast<const PersistentKernels*>(nullptr), visit);
+}
+
+}  // namespace SPECLAB_SIDE
+}  // namespace speclab::cuda

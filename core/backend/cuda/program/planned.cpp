@@ -1,0 +1,183 @@
+#include "core/backend/cuda/program/planned.h"
+
+#include "core/backend/cuda/program/planned_memory.h"
+
+namespace speclab::cuda {
+namespace {
+
+LayRows lay(const Plan& plan, const TreeRows& rows, int capacity, int offset) {
+  const Memory& m = memory(plan);
+  LayRows out;
+  out.state = m.state.data();
+  out.parents = m.state.data()->parents;
+  out.depths = m.state.data()->depths;
+  out.first = rows.first;
+  out.n = rows.n;
+  out.base = rows.base;
+  out.capacity = capacity;
+  out.offset = offset;
+  out.tokens = rows.tokens();
+  out.position_rows = rows.position_rows();
+  out.positions = rows.positions();
+  out.slots = rows.slots();
+  out.path_begin = rows.path_begin;
+  out.paths = rows.paths();
+  out.committed = rows.committed();
+  return out;
+}
+
+Standardise laws(const PlanSampling& sampling, const float* logits, int rows, int columns, int vocab, float* weights, Law* out) {
+  Standardise a;
+  a.logits = logits;
+  a.rows = rows;
+  a.columns = columns;
+  a.vocab = vocab;
+  a.greedy = sampling.greedy;
+  a.scale = sampling.scale;
+  a.top_k = sampling.greedy ? 0 : sampling.top_k;
+  a.top_p = sampling.greedy ? 1 : sampling.top_p;
+  a.weights = weights;
+  a.laws = out;
+  return a;
+}
+
+/// Where the position stands that a draft's coins are addressed by: that of the pending token (Sequence::draft_coin), or of
+/// the tokens at this depth, whose noise they share with the target.
+const std::int64_t* coin_position(const Plan& plan, int depth) {
+  const PlanState* state = memory(plan).state.data();
+  return plan.shape.rule == AcceptRule::kCoupled ? state->draw_at + (depth - 1) : &state->position;
+}
+
+}  // namespace
+
+LayRows draft_rows_of(const Plan& plan, int depth) {
+  LayRows rows = lay(plan, memory(plan).draft[static_cast<std::size_t>(depth - 1)], plan.shape.draft_capacity, plan.shape.draft_offset);
+  rows.draws = depth - 1;
+  return rows;
+}
+
+// Node i has row i - 1 of q. The law of a draft's row goes to the first child, the others make theirs from it.
+Standardise draft_laws_of(const Plan& plan, int depth) {
+  const Memory& m = memory(plan);
+  const PlanShape& shape = plan.shape;
+  const int parents = shape.level_begin(depth - 1), first = shape.level_begin(depth);
+  Standardise a = laws(shape.draft, plan.draft_logits + times(parents, shape.draft_columns), first - parents, shape.draft_columns, shape.vocab,
+                       m.q.empty() ? nullptr : m.q.data() + times(first - 1, shape.vocab), m.q_laws.data() + (first - 1));
+  a.ids = m.ids.data();
+  a.every = shape.widths[static_cast<std::size_t>(depth - 1)];
+  return a;
+}
+
+Sample draft_token_of(const Plan& plan, int depth) {
+  const Memory& m = memory(plan);
+  const int node = plan.shape.level_begin(depth);
+  Sample a;
+  a.weights = m.q.empty() ? nullptr : m.q.data() + times(node - 1, plan.shape.vocab);
+  a.laws = m.q_laws.data() + (node - 1);
+  a.rows = 1;
+  a.vocab = plan.shape.vocab;
+  a.key_at = &m.state.data()->key;
+  a.positions = coin_position(plan, depth);
+  a.purpose = kDraftCoin;
+  a.draw = static_cast<simt::u32>(node);
+  a.coupled = plan.shape.rule == AcceptRule::kCoupled;
+  a.tokens = m.state.data()->tokens + node;
+  return a;
+}
+
+Siblings draft_tokens_of(const Plan& plan, int depth) {
+  const Memory& m = memory(plan);
+  const PlanShape& shape = plan.shape;
+  const int parents = shape.level_begin(depth - 1), first = shape.level_begin(depth);
+  Siblings a;
+  a.logits = plan.draft_logits + times(parents, shape.draft_columns);
+  a.ids = m.ids.data();
+  a.rows = first - parents;
+  a.columns = shape.draft_columns;
+  a.vocab = shape.vocab;
+  a.count = shape.widths[static_cast<std::size_t>(depth - 1)];
+  a.weights = m.q.empty() ? nullptr : m.q.data() + times(first - 1, shape.vocab);
+  a.laws = m.q_laws.data() + (first - 1);
+  a.key_at = &m.state.data()->key;
+  a.position = coin_position(plan, depth);
+  a.draw = static_cast<simt::u32>(first);
+  a.coupled = shape.rule == AcceptRule::kCoupled;
+  a.tokens = m.state.data()->tokens + first;
+  return a;
+}
+
+LayRows target_rows_of(const Plan& plan) { return lay(plan, memory(plan).target, plan.shape.target_capacity, plan.shape.target_offset); }
+
+Standardise target_laws_of(const Plan& plan) {
+  const Memory& m = memory(plan);
+  return laws(plan.shape.target, plan.target_logits, plan.shape.nodes(), plan.shape.vocab, plan.shape.vocab, m.p.data(), m.p_laws.data());
+}
+
+bool looks_at_raw(const PlanShape& shape) { return shape.target.greedy && shape.rule == AcceptRule::kCriterion; }
+
+Standardise raw_laws_of(const Plan& plan) {
+  const Memory& m = memory(plan);
+  return laws({.greedy = false}, plan.target_logits, plan.shape.nodes(), plan.shape.vocab, plan.shape.vocab, m.raw.data(), m.raw_laws.data());
+}
+
+Accept accept_of(const Plan& plan) {
+  const Memory& m = memory(plan);
+  Accept a;
+  a.rule = plan.shape.rule;
+  a.form = plan.shape.form;
+  a.criterion = plan.shape.criterion;
+  a.nodes = plan.shape.nodes();
+  a.vocab = plan.shape.vocab;
+  a.nodes_at = &m.state.data()->nodes;
+  a.tokens = m.state.data()->tokens;
+  a.parents = m.state.data()->parents;
+  a.p = m.p.data();
+  a.p_laws = m.p_laws.data();
+  a.raw = m.raw.data();
+  a.raw_laws = m.raw_laws.data();
+  a.q_rows = m.state.data()->q_rows;
+  a.q = m.q.data();
+  a.q_laws = m.q_laws.data();
+  a.key_at = &m.state.data()->key;
+  a.position = &m.state.data()->position;
+  a.residual = m.residual.data();
+  a.verdict = m.verdict.data();
+  return a;
+}
+
+MoveAccepted move_of(const Plan& plan, const KvStore& cache, int capacity) {
+  const Memory& m = memory(plan);
+  MoveAccepted a;
+  a.data = static_cast<simt::u16*>(cache.data.get());
+  a.planes = 2 * cache.layers * cache.kv_heads;
+  a.slots = cache.slots;
+  a.stride = kv_stride(cache.head_dim);
+  a.capacity = capacity;
+  a.state = m.state.data();
+  a.verdict = m.verdict.data();
+  return a;
+}
+
+Settle settle_of(const Plan& plan) {
+  const Memory& m = memory(plan);
+  Settle a;
+  a.state = m.state.data();
+  a.verdict = m.verdict.data();
+  a.p_laws = m.p_laws.data();
+  a.q_rows = m.state.data()->q_rows;
+  a.q_laws = m.q_laws.data();
+  a.q = m.q.data();
+  a.level_begin = m.state.data()->level_begin;
+  a.depth = plan.shape.depth();
+  a.vocab = plan.shape.vocab;
+  a.target_capacity = plan.shape.target_capacity;
+  a.draft_capacity = plan.shape.draft_capacity;
+  a.ring = static_cast<PlanRound*>(m.ring.get());
+  return a;
+}
+
+Continue continue_of(const Plan& plan, simt::u64 conditional) { return {memory(plan).state.data(), conditional}; }
+
+Stamp stamp_of(const Plan& plan, int which) { return {memory(plan).state.data(), which}; }
+
+}  // namespace speclab::cuda

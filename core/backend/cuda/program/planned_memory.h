@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "core/backend/cuda/program/plan_kernel.h"
+#include "core/backend/plan.h"
+
+// What a plan has on the device. Internal to planned.cpp and planned_memory.cpp.
+
+namespace speclab::cuda {
+
+/// Rows first .. first + n - 1 of a tree, as a forward takes them: those below depth `base` are committed. What is written for each
+/// forward lies in one array.
+struct TreeRows {
+  int first = 0, n = 0, base = 0;
+  const std::int32_t* path_begin = nullptr;  ///< [n + 1]
+  Buffer<std::int32_t> begins{}, numbers{};  ///< begins: of the draft's rows, whose tree stays
+  std::int32_t* tokens() const { return numbers.data(); }
+  std::int32_t* position_rows() const { return tokens() + n; }
+  std::int32_t* positions() const { return tokens() + 2 * n; }
+  std::int32_t* slots() const { return tokens() + 3 * n; }
+  std::int32_t* wanted() const { return tokens() + 4 * n; }
+  std::int32_t* committed() const { return tokens() + 5 * n; }
+  std::int32_t* paths() const { return tokens() + 5 * n + 1; }
+};
+
+/// Plan::own.
+struct Memory {
+  Buffer<PlanState> state;
+  PlanState begin;  ///< of every generation: the tree, as far as the plan knows it
+  std::vector<TreeRows> draft;  ///< [depth]
+  TreeRows target;
+  Buffer<float> q, p, raw, draft_logits, target_logits;
+  Buffer<Law> q_laws, p_laws, raw_laws;
+  Buffer<double> residual;
+  Buffer<Verdict> verdict;
+  Buffer<std::int32_t> ids;  ///< [draft_columns] of a reduced vocabulary
+  std::shared_ptr<void> ring;
+};
+
+inline const Memory& memory(const Plan& plan) { return *static_cast<const Memory*>(plan.own.get()); }
+
+inline std::size_t times(int a, int b) { return static_cast<std::size_t>(a) * static_cast<std::size_t>(b); }
+
+}  // namespace speclab::cuda

@@ -1,0 +1,222 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <source_location>
+#include <unordered_map>
+#include <vector>
+
+#include "core/backend/cuda/runtime/launch_shape.h"
+
+// A simulated GPU for kernels over simt.h: the threads of a block run as fibers on the CPU, so that kernels are tested, and
+// whole models run ("host-simt"), without a device. Slow, deterministic for a seed, and strict: see the rules in simt.h.
+
+namespace speclab::simt {
+
+class Machine;
+struct Bytes16;
+struct InnerBlock;
+
+/// An index together with the line of the kernel that uses it.
+struct Index {
+  Index(int i, std::source_location at = std::source_location::current()) : value(i), where(at) {}
+  int value;
+  std::source_location where;
+};
+
+/// One lane's part of a 16 x 8 accumulator.
+struct AccumulatorFragment {
+  float c[4] = {};
+  int pending = 0;  ///< products that are queued and not yet added
+};
+/// One lane's matrix products that the warp has not carried out yet: in batches, because a switch between fibers costs
+/// more than the arithmetic.
+struct MmaQueue {
+  static constexpr int kRoom = 32;
+  struct Item {
+    AccumulatorFragment* c;
+    std::uint32_t a[4], b[2];
+  };
+  int count = 0;
+  Item item[kRoom];
+};
+struct AsyncCopy {
+  std::function<void(Bytes16)> write;
+  const void* from;
+  std::source_location where;
+};
+
+/// Threads that share barriers and a part of shared memory: a block, or a block inside of it.
+struct Group {
+  int index[3] = {}, grid[3] = {1, 1, 1};
+  int first = 0, threads = 0;                ///< among the threads of the launch that are there now
+  int shared_begin = 0, shared_bytes = 0;    ///< of the memory of all blocks
+  std::uint64_t epoch = 0, begin = 0;        ///< of its barriers; when its shared memory was poisoned
+  int parked = 0;                            ///< threads at the barrier
+  std::source_location barrier;
+  int inside = 0, entering = 0;              ///< of a block inside: threads that have not left it, threads that wait for the next one
+};
+
+/// One simulated thread.
+struct Thread {
+  Machine* machine;
+  int id;                         ///< among the threads of the launch that are there now
+  int index, lane;                ///< index: in `group`
+  Group* block = nullptr;         ///< its block
+  Group* group = nullptr;         ///< the same, or the block inside that it has entered
+  std::uint32_t collectives = 0;  ///< passed so far; all lanes of a warp agree when it is at rest
+  std::uint32_t warp_epoch = 0;   ///< warp_sync passed
+  MmaQueue products;
+  std::vector<AsyncCopy> copies;    ///< not finished, oldest first
+  std::vector<std::size_t> groups;  ///< how many of `copies` belong to the groups up to this one
+};
+
+/// The thread that is running.
+extern constinit thread_local Thread* self;
+
+class Machine {
+ public:
+  /// `seed` chooses the order of blocks and warps.
+  explicit Machine(std::uint64_t seed = 0);
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  /// Another order from here on.
+  void reseed(std::uint64_t seed) { random_.seed(seed); }
+
+  /// Global memory, poisoned with 0xff bytes (NaN as float and as bf16); kernels reach no other. Throws Error when there is
+  /// none left. release(nullptr) is allowed; of anything else that is not an allocation it is a Bug.
+  void* allocate(std::size_t bytes);
+  void release(void* p);
+  template <typename T>
+  T* allocate_array(std::size_t count) {
+    return static_cast<T*>(allocate(count * sizeof(T)));
+  }
+
+  /// Runs all blocks of a kernel to their end, one after the other. Throws Bug for a violation of the rules.
+  template <typename Kernel>
+  void run(const Kernel& kernel, const cuda::LaunchShape& shape) {
+    run_blocks(Kernel::kName, Kernel::kThreads, shape, false, [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
+  }
+  /// All blocks at once, as a cooperative launch has them: they may wait for each other. At most kMostTogether warps.
+  template <typename Kernel>
+  void run_together(const Kernel& kernel, const cuda::LaunchShape& shape) {
+    run_blocks(Kernel::kName, Kernel::kThreads, shape, true, [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
+  }
+  static constexpr int kMostTogether = 64;
+
+  /// Condition of a loop, from 1 on.
+  std::uint64_t make_conditional() {
+    conditionals_.push_back(0);
+    return conditionals_.size();
+  }
+  std::uint32_t conditional(std::uint64_t handle) const { return conditionals_.at(handle - 1); }
+  void set_conditional(std::uint64_t handle, std::uint32_t value) { conditionals_.at(handle - 1) = value; }
+
+  // For simt_host.h.
+  enum class Access { kRead, kWrite, kConstant };
+  void check_global(const void* p, std::size_t bytes, const std::source_location& where) {
+    const auto at = reinterpret_cast<std::uintptr_t>(p);
+    for (const Range& range : recent_) {
+      if (at - range.begin < range.bytes && at - range.begin + bytes <= range.bytes && at % bytes == 0) return;
+    }
+    find_global(p, bytes, where);
+  }
+  /// Of blocks that run together: notices an access that no barrier orders behind one of another block.
+  void watch_global(const void* p, std::size_t bytes, Access access, const std::source_location& where) {
+    if (!clocks_.empty()) watch(p, bytes, access, where);
+  }
+  void released(const void* p);
+  void acquired(const void* p);
+  void pause(const std::source_location& where);
+  void enter_block(const InnerBlock& inner, const std::source_location& where);
+  void leave_block(const std::source_location& where);
+  void check_shared(int offset, int count, std::size_t size, std::size_t alignment, const std::source_location& where);
+  std::byte* touch_shared(int offset, int bytes, bool write, const std::source_location& where);
+  /// Deposits the lane's value; returns those of all lanes, valid until the next but one exchange of the warp.
+  const std::uint64_t* exchange(std::uint64_t value, const std::source_location& where);
+  void block_sync(const std::source_location& where);
+  void finish_products(const std::source_location& where);
+  void finish_copies(int groups_left);
+  [[noreturn]] void fail(const std::string& message, const std::source_location& where);
+  [[noreturn]] void fail_shared_index(int i, int bytes, int count, const std::source_location& where);
+
+ private:
+  struct Fibers;  // of Boost.Context
+  struct Range {
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;
+  };
+  struct Warp {
+    std::uint32_t runnable = 0;  ///< lanes that can go on
+    std::uint32_t waiting = 0;   ///< lanes in a collective that others have not reached
+    std::uint32_t parked = 0;    ///< lanes at the barrier
+    std::source_location where;  ///< of the collective
+    std::uint64_t values[2][32];
+  };
+  // Who touched two bytes of shared memory last. Epochs count the barriers of all groups, so nothing is ever reset.
+  struct Shadow {
+    std::uint64_t written = 0, read = 0;                  ///< block epoch
+    std::uint32_t write_warp_epoch = 0, read_warp_epoch = 0;
+    std::uint16_t writer = 0, reader = 0;
+  };
+
+  // Who touched two bytes of global memory last, by the clocks of blocks that run together (Flanagan and Freund 2009, "FastTrack").
+  struct Watched {
+    std::int16_t writer = -1;
+    std::uint32_t written = 0;
+    std::vector<std::uint32_t> read;  ///< by block; empty: by none
+  };
+  using Clock = std::vector<std::uint32_t>;  ///< what a block knows of the others' releases, and its own next one
+
+  void run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, bool together, void (*call)(const void*), const void* kernel);
+  void make_threads(int count);
+  void place_block(Group& block, int which);
+  void run_placed();
+  void wake(int first_warp, int warps);
+  void watch(const void* p, std::size_t bytes, Access access, const std::source_location& where);
+  void thread_main(int index);
+  void stop_threads();
+  void arrive(const std::source_location& where);
+  void leave_to_others(const char* doing, const std::source_location& where);
+  void switch_to(int thread);
+  int random_warp(std::uint64_t among);
+  void find_global(const void* p, std::size_t bytes, const std::source_location& where);
+  void multiply_queued(int warp);
+  void mark(Shadow& shadow, bool write, const std::source_location& where);
+
+  std::mt19937_64 random_;
+  cuda::LaunchShape shape_;
+  const char* name_ = "";
+  void (*call_)(const void*) = nullptr;
+  const void* kernel_ = nullptr;
+
+  std::unique_ptr<Fibers> fibers_;
+  std::vector<std::unique_ptr<Thread>> threads_;
+  std::vector<Warp> warps_;
+  std::uint64_t awake_ = 0;    ///< warps with a runnable lane
+  int running_ = 0;            ///< threads that were placed
+  int ended_ = 0;
+  std::uint64_t pauses_ = 0;   ///< since a collective or barrier was passed
+  std::vector<Group> blocks_;  ///< that are there now
+  std::vector<Group> inner_;   ///< blocks inside, by their first warp
+
+  std::uint64_t epochs_ = 0;
+  std::vector<std::byte> shared_;
+  std::vector<Shadow> shadows_;
+
+  std::vector<Range> ranges_;  ///< by address
+  Range recent_[4];
+  int next_recent_ = 0;
+
+  std::vector<Clock> clocks_;  ///< of blocks that run together; empty otherwise
+  std::unordered_map<const void*, Clock> published_;  ///< by what was released
+  std::unordered_map<std::uintptr_t, Watched> watched_;
+  std::vector<std::uint32_t> conditionals_;
+};
+
+}  // namespace speclab::simt

@@ -1,0 +1,178 @@
+#include "core/decoding/drafting/draft_chain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/decoding/rows/processors.h"
+
+namespace speclab {
+namespace {
+
+constexpr SamplingParams kSoft{.temperature = 1, .top_k = 0, .top_p = 1};
+
+}  // namespace
+
+void DraftChainOptions::fields(OptionVisitor& visit) {
+  visit("gamma", gamma, Range<int>{1, 64}, "tokens drafted per step");
+  draft.fields(visit);
+  schedule.fields(visit);
+}
+
+struct DraftChain::Slot {
+  explicit Slot(const Schedule& rule) : schedule(rule) {}
+
+  Schedule schedule;
+  DraftCache cache;
+  SamplingParams sampling;
+  // Of the draft in progress:
+  const Sequence* sequence = nullptr;
+  Draft* draft = nullptr;
+  const Substitute* substitute = nullptr;
+  int limit = 0;
+  int depth = 0;
+  double probability = 1;   // of what was drafted, by the draft
+  std::vector<Token> path;  // drafted so far
+  std::vector<RunnerUp> runner_ups;
+  // Of the forward in progress:
+  std::vector<Token> feed;
+  std::vector<std::int32_t> parents;
+  std::int32_t row = 0;
+  std::vector<float> logits;     // [head_rows]
+  std::vector<float> processed;  // [head_rows], when there are processors
+};
+
+DraftChain::DraftChain(const DraftChainOptions& options, const Resources& resources)
+    : options_(options), resources_(resources) {
+  SPECLAB_CHECK(resources_.draft != nullptr, "a draft chain without a draft model");
+  const Schedule schedule(options_.schedule, options_.gamma);
+  for (int i = 0; i < resources_.batch; ++i) slots_.push_back(std::make_unique<Slot>(schedule));
+}
+
+DraftChain::~DraftChain() = default;
+
+DraftChain::Slot& DraftChain::slot(const Sequence& sequence) {
+  SPECLAB_CHECK(sequence.slot >= 0 && sequence.slot < static_cast<int>(slots_.size()), "slot {} of {}",
+                sequence.slot, slots_.size());
+  return *slots_[sequence.slot];
+}
+
+std::optional<DevicePlan> DraftChain::device_plan(const SamplingParams& target) const {
+  if (options_.schedule.schedule != "constant") return std::nullopt;
+  return DevicePlan{std::vector<int>(static_cast<std::size_t>(options_.gamma), 1), options_.draft.over(target)};
+}
+
+void DraftChain::begin(const Sequence& sequence) {
+  Slot& s = slot(sequence);
+  s.schedule.begin(sequence.turn);
+  s.sampling = options_.draft.over(sequence.sampling);
+  s.logits.resize(resources_.draft->config().head_rows());
+  s.cache.begin(sequence, resources_);
+}
+
+bool DraftChain::extend(Slot& s) {
+  const ModelConfig& config = resources_.draft->config();
+  std::span<const float> logits = s.logits;
+  if (s.sequence->processors) {
+    s.processed.resize(s.logits.size());
+    s.sequence->processors->apply(s.logits, config.head_ids, s.sequence->tokens, s.path, s.processed);
+    logits = s.processed;
+    // A reduced vocabulary may be banned as a whole: nothing to draft then.
+    if (std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isinf(logit) && logit < 0; }))
+      return false;
+  }
+  const int depth = s.depth + 1;
+  const std::int64_t position = s.sequence->position() + depth;
+  int q_index = Draft::kOneHot;
+  Distribution& q = s.draft->new_q(&q_index);
+  q.assign_logits(logits, s.sampling, config.head_ids, config.vocab);
+  Token token = s.sequence->coupled
+                    ? q.sample_coupled(s.sequence->coins, position)
+                    : q.sample(s.sequence->coins, s.sequence->draft_coin(s.draft->tree.size()));
+  // At temperature 0 the draft's own certainty is that of temperature 1; it costs a pass over the row.
+  const Distribution* certainty = q.one_hot() ? nullptr : &q;
+  if (certainty == nullptr && (want_runner_ups_ || leave_out_below_ > 0 || s.schedule.needs_confidence())) {
+    soft_.assign_logits(logits, kSoft, config.head_ids, config.vocab);
+    certainty = &soft_;
+  }
+  const double confidence = certainty != nullptr ? certainty->prob(token) : -1;
+  if (want_runner_ups_) {
+    certainty->top(2, best_);
+    const auto other = std::find_if(best_.begin(), best_.end(), [=](Token best) { return best != token; });
+    if (other != best_.end())
+      s.runner_ups.push_back({depth, *other, static_cast<float>(certainty->prob(*other))});
+  }
+  if (leave_out_below_ > 0 && q.one_hot()) {
+    s.probability *= confidence;
+    if (s.probability < leave_out_below_) {
+      s.draft->ended_by_schedule = depth > 1;
+      return false;
+    }
+  }
+  if (*s.substitute) {
+    token = (*s.substitute)(*s.sequence, depth);
+    q_index = Draft::kOneHot;
+  }
+  s.draft->add(token, s.depth, q_index, static_cast<float>(confidence));
+  s.path.push_back(token);
+  s.depth = depth;
+  if (s.depth >= s.limit) return false;
+  if (s.schedule.stop_after(confidence)) {
+    s.draft->ended_by_schedule = true;
+    return false;
+  }
+  s.feed.assign(1, token);
+  return true;
+}
+
+void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts,
+                       const Substitute& substitute) {
+  active_.clear();
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    Slot& s = slot(*sequences[i]);
+    SPECLAB_CHECK(drafts[i]->tree.size() == 1, "a chain on top of {} drafted nodes",
+                  drafts[i]->tree.drafted());
+    s.limit = static_cast<int>(std::min<std::int64_t>(
+        {s.schedule.limit(), sequences[i]->depth_limit, s.cache.room(*sequences[i])}));
+    s.runner_ups.clear();
+    if (s.limit <= 0) continue;
+    s.sequence = sequences[i];
+    s.draft = drafts[i];
+    s.substitute = &substitute;
+    s.depth = 0;
+    s.probability = 1;
+    s.path.clear();
+    s.schedule.start_draft();
+    drafts[i]->source = "draft";
+    s.cache.catch_up(*sequences[i], s.feed);
+    active_.push_back(&s);
+  }
+  while (!active_.empty()) {
+    feeds_.clear();
+    for (Slot* s : active_) {
+      const auto n = static_cast<std::int32_t>(s->feed.size());
+      s->parents.resize(n);
+      std::iota(s->parents.begin(), s->parents.end(), -1);
+      s->row = n - 1;
+      feeds_.push_back({&s->cache.session(), s->feed, s->parents, {&s->row, 1}, s->logits.data(), nullptr});
+    }
+    resources_.draft->forward(feeds_);
+    std::size_t left = 0;
+    for (Slot* s : active_) {
+      s->cache.keep(s->feed);
+      if (extend(*s)) active_[left++] = s;
+    }
+    active_.resize(left);
+  }
+}
+
+std::span<const DraftChain::RunnerUp> DraftChain::runner_ups(const Sequence& sequence) {
+  return slot(sequence).runner_ups;
+}
+
+void DraftChain::observe(const Sequence& sequence, int drafted, int accepted) {
+  if (drafted > 0) slot(sequence).schedule.observe(drafted, accepted);
+}
+
+}  // namespace speclab

@@ -1,0 +1,172 @@
+#include "core/decoding/loop/planned_rounds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/measure/clock.h"
+#include "core/decoding/rules/accepted_set.h"
+
+namespace speclab {
+namespace {
+
+constexpr std::int64_t kPatienceNs = 5'000'000'000;  // without a round, from a device that has nothing to do
+
+void check_round(const PlanRound& round) {
+  if (round.end == PlanEnd::kBadTarget || round.end == PlanEnd::kBadDraft) {
+    const bool target = round.end == PlanEnd::kBadTarget;
+    throw Error({fmt::format("logits of the {}, entry {}", target ? "target" : "draft", round.bad_entry),
+                 "no finite number", "finite numbers (or -inf for some)",
+                 "The weights or the numerics class are broken: check the model file with `speclab model`."});
+  }
+  SPECLAB_CHECK(round.end != PlanEnd::kNoMass, "a token was drawn from a row that gives it no mass");
+}
+
+}  // namespace
+
+std::optional<DeviceRule> device_rule(const AcceptanceRule& rule, const RuleOptions& options,
+                                      const SamplingParams& sampling) {
+  using enum AcceptRule;
+  const double e = options.epsilon;
+  const auto criterion = [](const CriterionForm& form) { return DeviceRule{kCriterion, {}, form}; };
+  if (rule.name == "exact") return DeviceRule{kExact};
+  if (rule.name == "sample_match") return DeviceRule{kSampleMatch};
+  if (rule.name == "coupled") return DeviceRule{kCoupled};
+  if (rule.name == "rejection") return DeviceRule{};
+  if (rule.name == "one_hot_rejection") return DeviceRule{kRatio, {.ignore_q = true}};
+  if (rule.name == "lenience" && sampling.temperature <= 0) return criterion(rules::near_argmax_form(options));
+  if (rule.name == "lenience") return DeviceRule{kRatio, {.scale = 1 / options.lenience}};
+  if (rule.name == "uniform_b") return DeviceRule{kRatio, {.scale = 1 / options.b, .plain_residual = true}};
+  if (rule.name == "distillspec_lin") return DeviceRule{kRatio, {.scale = 1 / e}};
+  if (rule.name == "distillspec_sq") return DeviceRule{kRatio, {.scale = 1 / (e * e)}};
+  if (rule.name == "distillspec_exp") return DeviceRule{kRatio, {.power = e}};
+  if (rule.name == "top_beta") return criterion(rules::top_beta_form(options));
+  if (rule.name == "gap") return criterion(rules::gap_form(options));
+  if (rule.name == "typical") return criterion(rules::typical_form(options));
+  if (rule.name == "threshold") return criterion(rules::threshold_form(options));
+  if (rule.name == "non_iterative") return DeviceRule{kEnvelope};
+  if (rule.name == "iterative") return DeviceRule{kEnvelopeAgain};
+  return std::nullopt;
+}
+
+PlanSampling device_sampling(const SamplingParams& sampling) {
+  PlanSampling out;
+  out.greedy = sampling.temperature <= 0;
+  if (out.greedy) return out;
+  out.scale = static_cast<float>(std::min(1 / sampling.temperature, 1e30));
+  out.top_k = sampling.top_k;
+  out.top_p = sampling.top_p;
+  return out;
+}
+
+void read_verdict(const PlanRound& round, Acceptance& out) {
+  out.path.assign(round.path, round.path + round.accepted);
+  out.tested.clear();
+  out.want_expected = false;
+  for (int i = 0; i < round.tested; ++i) {
+    const int node = round.tested_node[i];
+    const bool accepted = std::find(out.path.begin(), out.path.end(), node) != out.path.end();
+    out.tested.push_back({node, round.p[node], round.q[node], -1, -1, accepted});
+  }
+  out.next = round.next;
+  out.bonus = round.bonus != 0;
+}
+
+std::unique_ptr<PlannedRounds> PlannedRounds::make(const PlanShape& shape, Session& target, Session* draft) {
+  SPECLAB_CHECK(shape.depth() == 0 || draft != nullptr, "a depth of {} without a draft", shape.depth());
+  std::shared_ptr<Plan> plan = target.model().backend().make_plan(shape);
+  if (!plan) return nullptr;
+  plan->target_cache = target.cache();
+  if (draft != nullptr) plan->draft_cache = draft->cache();
+  return std::unique_ptr<PlannedRounds>(new PlannedRounds(std::move(plan), target, draft));
+}
+
+void PlannedRounds::start(PlanStart start, RoundQueue queue, bool stamps) {
+  mode_ = queue;
+  stamps_ = stamps;
+  position_ = start.position;
+  if (queue == RoundQueue::kLoop) queued_ = (queued_ + kPlanLoop - 1) / kPlanLoop * kPlanLoop;  // so that every loop is whole
+  start.rounds = read_ = queued_;
+  target_->model().backend().plan_start(*plan_, start);
+}
+
+void PlannedRounds::queue() {
+  Plan& plan = *plan_;
+  const PlanShape& shape = plan.shape;
+  Backend& backend = target_->model().backend();
+  const bool loop = mode_ == RoundQueue::kLoop;
+  const int rounds = loop ? kPlanLoop : 1;
+  // Every round before the last one may move the sequence by all that it has.
+  const std::int64_t most =
+      position_ + (static_cast<std::int64_t>(queued_ - read_) + rounds - 1) * (shape.depth() + 1);
+  std::int64_t tier = kTier;
+  while (tier <= most) tier *= 2;
+  const auto bound = [](std::int64_t committed, int capacity) {
+    return static_cast<int>(std::min<std::int64_t>(committed, capacity - 1));
+  };
+  for (QueuedRows& rows : plan.draft) rows.rows.committed = bound(tier + 1, shape.draft_capacity);
+  plan.target.rows.committed = bound(tier, shape.target_capacity);
+  queued_ += static_cast<std::uint32_t>(rounds);
+  if (mode_ == RoundQueue::kLaunches) {
+    queue_round();
+    return;
+  }
+  std::shared_ptr<Graph>& graph = graphs_[{tier, loop, stamps_}];
+  if (!graph) {
+    graph = backend.record(loop, [&] {
+      queue_round();
+      if (loop) backend.plan_continue(plan);
+    });
+    SPECLAB_CHECK(graph != nullptr, "backend {} plans rounds and has no graphs", backend.name());
+  }
+  backend.replay(*graph);
+}
+
+void PlannedRounds::queue_round() {
+  Plan& plan = *plan_;
+  const PlanShape& shape = plan.shape;
+  Backend& backend = target_->model().backend();
+  if (stamps_) backend.plan_stamp(plan, 0);
+  for (int depth = 1; depth <= shape.depth(); ++depth) {
+    backend.plan_draft_rows(plan, depth);
+    draft_->model().forward(*draft_, plan.draft[static_cast<std::size_t>(depth - 1)],
+                            plan.draft_logits + static_cast<std::size_t>(shape.level_begin(depth - 1)) *
+                                                    static_cast<std::size_t>(shape.draft_columns));
+    backend.plan_draw(plan, depth);
+  }
+  if (stamps_) backend.plan_stamp(plan, 1);
+  backend.plan_target_rows(plan);
+  target_->model().forward(*target_, plan.target, plan.target_logits);
+  if (stamps_) backend.plan_stamp(plan, 2);
+  backend.plan_settle(plan);
+}
+
+const PlanRound& PlannedRounds::next(int ahead) {
+  SPECLAB_CHECK(ahead >= 1 && ahead + kPlanLoop <= kPlanRing, "{} rounds ahead", ahead);
+  while (static_cast<int>(queued_ - read_) < ahead) queue();
+  Backend& backend = target_->model().backend();
+  ++read_;
+  // A stream may call itself idle while the loop of a graph goes on in it: only patience tells.
+  std::int64_t idle_since = 0;
+  for (;;) {
+    if (const PlanRound* round = plan_->round(read_)) {
+      check_round(*round);
+      position_ = round->position + round->emitted;
+      return *round;
+    }
+    const std::int64_t now = wall_now_ns();
+    if (!backend.idle() || idle_since == 0) idle_since = now;
+    SPECLAB_CHECK(now - idle_since < kPatienceNs, "round {} of {} was queued and never came", read_, queued_);
+    std::this_thread::yield();
+  }
+}
+
+void PlannedRounds::download(std::span<float> target, std::span<float> draft) {
+  Backend& backend = target_->model().backend();
+  if (!target.empty()) backend.download(plan_->target_logits, target.size_bytes(), target.data());
+  if (!draft.empty()) backend.download(plan_->draft_logits, draft.size_bytes(), draft.data());
+}
+
+}  // namespace speclab

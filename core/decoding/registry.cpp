@@ -1,0 +1,78 @@
+#include "core/decoding/registry.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/nearest.h"
+#include "core/base/options_json.h"
+
+namespace speclab {
+namespace {
+
+// Filled by static objects of other files, so it must exist before any of them runs.
+std::vector<StrategyEntry>& entries() {
+  static std::vector<StrategyEntry> all;
+  return all;
+}
+
+}  // namespace
+
+StrategyChoice::StrategyChoice(const StrategyEntry& entry)
+    : entry_(&entry), options_(entry.new_options(nullptr)) {}
+
+StrategyChoice::StrategyChoice(const StrategyChoice& other)
+    : entry_(other.entry_), options_(other.entry_->new_options(other.options_.get())) {}
+
+StrategyChoice& StrategyChoice::operator=(const StrategyChoice& other) {
+  options_ = other.entry_->new_options(other.options_.get());
+  entry_ = other.entry_;
+  return *this;
+}
+
+OptionFields StrategyChoice::fields() {
+  return [this](OptionVisitor& visit) { entry_->fields(options_.get(), visit); };
+}
+
+std::unique_ptr<Strategy> StrategyChoice::make(const Resources& resources) const {
+  if (info().needs_draft && !resources.draft) {
+    throw Error({fmt::format("strategy {}", info().name), "no draft model", "a draft model",
+                 "Name one with \"draft\": {\"model\": PATH} or {\"layers\": [...]}."});
+  }
+  if (lacks_file()) {
+    throw Error({fmt::format("strategy {}", info().name), fmt::format("no \"{}\"", info().needs_file),
+                 "a file", fmt::format("speclab describe {} says which one.", info().name)});
+  }
+  return entry_->make(options_.get(), resources);
+}
+
+bool StrategyChoice::lacks_file() const {
+  if (info().needs_file.empty()) return false;
+  const OptionFields fields = [this](OptionVisitor& visit) { entry_->fields(options_.get(), visit); };
+  return echo_options(fields).at(std::string(info().needs_file)) == "";
+}
+
+std::span<const StrategyEntry> strategies() {
+  return entries();
+}
+
+const StrategyEntry& find_strategy(std::string_view name) {
+  std::vector<std::string> names;
+  for (const StrategyEntry& entry : entries()) {
+    if (entry.info.name == name) return entry;
+    names.emplace_back(entry.info.name);
+  }
+  throw Error({"strategy", fmt::format("\"{}\"", name), "a registered strategy", suggest(name, names)});
+}
+
+void register_strategy(const StrategyEntry& entry) {
+  auto& all = entries();
+  const auto by_name = [](const StrategyEntry& a, const StrategyEntry& b) {
+    return a.info.name < b.info.name;
+  };
+  all.insert(std::upper_bound(all.begin(), all.end(), entry, by_name), entry);
+}
+
+}  // namespace speclab

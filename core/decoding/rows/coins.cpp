@@ -1,0 +1,132 @@
+#include "core/decoding/rows/coins.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/decoding/rows/row_kernels.h"
+
+namespace speclab {
+namespace {
+
+constexpr std::size_t kGroup =
+    32;  // of the search in categorical(): chunk sums first, then groups of entries
+
+PhiloxCounter counter_of(const Coins::Address& address) {
+  const auto position = static_cast<std::uint64_t>(address.position);
+  return {address.draw, static_cast<std::uint32_t>(address.purpose), static_cast<std::uint32_t>(position),
+          static_cast<std::uint32_t>(position >> 32)};
+}
+
+/// The first of `count` masses with which the running sum passes `wanted`, else the last one with any mass;
+/// `running` becomes the sum before it.
+template <class Mass>
+std::size_t pass(std::size_t count, double wanted, double& running, const Mass& mass_of) {
+  std::size_t chosen = 0;
+  double before_chosen = running;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double mass = mass_of(i);
+    if (!(mass > 0)) continue;
+    chosen = i;
+    before_chosen = running;
+    running += mass;
+    if (running > wanted) break;
+  }
+  running = before_chosen;
+  return chosen;
+}
+
+/// Index where the running sum of the weights passes u * sum, never one of weight 0. Chunks are found by
+/// their sums, in the chunk a group of entries, in the group the entry, so that rounding matters only inside
+/// one of them: a running sum that ends short there means its last positive weight. A GPU finds the same
+/// index (core/backend/cuda/kernels/law.h).
+template <class T>
+std::size_t search(std::span<const T> weights, double u) {
+  using row_kernels::kSumChunk;
+  const double total = row_kernels::sum(weights);
+  SPECLAB_CHECK(total > 0 && std::isfinite(total), "weights sum to {}", total);
+  const double wanted = u * total;
+  double running = 0;
+  const auto cut = [](std::span<const T> row, std::size_t size, std::size_t i) {
+    return row.subspan(i * size, std::min(size, row.size() - i * size));
+  };
+  const std::size_t chunks = (weights.size() + kSumChunk - 1) / kSumChunk;
+  const std::size_t c = pass(chunks, wanted, running,
+                             [&](std::size_t i) { return row_kernels::sum(cut(weights, kSumChunk, i)); });
+  const std::span<const T> chunk = cut(weights, kSumChunk, c);
+  const std::size_t g = pass((chunk.size() + kGroup - 1) / kGroup, wanted, running, [&](std::size_t i) {
+    double sum = 0;
+    for (const T w : cut(chunk, kGroup, i)) sum += static_cast<double>(w);
+    return sum;
+  });
+  const std::span<const T> group = cut(chunk, kGroup, g);
+  const std::size_t e =
+      pass(group.size(), wanted, running, [&](std::size_t i) { return static_cast<double>(group[i]); });
+  return c * kSumChunk + g * kGroup + e;
+}
+
+}  // namespace
+
+Coins::Coins(std::uint64_t seed, std::uint64_t prompt) {
+  const PhiloxCounter words =
+      philox4x32({static_cast<std::uint32_t>(prompt), static_cast<std::uint32_t>(prompt >> 32), 0, 0},
+                 {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  key_ = {words[0], words[1]};
+}
+
+Coins Coins::scripted(Script* script) {
+  Coins coins;
+  coins.script_ = script;
+  return coins;
+}
+
+Coins Coins::watched(std::uint64_t seed, std::uint64_t prompt, Watch* watch) {
+  Coins coins(seed, prompt);
+  coins.watch_ = watch;
+  return coins;
+}
+
+double Coins::uniform(const Address& address) const {
+  SPECLAB_CHECK(script_ == nullptr, "a script decides between branches, it has no uniform numbers");
+  const PhiloxCounter words = philox4x32(counter_of(address), key_);
+  const double number = uniform_of(words[0], words[1]);
+  return watch_ == nullptr ? number : (*watch_)(address, number);
+}
+
+bool Coins::bernoulli(double probability, const Address& address) const {
+  SPECLAB_CHECK(!std::isnan(probability), "probability of a coin");
+  if (probability <= 0) return false;
+  if (probability >= 1) return true;
+  if (script_ != nullptr) {
+    const double branches[2] = {probability, 1 - probability};
+    return (*script_)(branches) == 0;
+  }
+  return uniform(address) < probability;
+}
+
+std::size_t Coins::categorical(std::span<const double> weights, const Address& address) const {
+  if (script_ != nullptr) return (*script_)(weights);
+  return search(weights, uniform(address));
+}
+
+std::size_t Coins::categorical(std::span<const float> weights, const Address& address) const {
+  if (script_ != nullptr) return (*script_)(std::vector<double>(weights.begin(), weights.end()));
+  return search(weights, uniform(address));
+}
+
+void Coins::gumbel(std::int64_t position, Token first, std::span<float> out) const {
+  SPECLAB_CHECK(script_ == nullptr, "a script decides between branches, it has no noise");
+  const Address address{position, Purpose::gumbel, 0};
+  if (watch_ != nullptr) (*watch_)(address, 0);
+  row_kernels::gumbel(static_cast<std::size_t>(first), out, counter_of(address), key_);
+}
+
+std::size_t Coins::race(std::int64_t position, std::span<const float> weights) const {
+  SPECLAB_CHECK(script_ == nullptr, "a script decides between branches, it has no noise");
+  const Address address{position, Purpose::gumbel, 0};
+  if (watch_ != nullptr) (*watch_)(address, 0);
+  return row_kernels::race(weights, counter_of(address), key_);
+}
+
+}  // namespace speclab

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/base/philox.h"
+
+/// Loops over one vocabulary row, in SIMD (Highway, the widest set that the CPU has). Every result has the
+/// same bits for every vector width and on every machine, GPUs included (core/backend/cuda/kernels/law.h): sums have
+/// a fixed order, exp and log are our own polynomials, and no operation is fused. Rows are floats, [vocab];
+/// sums are doubles. Nothing allocates.
+namespace speclab::row_kernels {
+
+/// The order of every sum over a row: chunks of kSumChunk entries one after the other; in a chunk sixteen
+/// partial sums, of the entries i with the same i mod 16, which are added in that order at its end.
+inline constexpr std::size_t kSumLanes = 16;
+inline constexpr std::size_t kSumChunk = 1024;
+
+/// That order for sums that have no kernel: add(0, v), add(1, v), ... up to the last entry, then total().
+class FixedSum {
+ public:
+  void add(std::size_t index, double value) {
+    lanes_[index % kSumLanes] += value;
+    if (index % kSumChunk == kSumChunk - 1) fold();
+  }
+  double total() {
+    fold();
+    return folded_;
+  }
+
+ private:
+  void fold() {
+    double sum = 0;
+    for (double& lane : lanes_) {
+      sum += lane;
+      lane = 0;
+    }
+    folded_ += sum;
+  }
+  double lanes_[kSumLanes] = {};
+  double folded_ = 0;
+};
+
+/// Largest value; -inf for an empty row. `valid` becomes false when an entry is NaN or +inf.
+float max(std::span<const float> row, bool* valid);
+/// Smallest index with row[i] == value, or row.size().
+std::size_t find(std::span<const float> row, float value);
+/// Largest value of each block of kBlock entries; out [ceil(size / kBlock)].
+inline constexpr std::size_t kBlock = 64;
+void block_max(std::span<const float> row, std::span<float> out);
+/// How many entries precede (value, index) in the order "larger first, ties by index".
+std::size_t count_before(std::span<const float> row, float value, std::size_t index);
+
+/// out[i] = exp((row[i] - max) * scale), zero below exp(-87); returns the sum of out. Relative error below
+/// 2e-7.
+double exp_row(std::span<const float> row, float max, float scale, std::span<float> out);
+double sum(std::span<const float> row);
+double sum(std::span<const double> row);
+
+/// Rows of equal size, each with the factor that turns its weights into probabilities.
+struct Law {
+  std::span<const float> weights;
+  double factor;
+};
+double sum_min(const Law& p, const Law& q);
+double sum_product(const Law& p, const Law& q);
+/// out[i] = max(0, p[i] - q[i]); returns the sum of out.
+double positive_difference(const Law& p, const Law& q, std::span<double> out);
+/// sum over w > 0 of w log w.
+double sum_w_log_w(std::span<const float> row);
+/// sum over w > 0 of w (log w - log v); +inf when some v is 0 there.
+double sum_w_log_ratio(std::span<const float> row, std::span<const float> other);
+
+/// Exponential race: argmin over weights[i] > 0 of E_i / weights[i], ties to the lowest index, where E_i is
+/// the standard exponential of token i below. weights.size() when no weight is positive. Token t reads word
+/// (t mod 64) / 16 of the Philox counter {16 (t / 64) + t mod 16, c1, c2, c3}; of its 32 bits x, E = -log(1 -
+/// (x + 1/2) / 2^32).
+std::size_t race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key);
+/// out[i] = -log E of token first + i.
+void gumbel(std::size_t first, std::span<float> out, const PhiloxCounter& counter, const PhiloxKey& key);
+
+/// Name of the instruction set in use, for the record of the environment.
+const char* target_name();
+
+}  // namespace speclab::row_kernels

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/decoding/rows/coins.h"
+#include "core/decoding/rows/distribution.h"
+#include "core/decoding/drafting/draft.h"
+
+namespace speclab {
+
+/// L1: an exact sample of the target's law; L2: token-identical to greedy decoding; L3: lossy.
+enum class LossClass { l1, l2, l3 };
+std::string_view to_string(LossClass loss);
+
+/// The target's row at one node: p standardised with the request's sampling parameters, and `raw` = softmax
+/// at temperature 1 without truncation (after context processors), which lossy criteria at temperature 0 look
+/// at.
+struct TargetRow {
+  const Distribution* p = nullptr;
+  const Distribution* raw = nullptr;  ///< may equal p
+};
+
+/// Gives the row of a node when the walk reaches it; rows that are never reached are never computed.
+using TargetRows = std::function<TargetRow(int node)>;
+
+/// Everything that a rule may depend on at one node: pure, so that it can be enumerated.
+struct NodeTest {
+  TargetRow row;
+  struct Child {
+    Token token;
+    const Distribution* q;  ///< nullptr: one-hot
+  };
+  std::span<const Child> children;  ///< draw order, at least one
+  const Coins* coins;
+  std::int64_t position;      ///< of the children
+  bool want_expected = true;  ///< false: NodeVerdict::expected holds -1 for each tested child
+};
+
+/// The row that a criterion looks at: p, or the raw row where temperature 0 has made p one-hot.
+inline const Distribution& criterion_row(const TargetRow& row) {
+  return row.p->one_hot() && row.raw != nullptr ? *row.raw : *row.p;
+}
+
+/// What a rule decided at a node: a child, or the correction token that ends the step.
+struct NodeVerdict {
+  int accepted = -1;      ///< index into children, or -1
+  Token correction = -1;  ///< valid when accepted == -1
+  /// For each child that was tested, in order: the rule's expected acceptance given the earlier rejections,
+  /// i.e. the conditional mean over the draw of the child (sum min(p,q) for rejection, p(x) for one-hot, ...).
+  std::vector<double> expected;
+};
+
+/// Parameters of all rules, one flat struct so that a config names them simply. Unused ones are ignored by a
+/// rule and rejected by the config reader (each rule lists what it reads).
+struct RuleOptions {
+  double lenience = 1;   ///< l in (0, 1] (Leviathan A.5)
+  double b = 1;          ///< upper end of U[0, b], in (0, 1]
+  int beta = 1;          ///< top-beta
+  double gap = 0;        ///< nats below the best token
+  double epsilon = .09;  ///< typical; DistillSpec's epsilon in (0, 1]
+  double delta = .3;     ///< typical
+  double theta = 0;      ///< hard threshold
+  int top_k = 0;         ///< hard threshold: also among the k best; 0 = off
+};
+
+/// An acceptance rule. Two groups differ in what they do with several children of one node, tested in draw
+/// order: ratio rules carry the current residual R from child to child (multi-step speculative sampling,
+/// Miao et al. 2024, Alg. 2), so that `expected` of the j-th child is under R; criterion rules judge each token on its own. Rules are data: a name, what it reads,
+/// and pure functions; see acceptance_rules() for the list.
+struct AcceptanceRule {
+  std::string_view name;
+  std::string_view summary;  ///< "accept when u < p/q, else draw from norm(max(0, p - q))"
+  std::string_view source;   ///< paper and equation
+  LossClass (*loss)(const RuleOptions&, const SamplingParams&);
+  std::span<const std::string_view> options;  ///< names of the RuleOptions fields that it reads
+  /// Overwrites every field of the verdict; reuses its memory.
+  void (*test)(const NodeTest&, const RuleOptions&, NodeVerdict&);
+  /// The token after full acceptance (bonus), and what plain autoregressive decoding under the same rule
+  /// would emit.
+  Token (*bonus)(const TargetRow&, const Coins&, std::int64_t position, const RuleOptions&);
+  /// The rule's expected acceptance of one draw from q (nullptr: of the given one-hot token) on its own; for
+  /// teacher-forced estimates.
+  double (*expected)(const TargetRow&, const Distribution* q, Token one_hot, const RuleOptions&);
+  /// Closed one-step output law [vocab] for one drafted child, for distances of lossy rules and for proofs.
+  /// With q == nullptr the child is `one_hot`.
+  void (*output_law)(const TargetRow&, const Distribution* q, Token one_hot, const RuleOptions&,
+                     std::vector<double>& law);
+};
+
+std::span<const AcceptanceRule> acceptance_rules();
+/// Throws Error naming the nearest rule when there is none of this name.
+const AcceptanceRule& find_acceptance_rule(std::string_view name);
+
+/// Result of one step's verification.
+struct Acceptance {
+  std::vector<int> path;  ///< accepted nodes from depth 1 on
+  Token next = -1;        ///< bonus or correction
+  bool bonus = false;     ///< true: the path ended at a leaf; false: at a rejection
+  struct Tested {
+    int node;
+    double p, q;      ///< of the drafted token; q = 1 for one-hot
+    double expected;  ///< expected acceptance, see NodeVerdict
+    int rank;  ///< of the token in the target's row (the raw one at temperature 0); -1 when not asked for
+    bool accepted;
+  };
+  std::vector<Tested> tested;
+  bool want_ranks =
+      false;  ///< input, kept between calls: fill Tested::rank (one pass over the row for each token)
+  bool want_expected =
+      true;  ///< input, kept between calls: fill Tested::expected (passes over both rows); else -1
+};
+
+/// Walks the tree from the pending token with one rule. `position` is that of node 0. Pure: same input, same
+/// result.
+void accept(const AcceptanceRule& rule, const RuleOptions& options, const Draft& draft,
+            const TargetRows& rows, const Coins& coins, std::int64_t position, Acceptance& out);
+
+}  // namespace speclab

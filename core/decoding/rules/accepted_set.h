@@ -1,0 +1,67 @@
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "core/backend/plan.h"
+#include "core/base/exp_log.h"
+#include "core/decoding/rules/accept.h"
+
+namespace speclab::rules {
+
+/// The set A of one row, by the criterion's row (criterion_row); never a token of probability 0. The argmax is in it where
+/// always_best says so, so that the tightest parameter is exact matching at temperature 0.
+class Accepted {
+ public:
+  Accepted(const TargetRow& target, const CriterionForm& condition)
+      : row_(criterion_row(target)), best_(condition.always_best ? target.p->argmax() : -1) {
+    // In weights of the row, so that one token and the whole set are judged by the same comparison.
+    const double bar = condition.typical ? std::min(condition.bar, condition.delta * exact_exp(-row_.entropy())) : condition.bar;
+    bar_ = bar * row_.sum();
+    if (condition.of_best >= 1) bar_ = std::numeric_limits<double>::infinity();
+    else if (condition.of_best > 0) bar_ = std::max(bar_, condition.of_best * weight(row_.argmax()));
+    strict_ = condition.typical;
+    if (condition.ranks > 0 && condition.ranks < row_.vocab()) {
+      thread_local std::vector<Token> top;
+      row_.top(condition.ranks, top);
+      last_ = top.back();
+      last_weight_ = weight(last_);
+    }
+  }
+  bool operator()(Token x) const { return x == best_ || passes(x, weight(x)); }
+  /// q(A), or whether the token is in A.
+  double mass(const Distribution* q, Token one_hot) const {
+    if (q == nullptr || q->one_hot()) return (*this)(q == nullptr ? one_hot : q->argmax()) ? 1 : 0;
+    double mass = 0;
+    for (Token x = 0; x < q->vocab(); ++x) {
+      mass += (*this)(x) ? static_cast<double>(q->weights()[static_cast<std::size_t>(x)]) : 0;
+    }
+    return std::min(1.0, mass / q->sum());
+  }
+
+ private:
+  double weight(Token x) const {
+    return row_.one_hot() ? row_.prob(x) : static_cast<double>(row_.weights()[static_cast<std::size_t>(x)]);
+  }
+  bool passes(Token x, double w) const {
+    const bool high = strict_ ? w > bar_ : w >= bar_;
+    return high && w > 0 && (w > last_weight_ || (w == last_weight_ && x <= last_));
+  }
+
+  const Distribution& row_;
+  Token best_;
+  double bar_;
+  bool strict_;
+  Token last_ = -1;  // the last one in rank that is accepted, and its weight
+  double last_weight_ = -1;
+};
+
+CriterionForm top_beta_form(const RuleOptions& options);
+CriterionForm gap_form(const RuleOptions& options);
+CriterionForm typical_form(const RuleOptions& options);
+CriterionForm threshold_form(const RuleOptions& options);
+/// Of lenience where p is one-hot.
+CriterionForm near_argmax_form(const RuleOptions& options);
+
+}  // namespace speclab::rules

@@ -1,0 +1,107 @@
+// Textbook rejection sampling with the envelope M q >= p, M = max p/q: baselines that show what speculative
+// sampling improves on. Both accept with 1/M, and never where q misses a part of the support of p (M
+// infinite).
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "core/backend/plan.h"
+#include "core/decoding/rules/rules.h"
+
+namespace speclab::rules {
+namespace {
+
+/// 1 / M = min over the support of p of q / p.
+double envelope(const Distribution& p, const Distribution* q, Token one_hot) {
+  if (q == nullptr || q->one_hot()) {
+    const Token token = q == nullptr ? one_hot : q->argmax();
+    return p.prob(token) >= 1 ? 1 : 0;
+  }
+  if (p.one_hot()) return q->prob(p.argmax());
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t x = 0; x < p.weights().size(); ++x) {
+    const double px = static_cast<double>(p.weights()[x]);
+    if (px > 0) least = std::min(least, static_cast<double>(q->weights()[x]) / px);
+  }
+  return std::min(1.0, least * p.sum() / q->sum());
+}
+
+double acceptance(const Distribution& p, const Distribution* q, Token token, double inverse_m) {
+  if (inverse_m <= 0) return 0;
+  return inverse_m * p.prob(token) / (q != nullptr ? q->prob(token) : 1);
+}
+
+/// Tests the children, each on its own: given that the earlier ones were rejected, the token still has to
+/// have law p.
+bool test_children(const NodeTest& node, NodeVerdict& out) {
+  out.accepted = out.correction = -1;
+  out.expected.clear();
+  for (std::size_t i = 0; i < node.children.size(); ++i) {
+    const auto [token, q] = node.children[i];
+    const double inverse_m = envelope(*node.row.p, q, token);
+    out.expected.push_back(inverse_m);
+    if (node.coins->bernoulli(acceptance(*node.row.p, q, token, inverse_m),
+                              {node.position, Purpose::accept, static_cast<std::uint32_t>(i)})) {
+      out.accepted = static_cast<int>(i);
+      return true;
+    }
+  }
+  return false;
+}
+
+void test_non_iterative(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
+  if (!test_children(node, out))
+    out.correction = node.row.p->sample(*node.coins, {node.position, Purpose::residual, 0});
+}
+
+void test_iterative(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
+  if (test_children(node, out)) return;
+  const Distribution& p = *node.row.p;
+  const auto [last, q] = node.children.back();
+  const double inverse_m = envelope(p, q, last);
+  if (inverse_m > 0 && q != nullptr && !p.one_hot()) {  // a one-hot row accepts nothing but its token
+    const auto first = static_cast<std::uint32_t>(node.children.size());
+    for (std::uint32_t i = 0; i < kMostRedraws; ++i) {
+      const Token again = q->sample(*node.coins, {node.position, Purpose::residual, 1 + i});
+      if (node.coins->bernoulli(acceptance(p, q, again, inverse_m),
+                                {node.position, Purpose::accept, first + i})) {
+        out.correction = again;
+        return;
+      }
+    }
+  }
+  out.correction = p.sample(*node.coins, {node.position, Purpose::residual, 0});
+}
+
+double expected(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions&) {
+  return envelope(*row.p, q, one_hot);
+}
+
+const std::array<AcceptanceRule, 2> kRules = {{
+    {"non_iterative",
+     "accept when u < p/(M q), M = max p/q, else one fresh draw from p",
+     "Leviathan et al. 2023 appendix A.2",
+     lossless,
+     {},
+     test_non_iterative,
+     sample_target,
+     expected,
+     law_of_target},
+    {"iterative",
+     "accept when u < p/(M q), M = max p/q, else draw again from q until one is accepted",
+     "von Neumann 1951; Leviathan et al. 2023 appendix A.2",
+     lossless,
+     {},
+     test_iterative,
+     sample_target,
+     expected,
+     law_of_target},
+}};
+
+}  // namespace
+
+std::span<const AcceptanceRule> classical() {
+  return kRules;
+}
+
+}  // namespace speclab::rules

@@ -1,0 +1,145 @@
+// Lossy rules that accept a token for what it is in the target's row, whatever the draft's probability:
+// accept x when x is in a set A of the row. The criterion looks at p, or at temperature 0 at the raw row (p
+// is one-hot there); the token after a rejection is the target's: a sample of p (argmax at temperature 0), or
+// of the typical set. Output law for one child: q(x) [x in A] + (1 - q(A)) f(x). The papers below are greedy;
+// above temperature 0 this is our reading.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/decoding/rules/accepted_set.h"
+#include "core/decoding/rules/rules.h"
+
+namespace speclab::rules {
+namespace {
+
+Accepted top_beta(const TargetRow& row, const RuleOptions& o) {
+  return {row, top_beta_form(o)};
+}
+Accepted gap(const TargetRow& row, const RuleOptions& o) {
+  return {row, gap_form(o)};
+}
+Accepted typical(const TargetRow& row, const RuleOptions& o) {
+  return {row, typical_form(o)};
+}
+Accepted threshold(const TargetRow& row, const RuleOptions& o) {
+  return {row, threshold_form(o)};
+}
+
+using Criterion = Accepted (*)(const TargetRow&, const RuleOptions&);
+
+/// p restricted to the typical set, not normalised. This is eta-sampling of the row (Hewitt et al. 2022).
+void typical_weights(const TargetRow& row, const RuleOptions& options, std::vector<double>& weights) {
+  const Accepted accepted = typical(row, options);
+  row.p->probabilities(weights);
+  for (std::size_t x = 0; x < weights.size(); ++x) {
+    if (!accepted(static_cast<Token>(x))) weights[x] = 0;
+  }
+}
+
+Token typical_target(const TargetRow& row, const Coins& coins, std::int64_t position,
+                     const RuleOptions& options) {
+  if (row.p->one_hot()) return row.p->argmax();
+  thread_local std::vector<double> weights;
+  typical_weights(row, options, weights);
+  return static_cast<Token>(coins.categorical(weights, {position, Purpose::target, 0}));
+}
+
+template <Criterion kCriterion,
+          Token (*kTarget)(const TargetRow&, const Coins&, std::int64_t, const RuleOptions&)>
+void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
+  const Accepted accepted = kCriterion(node.row, options);
+  out.accepted = out.correction = -1;
+  out.expected.clear();
+  for (std::size_t i = 0; i < node.children.size(); ++i) {
+    const auto [token, q] = node.children[i];
+    out.expected.push_back(node.want_expected ? accepted.mass(q, token) : -1);
+    if (accepted(token)) {
+      out.accepted = static_cast<int>(i);
+      return;
+    }
+  }
+  out.correction = kTarget(node.row, *node.coins, node.position, options);
+}
+
+template <Criterion kCriterion>
+double expected(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions& options) {
+  return kCriterion(row, options).mass(q, one_hot);
+}
+
+template <Criterion kCriterion, bool kTypical>
+void output_law(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions& options,
+                std::vector<double>& law) {
+  thread_local std::vector<double> drawn;
+  if (kTypical && !row.p->one_hot()) {
+    typical_weights(row, options, law);
+  } else {
+    row.p->probabilities(law);
+  }
+  double sum = 0;
+  for (const double w : law) sum += w;
+  const Accepted in = kCriterion(row, options);
+  law_of_draft(row, q, one_hot, drawn);
+  double accepted = 0;
+  for (std::size_t x = 0; x < law.size(); ++x) {
+    if (!in(static_cast<Token>(x))) drawn[x] = 0;
+    accepted += drawn[x];
+  }
+  const double left = std::max(0.0, 1 - accepted) / sum;
+  for (std::size_t x = 0; x < law.size(); ++x) law[x] = drawn[x] + left * law[x];
+}
+
+LossClass lossy(const RuleOptions&, const SamplingParams&) {
+  return LossClass::l3;
+}
+/// The tightest parameter leaves only the argmax: exact matching at temperature 0.
+LossClass loss_beta(const RuleOptions& o, const SamplingParams& s) {
+  return o.beta <= 1 && s.temperature <= 0 ? LossClass::l2 : LossClass::l3;
+}
+LossClass loss_gap(const RuleOptions& o, const SamplingParams& s) {
+  return o.gap <= 0 && s.temperature <= 0 ? LossClass::l2 : LossClass::l3;
+}
+
+constexpr std::array<std::string_view, 1> kReadsBeta = {"beta"};
+constexpr std::array<std::string_view, 1> kReadsGap = {"gap"};
+constexpr std::array<std::string_view, 2> kReadsTypical = {"epsilon", "delta"};
+constexpr std::array<std::string_view, 2> kReadsThreshold = {"theta", "top_k"};
+
+const std::array<AcceptanceRule, 4> kRules = {{
+    {"top_beta", "accept when x is one of the beta most probable tokens, else a token of p",
+     "Stern et al. 2018 (blockwise parallel decoding), top-k selection", loss_beta, kReadsBeta,
+     test<top_beta, sample_target>, sample_target, expected<top_beta>, output_law<top_beta, false>},
+    {"gap", "accept when log p(best) - log p(x) <= gap, else a token of p",
+     "Xia et al. 2023 (SpecDec), relaxed verification", loss_gap, kReadsGap, test<gap, sample_target>,
+     sample_target, expected<gap>, output_law<gap, false>},
+    {"typical", "accept when p(x) > min(epsilon, delta exp(-H(p))), else a token of p within that set",
+     "Cai et al. 2024 (Medusa), typical acceptance; Hewitt et al. 2022 (eta-sampling)", lossy, kReadsTypical,
+     test<typical, typical_target>, typical_target, expected<typical>, output_law<typical, true>},
+    {"threshold", "accept when p(x) >= theta (and x is one of the top_k most probable), else a token of p",
+     "hard threshold on the target's probability", lossy, kReadsThreshold, test<threshold, sample_target>,
+     sample_target, expected<threshold>, output_law<threshold, false>},
+}};
+
+}  // namespace
+
+CriterionForm top_beta_form(const RuleOptions& o) {
+  return {.ranks = o.beta};
+}
+CriterionForm gap_form(const RuleOptions& o) {
+  return {.of_best = o.gap > 0 ? std::exp(-o.gap) : 1};
+}
+CriterionForm typical_form(const RuleOptions& o) {
+  return {.bar = o.epsilon, .typical = true, .delta = o.delta};
+}
+CriterionForm threshold_form(const RuleOptions& o) {
+  return {.bar = o.theta, .ranks = o.top_k, .always_best = false};
+}
+CriterionForm near_argmax_form(const RuleOptions& o) {
+  return {.of_best = o.lenience};
+}
+
+std::span<const AcceptanceRule> criterion() {
+  return kRules;
+}
+
+}  // namespace speclab::rules

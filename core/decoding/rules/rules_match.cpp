@@ -1,0 +1,177 @@
+// Rules that first draw the target's own token at the node and accept the child that equals it. Lossless
+// whatever the draft does, and the token depends on (row, position, seed) alone, so that text with and
+// without speculation is equal.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "core/decoding/rules/rules.h"
+
+namespace speclab::rules {
+namespace {
+
+using Chooser = Token (*)(const TargetRow&, const Coins&, std::int64_t, const RuleOptions&);
+
+Token coupled_target(const TargetRow& row, const Coins& coins, std::int64_t position, const RuleOptions&) {
+  return row.p->sample_coupled(coins, position);
+}
+
+/// P(target and draft choose the same token under one Gumbel noise) = sum_x 1 / sum_y max(p_y / p_x, q_y /
+/// q_x) (Daliri, Musco, Suresh 2024). In the inner sum the left term is the larger one where p_y / q_y >= p_x
+/// / q_x, so that one pass over the tokens in order of p / q is enough. The order is that of float ratios by
+/// a radix sort.
+double coupling_mass(const Distribution& p, const Distribution& q) {
+  if (p.one_hot() || q.one_hot()) return agreement(p, q);
+  struct Entry {
+    std::uint32_t key;  // bits of p / q: ordered like the ratio, which is not negative
+    Token token;
+  };
+  thread_local std::vector<Entry> entries, sorted;
+  const std::span<const float> wp = p.weights(), wq = q.weights();
+  const double to_p = 1 / p.sum(), to_q = 1 / q.sum();
+  const float to_ratio = static_cast<float>(to_p / to_q);
+  entries.clear();
+  double p_above = 0;  // mass of p where the ratio is at least the current one
+  for (std::size_t x = 0; x < wp.size(); ++x) {
+    if (wp[x] <= 0 && wq[x] <= 0) continue;
+    const float ratio = wq[x] > 0 ? wp[x] / wq[x] * to_ratio : std::numeric_limits<float>::infinity();
+    entries.push_back({std::bit_cast<std::uint32_t>(ratio), static_cast<Token>(x)});
+    p_above += static_cast<double>(wp[x]) * to_p;
+  }
+  sorted.resize(entries.size());
+  std::array<std::array<std::uint32_t, 2048>, 3> starts{};
+  for (const Entry& e : entries) {
+    for (int digit = 0; digit < 3; ++digit) ++starts[digit][(e.key >> (11 * digit)) & 2047];
+  }
+  for (int digit = 0; digit < 3; ++digit) {
+    std::uint32_t before = 0;
+    for (std::uint32_t& start : starts[digit]) before += std::exchange(start, before);
+    for (const Entry& e : entries) sorted[starts[digit][(e.key >> (11 * digit)) & 2047]++] = e;
+    entries.swap(sorted);
+  }
+  double q_below = 0, mass = 0;
+  for (const Entry& e : entries) {
+    const double px = static_cast<double>(wp[static_cast<std::size_t>(e.token)]) * to_p;
+    const double qx = static_cast<double>(wq[static_cast<std::size_t>(e.token)]) * to_q;
+    if (px > 0 && qx > 0) mass += px * qx / (std::max(p_above, px) * qx + q_below * px);
+    p_above -= px;
+    q_below += qx;
+  }
+  return std::min(mass, 1.0);
+}
+
+/// P(the target's token is the child's | it is none of the tokens that failed before), mean over the draw of
+/// the child. For coupled siblings after the first this takes the draws as independent, which the noise does
+/// not promise.
+template <bool kCoupled>
+double match_mass(const Distribution& p, const Distribution* q, Token token,
+                  std::span<const NodeTest::Child> failed) {
+  if (failed.empty()) {
+    if (q == nullptr) return p.prob(token);
+    return kCoupled ? coupling_mass(p, *q) : agreement(p, *q);
+  }
+  double gone = 0;  // mass of p on tokens that failed
+  double mass = q != nullptr ? agreement(p, *q) : p.prob(token);
+  for (std::size_t i = 0; i < failed.size(); ++i) {
+    const Token x = failed[i].token;
+    const auto same = [x](const NodeTest::Child& c) { return c.token == x; };
+    if (std::any_of(failed.begin(), failed.begin() + static_cast<std::ptrdiff_t>(i), same))
+      continue;  // a duplicate
+    gone += p.prob(x);
+    mass -= p.prob(x) * (q != nullptr ? q->prob(x) : (x == token ? 1 : 0));
+  }
+  return gone < 1 ? std::clamp(mass / (1 - gone), 0.0, 1.0) : 0;
+}
+
+template <Chooser kChoose, bool kCoupled>
+void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
+  const Token chosen = kChoose(node.row, *node.coins, node.position, options);
+  out.accepted = out.correction = -1;
+  out.expected.clear();
+  for (std::size_t i = 0; i < node.children.size(); ++i) {
+    const auto [token, q] = node.children[i];
+    out.expected.push_back(
+        node.want_expected ? match_mass<kCoupled>(*node.row.p, q, token, node.children.first(i)) : -1);
+    if (token == chosen) {
+      out.accepted = static_cast<int>(i);
+      return;
+    }
+  }
+  out.correction = chosen;
+}
+
+template <bool kCoupled>
+double expected(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions&) {
+  return match_mass<kCoupled>(*row.p, q, one_hot, {});
+}
+
+void test_exact(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
+  const Token best = node.row.p->argmax();
+  out.accepted = out.correction = -1;
+  out.expected.clear();
+  for (std::size_t i = 0; i < node.children.size(); ++i) {
+    const auto [token, q] = node.children[i];
+    out.expected.push_back(q != nullptr ? q->prob(best) : (token == best ? 1 : 0));
+    if (token == best) {
+      out.accepted = static_cast<int>(i);
+      return;
+    }
+  }
+  out.correction = best;
+}
+
+double expected_exact(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions&) {
+  const Token best = row.p->argmax();
+  return q != nullptr ? q->prob(best) : (one_hot == best ? 1 : 0);
+}
+
+void law_exact(const TargetRow& row, const Distribution*, Token, const RuleOptions&,
+               std::vector<double>& law) {
+  law.assign(static_cast<std::size_t>(row.p->vocab()), 0.0);
+  law[static_cast<std::size_t>(row.p->argmax())] = 1;
+}
+
+LossClass always_greedy(const RuleOptions&, const SamplingParams&) {
+  return LossClass::l2;
+}
+
+const std::array<AcceptanceRule, 3> kRules = {{
+    {"exact",
+     "accept when x = argmax p, else emit argmax p: greedy decoding, whatever the temperature",
+     "Stern et al. 2018 (blockwise parallel decoding); greedy verification",
+     always_greedy,
+     {},
+     test_exact,
+     greedy_target,
+     expected_exact,
+     law_exact},
+    {"sample_match",
+     "draw s from p; accept when x = s, else emit s",
+     "Hugging Face assisted generation without draft logits",
+     lossless,
+     {},
+     test<sample_target, false>,
+     sample_target,
+     expected<false>,
+     law_of_target},
+    {"coupled",
+     "sample_match with s = argmax log p + Gumbel(position), the noise that the draft was drawn with",
+     "Daliri, Musco, Suresh 2024 (coupling without communication)",
+     lossless,
+     {},
+     test<coupled_target, true>,
+     coupled_target,
+     expected<true>,
+     law_of_target},
+}};
+
+}  // namespace
+
+std::span<const AcceptanceRule> match() {
+  return kRules;
+}
+
+}  // namespace speclab::rules

@@ -1,0 +1,304 @@
+// Rules that compare a coin with a ratio of target to draft, and on rejection draw from what the draft left
+// over.
+//
+// All are one algorithm with a boost f(p) >= p: accept x ~ q with probability min(1, f(p(x)) / q(x)), else
+// draw from norm((f(p) - q)+), or from norm((p - q)+) for U[0, b]. f(p) = p is Leviathan's Algorithm 1, and
+// lossless. With several children at one node p is replaced by the current residual R, the norm of the last
+// difference (Miao et al. 2024, Alg. 2).
+#include <algorithm>
+#include <array>
+
+#include "core/base/error.h"
+#include "core/base/exp_log.h"
+#include "core/decoding/rules/accepted_set.h"
+#include "core/decoding/rows/row_kernels.h"
+#include "core/decoding/rules/rules.h"
+
+namespace speclab::rules {
+namespace {
+
+struct Boost {
+  double scale = 1;  // f(p) = scale * p^power
+  double power = 1;
+  bool plain_residual = false;  // residual of p instead of f(p)
+  bool ignore_q = false;        // every draft is taken as deterministic
+  /// f(p). Every parameter lies in (0, 1], so f(p) >= p.
+  double operator()(double p) const { return power == 1 ? scale * p : exact_power(p, power); }
+  double residual(double p, double q) const { return std::max(0.0, (plain_residual ? p : (*this)(p)) - q); }
+};
+
+double checked(double parameter) {
+  SPECLAB_CHECK(parameter > 0 && parameter <= 1, "parameter {} of a lenient rule", parameter);
+  return parameter;
+}
+
+Boost plain(const RuleOptions&) {
+  return {};
+}
+Boost deterministic(const RuleOptions&) {
+  return {.ignore_q = true};
+}
+Boost lenient(const RuleOptions& o) {
+  return {.scale = 1 / checked(o.lenience)};
+}
+Boost uniform_to_b(const RuleOptions& o) {
+  return {.scale = 1 / checked(o.b), .plain_residual = true};
+}
+Boost distillspec_lin(const RuleOptions& o) {
+  return {.scale = 1 / checked(o.epsilon)};
+}
+Boost distillspec_sq(const RuleOptions& o) {
+  return {.scale = 1 / (checked(o.epsilon) * o.epsilon)};
+}
+Boost distillspec_exp(const RuleOptions& o) {
+  return {.power = checked(o.epsilon)};
+}
+
+/// The law that is left for the children not yet tested: the target's row p, or a residual of it.
+class Remainder {
+ public:
+  Remainder(const Distribution& p, std::vector<double>& memory) : p_(p), weights_(memory) {}
+
+  double prob(Token x) const { return touched_ ? weights_[static_cast<std::size_t>(x)] / sum_ : p_.prob(x); }
+
+  /// sum over x of min(q(x), f(prob(x))).
+  double accepted_mass(const Distribution& q, const Boost& f) const {
+    if (p_.one_hot()) return std::min(q.prob(p_.argmax()), f(1));  // a residual of a one-hot row is that row
+    if (q.one_hot()) return std::min(1.0, f(prob(q.argmax())));
+    if (!touched_ && f.power == 1)
+      return row_kernels::sum_min({p_.weights(), f.scale / p_.sum()}, {q.weights(), 1 / q.sum()});
+    double mass = 0;
+    for (Token x = 0; x < p_.vocab(); ++x) mass += std::min(q.prob(x), f(prob(x)));
+    return mass;
+  }
+
+  /// Becomes norm((f - q)+), q a row or one-hot. Without any mass left it stays as it is: then f <=
+  /// q everywhere, so the rejection before this call had probability zero but for rounding.
+  void subtract(const Distribution* q, Token one_hot, const Boost& f) {
+    if (p_.one_hot()) return;
+    if (q != nullptr && q->one_hot()) {
+      one_hot = q->argmax();
+      q = nullptr;
+    }
+    if (q != nullptr && !touched_ && f.power == 1) {
+      weights_.resize(p_.weights().size());
+      const double scale = f.plain_residual ? 1 : f.scale;
+      sum_ = row_kernels::positive_difference({p_.weights(), scale / p_.sum()}, {q->weights(), 1 / q->sum()},
+                                              weights_);
+      touched_ = sum_ > 0;
+      return;
+    }
+    if (q == nullptr && !touched_ && f.power == 1) {
+      // Only the token of the draft changes: the others keep their weights, up to one factor.
+      weights_.assign(p_.weights().begin(), p_.weights().end());
+      const double unit = p_.sum() / (f.plain_residual ? 1 : f.scale);  // weight of probability one
+      at(one_hot) = std::max(0.0, at(one_hot) - unit);
+      sum_ = row_kernels::sum(weights_);
+      touched_ = sum_ > 0;
+      return;
+    }
+    if (!touched_) {
+      p_.probabilities(weights_);
+      sum_ = 1;
+    }
+    const double old_sum = sum_;
+    row_kernels::FixedSum sum;
+    for (Token x = 0; x < p_.vocab(); ++x) {
+      sum.add(static_cast<std::size_t>(x), f.residual(at(x) / old_sum, other(q, one_hot, x)));
+    }
+    const double left = sum.total();
+    if (!(left > 0)) return;
+    for (Token x = 0; x < p_.vocab(); ++x) at(x) = f.residual(at(x) / old_sum, other(q, one_hot, x));
+    sum_ = left;
+    touched_ = true;
+  }
+
+  Token sample(const Coins& coins, std::int64_t position) const {
+    const Coins::Address address{position, Purpose::residual, 0};
+    return touched_ ? static_cast<Token>(coins.categorical(weights_, address)) : p_.sample(coins, address);
+  }
+
+ private:
+  double& at(Token x) { return weights_[static_cast<std::size_t>(x)]; }
+  static double other(const Distribution* q, Token one_hot, Token x) {
+    return q != nullptr ? q->prob(x) : (x == one_hot ? 1.0 : 0.0);
+  }
+
+  const Distribution& p_;
+  std::vector<double>& weights_;  // not normalised; valid when touched_
+  double sum_ = 1;
+  bool touched_ = false;
+};
+
+template <Boost (*kBoost)(const RuleOptions&)>
+void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
+  thread_local std::vector<double> memory;
+  const Boost f = kBoost(options);
+  Remainder remainder(*node.row.p, memory);
+  out.accepted = out.correction = -1;
+  out.expected.clear();
+  for (std::size_t i = 0; i < node.children.size(); ++i) {
+    const auto [token, drawn_from] = node.children[i];
+    const Distribution* q = f.ignore_q ? nullptr : drawn_from;
+    const double q_token = q != nullptr ? q->prob(token) : 1;
+    SPECLAB_CHECK(q_token > 0, "token {} was drawn from a row that gives it no mass", token);
+    double expected = 0;
+    if (!node.want_expected) {
+      expected = -1;
+    } else if (q != nullptr) {
+      expected = remainder.accepted_mass(*q, f);
+    } else if (drawn_from != nullptr && !drawn_from->one_hot()) {
+      // One-hot test of a random token: the mean over its draw.
+      if (i == 0) {
+        expected = agreement(*node.row.p, *drawn_from);
+      } else {
+        for (Token x = 0; x < drawn_from->vocab(); ++x) expected += drawn_from->prob(x) * remainder.prob(x);
+      }
+    } else {
+      expected = std::min(1.0, f(remainder.prob(token)));
+    }
+    out.expected.push_back(expected);
+    const double ratio = f(remainder.prob(token)) / q_token;
+    if (node.coins->bernoulli(ratio, {node.position, Purpose::accept, static_cast<std::uint32_t>(i)})) {
+      out.accepted = static_cast<int>(i);
+      return;
+    }
+    remainder.subtract(q, token, f);
+  }
+  out.correction = remainder.sample(*node.coins, node.position);
+}
+
+template <Boost (*kBoost)(const RuleOptions&)>
+double expected(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions& options) {
+  thread_local std::vector<double> memory;
+  const Boost f = kBoost(options);
+  if (q == nullptr) return std::min(1.0, f(row.p->prob(one_hot)));
+  if (f.ignore_q) return agreement(*row.p, *q);
+  return Remainder(*row.p, memory).accepted_mass(*q, f);
+}
+
+/// law(x) = min(q, f(p)) + (1 - accepted mass) * residual(x), which is p for f(p) = p.
+template <Boost (*kBoost)(const RuleOptions&)>
+void output_law(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions& options,
+                std::vector<double>& law) {
+  thread_local std::vector<double> drawn;
+  const Boost f = kBoost(options);
+  row.p->probabilities(law);
+  law_of_draft(row, q, one_hot, drawn);
+  double accepted = 0, left = 0;
+  for (std::size_t x = 0; x < law.size(); ++x) {
+    accepted += std::min(drawn[x], f(law[x]));
+    left += f.residual(law[x], drawn[x]);
+  }
+  if (!(left > 0)) return;  // everything is accepted up to rounding, and p = q
+  for (std::size_t x = 0; x < law.size(); ++x) {
+    law[x] =
+        std::min(drawn[x], f(law[x])) + std::max(0.0, 1 - accepted) * f.residual(law[x], drawn[x]) / left;
+  }
+}
+
+// Lenience at temperature 0: scaling a one-hot row changes nothing, so the test looks at the raw row.
+void test_lenience(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
+  if (!node.row.p->one_hot()) {
+    test<lenient>(node, options, out);
+    return;
+  }
+  const Accepted near(node.row, near_argmax_form(options));
+  out.accepted = out.correction = -1;
+  out.expected.clear();
+  for (std::size_t i = 0; i < node.children.size(); ++i) {
+    const auto [token, q] = node.children[i];
+    out.expected.push_back(node.want_expected ? near.mass(q, token) : -1);
+    if (near(token)) {
+      out.accepted = static_cast<int>(i);
+      return;
+    }
+  }
+  out.correction = node.row.p->argmax();
+}
+
+double expected_lenience(const TargetRow& row, const Distribution* q, Token one_hot,
+                         const RuleOptions& options) {
+  if (!row.p->one_hot()) return expected<lenient>(row, q, one_hot, options);
+  return Accepted(row, near_argmax_form(options)).mass(q, one_hot);
+}
+
+void law_lenience(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions& options,
+                  std::vector<double>& law) {
+  if (!row.p->one_hot()) {
+    output_law<lenient>(row, q, one_hot, options, law);
+    return;
+  }
+  const Accepted near(row, near_argmax_form(options));
+  law_of_draft(row, q, one_hot, law);
+  double accepted = 0;
+  for (std::size_t x = 0; x < law.size(); ++x) {
+    if (!near(static_cast<Token>(x))) law[x] = 0;
+    accepted += law[x];
+  }
+  law[static_cast<std::size_t>(row.p->argmax())] += std::max(0.0, 1 - accepted);
+}
+
+LossClass lossy_below_one(double parameter, const SamplingParams& sampling) {
+  return parameter < 1 ? LossClass::l3 : lossless({}, sampling);
+}
+LossClass loss_lenience(const RuleOptions& o, const SamplingParams& s) {
+  return lossy_below_one(o.lenience, s);
+}
+/// At temperature 0 boosting a one-hot row changes nothing: exact matching.
+LossClass loss_b(const RuleOptions& o, const SamplingParams& s) {
+  return s.temperature <= 0 ? LossClass::l2 : lossy_below_one(o.b, s);
+}
+LossClass loss_epsilon(const RuleOptions& o, const SamplingParams& s) {
+  return s.temperature <= 0 ? LossClass::l2 : lossy_below_one(o.epsilon, s);
+}
+
+constexpr std::array<std::string_view, 1> kReadsLenience = {"lenience"};
+constexpr std::array<std::string_view, 1> kReadsB = {"b"};
+constexpr std::array<std::string_view, 1> kReadsEpsilon = {"epsilon"};
+
+const std::array<AcceptanceRule, 7> kRules = {{
+    {"rejection",
+     "accept when u < p/q, else draw from norm(max(0, p - q)); several children: the current residual",
+     "Leviathan et al. 2023 Alg. 1; Chen et al. 2023 Alg. 2; trees: Miao et al. 2024 (SpecInfer) Alg. 2 with "
+     "given q_j",
+     lossless,
+     {},
+     test<plain>,
+     sample_target,
+     expected<plain>,
+     law_of_target},
+    {"one_hot_rejection",
+     "take every drafted token as deterministic: accept when u < p(x), else p(x) = 0 and renormalise",
+     "Li et al. 2024 (EAGLE-2); Fu et al. 2024 (Lookahead) Alg. 4",
+     lossless,
+     {},
+     test<deterministic>,
+     sample_target,
+     expected<deterministic>,
+     law_of_target},
+    {"lenience",
+     "accept when u < p/(l q), else draw from norm(max(0, p - l q)); T = 0: accept when p(x) >= l max p",
+     "Leviathan et al. 2023 appendix A.5", loss_lenience, kReadsLenience, test_lenience, sample_target,
+     expected_lenience, law_lenience},
+    {"uniform_b", "accept when u < p/q with u ~ U[0, b], else draw from norm(max(0, p - q))",
+     "toyllm, a GPT-2 reproduction of Chen et al. 2023", loss_b, kReadsB, test<uniform_to_b>, sample_target,
+     expected<uniform_to_b>, output_law<uniform_to_b>},
+    {"distillspec_lin", "accept when u < f(p)/q, else draw from norm(max(0, f(p) - q)); f(p) = p/epsilon",
+     "Zhou et al. 2024 (DistillSpec), lenience functions", loss_epsilon, kReadsEpsilon, test<distillspec_lin>,
+     sample_target, expected<distillspec_lin>, output_law<distillspec_lin>},
+    {"distillspec_sq", "as distillspec_lin with f(p) = p/epsilon^2",
+     "Zhou et al. 2024 (DistillSpec), lenience functions", loss_epsilon, kReadsEpsilon, test<distillspec_sq>,
+     sample_target, expected<distillspec_sq>, output_law<distillspec_sq>},
+    {"distillspec_exp", "as distillspec_lin with f(p) = p^epsilon",
+     "Zhou et al. 2024 (DistillSpec), lenience functions", loss_epsilon, kReadsEpsilon, test<distillspec_exp>,
+     sample_target, expected<distillspec_exp>, output_law<distillspec_exp>},
+}};
+
+}  // namespace
+
+std::span<const AcceptanceRule> ratio() {
+  return kRules;
+}
+
+}  // namespace speclab::rules

@@ -1,0 +1,59 @@
+#include "core/decoding/token_tree.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace speclab {
+
+void TokenTree::reset(Token pending) {
+  tokens_.assign(1, pending);
+  parents_.assign(1, -1);
+  depths_.assign(1, 0);
+  kinds_.assign(1, NodeKind::candidate);
+  candidates_ = 0;
+}
+
+int TokenTree::add(Token token, int parent, NodeKind kind) {
+  const int node = size();
+  SPECLAB_CHECK(parent >= 0 && parent < node, "parent {} of node {}", parent, node);
+  if (kind == NodeKind::candidate) {
+    SPECLAB_CHECK(candidates_ == node - 1, "candidate {} behind a probe", node);
+    ++candidates_;
+  }
+  tokens_.push_back(token);
+  parents_.push_back(parent);
+  depths_.push_back(depths_[parent] + 1);
+  kinds_.push_back(kind);
+  return node;
+}
+
+int TokenTree::max_depth() const {
+  return depths_.empty() ? 0 : *std::max_element(depths_.begin(), depths_.begin() + 1 + candidates_);
+}
+
+int TokenTree::max_probe_depth() const {
+  return size() <= 1 + candidates_ ? 0 : *std::max_element(depths_.begin() + 1 + candidates_, depths_.end());
+}
+
+bool TokenTree::is_chain() const {
+  for (int node = 1; node < size(); ++node) {
+    if (parents_[node] != node - 1) return false;
+  }
+  return true;
+}
+
+void TokenTree::children(int node, std::vector<int>& out) const {
+  out.clear();
+  for (int child = node + 1; child <= candidates_; ++child) {
+    if (parents_[child] == node) out.push_back(child);
+  }
+}
+
+void TokenTree::path_to(int node, std::vector<int>& out) const {
+  out.clear();
+  for (; node > 0; node = parents_[node]) out.push_back(node);
+  std::reverse(out.begin(), out.end());
+}
+
+}  // namespace speclab

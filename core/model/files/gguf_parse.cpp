@@ -1,0 +1,288 @@
+#include "core/model/files/gguf.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+#include "core/model/files/gguf_types.h"
+
+namespace speclab {
+namespace {
+
+constexpr std::array<std::uint64_t, kGgufTypes> kValueBytes{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+
+constexpr std::uint64_t kDefaultAlignment = 32;
+constexpr int kMaxNesting = 8;
+// What no model comes near, so that a file costs a few times its size: one of these entries takes some 13 times its bytes.
+constexpr std::uint64_t kMostKeys = 4096, kMostTensors = 32'768;
+constexpr std::uint64_t kMostNameBytes = 65'535;  // the format's limit for keys; for names of tensors it says 64
+constexpr const char* kFetchAgain = "The file is truncated or damaged; fetch it again.";
+
+/// Takes pieces from the front of the file; never reads past its end.
+class Cursor {
+ public:
+  Cursor(std::span<const std::byte> file, const std::string& name) : file_(file), name_(name) {}
+
+  std::uint64_t offset() const { return at_; }
+  std::uint64_t left() const { return file_.size() - at_; }
+
+  [[noreturn]] void fail(const std::string& where, std::string got, std::string expected,
+                         std::string advice = kFetchAgain) const {
+    throw Error({.what = fmt::format("{}: {}", name_, where),
+                 .got = std::move(got),
+                 .expected = std::move(expected),
+                 .advice = std::move(advice)});
+  }
+
+  std::span<const std::byte> take(std::uint64_t bytes, const std::string& where) {
+    if (bytes > left()) {
+      fail(where, fmt::format("{} bytes from byte {} to the end of the file", left(), at_),
+           fmt::format("{} bytes", bytes));
+    }
+    const auto out = file_.subspan(at_, bytes);
+    at_ += bytes;
+    return out;
+  }
+
+  template <typename T>
+  T number(const std::string& where) {
+    T value;
+    std::memcpy(&value, take(sizeof(T), where).data(), sizeof(T));
+    return value;
+  }
+
+  std::string_view string(const std::string& where) {
+    const auto bytes = take(number<std::uint64_t>(where), where);
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+
+  /// A key or a tensor's name.
+  std::string unique_name(const std::string& where, std::set<std::string_view>& seen) {
+    const std::string_view text = string(where);
+    if (text.size() > kMostNameBytes) {
+      fail(where, fmt::format("a name of {} bytes", text.size()), fmt::format("at most {}", kMostNameBytes));
+    }
+    if (!is_utf8(text)) fail(where, "a name that is not UTF-8", "UTF-8");
+    if (!seen.insert(text).second) fail(where, fmt::format("the name {} twice", text), "every name once");
+    return std::string(text);
+  }
+
+  std::uint32_t value_type(const std::string& where) {
+    const auto type = number<std::uint32_t>(where);
+    if (type >= kGgufTypes) fail(where, fmt::format("value type {}", type), "a type from 0 to 12");
+    return type;
+  }
+
+ private:
+  std::span<const std::byte> file_;
+  const std::string& name_;
+  std::uint64_t at_ = 0;
+};
+
+std::uint64_t multiply(std::uint64_t a, std::uint64_t b) {  // saturating: too much is too much
+  std::uint64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+GgufArray read_array(Cursor& cursor, const std::string& where, int depth) {
+  if (depth > kMaxNesting)
+    cursor.fail(where, "arrays in arrays", fmt::format("at most {} deep", kMaxNesting));
+  GgufArray array{cursor.value_type(where), cursor.number<std::uint64_t>(where), {}, {}};
+  if (array.element_type == kGgufString || array.element_type == kGgufArray) {
+    const std::uint64_t least = array.element_type == kGgufString ? 8 : 12;  // bytes of the shortest element
+    if (array.count > cursor.left() / least) {
+      cursor.fail(where, fmt::format("an array of {} elements", array.count),
+                  fmt::format("one that fits in the {} bytes left", cursor.left()));
+    }
+    if (array.element_type == kGgufString) array.strings.reserve(array.count);  // growing would hold it twice
+    for (std::uint64_t i = 0; i < array.count; ++i) {
+      if (array.element_type == kGgufString) {
+        array.strings.push_back(cursor.string(where));
+      } else {
+        read_array(cursor, where, depth + 1);
+      }
+    }
+  } else {
+    array.bytes = cursor.take(multiply(array.count, kValueBytes[array.element_type]), where);
+  }
+  return array;
+}
+
+bool read_bool(Cursor& cursor, const std::string& where) {
+  const auto value = cursor.number<std::uint8_t>(where);
+  if (value > 1) cursor.fail(where, fmt::format("the bool {}", value), "0 or 1");
+  return value == 1;
+}
+
+GgufValue read_value(Cursor& cursor, const std::string& where) {
+  switch (cursor.value_type(where)) {
+    case kGgufU8:
+      return std::uint64_t{cursor.number<std::uint8_t>(where)};
+    case kGgufI8:
+      return std::int64_t{cursor.number<std::int8_t>(where)};
+    case kGgufU16:
+      return std::uint64_t{cursor.number<std::uint16_t>(where)};
+    case kGgufI16:
+      return std::int64_t{cursor.number<std::int16_t>(where)};
+    case kGgufU32:
+      return std::uint64_t{cursor.number<std::uint32_t>(where)};
+    case kGgufI32:
+      return std::int64_t{cursor.number<std::int32_t>(where)};
+    case kGgufF32:
+      return double{cursor.number<float>(where)};
+    case kGgufBool:
+      return read_bool(cursor, where);
+    case kGgufString: {
+      const std::string_view text = cursor.string(where);
+      if (!is_utf8(text)) cursor.fail(where, "a string that is not UTF-8", "UTF-8");
+      return text;
+    }
+    case kGgufArray:
+      return read_array(cursor, where, 1);
+    case kGgufU64:
+      return cursor.number<std::uint64_t>(where);
+    case kGgufI64:
+      return cursor.number<std::int64_t>(where);
+    default:
+      return cursor.number<double>(where);
+  }
+}
+
+struct Description {
+  StoredTensor tensor;
+  std::uint64_t offset, bytes;
+};
+
+Description read_description(Cursor& cursor, std::uint64_t index, std::set<std::string_view>& seen) {
+  Description out;
+  out.tensor.name = cursor.unique_name(fmt::format("name of tensor {}", index), seen);
+  const std::string where = "tensor " + out.tensor.name;
+  const auto dimensions = cursor.number<std::uint32_t>(where);
+  if (dimensions < 1 || dimensions > 4)
+    cursor.fail(where, fmt::format("{} dimensions", dimensions), "1 to 4");
+  for (std::uint32_t i = 0; i < dimensions; ++i) {
+    const auto size = cursor.number<std::uint64_t>(where);
+    if (size == 0 || size > INT64_MAX)
+      cursor.fail(where, fmt::format("a dimension of {}", size), "at least 1, below 2^63");
+    out.tensor.shape.insert(out.tensor.shape.begin(), static_cast<std::int64_t>(size));
+  }
+  const auto id = cursor.number<std::uint32_t>(where);
+  const GgmlType type = ggml_type(id);
+  if (!type.type) {
+    cursor.fail(where,
+                type.name != nullptr ? fmt::format("type {}", type.name) : fmt::format("type number {}", id),
+                weight_type_names(), "Convert the model to one of these types.");
+  }
+  out.tensor.type = type.type;
+  out.tensor.type_name = type.name;
+  const TensorTypeInfo& info = tensor_type_info(*type.type);
+  const std::uint64_t row = static_cast<std::uint64_t>(out.tensor.shape.back());
+  if (row % static_cast<std::uint64_t>(info.block) != 0) {
+    cursor.fail(where, fmt::format("rows of {} weights", row),
+                fmt::format("a multiple of {}, as {} needs", info.block, type.name));
+  }
+  out.bytes =
+      multiply(row / static_cast<std::uint64_t>(info.block), static_cast<std::uint64_t>(info.block_bytes));
+  for (std::size_t i = 0; i + 1 < out.tensor.shape.size(); ++i) {
+    out.bytes = multiply(out.bytes, static_cast<std::uint64_t>(out.tensor.shape[i]));
+  }
+  out.offset = cursor.number<std::uint64_t>(where);
+  return out;
+}
+
+/// Gives every description its bytes.
+std::vector<StoredTensor> place(const Cursor& cursor, std::vector<Description> descriptions,
+                                std::span<const std::byte> data, std::uint64_t alignment) {
+  for (Description& entry : descriptions) {
+    const std::string where = "tensor " + entry.tensor.name;
+    if (entry.offset % alignment != 0) {
+      cursor.fail(where, fmt::format("data at offset {}", entry.offset),
+                  fmt::format("a multiple of {}", alignment));
+    }
+    if (entry.offset > data.size() || entry.bytes > data.size() - entry.offset) {
+      cursor.fail(where, fmt::format("{} bytes of data at offset {}", entry.bytes, entry.offset),
+                  fmt::format("no more than the {} bytes that the file has", data.size()));
+    }
+    entry.tensor.data = data.subspan(entry.offset, entry.bytes);
+  }
+  std::vector<const Description*> order;
+  for (const Description& entry : descriptions) order.push_back(&entry);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->offset < b->offset; });
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    if (order[i]->offset < order[i - 1]->offset + order[i - 1]->bytes) {
+      cursor.fail("tensor " + order[i]->tensor.name, fmt::format("data at offset {}", order[i]->offset),
+                  fmt::format("no overlap with {}, which ends at {}", order[i - 1]->tensor.name,
+                              order[i - 1]->offset + order[i - 1]->bytes));
+    }
+  }
+  std::vector<StoredTensor> out;
+  for (Description& entry : descriptions) out.push_back(std::move(entry.tensor));
+  return out;
+}
+
+void read_magic_and_version(Cursor& cursor) {
+  const auto magic = cursor.take(4, "header");
+  if (std::memcmp(magic.data(), "GGUF", 4) != 0) {
+    std::string bytes;
+    for (const std::byte byte : magic) bytes += fmt::format(" {:02x}", static_cast<int>(byte));
+    cursor.fail("header", "a file that begins with the bytes" + bytes, "\"GGUF\"",
+                "Give a GGUF file, or the directory of a Hugging Face model.");
+  }
+  const auto version = cursor.number<std::uint32_t>("header");
+  if (version == 2 || version == 3) return;
+  const bool big_endian = version == 2u << 24 || version == 3u << 24;
+  cursor.fail("header", big_endian ? "a big-endian file" : fmt::format("GGUF version {}", version),
+              "little-endian GGUF of version 2 or 3", "Convert the model again with a current tool.");
+}
+
+std::uint64_t read_count(Cursor& cursor, const char* what, std::uint64_t least_bytes, std::uint64_t most) {
+  const std::string where = fmt::format("number of {}", what);
+  const auto count = cursor.number<std::uint64_t>(where);
+  if (count > cursor.left() / least_bytes) {
+    cursor.fail(where, fmt::format("{}", count),
+                fmt::format("as many as fit in the {} bytes left", cursor.left()));
+  }
+  if (count > most) {
+    cursor.fail(where, fmt::format("{}", count), fmt::format("at most {}", most),
+                "No model has so many; the file is damaged or made to fill the memory.");
+  }
+  return count;
+}
+
+}  // namespace
+
+GgufFile GgufFile::parse(std::span<const std::byte> file, std::string name) {
+  GgufFile out;
+  out.name_ = std::move(name);
+  Cursor cursor(file, out.name_);
+  read_magic_and_version(cursor);
+  const std::uint64_t tensor_count = read_count(cursor, "tensors", 32, kMostTensors);  // an unnamed tensor of one dimension
+  const std::uint64_t key_count = read_count(cursor, "metadata keys", 13, kMostKeys);
+
+  std::set<std::string_view> keys, names;
+  for (std::uint64_t i = 0; i < key_count; ++i) {
+    const std::string key = cursor.unique_name(fmt::format("metadata key {}", i), keys);
+    out.metadata_.emplace(key, read_value(cursor, "metadata " + key));
+  }
+  std::uint64_t alignment = kDefaultAlignment;
+  if (out.has("general.alignment")) {
+    alignment = static_cast<std::uint64_t>(out.integer("general.alignment", 1, 1 << 30));
+    if (!std::has_single_bit(alignment)) {
+      cursor.fail("metadata general.alignment", fmt::format("{}", alignment), "a power of two");
+    }
+  }
+  std::vector<Description> descriptions;
+  for (std::uint64_t i = 0; i < tensor_count; ++i) descriptions.push_back(read_description(cursor, i, names));
+
+  const std::uint64_t start = (cursor.offset() + alignment - 1) / alignment * alignment;
+  const auto data = start < file.size() ? file.subspan(start) : std::span<const std::byte>{};
+  out.tensors_ = place(cursor, std::move(descriptions), data, alignment);
+  return out;
+}
+
+}  // namespace speclab

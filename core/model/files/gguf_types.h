@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/model/files/dequantize.h"
+
+namespace speclab {
+
+/// A tensor type of GGUF. Those that cannot be read have a name only, unknown numbers not even that.
+struct GgmlType {
+  const char* name;  ///< null: unknown
+  std::optional<TensorType> type;
+};
+
+/// By its number in the file.
+GgmlType ggml_type(std::uint32_t number);
+
+}  // namespace speclab

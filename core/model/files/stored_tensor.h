@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/model/files/dequantize.h"
+
+namespace speclab {
+
+/// A tensor as a file declares it. The reader has checked that `data` lies inside the file and has exactly
+/// the size that shape and type ask for; the bytes belong to the file and may be unaligned.
+struct StoredTensor {
+  std::string name;
+  std::string type_name;            ///< as the file calls it, also when the type is not supported
+  std::optional<TensorType> type;   ///< absent: a type that cannot be read as weights
+  std::vector<std::int64_t> shape;  ///< outermost first
+  std::span<const std::byte> data;
+};
+
+}  // namespace speclab

@@ -1,0 +1,117 @@
+#include "core/model/net/model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/model/net/session.h"
+#include "core/model/net/transformer.h"
+#include "core/model/net/weights.h"
+
+namespace speclab {
+namespace {
+
+std::int64_t layer_parameters(const ModelConfig& c) {
+  return std::int64_t{c.hidden} * (2 * c.query_width() + 2 * c.kv_width()) + (c.gated ? 3 : 2) * std::int64_t{c.hidden} * c.ffn;
+}
+
+}  // namespace
+
+Model::Model(std::shared_ptr<const Weights> weights, std::vector<int> layers)
+    : weights_(std::move(weights)), layers_(std::move(layers)), workspace_(std::make_unique<Workspace>()) {}
+
+Model::~Model() = default;
+
+std::shared_ptr<const Model> Model::load(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Options& options) {
+  auto weights = std::make_shared<const Weights>(checkpoint, std::move(backend), options.target.get());
+  checkpoint.require_unchanged();
+  std::vector<int> all(static_cast<std::size_t>(weights->config.layers));
+  std::iota(all.begin(), all.end(), 0);
+  const std::shared_ptr<const Model> model(new Model(std::move(weights), std::move(all)));
+  return options.layers.empty() ? model : with_layers(model, options.layers);
+}
+
+std::shared_ptr<const Model> Model::with_layers(std::shared_ptr<const Model> model, std::vector<int> layers) {
+  const int have = model->config().layers;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i] < 0 || layers[i] >= have || (i > 0 && layers[i] <= layers[i - 1])) {
+      throw Error({fmt::format("layers of a layer-skip draft of {}", model->name()), fmt::format("[{}]", fmt::join(layers, ", ")),
+                   fmt::format("ascending numbers from 0 to {}, each once", have - 1), ""});
+    }
+  }
+  if (layers.empty()) throw Error({fmt::format("layers of a layer-skip draft of {}", model->name()), "none", "at least one", ""});
+  return std::shared_ptr<const Model>(new Model(model->weights_, std::move(layers)));
+}
+
+const ModelConfig& Model::config() const { return weights_->config; }
+Backend& Model::backend() const { return *weights_->backend; }
+std::span<const int> Model::layers() const { return layers_; }
+const std::string& Model::embedding_sha256() const { return weights_->embedding_sha256(); }
+std::uint64_t Model::embedding_bytes() const {
+  return config().embedding_of_target && !weights_->embedding_beside_target ? 0 : weights_->embedding.bytes;
+}
+const std::optional<Tokenizer>& Model::tokenizer() const { return weights_->tokenizer; }
+const std::string& Model::tokenizer_sha256() const { return weights_->tokenizer_sha256; }
+
+std::string Model::name() const {
+  if (layers_.size() == weights_->layers.size()) return config().name;
+  return fmt::format("{}[{} of {} layers]", config().name, layers_.size(), weights_->layers.size());
+}
+
+std::uint64_t Model::weight_bytes() const { return static_cast<std::uint64_t>(work(1, 1, 0, 1).weight_bytes); }
+
+std::int64_t Model::keys_of(int position) const {
+  if (config().windows.empty()) return static_cast<std::int64_t>(layers_.size()) * (position + 1);
+  std::int64_t keys = 0;
+  for (const int layer : layers_) {
+    const int window = config().window(layer);
+    keys += window > 0 ? std::min(window, position + 1) : position + 1;
+  }
+  return keys;
+}
+
+Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys, std::int64_t layer_keys) const {
+  const ModelConfig& c = config();
+  const auto layers = static_cast<std::int64_t>(layers_.size());
+  const std::int64_t projection = weights_->embed_projection.out > 0 ? std::int64_t{c.hidden} * c.embedding_dim : 0;
+  const std::int64_t body = layers * layer_parameters(c) + projection;
+  const std::int64_t head = std::int64_t{c.head_rows()} * c.hidden;
+  const double kv_position = 2.0 * static_cast<double>(c.kv_width()) * weights_->backend->kv_number_bytes();
+  std::int64_t kv_positions = layers * 2 * n;  // written, and read by their own rows
+  for (const int layer : layers_) {  // the first row sees the most committed ones
+    const std::int64_t window = c.window(layer);
+    kv_positions += window > 0 ? std::min(committed, window - 1) : committed;
+  }
+  Work work;
+  work.calls = 1;
+  work.rows = n;
+  work.logit_rows = m;
+  work.keys = keys;
+  work.flops = 2.0 * static_cast<double>(n * body + m * head) + 4.0 * static_cast<double>(c.query_width() * (layer_keys < 0 ? layers * keys : layer_keys));
+  work.weight_bytes = sizeof(Bf16) * static_cast<double>(body + (m > 0 ? head : 0));
+  work.kv_bytes = kv_position * static_cast<double>(kv_positions);
+  return work;
+}
+
+std::shared_ptr<const std::vector<RopeBuffers>> Model::rope_tables(int positions, bool long_divisors) const {
+  return weights_->rope_tables(positions, long_divisors);
+}
+
+std::unique_ptr<Session> Model::open(int capacity, int scratch) const {
+  constexpr int kMost = (1 << 30) - 128;  // a file may claim a context at which sums of positions and rows overflow
+  if (capacity > kMost) {
+    throw Error({fmt::format("positions for a sequence on {}", name()), std::to_string(capacity), fmt::format("at most {}", kMost),
+                 "Shorten the prompt or ask for fewer tokens."});
+  }
+  if (capacity > config().context && config().layers > 0) {
+    throw Error({fmt::format("positions for a sequence on {}", name()), std::to_string(capacity),
+                 fmt::format("at most its context of {}", config().context), "Shorten the prompt or ask for fewer tokens."});
+  }
+  SPECLAB_CHECK(capacity > 0 && scratch > 0 && scratch <= kMost, "capacity {}, scratch {}", capacity, scratch);
+  return std::unique_ptr<Session>(new Session(shared_from_this(), capacity, scratch));
+}
+
+}  // namespace speclab

@@ -1,0 +1,137 @@
+#include "core/model/net/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+
+namespace speclab {
+
+Session::Session(std::shared_ptr<const Model> model, int capacity, int scratch)
+    : model_(std::move(model)), capacity_(capacity), scratch_(scratch) {
+  const ModelConfig& c = model_->config();
+  if (c.layers > 0) {
+    kv_ = model_->backend().allocate_kv(static_cast<int>(model_->layers().size()), c.kv_heads, c.head_dim, capacity + scratch);
+    ropes_ = model_->rope_tables(std::min(c.context, capacity + scratch), c.takes_long_divisors(capacity));
+  }
+  parents_.reserve(static_cast<std::size_t>(scratch));
+  depths_.reserve(static_cast<std::size_t>(scratch));
+}
+
+void Session::check_room(std::int64_t tokens, int after) const {
+  if (after + tokens <= capacity_) return;
+  throw Error({"prompt", fmt::format("{} tokens after {}", tokens, after), fmt::format("at most {} positions", capacity_),
+               "Shorten the prompt or ask for fewer tokens."});
+}
+
+void Session::prefill(TokenSpan tokens, float* logits, float* hidden) {
+  check_room(static_cast<std::int64_t>(tokens.size()), length_);
+  std::vector<std::int32_t> parents(std::min<std::size_t>(tokens.size(), static_cast<std::size_t>(scratch_)));
+  std::iota(parents.begin(), parents.end(), -1);
+  const PromptRows together = model_->backend().prompt_rows();
+  std::vector<Feed> feeds;
+  while (!tokens.empty()) {
+    // Where many rows go through the products together, attention takes them as chunks of which each sees those before it.
+    const bool prompt = together.most > 0 && tokens.size() >= static_cast<std::size_t>(together.least);
+    const std::size_t count = std::min(tokens.size(), prompt ? static_cast<std::size_t>(together.most) : parents.size());
+    feeds.clear();
+    std::int32_t last = 0;
+    for (std::size_t at = 0; at < count; at += parents.size()) {
+      const std::size_t chunk = std::min(parents.size(), count - at);
+      feeds.push_back({this, tokens.subspan(at, chunk), std::span(parents).first(chunk), {}, logits, hidden, nullptr, static_cast<int>(at)});
+      last = static_cast<std::int32_t>(chunk) - 1;
+    }
+    if (count == tokens.size() && logits != nullptr) feeds.back().rows = {&last, 1};
+    if (prompt) model_->forward_prompt(feeds);
+    else model_->forward(feeds);
+    length_ += static_cast<int>(count);
+    drop_flight();
+    tokens = tokens.subspan(count);
+  }
+}
+
+void Session::forward(TokenSpan tokens, std::span<const std::int32_t> parents, std::span<const std::int32_t> rows, float* logits, float* hidden) {
+  const Feed feed{this, tokens, parents, rows, logits, hidden};
+  model_->forward({&feed, 1});
+}
+
+void Session::commit(std::span<const int> path) {
+  SPECLAB_CHECK(length_ + static_cast<int>(path.size()) <= capacity_, "{} + {} rows, room for {}", length_, path.size(), capacity_);
+  moved_from_.resize(path.size());
+  moved_to_.resize(path.size());
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    const int node = path[i];
+    SPECLAB_CHECK(node >= 0 && node < in_flight(), "node {} of {} in flight", node, in_flight());
+    SPECLAB_CHECK(parents_[static_cast<std::size_t>(node)] == (i == 0 ? -1 : path[i - 1]), "node {} does not follow its parent", node);
+    moved_from_[i] = length_ + node;
+    moved_to_[i] = length_ + static_cast<int>(i);
+  }
+  if (kv_.data && moved_from_ != moved_to_) model_->backend().move_slots(kv_, moved_from_, moved_to_);
+  length_ += static_cast<int>(path.size());
+  drop_flight();
+}
+
+int Session::fly(std::span<const std::int32_t> parents, bool continues, int wanted, int after) {
+  if (!continues) drop_flight();
+  const int earlier = in_flight(), end = earlier + static_cast<int>(parents.size());
+  SPECLAB_CHECK(end <= scratch_, "{} rows in flight, room for {}", end, scratch_);
+  std::int64_t keys = 0, layer_keys = 0;
+  for (int node = earlier; node < end; ++node) {
+    const int parent = parents[static_cast<std::size_t>(node - earlier)];
+    SPECLAB_CHECK(parent < node && parent >= -1, "node {} has parent {}", node, parent);
+    parents_.push_back(parent);
+    depths_.push_back(parent < 0 ? 0 : depths_[static_cast<std::size_t>(parent)] + 1);
+    const int position = length_ + after + depths_.back();
+    keys += position + 1;
+    layer_keys += model_->keys_of(position);
+  }
+  work_ += model_->work(end - earlier, wanted, length_ + after + earlier, keys, layer_keys);
+  if (after > 0) {  // weights are read once for all feeds of a prompt
+    const Work pass = model_->work(0, 0, 0, 0, 0);
+    work_.calls -= pass.calls;
+    work_.weight_bytes -= pass.weight_bytes;
+  }
+  return earlier;
+}
+
+void Session::drop_flight() {
+  parents_.clear();
+  depths_.clear();
+}
+
+void Session::follow(std::span<const std::int32_t> parents, bool continues, int wanted) { fly(parents, continues, wanted); }
+
+void Session::follow_commit(int count) {
+  SPECLAB_CHECK(count >= 0 && count <= in_flight() && length_ + count <= capacity_, "{} + {} of {} rows, room for {}", length_, count, in_flight(), capacity_);
+  length_ += count;
+  drop_flight();
+}
+
+void Session::rewind(int length) {
+  SPECLAB_CHECK(length >= 0 && length <= length_, "rewind to {} of {}", length, length_);
+  length_ = length;
+  drop_flight();
+}
+
+std::unique_ptr<Session> Session::fork() const {
+  std::unique_ptr<Session> copy(new Session(model_, capacity_, scratch_));
+  if (kv_.data) model_->backend().copy_kv(kv_, length_ + in_flight(), copy->kv_);
+  copy->length_ = length_;
+  copy->parents_ = parents_;
+  copy->depths_ = depths_;
+  return copy;
+}
+
+void Session::copy(const Session& other) {
+  SPECLAB_CHECK(model_ == other.model_, "a session of {} copied from one of {}", model_->name(), other.model_->name());
+  const ModelConfig& c = model_->config();
+  SPECLAB_CHECK(c.takes_long_divisors(capacity_) == c.takes_long_divisors(other.capacity_), "keys of a session of {} positions in one of {}", other.capacity_, capacity_);
+  check_room(other.length_, 0);
+  if (kv_.data) model_->backend().copy_kv(other.kv_, other.length_, kv_);
+  length_ = other.length_;
+  drop_flight();
+}
+
+}  // namespace speclab

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/backend/plan.h"
+#include "core/model/net/model.h"
+#include "core/model/net/weights.h"
+
+namespace speclab {
+
+/// What a forward is of, in memory of the backend.
+struct Model::Inputs {
+  int n = 0;
+  const Token* tokens = nullptr;                ///< [n]
+  const std::int32_t* position_rows = nullptr;  ///< [n], of the position embedding
+  const std::int32_t* wanted = nullptr;         ///< [wanted_count], rows whose logits are wanted
+  int wanted_count = 0;
+  bool maxima = false;  ///< of their logits too
+  bool prompt = false;  ///< products take Backend::prompt_linear()
+};
+/// The rows of a sequence among them, in order.
+struct Model::Placed {
+  Session* session;
+  RowsInFlight rows;
+};
+
+/// Buffers of one forward; they grow to the largest one and stay. Private to the model layer.
+struct Model::Workspace {
+  Buffer<float> embedded;          // [n, embedding_dim], with a projection
+  Buffer<float> residual, normed;  // [n, hidden]
+  Buffer<float> branch;            // [n, hidden], with position embeddings, post norms or a parallel feed-forward
+  Buffer<float> qkv, attended;     // [n, (heads + 2 kv_heads) * head_dim], [n, heads * head_dim]
+  Buffer<float> gate_up, activated;  // [n, 2 ffn] or [n, ffn], [n, ffn]
+  Buffer<float> maxima;            // [rows, maxima_of(head_rows)], of the last forward where noted
+  bool noted = false;
+  Buffer<float> wanted, logits;    // [rows, hidden], [rows, head_rows] (unless the backend writes where they are wanted)
+
+  // What the operations must know about the rows, in one array that goes to the backend in one piece:
+  // tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1], wanted [rows], paths.
+  std::vector<std::int32_t> numbers;
+  Buffer<std::int32_t> staged;     // the same there
+  std::vector<Placed> placed;      // [feeds with rows]
+};
+
+}  // namespace speclab

@@ -1,0 +1,291 @@
+#include "experiments/analysis/compare.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/error.h"
+#include "experiments/analysis/compare_lines.h"
+#include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/metrics.h"
+#include "experiments/run/run_folder.h"
+#include "experiments/metrics/summary.h"
+#include "experiments/analysis/workload.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+/// What is known of a case in both runs.
+class CaseComparer {
+ public:
+  CaseComparer(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options,
+               const Comparison& whole)
+      : base_(base), fresh_(fresh), options_(options), whole_(whole) {
+    work_ = common_work(base.run.config, fresh.run.config);
+  }
+
+  CaseComparison compare(const CaseData& base, const CaseData& fresh) const {
+    CaseComparison result;
+    result.id = base.id();
+    if (!fresh.errors.empty() && base.errors.empty()) return fail(result, Failure::failed, "failed");
+    if (fresh.unequal() && !base.unequal()) fail(result, Failure::lost_equality, "lost equality");
+    const CommonLines lines = common_lines(base, fresh, work_);
+    if (has_lines(fresh_.run)) result.missing_texts = lines.missing;
+    if (result.missing_texts > 0 && !options_.allow_missing) result.failures.push_back(Failure::missing);
+    compare_texts(lines, result);
+    if (options_.gates.empty()) {
+      judge_time(lines, result);
+    } else {
+      judge_gates(lines, result);
+    }
+    return result;
+  }
+
+  CaseComparison missing(const std::string& id) const {
+    CaseComparison result;
+    result.id = id;
+    result.verdict = "missing";
+    if (!options_.allow_missing) result.failures.push_back(Failure::missing);
+    return result;
+  }
+
+ private:
+  static CaseComparison& fail(CaseComparison& result, Failure failure, const char* verdict) {
+    result.verdict = verdict;
+    result.failures.push_back(failure);
+    return result;
+  }
+
+  void leave_out(CaseComparison& result, const std::string& reason) const {
+    if (!result.verdict.empty()) return;
+    result.verdict = "not compared: " + reason;
+    if (!options_.allow_uncompared) result.failures.push_back(Failure::not_compared);
+  }
+
+  void compare_texts(const CommonLines& lines, CaseComparison& result) const {
+    result.texts = compare_line_texts(lines);
+    const CaseData& fresh = *lines.fresh;
+    const std::string loss_class = fresh.config.value("loss_class", "");
+    const bool drafts_cannot_matter =
+        loss_class == "L2" ||
+        (loss_class == "L1" && (fresh.options().value("coins", "") == "gumbel" ||
+                                fresh.config.value("strategy", "") == "autoregressive"));
+    result.texts.promised =
+        environment_differences(base_.run.environment, fresh_.run.environment, false).empty() &&
+        same_case(base_.run.config, fresh_.run.config, result.id) &&
+        (whole_.workload.empty() || drafts_cannot_matter);
+    if (result.texts.changed > 0 && result.texts.promised && !options_.allow_changed_text)
+      result.failures.push_back(Failure::changed_text);
+  }
+
+  void judge_time(const CommonLines& lines, CaseComparison& result) const {
+    if (lines.base->lines.empty()) {
+      leave_out(result, lines.why_none);
+      return;
+    }
+    const auto ratio = speed_ratio(*lines.base, *lines.fresh);
+    if (!ratio || lines.base->unequal() || lines.fresh->unequal()) {
+      if (result.verdict.empty())
+        result.verdict = ratio ? "unclear: not equal to its reference" : "unclear: no time";
+      return;
+    }
+    result.ratio = ratio->value;
+    result.ci = ratio->ci;
+    result.prompts = ratio->prompts;
+    result.verdict = time_verdict(*ratio);
+    if (result.verdict == "slower") result.failures.push_back(Failure::slower);
+  }
+
+  std::string time_verdict(const stats::Ratio& ratio) const {
+    if (!whole_.noise || ratio.repeats.size() < 2) return "unclear: no repeats";
+    for (const json* machine : {&whole_.base_machine, &whole_.new_machine}) {
+      if (machine->at("busy").get<bool>()) return "unclear: busy machine";
+    }
+    if (!ratio.ci) return "unclear: one prompt";
+    return std::string(stats::to_string(stats::verdict(*ratio.ci, *whole_.noise)));
+  }
+
+  void judge_gates(const CommonLines& lines, CaseComparison& result) const {
+    std::string why;
+    const auto [base, fresh] = gate_metrics(lines, result.id, why);
+    const auto gates = why.empty() ? compare_gates(options_.gates, base, fresh) : std::nullopt;
+    if (!gates) {
+      leave_out(result, why.empty() ? "a summary lacks a metric of the gates" : why);
+      return;
+    }
+    result.gates = *gates;
+    const bool equal =
+        std::all_of(gates->begin(), gates->end(), [](const auto& one) { return one.change == "equal"; });
+    if (!equal) result.failures.push_back(Failure::gate);
+    if (result.verdict.empty()) result.verdict = equal ? "equal" : "differs";
+  }
+
+  static json line_metrics(const CaseData& data) {
+    return compute_metrics(data, {"tokens", "tau", "alpha", "target_rows", "target_calls", "draft_calls"});
+  }
+
+  /// Of a whole case: from its lines, or from the summary of a run without lines. `why`: there are none.
+  static json whole_metrics(const ComparedRun& one, const char* name, const std::string& id,
+                            std::string& why) {
+    const bool lines = has_lines(one.run);
+    json metrics;
+    std::size_t errors = 0;
+    for (const auto& data : one.run.cases) {
+      if (!lines || data->id() != id) continue;
+      metrics = line_metrics(*data);
+      errors = data->errors.size();
+    }
+    for (const json& entry : one.summary.at("cases")) {
+      if (lines || entry.at("id") != id) continue;
+      metrics = entry.at("metrics");
+      errors = entry.value("errors", std::size_t{0});
+    }
+    if (!why.empty()) return metrics;
+    if (!(lines ? one.run.complete : one.summary.value("complete", false)))
+      why = fmt::format("{} is not complete", name);
+    else if (metrics.is_null())
+      why = fmt::format("it is not in the summary of {}", name);
+    else if (errors > 0)
+      why = fmt::format("it has errors in {}", name);
+    return metrics;
+  }
+
+  /// Of the lines that both have. `why`: there are none.
+  std::pair<json, json> gate_metrics(const CommonLines& lines, const std::string& id,
+                                     std::string& why) const {
+    if (!lines.base->lines.empty()) return {line_metrics(*lines.base), line_metrics(*lines.fresh)};
+    if (has_lines(base_.run) && has_lines(fresh_.run))
+      why = lines.why_none;
+    else if (!whole_.workload.empty())
+      why = "another workload, and no raw lines to choose from";
+    const json base = whole_metrics(base_, "BASE", id, why);
+    return {base, whole_metrics(fresh_, "NEW", id, why)};
+  }
+
+  const ComparedRun& base_;
+  const ComparedRun& fresh_;
+  const CompareOptions& options_;
+  const Comparison& whole_;
+  CommonWork work_;
+};
+
+void require_comparable(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options) {
+  const std::vector<std::string> differences =
+      environment_differences(base.run.environment, fresh.run.environment, false, options.gates.empty());
+  if (!differences.empty()) {
+    throw Error({.what = "speclab compare",
+                 .got = "runs that differ in " + differences.front(),
+                 .expected = options.gates.empty() ? "the same models, machine, numerics class and threads"
+                                                   : "the same models and numerics class",
+                 .advice = options.gates.empty()
+                               ? "Measure both on one machine, or compare what is free of noise with --gate."
+                               : "Run NEW with the same models and --numerics."});
+  }
+}
+
+std::vector<std::string> allowed_workload(const ComparedRun& base, const ComparedRun& fresh,
+                                          const CompareOptions& options) {
+  constexpr std::size_t kShown = 4;
+  const std::vector<std::string> found = workload_differences(base.run.config, fresh.run.config);
+  if (found.empty() || options.allow_other_workload) return found;
+  std::string shown;
+  for (std::size_t i = 0; i < std::min(found.size(), kShown); ++i) shown += (i > 0 ? "; " : "") + found[i];
+  if (found.size() > kShown) shown += fmt::format("; {} more", found.size() - kShown);
+  throw Error({.what = "speclab compare",
+               .got = "other work in BASE than in NEW, " + shown,
+               .expected = "the same prompts, seeds and options",
+               .advice = "--allow-other-workload compares what both have."});
+}
+
+std::string why_nothing(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options) {
+  const char* lacking = !has_lines(base.run) ? "BASE" : !has_lines(fresh.run) ? "NEW" : nullptr;
+  if (lacking == nullptr) return "no case could be compared";
+  return fmt::format("{} has no raw lines{}", lacking,
+                     options.gates.empty() ? "; compare its summary with --gate tau,alpha,rows,calls" : "");
+}
+
+}  // namespace
+
+std::string_view to_string(Failure failure) {
+  switch (failure) {
+    case Failure::slower:
+      return "slower";
+    case Failure::lost_equality:
+      return "lost equality";
+    case Failure::failed:
+      return "failed";
+    case Failure::changed_text:
+      return "changed text";
+    case Failure::missing:
+      return "missing";
+    case Failure::not_compared:
+      return "not compared";
+    case Failure::gate:
+      break;
+  }
+  return "gate";
+}
+
+std::string_view allowing_flag(Failure failure) {
+  switch (failure) {
+    case Failure::changed_text:
+      return "--allow-changed-text";
+    case Failure::missing:
+      return "--allow-missing";
+    case Failure::not_compared:
+      return "--allow-uncompared";
+    default:
+      return "";
+  }
+}
+
+bool Comparison::failed() const {
+  return std::any_of(cases.begin(), cases.end(), [](const auto& one) { return !one.failures.empty(); });
+}
+
+ComparedRun load_compared_run(const std::filesystem::path& folder) {
+  return {load_run(folder), read_summary(folder).summary};
+}
+
+Comparison compare_runs(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options) {
+  require_comparable(base, fresh, options);
+  std::map<std::string, const CaseData*> in_fresh;
+  for (const auto& data : fresh.run.cases) in_fresh[data->id()] = data.get();
+  const bool common = std::any_of(base.run.cases.begin(), base.run.cases.end(),
+                                  [&](const auto& data) { return in_fresh.contains(data->id()); });
+  if (!common) {
+    throw Error({.what = "speclab compare",
+                 .got = "no case that both runs have",
+                 .expected = "runs of the same experiment",
+                 .advice = ""});
+  }
+  Comparison comparison;
+  comparison.workload = allowed_workload(base, fresh, options);
+  const auto base_noise = noise_of(base.run), fresh_noise = noise_of(fresh.run);
+  if (base_noise && fresh_noise) comparison.noise = std::max(*base_noise, *fresh_noise);
+  comparison.base_machine = machine_of(base.summary, base.run.environment, drift_of(base.run));
+  comparison.new_machine = machine_of(fresh.summary, fresh.run.environment, drift_of(fresh.run));
+  const CaseComparer comparer(base, fresh, options, comparison);
+  std::vector<CaseComparison> cases;
+  for (const auto& data : base.run.cases) {
+    const auto found = in_fresh.find(data->id());
+    cases.push_back(found == in_fresh.end() ? comparer.missing(data->id())
+                                            : comparer.compare(*data, *found->second));
+    if (found != in_fresh.end()) in_fresh.erase(found);
+  }
+  for (const auto& data : fresh.run.cases) {
+    if (!in_fresh.contains(data->id())) continue;
+    cases.emplace_back();
+    cases.back().id = data->id();
+    cases.back().verdict = "only in new";
+  }
+  const bool any = std::any_of(cases.begin(), cases.end(), [](const auto& one) {
+    return one.texts.compared > 0 || !one.gates.empty() || one.verdict == "failed";
+  });
+  if (!any) comparison.nothing_compared = why_nothing(base, fresh, options);
+  comparison.cases = std::move(cases);
+  return comparison;
+}
+
+}  // namespace speclab

@@ -1,0 +1,133 @@
+#include "experiments/analysis/workload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+std::string short_text(const json& value) {
+  const std::string text = value.dump();
+  return text.size() > 40 ? text.substr(0, 37) + "..." : text;
+}
+
+std::string difference(const std::string& name, const json& base, const json& fresh) {
+  return fmt::format("{}: {}, {}", name, short_text(base), short_text(fresh));
+}
+
+/// Adds the differences of those keys that both objects have.
+void compare_keys(const json& base, const json& fresh, const std::set<std::string>& keys,
+                  const std::string& prefix, std::vector<std::string>& found) {
+  for (const std::string& key : keys) {
+    if (base.contains(key) && fresh.contains(key) && base[key] != fresh[key])
+      found.push_back(difference(prefix + key, base[key], fresh[key]));
+  }
+}
+
+/// A model is known by its hash in the environment. What is made of it, layers or an inflated twin, stands
+/// here.
+json without_file(json model) {
+  if (!model.is_object()) return nullptr;
+  model.erase("model");
+  model.erase("from");
+  return model;
+}
+
+const json* find_case(const json& config, const std::string& id) {
+  for (const json& entry : config.at("cases")) {
+    if (entry.at("id") == id) return &entry;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> case_differences(const json& base_config, const json& fresh_config,
+                                          const std::string& id) {
+  const json *base = find_case(base_config, id), *fresh = find_case(fresh_config, id);
+  std::vector<std::string> found;
+  if (base == nullptr || fresh == nullptr) return found;
+  compare_keys(*base, *fresh, {"strategy", "draft", "rule", "verify", "devices"}, "", found);
+  const json none = json::object();
+  const json& options = base->contains("options") ? (*base)["options"] : none;
+  std::set<std::string> names;
+  for (const auto& [name, value] : options.items()) {
+    if (name != "device_loop" && name != "device_graph") names.insert(name);
+  }
+  compare_keys(options, fresh->contains("options") ? (*fresh)["options"] : none, names, "", found);
+  const json draft = base->value("draft", json());
+  if (draft.is_string()) {
+    const json was = base_config.value("drafts", none).value(draft.get<std::string>(), json()),
+               is = fresh_config.value("drafts", none).value(draft.get<std::string>(), json());
+    if (!was.is_null() && !is.is_null() && without_file(was) != without_file(is))
+      found.push_back(difference("draft " + draft.get<std::string>(), without_file(was), without_file(is)));
+  }
+  return found;
+}
+
+/// What every case decodes with.
+std::vector<std::string> shared_differences(const json& base, const json& fresh) {
+  std::vector<std::string> found;
+  compare_keys(base, fresh, {"chat_template", "system"}, "", found);
+  const json was = without_file(base.value("target", json())),
+             is = without_file(fresh.value("target", json()));
+  if (was != is) found.push_back(difference("target", was, is));
+  return found;
+}
+
+/// Texts and options by id.
+std::map<std::string, json> prompts_of(const json& config) {
+  std::map<std::string, json> prompts;
+  for (const json& prompt : config.at("prompts"))
+    prompts[prompt.at("id")] = {prompt.value("turns", json()), prompt.value("options", json())};
+  return prompts;
+}
+
+}  // namespace
+
+CommonWork common_work(const json& base, const json& fresh) {
+  CommonWork common;
+  if (!shared_differences(base, fresh).empty()) return common;
+  const auto in_base = prompts_of(base), in_fresh = prompts_of(fresh);
+  for (const auto& [id, prompt] : in_base) {
+    const auto found = in_fresh.find(id);
+    if (found != in_fresh.end() && found->second == prompt) common.prompts.insert(id);
+  }
+  const auto seeds = fresh.at("seeds").get<std::set<std::uint64_t>>();
+  for (const auto seed : base.at("seeds").get<std::set<std::uint64_t>>()) {
+    if (seeds.contains(seed)) common.seeds.insert(seed);
+  }
+  return common;
+}
+
+bool same_case(const json& base, const json& fresh, const std::string& id) {
+  return shared_differences(base, fresh).empty() && case_differences(base, fresh, id).empty();
+}
+
+std::vector<std::string> workload_differences(const json& base, const json& fresh) {
+  std::vector<std::string> found = shared_differences(base, fresh);
+  const auto in_base = prompts_of(base), in_fresh = prompts_of(fresh);
+  if (in_base != in_fresh) {
+    found.push_back(fmt::format("prompts: {}, {} ({} in common)", in_base.size(), in_fresh.size(),
+                                common_work(base, fresh).prompts.size()));
+  }
+  compare_keys(base, fresh, {"seeds"}, "", found);
+  std::vector<std::pair<std::string, int>> of_cases;  // in order of appearance, with the number of cases
+  for (const json& entry : base.at("cases")) {
+    for (const std::string& text : case_differences(base, fresh, entry.at("id"))) {
+      const auto same =
+          std::find_if(of_cases.begin(), of_cases.end(), [&](const auto& one) { return one.first == text; });
+      if (same == of_cases.end())
+        of_cases.emplace_back(text, 1);
+      else
+        ++same->second;
+    }
+  }
+  for (const auto& [text, cases] : of_cases)
+    found.push_back(fmt::format("{} ({} case{})", text, cases, cases == 1 ? "" : "s"));
+  return found;
+}
+
+}  // namespace speclab

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <boost/program_options.hpp>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "experiments/run/model_set.h"
+
+namespace speclab {
+
+/// Exit codes of every command.
+enum ExitCode { kOk = 0, kCheckFailed = 1, kUserError = 2, kBug = 3, kInterrupted = 130 };
+
+/// A command of the `speclab` binary. stdout is data, stderr is status.
+struct Command {
+  std::string_view name;
+  std::string_view usage;    ///< "CONFIG [options]"
+  std::string_view summary;  ///< one line
+  std::string_view example;  ///< a line that works
+  int (*run)(const Command& command, const std::vector<std::string>& arguments);
+};
+std::span<const Command> commands();
+
+extern const Command kRunCommand, kGenerateCommand, kListCommand, kDescribeCommand, kModelCommand,
+    kTheoryCommand, kExplainCommand, kCompareCommand, kReportCommand, kBenchCommand, kNumericsCommand,
+    kDatastoreCommand, kNgramCommand, kLookaheadCommand;
+
+/// Parses the arguments of a command. `positional` names arguments in order; a last one ending in "..." takes
+/// the rest. Absent when --help was asked for, and printed. Throws Error for anything unknown or malformed.
+std::optional<boost::program_options::variables_map> parse_arguments(
+    const Command& command, const std::vector<std::string>& arguments,
+    const boost::program_options::options_description& options, const std::vector<std::string>& positional);
+/// The value of a required argument. Throws Error when it is missing.
+std::string required(const boost::program_options::variables_map& values, const std::string& name,
+                     const Command& command);
+
+/// --backend (SPECLAB_BACKEND in the environment, else auto), --device, --numerics, --threads.
+void add_backend_options(boost::program_options::options_description& options, BackendChoice& choice);
+
+/// --inflate hidden=2048,ffn=8192. Throws Error for a text that is no such list.
+void add_inflate_option(boost::program_options::options_description& options, std::string& text);
+InflateShape parse_inflate_text(const std::string& text);
+
+/// Does the work of a command that reads run folders. A value of another type than their format has is then an Error about
+/// the record, not a bug.
+int reading_records(const Command& command, const std::function<int()>& work);
+
+/// True once SIGINT (Ctrl-C), SIGTERM or SIGHUP has come; a second one ends the process at once. Call
+/// catch_interrupts() first. What is interrupted ends with kInterrupted, whichever signal it was.
+bool interrupted();
+void catch_interrupts();
+
+/// The whole command line, as recorded in environments. Set by main.
+const std::vector<std::string>& command_line();
+void set_command_line(std::vector<std::string> words);
+
+}  // namespace speclab

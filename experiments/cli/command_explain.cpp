@@ -1,0 +1,102 @@
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/base/standard_streams.h"
+#include "experiments/analysis/case_match.h"
+#include "experiments/analysis/case_theory.h"
+#include "experiments/cli/command.h"
+#include "experiments/analysis/lookahead_fit.h"
+#include "experiments/metrics/metrics.h"
+#include "experiments/metrics/run_data.h"
+
+namespace speclab {
+namespace po = boost::program_options;
+namespace {
+
+using nlohmann::json;
+
+/// How steps ran on a device with a memory of its own, all lines of a case together; null on the CPU.
+json device_of(const CaseData& data) {
+  std::int64_t steps = 0, planned = 0, verified = 0, trips = 0, wall_ns = 0, stamped_ns = 0;
+  for (const auto& prompt : data.lines) {
+    for (const auto& repeats : *prompt) {
+      for (const LineRecord& line : repeats) {
+        for (const GenerationRecord& turn : line.turns) {
+          steps += static_cast<std::int64_t>(turn.steps.size());
+          planned += turn.planned_steps;
+          verified += turn.verified_steps;
+          trips += turn.round_trips;
+          if (turn.planned_steps > 0) wall_ns += turn.decode_ns;
+          stamped_ns += turn.stamped_ns;
+        }
+      }
+    }
+  }
+  if (steps == 0 || (planned == 0 && trips == 0)) return nullptr;
+  const auto count = static_cast<double>(steps);
+  json out = {{"planned_share", static_cast<double>(planned) / count}, {"verified_share", static_cast<double>(verified) / count}, {"round_trips_per_step", static_cast<double>(trips) / count}};
+  if (planned > 0) {
+    out["step_ms"] = static_cast<double>(wall_ns) * 1e-6 / static_cast<double>(planned);
+    out["stamped_step_ms"] = static_cast<double>(stamped_ns) * 1e-6 / static_cast<double>(planned);
+  }
+  return out;
+}
+
+std::string device_text(const json& device) {
+  std::string text = fmt::format("device: {:.0f} % of the steps without the host, {:.0f} % drafted by the host and verified there, {:.2f} round trips a step",
+                                 100 * device["planned_share"].get<double>(), 100 * device["verified_share"].get<double>(), device["round_trips_per_step"].get<double>());
+  if (device.contains("step_ms")) {
+    text += fmt::format(", {:.3f} ms a step; run again with stamps, phases of {:.3f} ms", device["step_ms"].get<double>(), device["stamped_step_ms"].get<double>());
+  }
+  return text;
+}
+
+int explain(const Command& command, const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("json", "as JSON");
+  const auto values = parse_arguments(command, arguments, options, {"RUN", "CASE"});
+  if (!values) return kOk;
+  const RunData data = load_run(required(*values, "RUN", command));
+  std::vector<std::string> known;
+  for (const auto& one : data.cases) known.push_back(one->id());
+  const std::string wanted = values->count("CASE") > 0 ? match_case((*values)["CASE"].as<std::string>(), known, "speclab explain") : "";
+  json out = json::object();
+  const json fits = lookahead_fits(data.cases, data.calibration);
+  for (const auto& one : data.cases) {
+    if (!wanted.empty() && one->id() != wanted) continue;
+    const auto waterfall = case_waterfall(*one, compute_metrics(*one), fits);
+    if (!waterfall) {
+      if (!wanted.empty()) {
+        throw Error({.what = "speclab explain " + wanted,
+                     .got = "no waterfall for this case",
+                     .expected = "a case that drafts, with a speedup, in a run with a calibration",
+                     .advice = ""});
+      }
+      continue;
+    }
+    out[one->id()] = waterfall_json(*waterfall);
+    const json device = device_of(*one);
+    if (!device.is_null()) out[one->id()]["device"] = device;
+    if (values->count("json") == 0) {
+      fmt::print("{}{}\n{}\n", out.size() > 1 ? "\n" : "", one->id(), theory::to_text(*waterfall));
+      if (!device.is_null()) fmt::print("{}\n", device_text(device));
+    }
+  }
+  if (values->count("json") > 0) fmt::print("{}\n", out.dump(1));
+  if (out.empty())
+    print_status("no case of this run has a waterfall: it needs drafts, a speedup and a calibration\n");
+  return kOk;
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  return reading_records(command, [&] { return explain(command, arguments); });
+}
+
+}  // namespace
+
+const Command kExplainCommand = {
+    "explain", "RUN [CASE] [--json]", "Shows the waterfall from prediction to measurement, term by term.",
+    "speclab explain results/runs/quickstart-20260101-120000 speculative_sampling/draft=distilled/gamma=4",
+    run};
+
+}  // namespace speclab

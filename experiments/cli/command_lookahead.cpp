@@ -1,0 +1,116 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/standard_streams.h"
+#include "core/measure/run_result.h"
+#include "experiments/cli/command.h"
+#include "experiments/analysis/lookahead_devices.h"
+#include "experiments/analysis/lookahead_fit.h"
+#include "experiments/analysis/lookahead_verdict.h"
+#include "experiments/run/resume.h"
+#include "experiments/metrics/record_files.h"
+#include "experiments/cli/row_times_text.h"
+#include "experiments/run/runner.h"
+#include "experiments/metrics/summary.h"
+
+namespace speclab {
+namespace po = boost::program_options;
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+int lookahead(const Command& command, const std::vector<std::string>& arguments) {
+  std::string out, times;
+  BackendChoice backend;
+  Link link;
+  po::options_description options;
+  options.add_options()("measure", "measure the recommended setting beside autoregressive decoding")(
+      "out", po::value(&out), "folder of what --measure records; default RUN/verdict")(
+      "resume", "go on with an interrupted --measure")(
+      "t", po::value(&times), "also for a machine with these times of a forward by rows: 1:1,128:1,256:2")(
+      "link-us", po::value(&link.latency_us),
+      "steps divided over devices: a message's latency in microseconds")(
+      "link-gbytes", po::value(&link.gigabytes_per_second),
+      "and gigabytes per second of a link; 0: no limit")("json", "as JSON")("quiet,q", "no progress");
+  add_backend_options(options, backend);
+  const auto values = parse_arguments(command, arguments, options, {"RUN"});
+  if (!values) return kOk;
+  const fs::path folder = required(*values, "RUN", command);
+  const fs::path own = out.empty() ? folder / "verdict" : fs::path(out);
+  if (link.latency_us < 0 || link.gigabytes_per_second < 0)
+    throw Error({"--link-us and --link-gbytes", "a negative number", "0 or more", ""});
+  const bool measure = values->count("measure") > 0;
+  auto [summary, stored] = read_summary(folder);
+  if (stored) print_status("{} has no raw lines; this is from its summary.json\n", folder.string());
+  if (!summary["lookahead_devices"].empty()) {
+    if (!stored) summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
+    if (summary["lookahead"].empty()) {  // a division of one setting: no law, no verdict
+      if (values->count("json") > 0)
+        fmt::print("{}\n", json({{"devices", summary["lookahead_devices"]}}).dump(1));
+      else
+        fmt::print("{}", lookahead_devices_text(summary["lookahead_devices"]));
+      return kOk;
+    }
+  }
+  if (!times.empty()) {
+    for (json& fit : summary["lookahead"])
+      fit["machines"].push_back(lookahead_machine("t(n) = " + times, fit, parse_row_times(times)));
+  }
+  const json& fit = largest_lookahead_fit(summary);
+  int code = kOk;
+  if (measure) {
+    const json config = follow_up_config(read_run_config(folder), summary);
+    catch_interrupts();
+    Progress progress(values->count("quiet") > 0);
+    const RunOutcome outcome = run_experiment({.experiment = parse_experiment(config, config["name"]),
+                                               .backend = backend,
+                                               .out = own,
+                                               .resume = values->count("resume") > 0,
+                                               .command_line = command_line(),
+                                               .interrupted = interrupted},
+                                              progress);
+    if (outcome.interrupted) {
+      progress.warn(fmt::format("interrupted; finished lines are kept. Go on with: speclab lookahead {} --measure --resume{}",
+                                shell_word(folder.string()), out.empty() ? "" : " --out " + shell_word(out)));
+      return kInterrupted;
+    }
+    if (outcome.failed + outcome.unequal > 0) {
+      progress.warn(fmt::format("exit code 1: {} lines failed, {} differ from their reference", outcome.failed, outcome.unequal));
+      code = kCheckFailed;
+    }
+  }
+  const json verdict = lookahead_verdict(summary, path_exists(own / "config.json") ? summarise_run(own) : json());
+  if (measure && !verdict["measured"].empty()) write_json_file(own / "verdict.json", verdict);
+  if (verdict["never_slower"] == false) code = kCheckFailed;
+  if (values->count("json") > 0)
+    fmt::print("{}\n",
+               json({{"fit", fit}, {"verdict", verdict}, {"devices", summary["lookahead_devices"]}}).dump(1));
+  else
+    fmt::print("{}\n{}{}\n", lookahead_text(summary), lookahead_devices_text(summary["lookahead_devices"]),
+               to_verdict_text(verdict));
+  if (verdict["measured"].empty() && path_exists(own / "verdict.json"))
+    print_status("What was measured of it is in {}; its lines are not here.\n", (own / "verdict.json").string());
+  else if (verdict["measured"].empty())
+    print_status("Nothing of this is measured yet: speclab lookahead {} --measure\n", shell_word(folder.string()));
+  return code;
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  return reading_records(command, [&] { return lookahead(command, arguments); });
+}
+
+}  // namespace
+
+const Command kLookaheadCommand = {
+    "lookahead", "RUN [options]",
+    "From a run over W, N and G: the law of lookahead decoding, the best setting for this machine, that "
+    "setting measured, and "
+    "which machine would profit. Exit code 1 when the recommended setting is slower than none beyond the "
+    "noise.",
+    "speclab lookahead results/runs/lookahead_wng-20260101-120000 --measure --t 1:1,128:1,256:2", run};
+
+}  // namespace speclab

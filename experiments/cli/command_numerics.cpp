@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "experiments/cli/command.h"
+#include "experiments/run/conversation.h"
+#include "experiments/run/model_set.h"
+#include "experiments/run/numerics_check.h"
+#include "experiments/config/prompts.h"
+#include "experiments/analysis/table.h"
+
+namespace speclab {
+namespace po = boost::program_options;
+namespace {
+
+using nlohmann::json;
+
+/// What is compared with f32: the classes that are named, else all of this CPU and that of the device that was chosen.
+std::vector<BackendChoice> compared(const BackendChoice& choice, std::vector<std::string> classes) {
+  check_backend(choice);
+  std::vector<BackendChoice> all;
+  if (choice.numerics != "auto") classes.push_back(choice.numerics);
+  for (const std::string& numerics : classes) {
+    all.push_back(choice);
+    all.back().numerics = numerics;
+  }
+  if (classes.empty()) {
+    for (const std::string& numerics : cpu_numerics_classes()) all.push_back({.backend = "cpu", .numerics = numerics, .threads = choice.threads});
+    if (is_device(choice)) all.push_back(choice);
+  }
+  std::erase_if(all, [](const BackendChoice& each) { return each.numerics == "f32"; });
+  return all;
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  std::string model, prompts;
+  int tokens = 0, limit = 0;
+  BackendChoice choice;
+  po::options_description options;
+  options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
+      "prompts", po::value(&prompts)->default_value("configs/prompts/quickstart.jsonl"),
+      "JSONL, first turns")("limit", po::value(&limit)->default_value(0), "first n prompts; 0 = all")(
+      "tokens", po::value(&tokens)->default_value(64), "of each text")(
+      "class", po::value<std::vector<std::string>>()->composing(),
+      "compare this one (may be repeated; default: all that this CPU has, and the backend's), as amx-bf16-emulated")("json", "as JSON");
+  add_backend_options(options, choice);
+  const auto values = parse_arguments(command, arguments, options, {});
+  if (!values) return kOk;
+  required(*values, "model", command);
+  if (tokens < 1 || limit < 0) {
+    throw Error({.what = "speclab numerics",
+                 .got = fmt::format("--tokens {} --limit {}", tokens, limit),
+                 .expected = "at least 1 token and a limit of 0 or more",
+                 .advice = ""});
+  }
+  std::vector<std::string> classes;
+  if (values->count("class") > 0) classes = (*values)["class"].as<std::vector<std::string>>();
+  const std::vector<BackendChoice> others = compared(choice, std::move(classes));
+  const ModelSet exact(model, make_backend({.backend = "cpu", .numerics = "f32", .threads = choice.threads}), "");
+  std::vector<PromptTokens> contexts;
+  PromptSource source;
+  source.file = prompts;
+  source.limit = limit;
+  for (const PromptSpec& prompt : load_prompts(source))
+    contexts.push_back(Conversation(exact, prompt, "").tokens());
+  json out = json::array();
+  Table table{
+      .header = {"class", "prompts", "positions", "KL mean", "KL max", "same top token", "logits within"},
+      .rows = {},
+      .right = {false, true, true, true, true, true, true}};
+  for (const BackendChoice& each : others) {
+    const ModelSet other(model, make_backend(each), "plain");
+    const std::string name(each.numerics == "auto" ? other.backend().numerics_class() : each.numerics);
+    const NumericsAgreement found = compare_numerics(*exact.target(), *other.target(), name, contexts, tokens);
+    out.push_back({{"numerics", found.numerics},
+                   {"prompts", found.prompts},
+                   {"positions", found.positions},
+                   {"kl_mean", found.kl_mean},
+                   {"kl_max", found.kl_max},
+                   {"top1_agreement", found.top1},
+                   {"logit_difference", found.logit_difference}});
+    table.rows.push_back({found.numerics, std::to_string(found.prompts), std::to_string(found.positions),
+                          fmt::format("{:.2e}", found.kl_mean), fmt::format("{:.2e}", found.kl_max),
+                          fmt::format("{:.2f} %", 100 * found.top1),
+                          fmt::format("{:.1e}", found.logit_difference)});
+  }
+  if (values->count("json") > 0) {
+    fmt::print("{}\n", out.dump(1));
+    return kOk;
+  }
+  fmt::print(
+      "{}Against class f32 on texts that f32 writes greedily. KL(p_f32 || p_class) in nats at temperature 1; "
+      "logits within:\n"
+      "largest difference over the largest logit of its row.\n",
+      to_text(table));
+  return kOk;
+}
+
+}  // namespace
+
+const Command kNumericsCommand = {
+    "numerics", "--model PATH [options]",
+    "Compares every numerics class of this machine, a GPU's too, with f32: KL divergence, top-1 agreement, logits.",
+    "speclab numerics --model models/SmolLM2-135M-Instruct.Q4_1.gguf", run};
+
+}  // namespace speclab

@@ -1,0 +1,248 @@
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/nearest.h"
+#include "core/base/standard_streams.h"
+#include "core/measure/run_result.h"
+#include "experiments/cli/command.h"
+#include "experiments/analysis/export.h"
+#include "experiments/analysis/lookahead_devices.h"
+#include "experiments/analysis/lookahead_fit.h"
+#include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/record_files.h"
+#include "experiments/metrics/summary.h"
+#include "experiments/analysis/table.h"
+
+extern char** environ;
+
+namespace speclab {
+namespace po = boost::program_options;
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+/// The checkout that scripts/ belongs to: the current directory, or where the binary was built.
+fs::path project_root() {
+  std::error_code code;
+  const fs::path binary = fs::read_symlink("/proc/self/exe", code), here = fs::current_path(code);
+  for (fs::path root : {here, binary.parent_path().parent_path().parent_path(), binary.parent_path().parent_path()}) {
+    if (!root.empty() && path_exists(root / "scripts" / "report.py")) return root;
+  }
+  throw Error({.what = "speclab report --out",
+               .got = "no scripts/report.py",
+               .expected = "the project's checkout as the current directory",
+               .advice = "Change to it and try again."});
+}
+
+/// A temporary file without a name that holds the text, to be read from its beginning.
+class TextFile {
+ public:
+  explicit TextFile(const std::string& text) : file_(std::tmpfile()) {
+    if (file_ == nullptr || std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0) {
+      const int code = errno;
+      if (file_ != nullptr) std::fclose(file_);
+      fail_path("a temporary file", code, "room for the summary");
+    }
+    std::rewind(file_);
+  }
+  ~TextFile() { std::fclose(file_); }
+  TextFile(const TextFile&) = delete;
+  int descriptor() const { return ::fileno(file_); }
+
+ private:
+  std::FILE* file_;
+};
+
+/// scripts/report.py in the project's virtual environment, with the summary on its standard input. Its messages go to
+/// stderr, not among the data.
+void write_html(const fs::path& run, const json& summary, const fs::path& out) {
+  const fs::path root = project_root(), python = root / ".venv" / "bin" / "python";
+  if (!path_exists(python)) {
+    throw Error({.what = "speclab report --out",
+                 .got = fmt::format("no {}", python.string()),
+                 .expected = "the project's Python environment with matplotlib",
+                 .advice = "Run scripts/setup_python.sh once."});
+  }
+  const TextFile text(summary.dump());
+  std::vector<std::string> words = {python.string(), (root / "scripts" / "report.py").string(), run.string(),
+                                    "--summary", "-", "--out", out.string()};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, text.descriptor(), STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  pid_t child = 0;
+  const int code = posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  int status = 0;
+  if (code == 0) {
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+  }
+  if (code != 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    throw Error({.what = "scripts/report.py",
+                 .got = code != 0 ? std::strerror(code) : "a failure, see above",
+                 .expected = fmt::format("the report {}", out.string()),
+                 .advice = ""});
+  }
+}
+
+/// Throws Error for a case that the summary does not have.
+void require_case(const json& summary, const std::string& case_id) {
+  std::vector<std::string> known;
+  for (const json& entry : summary["cases"]) known.push_back(entry["id"].get<std::string>());
+  if (case_id.empty() || std::find(known.begin(), known.end(), case_id) != known.end()) return;
+  throw Error({.what = "--case",
+               .got = fmt::format("no case \"{}\"", case_id),
+               .expected = "",
+               .advice = suggest(case_id, known)});
+}
+
+/// Throws Error for a summary of before prompts had numbers of their own.
+void require_prompts(const json& summary, const fs::path& run) {
+  for (const json& entry : summary["cases"]) {
+    if (entry["by_prompt"].empty() && entry["errors"] == 0 && summary["complete"] == true) {
+      throw Error({.what = "--prompts",
+                   .got = fmt::format("no \"by_prompt\" in {}", (run / "summary.json").string()),
+                   .expected = "the lines of the run, or a summary of a newer version",
+                   .advice = "Run the experiment again."});
+    }
+  }
+}
+
+/// The numbers on standard output and nothing else there; what is wrong with them on stderr.
+int print_export(const RunData& data, const std::string& tool, const std::string& case_id) {
+  fmt::print("{}", export_run(data, tool, case_id));
+  int code = kOk;
+  for (const auto& one : data.cases) {
+    if (!case_id.empty() && one->id() != case_id) continue;
+    for (const auto& [prompt, message] : one->errors)
+      print_status("error: {} prompt {}: {}\n", one->id(), prompt, message);
+    if (one->unequal())
+      print_status("error: {} differs from its reference; its times are left out\n", one->id());
+    if (!one->errors.empty() || one->unequal()) code = kCheckFailed;
+  }
+  if (!data.complete) print_status("This run is not complete.\n");
+  return code;
+}
+
+/// What of a summary is wanted, and where.
+struct WantedReport {
+  std::string csv, latex, out, case_id;
+  bool as_json = false, prompts = false;
+};
+
+int print_report(const fs::path& run, const json& summary, const WantedReport& wanted) {
+  const auto write = [](const std::string& file, const std::string& text) {
+    if (file == "-") {
+      fmt::print("{}", text);
+    } else {
+      write_file(file, text);
+      print_status("wrote {}\n", file);
+    }
+  };
+  const Table table = summary_table(summary);
+  const json machine = machine_of(summary, read_run_environment(run));
+  if (!wanted.csv.empty()) write(wanted.csv, summary_csv(summary));
+  if (!wanted.latex.empty())
+    write(wanted.latex, to_latex(table, summary["name"].get<std::string>() + ": " +
+                                     summary["description"].get<std::string>() +
+                                     (machine["busy"].get<bool>() ? " (busy machine)" : "")));
+  if (!wanted.out.empty()) write_html(run, summary, wanted.out);
+  if (wanted.as_json) {
+    fmt::print("{}\n", summary.dump(1));
+  } else if (wanted.prompts) {
+    fmt::print("{}", prompts_text(summary, wanted.case_id));
+  } else if (wanted.csv.empty() && wanted.latex.empty() && wanted.out.empty()) {
+    fmt::print("{}{}\n", to_text(table), notes_text(summary));
+    fmt::print("{}{}", published_text(summary),
+               lookahead_text(summary) + lookahead_devices_text(summary["lookahead_devices"]));
+    fmt::print("{}", machine_text(machine));
+    for (const json& error : summary["errors"])
+      fmt::print("error: {}: {}\n", error["case"].get<std::string>(), error["message"].get<std::string>());
+    if (!summary["complete"].get<bool>()) fmt::print("This run is not complete.\n");
+  }
+  return summary["errors"].empty() ? kOk : kCheckFailed;
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  std::string csv, latex, out, tool, case_id;
+  po::options_description options;
+  options.add_options()("csv", po::value(&csv),
+                        "write every metric of every case to this file, - for standard output")(
+      "latex", po::value(&latex), "write the table for a paper, - for standard output")(
+      "out", po::value(&out),
+      "write the report, one HTML file; its figures go into the folder FILE-figures beside it, nothing into RUN")(
+      "json", "print the summary as JSON, computed anew from the lines")("prompts",
+                                           "print for each prompt how much of its text is copied, beside tau "
+                                           "and speedup")(
+      "export", po::value(&tool),
+      "print the numbers under the names of vllm, sglang, spec-bench or "
+      "llama.cpp, as JSON lines")("case", po::value(&case_id), "with --export or --prompts: only this case");
+  const auto values = parse_arguments(command, arguments, options, {"RUN"});
+  if (!values) return kOk;
+  const fs::path run = required(*values, "RUN", command);
+  const bool exports = values->count("export") > 0;
+  for (const char* other : {"csv", "latex", "out", "json", "prompts"}) {
+    if (exports && values->count(other) > 0)
+      throw Error({.what = "speclab report",
+                   .got = fmt::format("--export and --{}", other),
+                   .expected = "one of them",
+                   .advice = ""});
+  }
+  if (!exports && values->count("prompts") == 0 && values->count("case") > 0)
+    throw Error({.what = "speclab report",
+                 .got = "--case",
+                 .expected = "--case together with --export or --prompts",
+                 .advice = "speclab explain RUN CASE shows one case."});
+  if (exports) {
+    if (!path_exists(run / "cases") && path_exists(run / "summary.json")) {
+      throw Error({.what = "--export",
+                   .got = fmt::format("{} without raw lines (no cases/)", run.string()),
+                   .expected = "a run with its lines",
+                   .advice = "Run the experiment again."});
+    }
+    return print_export(load_run(run), tool, case_id);
+  }
+  const auto [summary, stored] = read_summary(run);
+  if (stored) {
+    print_status("{} has no raw lines; this is its summary.json as it was written\n", run.string());
+  }
+  if (values->count("prompts") > 0) {
+    require_case(summary, case_id);
+    require_prompts(summary, run);
+  }
+  try {
+    return print_report(run, summary, {.csv = csv, .latex = latex, .out = out, .case_id = case_id,
+                                       .as_json = values->count("json") > 0, .prompts = values->count("prompts") > 0});
+  } catch (const json::exception& error) {
+    if (!stored) throw;
+    throw Error({.what = (run / "summary.json").string(),
+                 .got = error.what(),
+                 .expected = "the summary of a run",
+                 .advice = "The file is damaged; see results/SCHEMA.md."});
+  }
+}
+
+}  // namespace
+
+const Command kReportCommand = {"report", "RUN [options]",
+                                "Prints the table of a run, writes it as CSV, LaTeX or HTML with figures, or "
+                                "exports it to other tools' names.",
+                                "speclab report results/runs/quickstart-20260101-120000 --out report.html",
+                                run};
+
+}  // namespace speclab

@@ -1,0 +1,269 @@
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/standard_streams.h"
+#include "core/measure/run_result.h"
+#include "experiments/cli/command.h"
+#include "experiments/run/dry_run.h"
+#include "experiments/analysis/lookahead_devices.h"
+#include "experiments/analysis/lookahead_fit.h"
+#include "experiments/metrics/machine_load.h"
+#include "experiments/run/resume.h"
+#include "experiments/run/run_folder.h"
+#include "experiments/run/run_plan.h"
+#include "experiments/run/runner.h"
+#include "experiments/config/settings.h"
+#include "experiments/analysis/table.h"
+
+namespace speclab {
+namespace po = boost::program_options;
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+/// results/runs/NAME-TIME for a new run, the newest results/runs/NAME-* to go on with.
+fs::path default_folder(const std::string& name, bool resume) {
+  const fs::path runs = fs::path("results") / "runs";
+  if (!resume) return runs / fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time(nullptr)));
+  std::vector<fs::path> found;
+  for (const fs::path& path : folder_entries(runs)) {
+    const std::string folder = path.filename().string();
+    if (folder.starts_with(name + "-") && folder.size() == name.size() + 16) found.push_back(path);
+  }
+  if (found.empty()) {
+    throw Error({.what = "--resume",
+                 .got = fmt::format("no run of {} in {}", name, runs.string()),
+                 .expected = "a run to go on with",
+                 .advice = "Name its folder: speclab run --resume DIR."});
+  }
+  return *std::max_element(found.begin(), found.end());
+}
+
+Shard parse_shard(const std::string& text) {
+  Shard shard;
+  const char* const end = text.data() + text.size();
+  const auto i = std::from_chars(text.data(), end, shard.i);
+  const bool slash = i.ec == std::errc() && i.ptr != end && *i.ptr == '/';
+  const auto n = slash ? std::from_chars(i.ptr + 1, end, shard.n) : i;
+  if (!slash || n.ec != std::errc() || n.ptr != end || shard.i < 1 || shard.i > shard.n) {
+    throw Error({.what = "--shard",
+                 .got = text,
+                 .expected = fmt::format("i/n with 1 <= i <= n <= {}", std::numeric_limits<int>::max()),
+                 .advice = "For example --shard 2/4."});
+  }
+  return shard;
+}
+
+void print_plan(const Experiment& experiment, const Shard& shard, bool as_json) {
+  if (as_json) {
+    fmt::print("{}\n", experiment.resolved().dump(1));
+    return;
+  }
+  Table table{.header = {"case", "draft", "rule", "class", "reference"}, .rows = {}, .right = {}};
+  for (const CaseSpec& spec : experiment.cases) {
+    table.rows.push_back(
+        {spec.id, spec.draft.empty() ? "—" : spec.draft, std::string(spec.generation.acceptance_rule().name),
+         std::string(to_string(spec.loss_class())),
+         spec.reference.empty() ? (spec.added ? "itself (added)" : "itself") : spec.reference});
+  }
+  const std::size_t lines = plan_lines(experiment, shard).size(),
+                    of_prompt = experiment.cases.size() * experiment.seeds.size() *
+                                static_cast<std::size_t>(experiment.repeats);
+  fmt::print("{}\n{} cases x {} prompts x {} seeds x {} repeats = {} lines\n", to_text(table),
+             experiment.cases.size(), lines / of_prompt, experiment.seeds.size(), experiment.repeats, lines);
+}
+
+/// What was asked for beside the experiment.
+struct Wanted {
+  std::string config, filter, shard_text;
+  std::vector<std::string> settings, backend_words;
+  BackendChoice backend;
+  Shard shard;
+  bool resume = false, as_json = false;
+
+  /// The command that goes on with the run in `folder`: the short one, and the one that says everything again.
+  std::string go_on(const fs::path& folder) const {
+    const std::string short_one = fmt::format("speclab run --resume {}{}", shell_word(folder.string()), shard_words(shard_text));
+    if (config.empty()) return short_one;
+    std::string words;
+    for (const std::string& setting : settings) words += fmt::format(" --set {}", shell_word(setting));
+    if (!filter.empty()) words += fmt::format(" --filter {}", shell_word(filter));
+    for (const std::string& word : backend_words) words += fmt::format(" {}", shell_word(word));
+    return fmt::format("{}\nor, the same in full: speclab run {}{}{} --resume --out {}", short_one, shell_word(config), words,
+                       shard_words(shard_text), shell_word(folder.string()));
+  }
+  static std::string shard_words(const std::string& text) { return text.empty() ? "" : " --shard " + text; }
+};
+
+/// True when a line of any case was measured.
+bool has_lines(const json& summary) {
+  return std::any_of(summary["cases"].begin(), summary["cases"].end(), [](const json& one) { return one.value("lines", 0) > 0; });
+}
+
+/// Runs it into `folder` and prints its table; adds its summary to `summaries` when JSON is wanted.
+int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wanted& wanted, Progress& progress, json& summaries) {
+  const std::string target = experiment.target_name;
+  const RunOutcome outcome = run_experiment({.experiment = std::move(experiment),
+                                             .backend = wanted.backend,
+                                             .out = folder,
+                                             .resume = resume,
+                                             .shard = wanted.shard,
+                                             .command_line = command_line(),
+                                             .interrupted = interrupted},
+                                            progress);
+  const json summary = read_json_file(folder / "summary.json");
+  if (wanted.as_json) {
+    summaries[target] = summary;
+  } else if (!has_lines(summary)) {
+    progress.warn("nothing was measured; there is nothing to show");
+  } else {
+    if (!target.empty()) fmt::print("{}\n", target);
+    fmt::print("{}{}\n", to_text(summary_table(summary)), notes_text(summary));
+    fmt::print("{}{}", published_text(summary),
+               lookahead_text(summary) + lookahead_devices_text(summary["lookahead_devices"]));
+    fmt::print("{}", machine_text(summary["machine"]));
+    fmt::print("Record: {}\n", folder.string());
+  }
+  flush_output();  // the next target takes a while
+  if (outcome.interrupted) {
+    progress.warn(fmt::format("interrupted; finished lines are kept. Go on with: {}",
+                              wanted.go_on(target.empty() ? folder : folder.parent_path())));
+    return kInterrupted;
+  }
+  if (wanted.shard.n > 1 && !summary["complete"].get<bool>())
+    progress.note(fmt::format("shard {}/{} is done; another one: speclab run --shard i/{} --resume {}",
+                              wanted.shard.i, wanted.shard.n, wanted.shard.n, shell_word(folder.string())));
+  if (outcome.failed > 0)
+    progress.warn(fmt::format("exit code 1: {} lines failed; {} lists them", outcome.failed, (folder / "summary.json").string()));
+  if (outcome.unequal > 0)
+    progress.warn(fmt::format("exit code 1: {} lines differ from their reference although they must not", outcome.unequal));
+  return outcome.failed + outcome.unequal > 0 ? kCheckFailed : kOk;
+}
+
+/// One target after the other, each a whole run in a folder of its own beside targets.json.
+int run_targets(std::vector<Experiment> experiments, const fs::path& folder, const json& header, const Wanted& wanted, Progress& progress,
+                json& summaries) {
+  const TargetsFolder held(folder, wanted.resume, header, command_line());
+  int status = kOk;
+  for (Experiment& experiment : experiments) {
+    const fs::path own = folder / experiment.target_name;
+    const bool resume = wanted.resume && path_exists(own / "config.json");
+    const int code = run_one(std::move(experiment), own, resume, wanted, progress, summaries);
+    if (code == kInterrupted) return code;
+    status = std::max(status, code);
+  }
+  return status;
+}
+
+int dry_run(const std::vector<Experiment>& experiments, bool several, const Wanted& wanted) {
+  check_backend(wanted.backend);
+  if (several && wanted.as_json) {
+    json all = json::object();
+    for (const Experiment& experiment : experiments) all[experiment.target_name] = experiment.resolved();
+    fmt::print("{}\n", all.dump(1));
+  } else {
+    for (const Experiment& experiment : experiments) {
+      if (several) fmt::print("{}: {} {}\n", experiment.target_name, experiment.target, to_json(experiment.inflate).dump());
+      print_plan(experiment, wanted.shard, wanted.as_json);
+    }
+  }
+  require_files(experiments);
+  if (wanted.as_json) return kOk;
+  for (const Experiment& experiment : experiments)
+    fmt::print("{}{}\n", several ? experiment.target_name + ": " : "", time_estimate(experiment, wanted.shard, wanted.backend));
+  return kOk;
+}
+
+/// The options of add_backend_options() that stand on the command line, as they stand there.
+std::vector<std::string> backend_words_of(const po::variables_map& values, const BackendChoice& choice) {
+  std::vector<std::string> words;
+  const json options = to_json(choice);
+  for (const auto& [name, value] : options.items()) {
+    if (!values[name].defaulted()) words.push_back(fmt::format("--{}={}", name, value.is_string() ? value.get<std::string>() : value.dump()));
+  }
+  return words;
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  std::string out;
+  Wanted wanted;
+  po::options_description options;
+  options.add_options()("set", po::value(&wanted.settings)->composing(), setting_help().c_str())(
+      "filter", po::value(&wanted.filter), "regular expression (RE2): only these cases, with their references")(
+      "out", po::value(&out), "folder of the run; default results/runs/NAME-TIME")(
+      "resume", "go on with an interrupted run: --resume DIR alone takes everything else from the folder; with a CONFIG, the run in --out "
+                "or the newest results/runs/NAME-TIME")(
+      "dry-run", "check config, options and files, show the cases, estimate the time, run nothing")(
+      "shard", po::value(&wanted.shard_text),
+      "i/n: every n-th prompt from the i-th on; the other shards go into the same --out with --resume")(
+      "json", "print the summary (or, with --dry-run, the resolved config) as JSON")(
+      "quiet,q", "no progress, only why the exit code is not 0");
+  add_backend_options(options, wanted.backend);
+  const auto values = parse_arguments(command, arguments, options, {"CONFIG"});
+  if (!values) return kOk;
+  const std::string given = required(*values, "CONFIG", command);
+  wanted.resume = values->count("resume") > 0;
+  wanted.backend_words = backend_words_of(*values, wanted.backend);
+  if (!wanted.shard_text.empty()) wanted.shard = parse_shard(wanted.shard_text);
+  wanted.as_json = values->count("json") > 0;
+  std::error_code ignored;
+  const bool of_folder = fs::is_directory(given, ignored);
+  if (of_folder && (!wanted.resume || !out.empty() || !wanted.filter.empty())) {
+    throw Error({.what = given,
+                 .got = "a folder",
+                 .expected = "a config, or with --resume the folder of a run alone",
+                 .advice = "speclab run --resume DIR takes config, cases and options from the folder."});
+  }
+  RecordedRun run;
+  if (of_folder) {
+    reading_records(command, [&] {
+      run = read_recorded_run(given, wanted.settings);
+      take_recorded_options(given, *values, wanted.backend);
+      return kOk;
+    });
+  } else {
+    wanted.config = given;
+    run.experiments = load_experiments(given, wanted.settings);
+    run.several = !run.experiments.front().target_name.empty();
+    if (!wanted.filter.empty()) {
+      for (Experiment& experiment : run.experiments) filter_cases(experiment, wanted.filter);
+    }
+  }
+  for (const Experiment& experiment : run.experiments) require_few_lines(experiment);
+  if (values->count("dry-run") > 0) return dry_run(run.experiments, run.several, wanted);
+  require_files(run.experiments);  // those of the last target too, before hours pass
+  const fs::path folder = of_folder     ? fs::path(given)
+                          : out.empty() ? default_folder(run.experiments.front().name, wanted.resume)
+                                        : fs::path(out);
+  catch_interrupts();
+  Progress progress(values->count("quiet") > 0);
+  json summaries = json::object();
+  int status = kOk;
+  if (run.several) {
+    const json header = of_folder ? read_json_file(folder / "targets.json") : targets_header(run.experiments, wanted.filter);
+    status = run_targets(std::move(run.experiments), folder, header, wanted, progress, summaries);
+  } else {
+    status = run_one(std::move(run.experiments.front()), folder, wanted.resume, wanted, progress, summaries);
+  }
+  if (wanted.as_json) fmt::print("{}\n", (run.several ? summaries : summaries.front()).dump(1));
+  return status;
+}
+
+}  // namespace
+
+const Command kRunCommand = {
+    "run", "CONFIG [options], or: speclab run --resume DIR",
+    "Runs an experiment: every case on every prompt, beside its reference and its theory.",
+    "speclab run configs/quickstart.json --set prompts.limit=2 --filter gamma=4", run};
+
+}  // namespace speclab

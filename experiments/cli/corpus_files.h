@@ -1,0 +1,32 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/model/text/tokenizer.h"
+#include "core/decoding/drafting/token_corpus.h"
+#include "experiments/cli/command.h"
+
+/// What `speclab datastore` and `speclab ngram` share: both build a file from texts.
+namespace speclab {
+
+/// Reads texts into a corpus. A .jsonl file holds a document a line, {"text": "..."} or {"ids": [1, 2]}; any
+/// other file is a document. Without a tokenizer only ids. Throws Error naming file and line.
+void add_documents(TokenCorpus& corpus, const std::vector<std::string>& paths,
+                   const std::optional<Tokenizer>& tokenizer);
+
+/// The arguments of `speclab NAME build --model PATH --out FILE TEXT...`, checked.
+struct BuildArguments {
+  boost::program_options::variables_map values;
+  std::string out;
+  int vocab;
+  std::optional<Tokenizer> tokenizer;
+  std::vector<std::string> files;
+  std::string tokenizer_sha256() const { return tokenizer ? tokenizer->sha256() : ""; }
+};
+/// Absent when --help was asked for. `more`: options of this command alone.
+std::optional<BuildArguments> parse_build(const Command& command, const std::vector<std::string>& arguments,
+                                          const boost::program_options::options_description& more);
+
+}  // namespace speclab

@@ -1,0 +1,108 @@
+// speclab: one binary for everything. Errors are caught here and nowhere else.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/nearest.h"
+#include "core/base/standard_streams.h"
+#include "core/measure/environment.h"
+#include "experiments/cli/command.h"
+#include "experiments/cli/mapped_file_fault.h"
+
+namespace speclab {
+namespace {
+
+std::string overview() {
+  std::string text = fmt::format("speclab {}: speculative decoding, measured beside its theory\n\nCommands:\n", build_info().version);
+  for (const Command& command : commands()) text += fmt::format("  {:<9} {}\n", command.name, command.summary);
+  return text +
+         "\nspeclab COMMAND --help shows options and an example.\n"
+         "Exit codes: 0 ok, 1 a check failed, 2 user error, 3 bug, 130 interrupted (Ctrl-C, SIGTERM or SIGHUP; "
+         "finished lines are kept).\n";
+}
+
+int dispatch(const std::vector<std::string>& words) {
+  if (words.size() < 2) {
+    write_status(overview());
+    return kUserError;
+  }
+  const std::string& name = words[1];
+  if (name == "--help" || name == "-h" || name == "help") {
+    fmt::print("{}", overview());
+    return kOk;
+  }
+  if (name == "--version") {
+    fmt::print("speclab {} ({}{})\n", build_info().version, build_info().commit,
+               build_info().dirty ? ", changed" : "");
+    return kOk;
+  }
+  std::vector<std::string> known;
+  for (const Command& command : commands()) {
+    if (command.name == name) return command.run(command, {words.begin() + 2, words.end()});
+    known.emplace_back(command.name);
+  }
+  throw Error({.what = "speclab",
+               .got = fmt::format("unknown command \"{}\"", name),
+               .expected = "",
+               .advice = suggest(name, known)});
+}
+
+/// The exit code of dispatch(), or of what it throws.
+int run_command(const std::vector<std::string>& words) {
+  try {
+    return dispatch(words);
+  } catch (const Error& error) {
+    print_status("error: {}\n", error.what());
+    return kUserError;
+  } catch (const Bug& bug) {
+    print_status("bug: {}\n", bug.what());
+    return kBug;
+  } catch (const std::bad_alloc&) {
+    write_status("error: memory: got none left. Free some, raise the limit of the shell (ulimit -v), or ask for less.\n");
+    return kUserError;
+  } catch (const std::system_error& error) {
+    if (std::ferror(stdout) == 0) {
+      print_status("bug: {}\n", error.what());
+      return kBug;
+    }
+    note_output_error(error.code().value());  // thrown by fmt::print
+    return kOk;                               // finish() knows what became of the output
+  } catch (const std::exception& error) {
+    print_status("bug: {}\n", error.what());
+    return kBug;
+  }
+}
+
+/// The exit code after the output is written. A reader that closes the pipe (`| head`) has what it wanted; any other
+/// failure loses data.
+int finish(int code) {
+  const int error = flush_output();
+  if (error == 0 || error == EPIPE) return code;
+  print_status("error: cannot write to standard output: {}\n", std::strerror(error));
+  return code == kOk ? kUserError : code;
+}
+
+}  // namespace
+}  // namespace speclab
+
+int main(int argc, char** argv) {
+  using namespace speclab;
+  open_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an ordinary write error
+  std::signal(SIGPIPE, SIG_IGN);
+  // Whole outputs fit, so that the exit code is known before a write can fail.
+  static char buffer[1 << 18];
+  if (::isatty(STDOUT_FILENO) == 0) std::setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
+  report_mapped_file_faults();
+  const std::vector<std::string> words(argv, argv + argc);
+  set_command_line(words);
+  return finish(run_command(words));
+}

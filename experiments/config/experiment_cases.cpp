@@ -1,0 +1,366 @@
+#include "experiments/config/experiment_cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "core/base/nearest.h"
+#include "core/base/options_json.h"
+#include "experiments/config/sweep.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMostDevices = 64;
+
+/// What may differ between two cases that emit texts of the same law: the rule and its parameters, and how
+/// drafts are verified.
+const std::set<std::string> kNotOfTheText = {"rule",    "lenience", "b",     "beta",           "gap",
+                                             "epsilon", "delta",    "theta", "threshold_top_k"};
+
+std::vector<OptionInfo> generation_infos() {
+  GenerationOptions options;
+  return describe_options(option_fields(options));
+}
+
+std::vector<std::string> names_of(const std::vector<OptionInfo>& infos) {
+  std::vector<std::string> names;
+  for (const OptionInfo& info : infos) names.push_back(info.name);
+  return names;
+}
+
+bool is_list(const std::vector<OptionInfo>& infos, std::string_view key) {
+  return std::any_of(infos.begin(), infos.end(),
+                     [&](const OptionInfo& info) { return info.list && info.name == key; });
+}
+
+/// What decides the text that autoregressive decoding writes.
+json text_key(const GenerationOptions& generation) {
+  GenerationOptions copy = generation;
+  json key = echo_options(option_fields(copy));
+  for (const std::string& name : kNotOfTheText) key.erase(name);
+  return key;
+}
+
+/// {"layers": {"keep": [5, 10]}} -> two drafts, so that the array is an axis of "draft".
+json unfold_draft(const json& draft) {
+  if (draft.is_array()) {
+    json all = json::array();
+    for (const json& entry : draft) {
+      const json unfolded = unfold_draft(entry);
+      if (unfolded.is_array()) {
+        all.insert(all.end(), unfolded.begin(), unfolded.end());
+      } else {
+        all.push_back(unfolded);
+      }
+    }
+    return all;
+  }
+  const json::json_pointer keep("/layers/keep");
+  if (!draft.is_object() || !draft.contains(keep) || !draft[keep].is_array()) return draft;
+  json all = json::array();
+  for (const json& count : draft[keep]) {
+    json one = draft;
+    one[keep] = count;
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+class Expander {
+ public:
+  Expander(Experiment& experiment, std::string where) : experiment_(experiment), where_(std::move(where)) {}
+
+  void add_entry(const json& entry, const json& shared, const std::string& where);
+  void add_references();
+
+ private:
+  void add(const std::string& strategy, const SweepPoint& own, const json& written, const SweepPoint& shared,
+           const std::string& where);
+  std::string draft_name(const json& value, const std::string& where);
+  void insert(CaseSpec spec);
+
+  Experiment& experiment_;
+  std::string where_;
+  std::map<std::string, std::string> place_of_;  // of the cases so far, by id
+  const std::vector<OptionInfo> generation_ = generation_infos();
+};
+
+void Expander::add_entry(const json& entry, const json& shared, const std::string& where) {
+  if (!entry.is_object()) {
+    throw Error(
+        {.what = where, .got = std::string(json_type_name(entry)), .expected = "an object", .advice = ""});
+  }
+  if (!entry.contains("strategy")) {
+    throw Error({.what = where,
+                 .got = "no \"strategy\"",
+                 .expected = "the name of a strategy",
+                 .advice = "speclab list strategies"});
+  }
+  json names = entry["strategy"];
+  if (!names.is_array()) names = json::array({names});
+  if (names.empty()) {
+    throw Error({.what = where + "/strategy",
+                 .got = "an empty sweep []",
+                 .expected = "at least one strategy",
+                 .advice = "speclab list strategies"});
+  }
+  for (const json& name : names) {
+    if (!name.is_string()) {
+      throw Error({.what = where + "/strategy",
+                   .got = name.dump(),
+                   .expected = "the name of a strategy",
+                   .advice = "speclab list strategies"});
+    }
+    const StrategyEntry* found = nullptr;
+    try {
+      found = &find_strategy(name.get<std::string>());
+    } catch (const Error& error) {
+      throw Error({.what = where + "/strategy", .got = error.what(), .expected = "", .advice = ""});
+    }
+    StrategyChoice choice(*found);
+    const std::vector<OptionInfo> own_infos = describe_options(choice.fields());
+    json own = entry;
+    own.erase("strategy");
+    if (own.contains("draft")) own["draft"] = unfold_draft(own["draft"]);
+    const auto list_of = [&](std::string_view key) {
+      return is_list(own_infos, key) || is_list(generation_, key);
+    };
+    json common = shared;  // what the case itself says goes before what all share
+    for (const auto& [key, value] : own.items()) common.erase(key);
+    if (name == "autoregressive") {  // it drafts nothing that a rule could judge, or devices could share
+      for (const std::string& key : kNotOfTheText) common.erase(key);
+      common.erase("devices");
+    }
+    for (const SweepPoint& outer : expand_sweep(common, list_of, where_ + ": /options")) {
+      for (const SweepPoint& inner : expand_sweep(own, list_of, where))
+        add(name.get<std::string>(), inner, own, outer, where);
+    }
+  }
+}
+
+std::string Expander::draft_name(const json& value, const std::string& where) {
+  if (value.is_object()) {
+    DraftSpec draft = parse_draft(value, "", where);
+    const std::string name = draft.name;
+    experiment_.drafts.emplace(name, std::move(draft));
+    return name;
+  }
+  if (!value.is_string()) {
+    throw Error({.what = where,
+                 .got = value.dump(),
+                 .expected = "the name of a draft, or {\"model\": PATH}, or {\"layers\": [...]}",
+                 .advice = ""});
+  }
+  const auto name = value.get<std::string>();
+  if (!experiment_.drafts.contains(name)) {
+    std::vector<std::string> known;
+    for (const auto& [key, draft] : experiment_.drafts) known.push_back(key);
+    throw Error({.what = where,
+                 .got = fmt::format("unknown draft \"{}\"", name),
+                 .expected = "a name of \"drafts\"",
+                 .advice = known.empty() ? "Declare it: \"drafts\": {\"" + name + "\": {\"model\": PATH}}."
+                                         : suggest(name, known)});
+  }
+  return name;
+}
+
+void Expander::add(const std::string& strategy, const SweepPoint& own, const json& written,
+                   const SweepPoint& shared, const std::string& where) {
+  CaseSpec spec(strategy, where);
+  const std::vector<std::string> own_names = names_of(describe_options(spec.strategy.fields()));
+  std::vector<std::string> others = names_of(generation_);
+  others.insert(others.end(), {"strategy", "draft", "verify", "devices"});
+  parse_options(spec.strategy.fields(), own.object, where, others);
+  others = own_names;
+  others.insert(others.end(), {"strategy", "draft", "verify", "devices"});
+  parse_options(option_fields(spec.generation), shared.object, where_ + ": /options",
+                std::vector<std::string>{"verify", "devices"});
+  parse_options(option_fields(spec.generation), own.object, where, others);
+
+  json merged = shared.object;
+  merged.update(own.object);
+  if (merged.contains("verify")) {
+    const json& verify = merged["verify"];
+    if (verify != "one_pass" && verify != "batch_of_prefixes") {
+      throw Error({.what = where + "/verify",
+                   .got = verify.dump(),
+                   .expected = "\"one_pass\" or \"batch_of_prefixes\"",
+                   .advice = ""});
+    }
+    spec.batch_of_prefixes = verify == "batch_of_prefixes";
+  }
+  if (merged.contains("devices")) {
+    const json& devices = merged["devices"];
+    const auto count = devices.is_number_integer() ? devices.get<std::int64_t>() : 0;
+    if (count < 1 || count > kMostDevices) {
+      throw Error({.what = where + "/devices",
+                   .got = devices.dump(),
+                   .expected = fmt::format("1 to {} devices", kMostDevices),
+                   .advice = ""});
+    }
+    if (count > 1 && (strategy != "lookahead" || spec.batch_of_prefixes)) {
+      throw Error({.what = where + "/devices",
+                   .got = fmt::format("{} for {}{}", count, strategy,
+                                      spec.batch_of_prefixes ? ", a batch of prefixes" : ""),
+                   .expected = "lookahead, verified in one pass",
+                   .advice = "Nothing else is divided over devices."});
+    }
+    spec.devices = static_cast<int>(count);
+  }
+  try {
+    spec.generation.acceptance_rule();
+  } catch (const Error& error) {
+    throw Error({where + ": " + error.text().what, error.text().got, error.text().expected, error.text().advice});
+  }
+
+  // The id: what the case itself says, in the order of declaration, then the axes of what all cases share.
+  const auto part = [&](const std::string& key, const json& value) {
+    spec.id += "/" + key + "=" + id_text(value);
+  };
+  const auto is_tie = [&](const std::string& key) {
+    return written[key].is_string() && written[key].get_ref<const std::string&>().starts_with('=');
+  };
+  if (own.object.contains("draft")) {
+    spec.draft = draft_name(own.object["draft"], where + "/draft");
+    part("draft", spec.draft);
+  }
+  std::vector<std::string> order = own_names;
+  for (const OptionInfo& info : generation_) order.push_back(info.name);
+  order.insert(order.end(), {"verify", "devices"});
+  for (const std::string& key : order) {
+    if (own.object.contains(key) && !is_tie(key)) part(key, own.object[key]);
+  }
+  for (const std::string& key : order) {
+    if (std::find(shared.axes.begin(), shared.axes.end(), key) != shared.axes.end())
+      part(key, shared.object[key]);
+  }
+  for (const std::vector<std::string>* axes : {&shared.axes, &own.axes}) {
+    for (const std::string& key : *axes) spec.axes[key] = key == "draft" ? json(spec.draft) : merged[key];
+  }
+  insert(std::move(spec));
+}
+
+void Expander::insert(CaseSpec spec) {
+  if (spec.strategy.info().needs_draft && spec.draft.empty()) {
+    throw Error({.what = spec.where,
+                 .got = "no \"draft\"",
+                 .expected = fmt::format("a draft model for {}", spec.strategy.info().name),
+                 .advice = "Add \"draft\": NAME, with NAME declared in \"drafts\"."});
+  }
+  if (spec.strategy.lacks_file()) {
+    const StrategyInfo& info = spec.strategy.info();
+    throw Error({.what = spec.where,
+                 .got = fmt::format("no \"{}\"", info.needs_file),
+                 .expected = fmt::format("a file for {}", info.name),
+                 .advice = fmt::format("speclab describe {} says which one.", info.name)});
+  }
+  if (const auto [other, fresh] = place_of_.emplace(spec.id, spec.where); !fresh) {
+    throw Error({.what = spec.where,
+                 .got = fmt::format("the case {} a second time (first in {})", spec.id, other->second),
+                 .expected = "cases that differ",
+                 .advice = "Remove one of them."});
+  }
+  if (experiment_.cases.size() == kMostCases) {
+    throw Error({.what = spec.where,
+                 .got = fmt::format("more than {} cases", kMostCases),
+                 .expected = "fewer in one experiment",
+                 .advice = "Make several experiments of it."});
+  }
+  experiment_.cases.push_back(std::move(spec));
+}
+
+/// What the text of a case is held against: the same decoding, but greedy for a rule that decodes greedily
+/// whatever the temperature.
+GenerationOptions reference_generation(const CaseSpec& spec) {
+  GenerationOptions generation = spec.generation;
+  generation.rule = "auto";
+  generation.rule_options = RuleOptions{};
+  if (spec.loss_class() == LossClass::l2) generation.sampling.temperature = 0;
+  return generation;
+}
+
+void Expander::add_references() {
+  const auto is_reference = [](const CaseSpec& spec) {
+    return spec.strategy.info().name == "autoregressive" && spec.generation.rule == "auto";
+  };
+  std::map<json, std::string> reference_of;  // id by text_key
+  for (const CaseSpec& spec : experiment_.cases) {
+    if (is_reference(spec)) reference_of.emplace(text_key(spec.generation), spec.id);
+  }
+  std::vector<CaseSpec> added;
+  std::set<std::string> added_ids;
+  for (const CaseSpec& spec : experiment_.cases) {
+    const GenerationOptions generation = reference_generation(spec);
+    const json key = text_key(generation);
+    if (is_reference(spec) || reference_of.contains(key)) continue;
+    CaseSpec reference("autoregressive", spec.where);
+    reference.generation = generation;
+    reference.added = true;
+    GenerationOptions defaults;
+    const json usual = text_key(defaults);
+    for (const OptionInfo& info : generation_) {  // named by what is special about it
+      if (kNotOfTheText.contains(info.name) || !spec.axes.contains(info.name)) {
+        continue;
+      }
+      reference.axes[info.name] =
+          info.name == "temperature" && generation.sampling.temperature == 0 ? json(0) : spec.axes[info.name];
+      reference.id += "/" + info.name + "=" + id_text(reference.axes[info.name]);
+    }
+    if (place_of_.contains(reference.id) || added_ids.contains(reference.id)) {
+      for (const OptionInfo& info : generation_) {
+        if (!kNotOfTheText.contains(info.name) && !reference.axes.contains(info.name) &&
+            key[info.name] != usual[info.name]) {
+          reference.id += "/" + info.name + "=" + id_text(key[info.name]);
+        }
+      }
+    }
+    reference_of.emplace(key, reference.id);
+    added_ids.insert(reference.id);
+    added.push_back(std::move(reference));
+  }
+  // References first: their texts are what the others are compared with.
+  for (CaseSpec& reference : added) insert(std::move(reference));
+  std::stable_partition(experiment_.cases.begin(), experiment_.cases.end(), is_reference);
+  for (CaseSpec& spec : experiment_.cases) {
+    if (is_reference(spec)) continue;
+    const auto found = reference_of.find(text_key(reference_generation(spec)));
+    SPECLAB_CHECK(found != reference_of.end(), "{} has no reference", spec.id);
+    spec.reference = found->second;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> common_case_keys() {
+  std::vector<std::string> names = names_of(generation_infos());
+  names.insert(names.end(), {"strategy", "draft", "verify", "devices"});
+  return names;
+}
+
+void expand_cases(Experiment& experiment, const json& cases, const json& shared, const std::string& where) {
+  if (!cases.is_array() || cases.empty()) {
+    throw Error({.what = where + ": /cases",
+                 .got = cases.is_array() ? "an empty list" : std::string(json_type_name(cases)),
+                 .expected = "a list of at least one case",
+                 .advice = "For example [{\"strategy\": \"autoregressive\"}]."});
+  }
+  if (!shared.is_object()) {
+    throw Error({.what = where + ": /options",
+                 .got = std::string(json_type_name(shared)),
+                 .expected = "an object",
+                 .advice = ""});
+  }
+  Expander expander(experiment, where);
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    expander.add_entry(cases[i], shared, fmt::format("{}: /cases/{}", where, i));
+  expander.add_references();
+}
+
+}  // namespace speclab

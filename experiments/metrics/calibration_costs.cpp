@@ -1,0 +1,167 @@
+#include "experiments/metrics/calibration_costs.h"
+
+#include <charconv>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+#include "core/measure/stats.h"
+#include "experiments/metrics/machine_drift.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+/// Sums are what is predicted, so means; but a pause of a tenth of a second, of which a run has few, would
+/// weigh a hundred times as much among these few measurements as among the steps of the lines.
+double mean_of(const std::vector<double>& samples) {
+  return stats::trimmed_mean(samples, 0.05);
+}
+
+json as_json(const LinearCost& cost) {
+  return {{"constant", cost.constant}, {"slope", cost.slope}};
+}
+
+using Times = std::map<int, std::vector<double>>;  ///< ns by number of rows
+
+constexpr int kMostCount = 1'000'000;  ///< of rows or tokens in one forward
+
+[[noreturn]] void refuse(const std::string& got, const std::string& expected) {
+  throw Error({.what = "calibration.jsonl",
+               .got = got,
+               .expected = expected,
+               .advice = "The record is damaged; delete this file and go on with --resume."});
+}
+
+/// On the mean machine of the rounds, as everything here: sizes that few rounds measured, and cases with few texts, are not
+/// what the seconds cost into which those fell.
+void add(Times& times, const json& round, double slow) {
+  for (const auto& [n, ns] : round.items()) {
+    int rows = 0;
+    const auto [end, error] = std::from_chars(n.data(), n.data() + n.size(), rows);
+    if (error != std::errc() || end != n.data() + n.size() || rows < 1 || rows > kMostCount)
+      refuse(printable(n, 40), "a number of rows");
+    times[rows].push_back(ns.get<double>() / slow);
+  }
+}
+
+/// The times of one row.
+const std::vector<double>& of_one_row(const Times& times) {
+  const auto found = times.find(1);
+  if (found == times.end()) refuse("no time of one row", "times of 1, 2, ... rows");
+  return found->second;
+}
+
+int count_of(const json& step, const char* name) {
+  const json& count = step.at(name);
+  if (!count.is_number_integer() || count < 0 || count > kMostCount)
+    refuse(fmt::format("{} {}", name, printable(count.dump(-1, ' ', false, json::error_handler_t::replace), 40)), "a number of tokens");
+  return count.get<int>();
+}
+
+json means(const Times& times, double unit = 1) {
+  json out = json::object();
+  for (const auto& [n, samples] : times) out[std::to_string(n)] = mean_of(samples) / unit;
+  return out;
+}
+
+/// The steps of a case in one round: [{"drafted", "accepted", "ns": {phase: ns}}].
+struct StepsOfRound {
+  const json* steps;
+  double slow;  ///< see round_factors
+};
+
+json step_costs(const std::vector<StepsOfRound>& rounds) {
+  std::multimap<int, double> draft, accept, other;
+  double wall = 0;
+  for (const auto& [steps, slow] : rounds) {
+    if (steps->is_null()) return nullptr;
+    for (const json& step : *steps) {
+      const json& ns = step.at("ns");
+      draft.emplace(count_of(step, "drafted"), ns.at("draft").get<double>() / slow);
+      accept.emplace(count_of(step, "accepted") + 1, ns.at("accept").get<double>() / slow);
+      other.emplace(0, ns.at("other").get<double>() / slow);
+      wall += ns.at("step").get<double>() / slow;
+    }
+  }
+  if (other.empty()) return nullptr;
+  const auto steps = static_cast<double>(other.size());
+  return {{"draft_ns", as_json(fit_cost(draft))},
+          {"accept_ns", as_json(fit_cost(accept))},
+          {"other_ns", fit_cost(other).constant},
+          {"step_ns", wall / steps},
+          {"steps", steps}};
+}
+
+json costs_of(const std::vector<const json*>& rounds) {
+  Times target;
+  std::map<std::string, Times> drafts;
+  std::map<std::string, std::vector<StepsOfRound>> cases;
+  const std::vector<double> factors = round_factors(rounds);
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    const json& round = *rounds[i];
+    const double slow = factors[i] > 0 ? factors[i] : 1;
+    add(target, round.at("t_n_ns"), slow);
+    for (const auto& [name, times] : round.at("drafts").items()) add(drafts[name], times, slow);
+    for (const auto& [id, steps] : round.at("cases").items()) cases[id].push_back({&steps, slow});
+  }
+  const double one = mean_of(of_one_row(target));
+  json out = {{"context_length", rounds.front()->at("context_length")},
+              {"rounds", rounds.size()},
+              {"t_n_ns", means(target)},
+              {"t_n", means(target, one)},
+              {"drafts", json::object()},
+              {"cases", json::object()}};
+  for (const auto& [name, times] : drafts)
+    out["drafts"][name] = {{"n_ns", means(times)}, {"c", mean_of(of_one_row(times)) / one}};
+  for (const auto& [id, of_rounds] : cases) out["cases"][id] = step_costs(of_rounds);
+  return out;
+}
+
+}  // namespace
+
+LinearCost fit_cost(const std::multimap<int, double>& samples) {
+  std::map<int, std::vector<double>> groups;
+  for (const auto& [count, ns] : samples) groups[count].push_back(ns);
+  if (groups.empty()) return {};
+  if (groups.size() == 1) {
+    const auto& [count, times] = *groups.begin();
+    const double mean = mean_of(times);
+    return count == 0 ? LinearCost{mean, 0} : LinearCost{0, mean / count};
+  }
+  double weight = 0, x_sum = 0, y_sum = 0, xx = 0, xy = 0;
+  for (const auto& [count, times] : groups) {
+    const double w = static_cast<double>(times.size()), x = count, y = mean_of(times);
+    weight += w, x_sum += w * x, y_sum += w * y, xx += w * x * x, xy += w * x * y;
+  }
+  const double spread = xx - x_sum * x_sum / weight;
+  double slope = (xy - x_sum * y_sum / weight) / spread, constant = (y_sum - slope * x_sum) / weight;
+  if (slope < 0) slope = 0, constant = y_sum / weight;
+  if (constant < 0) constant = 0, slope = xx > 0 ? xy / xx : 0;
+  return {constant, slope};
+}
+
+json calibration_costs(std::span<const json> rounds) {
+  if (rounds.empty()) return nullptr;
+  std::vector<const json*> all;
+  for (const json& round : rounds) all.push_back(&round);
+  return costs_of(all);
+}
+
+std::vector<json> resampled_costs(std::span<const json> rounds, int count) {
+  std::vector<json> tables;
+  if (rounds.size() < 2) return tables;
+  // Every table comes from drawn rounds alone, so the statistic only keeps what it is shown.
+  const auto keep = [&](std::span<const std::size_t> drawn) {
+    std::vector<const json*> sample;
+    for (const std::size_t i : drawn) sample.push_back(&rounds[i]);
+    tables.push_back(costs_of(sample));
+    return 0.0;
+  };
+  stats::bootstrap_interval(rounds.size(), keep, {.resamples = count});
+  return tables;
+}
+
+}  // namespace speclab

@@ -1,0 +1,211 @@
+// What was written, and whether it is what the reference wrote.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "experiments/metrics/metrics_detail.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+std::vector<double> per_prompt(const CaseData& data, double (*value)(const LineRecord&)) {
+  std::vector<double> sums(data.lines.size(), 0.0);
+  for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) { sums[prompt] += value(line); });
+  return sums;
+}
+
+MetricValue tokens(const CaseData& data) {
+  return {total_tokens(data), nullptr};
+}
+
+MetricValue steps(const CaseData& data) {
+  double sum = 0;
+  for (const double count : per_prompt(data, step_count)) sum += count;
+  return {sum, nullptr};
+}
+
+MetricValue tau(const CaseData& data) {
+  return ratio_of_sums(data, per_prompt(data, emitted_tokens), per_prompt(data, step_count));
+}
+
+MetricValue tau_variance(const CaseData& data) {
+  std::vector<double> emitted;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) emitted.push_back(step.emitted);
+    }
+  });
+  if (emitted.size() < 2) return {};
+  return {stats::variance(emitted), nullptr};
+}
+
+/// Of the tokens of a line: how many end n tokens in a row, and how many of these stand earlier in prompt and
+/// text.
+std::pair<double, double> copied_ngrams(const LineRecord& line) {
+  constexpr std::size_t kLength = 4;
+  std::pair<double, double> all_and_copied{0, 0};
+  for (const GenerationRecord& turn : line.turns) {
+    if (turn.context.empty()) continue;
+    std::vector<Token> text = turn.context;
+    text.insert(text.end(), turn.tokens.begin(), turn.tokens.end());
+    std::set<std::array<Token, kLength>> seen;
+    for (std::size_t end = kLength; end <= text.size(); ++end) {
+      std::array<Token, kLength> ngram;
+      std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(end - kLength), kLength, ngram.begin());
+      const bool is_new = seen.insert(ngram).second;
+      if (end <= turn.context.size()) continue;
+      ++all_and_copied.first;
+      all_and_copied.second += is_new ? 0 : 1;
+    }
+  }
+  return all_and_copied;
+}
+
+MetricValue copied_4grams(const CaseData& data) {
+  return ratio_of_sums(data,
+                       per_prompt(data, [](const LineRecord& line) { return copied_ngrams(line).second; }),
+                       per_prompt(data, [](const LineRecord& line) { return copied_ngrams(line).first; }));
+}
+
+/// Calls visit(index of the prompt, line of the reference, line of the case) for every finished line of the
+/// case whose prompt and seed the reference has; all repeats of a seed stand beside the reference's first
+/// one, whose text is theirs.
+template <class Visit>
+void for_each_pair(const CaseData& data, Visit visit) {
+  std::map<std::string, const PromptLines*> reference;
+  for (std::size_t i = 0; i < data.reference->prompts.size(); ++i)
+    reference[data.reference->prompts[i]] = data.reference->lines[i].get();
+  for (std::size_t i = 0; i < data.lines.size(); ++i) {
+    const auto found = reference.find(data.prompts[i]);
+    if (found == reference.end()) continue;
+    const PromptLines &base = *found->second, &own = *data.lines[i];
+    for (std::size_t seed = 0; seed < std::min(base.size(), own.size()); ++seed) {
+      for (const LineRecord& line : own[seed]) visit(i, base[seed].front(), line);
+    }
+  }
+}
+
+MetricValue texts_equal(const CaseData& data) {
+  if (!data.reference) return {};
+  bool any = false, all = true;
+  for_each_pair(data, [&](std::size_t, const LineRecord& reference, const LineRecord& line) {
+    any = true;
+    all = all && reference.tokens() == line.tokens();
+  });
+  return {any ? json(all) : json(nullptr), nullptr};
+}
+
+MetricValue matches_reference(const CaseData& data) {
+  bool any = false, all = true;
+  for (const auto& prompt : data.lines) {
+    for (const auto& seed : *prompt) {
+      for (const LineRecord& line : seed) {
+        if (!line.matches_reference) continue;
+        any = true;
+        all = all && *line.matches_reference;
+      }
+    }
+  }
+  return {any ? json(all) : json(nullptr), nullptr};
+}
+
+MetricValue first_divergence(const CaseData& data) {
+  json least;
+  for (const auto& prompt : data.lines) {
+    for (const auto& seed : *prompt) {
+      for (const LineRecord& line : seed) {
+        if (line.first_divergence && (least.is_null() || *line.first_divergence < least.get<int>()))
+          least = *line.first_divergence;
+      }
+    }
+  }
+  return {least, nullptr};
+}
+
+MetricValue distance(const CaseData& data) {
+  std::vector<double> sum(data.lines.size(), 0.0), count = sum;
+  for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) {
+        for (const DraftedToken& token : step.drafted) {
+          if (token.distance < 0) continue;
+          sum[prompt] += token.distance;
+          ++count[prompt];
+        }
+      }
+    }
+  });
+  return ratio_of_sums(data, sum, count);
+}
+
+/// Against the reference at the same index, up to the shorter end; where texts would otherwise be equal token
+/// for token.
+MetricValue token_disagreement(const CaseData& data) {
+  const json& options = data.options();
+  const bool comparable = options.value("temperature", 0.0) == 0 || options.value("coins", "") == "gumbel";
+  if (!data.reference || data.config.value("loss_class", "") != "L3" || !comparable) return {};
+  std::vector<double> different(data.lines.size(), 0.0), count = different;
+  for_each_pair(data, [&](std::size_t i, const LineRecord& reference, const LineRecord& line) {
+    if (line.repeat > 0) return;
+    const std::vector<Token> a = reference.tokens(), b = line.tokens();
+    const std::size_t common = std::min(a.size(), b.size());
+    for (std::size_t t = 0; t < common; ++t) different[i] += a[t] != b[t];
+    count[i] += static_cast<double>(common);
+  });
+  return ratio_of_sums(data, different, count);
+}
+
+MetricValue target_nll(const CaseData& data) {
+  std::vector<double> sum, count;
+  for (const std::string& prompt : data.prompts) {
+    const auto found = data.nll.find(prompt);
+    if (found == data.nll.end()) continue;
+    sum.push_back(found->second.first);
+    count.push_back(found->second.second);
+  }
+  return ratio_of_sums(data, sum, count);
+}
+
+constexpr Better kNone = Better::neither;
+const std::array kMetrics = {
+    Metric{"tokens", "tokens", "emitted tokens after the one from prefill, one repeat", kNone, false, tokens},
+    Metric{"steps", "steps", "target forwards with all around them, one repeat", kNone, false, steps},
+    Metric{"tau", "tokens/step", "emitted tokens per step, the +1 included", Better::higher, false, tau},
+    Metric{"tau_variance", "", "variance over steps of the emitted tokens", kNone, false, tau_variance},
+    Metric{"copied_4grams", "",
+           "share of the emitted tokens that end four tokens which stand in a row earlier in prompt or text",
+           kNone, false, copied_4grams},
+    Metric{"texts_equal", "",
+           "every text is that of the reference, token for token; where it is not, times are compared per "
+           "emitted token only",
+           kNone, false, texts_equal},
+    Metric{"matches_reference", "",
+           "every line equals its autoregressive reference (ids and logits rows; coupled: ids); null where "
+           "equality is not promised",
+           kNone, false, matches_reference},
+    Metric{"first_divergence", "token", "smallest index at which a line differs from its reference", kNone,
+           false, first_divergence},
+    Metric{"distance", "",
+           "lossy rules: mean total variation of the one-step output law from p at tested positions",
+           Better::lower, false, distance},
+    Metric{"token_disagreement", "",
+           "lossy rules, greedy or coupled: share of tokens that differ from the reference text at the same "
+           "index",
+           Better::lower, false, token_disagreement},
+    Metric{
+        "target_nll", "nats/token",
+        "mean -log p of the emitted text under the target at temperature 1; lossy cases and their reference",
+        Better::lower, false, target_nll},
+};
+
+}  // namespace
+
+std::span<const Metric> text_metrics() {
+  return kMetrics;
+}
+
+}  // namespace speclab

@@ -1,0 +1,217 @@
+// How long it took. Medians over repeats; intervals by a bootstrap over prompts.
+#include <array>
+#include <cmath>
+
+#include "experiments/metrics/metrics_detail.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+/// Median over repeats of sum(numerator) / sum(denominator), with its interval; both take a line.
+template <class Above, class Below>
+MetricValue median_ratio(const CaseData& data, Above above, Below below) {
+  const std::size_t repeats = common_repeats(data), prompts = data.lines.size();
+  if (repeats == 0) return {};
+  std::vector<std::vector<double>> a(repeats, std::vector<double>(prompts, 0.0)), b = a;
+  for (std::size_t r = 0; r < repeats; ++r) {
+    for_each_line(data, r, [&](std::size_t prompt, const LineRecord& line) {
+      a[r][prompt] += above(line);
+      b[r][prompt] += below(line);
+    });
+  }
+  const auto over = [&](std::span<const std::size_t> drawn) {
+    std::vector<double> ratios;
+    for (std::size_t r = 0; r < repeats; ++r) {
+      double x = 0, y = 0;
+      for (const std::size_t i : drawn) x += a[r][i], y += b[r][i];
+      if (!std::isfinite(x / y)) return std::nan("");  // no time, or a line that does not know
+      ratios.push_back(x / y);
+    }
+    return stats::median(ratios);
+  };
+  std::vector<std::size_t> all(prompts);
+  for (std::size_t i = 0; i < prompts; ++i) all[i] = i;
+  const double value = over(all);
+  if (std::isnan(value)) return {};
+  MetricValue result{value, nullptr};
+  if (data.intervals) result.ci95 = interval_json(stats::bootstrap_interval(prompts, over));
+  return result;
+}
+
+double wall_ms(const LineRecord& line) {
+  return static_cast<double>(line.decode_ns()) * 1e-6;
+}
+
+MetricValue ms_per_token(const CaseData& data) {
+  return median_ratio(data, wall_ms, emitted_tokens);
+}
+MetricValue ms_per_step(const CaseData& data) {
+  return median_ratio(data, wall_ms, step_count);
+}
+MetricValue tokens_per_second(const CaseData& data) {
+  return median_ratio(data, emitted_tokens, [](const LineRecord& line) { return wall_ms(line) * 1e-3; });
+}
+
+MetricValue ms_per_token_sd(const CaseData& data) {
+  std::vector<double> times;
+  for (std::size_t r = 0; r < common_repeats(data); ++r) {
+    for_each_line(data, r, [&](std::size_t, const LineRecord& line) {
+      for (const GenerationRecord& turn : line.turns) {
+        for (const StepRecord& step : turn.steps) {
+          if (step.emitted > 0)
+            times.push_back(static_cast<double>(step.times.total()) * 1e-6 / step.emitted);
+        }
+      }
+    });
+  }
+  if (times.size() < 2) return {};
+  return {std::sqrt(stats::variance(times)), nullptr};
+}
+
+MetricValue speedup_of(const CaseData& data, bool with_prefill) {
+  if (!data.reference) return {};
+  const auto ratio = speed_ratio(*data.reference, data, with_prefill, data.bootstrap());
+  if (!ratio) return {};  // nothing was decoded after the first token
+  return {ratio->value, interval_json(ratio->ci)};
+}
+
+MetricValue speedup(const CaseData& data) {
+  return speedup_of(data, false);
+}
+MetricValue speedup_end_to_end(const CaseData& data) {
+  return speedup_of(data, true);
+}
+
+MetricValue time_to_first_token(const CaseData& data) {
+  return median_ratio(
+      data,
+      [](const LineRecord& line) {
+        double ms = 0;
+        for (const GenerationRecord& turn : line.turns) ms += static_cast<double>(turn.prefill_ns) * 1e-6;
+        return ms;
+      },
+      [](const LineRecord& line) { return static_cast<double>(line.turns.size()); });
+}
+
+template <Phase phase>
+MetricValue time_of(const CaseData& data) {
+  return median_ratio(
+      data,
+      [](const LineRecord& line) {
+        double ms = 0;
+        for (const GenerationRecord& turn : line.turns) {
+          for (const StepRecord& step : turn.steps) ms += static_cast<double>(step.times[phase]) * 1e-6;
+        }
+        return ms;
+      },
+      step_count);
+}
+
+MetricValue cpu_share(const CaseData& data) {
+  const double threads = data.environment.value("threads", 0.0);
+  if (threads <= 0) return {};
+  MetricValue result = median_ratio(
+      data, [](const LineRecord& line) { return static_cast<double>(line.cpu_ns()) * 1e-6; }, wall_ms);
+  if (!result.value.is_null()) result.value = result.value.get<double>() / threads;
+  return {result.value, nullptr};
+}
+
+MetricValue read_bandwidth_share(const CaseData& data) {
+  const double bandwidth = data.environment.value("read_bandwidth_bytes_per_second", 0.0);
+  if (bandwidth <= 0) return {};
+  const MetricValue rate = median_ratio(
+      data,
+      [](const LineRecord& line) {
+        double bytes = 0;
+        for (const GenerationRecord& turn : line.turns)
+          bytes +=
+              turn.target.weight_bytes + turn.target.kv_bytes + turn.draft.weight_bytes + turn.draft.kv_bytes;
+        return bytes;
+      },
+      [](const LineRecord& line) { return wall_ms(line) * 1e-3; });
+  if (rate.value.is_null()) return {};
+  return {rate.value.get<double>() / bandwidth, nullptr};
+}
+
+MetricValue peak_flops_share(const CaseData& data) {
+  const double peak = data.environment.value("peak_flops", 0.0);
+  if (peak <= 0) return {};
+  const MetricValue rate = median_ratio(
+      data,
+      [](const LineRecord& line) {
+        double flops = 0;
+        for (const GenerationRecord& turn : line.turns) flops += turn.target.flops + turn.draft.flops;
+        return flops;
+      },
+      [](const LineRecord& line) { return wall_ms(line) * 1e-3; });
+  if (rate.value.is_null()) return {};
+  return {rate.value.get<double>() / peak, nullptr};
+}
+
+/// Null when a line has no energy: NaN is in the sum then.
+MetricValue energy_per_token(const CaseData& data) {
+  return median_ratio(
+      data, [](const LineRecord& line) { return line.gpu.is_object() ? line.gpu.value("joules", std::nan("")) : std::nan(""); },
+      [](const LineRecord& line) {
+        double tokens = 0;
+        for (const GenerationRecord& turn : line.turns) tokens += static_cast<double>(turn.tokens.size());
+        return tokens;
+      });
+}
+
+MetricValue gpu_busy_share(const CaseData& data) {
+  return median_ratio(
+      data,
+      [](const LineRecord& line) {
+        double ms = 0;
+        for (const GenerationRecord& turn : line.turns) ms += turn.stamped_ns > 0 ? static_cast<double>(turn.stamped_ns) * 1e-6 : std::nan("");
+        return ms;
+      },
+      wall_ms);
+}
+
+constexpr Better kLow = Better::lower, kHigh = Better::higher, kNone = Better::neither;
+const std::array kMetrics = {
+    Metric{"tokens_per_second", "1/s", "decode only, median over repeats", kHigh, true, tokens_per_second},
+    Metric{"ms_per_token", "ms", "decode only, median over repeats", kLow, true, ms_per_token},
+    Metric{"ms_per_token_sd", "ms", "standard deviation over steps of step time per emitted token", kLow,
+           true, ms_per_token_sd},
+    Metric{"ms_per_step", "ms", "mean time of a step, median over repeats", kLow, true, ms_per_step},
+    Metric{"speedup", "ratio",
+           "decode time per emitted token of the reference / of the case, median over repeats", kHigh, true,
+           speedup},
+    Metric{"speedup_end_to_end", "ratio", "the same with target and draft prefill", kHigh, true,
+           speedup_end_to_end},
+    Metric{"time_to_first_token", "ms", "target prefill, mean over prompts and turns", kLow, true,
+           time_to_first_token},
+    Metric{"time_draft", "ms/step", "drafting, mean over steps", kLow, true, time_of<Phase::draft>},
+    Metric{"time_target", "ms/step", "the target's forward", kLow, true, time_of<Phase::target>},
+    Metric{"time_accept", "ms/step", "standardising rows and the rule", kLow, true, time_of<Phase::accept>},
+    Metric{"time_other", "ms/step", "bookkeeping, cuts, commit, recording", kLow, true,
+           time_of<Phase::other>},
+    Metric{"cpu_share", "",
+           "CPU time / (wall time x threads): below 1 threads waited or the machine was shared", kNone, true,
+           cpu_share},
+    Metric{"read_bandwidth_share", "",
+           "weights and KV bytes of all forwards / time / measured read bandwidth", kHigh, true,
+           read_bandwidth_share},
+    Metric{"peak_flops_share", "", "operations of all forwards / time / measured peak", kHigh, true,
+           peak_flops_share},
+    Metric{"gpu_busy_share", "",
+           "time inside planned rounds by the GPU's clock, in a run with stamps, / decode time of the run "
+           "without",
+           kHigh, true, gpu_busy_share},
+    Metric{"energy_per_token", "J/token",
+           "energy of the whole GPU while texts were decoded, prefill included, per token", kLow, true,
+           energy_per_token},
+};
+
+}  // namespace
+
+std::span<const Metric> time_metrics() {
+  return kMetrics;
+}
+
+}  // namespace speclab

@@ -1,0 +1,138 @@
+// What was computed: calls, rows, operations, bytes, per emitted token.
+#include <array>
+
+#include "experiments/metrics/metrics_detail.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+MetricValue per_token(const CaseData& data, double amount) {
+  const double tokens = total_tokens(data);
+  if (tokens == 0) return {};
+  return {amount / tokens, nullptr};
+}
+
+bool has_draft(const CaseData& data) {
+  return !data.config["draft"].is_null();
+}
+
+MetricValue target_calls(const CaseData& data) {
+  return per_token(data, static_cast<double>(target_work(data).calls));
+}
+MetricValue draft_calls(const CaseData& data) {
+  return has_draft(data) ? per_token(data, static_cast<double>(draft_work(data).calls)) : MetricValue{};
+}
+MetricValue target_rows(const CaseData& data) {
+  return per_token(data, static_cast<double>(target_work(data).rows));
+}
+MetricValue wasted_rows(const CaseData& data) {
+  return per_token(data, static_cast<double>(target_work(data).rows) - total_tokens(data));
+}
+MetricValue rows_per_step(const CaseData& data) {
+  const Work work = target_work(data);
+  if (work.calls == 0) return {};
+  return {static_cast<double>(work.rows) / static_cast<double>(work.calls), nullptr};
+}
+MetricValue flops(const CaseData& data) {
+  return per_token(data, target_work(data).flops + draft_work(data).flops);
+}
+MetricValue weight_bytes(const CaseData& data) {
+  return per_token(data, target_work(data).weight_bytes + draft_work(data).weight_bytes);
+}
+MetricValue kv_bytes(const CaseData& data) {
+  return per_token(data, target_work(data).kv_bytes + draft_work(data).kv_bytes);
+}
+
+MetricValue ops_factor(const CaseData& data) {
+  if (!data.reference) return {};
+  const MetricValue own = flops(data), base = flops(*data.reference);
+  if (own.value.is_null() || base.value.is_null() || base.value == 0.0) return {};
+  return {own.value.get<double>() / base.value.get<double>(), nullptr};
+}
+
+MetricValue c(const CaseData& data) {
+  if (!has_draft(data) || data.calibration.is_null()) return {};
+  const json& drafts = data.calibration.at("drafts");
+  const auto found = drafts.find(data.config["draft"].get<std::string>());
+  return {found == drafts.end() ? json(nullptr) : found->at("c"), nullptr};
+}
+
+/// Milliseconds of a forward of one row, of the calibration.
+MetricValue t_target(const CaseData& data) {
+  if (data.calibration.is_null()) return {};
+  return {data.calibration.at("t_n_ns").at("1").get<double>() * 1e-6, nullptr};
+}
+
+MetricValue t_draft(const CaseData& data) {
+  if (!has_draft(data) || data.calibration.is_null()) return {};
+  const json& drafts = data.calibration.at("drafts");
+  const auto found = drafts.find(data.config["draft"].get<std::string>());
+  if (found == drafts.end()) return {};
+  return {found->at("n_ns").at("1").get<double>() * 1e-6, nullptr};
+}
+
+MetricValue c_hat(const CaseData& data) {
+  const Work draft = draft_work(data);
+  if (!data.reference || draft.rows == 0) return {};
+  const Work target = target_work(*data.reference);
+  if (target.rows == 0) return {};
+  return {draft.flops / static_cast<double>(draft.rows) / (target.flops / static_cast<double>(target.rows)),
+          nullptr};
+}
+
+MetricValue t_n(const CaseData& data) {
+  return {data.calibration.is_null() ? json(nullptr) : data.calibration.at("t_n"), nullptr};
+}
+
+constexpr Better kLow = Better::lower, kNone = Better::neither;
+const std::array kMetrics = {
+    Metric{"c", "ratio", "time of a draft forward / of a target forward, one row each, from calibration",
+           kLow, false, c},
+    Metric{"c_hat", "ratio", "floating-point operations per fed token, draft / target", kLow, false, c_hat},
+    Metric{"t_target", "ms", "time of a target forward of one row, from calibration", kLow, false, t_target},
+    Metric{"t_draft", "ms", "time of a draft forward of one row, from calibration", kLow, false, t_draft},
+    Metric{"t_n", "ratio", "n -> time of a target forward of n rows / of one, from calibration", kLow, false,
+           t_n},
+    Metric{"target_calls", "1/token", "target forwards per emitted token", kLow, false, target_calls},
+    Metric{"draft_calls", "1/token", "draft forwards per emitted token", kLow, false, draft_calls},
+    Metric{"target_rows", "1/token", "tokens fed to the target per emitted token", kLow, false, target_rows},
+    Metric{"wasted_rows", "1/token", "tokens fed to the target beyond those emitted, per emitted token", kLow,
+           false, wasted_rows},
+    Metric{"rows_per_step", "rows", "tokens fed to the target in a forward", kNone, false, rows_per_step},
+    Metric{"flops", "1/token", "operations of target and draft per emitted token", kLow, false, flops},
+    Metric{"weight_bytes", "B/token", "weights read by target and draft per emitted token", kLow, false,
+           weight_bytes},
+    Metric{"kv_bytes", "B/token", "KV cache read and written per emitted token", kNone, false, kv_bytes},
+    Metric{"ops_factor", "ratio", "operations per token / those of the reference", kLow, false, ops_factor},
+};
+
+}  // namespace
+
+double rows_fed_per_step(const CaseData& data) {
+  double rows = 0, steps = 0;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) rows += step.rows;
+    }
+    steps += step_count(line);
+  });
+  return steps > 0 ? rows / steps : 0;
+}
+
+double row_equivalents(const CaseData& data) {
+  const Work own = target_work(data);
+  if (data.reference && own.calls > 0) {
+    const Work base = target_work(*data.reference);
+    if (base.rows > 0 && base.flops > 0)
+      return own.flops / static_cast<double>(own.calls) / (base.flops / static_cast<double>(base.rows));
+  }
+  return rows_fed_per_step(data);
+}
+
+std::span<const Metric> work_metrics() {
+  return kMetrics;
+}
+
+}  // namespace speclab

@@ -1,0 +1,199 @@
+#include "experiments/metrics/summary.h"
+
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/measure/run_result.h"
+#include "core/theory/alpha_estimators.h"
+#include "experiments/analysis/case_theory.h"
+#include "experiments/analysis/lookahead_devices.h"
+#include "experiments/analysis/lookahead_fit.h"
+#include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/metrics.h"
+#include "experiments/metrics/ratio_noise.h"
+#include "experiments/metrics/record_files.h"
+#include "experiments/metrics/run_data.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+json or_null(const json& object, const char* key) {
+  return object.contains(key) ? object[key] : json(nullptr);
+}
+
+/// gamma when every draft asks for the same number of tokens.
+json gamma_of(const CaseData& data) {
+  const json& options = data.options();
+  if (data.config["draft"].is_null() || options.contains("fallback")) return nullptr;
+  const std::string schedule = options.value("schedule", "constant");
+  return schedule == "constant" || schedule == "confidence" || schedule == "product"
+             ? or_null(options, "gamma")
+             : json(nullptr);
+}
+
+json draft_sampling(const json& options) {
+  if (!options.contains("draft_temperature")) return nullptr;
+  const auto resolved = [&](const char* own, const char* common) {
+    const json value = or_null(options, own);
+    return value.is_number() && value >= 0 ? value : or_null(options, common);
+  };
+  return {{"temperature", resolved("draft_temperature", "temperature")},
+          {"top_k", resolved("draft_top_k", "top_k")},
+          {"top_p", resolved("draft_top_p", "top_p")}};
+}
+
+json alpha_by_prompt(const CaseData& data) {
+  const std::vector<PromptRounds> run = data.rounds();
+  json out = json::object();
+  for (std::size_t i = 0; i < run.size(); ++i) {
+    double accepted = 0, tests = 0;
+    for (const Round& round : run[i]) accepted += round.accepted, tests += round.tests();
+    if (tests > 0) out[data.prompts[i]] = accepted / tests;
+  }
+  return out;
+}
+
+/// What there is to copy in each prompt, beside what the case made of it.
+json by_prompt(const CaseData& data) {
+  json out = json::object();
+  for (std::size_t i = 0; i < data.prompts.size(); ++i) {
+    const json metrics =
+        compute_metrics(*data.of_prompt(data.prompts[i]), {"copied_4grams", "tau", "speedup"});
+    out[data.prompts[i]] = metrics;
+    out[data.prompts[i]]["category"] = data.categories[i];
+  }
+  return out;
+}
+
+json categories(const CaseData& data) {
+  json out = json::object();
+  const std::set<std::string> names(data.categories.begin(), data.categories.end());
+  if (names.size() < 2) return out;
+  for (const std::string& name : names) {
+    const auto part = data.of_category(name);
+    out[name] = {{"prompts", part->prompts.size()}, {"metrics", compute_metrics(*part)}};
+  }
+  return out;
+}
+
+/// What the config says was published about this case, beside what was measured here.
+json published(const json& rows, const std::string& id, const json& whole, const json& predictions,
+               const json& of_categories) {
+  json out = json::array();
+  for (const json& row : rows) {
+    if (row["case"] != id) continue;
+    const std::string category = row.value("category", "");
+    const json none = json::object();
+    const json& metrics = category.empty() ? whole : of_categories.contains(category) ? of_categories[category]["metrics"] : none;
+    const json of_metrics = row.value("metrics", json::object());
+    const json of_predictions = row.value("predictions", json::object());
+    json values = json::array();
+    for (const auto& [name, value] : of_metrics.items())
+      values.push_back({{"name", name}, {"published", value}, {"here", or_null(metrics, name.c_str())}});
+    for (const auto& [name, value] : of_predictions.items()) {
+      const json here = predictions.contains(name) ? predictions[name]["value"] : json(nullptr);
+      values.push_back({{"name", name}, {"published", value}, {"here", here}});
+    }
+    out.push_back({{"source", row["source"]}, {"values", values}});
+    for (const char* key : {"category", "reason"}) {
+      if (row.contains(key)) out.back()[key] = row[key];
+    }
+  }
+  return out;
+}
+
+json case_summary(const CaseData& data, const std::string& file, std::size_t repeats, const json& published_rows, const json& fits) {
+  const json& config = data.config;
+  const json& options = data.options();
+  std::size_t lines = 0, seeds = 0;
+  for (const auto& prompt : data.lines) {
+    seeds = std::max(seeds, prompt->size());
+    for (const auto& seed : *prompt) lines += seed.size();
+  }
+  const json metrics = compute_metrics(data);
+  json out = {{"id", data.id()},
+              {"file", file},
+              {"strategy", config["strategy"]},
+              {"draft", config["draft"]},
+              {"gamma", gamma_of(data)},
+              {"rule", config["rule"]},
+              {"coins", or_null(options, "coins")},
+              {"schedule", or_null(options, "schedule")},
+              {"verify", config["verify"]},
+              {"loss_class", config["loss_class"]},
+              {"lossy", config["loss_class"] == "L3"},
+              {"target", data.environment.value(json::json_pointer("/models/target/name"), "")},
+              {"sampling",
+               {{"temperature", or_null(options, "temperature")},
+                {"top_k", or_null(options, "top_k")},
+                {"top_p", or_null(options, "top_p")}}},
+              {"draft_sampling", draft_sampling(options)},
+              {"options", options},
+              {"axes", config["axes"]},
+              {"reference", config["reference"]},
+              {"prompts", data.prompts.size()},
+              {"seeds", seeds},
+              {"repeats", repeats},
+              {"lines", lines},
+              {"errors", data.errors.size()},
+              {"metrics", metrics},
+              {"predictions", case_predictions(data, metrics)},
+              {"waterfall", json::array()},
+              {"categories", categories(data)},
+              {"alpha_by_prompt", alpha_by_prompt(data)},
+              {"by_prompt", by_prompt(data)}};
+  out["predictions"].update(lookahead_prediction(fits, data.id(), or_null(metrics, "tau")));
+  out["published"] = published(published_rows, data.id(), metrics, out["predictions"], out["categories"]);
+  if (const auto waterfall = case_waterfall(data, metrics, fits)) out["waterfall"] = waterfall_json(*waterfall);
+  return out;
+}
+
+}  // namespace
+
+json summarise_run(const std::filesystem::path& folder) try {
+  const RunData run = load_run(folder);
+  json errors = json::array(), cases = json::array();
+  std::vector<stats::Times> times;
+  const json fits = lookahead_fits(run.cases, run.calibration);
+  for (const auto& data : run.cases) {
+    for (const auto& [prompt, message] : data->errors)
+      errors.push_back({{"case", data->id()}, {"prompt", prompt}, {"message", message}});
+    if (data->unequal()) {
+      errors.push_back({{"case", data->id()},
+                        {"prompt", nullptr},
+                        {"message", "its output differs from the reference, so it has no speed"}});
+    }
+    if (!data->lines.empty()) times.push_back(decode_times(*data));
+    const std::string file = "cases/" + find_case_file(folder, data->id()).filename().string();
+    cases.push_back(
+        case_summary(*data, file, run.config.at("repeats"), run.config.value("published", json::array()), fits));
+  }
+  const auto noise = stats::noise_floor(times), of_ratios = ratio_noise(run.cases);
+  return {{"schema_version", kSchemaVersion},
+          {"name", run.config["name"]},
+          {"description", run.config["description"]},
+          {"complete", run.complete},
+          {"errors", errors},
+          {"noise_floor", noise ? json(*noise) : json(nullptr)},
+          {"ratio_noise", of_ratios ? json(*of_ratios) : json(nullptr)},
+          {"machine", judge_machine(cases, run.environment, drift_of(run))},
+          {"calibration", run.calibration},
+          {"lookahead", fits},
+          {"lookahead_devices", lookahead_devices(run.cases, run.calibration)},
+          {"cases", cases}};
+} catch (const json::exception& error) {  // all JSON here comes from the folder
+  throw Error({.what = folder.string(),
+               .got = error.what(),
+               .expected = "the record of a run",
+               .advice = "A file in it is damaged; see results/SCHEMA.md."});
+}
+
+RunSummary read_summary(const std::filesystem::path& folder) {
+  const bool stored = !path_exists(folder / "cases") && path_exists(folder / "summary.json");
+  return {stored ? read_run_summary(folder) : summarise_run(folder), stored};
+}
+
+}  // namespace speclab

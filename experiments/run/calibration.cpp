@@ -1,0 +1,177 @@
+#include "experiments/run/calibration.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/measure/run_result.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kStepTokens = 24;         ///< of a short text
+constexpr int kStepTexts = 12;          ///< of a case: many short ones, because a second is not like the next
+constexpr int kWideSamples = 4;         ///< of sizes that no usual case has
+constexpr int kNarrow = 5, kUsual = 9;  ///< rows: every round, every other round
+/// Of the narrow ones in a round, because every prediction stands on t(1) and a few of them; less where lines have forwards of
+/// their own between their steps (drift_every).
+constexpr int kNarrowTurns = 5, kNarrowTurnsBesideDrift = 2;
+
+/// In how many of the rounds so many rows, more than the narrow ones, are measured.
+int samples_of(int n, int rounds) {
+  return n <= kUsual ? (rounds + 1) / 2 : std::min(kWideSamples, rounds);
+}
+
+int depth_of(const StepRecord& step) {
+  std::vector<int> depth(1);  // by node, the pending token first
+  for (const DraftedToken& token : step.drafted) depth.push_back(depth[static_cast<std::size_t>(token.parent)] + 1);
+  return std::ranges::max(depth);
+}
+
+/// The steps of a text of at most so many tokens whose drafts its end did not cut: short drafts at the end of a short text
+/// would say of long ones what their first tokens cost, which find no weights in a cache.
+std::vector<const StepRecord*> whole_steps(const GenerationRecord& text, int most_tokens) {
+  int deepest = 0;
+  for (const StepRecord& step : text.steps) deepest = std::max(deepest, depth_of(step));
+  std::vector<const StepRecord*> whole;
+  int left = most_tokens - 1;  // prefill gave the first
+  for (const StepRecord& step : text.steps) {
+    if (whole.empty() || left > deepest) whole.push_back(&step);
+    left -= step.emitted;
+  }
+  return whole;
+}
+
+json as_json(const StepRecord& step) {
+  return {{"drafted", step.drafted.size()},
+          {"accepted", step.accepted},
+          {"ns",
+           {{"draft", step.times[Phase::draft]},
+            {"accept", step.times[Phase::accept]},
+            {"other", step.times[Phase::other]},
+            {"step", step.times.total()}}}};
+}
+
+}  // namespace
+
+Calibration::Calibration(const Experiment& experiment, const ModelSet& models, Decoder& decoder,
+                         const Shard& shard, std::size_t lines, const std::filesystem::path& folder,
+                         Texts texts)
+    : experiment_(experiment),
+      models_(models),
+      decoder_(decoder),
+      shard_({shard.i, shard.n}),
+      lines_(lines),
+      file_(folder / "calibration.jsonl"),
+      texts_(std::move(texts)) {
+  const CalibrationOptions& options = experiment.calibration;
+  if (!options.enabled) return;
+  rounds_ = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(options.rounds), lines + 1));
+  for (const json& round : read_json_lines(file_)) {
+    if (!round.is_object())
+      throw Error({file_.string(), "a line that is no object", "rounds of the calibration", "Delete the file; the run measures it again."});
+    done_ += round.value("shard", json({1, 1})) == shard_;
+  }
+  const int room = models.target()->config().context;
+  rows_ = std::min(options.rows, room - 1);
+  context_ = std::clamp(options.context > 0 ? options.context : decoder.mean_context(), 1, room - rows_);
+}
+
+bool Calibration::due(std::size_t done) const {
+  if (done_ >= rounds_) return false;
+  return rounds_ == 1 ||
+         done * static_cast<std::size_t>(rounds_ - 1) >= static_cast<std::size_t>(done_) * lines_;
+}
+
+ForwardTimer& Calibration::timer(const std::string& draft) {
+  const auto found = timers_.find(draft);
+  if (found != timers_.end()) return found->second;
+  if (draft.empty()) return timers_.try_emplace(draft, *models_.target(), context_, rows_).first->second;
+  return timers_.try_emplace(draft, *models_.draft(draft), context_, 2).first->second;
+}
+
+bool Calibration::watches_drift() const {
+  return rounds_ > 0 && experiment_.calibration.drift_every > 0 && models_.backend().host_memory();
+}
+
+std::function<void(const StepRecord&)> Calibration::drift_watch(std::vector<TimedForward>& drift) {
+  if (!watches_drift()) return nullptr;
+  return [this, &drift, every = experiment_.calibration.drift_every, count = 0](const StepRecord& step) mutable {
+    if (count++ % every != every / 2 || step.rows > rows_) return;
+    drift.push_back({step.rows, std::llround(timer("").time(step.rows))});
+  };
+}
+
+void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>& interrupted) {
+  json round = {{"round", done_},           {"shard", shard_},          {"context_length", context_},
+                {"t_n_ns", json::object()}, {"drafts", json::object()}, {"cases", json::object()}};
+  const int narrow = std::min(kNarrow, rows_);
+  for (int n = rows_; n > narrow; --n) {  // wide ones first: what wakes up the machine weighs least there
+    if (interrupted()) return;
+    if (measured_in(done_, rounds_, samples_of(n, rounds_), n))
+      round["t_n_ns"][std::to_string(n)] = timer("").time(n);
+  }
+  std::vector<double> sums(static_cast<std::size_t>(narrow) + 1);
+  const int turns = watches_drift() ? kNarrowTurnsBesideDrift : kNarrowTurns;
+  for (int turn = 0; turn < turns; ++turn) {
+    for (int n = narrow; n >= 1; --n) {
+      if (interrupted()) return;
+      sums[static_cast<std::size_t>(n)] += timer("").time(n);
+    }
+  }
+  for (int n = 1; n <= narrow; ++n)
+    round["t_n_ns"][std::to_string(n)] = sums[static_cast<std::size_t>(n)] / turns;
+  int index = 0;
+  for (const CaseSpec& spec : experiment_.cases) {
+    if (interrupted()) return;
+    if (!spec.draft.empty() && !round["drafts"].contains(spec.draft)) {
+      ForwardTimer& draft = timer(spec.draft);
+      round["drafts"][spec.draft] = {{"2", draft.time(2)}, {"1", draft.time(1)}};
+    }
+    const int phase = index++ * rounds_ / static_cast<int>(experiment_.cases.size());
+    if (measured_in(done_, rounds_, kStepTexts, phase)) round["cases"][spec.id] = steps(spec, prompt, interrupted);
+  }
+  if (interrupted()) return;
+  JsonLinesWriter(file_).append(round);
+  ++done_;
+}
+
+json Calibration::steps(const CaseSpec& spec, const PromptSpec& prompt,
+                        const std::function<bool()>& interrupted) const {
+  const auto decode = [&](const CaseSpec& of, const LineRecord* reference) {
+    return decoder_.decode({.spec = &of,
+                            .prompt = &prompt,
+                            .seed = experiment_.seeds.front(),
+                            .max_tokens = kStepTokens,
+                            .reference = reference,
+                            .interrupted = interrupted,
+                            .apart = true});
+  };
+  try {
+    LineRecord text;
+    const LineRecord* reference = nullptr;
+    if (spec.strategy.info().needs_reference) {
+      reference = texts_(spec.reference, prompt.id, experiment_.seeds.front());
+      if (reference == nullptr) {
+        auto turns = decode(experiment_.case_by_id(spec.reference), nullptr);
+        if (!turns) return nullptr;
+        text.turns = *std::move(turns);
+        reference = &text;
+      }
+    }
+    const auto turns = decode(spec, reference);
+    if (!turns) return nullptr;
+    json steps = json::array();
+    for (const GenerationRecord& turn : *turns) {
+      for (const StepRecord* step : whole_steps(turn, std::min(kStepTokens, Decoder::generation_for(spec, prompt).max_tokens)))
+        steps.push_back(as_json(*step));
+    }
+    return steps;
+  } catch (const Error&) {
+    return nullptr;  // its lines will say what is wrong
+  }
+}
+
+}  // namespace speclab

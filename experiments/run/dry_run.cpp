@@ -1,0 +1,88 @@
+#include "experiments/run/dry_run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/options_json.h"
+#include "core/measure/environment.h"
+#include "core/model/files/checkpoint.h"
+#include "experiments/run/progress.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kWeightBytes = 2;  // weights become bf16 when they are loaded
+
+/// The value of the option that names a file; empty when the strategy has none or it is not set.
+std::string file_of(const CaseSpec& spec) {
+  const StrategyInfo& info = spec.strategy.info();
+  const std::string name(info.needs_file.empty() ? info.may_name_file : info.needs_file);
+  if (name.empty()) return "";
+  StrategyChoice choice = spec.strategy;
+  return echo_options(choice.fields()).at(name);
+}
+
+/// Paths with where they can be had; empty where that is not known.
+std::map<std::string, std::string> files_of(std::span<const Experiment> experiments) {
+  std::map<std::string, std::string> files;
+  for (const Experiment& experiment : experiments) {
+    files.emplace(experiment.target, experiment.target_from);
+    for (const CaseSpec& spec : experiment.cases) {
+      if (!spec.draft.empty()) {
+        const DraftSpec& draft = experiment.drafts.at(spec.draft);
+        if (!draft.model.empty()) files.emplace(draft.model, draft.from);
+      }
+      if (const std::string file = file_of(spec); !file.empty()) files.emplace(file, "");
+    }
+  }
+  return files;
+}
+
+}  // namespace
+
+void require_files(std::span<const Experiment> experiments) {
+  std::vector<std::string> missing, places;
+  for (const auto& [path, from] : files_of(experiments)) {
+    if (path_exists(path)) continue;
+    missing.push_back(path);
+    if (!from.empty()) places.push_back(fmt::format("the model {}. Download it to {}", from, path));
+  }
+  if (missing.empty()) return;
+  throw Error({.what = fmt::format("{}", fmt::join(missing, ", ")),
+               .got = "no such file or directory",
+               .expected = places.empty() ? "the files that the config names" : fmt::format("{}", fmt::join(places, ", ")),
+               .advice = places.empty() ? "Paths are relative to the current directory. scripts/get_model.sh fetches the model of the quickstart."
+                                        : "A model is a folder (config.json, tokenizer.json and model.safetensors). Or --set the path of your copy."});
+}
+
+std::string time_estimate(const Experiment& experiment, const Shard& shard, const BackendChoice& choice) {
+  if (is_device(choice)) return "No estimate of the time: a dry run does not open the GPU.";
+  Checkpoint checkpoint = Checkpoint::open(experiment.target);
+  if (experiment.inflate.any()) checkpoint.inflate(experiment.inflate);
+  double bytes = 0;
+  for (const Checkpoint::TensorInfo& tensor : checkpoint.tensors()) {
+    double size = kWeightBytes;
+    for (const std::int64_t extent : tensor.shape) size *= static_cast<double>(extent);
+    bytes += size;
+  }
+  double tokens = 0;
+  for (const PlannedLine& line : plan_lines(experiment, shard)) {
+    const PromptSpec& prompt = experiment.prompts[static_cast<std::size_t>(line.prompt_index)];
+    const int most = experiment.cases[static_cast<std::size_t>(line.case_index)].generation.max_tokens;
+    tokens += static_cast<double>(prompt.turns.size()) * prompt.options.value("max_tokens", most);
+  }
+  const double bandwidth = measure_read_bandwidth(make_backend(choice)->threads()), reading = bytes / bandwidth;
+  return fmt::format(
+      "Rough estimate of the time: {}, for {:.0f} tokens at most, each at {:.2f} ms: one reading of {:.0f} MB of weights at the {:.1f} GB/s "
+      "just measured. Not counted: what drafts cost and accepted tokens save, prompts, texts that end early, warm-up, calibration.",
+      duration_text(tokens * reading), tokens, 1e3 * reading, 1e-6 * bytes, 1e-9 * bandwidth);
+}
+
+}  // namespace speclab

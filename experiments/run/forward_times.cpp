@@ -1,0 +1,63 @@
+#include "experiments/run/forward_times.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/measure/clock.h"
+#include "core/model/net/session.h"
+
+namespace speclab {
+
+std::vector<Token> timed_context(const Model& model, int length) {
+  // Beside a twin a draft's embedding is that of the original, without the ids that are masked.
+  const ModelConfig& config = model.config();
+  const int known = config.head_ids.empty() ? config.tokens() : config.head_ids.back() + 1;
+  std::vector<Token> tokens(static_cast<std::size_t>(length));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<Token>((i * 7919 + 13) % static_cast<std::size_t>(known));
+  return tokens;
+}
+
+ForwardTimer::ForwardTimer(const Model& model, int context, int most_rows)
+    : tokens_(static_cast<std::size_t>(most_rows), 1), parents_(tokens_.size()), rows_(tokens_.size()) {
+  const int room = model.config().context - most_rows;
+  if (room < 1) {
+    throw Error({.what = "timing forwards",
+                 .got = fmt::format("{} rows for a context of {}", most_rows, model.config().context),
+                 .expected = "fewer rows than the context has positions",
+                 .advice = "Lower calibration.rows."});
+  }
+  const std::vector<Token> context_tokens = timed_context(model, std::clamp(context, 1, room));
+  session_ = model.open(static_cast<int>(context_tokens.size()), std::max(most_rows, 128));
+  session_->prefill(context_tokens);
+  std::iota(parents_.begin(), parents_.end(), -1);
+  std::iota(rows_.begin(), rows_.end(), 0);
+  logits_.resize(tokens_.size() * static_cast<std::size_t>(model.config().head_rows()));
+}
+
+ForwardTimer::~ForwardTimer() = default;
+
+double ForwardTimer::time(int n) {
+  const auto count = static_cast<std::size_t>(n);
+  const std::int64_t begin = wall_now_ns();
+  session_->forward(TokenSpan(tokens_).first(count), std::span(parents_).first(count),
+                    std::span(rows_).first(count), logits_.data());
+  return static_cast<double>(wall_now_ns() - begin);
+}
+
+ForwardSamples sample_forwards(const Model& model, int context, const std::vector<int>& sizes, int repeats) {
+  ForwardTimer timer(model, context, *std::max_element(sizes.begin(), sizes.end()));
+  ForwardSamples samples;
+  for (int repeat = -1; repeat < repeats; ++repeat) {  // the first round warms up
+    for (const int n : sizes) {
+      const double ns = timer.time(n);
+      if (repeat >= 0) samples[n].push_back(ns);
+    }
+  }
+  return samples;
+}
+
+}  // namespace speclab

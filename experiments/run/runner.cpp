@@ -1,0 +1,258 @@
+#include "experiments/run/runner.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/backend/cuda/runtime/gpu.h"
+#include "core/backend/cuda/runtime/gpu_state.h"
+#include "core/backend/cuda/runtime/gpu_watch.h"
+#include "core/base/error.h"
+#include "core/measure/environment.h"
+#include "core/measure/run_result.h"
+#include "experiments/run/calibration.h"
+#include "experiments/run/case_memory.h"
+#include "experiments/run/conversation.h"
+#include "experiments/run/decoder.h"
+#include "experiments/run/dry_run.h"
+#include "experiments/run/reference_check.h"
+#include "experiments/run/resume.h"
+#include "experiments/run/run_folder.h"
+#include "experiments/run/run_lines.h"
+#include "experiments/run/run_plan.h"
+#include "experiments/metrics/summary.h"
+#include "experiments/run/teacher.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+json environment_of(const RunRequest& request, const ModelSet& models) {
+  json environment = describe_environment(request.command_line);
+  Backend& backend = models.backend();
+  environment["schema_version"] = kSchemaVersion;
+  environment["backend"] = backend.name();
+  environment["device"] = backend.device_name();
+  environment["numerics"] = backend.numerics_class();
+  environment["threads"] = backend.threads();
+  if (backend.name() != "cpu") {
+    environment["kernels"] = request.backend.kernels;
+    environment["prefill"] = request.backend.prefill;
+  }
+  environment["options"] = to_json(request.backend);
+  if (backend.name() == "cuda") environment["gpu"] = cuda::gpu_state(cuda::gpu_bus_id(request.backend.device));
+  if (!request.resume) {  // a run that goes on keeps what was measured when it began
+    const DeviceSpeed speed = backend.measure_speed();
+    environment["read_bandwidth_bytes_per_second"] = speed.read_bytes_per_second;
+    environment["peak_flops"] = speed.peak_flops;
+  }
+  environment["models"] = models.descriptions();
+  return environment;
+}
+
+/// Says once what makes times of a GPU doubtful.
+class GpuWarnings {
+ public:
+  explicit GpuWarnings(Progress& progress) : progress_(progress) {}
+  void look_at(const json& gpu) {
+    if (gpu.value("other_processes", 0) > 0 && !std::exchange(shared_, true))
+      progress_.note("warning: another process uses this GPU; times are not to be trusted");
+    for (const auto& reason : gpu.value("slowed_by", json::array())) {
+      if (told_.insert(reason.get<std::string>()).second)
+        progress_.note(fmt::format("warning: this GPU is slowed by its {}", reason.get<std::string>()));
+    }
+  }
+
+ private:
+  Progress& progress_;
+  bool shared_ = false;
+  std::set<std::string> told_;
+};
+
+json to_json(const cuda::GpuUse& use) {
+  json out = {{"seconds", use.seconds}, {"other_processes", use.other_processes}, {"slowed_by", use.slowed_by}};
+  if (!use.energy.empty()) out["joules"] = use.joules, out["energy"] = use.energy;
+  return out;
+}
+
+/// What a line needs besides itself.
+struct Bench {
+  const Experiment& experiment;
+  const ModelSet& models;
+  Decoder& decoder;
+  Calibration& calibration;
+  const RunLines& lines;
+  CaseMemory& memory;
+  cuda::GpuWatch* gpu;  ///< null: none
+  const std::function<bool()>& interrupted;
+};
+
+/// The reference's text where the strategy drafts from it. Throws Error where the reference has failed, because then
+/// there is nothing to draft from, or nothing to hold the line against.
+const LineRecord* reference_for(const Bench& bench, const CaseSpec& spec, const LineRecord& line) {
+  if (spec.reference.empty()) return nullptr;
+  const bool needed = spec.strategy.info().needs_reference;
+  if (bench.lines.failed({spec.reference, line.prompt, line.seed, 0}) && (needed || line.promise != Promise::nothing)) {
+    throw Error({.what = "nothing to compare with",
+                 .got = fmt::format("no finished line of {}", spec.reference),
+                 .expected = "",
+                 .advice = ""});
+  }
+  return needed ? bench.lines.text(spec.reference, line.prompt, line.seed) : nullptr;
+}
+
+/// The line, finished or failed; null when it was interrupted.
+std::optional<LineRecord> measure(const Bench& bench, const PlannedLine& planned) {
+  const CaseSpec& spec = bench.experiment.cases[static_cast<std::size_t>(planned.case_index)];
+  const PromptSpec& prompt = bench.experiment.prompts[static_cast<std::size_t>(planned.prompt_index)];
+  LineRecord line;
+  line.case_id = spec.id;
+  line.prompt = prompt.id;
+  line.category = prompt.category;
+  line.seed = planned.seed;
+  line.repeat = planned.repeat;
+  line.order = planned.order;
+  line.promise = promise_of(Decoder::generation_for(spec, prompt));
+  try {
+    const LineRecord* reference = reference_for(bench, spec, line);
+    if (!bench.memory.prepare(planned, bench.interrupted)) return std::nullopt;
+    if (bench.gpu != nullptr) bench.gpu->begin();
+    auto turns = bench.decoder.decode({.spec = &spec,
+                                       .prompt = &prompt,
+                                       .seed = planned.seed,
+                                       .reference = reference,
+                                       .after_step = bench.calibration.drift_watch(line.drift),
+                                       .interrupted = bench.interrupted});
+    if (!turns) return std::nullopt;
+    line.turns = *std::move(turns);
+    if (bench.gpu != nullptr) line.gpu = to_json(bench.gpu->end());
+    bench.memory.finished(planned);
+    if (planned.repeat > 0) {
+      for (GenerationRecord& turn : line.turns) turn.context.clear();
+    } else {
+      for (const GenerationRecord& turn : line.turns) {
+        const auto pieces = token_pieces(bench.models, turn.tokens);
+        line.pieces.insert(line.pieces.end(), pieces.begin(), pieces.end());
+        line.text += (&turn == &line.turns.front() ? "" : "\u241e") + answer_text(bench.models, turn.tokens);
+      }
+    }
+  } catch (const Error& error) {
+    line.error = error.what();
+  }
+  return line;
+}
+
+void warm_up(const Experiment& experiment, Decoder& decoder, const std::set<int>& cases, Progress& progress,
+             const std::function<bool()>& interrupted) {
+  constexpr int kTokens = 16;
+  if (experiment.warmup == 0 || cases.empty()) return;
+  progress.start("warm-up", static_cast<int>(cases.size()), 0);
+  for (const int index : cases) {
+    const CaseSpec& spec = experiment.cases[static_cast<std::size_t>(index)];
+    for (int i = 0; i < experiment.warmup && !interrupted(); ++i) {
+      const PromptSpec& prompt = experiment.prompts[static_cast<std::size_t>(i) % experiment.prompts.size()];
+      try {
+        decoder.decode({.spec = &spec,
+                        .prompt = &prompt,
+                        .seed = experiment.seeds.front(),
+                        .max_tokens = kTokens,
+                        .interrupted = interrupted,
+                        .apart = true});
+      } catch (const Error&) {
+        break;  // its lines will say what is wrong
+      }
+    }
+    progress.advance(spec.id);
+  }
+  progress.finish();
+}
+
+}  // namespace
+
+RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
+  const Experiment& experiment = request.experiment;
+  const auto& interrupted = request.interrupted;
+  const std::vector<PlannedLine> plan = plan_lines(experiment, request.shard);
+  require_files({&experiment, 1});
+  RunFolder folder(request.out, request.resume, experiment.resolved(), request.command_line);
+  progress.note(fmt::format("loading {}{}", experiment.target,
+                            experiment.inflate.any() ? ", inflated to " + to_json(experiment.inflate).dump() : ""));
+  ModelSet models(experiment.target, make_backend(request.backend),
+                  experiment.chat_template ? experiment.chat_family : "plain", experiment.inflate,
+                  experiment.target_from);
+  for (const CaseSpec& spec : experiment.cases) {
+    if (!spec.draft.empty()) models.add_draft(experiment.drafts.at(spec.draft));
+  }
+  Decoder decoder(experiment, models);
+  const json environment = environment_of(request, models);
+  if (!environment["optimised"].get<bool>())
+    progress.note("warning: this binary is not optimised; its times mean nothing");
+  GpuWarnings warnings(progress);
+  std::optional<cuda::GpuWatch> watch;
+  if (environment.contains("gpu")) {
+    const json& gpu = environment["gpu"];
+    warnings.look_at({{"other_processes", gpu.value("compute_processes", 1) - 1}, {"slowed_by", gpu.value("slowed_by", json::array())}});
+    watch.emplace(cuda::gpu_bus_id(request.backend.device));
+    if (!watch->problem().empty()) watch.reset();
+  }
+  folder.begin(environment);
+  RunLines lines(experiment, folder, [&](const std::string& message) { progress.note(message); });
+
+  std::vector<PlannedLine> todo;
+  std::set<int> cases;
+  for (const PlannedLine& line : plan) {
+    const std::string& id = experiment.cases[static_cast<std::size_t>(line.case_index)].id;
+    if (lines.done(
+            {id, experiment.prompts[static_cast<std::size_t>(line.prompt_index)].id, line.seed, line.repeat}))
+      continue;
+    todo.push_back(line);
+    cases.insert(line.case_index);
+  }
+  progress.note(fmt::format("{}: {} cases, {} prompts, {} lines, {} to do, into {}", experiment.name,
+                            experiment.cases.size(), experiment.prompts.size(), plan.size(), todo.size(),
+                            folder.path().string()));
+
+  const auto text_of = [&](const std::string& id, const std::string& prompt, std::uint64_t seed) {
+    return lines.text(id, prompt, seed);
+  };
+  Calibration calibration(experiment, models, decoder, request.shard, plan.size(), folder.path(), text_of);
+  std::size_t done = plan.size() - todo.size();
+  warm_up(experiment, decoder, cases, progress, interrupted);
+  const auto calibrate = [&](const PlannedLine& next) {
+    while (!interrupted() && calibration.due(done))
+      calibration.measure(experiment.prompts[static_cast<std::size_t>(next.prompt_index)], interrupted);
+  };
+
+  CaseMemory memory(experiment, decoder, lines, progress);
+  const Bench bench{experiment, models, decoder, calibration, lines, memory, watch ? &*watch : nullptr, interrupted};
+  progress.start("lines", static_cast<int>(plan.size()), static_cast<int>(done));
+  for (const PlannedLine& planned : todo) {
+    calibrate(planned);
+    if (interrupted()) break;
+    std::optional<LineRecord> line = measure(bench, planned);
+    if (!line) break;
+    if (calibration.rounds() > 0) line->calibration_rounds = calibration.rounds();
+    if (!line->gpu.is_null()) warnings.look_at(line->gpu);
+    const std::string id = line->case_id;
+    if (!line->error.empty())
+      progress.note(fmt::format("failed: {} prompt {}: {}", id, line->prompt, line->error));
+    lines.add(*std::move(line));
+    progress.advance(id);
+    ++done;
+  }
+  calibrate(plan.back());
+  progress.finish();
+
+  if (experiment.teacher_forced && !interrupted()) {
+    progress.note("teacher-forced estimates");
+    TeacherForcing teacher(experiment, models, text_of);
+    teacher.run(folder.path() / "teacher.jsonl", interrupted);
+  }
+  write_json_file(folder.path() / "summary.json", summarise_run(folder.path()));
+  return {.failed = lines.failures(), .unequal = lines.unequal(), .interrupted = interrupted()};
+}
+
+}  // namespace speclab

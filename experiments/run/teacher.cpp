@@ -1,0 +1,175 @@
+#include "experiments/run/teacher.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <span>
+#include <tuple>
+
+#include "core/base/error.h"
+#include "core/measure/run_result.h"
+#include "core/decoding/rules/accept.h"
+#include "experiments/run/forced_rows.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+/// The draft's own sampling, where a strategy has such options; -1 and absent mean the target's.
+SamplingParams draft_sampling(const json& options, SamplingParams sampling) {
+  if (const double t = options.value("draft_temperature", -1.0); t >= 0) sampling.temperature = t;
+  if (const int k = options.value("draft_top_k", -1); k >= 0) sampling.top_k = k;
+  if (const double p = options.value("draft_top_p", -1.0); p >= 0) sampling.top_p = p;
+  return sampling;
+}
+
+/// Does every drafted token come from the draft model's own distribution? Not for copies, nor for simulated
+/// acceptance.
+bool drafts_from_model(const CaseSpec& spec) {
+  return !spec.draft.empty() && spec.strategy.info().needs_draft &&
+         spec.options().contains("draft_temperature") && spec.strategy.info().name != "simulated";
+}
+
+/// One acceptance estimate: cases that share it differ in gamma or schedule only.
+struct Estimate {
+  std::vector<std::string> cases;
+  const AcceptanceRule* rule;
+  RuleOptions rule_options;
+  SamplingParams target, draft;
+  double sum = 0;
+};
+
+}  // namespace
+
+/// A turn's text after its context.
+struct TeacherForcing::Text {
+  std::vector<Token> context, answer;
+};
+
+bool TeacherForcing::run(const std::filesystem::path& file, const std::function<bool()>& interrupted) {
+  std::set<std::tuple<std::string, std::string, std::string, std::uint64_t>> done;
+  for (const json& line : read_json_lines(file)) {
+    try {
+      done.emplace(line.at("kind"), line.at("case"), line.at("prompt"), line.at("seed").get<std::uint64_t>());
+    } catch (const json::exception& error) {
+      throw Error({file.string(), error.what(), "lines of teacher forcing", "Delete the file; the run measures it again."});
+    }
+  }
+  JsonLinesWriter writer(file);
+  std::set<std::string> with_nll;
+  for (const CaseSpec& spec : experiment_.cases) {
+    if (spec.loss_class() != LossClass::l3) continue;
+    with_nll.insert(spec.id);
+    with_nll.insert(spec.reference);
+  }
+  for (const PromptSpec& prompt : experiment_.prompts) {
+    for (const std::uint64_t seed : experiment_.seeds) {
+      if (interrupted()) return false;
+      std::vector<std::string> alpha, nll;
+      for (const CaseSpec& spec : experiment_.cases) {
+        if (drafts_from_model(spec) && texts_(spec.id, prompt.id, seed) &&
+            texts_(spec.reference, prompt.id, seed) && !done.contains({"alpha", spec.id, prompt.id, seed})) {
+          alpha.push_back(spec.id);
+        }
+        if (with_nll.contains(spec.id) && texts_(spec.id, prompt.id, seed) &&
+            !done.contains({"nll", spec.id, prompt.id, seed}))
+          nll.push_back(spec.id);
+      }
+      std::vector<json> lines;
+      try {
+        lines = measure(prompt, seed, alpha, nll, interrupted);
+      } catch (const Error&) {
+        continue;  // a model that gives no numbers failed in the lines of its cases already
+      }
+      for (const json& line : lines) writer.append(line);
+    }
+  }
+  return true;
+}
+
+std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_t seed,
+                                          const std::vector<std::string>& missing_alpha,
+                                          const std::vector<std::string>& missing_nll,
+                                          const std::function<bool()>& interrupted) {
+  const auto texts_of = [&](const LineRecord& line) {
+    std::vector<Text> texts;
+    Conversation conversation(models_, prompt, experiment_.system);
+    for (const GenerationRecord& turn : line.turns) {
+      texts.push_back({conversation.tokens(), turn.tokens});
+      conversation.answer(turn.tokens);
+    }
+    return texts;
+  };
+  const auto line_json = [&](const char* kind, const std::string& id, double sum, const char* unit,
+                             std::size_t count) {
+    return json{{"kind", kind}, {"case", id}, {"prompt", prompt.id},
+                {"seed", seed}, {"sum", sum}, {unit, count}};
+  };
+  std::vector<json> out;
+  const Model& target = *models_.target();
+  const int vocab = target.config().vocab;
+  Distribution p, raw, q;
+
+  for (const std::string& id : missing_nll) {
+    if (interrupted()) return {};
+    double sum = 0;
+    std::size_t count = 0;
+    for (const Text& text : texts_of(*texts_(id, prompt.id, seed))) {
+      forced_rows(target, text.context, text.answer, [&](std::size_t i, std::span<const float> row) {
+        raw.assign_logits(row, {.temperature = 1}, {}, vocab);
+        sum -= std::log(raw.prob(text.answer[i]));
+        ++count;
+      });
+    }
+    out.push_back(line_json("nll", id, sum, "tokens", count));
+  }
+
+  // Cases by (reference, draft): one pass over each model serves them all.
+  std::map<std::pair<std::string, std::string>, std::map<std::string, Estimate>> groups;
+  for (const std::string& id : missing_alpha) {
+    const CaseSpec& spec = experiment_.case_by_id(id);
+    const GenerationOptions generation = Decoder::generation_for(spec, prompt);
+    json key = spec.options();
+    key.erase("gamma");
+    key.erase("max_tokens");
+    Estimate& estimate = groups[{spec.reference, spec.draft}][key.dump()];
+    estimate.cases.push_back(id);
+    estimate.rule = &generation.acceptance_rule();
+    estimate.rule_options = generation.rule_options;
+    estimate.target = generation.sampling;
+    estimate.draft = draft_sampling(spec.options(), generation.sampling);
+  }
+  for (auto& [names, estimates] : groups) {
+    if (interrupted()) return {};
+    const Model& draft = *models_.draft(names.second);
+    const std::size_t draft_width = static_cast<std::size_t>(draft.config().head_rows());
+    std::size_t positions = 0;
+    for (const Text& text : texts_of(*texts_(names.first, prompt.id, seed))) {
+      if (static_cast<int>(text.context.size() + text.answer.size()) > draft.config().context) continue;
+      // From the second token on: the first one comes from prefill and is never drafted.
+      std::vector<float> draft_rows(draft_width * text.answer.size());
+      forced_rows(draft, text.context, text.answer, [&](std::size_t i, std::span<const float> row) {
+        std::copy(row.begin(), row.end(), draft_rows.begin() + static_cast<std::ptrdiff_t>(i * draft_width));
+      });
+      forced_rows(target, text.context, text.answer, [&](std::size_t i, std::span<const float> row) {
+        if (i == 0) return;
+        ++positions;
+        for (auto& [key, estimate] : estimates) {
+          p.assign_logits(row, estimate.target, {}, vocab);
+          raw.assign_logits(row, {.temperature = 1}, {}, vocab);
+          q.assign_logits(std::span<const float>(draft_rows).subspan(i * draft_width, draft_width),
+                          estimate.draft, draft.config().head_ids, vocab);
+          estimate.sum += estimate.rule->expected({&p, &raw}, &q, -1, estimate.rule_options);
+        }
+      });
+    }
+    for (const auto& [key, estimate] : estimates) {
+      for (const std::string& id : estimate.cases)
+        out.push_back(line_json("alpha", id, estimate.sum, "positions", positions));
+    }
+  }
+  return out;
+}
+
+}  // namespace speclab

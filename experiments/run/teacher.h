@@ -1,0 +1,45 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "experiments/run/decoder.h"
+#include "experiments/config/experiment.h"
+#include "experiments/run/model_set.h"
+
+namespace speclab {
+
+/// Untimed estimates on finished texts, written to teacher.jsonl (results/SCHEMA.md):
+///  {"kind": "alpha", "case", "prompt", "seed", "sum", "positions"}: the rule's expected acceptance of one
+///  draw from the
+///     draft model, over the autoregressive text (Leviathan et al. 2023, Corollary 3.6);
+///  {"kind": "nll", "case", "prompt", "seed", "sum", "tokens"}: -log p of the case's own text under the
+///  target at temperature 1;
+///     lossy cases and their references.
+/// Lines that are there already are kept. `texts(case, prompt, seed)` gives a finished line of repeat 0, or
+/// null.
+class TeacherForcing {
+ public:
+  using Texts = std::function<const LineRecord*(const std::string& case_id, const std::string& prompt,
+                                                std::uint64_t seed)>;
+  TeacherForcing(const Experiment& experiment, const ModelSet& models, Texts texts)
+      : experiment_(experiment), models_(models), texts_(std::move(texts)) {}
+  /// Returns false when interrupted.
+  bool run(const std::filesystem::path& file, const std::function<bool()>& interrupted);
+
+ private:
+  struct Text;
+  std::vector<nlohmann::json> measure(const PromptSpec& prompt, std::uint64_t seed,
+                                      const std::vector<std::string>& missing_alpha,
+                                      const std::vector<std::string>& missing_nll,
+                                      const std::function<bool()>& interrupted);
+
+  const Experiment& experiment_;
+  const ModelSet& models_;
+  Texts texts_;
+};
+
+}  // namespace speclab

@@ -1,0 +1,63 @@
+#include "core/backend/cuda/runtime/gpu_state.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/backend/cuda/runtime/gpu_watch.h"
+
+namespace speclab::cuda {
+namespace {
+
+TEST(GpuState, ReadsWhatNvmlSays) {
+  const auto state = gpu_state("0000:65:00.0", SPECLAB_FAKE_NVML);
+  EXPECT_EQ(state, nlohmann::json::parse(R"({"driver": "600.1", "clocks_mhz": {"sm": 1500, "memory": 2600}, "most_clocks_mhz": {"sm": 1980, "memory": 2619},
+    "power_watts": 650.5, "power_limit_watts": 700.0, "memory_bytes": {"total": 1000, "used": 400}, "compute_processes": 2, "slowed_by": ["power cap"]})"));
+}
+
+TEST(GpuState, SaysWhyThereIsNothing) {
+  EXPECT_EQ(gpu_state("0000:66:00.0", SPECLAB_FAKE_NVML)["unavailable"], "NVML does not know the GPU at 0000:66:00.0");
+  EXPECT_EQ(gpu_state("0000:65:00.0", "libnone.so.1")["unavailable"], "libnone.so.1 was not found");
+}
+
+TEST(GpuWatch, EnergyIsTheDifferenceOfTheCounter) {
+  GpuWatch watch("0000:65:00.0", SPECLAB_FAKE_NVML);
+  EXPECT_EQ(watch.problem(), "");
+  for (int i = 0; i < 2; ++i) {
+    watch.begin();
+    const GpuUse use = watch.end();
+    EXPECT_DOUBLE_EQ(use.joules, 1.5);
+    EXPECT_EQ(use.energy, "counter");
+    EXPECT_EQ(use.other_processes, 1);
+    EXPECT_EQ(use.slowed_by, std::vector<std::string>{"power cap"});
+  }
+}
+
+TEST(GpuWatch, WithoutACounterThePowerIsIntegrated) {
+  setenv("FAKE_NVML_NO_COUNTER", "1", 1);
+  GpuWatch watch("0000:65:00.0", SPECLAB_FAKE_NVML, std::chrono::milliseconds(2));
+  for (const int milliseconds : {30, 60}) {
+    watch.begin();
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    const GpuUse use = watch.end();
+    EXPECT_EQ(use.energy, "power");
+    EXPECT_GE(use.seconds, 1e-3 * milliseconds);
+    EXPECT_NEAR(use.joules, 650.5 * use.seconds, 1e-6 * use.joules);
+  }
+  unsetenv("FAKE_NVML_NO_COUNTER");
+}
+
+TEST(GpuWatch, WithoutNvmlItSaysWhy) {
+  GpuWatch none("0000:65:00.0", "libnone.so.1");
+  EXPECT_EQ(none.problem(), "libnone.so.1 was not found");
+  none.begin();
+  const GpuUse use = none.end();
+  EXPECT_EQ(use.joules, -1);
+  EXPECT_EQ(use.energy, "");
+  EXPECT_EQ(GpuWatch("0000:66:00.0", SPECLAB_FAKE_NVML).problem(), "NVML does not know the GPU at 0000:66:00.0");
+}
+
+}  // namespace
+}  // namespace speclab::cuda

@@ -1,0 +1,115 @@
+// A whole step of the decode loop on the real CPU backend allocates nothing: draft, forward, verification,
+// commit and recording. What the record keeps of a step has one block for each of its lists.
+#ifndef __SANITIZE_ADDRESS__
+#include <gtest/gtest.h>
+
+#include "tests/decoding/loop/allocations.h"
+#include "tests/decoding/loop/loop_fixture.h"
+
+namespace speclab {
+namespace {
+
+using fixtures::json;
+
+// Blocks that a copy of the step needs.
+int lists_of(const StepRecord& step) {
+  return !step.drafted.empty() + !step.contributions.empty() + !step.parts.empty() + !step.probes.empty();
+}
+
+struct AllocationCase {
+  const char* name;
+  const char* strategy;
+  json options;
+  json generation;
+  int batch = 1;
+  bool batch_of_prefixes = false;
+  int devices = 1;
+};
+
+std::ostream& operator<<(std::ostream& out, const AllocationCase& c) {
+  return out << c.name;
+}
+
+const AllocationCase kAllocationCases[] = {
+    {"autoregressive", "autoregressive", json::object(), json::object()},
+    {"autoregressive_sampled", "autoregressive", json::object(), {{"temperature", .8}, {"top_p", .9}}},
+    {"autoregressive_processed", "autoregressive", json::object(), {{"repetition_penalty", 1.2}}},
+    {"autoregressive_batch", "autoregressive", json::object(), json::object(), 2},
+    {"speculative_sampling", "speculative_sampling", {{"gamma", 4}}, json::object()},
+    {"speculative_sampling_sampled", "speculative_sampling", {{"gamma", 3}}, {{"temperature", 1}}},
+    {"speculative_sampling_batch", "speculative_sampling", {{"gamma", 3}}, {{"temperature", 1}}, 2},
+    {"draft_tree", "draft_tree", {{"widths", {2, 2, 1}}}, json::object()},
+    {"draft_tree_sampled", "draft_tree", {{"widths", {3, 2}}}, {{"temperature", 1}}},
+    {"draft_tree_batch", "draft_tree", {{"widths", {3, 2}}}, {{"temperature", 1}}, 2},
+    {"prompt_lookup", "prompt_lookup", {{"ngram_min", 1}}, json::object()},
+    {"prompt_lookup_tree", "prompt_lookup", {{"ngram_min", 1}, {"candidates", 3}}, json::object()},
+    {"token_recycling", "token_recycling", json::object(), json::object()},
+    {"token_recycling_prefixes", "token_recycling", json::object(), json::object(), 1, true},
+    {"lookahead", "lookahead", json::object(), json::object()},
+    {"lookahead_divided", "lookahead", json::object(), json::object(), 1, false, 2},
+};
+
+class StepAllocations : public testing::TestWithParam<AllocationCase> {};
+INSTANTIATE_TEST_SUITE_P(All, StepAllocations, testing::ValuesIn(kAllocationCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+struct Counted {
+  long steps = 0, drafted = 0;
+  long allocations = 0;  // but for what the record keeps
+};
+
+// Decodes `first` tokens and then, counting, `second` tokens after the same prompt.
+Counted count_second(const AllocationCase& c, const char* numerics, int first, int second) {
+  const auto backend = make_cpu_backend({2, numerics});
+  const auto target = fixtures::load_tiny_on(backend, fixtures::random_llama(fixtures::tiny_shape(), 1));
+  fixtures::Shape draft_shape = fixtures::tiny_shape();
+  draft_shape.layers = 1;
+  const auto draft = fixtures::load_tiny_on(backend, fixtures::random_llama(draft_shape, 1), target);
+
+  Counted counted;
+  bool counting = false;
+  long before = 0;
+  LoopOptions options;
+  options.capacity = 256;
+  options.batch = c.batch;
+  options.batch_of_prefixes = c.batch_of_prefixes;
+  options.devices = c.devices;
+  options.on_emit = [&](int, const StepRecord& step, TokenSpan) {
+    const long made = fixtures::allocations_so_far() - before;
+    if (counting && step.emitted > 0) {
+      ++counted.steps;
+      counted.drafted += static_cast<long>(step.drafted.size());
+      counted.allocations += made - lists_of(step);
+    }
+    before = fixtures::allocations_so_far();
+  };
+  DecodeLoop loop(target, draft, fixtures::choose(c.strategy, c.options), options);
+  for (const int max_tokens : {first, second}) {
+    fixtures::Decode decode{.target = target, .options = c.generation, .prompt = {1, 2, 3, 4, 5, 1, 2, 3}};
+    decode.options["max_tokens"] = max_tokens;
+    const std::vector<Request> requests(static_cast<std::size_t>(c.batch), decode.request());
+    loop.run(requests);
+    counting = true;
+  }
+  return counted;
+}
+
+TEST_P(StepAllocations, NoneOnceBuffersHaveGrown) {
+  for (const char* numerics : {"f32", "avx512-bf16-emulated"}) {
+    const Counted counted = count_second(GetParam(), numerics, 200, 200);
+    EXPECT_GE(counted.steps, 20) << numerics;
+    EXPECT_EQ(counted.drafted > 0, std::string_view(GetParam().strategy) != "autoregressive") << numerics;
+    EXPECT_EQ(counted.allocations, 0) << numerics << ", in " << counted.steps << " steps";
+  }
+}
+
+// No buffer grows with the text: the second one is longer than anything before.
+TEST(StepAllocation, NoneAsATextGrows) {
+  for (const char* numerics : {"f32", "avx512-bf16-emulated"})
+    EXPECT_EQ(count_second(kAllocationCases[0], numerics, 10, 240).allocations, 0) << numerics;
+}
+
+}  // namespace
+}  // namespace speclab
+
+#endif  // __SANITIZE_ADDRESS__

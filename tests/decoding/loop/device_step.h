@@ -1,0 +1,139 @@
+#pragma once
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "core/backend/cuda/kernels/acceptance_kernel.h"
+#include "core/backend/cuda/runtime/launch.h"
+#include "core/backend/cuda/simulator/machine.h"
+#include "core/base/error.h"
+#include "core/decoding/rules/accept.h"
+#include "core/decoding/loop/planned_rounds.h"
+#include "tests/backend/cuda/simt_fixture.h"
+
+// Rows, trees and verdicts of core/decoding on a simulated GPU.
+
+namespace speclab::device_step {
+
+using cuda::DeviceArray;
+
+/// Coins under a script for kernels: one thread asks, the others are told. Stands for cuda::PhiloxCoins.
+struct ScriptedCoins {
+  const Coins* coins;
+
+  int tell(const cuda::LawSpace& space, const std::function<int()>& ask) const {
+    const auto told = space.told();
+    simt::block_sync();
+    if (simt::thread_index() == 0) told.set(0, static_cast<simt::u64>(ask()));
+    simt::block_sync();
+    return static_cast<int>(told[0]);
+  }
+  bool bernoulli(const cuda::LawSpace& space, double probability, std::int64_t, simt::u32, simt::u32) const {
+    return tell(space, [&] { return coins->bernoulli(probability, {}) ? 1 : 0; }) == 1;
+  }
+  template <typename Value>
+  int categorical(const cuda::LawSpace& space, int n, const Value& value, std::int64_t, simt::u32,
+                  simt::u32) const {
+    return tell(space, [&] {
+      std::vector<double> weights(static_cast<std::size_t>(n));
+      for (int i = 0; i < n; ++i) weights[static_cast<std::size_t>(i)] = value(i);
+      return static_cast<int>(coins->categorical(weights, {}));
+    });
+  }
+  template <typename Weight>
+  int race(const cuda::LawSpace&, int, const Weight&, std::int64_t, simt::u32) const {
+    throw Bug("a script has no noise");
+  }
+};
+
+/// Laws of rows as the device has them.
+struct Rows {
+  std::vector<float> weights;
+  std::vector<cuda::Law> laws;
+  int vocab;
+  explicit Rows(int size) : vocab(size) {}
+  void add(const Distribution& row) {
+    const std::size_t begin = weights.size();
+    weights.resize(begin + static_cast<std::size_t>(vocab), std::numeric_limits<float>::quiet_NaN());
+    cuda::Law law;
+    if (row.one_hot()) {
+      law.one_hot = row.argmax();
+    } else {
+      law.sum = row.sum();
+      std::copy(row.weights().begin(), row.weights().end(),
+                weights.begin() + static_cast<std::ptrdiff_t>(begin));
+    }
+    laws.push_back(law);
+  }
+};
+
+/// accept() by the kernel. Fills path, next, bonus and tested (node, p, q, accepted); `moves` gets the cache
+/// rows that move; greedy: the rows are those of temperature 0. Scripted coins need a simulated GPU.
+inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, const RuleOptions& options,
+                      const Draft& draft, const TargetRows& rows, const Coins& coins, std::int64_t position,
+                      Acceptance& out, std::vector<std::pair<int, int>>* moves = nullptr, bool greedy = false) {
+  const int nodes = draft.tree.drafted() + 1, vocab = rows(0).p->vocab();
+  Rows p(vocab), raw(vocab), q(vocab);
+  bool looks_at_raw = false;
+  std::vector<std::int32_t> tokens, parents, q_rows;
+  for (int node = 0; node < nodes; ++node) {
+    const TargetRow row = rows(node);
+    p.add(*row.p);
+    raw.add(criterion_row(row));
+    looks_at_raw = looks_at_raw || &criterion_row(row) != row.p;
+    tokens.push_back(draft.tree.token(node));
+    parents.push_back(draft.tree.parent(node));
+    q_rows.push_back(node == 0 ? -1 : draft.q_of[static_cast<std::size_t>(node)]);
+  }
+  for (int i = 0; i < draft.q_used; ++i) q.add(draft.q[static_cast<std::size_t>(i)]);
+  const DeviceArray<std::int32_t> d_tokens(place, tokens), d_parents(place, parents),
+      d_q_rows(place, q_rows);
+  const DeviceArray<float> d_p(place, p.weights), d_raw(place, raw.weights), d_q(place, q.weights);
+  const DeviceArray<cuda::Law> d_p_laws(place, p.laws), d_raw_laws(place, raw.laws), d_q_laws(place, q.laws);
+  const DeviceArray<std::int64_t> d_position(place, std::vector<std::int64_t>{position});
+  const DeviceArray<double> residual(place, static_cast<std::size_t>(vocab));
+  const DeviceArray<cuda::Verdict> verdict(place, 1);
+  const std::optional<DeviceRule> found = device_rule(rule, options, {.temperature = greedy ? 0.0 : 1.0});
+  SPECLAB_CHECK(found.has_value(), "rule {} on the device", rule.name);
+  cuda::Accept a{.rule = found->rule,
+                 .form = found->form,
+                 .criterion = found->criterion,
+                 .nodes = nodes,
+                 .vocab = vocab,
+                 .tokens = d_tokens.data(),
+                 .parents = d_parents.data(),
+                 .p = d_p.data(),
+                 .p_laws = d_p_laws.data(),
+                 .raw = looks_at_raw ? d_raw.data() : nullptr,
+                 .raw_laws = d_raw_laws.data(),
+                 .q_rows = d_q_rows.data(),
+                 .q = d_q.data(),
+                 .q_laws = d_q_laws.data(),
+                 .key = coins.key(),
+                 .position = d_position.data(),
+                 .residual = residual.data(),
+                 .verdict = verdict.data()};
+  if (coins.is_scripted()) {
+    place.machine()->run(cuda::AcceptKernel<ScriptedCoins>{a, {&coins}},
+                {.threads = cuda::law_threads(vocab), .shared_bytes = cuda::LawSpace(vocab).bytes()});
+  } else {
+    cuda::launch(a, place.stream());
+  }
+  const cuda::Verdict v = verdict[0];
+  SPECLAB_CHECK(v.fault < 0, "fault at node {}", v.fault);
+  out.path.assign(v.path, v.path + v.accepted);
+  out.next = v.next;
+  out.bonus = v.bonus != 0;
+  out.tested.clear();
+  for (int i = 0; i < v.tested; ++i) {
+    const bool accepted = std::find(out.path.begin(), out.path.end(), v.tested_node[i]) != out.path.end();
+    out.tested.push_back({v.tested_node[i], v.tested_p[i], v.tested_q[i], -1, -1, accepted});
+  }
+  if (moves != nullptr) {
+    moves->clear();
+    for (int i = 0; i < v.moves; ++i) moves->emplace_back(v.from[i], v.to[i]);
+  }
+}
+
+}  // namespace speclab::device_step

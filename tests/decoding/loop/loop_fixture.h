@@ -1,0 +1,109 @@
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/base/options_json.h"
+#include "core/model/net/model.h"
+#include "core/decoding/loop/decode_loop.h"
+#include "tests/model/files/model_files.h"
+
+/// Decoding on tiny models in a line or two.
+namespace speclab::fixtures {
+
+using nlohmann::json;
+using ModelPtr = std::shared_ptr<const Model>;
+
+inline ModelPtr load_tiny_on(std::shared_ptr<Backend> backend, const TinyModel& tiny,
+                             ModelPtr target = nullptr) {
+  TempDir dir;
+  write_huggingface(dir.path(), tiny);
+  return Model::load(Checkpoint::open(dir.path()), std::move(backend), {{}, std::move(target)});
+}
+
+inline ModelPtr load_tiny(const TinyModel& tiny, ModelPtr target = nullptr) {
+  static const std::shared_ptr<Backend> backend = make_cpu_backend({1, "f32"});
+  return load_tiny_on(backend, tiny, std::move(target));
+}
+
+inline ModelPtr tiny_target(std::uint64_t seed = 1) {
+  return load_tiny(random_llama(tiny_shape(), seed));
+}
+
+/// A table of random logits, without layers.
+inline TinyModel random_table(int vocab, std::uint64_t seed, double spread = 2) {
+  std::mt19937_64 random(seed);
+  std::vector<float> logits(static_cast<std::size_t>(vocab) * vocab);
+  for (float& logit : logits)
+    logit = static_cast<float>(spread * (static_cast<double>(random() >> 11) * 0x1p-53 * 2 - 1));
+  return markov_table(vocab, logits);
+}
+
+/// A draft that agrees with the target often, but not always: the target's table or a similar one.
+inline ModelPtr random_markov(int vocab, std::uint64_t seed, double spread = 2) {
+  return load_tiny(random_table(vocab, seed, spread));
+}
+
+inline GenerationOptions generation(const json& options) {
+  GenerationOptions out;
+  parse_options(option_fields(out), options, "test");
+  return out;
+}
+
+inline StrategyChoice choose(const std::string& name, const json& options = json::object()) {
+  StrategyChoice choice(find_strategy(name));
+  parse_options(choice.fields(), options, "test");
+  return choice;
+}
+
+/// A strategy that is no file: made by a function, known to nobody else.
+inline StrategyEntry local_entry(std::unique_ptr<Strategy> (*make)(const void*, const Resources&)) {
+  StrategyInfo info{};
+  info.name = "local";
+  return {info, [](const void*) { return std::shared_ptr<void>(); }, [](void*, OptionVisitor&) {}, make};
+}
+
+struct Decode {
+  ModelPtr target;
+  ModelPtr draft = nullptr;
+  StrategyChoice strategy = choose("autoregressive");
+  json options = json::object();
+  std::vector<Token> prompt{1, 2, 3};
+  LoopOptions loop{};
+  Coins coins{7, 3};
+  std::vector<Token> eos{};
+  std::vector<Token> reference{};
+
+  Request request() const {
+    Request out;
+    out.prompt = prompt;
+    out.options = generation(options);
+    out.coins = coins;
+    out.eos = eos;
+    out.reference = reference;
+    return out;
+  }
+  GenerationRecord run() const {
+    LoopOptions loop_options = loop;
+    if (loop_options.capacity == 0) loop_options.capacity = std::min(target->config().context, 256);
+    return DecodeLoop(target, draft, strategy, loop_options).run(request());
+  }
+};
+
+inline int total(const GenerationRecord& record, int StepRecord::*field) {
+  int sum = 0;
+  for (const StepRecord& step : record.steps) sum += step.*field;
+  return sum;
+}
+
+inline int drafted(const GenerationRecord& record) {
+  int sum = 0;
+  for (const StepRecord& step : record.steps) sum += static_cast<int>(step.drafted.size());
+  return sum;
+}
+
+}  // namespace speclab::fixtures

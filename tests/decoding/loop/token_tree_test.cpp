@@ -1,0 +1,95 @@
+#include "core/decoding/token_tree.h"
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/decoding/drafting/draft.h"
+
+namespace speclab {
+namespace {
+
+TEST(TokenTree, ChainHasDepthsAndPaths) {
+  TokenTree tree;
+  tree.reset(7);
+  EXPECT_EQ(tree.size(), 1);
+  EXPECT_EQ(tree.drafted(), 0);
+  EXPECT_TRUE(tree.is_chain());
+  EXPECT_EQ(tree.add(8, 0), 1);
+  EXPECT_EQ(tree.add(9, 1), 2);
+  EXPECT_TRUE(tree.is_chain());
+  EXPECT_EQ(tree.max_depth(), 2);
+  EXPECT_EQ(tree.parent(0), -1);
+  std::vector<int> path;
+  tree.path_to(2, path);
+  EXPECT_EQ(path, (std::vector<int>{1, 2}));
+  tree.path_to(0, path);
+  EXPECT_TRUE(path.empty());
+}
+
+TEST(TokenTree, ChildrenKeepDrawOrderAndDuplicatesAndDropProbes) {
+  TokenTree tree;
+  tree.reset(0);
+  tree.add(5, 0);
+  tree.add(3, 0);
+  tree.add(9, 1);
+  tree.add(5, 0);
+  tree.add(4, 0, NodeKind::probe);
+  tree.add(8, 3, NodeKind::relay);
+  std::vector<int> children{42};
+  tree.children(0, children);
+  EXPECT_EQ(children, (std::vector<int>{1, 2, 4}));
+  EXPECT_FALSE(tree.is_chain());
+  EXPECT_EQ(tree.kind(5), NodeKind::probe);
+  EXPECT_EQ(tree.drafted(), 4);
+  EXPECT_EQ(tree.size(), 7);
+  EXPECT_TRUE(tree.wants_row(5));
+  EXPECT_FALSE(tree.wants_row(6));
+  EXPECT_EQ(tree.depth(3), 2);
+  EXPECT_EQ(tree.max_depth(), 2);
+  EXPECT_EQ(tree.max_probe_depth(), 3);
+}
+
+TEST(TokenTree, ResetForgets) {
+  TokenTree tree;
+  tree.reset(0);
+  tree.add(1, 0);
+  tree.reset(2);
+  EXPECT_EQ(tree.size(), 1);
+  EXPECT_EQ(tree.token(0), 2);
+}
+
+TEST(TokenTree, RefusesAnUnknownParentAndACandidateBehindAProbe) {
+  TokenTree tree;
+  tree.reset(0);
+  EXPECT_THROW(tree.add(1, 1), Bug);
+  EXPECT_THROW(tree.add(1, -1), Bug);
+  const int probe = tree.add(1, 0, NodeKind::probe);
+  EXPECT_THROW(tree.add(2, probe), Bug);
+  EXPECT_THROW(tree.add(2, 0), Bug);
+  EXPECT_NO_THROW(tree.add(2, probe, NodeKind::relay));
+}
+
+TEST(Draft, PoolsItsRowsAndKnowsWhichNodeHasOne) {
+  Draft draft;
+  draft.reset(1);
+  int index = -1;
+  draft.new_q(&index).assign_one_hot(2, 4);
+  EXPECT_EQ(index, 0);
+  const int a = draft.add(2, 0, index, .5f);
+  const int b = draft.add(3, a);
+  const int c = draft.add_probe(0, b);
+  EXPECT_EQ(draft.q_at(a)->argmax(), 2);
+  EXPECT_EQ(draft.q_at(b), nullptr);
+  EXPECT_EQ(draft.confidence[a], .5f);
+  EXPECT_EQ(draft.confidence[b], -1);
+  EXPECT_EQ(draft.tree.kind(c), NodeKind::probe);
+  EXPECT_THROW(draft.add_probe(0, b, NodeKind::candidate), Bug);
+  EXPECT_EQ(draft.q_of.size(), 4u);
+  EXPECT_THROW(draft.add(0, 0, 1), Bug);
+  draft.reset(1);
+  EXPECT_EQ(draft.q_used, 0);
+  EXPECT_EQ(draft.q.size(), 1u);  // the pool is kept
+}
+
+}  // namespace
+}  // namespace speclab

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "core/decoding/rules/accept.h"
+#include "tests/decoding/rules/enumerate.h"
+
+namespace speclab::enumerate {
+
+/// How two random rows relate.
+enum class Rows { generic, zeros, equal, disjoint, one_hot_p, one_hot_q, near };
+inline constexpr Rows kAllRows[] = {Rows::generic,   Rows::zeros,     Rows::equal, Rows::disjoint,
+                                    Rows::one_hot_p, Rows::one_hot_q, Rows::near};
+
+/// A target and two drafts as tables: one row for each sequence of tokens after the pending one.
+struct World {
+  struct Row {
+    Distribution p, raw, q[2];
+  };
+  int vocab = 0;
+  mutable std::map<Outcome, Row> rows;
+  const Row& at(const Outcome& context) const { return rows.at(context); }
+};
+
+/// Rows for all contexts shorter than `length`. `greedy`: p is one-hot at the argmax of raw, else p = raw.
+World random_world(int vocab, int length, Rows kind, bool greedy, std::mt19937& random);
+World golden_world(
+    int length);  ///< p = [.55, .25, .15, .05], q = [.4, .35, .05, .2] in every context
+
+/// How the children of a node come about.
+enum class Draws {
+  iid,         ///< all from q[0]
+  swor,        ///< without replacement: q[0] without the earlier draws, renormalised
+  two_models,  ///< from q[0], q[1], q[0], ...
+  one_hot,     ///< fixed tokens 0, 1, 2, ... of the vocabulary, without a row
+  duplicates,  ///< fixed tokens, all the same
+  mixed,       ///< one sampled from q[0], the others fixed
+};
+inline constexpr Draws kAllDraws[] = {Draws::iid,     Draws::swor,       Draws::two_models,
+                                      Draws::one_hot, Draws::duplicates, Draws::mixed};
+
+/// widths[d] children under each node of depth d.
+struct Shape {
+  std::vector<int> widths;
+};
+
+/// accept(), or another implementation of it.
+using Verify = std::function<void(const AcceptanceRule&, const RuleOptions&, const Draft&, const TargetRows&,
+                                  const Coins&, std::int64_t, Acceptance&)>;
+
+/// One step of speculative decoding by the real code: draws the tree, verifies it, and returns what accept()
+/// said.
+struct Step {
+  Draft draft;
+  Acceptance acceptance;
+  Outcome emitted;
+};
+void run_step(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
+              const RuleOptions& options, const Coins& coins, Step& step, const Verify& verify = accept);
+
+/// A step, then target tokens until `length` are there; more are cut.
+Outcome emit(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
+             const RuleOptions& options, int length, const Coins& coins, const Verify& verify = accept);
+
+/// The target's joint law of its next `length` tokens.
+std::map<Outcome, double> target_law(const World& world, int length);
+
+}  // namespace speclab::enumerate

@@ -1,0 +1,133 @@
+// Standardising and sampling by kernels, on a simulated GPU: the bits of Distribution and Coins.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/base/error.h"
+#include "tests/decoding/rules/device_cases.h"
+
+namespace speclab {
+namespace {
+
+using namespace device_step;
+
+TEST(DeviceSampling, RowsOfLogitsBecomeTheSameLaws) {
+  simt::Machine machine(1);
+  unsigned seed = 0;
+  for (const int vocab : {1, 2, 31, 64, 65, 1000, 1024, 1025, 5003, 49152}) {
+    for (const double temperature : {0.0, .7, 1.0, 1e-40}) {
+      if (vocab > 10000 && temperature != .7) continue;
+      SCOPED_TRACE(fmt::format("vocabulary {}, temperature {}", vocab, temperature));
+      const int rows = vocab > 1025 ? 1 : 3;
+      std::vector<float> logits = random_logits(rows * vocab, ++seed);
+      for (int row = 0; row < rows; ++row)
+        logits[static_cast<std::size_t>(row * vocab)] = 2.5f;  // none is banned as a whole
+      const Laws device = standardise(machine, logits, rows, vocab, {.temperature = temperature});
+      for (int row = 0; row < rows; ++row) {
+        Distribution host;
+        host.assign_logits(
+            std::span(logits).subspan(static_cast<std::size_t>(row * vocab), static_cast<std::size_t>(vocab)),
+            {.temperature = temperature}, {}, vocab);
+        ASSERT_NO_FATAL_FAILURE(expect_same(host, device, row));
+      }
+    }
+  }
+}
+
+TEST(DeviceSampling, AReducedVocabularyIsSpread) {
+  simt::Machine machine(2);
+  std::vector<Token> ids;
+  for (Token token = 3; token < 3000; token += 1 + token % 3) ids.push_back(token);
+  const std::vector<float> logits = random_logits(static_cast<int>(ids.size()), 9);
+  for (const double temperature : {0.0, 1.3}) {
+    Distribution host;
+    host.assign_logits(logits, {.temperature = temperature}, ids, 3001);
+    expect_same(host, standardise(machine, logits, 1, 3001, {.temperature = temperature}, ids), 0);
+  }
+}
+
+TEST(DeviceSampling, TopKAndTopPKeepTheSameTokens) {
+  simt::Machine machine(5);
+  unsigned seed = 200;
+  for (const int vocab : {1, 2, 50, 1025, 49152}) {
+    for (const auto& [top_k, top_p] : {std::pair{1, 1.0},
+                                       {7, 1.0},
+                                       {vocab - 1, 1.0},
+                                       {0, .9},
+                                       {0, .5},
+                                       {0, 1e-9},
+                                       {0, 1 - 1e-12},
+                                       {20, .8},
+                                       {vocab, .99}}) {
+      if (top_k < 0 || (vocab > 10000 && top_k != 20 && top_p != .9)) continue;
+      SCOPED_TRACE(fmt::format("vocabulary {}, top-k {}, top-p {}", vocab, top_k, top_p));
+      const std::vector<float> logits = random_logits(vocab, ++seed);
+      const SamplingParams params{.temperature = 1.5, .top_k = top_k, .top_p = top_p};
+      Distribution host;
+      host.assign_logits(logits, params, {}, vocab);
+      ASSERT_NO_FATAL_FAILURE(expect_same(host, standardise(machine, logits, 1, vocab, params), 0));
+    }
+  }
+  // All equal: ties go to the lowest tokens.
+  const std::vector<float> equal(70, 1.0f);
+  const Laws kept = standardise(machine, equal, 1, 70, {.temperature = 1, .top_p = .5});
+  for (std::size_t i = 0; i < 70; ++i) EXPECT_EQ(kept.weights[i], i < 35 ? 1.0f : 0.0f);
+}
+
+TEST(DeviceSampling, BrokenLogitsAreReported) {
+  simt::Machine machine(3);
+  std::vector<float> logits = random_logits(300, 4);
+  logits[117] = std::numeric_limits<float>::quiet_NaN();
+  logits[250] = kInfinity;
+  EXPECT_EQ(standardise(machine, logits, 1, 300, {.temperature = 1}).laws[0].invalid, 117);
+  logits[117] = 1;
+  EXPECT_EQ(standardise(machine, logits, 1, 300, {}).laws[0].invalid, 250);
+  EXPECT_EQ(
+      standardise(machine, std::vector<float>(300, -kInfinity), 1, 300, {.temperature = 1}).laws[0].invalid,
+      300);
+}
+
+TEST(DeviceSampling, CoinsHaveTheSameBits) {
+  const Coins coins(77, 5);
+  const cuda::PhiloxCoins device{coins.key()};
+  for (const std::int64_t position :
+       {std::int64_t{0}, std::int64_t{3}, std::int64_t{1} << 40, std::int64_t{-7}}) {
+    for (const Purpose purpose : {Purpose::target, Purpose::draft, Purpose::accept, Purpose::residual}) {
+      for (std::uint32_t draw = 0; draw < 3; ++draw) {
+        EXPECT_EQ(device.uniform(position, static_cast<simt::u32>(purpose), draw),
+                  coins.uniform({position, purpose, draw}));
+      }
+    }
+  }
+  std::vector<float> noise(1 << 16);
+  coins.gumbel(9, 0, noise);
+  const PhiloxKey key = coins.key();
+  for (std::size_t token = 0; token < noise.size(); token += 7) {
+    const auto t = static_cast<std::uint32_t>(token);
+    const float e = cuda::exponential(philox4x32({t / 64 * 16 + t % 16, 4, 9, 0}, key)[t % 64 / 16]);
+    EXPECT_NEAR(-std::log(e), noise[token], 1e-6 * (1 + std::abs(noise[token])));
+  }
+}
+
+TEST(DeviceSampling, TokensAreThoseOfTheHost) {
+  simt::Machine machine(4);
+  unsigned seed = 100;
+  const Coins coins(5, 6);
+  for (const int vocab : {1, 2, 40, 64, 999, 1024, 1057, 3000, 49152}) {
+    Distribution row;
+    row.assign_logits(random_logits(vocab, ++seed), {.temperature = 2}, {}, vocab);
+    std::vector<std::int64_t> positions;
+    for (std::int64_t i = 0; i < (vocab > 10000 ? 2 : 12); ++i) positions.push_back(i * 1000003);
+    const std::vector<Token> drawn = sample(machine, row, coins, positions, 1, 3, false),
+                             raced = sample(machine, row, coins, positions, 0, 0, true);
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      EXPECT_EQ(drawn[i], row.sample(coins, {positions[i], Purpose::draft, 3})) << vocab;
+      EXPECT_EQ(raced[i], row.sample_coupled(coins, positions[i])) << vocab;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace speclab

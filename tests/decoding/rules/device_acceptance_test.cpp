@@ -1,0 +1,144 @@
+// Verification by the kernel, on a simulated GPU: the same decisions as accept() bit for bit, and the
+// enumeration proof.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/decoding/rules/device_cases.h"
+#include "tests/decoding/loop/toy_step.h"
+
+namespace speclab {
+namespace {
+
+using namespace device_step;
+
+TEST(DeviceAcceptance, ChainsAndTreesAreDecidedAsOnTheHost) {
+  std::mt19937 random(5);
+  simt::Machine machine(6);
+  for (int kind = 0; kind < static_cast<int>(Kind::last); ++kind) {
+    for (const int vocab : {1, 2, 3, 7, 63, 64, 65, 1023, 2050}) {
+      for (int repeat = 0; repeat < (vocab > 100 ? 1 : 3); ++repeat) {
+        SCOPED_TRACE(fmt::format("rows {}, vocabulary {}, repeat {}", kind, vocab, repeat));
+        const std::uint64_t seed = random();
+        const int nodes = 1 + static_cast<int>(random() % (vocab > 100 ? 5 : 24));
+        const Step step =
+            random_step(static_cast<Kind>(kind), vocab, nodes, random() % 2 == 0, Coins(seed + 1, 3), random);
+        ASSERT_NO_FATAL_FAILURE(compare(machine, step, seed, static_cast<std::int64_t>(random()) << 8));
+      }
+    }
+  }
+}
+
+TEST(DeviceAcceptance, TheTargetsVocabulary) {
+  std::mt19937 random(7);
+  simt::Machine machine(8);
+  const Step step = random_step(Kind::generic, 49152, 4, false, Coins(1, 3), random);
+  compare(machine, step, 2, 40);
+}
+
+TEST(DeviceAcceptance, EveryRuleRunsOnTheDevice) {
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    for (const double temperature : {0.0, 1.0}) EXPECT_TRUE(device_rule(rule, {}, {.temperature = temperature}).has_value()) << rule.name;
+  }
+  AcceptanceRule other = find_acceptance_rule("rejection");
+  other.name = "another";
+  EXPECT_FALSE(device_rule(other, {}, {}).has_value());
+}
+
+// Ties in rank and bar, the best token of p that is not the best one looked at, and a bar that nobody passes.
+TEST(DeviceAcceptance, CriteriaAtTheirEdges) {
+  simt::Machine machine(3);
+  const auto decide = [&](const char* name, const RuleOptions& options, Token token, const std::vector<double>& weights, bool greedy) {
+    Step step;
+    step.draft.reset(0);
+    step.draft.add(token, 0);
+    step.p.resize(2);
+    step.raw.resize(2);
+    for (Distribution& raw : step.raw) raw.assign_weights(weights);
+    for (Distribution& p : step.p) {
+      if (greedy) p.assign_one_hot(1, static_cast<int>(weights.size()));
+      else p.assign_weights(weights);
+    }
+    const TargetRows rows = [&](int node) { return TargetRow{&step.p[static_cast<std::size_t>(node)], &step.raw[static_cast<std::size_t>(node)]}; };
+    Acceptance host, device;
+    accept(find_acceptance_rule(name), options, step.draft, rows, Coins(1, 1), 0, host);
+    accept_on(machine, find_acceptance_rule(name), options, step.draft, rows, Coins(1, 1), 0, device, nullptr, greedy);
+    EXPECT_EQ(device.path, host.path) << name;
+    EXPECT_EQ(device.next, host.next) << name;
+    return !device.path.empty();
+  };
+  const std::vector<double> tied{.125, .25, .25, .125, .25};
+  for (const bool greedy : {false, true}) {
+    for (const Token token : {0, 1, 2, 3, 4}) {
+      EXPECT_EQ(decide("top_beta", {.beta = 2}, token, tied, greedy), token == 1 || token == 2) << token;
+      EXPECT_EQ(decide("gap", {.gap = 0}, token, tied, greedy), token == 1) << token;
+      EXPECT_EQ(decide("gap", {.gap = std::log(2.0) - 1e-9}, token, tied, greedy), token != 0 && token != 3) << token;
+      EXPECT_EQ(decide("gap", {.gap = std::log(2.0) + 1e-9}, token, tied, greedy), true) << token;
+      EXPECT_EQ(decide("threshold", {.theta = .125, .top_k = 4}, token, tied, greedy), token != 3) << token;
+      EXPECT_EQ(decide("threshold", {.theta = .2501}, token, tied, greedy), false) << token;
+      EXPECT_EQ(decide("typical", {.epsilon = .125, .delta = 1}, token, tied, greedy), token != 0 && token != 3) << token;
+      EXPECT_EQ(decide("typical", {.epsilon = 1, .delta = 0}, token, tied, greedy), true) << token;
+    }
+  }
+  for (const Token token : {0, 1, 2}) EXPECT_EQ(decide("lenience", {.lenience = .5}, token, tied, true), true) << token;
+  for (const Token token : {0, 1, 2}) EXPECT_EQ(decide("lenience", {.lenience = 1}, token, tied, true), token == 1) << token;
+}
+
+TEST(DeviceAcceptance, ADraftWhoseTokenHasNoMassIsReported) {
+  simt::Machine machine(1);
+  Step step;
+  step.draft.reset(0);
+  int index = -1;
+  step.draft.new_q(&index).assign_weights(std::vector<double>{0, 1});
+  step.draft.add(0, 0, index);
+  step.p.resize(2);
+  for (Distribution& p : step.p) p.assign_weights(std::vector<double>{1, 1});
+  Acceptance out;
+  const TargetRows rows = [&](int node) {
+    return TargetRow{&step.p[static_cast<std::size_t>(node)], nullptr};
+  };
+  EXPECT_THROW(
+      accept_on(machine, find_acceptance_rule("rejection"), {}, step.draft, rows, Coins(1, 1), 0, out), Bug);
+}
+
+// The proof that accept() passes (enumeration_test.cpp), for the kernel.
+class DeviceLossless : public testing::TestWithParam<const char*> {};
+
+TEST_P(DeviceLossless, EmitsTheTargetsJointLaw) {
+  using namespace enumerate;
+  const AcceptanceRule& rule = find_acceptance_rule(GetParam());
+  simt::Machine machine(2);
+  const Verify verify = [&](auto&&... all) { accept_on(machine, all...); };
+  const struct {
+    int vocab;
+    enumerate::Shape shape;
+  } cases[] = {{5, {{1}}}, {4, {{3}}}, {3, {{1, 2}}}, {2, {{2, 1}}}};
+  std::mt19937 random(17);
+  for (const auto& c : cases) {
+    for (const enumerate::Rows kind : kAllRows) {
+      const int length = static_cast<int>(c.shape.widths.size()) + 1;
+      const World world = random_world(c.vocab, length, kind, false, random);
+      for (const Draws draws : kAllDraws) {
+        const enumerate::Law law = law_of([&](const Coins& coins) {
+          return emit(world, c.shape, draws, rule, {.epsilon = 1}, length, coins, verify);
+        });
+        const std::map<enumerate::Outcome, double> target = target_law(world, length);
+        double worst = 0;
+        for (const auto& [outcome, mass] : target)
+          worst = std::max(worst, std::abs(mass - (law.mass.count(outcome) > 0 ? law.mass.at(outcome) : 0)));
+        for (const auto& [outcome, mass] : law.mass)
+          worst = std::max(worst, target.count(outcome) > 0 ? 0 : mass);
+        EXPECT_LE(worst, 1e-12) << GetParam() << ", rows " << static_cast<int>(kind) << ", draws "
+                                << static_cast<int>(draws) << ", vocabulary " << c.vocab;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, DeviceLossless,
+                         testing::Values("rejection", "one_hot_rejection", "sample_match", "non_iterative", "distillspec_exp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace speclab

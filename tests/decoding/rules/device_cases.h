@@ -1,0 +1,210 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "core/backend/cuda/kernels/sampling_kernel.h"
+#include "core/decoding/rows/distribution.h"
+#include "tests/decoding/loop/device_step.h"
+
+// Random rows, logits and trees for the device's sampling and verification, and their comparison with the host's.
+
+namespace speclab::device_step {
+
+/// greedy: every row of the target is one-hot, as at temperature 0.
+enum class Kind { generic, zeros, equal, disjoint, one_hot, by_construction, near, greedy, last };
+
+inline Distribution row_of(Kind kind, int vocab, bool for_q, const Distribution* p, std::mt19937& random) {
+  std::vector<double> w(static_cast<std::size_t>(vocab));
+  const auto number = [&] { return std::exp(3 * std::normal_distribution<double>()(random)); };
+  for (double& x : w) x = number();
+  if (kind == Kind::zeros) {
+    for (double& x : w) x = random() % 3 == 0 ? 0 : std::ceil(x);  // ties
+    w[random() % w.size()] = 1;
+  } else if (kind == Kind::disjoint) {
+    for (std::size_t x = 0; x < w.size(); ++x) w[x] = (x % 2 == 0) == for_q || vocab == 1 ? w[x] : 0;
+  } else if (kind == Kind::one_hot) {
+    std::fill(w.begin(), w.end(), 0.0);
+    w[random() % w.size()] = .25;
+  } else if ((kind == Kind::near || kind == Kind::equal) && for_q && !p->one_hot()) {
+    for (std::size_t x = 0; x < w.size(); ++x)
+      w[x] = double(p->weights()[x]) * (kind == Kind::near ? 1 + 1e-6 * double(x % 3) : 1);
+  }
+  Distribution row;
+  if ((kind == Kind::by_construction && random() % 2 == 0) || (kind == Kind::greedy && !for_q))
+    row.assign_one_hot(static_cast<Token>(random() % w.size()), vocab);
+  else
+    row.assign_weights(w);
+  return row;
+}
+
+struct Step {
+  Draft draft;
+  std::vector<Distribution> p, raw;  ///< raw: what a criterion looks at where p is one-hot
+};
+
+/// A tree of `nodes` candidates: random parents, or a chain; tokens drawn from their rows, or fixed ones;
+/// some probes behind.
+inline Step random_step(Kind kind, int vocab, int nodes, bool chain, const Coins& coins, std::mt19937& random) {
+  Step step;
+  step.draft.reset(static_cast<Token>(random() % static_cast<unsigned>(vocab)));
+  const auto add_rows = [&] {
+    step.p.push_back(row_of(kind, vocab, false, nullptr, random));
+    step.raw.push_back(row_of(random() % 2 == 0 ? Kind::generic : Kind::zeros, vocab, false, nullptr, random));
+  };
+  add_rows();
+  while (step.draft.tree.size() < nodes) {
+    const int node = step.draft.tree.size();
+    const int parent = chain ? node - 1 : static_cast<int>(random() % static_cast<unsigned>(node));
+    if (random() % 4 == 0) {
+      step.draft.add(static_cast<Token>(random() % static_cast<unsigned>(vocab)), parent);
+    } else {
+      int index = -1;
+      Distribution& q = step.draft.new_q(&index);
+      q = row_of(kind, vocab, true, &step.p[static_cast<std::size_t>(parent)], random);
+      const Token token = q.sample(
+          coins, {static_cast<std::int64_t>(node), Purpose::draft, static_cast<std::uint32_t>(node)});
+      step.draft.add(token, parent, index);
+    }
+    add_rows();
+  }
+  for (int probes = static_cast<int>(random() % 3); probes > 0; --probes) {
+    step.draft.add_probe(static_cast<Token>(random() % static_cast<unsigned>(vocab)),
+                         static_cast<int>(random() % static_cast<unsigned>(step.draft.tree.size())));
+  }
+  return step;
+}
+
+/// The kernel against accept(), with the same coins.
+inline void compare(const cuda::Place& place, const Step& step, std::uint64_t seed, std::int64_t position) {
+  const RuleOptions options{.lenience = .6, .b = .7, .beta = 2, .gap = 1, .epsilon = .8, .delta = .9, .theta = .02, .top_k = 4};
+  const auto one_hot = std::count_if(step.p.begin(), step.p.end(), [](const Distribution& p) { return p.one_hot(); });
+  const bool greedy = one_hot == static_cast<std::ptrdiff_t>(step.p.size());
+  const TargetRows rows = [&](int node) {
+    const auto at = static_cast<std::size_t>(node);
+    return TargetRow{&step.p[at], &step.raw[at]};
+  };
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    const std::string_view name = rule.name;
+    if (name == "lenience" && one_hot > 0 && !greedy) continue;  // some rows of each temperature
+    if (name == "iterative" && place.machine() != nullptr && step.p[0].vocab() > 100) continue;  // a pass over the row for each redraw
+    SCOPED_TRACE(fmt::format("{}, seed {}, position {}", name, seed, position));
+    const Coins coins(seed, 3);
+    Acceptance host, device;
+    host.want_expected = false;
+    accept(rule, options, step.draft, rows, coins, position, host);
+    std::vector<std::pair<int, int>> moves;
+    accept_on(place, rule, options, step.draft, rows, coins, position, device, &moves, greedy);
+    ASSERT_EQ(device.path, host.path);
+    ASSERT_EQ(device.next, host.next);
+    ASSERT_EQ(device.bonus, host.bonus);
+    ASSERT_EQ(device.tested.size(), host.tested.size());
+    for (std::size_t i = 0; i < host.tested.size(); ++i) {
+      EXPECT_EQ(device.tested[i].node, host.tested[i].node);
+      EXPECT_EQ(device.tested[i].p, host.tested[i].p);
+      EXPECT_EQ(device.tested[i].q, host.tested[i].q);
+      EXPECT_EQ(device.tested[i].accepted, host.tested[i].accepted);
+    }
+    // The moves leave the path's rows behind the pending token's, each read before it is overwritten.
+    std::vector<int> slots(static_cast<std::size_t>(step.draft.tree.size()));
+    for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int>(i);
+    for (const auto& [from, to] : moves) {
+      ASSERT_GT(from, to);
+      slots[static_cast<std::size_t>(to)] = slots[static_cast<std::size_t>(from)];
+    }
+    for (std::size_t i = 0; i < host.path.size(); ++i) ASSERT_EQ(slots[i + 1], host.path[i]);
+  }
+}
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+inline std::vector<float> random_logits(int count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, 5);
+  std::vector<float> logits(static_cast<std::size_t>(count));
+  for (float& z : logits) {
+    z = normal(random);
+    if (random() % 8 == 0) z = 0;
+    if (random() % 8 == 0) z = -0.0f;
+    if (random() % 16 == 0) z = -kInfinity;
+    if (random() % 16 == 0) z = std::round(z);  // ties
+    if (random() % 64 == 0) z = -200;
+  }
+  logits[random() % logits.size()] = 3;
+  return logits;
+}
+
+struct Laws {
+  std::vector<float> weights;
+  std::vector<cuda::Law> laws;
+};
+
+inline Laws standardise(const cuda::Place& place, const std::vector<float>& logits, int rows, int vocab,
+                 const SamplingParams& params, const std::vector<Token>& ids = {}) {
+  const int columns = static_cast<int>(logits.size()) / rows;
+  const DeviceArray<float> d_logits(place, logits),
+      weights(place, static_cast<std::size_t>(rows * vocab));
+  const DeviceArray<std::int32_t> d_ids(place, std::vector<std::int32_t>(ids.begin(), ids.end()));
+  const DeviceArray<cuda::Law> laws(place, static_cast<std::size_t>(rows));
+  cuda::launch(cuda::Standardise{.logits = d_logits.data(),
+                                 .ids = ids.empty() ? nullptr : d_ids.data(),
+                                 .rows = rows,
+                                 .columns = columns,
+                                 .vocab = vocab,
+                                 .greedy = params.temperature <= 0,
+                                 .scale = static_cast<float>(std::min(1 / params.temperature, 1e30)),
+                                 .top_k = params.top_k,
+                                 .top_p = params.top_p,
+                                 .weights = weights.data(),
+                                 .laws = laws.data()},
+               place.stream());
+  return {weights.host(), laws.host()};
+}
+
+inline void expect_same(const Distribution& host, const Laws& device, int row) {
+  const auto vocab = static_cast<std::size_t>(host.vocab());
+  const cuda::Law& law = device.laws[static_cast<std::size_t>(row)];
+  ASSERT_EQ(law.invalid, -1);
+  if (host.one_hot()) {
+    ASSERT_EQ(law.one_hot, host.argmax());
+    return;
+  }
+  ASSERT_EQ(law.one_hot, -1);
+  EXPECT_EQ(law.sum, host.sum());
+  for (std::size_t i = 0; i < vocab; ++i) {
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(device.weights[static_cast<std::size_t>(row) * vocab + i]),
+              std::bit_cast<std::uint32_t>(host.weights()[i]))
+        << i;
+  }
+}
+
+inline std::vector<Token> sample(const cuda::Place& place, const Distribution& row, const Coins& coins,
+                          const std::vector<std::int64_t>& positions, simt::u32 purpose, simt::u32 draw, bool coupled) {
+  const int vocab = row.vocab(), rows = static_cast<int>(positions.size());
+  Rows device(vocab);
+  for (int i = 0; i < rows; ++i) device.add(row);
+  const DeviceArray<float> weights(place, device.weights);
+  const DeviceArray<cuda::Law> laws(place, device.laws);
+  const DeviceArray<std::int64_t> at(place, positions);
+  const DeviceArray<std::int32_t> tokens(place, positions.size());
+  cuda::launch(cuda::Sample{.weights = weights.data(),
+                            .laws = laws.data(),
+                            .rows = rows,
+                            .vocab = vocab,
+                            .key = coins.key(),
+                            .positions = at.data(),
+                            .purpose = purpose,
+                            .draw = draw,
+                            .coupled = coupled,
+                            .tokens = tokens.data()},
+               place.stream());
+  return tokens.host();
+}
+
+}  // namespace speclab::device_step

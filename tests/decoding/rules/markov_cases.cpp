@@ -1,0 +1,263 @@
+#include "tests/decoding/rules/markov_cases.h"
+
+#include <filesystem>
+
+#include "core/decoding/drafting/datastore.h"
+#include "core/decoding/drafting/ngram_file.h"
+
+namespace speclab::markov {
+
+using namespace fixtures;
+
+namespace {
+
+std::string file(const std::string& name) {
+  static const TempDir dir;
+  return (dir.path() / name).string();
+}
+
+std::string some_datastore() {
+  Datastore::Builder builder(kVocab, "");
+  for (const std::vector<Token>& document :
+       std::vector<std::vector<Token>>{{0, 1, 2, 0}, {1, 2, 1}, {0, 1, 0, 2}, {2, 2}})
+    builder.add(document);
+  const std::string path = file("datastore");
+  if (!std::filesystem::exists(path)) builder.write(path);
+  return path;
+}
+
+std::string some_ngrams() {
+  NgramFile::Builder builder(kVocab, "");
+  builder.add(std::vector<Token>{0, 1, 2, 0, 1, 1, 2});
+  const std::string path = file("ngrams");
+  if (!std::filesystem::exists(path)) builder.write(path, 3);
+  return path;
+}
+
+/// The sooner the model's chain ends, the more copies and runners-up there is room for beside its first
+/// tokens.
+StrategyChoice surest_few(const std::string& order) {
+  return choose("composition", {{"gamma", 3},
+                                {"order", order},
+                                {"product_threshold", .3},
+                                {"worth", .01},
+                                {"worth_of_runner_up", .05},
+                                {"sure", .9},
+                                {"nodes", 3}});
+}
+
+}  // namespace
+
+std::map<enumerate::Outcome, double> chain_law(const ModelPtr& model, const SamplingParams& sampling,
+                                               Token last, int count, Token eos) {
+  const int vocab = model->config().vocab;
+  std::vector<std::vector<double>> rows(static_cast<std::size_t>(vocab));
+  for (Token token = 0; token < vocab; ++token) {
+    std::vector<float> logits(static_cast<std::size_t>(vocab));
+    const auto session = model->open(4);
+    session->prefill({&token, 1}, logits.data());
+    Distribution row;
+    row.assign_logits(logits, sampling, {}, vocab);
+    row.probabilities(rows[static_cast<std::size_t>(token)]);
+  }
+  std::map<enumerate::Outcome, double> law{{{}, 1}};
+  for (int i = 0; i < count; ++i) {
+    std::map<enumerate::Outcome, double> longer;
+    for (const auto& [text, mass] : law) {
+      if (!text.empty() && text.back() == eos) {
+        longer[text] += mass;
+        continue;
+      }
+      for (Token next = 0; next < vocab; ++next) {
+        enumerate::Outcome more = text;
+        more.push_back(next);
+        const double p =
+            rows[static_cast<std::size_t>(text.empty() ? last : text.back())][static_cast<std::size_t>(next)];
+        if (p > 0) longer[more] += mass * p;
+      }
+    }
+    law = std::move(longer);
+  }
+  return law;
+}
+
+std::vector<Case> small_cases() {
+  std::vector<Case> all;
+  all.push_back({"autoregressive", choose("autoregressive")});
+  all.push_back({"speculative gamma 1", choose("speculative_sampling", {{"gamma", 1}})});
+  all.push_back({"speculative gamma 2", choose("speculative_sampling", {{"gamma", 2}})});
+  all.push_back(
+      {"speculative hot draft",
+       choose("speculative_sampling", {{"gamma", 2}, {"draft_temperature", 2}, {"draft_top_k", 2}})});
+  all.push_back({"speculative confidence",
+                 choose("speculative_sampling",
+                        {{"gamma", 2}, {"schedule", "confidence"}, {"confidence_threshold", .4}})});
+  all.push_back(
+      {"speculative product",
+       choose("speculative_sampling", {{"gamma", 2}, {"schedule", "product"}, {"product_threshold", .4}})});
+  all.push_back(
+      {"speculative heuristic", choose("speculative_sampling", {{"gamma", 1}, {"schedule", "heuristic"}})});
+  all.push_back({"draft tree", choose("draft_tree", {{"widths", {2, 1}}})});
+  all.push_back({"draft tree of all tokens", choose("draft_tree", {{"widths", {3}}})});
+  all.push_back({"draft tree, hot, of more tokens than have mass",
+                 choose("draft_tree", {{"widths", {2, 2}}, {"draft_temperature", 2}, {"draft_top_k", 1}})});
+  all.push_back({"draft tree of the best tokens",
+                 choose("draft_tree", {{"widths", {2, 2}}, {"draft_temperature", 0}})});
+  all.push_back({"lookup", choose("prompt_lookup", {{"length", 2}}), {0, 1, 2, 0, 1}});
+  all.push_back(
+      {"lookup, draft where nothing matches",
+       choose("prompt_lookup", {{"length", 2}, {"gamma", 2}, {"ngram_min", 2}, {"fallback", "draft"}}),
+       {0, 1, 2, 0, 1}});
+  all.push_back(
+      {"lookup and draft as a tree",
+       choose("prompt_lookup", {{"length", 2}, {"gamma", 2}, {"fallback", "draft"}, {"merge", "tree"}}),
+       {0, 1, 2, 0, 1}});
+  const auto lookahead = [&](json options) {
+    options["pool_from_prompt"] = true;
+    return choose("lookahead", options);
+  };
+  all.push_back({"lookahead", lookahead({{"W", 2}, {"N", 3}, {"G", 3}}), {0, 1, 2, 0, 1, 0, 2, 1, 1}});
+  all.push_back(
+      {"lookahead of bigrams", lookahead({{"W", 3}, {"N", 2}, {"G", -1}}), {0, 1, 2, 0, 1, 0, 2, 1, 1}});
+  all.push_back({"lookahead, window accepted",
+                 lookahead({{"W", 3}, {"N", 2}, {"G", 2}, {"accept_window", true}}),
+                 {0, 1, 2, 0, 1, 0, 2, 1, 1}});
+  all.push_back({"jacobi", choose("jacobi", {{"block", 3}})});
+  const std::string datastore = some_datastore();
+  all.push_back(
+      {"retrieved tree",
+       choose("retrieval", {{"datastore", datastore}, {"ngram_min", 1}, {"length", 2}, {"nodes", 5}})});
+  const std::string ngrams = some_ngrams();
+  all.push_back({"n-grams of the text, Katz",
+                 choose("ngram_model", {{"gamma", 2}, {"smoothing", "katz"}, {"known", 0}}),
+                 {0, 1, 2, 0, 1},
+                 false});
+  all.push_back({"n-grams of the text where known",
+                 choose("ngram_model", {{"gamma", 2}, {"smoothing", "kneser_ney"}, {"order", 2}}),
+                 {0, 1, 2, 0, 1},
+                 false});
+  all.push_back({"n-grams of text and file",
+                 choose("ngram_model", {{"gamma", 1}, {"counts", "both"}, {"file", ngrams}}),
+                 {0, 2, 1},
+                 false});
+  all.push_back({"suffix tree",
+                 choose("suffix_decoding", {{"length", 3}, {"factor", 3}, {"tree", true}}),
+                 {0, 1, 2, 0, 1}});
+  all.push_back({"copies from the prompt",
+                 choose("prompt_lookup", {{"length", 2}, {"reference", "prompt"}}),
+                 {0, 1, 2, 0, 1}});
+  all.push_back({"recycled tree", choose("token_recycling", {{"k", 2}, {"tree", {2, 1, 1}}})});
+  all.push_back({"copies, chain and runners-up as a tree",
+                 choose("composition",
+                        {{"gamma", 2}, {"worth", .01}, {"worth_of_runner_up", 0}, {"sure", 1}, {"nodes", 9}}),
+                 {0, 1, 2, 0, 1}});
+  all.push_back({"copies of text and datastore, and a chain, as a tree",
+                 choose("composition", {{"gamma", 1},
+                                        {"sources", {"text", "datastore", "draft"}},
+                                        {"datastore", datastore},
+                                        {"worth", .01},
+                                        {"worth_of_runner_up", 1},
+                                        {"sure", 1},
+                                        {"length", 2},
+                                        {"nodes", 6}}),
+                 {0, 1, 2, 0, 1}});
+  all.push_back({"simulated", choose("simulated", {{"gamma", 2}, {"alpha", .6}})});
+  return all;
+}
+
+std::vector<Case> all_cases() {
+  const std::vector<Token> repeats{0, 1, 2, 0, 1, 0, 2, 1, 1};
+  const auto chain = [](json options) { return choose("speculative_sampling", options); };
+  const auto tree = [](std::vector<int> widths) { return choose("draft_tree", {{"widths", widths}}); };
+  std::vector<Case> all = small_cases();
+  all.push_back({"speculative gamma 3", chain({{"gamma", 3}})});
+  all.push_back({.name = "speculative gamma 5", .strategy = chain({{"gamma", 5}}), .length = 7});
+  all.push_back({"speculative gamma 4, confidence",
+                 chain({{"gamma", 4}, {"schedule", "confidence"}, {"confidence_threshold", .4}})});
+  all.push_back({"speculative gamma 4, product",
+                 chain({{"gamma", 4}, {"schedule", "product"}, {"product_threshold", .2}})});
+  all.push_back({"speculative gamma 2, heuristic", chain({{"gamma", 2}, {"schedule", "heuristic"}})});
+  all.push_back({"draft tree of pairs", tree({2, 2, 2})});
+  all.push_back({"draft tree that branches late", tree({1, 3})});
+  all.push_back({"draft tree, wide", tree({3, 2, 1, 1})});
+  all.push_back({"draft tree, cool",
+                 choose("draft_tree", {{"widths", {3, 2}}, {"draft_temperature", .6}, {"draft_top_p", .9}})});
+  all.push_back({"n-grams of the text, confidence",
+                 choose("ngram_model", {{"gamma", 4}, {"schedule", "confidence"}, {"known", 0}}), repeats,
+                 false});
+  for (const int candidates : {1, 2}) {
+    all.push_back({"lookup and draft as a tree, " + std::to_string(candidates),
+                   choose("prompt_lookup", {{"length", 3},
+                                            {"gamma", 3},
+                                            {"fallback", "draft"},
+                                            {"merge", "tree"},
+                                            {"schedule", "confidence"},
+                                            {"candidates", candidates}}),
+                   repeats});
+  }
+  for (const char* order : {"tree", "first"})
+    all.push_back({std::string("composition of the surest few, ") + order, surest_few(order), repeats});
+  return all;
+}
+
+Generations::Generations(const Case& c, const json& options, LoopOptions loop, Table* table)
+    : prompt_(c.prompt),
+      target_(table(kVocab, 11, 1.5)),
+      draft_(table(kVocab, 12, 1.5)),
+      loop_(target_, draft_, c.strategy, [&] {
+        loop.capacity = 64;
+        loop.hash_rows = loop.details = false;
+        loop.prefills = std::make_shared<PrefillCache>();
+        return loop;
+      }()) {
+  request_.options = generation(options);
+  request_.prompt = prompt_;
+  request_.reference = reference_;
+}
+
+GenerationRecord Generations::run(const Coins& coins) {
+  request_.coins = coins;
+  return loop_.run(request_);
+}
+
+std::vector<GenerationRecord> Generations::run(std::span<const Coins> coins) {
+  std::vector<Request> requests(coins.size(), request_);
+  for (std::size_t i = 0; i < coins.size(); ++i) requests[i].coins = coins[i];
+  return loop_.run(requests);
+}
+
+std::vector<SharedCoins> shared_coins() {
+  using Address = Coins::Address;
+  const Case chain{"", choose("speculative_sampling", {{"gamma", 2}})};
+  const Case tree{"", choose("draft_tree", {{"widths", {2, 1}}})};
+  const Case copies{"", surest_few("tree"), {0, 1, 2, 0, 1, 0, 2, 1, 1}};
+  std::vector<SharedCoins> all;
+  all.push_back({"siblings", tree, "rejection", [](Address a) {
+                   if (a.purpose == Purpose::draft) a.draw = a.draw <= 2 ? 1 : 3;
+                   return a;
+                 }});
+  all.push_back({"all tokens of a draft", chain, "rejection", [](Address a) {
+                   if (a.purpose == Purpose::draft) a.draw = 1;
+                   return a;
+                 }});
+  all.push_back({"a token and its test", chain, "rejection", [](Address a) {
+                   return a.purpose == Purpose::draft ? Address{a.position + a.draw, Purpose::accept, 0} : a;
+                 }});
+  all.push_back({"a test and the correction after it", chain, "rejection", [](Address a) {
+                   return a.purpose == Purpose::residual ? Address{a.position, Purpose::accept, 0} : a;
+                 }});
+  all.push_back({"tests of two positions", chain, "rejection", [](Address a) {
+                   if (a.purpose == Purpose::accept) a.position -= a.position % 2;
+                   return a;
+                 }});
+  all.push_back({"all tokens of the target's own", chain, "sample_match", [](Address a) {
+                   if (a.purpose == Purpose::target) a.position = 0;
+                   return a;
+                 }});
+  all.push_back({"a token and a later step's for the same place", copies, "rejection", [](Address a) {
+                   return a.purpose == Purpose::draft ? Address{a.position + a.draw, Purpose::draft, 0} : a;
+                 }});
+  return all;
+}
+
+}  // namespace speclab::markov

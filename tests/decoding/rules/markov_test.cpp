@@ -1,0 +1,175 @@
+// Exact joint law, end to end: the real loop, strategies and rules on first-order Markov chains, with every
+// coin walked both ways. Catches wrong rows, wrong caches and wrong commits, which tests of
+// single tokens do not see.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/decoding/drafting/draft_chain.h"
+#include "tests/decoding/rules/markov_cases.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::fixtures;
+using enumerate::Law;
+using markov::Case;
+using markov::kVocab;
+using markov::chain_law;
+
+class Markov : public ::testing::Test {
+ protected:
+  ModelPtr target = random_markov(kVocab, 11, 1.5);
+  ModelPtr draft = random_markov(kVocab, 12, 1.5);
+
+  Law run(const Case& c, const std::string& rule, const json& more, int count, Token eos = -1,
+          double least = 0, int* accepted = nullptr) const {
+    json options = {{"max_tokens", count}, {"rule", rule}, {"temperature", 1}};
+    options.update(more);
+    Decode decode{
+        .target = target, .draft = draft, .strategy = c.strategy, .options = options, .prompt = c.prompt};
+    decode.reference = {1, 0, 2, 1};
+    if (eos >= 0) decode.eos = {eos};
+    DecodeLoop loop(target, draft, c.strategy, {.capacity = 32});
+    Request request = decode.request();
+    request.prompt = decode.prompt;
+    request.reference = decode.reference;
+    return enumerate::law_of(
+        [&](const Coins& coins) {
+          request.coins = coins;
+          const GenerationRecord record = loop.run(request);
+          if (accepted) *accepted += total(record, &StepRecord::accepted);
+          return record.tokens;
+        },
+        least);
+  }
+};
+
+TEST_F(Markov, EveryStrategyWithEveryLosslessRuleHasTheTargetsLaw) {
+  const auto expected = chain_law(target, {.temperature = 1, .top_k = 0, .top_p = 1}, 1, 4);
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    if (rule.loss({}, {.temperature = 1, .top_k = 0, .top_p = 1}) != LossClass::l1 || rule.name == "coupled")
+      continue;
+    const double least = rule.name.starts_with("iterative") ? 1e-7 : 0;
+    for (const Case& c : markov::small_cases()) {
+      if (least > 0 && !c.patient) continue;
+      const int count = least > 0 ? 3 : 4;
+      int accepted = 0;
+      const Law law = run(c, std::string(rule.name), json::object(), count, -1, least, &accepted);
+      const auto shorter =
+          count == 4 ? expected : chain_law(target, {.temperature = 1, .top_k = 0, .top_p = 1}, 1, count);
+      EXPECT_LT(enumerate::total_variation(law.mass, shorter), 1e-12 + law.pruned)
+          << c.name << ", " << rule.name;
+      EXPECT_LT(law.pruned, .01);
+      // Classical rejection sampling accepts nothing where q misses support of p.
+      const bool classical = rule.name.ends_with("iterative");
+      if (!classical || c.name == "autoregressive") {
+        EXPECT_EQ(accepted > 0, c.name != "autoregressive") << c.name << ", " << rule.name;
+      }
+    }
+  }
+}
+
+TEST_F(Markov, TruncatedRowsAndEndTokens) {
+  const SamplingParams sampling{.temperature = .8, .top_k = 2, .top_p = .95};
+  const json options = {{"temperature", .8}, {"top_k", 2}, {"top_p", .95}};
+  const auto expected = chain_law(target, sampling, 1, 4);
+  const auto ending = chain_law(target, sampling, 1, 4, 2);
+  EXPECT_GT(enumerate::total_variation(expected, ending), .05);
+  for (const Case& c : markov::small_cases()) {
+    EXPECT_LT(enumerate::total_variation(run(c, "rejection", options, 4).mass, expected), 1e-12) << c.name;
+    EXPECT_LT(enumerate::total_variation(run(c, "rejection", options, 4, 2).mass, ending), 1e-12) << c.name;
+  }
+}
+
+TEST_F(Markov, ALossyRuleIsSeen) {
+  const auto expected = chain_law(target, {.temperature = 1, .top_k = 0, .top_p = 1}, 1, 4);
+  for (const Case& c : markov::small_cases()) {
+    const double distance =
+        enumerate::total_variation(run(c, "lenience", {{"lenience", .3}}, 4).mass, expected);
+    if (c.name == "autoregressive") {
+      EXPECT_LT(distance, 1e-12);
+    } else {
+      EXPECT_GT(distance, 1e-3) << c.name;
+    }
+  }
+}
+
+// Negative controls: a drafter that is wrong in a small way must be noticed by the very comparison that is
+// used above.
+class WrongQ final
+    : public Strategy {  // draws from the draft, but hands over an argmax as if it had been drawn
+ public:
+  explicit WrongQ(const Resources& resources) : chain_({.gamma = 2, .schedule = {}}, resources) {}
+  void begin(const Sequence& sequence) override { chain_.begin(sequence); }
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+    chain_.draft(sequences, drafts);
+    Draft& draft = *drafts[0];
+    if (draft.tree.drafted() == 0) return;
+    const Token best = draft.q[0].argmax();
+    const Token pending = draft.tree.token(0);
+    draft.tree.reset(pending);
+    draft.q_of.resize(1);
+    draft.confidence.resize(1);
+    draft.add(best, 0, 0);
+  }
+
+ private:
+  DraftChain chain_;
+};
+
+class Discards final : public Strategy {  // drops a drawn token because of its value
+ public:
+  explicit Discards(const Resources& resources) : chain_({.gamma = 1, .schedule = {}}, resources) {}
+  void begin(const Sequence& sequence) override { chain_.begin(sequence); }
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+    chain_.draft(sequences, drafts);
+    if (drafts[0]->tree.drafted() > 0 && drafts[0]->q[0].prob(drafts[0]->tree.token(1)) < .4)
+      drafts[0]->reset(drafts[0]->tree.token(0));
+  }
+
+ private:
+  DraftChain chain_;
+};
+
+class AsIfWithReplacement final : public Strategy {  // every sibling is handed over with the law of the first
+ public:
+  explicit AsIfWithReplacement(const Resources& resources)
+      : tree_(choose("draft_tree", {{"widths", {2, 1}}}).make(resources)) {}
+  void begin(const Sequence& sequence) override { tree_->begin(sequence); }
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+    tree_->draft(sequences, drafts);
+    if (drafts[0]->tree.drafted() > 1) drafts[0]->q_of[2] = drafts[0]->q_of[1];
+  }
+
+ private:
+  std::unique_ptr<Strategy> tree_;
+};
+
+TEST_F(Markov, WrongDraftersAreSeen) {
+  const auto expected = chain_law(target, {.temperature = 1, .top_k = 0, .top_p = 1}, 1, 4);
+  const StrategyEntry wrong =
+      local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
+        return std::make_unique<WrongQ>(resources);
+      });
+  const StrategyEntry discards =
+      local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
+        return std::make_unique<Discards>(resources);
+      });
+  EXPECT_GT(enumerate::total_variation(
+                run({"wrong q", StrategyChoice(wrong)}, "rejection", json::object(), 4).mass, expected),
+            1e-2);
+  EXPECT_GT(enumerate::total_variation(
+                run({"discards", StrategyChoice(discards)}, "rejection", json::object(), 4).mass, expected),
+            1e-3);
+  const StrategyEntry replaced =
+      local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
+        return std::make_unique<AsIfWithReplacement>(resources);
+      });
+  EXPECT_GT(enumerate::total_variation(
+                run({"as if with replacement", StrategyChoice(replaced)}, "rejection", json::object(), 4).mass, expected),
+            1e-3);
+}
+
+}  // namespace
+}  // namespace speclab

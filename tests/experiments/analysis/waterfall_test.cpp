@@ -1,0 +1,135 @@
+// What a record predicts, what it calls explained, and by what.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "experiments/metrics/summary.h"
+#include "tests/experiments/metrics/hand_made_run.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::fixtures;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Explained : public Record {
+ protected:
+  /// `wide`: what the calibration says of a forward over three rows, which takes 1.2 times as long as one
+  /// over one.
+  json spec(const std::string& name, double wide = 1.2, bool drift_in_lines = false,
+            bool rounds_known = false) {
+    const auto path = write_run(name, 1'600'000);
+    for (int i = 0; i < 3; ++i)
+      JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(1e6, wide));
+    for (const char* file : {"autoregressive.jsonl", "spec.jsonl"}) {
+      rewrite(path / "cases" / file, [&](LineRecord& line) {
+        const bool one_row = line.case_id == "autoregressive";
+        if (drift_in_lines) line.drift = {{one_row ? 1 : 3, one_row ? 1'000'000 : 1'200'000}};
+        if (rounds_known) line.calibration_rounds = 1;
+      });
+    }
+    return json(summarise_run(path)["cases"][1]);
+  }
+  static json term(const json& entry, const std::string& step) {
+    for (const json& one : entry["waterfall"]) {
+      if (one["step"] == step) return one;
+    }
+    return nullptr;
+  }
+};
+
+TEST_F(Explained, ACalibrationThatLiesIsSeenWithoutTheForwardsTimedAgain) {
+  const json honest = spec("honest", 1.2, true), lie = spec("lie", .7 * 1.2, true);
+  const auto share = [](const json& entry, const std::string& name) {
+    return entry["waterfall"].back()[name];
+  };
+  const double missing = 1 - (.7 * 1.2 + .2) / 1.6;  // 30 % of a forward
+  EXPECT_NEAR(share(honest, "unexplained_share").get<double>(), 1 - 1.4 / 1.6, 1e-12);
+  EXPECT_NEAR(share(lie, "unexplained_share").get<double>(), missing, 1e-12);
+  for (const int end : {0, 1})
+    EXPECT_NEAR(share(lie, "unexplained_share_ci95")[end].get<double>(), missing, 1e-12);
+  // The forwards in the lines have the case's own row counts: they make up for the lie, and so the residual
+  // behind them does not tell the two calibrations apart.
+  EXPECT_NEAR(share(lie, "residual_share").get<double>(), share(honest, "residual_share").get<double>(), .06);
+  EXPECT_EQ(term(lie, "machine_drift")["measured_by"], "lines");
+}
+
+TEST_F(Explained, TheTermSaysByWhatItWasMeasured) {
+  const auto explanation = [&](const char* name, bool lines, bool rounds) {
+    const json found = term(spec(name, 1.2, lines, rounds), "machine_drift");
+    return found.is_null() ? std::string("none") : found["explanation"].get<std::string>();
+  };
+  EXPECT_THAT(explanation("lines", true, true),
+              AllOf(HasSubstr("forwards timed inside the lines (drift_every)"), Not(HasSubstr("rounds"))));
+  EXPECT_THAT(explanation("rounds", false, true),
+              AllOf(HasSubstr("calibration rounds next to the lines"), Not(HasSubstr("drift_every"))));
+  EXPECT_EQ(explanation("none", false, false), "none") << "there is no term";
+  const json without = spec("without")["waterfall"].back();
+  EXPECT_EQ(without["residual_share"], without["unexplained_share"]);
+}
+
+TEST_F(Explained, Theorem38HasOneValueInARecord) {
+  const auto path = write_run("cut", 1'600'000);
+  for (int i = 0; i < 3; ++i) JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(1e6));
+  rewrite(path / "cases" / "spec.jsonl", [](LineRecord& line) {
+    line.turns[0].steps.back().drafted.resize(1);  // the end of the text cut this draft
+  });
+  const json entry = summarise_run(path)["cases"][1];
+  const double c = .1;  // one forward of the draft for each drafted token but the one that was cut
+  const json& prediction = entry["predictions"]["leviathan_3_8"];
+  ASSERT_TRUE(prediction["value"].is_number());
+  EXPECT_EQ(entry["waterfall"][0]["step"], "leviathan_3_8");
+  EXPECT_EQ(entry["waterfall"][0]["speedup"], prediction["value"]);
+  EXPECT_NEAR(prediction["value"].get<double>(), (1 + .6 + .36) / (1 + 2 * c * 6 / 5), 1e-12);
+  double gap = 0;
+  for (const json& one : entry["waterfall"]) gap += one["log_ratio"].get<double>();
+  EXPECT_NEAR(
+      gap, std::log(entry["waterfall"].back()["speedup"].get<double>() / prediction["value"].get<double>()),
+      1e-12);
+}
+
+TEST_F(Explained, DraftsThatAreShortWithinATextHaveNoGamma) {
+  const auto path = write_run("short", 1'600'000);
+  EXPECT_TRUE(summarise_run(path)["cases"][1]["predictions"].contains("leviathan_eq_1"));
+  rewrite(path / "cases" / "spec.jsonl", [](LineRecord& line) {
+    StepRecord& step =
+        line.turns[0].steps[1];  // three tokens before the end: nothing cuts a draft of two there
+    step.drafted.resize(1);
+    step.ended_by = EndedBy::schedule;
+  });
+  const json varied = summarise_run(path)["cases"][1]["predictions"];
+  EXPECT_FALSE(varied.contains("leviathan_eq_1"));
+  EXPECT_TRUE(varied.contains("mixture_eq_1"));
+}
+
+TEST_F(Explained, OnlyPredictionsHaveErrors) {
+  const json predictions = spec("run")["predictions"];
+  std::map<std::string, int> kinds;
+  for (const auto& [name, entry] : predictions.items()) {
+    const std::string kind = entry["kind"];
+    ++kinds[kind];
+    EXPECT_EQ(entry["error"].is_number(), kind == "prediction" && entry["measured"].is_number()) << name;
+    if (kind == "optimum") {
+      EXPECT_TRUE(entry["measured"].is_null()) << name;
+    }
+  }
+  EXPECT_EQ(kinds.size(), 4u) << predictions.dump(1);
+  EXPECT_EQ(predictions["positional"]["kind"], "identity");
+  EXPECT_TRUE(predictions["positional"]["measured"].is_number());
+  EXPECT_TRUE(predictions["measured_costs"]["error"].is_number());
+  for (const char* name : {"optimal_gamma_measured_t", "optimal_speedup_measured_t"}) {
+    const json& interval = predictions[name]["value_ci95"];
+    ASSERT_TRUE(interval.is_array()) << name;
+    EXPECT_LE(interval[0], predictions[name]["value"]) << name;
+    EXPECT_GE(interval[1], predictions[name]["value"]) << name;
+  }
+}
+
+}  // namespace
+}  // namespace speclab

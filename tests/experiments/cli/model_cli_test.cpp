@@ -1,0 +1,45 @@
+// `speclab model` says what a file leaves open.
+#include <gmock/gmock.h>
+
+#include "tests/experiments/cli/speclab_fixture.h"
+#include "tests/model/files/gguf_files.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::fixtures;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST_F(Speclab, ModelSaysWhatWasAssumed) {
+  Shape shape = tiny_shape();
+  shape.vocab = kByteVocab;
+  GgufWriter writer = gguf_writer(random_llama(shape, 1));
+  add_byte_tokenizer(writer);
+  writer.add("tokenizer.ggml.add_bos_token", GgufWriter::kBool, std::string(1, '\0'));
+  write_file(dir() / "whole.gguf", writer.file());
+  EXPECT_THAT(run({"model", "whole.gguf"}).out,
+              AllOf(HasSubstr("<|im_end|> (257)"), Not(HasSubstr("assumed"))));
+  EXPECT_EQ(json::parse(run({"model", "whole.gguf", "--json"}).out)["assumed"], json::array());
+
+  for (const char* key : {"llama.rope.freq_base", "tokenizer.ggml.pre", "tokenizer.ggml.token_type"})
+    writer.erase(key);
+  write_file(dir() / "bare.gguf", writer.file());
+  EXPECT_THAT(
+      run({"model", "bare.gguf"}).out,
+      AllOf(
+          HasSubstr("\n  assumed       llama.rope.freq_base is missing: 10000\n"),
+          HasSubstr(
+              "\n  assumed       tokenizer.ggml.pre is missing: text is split by llama.cpp's default rule"),
+          HasSubstr(
+              "\n  assumed       tokenizer.ggml.token_type is missing: all tokens are text, also where a "
+              "chat "
+              "template writes them, but for <|im_end|> (257), which are control tokens by their names\n")));
+  EXPECT_EQ(json::parse(run({"model", "bare.gguf", "--json"}).out)["assumed"].size(), 3U);
+  EXPECT_EQ(run({"generate", "--model", "bare.gguf", "--prompt", "hi", "--set", "max_tokens=2"}).code, 0);
+}
+
+}  // namespace
+}  // namespace speclab

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/measure/run_result.h"
+#include "tests/experiments/cli/cli.h"
+#include "tests/model/files/model_files.h"
+
+namespace speclab::fixtures {
+
+/// The real binary on tiny models, in a folder of its own with target, draft and the config a.json.
+class Speclab : public ::testing::Test {
+ protected:
+  Speclab() {
+    write_tiny_llama(dir() / "target", tiny_shape(), 1);
+    write_tiny_llama(dir() / "draft", tiny_shape(), 2);
+    write(config());
+  }
+  const std::filesystem::path& dir() const { return dir_.path(); }
+  void write(const nlohmann::json& config) { std::ofstream(dir() / "a.json") << config.dump(1); }
+  static nlohmann::json config() {
+    return nlohmann::json::parse(
+        R"({"name": "tiny", "target": "target", "drafts": {"small": {"model": "draft"}, "skip": {"layers": [0]}},
+      "prompts": {"inline": ["1 2 3", {"id": "two", "category": "b", "turns": ["5 6", "7 8 9"]}, "11"]}, "repeats": 2,
+      "options": {"max_tokens": 24}, "calibration": {"rows": 4, "rounds": 3},
+      "cases": [{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": ["small", "skip"], "gamma": [1, 3]}, {"strategy": "prompt_lookup"}]})");
+  }
+  struct Result {
+    int code;
+    std::string out, err;
+  };
+  Result run(std::vector<std::string> arguments) {
+    Cli cli(dir(), std::move(arguments));
+    const int code = cli.wait();
+    return {code, cli.out(), cli.err()};
+  }
+  Result shell(const std::string& command) {
+    Cli cli(Cli::Shell{}, dir(), command);
+    const int code = cli.wait();
+    return {code, cli.out(), cli.err()};
+  }
+  /// Exit code 2, one line that begins with "error: " and has these words, nothing on stdout.
+  void expect_error(const Result& result, const std::vector<std::string>& words) {
+    EXPECT_EQ(result.code, 2) << result.err;
+    const std::size_t at = result.err.rfind("error: ");
+    ASSERT_NE(at, std::string::npos) << result.err;
+    const std::string line = result.err.substr(at);
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+    for (const std::string& word : words) EXPECT_THAT(line, ::testing::HasSubstr(word));
+    EXPECT_EQ(result.out, "");
+  }
+  TempDir dir_;
+};
+
+/// Every file below a folder, by its path from there.
+inline std::map<std::string, std::string> contents_of(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> contents;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) contents[entry.path().lexically_relative(folder)] = Cli::read(entry.path());
+  }
+  return contents;
+}
+
+/// A line apart from its times.
+inline nlohmann::json without_times(nlohmann::json line) {
+  for (const char* key : {"wall_ns", "cpu_ns", "prefill_ns", "draft_prefill_ns", "phase_ns"}) line.erase(key);
+  for (nlohmann::json& turn : line["turns"]) {
+    for (const char* key : {"prefill_ns", "draft_prefill_ns", "decode_ns", "cpu_ns"}) turn.erase(key);
+  }
+  for (nlohmann::json& step : line["steps"]) step.erase("ns");
+  return line;
+}
+
+/// Every line of a run, apart from times, by file.
+inline std::map<std::string, std::vector<nlohmann::json>> record_of(const std::filesystem::path& run) {
+  std::map<std::string, std::vector<nlohmann::json>> record;
+  for (const auto& entry : std::filesystem::directory_iterator(run / "cases")) {
+    for (const nlohmann::json& line : read_json_lines(entry.path()))
+      record[entry.path().filename()].push_back(without_times(line));
+  }
+  for (const nlohmann::json& line : read_json_lines(run / "teacher.jsonl")) record["teacher.jsonl"].push_back(line);
+  return record;
+}
+
+}  // namespace speclab::fixtures

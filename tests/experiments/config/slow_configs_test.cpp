@@ -1,0 +1,155 @@
+// The experiments of tests/slow leave nothing out: a new strategy, schedule or lossless rule without an entry
+// fails here, among the fast tests.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <set>
+
+#include "core/decoding/drafting/draft_chain.h"
+#include "core/decoding/drafting/schedule.h"
+#include "experiments/config/experiment.h"
+#include "tests/slow/random_options.h"
+#include "tests/decoding/loop/loop_fixture.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+Experiment load(const std::string& name) {
+  const std::filesystem::path root = SPECLAB_SOURCE_DIR;
+  return load_experiments(root / "tests/slow" / (name + ".json"),
+                         {"prompts.file=" + (root / "configs/prompts/speclab.jsonl").string()}).front();
+}
+
+bool greedy(const CaseSpec& spec) {
+  return spec.generation.sampling.temperature == 0;
+}
+bool coupled(const CaseSpec& spec) {
+  return spec.generation.coins == "gumbel";
+}
+
+bool any(const Experiment& experiment, const std::function<bool(const CaseSpec&)>& holds) {
+  return std::any_of(experiment.cases.begin(), experiment.cases.end(), holds);
+}
+
+TEST(SlowConfigs, SixtyPromptsOf128TokensUnderEveryStrategy) {
+  const Experiment experiment = load("lossless");
+  EXPECT_EQ(experiment.prompts.size(), 60u);
+  std::set<std::string> categories;
+  for (const PromptSpec& prompt : experiment.prompts) categories.insert(prompt.category);
+  EXPECT_EQ(categories.size(), 7u);
+  for (const CaseSpec& spec : experiment.cases) {
+    EXPECT_EQ(spec.generation.max_tokens, 128) << spec.id;
+    EXPECT_EQ(spec.generation.ignore_eos, greedy(spec)) << spec.id;
+    EXPECT_NE(spec.loss_class(), LossClass::l3) << spec.id;
+    EXPECT_TRUE(greedy(spec) || coupled(spec)) << spec.id;
+  }
+  for (const StrategyEntry& entry : strategies()) {
+    EXPECT_TRUE(any(experiment,
+                    [&](const CaseSpec& spec) {
+                      return spec.strategy.info().name == entry.info.name && greedy(spec) &&
+                             spec.loss_class() == LossClass::l2;
+                    }))
+        << "strategy " << entry.info.name << " has no greedy case in tests/slow/lossless.json: add one";
+  }
+  EXPECT_TRUE(any(experiment, [](const CaseSpec& spec) { return spec.batch_of_prefixes; }));
+  EXPECT_TRUE(any(experiment, [](const CaseSpec& spec) { return coupled(spec) && !spec.reference.empty(); }));
+  for (const auto& [name, draft] : experiment.drafts) {
+    EXPECT_TRUE(any(experiment, [&](const CaseSpec& spec) { return spec.draft == name; })) << name;
+  }
+}
+
+TEST(SlowConfigs, EveryScheduleAndEveryRuleThatIsLosslessWhenGreedy) {
+  const Experiment experiment = load("lossless_variants");
+  int rules = 0;
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    if (rule.loss({}, {.temperature = 0}) != LossClass::l2) continue;
+    ++rules;
+    EXPECT_TRUE(any(experiment,
+                    [&](const CaseSpec& spec) {
+                      return spec.generation.acceptance_rule().name == rule.name && greedy(spec) &&
+                             !spec.reference.empty();
+                    }))
+        << "rule " << rule.name << " has no greedy case in tests/slow/lossless_variants.json: add one";
+  }
+  EXPECT_GE(rules, 8);
+  for (const ScheduleInfo& schedule : schedules()) {
+    EXPECT_TRUE(any(experiment,
+                    [&](const CaseSpec& spec) {
+                      return spec.options().value("schedule", "") == schedule.name && !spec.draft.empty();
+                    }))
+        << "schedule " << schedule.name << " has no case in tests/slow/lossless_variants.json: add one";
+  }
+  for (const CaseSpec& spec : experiment.cases) EXPECT_NE(spec.loss_class(), LossClass::l3) << spec.id;
+}
+
+// Every option of a listed strategy is drawn, and every set of options is one that the strategy can have.
+TEST(SlowConfigs, RandomOptionsLeaveNoOptionOut) {
+  const std::filesystem::path root = SPECLAB_SOURCE_DIR;
+  const json spaces_of = fixtures::random_option_spaces(root);
+  for (const char* name :
+       {"jacobi", "lookahead", "prompt_lookup", "suffix_decoding", "retrieval", "composition", "ngram_model", "token_recycling"})
+    EXPECT_TRUE(spaces_of.contains(name)) << name;
+  for (const auto& [name, spaces] : spaces_of.items()) {
+    StrategyChoice choice(find_strategy(name));
+    int draws = 0;
+    // Those of a draft model's chain are tests/slow/lossless_variants.json's.
+    std::set<std::string> drawn;
+    DraftChainOptions chain;
+    for (const OptionInfo& info : describe_options(option_fields(chain))) drawn.insert(info.name);
+    for (const json& space : spaces) {
+      draws += space["draws"].get<int>();
+      for (const auto& [option, values] : space["options"].items()) drawn.insert(option);
+    }
+    for (const OptionInfo& info : describe_options(choice.fields()))
+      EXPECT_TRUE(drawn.contains(info.name)) << name << ": " << info.name << " is never drawn";
+    EXPECT_EQ(draws, 20) << name;
+  }
+  json config = fixtures::random_options_config(root);
+  config["prompts"]["file"] = (root / "configs/prompts/speclab.jsonl").string();
+  const Experiment experiment = parse_experiment(config, "random");
+  EXPECT_EQ(experiment.prompts.size(), 6u);
+  EXPECT_EQ(experiment.cases.size(), 1 + 20 * spaces_of.size());
+  const auto target = fixtures::tiny_target();
+  for (const CaseSpec& spec : experiment.cases) {
+    EXPECT_EQ(spec.generation.max_tokens, 64) << spec.id;
+    EXPECT_TRUE(greedy(spec) && spec.loss_class() == LossClass::l2) << spec.id;
+    if (spec.strategy.info().needs_draft || !spec.draft.empty() || !spec.strategy.info().needs_file.empty() ||
+        spec.id.find("/file=") != std::string::npos || spec.id.find("/datastore=") != std::string::npos)
+      continue;
+    EXPECT_NO_THROW(DecodeLoop(target, nullptr, spec.strategy, {.capacity = 100})) << spec.id;
+  }
+}
+
+// A config that comes with the project is one that `speclab run` takes.
+TEST(ShippedConfigs, CanBeRead) {
+  const std::filesystem::path root = SPECLAB_SOURCE_DIR;
+  int read = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(root / "configs")) {
+    if (entry.path().extension() != ".json") continue;
+    json config = read_json_file(entry.path());
+    config["prompts"]["file"] = (root / config["prompts"]["file"].get<std::string>()).string();
+    EXPECT_NO_THROW(parse_experiments(config, entry.path().string())) << entry.path();
+    ++read;
+  }
+  EXPECT_GE(read, 17);
+}
+
+TEST(SlowConfigs, TheTargetAsItsOwnDraft) {
+  const Experiment experiment = load("draft_is_target");
+  std::set<double> temperatures;
+  for (const CaseSpec& spec : experiment.cases) {
+    if (spec.reference.empty()) continue;
+    EXPECT_EQ(experiment.drafts.at(spec.draft).keep, 30);
+    EXPECT_EQ(spec.generation.acceptance_rule().name, "rejection");
+    temperatures.insert(spec.generation.sampling.temperature);
+  }
+  EXPECT_EQ(temperatures, (std::set<double>{0, 1}));
+}
+
+}  // namespace
+}  // namespace speclab

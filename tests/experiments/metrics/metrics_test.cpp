@@ -1,0 +1,205 @@
+// Metrics, comparison and reference check on hand-made records.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/measure/run_result.h"
+#include "experiments/metrics/metrics.h"
+#include "experiments/run/reference_check.h"
+#include "experiments/metrics/run_data.h"
+#include "experiments/metrics/summary.h"
+#include "experiments/analysis/table.h"
+#include "tests/experiments/metrics/hand_made_run.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::fixtures;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+TEST_F(Record, MetricsOfAHandMadeRun) {
+  const json summary = summarise_run(write_run("run", 1'600'000));
+  EXPECT_TRUE(summary["complete"].get<bool>());
+  const json& m = summary["cases"][1]["metrics"];
+  EXPECT_EQ(m["tokens"], 18);
+  EXPECT_EQ(m["steps"], 9);
+  EXPECT_DOUBLE_EQ(m["tau"], 2.0);
+  EXPECT_DOUBLE_EQ(m["alpha"], 3. / 5);  // tests per text: 2 + 2 + 1; accepted 2 + 1 + 0
+  EXPECT_NEAR(m["alpha_min"].get<double>(), .6, 1e-12);
+  EXPECT_DOUBLE_EQ(m["draft_utilization"], 3. / 6);
+  EXPECT_DOUBLE_EQ(m["acceptance_at"][0], 2. / 3);
+  EXPECT_DOUBLE_EQ(m["acceptance_at"][1], 1. / 2);
+  EXPECT_DOUBLE_EQ(m["joint_at"][1], 1. / 3);
+  EXPECT_EQ(m["accepted_histogram"], (json{3, 3, 3}));
+  EXPECT_EQ(m["source_share"], (json{{"draft", 1.}, {"text", 2. / 3}}));
+  EXPECT_DOUBLE_EQ(m["hit_rate"]["draft"], 2. / 3);
+  EXPECT_DOUBLE_EQ(m["hit_rate"]["text"], 1. / 2);
+  EXPECT_DOUBLE_EQ(m["speedup"], 6. / (3 * 1.6));
+  EXPECT_DOUBLE_EQ(m["ms_per_token"], 3 * 1.6 / 6);
+  EXPECT_DOUBLE_EQ(m["tokens_per_second"], 1000 / (3 * 1.6 / 6));
+  EXPECT_DOUBLE_EQ(m["time_target"], .8);
+  EXPECT_DOUBLE_EQ(m["target_calls"], .5);
+  EXPECT_DOUBLE_EQ(m["draft_calls"], 1.0);
+  EXPECT_DOUBLE_EQ(m["wasted_rows"], .5);
+  EXPECT_DOUBLE_EQ(m["c_hat"], .1);
+  EXPECT_DOUBLE_EQ(m["ops_factor"], 160. / 100);
+  // 1 5 6 7 5 6 5 was said: 5 6 7 5 and 6 7 5 6 stand in the prompt.
+  EXPECT_DOUBLE_EQ(m["copied_4grams"], 2. / 7);
+  EXPECT_TRUE(summary["cases"][0]["metrics"]["copied_4grams"].is_null()) << "its record holds no prompts";
+  EXPECT_DOUBLE_EQ(m["peak_flops_share"], 960 / 4.8e-3 / 1e6);
+  EXPECT_DOUBLE_EQ(m["energy_per_token"], 14. / 7);  // the token of prefill is one of them
+  EXPECT_DOUBLE_EQ(m["gpu_busy_share"], .75);
+  EXPECT_TRUE(summary["cases"][0]["metrics"]["energy_per_token"].is_null());
+  EXPECT_TRUE(summary["cases"][0]["metrics"]["gpu_busy_share"].is_null());
+  EXPECT_EQ(m["matches_reference"], true);
+  EXPECT_TRUE(m["first_divergence"].is_null());
+  EXPECT_TRUE(m["tau_ci95"].is_array());
+  EXPECT_TRUE(summary["cases"][0]["metrics"]["speedup"].is_null());
+  EXPECT_TRUE(summary["cases"][0]["metrics"]["alpha"].is_null());
+  EXPECT_DOUBLE_EQ(summary["cases"][1]["predictions"]["positional"]["value"], 2.0)
+      << "the identity holds exactly without cuts";
+  EXPECT_DOUBLE_EQ(summary["cases"][1]["categories"]["b"]["metrics"]["tau"], 2.0);
+  EXPECT_NEAR(summary["noise_floor"].get<double>(), 0, 1e-12);
+}
+
+TEST_F(Record, EveryPromptWithWhatThereIsToCopy) {
+  const auto path = write_run("run", 1'600'000);
+  LineRecord line = read_case_file(path / "cases" / "spec.jsonl").front();
+  // Prompt 1 copies itself: its text was 7 7 7 7 7.
+  line.prompt = "1";
+  line.turns[0].context = {7};
+  line.turns[0].tokens.assign(7, 7);
+  std::vector<LineRecord> lines = read_case_file(path / "cases" / "spec.jsonl");
+  lines[1] = line;
+  std::filesystem::remove(path / "cases" / "spec.jsonl");
+  for (const LineRecord& each : lines) JsonLinesWriter(path / "cases" / "spec.jsonl").append(to_json(each));
+  const json summary = summarise_run(path);
+  const json& prompts = summary["cases"][1]["by_prompt"];
+  EXPECT_EQ(prompts.size(), 3u);
+  EXPECT_DOUBLE_EQ(prompts["0"]["copied_4grams"], 2. / 7);
+  EXPECT_DOUBLE_EQ(prompts["1"]["copied_4grams"], 4. / 5);
+  EXPECT_DOUBLE_EQ(prompts["0"]["tau"], 2.0);
+  EXPECT_DOUBLE_EQ(prompts["0"]["speedup"], 1.25);
+  EXPECT_EQ(prompts["0"]["category"], "a");
+  const std::string text = prompts_text(summary, "spec");
+  EXPECT_THAT(text, ::testing::AllOf(HasSubstr("copied"), HasSubstr("0.29"), HasSubstr("0.80"),
+                                     HasSubstr("1.25"), ::testing::Not(HasSubstr("autoregressive"))));
+  EXPECT_THAT(prompts_text(summary, ""), HasSubstr("autoregressive"));
+}
+
+TEST_F(Record, TheResidualHasTheIntervalThatPromptsAndRoundsGiveIt) {
+  const auto last_term = [&](const std::string& name, const std::vector<double>& rounds) {
+    const auto path = write_run(name, 1'600'000);
+    for (const double ns : rounds) JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(ns));
+    return json(summarise_run(path)["cases"][1]["waterfall"].back());
+  };
+  // Equal prompts and equal rounds: nothing varies. A step by calibration: 1.2 + .2 ms for 1.6 ms measured.
+  const json steady = last_term("steady", {1e6, 1e6, 1e6});
+  EXPECT_NEAR(steady["residual_share"].get<double>(), .2 / 1.6, 1e-12);
+  EXPECT_NEAR(steady["residual_share_ci95"][0].get<double>(), .2 / 1.6, 1e-12);
+  EXPECT_NEAR(steady["residual_share_ci95"][1].get<double>(), .2 / 1.6, 1e-12);
+  // Rounds that differ: the draft's .2 ms are more or less against a target forward.
+  const json noisy = last_term("noisy", {.5e6, 1e6, 1.5e6});
+  EXPECT_LT(noisy["residual_share_ci95"][0].get<double>(), .2 / 1.6 - .02);
+  EXPECT_GT(noisy["residual_share_ci95"][1].get<double>(), .2 / 1.6 + .02);
+  EXPECT_TRUE(last_term("single", {1e6})["residual_share_ci95"].is_null());
+}
+
+TEST_F(Record, TheSecondsOfItsLinesAreATermOfTheWaterfall) {
+  const auto path = write_run("run", 1'600'000);
+  for (const double ns : {1e6, 1e6, 2e6}) JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(ns));
+  const auto waterfall = [&] { return json(summarise_run(path)["cases"][1]["waterfall"]); };
+  const json unknown = waterfall();
+  EXPECT_EQ(unknown.size(), 7u) << "lines of older records do not say which rounds were near";
+  const auto say = [&](const char* file, int rounds) {
+    std::vector<LineRecord> lines = read_case_file(path / "cases" / file);
+    std::filesystem::remove(path / "cases" / file);
+    for (LineRecord& line : lines) {
+      line.calibration_rounds = rounds;
+      JsonLinesWriter(path / "cases" / file).append(to_json(line));
+    }
+  };
+  say("autoregressive.jsonl", 1);  // between two rounds at .75 of the mean
+  say("spec.jsonl", 2);            // between .75 and 1.5
+  const json known = waterfall();
+  ASSERT_EQ(known.size(), 8u);
+  EXPECT_EQ(known[5]["step"], "machine_drift");
+  EXPECT_NEAR(known[5]["log_ratio"].get<double>(), std::log(.75 / 1.125), 1e-12);
+  EXPECT_NEAR(1 - known[7]["residual_share"].get<double>(), (1 - unknown[6]["residual_share"].get<double>()) * 1.5, 1e-12);
+}
+
+TEST_F(Record, ACaseThatLostEqualityHasNoSpeed) {
+  const auto path = write_run("run", 1'600'000);
+  plan_repeats(path, 3);
+  LineRecord line = read_case_file(path / "cases" / "spec.jsonl").back();
+  line.repeat = 2;
+  line.matches_reference = false;
+  line.first_divergence = 4;
+  JsonLinesWriter(path / "cases" / "spec.jsonl").append(to_json(line));
+  const json summary = summarise_run(path);
+  const json& m = summary["cases"][1]["metrics"];
+  EXPECT_TRUE(m["speedup"].is_null());
+  EXPECT_TRUE(m["ms_per_token"].is_null());
+  EXPECT_FALSE(m["alpha"].is_null());
+  EXPECT_EQ(m["matches_reference"], false);
+  EXPECT_EQ(m["first_divergence"], 4);
+  EXPECT_EQ(summary["errors"].size(), 1u);
+}
+
+TEST_F(Record, AFailedLineIsListedAndNotCounted) {
+  const auto path = write_run("run", 1'600'000);
+  plan_repeats(path, 3);
+  LineRecord line;
+  line.case_id = "spec";
+  line.prompt = "2";
+  line.seed = 1;
+  line.repeat = 2;
+  line.error = "NaN logits";
+  JsonLinesWriter(path / "cases" / "spec.jsonl").append(to_json(line));
+  const json summary = summarise_run(path);
+  EXPECT_EQ(summary["errors"][0]["message"], "NaN logits");
+  EXPECT_EQ(summary["cases"][1]["errors"], 1);
+  EXPECT_EQ(summary["cases"][1]["metrics"]["tokens"], 18);
+}
+
+TEST_F(Record, TablesInAllForms) {
+  const json summary = summarise_run(write_run("run", 1'600'000));
+  EXPECT_THAT(to_text(summary_table(summary)), HasSubstr("1.25 [1.25, 1.25] (n = 3)"));
+  EXPECT_THAT(to_latex(summary_table(summary), "50 %"),
+              ::testing::AllOf(HasSubstr("\\toprule"), HasSubstr("50 \\%")));
+  const std::string csv = summary_csv(summary);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
+  EXPECT_EQ(csv_field("a,\"b\""), "\"a,\"\"b\"\"\"");
+  EXPECT_EQ(number_text(0.6666, 3), "0.667");
+  EXPECT_EQ(number_text(0.00612, 3), "0.00612");
+  EXPECT_EQ(number_text(0, 3), "0");
+  EXPECT_EQ(number_text(12.345, 3), "12.3");
+  EXPECT_EQ(number_text(nullptr), "—");
+}
+
+TEST(ReferenceCheck, PromisesByLossClass) {
+  LineRecord a, b;
+  a.turns = {speculative_turn(4)};
+  b = a;
+  GenerationOptions generation;  // greedy
+  EXPECT_EQ(check_against(a, b, promise_of(generation)).matches, true);
+  b.turns[0].row_hashes[3] = 8;
+  EXPECT_EQ(check_against(a, b, promise_of(generation)).matches, false) << "rows count for L2";
+  EXPECT_EQ(check_against(a, b, promise_of(generation)).first_divergence, 3);
+  b.turns[0].tokens.pop_back();
+  b.turns[0].row_hashes.assign(6, 9);
+  EXPECT_EQ(check_against(a, b, promise_of(generation)).first_divergence, 6) << "a prefix is not equal";
+  b = a;
+  b.turns[0].row_hashes[3] = 8;
+  generation.coins = "gumbel";
+  generation.sampling.temperature = 1;
+  EXPECT_EQ(check_against(a, b, promise_of(generation)).matches, true) << "ids only for coupled sampling";
+  b.turns[0].tokens[2] = 77;
+  EXPECT_EQ(check_against(a, b, promise_of(generation)).first_divergence, 2);
+  generation.coins = "independent";
+  EXPECT_FALSE(check_against(a, b, promise_of(generation)).matches.has_value());
+}
+
+}  // namespace
+}  // namespace speclab

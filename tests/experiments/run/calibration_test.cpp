@@ -1,0 +1,156 @@
+#include "experiments/run/calibration.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "experiments/metrics/calibration_costs.h"
+#include "experiments/metrics/machine_drift.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+TEST(FitCost, LinesNeverBelowZero) {
+  const LinearCost line = fit_cost({{1, 11}, {1, 13}, {3, 16}, {5, 20}});
+  EXPECT_NEAR(line.constant, 10, 1e-9);
+  EXPECT_NEAR(line.slope, 2, 1e-9);
+  EXPECT_EQ(fit_cost({{4, 8}, {4, 8}}).slope, 2);
+  EXPECT_EQ(fit_cost({{0, 8}}).constant, 8);
+  const LinearCost falling = fit_cost({{1, 10}, {2, 4}});
+  EXPECT_EQ(falling.slope, 0);
+  EXPECT_EQ(falling.constant, 7);
+  EXPECT_EQ(fit_cost({}).constant, 0);
+}
+
+TEST(MeasuredIn, AsOftenAsWantedAndEvenly) {
+  for (const int rounds : {1, 2, 7, 120}) {
+    for (const int wanted : {1, 3, 4, 60, 120}) {
+      for (const int phase : {0, 1, 5, 130}) {
+        std::vector<int> at;
+        for (int round = 0; round < rounds; ++round) {
+          if (measured_in(round, rounds, wanted, phase)) at.push_back(round);
+        }
+        ASSERT_EQ(at.size(), static_cast<std::size_t>(std::min(wanted, rounds))) << rounds << " " << wanted;
+        for (std::size_t i = 1; i < at.size(); ++i)
+          EXPECT_LE(at[i] - at[i - 1], rounds / std::min(wanted, rounds) + 1);
+      }
+    }
+  }
+  EXPECT_NE(measured_in(0, 120, 60, 6), measured_in(0, 120, 60, 7)) << "neighbours take turns";
+}
+
+json step(int drafted, int accepted, double draft, double accept, double other) {
+  return {{"drafted", drafted},
+          {"accepted", accepted},
+          {"ns", {{"draft", draft}, {"accept", accept}, {"other", other}, {"step", 100 + draft}}}};
+}
+
+json round_of(double one, double two) {
+  return {{"context_length", 64}, {"shard", {1, 1}}, {"t_n_ns", {{"1", one}, {"2", two}}}, {"drafts", json::object()}, {"cases", json::object()}};
+}
+
+TEST(MachineDrift, OfALine) {
+  std::vector<json> rounds = {round_of(10, 30), round_of(20, 40), round_of(30, 50)};
+  rounds[1]["t_n_ns"]["9"] = 1e9;  // not in every round
+  const MachineDrift drift(rounds);
+  const double slow[] = {(10 / 20. + 30 / 40.) / 2, 1, (30 / 20. + 50 / 40.) / 2};
+  EXPECT_TRUE(drift.known());
+  const theory::RowTimes target(std::map<int, double>{{1, 20}, {2, 40}});
+  const auto during = [&](int rounds_before, std::vector<TimedForward> forwards = {}) {
+    LineRecord line;
+    line.calibration_rounds = rounds_before;
+    line.drift = std::move(forwards);
+    return drift.during(line, target);
+  };
+  EXPECT_DOUBLE_EQ(during(0).value(), slow[0]);
+  EXPECT_DOUBLE_EQ(during(1).value(), (slow[0] + slow[1]) / 2);
+  EXPECT_DOUBLE_EQ(during(2).value(), (slow[1] + slow[2]) / 2);
+  EXPECT_DOUBLE_EQ(during(3).value(), slow[2]) << "none behind it";
+  EXPECT_DOUBLE_EQ(during(9).value(), slow[2]);
+  EXPECT_FALSE(during(-1)) << "an older record";
+  EXPECT_DOUBLE_EQ(during(1, {{1, 25}, {2, 30}}).value(), (25 / 20. + 30 / 40.) / 2) << "its own forwards know better than the rounds next to it";
+  rounds[2]["shard"] = {2, 2};
+  EXPECT_FALSE(MachineDrift(rounds).known());
+  EXPECT_FALSE(MachineDrift({}).known());
+}
+
+TEST(CalibrationCosts, StepsAreThoseOfTheMeanMachine) {
+  std::vector<json> rounds = {round_of(10, 20), round_of(30, 60)};  // half as slow as the mean, and half as slow again
+  rounds[0]["cases"] = {{"a", {step(1, 0, 4, 2, 1), step(1, 0, 4, 2, 1)}}};  // the fast seconds weigh no more for it
+  rounds[1]["cases"] = {{"a", {step(1, 0, 12, 6, 3)}}};
+  const json a = calibration_costs(rounds)["cases"]["a"];
+  EXPECT_DOUBLE_EQ(a["draft_ns"]["slope"].get<double>(), 8);
+  EXPECT_DOUBLE_EQ(a["accept_ns"]["slope"].get<double>(), 4);
+  EXPECT_DOUBLE_EQ(a["other_ns"].get<double>(), 2);
+  rounds.pop_back();
+  EXPECT_DOUBLE_EQ(calibration_costs(rounds)["cases"]["a"]["draft_ns"]["slope"].get<double>(), 4);
+}
+
+TEST(CalibrationCosts, MeansOfForwardsAndFitsThroughTheStepsOfAllRounds) {
+  const json first = {{"round", 0},
+                      {"context_length", 64},
+                      {"t_n_ns", {{"1", 10}, {"2", 12}, {"9", 30}}},
+                      {"drafts", {{"small", {{"1", 1}, {"2", 2}}}}},
+                      {"cases",
+                       {{"a", {step(1, 0, 2.5, 1, .5), step(3, 1, 4.5, 1.5, .5)}},
+                        {"b", nullptr},
+                        {"c", json::array()},
+                        {"d", {step(0, 0, 0, 1, 1)}}}}};
+  const json second = {
+      {"round", 1},
+      {"context_length", 64},
+      {"t_n_ns", {{"1", 30}, {"2", 36}}},
+      {"drafts", {{"small", {{"1", 3}, {"2", 6}}}}},
+      {"cases", {{"a", {step(1, 0, 7.5, 3, 1.5), step(3, 1, 40.5, 4.5, 1.5)}}, {"b", {step(1, 1, 1, 1, 1)}}}}};
+  const json costs = calibration_costs(std::vector<json>{first, second});
+  EXPECT_EQ(costs["context_length"], 64);
+  EXPECT_EQ(costs["rounds"], 2);
+  EXPECT_EQ(costs["t_n_ns"]["1"], 20);
+  EXPECT_EQ(costs["t_n_ns"]["9"], 60) << "not in every round, and that one was twice as fast as the mean";
+  EXPECT_DOUBLE_EQ(costs["t_n"]["2"].get<double>(), 1.2);
+  EXPECT_EQ(costs["drafts"]["small"]["n_ns"]["2"], 4);
+  EXPECT_DOUBLE_EQ(costs["drafts"]["small"]["c"].get<double>(), .1);
+  const json& a = costs["cases"]["a"];
+  // 5 for one token, (9 + 27) / 2 for three, two steps each: a line through the origin, as no constant is
+  // below 0
+  EXPECT_DOUBLE_EQ(a["draft_ns"]["slope"].get<double>(), (2 * 5 + 2 * 3 * 18) / 20.0);
+  EXPECT_EQ(a["draft_ns"]["constant"], 0);
+  EXPECT_DOUBLE_EQ(a["accept_ns"]["slope"].get<double>(), 1);
+  EXPECT_DOUBLE_EQ(a["accept_ns"]["constant"].get<double>(), 1);
+  EXPECT_EQ(a["other_ns"], 1);
+  EXPECT_EQ(a["steps"], 4);
+  EXPECT_DOUBLE_EQ(a["step_ns"].get<double>(), (102.5 / .5 + 104.5 / .5 + 107.5 / 1.5 + 140.5 / 1.5) / 4.0);
+  EXPECT_TRUE(costs["cases"]["b"].is_null()) << "it failed in one round";
+  EXPECT_TRUE(costs["cases"]["c"].is_null()) << "no step, no cost";
+  EXPECT_EQ(costs["cases"]["d"]["steps"], 1);
+  EXPECT_TRUE(calibration_costs({}).is_null());
+}
+
+TEST(ResampledCosts, RoundsAreDrawnWithRepetition) {
+  const auto round = [](double ns) {
+    return json{{"context_length", 64},
+                {"t_n_ns", {{"1", ns}}},
+                {"drafts", json::object()},
+                {"cases", json::object()}};
+  };
+  const std::vector<json> rounds = {round(10), round(30)};
+  const std::vector<json> tables = resampled_costs(rounds, 400);
+  ASSERT_EQ(tables.size(), 400u);
+  std::map<double, int> times;
+  for (const json& table : tables) {
+    EXPECT_EQ(table["rounds"], 2);
+    ++times[table["t_n_ns"]["1"].get<double>()];
+  }
+  ASSERT_EQ(times.size(), 3u);
+  for (const auto& [ns, expected] : {std::pair{10.0, 100}, {20.0, 200}, {30.0, 100}})
+    EXPECT_NEAR(times[ns], expected, 45) << ns;  // 4.5 standard deviations of the middle one
+  EXPECT_EQ(resampled_costs(rounds, 400), tables);
+  EXPECT_TRUE(resampled_costs(std::span(rounds).first(1), 400).empty())
+      << "one round says nothing about noise";
+}
+
+}  // namespace
+}  // namespace speclab

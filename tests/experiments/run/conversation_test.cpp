@@ -1,0 +1,82 @@
+// Prompts as the model gets them: template by file or by name, BOS once.
+#include "experiments/run/conversation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "experiments/run/backend_rule.h"
+#include "tests/experiments/cli/cli.h"
+#include "tests/model/files/model_files.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// A tiny model whose tokenizer puts BOS (token 256) before a text.
+std::filesystem::path model_with_bos(const std::string& name) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / name;
+  speclab::fixtures::Shape shape = speclab::fixtures::tiny_shape();
+  shape.vocab = speclab::fixtures::kByteVocab;
+  speclab::fixtures::write_tiny_llama(folder, shape, 1);
+  speclab::fixtures::write_byte_tokenizer(folder);
+  json tokenizer = parse_json(speclab::fixtures::Cli::read(folder / "tokenizer.json"), "tokenizer.json");
+  tokenizer["post_processor"] = parse_json(
+      R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|im_start|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]})",
+      "x");
+  speclab::fixtures::write_file(folder / "tokenizer.json", tokenizer.dump());
+  return folder;
+}
+
+std::vector<Token> tokens_of(const std::filesystem::path& model, const std::string& chat_template) {
+  const ModelSet models(model.string(), make_backend({.backend = "cpu", .threads = 1}), chat_template);
+  PromptSpec prompt;
+  prompt.turns = {"hi"};
+  return Conversation(models, prompt, "").tokens();
+}
+
+TEST(Conversation, HasOneBosWhetherTheTokenizerOrTheTemplateAddsIt) {
+  const std::filesystem::path folder = model_with_bos("conversation_bos");
+  EXPECT_THAT(tokens_of(folder, "plain"), ElementsAre(256, 'h', 'i'));
+  const std::vector<Token> gemma = tokens_of(folder, "gemma");
+  EXPECT_EQ(gemma[0], 256);
+  EXPECT_EQ(std::string(gemma.begin() + 1, gemma.end()),
+            "<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n");
+  // The template of the file, ChatML, says no BOS, and the tokenizer's is for bare texts.
+  const std::vector<Token> chatml = tokens_of(folder, "");
+  EXPECT_EQ(chatml[0], 256);  // <|im_start|>
+  EXPECT_EQ(chatml[1], 'u');
+}
+
+TEST(Conversation, AnUnknownTemplateNeedsAName) {
+  const std::filesystem::path folder = model_with_bos("conversation_unknown");
+  speclab::fixtures::write_file(folder / "tokenizer_config.json", R"({"chat_template": "Q: {{ messages[0].content }} A:"})");
+  EXPECT_EQ(tokens_of(folder, "plain").size(), 3u);
+  EXPECT_GT(tokens_of(folder, "zephyr").size(), 3u);
+  try {
+    tokens_of(folder, "");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("got \"Q: {{ messages[0].content }} A:\", expected one of the known families"));
+  }
+}
+
+TEST(BackendChoice, AutoIsAGpuWhereOneIsUsableAndNoClassOfTheCpuIsAskedFor) {
+  const std::string none = "no CUDA driver: libcuda.so.1 was not found";
+  EXPECT_EQ(backend_name({}, none), "cpu");
+  EXPECT_EQ(backend_name({}, ""), "cuda");
+  EXPECT_EQ(backend_name({.numerics = "f32"}, ""), "cpu");
+  EXPECT_EQ(backend_name({.threads = 2}, ""), "cuda");
+  for (const std::string name : {"cpu", "cuda", "host-simt"}) {
+    EXPECT_EQ(backend_name({.backend = name}, none), name);
+    EXPECT_EQ(backend_name({.backend = name}, ""), name);
+  }
+  EXPECT_THROW(backend_name({.backend = "gpu"}, ""), Error);
+}
+
+}  // namespace
+}  // namespace speclab

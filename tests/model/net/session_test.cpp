@@ -1,0 +1,492 @@
+#include "core/model/net/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <numeric>
+#include <random>
+
+#include "core/base/error.h"
+#include "core/base/sha256.h"
+#include "core/backend/cpu/kernels.h"
+#include "tests/model/files/model_files.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::fixtures;
+using ::testing::HasSubstr;
+
+std::shared_ptr<const Model> load(const TinyModel& tiny, int threads = 2, std::shared_ptr<const Model> target = nullptr,
+                                  const char* numerics = "f32") {
+  TempDir dir;
+  write_huggingface(dir.path(), tiny);
+  return Model::load(Checkpoint::open(dir.path()), make_cpu_backend({threads, numerics}), {{}, target});
+}
+
+// The decoder in double precision for one causal sequence, straight from the definitions. Returns [n, head_rows].
+std::vector<std::vector<double>> reference(const TinyModel& tiny, const std::vector<Token>& tokens, const std::vector<int>& layers, const TinyModel* target = nullptr) {
+  const ModelConfig& c = tiny.config;
+  const auto at = [&](const std::string& name) -> const TinyTensor& { return (name == "token_embedding" && target ? *target : tiny).tensors.at(name); };
+  const auto times = [](const TinyTensor& w, const std::vector<double>& x) {
+    std::vector<double> y(static_cast<std::size_t>(w.shape[0]));
+    for (std::size_t j = 0; j < y.size(); ++j) for (std::size_t k = 0; k < x.size(); ++k) y[j] += w.values[j * x.size() + k] * x[k];
+    return y;
+  };
+  const auto norm = [&](const TinyTensor& w, const std::vector<double>& x) {
+    double squares = 0;
+    for (double value : x) squares += value * value;
+    std::vector<double> y(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * w.values[i] / std::sqrt(squares / static_cast<double>(x.size()) + c.norm_eps);
+    return y;
+  };
+  const std::size_t n = tokens.size();
+  std::vector<std::vector<double>> x(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const TinyTensor& embedding = at("token_embedding");
+    const auto width = static_cast<std::size_t>(embedding.shape[1]);
+    x[i].assign(embedding.values.begin() + static_cast<std::ptrdiff_t>(tokens[i] * width), embedding.values.begin() + static_cast<std::ptrdiff_t>((tokens[i] + 1) * width));
+    if (c.embedding_of_target) x[i] = times(at("embed_projection"), x[i]);
+  }
+  const int hd = c.head_dim, half = hd / 2;
+  for (const int layer : layers) {
+    const std::string name = "layers." + std::to_string(layer) + ".";
+    std::vector<std::vector<double>> q(n), k(n), v(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto h = norm(at(name + "attn_norm"), x[i]);
+      q[i] = times(at(name + "attn_q"), h);
+      k[i] = times(at(name + "attn_k"), h);
+      v[i] = times(at(name + "attn_v"), h);
+      for (auto* rows : {&q[i], &k[i]}) {
+        for (std::size_t head = 0; head < rows->size() / static_cast<std::size_t>(hd); ++head) {
+          for (int j = 0; j < half; ++j) {
+            const double angle = static_cast<double>(i) * std::pow(c.rope_theta, -2.0 * j / hd);
+            double &a = (*rows)[head * hd + j], &b = (*rows)[head * hd + j + half];
+            const double a0 = a, b0 = b;
+            a = a0 * std::cos(angle) - b0 * std::sin(angle);
+            b = b0 * std::cos(angle) + a0 * std::sin(angle);
+          }
+        }
+      }
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      std::vector<double> mixed(static_cast<std::size_t>(c.query_width()));
+      for (int head = 0; head < c.heads; ++head) {
+        const int kv = head / (c.heads / c.kv_heads);
+        std::vector<double> weight(i + 1);
+        double total = 0;
+        for (std::size_t s = 0; s <= i; ++s) {
+          double score = 0;
+          for (int d = 0; d < hd; ++d) score += q[i][head * hd + d] * k[s][kv * hd + d];
+          total += weight[s] = std::exp(score / std::sqrt(hd));
+        }
+        for (std::size_t s = 0; s <= i; ++s) for (int d = 0; d < hd; ++d) mixed[head * hd + d] += weight[s] / total * v[s][kv * hd + d];
+      }
+      const auto out = times(at(name + "attn_out"), mixed);
+      for (std::size_t d = 0; d < out.size(); ++d) x[i][d] += out[d];
+      const auto h = norm(at(name + "ffn_norm"), x[i]);
+      auto gate = times(at(name + "ffn_gate"), h);
+      const auto up = times(at(name + "ffn_up"), h);
+      for (std::size_t d = 0; d < gate.size(); ++d) gate[d] = gate[d] / (1 + std::exp(-gate[d])) * up[d];
+      const auto down = times(at(name + "ffn_down"), gate);
+      for (std::size_t d = 0; d < down.size(); ++d) x[i][d] += down[d];
+    }
+  }
+  std::vector<std::vector<double>> logits;
+  for (auto& row : x) logits.push_back(times(c.tied_head ? at("token_embedding") : at("head"), c.final_norm ? norm(at("final_norm"), row) : row));
+  return logits;
+}
+
+std::vector<Token> random_tokens(std::size_t count, int vocab, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::vector<Token> tokens(count);
+  for (Token& token : tokens) token = static_cast<Token>(generator() % static_cast<unsigned>(vocab));
+  return tokens;
+}
+
+std::vector<float> chain_logits(Session& session, TokenSpan tokens) {
+  std::vector<std::int32_t> parents(tokens.size()), rows(tokens.size());
+  std::iota(parents.begin(), parents.end(), -1);
+  std::iota(rows.begin(), rows.end(), 0);
+  std::vector<float> logits(tokens.size() * static_cast<std::size_t>(session.model().config().head_rows()));
+  session.forward(tokens, parents, rows, logits.data());
+  return logits;
+}
+
+void expect_close(const std::vector<float>& logits, const std::vector<std::vector<double>>& expected) {
+  double most = 0;
+  for (const auto& row : expected) for (double value : row) most = std::max(most, std::abs(value));
+  std::size_t at = 0;
+  for (const auto& row : expected) for (double value : row) ASSERT_NEAR(logits[at++], value, 2e-5 * most);
+  ASSERT_EQ(at, logits.size());
+}
+
+TEST(Forward, AgreesWithDoubleForEveryHeadAndEmbedding) {
+  for (const bool tied : {false, true}) {
+    Shape shape = tiny_shape();
+    shape.tied_head = tied;
+    if (tied) shape.head_dim = 12;  // fills no vector
+    const TinyModel tiny = random_llama(shape, 1);
+    const auto model = load(tiny);
+    const auto tokens = random_tokens(40, shape.vocab, 2);
+    expect_close(chain_logits(*model->open(64), tokens), reference(tiny, tokens, {0, 1}));
+    expect_close(chain_logits(*Model::with_layers(model, {1})->open(64), tokens), reference(tiny, tokens, {1}));
+
+    const TinyModel tiny_draft = random_llama(tiny_draft_shape(shape), 3);
+    TempDir dir;
+    write_huggingface(dir.path(), tiny_draft);
+    const auto draft = Model::load(Checkpoint::open(dir.path()), make_cpu_backend({1, "f32"}), {{}, model});
+    expect_close(chain_logits(*draft->open(64), tokens), reference(tiny_draft, tokens, {0}, &tiny));
+  }
+}
+
+TEST(Forward, ATableGivesItsRows) {
+  const std::vector<float> table{0.5f, -1, 2, 0, 1, -0.25f, 3, 0, -8};
+  const auto model = load(markov_table(3, table));
+  const auto session = model->open(8);
+  const std::vector<Token> tokens{2, 0, 1};
+  EXPECT_EQ(chain_logits(*session, tokens), (std::vector<float>{3, 0, -8, 0.5f, -1, 2, 0, 1, -0.25f}));
+}
+
+TEST(Forward, WeightsAreRoundedToBf16WhateverTheFile) {
+  TinyModel tiny = random_llama(tiny_shape(), 23);
+  for (auto& [name, tensor] : tiny.tensors) {
+    for (float& value : tensor.values) value *= 1.001f;
+  }
+  TempDir dir;
+  write_huggingface(dir.path(), tiny, {.dtype = "F32"});
+  const auto wide = Model::load(Checkpoint::open(dir.path()), make_cpu_backend({1, "f32"}), {});
+  const auto tokens = random_tokens(9, 64, 24);
+  EXPECT_EQ(chain_logits(*wide->open(16), tokens), chain_logits(*load(tiny)->open(16), tokens));
+}
+
+// The cache against a fresh prefill, under random trees, commits, rewinds and forks, bit for bit.
+TEST(Session, EqualsRePrefillUnderRandomOperations) {
+  Shape shape = tiny_shape();
+  shape.head_dim = 12;  // fills no vector
+  for (const char* numerics : {"f32", "f32-kv16"}) {
+    const auto model = load(random_llama(shape, 4), 2, nullptr, numerics);
+    const auto one_thread = load(random_llama(shape, 4), 1, nullptr, numerics);
+    const auto vocab = static_cast<std::size_t>(shape.vocab);
+    std::mt19937 random(5);
+    std::vector<Token> text = random_tokens(9, shape.vocab, 6);
+    auto session = model->open(200);
+    session->prefill(text);
+    for (int step = 0; step < 60; ++step) {
+      const int n = 1 + static_cast<int>(random() % 12);
+      const auto tokens = random_tokens(static_cast<std::size_t>(n), shape.vocab, random());
+      std::vector<std::int32_t> parents{-1}, rows;
+      for (int i = 1; i < n; ++i) parents.push_back(static_cast<int>(random() % static_cast<unsigned>(i + 1)) - 1);
+      for (int i = 0; i < n; ++i) if (random() % 2) rows.push_back(i);
+      std::vector<float> logits(rows.size() * vocab);
+      session->forward(tokens, parents, rows, logits.data());
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        std::vector<Token> sequence;
+        for (int node = rows[r]; node >= 0; node = parents[static_cast<std::size_t>(node)]) sequence.insert(sequence.begin(), tokens[static_cast<std::size_t>(node)]);
+        sequence.insert(sequence.begin(), text.begin(), text.end());
+        const auto fresh = one_thread->open(200, 7);  // another chunk size too
+        std::vector<float> expected(vocab);
+        fresh->prefill(sequence, expected.data());
+        ASSERT_EQ(0, std::memcmp(expected.data(), logits.data() + r * vocab, vocab * sizeof(float))) << numerics << " step " << step << " row " << rows[r];
+      }
+      if (random() % 4 == 0) session = session->fork();
+      std::vector<int> path;
+      for (int node = static_cast<int>(random() % static_cast<unsigned>(n)); node >= 0; node = parents[static_cast<std::size_t>(node)]) path.insert(path.begin(), node);
+      if (text.size() + path.size() > 60) {
+        text.resize(5 + random() % 20);
+        session->rewind(static_cast<int>(text.size()));
+      } else if (random() % 8 != 0) {
+        session->commit(path);
+        for (const int node : path) text.push_back(tokens[static_cast<std::size_t>(node)]);
+      }
+      ASSERT_EQ(session->length(), static_cast<int>(text.size()));
+    }
+  }
+}
+
+TEST(Session, SequencesOfABatchDoNotTouchEachOther) {
+  const TinyModel tiny = random_llama(tiny_shape(), 7);
+  const auto model = load(tiny);
+  const auto a = random_tokens(5, 64, 8), b = random_tokens(17, 64, 9);
+  auto first = model->open(64), second = model->open(64);
+  const auto alone_a = chain_logits(*first, a), alone_b = chain_logits(*second, b);
+  std::vector<std::int32_t> parents(17), rows_a{1, 4}, rows_b{16};
+  std::iota(parents.begin(), parents.end(), -1);
+  std::vector<float> got_a(2 * 64), got_b(64), hidden_a(2 * 32), hidden_b(32), hidden_alone(32);
+  second->forward(b, parents, rows_b, got_b.data(), hidden_alone.data());
+  const std::vector<Feed> feeds{{first.get(), a, std::span(parents).first(5), rows_a, got_a.data(), hidden_a.data()},
+                                {second.get(), b, parents, rows_b, got_b.data(), hidden_b.data()}};
+  model->forward(feeds);
+  EXPECT_EQ(0, std::memcmp(got_a.data(), alone_a.data() + 64, 64 * sizeof(float)));
+  EXPECT_EQ(0, std::memcmp(got_a.data() + 64, alone_a.data() + 4 * 64, 64 * sizeof(float)));
+  EXPECT_EQ(0, std::memcmp(got_b.data(), alone_b.data() + 16 * 64, 64 * sizeof(float)));
+  EXPECT_EQ(hidden_b, hidden_alone);
+  const std::vector<float>& head = tiny.tensors.at("head").values;
+  for (std::size_t token = 0; token < 64; ++token) {  // what the head reads
+    EXPECT_NEAR(std::inner_product(hidden_b.begin(), hidden_b.end(), head.begin() + static_cast<std::ptrdiff_t>(32 * token), 0.0), got_b[token], 1e-4);
+  }
+}
+
+std::vector<float> largest_of_blocks(const std::vector<float>& logits, int rows) {
+  const std::size_t width = logits.size() / static_cast<std::size_t>(rows);
+  std::vector<float> out;
+  for (auto row = logits.begin(); row != logits.end(); row += static_cast<std::ptrdiff_t>(width)) {
+    for (std::size_t i = 0; i < width; i += kMaximumOf)
+      out.push_back(*std::max_element(row + static_cast<std::ptrdiff_t>(i), row + static_cast<std::ptrdiff_t>(std::min(width, i + kMaximumOf))));
+  }
+  return out;
+}
+
+TEST(Session, MaximaOfLogitsGoToThoseWhoAsk) {
+  Shape shape = tiny_shape();
+  shape.vocab = 150;
+  const auto model = load(random_llama(shape, 7));
+  auto first = model->open(64), second = model->open(64), third = model->open(64);
+  const auto tokens = random_tokens(5, 64, 8), others = random_tokens(5, 64, 9);
+  const std::vector<std::int32_t> parents{-1, 0, 0, 1, 3}, two{1, 4}, one{2};
+  std::vector<float> a(2 * 150), b(150), c(2 * 150), of_a{1}, of_c{2}, of_none{3};
+  const std::vector<Feed> feeds{{first.get(), tokens, parents, two, a.data(), nullptr, &of_a},
+                                {second.get(), tokens, parents, one, b.data()},
+                                {third.get(), others, parents, two, c.data(), nullptr, &of_c}};
+  model->forward(feeds);
+  EXPECT_EQ(of_a, largest_of_blocks(a, 2));
+  EXPECT_EQ(of_c, largest_of_blocks(c, 2));
+  const Feed alone{second.get(), tokens, parents, two, c.data(), nullptr, &of_c};
+  model->forward({&alone, 1});
+  EXPECT_EQ(of_c, largest_of_blocks(c, 2));
+  const Feed nothing{second.get(), tokens, parents, {}, nullptr, nullptr, &of_none};
+  model->forward({&nothing, 1});
+  EXPECT_TRUE(of_none.empty());
+}
+
+// Where they would not be those of the logits there are none.
+TEST(Session, NoMaximaOfWhatIsNoPlainProduct) {
+  const auto maxima = [](const std::shared_ptr<const Model>& model) {
+    auto session = model->open(32);
+    const std::vector<Token> token{1};
+    const std::vector<std::int32_t> parent{-1}, row{0};
+    std::vector<float> logits(static_cast<std::size_t>(model->config().vocab)), out(9);
+    const Feed feed{session.get(), token, parent, row, logits.data(), nullptr, &out};
+    model->forward({&feed, 1});
+    return out;
+  };
+  const TinyModel tiny = random_llama(tiny_shape(), 7);
+  EXPECT_EQ(maxima(load(tiny)).size(), 1u);
+  TempDir dir;
+  write_huggingface(dir.path(), tiny);
+  const Checkpoint checkpoint = Checkpoint::open(dir.path());
+  EXPECT_TRUE(maxima(Model::load(checkpoint, make_cuda_backend({.simulated = true}), {})).empty());
+  const auto gemma = Checkpoint::open(std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/families/gemma2");
+  const auto soft = Model::load(gemma, make_cpu_backend({1, "f32"}), {});
+  ASSERT_GT(soft->config().logit_soft_cap, 0);
+  EXPECT_TRUE(maxima(soft).empty());
+  Checkpoint twin = Checkpoint::open(dir.path());
+  twin.inflate({.vocab = 100});
+  EXPECT_TRUE(maxima(Model::load(twin, make_cpu_backend({1, "f32"}), {})).empty());
+}
+
+TEST(Session, CountsItsWork) {
+  const auto model = load(random_llama(tiny_shape(), 10));
+  const auto session = model->open(64);
+  session->prefill(random_tokens(10, 64, 11));
+  const Work before = session->work();
+  EXPECT_EQ(before.calls, 1);
+  EXPECT_EQ(before.rows, 10);
+  EXPECT_EQ(before.logit_rows, 0);
+  EXPECT_EQ(before.keys, 55);
+  chain_logits(*session, random_tokens(3, 64, 12));
+  const Work step = session->work() - before;
+  // hidden 32, q 32, kv 16, ffn 64, 2 layers, head 64 x 32; keys 11 + 12 + 13.
+  constexpr double kBody = 2 * (32 * (2 * 32 + 2 * 16) + 3 * 32 * 64), kHead = 64 * 32;
+  EXPECT_EQ(step.keys, 36);
+  EXPECT_DOUBLE_EQ(step.flops, 2 * 3 * (kBody + kHead) + 4.0 * 2 * 32 * 36);
+  EXPECT_DOUBLE_EQ(step.weight_bytes, 2 * (kBody + kHead));
+  EXPECT_DOUBLE_EQ(step.kv_bytes, 2.0 * 2 * 16 * 4 * (10 + 3 + 3));
+
+  const Work chain = session->work();
+  session->forward(random_tokens(3, 64, 12), std::vector<std::int32_t>{-1, 0, 0}, {}, nullptr);
+  EXPECT_EQ((session->work() - chain).keys, 11 + 12 + 12);  // siblings do not see each other
+
+  const auto chunks = model->open(64, 7);
+  std::vector<float> logits(64);
+  chunks->prefill(random_tokens(10, 64, 11), logits.data());
+  EXPECT_EQ(chunks->work().calls, 2);
+  EXPECT_EQ(chunks->work().logit_rows, 1);  // of the last token alone
+}
+
+TEST(Session, RefusesWhatDoesNotFit) {
+  const auto model = load(random_llama(tiny_shape(), 13));
+  EXPECT_THROW(model->open(257), Error);  // context 256
+  const auto session = model->open(256);
+  EXPECT_THROW(session->prefill(random_tokens(257, 64, 14)), Error);
+  session->prefill(random_tokens(255, 64, 15));
+  EXPECT_THROW(chain_logits(*session, random_tokens(2, 64, 16)), Error);  // position 256
+  EXPECT_NO_THROW(chain_logits(*session, random_tokens(1, 64, 16)));
+  EXPECT_THROW(chain_logits(*session, std::vector<Token>{64}), Error);
+  EXPECT_THROW(chain_logits(*session, std::vector<Token>{-1}), Error);
+
+  const auto small = model->open(8, 4);  // less than the context
+  EXPECT_THROW(small->prefill(random_tokens(9, 64, 14)), Error);
+  small->prefill(random_tokens(7, 64, 14));
+  EXPECT_THROW(chain_logits(*small, random_tokens(5, 64, 14)), Bug);  // room for 4 in flight
+  chain_logits(*small, random_tokens(2, 64, 14));
+  EXPECT_THROW(small->commit(std::vector<int>{0, 1}), Bug);
+  small->commit(std::vector<int>{0});
+  EXPECT_EQ(small->length(), 8);
+}
+
+TEST(Session, CommitTakesOnlyAPathFromARoot) {
+  const auto model = load(random_llama(tiny_shape(), 17));
+  const auto session = model->open(64);
+  const std::vector<Token> tokens{1, 2, 3};
+  session->forward(tokens, std::vector<std::int32_t>{-1, 0, 0}, {}, nullptr);
+  EXPECT_THROW(session->commit(std::vector<int>{1}), Bug);
+  EXPECT_THROW(session->commit(std::vector<int>{0, 1, 2}), Bug);
+  EXPECT_THROW(session->commit(std::vector<int>{0, 3}), Bug);
+  session->commit(std::vector<int>{0, 2});
+  EXPECT_EQ(session->length(), 2);
+  EXPECT_THROW(session->commit(std::vector<int>{0}), Bug);  // nothing in flight any more
+  EXPECT_THROW(session->rewind(3), Bug);
+  session->forward(tokens, std::vector<std::int32_t>{-1, 0, 0}, {}, nullptr);
+  session->rewind(1);
+  EXPECT_EQ(session->length(), 1);
+  EXPECT_THROW(session->commit(std::vector<int>{0}), Bug);  // it was of the longer sequence
+}
+
+TEST(Model, RefusesADraftOfAnotherTarget) {
+  const TinyModel target = random_llama(tiny_shape(), 18), other = random_llama(tiny_shape(), 19);
+  TinyModel draft = random_llama(tiny_draft_shape(tiny_shape()), 20);
+  const auto right = load(target), wrong = load(other);
+  draft.config.target_embedding_sha256 = right->embedding_sha256();
+  EXPECT_NO_THROW(load(draft, 1, right));
+  EXPECT_THROW(load(draft, 1, wrong), Error);
+  EXPECT_THROW(load(draft, 1, nullptr), Error);
+  Shape larger = tiny_shape();
+  larger.vocab = 66;
+  EXPECT_THROW(load(random_llama(larger, 21), 1, right), Error);  // another vocabulary
+  Shape narrower = tiny_draft_shape(tiny_shape());
+  narrower.embedding_dim = 16;
+  EXPECT_THROW(load(random_llama(narrower, 23), 1, right), Error);  // the target's rows have 32
+}
+
+TEST(Model, TheHashOfAnEmbeddingIsThatOfItsBf16Bytes) {
+  const TinyModel tiny = random_llama(tiny_shape(), 18);
+  EXPECT_EQ(load(tiny)->embedding_sha256(), sha256_hex(encode(tiny.tensors.at("token_embedding").values, "BF16")));
+}
+
+TEST(Model, RefusesADraftOfAnotherTokenizer) {
+  Shape shape = tiny_shape();
+  shape.vocab = kByteVocab;
+  const auto load_with_tokenizer = [](const TinyModel& tiny, std::shared_ptr<const Model> target) {
+    TempDir dir;
+    write_huggingface(dir.path(), tiny);
+    write_byte_tokenizer(dir.path());
+    return Model::load(Checkpoint::open(dir.path()), make_cpu_backend({1, "f32"}), {{}, target});
+  };
+  const auto target = load_with_tokenizer(random_llama(shape, 24), nullptr);
+  ASSERT_EQ(target->tokenizer_sha256().size(), 64u);
+  TinyModel draft = random_llama(tiny_draft_shape(shape), 25);
+  EXPECT_NO_THROW(load(draft, 1, target));
+  EXPECT_NO_THROW(load_with_tokenizer(draft, target));
+  draft.config.target_tokenizer_sha256 = target->tokenizer_sha256();
+  EXPECT_NO_THROW(load(draft, 1, target));
+  draft.config.target_tokenizer_sha256 = std::string(64, '0');
+  EXPECT_THROW(load(draft, 1, target), Error);
+  EXPECT_THROW(load_with_tokenizer(draft, target), Error);  // what it was trained with counts, not what lies beside it
+}
+
+TEST(Model, SaysWhichTokenIdsOfADraftDisagree) {
+  Shape shape = tiny_shape();
+  shape.vocab = kByteVocab + 2;  // two rows more than tokens
+  const auto load_with = [&](std::uint64_t seed, const std::function<void(Json&)>& change, std::shared_ptr<const Model> target) {
+    TempDir dir;
+    write_huggingface(dir.path(), random_llama(shape, seed));
+    write_byte_tokenizer(dir.path());
+    std::ifstream file(dir.path() / "tokenizer.json");
+    Json tokenizer = Json::parse(file);
+    file.close();
+    change(tokenizer);
+    write_file(dir.path() / "tokenizer.json", tokenizer.dump());
+    return Model::load(Checkpoint::open(dir.path()), make_cpu_backend({1, "f32"}), {{}, target});
+  };
+  const auto same = [](Json&) {};
+  const auto target = load_with(26, same, nullptr);
+  EXPECT_NO_THROW(load_with(27, same, target));
+  // Other merges and another token in a row that the target has no token for: the ids agree, the files do not.
+  const auto other_file = [](Json& json) {
+    for (const Json& token : json["added_tokens"]) json["model"]["vocab"][token["content"].get<std::string>()] = token["id"];
+    json["model"]["vocab"]["ab"] = kByteVocab;
+    json["model"]["merges"] = Json::array({"a b"});
+  };
+  EXPECT_NO_THROW(load_with(28, other_file, target));
+  const auto swap = [](Json& json) {
+    Json& vocab = json["model"]["vocab"];
+    std::swap(vocab["a"], vocab["b"]);
+    std::swap(vocab["\""], vocab["y"]);
+  };
+  try {
+    load_with(29, swap, target);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("tokenizer of the draft: got 4 of 258 token ids that disagree: 34 is \"y\" in the draft "
+                                        "and \"\\\"\" in the target, 97 is \"b\" in the draft and \"a\" in the target, "));
+    EXPECT_THAT(error.what(), HasSubstr(", ..., expected the tokens of its target"));
+  }
+}
+
+TEST(Model, ADraftMayBePaddedOtherwiseThanItsTarget) {
+  const auto load_with = [](int vocab, bool tied, bool tokenizer, std::shared_ptr<const Model> target) {
+    Shape shape = tiny_shape();
+    shape.vocab = kByteVocab + 8;
+    shape.tied_head = tied;
+    TinyModel model = random_llama(shape, 31);
+    model.config.vocab = vocab;  // the same rows of tokens, with more or fewer behind them
+    for (auto& [name, tensor] : model.tensors) {
+      if (tensor.shape[0] != shape.vocab) continue;
+      tensor.shape[0] = vocab;
+      tensor.values.resize(static_cast<std::size_t>(vocab * shape.hidden), .5f);
+    }
+    TempDir dir;
+    write_huggingface(dir.path(), model);
+    if (tokenizer) write_byte_tokenizer(dir.path());
+    return Model::load(Checkpoint::open(dir.path()), make_cpu_backend({1, "f32"}), {{}, target});
+  };
+  const auto rows_of = [](const Model& model) {
+    const auto session = model.open(16, 8);
+    const std::vector<Token> prompt{3, 70, 9};
+    session->prefill(prompt);
+    std::vector<float> logits(static_cast<std::size_t>(model.config().vocab));
+    session->forward(std::vector<Token>{5}, std::vector<std::int32_t>{-1}, std::vector<std::int32_t>{0}, logits.data());
+    return logits;
+  };
+  for (const bool tied : {true, false}) {
+    const auto target = load_with(kByteVocab + 4, tied, true, nullptr);
+    const std::vector<float> expected = rows_of(*target);
+    for (const int vocab : {kByteVocab, kByteVocab + 2, kByteVocab + 8}) {
+      const auto draft = load_with(vocab, tied, true, target);
+      const std::vector<float> got = rows_of(*draft);
+      ASSERT_EQ(got.size(), expected.size());
+      for (int id = 0; id < target->config().vocab; ++id)
+        EXPECT_EQ(got[static_cast<std::size_t>(id)], id < vocab ? expected[static_cast<std::size_t>(id)] : -INFINITY) << vocab << " " << id;
+    }
+    EXPECT_THROW(load_with(kByteVocab - 1, tied, true, target), Error);  // a token is missing
+    EXPECT_THROW(load_with(kByteVocab + 2, tied, false, target), Error);  // nobody knows what the rows are
+  }
+}
+
+TEST(Model, RefusesLayersThatItDoesNotHave) {
+  const auto model = load(random_llama(tiny_shape(), 22));
+  EXPECT_THROW(Model::with_layers(model, {}), Error);
+  EXPECT_THROW(Model::with_layers(model, {2}), Error);
+  EXPECT_THROW(Model::with_layers(model, {1, 0}), Error);
+  EXPECT_EQ(Model::with_layers(model, {0})->layers().size(), 1u);
+}
+
+}  // namespace
+}  // namespace speclab
