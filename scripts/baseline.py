@@ -20,10 +20,11 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-import figures  # noqa: E402
-import lookahead_page  # noqa: E402
-import report  # noqa: E402
-from figures.record import BadRun, Ladder, Run  # noqa: E402
+import lookahead_page
+import report
+
+import figures
+from figures.record import BadRun, Ladder, Run
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 KEPT = ["config.json", "environment.json", "summary.json", lookahead_page.VERDICT]
@@ -53,7 +54,12 @@ def table(run, explained=False):
     more = [("unexplained, % of a step", report.unexplained)] if explained else []
     if explained and any(map(report.left_by_drift, run.cases)):
         more.append(("with forwards timed again, %", report.left_by_drift))
-    headings = ["case", *(heading for _, heading, _ in TABLE), "equal to autoregressive", *(heading for heading, _ in more)]
+    headings = [
+        "case",
+        *(heading for _, heading, _ in TABLE),
+        "equal to autoregressive",
+        *(heading for heading, _ in more),
+    ]
     lines = ["| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
     for case in run.cases:
         cells = [
@@ -129,12 +135,9 @@ def results_page(root):
     return (
         "# Measured runs\n\nWritten by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. Words and formats: [SCHEMA.md](SCHEMA.md). "
         'In brackets: 95 % intervals, bootstrap over prompts, n: their number where it is small. "equal": ids and logits rows are bitwise those of autoregressive decoding. "unexplained": the part of a step\'s time that the calibration does '
-        "not explain (`speclab explain`); an interval that holds 0 is no more than noise. \"With forwards timed again\": what is left of it when forwards timed in the lines, "
+        'not explain (`speclab explain`); an interval that holds 0 is no more than noise. "With forwards timed again": what is left of it when forwards timed in the lines, '
         "or in the calibration rounds next to them, say how fast the machine was just then; those in the lines have the case's own row counts, so they also make up for "
-        "errors of the calibration.\n"
-        + gpu
-        + "\n"
-        + body
+        "errors of the calibration.\n" + gpu + "\n" + body
     )
 
 
@@ -213,17 +216,25 @@ def adopt(root, source, name, wanted=None, summary=None):
     missing = set(wanted or ()) - {figure.name for figure, _ in drawn}
     if missing:
         reasons = {figure.name: reason for figure, reason in left_out}
-        raise BadRun("\n".join(f"figure {name}: {reasons.get(name, 'there is none of this name')}." for name in sorted(missing)))
+        raise BadRun(
+            "\n".join(f"figure {name}: {reasons.get(name, 'there is none of this name')}." for name in sorted(missing))
+        )
     folder = root / "results/baselines" / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for file in KEPT:
         if (run.folder / file).exists():
-            text = json.dumps(run.summary, ensure_ascii=False) if file == "summary.json" else (run.folder / file).read_text(encoding="utf-8")
+            text = (
+                json.dumps(run.summary, ensure_ascii=False)
+                if file == "summary.json"
+                else (run.folder / file).read_text(encoding="utf-8")
+            )
             (folder / file).parent.mkdir(exist_ok=True)
             text = text.replace(str(source), f"results/runs/{source.name}").replace(f"{root}/", "")  # no private paths
             record = json.loads(text)
-            (folder / file).write_text(json.dumps(record, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8")
+            (folder / file).write_text(
+                json.dumps(record, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8"
+            )
     (folder / "figures").mkdir()
     for _, path in drawn:
         shutil.copy(path, folder / "figures")

@@ -35,7 +35,14 @@ class Problem(Exception):
 def bench(arguments, pattern, repetitions):
     """What Google Benchmark writes as JSON, and the command."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        command = [str(BENCH), "--backend", "cpu", *arguments, f"--benchmark_filter={pattern}", "--benchmark_min_time=0.1"]
+        command = [
+            str(BENCH),
+            "--backend",
+            "cpu",
+            *arguments,
+            f"--benchmark_filter={pattern}",
+            "--benchmark_min_time=0.1",
+        ]
         command += [f"--benchmark_repetitions={repetitions}", "--benchmark_enable_random_interleaving=true"]
         shown = shlex.join(
             str(pathlib.Path(word).relative_to(ROOT)) if word.startswith(str(ROOT)) else word for word in command

@@ -93,7 +93,14 @@ class Page:
                         continue
                     name = case["id"] + (f", {quote['category']}" if quote.get("category") else "")
                     rows.append(
-                        [name, value["name"], text(value["published"]), text(value["here"]), quote["source"], quote.get("reason", "")]
+                        [
+                            name,
+                            value["name"],
+                            text(value["published"]),
+                            text(value["here"]),
+                            quote["source"],
+                            quote.get("reason", ""),
+                        ]
                     )
         if rows:
             self.parts.append("Published beside these:\n")
@@ -111,7 +118,14 @@ class Page:
             self.held_out(fit["held_out"])
         if self.times:
             rows = [
-                [m["machine"], m["best"]["W"], m["best"]["N"], m["best"]["G"], text(m["best"]["tau"]), text(m["best"]["speedup"])]
+                [
+                    m["machine"],
+                    m["best"]["W"],
+                    m["best"]["N"],
+                    m["best"]["G"],
+                    text(m["best"]["tau"]),
+                    text(m["best"]["speedup"]),
+                ]
                 for m in fit["machines"]
             ]
             self.parts.append(table(["machine", "W", "N", "G", "tau", "speedup"], rows))
@@ -129,7 +143,15 @@ class Page:
                 [kinds.get(test["what"], f"all cells with one {test['what']}"), test["cells"], test["interpolated"]]
                 + ["" if error is None else f"{100 * error:.1f} %" for error in errors]
             )
-        header = ["left out of the fit", "cells", "interpolated", "same prompts", "by the mean", "other prompts", "by the mean"]
+        header = [
+            "left out of the fit",
+            "cells",
+            "interpolated",
+            "same prompts",
+            "by the mean",
+            "other prompts",
+            "by the mean",
+        ]
         self.parts.append(table(header, rows))
 
     def devices(self, devices):
@@ -149,7 +171,9 @@ class Page:
             if self.times:
                 row += [text(each["slowest_ms"]), text(each["speedup"]), text(each["predicted_speedup"])]
             rows.append(row)
-        self.parts.append("Divided over devices, one after the other on this machine, an exchange that costs nothing:\n")
+        self.parts.append(
+            "Divided over devices, one after the other on this machine, an exchange that costs nothing:\n"
+        )
         self.parts.append(table(header, rows))
 
     def verdict(self, verdict):
@@ -157,7 +181,9 @@ class Page:
         noise = verdict.get("ratio_noise")
         best = verdict["best"]
         if best["W"] == 0:
-            self.parts.append("Recommended for this machine: autoregressive decoding; no setting is predicted to be faster.\n")
+            self.parts.append(
+                "Recommended for this machine: autoregressive decoding; no setting is predicted to be faster.\n"
+            )
         else:
             self.parts.append(
                 f"Recommended for this machine: W = {best['W']}, N = {best['N']}, G = {best['G']}, predicted {text(best['speedup'])}"
@@ -179,10 +205,15 @@ class Page:
             for row in verdict["measured"]
         ]
         self.parts.append(
-            table(["measured", "W", "N", "G", "tau predicted", "tau", "speedup predicted", "speedup", "against none"], rows)
+            table(
+                ["measured", "W", "N", "G", "tau predicted", "tau", "speedup predicted", "speedup", "against none"],
+                rows,
+            )
         )
         if not judged:
-            self.parts.append("This record is older than the judgement by the noise of speedups, so there is no verdict.\n")
+            self.parts.append(
+                "This record is older than the judgement by the noise of speedups, so there is no verdict.\n"
+            )
         elif noise is None:
             self.parts.append("There are no repeats, so that nothing tells a difference from noise.\n")
         else:
@@ -195,7 +226,8 @@ class Page:
             self.parts.append(f"Not slower than autoregressive decoding by more than 5 %: {answer}.\n")
         self.parts.append("The same law where so many rows cost nothing:\n")
         rows = [
-            [row["rows"], row["W"], row["N"], row["G"], text(row["tau"]), text(row["speedup"])] for row in verdict["by_free_rows"]
+            [row["rows"], row["W"], row["N"], row["G"], text(row["tau"]), text(row["speedup"])]
+            for row in verdict["by_free_rows"]
         ]
         self.parts.append(table(["free rows", "W", "N", "G", "tau", "speedup"], rows))
 

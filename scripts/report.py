@@ -65,7 +65,7 @@ def shown(value, pattern="{:.3g}"):
 
 
 def span_text(span, pattern):
-    """ [1.20, 1.26]; nothing for no span."""
+    """[1.20, 1.26]; nothing for no span."""
     return "" if not span or None in span else f" [{pattern.format(span[0])}, {pattern.format(span[1])}]"
 
 
@@ -214,7 +214,9 @@ def waterfalls(run):
     for case in run.speculative:
         if case.waterfall:
             terms = tuple(term["step"] for term in case.waterfall)
-            tables.setdefault(terms, []).append((case.label(without=()), case.waterfall, unexplained(case), left_by_drift(case)))
+            tables.setdefault(terms, []).append(
+                (case.label(without=()), case.waterfall, unexplained(case), left_by_drift(case))
+            )
     return list(tables.values())
 
 
@@ -297,7 +299,11 @@ def report_ladder(options):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=pathlib.Path)
-    parser.add_argument("--out", type=pathlib.Path, help="FILE.html, with its figures in FILE-figures/; default: RUN/report.html, RUN/figures/")
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        help="FILE.html, with its figures in FILE-figures/; default: RUN/report.html, RUN/figures/",
+    )
     parser.add_argument("--summary", help="take this file, - for standard input, instead of RUN/summary.json")
     parser.add_argument(
         "--only",

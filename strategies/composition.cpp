@@ -233,10 +233,8 @@ class Composition final : public Strategy {
       if (source == kDatastore) {
         retrieve(sequence, copy);
       } else {
-        if (source == kText)
-          memory_.from_text(sequence, copying_, speculation_);
-        else
-          memory_.from_earlier(sequence, copying_, speculation_);
+        if (source == kText) memory_.from_text(sequence, copying_, speculation_);
+        else memory_.from_earlier(sequence, copying_, speculation_);
         copy.nodes.assign(speculation_.nodes().begin(), speculation_.nodes().end());
         copy.score = speculation_.score();
       }

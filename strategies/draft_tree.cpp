@@ -1,14 +1,17 @@
-// Draft tree: a small model drafts a tree of fixed shape. Every node at depth d has widths[d] children, so that the
-// target has several guesses to take from where one chain would have been wrong. At temperature 0 they are
-// the draft's best tokens; above it they are drawn from the draft without replacement, and each is handed
-// over with the law that it was drawn from, which makes rejection with the residual carried from child to
-// child exact. Widths of 1 are speculative sampling.
+// Draft tree: a small model drafts a tree of fixed shape. Every node at depth d has widths[d] children, so
+// that the target has several guesses to take from where one chain would have been wrong. At temperature 0
+// they are the draft's best tokens; above it they are drawn from the draft without replacement, and each is
+// handed over with the law that it was drawn from, which makes rejection with the residual carried from child
+// to child exact. Widths of 1 are speculative sampling.
 //
-// Paper:       Miao et al. 2024, "SpecInfer" (expansion <k1, ..., kd>, Section 3; multi-step speculative sampling,
+// Paper:       Miao et al. 2024, "SpecInfer" (expansion <k1, ..., kd>, Section 3; multi-step speculative
+// sampling,
 //              Algorithm 2); draws without replacement as in Chen et al. 2024, "Sequoia".
-// Draft cost:  one forward of the draft per depth, of all nodes of the level above: as many forwards as a chain of
+// Draft cost:  one forward of the draft per depth, of all nodes of the level above: as many forwards as a
+// chain of
 //              that depth.
-// Loses when:  rows are not free: a tree of n nodes costs t(1 + n) and has as its only gain over its first path the
+// Loses when:  rows are not free: a tree of n nodes costs t(1 + n) and has as its only gain over its first
+// path the
 //              siblings' share, p of the second, third, ... best token.
 
 #include <algorithm>
@@ -44,7 +47,8 @@ class DraftTree final : public Strategy {
       if (nodes > kMostDrafted) break;
     }
     if (nodes == 0 || nodes > kMostDrafted) {
-      throw Error({"draft_tree: widths", nodes == 0 ? "no widths" : fmt::format("more than {} tokens", kMostDrafted),
+      throw Error({"draft_tree: widths",
+                   nodes == 0 ? "no widths" : fmt::format("more than {} tokens", kMostDrafted),
                    fmt::format("1 to {} tokens", kMostDrafted), "Fewer children, or less depth."});
     }
     slots_.resize(static_cast<std::size_t>(resources_.batch));
@@ -52,7 +56,8 @@ class DraftTree final : public Strategy {
 
   // Every step does the same, unless the draft's rows have fewer tokens than a node has children.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
-    if (*std::max_element(options_.widths.begin(), options_.widths.end()) > static_cast<int>(columns())) return std::nullopt;
+    if (*std::max_element(options_.widths.begin(), options_.widths.end()) > static_cast<int>(columns()))
+      return std::nullopt;
     return DevicePlan{options_.widths, options_.draft.over(target)};
   }
 
@@ -62,15 +67,17 @@ class DraftTree final : public Strategy {
     s.cache.begin(sequence, resources_);
   }
 
-  // Level by level, all sequences together. Node i + 1 is row i in flight, because every node of a level but the last is fed.
+  // Level by level, all sequences together. Node i + 1 is row i in flight, because every node of a level but
+  // the last is fed.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
     active_.clear();
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       Slot& s = slots_[static_cast<std::size_t>(sequences[i]->slot)];
       s.sequence = sequences[i];
       s.draft = drafts[i];
-      s.limit = static_cast<int>(std::min<std::int64_t>({static_cast<std::int64_t>(options_.widths.size()),
-                                                         sequences[i]->depth_limit, s.cache.room(*sequences[i])}));
+      s.limit =
+          static_cast<int>(std::min<std::int64_t>({static_cast<std::int64_t>(options_.widths.size()),
+                                                   sequences[i]->depth_limit, s.cache.room(*sequences[i])}));
       if (s.limit <= 0) continue;
       s.depth = 0;
       s.first = 0;
@@ -116,10 +123,8 @@ class DraftTree final : public Strategy {
 
   // Adds the level below the nodes that were fed. False: the draft is complete.
   bool grow(Slot& s) {
-    if (s.depth == 0)
-      s.cache.keep(s.feed);
-    else
-      s.cache.fly(s.feed);
+    if (s.depth == 0) s.cache.keep(s.feed);
+    else s.cache.fly(s.feed);
     const TokenTree& tree = s.draft->tree;
     const int level = tree.size();
     for (int node = s.first; node < level; ++node) add_children(s, node);
@@ -139,7 +144,8 @@ class DraftTree final : public Strategy {
   void add_children(Slot& s, int node) {
     const Sequence& sequence = *s.sequence;
     const ModelConfig& config = resources_.draft->config();
-    std::span<const float> logits(s.logits.data() + static_cast<std::size_t>(node - s.first) * columns(), columns());
+    std::span<const float> logits(s.logits.data() + static_cast<std::size_t>(node - s.first) * columns(),
+                                  columns());
     if (sequence.processors) {
       s.draft->tree.path_to(node, s.path);
       s.prefix.clear();
@@ -155,18 +161,19 @@ class DraftTree final : public Strategy {
       const TokenTree& tree;
       std::int64_t position;
     } at{sequence, s.draft->tree, sequence.position() + s.depth + 1};
-    const auto draw = [&at](const Distribution& q) {  // one captured pointer: the function object needs no allocation
-      if (at.sequence.coupled) return q.sample_coupled(at.sequence.coins, at.position);
-      return q.sample(at.sequence.coins, at.sequence.draft_coin(at.tree.size()));
-    };
+    const auto draw =
+        [&at](const Distribution& q) {  // one captured pointer: the function object needs no allocation
+          if (at.sequence.coupled) return q.sample_coupled(at.sequence.coins, at.position);
+          return q.sample(at.sequence.coins, at.sequence.draft_coin(at.tree.size()));
+        };
     s.siblings.add(*s.draft, node, options_.widths[static_cast<std::size_t>(s.depth)], logits, s.sampling,
                    config.head_ids, config.vocab, draw);
   }
 
   Options options_;
   Resources resources_;
-  std::vector<Slot> slots_;     // [batch]
-  std::vector<Slot*> active_;   // reused by draft()
+  std::vector<Slot> slots_;    // [batch]
+  std::vector<Slot*> active_;  // reused by draft()
   std::vector<Feed> feeds_;
 };
 

@@ -103,10 +103,8 @@ class Lookahead final : public Strategy {
       if (options_.initial == "random") return random_text_token(sequence, slot.running, draw);
       return slot.running[static_cast<std::size_t>(draw) % slot.running.size()];
     };
-    if (llama_cpp_)
-      slot.window.start_full(std::cref(first));
-    else
-      slot.window.start(std::cref(first));
+    if (llama_cpp_) slot.window.start_full(std::cref(first));
+    else slot.window.start(std::cref(first));
   }
 
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
@@ -141,10 +139,8 @@ class Lookahead final : public Strategy {
         slot.running.push_back(lade_ ? emitted.back() : token);
         if (options_.pool_from_prompt) insert_newest(slot, slot.running.size());
       }
-      if (llama_cpp_)
-        advance_like_llama_cpp(slot, outcome.emitted);
-      else
-        slot.window.advance(slot.predictions, options_.forward == "one" ? 1 : outcome.emitted, refill, 0);
+      if (llama_cpp_) advance_like_llama_cpp(slot, outcome.emitted);
+      else slot.window.advance(slot.predictions, options_.forward == "one" ? 1 : outcome.emitted, refill, 0);
     }
   }
 

@@ -32,7 +32,8 @@ class SpeculativeSampling final : public Strategy {
   SpeculativeSampling(const Options& options, const Resources& resources)
       : chain_(options.chain, resources) {}
 
-  // Every step does the same as long as the schedule is constant: then a device may run steps without the host.
+  // Every step does the same as long as the schedule is constant: then a device may run steps without the
+  // host.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
     return chain_.device_plan(target);
   }

@@ -4,10 +4,12 @@
 //
 // Paper:       Luo et al. 2024, "Turning Trash into Treasure: Accelerating Inference of Large Language Models
 //              with Token Recycling"; the default tree is theirs, 80 tokens in 6 levels, k = 8.
-// Draft cost:  a look at the last row of each different token of the step: at the maxima that the head has noted
-//              of every 64 entries, then at the few blocks that can hold a candidate. Without maxima (a GPU, a
-//              soft cap on the logits) a pass over the row, 10 to 13 us for 49152 entries: the forward leaves
-//              16 MB of rows for the published tree. `learn: accepted` reads the rows of the text alone.
+// Draft cost:  a look at the last row of each different token of the step: at the maxima that the head has
+// noted
+//              of every 64 entries, then at the few blocks that can hold a candidate. Without maxima (a GPU,
+//              a soft cap on the logits) a pass over the row, 10 to 13 us for 49152 entries: the forward
+//              leaves 16 MB of rows for the published tree. `learn: accepted` reads the rows of the text
+//              alone.
 // Loses when:  rows are dear: the published tree has 81. Give a smaller one where t(81) is far above t(1).
 
 #include <algorithm>

@@ -27,7 +27,9 @@ const std::int32_t* Backend::stage(std::span<const std::int32_t> numbers, Buffer
 
 namespace {
 
-[[noreturn]] void fail_plan(const Backend& backend) { throw Bug(fmt::format("a planned round on backend {}, which has none", backend.name())); }
+[[noreturn]] void fail_plan(const Backend& backend) {
+  throw Bug(fmt::format("a planned round on backend {}, which has none", backend.name()));
+}
 
 }  // namespace
 
@@ -45,30 +47,35 @@ void Backend::submit() {}
 bool Backend::idle() { return true; }
 
 bool Backend::linear_noting(const PackedMatrix&, const float*, int, float*, float*) { return false; }
-void Backend::prompt_linear(const PackedMatrix&, const float*, int, float*, bool) { throw Bug(fmt::format("a product of a prompt on backend {}, which has none", name())); }
+void Backend::prompt_linear(const PackedMatrix&, const float*, int, float*, bool) {
+  throw Bug(fmt::format("a product of a prompt on backend {}, which has none", name()));
+}
 
-void Backend::norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch, float* y) {
+void Backend::norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch,
+                          float* y) {
   if (norm.layer) layer_norm(x, norm.weight, norm.bias, norm.eps, n, w.in, scratch);
   else rms_norm(x, norm.weight, norm.eps, n, w.in, scratch);
   linear(w, scratch, n, y, false);
 }
 
-void Backend::activate_linear(Activation f, bool gated, const float* x, const PackedMatrix& w, int n, float* scratch, float* y, bool accumulate) {
+void Backend::activate_linear(Activation f, bool gated, const float* x, const PackedMatrix& w, int n,
+                              float* scratch, float* y, bool accumulate) {
   if (gated && f == Activation::kSilu) silu_multiply(x, n, w.in, scratch);
   else activate(f, gated, x, n, w.in, scratch);
   linear(w, scratch, n, y, accumulate);
 }
 
-void Backend::feed_forward(const NormForm& norm, const float* x, const FeedForward& form, int n, float* normed, float* raised, float* activated, float* y,
-                           bool accumulate) {
+void Backend::feed_forward(const NormForm& norm, const float* x, const FeedForward& form, int n,
+                           float* normed, float* raised, float* activated, float* y, bool accumulate) {
   if (norm.weight == nullptr) linear(*form.up, x, n, raised, false);
   else norm_linear(norm, x, *form.up, n, normed, raised);
   if (form.up_bias != nullptr) add_bias(form.up_bias, n, form.up->out, raised);
   activate_linear(form.function, form.gated, raised, *form.down, n, activated, y, accumulate);
 }
 
-void Backend::attention_linear(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, const AttentionForm& form,
-                               const PackedMatrix& w, float* scratch, float* y, bool accumulate) {
+void Backend::attention_linear(const float* qkv, int heads, const KvStore& kv, int layer,
+                               const RowsInFlight& rows, const AttentionForm& form, const PackedMatrix& w,
+                               float* scratch, float* y, bool accumulate) {
   attention(qkv, heads, kv, layer, rows, scratch, form);
   linear(w, scratch, rows.n, y, accumulate);
 }

@@ -23,13 +23,15 @@ struct PackedMatrix {
   std::uint64_t bytes = 0;
 };
 
-/// Numbers in memory of a backend; copies share it and the last one releases it. The pointer is for operations of that
-/// backend (arithmetic on it is fine); the host reads it only where Backend::host_memory() says so.
+/// Numbers in memory of a backend; copies share it and the last one releases it. The pointer is for
+/// operations of that backend (arithmetic on it is fine); the host reads it only where Backend::host_memory()
+/// says so.
 template <typename T>
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(std::shared_ptr<void> memory, T* data, std::size_t size) : memory_(std::move(memory)), data_(data), size_(size) {}
+  Buffer(std::shared_ptr<void> memory, T* data, std::size_t size)
+      : memory_(std::move(memory)), data_(data), size_(size) {}
   T* data() const { return data_; }
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
@@ -41,17 +43,19 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-/// Rows of one sequence in a forward. Row i sees all committed keys, whose positions are their slots, and then the rows of
-/// its own path, by position. The arrays are memory of the backend.
+/// Rows of one sequence in a forward. Row i sees all committed keys, whose positions are their slots, and
+/// then the rows of its own path, by position. The arrays are memory of the backend.
 struct RowsInFlight {
   int n = 0;
-  int committed = 0;                         ///< keys in slots 0 .. committed-1
-  const std::int32_t* positions = nullptr;   ///< [n], from `committed` on
-  const std::int32_t* slots = nullptr;       ///< [n], where their keys and values go
-  const std::int32_t* path_begin = nullptr;  ///< [n + 1]: the path of row i is paths[path_begin[i]] .. paths[path_begin[i + 1] - 1]
-  const std::int32_t* paths = nullptr;       ///< slots of in-flight ancestors and of the row itself, ascending positions
-  /// Not null: the number of keys is there, in memory of the backend, and `committed` is the most that it may be. Operations
-  /// that are queued then follow a sequence whose length the host does not know yet.
+  int committed = 0;                        ///< keys in slots 0 .. committed-1
+  const std::int32_t* positions = nullptr;  ///< [n], from `committed` on
+  const std::int32_t* slots = nullptr;      ///< [n], where their keys and values go
+  const std::int32_t* path_begin =
+      nullptr;  ///< [n + 1]: the path of row i is paths[path_begin[i]] .. paths[path_begin[i + 1] - 1]
+  const std::int32_t* paths =
+      nullptr;  ///< slots of in-flight ancestors and of the row itself, ascending positions
+  /// Not null: the number of keys is there, in memory of the backend, and `committed` is the most that it may
+  /// be. Operations that are queued then follow a sequence whose length the host does not know yet.
   const std::int32_t* committed_at = nullptr;
   /// Rows of forwards before this one that paths may hold: positions are below committed + earlier + n.
   int earlier = 0;
@@ -61,7 +65,7 @@ struct RowsInFlight {
 struct Rotation {
   const float* cos = nullptr;  ///< [positions, dims/2], memory of the backend; null when dims is 0
   const float* sin = nullptr;
-  int dims = 0;                ///< the first so many of a head turn, even; 0: none
+  int dims = 0;  ///< the first so many of a head turn, even; 0: none
 };
 
 /// Outputs of a linear layer that one maximum stands for, see Backend::linear_noting().
@@ -95,7 +99,8 @@ enum class Activation : std::uint8_t {
   kRelu,      ///< max(x, 0)
 };
 
-/// The two layers of a feed-forward part: W_down f(W_up x + bias), or W_down (f(gate) * up) of both halves when gated.
+/// The two layers of a feed-forward part: W_down f(W_up x + bias), or W_down (f(gate) * up) of both halves
+/// when gated.
 struct FeedForward {
   const PackedMatrix* up = nullptr;  ///< gate first
   const float* up_bias = nullptr;    ///< [up.out]; null: none
@@ -104,7 +109,8 @@ struct FeedForward {
   const PackedMatrix* down = nullptr;
 };
 
-/// KV cache of one sequence: for each layer the keys and values of all slots, in the backend's layout and precision.
+/// KV cache of one sequence: for each layer the keys and values of all slots, in the backend's layout and
+/// precision.
 struct KvStore {
   int layers = 0, kv_heads = 0, head_dim = 0, slots = 0;
   std::uint64_t bytes_per_position = 0;  ///< K and V, all layers
@@ -120,14 +126,15 @@ struct PromptRows {
 /// What a device can do at most, as measured by kernels of its own.
 struct DeviceSpeed {
   double read_bytes_per_second = 0;  ///< of memory, far beyond what its caches hold
-  double peak_flops = 0;             ///< operations per second of the arithmetic that linear layers use; 2 per multiply-add
+  double peak_flops =
+      0;  ///< operations per second of the arithmetic that linear layers use; 2 per multiply-add
 };
 
-/// The device operations that a decoder needs; float activations are row-major. One of the two virtual interfaces of
-/// the project (the other is Strategy). Every operation computes a row with the same order of floating-point
-/// operations whatever the number of rows and threads.
-/// Arguments that are pointers, and the arrays in RowsInFlight and Rotation, are memory of the backend; spans are of the
-/// host and have been read when the call returns. Operations may be queued: they run in order, and only download() waits.
+/// The device operations that a decoder needs; float activations are row-major. One of the two virtual
+/// interfaces of the project (the other is Strategy). Every operation computes a row with the same order of
+/// floating-point operations whatever the number of rows and threads. Arguments that are pointers, and the
+/// arrays in RowsInFlight and Rotation, are memory of the backend; spans are of the host and have been read
+/// when the call returns. Operations may be queued: they run in order, and only download() waits.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -141,7 +148,8 @@ class Backend {
   /// Bytes of one number in the KV cache.
   virtual int kv_number_bytes() const = 0;
 
-  /// True: memory of the host and of the backend are the same, and operations take any pointer of the process.
+  /// True: memory of the host and of the backend are the same, and operations take any pointer of the
+  /// process.
   virtual bool host_memory() const = 0;
   /// Memory of the backend, contents undefined. Throws Error when there is not enough.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
@@ -164,39 +172,51 @@ class Backend {
     keep_for_graph(buffer.memory());
     return buffer.data();
   }
-  /// Numbers of the host as operations take them: where host_memory() themselves, else a copy in `buffer`, which grows.
+  /// Numbers of the host as operations take them: where host_memory() themselves, else a copy in `buffer`,
+  /// which grows.
   const std::int32_t* stage(std::span<const std::int32_t> numbers, Buffer<std::int32_t>& buffer);
 
-  /// Packs rows delivered by `read(begin, end, out)` ([end-begin, in] bf16 on the host; called from several threads).
-  virtual PackedMatrix pack(int out, int in, const std::function<void(int begin, int end, Bf16* rows)>& read) = 0;
+  /// Packs rows delivered by `read(begin, end, out)` ([end-begin, in] bf16 on the host; called from several
+  /// threads).
+  virtual PackedMatrix pack(int out, int in,
+                            const std::function<void(int begin, int end, Bf16* rows)>& read) = 0;
   virtual KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) = 0;
-  /// Copies the first `slots` slots of every layer and head; both stores are of the same model, `to` may hold more.
+  /// Copies the first `slots` slots of every layer and head; both stores are of the same model, `to` may hold
+  /// more.
   virtual void copy_kv(const KvStore& from, int slots, KvStore& to) = 0;
 
   /// y[i] (+)= W x[i] for n rows. x [n, W.in], y [n, W.out].
   virtual void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) = 0;
-  /// y[i] = W x[i] with the bits of linear(), and the largest of each kMaximumOf outputs of a row, noted while they are at
-  /// hand: whoever looks for the best of many outputs need not read them all again. maxima [n, maxima_of(W.out)]; where the
-  /// outputs hold NaN, any number. False, and nothing is done, where the backend does not note (the default).
+  /// y[i] = W x[i] with the bits of linear(), and the largest of each kMaximumOf outputs of a row, noted
+  /// while they are at hand: whoever looks for the best of many outputs need not read them all again. maxima
+  /// [n, maxima_of(W.out)]; where the outputs hold NaN, any number. False, and nothing is done, where the
+  /// backend does not note (the default).
   virtual bool linear_noting(const PackedMatrix& w, const float* x, int n, float* y, float* maxima);
-  /// Of a prompt, those for which products of many rows have a way of their own here. None by default: prompt_linear() is not called.
+  /// Of a prompt, those for which products of many rows have a way of their own here. None by default:
+  /// prompt_linear() is not called.
   virtual PromptRows prompt_rows() const { return {}; }
-  /// linear() of some rows of a prompt, at most prompt_rows().most: near it, with bits that are its own and depend on n.
+  /// linear() of some rows of a prompt, at most prompt_rows().most: near it, with bits that are its own and
+  /// depend on n.
   virtual void prompt_linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate);
   /// Row `tokens[i]` of a packed table as float. tokens [n], each below table.out; out [n, table.in]
   virtual void gather(const PackedMatrix& table, const Token* tokens, int n, float* out) = 0;
   /// out[i] = x[i] / rms(x[i]) * weight. [n, d]; out may be x.
   virtual void rms_norm(const float* x, const float* weight, float eps, int n, int d, float* out) = 0;
   /// out[i] = (x[i] - mean) / sqrt(variance + eps) * weight + bias. [n, d]; out may be x.
-  virtual void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, int d, float* out) = 0;
-  /// rms_norm of each of `heads` vectors of d that lie together at x + i * stride, with one weight [d], in place.
-  virtual void rms_norm_heads(float* x, int stride, int heads, const float* weight, float eps, int n, int d) = 0;
-  /// Rotates every head of the q and k parts of qkv [n, (heads + 2 kv_heads) * head_dim] by the rows' positions, and
-  /// stores k and v in their slots of `layer`.
-  virtual void rope_and_store(float* qkv, int heads, const Rotation& rotation, const RowsInFlight& rows, KvStore& kv, int layer) = 0;
-  /// Softmax attention of the query rows of qkv over what `rows` and the window let them see. out [n, heads * head_dim]
-  virtual void attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, float* out,
-                         const AttentionForm& form = {}) = 0;
+  virtual void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, int d,
+                          float* out) = 0;
+  /// rms_norm of each of `heads` vectors of d that lie together at x + i * stride, with one weight [d], in
+  /// place.
+  virtual void rms_norm_heads(float* x, int stride, int heads, const float* weight, float eps, int n,
+                              int d) = 0;
+  /// Rotates every head of the q and k parts of qkv [n, (heads + 2 kv_heads) * head_dim] by the rows'
+  /// positions, and stores k and v in their slots of `layer`.
+  virtual void rope_and_store(float* qkv, int heads, const Rotation& rotation, const RowsInFlight& rows,
+                              KvStore& kv, int layer) = 0;
+  /// Softmax attention of the query rows of qkv over what `rows` and the window let them see. out [n, heads *
+  /// head_dim]
+  virtual void attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows,
+                         float* out, const AttentionForm& form = {}) = 0;
   /// out[i] = silu(gate) * up; gate_up [n, 2 * ffn] (gate first). out [n, ffn]
   virtual void silu_multiply(const float* gate_up, int n, int ffn, float* out) = 0;
   /// out[i] = f(x[i]), or f(gate) * up when gated. x [n, ffn] or [n, 2 * ffn] (gate first), out [n, ffn]
@@ -214,50 +234,55 @@ class Backend {
   /// x[i][begin .. d-1] = value. [n, d]
   virtual void fill_columns(float value, int begin, int n, int d, float* x) = 0;
 
-  // A linear layer and what its input comes from, with the bits of the two operations, which it is by default. Where input of
-  // linear layers has a form of its own (a GPU) it is written in that form at once; `scratch` [n, w.in] has undefined contents
-  // afterwards.
+  // A linear layer and what its input comes from, with the bits of the two operations, which it is by
+  // default. Where input of linear layers has a form of its own (a GPU) it is written in that form at once;
+  // `scratch` [n, w.in] has undefined contents afterwards.
 
   /// y = W norm(x)
-  virtual void norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch, float* y);
+  virtual void norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch,
+                           float* y);
   /// y (+)= W activate(x)
-  virtual void activate_linear(Activation f, bool gated, const float* x, const PackedMatrix& w, int n, float* scratch, float* y, bool accumulate);
-  /// y (+)= the part of norm(x), or of x where norm has no weight. Scratch, undefined afterwards: normed [n, up.in], raised
-  /// [n, up.out], activated [n, down.in].
-  virtual void feed_forward(const NormForm& norm, const float* x, const FeedForward& form, int n, float* normed, float* raised, float* activated, float* y,
-                            bool accumulate);
+  virtual void activate_linear(Activation f, bool gated, const float* x, const PackedMatrix& w, int n,
+                               float* scratch, float* y, bool accumulate);
+  /// y (+)= the part of norm(x), or of x where norm has no weight. Scratch, undefined afterwards: normed [n,
+  /// up.in], raised [n, up.out], activated [n, down.in].
+  virtual void feed_forward(const NormForm& norm, const float* x, const FeedForward& form, int n,
+                            float* normed, float* raised, float* activated, float* y, bool accumulate);
   /// y (+)= W attention(qkv), for all rows of one sequence
-  virtual void attention_linear(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, const AttentionForm& form,
-                                const PackedMatrix& w, float* scratch, float* y, bool accumulate);
+  virtual void attention_linear(const float* qkv, int heads, const KvStore& kv, int layer,
+                                const RowsInFlight& rows, const AttentionForm& form, const PackedMatrix& w,
+                                float* scratch, float* y, bool accumulate);
   /// Moves slots from[j] to to[j] in order, all layers (from[j] >= to[j]).
-  virtual void move_slots(KvStore& kv, std::span<const std::int32_t> from, std::span<const std::int32_t> to) = 0;
+  virtual void move_slots(KvStore& kv, std::span<const std::int32_t> from,
+                          std::span<const std::int32_t> to) = 0;
 
-  // Planned rounds (core/backend/plan.h). In each: for depth 1 .. shape.depth() draft_rows(depth), the draft's forward of
-  // plan.draft[depth - 1], draw(depth); target_rows, the target's forward, settle.
+  // Planned rounds (core/backend/plan.h). In each: for depth 1 .. shape.depth() draft_rows(depth), the
+  // draft's forward of plan.draft[depth - 1], draw(depth); target_rows, the target's forward, settle.
 
   /// Null: this backend runs no planned rounds, and what follows is not called.
   virtual std::shared_ptr<Plan> make_plan(const PlanShape& shape);
   /// A generation begins, or where the host drafts (PlanShape::given) a round.
   virtual void plan_start(Plan& plan, const PlanStart& start);
-  /// Lays out the rows of the draft's forward whose logits, rows from node level_begin(depth - 1) on of plan.draft_logits,
-  /// decide the tokens of that depth.
+  /// Lays out the rows of the draft's forward whose logits, rows from node level_begin(depth - 1) on of
+  /// plan.draft_logits, decide the tokens of that depth.
   virtual void plan_draft_rows(Plan& plan, int depth);
   virtual void plan_draw(Plan& plan, int depth);  ///< the tokens of that depth
   virtual void plan_target_rows(Plan& plan);
-  /// Verifies the draft with plan.target_logits, moves the sequence on, in both caches, and puts the round into plan.ring. What was
-  /// queued begins, as with submit(): the host looks at the ring next.
+  /// Verifies the draft with plan.target_logits, moves the sequence on, in both caches, and puts the round
+  /// into plan.ring. What was queued begins, as with submit(): the host looks at the ring next.
   virtual void plan_settle(Plan& plan);
   /// The device's clock goes into PlanRound::stamp_ns[which], which < 3; the last one is taken always.
   virtual void plan_stamp(Plan& plan, int which);
-  /// At the end of a round that is recorded as a loop: it goes on until the sequence ends or kPlanLoop rounds are full.
+  /// At the end of a round that is recorded as a loop: it goes on until the sequence ends or kPlanLoop rounds
+  /// are full.
   virtual void plan_continue(Plan& plan);
 
-  /// Runs `operations`, whose kernels are recorded and not started; they may not upload or download. loop: a replay repeats
-  /// them as long as plan_continue() among them says so. Null where there are no graphs.
+  /// Runs `operations`, whose kernels are recorded and not started; they may not upload or download. loop: a
+  /// replay repeats them as long as plan_continue() among them says so. Null where there are no graphs.
   virtual std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations);
   virtual void replay(const Graph& graph);
-  /// What was queued and waits for more that begins with it (core/backend/cuda_kernels.h) begins. Needed where nothing else that
-  /// asks for it follows: before memory goes that operations use.
+  /// What was queued and waits for more that begins with it (core/backend/cuda_kernels.h) begins. Needed
+  /// where nothing else that asks for it follows: before memory goes that operations use.
   virtual void submit();
   /// True when all that was queued is done. Starts nothing. Throws Error when the device has failed.
   virtual bool idle();
@@ -268,26 +293,31 @@ class Backend {
 };
 
 struct CpuBackendOptions {
-  int threads = 0;              ///< 0: every core that the affinity mask and the cgroup allow
-  std::string numerics = "auto";  ///< "auto" (avx512-bf16 on AMD processors that have it, else f32-kv16), one of cpu_numerics_classes(), "avx512-bf16-emulated" or "amx-bf16-emulated"
+  int threads = 0;  ///< 0: every core that the affinity mask and the cgroup allow
+  std::string numerics =
+      "auto";  ///< "auto" (avx512-bf16 on AMD processors that have it, else f32-kv16), one of
+               ///< cpu_numerics_classes(), "avx512-bf16-emulated" or "amx-bf16-emulated"
 };
 /// The classes that this CPU can compute, "f32" first.
 std::vector<std::string> cpu_numerics_classes();
-/// Throws Error for an unknown numerics class (naming those that this CPU has) or a thread count out of range.
+/// Throws Error for an unknown numerics class (naming those that this CPU has) or a thread count out of
+/// range.
 std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options);
 
-
 struct CudaBackendOptions {
-  int device = 0;          ///< which GPU, as the driver numbers them
-  int threads = 0;         ///< of the host, that read weights; 0: every core that affinity mask and cgroup allow
-  bool simulated = false;  ///< host-simt: the kernels run on the CPU, slowly, and strictly checked (core/backend/cuda/simulator/simt.h)
-  /// Long prompts go through cuBLASLt (core/backend/cuda/runtime/cublaslt.h): weights are unpacked for it, one matrix at a time. What stays
-  /// in the cache of a prompt then has other bits than if it had been decoded. Simulated, a plain product stands for the library.
+  int device = 0;   ///< which GPU, as the driver numbers them
+  int threads = 0;  ///< of the host, that read weights; 0: every core that affinity mask and cgroup allow
+  bool simulated = false;  ///< host-simt: the kernels run on the CPU, slowly, and strictly checked
+                           ///< (core/backend/cuda/simulator/simt.h)
+  /// Long prompts go through cuBLASLt (core/backend/cuda/runtime/cublaslt.h): weights are unpacked for it,
+  /// one matrix at a time. What stays in the cache of a prompt then has other bits than if it had been
+  /// decoded. Simulated, a plain product stands for the library.
   bool cublaslt = false;
 };
-/// Backend "cuda", of class cuda-sm80, cuda-sm90, ..., or "host-simt", a class of its own; with cublaslt cuda-sm80-cublaslt and so
-/// on. Activations are floats, inputs of linear layers are rounded to bf16, keys and values are bf16. Throws Error when there is no
-/// such GPU, none can be used, or cuBLASLt is wanted and not found.
+/// Backend "cuda", of class cuda-sm80, cuda-sm90, ..., or "host-simt", a class of its own; with cublaslt
+/// cuda-sm80-cublaslt and so on. Activations are floats, inputs of linear layers are rounded to bf16, keys
+/// and values are bf16. Throws Error when there is no such GPU, none can be used, or cuBLASLt is wanted and
+/// not found.
 std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options);
 /// Why make_cuda_backend() finds no GPU: "no CUDA driver: ...", "no GPU: ..."; "": it finds one.
 std::string gpu_absent();

@@ -8,12 +8,13 @@
 
 namespace speclab {
 
-/// How operations of a GPU become kernels. The bits are the same. What waits to be one launch with others begins with
-/// Backend::submit(), and with everything that needs what it does or could not be one with it: downloads, uploads, graphs,
-/// operations that have a launch of their own, and whoever asks for memory.
+/// How operations of a GPU become kernels. The bits are the same. What waits to be one launch with others
+/// begins with Backend::submit(), and with everything that needs what it does or could not be one with it:
+/// downloads, uploads, graphs, operations that have a launch of their own, and whoever asks for memory.
 enum class CudaKernels : std::uint8_t {
   kLaunches,    ///< each its own launch
-  kPersistent,  ///< those of a forward, or of the forwards of a drafted chain, are one launch wherever they can
+  kPersistent,  ///< those of a forward, or of the forwards of a drafted chain, are one launch wherever they
+                ///< can
   kAuto,        ///< the same for forwards that read at most 1 GiB of weights, on devices that can
 };
 /// "launches", "persistent", "auto". Throws Error for another name.

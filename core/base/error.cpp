@@ -13,18 +13,20 @@ std::string sentence(const Error::Text& text) {
   return out;
 }
 
-/// Names and values come from files that others wrote: they must not move the cursor of a terminal, break a record in
-/// JSON or fill the screen.
+/// Names and values come from files that others wrote: they must not move the cursor of a terminal, break a
+/// record in JSON or fill the screen.
 Error::Text clean(Error::Text text) {
   constexpr std::size_t kMost = 4000;
-  for (std::string* part : {&text.what, &text.got, &text.expected, &text.advice}) *part = printable(*part, kMost);
+  for (std::string* part : {&text.what, &text.got, &text.expected, &text.advice})
+    *part = printable(*part, kMost);
   return text;
 }
 
 }  // namespace
 
 // Cleaned once: the base class comes first.
-Error::Error(Text text) : std::runtime_error(sentence(text = clean(std::move(text)))), text_(std::move(text)) {}
+Error::Error(Text text)
+    : std::runtime_error(sentence(text = clean(std::move(text)))), text_(std::move(text)) {}
 
 void fail_check(const char* file, int line, const char* condition, const std::string& message) {
   throw Bug(fmt::format("{}:{}: {} is false: {}", file, line, condition, message));

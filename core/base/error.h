@@ -36,7 +36,7 @@ class Bug : public std::logic_error {
 }  // namespace speclab
 
 /// Throws Bug when the condition is false; the message is an fmt format string with its values.
-#define SPECLAB_CHECK(condition, ...)                                                            \
-  do {                                                                                           \
+#define SPECLAB_CHECK(condition, ...)                                                                  \
+  do {                                                                                                 \
     if (!(condition)) ::speclab::fail_check(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
   } while (false)

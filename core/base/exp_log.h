@@ -9,14 +9,14 @@
 #define SPECLAB_EXACT inline
 #endif
 
-// exp, log and powers of doubles whose bits are the same on the CPU and, compiled by nvcc, on a GPU: additions, multiplications
-// and bits alone, nothing fused. A library's own differ from another's in the last place, and a decision of an acceptance rule
-// that hangs on one would depend on where it was made.
+// exp, log and powers of doubles whose bits are the same on the CPU and, compiled by nvcc, on a GPU:
+// additions, multiplications and bits alone, nothing fused. A library's own differ from another's in the last
+// place, and a decision of an acceptance rule that hangs on one would depend on where it was made.
 
 namespace speclab {
 
-/// log(x) of a normal x > 0, relative error below 5e-16 (near 1 as well). Of 0: some number, so that 0 log 0 is 0. The bits of
-/// log_double in core/decoding/rows/row_kernels.cpp.
+/// log(x) of a normal x > 0, relative error below 5e-16 (near 1 as well). Of 0: some number, so that 0 log 0
+/// is 0. The bits of log_double in core/decoding/rows/row_kernels.cpp.
 SPECLAB_EXACT double exact_log(double x) {
   std::int64_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -35,9 +35,22 @@ SPECLAB_EXACT double exact_exp(double x) {
   if (!(x >= -700)) return 0;
   const double magic = 6755399441055744.0;  // 1.5 * 2^52 rounds to the nearest integer
   const double whole = (x * 1.44269504088896340736 + magic) - magic;
-  const double r = (x - whole * 0.693147180369123816490) - whole * 1.90821492927058770002e-10;  // fdlibm's two parts of log 2
-  const double inverse_factorial[] = {1,           1,            1.0 / 2,       1.0 / 6,        1.0 / 24,        1.0 / 120,        1.0 / 720,
-                                      1.0 / 5040,  1.0 / 40320,  1.0 / 362880,  1.0 / 3628800,  1.0 / 39916800,  1.0 / 479001600,  1.0 / 6227020800.0};
+  const double r = (x - whole * 0.693147180369123816490) -
+                   whole * 1.90821492927058770002e-10;  // fdlibm's two parts of log 2
+  const double inverse_factorial[] = {1,
+                                      1,
+                                      1.0 / 2,
+                                      1.0 / 6,
+                                      1.0 / 24,
+                                      1.0 / 120,
+                                      1.0 / 720,
+                                      1.0 / 5040,
+                                      1.0 / 40320,
+                                      1.0 / 362880,
+                                      1.0 / 3628800,
+                                      1.0 / 39916800,
+                                      1.0 / 479001600,
+                                      1.0 / 6227020800.0};
   double y = inverse_factorial[13];
   for (int k = 12; k >= 0; --k) y = y * r + inverse_factorial[k];
   const std::int64_t bits = (static_cast<std::int64_t>(whole) + 1023) << 52;
@@ -47,6 +60,8 @@ SPECLAB_EXACT double exact_exp(double x) {
 }
 
 /// x^power for x in [0, 1] and power > 0; relative error below 1e-13.
-SPECLAB_EXACT double exact_power(double x, double power) { return x > 0 ? exact_exp(power * exact_log(x)) : 0; }
+SPECLAB_EXACT double exact_power(double x, double power) {
+  return x > 0 ? exact_exp(power * exact_log(x)) : 0;
+}
 
 }  // namespace speclab

@@ -16,15 +16,11 @@ namespace {
 
 std::string advice_for(int code) {
   switch (code) {
-    case ENOMEM:
-      return "Free memory, or raise the limit of the shell (ulimit -v).";
+    case ENOMEM: return "Free memory, or raise the limit of the shell (ulimit -v).";
     case EMFILE:
-    case ENFILE:
-      return "Close other files, or raise the limit of the shell (ulimit -n).";
-    case ENAMETOOLONG:
-      return "A name has at most 255 bytes, a whole path at most 4095.";
-    default:
-      return "Check the path and its permissions.";
+    case ENFILE: return "Close other files, or raise the limit of the shell (ulimit -n).";
+    case ENAMETOOLONG: return "A name has at most 255 bytes, a whole path at most 4095.";
+    default: return "Check the path and its permissions.";
   }
 }
 
@@ -44,7 +40,7 @@ void fail_path(const fs::path& path, int code, std::string expected) {
 }
 
 bool path_exists(const fs::path& path) {
-  struct stat status {};
+  struct stat status{};
   if (::stat(path.c_str(), &status) == 0) return true;
   if (errno == ENOENT || errno == ENOTDIR) return false;
   fail_path(path, errno, "a path that can be looked at");

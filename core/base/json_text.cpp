@@ -36,7 +36,8 @@ std::string reason(std::string text) {
                .advice = ""});
 }
 
-constexpr JsonLimits kAnyText{200, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX};  // readers copy, print and destroy values by recursion
+constexpr JsonLimits kAnyText{200, SIZE_MAX, SIZE_MAX, SIZE_MAX,
+                              SIZE_MAX};  // readers copy, print and destroy values by recursion
 
 using Json = nlohmann::json;
 using Member = std::function<void(const std::string&, const Json&)>;
@@ -44,14 +45,15 @@ using Member = std::function<void(const std::string&, const Json&)>;
 /// Holds a text against its limits while it is parsed, and gives its members away when somebody wants them.
 class Watch {
  public:
-  Watch(const std::string& name, const JsonLimits& limits, const Member& member) : name_(name), limits_(limits), member_(member) {}
+  Watch(const std::string& name, const JsonLimits& limits, const Member& member)
+      : name_(name), limits_(limits), member_(member) {}
 
   /// The library's callback: false drops a value that is complete.
   bool operator()(int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     if (depth >= limits_.depth) {
-      fail(fmt::format("arrays and objects more than {} deep", limits_.depth), "JSON that a person or a program wrote",
-           "The file is damaged; fetch or write it again.");
+      fail(fmt::format("arrays and objects more than {} deep", limits_.depth),
+           "JSON that a person or a program wrote", "The file is damaged; fetch or write it again.");
     }
     if (event == Event::key) {
       add_key(value);
@@ -73,7 +75,8 @@ class Watch {
   };
 
   [[noreturn]] void fail(std::string got, std::string expected, std::string advice) const {
-    throw Error({.what = name_, .got = std::move(got), .expected = std::move(expected), .advice = std::move(advice)});
+    throw Error(
+        {.what = name_, .got = std::move(got), .expected = std::move(expected), .advice = std::move(advice)});
   }
   [[noreturn]] void fail_count(const char* what, std::size_t most) const {
     const std::string member = open_.size() > 1 ? " in the member " + Json(key_).dump() : "";
@@ -84,7 +87,8 @@ class Watch {
   void add_key(const Json& value) {
     std::set<std::string>& keys = open_.back().keys;
     if (!keys.insert(value.get<std::string>()).second) {
-      fail("the key " + value.dump() + " twice in one JSON object", "every key once", "Delete one of the two.");
+      fail("the key " + value.dump() + " twice in one JSON object", "every key once",
+           "Delete one of the two.");
     }
     const std::size_t most = open_.size() == 1 ? limits_.members : limits_.inner_members;
     if (keys.size() > most) fail_count("members of an object", most);
@@ -94,10 +98,11 @@ class Watch {
   void add_value(Json::parse_event_t event, const Json& value) {
     using Event = Json::parse_event_t;
     if (open_.empty() && member_ && event != Event::object_start) {
-      fail(fmt::format("a JSON {}", event == Event::array_start ? "array" : json_type_name(value)), "a JSON object",
-           "The file is damaged; fetch it again.");
+      fail(fmt::format("a JSON {}", event == Event::array_start ? "array" : json_type_name(value)),
+           "a JSON object", "The file is damaged; fetch it again.");
     }
-    if (!open_.empty() && open_.back().list && ++open_.back().items > limits_.items) fail_count("values in a list", limits_.items);
+    if (!open_.empty() && open_.back().list && ++open_.back().items > limits_.items)
+      fail_count("values in a list", limits_.items);
     if (event != Event::value) open_.push_back({event == Event::array_start, 0, {}});
   }
 
@@ -134,14 +139,16 @@ void require_short_tokens(std::string_view text, const std::string& name, std::s
       quoted = c == '"' && !quoted;
       from = at;
     } else if (at - from > most) {
-      fail_at(text, from, name, fmt::format("a text or number of more than {} bytes", most), fmt::format("at most {}", most));
+      fail_at(text, from, name, fmt::format("a text or number of more than {} bytes", most),
+              fmt::format("at most {}", most));
     }
   }
 }
 
 Json parse(std::string_view text, const std::string& name, const JsonLimits& limits, const Member& member) {
   // The library takes a zero byte for the end of the text and would ignore what follows it.
-  if (const auto zero = text.find('\0'); zero != std::string_view::npos) fail_at(text, zero, name, "a zero byte");
+  if (const auto zero = text.find('\0'); zero != std::string_view::npos)
+    fail_at(text, zero, name, "a zero byte");
   if (limits.token_bytes < text.size()) require_short_tokens(text, name, limits.token_bytes);
   Watch watch(name, limits, member);
   try {
@@ -150,8 +157,11 @@ Json parse(std::string_view text, const std::string& name, const JsonLimits& lim
     fail_at(text, std::min(error.byte > 0 ? error.byte - 1 : 0, text.size()), name, reason(error.what()));
   } catch (const Json::out_of_range& error) {  // without a position
     const std::size_t at = too_large_number(text);
-    if (at == std::string_view::npos) throw Error({.what = name, .got = reason(error.what()), .expected = "valid JSON", .advice = ""});
-    fail_at(text, at, name, std::string(text.substr(at, std::min<std::size_t>(text.find_first_not_of("+-.0123456789eE", at) - at, 40))),
+    if (at == std::string_view::npos)
+      throw Error({.what = name, .got = reason(error.what()), .expected = "valid JSON", .advice = ""});
+    fail_at(text, at, name,
+            std::string(text.substr(
+                at, std::min<std::size_t>(text.find_first_not_of("+-.0123456789eE", at) - at, 40))),
             "a number of at most 1.8e308");
   } catch (const Json::exception& error) {
     throw Error({.what = name, .got = reason(error.what()), .expected = "valid JSON", .advice = ""});
@@ -164,12 +174,11 @@ Json parse_json(std::string_view text, const std::string& name) {
   return parse(text, name, kAnyText, nullptr);
 }
 
-void parse_json_members(std::string_view text, const std::string& name, const JsonLimits& limits, const Member& member) {
+void parse_json_members(std::string_view text, const std::string& name, const JsonLimits& limits,
+                        const Member& member) {
   parse(text, name, limits, member);
 }
 
-std::string_view json_type_name(const nlohmann::json& value) {
-  return value.type_name();
-}
+std::string_view json_type_name(const nlohmann::json& value) { return value.type_name(); }
 
 }  // namespace speclab

@@ -27,7 +27,8 @@ struct Place {
 std::array<Place, 256> places;
 
 void remember(const void* data, std::size_t size, const std::string& any_path) {
-  const std::string path = printable(any_path, sizeof Place::path - 1);  // it may come from an index of shards
+  const std::string path =
+      printable(any_path, sizeof Place::path - 1);  // it may come from an index of shards
   for (Place& place : places) {
     std::uintptr_t none = 0;
     if (!place.begin.compare_exchange_strong(none, 1)) continue;
@@ -52,32 +53,36 @@ const char* MappedFile::path_at(const void* address) noexcept {
   for (const Place& place : places) {
     const std::uintptr_t begin = place.begin.load();
     // The kernel names the byte; a page may end behind the file.
-    if (begin > 1 && at >= begin && at - begin < (place.size.load() + 65'535) / 65'536 * 65'536) return place.path;
+    if (begin > 1 && at >= begin && at - begin < (place.size.load() + 65'535) / 65'536 * 65'536)
+      return place.path;
   }
   return nullptr;
 }
 
 void MappedFile::require_unchanged() const {
-  struct stat now {};
-  if (::stat(path_.c_str(), &now) != 0 || now.st_dev != opened_.st_dev || now.st_ino != opened_.st_ino) return;
+  struct stat now{};
+  if (::stat(path_.c_str(), &now) != 0 || now.st_dev != opened_.st_dev || now.st_ino != opened_.st_ino)
+    return;
   const bool same_time =
       now.st_mtim.tv_sec == opened_.st_mtim.tv_sec && now.st_mtim.tv_nsec == opened_.st_mtim.tv_nsec;
   if (now.st_size == opened_.st_size && same_time) return;
   throw Error({.what = path_.string(),
-               .got = now.st_size != opened_.st_size ? fmt::format("{} bytes by now", now.st_size) : "other contents by now",
+               .got = now.st_size != opened_.st_size ? fmt::format("{} bytes by now", now.st_size)
+                                                     : "other contents by now",
                .expected = fmt::format("the {} bytes that were opened", opened_.st_size),
                .advice = "Another program writes to the file; wait until it is done, then try again."});
 }
 
 void MappedFile::forget_pages() const {
-  if (size_ > 0) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);  // advice: failing changes nothing
+  if (size_ > 0)
+    ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);  // advice: failing changes nothing
 }
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
   // O_NONBLOCK: a named pipe would wait for a writer, before anyone could see what it is.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) fail_path(path, errno, "a readable file");
-  struct stat status {};
+  struct stat status{};
   if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
     const int code = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
     ::close(file);
@@ -119,9 +124,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-MappedFile::~MappedFile() {
-  release();
-}
+MappedFile::~MappedFile() { release(); }
 
 void MappedFile::release() {
   if (data_ != nullptr) {

@@ -10,7 +10,8 @@
 namespace speclab {
 
 /// A whole file mapped read-only. The bytes stay where they are when the object is moved, and until it is
-/// destroyed. Reading what another process has cut off meanwhile is a SIGBUS; a handler asks path_at which file it was.
+/// destroyed. Reading what another process has cut off meanwhile is a SIGBUS; a handler asks path_at which
+/// file it was.
 class MappedFile {
  public:
   /// Throws Error when the file is missing, not a regular file, or not readable. An empty file has no bytes.
@@ -21,14 +22,16 @@ class MappedFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  /// Throws Error when the file is no longer as it was opened: shortened, lengthened or written to. A new file under
-  /// its name is none of our business, the mapping keeps the old one.
+  /// Throws Error when the file is no longer as it was opened: shortened, lengthened or written to. A new
+  /// file under its name is none of our business, the mapping keeps the old one.
   void require_unchanged() const;
 
-  /// Takes the pages that were read out of the process's memory; who reads them again gets them from the system's cache.
+  /// Takes the pages that were read out of the process's memory; who reads them again gets them from the
+  /// system's cache.
   void forget_pages() const;
 
-  /// The path of the file that is mapped at this address, or null. For signal handlers: no locks, no allocation.
+  /// The path of the file that is mapped at this address, or null. For signal handlers: no locks, no
+  /// allocation.
   static const char* path_at(const void* address) noexcept;
 
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }

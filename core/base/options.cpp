@@ -115,9 +115,7 @@ void field(Impl& impl, std::string_view name, T& value, const OptionInfo& info, 
       impl.infos.back().name = name;
       impl.infos.back().default_value = json(value).dump();
       break;
-    case Impl::Mode::echo:
-      impl.echo[std::string(name)] = value;
-      break;
+    case Impl::Mode::echo: impl.echo[std::string(name)] = value; break;
   }
 }
 
@@ -255,12 +253,9 @@ std::string json_pointer(std::string_view where, std::string_view key) {
   std::string out(where);
   out += '/';
   for (const char c : key) {
-    if (c == '~')
-      out += "~0";
-    else if (c == '/')
-      out += "~1";
-    else
-      out += c;
+    if (c == '~') out += "~0";
+    else if (c == '/') out += "~1";
+    else out += c;
   }
   return out;
 }

@@ -24,8 +24,6 @@ class Sha256 {
 };
 
 std::string sha256_hex(std::span<const std::byte> bytes);
-inline std::string sha256_hex(std::string_view text) {
-  return sha256_hex(std::as_bytes(std::span(text)));
-}
+inline std::string sha256_hex(std::string_view text) { return sha256_hex(std::as_bytes(std::span(text))); }
 
 }  // namespace speclab

@@ -15,10 +15,12 @@ int g_output_error = 0;
 }  // namespace
 
 void open_standard_streams() noexcept {
-  // Each open() takes the lowest free number. The output is opened for reading, so that writing to it fails as before.
+  // Each open() takes the lowest free number. The output is opened for reading, so that writing to it fails
+  // as before.
   constexpr int kModes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
   for (int number = 0; number < 3; ++number) {
-    if (::fcntl(number, F_GETFD) == -1 && errno == EBADF && ::open("/dev/null", kModes[number]) != number) return;
+    if (::fcntl(number, F_GETFD) == -1 && errno == EBADF && ::open("/dev/null", kModes[number]) != number)
+      return;
   }
 }
 

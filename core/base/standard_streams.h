@@ -7,13 +7,14 @@
 
 namespace speclab {
 
-/// Opens /dev/null in place of standard streams that are closed, so that no data file gets number 0, 1 or 2 and then
-/// receives status or output. Writing to a standard output that was closed still fails, and is reported. Call it first in
-/// main().
+/// Opens /dev/null in place of standard streams that are closed, so that no data file gets number 0, 1 or 2
+/// and then receives status or output. Writing to a standard output that was closed still fails, and is
+/// reported. Call it first in main().
 void open_standard_streams() noexcept;
 
-/// Status for people, on stderr. When stderr is closed, full or a pipe that is not read any more, the text is lost and
-/// nothing else happens: status never ends a command and never changes its exit code. SIGPIPE must be ignored.
+/// Status for people, on stderr. When stderr is closed, full or a pipe that is not read any more, the text is
+/// lost and nothing else happens: status never ends a command and never changes its exit code. SIGPIPE must
+/// be ignored.
 void write_status(std::string_view text) noexcept;
 template <class... Values>
 void print_status(fmt::format_string<Values...> format, Values&&... values) noexcept {

@@ -48,7 +48,8 @@ std::string printable(std::string_view text, std::size_t most) {
     } else if (byte == '\t') {
       out += "\\t";
     } else if (bytes == 0 || byte < 0x20 || byte == 0x7f || c1) {
-      for (std::size_t i = 0; i < (c1 ? 2 : 1); ++i) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[at + i]));
+      for (std::size_t i = 0; i < (c1 ? 2 : 1); ++i)
+        out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[at + i]));
     } else {
       out += text.substr(at, bytes);
     }

@@ -54,9 +54,7 @@ bool StrategyChoice::lacks_file() const {
   return echo_options(fields).at(std::string(info().needs_file)) == "";
 }
 
-std::span<const StrategyEntry> strategies() {
-  return entries();
-}
+std::span<const StrategyEntry> strategies() { return entries(); }
 
 const StrategyEntry& find_strategy(std::string_view name) {
   std::vector<std::string> names;

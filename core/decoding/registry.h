@@ -12,18 +12,18 @@ namespace speclab {
 /// What a strategy is, for people: one row of the taxonomy that `speclab list strategies` prints. Static
 /// strings.
 struct StrategyInfo {
-  std::string_view name;          ///< also the name of its file in strategies/
-  std::string_view summary;       ///< one line
-  std::string_view paper;         ///< who and where
-  std::string_view draft_source;  ///< "small model", "copies from the context", ...
-  std::string_view stop_rule;     ///< what ends a draft
-  std::string_view verification;  ///< "chain", "tree", "none"
-  std::string_view criterion;     ///< acceptance rules that it is made for
-  std::string_view loss;          ///< "L1 / L2 as the rule"
-  std::string_view trained;       ///< what must be trained
-  bool needs_draft = false;       ///< refuses to run without a draft model
-  std::string_view needs_file{};  ///< an option that must name a file; empty when there is none
-  bool needs_reference = false;   ///< drafts from the autoregressive text, which is then decoded first
+  std::string_view name;             ///< also the name of its file in strategies/
+  std::string_view summary;          ///< one line
+  std::string_view paper;            ///< who and where
+  std::string_view draft_source;     ///< "small model", "copies from the context", ...
+  std::string_view stop_rule;        ///< what ends a draft
+  std::string_view verification;     ///< "chain", "tree", "none"
+  std::string_view criterion;        ///< acceptance rules that it is made for
+  std::string_view loss;             ///< "L1 / L2 as the rule"
+  std::string_view trained;          ///< what must be trained
+  bool needs_draft = false;          ///< refuses to run without a draft model
+  std::string_view needs_file{};     ///< an option that must name a file; empty when there is none
+  bool needs_reference = false;      ///< drafts from the autoregressive text, which is then decoded first
   std::string_view may_name_file{};  ///< an option that may name one; empty when there is none
 };
 
@@ -52,7 +52,8 @@ class StrategyChoice {
   /// Is the file that the strategy needs not named?
   bool lacks_file() const;
   /// Does the strategy, with these options, take something from one conversation into the next? Then a draft
-  /// depends on the prompts before, and experiments decode the prompts of the case in the order of their file.
+  /// depends on the prompts before, and experiments decode the prompts of the case in the order of their
+  /// file.
   bool carries_memory() const { return entry_->carries_memory && entry_->carries_memory(options_.get()); }
   /// Throws Error when options contradict each other, or when the draft model or the file that is needed is
   /// missing.
@@ -71,8 +72,8 @@ const StrategyEntry& find_strategy(std::string_view name);
 void register_strategy(const StrategyEntry& entry);
 
 /// One static object per strategy file registers it. Options: default-constructible and copyable, with
-/// fields(), and `bool carries_memory() const` where some option makes the strategy keep something for the next
-/// conversation; MyStrategy: a Strategy with a constructor (const Options&, const Resources&).
+/// fields(), and `bool carries_memory() const` where some option makes the strategy keep something for the
+/// next conversation; MyStrategy: a Strategy with a constructor (const Options&, const Resources&).
 ///
 ///     static const RegisterStrategy<Options, MyStrategy> registered{{.name = "my_strategy", .summary =
 ///     "..."}};

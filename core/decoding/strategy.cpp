@@ -13,7 +13,8 @@ static_assert(row_kernels::kBlock == kMaximumOf);
 
 std::size_t row_index(const StepRows& rows, int node) {
   SPECLAB_CHECK(node >= 0 && static_cast<std::size_t>(node) < rows.row_of.size(),
-                "the row of node {} of {}: a strategy that looks at rows says so in reads_rows()", node, rows.row_of.size());
+                "the row of node {} of {}: a strategy that looks at rows says so in reads_rows()", node,
+                rows.row_of.size());
   const std::int32_t row = rows.row_of[static_cast<std::size_t>(node)];
   SPECLAB_CHECK(row >= 0, "the row of node {}, which has none", node);
   return static_cast<std::size_t>(row);
@@ -50,16 +51,14 @@ Token StepRows::best(int node) const {
 void StepRows::top(int node, int k, std::vector<Token>& out) const {
   thread_local std::vector<float> scratch;
   thread_local std::vector<TopEntry> entries;
-  first_entries(row_at(*this, node), maxima_at(*this, node), static_cast<std::size_t>(std::max(k, 0)), scratch,
-                entries);
+  first_entries(row_at(*this, node), maxima_at(*this, node), static_cast<std::size_t>(std::max(k, 0)),
+                scratch, entries);
   std::sort(entries.begin(), entries.end(), comes_first);
   out.clear();
   for (const TopEntry& entry : entries) out.push_back(entry.index);
 }
 
-std::optional<DevicePlan> Strategy::device_plan(const SamplingParams&) const {
-  return std::nullopt;
-}
+std::optional<DevicePlan> Strategy::device_plan(const SamplingParams&) const { return std::nullopt; }
 
 void Strategy::observe(std::span<const Sequence* const>, std::span<const Outcome>) {}
 

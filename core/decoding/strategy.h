@@ -30,7 +30,7 @@ struct Sequence {
   int probe_limit = 0;  ///< deepest probe at this step (context end alone)
   SamplingParams sampling;
   Coins coins{0, 0};
-  bool coupled = false;  ///< coupled sampling: drafts share the target's Gumbel noise
+  bool coupled = false;                          ///< coupled sampling: drafts share the target's Gumbel noise
   const LogitsProcessors* processors = nullptr;  ///< context-dependent processors, null when none
   TokenSpan eos;  ///< the tokens that end the text; empty when it goes on behind them
   TokenSpan
@@ -48,7 +48,8 @@ struct Sequence {
   }
 };
 
-/// The target's rows of a step, before any processor, for drafters that learn from them (Strategy::reads_rows).
+/// The target's rows of a step, before any processor, for drafters that learn from them
+/// (Strategy::reads_rows).
 struct StepRows {
   const float* logits = nullptr;           ///< [rows, vocab]
   std::span<const std::int32_t> row_of{};  ///< [nodes], the row of a node; -1 for a relay
@@ -83,11 +84,11 @@ struct Resources {
 };
 
 /// What a strategy does in every step of a generation, where that can be said before it begins: then a device
-/// runs whole steps without the host (core/decoding/loop/planned_rounds.h), and the loop asks the strategy nothing
-/// between begin() and the end of the text.
+/// runs whole steps without the host (core/decoding/loop/planned_rounds.h), and the loop asks the strategy
+/// nothing between begin() and the end of the text.
 struct DevicePlan {
-  /// Children of each node of a tree from the draft model, by depth, limits permitting: {1, 1, 1} is a chain. Empty: no
-  /// draft.
+  /// Children of each node of a tree from the draft model, by depth, limits permitting: {1, 1, 1} is a chain.
+  /// Empty: no draft.
   std::vector<int> widths;
   SamplingParams draft;  ///< they are drawn from the draft's row with these, by Purpose::draft or coupled
 };
@@ -99,11 +100,12 @@ class Strategy {
   virtual ~Strategy() = default;
   /// Most nodes that a draft may have, the pending token included, when they may be more than 128; else 0.
   virtual int max_nodes() const { return 0; }
-  /// True: observe() looks at the target's rows. They come to the host in every step then, and forwards note maxima for it where
-  /// the model can. False: they can stay on a device, which then verifies the drafts (core/decoding/loop/device_verifier.h).
+  /// True: observe() looks at the target's rows. They come to the host in every step then, and forwards note
+  /// maxima for it where the model can. False: they can stay on a device, which then verifies the drafts
+  /// (core/decoding/loop/device_verifier.h).
   virtual bool reads_rows() const { return false; }
-  /// The plan for a sequence whose target samples with `target`; none: every step asks the host for its draft. Of a draft model
-  /// one session is open after begin(), with the text before the pending token in it.
+  /// The plan for a sequence whose target samples with `target`; none: every step asks the host for its
+  /// draft. Of a draft model one session is open after begin(), with the text before the pending token in it.
   virtual std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
   /// A sequence starts in its slot: prompt and first token are known. Prefill drafts here (timed as prefill).
   virtual void begin(const Sequence& sequence) = 0;

@@ -32,7 +32,7 @@ class TokenTree {
   bool wants_row(int node) const { return kinds_[node] != NodeKind::relay; }
   int max_depth() const;        ///< of the candidates
   int max_probe_depth() const;  ///< of the other nodes; 0 without any
-  bool is_chain() const;  ///< every node is the child of the one before it
+  bool is_chain() const;        ///< every node is the child of the one before it
 
   TokenSpan tokens() const { return tokens_; }                        ///< [size]
   std::span<const std::int32_t> parents() const { return parents_; }  ///< [size]

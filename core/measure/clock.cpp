@@ -15,14 +15,8 @@ std::int64_t read_clock(clockid_t id) {
 
 }  // namespace
 
-std::int64_t wall_now_ns() {
-  return read_clock(CLOCK_MONOTONIC);
-}
-std::int64_t cpu_now_ns() {
-  return read_clock(CLOCK_PROCESS_CPUTIME_ID);
-}
-std::string now_iso8601() {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-}
+std::int64_t wall_now_ns() { return read_clock(CLOCK_MONOTONIC); }
+std::int64_t cpu_now_ns() { return read_clock(CLOCK_PROCESS_CPUTIME_ID); }
+std::string now_iso8601() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
 }  // namespace speclab

@@ -35,16 +35,18 @@ struct CpuInfo {
 CpuInfo read_cpu_info();
 std::int64_t memory_bytes();  ///< of the machine or the cgroup, whichever is less
 
-/// Best of several passes that sum a buffer with this many threads, bytes per second: from memory when it is far
-/// larger than the last cache (about half a second), from the cache that holds it when it is small.
+/// Best of several passes that sum a buffer with this many threads, bytes per second: from memory when it is
+/// far larger than the last cache (about half a second), from the cache that holds it when it is small.
 double measure_read_bandwidth(int threads, std::size_t buffer_bytes = std::size_t{256} << 20);
-/// The same for a buffer that was read once before, behind `other_bytes` of something else, the median of several turns: what
-/// a cache gives back of what a single pass has brought into it, which may be much less than of what is read for ever.
+/// The same for a buffer that was read once before, behind `other_bytes` of something else, the median of
+/// several turns: what a cache gives back of what a single pass has brought into it, which may be much less
+/// than of what is read for ever.
 double measure_second_read_bandwidth(int threads, std::size_t buffer_bytes, std::size_t other_bytes);
 /// Best of several passes of independent float multiply-adds in the widest vectors, operations per second (2
 /// per FMA).
 double measure_peak_flops(int threads);
-/// The same for other arithmetic: `rounds(n)` does n times something of a few dozen cycles, and returns its operations.
+/// The same for other arithmetic: `rounds(n)` does n times something of a few dozen cycles, and returns its
+/// operations.
 double measure_peak_flops(int threads, const std::function<double(std::int64_t)>& rounds);
 
 /// The machine's part of environment.json (results/SCHEMA.md); backend and models are added by the runner.

@@ -85,7 +85,8 @@ std::int64_t timed(int threads, const std::function<void(int)>& work) {
 double measure_read_bandwidth(int threads, std::size_t buffer_bytes) {
   const std::size_t words = buffer_bytes / sizeof(std::uint64_t);
   const auto buffer = std::make_unique<std::uint64_t[]>(words);  // zeroed: every page is really there
-  constexpr std::size_t kAtLeast = std::size_t{128} << 20;  // bytes of a pass, beside which starting threads is nothing
+  constexpr std::size_t kAtLeast = std::size_t{128}
+                                   << 20;  // bytes of a pass, beside which starting threads is nothing
   const std::size_t turns = std::max<std::size_t>(1, kAtLeast / std::max<std::size_t>(buffer_bytes, 1));
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads));
   std::int64_t best = INT64_MAX;
@@ -108,8 +109,10 @@ double measure_second_read_bandwidth(int threads, std::size_t buffer_bytes, std:
     const std::uint64_t* words;
     std::size_t count;
   };
-  const std::size_t words = buffer_bytes / sizeof(std::uint64_t), others = other_bytes / sizeof(std::uint64_t);
-  const auto buffer = std::make_unique<std::uint64_t[]>(words), other = std::make_unique<std::uint64_t[]>(others);  // zeroed
+  const std::size_t words = buffer_bytes / sizeof(std::uint64_t),
+                    others = other_bytes / sizeof(std::uint64_t);
+  const auto buffer = std::make_unique<std::uint64_t[]>(words),
+             other = std::make_unique<std::uint64_t[]>(others);  // zeroed
   const auto share = [&](const std::unique_ptr<std::uint64_t[]>& all, std::size_t count, int thread) {
     const std::size_t begin = count * thread / threads, end = count * (thread + 1) / threads;
     return Share{all.get() + begin, end - begin};
@@ -122,7 +125,9 @@ double measure_second_read_bandwidth(int threads, std::size_t buffer_bytes, std:
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads));
   std::vector<double> times;
   timed(threads, [&](int thread) {
-    const auto read = [&](const Share& some) { sums[thread] += HWY_DYNAMIC_DISPATCH(sum_words)(some.words, some.count); };
+    const auto read = [&](const Share& some) {
+      sums[thread] += HWY_DYNAMIC_DISPATCH(sum_words)(some.words, some.count);
+    };
     const Share mine = share(buffer, words, thread), before = share(other, others, thread);
     for (int turn = 0, meeting = 0; turn < kTurns; ++turn) {
       read(before);
@@ -144,7 +149,8 @@ double measure_peak_flops(int threads, const std::function<double(std::int64_t)>
   std::vector<double> done(static_cast<std::size_t>(threads));
   double best = 0;
   for (int pass = 0; pass < 5; ++pass) {
-    const std::int64_t ns = timed(threads, [&](int thread) { done[static_cast<std::size_t>(thread)] = rounds(2'000'000); });
+    const std::int64_t ns =
+        timed(threads, [&](int thread) { done[static_cast<std::size_t>(thread)] = rounds(2'000'000); });
     best = std::max(best, std::reduce(done.begin(), done.end()) * 1e9 / static_cast<double>(ns));
   }
   return best;

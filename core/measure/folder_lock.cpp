@@ -52,8 +52,7 @@ std::string holder(int file) {
 
 /// Whether the path still names the open file: the holder before may have removed it.
 bool is_at(int file, const fs::path& path) {
-  struct stat open {
-  }, there{};
+  struct stat open{}, there{};
   return ::fstat(file, &open) == 0 && ::lstat(path.c_str(), &there) == 0 && open.st_dev == there.st_dev &&
          open.st_ino == there.st_ino;
 }

@@ -33,34 +33,23 @@ PhaseTimes PhaseClock::lap() {
 
 const char* to_string(EndedBy ended_by) {
   switch (ended_by) {
-    case EndedBy::rejection:
-      return "rejection";
-    case EndedBy::bonus:
-      return "bonus";
-    case EndedBy::eos:
-      return "eos";
-    case EndedBy::length:
-      return "length";
-    case EndedBy::schedule:
-      return "schedule";
-    case EndedBy::none:
-      return "none";
+    case EndedBy::rejection: return "rejection";
+    case EndedBy::bonus: return "bonus";
+    case EndedBy::eos: return "eos";
+    case EndedBy::length: return "length";
+    case EndedBy::schedule: return "schedule";
+    case EndedBy::none: return "none";
   }
   return "";
 }
 
 const char* to_string(Finish finish) {
   switch (finish) {
-    case Finish::eos:
-      return "eos";
-    case Finish::length:
-      return "length";
-    case Finish::stop:
-      return "stop";
-    case Finish::context:
-      return "context";
-    case Finish::cancelled:
-      return "cancelled";
+    case Finish::eos: return "eos";
+    case Finish::length: return "length";
+    case Finish::stop: return "stop";
+    case Finish::context: return "context";
+    case Finish::cancelled: return "cancelled";
   }
   return "";
 }

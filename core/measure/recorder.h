@@ -88,13 +88,13 @@ struct StepRecord {
   EndedBy ended_by = EndedBy::none;
   int rows =
       0;  ///< tokens that the target was fed (all sequences of a batch of prefixes, all devices together)
-  int draft_calls = 0;  ///< forwards of the draft model in this step
+  int draft_calls = 0;          ///< forwards of the draft model in this step
   std::int64_t pool_size = -1;  ///< n-grams that a copying strategy held when it drafted; -1: no such thing
   PhaseTimes times;
-  std::vector<DraftedToken> drafted;  ///< in node order
+  std::vector<DraftedToken> drafted;        ///< in node order
   std::vector<Contribution> contributions;  ///< empty where `source` drafted all
-  std::vector<DevicePart> parts;      ///< by device; empty when there is one only
-  std::vector<ProbedToken> probes;    ///< what follows them in node order; of the first steps of a text only
+  std::vector<DevicePart> parts;            ///< by device; empty when there is one only
+  std::vector<ProbedToken> probes;  ///< what follows them in node order; of the first steps of a text only
 };
 
 /// Why a text ended: the end token, max_tokens, a stop string, the context, or the caller asked for it.
@@ -117,10 +117,12 @@ struct GenerationRecord {
   std::int64_t decode_ns = 0;         ///< wall time of all steps
   std::int64_t cpu_ns = 0;            ///< CPU time of all steps, all threads
   Work target_prefill, target, draft_prefill, draft;
-  int planned_steps = 0;         ///< steps that a device ran by itself, see DevicePlan
-  int verified_steps = 0;        ///< steps that the host drafted and a device verified, one trip through the ring each
+  int planned_steps = 0;  ///< steps that a device ran by itself, see DevicePlan
+  int verified_steps =
+      0;  ///< steps that the host drafted and a device verified, one trip through the ring each
   std::int64_t round_trips = 0;  ///< times that decoding waited for a device with a memory of its own
-  /// The planned steps once more with stamps of the device's clock, their sum: what the phases are of. 0: not run so.
+  /// The planned steps once more with stamps of the device's clock, their sum: what the phases are of. 0: not
+  /// run so.
   std::int64_t stamped_ns = 0;
   std::vector<StepRecord> steps;
 };

@@ -20,9 +20,7 @@ namespace {
 using nlohmann::json;
 
 /// Seven significant digits carry everything that a float probability has, in half the bytes.
-double shortened(double value) {
-  return std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr);
-}
+double shortened(double value) { return std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr); }
 
 json to_json(const Work& passes) {
   return {{"calls", passes.calls},      {"rows", passes.rows},   {"logit_rows", passes.logit_rows},
@@ -52,7 +50,8 @@ constexpr std::int64_t kMostOf = std::cmp_less(std::numeric_limits<T>::max(), kM
                                      ? static_cast<std::int64_t>(std::numeric_limits<T>::max())
                                      : kMostNumber;
 template <class T>
-void read(const json& object, const char* name, T& out, std::int64_t least = 0, std::int64_t most = kMostOf<T>) {
+void read(const json& object, const char* name, T& out, std::int64_t least = 0,
+          std::int64_t most = kMostOf<T>) {
   out = whole<T>(object.at(name), name, least, most);
 }
 template <class T>
@@ -339,7 +338,8 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
   value.at("prompt").get_to(line.prompt);
   value.at("category").get_to(line.category);
   const json& seed = value.at("seed");
-  if (!seed.is_number_unsigned()) whole<std::uint64_t>(seed, "seed", 0, std::numeric_limits<std::int64_t>::max());
+  if (!seed.is_number_unsigned())
+    whole<std::uint64_t>(seed, "seed", 0, std::numeric_limits<std::int64_t>::max());
   seed.get_to(line.seed);
   read(value, "repeat", line.repeat);
   read(value, "order", line.order);
@@ -348,7 +348,8 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
   if (!line.error.empty()) return line;
   if (const auto drift = value.find("drift"); drift != value.end()) {
     for (const json& forward : *drift)
-      line.drift.push_back({whole<int>(forward.at(0), "drift", 1, kMostOf<int>), whole<std::int64_t>(forward.at(1), "drift", 1, kMostOf<std::int64_t>)});
+      line.drift.push_back({whole<int>(forward.at(0), "drift", 1, kMostOf<int>),
+                            whole<std::int64_t>(forward.at(1), "drift", 1, kMostOf<std::int64_t>)});
   }
   const auto tokens = read_all<Token>(value, "tokens");
   const auto hashes = read_all<std::uint32_t>(value, "row_hashes");
@@ -401,10 +402,12 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
   } else {
     if (!value.at("matches_reference").is_null())
       line.matches_reference = value["matches_reference"].get<bool>();
-    if (!value.at("first_divergence").is_null()) read(value, "first_divergence", line.first_divergence.emplace());
+    if (!value.at("first_divergence").is_null())
+      read(value, "first_divergence", line.first_divergence.emplace());
   }
   line.gpu = value.value("gpu", nlohmann::json());
-  if (line.gpu.contains("joules")) static_cast<void>(line.gpu["joules"].get<double>());  // what metrics take it for
+  if (line.gpu.contains("joules"))
+    static_cast<void>(line.gpu["joules"].get<double>());  // what metrics take it for
   return line;
 } catch (const Error& error) {
   Error::Text text = error.text();

@@ -62,9 +62,7 @@ void for_each_line(const fs::path& path, Visit visit) {
 
 namespace {
 
-std::string escaped(char c) {
-  return fmt::format("%{:02X}", static_cast<unsigned char>(c));
-}
+std::string escaped(char c) { return fmt::format("%{:02X}", static_cast<unsigned char>(c)); }
 
 /// A slash becomes "__". With `injective`, an underscore that could be taken for a part of one becomes %5F.
 std::string file_stem(std::string_view id, bool injective) {
@@ -138,8 +136,8 @@ std::vector<LineRecord> read_case_lines(const fs::path& folder, const std::strin
     const auto [first, is_new] = numbers.try_emplace({line.prompt, line.seed, line.repeat}, number);
     if (!is_new) {
       throw Error({.what = where,
-                   .got = fmt::format("prompt {}, seed {}, repeat {} again, as in line {}", line.prompt, line.seed,
-                                      line.repeat, first->second),
+                   .got = fmt::format("prompt {}, seed {}, repeat {} again, as in line {}", line.prompt,
+                                      line.seed, line.repeat, first->second),
                    .expected = "one line for each prompt, seed and repeat",
                    .advice = "Delete one of the two."});
     }
@@ -173,7 +171,8 @@ JsonLinesWriter::JsonLinesWriter(fs::path path) : path_(std::move(path)) {
   if (file_ < 0) fail_write(path_, errno);
   try {
     size_ = finished_bytes(file_, path_);
-    if (::ftruncate(file_, size_) != 0) fail_write(path_, errno);  // what follows the last newline is a torn line
+    if (::ftruncate(file_, size_) != 0)
+      fail_write(path_, errno);  // what follows the last newline is a torn line
   } catch (...) {
     ::close(file_);
     throw;
@@ -198,7 +197,7 @@ void JsonLinesWriter::append(const nlohmann::json& line) {
 }
 
 void write_file(const fs::path& path, std::string_view text) {
-  struct stat status {};
+  struct stat status{};
   const bool replaces = ::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode);
   // Keeps a symbolic link and replaces the file that it points to.
   std::error_code is_new;

@@ -97,9 +97,7 @@ double quantile(std::span<const double> sample, double probability) {
   return sorted_quantile(sorted, probability);
 }
 
-double median(std::span<const double> sample) {
-  return quantile(sample, 0.5);
-}
+double median(std::span<const double> sample) { return quantile(sample, 0.5); }
 
 double trimmed_mean(std::span<const double> sample, double share) {
   SPECLAB_CHECK(share >= 0 && share < 0.5, "share {}", share);
@@ -191,8 +189,7 @@ Ratio paired(std::size_t prompts, std::size_t repeats, RatioOfRepeat ratio, cons
   out.prompts = prompts;
   out.repeats = ratios(all_of(prompts));
   out.value = median_of(out.repeats);
-  out.ci = bootstrap_interval(
-      prompts, [&](auto drawn) { return median_of(ratios(drawn)); }, options);
+  out.ci = bootstrap_interval(prompts, [&](auto drawn) { return median_of(ratios(drawn)); }, options);
   return out;
 }
 
@@ -251,14 +248,10 @@ std::optional<double> noise_floor(std::span<const Times> cases) {
 
 std::string_view to_string(Verdict verdict) {
   switch (verdict) {
-    case Verdict::kFaster:
-      return "faster";
-    case Verdict::kSlower:
-      return "slower";
-    case Verdict::kSame:
-      return "same";
-    case Verdict::kUnclear:
-      break;
+    case Verdict::kFaster: return "faster";
+    case Verdict::kSlower: return "slower";
+    case Verdict::kSame: return "same";
+    case Verdict::kUnclear: break;
   }
   return "unclear";
 }

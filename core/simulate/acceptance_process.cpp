@@ -82,9 +82,7 @@ class Walk {
 
 }  // namespace
 
-AcceptanceProcess iid_process(double alpha) {
-  return positional_process({alpha});
-}
+AcceptanceProcess iid_process(double alpha) { return positional_process({alpha}); }
 
 AcceptanceProcess positional_process(std::vector<double> acceptance) {
   AcceptanceProcess process{{std::move(acceptance)}, {{1.0}}};
@@ -158,8 +156,7 @@ PromptRounds simulate_prompt(const AcceptanceProcess& process, const Schedule& g
 }
 
 PromptRounds simulate_prompt(const AcceptanceProcess& process, int gamma, int tokens, std::uint64_t seed) {
-  return simulate_prompt(
-      process, [gamma](const PromptRounds&) { return gamma; }, tokens, seed);
+  return simulate_prompt(process, [gamma](const PromptRounds&) { return gamma; }, tokens, seed);
 }
 
 PromptRounds simulate_rounds(const AcceptanceProcess& process, int gamma, int rounds, std::uint64_t seed) {

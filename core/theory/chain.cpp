@@ -64,9 +64,7 @@ bool some_gamma_helps(double alpha, double c) {
   return require_probability("alpha", alpha) > require_non_negative("c", c);
 }
 
-double improvement_lower_bound(double alpha, double c) {
-  return walltime_improvement(alpha, 1, c);
-}
+double improvement_lower_bound(double alpha, double c) { return walltime_improvement(alpha, 1, c); }
 
 std::vector<int> monotonicity_violations(const std::map<int, double>& speedup_by_gamma) {
   std::vector<int> broken;

@@ -35,9 +35,7 @@ double kv_bytes_per_layer(const DecoderShape& shape) {
   return 2.0 * shape.kv_heads * shape.head_dim * shape.kv_bytes;
 }
 
-double kv_bytes_per_token(const DecoderShape& shape) {
-  return shape.layers * kv_bytes_per_layer(shape);
-}
+double kv_bytes_per_token(const DecoderShape& shape) { return shape.layers * kv_bytes_per_layer(shape); }
 
 /// Cached positions that a forward reads, summed over layers.
 double positions_read(const DecoderShape& shape, double context, double rows) {

@@ -16,18 +16,13 @@ void require_input(const ExplainInput& input) {
   require_non_negative("assumed c", input.assumed_c);
 }
 
-double percent(double share) {
-  return 100 * share;
-}
+double percent(double share) { return 100 * share; }
 
 std::string drift_name(DriftSource source) {
   switch (source) {
-    case DriftSource::lines:
-      return "forwards timed again in the line";
-    case DriftSource::rounds:
-      return "calibration rounds next to the line";
-    case DriftSource::both:
-      break;
+    case DriftSource::lines: return "forwards timed again in the line";
+    case DriftSource::rounds: return "calibration rounds next to the line";
+    case DriftSource::both: break;
   }
   return "forwards timed again, in the line or next to it";
 }
@@ -40,10 +35,8 @@ std::string drift_text(const Drift& drift) {
   switch (drift.source) {
     case DriftSource::lines:
       return fmt::format("by forwards timed inside the lines (drift_every), {}{}", slower, with_t);
-    case DriftSource::rounds:
-      return fmt::format("by the calibration rounds next to the lines, {}", slower);
-    case DriftSource::both:
-      break;
+    case DriftSource::rounds: return fmt::format("by the calibration rounds next to the lines, {}", slower);
+    case DriftSource::both: break;
   }
   return fmt::format(
       "by forwards timed inside some lines (drift_every) and the calibration rounds next to the others, {}{}",

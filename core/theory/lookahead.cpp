@@ -82,9 +82,7 @@ double time_of(const RowTimes& target, double rows) {
 
 }  // namespace
 
-int lookahead_rows(const LookaheadShape& shape) {
-  return (shape.W + shape.G) * (shape.N - 1);
-}
+int lookahead_rows(const LookaheadShape& shape) { return (shape.W + shape.G) * (shape.N - 1); }
 
 double LookaheadLaw::compression(const LookaheadShape& shape) const {
   return lookahead_step_compression(lookahead_expected_tokens(alpha, shape.N - 1, branches(shape, share)), f);
@@ -96,9 +94,7 @@ double LookaheadCell::compression() const {
   return require_positive("tokens", all) / require_positive("steps", forwards);
 }
 
-LookaheadLaw fit_lookahead(std::span<const LookaheadCell> cells) {
-  return fit(pointers(cells));
-}
+LookaheadLaw fit_lookahead(std::span<const LookaheadCell> cells) { return fit(pointers(cells)); }
 
 LookaheadFit analyse_lookahead(std::span<const LookaheadCell> cells, int resamples) {
   LookaheadFit out;
@@ -125,7 +121,7 @@ LookaheadFit analyse_lookahead(std::span<const LookaheadCell> cells, int resampl
     return laws.back().alpha;
   };
   out.alpha = stats::bootstrap_interval(prompts, refit, options);
-  const auto again = [&](double LookaheadLaw::*member) {
+  const auto again = [&](double LookaheadLaw::* member) {
     std::size_t next = 0;
     return stats::bootstrap_interval(
         prompts, [&](std::span<const std::size_t>) { return laws[next++].*member; }, options);

@@ -62,8 +62,8 @@ LookaheadChoice predict_lookahead(const LookaheadLaw& law, const LookaheadShape&
                                   const RowTimes& target, double row_share = 1);
 /// How far the search for the best setting goes wherever nobody says otherwise.
 inline constexpr int kWidestLookahead = 64, kLongestLookahead = 8;
-/// The best W = G <= max_width with N <= max_n; `bar` where nothing is faster: {0, 0, 0} with speedup 1 (decode
-/// autoregressively), or one with speedup 0 for the best setting however slow.
+/// The best W = G <= max_width with N <= max_n; `bar` where nothing is faster: {0, 0, 0} with speedup 1
+/// (decode autoregressively), or one with speedup 0 for the best setting however slow.
 LookaheadChoice best_lookahead(const LookaheadLaw& law, const RowTimes& target, int max_width, int max_n,
                                double row_share = 1, const LookaheadChoice& bar = {});
 

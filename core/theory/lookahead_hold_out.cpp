@@ -145,7 +145,7 @@ std::vector<LookaheadHoldOut> hold_out_lookahead(std::span<const LookaheadCell> 
 
   const bool square =
       std::ranges::all_of(cells, [](const LookaheadCell& c) { return c.shape.W == c.shape.G; });
-  const auto along = [&](const char* what, int LookaheadShape::*axis) {
+  const auto along = [&](const char* what, int LookaheadShape::* axis) {
     for (std::size_t i = 0; i < cells.size(); ++i) part[i] = cells[i].shape.*axis;
     if (std::set<int>(part.begin(), part.end()).size() < 2) return;
     LookaheadHoldOut found = leave_out(what, cells, part, halves);

@@ -12,9 +12,7 @@ namespace {
 constexpr const char* kIid = "every tested token is accepted with the same alpha, independently; gamma fixed";
 constexpr const char* kIdealCosts = "t(n) = t(1) for n <= gamma + 1, nothing but draft and target takes time";
 
-std::string both(const char* first, const char* second) {
-  return std::string(first) + "; " + second;
-}
+std::string both(const char* first, const char* second) { return std::string(first) + "; " + second; }
 
 /// Collects predictions; the name of every formula is written once, here below.
 class List {
@@ -231,20 +229,14 @@ class List {
 
 std::string_view to_string(PredictionKind kind) {
   switch (kind) {
-    case PredictionKind::identity:
-      return "identity";
-    case PredictionKind::bound:
-      return "bound";
-    case PredictionKind::optimum:
-      return "optimum";
-    case PredictionKind::prediction:
-      break;
+    case PredictionKind::identity: return "identity";
+    case PredictionKind::bound: return "bound";
+    case PredictionKind::optimum: return "optimum";
+    case PredictionKind::prediction: break;
   }
   return "prediction";
 }
 
-std::vector<Prediction> predictions(const PredictionInputs& inputs) {
-  return List(inputs).all();
-}
+std::vector<Prediction> predictions(const PredictionInputs& inputs) { return List(inputs).all(); }
 
 }  // namespace speclab::theory

@@ -22,21 +22,22 @@ struct ResampledCosts {
 /// Whatever is known; each formula appears when all of its inputs are there.
 struct PredictionInputs {
   std::optional<double> alpha;
-  std::optional<int> gamma;             ///< K in Chen et al. 2023; absent when the draft length varies
-  std::optional<DraftLengths> lengths;  ///< how often each draft length occurred, when it varies
-  std::optional<double> c;              ///< time of one draft step / one target step
-  std::optional<double> c_hat;          ///< the same of operations
-  std::optional<RowTimes> target;       ///< measured time of a target forward by rows
+  std::optional<int> gamma;               ///< K in Chen et al. 2023; absent when the draft length varies
+  std::optional<DraftLengths> lengths;    ///< how often each draft length occurred, when it varies
+  std::optional<double> c;                ///< time of one draft step / one target step
+  std::optional<double> c_hat;            ///< the same of operations
+  std::optional<RowTimes> target;         ///< measured time of a target forward by rows
   std::vector<ResampledCosts> resampled;  ///< for the intervals of what is chosen by c and t(n); empty: none
-  std::vector<double> acceptance;       ///< P(accept | tested) by position, [gamma]; empty = unknown
-  std::optional<double> tau;            ///< measured tokens per step
-  std::optional<double> speedup;        ///< measured
-  std::optional<StepTimes> times;       ///< of a step, from a calibration
-  std::optional<double> r;              ///< r' = tau / (gamma + 1) when tau itself is not known
-  int max_gamma = 64;                   ///< range of the search for the optimal gamma
-  std::optional<LookaheadShape> lookahead;  ///< W, N and G of lookahead decoding; alpha is of its guesses then
-  std::optional<double> f;                  ///< one step in f has a good guess; absent: every step (Eq. 5 alone)
-  std::optional<double> share;              ///< of W in the exponent where W differs from G; absent: 1/2
+  std::vector<double> acceptance;         ///< P(accept | tested) by position, [gamma]; empty = unknown
+  std::optional<double> tau;              ///< measured tokens per step
+  std::optional<double> speedup;          ///< measured
+  std::optional<StepTimes> times;         ///< of a step, from a calibration
+  std::optional<double> r;                ///< r' = tau / (gamma + 1) when tau itself is not known
+  int max_gamma = 64;                     ///< range of the search for the optimal gamma
+  std::optional<LookaheadShape>
+      lookahead;                ///< W, N and G of lookahead decoding; alpha is of its guesses then
+  std::optional<double> f;      ///< one step in f has a good guess; absent: every step (Eq. 5 alone)
+  std::optional<double> share;  ///< of W in the exponent where W differs from G; absent: 1/2
 };
 
 /// What a value is to the measurement that stands for its quantity.
@@ -64,9 +65,9 @@ struct Prediction {
 ///   (speedup), optimal_gamma_measured_t (gamma), optimal_speedup_measured_t (speedup), positional (tau),
 ///   positional_speedup (speedup), mixture_eq_1 (tau), mixture_speedup (speedup), break_even (tau),
 ///   measured_costs (speedup), chen_ratio (speedup), chen_limit (speedup), implied_alpha_tau (alpha),
-///   implied_alpha_speedup (alpha); with W, N and G: lookahead_eq5 (tau), lookahead_eq7 or lookahead_eq7_extended
-///   (tau), lookahead_rows (rows_per_step), lookahead_speedup (speedup), lookahead_best_W, lookahead_best_N,
-///   lookahead_best_speedup (speedup).
+///   implied_alpha_speedup (alpha); with W, N and G: lookahead_eq5 (tau), lookahead_eq7 or
+///   lookahead_eq7_extended (tau), lookahead_rows (rows_per_step), lookahead_speedup (speedup),
+///   lookahead_best_W, lookahead_best_N, lookahead_best_speedup (speedup).
 /// break_even is not a forecast but a bar: a step pays when tau is above it.
 /// Throws Error for inputs outside their domain.
 std::vector<Prediction> predictions(const PredictionInputs& inputs);

@@ -161,9 +161,7 @@ double chen_ratio(double r, int k, double t_draft, double t_target) {
   return chen_limit(r, k) * t_target / (k * t_draft + t_target);
 }
 
-double chen_limit(double r, int k) {
-  return require_probability("r'", r) * (require_gamma("K", k) + 1.0);
-}
+double chen_limit(double r, int k) { return require_probability("r'", r) * (require_gamma("K", k) + 1.0); }
 
 double lookahead_expected_tokens(double alpha, int length, double branches) {
   require_probability("alpha", alpha);

@@ -24,8 +24,8 @@ class RowTimes {
   double ratio(int rows) const { return at(rows) / at(1); }  ///< t(n) of the glossary
   bool flat() const { return times_.size() == 1; }
   int largest_measured() const { return times_.rbegin()->first; }
-  /// The non-decreasing times nearest to these in least squares (pool adjacent violators, Ayer et al. 1955): a search for the
-  /// best number of rows must not find the one whose few samples were lucky.
+  /// The non-decreasing times nearest to these in least squares (pool adjacent violators, Ayer et al. 1955):
+  /// a search for the best number of rows must not find the one whose few samples were lucky.
   RowTimes monotone() const;
 
  private:

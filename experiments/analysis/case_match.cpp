@@ -11,7 +11,8 @@
 
 namespace speclab {
 
-std::string match_case(const std::string& wanted, std::span<const std::string> ids, const std::string& command) {
+std::string match_case(const std::string& wanted, std::span<const std::string> ids,
+                       const std::string& command) {
   if (std::find(ids.begin(), ids.end(), wanted) != ids.end()) return wanted;
   std::vector<std::string> whole, part;
   for (const std::string& id : ids) {
@@ -21,9 +22,10 @@ std::string match_case(const std::string& wanted, std::span<const std::string> i
   const std::vector<std::string>& found = whole.empty() ? part : whole;
   if (found.size() == 1) return found.front();
   if (found.empty() || wanted.empty())
-    throw Error({command, fmt::format("no case \"{}\"", wanted), "the id of a case, or a part of one id", suggest(wanted, ids)});
-  throw Error({command, fmt::format("\"{}\", a part of {} case ids", wanted, found.size()), "a part of one id",
-               fmt::format("The candidates: {}.", fmt::join(found, ", "))});
+    throw Error({command, fmt::format("no case \"{}\"", wanted), "the id of a case, or a part of one id",
+                 suggest(wanted, ids)});
+  throw Error({command, fmt::format("\"{}\", a part of {} case ids", wanted, found.size()),
+               "a part of one id", fmt::format("The candidates: {}.", fmt::join(found, ", "))});
 }
 
 }  // namespace speclab

@@ -114,7 +114,8 @@ std::optional<double> cost_per_drafted_token(const CaseData& data, const json& m
   return found->at("c").get<double>() * *calls;
 }
 
-/// Steps of the lines of both sides, as they are and each as much longer as the machine was slower: [prompts][repeats].
+/// Steps of the lines of both sides, as they are and each as much longer as the machine was slower:
+/// [prompts][repeats].
 struct DriftedSteps {
   PairedTimes plain, slowed;
   theory::DriftSource source = theory::DriftSource::lines;
@@ -140,7 +141,8 @@ std::optional<DriftedSteps> drifted_steps(const CaseData& data, const theory::Ro
     (line.drift.empty() ? in_rounds : in_lines) = true;
     return steps(line) * factor.value_or(1);
   };
-  DriftedSteps drifted{paired_values(*data.reference, data, steps), paired_values(*data.reference, data, slowed)};
+  DriftedSteps drifted{paired_values(*data.reference, data, steps),
+                       paired_values(*data.reference, data, slowed)};
   if (!known || drifted.plain.test.empty()) return std::nullopt;
   drifted.source = in_lines && in_rounds ? theory::DriftSource::both
                    : in_lines            ? theory::DriftSource::lines

@@ -16,9 +16,10 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data,
 /// summary.json's "predictions" of a case; an empty object when nothing applies.
 nlohmann::json case_predictions(const CaseData& data, const nlohmann::json& metrics);
 
-/// From the i.i.d. prediction (Theorem 3.8 at the calibrated c) to the measured speedup; where steps feed probes or
-/// branching drafts, from tokens per step and free rows (theory::explain_rows), those of the law of lookahead decoding
-/// where `fits` (lookahead_fits) holds the case. Absent without calibration, drafts or speedup.
+/// From the i.i.d. prediction (Theorem 3.8 at the calibrated c) to the measured speedup; where steps feed
+/// probes or branching drafts, from tokens per step and free rows (theory::explain_rows), those of the law of
+/// lookahead decoding where `fits` (lookahead_fits) holds the case. Absent without calibration, drafts or
+/// speedup.
 std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const nlohmann::json& metrics,
                                                 const nlohmann::json& fits = nlohmann::json::array());
 /// summary.json's "waterfall": the prediction first, the measurement last.

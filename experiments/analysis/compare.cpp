@@ -144,10 +144,8 @@ class CaseComparer {
     if (!why.empty()) return metrics;
     if (!(lines ? one.run.complete : one.summary.value("complete", false)))
       why = fmt::format("{} is not complete", name);
-    else if (metrics.is_null())
-      why = fmt::format("it is not in the summary of {}", name);
-    else if (errors > 0)
-      why = fmt::format("it has errors in {}", name);
+    else if (metrics.is_null()) why = fmt::format("it is not in the summary of {}", name);
+    else if (errors > 0) why = fmt::format("it has errors in {}", name);
     return metrics;
   }
 
@@ -155,10 +153,8 @@ class CaseComparer {
   std::pair<json, json> gate_metrics(const CommonLines& lines, const std::string& id,
                                      std::string& why) const {
     if (!lines.base->lines.empty()) return {line_metrics(*lines.base), line_metrics(*lines.fresh)};
-    if (has_lines(base_.run) && has_lines(fresh_.run))
-      why = lines.why_none;
-    else if (!whole_.workload.empty())
-      why = "another workload, and no raw lines to choose from";
+    if (has_lines(base_.run) && has_lines(fresh_.run)) why = lines.why_none;
+    else if (!whole_.workload.empty()) why = "another workload, and no raw lines to choose from";
     const json base = whole_metrics(base_, "BASE", id, why);
     return {base, whole_metrics(fresh_, "NEW", id, why)};
   }
@@ -209,34 +205,23 @@ std::string why_nothing(const ComparedRun& base, const ComparedRun& fresh, const
 
 std::string_view to_string(Failure failure) {
   switch (failure) {
-    case Failure::slower:
-      return "slower";
-    case Failure::lost_equality:
-      return "lost equality";
-    case Failure::failed:
-      return "failed";
-    case Failure::changed_text:
-      return "changed text";
-    case Failure::missing:
-      return "missing";
-    case Failure::not_compared:
-      return "not compared";
-    case Failure::gate:
-      break;
+    case Failure::slower: return "slower";
+    case Failure::lost_equality: return "lost equality";
+    case Failure::failed: return "failed";
+    case Failure::changed_text: return "changed text";
+    case Failure::missing: return "missing";
+    case Failure::not_compared: return "not compared";
+    case Failure::gate: break;
   }
   return "gate";
 }
 
 std::string_view allowing_flag(Failure failure) {
   switch (failure) {
-    case Failure::changed_text:
-      return "--allow-changed-text";
-    case Failure::missing:
-      return "--allow-missing";
-    case Failure::not_compared:
-      return "--allow-uncompared";
-    default:
-      return "";
+    case Failure::changed_text: return "--allow-changed-text";
+    case Failure::missing: return "--allow-missing";
+    case Failure::not_compared: return "--allow-uncompared";
+    default: return "";
   }
 }
 

@@ -51,12 +51,9 @@ CommonLines common_lines(const CaseData& base, const CaseData& fresh, const Comm
   std::set_intersection(in_base.begin(), in_base.end(), in_fresh.begin(), in_fresh.end(),
                         std::inserter(common, common.end()));
   CommonLines lines{part_of(base, common), part_of(fresh, common), in_base.size() - common.size(), ""};
-  if (base.lines.empty())
-    lines.why_none = "BASE has no raw lines";
-  else if (fresh.lines.empty())
-    lines.why_none = "NEW has no raw lines";
-  else if (common.empty())
-    lines.why_none = "no prompt and seed in common";
+  if (base.lines.empty()) lines.why_none = "BASE has no raw lines";
+  else if (fresh.lines.empty()) lines.why_none = "NEW has no raw lines";
+  else if (common.empty()) lines.why_none = "no prompt and seed in common";
   return lines;
 }
 

@@ -76,18 +76,12 @@ Counts count(const CaseData& data) {
   return n;
 }
 
-json ratio(double above, double below) {
-  return below == 0 ? json(nullptr) : json(above / below);
-}
-json ratio(std::optional<double> above, double below) {
-  return above ? ratio(*above, below) : json(nullptr);
-}
+json ratio(double above, double below) { return below == 0 ? json(nullptr) : json(above / below); }
+json ratio(std::optional<double> above, double below) { return above ? ratio(*above, below) : json(nullptr); }
 json per_second(double count, std::optional<double> ms) {
   return ms ? ratio(1e3 * count, *ms) : json(nullptr);
 }
-json or_null(std::optional<double> value) {
-  return value ? json(*value) : json(nullptr);
-}
+json or_null(std::optional<double> value) { return value ? json(*value) : json(nullptr); }
 
 double decode_steps(const Counts& n) {  // llama.cpp's: the first token of a request comes from its prompt
   return static_cast<double>(n.tokens - n.requests);
@@ -109,9 +103,7 @@ json joint_rates(const Counts& n) {
 }
 
 // SGLang verifies at every step of a server that speculates, were the draft empty.
-std::int64_t verified(const Counts& n) {
-  return n.drafts == 0 ? 0 : n.steps;
-}
+std::int64_t verified(const Counts& n) { return n.drafts == 0 ? 0 : n.steps; }
 json verified_histogram(const Counts& n) {
   json histogram = n.histogram;
   if (!histogram.empty()) histogram[0] = n.histogram[0] + n.steps - n.drafts;
@@ -256,9 +248,7 @@ std::string answer_file(const CaseData& data) {
 
 }  // namespace
 
-std::span<const std::string_view> export_tools() {
-  return kTools;
-}
+std::span<const std::string_view> export_tools() { return kTools; }
 
 std::string export_run(const RunData& run, const std::string& tool, const std::string& case_id) {
   if (std::find(std::begin(kTools), std::end(kTools), tool) == std::end(kTools)) {

@@ -32,9 +32,7 @@ struct Group {
   std::vector<LookaheadCell> cells;
 };
 
-json as_json(const LookaheadShape& shape) {
-  return {{"W", shape.W}, {"N", shape.N}, {"G", shape.G}};
-}
+json as_json(const LookaheadShape& shape) { return {{"W", shape.W}, {"N", shape.N}, {"G", shape.G}}; }
 
 json as_json(const LookaheadChoice& choice) {
   json out = as_json(choice.shape);
@@ -262,9 +260,9 @@ std::string lookahead_text(const json& summary) {
       text += lookahead_sentence(machine) + "\n";
       std::vector<std::string> speedups;
       for (const json& row : machine["devices"]) speedups.push_back(number_text(row["speedup"], 3));
-      text += fmt::format("  W = {}, N = {}, G = {} divided over 1 to {} devices: {} (predicted, exchange free).\n",
-                          kPublished[0].W, kPublished[0].N, kPublished[0].G, speedups.size(),
-                          fmt::join(speedups, ", "));
+      text += fmt::format(
+          "  W = {}, N = {}, G = {} divided over 1 to {} devices: {} (predicted, exchange free).\n",
+          kPublished[0].W, kPublished[0].N, kPublished[0].G, speedups.size(), fmt::join(speedups, ", "));
     }
   }
   return text;

@@ -25,8 +25,8 @@ theory::LookaheadLaw lookahead_law(const nlohmann::json& fit);
 nlohmann::json lookahead_machine(const std::string& name, const nlohmann::json& fit,
                                  const theory::RowTimes& target);
 
-/// The t(n) of a calibration, going on beyond the largest n with the slope of the line through the upper three
-/// quarters: the last two points alone differ by little more than noise.
+/// The t(n) of a calibration, going on beyond the largest n with the slope of the line through the upper
+/// three quarters: the last two points alone differ by little more than noise.
 theory::RowTimes calibrated_row_times(const nlohmann::json& calibration);
 
 /// A machine whose forward takes as long as one row's up to so many rows, and then as long as they are many.
@@ -38,7 +38,8 @@ theory::RowTimes free_row_times(int rows);
 nlohmann::json lookahead_prediction(const nlohmann::json& fits, const std::string& case_id,
                                     const nlohmann::json& tau);
 
-/// What an entry of "machines" recommends, as a sentence; says where the recommendation is degenerate (W = 1, or none).
+/// What an entry of "machines" recommends, as a sentence; says where the recommendation is degenerate (W = 1,
+/// or none).
 std::string lookahead_sentence(const nlohmann::json& machine);
 
 /// The fits of a summary for people, a table for each; empty when there are none.

@@ -34,8 +34,8 @@ std::string notes_text(const nlohmann::json& summary);
 /// For each case about which the config quotes published numbers: those beside the ones measured here; ""
 /// without.
 std::string published_text(const nlohmann::json& summary);
-/// For each case, or the one that is named, a line for each prompt: the share of its text that is copied, tau,
-/// speedup.
+/// For each case, or the one that is named, a line for each prompt: the share of its text that is copied,
+/// tau, speedup.
 std::string prompts_text(const nlohmann::json& summary, const std::string& case_id);
 /// Every scalar metric of every case, with its interval: header, then one line per case.
 std::string summary_csv(const nlohmann::json& summary);

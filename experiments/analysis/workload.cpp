@@ -119,10 +119,8 @@ std::vector<std::string> workload_differences(const json& base, const json& fres
     for (const std::string& text : case_differences(base, fresh, entry.at("id"))) {
       const auto same =
           std::find_if(of_cases.begin(), of_cases.end(), [&](const auto& one) { return one.first == text; });
-      if (same == of_cases.end())
-        of_cases.emplace_back(text, 1);
-      else
-        ++same->second;
+      if (same == of_cases.end()) of_cases.emplace_back(text, 1);
+      else ++same->second;
     }
   }
   for (const auto& [text, cases] : of_cases)

@@ -10,9 +10,10 @@
 
 #include "experiments/run/model_set.h"
 
-/// speclab_bench: Google Benchmarks of the CPU engine on the shapes of a real model, or with --backend cuda of
-/// the kernels of a GPU. Each benchmark counts the bytes that it must read and the floating-point operations that it must do, and says which share of the
-/// machine's read bandwidth and arithmetic peak, measured by the same process, that is.
+/// speclab_bench: Google Benchmarks of the CPU engine on the shapes of a real model, or with --backend cuda
+/// of the kernels of a GPU. Each benchmark counts the bytes that it must read and the floating-point
+/// operations that it must do, and says which share of the machine's read bandwidth and arithmetic peak,
+/// measured by the same process, that is.
 namespace speclab::bench {
 
 struct Setting {
@@ -20,7 +21,7 @@ struct Setting {
   bool has_draft = false;
   std::string model, draft;  ///< where they come from
   BackendChoice backend;
-  std::string text;        ///< a file for the indexes of copies/; "" for a text that is made up
+  std::string text;           ///< a file for the indexes of copies/; "" for a text that is made up
   double read_bandwidth = 0;  ///< bytes per second from memory, all threads
   double peak_flops = 0;      ///< operations per second, all threads
 };
@@ -42,11 +43,11 @@ void add_kernels(const Setting& setting);   ///< matrices, attention, row operat
 void add_forwards(const Setting& setting);  ///< whole forwards, prefill, greedy steps, draft steps
 void add_copies(const Setting& setting);    ///< steps of strategies that copy, indexes of long texts
 
-/// "cuda/...": kernels of GPU `device`, or at tiny sizes of the simulated one; add_draft's step of a draft. On a
-/// GPU times are the device's own.
+/// "cuda/...": kernels of GPU `device`, or at tiny sizes of the simulated one; add_draft's step of a draft.
+/// On a GPU times are the device's own.
 void add_device(const Setting& setting, int device);
-/// "cuda/cublaslt/rows:n/out:m/in:k": y = W x of the toolkit's library, the fastest of what it proposes. Skipped
-/// with the reason where there is none.
+/// "cuda/cublaslt/rows:n/out:m/in:k": y = W x of the toolkit's library, the fastest of what it proposes.
+/// Skipped with the reason where there is none.
 void add_cublaslt(const Setting& setting, int device, const std::vector<std::pair<int, int>>& shapes,
                   const std::vector<int>& rows);
 

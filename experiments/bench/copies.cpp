@@ -2,9 +2,9 @@
 //
 //     speclab_bench --model MODEL --benchmark_filter=copies [--text FILE]
 //
-// Times are CPU time of the thread, which other processes disturb least; those of copies/decoding are wall time
-// of real decoding. `p99_us`, `slowest_us`: over steps. Without --text the text is made up: passages of what was
-// there before, of geometric length, between tokens drawn by Zipf's law.
+// Times are CPU time of the thread, which other processes disturb least; those of copies/decoding are wall
+// time of real decoding. `p99_us`, `slowest_us`: over steps. Without --text the text is made up: passages of
+// what was there before, of geometric length, between tokens drawn by Zipf's law.
 #include <fmt/format.h>
 #include <time.h>
 #include <unistd.h>
@@ -95,9 +95,7 @@ TokenSpan indexed_text(const Setting& setting, std::size_t most) {
   const TokenSpan text = long_text(setting);
   return text.first(std::min(most, text.size() - kHeldOut));
 }
-TokenSpan held_out_text(const Setting& setting) {
-  return TokenSpan(long_text(setting)).last(kHeldOut);
-}
+TokenSpan held_out_text(const Setting& setting) { return TokenSpan(long_text(setting)).last(kHeldOut); }
 /// A text that repeats itself: for what copies from nowhere else.
 TokenSpan short_text(const Setting& setting) {
   if (!setting.text.empty()) return held_out_text(setting);
@@ -179,11 +177,12 @@ void add_steps(const Setting& setting, const std::string& label, const std::stri
   }
 }
 
-/// What a strategy that reads the target's rows does beside its forward, in real decoding, since it matters where
-/// the forward has left them: draft and observe, in wall time. `host_us`: with all else that is not forward or
-/// acceptance (trees, masks, commit, record); `of_step`: their share of a step. Medians over the steps, but for the
-/// first ones, in which there is little to draft yet.
-void add_decoding(const Setting& setting, const std::string& label, const std::string& name, const json& options) {
+/// What a strategy that reads the target's rows does beside its forward, in real decoding, since it matters
+/// where the forward has left them: draft and observe, in wall time. `host_us`: with all else that is not
+/// forward or acceptance (trees, masks, commit, record); `of_step`: their share of a step. Medians over the
+/// steps, but for the first ones, in which there is little to draft yet.
+void add_decoding(const Setting& setting, const std::string& label, const std::string& name,
+                  const json& options) {
   add(
       "copies/decoding/" + label,
       [=](benchmark::State& state) {

@@ -14,7 +14,8 @@ namespace {
 /// One product, its weights from memory each time.
 class Product {
  public:
-  Product(cuda::Gpu& gpu, cuda::CublasLt& library, int out, int in, int rows) : gpu_(gpu), library_(library), timer_(gpu), out_(out), in_(in), rows_(rows) {
+  Product(cuda::Gpu& gpu, cuda::CublasLt& library, int out, int in, int rows)
+      : gpu_(gpu), library_(library), timer_(gpu), out_(out), in_(in), rows_(rows) {
     stride_ = elements(out, in);
     copies_ = std::clamp<std::size_t>((std::size_t{256} << 20) / (2 * stride_), 1, 96);
     weights_ = random(copies_ * stride_);
@@ -36,19 +37,27 @@ class Product {
   }
 
  private:
-  static std::size_t elements(int a, int b) { return static_cast<std::size_t>(a) * static_cast<std::size_t>(b); }
+  static std::size_t elements(int a, int b) {
+    return static_cast<std::size_t>(a) * static_cast<std::size_t>(b);
+  }
   std::shared_ptr<void> random(std::size_t count) const {
     std::vector<std::uint16_t> part(std::min<std::size_t>(count, std::size_t{1} << 19));
-    for (std::size_t i = 0; i < part.size(); ++i) part[i] = float_to_bf16(static_cast<float>(static_cast<std::uint32_t>(i) * 2654435761u >> 16) * 0x1p-22f - 0x1p-7f);
+    for (std::size_t i = 0; i < part.size(); ++i)
+      part[i] = float_to_bf16(
+          static_cast<float>(static_cast<std::uint32_t>(i) * 2654435761u >> 16) * 0x1p-22f - 0x1p-7f);
     std::shared_ptr<void> memory = gpu_.allocate(2 * count);
-    for (std::size_t at = 0; at < count; at += part.size()) gpu_.upload(part.data(), 2 * std::min(part.size(), count - at), static_cast<std::uint16_t*>(memory.get()) + at);
+    for (std::size_t at = 0; at < count; at += part.size())
+      gpu_.upload(part.data(), 2 * std::min(part.size(), count - at),
+                  static_cast<std::uint16_t*>(memory.get()) + at);
     return memory;
   }
   double batch(int count) {
     timer_.begin();
     for (int i = 0; i < count; ++i) {
-      const auto* weights = static_cast<const std::uint16_t*>(weights_.get()) + static_cast<std::size_t>(i) % copies_ * stride_;
-      library_.product({weights, static_cast<const std::uint16_t*>(x_.get()), static_cast<float*>(y_.get()), out_, in_, rows_, false});
+      const auto* weights =
+          static_cast<const std::uint16_t*>(weights_.get()) + static_cast<std::size_t>(i) % copies_ * stride_;
+      library_.product({weights, static_cast<const std::uint16_t*>(x_.get()), static_cast<float*>(y_.get()),
+                        out_, in_, rows_, false});
     }
     return timer_.end() / count;
   }
@@ -70,7 +79,8 @@ void measure(benchmark::State& state, int device, int out, int in, int rows) {
 
 }  // namespace
 
-void add_cublaslt(const Setting& setting, int device, const std::vector<std::pair<int, int>>& shapes, const std::vector<int>& rows) {
+void add_cublaslt(const Setting& setting, int device, const std::vector<std::pair<int, int>>& shapes,
+                  const std::vector<int>& rows) {
   for (const auto& [out, in] : shapes) {
     for (const int n : rows) {
       add(

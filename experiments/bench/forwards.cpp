@@ -88,9 +88,9 @@ void add_prefill(const Setting& setting) {
   }
 }
 
-/// The draft's forwards where they happen: behind a verification by the target, which has emptied the caches. The first one of
-/// a round feeds two tokens (the last accepted one and the new one), later ones feed one. "hot": again and again, with nothing
-/// between them, where a profile sees nothing else.
+/// The draft's forwards where they happen: behind a verification by the target, which has emptied the caches.
+/// The first one of a round feeds two tokens (the last accepted one and the new one), later ones feed one.
+/// "hot": again and again, with nothing between them, where a profile sees nothing else.
 void add_draft(const Setting& setting) {
   if (!setting.has_draft) return;
   constexpr int kContext = 512;
@@ -117,9 +117,10 @@ void add_draft(const Setting& setting) {
         },
         Clock::kManual);
   }
-  // What a later step could take at best: as many bytes, read a second time behind as many as the target has, and read again
-  // and again, by as many threads.
-  const Work work = work_of(*setting.models->draft("draft"), 1, kContext), target = work_of(*setting.models->target(), 5, kContext);
+  // What a later step could take at best: as many bytes, read a second time behind as many as the target has,
+  // and read again and again, by as many threads.
+  const Work work = work_of(*setting.models->draft("draft"), 1, kContext),
+             target = work_of(*setting.models->target(), 5, kContext);
   const auto bytes = static_cast<std::size_t>(work.weight_bytes + work.kv_bytes),
              others = static_cast<std::size_t>(target.weight_bytes + target.kv_bytes);
   const int threads = setting.models->backend().threads();

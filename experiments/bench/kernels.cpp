@@ -38,9 +38,7 @@ std::vector<Shape> shapes_of(const ModelConfig& c) {
           {"head", c.head_rows(), c.hidden}};
 }
 
-double flops_of(const PackedMatrix& w, int rows) {
-  return 2.0 * w.out * w.in * rows;
-}
+double flops_of(const PackedMatrix& w, int rows) { return 2.0 * w.out * w.in * rows; }
 
 /// Every matrix of a forward once, in order, from memory: what a forward would take without anything else.
 void add_all_matrices(const Setting& setting) {
@@ -136,7 +134,8 @@ void add_attention(const Setting& setting) {
           paths.insert(paths.end(), slots.begin(), slots.begin() + i + 1);
           path_begin.push_back(static_cast<std::int32_t>(paths.size()));
         }
-        const RowsInFlight visible{rows, context, slots.data(), slots.data(), path_begin.data(), paths.data()};
+        const RowsInFlight visible{rows,         context,           slots.data(),
+                                   slots.data(), path_begin.data(), paths.data()};
         for (auto _ : state) {
           for (int layer = 0; layer < c.layers; ++layer)
             backend.attention(qkv.data(), c.heads, *kv, layer, visible, out.data());

@@ -15,10 +15,8 @@ void count_work(benchmark::State& state, const Setting& setting, double bytes, d
 
 benchmark::internal::Benchmark* add(const std::string& name, Body body, Clock clock) {
   benchmark::internal::Benchmark* added = benchmark::RegisterBenchmark(name.c_str(), std::move(body));
-  if (clock == Clock::kManual)
-    added->UseManualTime();
-  else
-    added->UseRealTime();
+  if (clock == Clock::kManual) added->UseManualTime();
+  else added->UseRealTime();
   return added->Unit(benchmark::kMicrosecond);
 }
 

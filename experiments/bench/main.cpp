@@ -37,7 +37,8 @@ int run(int argc, char** argv) {
   po::options_description options;
   options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
       "draft", po::value(&draft), "a draft that belongs to it")(
-      "text", po::value(&text), "a long text for the indexes of copies/; else one is made up")("help", "this text");
+      "text", po::value(&text), "a long text for the indexes of copies/; else one is made up")("help",
+                                                                                               "this text");
   add_backend_options(options, backend);
   const auto parsed = po::command_line_parser(argc, argv).options(options).allow_unregistered().run();
   po::variables_map values;
@@ -45,8 +46,9 @@ int run(int argc, char** argv) {
   po::notify(values);
   std::vector<std::string> rest = po::collect_unrecognized(parsed.options, po::include_positional);
   if (values.count("help") > 0 || model.empty()) {
-    const std::string usage = fmt::format(
-        "speclab_bench --model PATH [options] [options of Google Benchmark, --benchmark_...]\n{}", (std::ostringstream() << options).str());
+    const std::string usage =
+        fmt::format("speclab_bench --model PATH [options] [options of Google Benchmark, --benchmark_...]\n{}",
+                    (std::ostringstream() << options).str());
     if (values.count("help") == 0) {
       write_status(usage);
       return kUserError;

@@ -108,21 +108,27 @@ std::string required(const po::variables_map& values, const std::string& name, c
 
 void add_backend_options(po::options_description& options, BackendChoice& choice) {
   const char* chosen = std::getenv("SPECLAB_BACKEND");
-  options.add_options()("backend", po::value(&choice.backend)->default_value(chosen == nullptr || *chosen == '\0' ? "auto" : chosen),
-                        "auto (a GPU where one is usable), cpu, cuda, or host-simt: the GPU's kernels on the CPU, slowly; SPECLAB_BACKEND in the environment sets the default")(
+  options.add_options()(
+      "backend",
+      po::value(&choice.backend)->default_value(chosen == nullptr || *chosen == '\0' ? "auto" : chosen),
+      "auto (a GPU where one is usable), cpu, cuda, or host-simt: the GPU's kernels on the CPU, slowly; "
+      "SPECLAB_BACKEND in the environment sets the default")(
       "device", po::value(&choice.device)->default_value(0), "which one of the backend's devices")(
       "numerics", po::value(&choice.numerics)->default_value("auto"),
       "numerics class; bits are equal within one")("threads", po::value(&choice.threads)->default_value(0),
                                                    "0: every core that affinity mask and cgroup allow")(
       "kernels", po::value(&choice.kernels)->default_value("launches"),
-      "of a GPU: launches, persistent (a forward, or a drafted chain, is one cooperative launch), or auto (for models up to 1 GiB); same bits")(
+      "of a GPU: launches, persistent (a forward, or a drafted chain, is one cooperative launch), or auto "
+      "(for models up to 1 GiB); same bits")(
       "prefill", po::value(&choice.prefill)->default_value("own"),
-      "prompts of more than 128 tokens on a GPU: own kernels, or cublaslt of the toolkit there, whose rows do not have the bits of decoded ones");
+      "prompts of more than 128 tokens on a GPU: own kernels, or cublaslt of the toolkit there, whose rows "
+      "do not have the bits of decoded ones");
 }
 
 void add_inflate_option(po::options_description& options, std::string& text) {
   options.add_options()("inflate", po::value(&text),
-                        "embed the model in a larger shape, same function: any of hidden, layers, heads, kv_heads, head_dim, ffn, "
+                        "embed the model in a larger shape, same function: any of hidden, layers, heads, "
+                        "kv_heads, head_dim, ffn, "
                         "vocab, as hidden=2048,ffn=8192");
 }
 
@@ -132,9 +138,14 @@ InflateShape parse_inflate_text(const std::string& text) {
   std::istringstream in(text);
   for (std::string part; std::getline(in, part, ',');) {
     const std::size_t equals = part.find('=');
-    const nlohmann::json size = equals == std::string::npos ? nlohmann::json() : nlohmann::json::parse(part.substr(equals + 1), nullptr, false);
+    const nlohmann::json size = equals == std::string::npos
+                                    ? nlohmann::json()
+                                    : nlohmann::json::parse(part.substr(equals + 1), nullptr, false);
     if (!size.is_number_integer()) {
-      throw Error({.what = "--inflate", .got = "\"" + part + "\"", .expected = "sizes as hidden=2048,ffn=8192", .advice = ""});
+      throw Error({.what = "--inflate",
+                   .got = "\"" + part + "\"",
+                   .expected = "sizes as hidden=2048,ffn=8192",
+                   .advice = ""});
     }
     object[part.substr(0, equals)] = size;
   }
@@ -152,12 +163,10 @@ int reading_records(const Command& command, const std::function<int()>& work) {
   }
 }
 
-bool interrupted() {
-  return g_interrupted != 0;
-}
+bool interrupted() { return g_interrupted != 0; }
 
 void catch_interrupts() {
-  struct sigaction action {}, before {};
+  struct sigaction action{}, before{};
   action.sa_handler = on_interrupt;
   for (const int signal : kStopSignals) {
     sigaction(signal, nullptr, &before);
@@ -166,11 +175,7 @@ void catch_interrupts() {
   }
 }
 
-const std::vector<std::string>& command_line() {
-  return stored_command_line();
-}
-void set_command_line(std::vector<std::string> words) {
-  stored_command_line() = std::move(words);
-}
+const std::vector<std::string>& command_line() { return stored_command_line(); }
+void set_command_line(std::vector<std::string> words) { stored_command_line() = std::move(words); }
 
 }  // namespace speclab

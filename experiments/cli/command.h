@@ -45,8 +45,8 @@ void add_backend_options(boost::program_options::options_description& options, B
 void add_inflate_option(boost::program_options::options_description& options, std::string& text);
 InflateShape parse_inflate_text(const std::string& text);
 
-/// Does the work of a command that reads run folders. A value of another type than their format has is then an Error about
-/// the record, not a bug.
+/// Does the work of a command that reads run folders. A value of another type than their format has is then
+/// an Error about the record, not a bug.
 int reading_records(const Command& command, const std::function<int()>& work);
 
 /// True once SIGINT (Ctrl-C), SIGTERM or SIGHUP has come; a second one ends the process at once. Call

@@ -173,7 +173,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       "repeats", po::value(&repeats)->default_value(5), "decodings of each kind, or forwards of each size")(
       "rows", po::value(&rows), "time the target instead: forwards of so many rows, as 1,2,4,5,8,16")(
       "context", po::value(&contexts)->default_value("512"), "with --rows: tokens before them, as 128,512")(
-      "prompts", po::value(&prompts), "time prompts of so many tokens instead, as 512,2048; with --prefill cublaslt both ways")(
+      "prompts", po::value(&prompts),
+      "time prompts of so many tokens instead, as 512,2048; with --prefill cublaslt both ways")(
       "texts", po::value(&texts)->default_value(1), "with --rows: greedy decodings at each context")(
       "json", "as JSON");
   add_inflate_option(options, inflate);
@@ -189,7 +190,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   EngineTimesOptions engine{.contexts = {}, .rows = {}, .tokens = tokens, .texts = texts, .repeats = repeats};
   if (values->count("rows") > 0) engine.rows = parse_list(rows, "--rows", kMostRows);
   if (!rows.empty() && !prompts.empty())
-    throw Error({.what = "speclab bench", .got = "--rows and --prompts", .expected = "one of them", .advice = ""});
+    throw Error(
+        {.what = "speclab bench", .got = "--rows and --prompts", .expected = "one of them", .advice = ""});
   const ModelSet models(model, make_backend(backend), "plain", parse_inflate_text(inflate));
   const int threads = models.backend().threads();
   const DeviceSpeed speed = models.backend().measure_speed();
@@ -199,7 +201,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
               {"read_bandwidth_bytes_per_second", speed.read_bytes_per_second},
               {"peak_flops", speed.peak_flops}};
   if (!prompts.empty()) {
-    out["prompts"] = prompt_times(*models.target(), parse_list(prompts, "--prompts", models.target()->config().context), repeats);
+    out["prompts"] = prompt_times(
+        *models.target(), parse_list(prompts, "--prompts", models.target()->config().context), repeats);
   } else if (!engine.rows.empty()) {
     const int behind = std::max(tokens, *std::max_element(engine.rows.begin(), engine.rows.end()));
     engine.contexts = parse_list(contexts, "--context", models.target()->config().context - behind);
@@ -215,14 +218,12 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   }
   print_machine(out, threads);
   if (models.target()->config().inflated) fmt::print("{}\n", models.target()->name());
-  if (out.contains("prompts"))
-    fmt::print("Prompts, medians:\n{}", to_text(prompt_table(out["prompts"])));
+  if (out.contains("prompts")) fmt::print("Prompts, medians:\n{}", to_text(prompt_table(out["prompts"])));
   else if (out.contains("engine"))
     fmt::print(
         "The target alone, medians; every row of a forward with logits:\n{}",
         to_text(engine_table(out["engine"], out["read_bandwidth_bytes_per_second"], out["peak_flops"])));
-  else
-    print_measuring(out["measuring"]);
+  else print_measuring(out["measuring"]);
   return kOk;
 }
 

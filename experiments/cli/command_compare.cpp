@@ -78,7 +78,8 @@ Table time_table(const Comparison& comparison) {
   for (const CaseComparison& entry : comparison.cases) {
     std::string ratio = entry.ratio > 0 ? fmt::format("{:.3f}", entry.ratio) : "—";
     if (entry.ci)
-      ratio += fmt::format(" [{:.3f}, {:.3f}]{}", entry.ci->lo, entry.ci->hi, few_prompts_text(entry.prompts));
+      ratio +=
+          fmt::format(" [{:.3f}, {:.3f}]{}", entry.ci->lo, entry.ci->hi, few_prompts_text(entry.prompts));
     table.rows.push_back({entry.id, ratio, entry.verdict, text_cell(entry)});
   }
   return table;
@@ -173,10 +174,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   const ComparedRun old_run = load_compared_run(base), new_run = load_compared_run(fresh);
   try {
     const Comparison comparison = compare_runs(old_run, new_run, wanted);
-    if (values->count("json") > 0)
-      fmt::print("{}\n", comparison_json(base, fresh, comparison).dump(1));
-    else
-      print_text(comparison, !wanted.gates.empty());
+    if (values->count("json") > 0) fmt::print("{}\n", comparison_json(base, fresh, comparison).dump(1));
+    else print_text(comparison, !wanted.gates.empty());
     return comparison.failed() ? kCheckFailed : kOk;
   } catch (const json::exception& error) {
     throw Error({.what = fmt::format("{} or {}", base, fresh),

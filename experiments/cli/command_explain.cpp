@@ -34,7 +34,9 @@ json device_of(const CaseData& data) {
   }
   if (steps == 0 || (planned == 0 && trips == 0)) return nullptr;
   const auto count = static_cast<double>(steps);
-  json out = {{"planned_share", static_cast<double>(planned) / count}, {"verified_share", static_cast<double>(verified) / count}, {"round_trips_per_step", static_cast<double>(trips) / count}};
+  json out = {{"planned_share", static_cast<double>(planned) / count},
+              {"verified_share", static_cast<double>(verified) / count},
+              {"round_trips_per_step", static_cast<double>(trips) / count}};
   if (planned > 0) {
     out["step_ms"] = static_cast<double>(wall_ns) * 1e-6 / static_cast<double>(planned);
     out["stamped_step_ms"] = static_cast<double>(stamped_ns) * 1e-6 / static_cast<double>(planned);
@@ -43,10 +45,14 @@ json device_of(const CaseData& data) {
 }
 
 std::string device_text(const json& device) {
-  std::string text = fmt::format("device: {:.0f} % of the steps without the host, {:.0f} % drafted by the host and verified there, {:.2f} round trips a step",
-                                 100 * device["planned_share"].get<double>(), 100 * device["verified_share"].get<double>(), device["round_trips_per_step"].get<double>());
+  std::string text = fmt::format(
+      "device: {:.0f} % of the steps without the host, {:.0f} % drafted by the host and verified there, "
+      "{:.2f} round trips a step",
+      100 * device["planned_share"].get<double>(), 100 * device["verified_share"].get<double>(),
+      device["round_trips_per_step"].get<double>());
   if (device.contains("step_ms")) {
-    text += fmt::format(", {:.3f} ms a step; run again with stamps, phases of {:.3f} ms", device["step_ms"].get<double>(), device["stamped_step_ms"].get<double>());
+    text += fmt::format(", {:.3f} ms a step; run again with stamps, phases of {:.3f} ms",
+                        device["step_ms"].get<double>(), device["stamped_step_ms"].get<double>());
   }
   return text;
 }
@@ -59,7 +65,9 @@ int explain(const Command& command, const std::vector<std::string>& arguments) {
   const RunData data = load_run(required(*values, "RUN", command));
   std::vector<std::string> known;
   for (const auto& one : data.cases) known.push_back(one->id());
-  const std::string wanted = values->count("CASE") > 0 ? match_case((*values)["CASE"].as<std::string>(), known, "speclab explain") : "";
+  const std::string wanted = values->count("CASE") > 0
+                                 ? match_case((*values)["CASE"].as<std::string>(), known, "speclab explain")
+                                 : "";
   json out = json::object();
   const json fits = lookahead_fits(data.cases, data.calibration);
   for (const auto& one : data.cases) {

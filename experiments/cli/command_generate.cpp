@@ -153,7 +153,9 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
 
   StrategyChoice strategy = strategy_of(strategy_name);
   if (strategy.info().needs_draft && draft.empty()) {
-    throw Error({.what = "--strategy " + strategy_name, .got = "no --draft", .expected = "a draft model",
+    throw Error({.what = "--strategy " + strategy_name,
+                 .got = "no --draft",
+                 .expected = "a draft model",
                  .advice = "Add --draft PATH, --draft keep:N or --draft layers:0-4,29."});
   }
   const GenerationOptions generation = read_options(strategy, settings);
@@ -215,7 +217,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
 const Command kGenerateCommand = {
     "generate", "--model PATH --prompt TEXT [options]",
     "Generates a text and streams it; accepted drafted tokens are green on a terminal.",
-    "speclab generate --model models/SmolLM2-135M-Instruct.Q4_1.gguf --draft models/draft/smollm2-135m-instruct "
+    "speclab generate --model models/SmolLM2-135M-Instruct.Q4_1.gguf --draft "
+    "models/draft/smollm2-135m-instruct "
     "--strategy speculative_sampling --set gamma=4 --prompt 'Why is the sky blue?'",
     run};
 

@@ -49,7 +49,8 @@ Listing list_strategies() {
 /// "L1", or "L1 or L3" of a rule that some of its options make lossy and its defaults do not.
 std::string loss_text(const AcceptanceRule& rule, double temperature) {
   const RuleOptions loose{.lenience = .5, .b = .5, .beta = 2, .gap = 1, .epsilon = .5};
-  const LossClass usual = rule.loss({}, {.temperature = temperature}), most = rule.loss(loose, {.temperature = temperature});
+  const LossClass usual = rule.loss({}, {.temperature = temperature}),
+                  most = rule.loss(loose, {.temperature = temperature});
   return std::string(to_string(usual)) + (most == usual ? "" : fmt::format(" or {}", to_string(most)));
 }
 
@@ -95,7 +96,8 @@ Listing list_models() {
   std::vector<fs::path> paths;
   std::error_code code;
   const auto skip = fs::directory_options::skip_permission_denied;
-  for (fs::recursive_directory_iterator at("models", skip, code), end; !code && at != end; at.increment(code)) {
+  for (fs::recursive_directory_iterator at("models", skip, code), end; !code && at != end;
+       at.increment(code)) {
     if (at->path().extension() == ".gguf") paths.push_back(at->path());
     if (at->path().filename() == "config.json") paths.push_back(at->path().parent_path());
   }
@@ -241,7 +243,8 @@ int describe(const Command& command, const std::vector<std::string>& arguments) 
               .dump(1));
     } else {
       fmt::print("{}: {}\n  source      {}\n  loss class  {} at temperature 0, {} at 1\n  options     {}\n",
-                 name, rule.summary, rule.source, loss_text(rule, 0), loss_text(rule, 1), fmt::join(rule.options, " "));
+                 name, rule.summary, rule.source, loss_text(rule, 0), loss_text(rule, 1),
+                 fmt::join(rule.options, " "));
     }
     return kOk;
   }

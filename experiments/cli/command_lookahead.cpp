@@ -47,12 +47,12 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
   auto [summary, stored] = read_summary(folder);
   if (stored) print_status("{} has no raw lines; this is from its summary.json\n", folder.string());
   if (!summary["lookahead_devices"].empty()) {
-    if (!stored) summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
+    if (!stored)
+      summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
     if (summary["lookahead"].empty()) {  // a division of one setting: no law, no verdict
       if (values->count("json") > 0)
         fmt::print("{}\n", json({{"devices", summary["lookahead_devices"]}}).dump(1));
-      else
-        fmt::print("{}", lookahead_devices_text(summary["lookahead_devices"]));
+      else fmt::print("{}", lookahead_devices_text(summary["lookahead_devices"]));
       return kOk;
     }
   }
@@ -74,16 +74,19 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
                                                .interrupted = interrupted},
                                               progress);
     if (outcome.interrupted) {
-      progress.warn(fmt::format("interrupted; finished lines are kept. Go on with: speclab lookahead {} --measure --resume{}",
-                                shell_word(folder.string()), out.empty() ? "" : " --out " + shell_word(out)));
+      progress.warn(fmt::format(
+          "interrupted; finished lines are kept. Go on with: speclab lookahead {} --measure --resume{}",
+          shell_word(folder.string()), out.empty() ? "" : " --out " + shell_word(out)));
       return kInterrupted;
     }
     if (outcome.failed + outcome.unequal > 0) {
-      progress.warn(fmt::format("exit code 1: {} lines failed, {} differ from their reference", outcome.failed, outcome.unequal));
+      progress.warn(fmt::format("exit code 1: {} lines failed, {} differ from their reference",
+                                outcome.failed, outcome.unequal));
       code = kCheckFailed;
     }
   }
-  const json verdict = lookahead_verdict(summary, path_exists(own / "config.json") ? summarise_run(own) : json());
+  const json verdict =
+      lookahead_verdict(summary, path_exists(own / "config.json") ? summarise_run(own) : json());
   if (measure && !verdict["measured"].empty()) write_json_file(own / "verdict.json", verdict);
   if (verdict["never_slower"] == false) code = kCheckFailed;
   if (values->count("json") > 0)
@@ -93,9 +96,11 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
     fmt::print("{}\n{}{}\n", lookahead_text(summary), lookahead_devices_text(summary["lookahead_devices"]),
                to_verdict_text(verdict));
   if (verdict["measured"].empty() && path_exists(own / "verdict.json"))
-    print_status("What was measured of it is in {}; its lines are not here.\n", (own / "verdict.json").string());
+    print_status("What was measured of it is in {}; its lines are not here.\n",
+                 (own / "verdict.json").string());
   else if (verdict["measured"].empty())
-    print_status("Nothing of this is measured yet: speclab lookahead {} --measure\n", shell_word(folder.string()));
+    print_status("Nothing of this is measured yet: speclab lookahead {} --measure\n",
+                 shell_word(folder.string()));
   return code;
 }
 

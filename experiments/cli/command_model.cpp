@@ -125,7 +125,8 @@ void print(const json& model) {
                                                 : fmt::format(", adds the system prompt \"{}\"",
                                                               chat["default_system"].get<std::string>()));
   }
-  for (const json& sentence : model["assumed"]) fmt::print("  assumed       {}\n", sentence.get<std::string>());
+  for (const json& sentence : model["assumed"])
+    fmt::print("  assumed       {}\n", sentence.get<std::string>());
   fmt::print("  SHA-256       {}\n", model["sha256"].get<std::string>());
 }
 

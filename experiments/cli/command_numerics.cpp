@@ -16,7 +16,8 @@ namespace {
 
 using nlohmann::json;
 
-/// What is compared with f32: the classes that are named, else all of this CPU and that of the device that was chosen.
+/// What is compared with f32: the classes that are named, else all of this CPU and that of the device that
+/// was chosen.
 std::vector<BackendChoice> compared(const BackendChoice& choice, std::vector<std::string> classes) {
   check_backend(choice);
   std::vector<BackendChoice> all;
@@ -26,7 +27,8 @@ std::vector<BackendChoice> compared(const BackendChoice& choice, std::vector<std
     all.back().numerics = numerics;
   }
   if (classes.empty()) {
-    for (const std::string& numerics : cpu_numerics_classes()) all.push_back({.backend = "cpu", .numerics = numerics, .threads = choice.threads});
+    for (const std::string& numerics : cpu_numerics_classes())
+      all.push_back({.backend = "cpu", .numerics = numerics, .threads = choice.threads});
     if (is_device(choice)) all.push_back(choice);
   }
   std::erase_if(all, [](const BackendChoice& each) { return each.numerics == "f32"; });
@@ -43,7 +45,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
       "JSONL, first turns")("limit", po::value(&limit)->default_value(0), "first n prompts; 0 = all")(
       "tokens", po::value(&tokens)->default_value(64), "of each text")(
       "class", po::value<std::vector<std::string>>()->composing(),
-      "compare this one (may be repeated; default: all that this CPU has, and the backend's), as amx-bf16-emulated")("json", "as JSON");
+      "compare this one (may be repeated; default: all that this CPU has, and the backend's), as "
+      "amx-bf16-emulated")("json", "as JSON");
   add_backend_options(options, choice);
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;
@@ -57,7 +60,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   std::vector<std::string> classes;
   if (values->count("class") > 0) classes = (*values)["class"].as<std::vector<std::string>>();
   const std::vector<BackendChoice> others = compared(choice, std::move(classes));
-  const ModelSet exact(model, make_backend({.backend = "cpu", .numerics = "f32", .threads = choice.threads}), "");
+  const ModelSet exact(model, make_backend({.backend = "cpu", .numerics = "f32", .threads = choice.threads}),
+                       "");
   std::vector<PromptTokens> contexts;
   PromptSource source;
   source.file = prompts;
@@ -72,7 +76,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   for (const BackendChoice& each : others) {
     const ModelSet other(model, make_backend(each), "plain");
     const std::string name(each.numerics == "auto" ? other.backend().numerics_class() : each.numerics);
-    const NumericsAgreement found = compare_numerics(*exact.target(), *other.target(), name, contexts, tokens);
+    const NumericsAgreement found =
+        compare_numerics(*exact.target(), *other.target(), name, contexts, tokens);
     out.push_back({{"numerics", found.numerics},
                    {"prompts", found.prompts},
                    {"positions", found.positions},
@@ -99,9 +104,9 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-const Command kNumericsCommand = {
-    "numerics", "--model PATH [options]",
-    "Compares every numerics class of this machine, a GPU's too, with f32: KL divergence, top-1 agreement, logits.",
-    "speclab numerics --model models/SmolLM2-135M-Instruct.Q4_1.gguf", run};
+const Command kNumericsCommand = {"numerics", "--model PATH [options]",
+                                  "Compares every numerics class of this machine, a GPU's too, with f32: KL "
+                                  "divergence, top-1 agreement, logits.",
+                                  "speclab numerics --model models/SmolLM2-135M-Instruct.Q4_1.gguf", run};
 
 }  // namespace speclab

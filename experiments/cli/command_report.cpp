@@ -36,7 +36,8 @@ using nlohmann::json;
 fs::path project_root() {
   std::error_code code;
   const fs::path binary = fs::read_symlink("/proc/self/exe", code), here = fs::current_path(code);
-  for (fs::path root : {here, binary.parent_path().parent_path().parent_path(), binary.parent_path().parent_path()}) {
+  for (fs::path root :
+       {here, binary.parent_path().parent_path().parent_path(), binary.parent_path().parent_path()}) {
     if (!root.empty() && path_exists(root / "scripts" / "report.py")) return root;
   }
   throw Error({.what = "speclab report --out",
@@ -49,7 +50,8 @@ fs::path project_root() {
 class TextFile {
  public:
   explicit TextFile(const std::string& text) : file_(std::tmpfile()) {
-    if (file_ == nullptr || std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0) {
+    if (file_ == nullptr || std::fwrite(text.data(), 1, text.size(), file_) != text.size() ||
+        std::fflush(file_) != 0) {
       const int code = errno;
       if (file_ != nullptr) std::fclose(file_);
       fail_path("a temporary file", code, "room for the summary");
@@ -64,8 +66,8 @@ class TextFile {
   std::FILE* file_;
 };
 
-/// scripts/report.py in the project's virtual environment, with the summary on its standard input. Its messages go to
-/// stderr, not among the data.
+/// scripts/report.py in the project's virtual environment, with the summary on its standard input. Its
+/// messages go to stderr, not among the data.
 void write_html(const fs::path& run, const json& summary, const fs::path& out) {
   const fs::path root = project_root(), python = root / ".venv" / "bin" / "python";
   if (!path_exists(python)) {
@@ -75,8 +77,9 @@ void write_html(const fs::path& run, const json& summary, const fs::path& out) {
                  .advice = "Run scripts/setup_python.sh once."});
   }
   const TextFile text(summary.dump());
-  std::vector<std::string> words = {python.string(), (root / "scripts" / "report.py").string(), run.string(),
-                                    "--summary", "-", "--out", out.string()};
+  std::vector<std::string> words = {
+      python.string(), (root / "scripts" / "report.py").string(), run.string(), "--summary", "-", "--out",
+      out.string()};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -159,8 +162,8 @@ int print_report(const fs::path& run, const json& summary, const WantedReport& w
   if (!wanted.csv.empty()) write(wanted.csv, summary_csv(summary));
   if (!wanted.latex.empty())
     write(wanted.latex, to_latex(table, summary["name"].get<std::string>() + ": " +
-                                     summary["description"].get<std::string>() +
-                                     (machine["busy"].get<bool>() ? " (busy machine)" : "")));
+                                            summary["description"].get<std::string>() +
+                                            (machine["busy"].get<bool>() ? " (busy machine)" : "")));
   if (!wanted.out.empty()) write_html(run, summary, wanted.out);
   if (wanted.as_json) {
     fmt::print("{}\n", summary.dump(1));
@@ -185,13 +188,14 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
                         "write every metric of every case to this file, - for standard output")(
       "latex", po::value(&latex), "write the table for a paper, - for standard output")(
       "out", po::value(&out),
-      "write the report, one HTML file; its figures go into the folder FILE-figures beside it, nothing into RUN")(
-      "json", "print the summary as JSON, computed anew from the lines")("prompts",
-                                           "print for each prompt how much of its text is copied, beside tau "
-                                           "and speedup")(
-      "export", po::value(&tool),
-      "print the numbers under the names of vllm, sglang, spec-bench or "
-      "llama.cpp, as JSON lines")("case", po::value(&case_id), "with --export or --prompts: only this case");
+      "write the report, one HTML file; its figures go into the folder FILE-figures beside it, nothing into "
+      "RUN")("json", "print the summary as JSON, computed anew from the lines")(
+      "prompts",
+      "print for each prompt how much of its text is copied, beside tau "
+      "and speedup")("export", po::value(&tool),
+                     "print the numbers under the names of vllm, sglang, spec-bench or "
+                     "llama.cpp, as JSON lines")("case", po::value(&case_id),
+                                                 "with --export or --prompts: only this case");
   const auto values = parse_arguments(command, arguments, options, {"RUN"});
   if (!values) return kOk;
   const fs::path run = required(*values, "RUN", command);
@@ -226,8 +230,13 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
     require_prompts(summary, run);
   }
   try {
-    return print_report(run, summary, {.csv = csv, .latex = latex, .out = out, .case_id = case_id,
-                                       .as_json = values->count("json") > 0, .prompts = values->count("prompts") > 0});
+    return print_report(run, summary,
+                        {.csv = csv,
+                         .latex = latex,
+                         .out = out,
+                         .case_id = case_id,
+                         .as_json = values->count("json") > 0,
+                         .prompts = values->count("prompts") > 0});
   } catch (const json::exception& error) {
     if (!stored) throw;
     throw Error({.what = (run / "summary.json").string(),

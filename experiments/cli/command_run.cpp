@@ -91,27 +91,31 @@ struct Wanted {
   Shard shard;
   bool resume = false, as_json = false;
 
-  /// The command that goes on with the run in `folder`: the short one, and the one that says everything again.
+  /// The command that goes on with the run in `folder`: the short one, and the one that says everything
+  /// again.
   std::string go_on(const fs::path& folder) const {
-    const std::string short_one = fmt::format("speclab run --resume {}{}", shell_word(folder.string()), shard_words(shard_text));
+    const std::string short_one =
+        fmt::format("speclab run --resume {}{}", shell_word(folder.string()), shard_words(shard_text));
     if (config.empty()) return short_one;
     std::string words;
     for (const std::string& setting : settings) words += fmt::format(" --set {}", shell_word(setting));
     if (!filter.empty()) words += fmt::format(" --filter {}", shell_word(filter));
     for (const std::string& word : backend_words) words += fmt::format(" {}", shell_word(word));
-    return fmt::format("{}\nor, the same in full: speclab run {}{}{} --resume --out {}", short_one, shell_word(config), words,
-                       shard_words(shard_text), shell_word(folder.string()));
+    return fmt::format("{}\nor, the same in full: speclab run {}{}{} --resume --out {}", short_one,
+                       shell_word(config), words, shard_words(shard_text), shell_word(folder.string()));
   }
   static std::string shard_words(const std::string& text) { return text.empty() ? "" : " --shard " + text; }
 };
 
 /// True when a line of any case was measured.
 bool has_lines(const json& summary) {
-  return std::any_of(summary["cases"].begin(), summary["cases"].end(), [](const json& one) { return one.value("lines", 0) > 0; });
+  return std::any_of(summary["cases"].begin(), summary["cases"].end(),
+                     [](const json& one) { return one.value("lines", 0) > 0; });
 }
 
 /// Runs it into `folder` and prints its table; adds its summary to `summaries` when JSON is wanted.
-int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wanted& wanted, Progress& progress, json& summaries) {
+int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wanted& wanted,
+            Progress& progress, json& summaries) {
   const std::string target = experiment.target_name;
   const RunOutcome outcome = run_experiment({.experiment = std::move(experiment),
                                              .backend = wanted.backend,
@@ -144,15 +148,17 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
     progress.note(fmt::format("shard {}/{} is done; another one: speclab run --shard i/{} --resume {}",
                               wanted.shard.i, wanted.shard.n, wanted.shard.n, shell_word(folder.string())));
   if (outcome.failed > 0)
-    progress.warn(fmt::format("exit code 1: {} lines failed; {} lists them", outcome.failed, (folder / "summary.json").string()));
+    progress.warn(fmt::format("exit code 1: {} lines failed; {} lists them", outcome.failed,
+                              (folder / "summary.json").string()));
   if (outcome.unequal > 0)
-    progress.warn(fmt::format("exit code 1: {} lines differ from their reference although they must not", outcome.unequal));
+    progress.warn(fmt::format("exit code 1: {} lines differ from their reference although they must not",
+                              outcome.unequal));
   return outcome.failed + outcome.unequal > 0 ? kCheckFailed : kOk;
 }
 
 /// One target after the other, each a whole run in a folder of its own beside targets.json.
-int run_targets(std::vector<Experiment> experiments, const fs::path& folder, const json& header, const Wanted& wanted, Progress& progress,
-                json& summaries) {
+int run_targets(std::vector<Experiment> experiments, const fs::path& folder, const json& header,
+                const Wanted& wanted, Progress& progress, json& summaries) {
   const TargetsFolder held(folder, wanted.resume, header, command_line());
   int status = kOk;
   for (Experiment& experiment : experiments) {
@@ -173,14 +179,17 @@ int dry_run(const std::vector<Experiment>& experiments, bool several, const Want
     fmt::print("{}\n", all.dump(1));
   } else {
     for (const Experiment& experiment : experiments) {
-      if (several) fmt::print("{}: {} {}\n", experiment.target_name, experiment.target, to_json(experiment.inflate).dump());
+      if (several)
+        fmt::print("{}: {} {}\n", experiment.target_name, experiment.target,
+                   to_json(experiment.inflate).dump());
       print_plan(experiment, wanted.shard, wanted.as_json);
     }
   }
   require_files(experiments);
   if (wanted.as_json) return kOk;
   for (const Experiment& experiment : experiments)
-    fmt::print("{}{}\n", several ? experiment.target_name + ": " : "", time_estimate(experiment, wanted.shard, wanted.backend));
+    fmt::print("{}{}\n", several ? experiment.target_name + ": " : "",
+               time_estimate(experiment, wanted.shard, wanted.backend));
   return kOk;
 }
 
@@ -189,7 +198,9 @@ std::vector<std::string> backend_words_of(const po::variables_map& values, const
   std::vector<std::string> words;
   const json options = to_json(choice);
   for (const auto& [name, value] : options.items()) {
-    if (!values[name].defaulted()) words.push_back(fmt::format("--{}={}", name, value.is_string() ? value.get<std::string>() : value.dump()));
+    if (!values[name].defaulted())
+      words.push_back(
+          fmt::format("--{}={}", name, value.is_string() ? value.get<std::string>() : value.dump()));
   }
   return words;
 }
@@ -199,10 +210,13 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   Wanted wanted;
   po::options_description options;
   options.add_options()("set", po::value(&wanted.settings)->composing(), setting_help().c_str())(
-      "filter", po::value(&wanted.filter), "regular expression (RE2): only these cases, with their references")(
+      "filter", po::value(&wanted.filter),
+      "regular expression (RE2): only these cases, with their references")(
       "out", po::value(&out), "folder of the run; default results/runs/NAME-TIME")(
-      "resume", "go on with an interrupted run: --resume DIR alone takes everything else from the folder; with a CONFIG, the run in --out "
-                "or the newest results/runs/NAME-TIME")(
+      "resume",
+      "go on with an interrupted run: --resume DIR alone takes everything else from the folder; with a "
+      "CONFIG, the run in --out "
+      "or the newest results/runs/NAME-TIME")(
       "dry-run", "check config, options and files, show the cases, estimate the time, run nothing")(
       "shard", po::value(&wanted.shard_text),
       "i/n: every n-th prompt from the i-th on; the other shards go into the same --out with --resume")(
@@ -250,7 +264,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   json summaries = json::object();
   int status = kOk;
   if (run.several) {
-    const json header = of_folder ? read_json_file(folder / "targets.json") : targets_header(run.experiments, wanted.filter);
+    const json header =
+        of_folder ? read_json_file(folder / "targets.json") : targets_header(run.experiments, wanted.filter);
     status = run_targets(std::move(run.experiments), folder, header, wanted, progress, summaries);
   } else {
     status = run_one(std::move(run.experiments.front()), folder, wanted.resume, wanted, progress, summaries);

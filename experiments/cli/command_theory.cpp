@@ -35,13 +35,15 @@ std::optional<theory::LookaheadShape> parse_shape(const po::variables_map& value
 }
 
 /// Evaluates the formulas. What is wrong with a number is said of its option.
-std::vector<theory::Prediction> predict(const theory::PredictionInputs& inputs, const po::options_description& options) {
+std::vector<theory::Prediction> predict(const theory::PredictionInputs& inputs,
+                                        const po::options_description& options) {
   try {
     return theory::predictions(inputs);
   } catch (const Error& error) {
     std::string name = error.text().what;
     std::replace(name.begin(), name.end(), '_', '-');
-    const bool known = std::any_of(options.options().begin(), options.options().end(), [&](const auto& option) { return option->long_name() == name; });
+    const bool known = std::any_of(options.options().begin(), options.options().end(),
+                                   [&](const auto& option) { return option->long_name() == name; });
     if (!known) throw;
     throw Error({"--" + name, error.text().got, error.text().expected, error.text().advice});
   }
@@ -55,15 +57,15 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
                                                                            "the same of operations")(
       "t", po::value<std::string>(), "times of a target forward by rows: 1:1,5:1.3,9:1.7")(
       "acceptance", po::value<std::string>(), "acceptance by position: .8,.75,.7")(
-      "tau", po::value<double>(), "measured tokens per step")("r", po::value<double>(),
-                                                              "tau / (gamma + 1), when tau is not known")(
-      "speedup", po::value<double>(), "measured")(
+      "tau", po::value<double>(), "measured tokens per step")(
+      "r", po::value<double>(), "tau / (gamma + 1), when tau is not known")("speedup", po::value<double>(),
+                                                                            "measured")(
       "W", po::value<int>(), "lookahead decoding: window; alpha is that of a guess's tokens")(
       "N", po::value<int>(), "n-gram size")("G", po::value<int>(), "guesses; default: as W")(
       "f", po::value<double>(), "one step in f has a good guess")(
-      "share", po::value<double>(), "of W in the exponent where W differs from G; default .5")("max-gamma", po::value<int>()->default_value(64),
-                                                  "range of the search for the best gamma")("json",
-                                                                                            "as JSON");
+      "share", po::value<double>(), "of W in the exponent where W differs from G; default .5")(
+      "max-gamma", po::value<int>()->default_value(64), "range of the search for the best gamma")("json",
+                                                                                                  "as JSON");
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;
   theory::PredictionInputs inputs;

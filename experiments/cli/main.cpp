@@ -21,11 +21,14 @@ namespace speclab {
 namespace {
 
 std::string overview() {
-  std::string text = fmt::format("speclab {}: speculative decoding, measured beside its theory\n\nCommands:\n", build_info().version);
-  for (const Command& command : commands()) text += fmt::format("  {:<9} {}\n", command.name, command.summary);
+  std::string text = fmt::format(
+      "speclab {}: speculative decoding, measured beside its theory\n\nCommands:\n", build_info().version);
+  for (const Command& command : commands())
+    text += fmt::format("  {:<9} {}\n", command.name, command.summary);
   return text +
          "\nspeclab COMMAND --help shows options and an example.\n"
-         "Exit codes: 0 ok, 1 a check failed, 2 user error, 3 bug, 130 interrupted (Ctrl-C, SIGTERM or SIGHUP; "
+         "Exit codes: 0 ok, 1 a check failed, 2 user error, 3 bug, 130 interrupted (Ctrl-C, SIGTERM or "
+         "SIGHUP; "
          "finished lines are kept).\n";
 }
 
@@ -66,7 +69,9 @@ int run_command(const std::vector<std::string>& words) {
     print_status("bug: {}\n", bug.what());
     return kBug;
   } catch (const std::bad_alloc&) {
-    write_status("error: memory: got none left. Free some, raise the limit of the shell (ulimit -v), or ask for less.\n");
+    write_status(
+        "error: memory: got none left. Free some, raise the limit of the shell (ulimit -v), or ask for "
+        "less.\n");
     return kUserError;
   } catch (const std::system_error& error) {
     if (std::ferror(stdout) == 0) {
@@ -81,8 +86,8 @@ int run_command(const std::vector<std::string>& words) {
   }
 }
 
-/// The exit code after the output is written. A reader that closes the pipe (`| head`) has what it wanted; any other
-/// failure loses data.
+/// The exit code after the output is written. A reader that closes the pipe (`| head`) has what it wanted;
+/// any other failure loses data.
 int finish(int code) {
   const int error = flush_output();
   if (error == 0 || error == EPIPE) return code;

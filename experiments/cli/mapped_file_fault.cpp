@@ -18,14 +18,16 @@ void say(const char* text) {
 // Only what POSIX allows in a signal handler.
 void on_bus_error(int, siginfo_t* info, void*) {
   const char* path = MappedFile::path_at(info->si_addr);
-  if (info->si_code <= 0 || path == nullptr) {  // sent by somebody, or not ours: it ends as it would without us
+  if (info->si_code <= 0 ||
+      path == nullptr) {  // sent by somebody, or not ours: it ends as it would without us
     ::signal(SIGBUS, SIG_DFL);
     ::raise(SIGBUS);  // pending until this returns
     return;
   }
   say("error: ");  // in the form of Error
   say(path);
-  say(": got a page that is gone or cannot be read, expected the file as it was when it was opened. Another program "
+  say(": got a page that is gone or cannot be read, expected the file as it was when it was opened. Another "
+      "program "
       "shortened it, or the disk failed; fetch the file again and leave it alone while it is in use.\n");
   ::_exit(kUserError);
 }
@@ -33,7 +35,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
 }  // namespace
 
 void report_mapped_file_faults() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO;
   sigemptyset(&action.sa_mask);

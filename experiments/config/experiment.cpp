@@ -33,7 +33,8 @@ bool is_natural(const json& value) {
 }
 
 /// The keys of a config beside its scalar settings.
-const std::vector<std::string> kSections = {"target", "drafts", "prompts", "seed", "seeds", "options", "cases", "calibration", "published"};
+const std::vector<std::string> kSections = {"target",  "drafts", "prompts",     "seed",     "seeds",
+                                            "options", "cases",  "calibration", "published"};
 
 /// The scalar settings of an experiment.
 struct Header {
@@ -174,8 +175,8 @@ std::string read_from(const json& value, const std::string& where) {
   return value["from"].get<std::string>();
 }
 
-/// [{"case": ID, "category": NAME, "source": TEXT, "reason": TEXT, "metrics": {NAME: number}, "predictions": {NAME:
-/// number}}], category and reason as wanted.
+/// [{"case": ID, "category": NAME, "source": TEXT, "reason": TEXT, "metrics": {NAME: number}, "predictions":
+/// {NAME: number}}], category and reason as wanted.
 void read_published(Experiment& experiment, const json& list, const std::string& where) {
   if (!list.is_array()) wrong_type(where, list, "a list");
   std::vector<std::string> ids, known, categories;
@@ -249,12 +250,15 @@ DraftSpec parse_draft(const json& value, std::string name, const std::string& wh
   const bool from = value.is_object() && value.contains("model") && value.contains("from");
   if (!value.is_object() || value.size() != 1u + inflated + from ||
       !(value.contains("model") || value.contains("layers"))) {
-    wrong_type(where, value,
-               "{\"model\": PATH}, {\"model\": PATH, \"inflate\": {...}}, {\"layers\": [0, 1, ...]} or {\"layers\": "
-               "{\"keep\": N}}");
+    wrong_type(
+        where, value,
+        "{\"model\": PATH}, {\"model\": PATH, \"inflate\": {...}}, {\"layers\": [0, 1, ...]} or {\"layers\": "
+        "{\"keep\": N}}");
   }
   if (inflated) {
-    if (draft.name.empty()) wrong_type(where + "/inflate", value["inflate"], "an inflated draft in \"drafts\", so that it has a name");
+    if (draft.name.empty())
+      wrong_type(where + "/inflate", value["inflate"],
+                 "an inflated draft in \"drafts\", so that it has a name");
     draft.inflate = parse_inflate(value["inflate"], where + "/inflate");
   }
   if (value.contains("model")) {
@@ -310,7 +314,8 @@ void CalibrationOptions::fields(OptionVisitor& visit) {
       "rounds", rounds, Range<int>{1, 100000},
       "measurements of each small size, spread over the run, at most one between two lines; the mean counts");
   visit("drift_every", drift_every, Range<int>{0, 1 << 20},
-        "steps of a line between two forwards of as many rows, outside its clock, that say how slow the machine is just then (CPU); "
+        "steps of a line between two forwards of as many rows, outside its clock, that say how slow the "
+        "machine is just then (CPU); "
         "0: only the rounds say it");
 }
 
@@ -350,24 +355,25 @@ json Experiment::resolved() const {
                          {"options", spec.options()}});
   }
   CalibrationOptions copy = calibration;
-  json out = {{"schema_version", kSchemaVersion},
-          {"file", file},
-          {"name", name},
-          {"description", description},
-          {"target", inflate.any() ? json{{"model", target}, {"inflate", to_json(inflate)}} : json(target)},
-          {"drafts", draft_list},
-          {"prompts", prompt_list},
-          {"chat_template", chat_family.empty() ? json(chat_template) : json(chat_family)},
-          {"system", system},
-          {"seeds", seeds},
-          {"repeats", repeats},
-          {"warmup", warmup},
-          {"teacher_forced", teacher_forced},
-          {"share_prefills", share_prefills},
-          {"calibration", echo_options(option_fields(copy))},
-          {"published", published},
-          {"cases", case_list},
-          {"source", source}};
+  json out = {
+      {"schema_version", kSchemaVersion},
+      {"file", file},
+      {"name", name},
+      {"description", description},
+      {"target", inflate.any() ? json{{"model", target}, {"inflate", to_json(inflate)}} : json(target)},
+      {"drafts", draft_list},
+      {"prompts", prompt_list},
+      {"chat_template", chat_family.empty() ? json(chat_template) : json(chat_family)},
+      {"system", system},
+      {"seeds", seeds},
+      {"repeats", repeats},
+      {"warmup", warmup},
+      {"teacher_forced", teacher_forced},
+      {"share_prefills", share_prefills},
+      {"calibration", echo_options(option_fields(copy))},
+      {"published", published},
+      {"cases", case_list},
+      {"source", source}};
   if (!target_name.empty()) out["target_name"] = target_name;
   return out;
 }
@@ -377,10 +383,12 @@ namespace {
 /// Throws Error for a text that cannot be a part of the name of a run's folder.
 void require_folder_name(const std::string& text, const std::string& where) {
   constexpr std::size_t kMostBytes = 200;  // of 255: a date, or an ending, is added
-  const bool plain = !text.empty() && is_utf8(text) && text.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
+  const bool plain =
+      !text.empty() && is_utf8(text) && text.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
   if (plain && text.size() <= kMostBytes) return;
   throw Error({.what = where,
-               .got = plain ? fmt::format("a name of {} bytes", text.size()) : fmt::format("\"{}\"", printable(text, 60)),
+               .got = plain ? fmt::format("a name of {} bytes", text.size())
+                            : fmt::format("\"{}\"", printable(text, 60)),
                .expected = fmt::format("a name of 1 to {} bytes for a folder, without a slash", kMostBytes),
                .advice = "Choose a plain name; --out says where the folder is."});
 }
@@ -417,7 +425,8 @@ Experiment parse_experiment(json config, const std::string& name, const std::str
   json& target = config["target"];
   if (target.is_object() && target.contains("model") &&
       target.size() == 1u + target.contains("inflate") + target.contains("from")) {
-    if (target.contains("inflate")) experiment.inflate = parse_inflate(target["inflate"], root + target_at + "/inflate");
+    if (target.contains("inflate"))
+      experiment.inflate = parse_inflate(target["inflate"], root + target_at + "/inflate");
     if (target.contains("from")) experiment.target_from = read_from(target, root + target_at);
     target = json(target["model"]);
   }
@@ -471,11 +480,13 @@ const std::vector<std::string>& config_keys() {
   return keys;
 }
 
-std::vector<Experiment> load_experiments(const std::filesystem::path& file, const std::vector<std::string>& settings) {
+std::vector<Experiment> load_experiments(const std::filesystem::path& file,
+                                         const std::vector<std::string>& settings) {
   return configure_experiments(read_json_file(file), file.lexically_normal().string(), settings);
 }
 
-std::vector<Experiment> configure_experiments(json config, const std::string& name, const std::vector<std::string>& texts) {
+std::vector<Experiment> configure_experiments(json config, const std::string& name,
+                                              const std::vector<std::string>& texts) {
   Settings settings(texts);
   settings.apply(config, config_keys());
   std::vector<Experiment> experiments;
@@ -508,10 +519,11 @@ void filter_cases(Experiment& experiment, const std::string& regex) {
   options.set_log_errors(false);
   const RE2 expression(regex, options);
   if (!expression.ok()) {
-    throw Error({.what = "--filter",
-                 .got = fmt::format("\"{}\", {}", printable(regex, 200), expression.error()),
-                 .expected = "a regular expression in RE2's syntax",
-                 .advice = "For example --filter 'gamma=4$'. Put a backslash before a sign that stands for itself."});
+    throw Error(
+        {.what = "--filter",
+         .got = fmt::format("\"{}\", {}", printable(regex, 200), expression.error()),
+         .expected = "a regular expression in RE2's syntax",
+         .advice = "For example --filter 'gamma=4$'. Put a backslash before a sign that stands for itself."});
   }
   std::set<std::string> keep;
   for (const CaseSpec& spec : experiment.cases) {
@@ -530,14 +542,16 @@ void filter_cases(Experiment& experiment, const std::string& regex) {
 
 void require_few_lines(const Experiment& experiment) {
   std::uint64_t lines = 1;
-  for (const std::size_t factor : {experiment.cases.size(), experiment.prompts.size(), experiment.seeds.size(),
-                                   static_cast<std::size_t>(experiment.repeats)}) {
+  for (const std::size_t factor : {experiment.cases.size(), experiment.prompts.size(),
+                                   experiment.seeds.size(), static_cast<std::size_t>(experiment.repeats)}) {
     if (factor > kMostLines || lines * factor > kMostLines) {  // both are at most kMostLines: no overflow
-      throw Error({.what = experiment.file,
-                   .got = fmt::format("{} cases x {} prompts x {} seeds x {} repeats", experiment.cases.size(),
-                                      experiment.prompts.size(), experiment.seeds.size(), experiment.repeats),
-                   .expected = fmt::format("at most {} lines", kMostLines),
-                   .advice = "Take fewer with --filter, --set prompts.limit=N or --set repeats=N, or make several experiments of it."});
+      throw Error(
+          {.what = experiment.file,
+           .got = fmt::format("{} cases x {} prompts x {} seeds x {} repeats", experiment.cases.size(),
+                              experiment.prompts.size(), experiment.seeds.size(), experiment.repeats),
+           .expected = fmt::format("at most {} lines", kMostLines),
+           .advice = "Take fewer with --filter, --set prompts.limit=N or --set repeats=N, or make several "
+                     "experiments of it."});
     }
     lines *= factor;
   }

@@ -32,8 +32,8 @@ nlohmann::json to_json(const InflateShape& shape);
 
 /// The layers of `keep`: evenly spread over 0 .. count-1. Throws Error when there are not so many.
 std::vector<int> spread_layers(int keep, int count);
-/// Reads {"model": PATH}, with "inflate" in a named draft and "from" for messages, or {"layers": [0, 1] | {"keep": 2}}; a
-/// name is made from it when `name` is empty.
+/// Reads {"model": PATH}, with "inflate" in a named draft and "from" for messages, or {"layers": [0, 1] |
+/// {"keep": 2}}; a name is made from it when `name` is empty.
 DraftSpec parse_draft(const nlohmann::json& value, std::string name, const std::string& where);
 
 /// One case: everything that decides what is run, resolved.
@@ -62,7 +62,8 @@ struct CalibrationOptions {
   int rows = 32;     ///< t(n) for n = 1 .. rows, as far as the target's context goes
   int context = 0;   ///< committed positions during the measurement; 0: the mean context of the run
   int rounds = 160;  ///< short ones, spread over the run; at most one between two lines
-  int drift_every = 0;  ///< steps of a line between two forwards that say how slow the machine is; 0: only rounds say it
+  int drift_every =
+      0;  ///< steps of a line between two forwards that say how slow the machine is; 0: only rounds say it
   void fields(OptionVisitor& visit);
 };
 
@@ -95,24 +96,28 @@ struct Experiment {
   nlohmann::json resolved() const;
 };
 
-/// Lines of an experiment: cases x prompts x seeds x repeats. A larger plan would not fit into memory, nor end in a reasonable time.
+/// Lines of an experiment: cases x prompts x seeds x repeats. A larger plan would not fit into memory, nor
+/// end in a reasonable time.
 inline constexpr std::uint64_t kMostLines = 1'000'000;
 
 /// The keys of a config.
 const std::vector<std::string>& config_keys();
 
 /// Reads, applies --set, expands sweeps, adds missing references. Throws Error naming file, JSON pointer,
-/// what was found and what was expected, or the --set that is to blame. A config may name several "targets": there is an
-/// experiment for each, because baseline, calibration and t(n) are of one target.
-std::vector<Experiment> load_experiments(const std::filesystem::path& file, const std::vector<std::string>& settings);
+/// what was found and what was expected, or the --set that is to blame. A config may name several "targets":
+/// there is an experiment for each, because baseline, calibration and t(n) are of one target.
+std::vector<Experiment> load_experiments(const std::filesystem::path& file,
+                                         const std::vector<std::string>& settings);
 /// The same for a config that was read already. Messages call it `name`.
-std::vector<Experiment> configure_experiments(nlohmann::json config, const std::string& name, const std::vector<std::string>& settings);
+std::vector<Experiment> configure_experiments(nlohmann::json config, const std::string& name,
+                                              const std::vector<std::string>& settings);
 std::vector<Experiment> parse_experiments(const nlohmann::json& config, const std::string& name);
 /// target_at: where in the file that was read "target" stands.
-Experiment parse_experiment(nlohmann::json config, const std::string& name, const std::string& target_at = "/target");
+Experiment parse_experiment(nlohmann::json config, const std::string& name,
+                            const std::string& target_at = "/target");
 
-/// Keeps the cases whose id contains a match of the regular expression (RE2's syntax), with the references that they
-/// need. Throws Error when none is left or the expression is malformed.
+/// Keeps the cases whose id contains a match of the regular expression (RE2's syntax), with the references
+/// that they need. Throws Error when none is left or the expression is malformed.
 void filter_cases(Experiment& experiment, const std::string& regex);
 /// Throws Error when there are more than kMostLines lines. Call it before the plan is made.
 void require_few_lines(const Experiment& experiment);

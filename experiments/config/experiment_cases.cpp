@@ -217,7 +217,8 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
   try {
     spec.generation.acceptance_rule();
   } catch (const Error& error) {
-    throw Error({where + ": " + error.text().what, error.text().got, error.text().expected, error.text().advice});
+    throw Error(
+        {where + ": " + error.text().what, error.text().got, error.text().expected, error.text().advice});
   }
 
   // The id: what the case itself says, in the order of declaration, then the axes of what all cases share.

@@ -10,7 +10,7 @@ namespace speclab {
 /// A prompt: its turns are asked one after the other, each with the model's own answers as history.
 struct PromptSpec {
   std::string id;
-  std::string category;                               ///< "" when it has none
+  std::string category;  ///< "" when it has none
   std::string split;  ///< "fit": constants are chosen on it; "measure": never; "" when the file does not say
   std::vector<std::string> turns;                     ///< at least one
   nlohmann::json options = nlohmann::json::object();  ///< overrides for this prompt, flat, as in a case

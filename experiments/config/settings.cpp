@@ -32,7 +32,8 @@ std::string json_number(std::string_view word) {
     return std::string(word.substr(begin, at - begin));
   };
   const auto take = [&](std::string_view any) {
-    return at < word.size() && any.find(word[at]) != std::string_view::npos ? std::string(1, word[at++]) : std::string();
+    return at < word.size() && any.find(word[at]) != std::string_view::npos ? std::string(1, word[at++])
+                                                                            : std::string();
   };
   const std::string sign = take("+-"), whole = digits();
   std::string fraction;
@@ -47,7 +48,8 @@ std::string json_number(std::string_view word) {
     exponent += power;
   }
   if (at != word.size()) return "";
-  return (sign == "-" ? "-" : "") + (whole.empty() ? "0" : whole) + (fraction.empty() ? "" : "." + fraction) + exponent;
+  return (sign == "-" ? "-" : "") + (whole.empty() ? "0" : whole) + (fraction.empty() ? "" : "." + fraction) +
+         exponent;
 }
 
 /// JSON with its numbers as JSON has them; texts in quotes stay what they are.
@@ -116,7 +118,8 @@ std::string pointer_in(const std::string& what) {
 }
 
 void require_utf8(std::string_view text, const std::string& where) {
-  if (!is_utf8(text)) throw Error({where, printable(text, 200), "UTF-8", "Type it in a terminal with a UTF-8 locale."});
+  if (!is_utf8(text))
+    throw Error({where, printable(text, 200), "UTF-8", "Type it in a terminal with a UTF-8 locale."});
 }
 
 }  // namespace
@@ -127,7 +130,8 @@ json parse_setting_value(std::string_view text, const std::string& where) {
     try {
       return parse_json(with_json_numbers(text), where);
     } catch (const Error& error) {
-      throw Error({error.text().what, error.text().got, error.text().expected, "Texts inside of JSON stand in double quotes; quote the whole setting for the shell."});
+      throw Error({error.text().what, error.text().got, error.text().expected,
+                   "Texts inside of JSON stand in double quotes; quote the whole setting for the shell."});
     }
   }
   const std::string number = json_number(text);
@@ -176,19 +180,24 @@ void Settings::set(json& config, const std::string& text, const std::vector<std:
     known.insert(known.end(), shared.begin(), shared.end());
     for (std::string& name : strategy_options()) known.push_back(std::move(name));
     const std::string near = nearest_name(first, known);
-    throw Error({.what = "--set " + text,
-                 .got = fmt::format("an unknown name \"{}\"", first),
-                 .expected = "",
-                 .advice = near.empty() ? fmt::format("Known are {}, and the options that `speclab describe generation` and "
-                                                      "`speclab describe STRATEGY` list.", fmt::join(top, ", "))
-                                        : fmt::format("Did you mean --set {}{}?", near, text.substr(first.size()))});
+    throw Error(
+        {.what = "--set " + text,
+         .got = fmt::format("an unknown name \"{}\"", first),
+         .expected = "",
+         .advice = near.empty()
+                       ? fmt::format("Known are {}, and the options that `speclab describe generation` and "
+                                     "`speclab describe STRATEGY` list.",
+                                     fmt::join(top, ", "))
+                       : fmt::format("Did you mean --set {}{}?", near, text.substr(first.size()))});
   }
   bool found = false;
   for (std::size_t i = 0; cases != nullptr && i < cases->size(); ++i) {
     const json& entry = (*cases)[i];
     if (!entry.is_object() || !entry.contains("strategy")) continue;
     const json names = entry["strategy"].is_array() ? entry["strategy"] : json::array({entry["strategy"]});
-    if (!std::any_of(names.begin(), names.end(), [&](const json& name) { return name.is_string() && has(owners, name.get<std::string>()); }))
+    if (!std::any_of(names.begin(), names.end(), [&](const json& name) {
+          return name.is_string() && has(owners, name.get<std::string>());
+        }))
       continue;
     write(config, text, fmt::format("cases.{}.{}", i, path), value);
     found = true;
@@ -208,19 +217,23 @@ void Settings::write(json& config, const std::string& text, const std::string& p
     const std::size_t dot = std::min(path.find('.', begin), path.size());
     const std::string key = path.substr(begin, dot - begin);
     if (at->is_array()) {
-      const bool number = !key.empty() && key.find_first_not_of("0123456789") == std::string::npos && key.size() < 9;
+      const bool number =
+          !key.empty() && key.find_first_not_of("0123456789") == std::string::npos && key.size() < 9;
       if (!number || std::stoul(key) >= at->size()) {
         throw Error({.what = "--set " + text,
                      .got = fmt::format("\"{}\"", key),
                      .expected = fmt::format("an index of {} below {}", walked, at->size()),
-                     .advice = number || walked != "cases" ? "" : fmt::format("For all cases: --set {}", text.substr(begin))});
+                     .advice = number || walked != "cases"
+                                   ? ""
+                                   : fmt::format("For all cases: --set {}", text.substr(begin))});
       }
       at = &(*at)[std::stoul(key)];
     } else if (at->is_object() || at->is_null()) {
       at = &(*at)[key];
     } else {
       throw Error({.what = "--set " + text,
-                   .got = walked.empty() ? std::string(json_type_name(*at)) : fmt::format("{} is a {}", walked, json_type_name(*at)),
+                   .got = walked.empty() ? std::string(json_type_name(*at))
+                                         : fmt::format("{} is a {}", walked, json_type_name(*at)),
                    .expected = "an object or an array",
                    .advice = ""});
     }
@@ -241,12 +254,15 @@ void Settings::explain(const std::function<void()>& work) const {
     for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
       const std::string name = place->pointer.substr(place->pointer.rfind('/') + 1);
       const bool inside = pointer == place->pointer || pointer.starts_with(place->pointer + "/");
-      // A key on the way to the place that was written: an object was made where there is none. A section of the config or a
-      // whole case may be wrong for other reasons.
-      const bool part = std::count(pointer.begin(), pointer.end(), '/') >= (pointer.starts_with("/cases/") ? 3 : 2);
-      const bool on_the_way = place->pointer.starts_with(pointer + "/") && !pointer.empty() && (part || error.text().got.starts_with('{'));
+      // A key on the way to the place that was written: an object was made where there is none. A section of
+      // the config or a whole case may be wrong for other reasons.
+      const bool part =
+          std::count(pointer.begin(), pointer.end(), '/') >= (pointer.starts_with("/cases/") ? 3 : 2);
+      const bool on_the_way = place->pointer.starts_with(pointer + "/") && !pointer.empty() &&
+                              (part || error.text().got.starts_with('{'));
       if (!inside && !on_the_way && !what.ends_with("option " + name)) continue;
-      throw Error({fmt::format("--set {} ({})", place->text, what), error.text().got, error.text().expected, error.text().advice});
+      throw Error({fmt::format("--set {} ({})", place->text, what), error.text().got, error.text().expected,
+                   error.text().advice});
     }
     throw;
   }

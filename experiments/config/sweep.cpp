@@ -21,16 +21,24 @@ bool is_axis(const json& value, bool list) {
   return !list || (!value.empty() && value.front().is_array());
 }
 
-[[noreturn]] void refuse_tie(const json& object, const std::string& key, const std::string& other, const std::string& where) {
-  const std::string pointer = json_pointer(where, key), got = object[key].dump(), same = "\"=KEY\" with another key of the same object";
-  if (other == key) throw Error({pointer, got + ", a tie to itself", same, fmt::format("Give \"{}\" a value, or tie it to another key.", key)});
+[[noreturn]] void refuse_tie(const json& object, const std::string& key, const std::string& other,
+                             const std::string& where) {
+  const std::string pointer = json_pointer(where, key), got = object[key].dump(),
+                    same = "\"=KEY\" with another key of the same object";
+  if (other == key)
+    throw Error({pointer, got + ", a tie to itself", same,
+                 fmt::format("Give \"{}\" a value, or tie it to another key.", key)});
   if (other == "strategy" || other == "draft")
-    throw Error({pointer, fmt::format("{}, a tie to the {} of the case", got, other), same + " that is an option", "Write the value out."});
+    throw Error({pointer, fmt::format("{}, a tie to the {} of the case", got, other),
+                 same + " that is an option", "Write the value out."});
   const auto found = object.find(other);
   if (found == object.end())
-    throw Error({pointer, fmt::format("{}, but there is no \"{}\" beside it", got, other), same, fmt::format("Add \"{}\" beside it.", other)});
-  throw Error({pointer, fmt::format("{}, but \"{}\" is tied itself: {}", got, other, found->dump()), same + " that is not tied itself",
-               *found == "=" + key ? "Give one of the two a value." : fmt::format("Tie both to the key that has the value.")});
+    throw Error({pointer, fmt::format("{}, but there is no \"{}\" beside it", got, other), same,
+                 fmt::format("Add \"{}\" beside it.", other)});
+  throw Error({pointer, fmt::format("{}, but \"{}\" is tied itself: {}", got, other, found->dump()),
+               same + " that is not tied itself",
+               *found == "=" + key ? "Give one of the two a value."
+                                   : fmt::format("Tie both to the key that has the value.")});
 }
 
 void resolve_ties(json& object, const std::string& where) {

@@ -16,13 +16,9 @@ using nlohmann::json;
 
 /// Sums are what is predicted, so means; but a pause of a tenth of a second, of which a run has few, would
 /// weigh a hundred times as much among these few measurements as among the steps of the lines.
-double mean_of(const std::vector<double>& samples) {
-  return stats::trimmed_mean(samples, 0.05);
-}
+double mean_of(const std::vector<double>& samples) { return stats::trimmed_mean(samples, 0.05); }
 
-json as_json(const LinearCost& cost) {
-  return {{"constant", cost.constant}, {"slope", cost.slope}};
-}
+json as_json(const LinearCost& cost) { return {{"constant", cost.constant}, {"slope", cost.slope}}; }
 
 using Times = std::map<int, std::vector<double>>;  ///< ns by number of rows
 
@@ -35,8 +31,8 @@ constexpr int kMostCount = 1'000'000;  ///< of rows or tokens in one forward
                .advice = "The record is damaged; delete this file and go on with --resume."});
 }
 
-/// On the mean machine of the rounds, as everything here: sizes that few rounds measured, and cases with few texts, are not
-/// what the seconds cost into which those fell.
+/// On the mean machine of the rounds, as everything here: sizes that few rounds measured, and cases with few
+/// texts, are not what the seconds cost into which those fell.
 void add(Times& times, const json& round, double slow) {
   for (const auto& [n, ns] : round.items()) {
     int rows = 0;
@@ -57,7 +53,9 @@ const std::vector<double>& of_one_row(const Times& times) {
 int count_of(const json& step, const char* name) {
   const json& count = step.at(name);
   if (!count.is_number_integer() || count < 0 || count > kMostCount)
-    refuse(fmt::format("{} {}", name, printable(count.dump(-1, ' ', false, json::error_handler_t::replace), 40)), "a number of tokens");
+    refuse(
+        fmt::format("{} {}", name, printable(count.dump(-1, ' ', false, json::error_handler_t::replace), 40)),
+        "a number of tokens");
   return count.get<int>();
 }
 

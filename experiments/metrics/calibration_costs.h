@@ -17,8 +17,9 @@ struct LinearCost {
 LinearCost fit_cost(const std::multimap<int, double>& samples);
 
 /// `calibration` of summary.json, made of the rounds in calibration.jsonl: a forward is the mean of its
-/// measurements without the smallest and largest 5 %, the costs of a step are fitted to all steps of a case, each
-/// time over the slowness of the machine in its round (round_factors), a case that failed once is null. Null without rounds.
+/// measurements without the smallest and largest 5 %, the costs of a step are fitted to all steps of a case,
+/// each time over the slowness of the machine in its round (round_factors), a case that failed once is null.
+/// Null without rounds.
 nlohmann::json calibration_costs(std::span<const nlohmann::json> rounds);
 
 /// `count` tables like it, each of as many rounds as were measured, drawn with repetition (bootstrap): how

@@ -52,7 +52,8 @@ std::optional<double> MachineDrift::during(const LineRecord& line, const theory:
   if (factors_.empty()) return std::nullopt;
   if (!line.drift.empty()) {
     double sum = 0;
-    for (const TimedForward& forward : line.drift) sum += static_cast<double>(forward.ns) / target.at(forward.rows);
+    for (const TimedForward& forward : line.drift)
+      sum += static_cast<double>(forward.ns) / target.at(forward.rows);
     return sum / static_cast<double>(line.drift.size());
   }
   const int rounds = line.calibration_rounds;

@@ -224,8 +224,6 @@ const std::array kMetrics = {
 
 }  // namespace
 
-std::span<const Metric> acceptance_metrics() {
-  return kMetrics;
-}
+std::span<const Metric> acceptance_metrics() { return kMetrics; }
 
 }  // namespace speclab

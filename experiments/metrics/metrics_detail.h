@@ -19,13 +19,13 @@ void for_each_line(const CaseData& data, std::size_t repeat,
 double emitted_tokens(const LineRecord& line);  ///< without those from prefill
 double step_count(const LineRecord& line);
 std::size_t common_repeats(const CaseData& data);  ///< that every finished prompt has
-Work target_work(const CaseData& data);      ///< decoding, repeat 0
+Work target_work(const CaseData& data);            ///< decoding, repeat 0
 Work draft_work(const CaseData& data);
-double total_tokens(const CaseData& data);  ///< repeat 0
+double total_tokens(const CaseData& data);       ///< repeat 0
 double rows_fed_per_step(const CaseData& data);  ///< repeat 0; 0 without steps
-/// Rows with logits that are as much work as a step: its operations over those of a step of the reference. Where a step
-/// feeds rows whose logits nobody wants (relays of a lookahead window) it is less than the rows fed. Those, where there
-/// is no reference or work was not counted.
+/// Rows with logits that are as much work as a step: its operations over those of a step of the reference.
+/// Where a step feeds rows whose logits nobody wants (relays of a lookahead window) it is less than the rows
+/// fed. Those, where there is no reference or work was not counted.
 double row_equivalents(const CaseData& data);
 
 nlohmann::json interval_json(const std::optional<stats::Interval>& interval);

@@ -18,9 +18,7 @@ std::vector<double> per_prompt(const CaseData& data, double (*value)(const LineR
   return sums;
 }
 
-MetricValue tokens(const CaseData& data) {
-  return {total_tokens(data), nullptr};
-}
+MetricValue tokens(const CaseData& data) { return {total_tokens(data), nullptr}; }
 
 MetricValue steps(const CaseData& data) {
   double sum = 0;
@@ -204,8 +202,6 @@ const std::array kMetrics = {
 
 }  // namespace
 
-std::span<const Metric> text_metrics() {
-  return kMetrics;
-}
+std::span<const Metric> text_metrics() { return kMetrics; }
 
 }  // namespace speclab

@@ -40,16 +40,10 @@ MetricValue median_ratio(const CaseData& data, Above above, Below below) {
   return result;
 }
 
-double wall_ms(const LineRecord& line) {
-  return static_cast<double>(line.decode_ns()) * 1e-6;
-}
+double wall_ms(const LineRecord& line) { return static_cast<double>(line.decode_ns()) * 1e-6; }
 
-MetricValue ms_per_token(const CaseData& data) {
-  return median_ratio(data, wall_ms, emitted_tokens);
-}
-MetricValue ms_per_step(const CaseData& data) {
-  return median_ratio(data, wall_ms, step_count);
-}
+MetricValue ms_per_token(const CaseData& data) { return median_ratio(data, wall_ms, emitted_tokens); }
+MetricValue ms_per_step(const CaseData& data) { return median_ratio(data, wall_ms, step_count); }
 MetricValue tokens_per_second(const CaseData& data) {
   return median_ratio(data, emitted_tokens, [](const LineRecord& line) { return wall_ms(line) * 1e-3; });
 }
@@ -77,12 +71,8 @@ MetricValue speedup_of(const CaseData& data, bool with_prefill) {
   return {ratio->value, interval_json(ratio->ci)};
 }
 
-MetricValue speedup(const CaseData& data) {
-  return speedup_of(data, false);
-}
-MetricValue speedup_end_to_end(const CaseData& data) {
-  return speedup_of(data, true);
-}
+MetricValue speedup(const CaseData& data) { return speedup_of(data, false); }
+MetricValue speedup_end_to_end(const CaseData& data) { return speedup_of(data, true); }
 
 MetricValue time_to_first_token(const CaseData& data) {
   return median_ratio(
@@ -153,7 +143,10 @@ MetricValue peak_flops_share(const CaseData& data) {
 /// Null when a line has no energy: NaN is in the sum then.
 MetricValue energy_per_token(const CaseData& data) {
   return median_ratio(
-      data, [](const LineRecord& line) { return line.gpu.is_object() ? line.gpu.value("joules", std::nan("")) : std::nan(""); },
+      data,
+      [](const LineRecord& line) {
+        return line.gpu.is_object() ? line.gpu.value("joules", std::nan("")) : std::nan("");
+      },
       [](const LineRecord& line) {
         double tokens = 0;
         for (const GenerationRecord& turn : line.turns) tokens += static_cast<double>(turn.tokens.size());
@@ -166,7 +159,8 @@ MetricValue gpu_busy_share(const CaseData& data) {
       data,
       [](const LineRecord& line) {
         double ms = 0;
-        for (const GenerationRecord& turn : line.turns) ms += turn.stamped_ns > 0 ? static_cast<double>(turn.stamped_ns) * 1e-6 : std::nan("");
+        for (const GenerationRecord& turn : line.turns)
+          ms += turn.stamped_ns > 0 ? static_cast<double>(turn.stamped_ns) * 1e-6 : std::nan("");
         return ms;
       },
       wall_ms);
@@ -210,8 +204,6 @@ const std::array kMetrics = {
 
 }  // namespace
 
-std::span<const Metric> time_metrics() {
-  return kMetrics;
-}
+std::span<const Metric> time_metrics() { return kMetrics; }
 
 }  // namespace speclab

@@ -14,9 +14,7 @@ MetricValue per_token(const CaseData& data, double amount) {
   return {amount / tokens, nullptr};
 }
 
-bool has_draft(const CaseData& data) {
-  return !data.config["draft"].is_null();
-}
+bool has_draft(const CaseData& data) { return !data.config["draft"].is_null(); }
 
 MetricValue target_calls(const CaseData& data) {
   return per_token(data, static_cast<double>(target_work(data).calls));
@@ -131,8 +129,6 @@ double row_equivalents(const CaseData& data) {
   return rows_fed_per_step(data);
 }
 
-std::span<const Metric> work_metrics() {
-  return kMetrics;
-}
+std::span<const Metric> work_metrics() { return kMetrics; }
 
 }  // namespace speclab

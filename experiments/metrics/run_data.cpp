@@ -107,7 +107,7 @@ stats::BootstrapOptions CaseData::bootstrap() const {
 namespace {
 
 std::shared_ptr<CaseData> part_of(const CaseData& whole, const std::string& name,
-                                  std::vector<std::string> CaseData::*names) {
+                                  std::vector<std::string> CaseData::* names) {
   auto part = std::make_shared<CaseData>(whole);
   part->prompts.clear();
   part->categories.clear();
@@ -142,7 +142,9 @@ class PlannedKeys {
     for (const json& prompt : config.at("prompts")) prompts_.insert(prompt.at("id").get<std::string>());
     for (const json& seed : config.at("seeds")) seeds_.insert(seed.get<std::uint64_t>());
   }
-  std::size_t count() const { return prompts_.size() * seeds_.size() * static_cast<std::size_t>(std::max(repeats_, 0)); }
+  std::size_t count() const {
+    return prompts_.size() * seeds_.size() * static_cast<std::size_t>(std::max(repeats_, 0));
+  }
   /// Throws Error for a line that the run does not have.
   void require(const std::filesystem::path& folder, const LineRecord& line) const {
     const bool prompt = prompts_.contains(line.prompt), seed = seeds_.contains(line.seed);
@@ -162,7 +164,8 @@ class PlannedKeys {
 };
 
 /// Adds what teacher.jsonl says to the cases.
-void add_teacher(const std::filesystem::path& file, const std::map<std::string, std::shared_ptr<CaseData>>& by_id) {
+void add_teacher(const std::filesystem::path& file,
+                 const std::map<std::string, std::shared_ptr<CaseData>>& by_id) {
   std::set<std::tuple<std::string, std::string, std::string, std::uint64_t>> known;
   for (const json& line : read_json_lines(file)) {
     const std::string kind = line.at("kind"), id = line.at("case"), prompt = line.at("prompt");
@@ -277,8 +280,6 @@ PairedTimes paired_values(const CaseData& base, const CaseData& test,
   return times;
 }
 
-stats::Times decode_times(const CaseData& data) {
-  return paired_times(data, data, false).test;
-}
+stats::Times decode_times(const CaseData& data) { return paired_times(data, data, false).test; }
 
 }  // namespace speclab

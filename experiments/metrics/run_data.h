@@ -32,7 +32,7 @@ struct CaseData {
   nlohmann::json environment;
   nlohmann::json calibration;  ///< see calibration_costs; null when there is none
   std::shared_ptr<const std::vector<nlohmann::json>> resampled_calibrations;  ///< see resampled_costs
-  std::shared_ptr<const MachineDrift> drift;  ///< of the run; null without a calibration
+  std::shared_ptr<const MachineDrift> drift;                      ///< of the run; null without a calibration
   std::map<std::string, std::pair<double, double>> alpha_forced;  ///< by prompt: sum, positions
   std::map<std::string, std::pair<double, double>> nll;           ///< by prompt: sum, tokens
 
@@ -56,8 +56,8 @@ struct RunData {
   std::vector<std::shared_ptr<CaseData>> cases;  ///< in the order of the config
   bool complete = true;                          ///< every planned line is there
 };
-/// Throws Error when the folder holds no run, when a line is damaged, stands twice, is in the file of another case, or is
-/// none of those that config.json plans.
+/// Throws Error when the folder holds no run, when a line is damaged, stands twice, is in the file of another
+/// case, or is none of those that config.json plans.
 RunData load_run(const std::filesystem::path& folder);
 
 /// Decode times in seconds (with those of both prefills), seeds summed, [prompts][repeats]: of the prompts

@@ -87,7 +87,9 @@ json published(const json& rows, const std::string& id, const json& whole, const
     if (row["case"] != id) continue;
     const std::string category = row.value("category", "");
     const json none = json::object();
-    const json& metrics = category.empty() ? whole : of_categories.contains(category) ? of_categories[category]["metrics"] : none;
+    const json& metrics = category.empty()                   ? whole
+                          : of_categories.contains(category) ? of_categories[category]["metrics"]
+                                                             : none;
     const json of_metrics = row.value("metrics", json::object());
     const json of_predictions = row.value("predictions", json::object());
     json values = json::array();
@@ -105,7 +107,8 @@ json published(const json& rows, const std::string& id, const json& whole, const
   return out;
 }
 
-json case_summary(const CaseData& data, const std::string& file, std::size_t repeats, const json& published_rows, const json& fits) {
+json case_summary(const CaseData& data, const std::string& file, std::size_t repeats,
+                  const json& published_rows, const json& fits) {
   const json& config = data.config;
   const json& options = data.options();
   std::size_t lines = 0, seeds = 0;
@@ -147,7 +150,8 @@ json case_summary(const CaseData& data, const std::string& file, std::size_t rep
               {"by_prompt", by_prompt(data)}};
   out["predictions"].update(lookahead_prediction(fits, data.id(), or_null(metrics, "tau")));
   out["published"] = published(published_rows, data.id(), metrics, out["predictions"], out["categories"]);
-  if (const auto waterfall = case_waterfall(data, metrics, fits)) out["waterfall"] = waterfall_json(*waterfall);
+  if (const auto waterfall = case_waterfall(data, metrics, fits))
+    out["waterfall"] = waterfall_json(*waterfall);
   return out;
 }
 
@@ -168,8 +172,8 @@ json summarise_run(const std::filesystem::path& folder) try {
     }
     if (!data->lines.empty()) times.push_back(decode_times(*data));
     const std::string file = "cases/" + find_case_file(folder, data->id()).filename().string();
-    cases.push_back(
-        case_summary(*data, file, run.config.at("repeats"), run.config.value("published", json::array()), fits));
+    cases.push_back(case_summary(*data, file, run.config.at("repeats"),
+                                 run.config.value("published", json::array()), fits));
   }
   const auto noise = stats::noise_floor(times), of_ratios = ratio_noise(run.cases);
   return {{"schema_version", kSchemaVersion},

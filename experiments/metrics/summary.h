@@ -9,8 +9,9 @@ namespace speclab {
 /// complete gives what its finished lines give. Throws Error when the folder holds no run.
 nlohmann::json summarise_run(const std::filesystem::path& folder);
 
-/// What a run says: the summary computed now from its lines, or, of a folder that was kept without them (no cases/,
-/// such as results/baselines/*), the stored one. Never writes. Throws Error when the folder has neither.
+/// What a run says: the summary computed now from its lines, or, of a folder that was kept without them (no
+/// cases/, such as results/baselines/*), the stored one. Never writes. Throws Error when the folder has
+/// neither.
 struct RunSummary {
   nlohmann::json summary;
   bool stored = false;  ///< there are no lines; summary.json as it is

@@ -15,23 +15,22 @@ constexpr int kStepTokens = 24;         ///< of a short text
 constexpr int kStepTexts = 12;          ///< of a case: many short ones, because a second is not like the next
 constexpr int kWideSamples = 4;         ///< of sizes that no usual case has
 constexpr int kNarrow = 5, kUsual = 9;  ///< rows: every round, every other round
-/// Of the narrow ones in a round, because every prediction stands on t(1) and a few of them; less where lines have forwards of
-/// their own between their steps (drift_every).
+/// Of the narrow ones in a round, because every prediction stands on t(1) and a few of them; less where lines
+/// have forwards of their own between their steps (drift_every).
 constexpr int kNarrowTurns = 5, kNarrowTurnsBesideDrift = 2;
 
 /// In how many of the rounds so many rows, more than the narrow ones, are measured.
-int samples_of(int n, int rounds) {
-  return n <= kUsual ? (rounds + 1) / 2 : std::min(kWideSamples, rounds);
-}
+int samples_of(int n, int rounds) { return n <= kUsual ? (rounds + 1) / 2 : std::min(kWideSamples, rounds); }
 
 int depth_of(const StepRecord& step) {
   std::vector<int> depth(1);  // by node, the pending token first
-  for (const DraftedToken& token : step.drafted) depth.push_back(depth[static_cast<std::size_t>(token.parent)] + 1);
+  for (const DraftedToken& token : step.drafted)
+    depth.push_back(depth[static_cast<std::size_t>(token.parent)] + 1);
   return std::ranges::max(depth);
 }
 
-/// The steps of a text of at most so many tokens whose drafts its end did not cut: short drafts at the end of a short text
-/// would say of long ones what their first tokens cost, which find no weights in a cache.
+/// The steps of a text of at most so many tokens whose drafts its end did not cut: short drafts at the end of
+/// a short text would say of long ones what their first tokens cost, which find no weights in a cache.
 std::vector<const StepRecord*> whole_steps(const GenerationRecord& text, int most_tokens) {
   int deepest = 0;
   for (const StepRecord& step : text.steps) deepest = std::max(deepest, depth_of(step));
@@ -71,7 +70,8 @@ Calibration::Calibration(const Experiment& experiment, const ModelSet& models, D
   rounds_ = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(options.rounds), lines + 1));
   for (const json& round : read_json_lines(file_)) {
     if (!round.is_object())
-      throw Error({file_.string(), "a line that is no object", "rounds of the calibration", "Delete the file; the run measures it again."});
+      throw Error({file_.string(), "a line that is no object", "rounds of the calibration",
+                   "Delete the file; the run measures it again."});
     done_ += round.value("shard", json({1, 1})) == shard_;
   }
   const int room = models.target()->config().context;
@@ -98,10 +98,11 @@ bool Calibration::watches_drift() const {
 
 std::function<void(const StepRecord&)> Calibration::drift_watch(std::vector<TimedForward>& drift) {
   if (!watches_drift()) return nullptr;
-  return [this, &drift, every = experiment_.calibration.drift_every, count = 0](const StepRecord& step) mutable {
-    if (count++ % every != every / 2 || step.rows > rows_) return;
-    drift.push_back({step.rows, std::llround(timer("").time(step.rows))});
-  };
+  return
+      [this, &drift, every = experiment_.calibration.drift_every, count = 0](const StepRecord& step) mutable {
+        if (count++ % every != every / 2 || step.rows > rows_) return;
+        drift.push_back({step.rows, std::llround(timer("").time(step.rows))});
+      };
 }
 
 void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>& interrupted) {
@@ -131,7 +132,8 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
       round["drafts"][spec.draft] = {{"2", draft.time(2)}, {"1", draft.time(1)}};
     }
     const int phase = index++ * rounds_ / static_cast<int>(experiment_.cases.size());
-    if (measured_in(done_, rounds_, kStepTexts, phase)) round["cases"][spec.id] = steps(spec, prompt, interrupted);
+    if (measured_in(done_, rounds_, kStepTexts, phase))
+      round["cases"][spec.id] = steps(spec, prompt, interrupted);
   }
   if (interrupted()) return;
   JsonLinesWriter(file_).append(round);
@@ -165,7 +167,8 @@ json Calibration::steps(const CaseSpec& spec, const PromptSpec& prompt,
     if (!turns) return nullptr;
     json steps = json::array();
     for (const GenerationRecord& turn : *turns) {
-      for (const StepRecord* step : whole_steps(turn, std::min(kStepTokens, Decoder::generation_for(spec, prompt).max_tokens)))
+      for (const StepRecord* step :
+           whole_steps(turn, std::min(kStepTokens, Decoder::generation_for(spec, prompt).max_tokens)))
         steps.push_back(as_json(*step));
     }
     return steps;

@@ -20,17 +20,17 @@ namespace speclab {
 /// it predicts). Many short rounds between the lines rather than one long one before them: other processes
 /// change what the machine can do from second to second, and predictions and lines must see the same machine.
 ///
-/// Forwards: the target over n rows, n = 1 .. 5 in every round (several turns), the others less often, and each draft over 1
-/// and 2, at the mean context of the run. Steps: each case decodes a few short texts in all, outside its
-/// lines, which gives what a step costs besides the target's forward. Rounds go into calibration.jsonl
-/// (results/SCHEMA.md); calibration_costs makes one table of them.
+/// Forwards: the target over n rows, n = 1 .. 5 in every round (several turns), the others less often, and
+/// each draft over 1 and 2, at the mean context of the run. Steps: each case decodes a few short texts in
+/// all, outside its lines, which gives what a step costs besides the target's forward. Rounds go into
+/// calibration.jsonl (results/SCHEMA.md); calibration_costs makes one table of them.
 class Calibration {
  public:
   /// The autoregressive line of (case, prompt, seed) when it has been measured, else null.
   using Texts = std::function<const LineRecord*(const std::string&, const std::string&, std::uint64_t)>;
 
-  /// `lines`: of the shard. Reads the rounds that an interrupted run of this shard left in `folder`; each shard
-  /// measures rounds of its own. Everything handed over must outlive this.
+  /// `lines`: of the shard. Reads the rounds that an interrupted run of this shard left in `folder`; each
+  /// shard measures rounds of its own. Everything handed over must outlive this.
   Calibration(const Experiment& experiment, const ModelSet& models, Decoder& decoder, const Shard& shard,
               std::size_t lines, const std::filesystem::path& folder, Texts texts);
   /// Whether a round is due when so many lines are done: the first before all lines, the last after them.
@@ -39,9 +39,10 @@ class Calibration {
   /// Measures the next round; `prompt` is the one of the next line. Nothing is kept of a round during which
   /// `interrupted` became true.
   void measure(const PromptSpec& prompt, const std::function<bool()>& interrupted);
-  /// What to call behind each step of a line: every drift_every steps, first behind half as many, it times a forward of as many
-  /// rows as the step fed, because what slows down the reading of weights slows down many rows less. Steps of more than
-  /// calibration/rows are left out. Empty where none is wanted, and on a device, whose steps the host must not hold up.
+  /// What to call behind each step of a line: every drift_every steps, first behind half as many, it times a
+  /// forward of as many rows as the step fed, because what slows down the reading of weights slows down many
+  /// rows less. Steps of more than calibration/rows are left out. Empty where none is wanted, and on a
+  /// device, whose steps the host must not hold up.
   std::function<void(const StepRecord&)> drift_watch(std::vector<TimedForward>& drift);
 
  private:

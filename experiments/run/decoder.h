@@ -17,8 +17,9 @@ namespace speclab {
 
 /// Decodes prompts under cases, all turns of a prompt through one decode loop. Loops hold caches, so only the
 /// most recently used ones stay open.
-/// Of a case that carries memory there are two: the one of its lines stays open as long as the decoder lives, because
-/// its strategy is the memory; warm-up and calibration have another one, so that they leave nothing in the first.
+/// Of a case that carries memory there are two: the one of its lines stays open as long as the decoder lives,
+/// because its strategy is the memory; warm-up and calibration have another one, so that they leave nothing
+/// in the first.
 class Decoder {
  public:
   /// Opens a loop for every case, so that what does not fit fails before anything is measured. Throws Error.
@@ -33,7 +34,8 @@ class Decoder {
     int max_tokens =
         0;  ///< at most so many per turn; 0: as the case says (warm-up and calibration are short)
     const LineRecord* reference = nullptr;  ///< autoregressive line of the same prompt and seed, when known
-    std::function<void(const StepRecord&)> after_step = nullptr;  ///< called behind each step, outside the clock
+    std::function<void(const StepRecord&)> after_step =
+        nullptr;                                  ///< called behind each step, outside the clock
     std::function<bool()> interrupted = nullptr;  ///< asked before each step; true: stop there
     bool apart = false;                           ///< no line: warm-up or calibration
   };

@@ -57,9 +57,12 @@ void require_files(std::span<const Experiment> experiments) {
   if (missing.empty()) return;
   throw Error({.what = fmt::format("{}", fmt::join(missing, ", ")),
                .got = "no such file or directory",
-               .expected = places.empty() ? "the files that the config names" : fmt::format("{}", fmt::join(places, ", ")),
-               .advice = places.empty() ? "Paths are relative to the current directory. scripts/get_model.sh fetches the model of the quickstart."
-                                        : "A model is a folder (config.json, tokenizer.json and model.safetensors). Or --set the path of your copy."});
+               .expected = places.empty() ? "the files that the config names"
+                                          : fmt::format("{}", fmt::join(places, ", ")),
+               .advice = places.empty() ? "Paths are relative to the current directory. scripts/get_model.sh "
+                                          "fetches the model of the quickstart."
+                                        : "A model is a folder (config.json, tokenizer.json and "
+                                          "model.safetensors). Or --set the path of your copy."});
 }
 
 std::string time_estimate(const Experiment& experiment, const Shard& shard, const BackendChoice& choice) {
@@ -78,10 +81,13 @@ std::string time_estimate(const Experiment& experiment, const Shard& shard, cons
     const int most = experiment.cases[static_cast<std::size_t>(line.case_index)].generation.max_tokens;
     tokens += static_cast<double>(prompt.turns.size()) * prompt.options.value("max_tokens", most);
   }
-  const double bandwidth = measure_read_bandwidth(make_backend(choice)->threads()), reading = bytes / bandwidth;
+  const double bandwidth = measure_read_bandwidth(make_backend(choice)->threads()),
+               reading = bytes / bandwidth;
   return fmt::format(
-      "Rough estimate of the time: {}, for {:.0f} tokens at most, each at {:.2f} ms: one reading of {:.0f} MB of weights at the {:.1f} GB/s "
-      "just measured. Not counted: what drafts cost and accepted tokens save, prompts, texts that end early, warm-up, calibration.",
+      "Rough estimate of the time: {}, for {:.0f} tokens at most, each at {:.2f} ms: one reading of {:.0f} "
+      "MB of weights at the {:.1f} GB/s "
+      "just measured. Not counted: what drafts cost and accepted tokens save, prompts, texts that end early, "
+      "warm-up, calibration.",
       duration_text(tokens * reading), tokens, 1e3 * reading, 1e-6 * bytes, 1e-9 * bandwidth);
 }
 

@@ -52,9 +52,7 @@ void time_rows(const Model& model, int context, const EngineTimesOptions& option
   entry["work"] = std::move(work);
 }
 
-double milliseconds(const json& samples) {
-  return 1e-6 * stats::median(samples.get<std::vector<double>>());
-}
+double milliseconds(const json& samples) { return 1e-6 * stats::median(samples.get<std::vector<double>>()); }
 
 }  // namespace
 

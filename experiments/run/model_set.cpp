@@ -34,8 +34,10 @@ nlohmann::json describe(const Model& model, const std::string& path, const std::
               {"layers", std::vector<int>(layers.begin(), layers.end())}};
   if (const ModelConfig& c = model.config(); c.inflated) {
     const InflatedFrom& from = *c.inflated;
-    out["inflated"] = {{"from", to_json(InflateShape{from.hidden, from.layers, from.heads, from.kv_heads, from.head_dim, from.ffn, from.vocab})},
-                       {"to", to_json(InflateShape{c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim, c.ffn, c.vocab})}};
+    out["inflated"] = {
+        {"from", to_json(InflateShape{from.hidden, from.layers, from.heads, from.kv_heads, from.head_dim,
+                                      from.ffn, from.vocab})},
+        {"to", to_json(InflateShape{c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim, c.ffn, c.vocab})}};
     out["inflated"]["from"]["name"] = from.name;
   }
   return out;
@@ -67,7 +69,9 @@ std::string backend_name(const BackendChoice& choice, const std::string& gpu_abs
 namespace {
 
 /// That of this machine.
-std::string name_here(const BackendChoice& choice) { return backend_name(choice, choice.backend == "auto" ? gpu_absent() : ""); }
+std::string name_here(const BackendChoice& choice) {
+  return backend_name(choice, choice.backend == "auto" ? gpu_absent() : "");
+}
 
 /// Of a backend that has one device.
 void require_first_device(const BackendChoice& choice, const char* backend) {
@@ -80,7 +84,8 @@ void require_first_device(const BackendChoice& choice, const char* backend) {
 
 /// Whether it is cuBLASLt.
 bool parse_prefill(const std::string& name) {
-  if (name != "own" && name != "cublaslt") throw Error({.what = "--prefill", .got = name, .expected = "own or cublaslt", .advice = ""});
+  if (name != "own" && name != "cublaslt")
+    throw Error({.what = "--prefill", .got = name, .expected = "own or cublaslt", .advice = ""});
   return name == "cublaslt";
 }
 
@@ -104,20 +109,30 @@ std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
   if (name != "cpu") {
     const bool simulated = name == "host-simt";
     if (simulated) require_first_device(choice, "host-simt");
-    auto backend = make_cuda_backend({.device = choice.device, .threads = choice.threads, .simulated = simulated, .cublaslt = cublaslt}, kernels);
+    auto backend = make_cuda_backend(
+        {.device = choice.device, .threads = choice.threads, .simulated = simulated, .cublaslt = cublaslt},
+        kernels);
     if (choice.numerics != "auto" && choice.numerics != backend->numerics_class()) {
       throw Error({.what = "--numerics",
                    .got = choice.numerics,
-                   .expected = fmt::format("auto or {}, what {} computes", backend->numerics_class(), backend->device_name()),
+                   .expected = fmt::format("auto or {}, what {} computes", backend->numerics_class(),
+                                           backend->device_name()),
                    .advice = ""});
     }
     return backend;
   }
   require_first_device(choice, "CPU");
   if (kernels == CudaKernels::kPersistent) {
-    throw Error({.what = "--kernels", .got = choice.kernels, .expected = "launches or auto: the CPU backend has no kernels of a GPU", .advice = ""});
+    throw Error({.what = "--kernels",
+                 .got = choice.kernels,
+                 .expected = "launches or auto: the CPU backend has no kernels of a GPU",
+                 .advice = ""});
   }
-  if (cublaslt) throw Error({.what = "--prefill", .got = choice.prefill, .expected = "own: the CPU backend has no library of a GPU", .advice = ""});
+  if (cublaslt)
+    throw Error({.what = "--prefill",
+                 .got = choice.prefill,
+                 .expected = "own: the CPU backend has no library of a GPU",
+                 .advice = ""});
   return make_cpu_backend({.threads = choice.threads, .numerics = choice.numerics});
 }
 

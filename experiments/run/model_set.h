@@ -18,16 +18,19 @@ namespace speclab {
 
 /// --backend, --device, --numerics, --threads, --kernels, --prefill.
 struct BackendChoice {
-  std::string backend = "auto";  ///< "cpu", "cuda", "host-simt" or "auto": cuda where a GPU is usable, else cpu
-  int device = 0;                ///< among those of the backend; the CPU is one
+  std::string backend =
+      "auto";      ///< "cpu", "cuda", "host-simt" or "auto": cuda where a GPU is usable, else cpu
+  int device = 0;  ///< among those of the backend; the CPU is one
   std::string numerics = "auto";
   int threads = 0;  ///< 0: every core that the affinity mask and the cgroup allow
-  std::string kernels = "launches";  ///< of a GPU, see core/backend/cuda_kernels.h: "launches", "persistent" or "auto"
-  std::string prefill = "own";       ///< of a GPU: "own" kernels, or "cublaslt" (CudaBackendOptions::cublaslt)
+  std::string kernels =
+      "launches";  ///< of a GPU, see core/backend/cuda_kernels.h: "launches", "persistent" or "auto"
+  std::string prefill = "own";  ///< of a GPU: "own" kernels, or "cublaslt" (CudaBackendOptions::cublaslt)
 };
 /// Throws Error for a backend or a device that is not there.
 std::shared_ptr<Backend> make_backend(const BackendChoice& choice);
-/// Throws Error where make_backend() would on a machine that has what the choice names: a GPU is not looked for.
+/// Throws Error where make_backend() would on a machine that has what the choice names: a GPU is not looked
+/// for.
 void check_backend(const BackendChoice& choice);
 /// Whether it is another backend than the CPU's.
 bool is_device(const BackendChoice& choice);
@@ -40,9 +43,9 @@ ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tok
 /// A target with its tokenizer and its drafts, each loaded once.
 class ModelSet {
  public:
-  /// `chat_template`: "" for the one in the file, or a name (ChatTemplate::names). `from`: where the target can
-  /// be had, for the message when it is missing. Throws Error when a file is missing or damaged, for a template
-  /// that is not known, and for a shape that cannot contain the model.
+  /// `chat_template`: "" for the one in the file, or a name (ChatTemplate::names). `from`: where the target
+  /// can be had, for the message when it is missing. Throws Error when a file is missing or damaged, for a
+  /// template that is not known, and for a shape that cannot contain the model.
   ModelSet(const std::string& target, std::shared_ptr<Backend> backend, const std::string& chat_template,
            const InflateShape& inflate = {}, const std::string& from = "");
 
@@ -58,8 +61,8 @@ class ModelSet {
   std::vector<Token> end_tokens() const;
   Backend& backend() const { return *backend_; }
 
-  /// {"<role>": {"path", "name", "sha256", "parameters", "weight_bytes", "embedding_bytes", "layers"}}: "target" and each
-  /// draft; of a twin "inflated": {"from": {"name", sizes}, "to": {sizes}} too.
+  /// {"<role>": {"path", "name", "sha256", "parameters", "weight_bytes", "embedding_bytes", "layers"}}:
+  /// "target" and each draft; of a twin "inflated": {"from": {"name", sizes}, "to": {sizes}} too.
   const nlohmann::json& descriptions() const { return descriptions_; }
 
  private:

@@ -30,17 +30,13 @@ std::string duration_text(double seconds) {
 
 Progress::Progress(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1) {}
 
-Progress::~Progress() {
-  finish();
-}
+Progress::~Progress() { finish(); }
 
 void Progress::note(std::string_view message) {
   if (!quiet_) warn(message);
 }
 
-void Progress::warn(std::string_view message) {
-  print_status("{}{}\n", drawn_ ? "\r\033[K" : "", message);
-}
+void Progress::warn(std::string_view message) { print_status("{}{}\n", drawn_ ? "\r\033[K" : "", message); }
 
 void Progress::start(std::string_view what, int total, int done) {
   what_ = what;

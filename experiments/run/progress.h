@@ -13,7 +13,8 @@ class Progress {
   explicit Progress(bool quiet);
   ~Progress();
   void note(std::string_view message);  ///< a line of its own
-  void warn(std::string_view message);  ///< the same, printed by a quiet one too: it says why the exit code is not 0
+  void warn(std::string_view
+                message);  ///< the same, printed by a quiet one too: it says why the exit code is not 0
   void start(std::string_view what, int total, int done);
   void advance(std::string_view detail);
   void finish();

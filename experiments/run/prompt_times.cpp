@@ -31,7 +31,8 @@ json prompt_times(const Model& model, const std::vector<int>& tokens, int repeat
     const std::vector<Token> prompt = timed_context(model, length);
     std::vector<double> own, library;
     for (int repeat = -1; repeat < repeats; ++repeat) {
-      const std::size_t piece = together.most > 0 ? static_cast<std::size_t>(together.least - 1) : prompt.size();
+      const std::size_t piece =
+          together.most > 0 ? static_cast<std::size_t>(together.least - 1) : prompt.size();
       const double own_ns = time_prompt(*session, prompt, piece, logits);
       const double library_ns = together.most > 0 ? time_prompt(*session, prompt, prompt.size(), logits) : 0;
       if (repeat < 0) continue;
@@ -45,9 +46,13 @@ json prompt_times(const Model& model, const std::vector<int>& tokens, int repeat
 }
 
 Table prompt_table(const json& times) {
-  Table table{.header = {"tokens", "own ms", "library ms", "library / own"}, .rows = {}, .right = {true, true, true, true}};
+  Table table{.header = {"tokens", "own ms", "library ms", "library / own"},
+              .rows = {},
+              .right = {true, true, true, true}};
   for (const json& entry : times) {
-    const auto milliseconds = [&](const char* name) { return 1e-6 * stats::median(entry[name].get<std::vector<double>>()); };
+    const auto milliseconds = [&](const char* name) {
+      return 1e-6 * stats::median(entry[name].get<std::vector<double>>());
+    };
     const double own = milliseconds("own_ns");
     table.rows.push_back({std::to_string(entry["tokens"].get<int>()), number_text(own), "", ""});
     if (!entry.contains("library_ns")) continue;

@@ -20,9 +20,7 @@ std::optional<int> first_index(std::span<const T> a, std::span<const T> b) {
 
 }  // namespace
 
-std::optional<int> first_difference(TokenSpan a, TokenSpan b) {
-  return first_index<Token>(a, b);
-}
+std::optional<int> first_difference(TokenSpan a, TokenSpan b) { return first_index<Token>(a, b); }
 
 Promise promise_of(const GenerationOptions& generation) {
   const LossClass loss = generation.acceptance_rule().loss(generation.rule_options, generation.sampling);

@@ -16,9 +16,10 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 /// The experiments of a record. Throws Error for one that does not say how its run was configured.
-std::vector<Experiment> configure(const json& record, const fs::path& file, const std::vector<std::string>& settings) {
-  const bool complete = record.is_object() && record.contains("source") && record["source"].is_object() && record.contains("file") &&
-                        record["file"].is_string();
+std::vector<Experiment> configure(const json& record, const fs::path& file,
+                                  const std::vector<std::string>& settings) {
+  const bool complete = record.is_object() && record.contains("source") && record["source"].is_object() &&
+                        record.contains("file") && record["file"].is_string();
   if (!complete) {
     throw Error({.what = file.string(),
                  .got = "no \"source\" with the \"file\" that it was read from",
@@ -52,7 +53,8 @@ RecordedRun read_recorded_run(const fs::path& folder, const std::vector<std::str
   const json record = read_json_file(file);
   RecordedRun run{configure(record, file, settings), false};
   Experiment& experiment = run.experiments.front();
-  experiment.target_name = record.contains("target_name") && record["target_name"].is_string() ? record["target_name"] : "";
+  experiment.target_name =
+      record.contains("target_name") && record["target_name"].is_string() ? record["target_name"] : "";
   std::set<json> cases;  // --filter may have left some out
   if (record.contains("cases") && record["cases"].is_array()) {
     for (const json& one : record["cases"]) {
@@ -77,8 +79,13 @@ json targets_header(const std::vector<Experiment>& experiments, const std::strin
     names.push_back(experiment.target_name);
     source["targets"][experiment.target_name] = experiment.source["target"];
   }
-  return {{"schema_version", kSchemaVersion}, {"name", first.name},  {"description", first.description}, {"targets", names},
-          {"file", first.file},               {"filter", filter}, {"source", source}};
+  return {{"schema_version", kSchemaVersion},
+          {"name", first.name},
+          {"description", first.description},
+          {"targets", names},
+          {"file", first.file},
+          {"filter", filter},
+          {"source", source}};
 }
 
 json to_json(const BackendChoice& choice) {
@@ -86,7 +93,8 @@ json to_json(const BackendChoice& choice) {
           {"threads", choice.threads}, {"kernels", choice.kernels}, {"prefill", choice.prefill}};
 }
 
-void take_recorded_options(const fs::path& folder, const boost::program_options::variables_map& values, BackendChoice& choice) {
+void take_recorded_options(const fs::path& folder, const boost::program_options::variables_map& values,
+                           BackendChoice& choice) {
   fs::path file = folder / "environment.json";
   if (!path_exists(file)) {  // of several targets: the first that was begun
     std::error_code code;
@@ -96,7 +104,8 @@ void take_recorded_options(const fs::path& folder, const boost::program_options:
   }
   if (!path_exists(file)) return;
   const json environment = read_json_file(file);
-  if (!environment.is_object() || !environment.contains("options") || !environment["options"].is_object()) return;
+  if (!environment.is_object() || !environment.contains("options") || !environment["options"].is_object())
+    return;
   const json& options = environment["options"];
   const auto take = [&](const char* name, auto& value) {
     const auto found = options.find(name);
@@ -112,7 +121,10 @@ void take_recorded_options(const fs::path& folder, const boost::program_options:
 }
 
 std::string shell_word(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,%@") == std::string::npos;
+  const bool plain =
+      !word.empty() &&
+      word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,%@") ==
+          std::string::npos;
   if (plain) return word;
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);

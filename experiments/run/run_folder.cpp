@@ -35,7 +35,8 @@ std::string first_json_difference(const json& a, const json& b) {
 
 }  // namespace
 
-std::vector<std::string> environment_differences(const json& a, const json& b, bool same_binary, bool same_machine) {
+std::vector<std::string> environment_differences(const json& a, const json& b, bool same_binary,
+                                                 bool same_machine) {
   std::vector<const char*> names = {"/numerics"};
   if (same_machine) names.insert(names.end(), {"/cpu/model", "/backend", "/device", "/threads"});
   if (same_binary) names.push_back("/binary_sha256");
@@ -137,9 +138,7 @@ RunFolder::RunFolder(const fs::path& path, bool resume, json config,
   }
 }
 
-RunFolder::~RunFolder() {
-  remove_made();
-}
+RunFolder::~RunFolder() { remove_made(); }
 
 void RunFolder::remove_made() {
   lock_.reset();

@@ -26,22 +26,21 @@ struct Shard {
   int i = 1, n = 1;
 };
 
-/// The order in which the lines of a run are measured. A repeat goes through all texts (a prompt with a seed) in a
-/// seeded order. For each text all cases follow one another in a seeded order, so that cases are compared under the
-/// same load of the machine. A reference takes each place among the cases about equally often, so that no ratio
-/// depends on its place. In the first repeat, cases that draft from the reference's text come after the reference.
+/// The order in which the lines of a run are measured. A repeat goes through all texts (a prompt with a seed)
+/// in a seeded order. For each text all cases follow one another in a seeded order, so that cases are
+/// compared under the same load of the machine. A reference takes each place among the cases about equally
+/// often, so that no ratio depends on its place. In the first repeat, cases that draft from the reference's
+/// text come after the reference.
 ///
-/// If some case carries memory, texts are not shuffled: a repeat goes through the seeds in order, and each seed through the
-/// prompts in the order of their file. Memory is emptied before each seed.
+/// If some case carries memory, texts are not shuffled: a repeat goes through the seeds in order, and each
+/// seed through the prompts in the order of their file. Memory is emptied before each seed.
 ///
-/// A pure function of the experiment and the shard; `order` is the position in the plan of the whole run. Throws
-/// Error for more shards than prompts, and for shards of an experiment with memory.
+/// A pure function of the experiment and the shard; `order` is the position in the plan of the whole run.
+/// Throws Error for more shards than prompts, and for shards of an experiment with memory.
 std::vector<PlannedLine> plan_lines(const Experiment& experiment, const Shard& shard = {});
 
 /// What makes a line the same in two runs.
 using LineKey = std::tuple<std::string, std::string, std::uint64_t, int>;
-inline LineKey key_of(const LineRecord& line) {
-  return {line.case_id, line.prompt, line.seed, line.repeat};
-}
+inline LineKey key_of(const LineRecord& line) { return {line.case_id, line.prompt, line.seed, line.repeat}; }
 
 }  // namespace speclab

@@ -43,7 +43,8 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
     environment["prefill"] = request.backend.prefill;
   }
   environment["options"] = to_json(request.backend);
-  if (backend.name() == "cuda") environment["gpu"] = cuda::gpu_state(cuda::gpu_bus_id(request.backend.device));
+  if (backend.name() == "cuda")
+    environment["gpu"] = cuda::gpu_state(cuda::gpu_bus_id(request.backend.device));
   if (!request.resume) {  // a run that goes on keeps what was measured when it began
     const DeviceSpeed speed = backend.measure_speed();
     environment["read_bandwidth_bytes_per_second"] = speed.read_bytes_per_second;
@@ -73,7 +74,8 @@ class GpuWarnings {
 };
 
 json to_json(const cuda::GpuUse& use) {
-  json out = {{"seconds", use.seconds}, {"other_processes", use.other_processes}, {"slowed_by", use.slowed_by}};
+  json out = {
+      {"seconds", use.seconds}, {"other_processes", use.other_processes}, {"slowed_by", use.slowed_by}};
   if (!use.energy.empty()) out["joules"] = use.joules, out["energy"] = use.energy;
   return out;
 }
@@ -90,12 +92,13 @@ struct Bench {
   const std::function<bool()>& interrupted;
 };
 
-/// The reference's text where the strategy drafts from it. Throws Error where the reference has failed, because then
-/// there is nothing to draft from, or nothing to hold the line against.
+/// The reference's text where the strategy drafts from it. Throws Error where the reference has failed,
+/// because then there is nothing to draft from, or nothing to hold the line against.
 const LineRecord* reference_for(const Bench& bench, const CaseSpec& spec, const LineRecord& line) {
   if (spec.reference.empty()) return nullptr;
   const bool needed = spec.strategy.info().needs_reference;
-  if (bench.lines.failed({spec.reference, line.prompt, line.seed, 0}) && (needed || line.promise != Promise::nothing)) {
+  if (bench.lines.failed({spec.reference, line.prompt, line.seed, 0}) &&
+      (needed || line.promise != Promise::nothing)) {
     throw Error({.what = "nothing to compare with",
                  .got = fmt::format("no finished line of {}", spec.reference),
                  .expected = "",
@@ -178,8 +181,9 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   const std::vector<PlannedLine> plan = plan_lines(experiment, request.shard);
   require_files({&experiment, 1});
   RunFolder folder(request.out, request.resume, experiment.resolved(), request.command_line);
-  progress.note(fmt::format("loading {}{}", experiment.target,
-                            experiment.inflate.any() ? ", inflated to " + to_json(experiment.inflate).dump() : ""));
+  progress.note(
+      fmt::format("loading {}{}", experiment.target,
+                  experiment.inflate.any() ? ", inflated to " + to_json(experiment.inflate).dump() : ""));
   ModelSet models(experiment.target, make_backend(request.backend),
                   experiment.chat_template ? experiment.chat_family : "plain", experiment.inflate,
                   experiment.target_from);
@@ -194,7 +198,8 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   std::optional<cuda::GpuWatch> watch;
   if (environment.contains("gpu")) {
     const json& gpu = environment["gpu"];
-    warnings.look_at({{"other_processes", gpu.value("compute_processes", 1) - 1}, {"slowed_by", gpu.value("slowed_by", json::array())}});
+    warnings.look_at({{"other_processes", gpu.value("compute_processes", 1) - 1},
+                      {"slowed_by", gpu.value("slowed_by", json::array())}});
     watch.emplace(cuda::gpu_bus_id(request.backend.device));
     if (!watch->problem().empty()) watch.reset();
   }
@@ -227,7 +232,8 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   };
 
   CaseMemory memory(experiment, decoder, lines, progress);
-  const Bench bench{experiment, models, decoder, calibration, lines, memory, watch ? &*watch : nullptr, interrupted};
+  const Bench bench{experiment, models, decoder, calibration, lines, memory, watch ? &*watch : nullptr,
+                    interrupted};
   progress.start("lines", static_cast<int>(plan.size()), static_cast<int>(done));
   for (const PlannedLine& planned : todo) {
     calibrate(planned);

@@ -29,10 +29,10 @@ struct RunOutcome {
 };
 
 /// Loads the models once, calibrates, measures every line of the plan that is not there yet, estimates on the
-/// finished texts, writes summary.json, also when it is interrupted. A line holds ids and hashes of logits rows, and
-/// is compared with its reference wherever both are there (check_record): neither has to come first. Throws
-/// Error when nothing more can be measured (models, folder, full disk); what goes wrong in one line is
-/// recorded there and the run goes on.
+/// finished texts, writes summary.json, also when it is interrupted. A line holds ids and hashes of logits
+/// rows, and is compared with its reference wherever both are there (check_record): neither has to come
+/// first. Throws Error when nothing more can be measured (models, folder, full disk); what goes wrong in one
+/// line is recorded there and the run goes on.
 RunOutcome run_experiment(const RunRequest& request, Progress& progress);
 
 }  // namespace speclab

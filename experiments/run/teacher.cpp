@@ -53,7 +53,8 @@ bool TeacherForcing::run(const std::filesystem::path& file, const std::function<
     try {
       done.emplace(line.at("kind"), line.at("case"), line.at("prompt"), line.at("seed").get<std::uint64_t>());
     } catch (const json::exception& error) {
-      throw Error({file.string(), error.what(), "lines of teacher forcing", "Delete the file; the run measures it again."});
+      throw Error({file.string(), error.what(), "lines of teacher forcing",
+                   "Delete the file; the run measures it again."});
     }
   }
   JsonLinesWriter writer(file);

@@ -204,7 +204,9 @@ class Run:
     @functools.cached_property
     def twins(self):
         """What every figure and page says of models that are not as their file has them; empty when all are."""
-        named = [(role, model["name"]) for role, model in self.environment.get("models", {}).items() if "inflated" in model]
+        named = [
+            (role, model["name"]) for role, model in self.environment.get("models", {}).items() if "inflated" in model
+        ]
         return "; ".join(f"{role}: {name}" for role, name in named)
 
     def reference_of(self, case):
@@ -219,7 +221,9 @@ class Ladder:
         try:
             self.header = json.loads((self.folder / "targets.json").read_text(encoding="utf-8"))
         except (OSError, json.JSONDecodeError) as error:
-            raise BadRun(f"{self.folder / 'targets.json'}: {error}. Give the folder that `speclab run` wrote.") from error
+            raise BadRun(
+                f"{self.folder / 'targets.json'}: {error}. Give the folder that `speclab run` wrote."
+            ) from error
         by_name = {name: Run(self.folder / name) for name in self.header["targets"]}
         bytes_of = lambda name: by_name[name].environment["models"]["target"]["weight_bytes"]
         self.runs = {name: by_name[name] for name in sorted(by_name, key=bytes_of)}
@@ -230,7 +234,9 @@ class Ladder:
 
     @property
     def twins(self):
-        names = [f"{name} = {run.environment['models']['target']['name']}" for name, run in self.runs.items() if run.twins]
+        names = [
+            f"{name} = {run.environment['models']['target']['name']}" for name, run in self.runs.items() if run.twins
+        ]
         return "; ".join(names)
 
 

@@ -5,7 +5,6 @@ from matplotlib import ticker
 from figures import Figure, style
 from figures.record import NotApplicable
 
-
 MOST_CURVES = 6  # more than these cannot be told apart
 SAME_PLACE = 1.15  # targets for which a draft's c differs by less have one label
 
@@ -49,7 +48,9 @@ def draw(ladder):
         )
         labels.append(cases[-1].label(without=()))
         for formula, dash in PREDICTED:
-            known = [(case.metric("c"), case.predicted(formula)) for case in cases if case.predicted(formula) is not None]
+            known = [
+                (case.metric("c"), case.predicted(formula)) for case in cases if case.predicted(formula) is not None
+            ]
             if known:
                 axes.plot(*zip(*known), dash, color=look["color"], linewidth=1)
     for draft in {points[0][1].draft for points in curves.values()}:

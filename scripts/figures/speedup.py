@@ -5,6 +5,7 @@ from figures.record import NotApplicable
 
 MOST_SWEEPS = 6  # more curves than these cannot be told apart
 
+
 def draw(run):
     sweeps = run.fastest_gamma_sweeps(MOST_SWEEPS)
     if not sweeps:

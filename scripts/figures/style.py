@@ -6,7 +6,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 logging.getLogger("fontTools").setLevel(logging.ERROR)  # it remarks on the time stamps of fonts
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 COLUMN_IN = 3.35
 ROOM_FOR_LEGEND_IN = 0.5  # of the heights that the figures ask for

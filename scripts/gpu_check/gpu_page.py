@@ -31,7 +31,9 @@ FIRST = ["machine", "tests"]  # stages in the order of the page; others follow a
 
 
 LINEAR = re.compile(r"cuda/(linear|linear_free|cublaslt)/rows:(\d+)/out:(\d+)/in:(\d+)")
-RUN_OPTIONS = re.compile(r"(/(iterations:\d+|repeats:\d+|manual_time|real_time))+$")  # that Google Benchmark adds to a name
+RUN_OPTIONS = re.compile(
+    r"(/(iterations:\d+|repeats:\d+|manual_time|real_time))+$"
+)  # that Google Benchmark adds to a name
 
 
 class BadRecord(Exception):
@@ -320,8 +322,7 @@ def linear_table(device):
 
     header = ["outputs x inputs", *(f"n = {n}" for n in sizes)]
     rows = [
-        [f"{out} x {inputs}", *(cell(by_rows.get(n, {})) for n in sizes)]
-        for (out, inputs), by_rows in layers.items()
+        [f"{out} x {inputs}", *(cell(by_rows.get(n, {})) for n in sizes)] for (out, inputs), by_rows in layers.items()
     ]
     return (
         "Microseconds of a layer whose weights come from memory; in parentheses as a multiple of the time of its best form "

@@ -113,7 +113,9 @@ CASES = {
     "pythia": (
         "GPTNeoX",
         shape(
-            num_key_value_heads="absent", num_attention_heads=2, rope_parameters=rope("default", partial_rotary_factor=0.25)
+            num_key_value_heads="absent",
+            num_attention_heads=2,
+            rope_parameters=rope("default", partial_rotary_factor=0.25),
         ),
         24,
         9,
@@ -261,7 +263,9 @@ def make(name):
     if not (target.exists() and same(json.loads(target.read_text()), golden)):
         target.write_text(json.dumps(golden, separators=(",", ":")) + "\n")
     size = sum(file.stat().st_size for file in folder.iterdir())
-    print(f"{name}: {size / 1000:.0f} kB, largest logit {float(prefill.abs().max()):.1f}, steps differ by {difference:.1e}")
+    print(
+        f"{name}: {size / 1000:.0f} kB, largest logit {float(prefill.abs().max()):.1f}, steps differ by {difference:.1e}"
+    )
 
 
 def same(old, new):
@@ -273,7 +277,10 @@ def same(old, new):
             return False
         largest = max(abs(value) for row in new[kind].values() for value in row)
         for position, row in new[kind].items():
-            if len(row) != len(old[kind][position]) or max(abs(a - b) for a, b in zip(row, old[kind][position])) > ROUNDING * largest:
+            if (
+                len(row) != len(old[kind][position])
+                or max(abs(a - b) for a, b in zip(row, old[kind][position])) > ROUNDING * largest
+            ):
                 return False
     return True
 

@@ -3,7 +3,6 @@
 Shapes: D target's hidden size, d draft's, S head size, K draft vocabulary, n sequences, L positions.
 """
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import torch.nn as nn
 import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.torch import save_file
-
 from target import rope_tables, rotate
 
 

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
 from draft import load
 from generate import Sequence, Writer, pack
-from target import Gguf, PREFIX, Target, TO_ANSWER
+from target import PREFIX, TO_ANSWER, Gguf, Target
 
 GAMMAS = (2, 4, 6)
 GROUPS = dict(

@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import torch
-
 import prompts
-from target import Gguf, PREFIX, TO_ANSWER, Target
+import torch
+from target import PREFIX, TO_ANSWER, Gguf, Target
 
 END = 2  # <|im_end|>
 MIN_P = 0.03  # for the user's turn only: tokens below this share of the best one's probability are cut

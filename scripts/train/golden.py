@@ -5,9 +5,8 @@ import json
 from pathlib import Path
 
 import torch
-
 from draft import load
-from target import Gguf, PREFIX, TO_ANSWER
+from target import PREFIX, TO_ANSWER, Gguf
 
 PROMPTS = [
     "What is the capital of France?",

@@ -9,7 +9,6 @@ All of it is trained further; the engine sees plain Llama weights.
 """
 
 import torch
-
 from draft import ROPE_THETA
 
 POSITION, MATCH, COPY = (
@@ -59,7 +58,7 @@ def start_head(draft, frequency, features):
 def start_blocks(draft, frequency, seed=0, circuit=True):
     """Everything but the head, which must be there: copied tokens are aimed at it. Without `circuit`, the blocks start at random."""
     g = torch.Generator().manual_seed(seed)
-    d, heads, S = draft.size["hidden_size"], draft.size["num_attention_heads"], draft.size["head_dim"]
+    d, S = draft.size["hidden_size"], draft.size["head_dim"]
     for block in draft.blocks:
         for name, w in block.named_parameters():
             if w.dim() == 2:

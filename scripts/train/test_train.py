@@ -4,12 +4,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import torch
-
 import draft as drafts
+import torch
 from generate import sample
 from initialise import start_blocks, start_head
-from target import Gguf, PREFIX, Target, TO_ANSWER
+from target import PREFIX, TO_ANSWER, Gguf, Target
 from train import DistillationLoss
 
 MODEL = Path(__file__).parents[2] / "models/SmolLM2-135M-Instruct.Q4_1.gguf"

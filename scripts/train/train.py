@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-
-from draft import Draft, SIZES, export
+from draft import SIZES, Draft, export
 from initialise import start_blocks, start_head
 from target import Gguf
 

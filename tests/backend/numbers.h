@@ -21,7 +21,9 @@ inline std::vector<float> normal_numbers(std::size_t count, unsigned seed, float
 
 /// The matrix rows [out][in] in the backend's layout.
 inline PackedMatrix pack(Backend& backend, int out, int in, const std::vector<Bf16>& rows) {
-  return backend.pack(out, in, [&](int begin, int end, Bf16* to) { std::copy(rows.begin() + begin * in, rows.begin() + end * in, to); });
+  return backend.pack(out, in, [&](int begin, int end, Bf16* to) {
+    std::copy(rows.begin() + begin * in, rows.begin() + end * in, to);
+  });
 }
 
 /// Whether the numbers are the same to the bit: -0 is not 0, and a NaN is itself.

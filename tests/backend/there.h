@@ -32,7 +32,12 @@ class There {
     RowsInFlight rows = flight.rows();
     const auto copy = [&](const std::int32_t* from, int count) { return integers({from, from + count}); };
     const int paths = rows.path_begin[rows.n];
-    return {rows.n, rows.committed, copy(rows.positions, rows.n), copy(rows.slots, rows.n), copy(rows.path_begin, rows.n + 1), copy(rows.paths, paths)};
+    return {rows.n,
+            rows.committed,
+            copy(rows.positions, rows.n),
+            copy(rows.slots, rows.n),
+            copy(rows.path_begin, rows.n + 1),
+            copy(rows.paths, paths)};
   }
 
  private:

@@ -10,12 +10,17 @@ TEST(Error, SaysWhatGotExpectedAndAdvice) {
   EXPECT_STREQ(error.what(), "gamma: got -1, expected 1..64. Choose a positive gamma.");
 }
 
-TEST(Error, LeavesOutEmptyParts) { EXPECT_STREQ(Error({"model.gguf", "", "a file", ""}).what(), "model.gguf: expected a file"); }
+TEST(Error, LeavesOutEmptyParts) {
+  EXPECT_STREQ(Error({"model.gguf", "", "a file", ""}).what(), "model.gguf: expected a file");
+}
 
 TEST(Error, WhatFilesSayCannotReachTheTerminal) {
-  const Error error({"f: tensor \x1b[2J\x07", "caf\xe9\n\xc2\x9b", "h\xc3\xa9 \xf0\x9f\x98\x80", std::string(1'000'000, 'a')});
+  const Error error({"f: tensor \x1b[2J\x07", "caf\xe9\n\xc2\x9b", "h\xc3\xa9 \xf0\x9f\x98\x80",
+                     std::string(1'000'000, 'a')});
   const std::string what = error.what();
-  EXPECT_TRUE(what.starts_with("f: tensor \\x1b[2J\\x07: got caf\\xe9\\n\\xc2\\x9b, expected h\xc3\xa9 \xf0\x9f\x98\x80. aaa")) << what.substr(0, 100);
+  EXPECT_TRUE(what.starts_with(
+      "f: tensor \\x1b[2J\\x07: got caf\\xe9\\n\\xc2\\x9b, expected h\xc3\xa9 \xf0\x9f\x98\x80. aaa"))
+      << what.substr(0, 100);
   EXPECT_TRUE(what.ends_with("aaa..."));
   EXPECT_LT(what.size(), 4200u);
   EXPECT_EQ(error.text().what, "f: tensor \\x1b[2J\\x07");

@@ -18,12 +18,15 @@ TEST(ExactFunctions, AreNearTheTruth) {
   const auto fraction = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
   double of_log = 0, of_exp = 0, of_power = 0;
   for (int i = 0; i < 100000; ++i) {
-    const double x = i % 3 == 0 ? 1 + (fraction() - .5) * 1e-3 : i % 3 == 1 ? .5 + fraction() : std::exp(-88 * fraction());
+    const double x = i % 3 == 0   ? 1 + (fraction() - .5) * 1e-3
+                     : i % 3 == 1 ? .5 + fraction()
+                                  : std::exp(-88 * fraction());
     if (x != 1) of_log = std::max(of_log, error_of(exact_log(x), std::log(static_cast<long double>(x))));
     const double y = (i % 2 == 0 ? -700 : -3) * fraction();
     of_exp = std::max(of_exp, error_of(exact_exp(y), std::exp(static_cast<long double>(y))));
     const double z = std::min(x, 1.0), power = fraction();
-    of_power = std::max(of_power, error_of(exact_power(z, power), std::pow(static_cast<long double>(z), static_cast<long double>(power))));
+    of_power = std::max(of_power, error_of(exact_power(z, power), std::pow(static_cast<long double>(z),
+                                                                           static_cast<long double>(power))));
   }
   EXPECT_LT(of_log, 5e-16);
   EXPECT_LT(of_exp, 4e-16);

@@ -32,8 +32,10 @@ TEST(JsonText, SaysWhereTheErrorIs) {
   EXPECT_THAT(parse_error("{} // no comments"), StartsWith("a.json: line 1, column 4: got"));
   EXPECT_THAT(parse_error("{}\n \0x"s),
               StartsWith("a.json: line 2, column 2: got a zero byte, expected valid JSON"));
-  EXPECT_THAT(parse_error("[1e999]"), StartsWith("a.json: line 1, column 2: got 1e999, expected a number of at most 1.8e308"));
-  EXPECT_THAT(parse_error("{\"1e999\": \"\\\"1e999\",\n \"a\": [1e99, -1E+400]}"), StartsWith("a.json: line 2, column 14: got -1E+400"));
+  EXPECT_THAT(parse_error("[1e999]"),
+              StartsWith("a.json: line 1, column 2: got 1e999, expected a number of at most 1.8e308"));
+  EXPECT_THAT(parse_error("{\"1e999\": \"\\\"1e999\",\n \"a\": [1e99, -1E+400]}"),
+              StartsWith("a.json: line 2, column 14: got -1E+400"));
 }
 
 TEST(JsonText, RefusesAKeyTwice) {
@@ -46,7 +48,8 @@ TEST(JsonText, RefusesWhatIsNestedTooDeeply) {
   const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
   EXPECT_EQ(parse_error(nested(200)), "no error");
   EXPECT_THAT(parse_error(nested(201)), StartsWith("a.json: got arrays and objects more than 200 deep"));
-  EXPECT_THAT(parse_error(nested(5'000'000)), StartsWith("a.json: got arrays and objects more than 200 deep"));
+  EXPECT_THAT(parse_error(nested(5'000'000)),
+              StartsWith("a.json: got arrays and objects more than 200 deep"));
   std::string objects = "1";
   for (int i = 0; i < 201; ++i) objects = "{\"a\":" + objects + "}";
   EXPECT_THAT(parse_error(objects), StartsWith("a.json: got arrays and objects more than 200 deep"));
@@ -58,14 +61,17 @@ constexpr JsonLimits kLimits{.depth = 4, .members = 3, .inner_members = 2, .item
 std::string members(const std::string& text) {
   std::string out;
   const std::string error = fixtures::message_of([&] {
-    parse_json_members(text, "a.json", kLimits, [&](const std::string& key, const nlohmann::json& value) { out += key + "=" + value.dump() + ";"; });
+    parse_json_members(text, "a.json", kLimits, [&](const std::string& key, const nlohmann::json& value) {
+      out += key + "=" + value.dump() + ";";
+    });
   });
   return error == "no error" ? out : error;
 }
 
 TEST(JsonText, GivesMembersAwayInTheOrderOfTheText) {
   EXPECT_EQ(members("{}"), "");
-  EXPECT_EQ(members(R"({"b": {"x": [1, {}], "a": null}, "a": [{"y": 2}, "t"], "c": 1.5})"), R"(b={"a":null,"x":[1,{}]};a=[{"y":2},"t"];c=1.5;)");
+  EXPECT_EQ(members(R"({"b": {"x": [1, {}], "a": null}, "a": [{"y": 2}, "t"], "c": 1.5})"),
+            R"(b={"a":null,"x":[1,{}]};a=[{"y":2},"t"];c=1.5;)");
   EXPECT_EQ(members(R"({"b": {}, "a": {"b": {}}})"), R"(b={};a={"b":{}};)");
   EXPECT_THAT(members("[1]"), StartsWith("a.json: got a JSON array, expected a JSON object"));
   EXPECT_THAT(members("1"), StartsWith("a.json: got a JSON number, expected a JSON object"));
@@ -75,19 +81,32 @@ TEST(JsonText, GivesMembersAwayInTheOrderOfTheText) {
 
 TEST(JsonText, RefusesWhatIsBeyondALimit) {
   EXPECT_EQ(members(R"({"a": 1, "b": 2, "c": 3})"), "a=1;b=2;c=3;");
-  EXPECT_THAT(members(R"({"a": 1, "b": 2, "c": 3, "d": 4})"), StartsWith("a.json: got more than 3 members of an object, expected at most 3"));
-  EXPECT_THAT(members(R"({"a": {"x": 1, "y": 2, "z": 3}})"), StartsWith("a.json: got more than 2 members of an object in the member \"a\", expected at most 2"));
-  EXPECT_THAT(members(R"({"a": 1, "b": {"x": [1, 2, 3]}})"), StartsWith("a.json: got more than 2 values in a list in the member \"b\", expected at most 2"));
+  EXPECT_THAT(members(R"({"a": 1, "b": 2, "c": 3, "d": 4})"),
+              StartsWith("a.json: got more than 3 members of an object, expected at most 3"));
+  EXPECT_THAT(
+      members(R"({"a": {"x": 1, "y": 2, "z": 3}})"),
+      StartsWith("a.json: got more than 2 members of an object in the member \"a\", expected at most 2"));
+  EXPECT_THAT(members(R"({"a": 1, "b": {"x": [1, 2, 3]}})"),
+              StartsWith("a.json: got more than 2 values in a list in the member \"b\", expected at most 2"));
   EXPECT_THAT(members(R"({"a": [[], {}, 1]})"), HasSubstr("more than 2 values in a list"));
-  EXPECT_EQ(members(R"({"a": [[[1]]]})"), "a.json: got arrays and objects more than 4 deep, expected JSON that a person or a program wrote. The file is damaged; fetch or write it again.");
+  EXPECT_EQ(members(R"({"a": [[[1]]]})"),
+            "a.json: got arrays and objects more than 4 deep, expected JSON that a person or a program "
+            "wrote. The file is damaged; fetch or write it again.");
   const std::string most(40, 'x'), too_many(41, 'x');
   EXPECT_EQ(members("{\"" + most + "\": \"" + most + "\"}"), most + "=\"" + most + "\";");
-  EXPECT_THAT(members("{\"a\":\"" + too_many + "\"}"), StartsWith("a.json: line 1, column 6: got a text or number of more than 40 bytes, expected at most 40"));
-  EXPECT_THAT(members("{\"" + too_many + "\":1}"), StartsWith("a.json: line 1, column 2: got a text or number"));
-  EXPECT_THAT(members("{\"a\":" + std::string(41, '1') + "}"), StartsWith("a.json: line 1, column 5: got a text or number"));
-  EXPECT_THAT(members("{\"a\":1" + std::string(41, ' ') + "}"), HasSubstr("a text or number of more than 40 bytes"));
+  EXPECT_THAT(
+      members("{\"a\":\"" + too_many + "\"}"),
+      StartsWith(
+          "a.json: line 1, column 6: got a text or number of more than 40 bytes, expected at most 40"));
+  EXPECT_THAT(members("{\"" + too_many + "\":1}"),
+              StartsWith("a.json: line 1, column 2: got a text or number"));
+  EXPECT_THAT(members("{\"a\":" + std::string(41, '1') + "}"),
+              StartsWith("a.json: line 1, column 5: got a text or number"));
+  EXPECT_THAT(members("{\"a\":1" + std::string(41, ' ') + "}"),
+              HasSubstr("a text or number of more than 40 bytes"));
   EXPECT_EQ(members(R"({"a": "\"\\,:[]{}\"\\"})"), R"(a="\"\\,:[]{}\"\\";)");  // nothing of it ends the text
-  EXPECT_THAT(members(R"({"a": "\"\\" xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx)"), HasSubstr("line 1, column 12: got a text or number"));
+  EXPECT_THAT(members(R"({"a": "\"\\" xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx)"),
+              HasSubstr("line 1, column 12: got a text or number"));
 }
 
 }  // namespace

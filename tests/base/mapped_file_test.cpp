@@ -75,9 +75,11 @@ TEST_F(MappedFileTest, NoticesThatTheFileWasWrittenTo) {
     return "no error";
   };
   std::filesystem::resize_file(path_, 3);
-  EXPECT_THAT(error(), HasSubstr(path_.string() + ": got 3 bytes by now, expected the 9 bytes that were opened"));
+  EXPECT_THAT(error(),
+              HasSubstr(path_.string() + ": got 3 bytes by now, expected the 9 bytes that were opened"));
   std::ofstream(path_) << "other one";
-  std::filesystem::last_write_time(path_, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  std::filesystem::last_write_time(path_,
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
   EXPECT_THAT(error(), HasSubstr("got other contents by now"));
   // A new file under the old name leaves the mapping as it was.
   std::ofstream(path_.string() + "2") << "a third one";
@@ -97,7 +99,7 @@ TEST_F(MappedFileTest, KnowsWhatIsMappedWhere) {
     EXPECT_EQ(MappedFile::path_at(nullptr), nullptr);
     EXPECT_EQ(MappedFile::path_at(&data), nullptr);
   }
-  EXPECT_EQ(MappedFile::path_at(data), nullptr);  // unmapped
+  EXPECT_EQ(MappedFile::path_at(data), nullptr);           // unmapped
   for (int i = 0; i < 1000; ++i) MappedFile::open(path_);  // gives its place back
   const MappedFile last = MappedFile::open(path_);
   EXPECT_STREQ(MappedFile::path_at(last.bytes().data()), path_.c_str());

@@ -22,7 +22,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-from tiny_model import write_tiny_model  # noqa: E402
+from tiny_model import write_tiny_model
 
 NOBODY = 65534
 READERS = ("report", "explain", "compare", "lookahead", "theory", "list", "describe", "model")
@@ -41,11 +41,75 @@ CONFIG = {
         {"strategy": "lookahead", "W": [1, 2], "N": [3, 4], "G": "=W"},
     ],
 }
-NUMBERS = ("0", "-1", "1", "3", ".5", "1e9", "1e999", "nan", "inf", "-inf", "99999999999999999999", "2147483648", "0x10", "1:1,4:2", "1,2,3", "1/2", "2/1")
+NUMBERS = (
+    "0",
+    "-1",
+    "1",
+    "3",
+    ".5",
+    "1e9",
+    "1e999",
+    "nan",
+    "inf",
+    "-inf",
+    "99999999999999999999",
+    "2147483648",
+    "0x10",
+    "1:1,4:2",
+    "1,2,3",
+    "1/2",
+    "2/1",
+)
 TEXTS = (
-    *("", " ", "=", "a=", "=a", "gamma=2", "repeats=1", "cases.0.gamma=1", "options.x=1", "prompts=[]", "W=[1,2]", "a.b.c=1", "cases=[", "seeds=[1e999]"),
-    *("(", ")", "[", "(.*)*(.*)*$", "\\", "*", "gamma=1", "autoregressive", "speculative_sampling", "small", "vllm", "llama.cpp", "keep:1", "layers:0-3,1"),
-    *("layers:9-", "tau", "cpu", "host-simt", "f32", "auto", "/", "/proc/self/mem", "/dev/null", "/dev/full", "/root", ".", "..", "a" * 300, "a/" * 3000),
+    *(
+        "",
+        " ",
+        "=",
+        "a=",
+        "=a",
+        "gamma=2",
+        "repeats=1",
+        "cases.0.gamma=1",
+        "options.x=1",
+        "prompts=[]",
+        "W=[1,2]",
+        "a.b.c=1",
+        "cases=[",
+        "seeds=[1e999]",
+    ),
+    *(
+        "(",
+        ")",
+        "[",
+        "(.*)*(.*)*$",
+        "\\",
+        "*",
+        "gamma=1",
+        "autoregressive",
+        "speculative_sampling",
+        "small",
+        "vllm",
+        "llama.cpp",
+        "keep:1",
+        "layers:0-3,1",
+    ),
+    *(
+        "layers:9-",
+        "tau",
+        "cpu",
+        "host-simt",
+        "f32",
+        "auto",
+        "/",
+        "/proc/self/mem",
+        "/dev/null",
+        "/dev/full",
+        "/root",
+        ".",
+        "..",
+        "a" * 300,
+        "a/" * 3000,
+    ),
     *("\u00e9\u4e2d", "\x1b[31m", "\n", "%s%n", "{}", "{0}", "'", '"'),
 )
 
@@ -81,7 +145,10 @@ class Fuzzer:
         (folder / "closed/a.json").write_text(json.dumps(CONFIG), encoding="utf-8")
         self.environment = {"PATH": os.environ["PATH"], "SPECLAB_BACKEND": "cpu", "HOME": "/nonexistent"}
         made = subprocess.run(
-            [self.binary, "run", "a.json", "--out", "run", "-q", "--threads", "1"], cwd=folder, env=self.environment, capture_output=True
+            [self.binary, "run", "a.json", "--out", "run", "-q", "--threads", "1"],
+            cwd=folder,
+            env=self.environment,
+            capture_output=True,
         )
         assert made.returncode == 0, made.stderr
         self.options = {}
@@ -95,7 +162,19 @@ class Fuzzer:
         return bytes(self.random.randrange(1, 256) for _ in range(size))
 
     def word(self):
-        places = ("a.json", "run", "target", "draft", "notes.txt", "closed", "closed/a.json", "nowhere", "out", "a.json/x", "closed/out")
+        places = (
+            "a.json",
+            "run",
+            "target",
+            "draft",
+            "notes.txt",
+            "closed",
+            "closed/a.json",
+            "nowhere",
+            "out",
+            "a.json/x",
+            "closed/out",
+        )
         kind = self.random.randrange(10)
         if kind < 4:
             return self.random.choice(places)
@@ -131,7 +210,9 @@ class Fuzzer:
                 words.append(self.random.choice(self.options[name]))
                 if self.random.random() < 0.2:
                     continue
-            words.insert(self.random.randrange(1, len(words) + 1) if self.random.random() < 0.1 else len(words), self.word())
+            words.insert(
+                self.random.randrange(1, len(words) + 1) if self.random.random() < 0.1 else len(words), self.word()
+            )
         return words
 
     def damage(self, run):
@@ -158,7 +239,9 @@ class Fuzzer:
         elif how == 4:
             path.chmod(0)
         elif how == 5:
-            path.write_text(self.random.choice(("", "[]", "{}", "3", '"x"', "null", "[[[", '{"cases": 3}')), encoding="utf-8")
+            path.write_text(
+                self.random.choice(("", "[]", "{}", "3", '"x"', "null", "[[[", '{"cases": 3}')), encoding="utf-8"
+            )
         elif how == 6:
             path.write_bytes(data + data)
         elif how == 7:
@@ -189,7 +272,26 @@ class Fuzzer:
         if self.random.random() < 0.3:
             del parent[key]
         else:
-            parent[key] = self.random.choice((None, True, -1, 0, 1e308, -(2**63), 2**64 - 1, "", "x", "../../x", [], {}, [[]], {"a": 1}, 0.5, [1, 2, 3]))
+            parent[key] = self.random.choice(
+                (
+                    None,
+                    True,
+                    -1,
+                    0,
+                    1e308,
+                    -(2**63),
+                    2**64 - 1,
+                    "",
+                    "x",
+                    "../../x",
+                    [],
+                    {},
+                    [[]],
+                    {"a": 1},
+                    0.5,
+                    [1, 2, 3],
+                )
+            )
         lines[at] = json.dumps(root)
         path.write_text("\n".join(lines) + ("\n" if path.suffix == ".jsonl" else ""), encoding="utf-8")
 
@@ -254,7 +356,9 @@ class Fuzzer:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         shown = [word if isinstance(word, str) else repr(word) for word in words]
-        (folder / "words.json").write_text(json.dumps({"words": shown, "as_nobody": nobody, "code": code}), encoding="utf-8")
+        (folder / "words.json").write_text(
+            json.dumps({"words": shown, "as_nobody": nobody, "code": code}), encoding="utf-8"
+        )
         (folder / "stderr").write_bytes(said)
         if damaged and (self.folder / "damaged").exists():
             for path in (self.folder / "damaged").rglob("*"):

@@ -19,8 +19,6 @@ constexpr std::array<EntryPoint, 11> kEntryPoints{{{"safetensors", read_safetens
 
 }  // namespace
 
-std::span<const EntryPoint> entry_points() {
-  return kEntryPoints;
-}
+std::span<const EntryPoint> entry_points() { return kEntryPoints; }
 
 }  // namespace speclab::fuzz

@@ -1,7 +1,8 @@
-// One libFuzzer target; SPECLAB_FUZZ_TARGET is its name, SPECLAB_FUZZ_READ its entry point. Besides what the sanitizers find, an input must
-// cost less than a second of processor time (not of the wall clock: the machine may be busy) and never hold more than
-// four times its own size plus kAllowance, nor leave any behind. libFuzzer's own counting of allocations, a tenth of the
-// time, is off (-detect_leaks=0, which turns -malloc_limit_mb off too): the hooks here do both.
+// One libFuzzer target; SPECLAB_FUZZ_TARGET is its name, SPECLAB_FUZZ_READ its entry point. Besides what the
+// sanitizers find, an input must cost less than a second of processor time (not of the wall clock: the
+// machine may be busy) and never hold more than four times its own size plus kAllowance, nor leave any
+// behind. libFuzzer's own counting of allocations, a tenth of the time, is off (-detect_leaks=0, which turns
+// -malloc_limit_mb off too): the hooks here do both.
 #include <sanitizer/allocator_interface.h>
 #include <sanitizer/lsan_interface.h>
 
@@ -22,11 +23,15 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 namespace {
 
 constexpr std::string_view kTarget = SPECLAB_FUZZ_TARGET;
-constexpr std::int64_t kAllowance =  // tables of constants, the message of an error, the pieces of a vocabulary
-    kTarget == "safetensors" ? 64 << 10 : kTarget == "gguf" ? 512 << 10 : 1 << 20;
+constexpr std::int64_t
+    kAllowance =  // tables of constants, the message of an error, the pieces of a vocabulary
+    kTarget == "safetensors" ? 64 << 10
+    : kTarget == "gguf"      ? 512 << 10
+                             : 1 << 20;
 constexpr std::size_t kMostAtOnce = 256 << 20;  // what is asked for at once, before the machine has none left
 constexpr double kSeconds = 1;
-constexpr int kMostLeakChecks = 1000;  // a table that grows looks like a leak; the check at exit finds the rest
+constexpr int kMostLeakChecks =
+    1000;  // a table that grows looks like a leak; the check at exit finds the rest
 
 std::int64_t held = 0, most_held = 0;
 
@@ -77,7 +82,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::abort();
   }
   if (warm && bytes > limit) {
-    std::fprintf(stderr, "finding: %lld bytes of memory for a file of %zu\n", static_cast<long long>(bytes), size);
+    std::fprintf(stderr, "finding: %lld bytes of memory for a file of %zu\n", static_cast<long long>(bytes),
+                 size);
     std::abort();
   }
   static int leak_checks = 0;

@@ -1,5 +1,5 @@
-// Writes the seeds of the fuzzers: fuzz_corpus FOLDER makes FOLDER/<entry point>/<name>. Names that begin with "good"
-// are accepted by their readers, which a test checks; the others are refused.
+// Writes the seeds of the fuzzers: fuzz_corpus FOLDER makes FOLDER/<entry point>/<name>. Names that begin
+// with "good" are accepted by their readers, which a test checks; the others are refused.
 #include <filesystem>
 #include <span>
 #include <string>
@@ -25,7 +25,8 @@ void seed(const char* entry_point, const char* name, const std::string& bytes) {
 
 Shape seed_shape() {
   Shape shape = tiny_shape();
-  shape.hidden = shape.embedding_dim = 4, shape.heads = 2, shape.kv_heads = 1, shape.head_dim = 2, shape.ffn = 4;
+  shape.hidden = shape.embedding_dim = 4, shape.heads = 2, shape.kv_heads = 1, shape.head_dim = 2,
+  shape.ffn = 4;
   shape.layers = 1, shape.vocab = 8;
   return shape;
 }
@@ -35,11 +36,15 @@ Json entry(const char* dtype, Json shape, Json offsets) {
 }
 
 void safetensors() {
-  seed("safetensors", "good_two", safetensors_file({{"b", "F32", {1, 2}, "12345678"}, {"a", "BF16", {2}, "abcd"}}));
+  seed("safetensors", "good_two",
+       safetensors_file({{"b", "F32", {1, 2}, "12345678"}, {"a", "BF16", {2}, "abcd"}}));
   seed("safetensors", "good_types",
-       safetensors_file({{"a", "I64", {1}, "12345678"}, {"b", "F8_E4M3", {3}, "123"}, {"c", "BOOL", {2, 1, 1, 1, 1}, "ab"}}));
+       safetensors_file({{"a", "I64", {1}, "12345678"},
+                         {"b", "F8_E4M3", {3}, "123"},
+                         {"c", "BOOL", {2, 1, 1, 1, 1}, "ab"}}));
   seed("safetensors", "good_empty", safetensors_file({{"a", entry("F32", {0, 4}, {0, 0})}}, ""));
-  seed("safetensors", "bad_overlap", safetensors_file({{"a", entry("U8", {4}, {0, 4})}, {"b", entry("U8", {4}, {2, 6})}}, "123456"));
+  seed("safetensors", "bad_overlap",
+       safetensors_file({{"a", entry("U8", {4}, {0, 4})}, {"b", entry("U8", {4}, {2, 6})}}, "123456"));
 }
 
 std::string gguf_model(const Shape& shape, const std::string& dtype) {
@@ -92,9 +97,11 @@ std::string gguf_sentencepiece(const SentencePieceSpec& spec) {
   file.add("tokenizer.ggml.token_type", W::kArray, W::array(W::kI32, texts.size(), types));
   file.add("tokenizer.ggml.bos_token_id", 1u);
   file.add("tokenizer.ggml.add_space_prefix", W::kBool, std::string(1, spec.add_dummy_prefix));
-  file.add("tokenizer.ggml.remove_extra_whitespaces", W::kBool, std::string(1, spec.remove_extra_whitespaces));
+  file.add("tokenizer.ggml.remove_extra_whitespaces", W::kBool,
+           std::string(1, spec.remove_extra_whitespaces));
   if (!spec.character_map.empty())
-    file.add("tokenizer.ggml.precompiled_charsmap", W::kArray, W::array(W::kU8, spec.character_map.size(), spec.character_map));
+    file.add("tokenizer.ggml.precompiled_charsmap", W::kArray,
+             W::array(W::kU8, spec.character_map.size(), spec.character_map));
   return file.file();
 }
 
@@ -131,12 +138,16 @@ void tokenizer() {
     constexpr const char* kHex = "0123456789ABCDEF";
     vocab[std::string("<0x") + kHex[byte / 16] + kHex[byte % 16] + ">"] = 7 + byte;
   }
-  const Json mark = "\u2581", replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", mark}};
+  const Json mark = "\u2581",
+             replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", mark}};
   const Json special = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
              text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
   seed("tokenizer", "good_llama2",
-       Json{{"added_tokens", {{{"id", 1}, {"content", "<s>"}, {"special", true}}, {{"id", 2}, {"content", "</s>"}, {"special", true}}}},
-            {"normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Prepend"}, {"prepend", mark}}, replace}}}},
+       Json{{"added_tokens",
+             {{{"id", 1}, {"content", "<s>"}, {"special", true}},
+              {{"id", 2}, {"content", "</s>"}, {"special", true}}}},
+            {"normalizer",
+             {{"type", "Sequence"}, {"normalizers", {{{"type", "Prepend"}, {"prepend", mark}}, replace}}}},
             {"pre_tokenizer", nullptr},
             {"post_processor", {{"type", "TemplateProcessing"}, {"single", {special, text}}}},
             {"decoder",
@@ -147,38 +158,57 @@ void tokenizer() {
                 {{"type", "Fuse"}},
                 {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
             {"model",
-             {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"t h"}}, {"unk_token", "<unk>"}, {"byte_fallback", true}, {"fuse_unk", true}}}}
+             {{"type", "BPE"},
+              {"vocab", vocab},
+              {"merges", {"t h"}},
+              {"unk_token", "<unk>"},
+              {"byte_fallback", true},
+              {"fuse_unk", true}}}}
            .dump());
   const Json normalizer = {
       {"type", "Sequence"},
       {"normalizers",
        {{{"type", "Precompiled"},
-         {"precompiled_charsmap", base64(character_map({{"\xef\xac\x81", "fi"}, {"e\xcc\x81", "e"}, {"\xe2\x80\x8b", ""}}))}},
+         {"precompiled_charsmap",
+          base64(character_map({{"\xef\xac\x81", "fi"}, {"e\xcc\x81", "e"}, {"\xe2\x80\x8b", ""}}))}},
         {{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}},
         {{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", mark}}}}};
-  const Json metaspace = {{"type", "Metaspace"}, {"replacement", mark}, {"prepend_scheme", "always"}, {"split", true}};
+  const Json metaspace = {
+      {"type", "Metaspace"}, {"replacement", mark}, {"prepend_scheme", "always"}, {"split", true}};
   seed("tokenizer", "good_character_map",
        Json{{"added_tokens",
              {{{"id", 0}, {"content", "<unk>"}, {"special", true}},
-              {{"id", 5}, {"content", "token"}, {"special", false}, {"single_word", true}, {"lstrip", true}, {"normalized", true}}}},
+              {{"id", 5},
+               {"content", "token"},
+               {"special", false},
+               {"single_word", true},
+               {"lstrip", true},
+               {"normalized", true}}}},
             {"normalizer", normalizer},
-            {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {{{"type", "WhitespaceSplit"}}, metaspace}}}},
+            {"pre_tokenizer",
+             {{"type", "Sequence"}, {"pretokenizers", {{{"type", "WhitespaceSplit"}}, metaspace}}}},
             {"decoder", metaspace},
             {"model",
              {{"type", "Unigram"},
               {"unk_id", 0},
-              {"vocab", Json::array({Json::array({"<unk>", 0.0}), Json::array({mark, -1.0}), Json::array({"e", -2.0}),
-                                     Json::array({"co", -3.0}), Json::array({"\u2581d", -2.5})})}}}}
+              {"vocab",
+               Json::array({Json::array({"<unk>", 0.0}), Json::array({mark, -1.0}), Json::array({"e", -2.0}),
+                            Json::array({"co", -3.0}), Json::array({"\u2581d", -2.5})})}}}}
            .dump());
-  seed("tokenizer", "bad_unigram", R"({"model": {"type": "Unigram", "vocab": [["<unk>", 0.0], ["a", -1.5]], "unk_id": 0}})");
+  seed("tokenizer", "bad_unigram",
+       R"({"model": {"type": "Unigram", "vocab": [["<unk>", 0.0], ["a", -1.5]], "unk_id": 0}})");
 }
 
 SentencePieceSpec sentencepiece_model(SentencePieceSpec::Kind kind, bool bytes) {
   SentencePieceSpec spec;
   spec.kind = kind;
-  const auto add = [&](const char* text, float score, int type) { spec.pieces.push_back({text, score, type}); };
-  add("<unk>", 0, SentencePieceSpec::kUnknown), add("<s>", 0, SentencePieceSpec::kControl), add("</s>", 0, SentencePieceSpec::kControl);
-  for (int byte = 0; bytes && byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte).c_str(), 0, SentencePieceSpec::kByte);
+  const auto add = [&](const char* text, float score, int type) {
+    spec.pieces.push_back({text, score, type});
+  };
+  add("<unk>", 0, SentencePieceSpec::kUnknown), add("<s>", 0, SentencePieceSpec::kControl),
+      add("</s>", 0, SentencePieceSpec::kControl);
+  for (int byte = 0; bytes && byte < 256; ++byte)
+    add(fmt::format("<0x{:02X}>", byte).c_str(), 0, SentencePieceSpec::kByte);
   const char* texts[] = {"\u2581", "e", "c", "o", "d", "co", "de", "\u2581t", "ing", "\u2581code"};
   for (int i = 0; i < 10; ++i) add(texts[i], -.5f * static_cast<float>(i), SentencePieceSpec::kNormal);
   add("<user>", 0, SentencePieceSpec::kUserDefined), add("ding", -1, SentencePieceSpec::kUnused);
@@ -191,7 +221,8 @@ void sentencepiece() {
   seed("sentencepiece", "good_bytes", write_sentencepiece_file(sentencepiece_model(Kind::kBpe, true)));
   SentencePieceSpec spec = sentencepiece_model(Kind::kUnigram, false);
   spec.remove_extra_whitespaces = true;
-  spec.character_map = character_map({{"\xef\xac\x81", "fi"}, {"e\xcc\x81", "e"}, {"\xc3\xa9", "e"}, {"\xe2\x80\x8b", " "}});
+  spec.character_map =
+      character_map({{"\xef\xac\x81", "fi"}, {"e\xcc\x81", "e"}, {"\xc3\xa9", "e"}, {"\xe2\x80\x8b", " "}});
   seed("sentencepiece", "good_unigram", write_sentencepiece_file(spec));
   seed("gguf", "good_sentencepiece", gguf_sentencepiece(sentencepiece_model(Kind::kBpe, false)));
   spec.pieces[1].text = "<unk>";
@@ -201,29 +232,42 @@ void sentencepiece() {
 void chat_template() {
   seed("chat_template", "good_chatml", kChatMl);
   seed("chat_template", "good_system",
-       "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are \\\"it\\\".<|im_end|>\\n' }}{% endif %}" +
+       "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are \\\"it\\\".<|im_end|>\\n' "
+       "}}{% endif %}" +
            std::string(kChatMl));
   seed("chat_template", "good_llama3",
-       "{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ "
+       "{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + "
+       "'<|end_header_id|>\\n\\n'+ "
        "message['content'] | trim + '<|eot_id|>' %}{{ bos_token if loop.first }}{{ content }}{% endfor %}");
   seed("chat_template", "good_qwen3",
-       "{% set ns = namespace(last_query_index=0) %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}"
+       "{% set ns = namespace(last_query_index=0) %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + "
+       "'<|im_end|>\\n' }}"
        "{{ '<think>' }}{% if enable_thinking %}{% endif %}");
   seed("chat_template", "good_granite",
        "{% set s = \"Knowledge Cutoff Date: April\" + strftime_now('%B') + \".\" %}"
        "{{ system_message + \" You are a helpful AI assistant.\" }}"
        "{{ '<|start_of_role|>user<|end_of_role|>' + m['content'] + '<|end_of_text|>\\n' }}");
-  seed("chat_template", "bad_llama", "{{ bos_token }}{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}");
+  seed("chat_template", "bad_llama",
+       "{{ bos_token }}{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}");
 }
 
 void experiment() {
-  const Json prompts = {{"inline", {"What is a draft?", {{"id", "p"}, {"category", "c"}, {"turns", {"a", "b"}}, {"options", {{"max_tokens", 4}}}}}}};
+  const Json prompts = {
+      {"inline",
+       {"What is a draft?",
+        {{"id", "p"}, {"category", "c"}, {"turns", {"a", "b"}}, {"options", {{"max_tokens", 4}}}}}}};
   seed("experiment", "good_small",
-       Json{{"target", "models/m"}, {"prompts", {{"inline", {"Hello"}}}}, {"cases", {{{"strategy", "autoregressive"}}}}}.dump());
+       Json{{"target", "models/m"},
+            {"prompts", {{"inline", {"Hello"}}}},
+            {"cases", {{{"strategy", "autoregressive"}}}}}
+           .dump());
   seed("experiment", "good_sweep",
        Json{{"name", "n"},
             {"target", {{"model", "models/m"}}},
-            {"drafts", {{"small", {{"model", "models/d"}}}, {"half", {{"layers", {{"keep", 2}}}}}, {"two", {{"layers", {0, 5}}}}}},
+            {"drafts",
+             {{"small", {{"model", "models/d"}}},
+              {"half", {{"layers", {{"keep", 2}}}}},
+              {"two", {{"layers", {0, 5}}}}}},
             {"prompts", prompts},
             {"seeds", {1, 2}},
             {"repeats", 2},
@@ -242,13 +286,16 @@ void experiment() {
               {{"strategy", "simulated"}, {"gamma", 3}, {"alpha_at", {0.9, 0.5, 0.25}}},
               {{"strategy", "simulated"}, {"gamma", 2}, {"trace", {2, 0, 1}}}}}}
            .dump());
-  seed("experiment", "bad_key", R"({"target": "m", "prompts": {"inline": ["a"]}, "cases": [{"strategy": "autoregressive", "gama": 4}]})");
+  seed(
+      "experiment", "bad_key",
+      R"({"target": "m", "prompts": {"inline": ["a"]}, "cases": [{"strategy": "autoregressive", "gama": 4}]})");
 }
 
 void prompts() {
-  seed("prompts", "good_lines",
-       "{\"question_id\": 81, \"category\": \"writing\", \"turns\": [\"One.\", \"Two.\"]}\n\n\"just a text\"\n"
-       "{\"id\": \"x\", \"turns\": [\"caf\xc3\xa9\"], \"options\": {\"gamma\": 3}, \"reference\": []}\n");
+  seed(
+      "prompts", "good_lines",
+      "{\"question_id\": 81, \"category\": \"writing\", \"turns\": [\"One.\", \"Two.\"]}\n\n\"just a text\"\n"
+      "{\"id\": \"x\", \"turns\": [\"caf\xc3\xa9\"], \"options\": {\"gamma\": 3}, \"reference\": []}\n");
   seed("prompts", "bad_ids", "{\"id\": 1, \"turns\": [\"a\"]}\n{\"id\": \"1\", \"turns\": [\"b\"]}\n");
 }
 
@@ -256,9 +303,11 @@ void draft() {
   Shape shape = tiny_draft_shape(seed_shape());
   shape.hidden = 4, shape.heads = 2, shape.ffn = 4, shape.head_dim = 2;
   const TinyModel model = random_llama(shape, 2);
-  seed("draft", "good_reduced", huggingface_config(shape).dump() + '\0' + safetensors_file(huggingface_tensors(model)));
+  seed("draft", "good_reduced",
+       huggingface_config(shape).dump() + '\0' + safetensors_file(huggingface_tensors(model)));
   TinyModel table = markov_table(3, {0, 1, 2, 3, 4, 5, 6, 7, 8});
-  seed("draft", "good_table", huggingface_config(table.config).dump() + '\0' + safetensors_file(huggingface_tensors(table)));
+  seed("draft", "good_table",
+       huggingface_config(table.config).dump() + '\0' + safetensors_file(huggingface_tensors(table)));
 }
 
 void token_files() {
@@ -281,43 +330,95 @@ std::string hash_of(const std::vector<std::int32_t>& numbers) {
 }
 
 Json line_of(int repeat) {
-  const Json work = {{"calls", 2}, {"rows", 7}, {"logit_rows", 3}, {"keys", 40}, {"flops", 1e6}, {"weight_bytes", 2e5}, {"kv_bytes", 1e4}};
+  const Json work = {{"calls", 2},   {"rows", 7},           {"logit_rows", 3}, {"keys", 40},
+                     {"flops", 1e6}, {"weight_bytes", 2e5}, {"kv_bytes", 1e4}};
   const Json passes = {{"target_prefill", work}, {"target", work}, {"draft_prefill", work}, {"draft", work}};
-  const Json first = {{"id", 5}, {"p", .5}, {"q", .25}, {"rank", 0}, {"tested", true}, {"accepted", true}, {"confidence", .5}, {"expected", .75}},
-             second = {{"id", 6}, {"p", .125}, {"q", .5}, {"rank", 3}, {"tested", true}, {"accepted", false}, {"expected", .25}, {"distance", .1}},
-             sibling = {{"id", 7}, {"p", -1}, {"q", -1}, {"rank", -1}, {"tested", false}, {"accepted", false}, {"parent", 1}};
-  const Json step = {{"source", "draft"}, {"drafted", 2}, {"accepted", 1}, {"emitted", 2}, {"ended_by", "rejection"}, {"nodes", 3}, {"rows", 3},
-                     {"draft_calls", 2}, {"ns", {10, 20, 3, 1}}, {"tokens", {first, second}}};
-  const Json tree = {{"source", "lookup"}, {"drafted", 3}, {"accepted", 0}, {"emitted", 1}, {"ended_by", "eos"}, {"nodes", 4}, {"rows", 4},
-                     {"draft_calls", 0}, {"ns", {1, 20, 3, 1}}, {"tokens", {first, second, sibling}}, {"pool", 9}, {"probes", {{1, 0, -1}, {2, 1, 4}}}};
+  const Json first = {{"id", 5},        {"p", .5},          {"q", .25},         {"rank", 0},
+                      {"tested", true}, {"accepted", true}, {"confidence", .5}, {"expected", .75}},
+             second = {{"id", 6},        {"p", .125},         {"q", .5},         {"rank", 3},
+                       {"tested", true}, {"accepted", false}, {"expected", .25}, {"distance", .1}},
+             sibling = {{"id", 7},         {"p", -1},           {"q", -1},    {"rank", -1},
+                        {"tested", false}, {"accepted", false}, {"parent", 1}};
+  const Json step = {{"source", "draft"},
+                     {"drafted", 2},
+                     {"accepted", 1},
+                     {"emitted", 2},
+                     {"ended_by", "rejection"},
+                     {"nodes", 3},
+                     {"rows", 3},
+                     {"draft_calls", 2},
+                     {"ns", {10, 20, 3, 1}},
+                     {"tokens", {first, second}}};
+  const Json tree = {{"source", "lookup"},  {"drafted", 3},
+                     {"accepted", 0},       {"emitted", 1},
+                     {"ended_by", "eos"},   {"nodes", 4},
+                     {"rows", 4},           {"draft_calls", 0},
+                     {"ns", {1, 20, 3, 1}}, {"tokens", {first, second, sibling}},
+                     {"pool", 9},           {"probes", {{1, 0, -1}, {2, 1, 4}}}};
   const auto turn = [&](int tokens, int steps) {
-    return Json{{"context", {1, 2, 3, 1, 2, 3}}, {"context_length", 6}, {"tokens", tokens}, {"steps", steps}, {"prefill_ns", 100}, {"draft_prefill_ns", 10},
-                {"decode_ns", 60}, {"cpu_ns", 110}, {"finish", "eos"}, {"work", passes}};
+    return Json{{"context", {1, 2, 3, 1, 2, 3}},
+                {"context_length", 6},
+                {"tokens", tokens},
+                {"steps", steps},
+                {"prefill_ns", 100},
+                {"draft_prefill_ns", 10},
+                {"decode_ns", 60},
+                {"cpu_ns", 110},
+                {"finish", "eos"},
+                {"work", passes}};
   };
   Json last = turn(2, 1);
   last["device"] = {{"planned_steps", 1}, {"round_trips", 1}, {"stamped_ns", 50}};
-  Json line = {{"schema_version", 1}, {"case", "drafting"}, {"prompt", "p"}, {"category", "chat"}, {"seed", 1}, {"repeat", repeat}, {"order", repeat},
-               {"tokens", {4, 5, 9, 4, 2}}, {"row_hashes", {1, 2, 3, 4, 5}}, {"output_hash", hash_of({4, 5, 9, 4, 2})}, {"logits_hash", hash_of({1, 2, 3, 4, 5})}, {"turns", {turn(3, 1), last}}, {"steps", {step, tree}},
-               {"matches_reference", true}, {"first_divergence", nullptr}, {"gpu", {{"joules", .5}}}};
-  if (repeat == 0) line["pieces"] = {"a", "b", "c", "d", "e"}, line["text"] = "abc\xe2\x90\x9e" "de";
+  Json line = {{"schema_version", 1},
+               {"case", "drafting"},
+               {"prompt", "p"},
+               {"category", "chat"},
+               {"seed", 1},
+               {"repeat", repeat},
+               {"order", repeat},
+               {"tokens", {4, 5, 9, 4, 2}},
+               {"row_hashes", {1, 2, 3, 4, 5}},
+               {"output_hash", hash_of({4, 5, 9, 4, 2})},
+               {"logits_hash", hash_of({1, 2, 3, 4, 5})},
+               {"turns", {turn(3, 1), last}},
+               {"steps", {step, tree}},
+               {"matches_reference", true},
+               {"first_divergence", nullptr},
+               {"gpu", {{"joules", .5}}}};
+  if (repeat == 0)
+    line["pieces"] = {"a", "b", "c", "d", "e"}, line["text"] =
+                                                    "abc\xe2\x90\x9e"
+                                                    "de";
   return line;
 }
 
 void record() {
-  const std::string failed = Json{{"schema_version", 1}, {"case", "drafting"}, {"prompt", "p"}, {"category", "chat"}, {"seed", 2}, {"repeat", 0},
-                                  {"order", 2}, {"error", "NaN logits"}}.dump();
-  const std::string lines = line_of(0).dump() + "\n" + line_of(1).dump() + "\n" + failed + "\n{\"schema_version\": 1, \"ca";
-  const Json costs = {{"drafted", 2}, {"accepted", 1}, {"ns", {{"draft", 10}, {"target", 20}, {"accept", 3}, {"other", 1}, {"step", 34}}}};
-  const Json round = {{"round", 0}, {"shard", {1, 1}}, {"context_length", 5}, {"t_n_ns", {{"1", 100}, {"2", 105.5}}},
-                      {"drafts", {{"d", {{"1", 9}}}}}, {"cases", {{"drafting", {costs, costs}}, {"autoregressive", nullptr}}}};
-  const Json teacher = {{"kind", "alpha"}, {"case", "drafting"}, {"prompt", "p"}, {"seed", 1}, {"sum", 3.5}, {"positions", 5}};
+  const std::string failed =
+      Json{{"schema_version", 1}, {"case", "drafting"}, {"prompt", "p"}, {"category", "chat"},
+           {"seed", 2},           {"repeat", 0},        {"order", 2},    {"error", "NaN logits"}}
+          .dump();
+  const std::string lines =
+      line_of(0).dump() + "\n" + line_of(1).dump() + "\n" + failed + "\n{\"schema_version\": 1, \"ca";
+  const Json costs = {{"drafted", 2},
+                      {"accepted", 1},
+                      {"ns", {{"draft", 10}, {"target", 20}, {"accept", 3}, {"other", 1}, {"step", 34}}}};
+  const Json round = {{"round", 0},
+                      {"shard", {1, 1}},
+                      {"context_length", 5},
+                      {"t_n_ns", {{"1", 100}, {"2", 105.5}}},
+                      {"drafts", {{"d", {{"1", 9}}}}},
+                      {"cases", {{"drafting", {costs, costs}}, {"autoregressive", nullptr}}}};
+  const Json teacher = {{"kind", "alpha"}, {"case", "drafting"}, {"prompt", "p"},
+                        {"seed", 1},       {"sum", 3.5},         {"positions", 5}};
   seed("record", "good_lines", lines + '\0' + round.dump() + "\n" + '\0' + teacher.dump() + "\n");
   seed("record", "good_nothing", std::string(2, '\0'));
   Json damaged = line_of(0);
   damaged.erase("steps");
   seed("record", "bad_line", damaged.dump() + "\n");
   // What eyes found before a fuzzer did.
-  const auto bad = [](const char* name, const Json& patch) { seed("record", name, line_of(0).patch(patch).dump() + "\n"); };
+  const auto bad = [](const char* name, const Json& patch) {
+    seed("record", name, line_of(0).patch(patch).dump() + "\n");
+  };
   bad("bad_hashes", {{{"op", "remove"}, {"path", "/row_hashes/4"}}});
   bad("bad_turns", {{{"op", "replace"}, {"path", "/turns/1/tokens"}, {"value", UINT64_MAX}}});
   bad("bad_emitted", {{{"op", "replace"}, {"path", "/steps/0/emitted"}, {"value", -5}}});
@@ -336,5 +437,6 @@ int main(int argc, char** argv) {
   using namespace speclab::fixtures;
   if (argc != 2) return 2;
   root = argv[1];
-  safetensors(), gguf(), tokenizer(), sentencepiece(), chat_template(), experiment(), prompts(), draft(), token_files(), record();
+  safetensors(), gguf(), tokenizer(), sentencepiece(), chat_template(), experiment(), prompts(), draft(),
+      token_files(), record();
 }

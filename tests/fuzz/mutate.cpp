@@ -91,11 +91,8 @@ void change_children(Json& value, Random& random, const std::vector<Json*>& node
       case 1:
         if (!value.empty()) value.push_back(value[at]);
         break;
-      case 2:
-        value.insert(place, below(random, 2) == 0 ? other : extreme_value(random));
-        break;
-      default:
-        std::shuffle(value.begin(), value.end(), random);
+      case 2: value.insert(place, below(random, 2) == 0 ? other : extreme_value(random)); break;
+      default: std::shuffle(value.begin(), value.end(), random);
     }
     return;
   }
@@ -107,9 +104,7 @@ void change_children(Json& value, Random& random, const std::vector<Json*>& node
   std::advance(place, static_cast<std::ptrdiff_t>(at));
   std::string key = place.key();
   switch (below(random, 4)) {
-    case 0:
-      value.erase(place);
-      break;
+    case 0: value.erase(place); break;
     case 1: {  // another name, the same value
       const Json moved = *place;
       value.erase(place);
@@ -127,18 +122,14 @@ void change_children(Json& value, Random& random, const std::vector<Json*>& node
   }
 }
 
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 void change(Json& json, Random& random, const MutateBytes& bytes) {
   std::vector<Json*> nodes;
   collect(json, random, nodes);
   Json& node = *nodes[below(random, nodes.size())];
   switch (below(random, 6)) {
-    case 0:
-      node = extreme_value(random);
-      break;
+    case 0: node = extreme_value(random); break;
     case 1: {
       const Json other = *nodes[below(random, nodes.size())];
       node = other;
@@ -185,14 +176,12 @@ std::string mutate_lines(const std::string& text, Random& random, const MutateBy
   std::vector<std::string> lines = lines_of(text);
   std::string& line = lines[below(random, lines.size())];
   switch (below(random, 6)) {
-    case 0:
-      lines.push_back(std::string(line));
-      break;
+    case 0: lines.push_back(std::string(line)); break;
     case 1:
-      if (lines.size() > 1) lines.erase(lines.begin() + static_cast<std::ptrdiff_t>(below(random, lines.size())));
+      if (lines.size() > 1)
+        lines.erase(lines.begin() + static_cast<std::ptrdiff_t>(below(random, lines.size())));
       break;
-    default:
-      line = mutate_json(line, random, bytes);
+    default: line = mutate_json(line, random, bytes);
   }
   std::string out;
   for (const std::string& each : lines) out += each + "\n";
@@ -233,15 +222,11 @@ void mutate_plain(std::string& bytes, Random& random) {
   static constexpr char kBytes[] = {'\0', '\1', '\x7f', '\x80', '\xff', '0', '9', '"', '-', '[', '{', ' '};
   const std::size_t at = below(random, bytes.size() + 1);
   switch (below(random, 5)) {
-    case 0:
-      bytes.erase(at, 1 + below(random, 8));
-      return;
+    case 0: bytes.erase(at, 1 + below(random, 8)); return;
     case 1:
       bytes.insert(at, std::string(bytes, below(random, bytes.size() + 1), 1 + below(random, 8)));
       return;
-    case 2:
-      bytes.insert(at, 1, kBytes[below(random, sizeof kBytes)]);
-      return;
+    case 2: bytes.insert(at, 1, kBytes[below(random, sizeof kBytes)]); return;
     default:
       for (std::size_t i = 0, n = 1 + below(random, 3); i < n && !bytes.empty(); ++i) {
         char& byte = bytes[below(random, bytes.size())];
@@ -287,26 +272,31 @@ std::string mutate_safetensors(const std::string& file, Random& random, const Mu
       break;
     }
     case 1: {
-      const char* dtypes[] = {"F32", "F16", "BF16", "I32", "BOOL", "U8", "F64", "I64", "F8_E4M3", "C64", "F4", ""};
+      const char* dtypes[] = {"F32", "F16", "BF16",    "I32", "BOOL", "U8",
+                              "F64", "I64", "F8_E4M3", "C64", "F4",   ""};
       auto entry = std::next(header.begin(), static_cast<std::ptrdiff_t>(below(random, header.size())));
       if (entry->is_object()) (*entry)["dtype"] = dtypes[below(random, 12)];
       break;
     }
-    case 2:
-      bytes(data);
-      break;
-    default:
-      header = Json::parse(mutate_json(dump(header), random, bytes), nullptr, false);
+    case 2: bytes(data); break;
+    default: header = Json::parse(mutate_json(dump(header), random, bytes), nullptr, false);
   }
   // Most of the time offsets are made to follow one another and the data to fill them, or nothing would pass.
   if (header.is_object() && below(random, 4) != 0) {
     std::uint64_t at = 0;
     for (auto& [name, entry] : header.items()) {
-      if (!entry.is_object() || !entry.contains("shape") || !entry["shape"].is_array() || name == "__metadata__") continue;
-      const std::string dtype = entry.contains("dtype") && entry["dtype"].is_string() ? entry["dtype"].get<std::string>() : "";
-      std::uint64_t size = dtype == "F32" || dtype == "I32" ? 4 : dtype == "F16" || dtype == "BF16" ? 2 : dtype.ends_with("64") ? 8 : 1;
+      if (!entry.is_object() || !entry.contains("shape") || !entry["shape"].is_array() ||
+          name == "__metadata__")
+        continue;
+      const std::string dtype =
+          entry.contains("dtype") && entry["dtype"].is_string() ? entry["dtype"].get<std::string>() : "";
+      std::uint64_t size = dtype == "F32" || dtype == "I32"    ? 4
+                           : dtype == "F16" || dtype == "BF16" ? 2
+                           : dtype.ends_with("64")             ? 8
+                                                               : 1;
       for (const Json& dimension : entry["shape"]) {
-        if (dimension.is_number_unsigned()) size *= dimension.get<std::uint64_t>();  // wraps, as a careless reader's does
+        if (dimension.is_number_unsigned())
+          size *= dimension.get<std::uint64_t>();  // wraps, as a careless reader's does
       }
       entry["data_offsets"] = {at, at + size};
       at += size;
@@ -323,12 +313,14 @@ std::string mutate_safetensors(const std::string& file, Random& random, const Mu
   return out + text + data;
 }
 
-std::string mutate(std::string_view entry_point, std::string input, Random& random, const MutateBytes& bytes) {
+std::string mutate(std::string_view entry_point, std::string input, Random& random,
+                   const MutateBytes& bytes) {
   if (entry_point == "safetensors") return mutate_safetensors(input, random, bytes);
   if (entry_point == "gguf") return mutate_gguf(input, random, bytes);
   if (entry_point == "draft") return mutate_draft(input, random, bytes);
   if (entry_point == "prompts") return mutate_lines(input, random, bytes);
-  if (entry_point == "datastore" || entry_point == "ngram_model") return mutate_token_file(input, random, bytes);
+  if (entry_point == "datastore" || entry_point == "ngram_model")
+    return mutate_token_file(input, random, bytes);
   if (entry_point == "sentencepiece") return mutate_sentencepiece(input, random, bytes);
   if (entry_point == "record") return mutate_record(input, random, bytes);
   if (entry_point == "chat_template") {

@@ -5,7 +5,8 @@
 #include <string>
 #include <string_view>
 
-/// Mutations that know the formats, so that most inputs pass the first checks and reach what lies behind them.
+/// Mutations that know the formats, so that most inputs pass the first checks and reach what lies behind
+/// them.
 namespace speclab::fuzz {
 
 using Random = std::mt19937_64;
@@ -16,11 +17,11 @@ using MutateBytes = std::function<void(std::string&)>;
 
 /// A changed input of the entry point of that name (entry_points.h). Never fails; an input of another form is
 /// replaced by a small right one or changed bytewise.
-[[gnu::visibility("default")]] std::string mutate(std::string_view entry_point, std::string input, Random& random,
-                                                  const MutateBytes& bytes);
+[[gnu::visibility("default")]] std::string mutate(std::string_view entry_point, std::string input,
+                                                  Random& random, const MutateBytes& bytes);
 
-/// One change of a JSON text: values replaced by extreme ones or by others of the same text, members and elements
-/// erased, repeated, renamed, nested.
+/// One change of a JSON text: values replaced by extreme ones or by others of the same text, members and
+/// elements erased, repeated, renamed, nested.
 std::string mutate_json(const std::string& text, Random& random, const MutateBytes& bytes);
 /// Header entries, shapes, offsets, types and data; lengths are made to agree most of the time.
 std::string mutate_safetensors(const std::string& file, Random& random, const MutateBytes& bytes);
@@ -30,7 +31,8 @@ std::string mutate_gguf(const std::string& file, Random& random, const MutateByt
 /// A tokenizer.model of SentencePiece: fields of its messages, pieces, the units of its character map.
 std::string mutate_sentencepiece(const std::string& file, Random& random, const MutateBytes& bytes);
 
-/// A TokenFile (core/decoding/drafting/token_file.h): entries of its sections, their sizes, the header. Not its checksum.
+/// A TokenFile (core/decoding/drafting/token_file.h): entries of its sections, their sizes, the header. Not
+/// its checksum.
 std::string mutate_token_file(const std::string& file, Random& random, const MutateBytes& bytes);
 
 /// For tests: one to four bytes are changed, cut, repeated or inserted.

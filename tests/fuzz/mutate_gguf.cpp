@@ -116,7 +116,8 @@ bool take_apart(const std::string& file, Parts& parts) {
   for (std::uint64_t i = 0; i < tensors && !reader.failed(); ++i) {
     Parts::Tensor tensor{reader.string(), {}, 0, 0};
     const auto dimensions = reader.number<std::uint32_t>();
-    for (std::uint32_t k = 0; k < dimensions && !reader.failed(); ++k) tensor.sizes.push_back(reader.number<std::uint64_t>());
+    for (std::uint32_t k = 0; k < dimensions && !reader.failed(); ++k)
+      tensor.sizes.push_back(reader.number<std::uint64_t>());
     tensor.type = reader.number<std::uint32_t>();
     tensor.offset = reader.number<std::uint64_t>();
     parts.tensors.push_back(std::move(tensor));
@@ -200,9 +201,7 @@ void change_key(Parts& parts, Random& random, const MutateBytes& bytes) {
   }
   Parts::Key& key = parts.keys[below(random, parts.keys.size())];
   switch (below(random, 8)) {
-    case 0:
-      bytes(key.name);
-      break;
+    case 0: bytes(key.name); break;
     case 1:
       key.type = static_cast<std::uint32_t>(below(random, kTypes + 1));
       key.value = random_value(key.type, random);
@@ -216,9 +215,7 @@ void change_key(Parts& parts, Random& random, const MutateBytes& bytes) {
     case 3:
       parts.keys.erase(parts.keys.begin() + static_cast<std::ptrdiff_t>(below(random, parts.keys.size())));
       break;
-    case 4:
-      parts.keys.push_back({"general.alignment", 4, number_bytes(extreme_number(random), 4)});
-      break;
+    case 4: parts.keys.push_back({"general.alignment", 4, number_bytes(extreme_number(random), 4)}); break;
     case 5:  // the value of another key
       key = {key.name, parts.keys[below(random, parts.keys.size())].type, {}};
       key.value = random_value(key.type, random);
@@ -245,18 +242,10 @@ void change_tensor(Parts& parts, Random& random, const MutateBytes& bytes) {
   }
   Parts::Tensor& tensor = parts.tensors[below(random, parts.tensors.size())];
   switch (below(random, 9)) {
-    case 0:
-      bytes(tensor.name);
-      break;
-    case 1:
-      tensor.type = static_cast<std::uint32_t>(below(random, 42));
-      break;
-    case 2:
-      tensor.offset = below(random, 2) == 0 ? extreme_number(random) : 32 * below(random, 64);
-      break;
-    case 3:
-      tensor.sizes.push_back(below(random, 2) == 0 ? 1 : extreme_number(random));
-      break;
+    case 0: bytes(tensor.name); break;
+    case 1: tensor.type = static_cast<std::uint32_t>(below(random, 42)); break;
+    case 2: tensor.offset = below(random, 2) == 0 ? extreme_number(random) : 32 * below(random, 64); break;
+    case 3: tensor.sizes.push_back(below(random, 2) == 0 ? 1 : extreme_number(random)); break;
     case 4:
       if (!tensor.sizes.empty()) tensor.sizes.pop_back();
       break;
@@ -267,11 +256,10 @@ void change_tensor(Parts& parts, Random& random, const MutateBytes& bytes) {
       break;
     }
     case 6:
-      parts.tensors.erase(parts.tensors.begin() + static_cast<std::ptrdiff_t>(below(random, parts.tensors.size())));
+      parts.tensors.erase(parts.tensors.begin() +
+                          static_cast<std::ptrdiff_t>(below(random, parts.tensors.size())));
       break;
-    case 7:
-      std::swap(tensor.name, parts.tensors[below(random, parts.tensors.size())].name);
-      break;
+    case 7: std::swap(tensor.name, parts.tensors[below(random, parts.tensors.size())].name); break;
     default:
       if (!tensor.sizes.empty()) tensor.sizes[below(random, tensor.sizes.size())] = extreme_number(random);
   }
@@ -293,24 +281,21 @@ std::string mutate_gguf(const std::string& file, Random& random, const MutateByt
   }
   for (std::size_t i = 0, n = 1 + below(random, 3); i < n; ++i) {
     switch (below(random, 8)) {
-      case 0:
-        bytes(parts.data);
-        break;
+      case 0: bytes(parts.data); break;
       case 1:
-        parts.data.resize(below(random, 3) == 0 ? parts.data.size() / 2 : std::min<std::size_t>(2 * parts.data.size(), 1 << 15));
+        parts.data.resize(below(random, 3) == 0 ? parts.data.size() / 2
+                                                : std::min<std::size_t>(2 * parts.data.size(), 1 << 15));
         break;
       case 2:
       case 3:
-      case 4:
-        change_key(parts, random, bytes);
-        break;
-      default:
-        change_tensor(parts, random, bytes);
+      case 4: change_key(parts, random, bytes); break;
+      default: change_tensor(parts, random, bytes);
     }
   }
   if (below(random, 50) == 0) parts.version = static_cast<std::uint32_t>(extreme_number(random));
   const bool miscount = below(random, 30) == 0;
-  return put_together(parts, miscount ? extreme_number(random) : 0, miscount && below(random, 2) == 0 ? 1 : 0);
+  return put_together(parts, miscount ? extreme_number(random) : 0,
+                      miscount && below(random, 2) == 0 ? 1 : 0);
 }
 
 }  // namespace speclab::fuzz

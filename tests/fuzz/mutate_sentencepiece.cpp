@@ -135,19 +135,13 @@ void change_field(Field& field, Random& random, const MutateBytes& bytes) {
   static constexpr std::uint64_t kValues[] = {
       0, 1, 2, 3, 4, 5, 6, 7, 127, INT32_MAX, 1ull << 31, (1ull << 32) + 1, UINT64_MAX};
   switch (field.wire) {
-    case kVarint:
-      field.value = kValues[below(random, std::size(kValues))];
-      break;
-    case kFixed32:
-      field.bytes = float_bytes(random);
-      break;
+    case kVarint: field.value = kValues[below(random, std::size(kValues))]; break;
+    case kFixed32: field.bytes = float_bytes(random); break;
     case kBytes:
       field.bytes.size() >= 1024 ? change_units(field.bytes, random, bytes)
                                  : change_text(field.bytes, random, bytes);
       break;
-    default:
-      bytes(field.bytes);
-      field.bytes.resize(8, '\0');
+    default: bytes(field.bytes); field.bytes.resize(8, '\0');
   }
 }
 
@@ -161,30 +155,21 @@ void change_message(Message& message, Random& random, const MutateBytes& bytes) 
   const std::size_t at = below(random, message.size());
   const auto place = message.begin() + static_cast<std::ptrdiff_t>(at);
   switch (below(random, 10)) {
-    case 0:
-      message.erase(place);
-      break;
+    case 0: message.erase(place); break;
     case 1: {
       const Field copy = *place;
       message.insert(message.begin() + static_cast<std::ptrdiff_t>(below(random, message.size() + 1)), copy);
       break;
     }
-    case 2:
-      std::swap(message[at], message[below(random, message.size())]);
-      break;
-    case 3:
-      place->number = below(random, 4) == 0 ? random() >> below(random, 64) : below(random, 8);
-      break;
+    case 2: std::swap(message[at], message[below(random, message.size())]); break;
+    case 3: place->number = below(random, 4) == 0 ? random() >> below(random, 64) : below(random, 8); break;
     case 4:
       place->wire = kWires[below(random, std::size(kWires))];
       if (place->wire == kFixed32) place->bytes = float_bytes(random);
       if (place->wire == kFixed64) place->bytes.resize(8, '\0');
       break;
-    case 5:
-      message.push_back({1 + below(random, 45), kVarint, below(random, 7), {}});
-      break;
-    default:
-      change_field(*place, random, bytes);
+    case 5: message.push_back({1 + below(random, 45), kVarint, below(random, 7), {}}); break;
+    default: change_field(*place, random, bytes);
   }
 }
 

@@ -33,23 +33,14 @@ void change_section(std::string& section, Random& random, const MutateBytes& byt
   }
   const std::size_t at = below(random, entries), wide = 4 * (below(random, 2) == 0 ? 1 : 4);
   switch (below(random, 6)) {
-    case 0:
-      put(at, extreme_entry(random));
-      break;
-    case 1:
-      put(at, entry_at(at) + (below(random, 2) == 0 ? 1u : ~0u));
-      break;
-    case 2:
-      put(at, entry_at(below(random, entries)));
-      break;
-    case 3:
-      section.erase(4 * at / wide * wide, wide);
-      break;
+    case 0: put(at, extreme_entry(random)); break;
+    case 1: put(at, entry_at(at) + (below(random, 2) == 0 ? 1u : ~0u)); break;
+    case 2: put(at, entry_at(below(random, entries))); break;
+    case 3: section.erase(4 * at / wide * wide, wide); break;
     case 4:
       section.insert(4 * at / wide * wide, section.substr(4 * below(random, entries) / wide * wide, wide));
       break;
-    default:
-      bytes(section);
+    default: bytes(section);
   }
 }
 
@@ -74,9 +65,7 @@ std::string mutate_token_file(const std::string& file, Random& random, const Mut
         std::memcpy(header.data() + 12, &vocab, sizeof vocab);
         break;
       }
-      case 1:
-        std::swap(sections[below(random, kSections)], sections[below(random, kSections)]);
-        break;
+      case 1: std::swap(sections[below(random, kSections)], sections[below(random, kSections)]); break;
       case 2:
         bytes(header);
         header.resize(kHeader, '\0');

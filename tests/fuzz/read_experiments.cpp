@@ -10,7 +10,8 @@ bool read_experiment(std::string_view input) {
     const Experiment experiment = parse_experiment(parse_json(input, "f.json"), "f.json");
     require(!experiment.cases.empty() && !experiment.prompts.empty(), "an experiment of nothing");
     for (const CaseSpec& spec : experiment.cases) {
-      if (!spec.reference.empty()) require(!experiment.case_by_id(spec.reference).id.empty(), "a case without its reference");
+      if (!spec.reference.empty())
+        require(!experiment.case_by_id(spec.reference).id.empty(), "a case without its reference");
     }
     touch(bytes_of(experiment.resolved().dump()));
   });

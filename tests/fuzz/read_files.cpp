@@ -7,7 +7,8 @@ namespace speclab::fuzz {
 namespace {
 
 void use(const ChatTemplate& chat) {
-  const std::vector<Message> messages{{"system", "S"}, {"user", "U<|im_end|>"}, {"assistant", "A"}, {"user", ""}};
+  const std::vector<Message> messages{
+      {"system", "S"}, {"user", "U<|im_end|>"}, {"assistant", "A"}, {"user", ""}};
   for (std::size_t from = 0; from < 2; ++from) {
     std::string text;
     if (!accepted([&] { text = chat.render(std::span(messages).subspan(from), true); })) continue;

@@ -12,8 +12,10 @@ namespace speclab::fuzz {
 namespace {
 
 void use(const Tokenizer& tokenizer, std::string_view input) {
-  const std::string texts[] = {"Speculative d\xc3\xa9" "coding: 3 tokens, 1'st <|im_end|>\n\n \xf0\x9f\x98\x80",
-                               std::string(input.substr(0, 256))};
+  const std::string texts[] = {
+      "Speculative d\xc3\xa9"
+      "coding: 3 tokens, 1'st <|im_end|>\n\n \xf0\x9f\x98\x80",
+      std::string(input.substr(0, 256))};
   for (const std::string& text : texts) {
     for (const bool special : {false, true}) {
       const std::vector<Token> ids = tokenizer.encode(text, special);
@@ -27,7 +29,8 @@ void use(const Tokenizer& tokenizer, std::string_view input) {
       touch(bytes_of(tokenizer.decode(ids)));
     }
   }
-  for (const Token id : tokenizer.end_of_generation()) require(tokenizer.ends_generation(id), "an end that is none");
+  for (const Token id : tokenizer.end_of_generation())
+    require(tokenizer.ends_generation(id), "an end that is none");
   require(tokenizer.sha256().size() == 64, "a hash");
 }
 
@@ -96,7 +99,8 @@ bool read_draft(std::string_view input) {
   return accepted([&] {
     const Checkpoint model = Checkpoint::open(scratch_folder());
     const ModelConfig& config = model.config();
-    for (const Token id : config.head_ids) require(id >= 0 && id < config.vocab, "a head id outside the vocabulary");
+    for (const Token id : config.head_ids)
+      require(id >= 0 && id < config.vocab, "a head id outside the vocabulary");
     use(model, input);
   });
 }

@@ -9,7 +9,8 @@ bool read_prompts(std::string_view input) {
   return accepted([&] {
     PromptSource source;
     source.file = file.path();
-    for (const PromptSpec& prompt : load_prompts(source)) require(!prompt.turns.empty(), "a prompt of nothing");
+    for (const PromptSpec& prompt : load_prompts(source))
+      require(!prompt.turns.empty(), "a prompt of nothing");
   });
 }
 

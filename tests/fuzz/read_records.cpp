@@ -19,11 +19,14 @@ const fs::path& run_folder() {
   static const fs::path folder = [] {
     const fs::path path = scratch_folder() / "run";
     fs::create_directories(path / "cases");
-    json plain = {{"id", "autoregressive"}, {"strategy", "autoregressive"}, {"draft", nullptr},      {"reference", nullptr},
-                  {"verify", "one_pass"},   {"rule", "rejection"},          {"loss_class", "L2"}, {"axes", json::object()},
-                  {"options", json::object()}};
+    json plain = {{"id", "autoregressive"}, {"strategy", "autoregressive"}, {"draft", nullptr},
+                  {"reference", nullptr},   {"verify", "one_pass"},         {"rule", "rejection"},
+                  {"loss_class", "L2"},     {"axes", json::object()},       {"options", json::object()}};
     json drafting = plain;
-    drafting.update({{"id", "drafting"}, {"strategy", "speculative_sampling"}, {"draft", "d"}, {"reference", "autoregressive"}});
+    drafting.update({{"id", "drafting"},
+                     {"strategy", "speculative_sampling"},
+                     {"draft", "d"},
+                     {"reference", "autoregressive"}});
     drafting["options"] = {{"gamma", 2}, {"schedule", "constant"}};
     write_json_file(path / "config.json", {{"name", "f"},
                                            {"description", ""},
@@ -46,14 +49,16 @@ void renew_hash(json& line, const char* values, const char* hash) {
   }
 }
 
-/// The lines as those of one case, with the hashes of what they hold: a changed token is to reach what lies behind that
-/// check. What is no JSON stays as it is.
+/// The lines as those of one case, with the hashes of what they hold: a changed token is to reach what lies
+/// behind that check. What is no JSON stays as it is.
 std::string lines_of(std::string_view text, const char* id) {
   std::string out;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     bool deep = false;  // such a line is refused, and dump() would recurse as deep
-    json line = json::parse(text.substr(0, end), [&](int depth, json::parse_event_t, json&) { return !(deep |= depth > 100); }, false);
+    json line = json::parse(
+        text.substr(0, end), [&](int depth, json::parse_event_t, json&) { return !(deep |= depth > 100); },
+        false);
     if (!deep && line.is_object() && line.value("case", json()) == "drafting") {
       line["case"] = id;
       if (line.contains("output_hash")) renew_hash<Token>(line, "tokens", "output_hash");
@@ -79,7 +84,8 @@ bool read_record(std::string_view input) {
     return text;
   };
   const std::string_view lines = part();
-  for (const char* id : {"autoregressive", "drafting"}) write(folder / "cases" / case_file_name(id), lines_of(lines, id));
+  for (const char* id : {"autoregressive", "drafting"})
+    write(folder / "cases" / case_file_name(id), lines_of(lines, id));
   write(folder / "calibration.jsonl", part());
   write(folder / "teacher.jsonl", part());
   return accepted([&] {

@@ -95,7 +95,8 @@ bool accepted(const Action& action) {
     return true;
   } catch (const Error& error) {
     require(!error.text().what.empty(), "an error that does not say what is wrong");
-    touch(bytes_of(nlohmann::json(error.what()).dump()));  // throws when it is not UTF-8, and then no record can hold it
+    touch(bytes_of(
+        nlohmann::json(error.what()).dump()));  // throws when it is not UTF-8, and then no record can hold it
     return false;
   }
 }

@@ -22,9 +22,34 @@ LDG, HMMA, LDGSTS = 0x981, 0x23C, 0xFAE  # low 12 bits of an instruction
 WIDE = 6  # bits 73..75 of a load: 16 bytes
 M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8
 ARCHITECTURES = (80, 90)
-KERNELS = ("LinearFew", "LinearMany", "LinearFree", "Norm", "Activate", "Elementwise", "RoundRows", "PackWeights", "Gather", "RopeStore", "MoveSlots", "CopyKv",
-           "AttentionSplits", "AttentionSum", "CopyRows", "FillColumns", "UnpackWeights", "RoundPlain", "ReadAll", "MultiplyAll", "Standardise",
-           "Sample", "Siblings", "Accept", "MoveAccepted", "Persistent")
+KERNELS = (
+    "LinearFew",
+    "LinearMany",
+    "LinearFree",
+    "Norm",
+    "Activate",
+    "Elementwise",
+    "RoundRows",
+    "PackWeights",
+    "Gather",
+    "RopeStore",
+    "MoveSlots",
+    "CopyKv",
+    "AttentionSplits",
+    "AttentionSum",
+    "CopyRows",
+    "FillColumns",
+    "UnpackWeights",
+    "RoundPlain",
+    "ReadAll",
+    "MultiplyAll",
+    "Standardise",
+    "Sample",
+    "Siblings",
+    "Accept",
+    "MoveAccepted",
+    "Persistent",
+)
 
 
 class Cubin:
@@ -33,7 +58,9 @@ class Cubin:
         names = struct.unpack_from("<H", data, 62)[0]
         self.flags = struct.unpack_from("<I", data, 48)[0]
         headers = [struct.unpack_from("<IIQQQQIIQQ", data, at + 64 * i) for i in range(count)]
-        text = lambda table, offset: data[headers[table][4] + offset : data.index(b"\0", headers[table][4] + offset)].decode()
+        text = lambda table, offset: data[
+            headers[table][4] + offset : data.index(b"\0", headers[table][4] + offset)
+        ].decode()
         self.sections = {text(names, h[0]): data[h[4] : h[4] + h[5]] for h in headers if h[1] != 8}
         symbols = next((h for h in headers if h[1] == 2), None)
         self.symbols = []

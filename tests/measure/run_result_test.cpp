@@ -119,7 +119,8 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
 }
 
 TEST_F(RunResult, ALineSaysWhatItPromisesAndNotWhetherItIsKept) {
-  for (const auto& [promise, name] : {std::pair(Promise::nothing, "nothing"), std::pair(Promise::ids, "ids"), std::pair(Promise::rows, "rows")}) {
+  for (const auto& [promise, name] : {std::pair(Promise::nothing, "nothing"), std::pair(Promise::ids, "ids"),
+                                      std::pair(Promise::rows, "rows")}) {
     LineRecord line = example();
     line.promise = promise;
     nlohmann::json json = to_json(line);
@@ -144,7 +145,9 @@ TEST_F(RunResult, AFailedLineHasNoNumbers) {
 
 TEST_F(RunResult, ATornLastLineIsDroppedAndOverwritten) {
   const fs::path file = dir_ / "a.jsonl";
-  { JsonLinesWriter(file).append(to_json(example())); }
+  {
+    JsonLinesWriter(file).append(to_json(example()));
+  }
   const auto whole = fs::file_size(file);
   std::ofstream(file, std::ios::app) << R"({"schema_version": 1, "case")";
   EXPECT_EQ(read_case_file(file).size(), 1u);
@@ -186,10 +189,12 @@ TEST_F(RunResult, HashesAreCheckedAtEveryRead) {
   nlohmann::json json = to_json(example());
   EXPECT_EQ(refusal(json), "");
   json["tokens"][4] = 12;  // it was 11
-  EXPECT_THAT(refusal(json), testing::AllOf(testing::HasSubstr("a.jsonl: line 7: output_hash: got "), testing::HasSubstr("tokens")));
+  EXPECT_THAT(refusal(json), testing::AllOf(testing::HasSubstr("a.jsonl: line 7: output_hash: got "),
+                                            testing::HasSubstr("tokens")));
   json = to_json(example());
   json["row_hashes"][0] = 2;
-  EXPECT_THAT(refusal(json), testing::AllOf(testing::HasSubstr("a.jsonl: line 7: logits_hash: got "), testing::HasSubstr("row_hashes")));
+  EXPECT_THAT(refusal(json), testing::AllOf(testing::HasSubstr("a.jsonl: line 7: logits_hash: got "),
+                                            testing::HasSubstr("row_hashes")));
   json = to_json(example());
   json.erase("output_hash");
   EXPECT_THAT(refusal(json), testing::HasSubstr("output_hash"));
@@ -214,12 +219,13 @@ TEST_F(RunResult, ALineStandsOnceInTheFileOfItsCase) {
   EXPECT_EQ(message(), "2 lines");
   line.repeat = 1;
   add();
-  EXPECT_THAT(message(), testing::AllOf(testing::HasSubstr("a.jsonl: line 3"), testing::HasSubstr("prompt 81"),
-                                        testing::HasSubstr("as in line 1")));
+  EXPECT_THAT(message(), testing::AllOf(testing::HasSubstr("a.jsonl: line 3"),
+                                        testing::HasSubstr("prompt 81"), testing::HasSubstr("as in line 1")));
   fs::remove(dir_ / "cases" / "a.jsonl");
   line.case_id = "b";
   add();
-  EXPECT_THAT(message(), testing::AllOf(testing::HasSubstr("a.jsonl: line 1: case: got b"), testing::HasSubstr("expected a")));
+  EXPECT_THAT(message(), testing::AllOf(testing::HasSubstr("a.jsonl: line 1: case: got b"),
+                                        testing::HasSubstr("expected a")));
 }
 
 TEST_F(RunResult, LinesAreAppendedWhateverTheFileHasBecome) {
@@ -237,10 +243,14 @@ TEST_F(RunResult, ATornLineIsFoundFromTheEndOfALongFile) {
   const fs::path file = dir_ / "a.jsonl";
   const std::string line = "\"" + std::string(100'000, 'x') + "\"\n";
   std::ofstream(file) << line << line << line.substr(0, 99'000);
-  { JsonLinesWriter writer(file); }
+  {
+    JsonLinesWriter writer(file);
+  }
   EXPECT_EQ(fs::file_size(file), 2 * line.size());
   std::ofstream(file, std::ios::trunc) << line.substr(0, 99'000);
-  { JsonLinesWriter writer(file); }
+  {
+    JsonLinesWriter writer(file);
+  }
   EXPECT_EQ(fs::file_size(file), 0u);
 }
 

@@ -16,9 +16,7 @@ using testing::DoubleNear;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-double uniform(std::mt19937_64& random) {
-  return (random() >> 11) * 0x1p-53;
-}
+double uniform(std::mt19937_64& random) { return (random() >> 11) * 0x1p-53; }
 
 TEST(Stats, MeanVarianceMedianQuantile) {
   const std::vector<double> odd = {5, 1, 3}, even = {4, 1, 2, 10}, one = {7};

@@ -8,8 +8,8 @@
 #include "tests/on_device/on_device.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-// Whole models on the device: near the CPU, the same bits whatever is fed together, the same text with any strategy, and
-// nothing left behind.
+// Whole models on the device: near the CPU, the same bits whatever is fed together, the same text with any
+// strategy, and nothing left behind.
 
 namespace speclab::on_device {
 namespace {
@@ -33,11 +33,14 @@ TEST_F(OnDeviceModel, EveryFamilyIsNearTheCpu) {
 }
 
 TEST_F(OnDeviceModel, RowsHaveTheBitsOfAFreshPrefill) {
-  const std::vector<std::size_t> which = on_gpu() ? std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} : std::vector<std::size_t>{1, 9};
+  const std::vector<std::size_t> which =
+      on_gpu() ? std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+               : std::vector<std::size_t>{1, 9};
   for (const std::size_t model : which) {
     for (unsigned seed = 1; seed <= size(1u, 3u); ++seed) {
       Life life(kDeviceUnderTest, model, 1, seed);
-      for (int step = 0; step < size(4, 12); ++step) ASSERT_TRUE(life.step()) << kLifeModels[model] << ", seed " << seed << ", step " << step;
+      for (int step = 0; step < size(4, 12); ++step)
+        ASSERT_TRUE(life.step()) << kLifeModels[model] << ", seed " << seed << ", step " << step;
     }
   }
 }
@@ -49,16 +52,22 @@ struct Models {
   int tokens;
 };
 
-/// A tiny model with its first layer as draft; on a GPU the real target with the shipped draft too, where it is there.
+/// A tiny model with its first layer as draft; on a GPU the real target with the shipped draft too, where it
+/// is there.
 const std::vector<Models>& models() {
   static const auto* const all = [] {
     auto* made = new std::vector<Models>;
     const ModelPtr tiny = load_tiny_on(backend(), random_llama(tiny_shape(), 3));
-    made->push_back({"tiny", tiny, Model::with_layers(tiny, {0}), {3, 1, 4, 1, 5, 9, 2, 6, 3, 1}, size(16, 70)});
+    made->push_back(
+        {"tiny", tiny, Model::with_layers(tiny, {0}), {3, 1, 4, 1, 5, 9, 2, 6, 3, 1}, size(16, 70)});
     if (on_gpu() && std::filesystem::exists(target_file())) {
       const ModelPtr target = Model::load(Checkpoint::open(target_file()), backend(), {});
-      const ModelPtr draft = Model::load(Checkpoint::open(std::filesystem::path(SPECLAB_SOURCE_DIR) / "models/draft/smollm2-135m-instruct"), backend(), {{}, target});
-      made->push_back({"SmolLM2-135M", target, draft, target->tokenizer()->encode("The quick brown fox jumps over the lazy dog. The quick brown"), 64});
+      const ModelPtr draft = Model::load(
+          Checkpoint::open(std::filesystem::path(SPECLAB_SOURCE_DIR) / "models/draft/smollm2-135m-instruct"),
+          backend(), {{}, target});
+      made->push_back(
+          {"SmolLM2-135M", target, draft,
+           target->tokenizer()->encode("The quick brown fox jumps over the lazy dog. The quick brown"), 64});
     }
     return made;
   }();
@@ -71,7 +80,9 @@ struct Setting {
 };
 /// On a GPU every registered strategy, and chains and trees of many sizes.
 std::vector<Setting> settings() {
-  std::vector<Setting> all{{"speculative_sampling", {{"gamma", 3}}}, {"prompt_lookup", {{"candidates", 3}, {"ngram_min", 1}}}, {"lookahead", {{"W", 3}, {"N", 3}, {"G", 3}}}};
+  std::vector<Setting> all{{"speculative_sampling", {{"gamma", 3}}},
+                           {"prompt_lookup", {{"candidates", 3}, {"ngram_min", 1}}},
+                           {"lookahead", {{"W", 3}, {"N", 3}, {"G", 3}}}};
   if (!on_gpu()) return all;
   for (const StrategyEntry& entry : strategies()) all.push_back({std::string(entry.info.name)});
   for (const int gamma : {1, 2, 7, 8, 15, 16}) all.push_back({"speculative_sampling", {{"gamma", gamma}}});
@@ -81,9 +92,15 @@ std::vector<Setting> settings() {
 
 class OnDeviceDecoding : public OnDevice {
  protected:
-  static Decode decode(const Models& models, const Setting& setting, json options, Coins coins = Coins(7, 3)) {
+  static Decode decode(const Models& models, const Setting& setting, json options,
+                       Coins coins = Coins(7, 3)) {
     options["max_tokens"] = models.tokens;
-    Decode out{.target = models.target, .draft = models.draft, .strategy = choose(setting.strategy, setting.options), .options = std::move(options), .prompt = models.prompt, .coins = coins};
+    Decode out{.target = models.target,
+               .draft = models.draft,
+               .strategy = choose(setting.strategy, setting.options),
+               .options = std::move(options),
+               .prompt = models.prompt,
+               .coins = coins};
     Decode plain = out;
     plain.strategy = choose("autoregressive");
     out.reference = plain.run().tokens;
@@ -109,10 +126,13 @@ TEST_F(OnDeviceDecoding, GreedyTextAndLogitsAreThoseOfAutoregressiveDecoding) {
 TEST_F(OnDeviceDecoding, PlannedStepsAreThoseOfTheHost) {
   for (const Models& each : models()) {
     const Setting copies{"prompt_lookup", {{"candidates", 3}, {"ngram_min", 1}}};
-    for (const Setting& setting : {Setting{"autoregressive"}, Setting{"speculative_sampling", {{"gamma", 3}}}, copies, Setting{"ngram_model"}}) {
-      const bool drafts = setting.strategy == "prompt_lookup" || setting.strategy == "ngram_model";  // the host: the device verifies
+    for (const Setting& setting : {Setting{"autoregressive"}, Setting{"speculative_sampling", {{"gamma", 3}}},
+                                   copies, Setting{"ngram_model"}}) {
+      const bool drafts = setting.strategy == "prompt_lookup" ||
+                          setting.strategy == "ngram_model";  // the host: the device verifies
       for (const json& options : {json{{"temperature", .8}, {"top_p", .9}}, json{{"temperature", 0}}}) {
-        if (!on_gpu() && (options["temperature"] == 0 || setting.strategy == "autoregressive")) continue;  // tests/decoding has them
+        if (!on_gpu() && (options["temperature"] == 0 || setting.strategy == "autoregressive"))
+          continue;  // tests/decoding has them
         const Decode host = decode(each, setting, options);
         const GenerationRecord expected = host.run();
         for (const char* graph : {"off", "round", "loop"}) {
@@ -160,14 +180,17 @@ TEST_F(OnDeviceDecoding, SampledTextRepeatsItself) {
 // Steps that the device runs by itself, where it can: the same text, the same rows behind it, the same steps.
 TEST_F(OnDeviceDecoding, TheDevicesOwnLoopGivesTheSameText) {
   std::vector<Setting> planned{{"autoregressive"}};
-  for (const int gamma : on_gpu() ? std::vector<int>{1, 2, 4, 8} : std::vector<int>{3}) planned.push_back({"speculative_sampling", {{"gamma", gamma}}});
+  for (const int gamma : on_gpu() ? std::vector<int>{1, 2, 4, 8} : std::vector<int>{3})
+    planned.push_back({"speculative_sampling", {{"gamma", gamma}}});
   for (const Models& each : models()) {
     for (const Setting& setting : planned) {
-      for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", 1}, {"coins", "gumbel"}}}) {
+      for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1}},
+                                  json{{"temperature", 1}, {"coins", "gumbel"}}}) {
         SCOPED_TRACE(each.name + ", " + setting.strategy + " " + setting.options.dump() + options.dump());
         json alone = options;
         alone["device_loop"] = "on";
-        const GenerationRecord expected = decode(each, setting, options).run(), record = decode(each, setting, alone).run();
+        const GenerationRecord expected = decode(each, setting, options).run(),
+                               record = decode(each, setting, alone).run();
         EXPECT_EQ(record.tokens, expected.tokens);
         EXPECT_EQ(record.row_hashes, expected.row_hashes);
         EXPECT_EQ(record.steps.size(), expected.steps.size());
@@ -193,7 +216,11 @@ TEST_F(OnDeviceLeaks, AThousandGenerationsLeaveNothing) {
   const std::int64_t block = size(std::int64_t{16} << 10, std::int64_t{2} << 20);  // of the allocator
   const Models& tiny = models().front();
   const auto generate = [&](int i) {
-    Decode one{.target = tiny.target, .draft = tiny.draft, .strategy = choose("speculative_sampling", {{"gamma", 1 + i % 3}}), .options = {{"max_tokens", 4}, {"temperature", i % 2}}, .prompt = tiny.prompt};
+    Decode one{.target = tiny.target,
+               .draft = tiny.draft,
+               .strategy = choose("speculative_sampling", {{"gamma", 1 + i % 3}}),
+               .options = {{"max_tokens", 4}, {"temperature", i % 2}},
+               .prompt = tiny.prompt};
     one.coins = Coins(static_cast<std::uint64_t>(i), 1);
     one.run();
   };

@@ -8,9 +8,10 @@
 
 #include "core/backend/backend.h"
 
-/// Tests that run on a device. SPECLAB_TEST_BACKEND names it: "host-simt", the simulated GPU, with small sizes, when it is
-/// not set (in CTest); "cuda", the GPU of number SPECLAB_TEST_DEVICE, with the sizes of real models (scripts/gpu_check.sh,
-/// stage "tests", which runs every suite whose name has "OnDevice" in it). With another name they skip.
+/// Tests that run on a device. SPECLAB_TEST_BACKEND names it: "host-simt", the simulated GPU, with small
+/// sizes, when it is not set (in CTest); "cuda", the GPU of number SPECLAB_TEST_DEVICE, with the sizes of
+/// real models (scripts/gpu_check.sh, stage "tests", which runs every suite whose name has "OnDevice" in it).
+/// With another name they skip.
 namespace speclab::on_device {
 
 inline std::string backend_name() {
@@ -34,9 +35,11 @@ T size(T simulated, T real) {
   return on_gpu() ? real : simulated;
 }
 
-/// The backend under test, one for the program. It is never destroyed: at its exit CUDA may be gone before it.
+/// The backend under test, one for the program. It is never destroyed: at its exit CUDA may be gone before
+/// it.
 inline const std::shared_ptr<Backend>& backend() {
-  static const auto* const made = new std::shared_ptr<Backend>(make_cuda_backend({.device = ordinal(), .threads = 0, .simulated = !on_gpu()}));
+  static const auto* const made = new std::shared_ptr<Backend>(
+      make_cuda_backend({.device = ordinal(), .threads = 0, .simulated = !on_gpu()}));
   return *made;
 }
 /// The reference: float activations, keys and values in bf16 as on the device.

@@ -15,8 +15,8 @@
 #include "tests/backend/there.h"
 #include "tests/on_device/on_device.h"
 
-// Every operation of Backend against the CPU backend, and the rows of every operation against themselves: a row has the same
-// bits whatever number of rows it comes with.
+// Every operation of Backend against the CPU backend, and the rows of every operation against themselves: a
+// row has the same bits whatever number of rows it comes with.
 
 namespace speclab::on_device {
 namespace {
@@ -65,7 +65,9 @@ struct MatrixShape {
 };
 /// Those of SmolLM2-135M and of Llama-3.1-8B on a GPU; elsewhere small ones with every number of slices.
 std::vector<MatrixShape> matrix_shapes() {
-  if (on_gpu()) return {{1, 1}, {50, 70}, {960, 576}, {3072, 576}, {576, 1536}, {49152, 576}, {6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}};
+  if (on_gpu())
+    return {{1, 1},       {50, 70},     {960, 576},   {3072, 576},   {576, 1536},
+            {49152, 576}, {6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}};
   return {{1, 1}, {50, 70}, {33, 300}};
 }
 /// Numbers of rows on both sides of every boundary between buckets; all of them on a GPU.
@@ -81,14 +83,17 @@ std::vector<int> row_counts() {
 class OnDeviceOperations : public OnDevice {};
 class OnDeviceRows : public OnDevice {};
 
-// The CPU and the device both sum in floats of their own order: each is within (k + 10) 2^-24 sum |a b| of the true value.
+// The CPU and the device both sum in floats of their own order: each is within (k + 10) 2^-24 sum |a b| of
+// the true value.
 TEST_F(OnDeviceOperations, LinearIsWithinTheBoundOfTheCpu) {
   for (const auto& [out, in] : matrix_shapes()) {
-    const PackedMatrix there = matrix(*backend(), out, in), here = matrix(*cpu(), out, in), sizes = matrix(*cpu(), out, in, true);
+    const PackedMatrix there = matrix(*backend(), out, in), here = matrix(*cpu(), out, in),
+                       sizes = matrix(*cpu(), out, in, true);
     for (const int rows : {1, 5, 16, 33, 130}) {
       if (!on_gpu() && rows > 5 && in > 70) continue;
       SCOPED_TRACE(testing::Message() << rows << " rows by [" << out << ", " << in << "]");
-      const std::vector<float> x = rounded(numbers(at(rows) * at(in), 1)), before = numbers(at(rows) * at(out), 2);
+      const std::vector<float> x = rounded(numbers(at(rows) * at(in), 1)),
+                               before = numbers(at(rows) * at(out), 2);
       for (const bool accumulate : {false, true}) {
         There memory(*backend());
         float* y = memory.floats(before);
@@ -97,7 +102,9 @@ TEST_F(OnDeviceOperations, LinearIsWithinTheBoundOfTheCpu) {
         std::vector<float> expected = before, size = magnitudes(before);
         cpu()->linear(here, x.data(), rows, expected.data(), accumulate);
         cpu()->linear(sizes, magnitudes(x).data(), rows, size.data(), accumulate);
-        for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 2 * (in + 10) * 0x1p-24 * size[i]) << "row " << i / at(out) << ", output " << i % at(out);
+        for (std::size_t i = 0; i < got.size(); ++i)
+          ASSERT_NEAR(got[i], expected[i], 2 * (in + 10) * 0x1p-24 * size[i])
+              << "row " << i / at(out) << ", output " << i % at(out);
       }
     }
   }
@@ -110,7 +117,8 @@ TEST_F(OnDeviceRows, LinearHasTheSameBitsForEveryNumberOfRows) {
     There memory(*backend());
     const float* x = memory.floats(numbers(kRows * at(in), 3));
     float* y = memory.room(kRows * at(out));
-    for (int row = 0; row < kRows; ++row) backend()->linear(w, x + at(row) * at(in), 1, y + at(row) * at(out), false);
+    for (int row = 0; row < kRows; ++row)
+      backend()->linear(w, x + at(row) * at(in), 1, y + at(row) * at(out), false);
     const std::vector<float> alone = memory.back(y, kRows * at(out));
     float* together = memory.room(kRows * at(out));
     for (const int rows : row_counts()) {
@@ -118,7 +126,8 @@ TEST_F(OnDeviceRows, LinearHasTheSameBitsForEveryNumberOfRows) {
       backend()->linear(w, x, rows, together, false);
       const std::vector<float> got = memory.back(together, at(rows) * at(out));
       for (int row = 0; row < rows; ++row) {
-        ASSERT_TRUE(same_bits(got.data() + at(row) * at(out), alone.data() + at(row) * at(out), at(out))) << "row " << row << " of " << rows << " by [" << out << ", " << in << "]";
+        ASSERT_TRUE(same_bits(got.data() + at(row) * at(out), alone.data() + at(row) * at(out), at(out)))
+            << "row " << row << " of " << rows << " by [" << out << ", " << in << "]";
       }
     }
   }
@@ -127,38 +136,51 @@ TEST_F(OnDeviceRows, LinearHasTheSameBitsForEveryNumberOfRows) {
 /// Rows for an operation, and what it may need beside them; all in memory of the backend.
 struct Given {
   int n;
-  const float* x;                   ///< [n, in]
-  const float *weight, *bias;       ///< [in]
+  const float* x;                     ///< [n, in]
+  const float *weight, *bias;         ///< [in]
   const std::int32_t *tokens, *rows;  ///< [n]; `rows` are 0, 1, ...
-  float* y;                         ///< [n, out]; holds x before where both have the same width
+  float* y;                           ///< [n, out]; holds x before where both have the same width
 };
 struct RowOperation {
   const char* name;
   int in, out;
-  double bound;  ///< of the difference to the CPU, as a share of the larger of 1 and the value; 0: the same bits
+  double
+      bound;  ///< of the difference to the CPU, as a share of the larger of 1 and the value; 0: the same bits
   std::function<void(Backend&, const Given&)> run;
 };
 
 std::vector<RowOperation> row_operations() {
   const int d = size(75, 4096), heads = 3, width = heads * 25, vocab = size(90, 5000);
-  const auto table = std::make_shared<std::pair<PackedMatrix, PackedMatrix>>(matrix(*backend(), vocab, d), matrix(*cpu(), vocab, d));
+  const auto table = std::make_shared<std::pair<PackedMatrix, PackedMatrix>>(matrix(*backend(), vocab, d),
+                                                                             matrix(*cpu(), vocab, d));
   constexpr double kSums = 80 * 0x1p-24, kCurves = 32 * 0x1p-24;
   std::vector<RowOperation> all{
-      {"rms_norm", d, d, kSums, [d](Backend& b, const Given& g) { b.rms_norm(g.x, g.weight, 1e-5f, g.n, d, g.y); }},
-      {"layer_norm", d, d, kSums, [d](Backend& b, const Given& g) { b.layer_norm(g.x, g.weight, g.bias, 1e-5f, g.n, d, g.y); }},
-      {"rms_norm_heads", width, width, kSums, [=](Backend& b, const Given& g) { b.rms_norm_heads(g.y, width, heads, g.weight, 1e-6f, g.n, width / heads); }},
-      {"silu_multiply", 2 * d, d, kCurves, [d](Backend& b, const Given& g) { b.silu_multiply(g.x, g.n, d, g.y); }},
+      {"rms_norm", d, d, kSums,
+       [d](Backend& b, const Given& g) { b.rms_norm(g.x, g.weight, 1e-5f, g.n, d, g.y); }},
+      {"layer_norm", d, d, kSums,
+       [d](Backend& b, const Given& g) { b.layer_norm(g.x, g.weight, g.bias, 1e-5f, g.n, d, g.y); }},
+      {"rms_norm_heads", width, width, kSums,
+       [=](Backend& b, const Given& g) {
+         b.rms_norm_heads(g.y, width, heads, g.weight, 1e-6f, g.n, width / heads);
+       }},
+      {"silu_multiply", 2 * d, d, kCurves,
+       [d](Backend& b, const Given& g) { b.silu_multiply(g.x, g.n, d, g.y); }},
       {"add_bias", d, d, 0, [d](Backend& b, const Given& g) { b.add_bias(g.weight, g.n, d, g.y); }},
       {"add", d, d, 0, [d](Backend& b, const Given& g) { b.add(g.x, g.n, d, g.y); }},
       {"scale", d, d, 0, [d](Backend& b, const Given& g) { b.scale(.3f, g.n, d, g.y); }},
       {"soft_cap", d, d, kCurves, [d](Backend& b, const Given& g) { b.soft_cap(1.5f, g.n, d, g.y); }},
       {"fill_columns", d, d, 0, [d](Backend& b, const Given& g) { b.fill_columns(-2, 7, g.n, d, g.y); }},
       {"copy_rows", d, d, 0, [d](Backend& b, const Given& g) { b.copy_rows(g.x, g.rows, g.n, d, g.y); }},
-      {"gather", d, d, 0, [=](Backend& b, const Given& g) { b.gather(b.host_memory() ? table->second : table->first, g.tokens, g.n, g.y); }},
+      {"gather", d, d, 0,
+       [=](Backend& b, const Given& g) {
+         b.gather(b.host_memory() ? table->second : table->first, g.tokens, g.n, g.y);
+       }},
   };
-  for (const Activation f : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu}) {
+  for (const Activation f :
+       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu}) {
     for (const bool gated : {false, true}) {
-      all.push_back({gated ? "activate, gated" : "activate", gated ? 2 * d : d, d, kCurves, [=](Backend& b, const Given& g) { b.activate(f, gated, g.x, g.n, d, g.y); }});
+      all.push_back({gated ? "activate, gated" : "activate", gated ? 2 * d : d, d, kCurves,
+                     [=](Backend& b, const Given& g) { b.activate(f, gated, g.x, g.n, d, g.y); }});
     }
   }
   return all;
@@ -172,24 +194,30 @@ std::vector<float> rows_by(Backend& backend, const RowOperation& operation, int 
   static std::map<int, std::vector<float>> made;  // by width
   std::vector<float>& x = made[operation.in];
   if (x.empty()) x = numbers(kMostRows * at(operation.in), 5);
-  const auto part = [&](int row) { return x.begin() + static_cast<std::ptrdiff_t>(at(row) * at(operation.in)); };
+  const auto part = [&](int row) {
+    return x.begin() + static_cast<std::ptrdiff_t>(at(row) * at(operation.in));
+  };
   const std::vector<float> given(part(first), part(first + n));
   std::vector<std::int32_t> tokens, rows;
   for (int i = 0; i < n; ++i) tokens.push_back((first + i) * 37 % size(90, 5000)), rows.push_back(i);
   float* y = operation.in == operation.out ? memory.floats(given) : memory.room(at(n) * at(operation.out));
-  operation.run(backend, {n, memory.floats(given), memory.floats(numbers(at(operation.in), 6)), memory.floats(numbers(at(operation.in), 7)), memory.integers(tokens),
+  operation.run(backend, {n, memory.floats(given), memory.floats(numbers(at(operation.in), 6)),
+                          memory.floats(numbers(at(operation.in), 7)), memory.integers(tokens),
                           memory.integers(rows), y});
   return memory.back(y, at(n) * at(operation.out));
 }
 
 TEST_F(OnDeviceOperations, RowsAreThoseOfTheCpu) {
   for (const RowOperation& operation : row_operations()) {
-    const std::vector<float> got = rows_by(*backend(), operation, 0, 9), expected = rows_by(*cpu(), operation, 0, 9);
+    const std::vector<float> got = rows_by(*backend(), operation, 0, 9),
+                             expected = rows_by(*cpu(), operation, 0, 9);
     for (std::size_t i = 0; i < got.size(); ++i) {
       if (operation.bound == 0) {
-        ASSERT_TRUE(same_bits(&got[i], &expected[i], 1)) << operation.name << ": " << got[i] << " and " << expected[i] << " at " << i;
+        ASSERT_TRUE(same_bits(&got[i], &expected[i], 1))
+            << operation.name << ": " << got[i] << " and " << expected[i] << " at " << i;
       }
-      ASSERT_NEAR(got[i], expected[i], operation.bound * std::max(1.0f, std::abs(expected[i]))) << operation.name << " at " << i;
+      ASSERT_NEAR(got[i], expected[i], operation.bound * std::max(1.0f, std::abs(expected[i])))
+          << operation.name << " at " << i;
     }
   }
 }
@@ -204,12 +232,14 @@ TEST_F(OnDeviceRows, OperationsHaveTheSameBitsForEveryNumberOfRows) {
     }
     for (const int n : counts) {
       const std::vector<float> together = rows_by(*backend(), operation, 0, n);
-      ASSERT_TRUE(same_bits(together.data(), alone.data(), together.size())) << operation.name << ", rows " << n;
+      ASSERT_TRUE(same_bits(together.data(), alone.data(), together.size()))
+          << operation.name << ", rows " << n;
     }
   }
 }
 
-// A layer and what its input comes from, as one operation: the bits of the two apart, at every number of rows.
+// A layer and what its input comes from, as one operation: the bits of the two apart, at every number of
+// rows.
 TEST_F(OnDeviceRows, LayersWithTheirInputHaveTheBitsOfTheOperationsApart) {
   const int d = size(64, 576), ffn = size(96, 1536);
   const PackedMatrix up = matrix(*backend(), 2 * ffn, d), down = matrix(*backend(), d, ffn);
@@ -219,8 +249,11 @@ TEST_F(OnDeviceRows, LayersWithTheirInputHaveTheBitsOfTheOperationsApart) {
     const auto rows = [n](int width) { return at(n) * at(width); };
     const float* x = memory.floats(numbers(rows(d), 15));
     const NormForm norm{.weight = memory.floats(numbers(at(d), 16)), .eps = 1e-5f};
-    float *normed = memory.room(rows(d)), *raised = memory.room(rows(2 * ffn)), *activated = memory.room(rows(ffn)), *y = memory.room(rows(d));
-    const auto same = [&](const float* a, const float* b, int width) { return same_bits(memory.back(a, rows(width)).data(), memory.back(b, rows(width)).data(), rows(width)); };
+    float *normed = memory.room(rows(d)), *raised = memory.room(rows(2 * ffn)),
+          *activated = memory.room(rows(ffn)), *y = memory.room(rows(d));
+    const auto same = [&](const float* a, const float* b, int width) {
+      return same_bits(memory.back(a, rows(width)).data(), memory.back(b, rows(width)).data(), rows(width));
+    };
 
     backend()->rms_norm(x, norm.weight, norm.eps, n, d, normed);
     backend()->linear(up, normed, n, raised, false);
@@ -235,7 +268,8 @@ TEST_F(OnDeviceRows, LayersWithTheirInputHaveTheBitsOfTheOperationsApart) {
     EXPECT_TRUE(same(out, y, d)) << "activate_linear, rows " << n;
 
     float* part = memory.room(rows(d));
-    backend()->feed_forward(norm, x, form, n, memory.room(rows(d)), memory.room(rows(2 * ffn)), memory.room(rows(ffn)), part, false);
+    backend()->feed_forward(norm, x, form, n, memory.room(rows(d)), memory.room(rows(2 * ffn)),
+                            memory.room(rows(ffn)), part, false);
     EXPECT_TRUE(same(part, y, d)) << "feed_forward, rows " << n;
   }
 }
@@ -249,7 +283,11 @@ struct Heads {
 /// A cache behind a text of rows, one row each.
 class Cache {
  public:
-  Cache(Backend& backend, Heads heads, int slots, const std::vector<float>& rows) : memory_(backend), backend_(backend), heads_(heads), kv_(backend.allocate_kv(2, heads.kv_heads, heads.dim, slots)) {
+  Cache(Backend& backend, Heads heads, int slots, const std::vector<float>& rows)
+      : memory_(backend),
+        backend_(backend),
+        heads_(heads),
+        kv_(backend.allocate_kv(2, heads.kv_heads, heads.dim, slots)) {
     const int count = static_cast<int>(rows.size() / at(heads.width()));
     for (int first = 0; first < count; first += 128) {
       const int n = std::min(128, count - first);
@@ -258,7 +296,8 @@ class Cache {
     }
   }
   /// Attention of new rows, whose keys and values go into the cache. [n, heads * dim]
-  std::vector<float> mixed(const std::vector<float>& rows, const Flight& flight, const AttentionForm& form = {}) {
+  std::vector<float> mixed(const std::vector<float>& rows, const Flight& flight,
+                           const AttentionForm& form = {}) {
     float* there = put(rows, flight);
     const RowsInFlight in_flight = memory_.rows(flight);
     float* out = memory_.room(at(in_flight.n) * at(heads_.query()));
@@ -281,7 +320,8 @@ class Cache {
 
 std::vector<float> part(const std::vector<float>& rows, int width, const std::vector<int>& which) {
   std::vector<float> out;
-  for (const int row : which) out.insert(out.end(), rows.begin() + row * width, rows.begin() + (row + 1) * width);
+  for (const int row : which)
+    out.insert(out.end(), rows.begin() + row * width, rows.begin() + (row + 1) * width);
   return out;
 }
 
@@ -294,15 +334,24 @@ class OnDeviceAttention : public OnDevice {
   };
   static std::vector<Case> cases() {
     if (!on_gpu()) return {{{6, 2, 24}, 43, 9}, {{2, 1, 20}, 140, 7, {0, 2, 20}}};
-    return {{{9, 3, 64}, 128, 128},  {{9, 3, 64}, 2048, 64}, {{32, 8, 64}, 130, 33},    {{32, 8, 128}, 8000, 17},     {{32, 32, 128}, 300, 16}, {{12, 12, 64}, 0, 128},
-            {{8, 4, 256}, 700, 24, {.0625f, 50, 512}}, {{14, 2, 64}, 1023, 96}, {{2, 1, 20}, 140, 7, {0, 2, 20}}};
+    return {{{9, 3, 64}, 128, 128},
+            {{9, 3, 64}, 2048, 64},
+            {{32, 8, 64}, 130, 33},
+            {{32, 8, 128}, 8000, 17},
+            {{32, 32, 128}, 300, 16},
+            {{12, 12, 64}, 0, 128},
+            {{8, 4, 256}, 700, 24, {.0625f, 50, 512}},
+            {{14, 2, 64}, 1023, 96},
+            {{2, 1, 20}, 140, 7, {0, 2, 20}}};
   }
   /// A tree of random shape whose depth stays moderate, as paths of rows.
   static std::vector<std::vector<int>> paths_of(int nodes) {
     std::mt19937 random(static_cast<unsigned>(nodes));
     std::vector<std::vector<int>> paths;
     for (int i = 0; i < nodes; ++i) {
-      const int parent = i == 0 ? -1 : i % 3 == 0 ? i - 1 : static_cast<int>(random() % static_cast<unsigned>(i));
+      const int parent = i == 0       ? -1
+                         : i % 3 == 0 ? i - 1
+                                      : static_cast<int>(random() % static_cast<unsigned>(i));
       paths.push_back(parent < 0 ? std::vector<int>{} : paths[at(parent)]);
       paths.back().push_back(i);
     }
@@ -312,9 +361,11 @@ class OnDeviceAttention : public OnDevice {
 
 TEST_F(OnDeviceAttention, TreesAgreeWithTheCpuAndHaveTheBitsOfTheirChains) {
   for (const Case& c : cases()) {
-    SCOPED_TRACE(testing::Message() << c.heads.heads << "/" << c.heads.kv_heads << " heads of " << c.heads.dim << ", " << c.nodes << " nodes behind " << c.committed);
+    SCOPED_TRACE(testing::Message() << c.heads.heads << "/" << c.heads.kv_heads << " heads of " << c.heads.dim
+                                    << ", " << c.nodes << " nodes behind " << c.committed);
     const int width = c.heads.width(), slots = c.committed + c.nodes;
-    const std::vector<float> text = numbers(at(c.committed) * at(width), 7), tree = numbers(at(c.nodes) * at(width), 8);
+    const std::vector<float> text = numbers(at(c.committed) * at(width), 7),
+                             tree = numbers(at(c.nodes) * at(width), 8);
     const auto paths = paths_of(c.nodes);
     Flight flight(c.committed);
     for (const auto& path : paths) {
@@ -323,16 +374,20 @@ TEST_F(OnDeviceAttention, TreesAgreeWithTheCpuAndHaveTheBitsOfTheirChains) {
       flight.add(slots_of);
     }
     Cache device(*backend(), c.heads, slots, text), host(*cpu(), c.heads, slots, text);
-    const std::vector<float> got = device.mixed(tree, flight, c.form), expected = host.mixed(tree, flight, c.form);
-    for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 1e-5) << "node " << i / at(c.heads.query());
+    const std::vector<float> got = device.mixed(tree, flight, c.form),
+                             expected = host.mixed(tree, flight, c.form);
+    for (std::size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], expected[i], 1e-5) << "node " << i / at(c.heads.query());
     Cache alone(*backend(), c.heads, slots, text);
     const int stride = on_gpu() ? std::max(1, c.nodes / 12) : 3;
     for (int node = c.nodes - 1; node >= 0; node -= stride) {  // its path as tokens that come one by one
       std::vector<float> last;
       for (std::size_t step = 0; step < paths[at(node)].size(); ++step) {
-        last = alone.mixed(part(tree, width, {paths[at(node)][step]}), Flight::chain(c.committed + static_cast<int>(step), 1), c.form);
+        last = alone.mixed(part(tree, width, {paths[at(node)][step]}),
+                           Flight::chain(c.committed + static_cast<int>(step), 1), c.form);
       }
-      ASSERT_TRUE(same_bits(last.data(), got.data() + at(node) * at(c.heads.query()), last.size())) << "node " << node;
+      ASSERT_TRUE(same_bits(last.data(), got.data() + at(node) * at(c.heads.query()), last.size()))
+          << "node " << node;
     }
   }
 }
@@ -341,15 +396,18 @@ TEST_F(OnDeviceAttention, ChainsOfEveryLengthHaveTheBitsOfSingleRows) {
   const Heads heads = on_gpu() ? Heads{9, 3, 64} : Heads{4, 2, 16};
   const int width = heads.width(), most = size(20, 128);
   for (const int committed : on_gpu() ? std::vector<int>{0, 127, 1000} : std::vector<int>{120}) {
-    const std::vector<float> text = numbers(at(committed) * at(width), 9), chain = numbers(at(most) * at(width), 10);
+    const std::vector<float> text = numbers(at(committed) * at(width), 9),
+                             chain = numbers(at(most) * at(width), 10);
     Cache one(*backend(), heads, committed + most, text), many(*backend(), heads, committed + most, text);
     std::vector<float> alone;
     for (int row = 0; row < most; ++row) {
-      const std::vector<float> mixed = one.mixed(part(chain, width, {row}), Flight::chain(committed + row, 1));
+      const std::vector<float> mixed =
+          one.mixed(part(chain, width, {row}), Flight::chain(committed + row, 1));
       alone.insert(alone.end(), mixed.begin(), mixed.end());
     }
     for (int n = 1; n <= most; n += on_gpu() ? 1 : 6) {
-      const std::vector<float> got = many.mixed({chain.begin(), chain.begin() + n * width}, Flight::chain(committed, n));
+      const std::vector<float> got =
+          many.mixed({chain.begin(), chain.begin() + n * width}, Flight::chain(committed, n));
       ASSERT_TRUE(same_bits(got.data(), alone.data(), got.size())) << n << " rows behind " << committed;
     }
   }
@@ -365,25 +423,32 @@ TEST_F(OnDeviceOperations, RotationHasTheBitsOfTheCpu) {
     std::vector<float> host = numbers(at(kRows * heads.width()), 12);
     There memory(*backend());
     float* rows = memory.floats(host);
-    KvStore kv = backend()->allocate_kv(1, heads.kv_heads, heads.dim, kPositions), cpu_kv = cpu()->allocate_kv(1, heads.kv_heads, heads.dim, kPositions);
+    KvStore kv = backend()->allocate_kv(1, heads.kv_heads, heads.dim, kPositions),
+            cpu_kv = cpu()->allocate_kv(1, heads.kv_heads, heads.dim, kPositions);
     const Flight flight = Flight::chain(0, kRows);
-    backend()->rope_and_store(rows, heads.heads, {memory.floats(cos), memory.floats(sin), turned}, memory.rows(flight), kv, 0);
-    cpu()->rope_and_store(host.data(), heads.heads, {cos.data(), sin.data(), turned}, flight.rows(), cpu_kv, 0);
+    backend()->rope_and_store(rows, heads.heads, {memory.floats(cos), memory.floats(sin), turned},
+                              memory.rows(flight), kv, 0);
+    cpu()->rope_and_store(host.data(), heads.heads, {cos.data(), sin.data(), turned}, flight.rows(), cpu_kv,
+                          0);
     EXPECT_TRUE(same_bits(memory.back(rows, host.size()).data(), host.data(), host.size())) << turned;
   }
 }
 
-// A path whose slots were scattered attends as before once they were moved together, here and in a copy with other slots.
+// A path whose slots were scattered attends as before once they were moved together, here and in a copy with
+// other slots.
 TEST_F(OnDeviceAttention, MovedAndCopiedSlotsHoldWhatTheyHeld) {
   const Heads heads = on_gpu() ? Heads{32, 8, 128} : Heads{3, 1, 20};
-  const int width = heads.width(), committed = size(43, 1500), nodes = size(12, 100), slots = committed + nodes;
-  const std::vector<float> text = numbers(at(committed) * at(width), 13), tree = numbers(at(nodes) * at(width), 14);
+  const int width = heads.width(), committed = size(43, 1500), nodes = size(12, 100),
+            slots = committed + nodes;
+  const std::vector<float> text = numbers(at(committed) * at(width), 13),
+                           tree = numbers(at(nodes) * at(width), 14);
   std::vector<std::int32_t> path;
   for (int slot = committed; slot < slots; slot += 1 + (slot - committed) % 4) path.push_back(slot);
   Flight flight(committed);
   for (int i = 0; i < nodes; ++i) {
     const auto found = std::find(path.begin(), path.end(), committed + i);
-    flight.add(found == path.end() ? std::vector<std::int32_t>{committed + i} : std::vector<std::int32_t>(path.begin(), found + 1));
+    flight.add(found == path.end() ? std::vector<std::int32_t>{committed + i}
+                                   : std::vector<std::int32_t>(path.begin(), found + 1));
   }
   Cache cache(*backend(), heads, slots, text);
   const std::vector<float> before = cache.mixed(tree, flight);
@@ -408,7 +473,9 @@ TEST_F(OnDeviceMemory, WhatDoesNotFitIsRefusedWithTheNumbers) {
     backend()->allocate(bytes);
     FAIL() << "allocated " << bytes << " bytes";
   } catch (const Error& error) {
-    EXPECT_THAT(std::string(error.what()), testing::ContainsRegex(on_gpu() ? "16777216\\.0 MiB more.* [0-9.]+ MiB free of [0-9.]+" : "for 4398046511104\\.0 MiB"));
+    EXPECT_THAT(std::string(error.what()),
+                testing::ContainsRegex(on_gpu() ? "16777216\\.0 MiB more.* [0-9.]+ MiB free of [0-9.]+"
+                                                : "for 4398046511104\\.0 MiB"));
   }
   try {
     backend()->allocate_kv(1 << 12, 1 << 8, 64, 1 << 28);  // 64 PiB
@@ -437,7 +504,8 @@ TEST_F(OnDeviceErrors, NameTheCallAndTheKernel) {
     }
     std::_Exit(0);
   };
-  EXPECT_EXIT(touch_nothing(), testing::ExitedWithCode(3), on_gpu() ? "cuda[A-Za-z]+.* on .*device.*last kernel copy_rows" : "kernel copy_rows");
+  EXPECT_EXIT(touch_nothing(), testing::ExitedWithCode(3),
+              on_gpu() ? "cuda[A-Za-z]+.* on .*device.*last kernel copy_rows" : "kernel copy_rows");
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ const std::shared_ptr<Backend>& backend_of(CudaKernels kernels) {
   return each;
 }
 
-/// Queries, keys and values in whole tiles, sums in several slices, a draft that is narrow: everything that is fused, and not.
+/// Queries, keys and values in whole tiles, sums in several slices, a draft that is narrow: everything that
+/// is fused, and not.
 std::vector<Shape> shapes() {
   Shape wide = tiny_shape();
   wide.hidden = wide.embedding_dim = 256;
@@ -58,7 +59,8 @@ std::vector<Shape> shapes() {
 
 class OnDevicePersistent : public OnDevice {
  protected:
-  static std::vector<float> logits_of(const Model& model, int context, const std::vector<std::int32_t>& parents) {
+  static std::vector<float> logits_of(const Model& model, int context,
+                                      const std::vector<std::int32_t>& parents) {
     const auto session = model.open(context + 40);
     std::vector<Token> prompt(static_cast<std::size_t>(context)), tokens(parents.size());
     for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<Token>((7 * i + 3) % 60);
@@ -74,7 +76,10 @@ class OnDevicePersistent : public OnDevice {
   /// A chain of gamma tokens drafted by the first layer of the target.
   static Decode drafted_by_a_layer(const TinyModel& tiny, CudaKernels kernels, int gamma, json options) {
     const ModelPtr target = load_tiny_on(backend_of(kernels), tiny);
-    return {.target = target, .draft = Model::with_layers(target, {0}), .strategy = choose("speculative_sampling", {{"gamma", gamma}}), .options = std::move(options)};
+    return {.target = target,
+            .draft = Model::with_layers(target, {0}),
+            .strategy = choose("speculative_sampling", {{"gamma", gamma}}),
+            .options = std::move(options)};
   }
   static void expect_same(const GenerationRecord& record, const GenerationRecord& expected) {
     EXPECT_EQ(record.tokens, expected.tokens);
@@ -85,15 +90,19 @@ class OnDevicePersistent : public OnDevice {
 TEST_F(OnDevicePersistent, RowsHaveTheBitsOfLaunches) {
   for (const Shape& shape : shapes()) {
     const TinyModel tiny = random_llama(shape, 5);
-    const ModelPtr launches = load_tiny_on(backend_of(CudaKernels::kLaunches), tiny), persistent = load_tiny_on(backend_of(CudaKernels::kPersistent), tiny);
+    const ModelPtr launches = load_tiny_on(backend_of(CudaKernels::kLaunches), tiny),
+                   persistent = load_tiny_on(backend_of(CudaKernels::kPersistent), tiny);
     const auto compare = [&](int context, const std::vector<std::int32_t>& parents) {
       EXPECT_EQ(logits_of(*persistent, context, parents), logits_of(*launches, context, parents))
-          << shape.hidden << " wide, behind " << context << " rows of parents " << testing::PrintToString(parents);
+          << shape.hidden << " wide, behind " << context << " rows of parents "
+          << testing::PrintToString(parents);
     };
-    const std::vector<int> contexts = on_gpu() ? std::vector<int>{1, 127, 128, 129, 1000, 1500} : std::vector<int>{3, 126};
+    const std::vector<int> contexts =
+        on_gpu() ? std::vector<int>{1, 127, 128, 129, 1000, 1500} : std::vector<int>{3, 126};
     for (const int context : contexts) {
       if (context + 40 > shape.context) continue;
-      for (const int rows : on_gpu() ? std::vector<int>{1, 2, 3, 4, 5, 7, 8, 9, 16, 17} : std::vector<int>{1, 5, 9}) {
+      for (const int rows :
+           on_gpu() ? std::vector<int>{1, 2, 3, 4, 5, 7, 8, 9, 16, 17} : std::vector<int>{1, 5, 9}) {
         std::vector<std::int32_t> chain(static_cast<std::size_t>(rows));
         std::iota(chain.begin(), chain.end(), -1);
         compare(context, chain);
@@ -103,25 +112,30 @@ TEST_F(OnDevicePersistent, RowsHaveTheBitsOfLaunches) {
   }
 }
 
-// Again and again with the same table in the same place: nothing of the launch before is left, or read too late.
+// Again and again with the same table in the same place: nothing of the launch before is left, or read too
+// late.
 TEST_F(OnDevicePersistent, DecodingIsThatOfLaunches) {
   for (const Shape& shape : shapes()) {
     const TinyModel tiny = random_llama(shape, 6);
-    const auto run = [&](CudaKernels kernels) { return drafted_by_a_layer(tiny, kernels, 3, {{"max_tokens", size(12, 200)}, {"temperature", 1}}).run(); };
+    const auto run = [&](CudaKernels kernels) {
+      return drafted_by_a_layer(tiny, kernels, 3, {{"max_tokens", size(12, 200)}, {"temperature", 1}}).run();
+    };
     const GenerationRecord launches = run(CudaKernels::kLaunches);
     expect_same(run(CudaKernels::kPersistent), launches);
     if (on_gpu() || shape.hidden <= 100) expect_same(run(CudaKernels::kAuto), launches);
   }
 }
 
-// Whole steps on the device: a drafted chain is one launch, the target another; queued one by one, as graphs and as a loop.
+// Whole steps on the device: a drafted chain is one launch, the target another; queued one by one, as graphs
+// and as a loop.
 TEST_F(OnDevicePersistent, TheDevicesOwnLoopIsThatOfLaunches) {
   const TinyModel tiny = random_llama(shapes().front(), 7);
   const auto run = [&](CudaKernels kernels, json options, const char* graph) {
     options.update({{"max_tokens", size(9, 200)}, {"device_loop", "on"}, {"device_graph", graph}});
     return drafted_by_a_layer(tiny, kernels, 2, options).run();
   };
-  for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", 1}, {"coins", "gumbel"}}}) {
+  for (const json& options :
+       {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", 1}, {"coins", "gumbel"}}}) {
     if (!on_gpu() && options != json{{"temperature", 1}}) continue;
     const GenerationRecord launches = run(CudaKernels::kLaunches, options, "off");
     for (const char* graph : {"off", "round", "loop"}) {
@@ -134,11 +148,14 @@ TEST_F(OnDevicePersistent, TheDevicesOwnLoopIsThatOfLaunches) {
   }
 }
 
-// Drafts of the host, of other sizes in every step: the forward that verifies them is one launch, and the ring has its verdict.
+// Drafts of the host, of other sizes in every step: the forward that verifies them is one launch, and the
+// ring has its verdict.
 TEST_F(OnDevicePersistent, VerdictsOnTheDeviceAreThoseOfLaunches) {
   const TinyModel tiny = random_llama(shapes().front(), 7);
   const auto run = [&](CudaKernels kernels, const char* graph) {
-    Decode copies = drafted_by_a_layer(tiny, kernels, 2, {{"max_tokens", size(9, 200)}, {"temperature", 0}, {"device_loop", "on"}, {"device_graph", graph}});
+    Decode copies = drafted_by_a_layer(
+        tiny, kernels, 2,
+        {{"max_tokens", size(9, 200)}, {"temperature", 0}, {"device_loop", "on"}, {"device_graph", graph}});
     copies.strategy = choose("prompt_lookup", {{"ngram_min", 1}, {"candidates", 2}, {"length", 3}});
     copies.prompt = {3, 1, 4, 3, 1, 5, 3, 1};
     return copies.run();
@@ -171,7 +188,8 @@ TEST_F(OnDevicePersistent, EnoughOperationsInARowAreOneLaunch) {
   using testing::ElementsAre;
   EXPECT_THAT(kernels([&] { add(8); }), ElementsAre("persistent"));
   EXPECT_THAT(kernels([&] { add(2); }), ElementsAre("elementwise", "elementwise"));
-  EXPECT_THAT(kernels([&] { add(8), backend.soft_cap(1000, 1, 300, x.data()), add(9); }), ElementsAre("persistent", "elementwise", "persistent"));
+  EXPECT_THAT(kernels([&] { add(8), backend.soft_cap(1000, 1, 300, x.data()), add(9); }),
+              ElementsAre("persistent", "elementwise", "persistent"));
   add(5);
   {
     const Buffer<float> z = backend.keep(ones);  // asks for memory: what waits begins
@@ -197,9 +215,15 @@ TEST_F(OnDevicePersistent, TheShippedDraftAndItsTarget) {
   if (!std::filesystem::exists(target_file())) GTEST_SKIP() << "there is no target";
   const auto run = [](CudaKernels kernels) {
     const ModelPtr target = Model::load(Checkpoint::open(target_file()), backend_of(kernels), {});
-    const ModelPtr draft = Model::load(Checkpoint::open(std::filesystem::path(SPECLAB_SOURCE_DIR) / "models/draft/smollm2-135m-instruct"), backend_of(kernels), {{}, target});
-    return Decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 4}}), .options = {{"max_tokens", 100}},
-                  .prompt = target->tokenizer()->encode("The quick brown fox jumps over the lazy dog. The quick brown")}
+    const ModelPtr draft = Model::load(
+        Checkpoint::open(std::filesystem::path(SPECLAB_SOURCE_DIR) / "models/draft/smollm2-135m-instruct"),
+        backend_of(kernels), {{}, target});
+    return Decode{
+        .target = target,
+        .draft = draft,
+        .strategy = choose("speculative_sampling", {{"gamma", 4}}),
+        .options = {{"max_tokens", 100}},
+        .prompt = target->tokenizer()->encode("The quick brown fox jumps over the lazy dog. The quick brown")}
         .run();
   };
   expect_same(run(CudaKernels::kPersistent), run(CudaKernels::kLaunches));

@@ -12,8 +12,8 @@ import unittest.mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import baseline  # noqa: E402
-import synthetic_run  # noqa: E402
+import baseline
+import synthetic_run
 
 
 class Pages(unittest.TestCase):
@@ -78,7 +78,10 @@ class Pages(unittest.TestCase):
         self.assertIn("results/baselines/quickstart-none/figures/speedup_gamma.svg", front)
         self.assertIn("| speedup, decode only [95 %] | end to end |", front)
         shares = [100 * case["waterfall"][-1]["unexplained_share"] for case in summary["cases"] if case["waterfall"]]
-        self.assertIn(f"Over the {len(shares)} cases of all committed records that have a waterfall, {min(shares):.1f} to {max(shares):.1f} %", front)
+        self.assertIn(
+            f"Over the {len(shares)} cases of all committed records that have a waterfall, {min(shares):.1f} to {max(shares):.1f} %",
+            front,
+        )
         self.assertEqual(self.call("check")[0], 0)
         (self.root / "results/README.md").write_text("by hand")
         status, err = self.call("check")
@@ -169,7 +172,9 @@ class Pages(unittest.TestCase):
         summary["description"] = "computed just now"
         (self.root / "new.json").write_text(json.dumps(summary))
         before = (self.run_folder / "summary.json").read_bytes()
-        status, err = self.call("adopt", self.run_folder, "x", "--figures", "time_split", "--summary", self.root / "new.json")
+        status, err = self.call(
+            "adopt", self.run_folder, "x", "--figures", "time_split", "--summary", self.root / "new.json"
+        )
         self.assertEqual(status, 0, err)
         kept = json.loads((self.root / "results/baselines/x/summary.json").read_text())
         self.assertEqual(kept["description"], "computed just now")
@@ -189,7 +194,9 @@ class Pages(unittest.TestCase):
 
     def test_a_run_on_a_busy_machine_is_marked_on_every_page(self):
         text = "Busy machine: cpu_share 0.21 of autoregressive. Times and speedups of this run are doubtful."
-        status, err = self.adopt_changed(lambda s: s.update(machine={"busy": True, "text": text}), "--figures", "time_split")
+        status, err = self.adopt_changed(
+            lambda s: s.update(machine={"busy": True, "text": text}), "--figures", "time_split"
+        )
         self.assertEqual(status, 0, err)
         self.assertIn(f"**{text}**", (self.root / "results/README.md").read_text())
         (self.root / "results/baselines/x").rename(self.root / "results/baselines/quickstart-x")
@@ -197,11 +204,20 @@ class Pages(unittest.TestCase):
         self.assertIn(f"**{text}**", (self.root / "README.md").read_text())
 
     def test_what_stands_beside_published_numbers_has_a_page(self):
-        quote = {"source": "a paper", "category": None, "reason": "so", "values": [{"name": "tau", "published": 2, "here": 1.5}]}
+        quote = {
+            "source": "a paper",
+            "category": None,
+            "reason": "so",
+            "values": [{"name": "tau", "published": 2, "here": 1.5}],
+        }
         (self.run_folder / "verdict").mkdir(parents=True)
         (self.run_folder / "verdict" / "verdict.json").write_text(json.dumps({"folder": f"{self.run_folder}/verdict"}))
-        with unittest.mock.patch.object(baseline.lookahead_page.Page, "verdict", lambda page, verdict: page.parts.append(str(verdict))):
-            status, err = self.adopt_changed(lambda s: s["cases"][1].update(published=[quote]), "--figures", "time_split")
+        with unittest.mock.patch.object(
+            baseline.lookahead_page.Page, "verdict", lambda page, verdict: page.parts.append(str(verdict))
+        ):
+            status, err = self.adopt_changed(
+                lambda s: s["cases"][1].update(published=[quote]), "--figures", "time_split"
+            )
         self.assertEqual(status, 0, err)
         page = (self.root / "results/lookahead.md").read_text()
         self.assertIn("| tau | 2.00 | 1.50 | a paper | so |", page)

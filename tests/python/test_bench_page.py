@@ -26,14 +26,22 @@ def aggregate(name, unit, median, cv, **rates):
 
 class Record(unittest.TestCase):
     def test_keeps_what_the_page_reads_and_every_single_time(self):
-        single = {"name": "a/rows:1", "run_name": "a/rows:1", "run_type": "iteration", "repetitions": 5, "real_time": 1.23456789}
+        single = {
+            "name": "a/rows:1",
+            "run_name": "a/rows:1",
+            "run_type": "iteration",
+            "repetitions": 5,
+            "real_time": 1.23456789,
+        }
         every = [single, *({**single, "aggregate_name": name} for name in ("mean", "median", "stddev", "cv"))]
         record = {"repetitions": 5, "classes": {"auto": {"benchmarks": every}}}
         kept = bench_cpu.slim(record)
         self.assertEqual(kept["repetitions"], 5)  # of the run, not of a line
         lines = kept["classes"]["auto"]["benchmarks"]
         self.assertEqual([line.get("aggregate_name") for line in lines], [None, "median", "cv"])
-        self.assertEqual(lines[0], {"name": "a/rows:1", "run_name": "a/rows:1", "run_type": "iteration", "real_time": 1.234568})
+        self.assertEqual(
+            lines[0], {"name": "a/rows:1", "run_name": "a/rows:1", "run_type": "iteration", "real_time": 1.234568}
+        )
 
 
 class Page(unittest.TestCase):
@@ -52,14 +60,21 @@ class Page(unittest.TestCase):
         self.assertEqual(rows[2][1:], ["3", "0 %", "1.50", "50 %", "80 %", "1.25"])  # 240 MFLOP: 2.4 ms at 100 GFLOP/s
 
     def test_draft_steps_stand_beside_reading_as_many_bytes_from_the_cache(self):
-        benchmarks = aggregate("machine/draft_bytes_second/iterations:1/manual_time", "us", 200, 0.03, bytes_per_second=6e10)
-        self.assertEqual(page.draft_from_cache({"classes": {"auto": {"context": {}, "command": "x", "benchmarks": benchmarks}}}), "")
+        benchmarks = aggregate(
+            "machine/draft_bytes_second/iterations:1/manual_time", "us", 200, 0.03, bytes_per_second=6e10
+        )
+        self.assertEqual(
+            page.draft_from_cache({"classes": {"auto": {"context": {}, "command": "x", "benchmarks": benchmarks}}}), ""
+        )
         benchmarks += aggregate("draft_step/later/manual_time", "us", 260, 0, bytes_per_second=5e10)
         benchmarks += aggregate("draft_step/hot/manual_time", "us", 150, 0, bytes_per_second=5e10)
         benchmarks += aggregate("machine/draft_bytes/iterations:1/manual_time", "us", 100, 0.03, bytes_per_second=12e10)
         text = page.draft_from_cache({"classes": {"auto": {"context": {}, "command": "x", "benchmarks": benchmarks}}})
         self.assertIn("`draft_step/later` reads 12.0 MB", text)
-        self.assertIn("a second time, behind as many bytes as the target has takes 0.2 ms\n  (60 GB/s, spread 3 %), the step 1.30 times that", text)
+        self.assertIn(
+            "a second time, behind as many bytes as the target has takes 0.2 ms\n  (60 GB/s, spread 3 %), the step 1.30 times that",
+            text,
+        )
         self.assertIn("again and again takes 0.1 ms\n  (120 GB/s, spread 3 %), the step 1.50 times that", text)
 
     def test_copies_are_in_microseconds_whatever_the_unit(self):

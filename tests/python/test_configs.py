@@ -97,7 +97,9 @@ class Configs(unittest.TestCase):
             for case in config["cases"]:
                 case = {"temperature": 0, "coins": "independent", "rule": "rejection", **config["options"], **case}
                 values = lambda key: case[key] if isinstance(case[key], list) else [case[key]]
-                other_text = (any(t > 0 for t in values("temperature")) and "independent" in values("coins")) or values("rule") != ["rejection"]
+                other_text = (any(t > 0 for t in values("temperature")) and "independent" in values("coins")) or values(
+                    "rule"
+                ) != ["rejection"]
                 if other_text:
                     found += 1
                     self.assertIs(case.get("ignore_eos"), True, f"{file.name}: {case}")

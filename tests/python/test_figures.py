@@ -15,14 +15,14 @@ import unittest.mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import matplotlib  # noqa: E402
-import matplotlib.pyplot as plt  # noqa: E402
-import matplotlib.text  # noqa: E402
+import matplotlib
+import matplotlib.pyplot as plt
+import matplotlib.text
+import report
+import synthetic_run
 
-import figures  # noqa: E402
-import report  # noqa: E402
-import synthetic_run  # noqa: E402
-from figures import confidence, generated_text, lookahead, record, scale_ladder, style, theory, timeline  # noqa: E402
+import figures
+from figures import confidence, generated_text, lookahead, record, scale_ladder, style, theory, timeline
 
 
 def setUpModule():
@@ -233,7 +233,12 @@ class Ladder(unittest.TestCase):
             for line in container.lines[:1]
         }
         every = {
-            tuple((case.metric("c"), case.metric("speedup")) for run in ladder.runs.values() for case in run.cases if case.id == id_)
+            tuple(
+                (case.metric("c"), case.metric("speedup"))
+                for run in ladder.runs.values()
+                for case in run.cases
+                if case.id == id_
+            )
             for id_ in {case.id for case in ladder.runs["1B"].speculative if case.draft and not case.lossy}
         }
         self.assertLessEqual(measured, every)
@@ -388,12 +393,15 @@ class Report(Scratch):
         self.assertEqual(set(kinds), {"prediction", "identity", "bound", "optimum"})
         for kind, entries in kinds.items():
             self.assertTrue(all((cells[5] != "") == (kind == "prediction") for cells in entries), kind)
-        self.assertEqual({cells[3] for cells in kinds["optimum"]}, {"5 [4, 7]"}, "over calibration rounds, not over prompts")
+        self.assertEqual(
+            {cells[3] for cells in kinds["optimum"]}, {"5 [4, 7]"}, "over calibration rounds, not over prompts"
+        )
 
     def test_a_noise_floor_of_next_to_nothing_is_not_one(self):
         self.main("--no-figures")
         self.assertIn("Differences of time below 1.0 % are noise.", (self.folder / "report.html").read_text())
         for prompts, repeats, floor in ((3, 2, 12.979), (2, 2, 0.01), (9, 1, None)):
+
             def change(summary):
                 summary["noise_floor"] = floor
                 for case in summary["cases"]:
@@ -422,7 +430,9 @@ class Report(Scratch):
         text = "Busy machine: cpu_share 0.21 of <a>. Times and speedups of this run are doubtful."
         self.edit("summary.json", lambda summary: summary.update(machine={"busy": True, "text": text}))
         self.main("--no-figures")
-        self.assertIn('class="bad">Busy machine: cpu_share 0.21 of &lt;a&gt;.', (self.folder / "report.html").read_text())
+        self.assertIn(
+            'class="bad">Busy machine: cpu_share 0.21 of &lt;a&gt;.', (self.folder / "report.html").read_text()
+        )
 
     def test_bad_runs_are_refused_with_advice(self):
         self.edit("summary.json", lambda summary: summary.update(schema_version=99))
@@ -454,7 +464,9 @@ class Report(Scratch):
         status, _, err = self.main("--only", "time_split")
         self.assertEqual(status, 2)
         self.assertIn("Name a file with --out", err)
-        with unittest.mock.patch.object(figures, "MODULES", ["time_split", "confidence"]):  # one from the summary, one from the lines
+        with unittest.mock.patch.object(
+            figures, "MODULES", ["time_split", "confidence"]
+        ):  # one from the summary, one from the lines
             status, _, err = self.main("--out", out)
         self.assertEqual(status, 0, err)
         self.assertIn("has no raw lines", err)

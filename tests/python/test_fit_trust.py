@@ -12,7 +12,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import fit_trust  # noqa: E402
+import fit_trust
 
 RECORD = ROOT / "results/fits/composition_trust.json"
 

@@ -34,7 +34,11 @@ class FuzzRecord(unittest.TestCase):
         self.assertEqual([run["executions"], run["executions_per_second"], run["finding"]], [0, None, None])
 
     def test_coverage_of_the_parser_alone(self):
-        names = {"/a/core/model/files/gguf.cpp": 93.02, "/a/core/model/files/gguf.h": 33, "core/model/files/safetensors.cpp": 0}
+        names = {
+            "/a/core/model/files/gguf.cpp": 93.02,
+            "/a/core/model/files/gguf.h": 33,
+            "core/model/files/safetensors.cpp": 0,
+        }
         files = [{"filename": name, "summary": {"lines": {"percent": share}}} for name, share in names.items()]
         self.assertEqual(fuzz_record.line_coverage({"data": [{"files": files}]}, "gguf"), {"gguf.cpp": 93.0})
 

@@ -84,7 +84,9 @@ class Stages(Copy):
             words = f"--inflate ffn=1664,vocab=49280 --prompts 17 --repeats 1{library} --backend {backend} --device 0"
             result = self.check("--backend", backend, "--stages", "prefill_135m,prefill_8b")
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertRegex(self.stage("prefill_8b", backend)["data"]["words"], rf"^bench --model [^ ]+ {words} --json$")
+            self.assertRegex(
+                self.stage("prefill_8b", backend)["data"]["words"], rf"^bench --model [^ ]+ {words} --json$"
+            )
             self.assertNotIn("--inflate", self.stage("prefill_135m", backend)["data"]["words"])
 
     def test_each_file_is_there_before_the_next_stage_begins(self):
@@ -237,7 +239,9 @@ class Tools(Copy):
         """A stand-in for a test program that lists so many tests."""
         listed = "".join(f"echo '  t{i}'\n" for i in range(tests))
         body = "\n".join(f"echo '{line}'" for line in lines)
-        self.add(f"bin/{name}", f'case "$*" in *list_tests*)\necho "OnDevice."\n{listed}exit ;; esac\n{body}\nexit {code}')
+        self.add(
+            f"bin/{name}", f'case "$*" in *list_tests*)\necho "OnDevice."\n{listed}exit ;; esac\n{body}\nexit {code}'
+        )
 
     def test_tests_are_counted(self):
         lines = [

@@ -10,12 +10,12 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import matplotlib  # noqa: E402
-import matplotlib.pyplot as plt  # noqa: E402
-import matplotlib.text  # noqa: E402
+import matplotlib
+import matplotlib.pyplot as plt
+import matplotlib.text
+import synthetic_run
 
-import synthetic_run  # noqa: E402
-from figures import lookahead, record, style  # noqa: E402
+from figures import lookahead, record, style
 
 FIT = {"alpha": 0.4, "f": 2.5, "share": None}
 SHAPES = [(w, n, w) for w in (1, 4, 15) for n in (3, 5)] + [(4, 5, 2), (15, 5, 2)]
@@ -127,7 +127,15 @@ def write(folder):
             "undivided_speedup": 0.3,
         }
         for d in (2, 3, 8)
-    ] + [{"case": "lookahead/W=1/N=5/G=4/devices=4", "devices": 4, "speedup": None, "predicted_speedup": None, "undivided_speedup": None}]
+    ] + [
+        {
+            "case": "lookahead/W=1/N=5/G=4/devices=4",
+            "devices": 4,
+            "speedup": None,
+            "predicted_speedup": None,
+            "undivided_speedup": None,
+        }
+    ]
     file.write_text(json.dumps(summary))
 
 

@@ -11,7 +11,7 @@ import synthetic_run
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import lookahead_page  # noqa: E402
+import lookahead_page
 
 VERDICT = {
     "best": {"W": 1, "N": 3, "G": 1, "tau": 1.2, "speedup": 1.05},

@@ -11,7 +11,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/train"))
 
-import prompts as training  # noqa: E402
+import prompts as training
 
 FILES = sorted((ROOT / "configs/prompts").glob("*.jsonl"))
 CONFIGS = sorted((ROOT / "configs").glob("**/*.json"))

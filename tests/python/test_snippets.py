@@ -193,7 +193,11 @@ def script(test, laboratory, text):
     """Not run: it builds, installs, downloads, needs other programs or takes minutes. It exists and its shell is right."""
     name = re.search(r"scripts/[\w/]+\.(?:sh|py)", text)[0]
     test.assertTrue((ROOT / name).exists(), text)
-    checker = ["bash", "-n"] if name.endswith(".sh") else ["python3", "-c", "import ast, sys; ast.parse(open(sys.argv[1]).read())"]
+    checker = (
+        ["bash", "-n"]
+        if name.endswith(".sh")
+        else ["python3", "-c", "import ast, sys; ast.parse(open(sys.argv[1]).read())"]
+    )
     test.assertEqual(subprocess.run([*checker, ROOT / name]).returncode, 0, text)
 
 

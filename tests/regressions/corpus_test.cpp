@@ -10,9 +10,9 @@
 #include "tests/fuzz/entry_points.h"
 #include "tests/fuzz/mutate.h"
 
-/// The seeds of the fuzzers and all that they have found (tests/regressions/inputs/<entry point>/), once more: a file
-/// is accepted or refused with an Error; anything else fails. Names that begin with "good" must be accepted, those
-/// that begin with "bad" refused.
+/// The seeds of the fuzzers and all that they have found (tests/regressions/inputs/<entry point>/), once
+/// more: a file is accepted or refused with an Error; anything else fails. Names that begin with "good" must
+/// be accepted, those that begin with "bad" refused.
 namespace speclab::fuzz {
 namespace {
 
@@ -64,7 +64,8 @@ TEST_P(Corpus, MutationsAreAcceptedOrRefused) {
     Random random(seed);
     const auto plain = [&random](std::string& bytes) { mutate_plain(bytes, random); };
     std::string input = pool[random() % pool.size()];
-    for (unsigned i = 0, n = 1 + random() % 3; i < n; ++i) input = mutate(GetParam().name, std::move(input), random, plain);
+    for (unsigned i = 0, n = 1 + random() % 3; i < n; ++i)
+      input = mutate(GetParam().name, std::move(input), random, plain);
     bool good = false;
     ASSERT_NO_THROW(good = GetParam().read(input)) << "seed " << seed;
     accepted += good;

@@ -15,9 +15,9 @@
 namespace speclab {
 namespace {
 
-using nlohmann::json;
 using fixtures::DraftCounts;
 using fixtures::SlowRun;
+using nlohmann::json;
 
 class Lossless : public ::testing::Test {
  protected:
@@ -42,9 +42,9 @@ class Lossless : public ::testing::Test {
            (!rows || line->row_hashes() == reference->row_hashes());
   }
 
-  /// Compares every case with its reference and says how many lines were equal. `each_drafts`: every case must have
-  /// had tokens accepted and rejected, because equality of texts in which nothing was ever drafted shows nothing;
-  /// otherwise every strategy must.
+  /// Compares every case with its reference and says how many lines were equal. `each_drafts`: every case
+  /// must have had tokens accepted and rejected, because equality of texts in which nothing was ever drafted
+  /// shows nothing; otherwise every strategy must.
   static void compare(const SlowRun& run, bool each_drafts = true) {
     EXPECT_EQ(run.exit_code, 0) << "speclab run";
     ASSERT_FALSE(run.config.is_null()) << "nothing was run";

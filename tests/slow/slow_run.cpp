@@ -31,8 +31,8 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 int run_speclab(const std::string& arguments) {
-  const std::string command =
-      fmt::format("cd {} && SPECLAB_BACKEND=cpu exec {} {}", quoted(SPECLAB_SOURCE_DIR), quoted(SPECLAB_BINARY), arguments);
+  const std::string command = fmt::format("cd {} && SPECLAB_BACKEND=cpu exec {} {}",
+                                          quoted(SPECLAB_SOURCE_DIR), quoted(SPECLAB_BINARY), arguments);
   std::fflush(nullptr);
   const int status = std::system(command.c_str());
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -47,13 +47,15 @@ void make_files_of_prompts() {
       documents << nlohmann::json{{"text", turn}}.dump() << "\n";
   }
   documents.close();
-  for (const char* made : {"datastore build --out build/slow/prompts.datastore", "ngram build --order 3 --out build/slow/prompts.ngrams"})
-    EXPECT_EQ(run_speclab(fmt::format("{} --model {} build/slow/prompts.jsonl", made, quoted(target_file().string()))), 0) << made;
+  for (const char* made : {"datastore build --out build/slow/prompts.datastore",
+                           "ngram build --order 3 --out build/slow/prompts.ngrams"})
+    EXPECT_EQ(run_speclab(fmt::format("{} --model {} build/slow/prompts.jsonl", made,
+                                      quoted(target_file().string()))),
+              0)
+        << made;
 }
 
-SlowRun::SlowRun(const std::string& name) {
-  run(name, "tests/slow/" + name + ".json");
-}
+SlowRun::SlowRun(const std::string& name) { run(name, "tests/slow/" + name + ".json"); }
 
 SlowRun::SlowRun(const std::string& name, const nlohmann::json& experiment) {
   const fs::path file = fs::path(SPECLAB_SLOW_FOLDER) / (name + ".json");
@@ -67,8 +69,7 @@ void SlowRun::run(const std::string& name, const std::string& file) {
   const fs::path folder = fs::path(SPECLAB_SLOW_FOLDER) / (trial ? name + "-trial" : name);
   const bool resume = asked_for("SPECLAB_SLOW_RESUME") && fs::exists(folder / "config.json");
   if (!resume) fs::remove_all(folder);
-  std::string command =
-      fmt::format("run {} --out {}", quoted(file), quoted(folder.string()));
+  std::string command = fmt::format("run {} --out {}", quoted(file), quoted(folder.string()));
   if (resume) command += " --resume";
   if (trial) command += " --set prompts.limit=2 --set options.max_tokens=16";
   exit_code = run_speclab(command);

@@ -113,7 +113,8 @@ TEST_F(Composition, CopiesOfSeveralSourcesAreOneTree) {
     strategy->draft(sequences, drafts);
     return draft;
   };
-  // The text: 7 8 | 5 6 7, surely. The datastore: 9 9 9 of weight 1/2, 5 6 6 of 1/4, whose beginning is shared.
+  // The text: 7 8 | 5 6 7, surely. The datastore: 9 9 9 of weight 1/2, 5 6 6 of 1/4, whose beginning is
+  // shared.
   const Draft merged = first_step({{"order", "tree"}});
   const std::vector<Token> tokens(merged.tree.tokens().begin() + 1, merged.tree.tokens().end());
   EXPECT_EQ(tokens, (std::vector<Token>{5, 6, 7, 9, 9, 9, 6}));

@@ -185,8 +185,9 @@ TEST_P(Conformance, TheLoopServesManyPromptsOneAfterTheOther) {
   }
 }
 
-// An option that keeps something for the next prompt is declared: experiments then decode prompts in the order of
-// their file, with a strategy of their own. Every boolean and every choice is tried, and `sources` of the composition.
+// An option that keeps something for the next prompt is declared: experiments then decode prompts in the
+// order of their file, with a strategy of their own. Every boolean and every choice is tried, and `sources`
+// of the composition.
 TEST_P(Conformance, WhatCarriesMemoryToTheNextPromptSaysSo) {
   std::vector<json> settings{json::object()};
   StrategyChoice defaults = chosen();
@@ -211,7 +212,8 @@ TEST_P(Conformance, WhatCarriesMemoryToTheNextPromptSaysSo) {
     const GenerationRecord expected = wanted.run();
     DecodeLoop loop(target, draft, wanted.strategy, {.capacity = 256});
     bool same = true;
-    for (const std::vector<Token>& prompt : {wanted.prompt, std::vector<Token>{9, 2, 6, 3, 1}, wanted.prompt}) {
+    for (const std::vector<Token>& prompt :
+         {wanted.prompt, std::vector<Token>{9, 2, 6, 3, 1}, wanted.prompt}) {
       Request request = wanted.request();
       request.prompt = prompt;
       if (prompt != wanted.prompt) request.coins = Coins(8, 3);
@@ -220,7 +222,8 @@ TEST_P(Conformance, WhatCarriesMemoryToTheNextPromptSaysSo) {
       EXPECT_EQ(record.tokens, expected.tokens);
       same = same && record.steps.size() == expected.steps.size();
       for (std::size_t i = 0; same && i < expected.steps.size(); ++i)
-        same = record.steps[i].drafted.size() == expected.steps[i].drafted.size() && record.steps[i].accepted == expected.steps[i].accepted;
+        same = record.steps[i].drafted.size() == expected.steps[i].drafted.size() &&
+               record.steps[i].accepted == expected.steps[i].accepted;
     }
     EXPECT_TRUE(same || declared) << "it knows something of the prompt before";
   }

@@ -56,26 +56,30 @@ void for_families(const std::vector<Token>& text, const StepRecord& step, const 
   }
 }
 
-// Rejections, other branches and bonus tokens leave a cache behind that holds the text and nothing else: every
-// level is that of a fresh prefill of its path.
+// Rejections, other branches and bonus tokens leave a cache behind that holds the text and nothing else:
+// every level is that of a fresh prefill of its path.
 TEST(DraftTree, GreedyChildrenAreTheBestTokensOfTheRowOfTheirPath) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
-  const Decode decode{.target = target, .draft = draft, .strategy = tree_of({3, 2, 1, 2}), .options = {{"max_tokens", 40}}};
+  const Decode decode{
+      .target = target, .draft = draft, .strategy = tree_of({3, 2, 1, 2}), .options = {{"max_tokens", 40}}};
   const GenerationRecord record = decode.run();
   std::vector<Token> text = decode.prompt;
   text.push_back(record.tokens[0]);
   std::size_t emitted = 1;
   int branches = 0, full = 0;
   for (const StepRecord& step : record.steps) {
-    for_families(text, step, [&](const std::vector<Token>& path, const std::vector<const DraftedToken*>& children) {
-      const std::vector<Token> best = order_of(row_after(draft, path));
-      for (std::size_t i = 0; i < children.size(); ++i) EXPECT_EQ(children[i]->id, best[i]);
-    });
+    for_families(text, step,
+                 [&](const std::vector<Token>& path, const std::vector<const DraftedToken*>& children) {
+                   const std::vector<Token> best = order_of(row_after(draft, path));
+                   for (std::size_t i = 0; i < children.size(); ++i) EXPECT_EQ(children[i]->id, best[i]);
+                 });
     if (record.tokens.size() - emitted > 4) {
       EXPECT_EQ(step.drafted.size(), 3u + 6 + 6 + 12);
       EXPECT_EQ(step.draft_calls, 4);
     }
-    for (std::size_t i = 1; i < step.drafted.size(); ++i) branches += step.drafted[i].accepted && step.drafted[i].id != step.drafted[0].id && step.drafted[i].parent == 0;
+    for (std::size_t i = 1; i < step.drafted.size(); ++i)
+      branches +=
+          step.drafted[i].accepted && step.drafted[i].id != step.drafted[0].id && step.drafted[i].parent == 0;
     full += step.accepted == 4;
     for (int i = 0; i < step.emitted; ++i) text.push_back(record.tokens[emitted++]);
   }
@@ -86,10 +90,14 @@ TEST(DraftTree, GreedyChildrenAreTheBestTokensOfTheRowOfTheirPath) {
 
 TEST(DraftTree, WidthsOfOneAreSpeculativeSampling) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
-  for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", 1}, {"coins", "gumbel"}},
-                              json{{"temperature", .9}, {"top_k", 9}, {"repetition_penalty", 1.3}}}) {
+  for (const json& options :
+       {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", 1}, {"coins", "gumbel"}},
+        json{{"temperature", .9}, {"top_k", 9}, {"repetition_penalty", 1.3}}}) {
     SCOPED_TRACE(options.dump());
-    Decode chain{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 3}}), .options = options};
+    Decode chain{.target = target,
+                 .draft = draft,
+                 .strategy = choose("speculative_sampling", {{"gamma", 3}}),
+                 .options = options};
     chain.options["max_tokens"] = 40;
     Decode tree = chain;
     tree.strategy = tree_of({1, 1, 1});
@@ -116,7 +124,10 @@ TEST(DraftTree, WidthsOfOneAreSpeculativeSampling) {
 // The q that is handed over: of the row, without the siblings before it.
 TEST(DraftTree, SampledChildrenAreDrawnWithoutReplacement) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
-  const Decode decode{.target = target, .draft = draft, .strategy = tree_of({3, 2}, {{"draft_top_k", 6}}), .options = {{"temperature", 1}, {"max_tokens", 40}}};
+  const Decode decode{.target = target,
+                      .draft = draft,
+                      .strategy = tree_of({3, 2}, {{"draft_top_k", 6}}),
+                      .options = {{"temperature", 1}, {"max_tokens", 40}}};
   const GenerationRecord record = decode.run();
   std::vector<Token> text = decode.prompt;
   text.push_back(record.tokens[0]);
@@ -124,18 +135,19 @@ TEST(DraftTree, SampledChildrenAreDrawnWithoutReplacement) {
   int families = 0;
   std::set<Token> seconds;
   for (const StepRecord& step : record.steps) {
-    for_families(text, step, [&](const std::vector<Token>& path, const std::vector<const DraftedToken*>& children) {
-      Distribution q;
-      q.assign_logits(row_after(draft, path), {.temperature = 1, .top_k = 6}, {}, 64);
-      double left = 1;
-      for (const DraftedToken* child : children) {
-        EXPECT_NEAR(child->confidence, q.prob(child->id) / left, 1e-6);
-        EXPECT_GT(child->confidence, 0);  // so none comes twice
-        left -= q.prob(child->id);
-      }
-      ++families;
-      seconds.insert(children[1]->id);
-    });
+    for_families(text, step,
+                 [&](const std::vector<Token>& path, const std::vector<const DraftedToken*>& children) {
+                   Distribution q;
+                   q.assign_logits(row_after(draft, path), {.temperature = 1, .top_k = 6}, {}, 64);
+                   double left = 1;
+                   for (const DraftedToken* child : children) {
+                     EXPECT_NEAR(child->confidence, q.prob(child->id) / left, 1e-6);
+                     EXPECT_GT(child->confidence, 0);  // so none comes twice
+                     left -= q.prob(child->id);
+                   }
+                   ++families;
+                   seconds.insert(children[1]->id);
+                 });
     for (int i = 0; i < step.emitted; ++i) text.push_back(record.tokens[emitted++]);
   }
   EXPECT_GT(families, 30);
@@ -145,27 +157,31 @@ TEST(DraftTree, SampledChildrenAreDrawnWithoutReplacement) {
 // Fewer tokens have mass than there are children: the next best take their places, and nothing drew them.
 TEST(DraftTree, WhereNoMassIsLeftTheNextBestTokensFollow) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
-  const Decode decode{.target = target, .draft = draft, .strategy = tree_of({4}, {{"draft_top_k", 2}}), .options = {{"temperature", 1}, {"max_tokens", 30}}};
+  const Decode decode{.target = target,
+                      .draft = draft,
+                      .strategy = tree_of({4}, {{"draft_top_k", 2}}),
+                      .options = {{"temperature", 1}, {"max_tokens", 30}}};
   const GenerationRecord record = decode.run();
   std::vector<Token> text = decode.prompt;
   text.push_back(record.tokens[0]);
   std::size_t emitted = 1;
   for (const StepRecord& step : record.steps) {
-    for_families(text, step, [&](const std::vector<Token>& path, const std::vector<const DraftedToken*>& children) {
-      const std::vector<Token> best = order_of(row_after(draft, path));
-      EXPECT_EQ(std::set<Token>({children[0]->id, children[1]->id}), std::set<Token>({best[0], best[1]}));
-      EXPECT_EQ(children[1]->confidence, 1);  // what was left had all mass
-      for (const std::size_t i : {2u, 3u}) {
-        EXPECT_EQ(children[i]->id, best[i]);
-        EXPECT_EQ(children[i]->confidence, -1);
-      }
-    });
+    for_families(
+        text, step, [&](const std::vector<Token>& path, const std::vector<const DraftedToken*>& children) {
+          const std::vector<Token> best = order_of(row_after(draft, path));
+          EXPECT_EQ(std::set<Token>({children[0]->id, children[1]->id}), std::set<Token>({best[0], best[1]}));
+          EXPECT_EQ(children[1]->confidence, 1);  // what was left had all mass
+          for (const std::size_t i : {2u, 3u}) {
+            EXPECT_EQ(children[i]->id, best[i]);
+            EXPECT_EQ(children[i]->confidence, -1);
+          }
+        });
     for (int i = 0; i < step.emitted; ++i) text.push_back(record.tokens[emitted++]);
   }
 }
 
-// P(a child of the pending token is accepted) of multi-step speculative sampling: 1 - E prod r_i, r_i = sum (R_i - q_i)+,
-// R_{i+1} = norm((R_i - q_i)+), over the draws.
+// P(a child of the pending token is accepted) of multi-step speculative sampling: 1 - E prod r_i, r_i = sum
+// (R_i - q_i)+, R_{i+1} = norm((R_i - q_i)+), over the draws.
 double rejected(std::vector<double> r, std::vector<double> q, int draws) {
   if (draws == 0) return 1;
   std::vector<double> next = r;
@@ -201,7 +217,11 @@ TEST(DraftTree, AcceptanceIsThatOfTheClosedForm) {
   const ModelPtr target = table(p), draft = table(q);
   const double golden[] = {.75, .9021, .9281};
   for (int width = 1; width <= 3; ++width) {
-    Decode decode{.target = target, .draft = draft, .strategy = tree_of({width}), .options = {{"temperature", 1}, {"max_tokens", 3}}, .prompt = {1}};
+    Decode decode{.target = target,
+                  .draft = draft,
+                  .strategy = tree_of({width}),
+                  .options = {{"temperature", 1}, {"max_tokens", 3}},
+                  .prompt = {1}};
     DecodeLoop loop(target, draft, decode.strategy, {.capacity = 16});
     GenerationRecord record;
     double accepted = 0;
@@ -222,25 +242,35 @@ TEST(DraftTree, DraftsNoDeeperThanTheTextMayGo) {
   TinyModel small = tiny;
   small.config.context = 20;
   const ModelPtr draft = load_tiny(small);
-  const GenerationRecord record = Decode{.target = target, .draft = draft, .strategy = tree_of({2, 2, 1}), .options = {{"max_tokens", 30}}}.run();
+  const GenerationRecord record = Decode{
+      .target = target,
+      .draft = draft,
+      .strategy = tree_of({2, 2, 1}),
+      .options = {{"max_tokens", 30}}}.run();
   EXPECT_EQ(record.tokens, (Decode{.target = target, .options = {{"max_tokens", 30}}}.run().tokens));
   std::vector<std::size_t> sizes;
   int position = 3;
   for (const StepRecord& step : record.steps) {
     const int depth = std::clamp(20 - position, 0, 3);
-    EXPECT_EQ(step.drafted.size(), (std::vector<std::size_t>{0, 2, 6, 10})[static_cast<std::size_t>(depth)]) << position;
+    EXPECT_EQ(step.drafted.size(), (std::vector<std::size_t>{0, 2, 6, 10})[static_cast<std::size_t>(depth)])
+        << position;
     position += step.emitted;
   }
   EXPECT_GT(position, 20);
-  const GenerationRecord end = Decode{.target = target, .draft = target, .strategy = tree_of({2, 2, 1}), .options = {{"max_tokens", 8}}}.run();
+  const GenerationRecord end =
+      Decode{
+          .target = target, .draft = target, .strategy = tree_of({2, 2, 1}), .options = {{"max_tokens", 8}}}
+          .run();
   for (const StepRecord& step : end.steps) sizes.push_back(step.drafted.size());
   EXPECT_THAT(sizes, ElementsAre(10, 6)) << "one token of prefill, four, three";
 }
 
 TEST(DraftTree, AReducedVocabularyGivesFewerChildren) {
   const TinyModel tiny = random_llama(tiny_shape(), 1);
-  const ModelPtr target = load_tiny(tiny), draft = load_tiny(random_llama(tiny_draft_shape(tiny.config), 2), target);
-  Decode decode{.target = target, .draft = draft, .strategy = tree_of({40, 1}), .options = {{"max_tokens", 10}}};
+  const ModelPtr target = load_tiny(tiny),
+                 draft = load_tiny(random_llama(tiny_draft_shape(tiny.config), 2), target);
+  Decode decode{
+      .target = target, .draft = draft, .strategy = tree_of({40, 1}), .options = {{"max_tokens", 10}}};
   for (const StepRecord& step : decode.run().steps) {
     if (step.drafted.empty()) continue;
     EXPECT_LE(step.drafted.size(), 64u);
@@ -261,9 +291,13 @@ TEST(DraftTree, RefusesTreesThatNoSessionHasRoomFor) {
   EXPECT_EQ(error_with({127}), "no error");
   EXPECT_EQ(error_with({1, 2, 4, 2, 1, 1}), "no error");
   EXPECT_THAT(error_with({64, 1}), HasSubstr("more than 127 tokens"));
-  EXPECT_THAT(error_with({127, 127, 127, 127, 127, 127, 127, 127, 127, 127}), HasSubstr("more than 127 tokens"));
+  EXPECT_THAT(error_with({127, 127, 127, 127, 127, 127, 127, 127, 127, 127}),
+              HasSubstr("more than 127 tokens"));
   EXPECT_THAT(error_with({}), HasSubstr("no widths"));
-  Decode wide{.target = target, .draft = target, .strategy = tree_of({2, 2, 2, 2, 2, 2}), .options = {{"max_tokens", 20}}};
+  Decode wide{.target = target,
+              .draft = target,
+              .strategy = tree_of({2, 2, 2, 2, 2, 2}),
+              .options = {{"max_tokens", 20}}};
   EXPECT_EQ(wide.run().tokens, (Decode{.target = target, .options = {{"max_tokens", 20}}}.run().tokens));
 }
 

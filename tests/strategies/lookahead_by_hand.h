@@ -18,15 +18,16 @@ namespace speclab::fixtures {
 /// Of the target of LookaheadByHand.
 inline constexpr int kHandVocab = 20;
 
-/// The target of the strategy under test is a function: what token follows a text. Steps are taken by hand, so
-/// that every tree and every row can be looked at.
+/// The target of the strategy under test is a function: what token follows a text. Steps are taken by hand,
+/// so that every tree and every row can be looked at.
 class LookaheadByHand {
  public:
   using Oracle = std::function<Token(const std::vector<Token>& text)>;
 
   LookaheadByHand(const json& options, std::vector<Token> prompt, Oracle oracle, int capacity = 200)
       : oracle_(std::move(oracle)), capacity_(capacity) {
-    static const ModelPtr target = load_tiny(markov_table(kHandVocab, std::vector<float>(kHandVocab * kHandVocab, 0)));
+    static const ModelPtr target =
+        load_tiny(markov_table(kHandVocab, std::vector<float>(kHandVocab * kHandVocab, 0)));
     Resources resources;
     resources.target = target;
     resources.capacity = capacity;
@@ -117,9 +118,7 @@ class LookaheadByHand {
   std::vector<float> logits_;
 };
 
-inline Token plus_one(const std::vector<Token>& text) {
-  return (text.back() + 1) % kHandVocab;
-}
+inline Token plus_one(const std::vector<Token>& text) { return (text.back() + 1) % kHandVocab; }
 
 /// Hard to guess: depends on three tokens and the length.
 inline Token scrambled(const std::vector<Token>& text) {

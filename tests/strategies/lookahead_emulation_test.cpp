@@ -39,7 +39,7 @@ TEST(Lookahead, LlamaCppFillsTheLastLevelFromTheFirst) {
   const int W = 4, N = 4;
   const auto repeated = [&](const char* emulate) {
     LookaheadByHand hand({{"W", W}, {"N", N}, {"G", 4}, {"emulate", emulate}, {"forward", "accepted"}},
-                {1, 2, 3, 4, 5, 6}, phrases);
+                         {1, 2, 3, 4, 5, 6}, phrases);
     int same = 0, looked = 0;
     for (int i = 0; i < 40; ++i) {
       if (hand.step() < 2 || i < 4) continue;
@@ -59,8 +59,9 @@ TEST(Lookahead, LlamaCppFillsTheLastLevelFromTheFirst) {
   EXPECT_LT(repeated("none"), 1);
 }
 
-// The two implementations that are emulated as lists of tokens, without trees: what a step emits follows from them alone.
-// Level 0 of `levels` has no place for the pending token in lade, and one that nobody fills in llama.cpp.
+// The two implementations that are emulated as lists of tokens, without trees: what a step emits follows from
+// them alone. Level 0 of `levels` has no place for the pending token in lade, and one that nobody fills in
+// llama.cpp.
 struct Naive {
   int W, N, G;
   bool lade;

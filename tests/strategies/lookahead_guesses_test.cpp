@@ -88,8 +88,9 @@ TEST(Lookahead, BigramsWork) {  // an index past the window in the original
 TEST(Lookahead, TheTextItselfGoesIntoThePool) {
   // Two phrases by turns that no window of one column sees coming.
   const std::vector<Token> prompt{5, 6, 7, 8, 1, 2, 3, 4, 5};
-  LookaheadByHand hand({{"W", 0}, {"N", 3}, {"G", 4}, {"pool_from_prompt", true}}, prompt,
-              [](const std::vector<Token>& text) { return static_cast<Token>((text.size() * 3) % 17); });
+  LookaheadByHand hand(
+      {{"W", 0}, {"N", 3}, {"G", 4}, {"pool_from_prompt", true}}, prompt,
+      [](const std::vector<Token>& text) { return static_cast<Token>((text.size() * 3) % 17); });
   const auto grams = [&](Token key) {
     std::set<std::vector<Token>> out;
     const auto& text = hand.text();
@@ -133,8 +134,8 @@ TEST(Lookahead, EqualBeginningsShareTheirNodes) {
 
 TEST(Lookahead, ThePoolIsForgottenUnlessItIsKept) {
   for (const bool keep : {false, true}) {
-    LookaheadByHand hand({{"W", 0}, {"N", 3}, {"G", 8}, {"pool_from_prompt", true}, {"keep_pool", keep}}, {1, 2, 3, 4},
-                plus_one);
+    LookaheadByHand hand({{"W", 0}, {"N", 3}, {"G", 8}, {"pool_from_prompt", true}, {"keep_pool", keep}},
+                         {1, 2, 3, 4}, plus_one);
     hand.step();
     hand.begin({19, 0});  // 0 -> 1
     hand.step();

@@ -11,13 +11,15 @@ namespace {
 
 using namespace speclab::fixtures;
 
-// llama.cpp draws the window's tokens as it draws the text's; they are best tokens here, so that n-grams repeat.
+// llama.cpp draws the window's tokens as it draws the text's; they are best tokens here, so that n-grams
+// repeat.
 TEST(LookaheadRun, TheWindowIsGreedyWhereTheTextIsSampled) {
   const std::size_t W = 5;
-  const GenerationRecord record = Decode{.target = tiny_target(3),
-                                         .strategy = choose("lookahead", {{"W", W}, {"N", 4}, {"G", 4}}),
-                                         .options = {{"max_tokens", 30}, {"temperature", 1}}}
-                                      .run();
+  const GenerationRecord record = Decode{
+      .target = tiny_target(3),
+      .strategy = choose("lookahead", {{"W", W}, {"N", 4}, {"G", 4}}),
+      .options = {{"max_tokens", 30},
+                  {"temperature", 1}}}.run();
   ASSERT_GE(record.steps.size(), 12u);
   for (std::size_t step = 2; step + 1 < 12; ++step) {  // warm, and probes are recorded
     const auto &now = record.steps[step].probes, &next = record.steps[step + 1].probes;

@@ -25,10 +25,8 @@ void expect_window(const TokenTree& tree, int width, int levels) {
       EXPECT_EQ(tree.parent(node), level == 0 ? above.back() : above[column]);
       EXPECT_EQ(tree.depth(node), i + level);
       EXPECT_EQ(tree.kind(node), kind);
-      if (level == 0)
-        above.push_back(node);
-      else
-        above[column] = node;
+      if (level == 0) above.push_back(node);
+      else above[column] = node;
     }
   }
 }
@@ -84,8 +82,9 @@ TEST(Lookahead, TheWindowMovesOnByOneLevel) {
 
 TEST(Lookahead, TheWindowCanTakeOverTheNewestGuess) {
   LookaheadByHand hand({{"W", 4}, {"N", 3}, {"G", 8}, {"pool_from_prompt", true}, {"window_from_pool", true}},
-              {1, 2, 3, 4, 1, 2, 3, 4},
-              [](const std::vector<Token>& text) { return static_cast<Token>(text.back() % 4 + 1); });
+                       {1, 2, 3, 4, 1, 2, 3, 4}, [](const std::vector<Token>& text) {
+                         return static_cast<Token>(text.back() % 4 + 1);
+                       });
   for (int i = 0; i < 8; ++i) {
     hand.step();
     const TokenTree& tree = hand.draft.tree;
@@ -116,8 +115,8 @@ TEST(Lookahead, EndTokensDoNotEnterTheWindow) {
 
 TEST(Lookahead, NothingPassesTheEndOfTheContext) {
   for (const int W : {0, 1, 4, 20}) {
-    LookaheadByHand hand({{"W", W}, {"N", 5}, {"G", 6}, {"pool_from_prompt", true}}, {1, 2, 3, 4, 5, 6}, scrambled,
-                30);
+    LookaheadByHand hand({{"W", W}, {"N", 5}, {"G", 6}, {"pool_from_prompt", true}}, {1, 2, 3, 4, 5, 6},
+                         scrambled, 30);
     int least = 99;
     while (hand.sequence().position() < 30) {  // step() checks the depths
       hand.step();
@@ -127,16 +126,17 @@ TEST(Lookahead, NothingPassesTheEndOfTheContext) {
   }
 }
 
-// Whatever the options and wherever the context ends: the rows that a row sees stand at offsets 0, 1, ... up to its own,
-// each once, and the window is fed at the offsets that it has within the context, no others.
+// Whatever the options and wherever the context ends: the rows that a row sees stand at offsets 0, 1, ... up
+// to its own, each once, and the window is fed at the offsets that it has within the context, no others.
 TEST(Lookahead, EveryRowSeesOneTokenAtEachOffset) {
   std::mt19937 random(19);
   for (int trial = 0; trial < 40; ++trial) {
     const json options = random_lookahead_options(random);
     const int W = options["W"], N = options["N"];
     SCOPED_TRACE(options.dump());
-    LookaheadByHand hand(options, std::vector<Token>(1 + random() % 6, static_cast<Token>(random() % kHandVocab)),
-                trial % 2 == 0 ? phrases : scrambled, 40);
+    LookaheadByHand hand(options,
+                         std::vector<Token>(1 + random() % 6, static_cast<Token>(random() % kHandVocab)),
+                         trial % 2 == 0 ? phrases : scrambled, 40);
     for (int i = 0; hand.sequence().position() < 39; ++i) {
       const int limit = static_cast<int>(39 - hand.sequence().position());
       hand.step();
@@ -155,8 +155,7 @@ TEST(Lookahead, EveryRowSeesOneTokenAtEachOffset) {
       for (int node = 0; node < tree.size(); ++node) {
         tree.path_to(node, path);
         ASSERT_EQ(static_cast<int>(path.size()), tree.depth(node));
-        for (std::size_t k = 0; k < path.size(); ++k)
-          EXPECT_EQ(tree.depth(path[k]), static_cast<int>(k) + 1);
+        for (std::size_t k = 0; k < path.size(); ++k) EXPECT_EQ(tree.depth(path[k]), static_cast<int>(k) + 1);
         EXPECT_LE(tree.depth(node), limit);
         EXPECT_EQ(tree.kind(node) == NodeKind::candidate, node <= tree.drafted());
         if (node > tree.drafted()) fed.insert(tree.depth(node));

@@ -98,9 +98,7 @@ TEST_F(DatastoreTest, WhatIsNoDatastoreIsRefused) {
   EXPECT_THAT(with("{\"no\": \"datastore\"}" + std::string(200, ' ')), HasSubstr("another kind"));
   EXPECT_EQ(with(good), "no error");
   EXPECT_THAT(message_of([&] { Datastore::Builder(4, "").write(path); }), HasSubstr("no tokens"));
-  EXPECT_THAT(message_of([&] {
-                Datastore::Builder(4, "").add(std::vector<Token>{1, 4});
-              }),
+  EXPECT_THAT(message_of([&] { Datastore::Builder(4, "").add(std::vector<Token>{1, 4}); }),
               HasSubstr("token 4"));
 }
 
@@ -128,9 +126,7 @@ TEST_F(RetrievalTest, TheMostFrequentBeginningsAsATree) {
   EXPECT_THAT(drafted_after({7, 2}, {{"datastore", path}}), ElementsAre());  // one token is no match
   EXPECT_THAT(drafted_after({7, 2}, {{"datastore", path}, {"ngram_min", 1}, {"nodes", 1}}),
               ElementsAre(TreeNode{0, 3}));
-  EXPECT_THAT(message_of([&] {
-                drafted_after({1}, {{"datastore", path}, {"ngram_min", 17}});
-              }),
+  EXPECT_THAT(message_of([&] { drafted_after({1}, {{"datastore", path}, {"ngram_min", 17}}); }),
               HasSubstr("at most ngram_max"));
 }
 

@@ -101,7 +101,8 @@ TEST(TokenRecycling, OneRowOfEachTokenDecides) {
       best[node] = order;
     }
     std::vector<int> path, children;
-    for (int node = 0; tree.children(node, children), !children.empty() && random() % 3 != 0; path.push_back(node))
+    for (int node = 0; tree.children(node, children), !children.empty() && random() % 3 != 0;
+         path.push_back(node))
       node = children[random() % children.size()];
     std::map<Token, int> nodes_of;
     for (int node = 1; node < tree.size(); ++node) {
@@ -187,8 +188,8 @@ INSTANTIATE_TEST_SUITE_P(Options, TokenRecyclingRun,
                                            json{{"tree", {1, 1, 1}}, {"keep", true}},
                                            json{{"k", 64}, {"tree", {64, 64, 8}}}));
 
-// Candidates by the maxima that the head has noted are those of whole rows: a forward divided over devices has
-// no maxima. Over several threads, and with a vocabulary of which a part is read only.
+// Candidates by the maxima that the head has noted are those of whole rows: a forward divided over devices
+// has no maxima. Over several threads, and with a vocabulary of which a part is read only.
 TEST(TokenRecycling, TheTreesAreThoseOfWholeRows) {
   Shape shape = tiny_shape();
   shape.vocab = 1031;
@@ -211,7 +212,8 @@ TEST(TokenRecycling, TheTreesAreThoseOfWholeRows) {
         const auto &a = noted.steps[i].drafted, &b = whole.steps[i].drafted;
         ASSERT_EQ(a.size(), b.size()) << "step " << i;
         for (std::size_t node = 0; node < a.size(); ++node)
-          ASSERT_EQ(std::pair(a[node].parent, a[node].id), std::pair(b[node].parent, b[node].id)) << "step " << i;
+          ASSERT_EQ(std::pair(a[node].parent, a[node].id), std::pair(b[node].parent, b[node].id))
+              << "step " << i;
       }
       EXPECT_GT(drafted(noted), 100) << numerics << " " << options;
     }

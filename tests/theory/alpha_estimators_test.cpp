@@ -197,15 +197,9 @@ double rejections(const simulate::AcceptanceProcess& process, PValue&& p_value) 
   return rejected / 400.0;
 }
 
-double positions_p(const std::vector<PromptRounds>& run) {
-  return iid_position_test(run)->p_value;
-}
-double serial_p(const std::vector<PromptRounds>& run) {
-  return serial_correlation(run)->ljung_box.p_value;
-}
-double prompts_p(const std::vector<PromptRounds>& run) {
-  return prompt_dispersion(run)->chi2.p_value;
-}
+double positions_p(const std::vector<PromptRounds>& run) { return iid_position_test(run)->p_value; }
+double serial_p(const std::vector<PromptRounds>& run) { return serial_correlation(run)->ljung_box.p_value; }
+double prompts_p(const std::vector<PromptRounds>& run) { return prompt_dispersion(run)->chi2.p_value; }
 
 TEST(IidTests, HoldTheirLevelOnIidRounds) {
   EXPECT_NEAR(rejections(iid_process(.7), positions_p), 0.05, 0.035);

@@ -103,7 +103,8 @@ TEST(Cost, ForwardCountsEveryPart) {
 }
 
 TEST(Cost, WindowedLayersReadTheirWindow) {
-  DecoderShape full{.layers = 4, .hidden = 8, .heads = 4, .kv_heads = 2, .head_dim = 3, .ffn = 10, .vocab = 100};
+  DecoderShape full{
+      .layers = 4, .hidden = 8, .heads = 4, .kv_heads = 2, .head_dim = 3, .ffn = 10, .vocab = 100};
   DecoderShape windowed = full;
   windowed.windowed_layers = 3;
   windowed.window = 5;
@@ -111,7 +112,8 @@ TEST(Cost, WindowedLayersReadTheirWindow) {
   const ForwardSize near{.tokens = 2, .logit_rows = 1, .context = 3, .keys = causal_keys(3, 2)};
   EXPECT_EQ(forward_cost(windowed, near).flops(), forward_cost(full, near).flops());
   EXPECT_EQ(forward_cost(windowed, near).bytes(), forward_cost(full, near).bytes());
-  // Beyond it, every row of three layers sees 5 keys; they read 4 committed positions and the rows themselves.
+  // Beyond it, every row of three layers sees 5 keys; they read 4 committed positions and the rows
+  // themselves.
   const ForwardSize far{.tokens = 2, .logit_rows = 1, .context = 100, .keys = causal_keys(100, 2)};
   const ForwardCost cost = forward_cost(windowed, far);
   EXPECT_EQ(cost.attention_flops, 4 * 4 * 3 * (203 + 3 * 2 * 5));

@@ -106,10 +106,12 @@ TEST(LookaheadKnee, FollowsTheMachine) {
   EXPECT_EQ(wide.speedup, wide.compression);
   EXPECT_GT(best_lookahead(kPaper, RowTimes(flat), 64, 8, .5).speedup, gpu.speedup);
   // A row and a half is not one row, and where every row costs a forward nothing pays.
-  const LookaheadChoice narrow = predict_lookahead(kPaper, {1, 2, 1}, RowTimes(std::map<int, double>{{1, 1.0}, {2, 2.0}}), .75);
+  const LookaheadChoice narrow =
+      predict_lookahead(kPaper, {1, 2, 1}, RowTimes(std::map<int, double>{{1, 1.0}, {2, 2.0}}), .75);
   EXPECT_NEAR(narrow.speedup, narrow.compression / 1.5, 1e-12);
   // However slow it may be, the best setting itself.
-  const LookaheadChoice slow = best_lookahead(kPaper, RowTimes(std::map<int, double>{{1, 1.0}, {4, 4.0}}), 64, 8, 1, {{}, 1, 0});
+  const LookaheadChoice slow =
+      best_lookahead(kPaper, RowTimes(std::map<int, double>{{1, 1.0}, {4, 4.0}}), 64, 8, 1, {{}, 1, 0});
   EXPECT_GE(slow.shape.W, 1);
   EXPECT_LT(slow.speedup, 1);
 }

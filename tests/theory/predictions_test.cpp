@@ -53,8 +53,8 @@ TEST(Predictions, AppearWhenTheirInputsAreKnown) {
                   "implied_alpha_tau", "implied_alpha_speedup"));
 }
 
-// Constants of Fu et al. 2024 for a 7B model, N = 5; the published ablation has S = 1.96 at W = G = 15. With one guess
-// Eq. 5 is Eq. 1 of Leviathan et al., and each extension is at hand alone.
+// Constants of Fu et al. 2024 for a 7B model, N = 5; the published ablation has S = 1.96 at W = G = 15. With
+// one guess Eq. 5 is Eq. 1 of Leviathan et al., and each extension is at hand alone.
 TEST(Predictions, LawOfLookaheadDecodingAlone) {
   const auto value = [](const PredictionInputs& inputs, const std::string& name) {
     for (const Prediction& prediction : predictions(inputs)) {
@@ -71,7 +71,8 @@ TEST(Predictions, LawOfLookaheadDecodingAlone) {
   inputs.lookahead = LookaheadShape{1, 5, 1};
   EXPECT_NEAR(value(inputs, "lookahead_eq5"), expected_tokens(.425, 4), 1e-12);
   inputs.f = 3.106;
-  EXPECT_NEAR(value(inputs, "lookahead_eq7"), 1.230, 5e-4);  // b = 1, where W = 30, G = 1 was published at 1.79
+  EXPECT_NEAR(value(inputs, "lookahead_eq7"), 1.230,
+              5e-4);  // b = 1, where W = 30, G = 1 was published at 1.79
   for (const auto& [w, s] : {std::pair{15, 1.979}, {10, 1.867}, {7, 1.762}}) {
     inputs.lookahead = LookaheadShape{w, 5, w};
     EXPECT_NEAR(value(inputs, "lookahead_eq7"), s, 5e-4) << w;
@@ -80,7 +81,8 @@ TEST(Predictions, LawOfLookaheadDecodingAlone) {
   inputs.lookahead = LookaheadShape{30, 5, 1};
   inputs.share = .75;
   EXPECT_NEAR(value(inputs, "lookahead_eq7_extended"),
-              lookahead_step_compression(lookahead_expected_tokens(.425, 4, std::pow(30, .75)), 3.106), 1e-12);
+              lookahead_step_compression(lookahead_expected_tokens(.425, 4, std::pow(30, .75)), 3.106),
+              1e-12);
   EXPECT_EQ(value(inputs, "lookahead_rows"), 124);
   inputs.share = 1.5;
   EXPECT_THROW(predictions(inputs), Error);
@@ -89,7 +91,8 @@ TEST(Predictions, LawOfLookaheadDecodingAlone) {
   inputs.target = RowTimes(std::map<int, double>{{1, 10}, {120, 10}, {240, 20}});
   EXPECT_NEAR(value(inputs, "lookahead_speedup"), 1.979, 5e-4);
   EXPECT_EQ(2 * value(inputs, "lookahead_best_W") * (value(inputs, "lookahead_best_N") - 1), 120);
-  EXPECT_NEAR(value(inputs, "lookahead_best_speedup"), 1.979, 5e-4) << "120 free rows: the paper's own setting";
+  EXPECT_NEAR(value(inputs, "lookahead_best_speedup"), 1.979, 5e-4)
+      << "120 free rows: the paper's own setting";
   inputs.target = RowTimes(std::map<int, double>{{1, 1}, {2, 2}});  // every row costs a forward
   EXPECT_EQ(value(inputs, "lookahead_best_W"), 0);
   EXPECT_EQ(value(inputs, "lookahead_best_speedup"), 1);

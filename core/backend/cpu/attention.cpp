@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/attention.cpp"
@@ -19,16 +18,21 @@ namespace {
 // kLanes words of two bf16 numbers: their first ones and their second ones as floats.
 HWY_INLINE auto load_words(const Bf16* p) { return hn::LoadU(u, reinterpret_cast<const std::uint32_t*>(p)); }
 template <class Words>
-HWY_INLINE V first_of(Words words) { return hn::BitCast(f, hn::ShiftLeft<16>(words)); }
+HWY_INLINE V first_of(Words words) {
+  return hn::BitCast(f, hn::ShiftLeft<16>(words));
+}
 template <class Words>
-HWY_INLINE V second_of(Words words) { return hn::BitCast(f, hn::And(words, hn::Set(u, 0xffff0000u))); }
+HWY_INLINE V second_of(Words words) {
+  return hn::BitCast(f, hn::And(words, hn::Set(u, 0xffff0000u)));
+}
 
-// --- scores -------------------------------------------------------------------------------------------------------
+// --- scores -----------------------------------------------------------------------------------------------
 
-// scores[row][slot] = q[row] . key[slot] for the 16 slots of a block, while the next one is fetched: lane = key, one chain over
-// the head dimensions.
+// scores[row][slot] = q[row] . key[slot] for the 16 slots of a block, while the next one is fetched: lane =
+// key, one chain over the head dimensions.
 template <int kRows, typename Kv>
-HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const float* HWY_RESTRICT q, float* HWY_RESTRICT scores, int stride) {
+HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const float* HWY_RESTRICT q,
+                            float* HWY_RESTRICT scores, int stride) {
   constexpr int kParts = kKeyBlock / kLanes;
   V sum[kRows][kParts];
   for (int r = 0; r < kRows; ++r) {
@@ -43,7 +47,8 @@ HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const flo
     }
   };
   for (int d = 0; d < head_dim; d += 2) {
-    for (std::size_t line = 0; line < 2 * sizeof(Kv) * kKeyBlock; line += 64) __builtin_prefetch(reinterpret_cast<const char*>(keys + (head_dim + d) * kKeyBlock) + line);
+    for (std::size_t line = 0; line < 2 * sizeof(Kv) * kKeyBlock; line += 64)
+      __builtin_prefetch(reinterpret_cast<const char*>(keys + (head_dim + d) * kKeyBlock) + line);
     V key[kParts];
     if constexpr (sizeof(Kv) == 2) {
       const Kv* pair = keys + d * kKeyBlock;
@@ -53,20 +58,23 @@ HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const flo
       add(key, d + 1);
     } else {
       for (int odd = 0; odd < 2; ++odd) {
-        for (int part = 0; part < kParts; ++part) key[part] = hn::LoadU(f, keys + (d + odd) * kKeyBlock + part * kLanes);
+        for (int part = 0; part < kParts; ++part)
+          key[part] = hn::LoadU(f, keys + (d + odd) * kKeyBlock + part * kLanes);
         add(key, d + odd);
       }
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int part = 0; part < kParts; ++part) hn::StoreU(sum[r][part], f, scores + r * stride + part * kLanes);
+    for (int part = 0; part < kParts; ++part)
+      hn::StoreU(sum[r][part], f, scores + r * stride + part * kLanes);
   }
 }
 
-// --- softmax ------------------------------------------------------------------------------------------------------
+// --- softmax ----------------------------------------------------------------------------------------------
 
-// Turns scores[begin, count) into exponentials, zero before `first`, and returns their sum: partial sum i takes the
-// positions i mod 16, and zeros leave it as it is, so that `begin`, which the rows of a block share, does not enter it.
+// Turns scores[begin, count) into exponentials, zero before `first`, and returns their sum: partial sum i
+// takes the positions i mod 16, and zeros leave it as it is, so that `begin`, which the rows of a block
+// share, does not enter it.
 HWY_INLINE float softmax_weights(float* scores, int begin, int first, int count, float scale) {
   constexpr float kUnseen = -1e30f;  // exp() of it is an exact zero
   const int full = padded(count, kKeyBlock);
@@ -95,26 +103,30 @@ HWY_INLINE float softmax_weights(float* scores, int begin, int first, int count,
 HWY_INLINE void cap_scores(float* scores, int begin, int count, float scale, float cap) {
   const V v_cap = hn::Set(f, cap), v_scale = hn::Set(f, scale / cap);
   for (int i = count; i < padded(count, kKeyBlock); ++i) scores[i] = 0;
-  for (int i = begin; i < count; i += kLanes) hn::StoreU(hn::Mul(v_cap, hn::Tanh(f, hn::Mul(hn::LoadU(f, scores + i), v_scale))), f, scores + i);
+  for (int i = begin; i < count; i += kLanes)
+    hn::StoreU(hn::Mul(v_cap, hn::Tanh(f, hn::Mul(hn::LoadU(f, scores + i), v_scale))), f, scores + i);
 }
 
 float AttentionWeights(const QueryBlock& block, int r, float* scores) {
-  // Slot order to position order; a path's slots never precede their positions and ascend, so in place is safe.
+  // Slot order to position order; a path's slots never precede their positions and ascend, so in place is
+  // safe.
   const int count = block.count(r);
   for (int i = std::max(block.begin, block.in_place(r)); i < count; ++i) scores[i] = scores[block.slot(r, i)];
   if (block.soft_cap > 0) cap_scores(scores, block.begin, count, block.scale, block.soft_cap);
   return softmax_weights(scores, block.begin, block.first[r], count, block.soft_cap > 0 ? 1.0f : block.scale);
 }
 
-// --- values -------------------------------------------------------------------------------------------------------
+// --- values -----------------------------------------------------------------------------------------------
 
-// Slots whose values stay in the first-level cache while the vectors of a head take turns; the next ones are fetched meanwhile.
+// Slots whose values stay in the first-level cache while the vectors of a head take turns; the next ones are
+// fetched meanwhile.
 constexpr int kSlots = 64;
 
-// out[row][d .. d + width) += sum over positions [begin, end), in the slots of the same number, of weight * value, ascending.
+// out[row][d .. d + width) += sum over positions [begin, end), in the slots of the same number, of weight *
+// value, ascending.
 template <int kRows, int kVectors, typename Kv>
-HWY_INLINE void mix_in_place(const Kv* HWY_RESTRICT values, int head_dim, int d, int begin, int end, float* const* out,
-                             const float* HWY_RESTRICT weights, int stride) {
+HWY_INLINE void mix_in_place(const Kv* HWY_RESTRICT values, int head_dim, int d, int begin, int end,
+                             float* const* out, const float* HWY_RESTRICT weights, int stride) {
   V sum[kRows][kVectors], x[kVectors];
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::LoadU(f, out[r] + d + v * kLanes);
@@ -150,7 +162,8 @@ HWY_INLINE void mix_in_place(const Kv* HWY_RESTRICT values, int head_dim, int d,
 
 // out[d .. d + kLanes) += the same over one query's positions from `begin` on, wherever they stand.
 template <typename Kv>
-HWY_INLINE void mix_path(const Kv* HWY_RESTRICT values, int head_dim, int d, const QueryBlock& block, int r, int begin, const float* weights) {
+HWY_INLINE void mix_path(const Kv* HWY_RESTRICT values, int head_dim, int d, const QueryBlock& block, int r,
+                         int begin, const float* weights) {
   V sum = hn::LoadU(f, block.out[r] + d);
   for (int i = begin; i < block.count(r); ++i) {
     const int slot = block.slot(r, i);
@@ -171,7 +184,8 @@ void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scr
     for (int r = 0; r < kRows; ++r) q[d * kRows + r] = block.q[r][d];
   }
   for (int slot = block.begin; slot <= block.last_slot; slot += kKeyBlock) {
-    score_block<kRows>(cache.keys + static_cast<std::size_t>(slot) * head_dim, head_dim, q, scratch + slot, stride);
+    score_block<kRows>(cache.keys + static_cast<std::size_t>(slot) * head_dim, head_dim, q, scratch + slot,
+                       stride);
   }
   float total[kRows];
   int shared = block.count(0);  // what all of them see, in its place
@@ -188,10 +202,12 @@ void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scr
     int d = 0;
     for (; d + kVectors * kLanes <= whole; d += kVectors * kLanes)
       mix_in_place<kRows, kVectors>(cache.values, head_dim, d, slot, end, block.out, scratch, stride);
-    for (; d < whole; d += kLanes) mix_in_place<kRows, 1>(cache.values, head_dim, d, slot, end, block.out, scratch, stride);
+    for (; d < whole; d += kLanes)
+      mix_in_place<kRows, 1>(cache.values, head_dim, d, slot, end, block.out, scratch, stride);
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int d = 0; d < whole; d += kLanes) mix_path(cache.values, head_dim, d, block, r, shared, scratch + r * stride);
+    for (int d = 0; d < whole; d += kLanes)
+      mix_path(cache.values, head_dim, d, block, r, shared, scratch + r * stride);
     for (int i = whole; i < head_dim; ++i) {  // head dimensions that fill no vector
       float sum = 0;
       for (int key = block.begin; key < block.count(r); ++key) {
@@ -234,8 +250,12 @@ HWY_INLINE void attend_any(const HeadCache<Kv>& cache, const QueryBlock& block, 
   }
 }
 
-void AttendF32(const HeadCache<float>& cache, const QueryBlock& block, float* scratch) { attend_any(cache, block, scratch); }
-void AttendBf16(const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratch) { attend_any(cache, block, scratch); }
+void AttendF32(const HeadCache<float>& cache, const QueryBlock& block, float* scratch) {
+  attend_any(cache, block, scratch);
+}
+void AttendBf16(const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratch) {
+  attend_any(cache, block, scratch);
+}
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -251,7 +271,9 @@ HWY_EXPORT(AttendF32);
 HWY_EXPORT(AttendBf16);
 
 int query_block_rows() { return HWY_DYNAMIC_DISPATCH(QueryBlockRows)(); }
-float attention_weights(const QueryBlock& block, int r, float* scores) { return HWY_DYNAMIC_DISPATCH(AttentionWeights)(block, r, scores); }
+float attention_weights(const QueryBlock& block, int r, float* scores) {
+  return HWY_DYNAMIC_DISPATCH(AttentionWeights)(block, r, scores);
+}
 void attend(const HeadCache<float>& cache, const QueryBlock& block, float* scratch) {
   HWY_DYNAMIC_DISPATCH(AttendF32)(cache, block, scratch);
 }

@@ -6,21 +6,25 @@
 #include "core/backend/cpu/kernels.h"
 #include "core/base/bf16.h"
 
-// Attention of class `f32` and the others over the cache of one sequence. A key is a lane of the scores and a head dimension
-// a lane of the values, so that every sum is one chain over head dimensions or positions, ascending, and neither the vector
-// width nor the number of rows nor the slots that hold the keys enter the bits.
+// Attention of class `f32` and the others over the cache of one sequence. A key is a lane of the scores and a
+// head dimension a lane of the values, so that every sum is one chain over head dimensions or positions,
+// ascending, and neither the vector width nor the number of rows nor the slots that hold the keys enter the
+// bits.
 
 namespace speclab::cpu {
 
 /// Keys per block of the key cache.
 inline constexpr int kKeyBlock = 16;
 
-/// Where a number stands in the cache of one head. Floats: keys [slots/16][head_dim][16], values [slots][head_dim]. bf16, in
-/// words of two numbers that one instruction multiplies: keys [slots/16][head_dim/2][16][2], values [slots/2][head_dim][2].
+/// Where a number stands in the cache of one head. Floats: keys [slots/16][head_dim][16], values
+/// [slots][head_dim]. bf16, in words of two numbers that one instruction multiplies: keys
+/// [slots/16][head_dim/2][16][2], values [slots/2][head_dim][2].
 template <typename Kv>
 constexpr std::size_t key_index(int slot, int d, int head_dim) {
-  const std::size_t block = static_cast<std::size_t>(slot / kKeyBlock) * kKeyBlock * static_cast<std::size_t>(head_dim);
-  if constexpr (sizeof(Kv) == 2) return block + static_cast<std::size_t>((d / 2 * kKeyBlock + slot % kKeyBlock) * 2 + d % 2);
+  const std::size_t block =
+      static_cast<std::size_t>(slot / kKeyBlock) * kKeyBlock * static_cast<std::size_t>(head_dim);
+  if constexpr (sizeof(Kv) == 2)
+    return block + static_cast<std::size_t>((d / 2 * kKeyBlock + slot % kKeyBlock) * 2 + d % 2);
   else return block + static_cast<std::size_t>(d * kKeyBlock + slot % kKeyBlock);
 }
 template <typename Kv>
@@ -38,32 +42,36 @@ struct HeadCache {
   int head_dim;
 };
 
-/// Attention of up to query_block_rows() queries that read the same keys: rows and heads of one key/value head. All see
-/// slots [0, committed) first and then their own path, so that key number i of a query is always the key at position i.
+/// Attention of up to query_block_rows() queries that read the same keys: rows and heads of one key/value
+/// head. All see slots [0, committed) first and then their own path, so that key number i of a query is
+/// always the key at position i.
 struct QueryBlock {
   static constexpr int kRows = 12;  ///< query_block_rows() at most
   int rows;
-  const float* q[kRows];           ///< [head_dim]
-  const std::int32_t* path[kRows]; ///< slots by position, from position `committed` on, ascending
+  const float* q[kRows];            ///< [head_dim]
+  const std::int32_t* path[kRows];  ///< slots by position, from position `committed` on, ascending
   int path_length[kRows];
-  float* out[kRows];               ///< [head_dim]
+  float* out[kRows];  ///< [head_dim]
   int committed;
-  int last_slot;                   ///< largest slot that any of the rows sees
+  int last_slot;  ///< largest slot that any of the rows sees
   float scale;
-  float soft_cap = 0;              ///< 0: none
-  int begin = 0;                   ///< a multiple of kKeyBlock: no row sees a position before it
-  int first[kRows] = {};           ///< first position that the row sees
+  float soft_cap = 0;     ///< 0: none
+  int begin = 0;          ///< a multiple of kKeyBlock: no row sees a position before it
+  int first[kRows] = {};  ///< first position that the row sees
 
   int count(int r) const { return committed + path_length[r]; }
-  int slot(int r, int position) const { return position < committed ? position : path[r][position - committed]; }
-  /// Positions [0, in_place(r)) of row r stand in the slots of the same number: what is committed, and a chain's rows.
+  int slot(int r, int position) const {
+    return position < committed ? position : path[r][position - committed];
+  }
+  /// Positions [0, in_place(r)) of row r stand in the slots of the same number: what is committed, and a
+  /// chain's rows.
   int in_place(int r) const;
 };
 /// 12 where there are 32 registers of 16 numbers, else 6; more queries share each key that is read.
 int query_block_rows();
 
-/// Numbers from the scores of one row to those of the next: whole blocks of keys, and two lines of a cache more, because rows a
-/// power of two apart would share the few places that a cache has for them.
+/// Numbers from the scores of one row to those of the next: whole blocks of keys, and two lines of a cache
+/// more, because rows a power of two apart would share the few places that a cache has for them.
 constexpr int score_stride(int last_slot) { return padded(last_slot + 1, kKeyBlock) + 32; }
 /// Floats, on a boundary of 64 bytes, that attend() and attend_bf16() need.
 constexpr std::size_t attention_scratch(int rows, int last_slot, int head_dim) {
@@ -74,13 +82,14 @@ constexpr std::size_t attention_scratch(int rows, int last_slot, int head_dim) {
 void attend(const HeadCache<float>& cache, const QueryBlock& block, float* scratch);
 void attend(const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratch);
 
-/// scores [slots] of row r, by slot -> the exponentials of the softmax [count(r)], by position, zero from block.begin to
-/// first[r] and behind count(r) up to a whole block of keys. Returns their sum.
+/// scores [slots] of row r, by slot -> the exponentials of the softmax [count(r)], by position, zero from
+/// block.begin to first[r] and behind count(r) up to a whole block of keys. Returns their sum.
 float attention_weights(const QueryBlock& block, int r, float* scores);
 
-/// In bf16 products (class `avx512-bf16`): queries and the exponentials of the softmax are rounded to bf16; VDPBF16PS multiplies
-/// pairs of head dimensions for the scores and of positions for the values, in the order of bf16_units.h, so that an odd
-/// last position is multiplied with a zero beside it. Up to QueryBlock::kRows queries.
+/// In bf16 products (class `avx512-bf16`): queries and the exponentials of the softmax are rounded to bf16;
+/// VDPBF16PS multiplies pairs of head dimensions for the scores and of positions for the values, in the order
+/// of bf16_units.h, so that an odd last position is multiplied with a zero beside it. Up to QueryBlock::kRows
+/// queries.
 void attend_bf16(bool emulated, const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratch);
 
 }  // namespace speclab::cpu

@@ -10,8 +10,8 @@
 namespace speclab::cpu {
 namespace {
 
-// Tiles: 0-3 sums of four panels [rows][16] float, 4 inputs [rows][32] bf16, 5 weights [16 pairs][16][2] bf16, 6 and 7 inputs
-// and weights of what is left when a row is no multiple of 32.
+// Tiles: 0-3 sums of four panels [rows][16] float, 4 inputs [rows][32] bf16, 5 weights [16 pairs][16][2]
+// bf16, 6 and 7 inputs and weights of what is left when a row is no multiple of 32.
 constexpr int kPanelsOfBlock = 4, kTileRows = 16, kTilePairs = 16;
 
 /// What LDTILECFG reads: 64 bytes.
@@ -37,7 +37,8 @@ TileShapes tile_shapes(int rows, int left_pairs) {
   return shapes;
 }
 
-// The compiler's own intrinsics do not say that a load reads memory (gcc 12): stores to it could move behind them.
+// The compiler's own intrinsics do not say that a load reads memory (gcc 12): stores to it could move behind
+// them.
 struct HardwareTiles {
   static void configure(const TileShapes& shapes) { asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory"); }
   static void release() { asm volatile("tilerelease" ::: "memory"); }
@@ -131,12 +132,16 @@ void tile_block(const Block& b, float* out, std::integer_sequence<int, kPanels..
   for (; pair + kTilePairs <= b.pairs; pair += kTilePairs) {
     const Bf16* weights = b.panels + static_cast<std::size_t>(pair) * 2 * kPanel;
     Tiles::template load<4>(b.x + 2 * pair, x_bytes);
-    ((Tiles::template load<5>(weights + kPanels * b.panel_elements, 64), Tiles::template dot<kPanels, 4, 5>()), ...);
+    ((Tiles::template load<5>(weights + kPanels * b.panel_elements, 64),
+      Tiles::template dot<kPanels, 4, 5>()),
+     ...);
   }
   if (pair < b.pairs) {
     const Bf16* weights = b.panels + static_cast<std::size_t>(pair) * 2 * kPanel;
     Tiles::template load<6>(b.x + 2 * pair, x_bytes);
-    ((Tiles::template load<7>(weights + kPanels * b.panel_elements, 64), Tiles::template dot<kPanels, 6, 7>()), ...);
+    ((Tiles::template load<7>(weights + kPanels * b.panel_elements, 64),
+      Tiles::template dot<kPanels, 6, 7>()),
+     ...);
   }
   (Tiles::template store<kPanels>(out + kPanels * kTileRows * kPanel, 64), ...);
 }

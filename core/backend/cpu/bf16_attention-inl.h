@@ -1,4 +1,5 @@
-// Scores and values of attention in bf16 products, included where bf16_avx512-inl.h is and of the same vectors.
+// Scores and values of attention in bf16 products, included where bf16_avx512-inl.h is and of the same
+// vectors.
 
 // Numbers that a word of two holds; a line of a key block or of a vector of values is sixteen words.
 constexpr int kWord = 2;
@@ -16,7 +17,8 @@ void score_blocks(const Bf16* keys, int head_dim, const Bf16* q, float* scores, 
   }
   for (int d = 0; d < head_dim; d += 2, q += kWord * kRows) {
     const Bf16* line[kBlocks];
-    for (int b = 0; b < kBlocks; ++b) line[b] = keys + static_cast<std::size_t>(b) * block + static_cast<std::size_t>(d * kKeyBlock);
+    for (int b = 0; b < kBlocks; ++b)
+      line[b] = keys + static_cast<std::size_t>(b) * block + static_cast<std::size_t>(d * kKeyBlock);
     for (int b = 0; b < kBlocks; ++b) __builtin_prefetch(line[b] + kBlocks * block);
     for (int r = 0; r < kRows; ++r) {
       for (int b = 0; b < kBlocks; ++b) sum[r][b] = dot(sum[r][b], line[b], word(q + kWord * r));
@@ -27,12 +29,15 @@ void score_blocks(const Bf16* keys, int head_dim, const Bf16* q, float* scores, 
   }
 }
 
-// Slots whose values stay in the first-level cache while the vectors of a head take turns; the next ones are fetched meanwhile.
+// Slots whose values stay in the first-level cache while the vectors of a head take turns; the next ones are
+// fetched meanwhile.
 constexpr int kSlots = 64;
 
-// sums[row][0 .. 16 kVectors) += weight * value over the positions [begin, end), both even, in the slots of the same number.
+// sums[row][0 .. 16 kVectors) += weight * value over the positions [begin, end), both even, in the slots of
+// the same number.
 template <int kRows, int kVectors>
-void mix_pairs(const Bf16* values, int head_dim, int begin, int end, float* sums, int width, const Bf16* weights, int stride) {
+void mix_pairs(const Bf16* values, int head_dim, int begin, int end, float* sums, int width,
+               const Bf16* weights, int stride) {
   const std::size_t ahead = static_cast<std::size_t>(kSlots) * static_cast<std::size_t>(head_dim);
   Vector sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -42,7 +47,8 @@ void mix_pairs(const Bf16* values, int head_dim, int begin, int end, float* sums
     const Bf16* line = values + static_cast<std::size_t>(slot) * static_cast<std::size_t>(head_dim);
     for (int v = 0; v < kVectors; ++v) __builtin_prefetch(line + kWord * 16 * v + ahead);
     for (int r = 0; r < kRows; ++r) {
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = dot(sum[r][v], line + kWord * 16 * v, word(weights + r * stride + slot));
+      for (int v = 0; v < kVectors; ++v)
+        sum[r][v] = dot(sum[r][v], line + kWord * 16 * v, word(weights + r * stride + slot));
     }
   }
   for (int r = 0; r < kRows; ++r) {
@@ -67,9 +73,11 @@ void score_rows(const BlockOfScores& s) {
   const std::size_t block = static_cast<std::size_t>(kKeyBlock) * static_cast<std::size_t>(s.head_dim);
   int done = 0;
   for (; done + kBlocks <= s.blocks; done += kBlocks)
-    score_blocks<kRows, kBlocks>(s.keys + static_cast<std::size_t>(done) * block, s.head_dim, s.q, s.scores + done * kKeyBlock, s.stride);
+    score_blocks<kRows, kBlocks>(s.keys + static_cast<std::size_t>(done) * block, s.head_dim, s.q,
+                                 s.scores + done * kKeyBlock, s.stride);
   for (; done < s.blocks; ++done)
-    score_blocks<kRows, 1>(s.keys + static_cast<std::size_t>(done) * block, s.head_dim, s.q, s.scores + done * kKeyBlock, s.stride);
+    score_blocks<kRows, 1>(s.keys + static_cast<std::size_t>(done) * block, s.head_dim, s.q,
+                           s.scores + done * kKeyBlock, s.stride);
 }
 
 template <int kRows>
@@ -81,8 +89,11 @@ void mix_rows(const BlockOfValues& m) {
     const int end = std::min(slot + kSlots, m.in_place);
     int d = 0;
     for (; d + 16 * kVectors <= whole; d += 16 * kVectors)
-      mix_pairs<kRows, kVectors>(m.values + kWord * d, m.head_dim, slot, end, m.sums + d, m.width, m.weights, m.stride);
-    for (; d < whole; d += 16) mix_pairs<kRows, 1>(m.values + kWord * d, m.head_dim, slot, end, m.sums + d, m.width, m.weights, m.stride);
+      mix_pairs<kRows, kVectors>(m.values + kWord * d, m.head_dim, slot, end, m.sums + d, m.width, m.weights,
+                                 m.stride);
+    for (; d < whole; d += 16)
+      mix_pairs<kRows, 1>(m.values + kWord * d, m.head_dim, slot, end, m.sums + d, m.width, m.weights,
+                          m.stride);
   }
   for (int r = 0; r < kRows; ++r) {
     const int count = block.count(r);
@@ -94,7 +105,9 @@ void mix_rows(const BlockOfValues& m) {
         alignas(64) Bf16 line[32] = {};
         if (d < whole) {
           const Bf16* first = m.values + value_index<Bf16>(slot / 2 * 2, d, m.head_dim);
-          join_words(first, slot, next < 0 ? first : m.values + value_index<Bf16>(next / 2 * 2, d, m.head_dim), next, line);
+          join_words(first, slot,
+                     next < 0 ? first : m.values + value_index<Bf16>(next / 2 * 2, d, m.head_dim), next,
+                     line);
         } else {
           for (int j = 0; d + j < m.head_dim; ++j) {
             line[2 * j] = m.values[value_index<Bf16>(slot, d + j, m.head_dim)];

@@ -1,6 +1,7 @@
-// The kernel of class avx512-bf16, included once for the real vectors and once for emulated ones, because functions for one
-// instruction set cannot be inlined into functions for another. Expects in the enclosing namespace: a type Vector of
-// sixteen floats, and zero(), dot(sum, weights, pair), load(floats), store(vector, floats), the last two on boundaries of 64 bytes.
+// The kernel of class avx512-bf16, included once for the real vectors and once for emulated ones, because
+// functions for one instruction set cannot be inlined into functions for another. Expects in the enclosing
+// namespace: a type Vector of sixteen floats, and zero(), dot(sum, weights, pair), load(floats),
+// store(vector, floats), the last two on boundaries of 64 bytes.
 
 // Two inputs that are multiplied by one instruction.
 inline std::int32_t word(const Bf16* pair) {
@@ -9,10 +10,11 @@ inline std::int32_t word(const Bf16* pair) {
   return both;
 }
 
-/// Weights to fetch while a block works: `step` bytes per pair of inputs, from `from` on and after `pairs` pairs from `then`
-/// on; in as many streams as panels when the block has the fetching to itself. Without it a block of many rows waits for
-/// memory: its instructions between two loads of weights fill the window that the processor looks ahead in. (Zen 5, all
-/// matrices of SmolLM2-135M: 16 rows cost 1.15 instead of 1.3 of one.)
+/// Weights to fetch while a block works: `step` bytes per pair of inputs, from `from` on and after `pairs`
+/// pairs from `then` on; in as many streams as panels when the block has the fetching to itself. Without it a
+/// block of many rows waits for memory: its instructions between two loads of weights fill the window that
+/// the processor looks ahead in. (Zen 5, all matrices of SmolLM2-135M: 16 rows cost 1.15 instead of 1.3 of
+/// one.)
 struct Ahead {
   const char* from;
   int step;
@@ -20,8 +22,8 @@ struct Ahead {
   int pairs;
   const char* then;
 };
-// How far ahead of itself a block that is alone fetches. Many rows take longer over the same bytes: the whole next block then,
-// unless that is too much for a cache.
+// How far ahead of itself a block that is alone fetches. Many rows take longer over the same bytes: the whole
+// next block then, unless that is too much for a cache.
 constexpr std::size_t near_bytes(int rows, std::size_t block_bytes) {
   if (rows <= 6) return 4096;
   return block_bytes <= 128 << 10 ? block_bytes : 16384;
@@ -29,7 +31,8 @@ constexpr std::size_t near_bytes(int rows, std::size_t block_bytes) {
 
 // sums[row][panel][16] = W[panel] x[row], rows `stride` floats apart; x: the rows' inputs, pairs interleaved.
 template <int kRows, int kPanels>
-void dot_block(const Bf16* panel, std::size_t panel_elements, int pairs, const Bf16* x, float* sums, int stride, Ahead ahead) {
+void dot_block(const Bf16* panel, std::size_t panel_elements, int pairs, const Bf16* x, float* sums,
+               int stride, Ahead ahead) {
   Vector sum[kRows][kPanels];
   for (int r = 0; r < kRows; ++r) {
     for (int p = 0; p < kPanels; ++p) sum[r][p] = zero();
@@ -40,7 +43,9 @@ void dot_block(const Bf16* panel, std::size_t panel_elements, int pairs, const B
     if (kPanels > 1 && ahead.alone) __builtin_prefetch(ahead.from + panel_elements * sizeof(Bf16));
     ahead.from += ahead.step;
     const Bf16* weights[kPanels];
-    for (int p = 0; p < kPanels; ++p) weights[p] = panel + static_cast<std::size_t>(p) * panel_elements + static_cast<std::size_t>(pair) * 2 * kPanel;
+    for (int p = 0; p < kPanels; ++p)
+      weights[p] =
+          panel + static_cast<std::size_t>(p) * panel_elements + static_cast<std::size_t>(pair) * 2 * kPanel;
     for (int r = 0; r < kRows; ++r) {
       for (int p = 0; p < kPanels; ++p) sum[r][p] = dot(sum[r][p], weights[p], word(x + 2 * r));
     }
@@ -52,33 +57,47 @@ void dot_block(const Bf16* panel, std::size_t panel_elements, int pairs, const B
 }
 
 template <int kRows>
-void dot_rows(int panels, const Bf16* panel, std::size_t panel_elements, int pairs, const Bf16* x, float* sums, int stride, Ahead ahead) {
+void dot_rows(int panels, const Bf16* panel, std::size_t panel_elements, int pairs, const Bf16* x,
+              float* sums, int stride, Ahead ahead) {
   if constexpr (kRows <= 12) {
     if (panels == 2) return dot_block<kRows, 2>(panel, panel_elements, pairs, x, sums, stride, ahead);
   }
   dot_block<kRows, 1>(panel, panel_elements, pairs, x, sums, stride, ahead);
 }
 
-// Groups first .. end of a slice. They take turns at a block of panels and fetch the next one together. Sums go to their
-// rows when the slice is done (see class f32).
+// Groups first .. end of a slice. They take turns at a block of panels and fetch the next one together. Sums
+// go to their rows when the slice is done (see class f32).
 constexpr int kDotGroups = 10;
 void dot_groups(const Bf16Slice& s, const RowGroups& groups, int first, int end) {
   alignas(64) float sums[kDotGroups * 16 * Bf16Slice::kOutputs];
-  const std::size_t elements = packed_panel_elements(s.in), length = static_cast<std::size_t>(bf16_row_length(s.in));
-  const int pairs = (s.in + 1) / 2, count = padded(s.outputs, kPanel) / kPanel, begin = groups.begin(first), turns = end - first;
+  const std::size_t elements = packed_panel_elements(s.in),
+                    length = static_cast<std::size_t>(bf16_row_length(s.in));
+  const int pairs = (s.in + 1) / 2, count = padded(s.outputs, kPanel) / kPanel, begin = groups.begin(first),
+            turns = end - first;
   const int at_once = groups.least + (groups.larger > 0) <= 12 ? 2 : 1;
   for (int p = 0; p < count; p += at_once) {
     const Bf16* panel = s.panels + elements * static_cast<std::size_t>(p);
     const int panels = std::min(at_once, count - p);
-    const auto* next = p + at_once < count ? reinterpret_cast<const char*>(panel + elements * static_cast<std::size_t>(at_once)) : static_cast<const char*>(s.next);
-    const std::size_t share = elements * sizeof(Bf16) * static_cast<std::size_t>(at_once) / static_cast<std::size_t>(turns);
+    const auto* next =
+        p + at_once < count
+            ? reinterpret_cast<const char*>(panel + elements * static_cast<std::size_t>(at_once))
+            : static_cast<const char*>(s.next);
+    const std::size_t share =
+        elements * sizeof(Bf16) * static_cast<std::size_t>(at_once) / static_cast<std::size_t>(turns);
     for (int g = first; g < end; ++g) {
-      const int near = std::min(static_cast<int>(near_bytes(groups.least, elements * sizeof(Bf16) * static_cast<std::size_t>(at_once)) / 64), pairs);
-      const Ahead ahead = turns == 1 ? Ahead{reinterpret_cast<const char*>(panel) + 64 * near, 64, true, pairs - near, next}
-                                     : Ahead{next + share * static_cast<std::size_t>(g - first), 64 * at_once / turns, false, -1, nullptr};
+      const int near = std::min(
+          static_cast<int>(
+              near_bytes(groups.least, elements * sizeof(Bf16) * static_cast<std::size_t>(at_once)) / 64),
+          pairs);
+      const Ahead ahead =
+          turns == 1 ? Ahead{reinterpret_cast<const char*>(panel) + 64 * near, 64, true, pairs - near, next}
+                     : Ahead{next + share * static_cast<std::size_t>(g - first), 64 * at_once / turns, false,
+                             -1, nullptr};
       const Bf16* x = s.x + static_cast<std::size_t>(groups.begin(g)) * length;
       float* out = sums + (groups.begin(g) - begin) * Bf16Slice::kOutputs + p * kPanel;
-      const auto run = [&](auto* rows) { rows(panels, panel, elements, pairs, x, out, Bf16Slice::kOutputs, ahead); };
+      const auto run = [&](auto* rows) {
+        rows(panels, panel, elements, pairs, x, out, Bf16Slice::kOutputs, ahead);
+      };
       switch (groups.size(g)) {
         case 1: run(dot_rows<1>); break;
         case 2: run(dot_rows<2>); break;
@@ -100,11 +119,13 @@ void dot_groups(const Bf16Slice& s, const RowGroups& groups, int first, int end)
     }
   }
   for (int row = begin; row < groups.begin(end); ++row)
-    put_sums(sums + (row - begin) * Bf16Slice::kOutputs, s.outputs, s.y + static_cast<std::size_t>(row) * s.y_stride, s.accumulate);
+    put_sums(sums + (row - begin) * Bf16Slice::kOutputs, s.outputs,
+             s.y + static_cast<std::size_t>(row) * s.y_stride, s.accumulate);
 }
 
 void dot_slice(const Bf16Slice& s) {
   const RowGroups groups = bf16_row_groups(Bf16Unit::kAvx512, s.n);
   const int parts = (groups.count + kDotGroups - 1) / kDotGroups;
-  for (int part = 0; part < parts; ++part) dot_groups(s, groups, part * groups.count / parts, (part + 1) * groups.count / parts);
+  for (int part = 0; part < parts; ++part)
+    dot_groups(s, groups, part * groups.count / parts, (part + 1) * groups.count / parts);
 }

@@ -1,5 +1,5 @@
-// Everything that the pragmas below reach must be included before them: a template of the library that is compiled for
-// AVX-512 here could be the copy that the linker keeps for everyone.
+// Everything that the pragmas below reach must be included before them: a template of the library that is
+// compiled for AVX-512 here could be the copy that the linker keeps for everyone.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -15,7 +15,8 @@
 namespace speclab::cpu {
 
 #if defined(__clang__)  // it ignores GCC's pragmas
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))), \
+                             apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512bf16")
@@ -26,7 +27,8 @@ namespace hardware {
 using Vector = __m512;
 inline Vector zero() { return _mm512_setzero_ps(); }
 inline Vector dot(Vector sum, const Bf16* weights, std::int32_t pair) {
-  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights)), reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)));
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights)),
+                          reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)));
 }
 inline Vector load(const float* from) { return _mm512_load_ps(from); }
 inline void store(Vector v, float* to) { _mm512_store_ps(to, v); }

@@ -14,10 +14,11 @@ void avx512_slice_emulated(const Bf16Slice& slice);  ///< needs AVX2 and FMA, li
 void amx_slice(const Bf16Slice& slice);              ///< needs supported(Bf16Unit::kAmx)
 void amx_slice_emulated(const Bf16Slice& slice);
 
-double avx512_rounds(std::int64_t rounds);           ///< bf16_unit_rounds()
+double avx512_rounds(std::int64_t rounds);  ///< bf16_unit_rounds()
 double amx_rounds(std::int64_t rounds);
 
-/// scores[row][slot] for `blocks` blocks of keys, rows `stride` apart; q: rows rounded to bf16, [head_dim/2][rows][2].
+/// scores[row][slot] for `blocks` blocks of keys, rows `stride` apart; q: rows rounded to bf16,
+/// [head_dim/2][rows][2].
 struct BlockOfScores {
   const Bf16* keys;
   int head_dim, rows, blocks;
@@ -25,9 +26,9 @@ struct BlockOfScores {
   float* scores;
   int stride;
 };
-/// sums[row][head dimension] += weight * value over all positions of a row, rows `width` apart, sixteen numbers after the other;
-/// weights[row][position], rows `stride` apart, zero behind the last position. The positions before `in_place`, an even number,
-/// stand in the slots of the same number for all rows.
+/// sums[row][head dimension] += weight * value over all positions of a row, rows `width` apart, sixteen
+/// numbers after the other; weights[row][position], rows `stride` apart, zero behind the last position. The
+/// positions before `in_place`, an even number, stand in the slots of the same number for all rows.
 struct BlockOfValues {
   const Bf16* values;
   int head_dim;

@@ -16,7 +16,9 @@ namespace {
 // Bits of CPUID leaf 7. What the system saves and restores is in XCR0: bits 5-7 for AVX-512, 17-18 for AMX.
 bool cpuid_bit(int subleaf, int reg, int bit) {
   unsigned registers[4];
-  if (!__get_cpuid_count(7, static_cast<unsigned>(subleaf), &registers[0], &registers[1], &registers[2], &registers[3])) return false;
+  if (!__get_cpuid_count(7, static_cast<unsigned>(subleaf), &registers[0], &registers[1], &registers[2],
+                         &registers[3]))
+    return false;
   return (registers[reg] >> bit & 1) != 0;
 }
 
@@ -50,7 +52,8 @@ bool supported(Bf16Unit unit) {
 std::optional<Bf16Unit> preferred_bf16_unit() {
   unsigned a, vendor[3];
   if (!supported(Bf16Unit::kAvx512) || !__get_cpuid(0, &a, &vendor[0], &vendor[2], &vendor[1])) return {};
-  return std::memcmp(vendor, "AuthenticAMD", sizeof(vendor)) == 0 ? std::optional(Bf16Unit::kAvx512) : std::nullopt;
+  return std::memcmp(vendor, "AuthenticAMD", sizeof(vendor)) == 0 ? std::optional(Bf16Unit::kAvx512)
+                                                                  : std::nullopt;
 }
 
 void round_group(const float* x, int rows, int in, Bf16* out) {

@@ -28,15 +28,19 @@ namespace speclab {
 namespace cpu {
 namespace {
 
-// Memory on 2 MiB boundaries, so that the kernel can back it with large pages. Untouched: nothing is resident yet.
+// Memory on 2 MiB boundaries, so that the kernel can back it with large pages. Untouched: nothing is resident
+// yet.
 std::shared_ptr<void> reserve(std::size_t bytes) {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
-  const std::size_t size = std::max<std::size_t>((std::min<std::size_t>(bytes, PTRDIFF_MAX) + 63) / 64 * 64, 64);
+  const std::size_t size =
+      std::max<std::size_t>((std::min<std::size_t>(bytes, PTRDIFF_MAX) + 63) / 64 * 64, 64);
   const std::size_t alignment = size >= kHuge ? kHuge : 64;
-  void* data = size > PTRDIFF_MAX - kHuge ? nullptr : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  void* data = size > PTRDIFF_MAX - kHuge
+                   ? nullptr
+                   : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
   if (data == nullptr) {
-    throw Error({fmt::format("memory for {:.1f} MiB of model data", static_cast<double>(size) / (1 << 20)), "none left", "",
-                 "Use a smaller model or context, or free memory."});
+    throw Error({fmt::format("memory for {:.1f} MiB of model data", static_cast<double>(size) / (1 << 20)),
+                 "none left", "", "Use a smaller model or context, or free memory."});
   }
   if (size >= kHuge) madvise(data, size, MADV_HUGEPAGE);
   return {data, [](void* p) { std::free(p); }};
@@ -48,9 +52,9 @@ std::shared_ptr<void> zeroed(std::size_t bytes) {
   return data;
 }
 
-// Weights one after the other in slabs of large pages. In small pages of their own the matrices of a layer came from
-// memory at half the speed of the head, which is large enough to have large pages by itself: the processor prefetches
-// no further than the end of a page.
+// Weights one after the other in slabs of large pages. In small pages of their own the matrices of a layer
+// came from memory at half the speed of the head, which is large enough to have large pages by itself: the
+// processor prefetches no further than the end of a page.
 class WeightArena {
  public:
   std::shared_ptr<void> take(std::size_t bytes) {
@@ -102,7 +106,10 @@ class CpuBackend final : public Backend {
   DeviceSpeed measure_speed() override {
     const bool of_unit = unit_ && !unit_->emulated;
     return {measure_read_bandwidth(pool_.threads()),
-            of_unit ? measure_peak_flops(pool_.threads(), [unit = unit_->unit](std::int64_t rounds) { return bf16_unit_rounds(unit, rounds); })
+            of_unit ? measure_peak_flops(pool_.threads(),
+                                         [unit = unit_->unit](std::int64_t rounds) {
+                                           return bf16_unit_rounds(unit, rounds);
+                                         })
                     : measure_peak_flops(pool_.threads())};
   }
   int kv_number_bytes() const override { return sizeof(Kv); }
@@ -130,7 +137,9 @@ class CpuBackend final : public Backend {
         Bf16* to = data + panel * static_cast<std::size_t>(p);
         for (int j = 0; j < end - begin; ++j) {
           const Bf16* row = rows.data() + static_cast<std::size_t>(j) * static_cast<std::size_t>(in);
-          for (int k = 0; k < in; ++k) to[(static_cast<std::size_t>(k / 2) * kPanel + static_cast<std::size_t>(j)) * 2 + static_cast<std::size_t>(k % 2)] = row[k];
+          for (int k = 0; k < in; ++k)
+            to[(static_cast<std::size_t>(k / 2) * kPanel + static_cast<std::size_t>(j)) * 2 +
+               static_cast<std::size_t>(k % 2)] = row[k];
         }
       } catch (...) {
         failed[static_cast<std::size_t>(thread)] = std::current_exception();
@@ -145,7 +154,8 @@ class CpuBackend final : public Backend {
   KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) override {
     KvStore kv{layers, kv_heads, head_dim, padded(slots, kKeyBlock), 0, nullptr, 0};
     kv.bytes_per_position = 2 * sizeof(Kv) * static_cast<std::uint64_t>(layers) * kv_heads * head_dim;
-    if (__builtin_mul_overflow(kv.bytes_per_position, static_cast<std::uint64_t>(kv.slots), &kv.bytes)) kv.bytes = UINT64_MAX;
+    if (__builtin_mul_overflow(kv.bytes_per_position, static_cast<std::uint64_t>(kv.slots), &kv.bytes))
+      kv.bytes = UINT64_MAX;
     kv.data = zeroed(kv.bytes);
     // Room for the scores of its longest text, untouched: a text that grows allocates nothing.
     for (auto& scratch : scratch_) scratch.reserve(attention_scratch(query_rows(), kv.slots - 1, head_dim));
@@ -153,10 +163,11 @@ class CpuBackend final : public Backend {
   }
 
   void copy_kv(const KvStore& from, int slots, KvStore& to) override {
-    SPECLAB_CHECK(slots <= std::min(from.slots, to.slots) && from.layers == to.layers && from.kv_heads == to.kv_heads &&
-                      from.head_dim == to.head_dim,
+    SPECLAB_CHECK(slots <= std::min(from.slots, to.slots) && from.layers == to.layers &&
+                      from.kv_heads == to.kv_heads && from.head_dim == to.head_dim,
                   "{} slots of {} into {}", slots, from.slots, to.slots);
-    const std::size_t used = static_cast<std::size_t>(padded(slots, kKeyBlock)) * static_cast<std::size_t>(from.head_dim);
+    const std::size_t used =
+        static_cast<std::size_t>(padded(slots, kKeyBlock)) * static_cast<std::size_t>(from.head_dim);
     for (int layer = 0; layer < from.layers; ++layer) {
       for (int head = 0; head < from.kv_heads; ++head) {
         std::copy_n(keys(from, layer, head), used, keys(to, layer, head));
@@ -165,7 +176,9 @@ class CpuBackend final : public Backend {
     }
   }
 
-  void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) override { product(w, x, n, y, accumulate, nullptr); }
+  void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) override {
+    product(w, x, n, y, accumulate, nullptr);
+  }
   bool linear_noting(const PackedMatrix& w, const float* x, int n, float* y, float* maxima) override {
     product(w, x, n, y, false, maxima);
     return true;
@@ -177,13 +190,16 @@ class CpuBackend final : public Backend {
     const int in = w.in + w.in % 2;
     const Bf16* rounded = unit_ ? round(x, n, w.in) : nullptr;
     if (!unit_ && (n > 1 || in != w.in)) x = interleave(x, n, w.in);
-    // Chunks of whole panels; what is left over when every thread has had as many is cut finer, so that the threads end
-    // together. A maximum is one thread's.
+    // Chunks of whole panels; what is left over when every thread has had as many is cut finer, so that the
+    // threads end together. A maximum is one thread's.
     const std::size_t panel = packed_panel_elements(w.in);
-    const int chunks = padded(w.out, kChunk) / kChunk, whole = maxima ? chunks : chunks - chunks % pool_.threads();
-    // Of all threads here: one that got no chunk of an earlier forward as large would allocate in a later step.
+    const int chunks = padded(w.out, kChunk) / kChunk,
+              whole = maxima ? chunks : chunks - chunks % pool_.threads();
+    // Of all threads here: one that got no chunk of an earlier forward as large would allocate in a later
+    // step.
     for (auto& place : scratch_) {
-      if (const std::size_t need = static_cast<std::size_t>(n) * kChunk; maxima && place.size() < need) place.resize(need);
+      if (const std::size_t need = static_cast<std::size_t>(n) * kChunk; maxima && place.size() < need)
+        place.resize(need);
     }
     pool_.parallel(whole + 2 * (chunks - whole), [&](int chunk, int thread) {
       const bool half = chunk >= whole;
@@ -191,13 +207,16 @@ class CpuBackend final : public Backend {
       const int end = std::min(w.out, begin + (half ? kChunk / 2 : kChunk));
       if (begin >= end) return;
       const Bf16* panels = data + panel * static_cast<std::size_t>(begin / kPanel);
-      // Rows of y may be a power of two apart, and of many such rows a cache keeps little: what is read again stands together.
+      // Rows of y may be a power of two apart, and of many such rows a cache keeps little: what is read again
+      // stands together.
       auto& place = scratch_[static_cast<std::size_t>(thread)];
       float* const to = maxima ? place.data() : y + begin;
       const int stride = maxima ? kChunk : w.out;
       if (unit_) {
-        const Bf16* next = panels + panel * static_cast<std::size_t>(pool_.threads() * kChunk / kPanel);  // threads tend to take turns
-        bf16_linear_slice(unit_->unit, unit_->emulated, {panels, w.in, end - begin, rounded, n, to, stride, accumulate, next});
+        const Bf16* next = panels + panel * static_cast<std::size_t>(pool_.threads() * kChunk /
+                                                                     kPanel);  // threads tend to take turns
+        bf16_linear_slice(unit_->unit, unit_->emulated,
+                          {panels, w.in, end - begin, rounded, n, to, stride, accumulate, next});
       } else {
         linear_slice(panels, in, end - begin, x, n, to, stride, accumulate);
       }
@@ -209,29 +228,42 @@ class CpuBackend final : public Backend {
     const auto* data = static_cast<const Bf16*>(table.data.get());
     const std::size_t panel = packed_panel_elements(table.in);
     for (int i = 0; i < n; ++i) {
-      SPECLAB_CHECK(tokens[i] >= 0 && tokens[i] < table.out, "token {} of a table with {} rows", tokens[i], table.out);
-      const Bf16* from = data + panel * static_cast<std::size_t>(tokens[i] / kPanel) + 2 * (tokens[i] % kPanel);
+      SPECLAB_CHECK(tokens[i] >= 0 && tokens[i] < table.out, "token {} of a table with {} rows", tokens[i],
+                    table.out);
+      const Bf16* from =
+          data + panel * static_cast<std::size_t>(tokens[i] / kPanel) + 2 * (tokens[i] % kPanel);
       float* to = out + static_cast<std::size_t>(i) * static_cast<std::size_t>(table.in);
-      for (int k = 0; k < table.in; ++k) to[k] = bf16_to_float(from[static_cast<std::size_t>(k / 2) * 2 * kPanel + static_cast<std::size_t>(k % 2)]);
+      for (int k = 0; k < table.in; ++k)
+        to[k] = bf16_to_float(
+            from[static_cast<std::size_t>(k / 2) * 2 * kPanel + static_cast<std::size_t>(k % 2)]);
     }
   }
 
   void rms_norm(const float* x, const float* weight, float eps, int n, int d, float* out) override {
-    each_row(n, d, [&](int i) { rms_norm_row(x + static_cast<std::size_t>(i) * d, weight, eps, d, out + static_cast<std::size_t>(i) * d); });
+    each_row(n, d, [&](int i) {
+      rms_norm_row(x + static_cast<std::size_t>(i) * d, weight, eps, d,
+                   out + static_cast<std::size_t>(i) * d);
+    });
   }
 
-  void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, int d, float* out) override {
-    each_row(n, 2 * d, [&](int i) { layer_norm_row(x + static_cast<std::size_t>(i) * d, weight, bias, eps, d, out + static_cast<std::size_t>(i) * d); });
+  void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, int d,
+                  float* out) override {
+    each_row(n, 2 * d, [&](int i) {
+      layer_norm_row(x + static_cast<std::size_t>(i) * d, weight, bias, eps, d,
+                     out + static_cast<std::size_t>(i) * d);
+    });
   }
 
-  void rms_norm_heads(float* x, int stride, int heads, const float* weight, float eps, int n, int d) override {
+  void rms_norm_heads(float* x, int stride, int heads, const float* weight, float eps, int n,
+                      int d) override {
     each_row(n, heads * d, [&](int i) {
       float* row = x + static_cast<std::size_t>(i) * stride;
       for (int head = 0; head < heads; ++head) rms_norm_row(row + head * d, weight, eps, d, row + head * d);
     });
   }
 
-  void rope_and_store(float* qkv, int heads, const Rotation& rotation, const RowsInFlight& rows, KvStore& kv, int layer) override {
+  void rope_and_store(float* qkv, int heads, const Rotation& rotation, const RowsInFlight& rows, KvStore& kv,
+                      int layer) override {
     const int hd = kv.head_dim, half = rotation.dims / 2, width = (heads + 2 * kv.kv_heads) * hd;
     each_row(rows.n, width, [&](int i) {
       float* row = qkv + static_cast<std::size_t>(i) * width;
@@ -257,8 +289,8 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, float* out,
-                 const AttentionForm& form) override {
+  void attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows,
+                 float* out, const AttentionForm& form) override {
     const int hd = kv.head_dim, group = heads / kv.kv_heads, width = (heads + 2 * kv.kv_heads) * hd;
     const int queries = rows.n * group;  // of one key/value head
     const int blocks = query_blocks(queries, kv.kv_heads);
@@ -289,7 +321,9 @@ class CpuBackend final : public Backend {
       }
       block.begin = begin / kKeyBlock * kKeyBlock;
       auto& scratch = scratch_[static_cast<std::size_t>(thread)];
-      if (const std::size_t need = attention_scratch(query_rows(), block.last_slot, hd); scratch.size() < need) scratch.resize(need);
+      if (const std::size_t need = attention_scratch(query_rows(), block.last_slot, hd);
+          scratch.size() < need)
+        scratch.resize(need);
       const HeadCache<Kv> cache{keys(kv, layer, kv_head), values(kv, layer, kv_head), hd};
       if constexpr (sizeof(Kv) == 2) {
         if (bf16_attention()) return attend_bf16(unit_->emulated, cache, block, scratch.data());
@@ -317,7 +351,9 @@ class CpuBackend final : public Backend {
   }
 
   void add(const float* x, int n, int d, float* y) override {
-    each_row(n, d, [&](int i) { add_row(x + static_cast<std::size_t>(i) * d, d, y + static_cast<std::size_t>(i) * d); });
+    each_row(n, d, [&](int i) {
+      add_row(x + static_cast<std::size_t>(i) * d, d, y + static_cast<std::size_t>(i) * d);
+    });
   }
 
   void scale(float factor, int n, int d, float* x) override {
@@ -332,22 +368,26 @@ class CpuBackend final : public Backend {
   }
 
   void copy_rows(const float* x, const std::int32_t* rows, int n, int d, float* out) override {
-    for (int i = 0; i < n; ++i) std::copy_n(x + static_cast<std::size_t>(rows[i]) * d, d, out + static_cast<std::size_t>(i) * d);
+    for (int i = 0; i < n; ++i)
+      std::copy_n(x + static_cast<std::size_t>(rows[i]) * d, d, out + static_cast<std::size_t>(i) * d);
   }
 
   void fill_columns(float value, int begin, int n, int d, float* x) override {
     for (int i = 0; i < n; ++i) std::fill_n(x + static_cast<std::size_t>(i) * d + begin, d - begin, value);
   }
 
-  void move_slots(KvStore& kv, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override {
+  void move_slots(KvStore& kv, std::span<const std::int32_t> from,
+                  std::span<const std::int32_t> to) override {
     for (int layer = 0; layer < kv.layers; ++layer) {
       for (int head = 0; head < kv.kv_heads; ++head) {
         Kv* k = keys(kv, layer, head);
         Kv* v = values(kv, layer, head);
         for (std::size_t j = 0; j < from.size(); ++j) {
           if (from[j] == to[j]) continue;
-          for (int d = 0; d < kv.head_dim; ++d) k[key_index<Kv>(to[j], d, kv.head_dim)] = k[key_index<Kv>(from[j], d, kv.head_dim)];
-          for (int d = 0; d < kv.head_dim; ++d) v[value_index<Kv>(to[j], d, kv.head_dim)] = v[value_index<Kv>(from[j], d, kv.head_dim)];
+          for (int d = 0; d < kv.head_dim; ++d)
+            k[key_index<Kv>(to[j], d, kv.head_dim)] = k[key_index<Kv>(from[j], d, kv.head_dim)];
+          for (int d = 0; d < kv.head_dim; ++d)
+            v[value_index<Kv>(to[j], d, kv.head_dim)] = v[value_index<Kv>(from[j], d, kv.head_dim)];
         }
       }
     }
@@ -370,8 +410,8 @@ class CpuBackend final : public Backend {
   bool bf16_attention() const { return unit_ && unit_->unit == Bf16Unit::kAvx512; }
   int query_rows() const { return bf16_attention() ? QueryBlock::kRows : query_block_rows(); }
 
-  // Blocks of at most query_rows() for the queries of each key/value head: as few as keep the threads equally busy, when
-  // reading the keys of a block costs about as much as one query does.
+  // Blocks of at most query_rows() for the queries of each key/value head: as few as keep the threads equally
+  // busy, when reading the keys of a block costs about as much as one query does.
   int query_blocks(int queries, int kv_heads) const {
     const auto time = [&](int blocks) {
       const int in_turn = (blocks * kv_heads + pool_.threads() - 1) / pool_.threads();
@@ -419,11 +459,13 @@ class CpuBackend final : public Backend {
   // x [n, in] as bf16_linear_slice reads it.
   const Bf16* round(const float* x, int n, int in) {
     const auto length = static_cast<std::size_t>(bf16_row_length(in));
-    if (rounded_.size() < static_cast<std::size_t>(n) * length) rounded_.resize(static_cast<std::size_t>(n) * length);
+    if (rounded_.size() < static_cast<std::size_t>(n) * length)
+      rounded_.resize(static_cast<std::size_t>(n) * length);
     const RowGroups groups = bf16_row_groups(unit_->unit, n);
     each_row(groups.count, groups.least * in, [&](int group) {
       const auto first = static_cast<std::size_t>(groups.begin(group));
-      round_group(x + first * static_cast<std::size_t>(in), groups.size(group), in, rounded_.data() + first * length);
+      round_group(x + first * static_cast<std::size_t>(in), groups.size(group), in,
+                  rounded_.data() + first * length);
     });
     return rounded_.data();
   }
@@ -433,9 +475,9 @@ class CpuBackend final : public Backend {
   std::string class_;
   std::optional<MatrixUnit> unit_;
   std::string device_;
-  std::vector<Scratch> scratch_;             // per thread: attention, outputs of a chunk
-  std::vector<float> interleaved_;           // activations of a linear
-  std::vector<Bf16> rounded_;                // the same for a matrix unit
+  std::vector<Scratch> scratch_;    // per thread: attention, outputs of a chunk
+  std::vector<float> interleaved_;  // activations of a linear
+  std::vector<Bf16> rounded_;       // the same for a matrix unit
 };
 
 }  // namespace
@@ -458,17 +500,22 @@ std::vector<std::string> cpu_numerics_classes() {
 
 std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
   if (!cpu::kernels_supported()) {
-    throw Error({"this CPU", "no AVX2 with fused multiply-add", "an x86-64 CPU with AVX2 and FMA", "Run on a newer machine."});
+    throw Error({"this CPU", "no AVX2 with fused multiply-add", "an x86-64 CPU with AVX2 and FMA",
+                 "Run on a newer machine."});
   }
   const int most = static_cast<int>(cpu::allowed_processors().size());
   if (options.threads < 0 || options.threads > 4 * most) {
-    throw Error({"number of threads", std::to_string(options.threads), fmt::format("0 (all usable) to {}", 4 * most), ""});
+    throw Error({"number of threads", std::to_string(options.threads),
+                 fmt::format("0 (all usable) to {}", 4 * most), ""});
   }
   const int threads = options.threads == 0 ? cpu::usable_threads() : options.threads;
   if (options.numerics == "f32") return std::make_shared<cpu::CpuBackend<float>>(threads, "f32");
-  // "auto" has a 16-bit cache at least: half the bytes per cached key, and every other engine's baseline has one too.
+  // "auto" has a 16-bit cache at least: half the bytes per cached key, and every other engine's baseline has
+  // one too.
   const auto preferred = cpu::preferred_bf16_unit();
-  const std::string numerics = options.numerics != "auto" ? options.numerics : preferred ? std::string(cpu::name_of(*preferred)) : "f32-kv16";
+  const std::string numerics = options.numerics != "auto" ? options.numerics
+                               : preferred                ? std::string(cpu::name_of(*preferred))
+                                                          : "f32-kv16";
   if (numerics == "f32-kv16") return std::make_shared<cpu::CpuBackend<Bf16>>(threads, "f32-kv16");
   for (const cpu::Bf16Unit unit : kUnits) {
     const std::string name(cpu::name_of(unit));
@@ -476,11 +523,13 @@ std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
     if (emulated || (numerics == name && cpu::supported(unit)))
       return std::make_shared<cpu::CpuBackend<Bf16>>(threads, numerics, cpu::MatrixUnit{unit, emulated});
     if (numerics == name) {
-      throw Error({"numerics class", name, fmt::format("one of {} on this CPU", fmt::join(cpu_numerics_classes(), ", ")),
+      throw Error({"numerics class", name,
+                   fmt::format("one of {} on this CPU", fmt::join(cpu_numerics_classes(), ", ")),
                    fmt::format("{}{} carries out the instructions in plain C++, slowly.", name, kEmulated)});
     }
   }
-  throw Error({"numerics class", options.numerics, fmt::format("auto or one of {} on this CPU", fmt::join(cpu_numerics_classes(), ", ")), ""});
+  throw Error({"numerics class", options.numerics,
+               fmt::format("auto or one of {} on this CPU", fmt::join(cpu_numerics_classes(), ", ")), ""});
 }
 
 }  // namespace speclab

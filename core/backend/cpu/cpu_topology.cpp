@@ -18,7 +18,8 @@ double cgroup_cores() {
     if (v2 >> quota >> period && quota != "max" && period > 0) return std::stod(quota) / period;
     return 0;
   }
-  std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+  std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+      period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
   double quota = 0, period = 0;
   if (quota_file >> quota && period_file >> period && quota > 0 && period > 0) return quota / period;
   return 0;
@@ -35,14 +36,16 @@ std::vector<int> allowed_processors() {
     }
   }
   if (processors.empty()) {  // more processors than a cpu_set_t holds
-    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) processors.push_back(static_cast<int>(i));
+    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i)
+      processors.push_back(static_cast<int>(i));
   }
   return processors;
 }
 
 int usable_threads() {
   int threads = static_cast<int>(allowed_processors().size());
-  if (const double cores = cgroup_cores(); cores > 0) threads = std::min(threads, static_cast<int>(std::ceil(cores)));
+  if (const double cores = cgroup_cores(); cores > 0)
+    threads = std::min(threads, static_cast<int>(std::ceil(cores)));
   return std::max(threads, 1);
 }
 

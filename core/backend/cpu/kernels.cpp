@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-// Without fused multiply-add the class does not exist; do not build targets that lack it (the baseline cannot be left out).
+// Without fused multiply-add the class does not exist; do not build targets that lack it (the baseline cannot
+// be left out).
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/kernels.cpp"
@@ -16,11 +17,11 @@ namespace speclab::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// --- linear -----------------------------------------------------------------------------------------------------
+// --- linear -----------------------------------------------------------------------------------------------
 
-// Weights to fetch while a register block works: `step` bytes per pair of inputs from `from` on. Left to the processor,
-// the reading stops whenever the inputs of the rows leave the first-level cache: on a Zen 4 with AVX2 three to five rows
-// then cost a fifth to a half more in a loop of this kernel alone.
+// Weights to fetch while a register block works: `step` bytes per pair of inputs from `from` on. Left to the
+// processor, the reading stops whenever the inputs of the rows leave the first-level cache: on a Zen 4 with
+// AVX2 three to five rows then cost a fifth to a half more in a loop of this kernel alone.
 struct Ahead {
   const char* from;
   int step;
@@ -33,15 +34,19 @@ struct Outputs {
   bool accumulate;
 };
 
-// Panels of a register block. A row takes two vectors either way, and no more: one forward stream is read fastest. With two
-// or four streams one and two rows cost a tenth more (Zen 4, AVX2); not measured with 16 lanes.
+// Panels of a register block. A row takes two vectors either way, and no more: one forward stream is read
+// fastest. With two or four streams one and two rows cost a tenth more (Zen 4, AVX2); not measured with 16
+// lanes.
 constexpr int kPanelsAtOnce = kLanes >= 16 ? 2 : 1;
 
-// sums[row][panel] = W[panel] x[row], k ascending; sums: rows `stride` apart. x: the rows' inputs, pairs interleaved.
+// sums[row][panel] = W[panel] x[row], k ascending; sums: rows `stride` apart. x: the rows' inputs, pairs
+// interleaved.
 template <int kRows, int kPanels>
-HWY_NOINLINE void micro(const Bf16* HWY_RESTRICT w, int in, const float* HWY_RESTRICT x, float* HWY_RESTRICT sums, int stride, Ahead ahead) {
+HWY_NOINLINE void micro(const Bf16* HWY_RESTRICT w, int in, const float* HWY_RESTRICT x,
+                        float* HWY_RESTRICT sums, int stride, Ahead ahead) {
   constexpr int kParts = kPanel / kLanes, kVectors = kPanels * kParts;
-  constexpr bool kMaskFits = kLanes >= 16 || kRows * kVectors < 12;  // 16 registers: sums, weights, an input and the mask
+  constexpr bool kMaskFits =
+      kLanes >= 16 || kRows * kVectors < 12;  // 16 registers: sums, weights, an input and the mask
   V sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(f);
@@ -87,22 +92,28 @@ void block_of_group(const RegisterBlock& b, const float* x, float* sums, int str
   else micro<kRows, 1>(b.w, b.in, x, sums, stride, b.ahead);
 }
 
-// Groups first .. end of a slice of up to kSlicePanels panels. Sums go to their rows when the slice is done: with a line of
-// 64 bytes into each row after every panel four and five rows cost about a tenth more (Zen 4, AVX2, weights from memory).
+// Groups first .. end of a slice of up to kSlicePanels panels. Sums go to their rows when the slice is done:
+// with a line of 64 bytes into each row after every panel four and five rows cost about a tenth more (Zen 4,
+// AVX2, weights from memory).
 constexpr int kSlicePanels = 4, kSliceGroups = 10;
-void slice_of_groups(const Bf16* panels, int in, int outputs, const float* x, const RowGroups& groups, int first, int end, const Outputs& to) {
+void slice_of_groups(const Bf16* panels, int in, int outputs, const float* x, const RowGroups& groups,
+                     int first, int end, const Outputs& to) {
   constexpr int kStride = kSlicePanels * kPanel;
   HWY_ALIGN float sums[kSliceGroups * kGroupRows * kStride];
   const std::size_t panel_bytes = packed_panel_elements(in) * sizeof(Bf16);
-  const int count = padded(outputs, kPanel) / kPanel, begin = groups.begin(first), rows = groups.begin(end) - begin;
+  const int count = padded(outputs, kPanel) / kPanel, begin = groups.begin(first),
+            rows = groups.begin(end) - begin;
   for (int p = 0; p < count; p += kPanelsAtOnce) {
     const Bf16* w = panels + packed_panel_elements(in) * static_cast<std::size_t>(p);
     const auto* bytes = reinterpret_cast<const char*>(w);
-    // The groups take turns at a block. A single one fetches just ahead of itself, several fetch the next block together.
+    // The groups take turns at a block. A single one fetches just ahead of itself, several fetch the next
+    // block together.
     for (int g = first; g < end; ++g) {
       const int turns = end - first;
       const Ahead ahead = turns == 1 ? Ahead{bytes + kPrefetchBytes, 64}
-                                     : Ahead{bytes + panel_bytes * kPanelsAtOnce + panel_bytes * static_cast<std::size_t>(g - first) / turns, 64 / turns};
+                                     : Ahead{bytes + panel_bytes * kPanelsAtOnce +
+                                                 panel_bytes * static_cast<std::size_t>(g - first) / turns,
+                                             64 / turns};
       const RegisterBlock block{w, p + kPanelsAtOnce <= count, in, ahead};
       const float* inputs = x + static_cast<std::size_t>(groups.begin(g)) * in;
       float* out = sums + (groups.begin(g) - begin) * kStride + p * kPanel;
@@ -127,19 +138,21 @@ void slice_of_groups(const Bf16* panels, int in, int outputs, const float* x, co
   }
 }
 
-void LinearSlice(const Bf16* panels, int in, int outputs, const float* x, int n, float* y, int y_stride, bool accumulate) {
+void LinearSlice(const Bf16* panels, int in, int outputs, const float* x, int n, float* y, int y_stride,
+                 bool accumulate) {
   const RowGroups groups(n);
   const int parts = (groups.count + kSliceGroups - 1) / kSliceGroups;
   for (int j = 0; j < outputs; j += kSlicePanels * kPanel) {
     const Bf16* w = panels + packed_panel_elements(in) * static_cast<std::size_t>(j / kPanel);
     for (int part = 0; part < parts; ++part) {
-      slice_of_groups(w, in, std::min(kSlicePanels * kPanel, outputs - j), x, groups, part * groups.count / parts,
-                      (part + 1) * groups.count / parts, {y + j, y_stride, accumulate});
+      slice_of_groups(w, in, std::min(kSlicePanels * kPanel, outputs - j), x, groups,
+                      part * groups.count / parts, (part + 1) * groups.count / parts,
+                      {y + j, y_stride, accumulate});
     }
   }
 }
 
-// --- rows -------------------------------------------------------------------------------------------------------
+// --- rows -------------------------------------------------------------------------------------------------
 
 void RmsNormRow(const float* x, const float* weight, float eps, int d, float* out) {
   constexpr int kParts = 16 / kLanes;
@@ -190,7 +203,8 @@ HWY_EXPORT(LinearSlice);
 HWY_EXPORT(RmsNormRow);
 HWY_EXPORT(SiluMultiplyRow);
 
-void linear_slice(const Bf16* panels, int in, int outputs, const float* x, int n, float* y, int y_stride, bool accumulate) {
+void linear_slice(const Bf16* panels, int in, int outputs, const float* x, int n, float* y, int y_stride,
+                  bool accumulate) {
   HWY_DYNAMIC_DISPATCH(LinearSlice)(panels, in, outputs, x, n, y, y_stride, accumulate);
 }
 void rms_norm_row(const float* x, const float* weight, float eps, int d, float* out) {

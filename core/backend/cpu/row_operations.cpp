@@ -17,11 +17,13 @@ namespace speclab::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// out[i] = function(x[i], other[i]) for whole vectors; what fills none goes through a padded one and has the same bits.
+// out[i] = function(x[i], other[i]) for whole vectors; what fills none goes through a padded one and has the
+// same bits.
 template <typename Function>
 HWY_INLINE void map_row(const float* x, const float* other, int n, float* out, const Function& function) {
   int i = 0;
-  for (; i + kLanes <= n; i += kLanes) hn::StoreU(function(hn::LoadU(f, x + i), other ? hn::LoadU(f, other + i) : hn::Set(f, 1.0f)), f, out + i);
+  for (; i + kLanes <= n; i += kLanes)
+    hn::StoreU(function(hn::LoadU(f, x + i), other ? hn::LoadU(f, other + i) : hn::Set(f, 1.0f)), f, out + i);
   if (i >= n) return;
   HWY_ALIGN float a[16] = {}, b[16] = {};
   for (int j = 0; i + j < n; ++j) {
@@ -40,14 +42,16 @@ HWY_INLINE float sum_row(const float* x, int n, const Function& add_to) {
   for (auto& sum : sums) sum = hn::Zero(f);
   int i = 0;
   for (; i + 16 <= n; i += 16) {
-    for (int part = 0; part < kParts; ++part) sums[part] = add_to(hn::LoadU(f, x + i + part * kLanes), sums[part]);
+    for (int part = 0; part < kParts; ++part)
+      sums[part] = add_to(hn::LoadU(f, x + i + part * kLanes), sums[part]);
   }
   HWY_ALIGN float level[16];
   for (int part = 0; part < kParts; ++part) hn::Store(sums[part], f, level + part * kLanes);
   if (i < n) {  // a sum that has no number left stays as it is
     HWY_ALIGN float tail[16] = {}, after[16];
     for (int j = 0; i + j < n; ++j) tail[j] = x[i + j];
-    for (int part = 0; part < kParts; ++part) hn::Store(add_to(hn::Load(f, tail + part * kLanes), sums[part]), f, after + part * kLanes);
+    for (int part = 0; part < kParts; ++part)
+      hn::Store(add_to(hn::Load(f, tail + part * kLanes), sums[part]), f, after + part * kLanes);
     for (int j = 0; i + j < n; ++j) level[j] = after[j];
   }
   for (int width = 8; width > 0; width /= 2) {
@@ -57,7 +61,8 @@ HWY_INLINE float sum_row(const float* x, int n, const Function& add_to) {
 }
 
 void LayerNormRow(const float* x, const float* weight, const float* bias, float eps, int d, float* out) {
-  const float mean = sum_row(x, d, [](V value, V sum) { return hn::Add(sum, value); }) / static_cast<float>(d);
+  const float mean =
+      sum_row(x, d, [](V value, V sum) { return hn::Add(sum, value); }) / static_cast<float>(d);
   const V v_mean = hn::Set(f, mean);
   const float squares = sum_row(x, d, [&](V value, V sum) {
     const V from_mean = hn::Sub(value, v_mean);
@@ -69,13 +74,16 @@ void LayerNormRow(const float* x, const float* weight, const float* bias, float 
 
 void ActivateRow(Activation kind, const float* x, const float* up, int n, float* out) {
   const V one = hn::Set(f, 1.0f), most = hn::Set(f, 88.0f);  // exp() of more is no float
-  const auto sigmoid_times = [&](V v, V exponent) { return hn::Div(v, hn::Add(one, hn::Exp(f, hn::Min(exponent, most)))); };
+  const auto sigmoid_times = [&](V v, V exponent) {
+    return hn::Div(v, hn::Add(one, hn::Exp(f, hn::Min(exponent, most))));
+  };
   switch (kind) {
     case Activation::kSilu:
       return map_row(x, up, n, out, [&](V v, V w) { return hn::Mul(sigmoid_times(v, hn::Neg(v)), w); });
     case Activation::kGeluTanh: {
       // 1/2 (1 + tanh(u)) is 1 / (1 + exp(-2u)).
-      const V linear = hn::Set(f, -1.5957691216f), cubic = hn::Set(f, -1.5957691216f * 0.044715f);  // 2 sqrt(2/pi)
+      const V linear = hn::Set(f, -1.5957691216f),
+              cubic = hn::Set(f, -1.5957691216f * 0.044715f);  // 2 sqrt(2/pi)
       return map_row(x, up, n, out, [&](V v, V w) {
         const V exponent = hn::Mul(v, hn::MulAdd(hn::Mul(v, v), cubic, linear));
         return hn::Mul(sigmoid_times(v, exponent), w);
@@ -84,7 +92,8 @@ void ActivateRow(Activation kind, const float* x, const float* up, int n, float*
     case Activation::kRelu:
       return map_row(x, up, n, out, [](V v, V w) { return hn::Mul(hn::Max(v, hn::Zero(f)), w); });
     case Activation::kGelu:
-      for (int i = 0; i < n; ++i) out[i] = 0.5f * x[i] * (1 + std::erf(x[i] * 0.70710678f)) * (up ? up[i] : 1.0f);
+      for (int i = 0; i < n; ++i)
+        out[i] = 0.5f * x[i] * (1 + std::erf(x[i] * 0.70710678f)) * (up ? up[i] : 1.0f);
       return;
   }
 }
@@ -97,9 +106,11 @@ void RoundRow(const float* x, int n, Bf16* out) {
   for (; i + kLanes <= n; i += kLanes) {
     const auto bits = hn::BitCast(u, hn::LoadU(f, x + i));
     const auto upper = hn::ShiftRight<16>(bits);
-    const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(u, 0x7fffu)), hn::And(upper, hn::Set(u, 1u))));
+    const auto rounded =
+        hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(u, 0x7fffu)), hn::And(upper, hn::Set(u, 1u))));
     const auto is_nan = hn::Gt(hn::And(bits, hn::Set(u, 0x7fffffffu)), hn::Set(u, 0x7f800000u));
-    hn::StoreU(hn::TruncateTo(half, hn::IfThenElse(is_nan, hn::Or(upper, hn::Set(u, 0x40u)), rounded)), half, out + i);
+    hn::StoreU(hn::TruncateTo(half, hn::IfThenElse(is_nan, hn::Or(upper, hn::Set(u, 0x40u)), rounded)), half,
+               out + i);
   }
   for (; i < n; ++i) out[i] = float_to_bf16(x[i]);
 }
@@ -109,7 +120,8 @@ void SoftCapRow(float cap, int n, float* x) {
   map_row(x, nullptr, n, x, [&](V v, V) { return hn::Mul(v_cap, hn::Tanh(f, hn::Mul(v, inverse))); });
 }
 
-void CopyNoting(const float* x, int x_stride, int rows, int width, float* out, int out_stride, float* largest, int largest_stride) {
+void CopyNoting(const float* x, int x_stride, int rows, int width, float* out, int out_stride, float* largest,
+                int largest_stride) {
   for (int row = 0; row < rows; ++row, x += x_stride, out += out_stride, largest += largest_stride) {
     V most = hn::Set(f, -std::numeric_limits<float>::infinity());
     int i = 0;
@@ -152,7 +164,8 @@ void add_row(const float* x, int n, float* y) {
   for (int i = 0; i < n; ++i) y[i] += x[i];
 }
 void round_row(const float* x, int n, Bf16* out) { HWY_DYNAMIC_DISPATCH(RoundRow)(x, n, out); }
-void copy_noting(const float* x, int x_stride, int rows, int width, float* out, int out_stride, float* largest, int largest_stride) {
+void copy_noting(const float* x, int x_stride, int rows, int width, float* out, int out_stride,
+                 float* largest, int largest_stride) {
   HWY_DYNAMIC_DISPATCH(CopyNoting)(x, x_stride, rows, width, out, out_stride, largest, largest_stride);
 }
 void soft_cap_row(float cap, int n, float* x) { HWY_DYNAMIC_DISPATCH(SoftCapRow)(cap, n, x); }

@@ -2,8 +2,8 @@
 
 #include "core/backend/backend.h"
 
-// One row of the operations that only some families of models have. As in kernels.h: Highway, any vector width gives the
-// same bits, and a row does not know of others.
+// One row of the operations that only some families of models have. As in kernels.h: Highway, any vector
+// width gives the same bits, and a row does not know of others.
 
 namespace speclab::cpu {
 
@@ -13,9 +13,11 @@ void layer_norm_row(const float* x, const float* weight, const float* bias, floa
 void activate_row(Activation f, const float* x, const float* up, int n, float* out);
 /// y += x
 void add_row(const float* x, int n, float* y);
-/// out = x, and the largest of each row, which may be any number where the row holds NaN. All `rows` in one call: one for each
-/// took three times as long. x [rows, width] with rows x_stride apart, and so on; largest[row * largest_stride].
-void copy_noting(const float* x, int x_stride, int rows, int width, float* out, int out_stride, float* largest, int largest_stride);
+/// out = x, and the largest of each row, which may be any number where the row holds NaN. All `rows` in one
+/// call: one for each took three times as long. x [rows, width] with rows x_stride apart, and so on;
+/// largest[row * largest_stride].
+void copy_noting(const float* x, int x_stride, int rows, int width, float* out, int out_stride,
+                 float* largest, int largest_stride);
 /// x = cap * tanh(x / cap)
 void soft_cap_row(float cap, int n, float* x);
 

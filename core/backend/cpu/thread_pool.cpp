@@ -18,15 +18,16 @@
 namespace speclab::cpu {
 namespace {
 
-// Spinning answers within a fraction of a microsecond; after about this many pauses (some 50 microseconds) the core is
-// worth more to somebody else.
+// Spinning answers within a fraction of a microsecond; after about this many pauses (some 50 microseconds)
+// the core is worth more to somebody else.
 constexpr int kSpins = 2000;
 constexpr int kMostChunks = 0xffff;
 
-// A worker that is pushed off its processor in the middle of a chunk makes everybody wait until it comes back, for
-// milliseconds. Where that happens another process wants the processor: the worker stands back for some time, longer if it
-// happens again right away, and leaves the chunks to the others.
-constexpr auto kLongWait = std::chrono::microseconds(500);  // the kernel is asked only about regions that took as long
+// A worker that is pushed off its processor in the middle of a chunk makes everybody wait until it comes
+// back, for milliseconds. Where that happens another process wants the processor: the worker stands back for
+// some time, longer if it happens again right away, and leaves the chunks to the others.
+constexpr auto kLongWait =
+    std::chrono::microseconds(500);  // the kernel is asked only about regions that took as long
 constexpr auto kShortestBreak = std::chrono::milliseconds(10), kLongestBreak = std::chrono::milliseconds(160);
 
 /// How long this thread has waited for its processor since the last call, as the kernel counts it.
@@ -42,7 +43,9 @@ class Waiting {
   std::chrono::nanoseconds since_last() {
     char text[64] = {};
     long long ran = 0, waited = last_;
-    if (file_ < 0 || pread(file_, text, sizeof(text) - 1, 0) <= 0 || std::sscanf(text, "%lld %lld", &ran, &waited) != 2) return {};
+    if (file_ < 0 || pread(file_, text, sizeof(text) - 1, 0) <= 0 ||
+        std::sscanf(text, "%lld %lld", &ran, &waited) != 2)
+      return {};
     return std::chrono::nanoseconds(waited - std::exchange(last_, waited));
   }
 
@@ -67,19 +70,21 @@ ThreadPool::ThreadPool(int threads) {
       workers_.emplace_back([this, i] { work(i); });
     } catch (const std::system_error& error) {
       stop();
-      throw Error({.what = fmt::format("thread {} of {}", i + 1, threads),
-                   .got = error.code().message(),
-                   .expected = "one more thread",
-                   .advice = "Ask for fewer with --threads, or raise the limits of the shell (ulimit -u, ulimit -v)."});
+      throw Error(
+          {.what = fmt::format("thread {} of {}", i + 1, threads),
+           .got = error.code().message(),
+           .expected = "one more thread",
+           .advice =
+               "Ask for fewer with --threads, or raise the limits of the shell (ulimit -u, ulimit -v)."});
     }
-    // The caller stays where the scheduler puts it; with as many threads as processors the workers leave it the first.
-    if (threads <= static_cast<int>(processors.size())) pin(workers_.back().native_handle(), processors[static_cast<std::size_t>(i)]);
+    // The caller stays where the scheduler puts it; with as many threads as processors the workers leave it
+    // the first.
+    if (threads <= static_cast<int>(processors.size()))
+      pin(workers_.back().native_handle(), processors[static_cast<std::size_t>(i)]);
   }
 }
 
-ThreadPool::~ThreadPool() {
-  stop();
-}
+ThreadPool::~ThreadPool() { stop(); }
 
 void ThreadPool::stop() {
   {
@@ -97,7 +102,8 @@ void ThreadPool::run(int chunks, Call call, const void* context) {
   region_ = {call, context};
   done_.store(0, std::memory_order_relaxed);
   const std::uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
-  ticket_.store(std::uint64_t{epoch} << 32 | static_cast<std::uint64_t>(chunks) << 16, std::memory_order_release);
+  ticket_.store(std::uint64_t{epoch} << 32 | static_cast<std::uint64_t>(chunks) << 16,
+                std::memory_order_release);
   epoch_.store(epoch, std::memory_order_release);
   epoch_.notify_all();
   drain(0);
@@ -107,14 +113,16 @@ void ThreadPool::run(int chunks, Call call, const void* context) {
   }
 }
 
-// A worker that wakes late finds either no chunk left or one of a later region, which is as good: whoever has taken a
-// chunk keeps its region from ending, so region_ is read only while it stands.
+// A worker that wakes late finds either no chunk left or one of a later region, which is as good: whoever has
+// taken a chunk keeps its region from ending, so region_ is read only while it stands.
 void ThreadPool::drain(int thread) {
   std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
   while (true) {
     const auto chunk = static_cast<int>(ticket & 0xffff), chunks = static_cast<int>(ticket >> 16 & 0xffff);
     if (chunk >= chunks) return;
-    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel,
+                                       std::memory_order_acquire))
+      continue;
     region_.call(region_.context, chunk, thread);
     done_.fetch_add(1, std::memory_order_release);
     ticket = ticket_.load(std::memory_order_acquire);

@@ -10,10 +10,10 @@
 
 namespace speclab::cpu {
 
-/// A pinned pool for regions of a few microseconds: workers spin for the next region and sleep when none comes. The
-/// caller works too and waits for chunks, never for workers: one whose core another process has taken delays the chunk
-/// that it holds, or nothing when it holds none, and it then stands back for a while. Which thread runs a chunk never
-/// enters a result.
+/// A pinned pool for regions of a few microseconds: workers spin for the next region and sleep when none
+/// comes. The caller works too and waits for chunks, never for workers: one whose core another process has
+/// taken delays the chunk that it holds, or nothing when it holds none, and it then stands back for a while.
+/// Which thread runs a chunk never enters a result.
 class ThreadPool {
  public:
   /// Throws Error when the system gives no more threads; pinning is best effort.
@@ -31,7 +31,12 @@ class ThreadPool {
       for (int chunk = 0; chunk < chunks; ++chunk) body(chunk, 0);
       return;
     }
-    run(chunks, [](const void* context, int chunk, int thread) { (*static_cast<const Body*>(context))(chunk, thread); }, &body);
+    run(
+        chunks,
+        [](const void* context, int chunk, int thread) {
+          (*static_cast<const Body*>(context))(chunk, thread);
+        },
+        &body);
   }
 
  private:

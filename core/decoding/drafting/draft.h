@@ -19,7 +19,7 @@ struct Draft {
   std::vector<int> q_of;        ///< [tree.size()], index into q or kOneHot; entry 0 unused
   std::vector<Distribution> q;  ///< reused between steps; the first `q_used` are valid
   int q_used = 0;
-  std::string_view source;         ///< static string: "draft", "lookup", ...; empty when nothing was drafted
+  std::string_view source;  ///< static string: "draft", "lookup", ...; empty when nothing was drafted
   /// Where several sources have nodes in one tree: those from `first` up to the next contribution are of
   /// `source`, a static string. Ascending; empty: all are of Draft::source.
   struct Contribution {

@@ -60,7 +60,8 @@ DraftChain::Slot& DraftChain::slot(const Sequence& sequence) {
 
 std::optional<DevicePlan> DraftChain::device_plan(const SamplingParams& target) const {
   if (options_.schedule.schedule != "constant") return std::nullopt;
-  return DevicePlan{std::vector<int>(static_cast<std::size_t>(options_.gamma), 1), options_.draft.over(target)};
+  return DevicePlan{std::vector<int>(static_cast<std::size_t>(options_.gamma), 1),
+                    options_.draft.over(target)};
 }
 
 void DraftChain::begin(const Sequence& sequence) {
@@ -133,8 +134,8 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     Slot& s = slot(*sequences[i]);
     SPECLAB_CHECK(drafts[i]->tree.size() == 1, "a chain on top of {} drafted nodes",
                   drafts[i]->tree.drafted());
-    s.limit = static_cast<int>(std::min<std::int64_t>(
-        {s.schedule.limit(), sequences[i]->depth_limit, s.cache.room(*sequences[i])}));
+    s.limit = static_cast<int>(
+        std::min<std::int64_t>({s.schedule.limit(), sequences[i]->depth_limit, s.cache.room(*sequences[i])}));
     s.runner_ups.clear();
     if (s.limit <= 0) continue;
     s.sequence = sequences[i];

@@ -42,7 +42,8 @@ void DraftCache::catch_up(const Sequence& sequence, std::vector<Token>& feed) {
   const std::vector<Token>& text = sequence.tokens;
   // The pending token is always fed, for its logits.
   const std::size_t most = std::min(cached_.size(), text.size() - 1);
-  std::size_t kept = std::min(most, static_cast<std::size_t>(sequence.prompt_length));  // the prompt never changes
+  std::size_t kept =
+      std::min(most, static_cast<std::size_t>(sequence.prompt_length));  // the prompt never changes
   while (kept < most && cached_[kept] == text[kept]) ++kept;
   path_.clear();
   if (kept == cached_.size()) {
@@ -74,7 +75,8 @@ void DraftCache::keep(TokenSpan fed) {
 }
 
 void SiblingDraw::add(Draft& draft, int parent, int count, std::span<const float> logits,
-                      const SamplingParams& sampling, std::span<const Token> ids, int vocab, const Draw& draw) {
+                      const SamplingParams& sampling, std::span<const Token> ids, int vocab,
+                      const Draw& draw) {
   best_.clear();
   taken_.clear();
   const auto by_logit = [&] {
@@ -94,7 +96,8 @@ void SiblingDraw::add(Draft& draft, int parent, int count, std::span<const float
     if (child > 0 && index != Draft::kOneHot) {
       const int before = index;
       draft.new_q(&index);  // may move them all
-      if (!draft.q[static_cast<std::size_t>(index)].assign_without(draft.q[static_cast<std::size_t>(before)], taken_.back())) {
+      if (!draft.q[static_cast<std::size_t>(index)].assign_without(draft.q[static_cast<std::size_t>(before)],
+                                                                   taken_.back())) {
         --draft.q_used;
         index = Draft::kOneHot;
       }
@@ -102,7 +105,8 @@ void SiblingDraw::add(Draft& draft, int parent, int count, std::span<const float
     const Distribution* q = index == Draft::kOneHot ? nullptr : &draft.q[static_cast<std::size_t>(index)];
     const Token token = q != nullptr ? draw(*q) : by_logit();
     if (token < 0) return;
-    draft.add(token, parent, index, q == nullptr || q->one_hot() ? -1.0f : static_cast<float>(q->prob(token)));
+    draft.add(token, parent, index,
+              q == nullptr || q->one_hot() ? -1.0f : static_cast<float>(q->prob(token)));
     taken_.push_back(token);
   }
 }

@@ -23,9 +23,9 @@ struct DraftSampling {
   SamplingParams over(const SamplingParams& target) const;
 };
 
-/// The draft model's cache of one sequence, which follows the text by comparison: whatever was accepted, and whoever
-/// drafted, positions stay whose tokens are those of the text, and the rest is fed (two tokens after full acceptance,
-/// one after a rejection).
+/// The draft model's cache of one sequence, which follows the text by comparison: whatever was accepted, and
+/// whoever drafted, positions stay whose tokens are those of the text, and the rest is fed (two tokens after
+/// full acceptance, one after a rejection).
 class DraftCache {
  public:
   /// A sequence begins: prefills its prompt; nothing when that is longer than the draft's context.
@@ -33,8 +33,8 @@ class DraftCache {
   Session& session() { return *session_; }
   /// Tokens that may be drafted in a row: token x_i is fed at the pending position + i, the last one never.
   std::int64_t room(const Sequence& sequence) const { return session_->capacity() - sequence.position(); }
-  /// Keeps what the text has, of the rows in flight too, and drops the rest. `feed` becomes what is missing, the pending
-  /// token last: to be fed as a chain.
+  /// Keeps what the text has, of the rows in flight too, and drops the rest. `feed` becomes what is missing,
+  /// the pending token last: to be fed as a chain.
   void catch_up(const Sequence& sequence, std::vector<Token>& feed);
   /// Rows were fed as a chain and belong to the text as far as this drafter knows: they are committed.
   void keep(TokenSpan fed);
@@ -50,10 +50,11 @@ class DraftCache {
   std::vector<int> path_;
 };
 
-/// The children of one node, drawn from the draft's row without replacement (tree sampling of Chen et al. 2024, Sequoia): the
-/// first from q, each other one from q without the tokens before it, renormalised, which is the q that it is handed over
-/// with. Where no mass is left, and at temperature 0, the next best token by logit takes the place; nothing drew it, so
-/// it is one-hot (expansion by top-k: Miao et al. 2024, Section 3).
+/// The children of one node, drawn from the draft's row without replacement (tree sampling of Chen et al.
+/// 2024, Sequoia): the first from q, each other one from q without the tokens before it, renormalised, which
+/// is the q that it is handed over with. Where no mass is left, and at temperature 0, the next best token by
+/// logit takes the place; nothing drew it, so it is one-hot (expansion by top-k: Miao et al. 2024, Section
+/// 3).
 class SiblingDraw {
  public:
   /// Draws the token of a child from its law.

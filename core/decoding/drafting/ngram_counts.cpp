@@ -50,9 +50,7 @@ std::size_t NgramCounts::slot(Node parent, Token token) const {
   return at;
 }
 
-NgramCounts::Node NgramCounts::child(Node node, Token token) const {
-  return table_[slot(node, token)];
-}
+NgramCounts::Node NgramCounts::child(Node node, Token token) const { return table_[slot(node, token)]; }
 
 void NgramCounts::resize_table(std::size_t slots) {
   table_.assign(slots, kNone);

@@ -31,9 +31,7 @@ constexpr std::array<ScheduleInfo, 5> kSchedules{{
 
 }  // namespace
 
-std::span<const ScheduleInfo> schedules() {
-  return kSchedules;
-}
+std::span<const ScheduleInfo> schedules() { return kSchedules; }
 
 void ScheduleOptions::fields(OptionVisitor& visit) {
   std::vector<std::string> names;
@@ -65,13 +63,9 @@ void Schedule::begin(int turn) {
 
 bool Schedule::stop_after(double confidence) {
   switch (rule_) {
-    case Rule::confidence:
-      return confidence < options_.confidence_threshold;
-    case Rule::product:
-      product_ *= confidence;
-      return product_ < options_.product_threshold;
-    default:
-      return false;
+    case Rule::confidence: return confidence < options_.confidence_threshold;
+    case Rule::product: product_ *= confidence; return product_ < options_.product_threshold;
+    default: return false;
   }
 }
 

@@ -16,9 +16,7 @@ constexpr Token kBegin = std::numeric_limits<Token>::min();
 constexpr std::uint32_t kTableLog = 3;
 constexpr std::uint32_t kTableHead = 2;
 
-std::uint32_t block_size(std::uint32_t log) {
-  return (1u << log) + (log < kTableLog ? 0 : kTableHead);
-}
+std::uint32_t block_size(std::uint32_t log) { return (1u << log) + (log < kTableLog ? 0 : kTableHead); }
 
 std::uint32_t slot_of(Token token, std::uint32_t log) {
   return (static_cast<std::uint32_t>(token) * 0x9e3779b9u) >> (32 - log);
@@ -270,7 +268,8 @@ void SuffixAutomaton::count_suffixes(Token token) {
 
 SuffixAutomaton::Match SuffixAutomaton::repeated_suffix() const {
   if (suffix_ == kRoot) return {};
-  if (count(suffix_) >= 2) return {suffix_, static_cast<int>(std::min(text().size(), static_cast<std::size_t>(depth_)))};
+  if (count(suffix_) >= 2)
+    return {suffix_, static_cast<int>(std::min(text().size(), static_cast<std::size_t>(depth_)))};
   const State shorter = link(suffix_);
   return {shorter, static_cast<int>(length(shorter))};
 }

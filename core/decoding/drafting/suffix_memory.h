@@ -15,9 +15,9 @@ namespace speclab {
 /// What copying strategies know: the text of each running sequence, and if wanted the texts of earlier
 /// requests.
 ///
-/// A prompt that comes again must not find its own answer: the earlier texts are forgotten then, and collecting
-/// starts afresh. (Experiments start every repeat with a new instance.) The turns of a conversation hold one
-/// another anyway.
+/// A prompt that comes again must not find its own answer: the earlier texts are forgotten then, and
+/// collecting starts afresh. (Experiments start every repeat with a new instance.) The turns of a
+/// conversation hold one another anyway.
 class SuffixMemory {
  public:
   enum class Remember { nothing, outputs, texts };

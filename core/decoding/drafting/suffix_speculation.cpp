@@ -70,10 +70,8 @@ void SuffixSpeculation::run(const SuffixAutomaton& text, Match context, bool at_
     if (budget <= score_) break;  // a shorter context is allowed no more, and no token is worth more than one
     tried_.clear();
     const double occurrences = static_cast<double>(text.count(context.state)) - (at_end ? 1 : 0);
-    if (options.tree)
-      tree(text, context, occurrences, length, budget, limit);
-    else
-      path(text, context, occurrences, length, std::min(budget, limit));
+    if (options.tree) tree(text, context, occurrences, length, budget, limit);
+    else path(text, context, occurrences, length, std::min(budget, limit));
     double score = 0;
     for (const Node& node : tried_) score += node.probability;
     if (score > score_) take(length);
@@ -112,8 +110,8 @@ void SuffixSpeculation::path(const SuffixAutomaton& text, Match context, double 
     if (!tried_.empty()) occurrences = text.count(context.state);
     const auto child = text.best_child(context.state);
     if (child.state == SuffixAutomaton::kNone) return;
-    probability *= share(child.count, occurrences) *
-                   trust(options_->trust, matched + static_cast<int>(tried_.size()));
+    probability *=
+        share(child.count, occurrences) * trust(options_->trust, matched + static_cast<int>(tried_.size()));
     if (probability < options_->min_probability) return;
     tried_.push_back({child.token, static_cast<int>(tried_.size()) - 1, probability});
     context = {child.state, context.length + 1};

@@ -29,9 +29,7 @@ std::string text_of(const std::array<char, 64>& field) {
           static_cast<std::size_t>(std::find(field.begin(), field.end(), '\0') - field.begin())};
 }
 
-std::span<const std::byte> bytes_of(const Header& header) {
-  return std::as_bytes(std::span(&header, 1));
-}
+std::span<const std::byte> bytes_of(const Header& header) { return std::as_bytes(std::span(&header, 1)); }
 
 }  // namespace
 

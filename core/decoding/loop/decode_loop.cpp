@@ -63,12 +63,8 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
 
 DecodeLoop::~DecodeLoop() = default;
 
-const Model& DecodeLoop::target() const {
-  return *target_;
-}
-int DecodeLoop::capacity() const {
-  return capacity_;
-}
+const Model& DecodeLoop::target() const { return *target_; }
+int DecodeLoop::capacity() const { return capacity_; }
 
 GenerationRecord DecodeLoop::run(const Request& request, std::stop_token stop) {
   return std::move(run(std::span<const Request>(&request, 1), std::move(stop)).front());
@@ -86,11 +82,13 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
   if (!running_.empty() && running_[0]->request->options.device_loop != "off") {
     const std::string reason = running_.size() > 1 ? "several sequences at once" : plan(*running_[0]);
     if (!reason.empty() && running_[0]->request->options.device_loop == "on") {
-      throw Error({"option device_loop", "on", "steps that a device can run or verify by itself, but here: " + reason,
+      throw Error({"option device_loop", "on",
+                   "steps that a device can run or verify by itself, but here: " + reason,
                    "\"auto\" leaves such steps to the host."});
     }
   }
-  for (std::size_t i = 0; options_.on_emit && i < requests.size(); ++i)  // nobody sees a token of what is refused
+  for (std::size_t i = 0; options_.on_emit && i < requests.size();
+       ++i)  // nobody sees a token of what is refused
     options_.on_emit(slots_[i]->sequence.slot, StepRecord(), slots_[i]->out.tokens);
   if (on_device_ == OnDevice::kSteps) {
     decode_planned(*running_[0], stop);
@@ -122,12 +120,9 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
     clock.enter(Phase::other);
     lay_out_feeds();
     clock.enter(Phase::target);
-    if (on_device_ == OnDevice::kVerdicts)
-      verify_on_device(*running_[0]);
-    else if (options_.devices > 1)
-      forward_divided();
-    else
-      target_->forward(feeds_);
+    if (on_device_ == OnDevice::kVerdicts) verify_on_device(*running_[0]);
+    else if (options_.devices > 1) forward_divided();
+    else target_->forward(feeds_);
     clock.enter(Phase::accept);
     for (Slot* slot : running_) {
       if (on_device_ != OnDevice::kVerdicts) verify(*slot);
@@ -302,9 +297,8 @@ void DecodeLoop::lay_out_feeds() {
       if (tree.wants_row(node)) slot->rows.push_back(slot->node_at[node]);
     }
     check_scratch(slot->fed.size());
-    feeds_.push_back(
-        {slot->session.get(), slot->fed, slot->parents, slot->rows, slot->logits.data(), nullptr,
-         strategy_->reads_rows() ? &slot->maxima : nullptr});
+    feeds_.push_back({slot->session.get(), slot->fed, slot->parents, slot->rows, slot->logits.data(), nullptr,
+                      strategy_->reads_rows() ? &slot->maxima : nullptr});
   }
 }
 
@@ -345,12 +339,9 @@ void DecodeLoop::commit(Slot& slot) {
     slot.keep.insert(slot.keep.end(), slot.acceptance.path.begin(),
                      slot.acceptance.path.begin() + (slot.emitted - 1));
   }
-  if (on_device_ == OnDevice::kVerdicts)
-    slot.session->follow_commit(slot.emitted);
-  else if (options_.devices > 1)
-    commit_divided(slot);
-  else
-    slot.session->commit(slot.keep);
+  if (on_device_ == OnDevice::kVerdicts) slot.session->follow_commit(slot.emitted);
+  else if (options_.devices > 1) commit_divided(slot);
+  else slot.session->commit(slot.keep);
 }
 
 }  // namespace speclab

@@ -42,7 +42,8 @@ struct LoopOptions {
   int scratch = 0;
   bool hash_rows = true;  ///< fill row_hashes
   bool details = true;    ///< fill expected, rank and distance of tested tokens
-  /// Where prompts are prefilled, shared with other loops of the same target and capacity; null: by the loop itself.
+  /// Where prompts are prefilled, shared with other loops of the same target and capacity; null: by the loop
+  /// itself.
   std::shared_ptr<PrefillCache> prefills = nullptr;
   /// Appends the bytes of a token to a text; needed for stop strings only.
   std::function<void(Token, std::string&)> token_bytes = nullptr;
@@ -57,8 +58,8 @@ struct LoopOptions {
 /// It owns the target's sessions, the clock and the counters. The time of a step is split without gaps into
 /// the phases draft (draft and observe), target (its forward), accept (standardising rows and the rule) and
 /// other (bookkeeping, cuts, commit, recording). Hashing rows, expected acceptance, ranks, distances, the
-/// copy of a step that the record keeps and on_emit are outside the clock; inside it nothing is allocated once
-/// the buffers have grown. With several sequences the times of a step are those of the whole batch.
+/// copy of a step that the record keeps and on_emit are outside the clock; inside it nothing is allocated
+/// once the buffers have grown. With several sequences the times of a step are those of the whole batch.
 ///
 /// With GenerationOptions::device_loop a single sequence on a device that plans is decoded in rounds that the
 /// device runs by itself (decode_planned.cpp), or where the host drafts it verifies the drafts
@@ -76,9 +77,10 @@ class DecodeLoop {
   ~DecodeLoop();
 
   /// Decodes the requests together (1 .. batch of them); records in their order. `stop` is looked at before
-  /// each step; the records then end there, with Finish::cancelled. They are complete up to there, but for steps that
-  /// a device ran by itself: those have no row hashes, details and times by phase. Throws Error for a prompt
-  /// that does not fit, NaN logits, contradicting options; the loop can be used again afterwards.
+  /// each step; the records then end there, with Finish::cancelled. They are complete up to there, but for
+  /// steps that a device ran by itself: those have no row hashes, details and times by phase. Throws Error
+  /// for a prompt that does not fit, NaN logits, contradicting options; the loop can be used again
+  /// afterwards.
   std::vector<GenerationRecord> run(std::span<const Request> requests, std::stop_token stop = {});
   GenerationRecord run(const Request& request, std::stop_token stop = {});
 

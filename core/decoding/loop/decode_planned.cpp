@@ -26,7 +26,8 @@ std::optional<DevicePlan> DecodeLoop::plan_of_steps(const Slot& slot) const {
   if (slot.stops.active() || slot.sequence.eos.size() > kMostPlanEnds) return std::nullopt;
   std::optional<DevicePlan> plan = strategy_->device_plan(slot.request->options.sampling);
   if (!plan || plan->widths.empty()) return plan;
-  SPECLAB_CHECK(slot.draft_sessions.size() == 1, "{} draft sessions under a plan", slot.draft_sessions.size());
+  SPECLAB_CHECK(slot.draft_sessions.size() == 1, "{} draft sessions under a plan",
+                slot.draft_sessions.size());
   const bool together = &slot.draft_sessions.front()->model().backend() == &target_->backend();
   return together ? plan : std::nullopt;
 }
@@ -137,8 +138,8 @@ void DecodeLoop::take_round(Slot& slot, const PlanRound& round) {
   read_verdict(round, slot.acceptance);
 }
 
-// The draft's session: the pending token was fed, and the one before it where that was the last of a draft; then
-// the levels of the tree but the last. What was accepted of them is in the cache.
+// The draft's session: the pending token was fed, and the one before it where that was the last of a draft;
+// then the levels of the tree but the last. What was accepted of them is in the cache.
 void DecodeLoop::follow_draft(Slot& slot, int accepted) {
   const TokenTree& tree = slot.draft.tree;
   Session& draft = *slot.draft_sessions.front();
@@ -181,7 +182,8 @@ void DecodeLoop::watch_rounds(Slot& slot, const PlanStart& begun) {
     slot.decided_from = round.position;
     slot.emitted = round.emitted;
     const std::size_t rows = static_cast<std::size_t>(round.nodes);
-    const int inner = drafted > 0 ? rounds_->parents()[static_cast<std::size_t>(drafted)] + 1 : 0;  // nodes with children
+    const int inner =
+        drafted > 0 ? rounds_->parents()[static_cast<std::size_t>(drafted)] + 1 : 0;  // nodes with children
     draft_rows.resize(static_cast<std::size_t>(inner) * columns);
     slot.logits.resize(std::max(slot.logits.size(), rows * vocab));
     rounds_->download(std::span(slot.logits).first(rows * vocab), draft_rows);

@@ -46,14 +46,10 @@ void DecodeLoop::record(Slot& slot) {
   }
   step.draft_calls = static_cast<int>((slot.draft_work() - slot.draft_before).calls);
   step.pool_size = slot.draft.pool_size;
-  if (cut)
-    step.ended_by = out.finish == Finish::eos ? EndedBy::eos : EndedBy::length;
-  else if (slot.draft.tree.drafted() == 0)
-    step.ended_by = EndedBy::none;
-  else if (!acceptance.bonus)
-    step.ended_by = EndedBy::rejection;
-  else
-    step.ended_by = slot.draft.ended_by_schedule ? EndedBy::schedule : EndedBy::bonus;
+  if (cut) step.ended_by = out.finish == Finish::eos ? EndedBy::eos : EndedBy::length;
+  else if (slot.draft.tree.drafted() == 0) step.ended_by = EndedBy::none;
+  else if (!acceptance.bonus) step.ended_by = EndedBy::rejection;
+  else step.ended_by = slot.draft.ended_by_schedule ? EndedBy::schedule : EndedBy::bonus;
 
   const TokenTree& tree = slot.draft.tree;
   step.drafted.assign(static_cast<std::size_t>(tree.drafted()), DraftedToken());

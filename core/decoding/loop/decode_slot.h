@@ -50,7 +50,8 @@ struct DecodeLoop::Slot {
   std::vector<int> path;
   std::vector<Token> prefix;
   std::vector<double> law, law_of_target;
-  StepRecord step;  // the record of it, whose lists keep their memory; out.steps gets copies, outside the clock
+  StepRecord
+      step;  // the record of it, whose lists keep their memory; out.steps gets copies, outside the clock
   int emitted = 0;
   Work draft_before;               // this step
   Work target_begun, draft_begun;  // decoding, i.e. what prefill left
@@ -120,14 +121,10 @@ struct DecodeLoop::Slot {
     if (!options.ignore_eos &&
         std::find(request->eos.begin(), request->eos.end(), token) != request->eos.end())
       out.finish = Finish::eos;
-    else if (stopped)
-      out.finish = Finish::stop;
-    else if (static_cast<int>(out.tokens.size()) >= options.max_tokens)
-      out.finish = Finish::length;
-    else if (sequence.position() >= capacity)
-      out.finish = Finish::context;  // it could not be fed
-    else
-      running = true;
+    else if (stopped) out.finish = Finish::stop;
+    else if (static_cast<int>(out.tokens.size()) >= options.max_tokens) out.finish = Finish::length;
+    else if (sequence.position() >= capacity) out.finish = Finish::context;  // it could not be fed
+    else running = true;
     return running;
   }
 };

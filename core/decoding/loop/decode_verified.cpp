@@ -1,7 +1,7 @@
-// The decode loop where the host drafts and a device verifies: a step is one trip through the ring, and what the
-// strategy, the cuts and the record have of it is what they have of a step that the host verifies. The time of the
-// verdict is in that of the target's forward. Rows of the target come to the host only for what the record has
-// besides tokens and counts, outside the clock.
+// The decode loop where the host drafts and a device verifies: a step is one trip through the ring, and what
+// the strategy, the cuts and the record have of it is what they have of a step that the host verifies. The
+// time of the verdict is in that of the target's forward. Rows of the target come to the host only for what
+// the record has besides tokens and counts, outside the clock.
 #include "core/base/error.h"
 #include "core/decoding/loop/decode_slot.h"
 #include "core/decoding/loop/device_verifier.h"
@@ -25,16 +25,17 @@ void DecodeLoop::verify_on_device(Slot& slot) {
   slot.decided_from = slot.sequence.position();
   const RoundQueue queue =
       slot.request->options.device_graph == "off" ? RoundQueue::kLaunches : RoundQueue::kGraph;
-  read_verdict(verifier_->verify(slot.draft, slot.decided_from, text[text.size() - 2], slot.sequence.coins, queue),
-               slot.acceptance);
+  read_verdict(
+      verifier_->verify(slot.draft, slot.decided_from, text[text.size() - 2], slot.sequence.coins, queue),
+      slot.acceptance);
   slot.session->follow(slot.draft.tree.parents(), false, slot.draft.tree.size());
 }
 
 void DecodeLoop::fetch_rows(Slot& slot) {
   if (!options_.hash_rows && !options_.details) return;
-  verifier_->download(std::span(slot.logits)
-                          .first(static_cast<std::size_t>(slot.draft.tree.size()) *
-                                 static_cast<std::size_t>(slot.vocab())));
+  verifier_->download(
+      std::span(slot.logits)
+          .first(static_cast<std::size_t>(slot.draft.tree.size()) * static_cast<std::size_t>(slot.vocab())));
 }
 
 }  // namespace speclab

@@ -8,7 +8,8 @@
 
 namespace speclab {
 
-std::unique_ptr<DeviceVerifier> DeviceVerifier::make(const PlanShape& shape, Session& target, int most_nodes) {
+std::unique_ptr<DeviceVerifier> DeviceVerifier::make(const PlanShape& shape, Session& target,
+                                                     int most_nodes) {
   std::unique_ptr<DeviceVerifier> made(
       new DeviceVerifier(shape, target, std::min(most_nodes, kMostPlanNodes)));
   return made->rounds_of(1, false) != nullptr ? std::move(made) : nullptr;

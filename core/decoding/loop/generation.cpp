@@ -41,7 +41,8 @@ void GenerationOptions::fields(OptionVisitor& visit) {
   visit("ignore_eos", ignore_eos, "go on after the end token");
   visit("stop", stop, "texts that end the generation");
   visit("device_loop", device_loop, {"off", "auto", "on"},
-        "steps that a GPU runs without the host, or verifies where the host drafts, if strategy, rule and backend can; "
+        "steps that a GPU runs without the host, or verifies where the host drafts, if strategy, rule and "
+        "backend can; "
         "on: or an error");
   visit("device_graph", device_graph, {"off", "round", "loop"},
         "such steps kernel by kernel, each as a CUDA graph, or one graph that repeats them");
@@ -60,7 +61,7 @@ const AcceptanceRule& GenerationOptions::acceptance_rule() const {
                  "Leave rule out to get the one that belongs to the coins."});
   }
   const RuleOptions defaults;
-  const auto changed = [&](std::string_view name, auto RuleOptions::*field) {
+  const auto changed = [&](std::string_view name, auto RuleOptions::* field) {
     if (rule_options.*field == defaults.*field) return;
     if (std::find(found.options.begin(), found.options.end(), name) != found.options.end()) return;
     throw Error({fmt::format("option {}", name), fmt::to_string(rule_options.*field),

@@ -21,10 +21,12 @@ struct GenerationOptions {
   int min_length = 0;                 ///< no end token before so many
   bool ignore_eos = false;
   std::vector<std::string> stop;  ///< strings that end the text
-  /// Whether a device runs steps without the host (DevicePlan), or where the host drafts verifies by itself (DeviceVerifier):
-  /// "off"; "auto": where it can; "on": or an Error says why it cannot. Text and counts are the same.
+  /// Whether a device runs steps without the host (DevicePlan), or where the host drafts verifies by itself
+  /// (DeviceVerifier): "off"; "auto": where it can; "on": or an Error says why it cannot. Text and counts are
+  /// the same.
   std::string device_loop = "off";
-  /// How a device gets such steps: "off": kernel by kernel; "round": each as a graph; "loop": a graph that repeats them.
+  /// How a device gets such steps: "off": kernel by kernel; "round": each as a graph; "loop": a graph that
+  /// repeats them.
   std::string device_graph = "loop";
   double repetition_penalty = 1;
   std::vector<int> banned_tokens;

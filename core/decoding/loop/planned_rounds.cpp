@@ -36,7 +36,8 @@ std::optional<DeviceRule> device_rule(const AcceptanceRule& rule, const RuleOpti
   if (rule.name == "coupled") return DeviceRule{kCoupled};
   if (rule.name == "rejection") return DeviceRule{};
   if (rule.name == "one_hot_rejection") return DeviceRule{kRatio, {.ignore_q = true}};
-  if (rule.name == "lenience" && sampling.temperature <= 0) return criterion(rules::near_argmax_form(options));
+  if (rule.name == "lenience" && sampling.temperature <= 0)
+    return criterion(rules::near_argmax_form(options));
   if (rule.name == "lenience") return DeviceRule{kRatio, {.scale = 1 / options.lenience}};
   if (rule.name == "uniform_b") return DeviceRule{kRatio, {.scale = 1 / options.b, .plain_residual = true}};
   if (rule.name == "distillspec_lin") return DeviceRule{kRatio, {.scale = 1 / e}};
@@ -87,7 +88,8 @@ void PlannedRounds::start(PlanStart start, RoundQueue queue, bool stamps) {
   mode_ = queue;
   stamps_ = stamps;
   position_ = start.position;
-  if (queue == RoundQueue::kLoop) queued_ = (queued_ + kPlanLoop - 1) / kPlanLoop * kPlanLoop;  // so that every loop is whole
+  if (queue == RoundQueue::kLoop)
+    queued_ = (queued_ + kPlanLoop - 1) / kPlanLoop * kPlanLoop;  // so that every loop is whole
   start.rounds = read_ = queued_;
   target_->model().backend().plan_start(*plan_, start);
 }

@@ -40,7 +40,8 @@ class PlannedRounds {
  public:
   static constexpr int kAhead = 4;  ///< rounds that are queued and not read
 
-  /// The sessions outlive this; draft may be null when the shape drafts nothing. Null: their backend does not plan.
+  /// The sessions outlive this; draft may be null when the shape drafts nothing. Null: their backend does not
+  /// plan.
   static std::unique_ptr<PlannedRounds> make(const PlanShape& shape, Session& target, Session* draft);
 
   bool is_of(const PlanShape& shape, const Session& target, const Session* draft) const {
@@ -48,11 +49,12 @@ class PlannedRounds {
   }
   const PlanShape& shape() const { return plan_->shape; }
   std::span<const std::int32_t> parents() const { return plan_->parents; }  ///< of the nodes of a round
-  /// A generation begins; where the draft is given, a round, of which next(1) is all. stamps: PlanRound::stamp_ns of every round
-  /// is whole.
+  /// A generation begins; where the draft is given, a round, of which next(1) is all. stamps:
+  /// PlanRound::stamp_ns of every round is whole.
   void start(PlanStart start, RoundQueue queue, bool stamps);
   /// The next round. At least `ahead` are queued and not read before this waits. Valid until the next call.
-  /// After a round with an end there is none. Throws Error when the device has failed, or logits are no numbers.
+  /// After a round with an end there is none. Throws Error when the device has failed, or logits are no
+  /// numbers.
   const PlanRound& next(int ahead = kAhead);
   /// Logits of the last round that was queued: rows of the target, rows of the draft.
   void download(std::span<float> target, std::span<float> draft);

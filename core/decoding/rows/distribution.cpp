@@ -28,13 +28,9 @@ namespace {
 }
 
 /// See SamplingParams::top_p. A GPU counts the same (core/backend/cuda/kernels/law.h).
-std::uint64_t mass_of(float weight) {
-  return static_cast<std::uint64_t>(weight * 0x1p44f);
-}
+std::uint64_t mass_of(float weight) { return static_cast<std::uint64_t>(weight * 0x1p44f); }
 
-row_kernels::Law law(const Distribution& d) {
-  return {d.weights(), 1 / d.sum()};
-}
+row_kernels::Law law(const Distribution& d) { return {d.weights(), 1 / d.sum()}; }
 
 }  // namespace
 

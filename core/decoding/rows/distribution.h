@@ -15,8 +15,8 @@ namespace speclab {
 struct SamplingParams {
   double temperature = 0;  ///< 0: the one-hot argmax, ties to the lowest id
   int top_k = 0;           ///< keep exactly k (ties: lowest id); 0 = all
-  /// Keep the smallest prefix of the sorted row whose mass reaches top_p, at least one token. Masses are counted
-  /// in units of 2^-44 of the heaviest token's, cut off, so that no order of adding them matters.
+  /// Keep the smallest prefix of the sorted row whose mass reaches top_p, at least one token. Masses are
+  /// counted in units of 2^-44 of the heaviest token's, cut off, so that no order of adding them matters.
   double top_p = 1;
   bool operator==(const SamplingParams&) const = default;
 };
@@ -28,8 +28,8 @@ struct TopEntry {
 };
 
 /// The `count` first entries of a row in the order "larger first, ties by index", themselves in no order.
-/// `by_block`: the largest value of each row_kernels::kBlock entries where they are known, so that little of the
-/// row is read; else empty. Of a row with NaN some entries, perhaps fewer.
+/// `by_block`: the largest value of each row_kernels::kBlock entries where they are known, so that little of
+/// the row is read; else empty. Of a row with NaN some entries, perhaps fewer.
 void first_entries(std::span<const float> row, std::span<const float> by_block, std::size_t count,
                    std::vector<float>& scratch, std::vector<TopEntry>& out);
 /// That order.

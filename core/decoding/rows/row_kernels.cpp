@@ -63,9 +63,7 @@ void for_sixteen(std::span<const float> a, std::span<const float> b, const Body&
   }
 }
 
-VD doubles(const float* p) {
-  return hn::PromoteTo(D(), hn::LoadU(H(), p));
-}
+VD doubles(const float* p) { return hn::PromoteTo(D(), hn::LoadU(H(), p)); }
 
 /// Sums in the order of kSumChunk: done() after each sixteen entries.
 struct Sums {
@@ -230,9 +228,8 @@ void AppendReaching(std::span<const float> row, std::span<const float> maxima, f
   const auto read = [&] {
     for (std::size_t j = 0; j < count; ++j) {
       const std::size_t begin = found[j] * kBlock;
-      each_reaching(row.data() + begin, std::min(kBlock, row.size() - begin), bar, [&](std::size_t i) {
-        out.push_back({row[begin + i], static_cast<Token>(begin + i)});
-      });
+      each_reaching(row.data() + begin, std::min(kBlock, row.size() - begin), bar,
+                    [&](std::size_t i) { out.push_back({row[begin + i], static_cast<Token>(begin + i)}); });
     }
     count = 0;
   };
@@ -366,9 +363,7 @@ double SumWLogRatio(std::span<const float> row, std::span<const float> other) {
   return outside ? std::numeric_limits<double>::infinity() : sums.total();
 }
 
-const char* TargetName() {
-  return hwy::TargetName(HWY_TARGET);
-}
+const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace speclab::row_kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -392,15 +387,9 @@ HWY_EXPORT(SumWLogW);
 HWY_EXPORT(SumWLogRatio);
 HWY_EXPORT(TargetName);
 
-float max(std::span<const float> row, bool* valid) {
-  return HWY_DYNAMIC_DISPATCH(Max)(row, valid);
-}
-std::size_t find(std::span<const float> row, float value) {
-  return HWY_DYNAMIC_DISPATCH(Find)(row, value);
-}
-void block_max(std::span<const float> row, std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(BlockMax)(row, out);
-}
+float max(std::span<const float> row, bool* valid) { return HWY_DYNAMIC_DISPATCH(Max)(row, valid); }
+std::size_t find(std::span<const float> row, float value) { return HWY_DYNAMIC_DISPATCH(Find)(row, value); }
+void block_max(std::span<const float> row, std::span<float> out) { HWY_DYNAMIC_DISPATCH(BlockMax)(row, out); }
 float reached_by(std::span<const float> row, std::size_t count) {
   return HWY_DYNAMIC_DISPATCH(ReachedBy)(row, count);
 }
@@ -414,30 +403,18 @@ std::size_t count_before(std::span<const float> row, float value, std::size_t in
 double exp_row(std::span<const float> row, float max, float scale, std::span<float> out) {
   return HWY_DYNAMIC_DISPATCH(ExpRow)(row, max, scale, out);
 }
-double sum(std::span<const float> row) {
-  return HWY_DYNAMIC_DISPATCH(SumFloat)(row);
-}
-double sum(std::span<const double> row) {
-  return HWY_DYNAMIC_DISPATCH(SumDouble)(row);
-}
-double sum_min(const Law& p, const Law& q) {
-  return HWY_DYNAMIC_DISPATCH(SumMin)(p, q);
-}
-double sum_product(const Law& p, const Law& q) {
-  return HWY_DYNAMIC_DISPATCH(SumProduct)(p, q);
-}
+double sum(std::span<const float> row) { return HWY_DYNAMIC_DISPATCH(SumFloat)(row); }
+double sum(std::span<const double> row) { return HWY_DYNAMIC_DISPATCH(SumDouble)(row); }
+double sum_min(const Law& p, const Law& q) { return HWY_DYNAMIC_DISPATCH(SumMin)(p, q); }
+double sum_product(const Law& p, const Law& q) { return HWY_DYNAMIC_DISPATCH(SumProduct)(p, q); }
 double positive_difference(const Law& p, const Law& q, std::span<double> out) {
   return HWY_DYNAMIC_DISPATCH(PositiveDifference)(p, q, out);
 }
-double sum_w_log_w(std::span<const float> row) {
-  return HWY_DYNAMIC_DISPATCH(SumWLogW)(row);
-}
+double sum_w_log_w(std::span<const float> row) { return HWY_DYNAMIC_DISPATCH(SumWLogW)(row); }
 double sum_w_log_ratio(std::span<const float> row, std::span<const float> other) {
   return HWY_DYNAMIC_DISPATCH(SumWLogRatio)(row, other);
 }
-const char* target_name() {
-  return HWY_DYNAMIC_DISPATCH(TargetName)();
-}
+const char* target_name() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
 
 }  // namespace speclab::row_kernels
 #endif  // HWY_ONCE

@@ -7,9 +7,9 @@
 #include "core/base/philox.h"
 
 /// Loops over one vocabulary row, in SIMD (Highway, the widest set that the CPU has). Every result has the
-/// same bits for every vector width and on every machine, GPUs included (core/backend/cuda/kernels/law.h): sums have
-/// a fixed order, exp and log are our own polynomials, and no operation is fused. Rows are floats, [vocab];
-/// sums are doubles. Nothing allocates.
+/// same bits for every vector width and on every machine, GPUs included (core/backend/cuda/kernels/law.h):
+/// sums have a fixed order, exp and log are our own polynomials, and no operation is fused. Rows are floats,
+/// [vocab]; sums are doubles. Nothing allocates.
 namespace speclab::row_kernels {
 
 /// The order of every sum over a row: chunks of kSumChunk entries one after the other; in a chunk sixteen

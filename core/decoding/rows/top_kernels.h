@@ -6,8 +6,8 @@
 
 #include "core/decoding/rows/distribution.h"
 
-/// Loops that find the largest entries of a row, in SIMD; see core/decoding/rows/row_kernels.h. The same results for
-/// every vector width.
+/// Loops that find the largest entries of a row, in SIMD; see core/decoding/rows/row_kernels.h. The same
+/// results for every vector width.
 namespace speclab::row_kernels {
 
 /// A value that `count` entries reach at least, and in a row without order few more: the count-th largest of

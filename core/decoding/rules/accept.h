@@ -50,7 +50,8 @@ struct NodeVerdict {
   int accepted = -1;      ///< index into children, or -1
   Token correction = -1;  ///< valid when accepted == -1
   /// For each child that was tested, in order: the rule's expected acceptance given the earlier rejections,
-  /// i.e. the conditional mean over the draw of the child (sum min(p,q) for rejection, p(x) for one-hot, ...).
+  /// i.e. the conditional mean over the draw of the child (sum min(p,q) for rejection, p(x) for one-hot,
+  /// ...).
   std::vector<double> expected;
 };
 
@@ -69,8 +70,9 @@ struct RuleOptions {
 
 /// An acceptance rule. Two groups differ in what they do with several children of one node, tested in draw
 /// order: ratio rules carry the current residual R from child to child (multi-step speculative sampling,
-/// Miao et al. 2024, Alg. 2), so that `expected` of the j-th child is under R; criterion rules judge each token on its own. Rules are data: a name, what it reads,
-/// and pure functions; see acceptance_rules() for the list.
+/// Miao et al. 2024, Alg. 2), so that `expected` of the j-th child is under R; criterion rules judge each
+/// token on its own. Rules are data: a name, what it reads, and pure functions; see acceptance_rules() for
+/// the list.
 struct AcceptanceRule {
   std::string_view name;
   std::string_view summary;  ///< "accept when u < p/q, else draw from norm(max(0, p - q))"

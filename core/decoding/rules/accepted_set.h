@@ -10,14 +10,16 @@
 
 namespace speclab::rules {
 
-/// The set A of one row, by the criterion's row (criterion_row); never a token of probability 0. The argmax is in it where
-/// always_best says so, so that the tightest parameter is exact matching at temperature 0.
+/// The set A of one row, by the criterion's row (criterion_row); never a token of probability 0. The argmax
+/// is in it where always_best says so, so that the tightest parameter is exact matching at temperature 0.
 class Accepted {
  public:
   Accepted(const TargetRow& target, const CriterionForm& condition)
       : row_(criterion_row(target)), best_(condition.always_best ? target.p->argmax() : -1) {
     // In weights of the row, so that one token and the whole set are judged by the same comparison.
-    const double bar = condition.typical ? std::min(condition.bar, condition.delta * exact_exp(-row_.entropy())) : condition.bar;
+    const double bar = condition.typical
+                           ? std::min(condition.bar, condition.delta * exact_exp(-row_.entropy()))
+                           : condition.bar;
     bar_ = bar * row_.sum();
     if (condition.of_best >= 1) bar_ = std::numeric_limits<double>::infinity();
     else if (condition.of_best > 0) bar_ = std::max(bar_, condition.of_best * weight(row_.argmax()));

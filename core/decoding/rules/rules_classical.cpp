@@ -100,8 +100,6 @@ const std::array<AcceptanceRule, 2> kRules = {{
 
 }  // namespace
 
-std::span<const AcceptanceRule> classical() {
-  return kRules;
-}
+std::span<const AcceptanceRule> classical() { return kRules; }
 
 }  // namespace speclab::rules

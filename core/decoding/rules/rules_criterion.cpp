@@ -13,18 +13,10 @@
 namespace speclab::rules {
 namespace {
 
-Accepted top_beta(const TargetRow& row, const RuleOptions& o) {
-  return {row, top_beta_form(o)};
-}
-Accepted gap(const TargetRow& row, const RuleOptions& o) {
-  return {row, gap_form(o)};
-}
-Accepted typical(const TargetRow& row, const RuleOptions& o) {
-  return {row, typical_form(o)};
-}
-Accepted threshold(const TargetRow& row, const RuleOptions& o) {
-  return {row, threshold_form(o)};
-}
+Accepted top_beta(const TargetRow& row, const RuleOptions& o) { return {row, top_beta_form(o)}; }
+Accepted gap(const TargetRow& row, const RuleOptions& o) { return {row, gap_form(o)}; }
+Accepted typical(const TargetRow& row, const RuleOptions& o) { return {row, typical_form(o)}; }
+Accepted threshold(const TargetRow& row, const RuleOptions& o) { return {row, threshold_form(o)}; }
 
 using Criterion = Accepted (*)(const TargetRow&, const RuleOptions&);
 
@@ -89,9 +81,7 @@ void output_law(const TargetRow& row, const Distribution* q, Token one_hot, cons
   for (std::size_t x = 0; x < law.size(); ++x) law[x] = drawn[x] + left * law[x];
 }
 
-LossClass lossy(const RuleOptions&, const SamplingParams&) {
-  return LossClass::l3;
-}
+LossClass lossy(const RuleOptions&, const SamplingParams&) { return LossClass::l3; }
 /// The tightest parameter leaves only the argmax: exact matching at temperature 0.
 LossClass loss_beta(const RuleOptions& o, const SamplingParams& s) {
   return o.beta <= 1 && s.temperature <= 0 ? LossClass::l2 : LossClass::l3;
@@ -122,24 +112,16 @@ const std::array<AcceptanceRule, 4> kRules = {{
 
 }  // namespace
 
-CriterionForm top_beta_form(const RuleOptions& o) {
-  return {.ranks = o.beta};
-}
-CriterionForm gap_form(const RuleOptions& o) {
-  return {.of_best = o.gap > 0 ? std::exp(-o.gap) : 1};
-}
+CriterionForm top_beta_form(const RuleOptions& o) { return {.ranks = o.beta}; }
+CriterionForm gap_form(const RuleOptions& o) { return {.of_best = o.gap > 0 ? std::exp(-o.gap) : 1}; }
 CriterionForm typical_form(const RuleOptions& o) {
   return {.bar = o.epsilon, .typical = true, .delta = o.delta};
 }
 CriterionForm threshold_form(const RuleOptions& o) {
   return {.bar = o.theta, .ranks = o.top_k, .always_best = false};
 }
-CriterionForm near_argmax_form(const RuleOptions& o) {
-  return {.of_best = o.lenience};
-}
+CriterionForm near_argmax_form(const RuleOptions& o) { return {.of_best = o.lenience}; }
 
-std::span<const AcceptanceRule> criterion() {
-  return kRules;
-}
+std::span<const AcceptanceRule> criterion() { return kRules; }
 
 }  // namespace speclab::rules

@@ -134,9 +134,7 @@ void law_exact(const TargetRow& row, const Distribution*, Token, const RuleOptio
   law[static_cast<std::size_t>(row.p->argmax())] = 1;
 }
 
-LossClass always_greedy(const RuleOptions&, const SamplingParams&) {
-  return LossClass::l2;
-}
+LossClass always_greedy(const RuleOptions&, const SamplingParams&) { return LossClass::l2; }
 
 const std::array<AcceptanceRule, 3> kRules = {{
     {"exact",
@@ -170,8 +168,6 @@ const std::array<AcceptanceRule, 3> kRules = {{
 
 }  // namespace
 
-std::span<const AcceptanceRule> match() {
-  return kRules;
-}
+std::span<const AcceptanceRule> match() { return kRules; }
 
 }  // namespace speclab::rules

@@ -32,27 +32,13 @@ double checked(double parameter) {
   return parameter;
 }
 
-Boost plain(const RuleOptions&) {
-  return {};
-}
-Boost deterministic(const RuleOptions&) {
-  return {.ignore_q = true};
-}
-Boost lenient(const RuleOptions& o) {
-  return {.scale = 1 / checked(o.lenience)};
-}
-Boost uniform_to_b(const RuleOptions& o) {
-  return {.scale = 1 / checked(o.b), .plain_residual = true};
-}
-Boost distillspec_lin(const RuleOptions& o) {
-  return {.scale = 1 / checked(o.epsilon)};
-}
-Boost distillspec_sq(const RuleOptions& o) {
-  return {.scale = 1 / (checked(o.epsilon) * o.epsilon)};
-}
-Boost distillspec_exp(const RuleOptions& o) {
-  return {.power = checked(o.epsilon)};
-}
+Boost plain(const RuleOptions&) { return {}; }
+Boost deterministic(const RuleOptions&) { return {.ignore_q = true}; }
+Boost lenient(const RuleOptions& o) { return {.scale = 1 / checked(o.lenience)}; }
+Boost uniform_to_b(const RuleOptions& o) { return {.scale = 1 / checked(o.b), .plain_residual = true}; }
+Boost distillspec_lin(const RuleOptions& o) { return {.scale = 1 / checked(o.epsilon)}; }
+Boost distillspec_sq(const RuleOptions& o) { return {.scale = 1 / (checked(o.epsilon) * o.epsilon)}; }
+Boost distillspec_exp(const RuleOptions& o) { return {.power = checked(o.epsilon)}; }
 
 /// The law that is left for the children not yet tested: the target's row p, or a residual of it.
 class Remainder {
@@ -297,8 +283,6 @@ const std::array<AcceptanceRule, 7> kRules = {{
 
 }  // namespace
 
-std::span<const AcceptanceRule> ratio() {
-  return kRules;
-}
+std::span<const AcceptanceRule> ratio() { return kRules; }
 
 }  // namespace speclab::rules

@@ -24,7 +24,9 @@ struct Checkpoint::Impl {
   }
 
   /// The name in the file's model.
-  std::string original(std::string_view name) const { return twin ? twin->original_tensor(name) : std::string(name); }
+  std::string original(std::string_view name) const {
+    return twin ? twin->original_tensor(name) : std::string(name);
+  }
 
   /// Calls `read(type, first byte, weights, out)` for runs of rows that lie together in the file.
   template <typename T, typename Read>
@@ -37,7 +39,8 @@ struct Checkpoint::Impl {
     const Selection& part = from.selection;
     if (from.info.shape.size() == 1 && !part.whole()) {  // elements of a vector
       for (std::int64_t i = 0; begin < end && i < from.columns; i += part.run(i, from.columns - i)) {
-        read(from.type, from.data + part.stored(i) * type.block_bytes, part.run(i, from.columns - i), out + i);
+        read(from.type, from.data + part.stored(i) * type.block_bytes, part.run(i, from.columns - i),
+             out + i);
       }
       return;
     }
@@ -47,7 +50,8 @@ struct Checkpoint::Impl {
         count = part.run(row, end - row);
         for (std::int64_t k = 0; k < from.columns; ++k) {
           read(from.type, from.data + k * row_bytes + part.stored(row) * type.block_bytes, count, run.data());
-          for (std::int64_t i = 0; i < count; ++i) out[(row - begin + i) * from.columns + k] = run[static_cast<std::size_t>(i)];
+          for (std::int64_t i = 0; i < count; ++i)
+            out[(row - begin + i) * from.columns + k] = run[static_cast<std::size_t>(i)];
         }
       }
       return;
@@ -109,7 +113,8 @@ void Checkpoint::inflate(const InflateShape& shape) {
     for (int layer = 0; !layers_done && layer < twin.config().layers; ++layer) {
       for (const TensorInfo& of_first : impl_->infos) {
         if (!of_first.name.starts_with(kFirst)) continue;
-        std::string name = fmt::format("layers.{}.{}", layer, std::string_view(of_first.name).substr(kFirst.size()));
+        std::string name =
+            fmt::format("layers.{}.{}", layer, std::string_view(of_first.name).substr(kFirst.size()));
         bool added = false;
         const auto from = impl_->index.find(twin.original_tensor(name, &added));
         add(from == impl_->index.end() ? of_first : impl_->infos[from->second], std::move(name), added);
@@ -121,15 +126,11 @@ void Checkpoint::inflate(const InflateShape& shape) {
   impl_->infos = std::move(infos);
 }
 
-const std::filesystem::path& Checkpoint::path() const {
-  return impl_->path;
-}
+const std::filesystem::path& Checkpoint::path() const { return impl_->path; }
 const ModelConfig& Checkpoint::config() const {
   return impl_->twin ? impl_->twin->config() : impl_->parts.config;
 }
-bool Checkpoint::has(std::string_view tensor) const {
-  return impl_->index.contains(impl_->original(tensor));
-}
+bool Checkpoint::has(std::string_view tensor) const { return impl_->index.contains(impl_->original(tensor)); }
 
 void Checkpoint::read_bf16(std::string_view tensor, std::int64_t begin, std::int64_t end, Bf16* out) const {
   const auto read = [this](std::string_view name, std::int64_t from, std::int64_t to, Bf16* rows) {
@@ -157,11 +158,14 @@ void Checkpoint::require_finite(std::string_view tensor, std::span<const Bf16> v
   unsigned bad = 0;
   for (const Bf16 value : values) bad |= (value & kExponent) == kExponent ? 1u : 0u;
   if (bad == 0) return;
-  const auto found = std::find_if(values.begin(), values.end(), [](Bf16 value) { return (value & kExponent) == kExponent; });
-  throw Error({.what = fmt::format("{}: tensor {}", impl_->path.string(), impl_->tensor(impl_->original(tensor)).info.file_name),
-               .got = fmt::format("the weight {}", bf16_to_float(*found)),
-               .expected = "finite numbers, in bf16 too",
-               .advice = "The model is broken, or its training diverged; fetch it again or take another one."});
+  const auto found =
+      std::find_if(values.begin(), values.end(), [](Bf16 value) { return (value & kExponent) == kExponent; });
+  throw Error(
+      {.what = fmt::format("{}: tensor {}", impl_->path.string(),
+                           impl_->tensor(impl_->original(tensor)).info.file_name),
+       .got = fmt::format("the weight {}", bf16_to_float(*found)),
+       .expected = "finite numbers, in bf16 too",
+       .advice = "The model is broken, or its training diverged; fetch it again or take another one."});
 }
 
 std::optional<Tokenizer> Checkpoint::tokenizer() const {
@@ -175,15 +179,9 @@ std::optional<Tokenizer> Checkpoint::tokenizer() const {
   return tokenizer;
 }
 
-const std::vector<std::string>& Checkpoint::assumed() const {
-  return impl_->parts.assumed;
-}
-const std::string& Checkpoint::chat_template() const {
-  return impl_->parts.chat_template;
-}
-const std::vector<Checkpoint::TensorInfo>& Checkpoint::tensors() const {
-  return impl_->infos;
-}
+const std::vector<std::string>& Checkpoint::assumed() const { return impl_->parts.assumed; }
+const std::string& Checkpoint::chat_template() const { return impl_->parts.chat_template; }
+const std::vector<Checkpoint::TensorInfo>& Checkpoint::tensors() const { return impl_->infos; }
 
 std::uint64_t Checkpoint::file_bytes() const {
   std::uint64_t sum = 0;

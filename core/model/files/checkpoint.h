@@ -30,14 +30,15 @@ namespace speclab {
 ///   position_embedding [position_rows, hidden]  layers.N.attn_q_norm / attn_k_norm [head_dim]
 ///   layers.N.attn_post_norm / ffn_post_norm [hidden]       NAME.bias of a matrix [out] or of a norm [hidden]
 /// Matrices are [out, in] row-major; q and k are in the "halves" RoPE order (dimension i pairs with i +
-/// head_dim/2), un-permuted where the file has them interleaved (GGUF of the llama architecture). Tensors that a file
-/// stores as one (fused q, k and v; gate and up) or transposed are parts of it here.
+/// head_dim/2), un-permuted where the file has them interleaved (GGUF of the llama architecture). Tensors
+/// that a file stores as one (fused q, k and v; gate and up) or transposed are parts of it here.
 class Checkpoint {
  public:
   /// Throws Error when the file is missing, truncated, foreign, or disagrees with its own configuration.
   static Checkpoint open(const std::filesystem::path& path);
-  /// From here on this is the twin of that shape (inflate.h): configuration, tensors and what is read from them. The
-  /// files, their hash and the tokenizer stay what they are. Throws Error when the model does not fit into the shape.
+  /// From here on this is the twin of that shape (inflate.h): configuration, tensors and what is read from
+  /// them. The files, their hash and the tokenizer stay what they are. Throws Error when the model does not
+  /// fit into the shape.
   void inflate(const InflateShape& shape);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
@@ -53,12 +54,14 @@ class Checkpoint {
   /// The same in float, without rounding to bf16. A vector is one row.
   void read_f32(std::string_view tensor, std::int64_t begin, std::int64_t end, float* out) const;
 
-  /// Throws Error naming file and tensor when one of these values of it is NaN or infinite: every later sum would be.
+  /// Throws Error naming file and tensor when one of these values of it is NaN or infinite: every later sum
+  /// would be.
   void require_finite(std::string_view tensor, std::span<const Bf16> values) const;
 
   /// Absent for a draft that uses its target's tokenizer, and for bare weights.
   std::optional<Tokenizer> tokenizer() const;
-  /// What the configuration does not say and was decided as llama.cpp decides it, a sentence each. The tokenizer has its own.
+  /// What the configuration does not say and was decided as llama.cpp decides it, a sentence each. The
+  /// tokenizer has its own.
   const std::vector<std::string>& assumed() const;
   /// Jinja source of the chat template; empty when the file has none.
   const std::string& chat_template() const;
@@ -70,10 +73,11 @@ class Checkpoint {
   };
   const std::vector<TensorInfo>& tensors() const;
   std::uint64_t file_bytes() const;
-  /// Throws Error when a file was written to since it was opened: what was read from it may be half old, half new.
+  /// Throws Error when a file was written to since it was opened: what was read from it may be half old, half
+  /// new.
   void require_unchanged() const;
-  /// Gives back the memory that reading has filled with pages of the files. Meant for between two matrices: packed
-  /// weights and the whole file together would double what loading takes.
+  /// Gives back the memory that reading has filled with pages of the files. Meant for between two matrices:
+  /// packed weights and the whole file together would double what loading takes.
   void forget_pages() const;
   /// SHA-256 of the file (GGUF) or of its safetensors files in name order; reads everything, so ask once.
   std::string sha256() const;

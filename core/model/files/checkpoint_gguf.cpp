@@ -21,8 +21,9 @@ constexpr std::int64_t kMaxWidth = 1 << 24;
 void refuse_other_files(const GgufSettings& settings) {
   const GgufFile& file = settings.file();
   if (file.has("split.count") && file.integer("split.count", 0, 65535) > 1) {
-    refuse(settings.file_name() + ": metadata split.count", fmt::format("{}", file.integer("split.count", 0, 65535)),
-           "one file", "Merge the parts with llama-gguf-split --merge.");
+    refuse(settings.file_name() + ": metadata split.count",
+           fmt::format("{}", file.integer("split.count", 0, 65535)), "one file",
+           "Merge the parts with llama-gguf-split --merge.");
   }
   if (settings.has("expert_count") && settings.integer("expert_count", 0, 65535) > 0) {
     settings.refuse("expert_count", "experts", "none", "Mixtures of experts are not supported.");
@@ -36,15 +37,19 @@ void read_head_width(const GgufSettings& settings, ModelConfig& config) {
     config.head_dim = config.hidden / config.heads;
   } else {
     settings.refuse("attention.head_count", fmt::format("{}", config.heads),
-                    fmt::format("a divisor of the embedding length {}, or {} beside it", config.hidden, settings.key("attention.key_length")), "");
+                    fmt::format("a divisor of the embedding length {}, or {} beside it", config.hidden,
+                                settings.key("attention.key_length")),
+                    "");
   }
   if (config.head_dim % 2 != 0 || std::int64_t{config.heads} * config.head_dim > kMaxWidth) {
     settings.refuse("attention", fmt::format("{} heads of {}", config.heads, config.head_dim),
                     fmt::format("an even width, at most {} in all", kMaxWidth), "");
   }
-  if (settings.has("attention.value_length") && settings.integer("attention.value_length", 0, kMaxWidth) != config.head_dim) {
-    settings.refuse("attention.value_length", fmt::format("{}", settings.integer("attention.value_length", 0, kMaxWidth)),
-                    fmt::format("the width of a head, {}", config.head_dim), "Other widths are not supported.");
+  if (settings.has("attention.value_length") &&
+      settings.integer("attention.value_length", 0, kMaxWidth) != config.head_dim) {
+    settings.refuse(
+        "attention.value_length", fmt::format("{}", settings.integer("attention.value_length", 0, kMaxWidth)),
+        fmt::format("the width of a head, {}", config.head_dim), "Other widths are not supported.");
   }
 }
 
@@ -54,22 +59,28 @@ ModelConfig read_config(const GgufSettings& settings, const GgufFamily& family, 
   const std::string& name = settings.file_name();
   ModelConfig config;
   config.family = settings.architecture();
-  config.name = mapped.path().stem().string();  // general.name is often what a converter made of a checkpoint's path
+  config.name =
+      mapped.path().stem().string();  // general.name is often what a converter made of a checkpoint's path
   config.hidden = config.embedding_dim = settings.integer("embedding_length", 1, kMaxWidth);
   config.layers = settings.integer("block_count", 1, 10'000);
   config.ffn = settings.integer("feed_forward_length", 1, kMaxWidth);
   config.context = settings.integer("context_length", 1, INT32_MAX);
   config.heads = settings.integer("attention.head_count", 1, kMaxWidth);
-  config.kv_heads = settings.has("attention.head_count_kv") ? settings.integer("attention.head_count_kv", 1, kMaxWidth) : config.heads;
+  config.kv_heads = settings.has("attention.head_count_kv")
+                        ? settings.integer("attention.head_count_kv", 1, kMaxWidth)
+                        : config.heads;
   if (config.heads % config.kv_heads != 0) {
-    settings.refuse("attention.head_count_kv", fmt::format("{}", config.kv_heads), fmt::format("a divisor of head_count = {}", config.heads), "");
+    settings.refuse("attention.head_count_kv", fmt::format("{}", config.kv_heads),
+                    fmt::format("a divisor of head_count = {}", config.heads), "");
   }
   read_head_width(settings, config);
   config.norm = family.rms ? NormKind::kRms : NormKind::kLayer;
-  config.norm_eps = settings.positive(family.rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon");
+  config.norm_eps =
+      settings.positive(family.rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon");
   if (family.rotary) config.ropes = {read_gguf_rope(settings, family, config)};
   if (family.rotary && !settings.has("rope.freq_base")) {
-    assumed.push_back(fmt::format("{} is missing: {}", settings.key("rope.freq_base"), config.ropes[0].theta));
+    assumed.push_back(
+        fmt::format("{} is missing: {}", settings.key("rope.freq_base"), config.ropes[0].theta));
   }
   config.rope_of.assign(static_cast<std::size_t>(config.layers), family.rotary ? 0 : -1);
   family.read(settings, config);
@@ -82,7 +93,8 @@ ModelConfig read_config(const GgufSettings& settings, const GgufFamily& family, 
       config.vocab = static_cast<int>(tensor.shape[0]);
     }
   }
-  if (static_cast<std::size_t>(config.layers) > file.tensors().size()) {  // before a list of their tensors is made
+  if (static_cast<std::size_t>(config.layers) >
+      file.tensors().size()) {  // before a list of their tensors is made
     refuse(fmt::format("{}: metadata {}.block_count", name, config.family), fmt::format("{}", config.layers),
            fmt::format("no more layers than the {} tensors that are there", file.tensors().size()),
            "The file is incomplete; convert or fetch the model again.");
@@ -96,7 +108,8 @@ ModelConfig read_config(const GgufSettings& settings, const GgufFamily& family, 
     }
   };
   if (settings.has("vocab_size")) {
-    same_vocab(settings.key("vocab_size"), static_cast<std::uint64_t>(settings.integer("vocab_size", 1, kMaxWidth)));
+    same_vocab(settings.key("vocab_size"),
+               static_cast<std::uint64_t>(settings.integer("vocab_size", 1, kMaxWidth)));
   }
   if (file.has("tokenizer.ggml.tokens"))
     same_vocab("tokenizer.ggml.tokens", file.array("tokenizer.ggml.tokens").count);
@@ -132,7 +145,8 @@ std::vector<std::int32_t> read_token_types(const GgufFile& file, const std::stri
   if (!file.has("tokenizer.ggml.token_type")) return types;
   const GgufArray& array = file.array("tokenizer.ggml.token_type");
   if (!array.holds_integers()) {
-    refuse(name + ": metadata tokenizer.ggml.token_type", "an array of another type", "an array of integers", "");
+    refuse(name + ": metadata tokenizer.ggml.token_type", "an array of another type", "an array of integers",
+           "");
   }
   for (std::uint64_t i = 0; i < array.count; ++i) {
     const std::int64_t type = array.integer(i);
@@ -146,8 +160,10 @@ void read_token_ids(const GgufFile& file, Tokenizer::Parts& parts) {
     const std::string key = fmt::format("tokenizer.ggml.{}_token_id", what);
     if (!file.has(key)) return std::nullopt;
     const std::int64_t number = file.integer(key, INT64_MIN, INT64_MAX);
-    if (number >= 0 && number < static_cast<std::int64_t>(parts.tokens.size())) return static_cast<Token>(number);
-    parts.assumed.push_back(fmt::format("{} is {}, which is no token: read as if it were missing", key, number));
+    if (number >= 0 && number < static_cast<std::int64_t>(parts.tokens.size()))
+      return static_cast<Token>(number);
+    parts.assumed.push_back(
+        fmt::format("{} is {}, which is no token: read as if it were missing", key, number));
     return std::nullopt;
   };
   parts.ids.bos = id("bos");
@@ -191,7 +207,8 @@ std::optional<Tokenizer> read_tokenizer(const GgufFile& file, const std::string&
   read_token_ids(file, parts);
   if (file.has("tokenizer.ggml.add_bos_token")) parts.add_bos = file.flag("tokenizer.ggml.add_bos_token");
   if (file.has("tokenizer.ggml.add_eos_token") && file.flag("tokenizer.ggml.add_eos_token")) {
-    parts.assumed.push_back("tokenizer.ggml.add_eos_token is true: not followed, because a prompt is to be continued");
+    parts.assumed.push_back(
+        "tokenizer.ggml.add_eos_token is true: not followed, because a prompt is to be continued");
   }
   read_sentencepiece_keys(file, name, parts);
   return Tokenizer::from_parts(std::move(parts));
@@ -212,8 +229,9 @@ CheckpointParts open_gguf_file(MappedFile mapped) {
   for (ExpectedTensor& tensor : expected) {
     if (tensor.rms_norm) tensor.shift = -parts.config.norm_offset;  // the converter has added it
   }
-  parts.tensors = take_tensors(expected, file.tensors(), name, "its metadata", family.interleaved,
-                               [&](const std::string& tensor) { return family.rotary && is_rope_tensor(tensor); });
+  parts.tensors =
+      take_tensors(expected, file.tensors(), name, "its metadata", family.interleaved,
+                   [&](const std::string& tensor) { return family.rotary && is_rope_tensor(tensor); });
   if (file.has("tokenizer.chat_template")) parts.chat_template = file.text("tokenizer.chat_template");
   parts.tokenizer = [shared, name] { return read_tokenizer(*shared, name); };
   parts.files.push_back(std::move(mapped));

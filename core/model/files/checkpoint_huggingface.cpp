@@ -161,7 +161,8 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
     };
     set("bos_token_id", ids.bos);
     set("eos_token_id", ids.eos);
-    // -1 and 4294967295 stand for none. transformers looks at no padding token where one text is read at a time.
+    // -1 and 4294967295 stand for none. transformers looks at no padding token where one text is read at a
+    // time.
     if (settings.has("pad_token_id") && settings.at("pad_token_id").is_number_integer()) {
       const Json& pad = settings.at("pad_token_id");
       if (pad >= 0 && pad < vocab) ids.pad = pad.get<Token>();
@@ -198,21 +199,27 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   std::vector<StoredTensor> tensors = read_weights(directory, parts.files, index);
   if (parts.config.embedding_of_target)
     parts.config.head_ids = take_head_ids(tensors, parts.config, directory);
-  if (parts.config.layers > 0 && static_cast<std::size_t>(parts.config.layers) > tensors.size()) {  // before a list of them is made
-    throw Error({.what = (directory / "config.json").string() + ": num_hidden_layers",
-                 .got = fmt::format("{}", parts.config.layers),
-                 .expected = fmt::format("no more layers than the {} tensors that are there", tensors.size()),
-                 .advice = "The weights and the configuration belong to different models; fetch both again."});
+  if (parts.config.layers > 0 &&
+      static_cast<std::size_t>(parts.config.layers) > tensors.size()) {  // before a list of them is made
+    throw Error(
+        {.what = (directory / "config.json").string() + ": num_hidden_layers",
+         .got = fmt::format("{}", parts.config.layers),
+         .expected = fmt::format("no more layers than the {} tensors that are there", tensors.size()),
+         .advice = "The weights and the configuration belong to different models; fetch both again."});
   }
   const auto families = huggingface_families();
-  const auto family = std::find_if(families.begin(), families.end(), [&](const auto& f) { return parts.config.family == f.model_type; });
+  const auto family = std::find_if(families.begin(), families.end(),
+                                   [&](const auto& f) { return parts.config.family == f.model_type; });
   std::vector<ExpectedTensor> expected = expected_tensors(parts.config, family->names);
   std::set<std::string_view> names;
   for (const StoredTensor& tensor : tensors) names.insert(tensor.name);
   // Files of the bare decoder have no prefix.
   const std::string_view prefix = family->decoder;
-  const bool bare = std::none_of(names.begin(), names.end(), [&](const auto& name) { return name.starts_with(prefix); });
-  const auto in_file = [&](std::string name) { return bare && name.starts_with(prefix) ? name.substr(prefix.size()) : name; };
+  const bool bare =
+      std::none_of(names.begin(), names.end(), [&](const auto& name) { return name.starts_with(prefix); });
+  const auto in_file = [&](std::string name) {
+    return bare && name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+  };
   for (ExpectedTensor& tensor : expected) tensor.file_name = in_file(tensor.file_name);
   const bool tied = parts.config.tied_head;
   const std::string head = fmt::format("{}.weight", family->names.head);
@@ -220,11 +227,13 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
     expected[0].file_name = head;  // of two tied tensors safetensors keeps one, under either name
   }
   const bool masks = parts.config.family == "gpt2" || parts.config.family == "gpt_neox";
-  parts.tensors = take_tensors(expected, std::move(tensors), directory.string(), "config.json", false, [&](const std::string& name) {
-    // A tied head may be stored once more, and old files keep RoPE's constants and the causal mask.
-    if ((tied && name == head) || name.ends_with(".rotary_emb.inv_freq")) return true;
-    return masks && (name.ends_with(".attn.bias") || name.ends_with(".attention.bias") || name.ends_with(".masked_bias"));
-  });
+  parts.tensors = take_tensors(
+      expected, std::move(tensors), directory.string(), "config.json", false, [&](const std::string& name) {
+        // A tied head may be stored once more, and old files keep RoPE's constants and the causal mask.
+        if ((tied && name == head) || name.ends_with(".rotary_emb.inv_freq")) return true;
+        return masks && (name.ends_with(".attn.bias") || name.ends_with(".attention.bias") ||
+                         name.ends_with(".masked_bias"));
+      });
   parts.chat_template = read_chat_template(directory);
   parts.tokenizer = [directory, vocab = parts.config.vocab] { return read_tokenizer(directory, vocab); };
   return parts;

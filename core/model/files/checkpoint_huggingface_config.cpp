@@ -26,7 +26,9 @@ void read_attention(const Settings& settings, const HuggingFaceFamily& family, M
   } else if (config.hidden % config.heads == 0) {
     config.head_dim = config.hidden / config.heads;
   } else {
-    settings.refuse(keys.heads, fmt::format("a divisor of {} = {}, or head_dim beside it", keys.hidden, config.hidden), "");
+    settings.refuse(keys.heads,
+                    fmt::format("a divisor of {} = {}, or head_dim beside it", keys.hidden, config.hidden),
+                    "");
   }
   if (config.head_dim % 2 != 0) {
     throw Error({.what = settings.name("head_dim"),
@@ -38,7 +40,8 @@ void read_attention(const Settings& settings, const HuggingFaceFamily& family, M
     settings.refuse(keys.heads, fmt::format("heads * head_dim of at most {}", kMaxWidth), "");
   }
   // GPT-2 leaves it null for four times the hidden width.
-  const bool four = family.model_type == std::string_view("gpt2") && !settings.has(keys.ffn) && config.hidden <= kMaxWidth / 4;
+  const bool four = family.model_type == std::string_view("gpt2") && !settings.has(keys.ffn) &&
+                    config.hidden <= kMaxWidth / 4;
   config.ffn = four ? 4 * config.hidden : settings.integer(keys.ffn, 1, kMaxWidth);
   if (keys.norm_eps != nullptr) config.norm_eps = settings.positive(keys.norm_eps);
   family.read(settings, config);
@@ -75,7 +78,8 @@ ModelConfig read_huggingface_config(const fs::path& directory) {
   const Settings settings(json, file.string());
   const HuggingFaceFamily& family = huggingface_family(settings);
   if (settings.has("quantization_config")) {
-    settings.refuse("quantization_config", "none", "Use the model's unquantised weights, or a GGUF file of it.");
+    settings.refuse("quantization_config", "none",
+                    "Use the model's unquantised weights, or a GGUF file of it.");
   }
 
   ModelConfig config;
@@ -99,7 +103,8 @@ ModelConfig read_huggingface_config(const fs::path& directory) {
     settings.refuse("tie_word_embeddings", "false with speclab_draft", "A draft has a head of its own.");
   }
   if (config.embedding_of_target && config.family != "llama") {
-    settings.refuse("model_type", "\"llama\" with speclab_draft", "A draft that reads its target's embedding is a Llama decoder.");
+    settings.refuse("model_type", "\"llama\" with speclab_draft",
+                    "A draft that reads its target's embedding is a Llama decoder.");
   }
   if (config.layers > 0) {
     read_attention(settings, family, config);

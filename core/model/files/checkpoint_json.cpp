@@ -26,7 +26,8 @@ std::string value_text(const Json& value) {
 Json read_checkpoint_json(const std::filesystem::path& path, std::size_t most_bytes) {
   const MappedFile file = MappedFile::open(path);
   if (const std::size_t size = file.text().size(); size > most_bytes) {
-    fail(path.string(), fmt::format("{} bytes", size), fmt::format("at most {}", most_bytes), "No model's file is so large; fetch it again.");
+    fail(path.string(), fmt::format("{} bytes", size), fmt::format("at most {}", most_bytes),
+         "No model's file is so large; fetch it again.");
   }
   return parse_json(file.text(), path.string());
 }

@@ -12,12 +12,14 @@ namespace speclab {
 
 /// Inside of Checkpoint: the JSON files of a Hugging Face directory.
 
-/// What such files have at most. A value costs up to twenty times its text, so that these bound the memory: config.json and
-/// generation_config.json are some kB; the index of the largest models has 9 MB, a tokenizer_config.json 1.
+/// What such files have at most. A value costs up to twenty times its text, so that these bound the memory:
+/// config.json and generation_config.json are some kB; the index of the largest models has 9 MB, a
+/// tokenizer_config.json 1.
 constexpr std::size_t kMostConfigBytes = std::size_t{1} << 20, kMostJsonBytes = std::size_t{16} << 20;
 
 /// Throws Error with line and column, and for a file of more bytes.
-nlohmann::json read_checkpoint_json(const std::filesystem::path& path, std::size_t most_bytes = kMostJsonBytes);
+nlohmann::json read_checkpoint_json(const std::filesystem::path& path,
+                                    std::size_t most_bytes = kMostJsonBytes);
 
 /// Reads typed members of a JSON object, which must outlive it; null counts as absent, as in transformers.
 /// Throws Error naming file and member for a value of the wrong type or out of range.
@@ -46,9 +48,11 @@ class Settings {
   std::string where_;
 };
 
-/// config.json of a decoder of a known family (huggingface_family.h), of a draft (`speclab_draft`) or of a table
-/// (`speclab_table`). Throws Error for another architecture, for anything that our forward pass does not compute, and
-/// for missing or impossible values. The reduced head of a draft is not here but among the tensors.
+/// config.json of a decoder of a known family (huggingface_family.h), of a draft (`speclab_draft`) or of a
+/// table
+/// (`speclab_table`). Throws Error for another architecture, for anything that our forward pass does not
+/// compute, and for missing or impossible values. The reduced head of a draft is not here but among the
+/// tensors.
 ModelConfig read_huggingface_config(const std::filesystem::path& directory);
 
 }  // namespace speclab

@@ -20,59 +20,85 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
                      kv = config.kv_width();
   std::vector<ExpectedTensor> out;
   if (!config.embedding_of_target) {
-    out.push_back({"token_embedding", fmt::format("{}.weight", names.token_embedding), {config.vocab, config.embedding_dim}});
+    out.push_back({"token_embedding",
+                   fmt::format("{}.weight", names.token_embedding),
+                   {config.vocab, config.embedding_dim}});
   } else {
     out.push_back({"embed_projection", "embed_projection.weight", {hidden, config.embedding_dim}});
   }
   if (config.position_rows > 0) {
-    out.push_back({"position_embedding", fmt::format("{}.weight", names.position_embedding), {config.position_rows, hidden}});
+    out.push_back({"position_embedding",
+                   fmt::format("{}.weight", names.position_embedding),
+                   {config.position_rows, hidden}});
   }
   const auto add_norm = [&](const std::string& name, const std::string& file_name) {
-    out.push_back({.name = name, .file_name = file_name + ".weight", .shape = {hidden}, .rms_norm = config.norm == NormKind::kRms});
+    out.push_back({.name = name,
+                   .file_name = file_name + ".weight",
+                   .shape = {hidden},
+                   .rms_norm = config.norm == NormKind::kRms});
     if (config.norm == NormKind::kLayer) out.push_back({name + ".bias", file_name + ".bias", {hidden}});
   };
   for (int layer = 0; layer < config.layers; ++layer) {
-    const std::string own = fmt::format("layers.{}.", layer), prefix = fmt::format(fmt::runtime(names.layer), layer);
-    const auto norm = [&](const char* name, const char* file_name) { add_norm(own + name, prefix + file_name); };
-    struct Slice {  // rows of a fused tensor
+    const std::string own = fmt::format("layers.{}.", layer),
+                      prefix = fmt::format(fmt::runtime(names.layer), layer);
+    const auto norm = [&](const char* name, const char* file_name) {
+      add_norm(own + name, prefix + file_name);
+    };
+    struct Slice {            // rows of a fused tensor
       std::int64_t rows = 0;  // of the whole; 0: not fused
       Selection selection = {};
     };
-    const auto add = [&](const char* name, const char* file_name, std::int64_t rows, std::int64_t columns, bool bias, int rope_heads = 0, const Slice& slice = {}) {
+    const auto add = [&](const char* name, const char* file_name, std::int64_t rows, std::int64_t columns,
+                         bool bias, int rope_heads = 0, const Slice& slice = {}) {
       const std::int64_t stored_rows = slice.rows > 0 ? slice.rows : rows;
-      ExpectedTensor matrix{own + name, prefix + file_name + ".weight", {rows, columns}, rope_heads, {stored_rows, columns}, slice.selection};
+      ExpectedTensor matrix{own + name, prefix + file_name + ".weight", {rows, columns},
+                            rope_heads, {stored_rows, columns},         slice.selection};
       if (names.transposed) {
         matrix.stored_shape = {columns, stored_rows};
         matrix.selection.transposed = true;
       }
       out.push_back(std::move(matrix));
-      if (bias) out.push_back({own + name + ".bias", prefix + file_name + ".bias", {rows}, 0, {stored_rows}, slice.selection});
+      if (bias)
+        out.push_back(
+            {own + name + ".bias", prefix + file_name + ".bias", {rows}, 0, {stored_rows}, slice.selection});
     };
-    const auto add_qkv = [&](const char* name, const char* file_name, std::int64_t rows, int rope_heads, std::int64_t first, int third) {
+    const auto add_qkv = [&](const char* name, const char* file_name, std::int64_t rows, int rope_heads,
+                             std::int64_t first, int third) {
       Slice slice;
       if (names.qkv == TensorNames::Fused::kStacked) slice = {q + 2 * kv, {first, rows, rows}};
       if (names.qkv == TensorNames::Fused::kByHead) slice = {q + 2 * kv, {third * hd, hd, 3 * hd}};
-      add(name, names.qkv == TensorNames::Fused::kNo ? file_name : names.q, rows, hidden, config.qkv_bias, rope_heads, slice);
+      add(name, names.qkv == TensorNames::Fused::kNo ? file_name : names.q, rows, hidden, config.qkv_bias,
+          rope_heads, slice);
     };
     norm("attn_norm", names.attn_norm);
     add_qkv("attn_q", names.q, q, config.heads, 0, 0);
     add_qkv("attn_k", names.k, kv, config.kv_heads, q, 1);
     add_qkv("attn_v", names.v, kv, 0, q + kv, 2);
     if (config.qk_norm) {
-      out.push_back({.name = own + "attn_q_norm", .file_name = prefix + names.q_norm + ".weight", .shape = {hd}, .rms_norm = true});
-      out.push_back({.name = own + "attn_k_norm", .file_name = prefix + names.k_norm + ".weight", .shape = {hd}, .rms_norm = true});
+      out.push_back({.name = own + "attn_q_norm",
+                     .file_name = prefix + names.q_norm + ".weight",
+                     .shape = {hd},
+                     .rms_norm = true});
+      out.push_back({.name = own + "attn_k_norm",
+                     .file_name = prefix + names.k_norm + ".weight",
+                     .shape = {hd},
+                     .rms_norm = true});
     }
     add("attn_out", names.attn_out, hidden, q, config.attn_out_bias);
     if (config.post_norms) norm("attn_post_norm", names.attn_post_norm);
     norm("ffn_norm", names.ffn_norm);
-    const auto half = [&](std::int64_t first) { return names.fused_gate_up ? Slice{2 * ffn, {first, ffn, ffn}} : Slice{}; };
-    if (config.gated) add("ffn_gate", names.fused_gate_up ? names.up : names.gate, ffn, hidden, config.ffn_bias, 0, half(0));
+    const auto half = [&](std::int64_t first) {
+      return names.fused_gate_up ? Slice{2 * ffn, {first, ffn, ffn}} : Slice{};
+    };
+    if (config.gated)
+      add("ffn_gate", names.fused_gate_up ? names.up : names.gate, ffn, hidden, config.ffn_bias, 0, half(0));
     add("ffn_up", names.up, ffn, hidden, config.ffn_bias, 0, half(ffn));
     add("ffn_down", names.down, hidden, ffn, config.ffn_bias);
     if (config.post_norms) norm("ffn_post_norm", names.ffn_post_norm);
   }
   if (config.final_norm) add_norm("final_norm", names.final_norm);
-  if (!config.tied_head) out.push_back({"head", fmt::format("{}.weight", names.head), {config.head_rows(), hidden}});
+  if (!config.tied_head)
+    out.push_back({"head", fmt::format("{}.weight", names.head), {config.head_rows(), hidden}});
   return out;
 }
 
@@ -122,7 +148,8 @@ std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& ex
     for (const std::int64_t extent : want.shape) count *= extent;
     for (const std::int64_t extent : shape) all *= extent;
     out.push_back({{want.name, want.file_name, tensor.type_name, want.shape,
-                    static_cast<std::uint64_t>(static_cast<double>(tensor.data.size()) * static_cast<double>(count) / static_cast<double>(all))},
+                    static_cast<std::uint64_t>(static_cast<double>(tensor.data.size()) *
+                                               static_cast<double>(count) / static_cast<double>(all))},
                    *tensor.type,
                    vector ? 1 : want.shape[0],
                    want.shape.back(),

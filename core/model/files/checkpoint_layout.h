@@ -15,17 +15,21 @@ namespace speclab {
 
 /// Inside of Checkpoint: what the reader of each format hands to it.
 
-/// Which part of a stored tensor a canonical one is: from row `first` on, `block` rows of every `stride`. Of a vector
-/// the same with its elements, and of a transposed matrix ([in, out] in the file) with its columns.
+/// Which part of a stored tensor a canonical one is: from row `first` on, `block` rows of every `stride`. Of
+/// a vector the same with its elements, and of a transposed matrix ([in, out] in the file) with its columns.
 struct Selection {
   std::int64_t first = 0;
   std::int64_t block = 0, stride = 0;  ///< block 0: all
   bool transposed = false;
 
   bool whole() const { return block == 0 && !transposed; }
-  std::int64_t stored(std::int64_t row) const { return block == 0 ? row : first + row / block * stride + row % block; }
+  std::int64_t stored(std::int64_t row) const {
+    return block == 0 ? row : first + row / block * stride + row % block;
+  }
   /// Rows from `row` on, at most `most`, that lie together in the file.
-  std::int64_t run(std::int64_t row, std::int64_t most) const { return block == 0 ? most : std::min(most, block - row % block); }
+  std::int64_t run(std::int64_t row, std::int64_t most) const {
+    return block == 0 ? most : std::min(most, block - row % block);
+  }
 };
 
 /// A tensor that a model of some configuration must have.
@@ -40,8 +44,8 @@ struct ExpectedTensor {
   float shift = 0;        ///< added to the numbers of the file (to weights of norms, in float)
 };
 
-/// What a family calls its tensors in a format, and which it stores as one. Names are without ".weight" and ".bias";
-/// those of a layer follow `layer` ("model.layers.{}.").
+/// What a family calls its tensors in a format, and which it stores as one. Names are without ".weight" and
+/// ".bias"; those of a layer follow `layer` ("model.layers.{}.").
 struct TensorNames {
   enum class Fused : std::uint8_t {
     kNo,
@@ -51,16 +55,17 @@ struct TensorNames {
   const char* layer;
   const char *token_embedding, *position_embedding, *final_norm, *head;
   const char *attn_norm, *attn_post_norm, *ffn_norm, *ffn_post_norm, *q_norm, *k_norm;
-  const char *q, *k, *v;    ///< fused: all three are q
+  const char *q, *k, *v;  ///< fused: all three are q
   const char* attn_out;
-  const char *gate, *up;    ///< fused: both are up
+  const char *gate, *up;  ///< fused: both are up
   const char* down;
   Fused qkv = Fused::kNo;
   bool fused_gate_up = false;
   bool transposed = false;  ///< matrices of the layers are [in, out] (GPT-2)
 };
 
-/// Every tensor of a decoder with this configuration, in the order of the forward pass. `embedding_dim` must be set.
+/// Every tensor of a decoder with this configuration, in the order of the forward pass. `embedding_dim` must
+/// be set.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const TensorNames& names);
 
 /// An expected tensor and its bytes.

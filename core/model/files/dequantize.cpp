@@ -22,9 +22,7 @@ T load(const std::byte* from) {
   return value;
 }
 
-float load_half(const std::byte* from) {
-  return half_to_float(load<std::uint16_t>(from));
-}
+float load_half(const std::byte* from) { return half_to_float(load<std::uint16_t>(from)); }
 
 /// Nibble i of 32: the low halves of 16 bytes, then the high halves.
 void nibbles(const std::byte* from, int* to) {
@@ -110,9 +108,7 @@ constexpr std::array<TensorTypeInfo, 15> kTypes{{
 
 }  // namespace
 
-const TensorTypeInfo& tensor_type_info(TensorType type) {
-  return kTypes.at(static_cast<std::size_t>(type));
-}
+const TensorTypeInfo& tensor_type_info(TensorType type) { return kTypes.at(static_cast<std::size_t>(type)); }
 
 std::string weight_type_names() {
   static_assert(static_cast<std::size_t>(TensorType::kI32) + 1 == kTypes.size());
@@ -148,30 +144,18 @@ void dequantize(TensorType type, const std::byte* from, std::int64_t count, floa
     case TensorType::kBf16:
       for (std::int64_t i = 0; i < count; ++i) to[i] = bf16_to_float(load<Bf16>(from + 2 * i));
       return;
-    case TensorType::kQ4_0:
-      return each_block<block_q4_0>(info, from, count, to);
-    case TensorType::kQ4_1:
-      return each_block<block_q4_1>(info, from, count, to);
-    case TensorType::kQ5_0:
-      return each_block<block_q5_0>(info, from, count, to);
-    case TensorType::kQ5_1:
-      return each_block<block_q5_1>(info, from, count, to);
-    case TensorType::kQ8_0:
-      return each_block<block_q8_0>(info, from, count, to);
-    case TensorType::kIq4Nl:
-      return each_block<block_iq4_nl>(info, from, count, to);
-    case TensorType::kQ2K:
-      return each_block<block_q2_k>(info, from, count, to);
-    case TensorType::kQ3K:
-      return each_block<block_q3_k>(info, from, count, to);
-    case TensorType::kQ4K:
-      return each_block<block_q4_k>(info, from, count, to);
-    case TensorType::kQ5K:
-      return each_block<block_q5_k>(info, from, count, to);
-    case TensorType::kQ6K:
-      return each_block<block_q6_k>(info, from, count, to);
-    case TensorType::kI32:
-      break;
+    case TensorType::kQ4_0: return each_block<block_q4_0>(info, from, count, to);
+    case TensorType::kQ4_1: return each_block<block_q4_1>(info, from, count, to);
+    case TensorType::kQ5_0: return each_block<block_q5_0>(info, from, count, to);
+    case TensorType::kQ5_1: return each_block<block_q5_1>(info, from, count, to);
+    case TensorType::kQ8_0: return each_block<block_q8_0>(info, from, count, to);
+    case TensorType::kIq4Nl: return each_block<block_iq4_nl>(info, from, count, to);
+    case TensorType::kQ2K: return each_block<block_q2_k>(info, from, count, to);
+    case TensorType::kQ3K: return each_block<block_q3_k>(info, from, count, to);
+    case TensorType::kQ4K: return each_block<block_q4_k>(info, from, count, to);
+    case TensorType::kQ5K: return each_block<block_q5_k>(info, from, count, to);
+    case TensorType::kQ6K: return each_block<block_q6_k>(info, from, count, to);
+    case TensorType::kI32: break;
   }
   SPECLAB_CHECK(false, "type {} holds no weights", info.name);
 }

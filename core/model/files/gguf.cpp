@@ -52,18 +52,10 @@ std::int64_t GgufFile::integer(std::string_view key, std::int64_t least, std::in
   return number;
 }
 
-double GgufFile::real(std::string_view key) const {
-  return get<double>(key, "a float");
-}
-bool GgufFile::flag(std::string_view key) const {
-  return get<bool>(key, "a bool");
-}
-std::string_view GgufFile::text(std::string_view key) const {
-  return get<std::string_view>(key, "a string");
-}
-const GgufArray& GgufFile::array(std::string_view key) const {
-  return get<GgufArray>(key, "an array");
-}
+double GgufFile::real(std::string_view key) const { return get<double>(key, "a float"); }
+bool GgufFile::flag(std::string_view key) const { return get<bool>(key, "a bool"); }
+std::string_view GgufFile::text(std::string_view key) const { return get<std::string_view>(key, "a string"); }
+const GgufArray& GgufFile::array(std::string_view key) const { return get<GgufArray>(key, "an array"); }
 
 namespace {
 
@@ -79,32 +71,21 @@ T element(std::span<const std::byte> bytes, std::uint64_t i) {
 bool GgufArray::holds_integers() const {
   return element_type <= kGgufI32 || element_type == kGgufU64 || element_type == kGgufI64;
 }
-bool GgufArray::holds_reals() const {
-  return element_type == kGgufF32 || element_type == kGgufF64;
-}
+bool GgufArray::holds_reals() const { return element_type == kGgufF32 || element_type == kGgufF64; }
 
 std::int64_t GgufArray::integer(std::uint64_t i) const {
   SPECLAB_CHECK(i < count, "element {} of {}", i, count);
   switch (element_type) {
-    case kGgufU8:
-      return element<std::uint8_t>(bytes, i);
-    case kGgufI8:
-      return element<std::int8_t>(bytes, i);
-    case kGgufU16:
-      return element<std::uint16_t>(bytes, i);
-    case kGgufI16:
-      return element<std::int16_t>(bytes, i);
-    case kGgufU32:
-      return element<std::uint32_t>(bytes, i);
-    case kGgufI32:
-      return element<std::int32_t>(bytes, i);
+    case kGgufU8: return element<std::uint8_t>(bytes, i);
+    case kGgufI8: return element<std::int8_t>(bytes, i);
+    case kGgufU16: return element<std::uint16_t>(bytes, i);
+    case kGgufI16: return element<std::int16_t>(bytes, i);
+    case kGgufU32: return element<std::uint32_t>(bytes, i);
+    case kGgufI32: return element<std::int32_t>(bytes, i);
     case kGgufU64:
       return static_cast<std::int64_t>(std::min<std::uint64_t>(element<std::uint64_t>(bytes, i), INT64_MAX));
-    case kGgufI64:
-      return element<std::int64_t>(bytes, i);
-    default:
-      SPECLAB_CHECK(false, "an array of {}", kValueNames.at(element_type));
-      return 0;
+    case kGgufI64: return element<std::int64_t>(bytes, i);
+    default: SPECLAB_CHECK(false, "an array of {}", kValueNames.at(element_type)); return 0;
   }
 }
 

@@ -39,7 +39,8 @@ constexpr TensorNames fused(bool gate_up) {
 
 /// layer % pattern == pattern - 1 sees everything, the others the window.
 void set_windows(const GgufSettings& settings, int pattern, ModelConfig& config) {
-  if (settings.has("attention.sliding_window_pattern")) pattern = settings.integer("attention.sliding_window_pattern", 1, INT32_MAX);
+  if (settings.has("attention.sliding_window_pattern"))
+    pattern = settings.integer("attention.sliding_window_pattern", 1, INT32_MAX);
   const int window = settings.integer("attention.sliding_window", 1, INT32_MAX);
   config.windows.clear();
   for (int i = 0; i < config.layers; ++i) config.windows.push_back((i + 1) % pattern == 0 ? 0 : window);
@@ -108,7 +109,8 @@ void read_gemma3(const GgufSettings& settings, ModelConfig& config) {
   local.dims = config.head_dim;
   local.theta = settings.positive_or("rope.freq_base_swa", 10000);
   config.ropes.push_back(local);
-  for (int i = 0; i < config.layers; ++i) config.rope_of[static_cast<std::size_t>(i)] = config.window(i) > 0 ? 1 : 0;
+  for (int i = 0; i < config.layers; ++i)
+    config.rope_of[static_cast<std::size_t>(i)] = config.window(i) > 0 ? 1 : 0;
 }
 
 constexpr const char* kShortFactors = "rope_factors_short.weight";
@@ -130,14 +132,18 @@ constexpr std::array kFamilies{
 std::vector<float> read_divisors(const GgufSettings& settings, const char* name, int count) {
   const StoredTensor* tensor = settings.tensor(name);
   const std::string what = fmt::format("{}: tensor {}", settings.file_name(), name);
-  if (tensor == nullptr) throw Error({what, "nothing", fmt::format("F32 [{}], as LongRoPE has two lists", count), "The file is incomplete; convert the model again."});
+  if (tensor == nullptr)
+    throw Error({what, "nothing", fmt::format("F32 [{}], as LongRoPE has two lists", count),
+                 "The file is incomplete; convert the model again."});
   if (tensor->type != TensorType::kF32 || tensor->shape != std::vector<std::int64_t>{count}) {
-    throw Error({what, fmt::format("{} [{}]", tensor->type_name, fmt::join(tensor->shape, ", ")), fmt::format("F32 [{}], a factor for each pair", count), ""});
+    throw Error({what, fmt::format("{} [{}]", tensor->type_name, fmt::join(tensor->shape, ", ")),
+                 fmt::format("F32 [{}], a factor for each pair", count), ""});
   }
   std::vector<float> out(static_cast<std::size_t>(count));
   dequantize(TensorType::kF32, tensor->data.data(), count, out.data());
   for (const float divisor : out) {
-    if (!(divisor > 0) || !std::isfinite(divisor)) throw Error({what, fmt::format("{}", divisor), "positive factors", ""});
+    if (!(divisor > 0) || !std::isfinite(divisor))
+      throw Error({what, fmt::format("{}", divisor), "positive factors", ""});
   }
   return out;
 }
@@ -147,8 +153,10 @@ std::vector<float> read_divisors(const GgufSettings& settings, const char* name,
 GgufSettings::GgufSettings(const GgufFile& file, std::string file_name)
     : file_(file), file_name_(std::move(file_name)), architecture_(file.text("general.architecture")) {}
 
-void GgufSettings::refuse(const std::string& name, std::string got, std::string expected, std::string advice) const {
-  throw Error({fmt::format("{}: metadata {}", file_name_, key(name)), std::move(got), std::move(expected), std::move(advice)});
+void GgufSettings::refuse(const std::string& name, std::string got, std::string expected,
+                          std::string advice) const {
+  throw Error({fmt::format("{}: metadata {}", file_name_, key(name)), std::move(got), std::move(expected),
+               std::move(advice)});
 }
 
 float GgufSettings::positive(const std::string& name) const {
@@ -160,11 +168,14 @@ float GgufSettings::positive(const std::string& name) const {
 
 const StoredTensor* GgufSettings::tensor(const char* name) const {
   const auto& tensors = file_.tensors();
-  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& tensor) { return tensor.name == name; });
+  const auto found =
+      std::find_if(tensors.begin(), tensors.end(), [&](const auto& tensor) { return tensor.name == name; });
   return found == tensors.end() ? nullptr : &*found;
 }
 
-bool is_rope_tensor(const std::string& name) { return name == "rope_freqs.weight" || name == kShortFactors || name == kLongFactors; }
+bool is_rope_tensor(const std::string& name) {
+  return name == "rope_freqs.weight" || name == kShortFactors || name == kLongFactors;
+}
 
 const GgufFamily& gguf_family(const GgufSettings& settings) {
   std::string known;
@@ -172,54 +183,73 @@ const GgufFamily& gguf_family(const GgufSettings& settings) {
     if (settings.architecture() == family.architecture) return family;
     known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", family.architecture);
   }
-  throw Error({settings.file_name() + ": metadata general.architecture", fmt::format("\"{}\"", settings.architecture()), known,
+  throw Error({settings.file_name() + ": metadata general.architecture",
+               fmt::format("\"{}\"", settings.architecture()), known,
                "Other architectures are not supported."});
 }
 
 Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, ModelConfig& config) {
   Rope rope;
-  // llama.cpp takes 10,000 for every architecture. Models of the others have another base, which some converters drop.
-  rope.theta = family.default_theta > 0 ? settings.positive_or("rope.freq_base", family.default_theta) : settings.positive("rope.freq_base");
+  // llama.cpp takes 10,000 for every architecture. Models of the others have another base, which some
+  // converters drop.
+  rope.theta = family.default_theta > 0 ? settings.positive_or("rope.freq_base", family.default_theta)
+                                        : settings.positive("rope.freq_base");
   rope.dims = config.head_dim;
   if (settings.has("rope.dimension_count")) {
     const int dims = settings.integer("rope.dimension_count", 0, INT32_MAX);
-    const bool fits = family.partial_rope ? dims >= 2 && dims % 2 == 0 && dims <= config.head_dim : dims == config.head_dim;
+    const bool fits =
+        family.partial_rope ? dims >= 2 && dims % 2 == 0 && dims <= config.head_dim : dims == config.head_dim;
     if (!fits) {
       settings.refuse("rope.dimension_count", fmt::format("{}", dims),
-                      fmt::format("{}the width of a head, {}", family.partial_rope ? "an even number up to " : "", config.head_dim), "Other widths are not supported.");
+                      fmt::format("{}the width of a head, {}",
+                                  family.partial_rope ? "an even number up to " : "", config.head_dim),
+                      "Other widths are not supported.");
     }
     rope.dims = dims;
   }
-  const bool longrope = settings.tensor(kShortFactors) != nullptr || settings.tensor(kLongFactors) != nullptr;  // files need not say so
-  const std::string type = settings.has("rope.scaling.type") ? std::string(settings.file().text(settings.key("rope.scaling.type"))) : "none";
+  const bool longrope = settings.tensor(kShortFactors) != nullptr ||
+                        settings.tensor(kLongFactors) != nullptr;  // files need not say so
+  const std::string type = settings.has("rope.scaling.type")
+                               ? std::string(settings.file().text(settings.key("rope.scaling.type")))
+                               : "none";
   if (type == "linear") {
     rope.scaling = Rope::Scaling::kLinear;
     rope.factor = settings.positive("rope.scaling.factor");
   } else if (type == "yarn") {
-    if (rope.theta <= 1) settings.refuse("rope.freq_base", fmt::format("{}", rope.theta), "a base above 1 with YaRN", "");
+    if (rope.theta <= 1)
+      settings.refuse("rope.freq_base", fmt::format("{}", rope.theta), "a base above 1 with YaRN", "");
     rope.scaling = Rope::Scaling::kYarn;
     rope.factor = settings.positive("rope.scaling.factor");
     rope.original_context = settings.integer("rope.scaling.original_context_length", 1, INT32_MAX);
-    rope.attention_factor = rope.factor <= 1 ? 1 : static_cast<float>(0.1 * std::log(static_cast<double>(rope.factor)) + 1);
-    for (const char* name : {"attn_factor", "yarn_attn_factor", "yarn_ext_factor", "yarn_log_multiplier", "yarn_beta_fast", "yarn_beta_slow"}) {
+    rope.attention_factor =
+        rope.factor <= 1 ? 1 : static_cast<float>(0.1 * std::log(static_cast<double>(rope.factor)) + 1);
+    for (const char* name : {"attn_factor", "yarn_attn_factor", "yarn_ext_factor", "yarn_log_multiplier",
+                             "yarn_beta_fast", "yarn_beta_slow"}) {
       const std::string key = fmt::format("rope.scaling.{}", name);
-      if (settings.has(key)) settings.refuse(key, "a value", "nothing", "Only YaRN with its usual constants is supported.");
+      if (settings.has(key))
+        settings.refuse(key, "a value", "nothing", "Only YaRN with its usual constants is supported.");
     }
-    config.context = std::max(config.context, static_cast<int>(std::min(static_cast<double>(rope.factor) * rope.original_context, static_cast<double>(INT32_MAX))));
+    config.context = std::max(
+        config.context, static_cast<int>(std::min(static_cast<double>(rope.factor) * rope.original_context,
+                                                  static_cast<double>(INT32_MAX))));
   } else if (type != "none" && !(type == "longrope" && longrope)) {
-    settings.refuse("rope.scaling.type", fmt::format("\"{}\"", type), "\"none\", \"linear\", \"yarn\", or \"longrope\" with its two tensors",
+    settings.refuse("rope.scaling.type", fmt::format("\"{}\"", type),
+                    "\"none\", \"linear\", \"yarn\", or \"longrope\" with its two tensors",
                     "This RoPE scaling is not supported: use a model without it.");
   }
   for (const char* name : {"rope.scale_linear", "rope.scaling.factor"}) {
     if (rope.scaling != Rope::Scaling::kNone || !settings.has(name)) continue;
     const double factor = settings.file().real(settings.key(name));
-    if (factor != 1. && factor != 0.) settings.refuse(name, fmt::format("{}", factor), "1 without rope.scaling.type", "State the type of the scaling.");
+    if (factor != 1. && factor != 0.)
+      settings.refuse(name, fmt::format("{}", factor), "1 without rope.scaling.type",
+                      "State the type of the scaling.");
   }
   const bool listed = settings.tensor("rope_freqs.weight") != nullptr;
   if (!listed && !longrope) return rope;
   const char* name = listed ? "rope_freqs.weight" : kShortFactors;
   if (rope.scaling != Rope::Scaling::kNone || (listed && longrope)) {
-    throw Error({fmt::format("{}: tensor {}", settings.file_name(), name), "the factors of another scaling than rope.scaling.type", "one of them", ""});
+    throw Error({fmt::format("{}: tensor {}", settings.file_name(), name),
+                 "the factors of another scaling than rope.scaling.type", "one of them", ""});
   }
   rope.scaling = Rope::Scaling::kListed;
   rope.divisors = read_divisors(settings, name, rope.dims / 2);

@@ -18,9 +18,11 @@ constexpr std::array<std::uint64_t, kGgufTypes> kValueBytes{1, 1, 2, 2, 4, 4, 4,
 
 constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr int kMaxNesting = 8;
-// What no model comes near, so that a file costs a few times its size: one of these entries takes some 13 times its bytes.
+// What no model comes near, so that a file costs a few times its size: one of these entries takes some 13
+// times its bytes.
 constexpr std::uint64_t kMostKeys = 4096, kMostTensors = 32'768;
-constexpr std::uint64_t kMostNameBytes = 65'535;  // the format's limit for keys; for names of tensors it says 64
+constexpr std::uint64_t kMostNameBytes =
+    65'535;  // the format's limit for keys; for names of tensors it says 64
 constexpr const char* kFetchAgain = "The file is truncated or damaged; fetch it again.";
 
 /// Takes pieces from the front of the file; never reads past its end.
@@ -121,35 +123,23 @@ bool read_bool(Cursor& cursor, const std::string& where) {
 
 GgufValue read_value(Cursor& cursor, const std::string& where) {
   switch (cursor.value_type(where)) {
-    case kGgufU8:
-      return std::uint64_t{cursor.number<std::uint8_t>(where)};
-    case kGgufI8:
-      return std::int64_t{cursor.number<std::int8_t>(where)};
-    case kGgufU16:
-      return std::uint64_t{cursor.number<std::uint16_t>(where)};
-    case kGgufI16:
-      return std::int64_t{cursor.number<std::int16_t>(where)};
-    case kGgufU32:
-      return std::uint64_t{cursor.number<std::uint32_t>(where)};
-    case kGgufI32:
-      return std::int64_t{cursor.number<std::int32_t>(where)};
-    case kGgufF32:
-      return double{cursor.number<float>(where)};
-    case kGgufBool:
-      return read_bool(cursor, where);
+    case kGgufU8: return std::uint64_t{cursor.number<std::uint8_t>(where)};
+    case kGgufI8: return std::int64_t{cursor.number<std::int8_t>(where)};
+    case kGgufU16: return std::uint64_t{cursor.number<std::uint16_t>(where)};
+    case kGgufI16: return std::int64_t{cursor.number<std::int16_t>(where)};
+    case kGgufU32: return std::uint64_t{cursor.number<std::uint32_t>(where)};
+    case kGgufI32: return std::int64_t{cursor.number<std::int32_t>(where)};
+    case kGgufF32: return double{cursor.number<float>(where)};
+    case kGgufBool: return read_bool(cursor, where);
     case kGgufString: {
       const std::string_view text = cursor.string(where);
       if (!is_utf8(text)) cursor.fail(where, "a string that is not UTF-8", "UTF-8");
       return text;
     }
-    case kGgufArray:
-      return read_array(cursor, where, 1);
-    case kGgufU64:
-      return cursor.number<std::uint64_t>(where);
-    case kGgufI64:
-      return cursor.number<std::int64_t>(where);
-    default:
-      return cursor.number<double>(where);
+    case kGgufArray: return read_array(cursor, where, 1);
+    case kGgufU64: return cursor.number<std::uint64_t>(where);
+    case kGgufI64: return cursor.number<std::int64_t>(where);
+    default: return cursor.number<double>(where);
   }
 }
 
@@ -261,7 +251,8 @@ GgufFile GgufFile::parse(std::span<const std::byte> file, std::string name) {
   out.name_ = std::move(name);
   Cursor cursor(file, out.name_);
   read_magic_and_version(cursor);
-  const std::uint64_t tensor_count = read_count(cursor, "tensors", 32, kMostTensors);  // an unnamed tensor of one dimension
+  const std::uint64_t tensor_count =
+      read_count(cursor, "tensors", 32, kMostTensors);  // an unnamed tensor of one dimension
   const std::uint64_t key_count = read_count(cursor, "metadata keys", 13, kMostKeys);
 
   std::set<std::string_view> keys, names;

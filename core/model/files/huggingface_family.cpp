@@ -110,16 +110,18 @@ constexpr TensorNames kGptNeoxNames{.layer = "gpt_neox.layers.{}.",
                                     .down = "mlp.dense_4h_to_h",
                                     .qkv = TensorNames::Fused::kByHead};
 
-// --- values that several families have --------------------------------------------------------------------------
+// --- values that several families have --------------------------------------------------------------------
 
 void refuse_biases(const Settings& settings) {
   for (const char* key : {"attention_bias", "mlp_bias"}) {
-    if (settings.flag_or(key, false)) settings.refuse(key, "false", "Models of this family with biases are not supported.");
+    if (settings.flag_or(key, false))
+      settings.refuse(key, "false", "Models of this family with biases are not supported.");
   }
 }
 
 void require_silu(const Settings& settings) {
-  if (settings.text_or("hidden_act", "silu") != "silu") settings.refuse("hidden_act", "\"silu\"", "Another activation is not supported in this family.");
+  if (settings.text_or("hidden_act", "silu") != "silu")
+    settings.refuse("hidden_act", "\"silu\"", "Another activation is not supported in this family.");
 }
 
 Activation read_activation(const Settings& settings, const char* key, const char* absent) {
@@ -128,7 +130,8 @@ Activation read_activation(const Settings& settings, const char* key, const char
   if (name == "gelu") return Activation::kGelu;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return Activation::kGeluTanh;
   if (name == "relu") return Activation::kRelu;
-  settings.refuse(key, "\"relu\", \"gelu\", \"gelu_new\", \"gelu_pytorch_tanh\", \"gelu_fast\" or \"silu\"", "Another activation is not supported.");
+  settings.refuse(key, "\"relu\", \"gelu\", \"gelu_new\", \"gelu_pytorch_tanh\", \"gelu_fast\" or \"silu\"",
+                  "Another activation is not supported.");
 }
 
 void rotate_all_layers(const Settings& settings, ModelConfig& config, const RopeKeys& keys = {}) {
@@ -146,12 +149,14 @@ std::vector<int> sliding_layers(const Settings& settings, const ModelConfig& con
   }
   const Json& types = settings.at("layer_types");
   if (!types.is_array() || types.size() != static_cast<std::size_t>(config.layers)) {
-    settings.refuse("layer_types", fmt::format("a list of {} strings, one for each layer", config.layers), "");
+    settings.refuse("layer_types", fmt::format("a list of {} strings, one for each layer", config.layers),
+                    "");
   }
   for (const Json& type : types) {
     const bool sliding = type == "sliding_attention";
     if (!sliding && type != "full_attention") {
-      throw Error({settings.name("layer_types"), type.dump(), "\"full_attention\" or \"sliding_attention\"", "Other kinds of layers are not supported."});
+      throw Error({settings.name("layer_types"), type.dump(), "\"full_attention\" or \"sliding_attention\"",
+                   "Other kinds of layers are not supported."});
     }
     out.push_back(sliding ? 1 : 0);
   }
@@ -168,16 +173,19 @@ void set_windows(const std::vector<int>& sliding, int window, ModelConfig& confi
 template <typename Slides>
 void read_optional_windows(const Settings& settings, ModelConfig& config, const Slides& slides) {
   if (settings.flag_or("use_sliding_window", false) && settings.has("sliding_window")) {
-    set_windows(sliding_layers(settings, config, slides), settings.integer("sliding_window", 1, INT32_MAX), config);
+    set_windows(sliding_layers(settings, config, slides), settings.integer("sliding_window", 1, INT32_MAX),
+                config);
     return;
   }
   const std::vector<int> sliding = sliding_layers(settings, config, [](int) { return false; });
   if (std::find(sliding.begin(), sliding.end(), 1) != sliding.end()) {
-    throw Error({settings.name("layer_types"), "\"sliding_attention\" without use_sliding_window and sliding_window", "\"full_attention\"", "Correct one of them."});
+    throw Error({settings.name("layer_types"),
+                 "\"sliding_attention\" without use_sliding_window and sliding_window", "\"full_attention\"",
+                 "Correct one of them."});
   }
 }
 
-// --- families ---------------------------------------------------------------------------------------------------
+// --- families ---------------------------------------------------------------------------------------------
 
 void read_llama(const Settings& settings, ModelConfig& config) {
   refuse_biases(settings);
@@ -188,9 +196,13 @@ void read_llama(const Settings& settings, ModelConfig& config) {
 void read_mistral(const Settings& settings, ModelConfig& config) {
   read_llama(settings, config);
   // transformers takes a missing value for 4096; null is no window.
-  const int window = settings.has("sliding_window") ? settings.integer("sliding_window", 1, INT32_MAX) : settings.states("sliding_window") ? 0 : 4096;
+  const int window = settings.has("sliding_window")      ? settings.integer("sliding_window", 1, INT32_MAX)
+                     : settings.states("sliding_window") ? 0
+                                                         : 4096;
   if (window == 0) return;
-  if (settings.has("layer_types")) settings.refuse("layer_types", "nothing, because all layers have the same window", "Models with alternating windows are not of this family.");
+  if (settings.has("layer_types"))
+    settings.refuse("layer_types", "nothing, because all layers have the same window",
+                    "Models with alternating windows are not of this family.");
   set_windows(std::vector<int>(static_cast<std::size_t>(config.layers), 1), window, config);
 }
 
@@ -216,14 +228,17 @@ void read_smollm3(const Settings& settings, ModelConfig& config) {
   if (settings.has("no_rope_layers")) {  // in spite of its name: 1 for layers that rotate
     const Json& rotates = settings.at("no_rope_layers");
     if (!rotates.is_array() || rotates.size() < static_cast<std::size_t>(config.layers)) {
-      settings.refuse("no_rope_layers", fmt::format("a list of at least {} numbers, 0 or 1", config.layers), "");
+      settings.refuse("no_rope_layers", fmt::format("a list of at least {} numbers, 0 or 1", config.layers),
+                      "");
     }
     for (std::size_t i = 0; i < config.rope_of.size(); ++i) {
-      if (rotates[i] != 0 && rotates[i] != 1) throw Error({settings.name("no_rope_layers"), rotates[i].dump(), "0 or 1", ""});
+      if (rotates[i] != 0 && rotates[i] != 1)
+        throw Error({settings.name("no_rope_layers"), rotates[i].dump(), "0 or 1", ""});
       config.rope_of[i] = rotates[i] == 1 ? 0 : -1;
     }
   }
-  read_optional_windows(settings, config, [&](int layer) { return config.rope_of[static_cast<std::size_t>(layer)] < 0; });
+  read_optional_windows(settings, config,
+                        [&](int layer) { return config.rope_of[static_cast<std::size_t>(layer)] < 0; });
 }
 
 void read_phi3(const Settings& settings, ModelConfig& config) {
@@ -231,7 +246,8 @@ void read_phi3(const Settings& settings, ModelConfig& config) {
   require_silu(settings);
   rotate_all_layers(settings, config, {.longrope = true});
   if (!settings.has("sliding_window")) return;
-  set_windows(std::vector<int>(static_cast<std::size_t>(config.layers), 1), settings.integer("sliding_window", 1, INT32_MAX), config);
+  set_windows(std::vector<int>(static_cast<std::size_t>(config.layers), 1),
+              settings.integer("sliding_window", 1, INT32_MAX), config);
 }
 
 void read_gemma(const Settings& settings, ModelConfig& config) {
@@ -268,9 +284,11 @@ void read_gemma3(const Settings& settings, ModelConfig& config) {
     if (settings.has(key)) settings.refuse(key, "null", "Gemma 3 has no soft caps.");
   }
   const int pattern = settings.integer_or("sliding_window_pattern", 6, 1, INT32_MAX);
-  const auto sliding = sliding_layers(settings, config, [&](int layer) { return (layer + 1) % pattern != 0; });
+  const auto sliding =
+      sliding_layers(settings, config, [&](int layer) { return (layer + 1) % pattern != 0; });
   set_windows(sliding, settings.integer("sliding_window", 1, INT32_MAX), config);
-  const bool nested = settings.has("rope_parameters") && settings.object("rope_parameters").has("full_attention");
+  const bool nested =
+      settings.has("rope_parameters") && settings.object("rope_parameters").has("full_attention");
   if (nested) {
     const Settings ropes = settings.object("rope_parameters");
     config.ropes = {read_rope_object(ropes.object("full_attention"), settings, config)};
@@ -286,8 +304,11 @@ void read_gemma3(const Settings& settings, ModelConfig& config) {
 }
 
 void read_gpt2(const Settings& settings, ModelConfig& config) {
-  for (const auto& [key, wanted] : {std::pair{"scale_attn_weights", true}, {"scale_attn_by_inverse_layer_idx", false}, {"add_cross_attention", false}}) {
-    if (settings.flag_or(key, wanted) != wanted) settings.refuse(key, wanted ? "true" : "false", "Other attention is not supported in this family.");
+  for (const auto& [key, wanted] : {std::pair{"scale_attn_weights", true},
+                                    {"scale_attn_by_inverse_layer_idx", false},
+                                    {"add_cross_attention", false}}) {
+    if (settings.flag_or(key, wanted) != wanted)
+      settings.refuse(key, wanted ? "true" : "false", "Other attention is not supported in this family.");
   }
   config.norm = NormKind::kLayer;
   config.activation = read_activation(settings, "activation_function", "gelu_new");
@@ -299,10 +320,14 @@ void read_gpt2(const Settings& settings, ModelConfig& config) {
 
 void read_opt(const Settings& settings, ModelConfig& config) {
   if (settings.integer_or("word_embed_proj_dim", config.hidden, 1, INT32_MAX) != config.hidden) {
-    settings.refuse("word_embed_proj_dim", fmt::format("hidden_size = {}", config.hidden), "Models with a projected embedding (OPT 350M) are not supported.");
+    settings.refuse("word_embed_proj_dim", fmt::format("hidden_size = {}", config.hidden),
+                    "Models with a projected embedding (OPT 350M) are not supported.");
   }
-  for (const auto& [key, wanted] : {std::pair{"do_layer_norm_before", true}, {"_remove_final_layer_norm", false}, {"layer_norm_elementwise_affine", true}}) {
-    if (settings.flag_or(key, wanted) != wanted) settings.refuse(key, wanted ? "true" : "false", "This variant of OPT is not supported.");
+  for (const auto& [key, wanted] : {std::pair{"do_layer_norm_before", true},
+                                    {"_remove_final_layer_norm", false},
+                                    {"layer_norm_elementwise_affine", true}}) {
+    if (settings.flag_or(key, wanted) != wanted)
+      settings.refuse(key, wanted ? "true" : "false", "This variant of OPT is not supported.");
   }
   config.norm = NormKind::kLayer;
   config.activation = read_activation(settings, "activation_function", "relu");
@@ -321,27 +346,50 @@ void read_gpt_neox(const Settings& settings, ModelConfig& config) {
   config.parallel = settings.flag_or("use_parallel_residual", true);
   config.qkv_bias = config.attn_out_bias = settings.flag_or("attention_bias", true);
   config.ffn_bias = true;
-  rotate_all_layers(settings, config, {.theta = "rotary_emb_base", .partial = "rotary_pct", .default_partial = .25f});
+  rotate_all_layers(settings, config,
+                    {.theta = "rotary_emb_base", .partial = "rotary_pct", .default_partial = .25f});
 }
 
-constexpr HuggingFaceKeys kGpt2Keys{.hidden = "n_embd", .layers = "n_layer", .heads = "n_head", .context = "n_positions", .ffn = "n_inner", .norm_eps = "layer_norm_epsilon"};
+constexpr HuggingFaceKeys kGpt2Keys{.hidden = "n_embd",
+                                    .layers = "n_layer",
+                                    .heads = "n_head",
+                                    .context = "n_positions",
+                                    .ffn = "n_inner",
+                                    .norm_eps = "layer_norm_epsilon"};
 
 constexpr std::array kFamilies{
     HuggingFaceFamily{"llama", "LlamaForCausalLM", "model.", kLlamaNames, {}, false, false, read_llama},
     HuggingFaceFamily{"mistral", "MistralForCausalLM", "model.", kLlamaNames, {}, false, true, read_mistral},
     HuggingFaceFamily{"qwen2", "Qwen2ForCausalLM", "model.", kLlamaNames, {}, false, true, read_qwen2},
     HuggingFaceFamily{"qwen3", "Qwen3ForCausalLM", "model.", kLlamaNames, {}, false, true, read_qwen3},
-    HuggingFaceFamily{"gpt2", "GPT2LMHeadModel", "transformer.", kGpt2Names, kGpt2Keys, true, false, read_gpt2},
-    HuggingFaceFamily{"opt", "OPTForCausalLM", "model.", kOptNames, {.ffn = "ffn_dim", .norm_eps = nullptr}, true, false, read_opt},
-    HuggingFaceFamily{"gpt_neox", "GPTNeoXForCausalLM", "gpt_neox.", kGptNeoxNames, {.norm_eps = "layer_norm_eps"}, false, false, read_gpt_neox},
+    HuggingFaceFamily{"gpt2", "GPT2LMHeadModel", "transformer.", kGpt2Names, kGpt2Keys, true, false,
+                      read_gpt2},
+    HuggingFaceFamily{"opt",
+                      "OPTForCausalLM",
+                      "model.",
+                      kOptNames,
+                      {.ffn = "ffn_dim", .norm_eps = nullptr},
+                      true,
+                      false,
+                      read_opt},
+    HuggingFaceFamily{"gpt_neox",
+                      "GPTNeoXForCausalLM",
+                      "gpt_neox.",
+                      kGptNeoxNames,
+                      {.norm_eps = "layer_norm_eps"},
+                      false,
+                      false,
+                      read_gpt_neox},
     HuggingFaceFamily{"gemma2", "Gemma2ForCausalLM", "model.", gemma_names(), {}, true, true, read_gemma2},
-    HuggingFaceFamily{"gemma3_text", "Gemma3ForCausalLM", "model.", gemma_names(), {}, true, true, read_gemma3},
+    HuggingFaceFamily{
+        "gemma3_text", "Gemma3ForCausalLM", "model.", gemma_names(), {}, true, true, read_gemma3},
     HuggingFaceFamily{"smollm3", "SmolLM3ForCausalLM", "model.", kLlamaNames, {}, true, true, read_smollm3},
     HuggingFaceFamily{"phi3", "Phi3ForCausalLM", "model.", phi3_names(), {}, false, true, read_phi3},
 };
 
 bool lists(const Json& architectures, const char* name) {
-  return architectures.is_array() && std::find(architectures.begin(), architectures.end(), Json(name)) != architectures.end();
+  return architectures.is_array() &&
+         std::find(architectures.begin(), architectures.end(), Json(name)) != architectures.end();
 }
 
 }  // namespace
@@ -370,8 +418,11 @@ const HuggingFaceFamily& huggingface_family(const Settings& config) {
     }
     if (found == nullptr || !lists(names, found->architecture)) {
       throw Error({.what = config.name("architectures"),
-                   .got = names.is_array() && names.size() == 1 && names[0].is_string() ? names[0].get<std::string>() : "something else",
-                   .expected = found == nullptr ? architectures : fmt::format("{}, as model_type says", found->architecture),
+                   .got = names.is_array() && names.size() == 1 && names[0].is_string()
+                              ? names[0].get<std::string>()
+                              : "something else",
+                   .expected = found == nullptr ? architectures
+                                                : fmt::format("{}, as model_type says", found->architecture),
                    .advice = advice});
     }
   }

@@ -26,8 +26,8 @@ struct HuggingFaceFamily {
   const char* decoder;  ///< what the names of all tensors but the head begin with; some files leave it out
   TensorNames names;
   HuggingFaceKeys keys;
-  bool tied;            ///< tie_word_embeddings when the file does not say
-  bool grouped_heads;   ///< the file must say num_key_value_heads, for which transformers has another default
+  bool tied;           ///< tie_word_embeddings when the file does not say
+  bool grouped_heads;  ///< the file must say num_key_value_heads, for which transformers has another default
   /// Reads what is special. Everything in `keys` has been read, and head_dim too.
   void (*read)(const Settings& settings, ModelConfig& config);
 };
@@ -41,11 +41,12 @@ struct RopeKeys {
   const char* theta = "rope_theta";
   const char* partial = "partial_rotary_factor";
   float default_partial = 1;
-  bool longrope = false;  ///< the only scaling, which these files call "longrope", "su" or "yarn"; else it is refused
+  bool longrope =
+      false;  ///< the only scaling, which these files call "longrope", "su" or "yarn"; else it is refused
 };
-/// rope_theta and rope_scaling as transformers before 5 writes them, or rope_parameters with both inside. A reader that
-/// knew only one of the two would fall back to a wrong base, so there is no default. Lengthens config.context when the
-/// scaling is made for that.
+/// rope_theta and rope_scaling as transformers before 5 writes them, or rope_parameters with both inside. A
+/// reader that knew only one of the two would fall back to a wrong base, so there is no default. Lengthens
+/// config.context when the scaling is made for that.
 Rope read_huggingface_rope(const Settings& settings, ModelConfig& config, const RopeKeys& keys = {});
 /// The same from one object, whose rope_theta is there.
 Rope read_rope_object(const Settings& rope, const Settings& settings, ModelConfig& config);

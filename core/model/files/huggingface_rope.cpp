@@ -10,15 +10,29 @@
 namespace speclab {
 namespace {
 
-constexpr std::array<std::string_view, 17> kKnown{
-    "rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "attention_factor",
-    "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate", "partial_rotary_factor", "finetuned",
-    "short_factor", "long_factor"};
+constexpr std::array<std::string_view, 17> kKnown{"rope_type",
+                                                  "type",
+                                                  "rope_theta",
+                                                  "factor",
+                                                  "low_freq_factor",
+                                                  "high_freq_factor",
+                                                  "original_max_position_embeddings",
+                                                  "attention_factor",
+                                                  "beta_fast",
+                                                  "beta_slow",
+                                                  "mscale",
+                                                  "mscale_all_dim",
+                                                  "truncate",
+                                                  "partial_rotary_factor",
+                                                  "finetuned",
+                                                  "short_factor",
+                                                  "long_factor"};
 
 std::string rope_type(const Settings& rope) {
   const std::string old = rope.text_or("type", "default");
   const std::string type = rope.text_or("rope_type", old);
-  if (rope.has("rope_type") && rope.has("type") && type != old) rope.refuse("type", fmt::format("\"{}\", as rope_type", type), "Correct one of the two.");
+  if (rope.has("rope_type") && rope.has("type") && type != old)
+    rope.refuse("type", fmt::format("\"{}\", as rope_type", type), "Correct one of the two.");
   return type;
 }
 
@@ -31,16 +45,21 @@ void lengthen(const Settings& rope, ModelConfig& config, double context) {
 
 void read_yarn(const Settings& rope, ModelConfig& config, Rope& out) {
   out.scaling = Rope::Scaling::kYarn;
-  out.factor = rope.has("factor") ? rope.positive("factor") : static_cast<float>(config.context) / static_cast<float>(out.original_context);
+  out.factor = rope.has("factor")
+                   ? rope.positive("factor")
+                   : static_cast<float>(config.context) / static_cast<float>(out.original_context);
   if (rope.has("beta_fast")) out.beta_fast = rope.positive("beta_fast");
   if (rope.has("beta_slow")) out.beta_slow = rope.positive("beta_slow");
   out.truncate = rope.flag_or("truncate", true);
   // Peng et al. 2023, equation 22: sqrt(1/t) = 0.1 ln(s) + 1, on q and k each.
-  const auto temperature = [&](double weight) { return out.factor <= 1 ? 1.0 : 0.1 * weight * std::log(static_cast<double>(out.factor)) + 1.0; };
+  const auto temperature = [&](double weight) {
+    return out.factor <= 1 ? 1.0 : 0.1 * weight * std::log(static_cast<double>(out.factor)) + 1.0;
+  };
   if (rope.has("attention_factor")) {
     out.attention_factor = rope.positive("attention_factor");
   } else if (rope.has("mscale") && rope.has("mscale_all_dim")) {
-    out.attention_factor = static_cast<float>(temperature(rope.positive("mscale")) / temperature(rope.positive("mscale_all_dim")));
+    out.attention_factor = static_cast<float>(temperature(rope.positive("mscale")) /
+                                              temperature(rope.positive("mscale_all_dim")));
   } else {
     out.attention_factor = static_cast<float>(temperature(1));
   }
@@ -48,7 +67,8 @@ void read_yarn(const Settings& rope, ModelConfig& config, Rope& out) {
 }
 
 std::vector<float> read_divisors(const Settings& rope, const char* key, int count) {
-  const std::string expected = fmt::format("a list of {} positive numbers, one for each pair of dimensions that turns", count);
+  const std::string expected =
+      fmt::format("a list of {} positive numbers, one for each pair of dimensions that turns", count);
   const auto& list = rope.at(key);
   if (!list.is_array() || list.size() != static_cast<std::size_t>(count)) rope.refuse(key, expected, "");
   std::vector<float> out;
@@ -60,20 +80,25 @@ std::vector<float> read_divisors(const Settings& rope, const char* key, int coun
   return out;
 }
 
-// LongRoPE (Ding et al. 2024) as Phi-3 has it: a list for texts within the original context, one for longer ones, a factor for both.
+// LongRoPE (Ding et al. 2024) as Phi-3 has it: a list for texts within the original context, one for longer
+// ones, a factor for both.
 void read_longrope(const Settings& rope, const Settings& settings, const ModelConfig& config, Rope& out) {
   constexpr const char* kOriginal = "original_max_position_embeddings";
   out.scaling = Rope::Scaling::kListed;
   out.original_context = (settings.has(kOriginal) ? settings : rope).integer(kOriginal, 2, INT32_MAX);
   out.divisors = read_divisors(rope, "short_factor", out.dims / 2);
   out.long_divisors = read_divisors(rope, "long_factor", out.dims / 2);
-  const double factor = rope.has("factor") ? rope.positive("factor") : static_cast<double>(config.context) / out.original_context;
+  const double factor = rope.has("factor") ? rope.positive("factor")
+                                           : static_cast<double>(config.context) / out.original_context;
   if (rope.has("attention_factor")) out.attention_factor = rope.positive("attention_factor");
-  else if (factor > 1) out.attention_factor = static_cast<float>(std::sqrt(1 + std::log(factor) / std::log(out.original_context)));
+  else if (factor > 1)
+    out.attention_factor =
+        static_cast<float>(std::sqrt(1 + std::log(factor) / std::log(out.original_context)));
 }
 
 // Fills in the scaling that `rope` describes.
-void read_scaling(const Settings& rope, const Settings& settings, ModelConfig& config, Rope& out, bool longrope = false) {
+void read_scaling(const Settings& rope, const Settings& settings, ModelConfig& config, Rope& out,
+                  bool longrope = false) {
   for (const auto& [key, value] : rope.json().items()) {
     if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end() && !value.is_null()) {
       rope.refuse(key.c_str(), "nothing of this name", "This kind of RoPE is not supported.");
@@ -82,12 +107,14 @@ void read_scaling(const Settings& rope, const Settings& settings, ModelConfig& c
   const std::string type = rope_type(rope);
   const auto original = [&] {
     constexpr const char* kKey = "original_max_position_embeddings";
-    return settings.has(kKey) ? settings.integer(kKey, 1, INT32_MAX) : rope.integer_or(kKey, config.context, 1, INT32_MAX);
+    return settings.has(kKey) ? settings.integer(kKey, 1, INT32_MAX)
+                              : rope.integer_or(kKey, config.context, 1, INT32_MAX);
   };
   if (type == "default") return;
   if (longrope) {
     if (type != "longrope" && type != "su" && type != "yarn") {
-      rope.refuse(type_key(rope), "\"default\", \"longrope\", \"su\" or \"yarn\"", "This RoPE scaling is not supported in this family: use a model without it.");
+      rope.refuse(type_key(rope), "\"default\", \"longrope\", \"su\" or \"yarn\"",
+                  "This RoPE scaling is not supported in this family: use a model without it.");
     }
     return read_longrope(rope, settings, config, out);
   }
@@ -106,21 +133,25 @@ void read_scaling(const Settings& rope, const Settings& settings, ModelConfig& c
     out.factor = rope.positive("factor");
     out.low_freq_factor = rope.positive("low_freq_factor");
     out.high_freq_factor = rope.positive("high_freq_factor");
-    if (out.high_freq_factor <= out.low_freq_factor) rope.refuse("high_freq_factor", "more than low_freq_factor", "");
+    if (out.high_freq_factor <= out.low_freq_factor)
+      rope.refuse("high_freq_factor", "more than low_freq_factor", "");
     out.original_context = original();
   } else if (type == "yarn") {
     if (out.theta <= 1) rope.refuse(type_key(rope), "a base above 1", "");
     out.original_context = original();
     read_yarn(rope, config, out);
   } else {
-    rope.refuse(type_key(rope), "\"default\", \"linear\", \"dynamic\", \"llama3\" or \"yarn\"", "This RoPE scaling is not supported: use a model without it.");
+    rope.refuse(type_key(rope), "\"default\", \"linear\", \"dynamic\", \"llama3\" or \"yarn\"",
+                "This RoPE scaling is not supported: use a model without it.");
   }
 }
 
 int rotated_dims(const Settings& where, const char* key, float share, int head_dim) {
-  const int dims = static_cast<int>(static_cast<double>(head_dim) * share + 1e-4);  // share is a float: .7 is a little less
+  const int dims = static_cast<int>(static_cast<double>(head_dim) * share +
+                                    1e-4);  // share is a float: .7 is a little less
   if (share > 1 || dims < 2 || dims % 2 != 0) {
-    where.refuse(key, fmt::format("a share of head_dim = {} that is even and at least 2", head_dim), "RoPE rotates pairs.");
+    where.refuse(key, fmt::format("a share of head_dim = {} that is even and at least 2", head_dim),
+                 "RoPE rotates pairs.");
   }
   return dims;
 }
@@ -133,7 +164,8 @@ Rope read_huggingface_rope(const Settings& settings, ModelConfig& config, const 
   const auto read_partial = [&](const Settings& from, const char* key) {
     if (!from.has(key)) return false;
     const float share = from.positive(key);
-    if (keys.partial == nullptr && share != 1) from.refuse(key, "1", "Rotating a part of a head is not supported in this family.");
+    if (keys.partial == nullptr && share != 1)
+      from.refuse(key, "1", "Rotating a part of a head is not supported in this family.");
     out.dims = rotated_dims(from, key, share, config.head_dim);
     return true;
   };
@@ -144,13 +176,14 @@ Rope read_huggingface_rope(const Settings& settings, ModelConfig& config, const 
     if (rope.has("rope_theta")) out.theta = rope.positive("rope_theta");
   }
   if (!partial && keys.default_partial != 1) {
-    throw Error({settings.name(keys.partial), "nothing, neither here nor in rope_parameters", "the share of a head that is rotated",
-                 "Write the value that the model was trained with."});
+    throw Error({settings.name(keys.partial), "nothing, neither here nor in rope_parameters",
+                 "the share of a head that is rotated", "Write the value that the model was trained with."});
   }
   if (settings.has(keys.theta)) {
     const float top = settings.positive(keys.theta);
     if (out.theta != 0 && out.theta != top) {
-      settings.refuse(keys.theta, fmt::format("{}, as in rope_parameters", out.theta), "Correct one of the two.");
+      settings.refuse(keys.theta, fmt::format("{}, as in rope_parameters", out.theta),
+                      "Correct one of the two.");
     }
     out.theta = top;
   }

@@ -23,12 +23,14 @@ std::uint32_t hash_of(std::string_view name) {
   return hash;
 }
 
-/// Random weights of one row: uniform, with the deviation 1 / sqrt(3 columns), so that what they make of a normalised
-/// residual is of the size of ordinary activations.
+/// Random weights of one row: uniform, with the deviation 1 / sqrt(3 columns), so that what they make of a
+/// normalised residual is of the size of ordinary activations.
 class RandomRow {
  public:
   RandomRow(std::uint32_t tensor, std::int64_t row, std::size_t columns)
-      : key_{kSeed, tensor}, row_(static_cast<std::uint32_t>(row)), scale_(1 / (32768.0f * std::sqrt(static_cast<float>(columns)))) {}
+      : key_{kSeed, tensor},
+        row_(static_cast<std::uint32_t>(row)),
+        scale_(1 / (32768.0f * std::sqrt(static_cast<float>(columns)))) {}
   float operator()(std::size_t column) {
     if (column / 8 != block_) {
       block_ = column / 8;
@@ -61,7 +63,8 @@ std::vector<int> spread(int from, int to) {
   return map;
 }
 
-// Both halves of every pair (i, i + half) keep their places in their halves, or with `append` all stay in front.
+// Both halves of every pair (i, i + half) keep their places in their halves, or with `append` all stay in
+// front.
 std::vector<int> head_dimensions(int from, int to, bool append) {
   if (append) return extended(from, to);
   std::vector<int> map(static_cast<std::size_t>(to), -1);
@@ -84,7 +87,8 @@ std::vector<int> times_dimensions(const std::vector<int>& heads, const std::vect
 double parameters(const ModelConfig& c) {
   const double d = c.hidden;
   const double layer = d * (2.0 * c.query_width() + 2.0 * c.kv_width()) + (c.gated ? 3.0 : 2.0) * d * c.ffn;
-  const double tables = (c.embedding_of_target ? d : static_cast<double>(c.vocab)) * c.embedding_dim + (c.tied_head ? 0.0 : c.head_rows() * d);
+  const double tables = (c.embedding_of_target ? d : static_cast<double>(c.vocab)) * c.embedding_dim +
+                        (c.tied_head ? 0.0 : c.head_rows() * d);
   return c.layers * layer + tables;
 }
 
@@ -96,7 +100,9 @@ std::string size_text(double count) {
 }  // namespace
 
 void InflateShape::fields(OptionVisitor& visit) {
-  const auto size = [&](const char* name, int& value, const char* help) { visit(name, value, Range<int>{0, 1 << 22}, help); };
+  const auto size = [&](const char* name, int& value, const char* help) {
+    visit(name, value, Range<int>{0, 1 << 22}, help);
+  };
   size("hidden", hidden, "width of the residual; 0, as for all: as it is");
   size("layers", layers, "layers");
   size("heads", heads, "query heads");
@@ -110,14 +116,18 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
     : config_(original), qk_norm_(original.qk_norm) {
   const ModelConfig& o = original;
   const auto refuse = [&](const char* key, std::string got, std::string expected, std::string advice) {
-    throw Error({fmt::format("{}: inflate{}{}", where, *key == '\0' ? "" : ".", key), std::move(got), std::move(expected), std::move(advice)});
+    throw Error({fmt::format("{}: inflate{}{}", where, *key == '\0' ? "" : ".", key), std::move(got),
+                 std::move(expected), std::move(advice)});
   };
-  if (!shape.any()) refuse("", "no sizes", "at least one of hidden, layers, heads, kv_heads, head_dim, ffn, vocab", "Leave inflate out to load the model as it is.");
+  if (!shape.any())
+    refuse("", "no sizes", "at least one of hidden, layers, heads, kv_heads, head_dim, ffn, vocab",
+           "Leave inflate out to load the model as it is.");
   if (o.inflated) refuse("", fmt::format("{}, a twin already", o.name), "a model as it is in its file", "");
   if (o.layers == 0) refuse("", "a table without layers", "a model with layers", "");
   const auto size = [&](const char* key, int wanted, int have) {
     if (wanted > 0 && wanted < have) {
-      refuse(key, std::to_string(wanted), fmt::format("at least {}, as {} has", have, o.name), "A twin contains the whole model; leave the key out to keep the size.");
+      refuse(key, std::to_string(wanted), fmt::format("at least {}, as {} has", have, o.name),
+             "A twin contains the whole model; leave the key out to keep the size.");
     }
     return wanted > 0 ? wanted : have;
   };
@@ -130,31 +140,42 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
   c.ffn = size("ffn", shape.ffn, o.ffn);
   c.vocab = size("vocab", shape.vocab, o.vocab);
   if (c.layers > 10'000) refuse("layers", std::to_string(c.layers), "at most 10000", "");
-  if (c.head_dim % 2 != 0) refuse("head_dim", std::to_string(c.head_dim), "an even number: the dimensions of a head turn in pairs", "");
+  if (c.head_dim % 2 != 0)
+    refuse("head_dim", std::to_string(c.head_dim), "an even number: the dimensions of a head turn in pairs",
+           "");
   if (c.heads % c.kv_heads != 0) {
-    refuse("heads", fmt::format("{} heads on {} key/value heads", c.heads, c.kv_heads), "a multiple of the key/value heads", "");
+    refuse("heads", fmt::format("{} heads on {} key/value heads", c.heads, c.kv_heads),
+           "a multiple of the key/value heads", "");
   }
   if (constexpr std::int64_t kMost = 1 << 24; std::int64_t{c.heads} * c.head_dim > kMost) {
-    refuse("heads", fmt::format("{} of {}", c.heads, c.head_dim), fmt::format("at most {} dimensions in all", kMost), "");
+    refuse("heads", fmt::format("{} of {}", c.heads, c.head_dim),
+           fmt::format("at most {} dimensions in all", kMost), "");
   }
   const int group = o.heads / o.kv_heads, new_group = c.heads / c.kv_heads;
-  const int copies = (group + new_group - 1) / new_group;  // places that the query heads of one key/value head need
+  const int copies =
+      (group + new_group - 1) / new_group;  // places that the query heads of one key/value head need
   if (c.kv_heads < o.kv_heads * copies) {
     refuse("kv_heads", fmt::format("{} with {} query heads each", c.kv_heads, new_group),
-           fmt::format("at least {}, because each of the {} of {} serves {} query heads", o.kv_heads * copies, o.kv_heads, o.name, group),
+           fmt::format("at least {}, because each of the {} of {} serves {} query heads", o.kv_heads * copies,
+                       o.kv_heads, o.name, group),
            "Take more key/value heads, or more query heads on each.");
   }
   if (c.hidden > o.hidden && o.norm == NormKind::kLayer) {
-    refuse("hidden", std::to_string(c.hidden), fmt::format("{}: a layer norm subtracts a mean, which added channels would change", o.hidden),
+    refuse("hidden", std::to_string(c.hidden),
+           fmt::format("{}: a layer norm subtracts a mean, which added channels would change", o.hidden),
            "Inflate the other sizes.");
   }
   if (c.vocab > o.vocab && (!o.head_ids.empty() || o.embedding_of_target)) {
-    refuse("vocab", std::to_string(c.vocab), fmt::format("{}: embedding or head of this draft are not over a vocabulary of its own", o.vocab), "Inflate the other sizes.");
+    refuse("vocab", std::to_string(c.vocab),
+           fmt::format("{}: embedding or head of this draft are not over a vocabulary of its own", o.vocab),
+           "Inflate the other sizes.");
   }
 
   c.inflated = InflatedFrom{o.name, o.hidden, o.layers, o.heads, o.kv_heads, o.head_dim, o.ffn, o.vocab};
   if (!o.embedding_of_target) c.embedding_dim = c.hidden;
-  const auto shrink = [](float eps, int from, int to) { return static_cast<float>(static_cast<double>(eps) * from / to); };
+  const auto shrink = [](float eps, int from, int to) {
+    return static_cast<float>(static_cast<double>(eps) * from / to);
+  };
   c.norm_eps = shrink(o.norm_eps, o.hidden, c.hidden);
   c.qk_norm_eps = shrink(o.qk_norm_eps > 0 ? o.qk_norm_eps : o.norm_eps, o.head_dim, c.head_dim);
   if (o.attention_scale == 0) c.attention_scale = 1.0f / std::sqrt(static_cast<float>(o.head_dim));
@@ -180,9 +201,11 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
   positions_ = extended(o.position_rows, c.position_rows);
   head_dim_ = head_dimensions(o.head_dim, c.head_dim, !whole);
   Map heads, kv_heads;
-  for (int head = 0; head < c.kv_heads; ++head) kv_heads.push_back(head < o.kv_heads * copies ? head / copies : -1);
+  for (int head = 0; head < c.kv_heads; ++head)
+    kv_heads.push_back(head < o.kv_heads * copies ? head / copies : -1);
   for (int head = 0; head < c.heads; ++head) {
-    const int on = head / new_group, place = on % copies * new_group + head % new_group;  // among those of the original
+    const int on = head / new_group,
+              place = on % copies * new_group + head % new_group;  // among those of the original
     const int kv = kv_heads[static_cast<std::size_t>(on)];
     heads.push_back(kv >= 0 && place < group ? kv * group + place : -1);
   }
@@ -250,16 +273,19 @@ std::string_view base_of(std::string_view name) {
 std::vector<std::int64_t> Inflation::shape(std::string_view name) const {
   const Tensor t = tensor(base_of(name));
   const auto columns = static_cast<std::int64_t>(t.columns->size());
-  return t.rows == nullptr ? std::vector<std::int64_t>{columns} : std::vector<std::int64_t>{static_cast<std::int64_t>(t.rows->size()), columns};
+  return t.rows == nullptr ? std::vector<std::int64_t>{columns}
+                           : std::vector<std::int64_t>{static_cast<std::int64_t>(t.rows->size()), columns};
 }
 
 template <typename T>
-void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end, const Read<T>& original, T* out) const {
+void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end, const Read<T>& original,
+                     T* out) const {
   const Tensor t = tensor(base_of(name));
   bool added_layer = false;
   const std::string from = original_tensor(name, &added_layer);
   const std::size_t width = t.columns->size();
-  const auto kept = static_cast<std::size_t>(std::count_if(t.columns->begin(), t.columns->end(), [](int c) { return c >= 0; }));
+  const auto kept = static_cast<std::size_t>(
+      std::count_if(t.columns->begin(), t.columns->end(), [](int c) { return c >= 0; }));
   const auto to_type = [](float value) {
     if constexpr (std::is_same_v<T, Bf16>) return float_to_bf16(value);
     else return value;
@@ -277,13 +303,18 @@ void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end
     return;
   }
   const Map& row_of = *t.rows;
-  const auto source = [&](std::int64_t row) { return added_layer ? -1 : row_of[static_cast<std::size_t>(row)]; };
+  const auto source = [&](std::int64_t row) {
+    return added_layer ? -1 : row_of[static_cast<std::size_t>(row)];
+  };
   const std::uint32_t hash = hash_of(name);
-  const std::size_t original_width = kept == width ? width : static_cast<std::size_t>(*std::max_element(t.columns->begin(), t.columns->end())) + 1;
+  const std::size_t original_width =
+      kept == width ? width
+                    : static_cast<std::size_t>(*std::max_element(t.columns->begin(), t.columns->end())) + 1;
   for (std::int64_t row = begin; row < end;) {
     const int first = source(row);
     std::int64_t stop = row + 1;
-    while (first >= 0 && stop < end && source(stop) == first + (stop - row)) ++stop;  // rows that follow one another there too
+    while (first >= 0 && stop < end && source(stop) == first + (stop - row))
+      ++stop;  // rows that follow one another there too
     if (first >= 0) {
       rows.resize(static_cast<std::size_t>(stop - row) * original_width);
       original(from, first, first + (stop - row), rows.data());
@@ -304,13 +335,16 @@ void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end
         const auto head = row_of.begin() + r / dims * dims;
         zero = zero || std::any_of(head, head + dims, [](int c) { return c >= 0; });
       }
-      for (std::size_t i = 0; i < width; ++i) out[i] = to_type(zero || ((*t.columns)[i] < 0 && !t.random_columns) ? 0 : random(i));
+      for (std::size_t i = 0; i < width; ++i)
+        out[i] = to_type(zero || ((*t.columns)[i] < 0 && !t.random_columns) ? 0 : random(i));
     }
     row = stop;
   }
 }
 
-template void Inflation::read<Bf16>(std::string_view, std::int64_t, std::int64_t, const Read<Bf16>&, Bf16*) const;
-template void Inflation::read<float>(std::string_view, std::int64_t, std::int64_t, const Read<float>&, float*) const;
+template void Inflation::read<Bf16>(std::string_view, std::int64_t, std::int64_t, const Read<Bf16>&,
+                                    Bf16*) const;
+template void Inflation::read<float>(std::string_view, std::int64_t, std::int64_t, const Read<float>&,
+                                     float*) const;
 
 }  // namespace speclab

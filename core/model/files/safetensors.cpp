@@ -16,9 +16,10 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the limit of the format's own reader
-// No model's file comes near these: tensors, entries of __metadata__, dimensions, bytes of a name or a text. Else one that
-// is all header could cost twenty times its size.
-constexpr JsonLimits kHeaderLimits{.depth = 4, .members = 65'536, .inner_members = 4096, .items = 8, .token_bytes = 1 << 20};
+// No model's file comes near these: tensors, entries of __metadata__, dimensions, bytes of a name or a text.
+// Else one that is all header could cost twenty times its size.
+constexpr JsonLimits kHeaderLimits{
+    .depth = 4, .members = 65'536, .inner_members = 4096, .items = 8, .token_bytes = 1 << 20};
 constexpr const char* kFetchAgain = "The file is damaged or not safetensors; fetch it again.";
 
 struct Dtype {
@@ -132,9 +133,11 @@ std::vector<StoredTensor> read_safetensors(std::span<const std::byte> file, cons
   const std::string_view header(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
   const std::span<const std::byte> data = file.subspan(kLengthBytes + length);
   std::vector<Entry> entries;
-  parse_json_members(header, name + ": header", kHeaderLimits, [&](const std::string& tensor_name, const Json& entry) {
-    if (tensor_name != "__metadata__") entries.push_back(read_entry(tensor_name, entry, data, name));
-  });
+  parse_json_members(header, name + ": header", kHeaderLimits,
+                     [&](const std::string& tensor_name, const Json& entry) {
+                       if (tensor_name != "__metadata__")
+                         entries.push_back(read_entry(tensor_name, entry, data, name));
+                     });
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
   });

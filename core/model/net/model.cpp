@@ -15,7 +15,8 @@ namespace speclab {
 namespace {
 
 std::int64_t layer_parameters(const ModelConfig& c) {
-  return std::int64_t{c.hidden} * (2 * c.query_width() + 2 * c.kv_width()) + (c.gated ? 3 : 2) * std::int64_t{c.hidden} * c.ffn;
+  return std::int64_t{c.hidden} * (2 * c.query_width() + 2 * c.kv_width()) +
+         (c.gated ? 3 : 2) * std::int64_t{c.hidden} * c.ffn;
 }
 
 }  // namespace
@@ -25,7 +26,8 @@ Model::Model(std::shared_ptr<const Weights> weights, std::vector<int> layers)
 
 Model::~Model() = default;
 
-std::shared_ptr<const Model> Model::load(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Options& options) {
+std::shared_ptr<const Model> Model::load(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend,
+                                         const Options& options) {
   auto weights = std::make_shared<const Weights>(checkpoint, std::move(backend), options.target.get());
   checkpoint.require_unchanged();
   std::vector<int> all(static_cast<std::size_t>(weights->config.layers));
@@ -38,11 +40,14 @@ std::shared_ptr<const Model> Model::with_layers(std::shared_ptr<const Model> mod
   const int have = model->config().layers;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (layers[i] < 0 || layers[i] >= have || (i > 0 && layers[i] <= layers[i - 1])) {
-      throw Error({fmt::format("layers of a layer-skip draft of {}", model->name()), fmt::format("[{}]", fmt::join(layers, ", ")),
+      throw Error({fmt::format("layers of a layer-skip draft of {}", model->name()),
+                   fmt::format("[{}]", fmt::join(layers, ", ")),
                    fmt::format("ascending numbers from 0 to {}, each once", have - 1), ""});
     }
   }
-  if (layers.empty()) throw Error({fmt::format("layers of a layer-skip draft of {}", model->name()), "none", "at least one", ""});
+  if (layers.empty())
+    throw Error(
+        {fmt::format("layers of a layer-skip draft of {}", model->name()), "none", "at least one", ""});
   return std::shared_ptr<const Model>(new Model(model->weights_, std::move(layers)));
 }
 
@@ -61,7 +66,9 @@ std::string Model::name() const {
   return fmt::format("{}[{} of {} layers]", config().name, layers_.size(), weights_->layers.size());
 }
 
-std::uint64_t Model::weight_bytes() const { return static_cast<std::uint64_t>(work(1, 1, 0, 1).weight_bytes); }
+std::uint64_t Model::weight_bytes() const {
+  return static_cast<std::uint64_t>(work(1, 1, 0, 1).weight_bytes);
+}
 
 std::int64_t Model::keys_of(int position) const {
   if (config().windows.empty()) return static_cast<std::int64_t>(layers_.size()) * (position + 1);
@@ -73,15 +80,17 @@ std::int64_t Model::keys_of(int position) const {
   return keys;
 }
 
-Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys, std::int64_t layer_keys) const {
+Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys,
+                 std::int64_t layer_keys) const {
   const ModelConfig& c = config();
   const auto layers = static_cast<std::int64_t>(layers_.size());
-  const std::int64_t projection = weights_->embed_projection.out > 0 ? std::int64_t{c.hidden} * c.embedding_dim : 0;
+  const std::int64_t projection =
+      weights_->embed_projection.out > 0 ? std::int64_t{c.hidden} * c.embedding_dim : 0;
   const std::int64_t body = layers * layer_parameters(c) + projection;
   const std::int64_t head = std::int64_t{c.head_rows()} * c.hidden;
   const double kv_position = 2.0 * static_cast<double>(c.kv_width()) * weights_->backend->kv_number_bytes();
   std::int64_t kv_positions = layers * 2 * n;  // written, and read by their own rows
-  for (const int layer : layers_) {  // the first row sees the most committed ones
+  for (const int layer : layers_) {            // the first row sees the most committed ones
     const std::int64_t window = c.window(layer);
     kv_positions += window > 0 ? std::min(committed, window - 1) : committed;
   }
@@ -90,7 +99,8 @@ Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::in
   work.rows = n;
   work.logit_rows = m;
   work.keys = keys;
-  work.flops = 2.0 * static_cast<double>(n * body + m * head) + 4.0 * static_cast<double>(c.query_width() * (layer_keys < 0 ? layers * keys : layer_keys));
+  work.flops = 2.0 * static_cast<double>(n * body + m * head) +
+               4.0 * static_cast<double>(c.query_width() * (layer_keys < 0 ? layers * keys : layer_keys));
   work.weight_bytes = sizeof(Bf16) * static_cast<double>(body + (m > 0 ? head : 0));
   work.kv_bytes = kv_position * static_cast<double>(kv_positions);
   return work;
@@ -101,16 +111,19 @@ std::shared_ptr<const std::vector<RopeBuffers>> Model::rope_tables(int positions
 }
 
 std::unique_ptr<Session> Model::open(int capacity, int scratch) const {
-  constexpr int kMost = (1 << 30) - 128;  // a file may claim a context at which sums of positions and rows overflow
+  constexpr int kMost =
+      (1 << 30) - 128;  // a file may claim a context at which sums of positions and rows overflow
   if (capacity > kMost) {
-    throw Error({fmt::format("positions for a sequence on {}", name()), std::to_string(capacity), fmt::format("at most {}", kMost),
-                 "Shorten the prompt or ask for fewer tokens."});
+    throw Error({fmt::format("positions for a sequence on {}", name()), std::to_string(capacity),
+                 fmt::format("at most {}", kMost), "Shorten the prompt or ask for fewer tokens."});
   }
   if (capacity > config().context && config().layers > 0) {
     throw Error({fmt::format("positions for a sequence on {}", name()), std::to_string(capacity),
-                 fmt::format("at most its context of {}", config().context), "Shorten the prompt or ask for fewer tokens."});
+                 fmt::format("at most its context of {}", config().context),
+                 "Shorten the prompt or ask for fewer tokens."});
   }
-  SPECLAB_CHECK(capacity > 0 && scratch > 0 && scratch <= kMost, "capacity {}, scratch {}", capacity, scratch);
+  SPECLAB_CHECK(capacity > 0 && scratch > 0 && scratch <= kMost, "capacity {}, scratch {}", capacity,
+                scratch);
   return std::unique_ptr<Session>(new Session(shared_from_this(), capacity, scratch));
 }
 

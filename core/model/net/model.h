@@ -19,21 +19,24 @@ class Session;
 struct QueuedRows;
 struct RopeBuffers;
 
-/// Tokens of one sequence for one forward: a forest in topological order whose roots follow the committed tokens.
+/// Tokens of one sequence for one forward: a forest in topological order whose roots follow the committed
+/// tokens.
 struct Feed {
   Session* session = nullptr;
-  TokenSpan tokens;                        ///< [n]
-  std::span<const std::int32_t> parents;   ///< [n], parents[i] < i; -1: a root, at position session->length()
-  std::span<const std::int32_t> rows;      ///< nodes whose logits are wanted, ascending
-  float* logits = nullptr;                 ///< out, [rows.size(), head_rows]; may be null when rows is empty
-  float* hidden = nullptr;                 ///< out, optional tap: hidden state after the final norm, [rows.size(), hidden]
-  /// Out, optional: the largest of each kMaximumOf logits, [rows.size(), maxima_of(head_rows)]. Empty where nobody noted them:
-  /// on a backend that does not, and where the logits are no plain product (a soft cap, rows of the head that are masked).
+  TokenSpan tokens;                       ///< [n]
+  std::span<const std::int32_t> parents;  ///< [n], parents[i] < i; -1: a root, at position session->length()
+  std::span<const std::int32_t> rows;     ///< nodes whose logits are wanted, ascending
+  float* logits = nullptr;                ///< out, [rows.size(), head_rows]; may be null when rows is empty
+  float* hidden = nullptr;  ///< out, optional tap: hidden state after the final norm, [rows.size(), hidden]
+  /// Out, optional: the largest of each kMaximumOf logits, [rows.size(), maxima_of(head_rows)]. Empty where
+  /// nobody noted them: on a backend that does not, and where the logits are no plain product (a soft cap,
+  /// rows of the head that are masked).
   std::vector<float>* maxima = nullptr;
-  /// Rows of the same session in the feeds before this one, which count as committed: a prompt in several feeds.
+  /// Rows of the same session in the feeds before this one, which count as committed: a prompt in several
+  /// feeds.
   int after = 0;
-  /// True: what is in flight stays, these rows come behind it, and parents count from the first row in flight: a tree
-  /// can be fed level by level.
+  /// True: what is in flight stays, these rows come behind it, and parents count from the first row in
+  /// flight: a tree can be fed level by level.
   bool continues = false;
 };
 
@@ -46,43 +49,52 @@ class Model : public std::enable_shared_from_this<Model> {
     /// For a draft: its target, whose vocabulary it must share and whose embedding it may read.
     std::shared_ptr<const Model> target;
   };
-  /// Packs all weights as bf16. Throws Error when a draft does not belong to the given target (a vocabulary of another
-  /// size, token ids that stand for other tokens, the hash of an embedding or tokenizer that the draft is bound to) or
-  /// needs one and has none. Files may differ as long as the ids agree; ids that only one of them knows do no harm.
-  static std::shared_ptr<const Model> load(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Options& options);
+  /// Packs all weights as bf16. Throws Error when a draft does not belong to the given target (a vocabulary
+  /// of another size, token ids that stand for other tokens, the hash of an embedding or tokenizer that the
+  /// draft is bound to) or needs one and has none. Files may differ as long as the ids agree; ids that only
+  /// one of them knows do no harm.
+  static std::shared_ptr<const Model> load(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend,
+                                           const Options& options);
   /// The same weights (shared, not copied) with some layers left out.
-  static std::shared_ptr<const Model> with_layers(std::shared_ptr<const Model> model, std::vector<int> layers);
+  static std::shared_ptr<const Model> with_layers(std::shared_ptr<const Model> model,
+                                                  std::vector<int> layers);
   ~Model();
 
   const ModelConfig& config() const;
   Backend& backend() const;
-  std::span<const int> layers() const;      ///< that it runs
-  std::string name() const;                 ///< for records: the configuration's name, with "layers=..." for a subset
+  std::span<const int> layers() const;  ///< that it runs
+  std::string name() const;  ///< for records: the configuration's name, with "layers=..." for a subset
   /// Of the bf16 embedding, row-major (a twin's: of the original one); computed once on first use.
   const std::string& embedding_sha256() const;
-  /// Of the embedding in memory, when it is not that which the target itself reads: a draft that shares the embedding of a
-  /// twin has the original one beside it.
+  /// Of the embedding in memory, when it is not that which the target itself reads: a draft that shares the
+  /// embedding of a twin has the original one beside it.
   std::uint64_t embedding_bytes() const;
-  std::uint64_t weight_bytes() const;       ///< read by a forward with at least one logits row (embedding gather excluded)
+  std::uint64_t weight_bytes()
+      const;  ///< read by a forward with at least one logits row (embedding gather excluded)
   /// Of the checkpoint, when it has one.
   const std::optional<Tokenizer>& tokenizer() const;
   /// Of that tokenizer; empty without.
   const std::string& tokenizer_sha256() const;
-  /// Cost of one forward of n rows of one sequence with `committed` cached positions, m rows with logits, `keys` visible
-  /// keys in all (a causal chain has n * committed + n (n + 1) / 2; norms, RoPE and softmax are not counted).
-  /// layer_keys: the same summed over the layers, where those with a window see fewer; default: all see all.
-  Work work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys, std::int64_t layer_keys = -1) const;
+  /// Cost of one forward of n rows of one sequence with `committed` cached positions, m rows with logits,
+  /// `keys` visible keys in all (a causal chain has n * committed + n (n + 1) / 2; norms, RoPE and softmax
+  /// are not counted). layer_keys: the same summed over the layers, where those with a window see fewer;
+  /// default: all see all.
+  Work work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys,
+            std::int64_t layer_keys = -1) const;
 
-  /// A sequence with room for `capacity` positions plus `scratch` rows in flight. Throws Error when capacity exceeds the context.
-  /// A model with LongRoPE turns by the capacity (Rope::long_divisors): compare sessions of one capacity.
+  /// A sequence with room for `capacity` positions plus `scratch` rows in flight. Throws Error when capacity
+  /// exceeds the context. A model with LongRoPE turns by the capacity (Rope::long_divisors): compare sessions
+  /// of one capacity.
   std::unique_ptr<Session> open(int capacity, int scratch = 128) const;
 
   /// One forward for all sequences together: rows are bit-identical whatever else is fed.
   void forward(std::span<const Feed> feeds) const;
-  /// Queues a forward of rows that the backend knows and the host need not (core/backend/plan.h). logits: memory of the
-  /// backend, [wanted_count, head_rows]. The session's length and work stay as they are: see Session::follow().
+  /// Queues a forward of rows that the backend knows and the host need not (core/backend/plan.h). logits:
+  /// memory of the backend, [wanted_count, head_rows]. The session's length and work stay as they are: see
+  /// Session::follow().
   void forward(Session& session, const QueuedRows& rows, float* logits) const;
-  /// The feeds of one prompt. Products of all their rows may take the backend's way for prompts, which has bits of its own.
+  /// The feeds of one prompt. Products of all their rows may take the backend's way for prompts, which has
+  /// bits of its own.
   void forward_prompt(std::span<const Feed> feeds) const;
 
  private:

@@ -8,23 +8,27 @@
 namespace speclab {
 namespace {
 
-// In float as the reference implementation computes it: frequency, then angle, then cosine. divisors: [dims/2], or null for ones.
+// In float as the reference implementation computes it: frequency, then angle, then cosine. divisors:
+// [dims/2], or null for ones.
 std::vector<float> plain(float theta, int dims, const float* divisors = nullptr) {
   std::vector<float> out(static_cast<std::size_t>(dims / 2));
   for (int i = 0; i < dims / 2; ++i) {
     const auto pair = static_cast<std::size_t>(i);
-    out[pair] = 1.0f / ((divisors == nullptr ? 1.0f : divisors[pair]) * std::pow(theta, static_cast<float>(2 * i) / static_cast<float>(dims)));
+    out[pair] = 1.0f / ((divisors == nullptr ? 1.0f : divisors[pair]) *
+                        std::pow(theta, static_cast<float>(2 * i) / static_cast<float>(dims)));
   }
   return out;
 }
 
-// Wavelengths longer than the trained context are interpolated, those that fit into it high_freq_factor times are kept.
+// Wavelengths longer than the trained context are interpolated, those that fit into it high_freq_factor times
+// are kept.
 float llama3(const Rope& rope, float frequency) {
   const auto context = static_cast<float>(rope.original_context);
   const float wavelength = 2 * std::numbers::pi_v<float> / frequency;
   if (wavelength < context / rope.high_freq_factor) return frequency;
   if (wavelength > context / rope.low_freq_factor) return frequency / rope.factor;
-  const float smooth = (context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  const float smooth =
+      (context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
@@ -32,7 +36,8 @@ float llama3(const Rope& rope, float frequency) {
 // within the trained context are kept, those below beta_slow turns are interpolated, with a ramp between.
 void yarn(const Rope& rope, std::vector<float>& frequencies) {
   const auto dimension = [&](double turns) {
-    return rope.dims * std::log(rope.original_context / (turns * 2 * std::numbers::pi)) / (2 * std::log(static_cast<double>(rope.theta)));
+    return rope.dims * std::log(rope.original_context / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(static_cast<double>(rope.theta)));
   };
   double low = dimension(rope.beta_fast), high = dimension(rope.beta_slow);
   if (rope.truncate) low = std::floor(low), high = std::ceil(high);
@@ -50,10 +55,12 @@ void yarn(const Rope& rope, std::vector<float>& frequencies) {
 std::vector<float> rope_frequencies(const Rope& rope, int length) {
   float theta = rope.theta;
   if (rope.scaling == Rope::Scaling::kDynamic && length > rope.original_context) {
-    const float grown = rope.factor * static_cast<float>(length) / static_cast<float>(rope.original_context) - (rope.factor - 1);
+    const float grown = rope.factor * static_cast<float>(length) / static_cast<float>(rope.original_context) -
+                        (rope.factor - 1);
     theta *= std::pow(grown, static_cast<float>(rope.dims) / static_cast<float>(rope.dims - 2));
   }
-  std::vector<float> out = plain(theta, rope.dims, rope.scaling == Rope::Scaling::kListed ? rope.divisors.data() : nullptr);
+  std::vector<float> out =
+      plain(theta, rope.dims, rope.scaling == Rope::Scaling::kListed ? rope.divisors.data() : nullptr);
   switch (rope.scaling) {
     case Rope::Scaling::kNone:
     case Rope::Scaling::kDynamic:
@@ -78,13 +85,15 @@ RopeTable make_rope_table(const Rope& rope, int positions, const RopeTable& know
     to->reserve(size);
     to->assign(from->begin(), from->begin() + static_cast<std::ptrdiff_t>(copied));
   }
-  std::vector<float> frequencies = rope_frequencies(rope, 1), added;  // a twin's: behind the original ones, as slow as those of its heads
+  std::vector<float> frequencies = rope_frequencies(rope, 1),
+                     added;  // a twin's: behind the original ones, as slow as those of its heads
   if (dims > rope.dims) {
     added = plain(rope.theta, dims);
     added.erase(added.begin(), added.begin() + rope.dims / 2);
   }
   for (auto position = half > 0 ? static_cast<int>(copied / half) : 0; position < positions; ++position) {
-    if (rope.scaling == Rope::Scaling::kDynamic && position >= rope.original_context) frequencies = rope_frequencies(rope, position + 1);
+    if (rope.scaling == Rope::Scaling::kDynamic && position >= rope.original_context)
+      frequencies = rope_frequencies(rope, position + 1);
     for (const std::vector<float>* some : {&frequencies, &added}) {
       for (const float frequency : *some) {
         const float angle = static_cast<float>(position) * frequency;

@@ -7,9 +7,9 @@
 
 namespace speclab {
 
-/// Cosines and sines of the first positions, [positions, dims/2] each. A position has its own row whatever the length of
-/// the sequence or of the table: with dynamic scaling position p turns with the base of a sequence of p + 1 tokens, as it
-/// does when tokens come one by one.
+/// Cosines and sines of the first positions, [positions, dims/2] each. A position has its own row whatever
+/// the length of the sequence or of the table: with dynamic scaling position p turns with the base of a
+/// sequence of p + 1 tokens, as it does when tokens come one by one.
 struct RopeTable {
   int dims = 0;
   std::vector<float> cos, sin;

@@ -13,7 +13,8 @@ Session::Session(std::shared_ptr<const Model> model, int capacity, int scratch)
     : model_(std::move(model)), capacity_(capacity), scratch_(scratch) {
   const ModelConfig& c = model_->config();
   if (c.layers > 0) {
-    kv_ = model_->backend().allocate_kv(static_cast<int>(model_->layers().size()), c.kv_heads, c.head_dim, capacity + scratch);
+    kv_ = model_->backend().allocate_kv(static_cast<int>(model_->layers().size()), c.kv_heads, c.head_dim,
+                                        capacity + scratch);
     ropes_ = model_->rope_tables(std::min(c.context, capacity + scratch), c.takes_long_divisors(capacity));
   }
   parents_.reserve(static_cast<std::size_t>(scratch));
@@ -22,7 +23,8 @@ Session::Session(std::shared_ptr<const Model> model, int capacity, int scratch)
 
 void Session::check_room(std::int64_t tokens, int after) const {
   if (after + tokens <= capacity_) return;
-  throw Error({"prompt", fmt::format("{} tokens after {}", tokens, after), fmt::format("at most {} positions", capacity_),
+  throw Error({"prompt", fmt::format("{} tokens after {}", tokens, after),
+               fmt::format("at most {} positions", capacity_),
                "Shorten the prompt or ask for fewer tokens."});
 }
 
@@ -33,14 +35,23 @@ void Session::prefill(TokenSpan tokens, float* logits, float* hidden) {
   const PromptRows together = model_->backend().prompt_rows();
   std::vector<Feed> feeds;
   while (!tokens.empty()) {
-    // Where many rows go through the products together, attention takes them as chunks of which each sees those before it.
+    // Where many rows go through the products together, attention takes them as chunks of which each sees
+    // those before it.
     const bool prompt = together.most > 0 && tokens.size() >= static_cast<std::size_t>(together.least);
-    const std::size_t count = std::min(tokens.size(), prompt ? static_cast<std::size_t>(together.most) : parents.size());
+    const std::size_t count =
+        std::min(tokens.size(), prompt ? static_cast<std::size_t>(together.most) : parents.size());
     feeds.clear();
     std::int32_t last = 0;
     for (std::size_t at = 0; at < count; at += parents.size()) {
       const std::size_t chunk = std::min(parents.size(), count - at);
-      feeds.push_back({this, tokens.subspan(at, chunk), std::span(parents).first(chunk), {}, logits, hidden, nullptr, static_cast<int>(at)});
+      feeds.push_back({this,
+                       tokens.subspan(at, chunk),
+                       std::span(parents).first(chunk),
+                       {},
+                       logits,
+                       hidden,
+                       nullptr,
+                       static_cast<int>(at)});
       last = static_cast<std::int32_t>(chunk) - 1;
     }
     if (count == tokens.size() && logits != nullptr) feeds.back().rows = {&last, 1};
@@ -52,19 +63,22 @@ void Session::prefill(TokenSpan tokens, float* logits, float* hidden) {
   }
 }
 
-void Session::forward(TokenSpan tokens, std::span<const std::int32_t> parents, std::span<const std::int32_t> rows, float* logits, float* hidden) {
+void Session::forward(TokenSpan tokens, std::span<const std::int32_t> parents,
+                      std::span<const std::int32_t> rows, float* logits, float* hidden) {
   const Feed feed{this, tokens, parents, rows, logits, hidden};
   model_->forward({&feed, 1});
 }
 
 void Session::commit(std::span<const int> path) {
-  SPECLAB_CHECK(length_ + static_cast<int>(path.size()) <= capacity_, "{} + {} rows, room for {}", length_, path.size(), capacity_);
+  SPECLAB_CHECK(length_ + static_cast<int>(path.size()) <= capacity_, "{} + {} rows, room for {}", length_,
+                path.size(), capacity_);
   moved_from_.resize(path.size());
   moved_to_.resize(path.size());
   for (std::size_t i = 0; i < path.size(); ++i) {
     const int node = path[i];
     SPECLAB_CHECK(node >= 0 && node < in_flight(), "node {} of {} in flight", node, in_flight());
-    SPECLAB_CHECK(parents_[static_cast<std::size_t>(node)] == (i == 0 ? -1 : path[i - 1]), "node {} does not follow its parent", node);
+    SPECLAB_CHECK(parents_[static_cast<std::size_t>(node)] == (i == 0 ? -1 : path[i - 1]),
+                  "node {} does not follow its parent", node);
     moved_from_[i] = length_ + node;
     moved_to_[i] = length_ + static_cast<int>(i);
   }
@@ -101,10 +115,13 @@ void Session::drop_flight() {
   depths_.clear();
 }
 
-void Session::follow(std::span<const std::int32_t> parents, bool continues, int wanted) { fly(parents, continues, wanted); }
+void Session::follow(std::span<const std::int32_t> parents, bool continues, int wanted) {
+  fly(parents, continues, wanted);
+}
 
 void Session::follow_commit(int count) {
-  SPECLAB_CHECK(count >= 0 && count <= in_flight() && length_ + count <= capacity_, "{} + {} of {} rows, room for {}", length_, count, in_flight(), capacity_);
+  SPECLAB_CHECK(count >= 0 && count <= in_flight() && length_ + count <= capacity_,
+                "{} + {} of {} rows, room for {}", length_, count, in_flight(), capacity_);
   length_ += count;
   drop_flight();
 }
@@ -125,9 +142,11 @@ std::unique_ptr<Session> Session::fork() const {
 }
 
 void Session::copy(const Session& other) {
-  SPECLAB_CHECK(model_ == other.model_, "a session of {} copied from one of {}", model_->name(), other.model_->name());
+  SPECLAB_CHECK(model_ == other.model_, "a session of {} copied from one of {}", model_->name(),
+                other.model_->name());
   const ModelConfig& c = model_->config();
-  SPECLAB_CHECK(c.takes_long_divisors(capacity_) == c.takes_long_divisors(other.capacity_), "keys of a session of {} positions in one of {}", other.capacity_, capacity_);
+  SPECLAB_CHECK(c.takes_long_divisors(capacity_) == c.takes_long_divisors(other.capacity_),
+                "keys of a session of {} positions in one of {}", other.capacity_, capacity_);
   check_room(other.length_, 0);
   if (kv_.data) model_->backend().copy_kv(other.kv_, other.length_, kv_);
   length_ = other.length_;

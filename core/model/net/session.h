@@ -12,8 +12,8 @@ namespace speclab {
 
 struct RopeBuffers;
 
-/// One sequence on a model: its KV cache and how much of it is committed. Rows of the last forward stay in flight
-/// until commit() keeps a path of them; rewind() drops committed positions.
+/// One sequence on a model: its KV cache and how much of it is committed. Rows of the last forward stay in
+/// flight until commit() keeps a path of them; rewind() drops committed positions.
 class Session {
  public:
   const Model& model() const { return *model_; }
@@ -23,17 +23,18 @@ class Session {
   int in_flight() const { return static_cast<int>(parents_.size()); }
   std::span<const std::int32_t> parents_in_flight() const { return parents_; }  ///< as in Feed
 
-  /// Appends and commits tokens (causal chain, in chunks). With logits != nullptr the last row's logits, [head_rows].
-  /// Throws Error when they do not fit. Rows have the bits of decoded ones, unless Backend::prompt_rows has another way for so many.
+  /// Appends and commits tokens (causal chain, in chunks). With logits != nullptr the last row's logits,
+  /// [head_rows]. Throws Error when they do not fit. Rows have the bits of decoded ones, unless
+  /// Backend::prompt_rows has another way for so many.
   void prefill(TokenSpan tokens, float* logits = nullptr, float* hidden = nullptr);
   /// Forward of this sequence alone; see Feed. Drops what was in flight.
-  void forward(TokenSpan tokens, std::span<const std::int32_t> parents, std::span<const std::int32_t> rows, float* logits,
-               float* hidden = nullptr);
+  void forward(TokenSpan tokens, std::span<const std::int32_t> parents, std::span<const std::int32_t> rows,
+               float* logits, float* hidden = nullptr);
   /// Keeps the given nodes in flight, in order: a path from a root, each the child of the one before it.
   /// Their rows move to positions C, C+1, ...; everything else in flight is dropped.
   void commit(std::span<const int> path);
-  /// The host's side of a forward that was queued (Model::forward of QueuedRows): rows with these parents are in flight,
-  /// as after a forward of a Feed, `wanted` of them with logits.
+  /// The host's side of a forward that was queued (Model::forward of QueuedRows): rows with these parents are
+  /// in flight, as after a forward of a Feed, `wanted` of them with logits.
   void follow(std::span<const std::int32_t> parents, bool continues, int wanted);
   /// The host's side of a commit of `count` nodes that the device did; what else is in flight is dropped.
   void follow_commit(int count);
@@ -41,7 +42,8 @@ class Session {
   void rewind(int length);
   /// An independent copy of the sequence, cache included.
   std::unique_ptr<Session> fork() const;
-  /// Becomes a copy of what `other`, a session of the same model, has committed. Throws Error when it does not fit.
+  /// Becomes a copy of what `other`, a session of the same model, has committed. Throws Error when it does
+  /// not fit.
   void copy(const Session& other);
 
   const KvStore& cache() const { return kv_; }
@@ -56,12 +58,14 @@ class Session {
   void drop_flight();
   std::shared_ptr<const Model> model_;
   KvStore kv_;
-  std::shared_ptr<const std::vector<RopeBuffers>> ropes_;  // for all positions that it can have; see Model::Weights
+  std::shared_ptr<const std::vector<RopeBuffers>>
+      ropes_;  // for all positions that it can have; see Model::Weights
   int capacity_;
   int scratch_;
   int length_ = 0;
   std::vector<std::int32_t> parents_, depths_;  // of the rows in flight; row i is in slot length_ + i
-  std::vector<std::int32_t> moved_from_, moved_to_;  // slots of a commit; members because a step allocates nothing
+  std::vector<std::int32_t> moved_from_,
+      moved_to_;  // slots of a commit; members because a step allocates nothing
   Work work_;
   friend class Model;
 };

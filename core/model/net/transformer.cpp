@@ -25,7 +25,8 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
     if (feed.maxima != nullptr) feed.maxima->clear(), maxima = true;
   }
   std::vector<std::int32_t>& numbers = s.numbers;
-  const std::size_t position_rows = n, positions = 2 * n, slots = 3 * n, path_begin = 4 * n, wanted_rows = 5 * n + 1, paths = wanted_rows + wanted;
+  const std::size_t position_rows = n, positions = 2 * n, slots = 3 * n, path_begin = 4 * n,
+                    wanted_rows = 5 * n + 1, paths = wanted_rows + wanted;
   numbers.resize(paths);
   numbers[path_begin] = 0;
   std::size_t at = 0, out = 0;
@@ -33,17 +34,22 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
     Session& session = *feed.session;
     const int count = static_cast<int>(feed.tokens.size()), committed = session.length_ + feed.after;
     SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
-    SPECLAB_CHECK(feed.parents.size() == feed.tokens.size(), "{} tokens, {} parents", count, feed.parents.size());
-    const int earlier = session.fly(feed.parents, feed.continues, static_cast<int>(feed.rows.size()), feed.after);
-    for (const std::int32_t row : feed.rows) numbers[wanted_rows + out++] = static_cast<std::int32_t>(at) + row;
+    SPECLAB_CHECK(feed.parents.size() == feed.tokens.size(), "{} tokens, {} parents", count,
+                  feed.parents.size());
+    const int earlier =
+        session.fly(feed.parents, feed.continues, static_cast<int>(feed.rows.size()), feed.after);
+    for (const std::int32_t row : feed.rows)
+      numbers[wanted_rows + out++] = static_cast<std::int32_t>(at) + row;
     for (int i = 0; i < count; ++i, ++at) {
       const Token token = feed.tokens[static_cast<std::size_t>(i)];
       if (token < 0 || token >= w.embedding.out) {
-        throw Error({"token fed to " + name(), std::to_string(token), "an id below " + std::to_string(w.embedding.out), ""});
+        throw Error({"token fed to " + name(), std::to_string(token),
+                     "an id below " + std::to_string(w.embedding.out), ""});
       }
       const int depth = session.depths_[static_cast<std::size_t>(earlier + i)], position = committed + depth;
       if (position >= c.context && c.layers > 0) {
-        throw Error({"position of a token fed to " + name(), std::to_string(position), "a position below its context of " + std::to_string(c.context), ""});
+        throw Error({"position of a token fed to " + name(), std::to_string(position),
+                     "a position below its context of " + std::to_string(c.context), ""});
       }
       numbers[at] = token;
       numbers[position_rows + at] = position + c.position_offset;
@@ -51,7 +57,8 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
       numbers[slots + at] = committed + earlier + i;
       numbers.resize(numbers.size() + static_cast<std::size_t>(depth) + 1);
       std::size_t to = numbers.size();
-      for (int node = earlier + i; node >= 0; node = session.parents_[static_cast<std::size_t>(node)]) numbers[--to] = committed + node;
+      for (int node = earlier + i; node >= 0; node = session.parents_[static_cast<std::size_t>(node)])
+        numbers[--to] = committed + node;
       numbers[path_begin + at + 1] = static_cast<std::int32_t>(numbers.size() - paths);
     }
   }
@@ -62,14 +69,20 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   for (const Feed& feed : feeds) {
     const auto count = static_cast<int>(feed.tokens.size());
     if (count == 0) continue;
-    RowsInFlight rows{count, feed.session->length_ + feed.after, staged + positions + at, staged + slots + at, staged + path_begin + at, staged + paths};
+    RowsInFlight rows{count,
+                      feed.session->length_ + feed.after,
+                      staged + positions + at,
+                      staged + slots + at,
+                      staged + path_begin + at,
+                      staged + paths};
     if (feed.continues) rows.earlier = feed.session->in_flight() - count;
     s.placed.push_back({feed.session, rows});
     at += feed.tokens.size();
   }
   const bool in_place = feeds.size() == 1 && device.host_memory();
-  const float* next_logits = compute({static_cast<int>(n), staged, staged + position_rows, staged + wanted_rows, static_cast<int>(wanted), maxima, prompt}, s.placed,
-                                     in_place ? feeds[0].logits : nullptr);
+  const float* next_logits = compute({static_cast<int>(n), staged, staged + position_rows,
+                                      staged + wanted_rows, static_cast<int>(wanted), maxima, prompt},
+                                     s.placed, in_place ? feeds[0].logits : nullptr);
   const auto deliver = [&](const float* from, std::size_t count, int columns, float* to) {
     device.download(from, count * static_cast<std::size_t>(columns) * sizeof(float), to);
     return from + count * static_cast<std::size_t>(columns);
@@ -94,13 +107,15 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
 
 void Model::forward(Session& session, const QueuedRows& queued, float* logits) const {
   SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
-  SPECLAB_CHECK(queued.rows.n > 0 && queued.rows.n <= session.scratch_, "{} rows, room for {}", queued.rows.n, session.scratch_);
+  SPECLAB_CHECK(queued.rows.n > 0 && queued.rows.n <= session.scratch_, "{} rows, room for {}", queued.rows.n,
+                session.scratch_);
   const Placed placed{&session, queued.rows};
-  compute({queued.rows.n, queued.tokens, queued.position_rows, queued.wanted, queued.wanted_count}, {&placed, 1}, logits);
+  compute({queued.rows.n, queued.tokens, queued.position_rows, queued.wanted, queued.wanted_count},
+          {&placed, 1}, logits);
 }
 
-// All sequences go through the matrix products together and through attention one by one. Returns the logits, in `logits`
-// or where that is null in the workspace.
+// All sequences go through the matrix products together and through attention one by one. Returns the logits,
+// in `logits` or where that is null in the workspace.
 const float* Model::compute(const Inputs& in, std::span<const Placed> sequences, float* logits) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
@@ -108,7 +123,9 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
   Workspace& s = *workspace_;
   const int rows = in.n;
   const auto n = static_cast<std::size_t>(rows);
-  const auto sized = [&](Buffer<float>& buffer, std::size_t count, int width) { return device.room(buffer, count * static_cast<std::size_t>(width)); };
+  const auto sized = [&](Buffer<float>& buffer, std::size_t count, int width) {
+    return device.room(buffer, count * static_cast<std::size_t>(width));
+  };
 
   const auto product = [&](const PackedMatrix& by, const float* from, float* to, bool accumulate) {
     if (in.prompt) device.prompt_linear(by, from, rows, to, accumulate);
@@ -141,12 +158,15 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
     if (c.norm == NormKind::kRms) device.rms_norm(from, by.weight.data(), c.norm_eps, count, c.hidden, to);
     else device.layer_norm(from, by.weight.data(), by.bias.data(), c.norm_eps, count, c.hidden, to);
   };
-  const auto norm_form = [&](const Weights::Norm& by) { return NormForm{c.norm != NormKind::kRms, by.weight.data(), by.bias.data(), c.norm_eps}; };
+  const auto norm_form = [&](const Weights::Norm& by) {
+    return NormForm{c.norm != NormKind::kRms, by.weight.data(), by.bias.data(), c.norm_eps};
+  };
   const auto add_bias = [&](const Buffer<float>& bias, float* to) {
     if (!bias.empty()) device.add_bias(bias.data(), rows, static_cast<int>(bias.size()), to);
   };
   // x += W y + bias, or with a post norm x += norm(W y + bias); multiply(to, accumulate): to (+)= W y
-  const auto add_to_residual = [&](const auto& multiply, const Buffer<float>& bias, const Weights::Norm& post) {
+  const auto add_to_residual = [&](const auto& multiply, const Buffer<float>& bias,
+                                   const Weights::Norm& post) {
     float* to = c.post_norms ? branch : x;
     multiply(to, !c.post_norms);
     add_bias(bias, to);
@@ -166,18 +186,21 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
     if (c.qk_norm) {
       const float eps = c.qk_norm_eps > 0 ? c.qk_norm_eps : c.norm_eps;
       device.rms_norm_heads(qkv, qkv_width, c.heads, layer.q_norm.data(), eps, rows, c.head_dim);
-      device.rms_norm_heads(qkv + c.query_width(), qkv_width, c.kv_heads, layer.k_norm.data(), eps, rows, c.head_dim);
+      device.rms_norm_heads(qkv + c.query_width(), qkv_width, c.kv_heads, layer.k_norm.data(), eps, rows,
+                            c.head_dim);
     }
     const AttentionForm form{c.attention_scale, c.attention_soft_cap, layer.window};
     const Placed* alone = sequences.size() == 1 && !in.prompt ? &sequences[0] : nullptr;
     std::size_t at = 0;
     for (const auto& [sequence, own] : sequences) {
       Session& session = *sequence;
-      const Rotation rotation = layer.rope < 0 ? Rotation{} : (*session.ropes_)[static_cast<std::size_t>(layer.rope)].rotation();
+      const Rotation rotation =
+          layer.rope < 0 ? Rotation{} : (*session.ropes_)[static_cast<std::size_t>(layer.rope)].rotation();
       float* from = qkv + at * static_cast<std::size_t>(qkv_width);
       device.rope_and_store(from, c.heads, rotation, own, session.kv_, static_cast<int>(index));
       if (alone == nullptr) {
-        device.attention(from, c.heads, session.kv_, static_cast<int>(index), own, attended + at * static_cast<std::size_t>(c.query_width()), form);
+        device.attention(from, c.heads, session.kv_, static_cast<int>(index), own,
+                         attended + at * static_cast<std::size_t>(c.query_width()), form);
       }
       at += static_cast<std::size_t>(own.n);
     }
@@ -185,14 +208,19 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
     add_to_residual(
         [&](float* to, bool accumulate) {
           if (alone == nullptr) return product(layer.attn_out, attended, to, accumulate);
-          device.attention_linear(qkv, c.heads, alone->session->kv_, static_cast<int>(index), alone->rows, form, layer.attn_out, attended, to, accumulate);
+          device.attention_linear(qkv, c.heads, alone->session->kv_, static_cast<int>(index), alone->rows,
+                                  form, layer.attn_out, attended, to, accumulate);
         },
         layer.attn_out_bias, layer.attn_post_norm);
     const NormForm ffn_norm = c.parallel ? NormForm{} : norm_form(layer.ffn_norm);
-    const FeedForward feed_forward{&layer.gate_up, layer.gate_up_bias.empty() ? nullptr : layer.gate_up_bias.data(), c.activation, c.gated, &layer.ffn_down};
+    const FeedForward feed_forward{&layer.gate_up,
+                                   layer.gate_up_bias.empty() ? nullptr : layer.gate_up_bias.data(),
+                                   c.activation, c.gated, &layer.ffn_down};
     add_to_residual(
         [&](float* to, bool accumulate) {
-          if (!in.prompt) return device.feed_forward(ffn_norm, c.parallel ? branch : x, feed_forward, rows, normed, gate_up, activated, to, accumulate);
+          if (!in.prompt)
+            return device.feed_forward(ffn_norm, c.parallel ? branch : x, feed_forward, rows, normed, gate_up,
+                                       activated, to, accumulate);
           if (!c.parallel) norm(x, layer.ffn_norm, rows, normed);
           product(layer.gate_up, c.parallel ? branch : normed, gate_up, false);
           add_bias(layer.gate_up_bias, gate_up);
@@ -210,11 +238,14 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
   device.copy_rows(x, in.wanted, heads, c.hidden, hidden);
   if (c.final_norm) norm(hidden, w.final_norm, heads, hidden);
   if (logits == nullptr) logits = sized(s.logits, wanted, width);
-  const bool plain = c.logit_soft_cap == 0 && w.masked_rows == 0;  // what follows would change what has been noted
-  s.noted = in.maxima && plain && device.linear_noting(w.head, hidden, heads, logits, sized(s.maxima, wanted, maxima_of(width)));
+  const bool plain =
+      c.logit_soft_cap == 0 && w.masked_rows == 0;  // what follows would change what has been noted
+  s.noted = in.maxima && plain &&
+            device.linear_noting(w.head, hidden, heads, logits, sized(s.maxima, wanted, maxima_of(width)));
   if (!s.noted) device.linear(w.head, hidden, heads, logits, false);
   if (c.logit_soft_cap > 0) device.soft_cap(c.logit_soft_cap, heads, width, logits);
-  if (w.masked_rows > 0) device.fill_columns(-std::numeric_limits<float>::infinity(), width - w.masked_rows, heads, width, logits);
+  if (w.masked_rows > 0)
+    device.fill_columns(-std::numeric_limits<float>::infinity(), width - w.masked_rows, heads, width, logits);
   return logits;
 }
 

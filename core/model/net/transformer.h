@@ -30,18 +30,20 @@ struct Model::Placed {
 struct Model::Workspace {
   Buffer<float> embedded;          // [n, embedding_dim], with a projection
   Buffer<float> residual, normed;  // [n, hidden]
-  Buffer<float> branch;            // [n, hidden], with position embeddings, post norms or a parallel feed-forward
-  Buffer<float> qkv, attended;     // [n, (heads + 2 kv_heads) * head_dim], [n, heads * head_dim]
+  Buffer<float> branch;  // [n, hidden], with position embeddings, post norms or a parallel feed-forward
+  Buffer<float> qkv, attended;       // [n, (heads + 2 kv_heads) * head_dim], [n, heads * head_dim]
   Buffer<float> gate_up, activated;  // [n, 2 ffn] or [n, ffn], [n, ffn]
-  Buffer<float> maxima;            // [rows, maxima_of(head_rows)], of the last forward where noted
+  Buffer<float> maxima;              // [rows, maxima_of(head_rows)], of the last forward where noted
   bool noted = false;
-  Buffer<float> wanted, logits;    // [rows, hidden], [rows, head_rows] (unless the backend writes where they are wanted)
+  Buffer<float> wanted,
+      logits;  // [rows, hidden], [rows, head_rows] (unless the backend writes where they are wanted)
 
   // What the operations must know about the rows, in one array that goes to the backend in one piece:
-  // tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1], wanted [rows], paths.
+  // tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1], wanted
+  // [rows], paths.
   std::vector<std::int32_t> numbers;
-  Buffer<std::int32_t> staged;     // the same there
-  std::vector<Placed> placed;      // [feeds with rows]
+  Buffer<std::int32_t> staged;  // the same there
+  std::vector<Placed> placed;   // [feeds with rows]
 };
 
 }  // namespace speclab

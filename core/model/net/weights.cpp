@@ -31,7 +31,8 @@ PackedMatrix pack(const Checkpoint& checkpoint, Backend& backend, const std::vec
       const int from = std::max(begin, base), to = std::min(end, base + part.rows);
       if (from < to) {
         const auto width = static_cast<std::size_t>(in);
-        const std::span<Bf16> part_rows(rows + static_cast<std::size_t>(from - begin) * width, static_cast<std::size_t>(to - from) * width);
+        const std::span<Bf16> part_rows(rows + static_cast<std::size_t>(from - begin) * width,
+                                        static_cast<std::size_t>(to - from) * width);
         if (part.tensor.empty()) {
           std::fill(part_rows.begin(), part_rows.end(), Bf16{});
         } else {
@@ -69,7 +70,8 @@ std::vector<float> joined(const Checkpoint& checkpoint, const std::vector<Part>&
 }
 
 // `original`: of a twin, over how many channels the mean was.
-std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& tensor, int size, int original) {
+std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& tensor, int size,
+                              int original) {
   std::vector<float> values = vector(checkpoint, tensor, size);
   if (const float offset = checkpoint.config().norm_offset; offset != 0) {
     for (float& value : values) value += offset;
@@ -81,9 +83,10 @@ std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& t
   return values;
 }
 
-/// Throws Error naming the first ids that stand for different tokens. Ids past the end of one vocabulary (rows that a
-/// model is padded with) are not looked at.
-void check_ids(const std::string& file, const Tokenizer& draft, const Tokenizer& target, const std::string& target_name) {
+/// Throws Error naming the first ids that stand for different tokens. Ids past the end of one vocabulary
+/// (rows that a model is padded with) are not looked at.
+void check_ids(const std::string& file, const Tokenizer& draft, const Tokenizer& target,
+               const std::string& target_name) {
   constexpr int kShown = 3;
   const int count = std::min(draft.vocab_size(), target.vocab_size());
   int different = 0;
@@ -93,44 +96,53 @@ void check_ids(const std::string& file, const Tokenizer& draft, const Tokenizer&
   };
   for (Token id = 0; id < count; ++id) {
     if (draft.spelling(id) == target.spelling(id) || ++different > kShown) continue;
-    shown += fmt::format("{}{} is {} in the draft and {} in the target", shown.empty() ? "" : ", ", id, quoted(draft.spelling(id)),
-                         quoted(target.spelling(id)));
+    shown += fmt::format("{}{} is {} in the draft and {} in the target", shown.empty() ? "" : ", ", id,
+                         quoted(draft.spelling(id)), quoted(target.spelling(id)));
   }
   if (different == 0) return;
   throw Error({fmt::format("{}: tokenizer of the draft", file),
-               fmt::format("{} of {} token ids that disagree: {}{}", different, count, shown, different > kShown ? ", ..." : ""),
+               fmt::format("{} of {} token ids that disagree: {}{}", different, count, shown,
+                           different > kShown ? ", ..." : ""),
                fmt::format("the tokens of its target {} under the same ids", target_name),
                "Speculation needs one vocabulary; use a draft of the target's family."});
 }
 
-/// Whether two models with vocabularies of different sizes share their tokens and differ in the rows behind them, with
-/// which models are padded to a round number: Qwen2.5 has 151,936 rows up to 3B and 152,064 from 7B on.
-bool differs_in_padding(const ModelConfig& draft, const std::optional<Tokenizer>& tokenizer, const Model& target) {
+/// Whether two models with vocabularies of different sizes share their tokens and differ in the rows behind
+/// them, with which models are padded to a round number: Qwen2.5 has 151,936 rows up to 3B and 152,064 from
+/// 7B on.
+bool differs_in_padding(const ModelConfig& draft, const std::optional<Tokenizer>& tokenizer,
+                        const Model& target) {
   if (!tokenizer || !target.tokenizer() || draft.inflated || target.config().inflated) return false;
   if (!draft.head_ids.empty() || draft.embedding_of_target) return false;
-  return std::max(tokenizer->vocab_size(), target.tokenizer()->vocab_size()) <= std::min(draft.vocab, target.config().vocab);
+  return std::max(tokenizer->vocab_size(), target.tokenizer()->vocab_size()) <=
+         std::min(draft.vocab, target.config().vocab);
 }
 
-void check_draft(const Checkpoint& checkpoint, const Model& target, const std::optional<Tokenizer>& tokenizer) {
+void check_draft(const Checkpoint& checkpoint, const Model& target,
+                 const std::optional<Tokenizer>& tokenizer) {
   const ModelConfig& draft = checkpoint.config();
   const std::string file = checkpoint.path().string();
-  if (draft.vocab != target.config().vocab && draft.vocab != target.config().tokens() && !differs_in_padding(draft, tokenizer, target)) {
+  if (draft.vocab != target.config().vocab && draft.vocab != target.config().tokens() &&
+      !differs_in_padding(draft, tokenizer, target)) {
     throw Error({fmt::format("{}: vocabulary of the draft", file), fmt::format("{} tokens", draft.vocab),
                  fmt::format("{} tokens, as its target {}", target.config().tokens(), target.name()),
-                 "A draft must use the tokenizer of its target. Rows that only pad a vocabulary may differ, when both models come with their tokenizers."});
+                 "A draft must use the tokenizer of its target. Rows that only pad a vocabulary may differ, "
+                 "when both models come with their tokenizers."});
   }
   if (tokenizer && target.tokenizer()) check_ids(file, *tokenizer, *target.tokenizer(), target.name());
   const std::string& bound = draft.target_tokenizer_sha256;
   if (!bound.empty() && !target.tokenizer_sha256().empty() && bound != target.tokenizer_sha256()) {
-    throw Error({fmt::format("{}: tokenizer of the draft (SHA-256)", file), bound.substr(0, 16) + "...",
-                 fmt::format("{}..., the tokenizer of {}", target.tokenizer_sha256().substr(0, 16), target.name()),
-                 "Use the target that this draft was trained for."});
+    throw Error(
+        {fmt::format("{}: tokenizer of the draft (SHA-256)", file), bound.substr(0, 16) + "...",
+         fmt::format("{}..., the tokenizer of {}", target.tokenizer_sha256().substr(0, 16), target.name()),
+         "Use the target that this draft was trained for."});
   }
   if (!draft.target_embedding_sha256.empty() && draft.target_embedding_sha256 != target.embedding_sha256()) {
-    throw Error({fmt::format("{}: embedding that the draft was trained on (SHA-256)", file),
-                 draft.target_embedding_sha256.substr(0, 16) + "...",
-                 fmt::format("{}..., the embedding of {}", target.embedding_sha256().substr(0, 16), target.name()),
-                 "Use the target that this draft was trained for."});
+    throw Error(
+        {fmt::format("{}: embedding that the draft was trained on (SHA-256)", file),
+         draft.target_embedding_sha256.substr(0, 16) + "...",
+         fmt::format("{}..., the embedding of {}", target.embedding_sha256().substr(0, 16), target.name()),
+         "Use the target that this draft was trained for."});
   }
 }
 
@@ -147,7 +159,9 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
       config.vocab = target->config().vocab;
       rows_of_tokens = std::min(rows_of_tokens, config.vocab);
       padding = masked_rows = config.vocab - rows_of_tokens;
-    } else if (config.vocab != target->config().vocab) {  // of a twin's original: its head is one over a part of the vocabulary
+    } else if (config.vocab !=
+               target->config()
+                   .vocab) {  // of a twin's original: its head is one over a part of the vocabulary
       if (config.head_ids.empty()) {
         config.head_ids.resize(static_cast<std::size_t>(config.vocab));
         std::iota(config.head_ids.begin(), config.head_ids.end(), 0);
@@ -156,36 +170,45 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
     }
   }
   const ModelConfig& c = config;
-  const int original_hidden = c.inflated ? c.inflated->hidden : c.hidden, original_head_dim = c.inflated ? c.inflated->head_dim : c.head_dim;
+  const int original_hidden = c.inflated ? c.inflated->hidden : c.hidden,
+            original_head_dim = c.inflated ? c.inflated->head_dim : c.head_dim;
   if (c.inflated && c.head_ids.empty()) masked_rows = c.vocab - c.inflated->vocab;
   if (c.embedding_of_target) {
     if (target == nullptr) {
-      throw Error({checkpoint.path().string(), "a draft without an embedding of its own", "a model that stands alone",
-                   "Name it as the draft of its target."});
+      throw Error({checkpoint.path().string(), "a draft without an embedding of its own",
+                   "a model that stands alone", "Name it as the draft of its target."});
     }
     embedding = target->weights_->original_embedding();
     embedding_beside_target = embedding.data != target->weights_->embedding.data;
     if (embedding.in != c.embedding_dim) {
-      throw Error({fmt::format("{}: width of the target's embedding", checkpoint.path().string()), std::to_string(embedding.in),
-                   std::to_string(c.embedding_dim), "Use the target that this draft was trained for."});
+      throw Error({fmt::format("{}: width of the target's embedding", checkpoint.path().string()),
+                   std::to_string(embedding.in), std::to_string(c.embedding_dim),
+                   "Use the target that this draft was trained for."});
     }
   } else {
-    embedding = pack(checkpoint, *backend, {{"token_embedding", rows_of_tokens}, {"", padding}}, c.embedding_dim);
+    embedding =
+        pack(checkpoint, *backend, {{"token_embedding", rows_of_tokens}, {"", padding}}, c.embedding_dim);
   }
   if (checkpoint.has("embed_projection")) {
     embed_projection = pack(checkpoint, *backend, {{"embed_projection", c.hidden}}, c.embedding_dim);
   }
-  if (c.position_rows > 0) positions = pack(checkpoint, *backend, {{"position_embedding", c.position_rows}}, c.hidden);
+  if (c.position_rows > 0)
+    positions = pack(checkpoint, *backend, {{"position_embedding", c.position_rows}}, c.hidden);
   const auto norm = [&](const std::string& name) {
-    if (c.norm == NormKind::kRms) return Norm{backend->keep(rms_weight(checkpoint, name, c.hidden, original_hidden)), {}};
-    return Norm{backend->keep(vector(checkpoint, name, c.hidden)), backend->keep(vector(checkpoint, name + ".bias", c.hidden))};
+    if (c.norm == NormKind::kRms)
+      return Norm{backend->keep(rms_weight(checkpoint, name, c.hidden, original_hidden)), {}};
+    return Norm{backend->keep(vector(checkpoint, name, c.hidden)),
+                backend->keep(vector(checkpoint, name + ".bias", c.hidden))};
   };
   layers.resize(static_cast<std::size_t>(c.layers));
   for (int i = 0; i < c.layers; ++i) {
     Layer& layer = layers[static_cast<std::size_t>(i)];
     const std::string at = fmt::format("layers.{}.", i);
-    const std::vector<Part> qkv{{at + "attn_q", c.query_width()}, {at + "attn_k", c.kv_width()}, {at + "attn_v", c.kv_width()}};
-    const std::vector<Part> ffn = c.gated ? std::vector<Part>{{at + "ffn_gate", c.ffn}, {at + "ffn_up", c.ffn}} : std::vector<Part>{{at + "ffn_up", c.ffn}};
+    const std::vector<Part> qkv{
+        {at + "attn_q", c.query_width()}, {at + "attn_k", c.kv_width()}, {at + "attn_v", c.kv_width()}};
+    const std::vector<Part> ffn = c.gated
+                                      ? std::vector<Part>{{at + "ffn_gate", c.ffn}, {at + "ffn_up", c.ffn}}
+                                      : std::vector<Part>{{at + "ffn_up", c.ffn}};
     const auto bias = [&](std::vector<Part> parts) {
       for (Part& part : parts) part.tensor += ".bias";
       return backend->keep(joined(checkpoint, parts));
@@ -214,10 +237,13 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
     layer.window = c.window(i);
   }
   if (c.final_norm) final_norm = norm("final_norm");
-  head = c.tied_head ? embedding : pack(checkpoint, *backend, {{"head", c.head_rows() - padding}, {"", padding}}, c.hidden);
+  head = c.tied_head
+             ? embedding
+             : pack(checkpoint, *backend, {{"head", c.head_rows() - padding}, {"", padding}}, c.hidden);
 }
 
-std::shared_ptr<const std::vector<RopeBuffers>> Model::Weights::rope_tables(int positions, bool long_divisors) const {
+std::shared_ptr<const std::vector<RopeBuffers>> Model::Weights::rope_tables(int positions,
+                                                                            bool long_divisors) const {
   constexpr int kStep = 256;  // prompts of about one length share a table
   const std::lock_guard lock(rope_mutex_);
   RopeTables& last = rope_tables_[long_divisors ? 1 : 0];
@@ -230,11 +256,13 @@ std::shared_ptr<const std::vector<RopeBuffers>> Model::Weights::rope_tables(int 
     };
     std::vector<RopeBuffers> tables;
     for (std::size_t i = 0; i < config.ropes.size(); ++i) {
-      const RopeTable known = last.tables ? RopeTable{0, back((*last.tables)[i].cos), back((*last.tables)[i].sin)} : RopeTable{};
+      const RopeTable known =
+          last.tables ? RopeTable{0, back((*last.tables)[i].cos), back((*last.tables)[i].sin)} : RopeTable{};
       Rope rope = config.ropes[i];
       if (long_divisors) rope.divisors = rope.long_divisors;
       RopeTable table = make_rope_table(rope, positions, known);
-      tables.push_back({table.dims, backend->keep(std::move(table.cos)), backend->keep(std::move(table.sin))});
+      tables.push_back(
+          {table.dims, backend->keep(std::move(table.cos)), backend->keep(std::move(table.sin))});
     }
     last = {std::make_shared<const std::vector<RopeBuffers>>(std::move(tables)), positions};
   }
@@ -256,12 +284,16 @@ std::vector<float> Model::Weights::embedding_rows(Token begin, Token end) const 
 
 const PackedMatrix& Model::Weights::original_embedding() const {
   const ModelConfig& c = config;
-  if (!c.inflated || c.embedding_of_target || (c.hidden == c.inflated->hidden && c.vocab == c.inflated->vocab)) return embedding;
+  if (!c.inflated || c.embedding_of_target ||
+      (c.hidden == c.inflated->hidden && c.vocab == c.inflated->vocab))
+    return embedding;
   std::call_once(extracted_, [this, &c] {
-    original_embedding_ = backend->pack(c.inflated->vocab, c.inflated->hidden, [this](int begin, int end, Bf16* out) {
-      const std::vector<float> rows = embedding_rows(begin, end);
-      for (auto row = rows.begin(); row != rows.end(); row += embedding.in) out = std::transform(row, row + config.inflated->hidden, out, float_to_bf16);
-    });
+    original_embedding_ =
+        backend->pack(c.inflated->vocab, c.inflated->hidden, [this](int begin, int end, Bf16* out) {
+          const std::vector<float> rows = embedding_rows(begin, end);
+          for (auto row = rows.begin(); row != rows.end(); row += embedding.in)
+            out = std::transform(row, row + config.inflated->hidden, out, float_to_bf16);
+        });
   });
   return original_embedding_;
 }
@@ -272,13 +304,15 @@ const std::string& Model::Weights::embedding_sha256() const {
     EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
     // Of a twin the original's: what a draft was trained on.
     const bool own = config.inflated && !config.embedding_of_target;
-    const int count = own ? config.inflated->vocab : embedding.out, width = own ? config.inflated->hidden : embedding.in;
+    const int count = own ? config.inflated->vocab : embedding.out,
+              width = own ? config.inflated->hidden : embedding.in;
     constexpr int kAtOnce = 1024;
     std::vector<Bf16> bits;
     for (Token begin = 0; begin < count; begin += kAtOnce) {
       const std::vector<float> rows = embedding_rows(begin, std::min(begin + kAtOnce, count));
       bits.clear();
-      for (auto row = rows.begin(); row != rows.end(); row += embedding.in) std::transform(row, row + width, std::back_inserter(bits), float_to_bf16);
+      for (auto row = rows.begin(); row != rows.end(); row += embedding.in)
+        std::transform(row, row + width, std::back_inserter(bits), float_to_bf16);
       EVP_DigestUpdate(context.get(), bits.data(), bits.size() * sizeof(Bf16));
     }
     unsigned char digest[EVP_MAX_MD_SIZE];

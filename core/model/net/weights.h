@@ -21,36 +21,40 @@ struct Model::Weights {
   };
   struct Layer {
     Norm attn_norm, ffn_norm;
-    Norm attn_post_norm, ffn_post_norm;          // absent unless config.post_norms
-    Buffer<float> q_norm, k_norm;                // [head_dim]; absent unless config.qk_norm
-    PackedMatrix qkv;                            // [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v
-    PackedMatrix attn_out;                       // [hidden, heads * head_dim]
-    PackedMatrix gate_up;                        // [2 * ffn, hidden]: gate, up; [ffn, hidden] when not gated: up
-    PackedMatrix ffn_down;                       // [hidden, ffn]
+    Norm attn_post_norm, ffn_post_norm;  // absent unless config.post_norms
+    Buffer<float> q_norm, k_norm;        // [head_dim]; absent unless config.qk_norm
+    PackedMatrix qkv;                    // [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v
+    PackedMatrix attn_out;               // [hidden, heads * head_dim]
+    PackedMatrix gate_up;                // [2 * ffn, hidden]: gate, up; [ffn, hidden] when not gated: up
+    PackedMatrix ffn_down;               // [hidden, ffn]
     Buffer<float> qkv_bias, attn_out_bias, gate_up_bias, ffn_down_bias;  // absent: empty
-    int rope = -1;                               // index into config.ropes; -1: no rotation
+    int rope = -1;  // index into config.ropes; -1: no rotation
     int window = 0;
   };
   ModelConfig config;
   std::shared_ptr<Backend> backend;
-  PackedMatrix embedding;         // [vocab, embedding_dim]; of the target for a draft that shares it, of a twin the original one
+  PackedMatrix embedding;  // [vocab, embedding_dim]; of the target for a draft that shares it, of a twin the
+                           // original one
   PackedMatrix embed_projection;  // [hidden, embedding_dim]; out == 0 when there is none
   PackedMatrix positions;         // [position_rows, hidden]; out == 0 when there are none
   std::vector<Layer> layers;
   Norm final_norm;
-  PackedMatrix head;              // [head_rows, hidden]; the embedding itself when tied
-  bool embedding_beside_target = false;  // `embedding` is of the target's original and not what the target reads
-  int masked_rows = 0;            // so many last rows of the head are no tokens: a twin's, or those by which a target is padded wider than its draft
+  PackedMatrix head;  // [head_rows, hidden]; the embedding itself when tied
+  bool embedding_beside_target =
+      false;            // `embedding` is of the target's original and not what the target reads
+  int masked_rows = 0;  // so many last rows of the head are no tokens: a twin's, or those by which a target
+                        // is padded wider than its draft
   std::optional<Tokenizer> tokenizer;
-  std::string tokenizer_sha256;   // of that; "": none
+  std::string tokenizer_sha256;  // of that; "": none
 
   Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Model* target);
   const std::string& embedding_sha256() const;
-  /// Tables of config.ropes for at least so many positions. They are made for what sessions ask, not for the context,
-  /// which is a number that the file claims; sessions share them, and a longer one gets longer tables with the same rows.
-  /// long_divisors: of Rope::long_divisors where there are some.
+  /// Tables of config.ropes for at least so many positions. They are made for what sessions ask, not for the
+  /// context, which is a number that the file claims; sessions share them, and a longer one gets longer
+  /// tables with the same rows. long_divisors: of Rope::long_divisors where there are some.
   std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions, bool long_divisors) const;
-  // [tokens, embedding_dim] of the model that a twin was made from, packed once when first asked for; else the embedding.
+  // [tokens, embedding_dim] of the model that a twin was made from, packed once when first asked for; else
+  // the embedding.
   const PackedMatrix& original_embedding() const;
 
  private:

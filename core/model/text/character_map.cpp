@@ -23,12 +23,8 @@ std::uint32_t unit_at(std::string_view map, std::size_t i) {
   std::memcpy(&unit, map.data() + kHead + 4 * i, sizeof unit);
   return unit;
 }
-std::size_t offset_of(std::uint32_t unit) {
-  return std::size_t{unit >> 10} << ((unit & (1u << 9)) >> 6);
-}
-bool has_leaf(std::uint32_t unit) {
-  return (unit & (1u << 8)) != 0;
-}
+std::size_t offset_of(std::uint32_t unit) { return std::size_t{unit >> 10} << ((unit & (1u << 9)) >> 6); }
+bool has_leaf(std::uint32_t unit) { return (unit & (1u << 8)) != 0; }
 std::string_view texts_of(std::string_view map) {
   std::uint32_t trie_bytes;
   std::memcpy(&trie_bytes, map.data(), sizeof trie_bytes);

@@ -384,9 +384,7 @@ const std::vector<ChatForm>& table() {
 
 }  // namespace
 
-std::span<const ChatForm> chat_forms() {
-  return table();
-}
+std::span<const ChatForm> chat_forms() { return table(); }
 
 std::string canonical_template(std::string_view jinja) {
   std::string text;

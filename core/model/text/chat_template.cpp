@@ -215,9 +215,7 @@ std::vector<std::string_view> ChatTemplate::names() {
   return out;
 }
 
-std::string_view ChatTemplate::family_name() const {
-  return form_ == nullptr ? "plain" : form_->name;
-}
+std::string_view ChatTemplate::family_name() const { return form_ == nullptr ? "plain" : form_->name; }
 
 std::string ChatTemplate::filled(std::string_view text) const {
   std::string out;

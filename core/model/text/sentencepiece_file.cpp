@@ -51,23 +51,16 @@ class Reader {
     number = static_cast<std::uint32_t>(tag >> 3);
     wire = static_cast<int>(tag & 7);
     switch (wire) {
-      case kVarint:
-        value = varint();
-        break;
-      case kFixed64:
-        take(8);
-        break;
-      case kBytes:
-        bytes = take(varint());
-        break;
+      case kVarint: value = varint(); break;
+      case kFixed64: take(8); break;
+      case kBytes: bytes = take(varint()); break;
       case kFixed32: {
         std::uint32_t bits;
         std::memcpy(&bits, take(4).data(), sizeof bits);
         value = bits;
         break;
       }
-      default:
-        fail(fmt::format("a field of wire type {}", wire));
+      default: fail(fmt::format("a field of wire type {}", wire));
     }
   }
   [[noreturn]] void fail(const std::string& got) const {

@@ -19,9 +19,9 @@ namespace {
 
 constexpr const char* kFetchAgain = "The file is broken; fetch or convert it again.";
 
-/// What the library falls over. It makes its trie by a recursion as deep as the longest piece, and takes a NUL
-/// byte for the end of one. With BPE, a control piece that is a single character is found in texts, and then
-/// the library refuses its own result.
+/// What the library falls over. It makes its trie by a recursion as deep as the longest piece, and takes a
+/// NUL byte for the end of one. With BPE, a control piece that is a single character is found in texts, and
+/// then the library refuses its own result.
 void check_text(const SentencePieceSpec& spec, const SentencePieceSpec::Piece& piece,
                 const std::string& where) {
   constexpr std::size_t kMostBytes = 1024;
@@ -58,8 +58,9 @@ SentencePieceModel::SentencePieceModel(SentencePieceSpec spec, std::string_view 
   if (!spec_.character_map.empty()) check_character_map(spec_.character_map, file + ": character map");
   const auto status = library_->processor.LoadFromSerializedProto(bytes);
   if (!status.ok()) {
-    throw Error({file, status.ToString(), "a vocabulary that SentencePiece's library takes",
-                 "This program leaves the text to that library; one with an encoder of its own may read the file."});
+    throw Error(
+        {file, status.ToString(), "a vocabulary that SentencePiece's library takes",
+         "This program leaves the text to that library; one with an encoder of its own may read the file."});
   }
   SPECLAB_CHECK(library_->processor.GetPieceSize() == static_cast<int>(spec_.pieces.size()),
                 "{} pieces of {}", library_->processor.GetPieceSize(), spec_.pieces.size());
@@ -92,22 +93,12 @@ void SentencePieceModel::encode(std::string_view text, std::vector<Token>& out) 
 }
 
 namespace {
-std::optional<Token> known(int id) {
-  return id < 0 ? std::nullopt : std::optional<Token>(id);
-}
+std::optional<Token> known(int id) { return id < 0 ? std::nullopt : std::optional<Token>(id); }
 }  // namespace
 
-std::optional<Token> SentencePieceModel::bos() const {
-  return known(library_->processor.bos_id());
-}
-std::optional<Token> SentencePieceModel::eos() const {
-  return known(library_->processor.eos_id());
-}
-std::optional<Token> SentencePieceModel::unk() const {
-  return known(library_->processor.unk_id());
-}
-std::optional<Token> SentencePieceModel::pad() const {
-  return known(library_->processor.pad_id());
-}
+std::optional<Token> SentencePieceModel::bos() const { return known(library_->processor.bos_id()); }
+std::optional<Token> SentencePieceModel::eos() const { return known(library_->processor.eos_id()); }
+std::optional<Token> SentencePieceModel::unk() const { return known(library_->processor.unk_id()); }
+std::optional<Token> SentencePieceModel::pad() const { return known(library_->processor.pad_id()); }
 
 }  // namespace speclab

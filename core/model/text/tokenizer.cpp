@@ -69,9 +69,7 @@ std::string with_space_runs(std::string_view text, std::string_view replacement)
   return out;
 }
 
-std::string byte_token_name(int byte) {
-  return fmt::format("<0x{:02X}>", byte);
-}
+std::string byte_token_name(int byte) { return fmt::format("<0x{:02X}>", byte); }
 
 }  // namespace
 
@@ -175,7 +173,8 @@ void Tokenizer::Data::index_tokens() {
 void Tokenizer::Data::index_merges() {
   merges = MergeTable(spec.merges.size());
   for (std::size_t rank = 0; rank < spec.merges.size(); ++rank) {
-    const std::string &left = spec.merges[rank].first, &right = spec.merges[rank].second;  // clang 14 captures no bindings
+    const std::string &left = spec.merges[rank].first,
+                      &right = spec.merges[rank].second;  // clang 14 captures no bindings
     const auto id = [&](const std::string& token) {
       if (const auto found = by_spelling.find(token); found != by_spelling.end()) return found->second;
       throw Error({fmt::format("{}/{}", spec.merges_at, rank),
@@ -237,8 +236,10 @@ void Tokenizer::Data::index_added() {
     if (token.normalized) {
       const std::string written = normalize(content);
       if (written.empty() || written.size() > kMaxAddedTokenBytes) {
-        throw Error({spec.added_at, fmt::format("token {}, of which the normalizer leaves {} bytes", token.token, written.size()),
-                     fmt::format("1..{} bytes", kMaxAddedTokenBytes), "Such a token can never be found in a text."});
+        throw Error(
+            {spec.added_at,
+             fmt::format("token {}, of which the normalizer leaves {} bytes", token.token, written.size()),
+             fmt::format("1..{} bytes", kMaxAddedTokenBytes), "Such a token can never be found in a text."});
       }
       added_normalized.add(written, token.token, token.special, conditions);
       bytes[token.token] =
@@ -316,7 +317,8 @@ void Tokenizer::Data::encode_ordinary(std::string_view text, bool at_start, std:
   if (!spec.cut_at_white_space) return encode_marked(text, at_start, out);
   for (std::size_t at = 0, begin = 0; at <= text.size();) {
     const bool inside = at < text.size();
-    const unicode::Decoded next = inside ? unicode::decode_one(text.substr(at)) : unicode::Decoded{U' ', 1, true, false};
+    const unicode::Decoded next =
+        inside ? unicode::decode_one(text.substr(at)) : unicode::Decoded{U' ', 1, true, false};
     if (unicode::is_space(next.code_point)) {
       if (begin < at) encode_marked(text.substr(begin, at - begin), at_start && begin == 0, out);
       begin = at + static_cast<std::size_t>(next.length);
@@ -438,42 +440,20 @@ std::optional<Token> Tokenizer::find(std::string_view spelling) const {
   return found == data_->by_spelling.end() ? std::nullopt : std::optional(found->second);
 }
 
-int Tokenizer::vocab_size() const {
-  return static_cast<int>(data_->spec.tokens.size());
-}
+int Tokenizer::vocab_size() const { return static_cast<int>(data_->spec.tokens.size()); }
 bool Tokenizer::is_special(Token token) const {
   return token >= 0 && token < vocab_size() && data_->special[token];
 }
-std::optional<Token> Tokenizer::bos() const {
-  return data_->spec.ids.bos;
-}
-std::optional<Token> Tokenizer::eos() const {
-  return data_->spec.ids.eos;
-}
-std::optional<Token> Tokenizer::unk() const {
-  return data_->spec.ids.unk;
-}
-std::optional<Token> Tokenizer::pad() const {
-  return data_->spec.ids.pad;
-}
-bool Tokenizer::add_bos() const {
-  return data_->spec.add_bos;
-}
-const std::vector<Token>& Tokenizer::end_of_generation() const {
-  return data_->ends;
-}
-bool Tokenizer::ends_generation(Token token) const {
-  return std::ranges::binary_search(data_->ends, token);
-}
-const std::vector<std::string>& Tokenizer::assumed() const {
-  return data_->spec.assumed;
-}
-const std::vector<std::uint8_t>& Tokenizer::dropped_bytes() const {
-  return data_->dropped;
-}
-std::string Tokenizer::sha256() const {
-  return data_->sha256;
-}
+std::optional<Token> Tokenizer::bos() const { return data_->spec.ids.bos; }
+std::optional<Token> Tokenizer::eos() const { return data_->spec.ids.eos; }
+std::optional<Token> Tokenizer::unk() const { return data_->spec.ids.unk; }
+std::optional<Token> Tokenizer::pad() const { return data_->spec.ids.pad; }
+bool Tokenizer::add_bos() const { return data_->spec.add_bos; }
+const std::vector<Token>& Tokenizer::end_of_generation() const { return data_->ends; }
+bool Tokenizer::ends_generation(Token token) const { return std::ranges::binary_search(data_->ends, token); }
+const std::vector<std::string>& Tokenizer::assumed() const { return data_->spec.assumed; }
+const std::vector<std::uint8_t>& Tokenizer::dropped_bytes() const { return data_->dropped; }
+std::string Tokenizer::sha256() const { return data_->sha256; }
 
 StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special)
     : tokenizer_(std::move(tokenizer)), skip_special_(skip_special) {}

@@ -30,19 +30,18 @@ class Tokenizer {
  public:
   using Ids = TokenizerIds;
 
-  /// The keys tokenizer.ggml.* of a GGUF file. What the file does not say is decided as llama.cpp decides it, and
-  /// assumed() says so.
+  /// The keys tokenizer.ggml.* of a GGUF file. What the file does not say is decided as llama.cpp decides it,
+  /// and assumed() says so.
   struct Parts {
     std::string file;            ///< named in errors
     std::string model = "gpt2";  ///< tokenizer.ggml.model: "gpt2" (byte-level BPE), "llama" or "t5"
                                  ///< (SentencePiece: BPE, unigram)
     std::string pre_tokenizer;   ///< tokenizer.ggml.pre: a name of gguf_tokenizer_rules.h; empty: missing
-    std::vector<std::string> tokens;  ///< spelling by id
-    std::vector<std::string> merges;  ///< "left right" by rank
-    std::vector<std::int32_t>
-        token_types;  ///< by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte, others: normal;
-                      ///< empty: missing
-    Ids ids;          ///< tokenizer.ggml.{bos,eos,unknown,padding}_token_id, eot, eom
+    std::vector<std::string> tokens;        ///< spelling by id
+    std::vector<std::string> merges;        ///< "left right" by rank
+    std::vector<std::int32_t> token_types;  ///< by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5
+                                            ///< unused, 6 byte, others: normal; empty: missing
+    Ids ids;                                ///< tokenizer.ggml.{bos,eos,unknown,padding}_token_id, eot, eom
     std::set<std::string, std::less<>> stated_roles;  ///< of fill in the middle: "fim_pre", ..., see there
     std::optional<bool> add_bos;                      ///< tokenizer.ggml.add_bos_token
     std::vector<std::string> assumed;                 ///< what the reader of the file assumed before
@@ -71,8 +70,9 @@ class Tokenizer {
   /// longest word.
   std::vector<Token> encode(std::string_view text, bool parse_special = false) const;
 
-  /// The bytes of a sequence; not always whole characters: see StreamDecoder. Ids without a token (holes in the
-  /// vocabulary, and rows with which a model pads it past vocab_size) have no bytes. `skip_special` leaves special tokens out.
+  /// The bytes of a sequence; not always whole characters: see StreamDecoder. Ids without a token (holes in
+  /// the vocabulary, and rows with which a model pads it past vocab_size) have no bytes. `skip_special`
+  /// leaves special tokens out.
   std::string decode(TokenSpan tokens, bool skip_special = false) const;
 
   /// Bytes that a token stands for. Valid as long as any copy of this tokenizer.
@@ -95,7 +95,8 @@ class Tokenizer {
   /// ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>", ...).
   const std::vector<Token>& end_of_generation() const;
   bool ends_generation(Token token) const;
-  /// What the files do not say, or say wrongly, and was decided as llama.cpp or transformers decides it: a sentence each.
+  /// What the files do not say, or say wrongly, and was decided as llama.cpp or transformers decides it: a
+  /// sentence each.
   const std::vector<std::string>& assumed() const;
   /// Bytes that cannot be encoded, ascending.
   const std::vector<std::uint8_t>& dropped_bytes() const;

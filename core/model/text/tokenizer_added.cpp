@@ -80,8 +80,9 @@ std::vector<AddedTokens::Section> AddedTokens::split(std::string_view text, bool
       ++at;
       continue;
     }
-    const bool stands_alone = !longest->conditions.single_word ||
-                              !(ends_with_word(text.substr(0, at)) || begins_with_word(text.substr(at + length)));
+    const bool stands_alone =
+        !longest->conditions.single_word ||
+        !(ends_with_word(text.substr(0, at)) || begins_with_word(text.substr(at + length)));
     if ((parse_special || !longest->special) && stands_alone) {
       std::size_t begin = at, end = at + length;
       // What the token before has taken stays there.

@@ -18,7 +18,8 @@ class AddedTokens {
  public:
   struct Conditions {
     bool strip_left = false, strip_right = false;  ///< a match takes the white space there with it
-    bool single_word = false;  ///< no letter, digit or the like (unicode::kWord) stands directly beside a match
+    bool single_word =
+        false;  ///< no letter, digit or the like (unicode::kWord) stands directly beside a match
   };
   /// Two tokens that are written alike: the later one counts.
   void add(std::string_view written, Token token, bool special, Conditions conditions);

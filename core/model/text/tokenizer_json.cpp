@@ -66,8 +66,7 @@ class Node {
   /// A token id below `limit`.
   Token id(std::size_t limit) const {
     if (!value_.is_number_integer()) refuse("a token id");
-    if (value_ < 0 || value_ >= limit)
-      refuse(fmt::format("0..{}, few ids more than tokens", limit - 1));
+    if (value_ < 0 || value_ >= limit) refuse(fmt::format("0..{}, few ids more than tokens", limit - 1));
     return value_.get<Token>();
   }
   std::string type() const { return at("type").string(); }
@@ -103,7 +102,8 @@ class Vocabulary {
     const auto [first, fresh] = spellings_.try_emplace(id, token);
     if (!fresh) {
       throw Error({at.where(), fmt::format("id {} for \"{}\"", id, token),
-                   fmt::format("another id: \"{}\" has this one", first->second), "Two tokens cannot have one id."});
+                   fmt::format("another id: \"{}\" has this one", first->second),
+                   "Two tokens cannot have one id."});
     }
   }
   Token id(const Node& node) const { return node.id(limit_); }
@@ -134,7 +134,8 @@ void read_tokens(const Node& root, const Node& vocab, TokenizerSpec& spec) {
     const Node node(item.value(), spec.file, "/model/vocab/" + item.key());
     tokens.place(node, tokens.id(node), item.key());
   }
-  // The library `tokenizers` counts added tokens on from the size of the vocabulary and does not look at their ids.
+  // The library `tokenizers` counts added tokens on from the size of the vocabulary and does not look at
+  // their ids.
   auto next = static_cast<Token>(vocab.value().size());
   std::map<std::string, Token> ids;  // of added tokens that the vocabulary does not have
   for (const Node& token : added) {
@@ -149,16 +150,15 @@ void read_tokens(const Node& root, const Node& vocab, TokenizerSpec& spec) {
     } else {
       if (next != id) {
         spec.assumed.push_back(
-            fmt::format("{} gives the added token {} the id {}: it is {}, as the library tokenizers counts", stated.where(),
-                        content, id, next));
+            fmt::format("{} gives the added token {} the id {}: it is {}, as the library tokenizers counts",
+                        stated.where(), content, id, next));
       }
       tokens.place(stated, id = next++, content);
       ids.emplace(content, id);
     }
     const bool special = token.flag("special", false);
-    spec.added.push_back({id, special, token.flag("normalized", !special),
-                          token.flag("lstrip", false), token.flag("rstrip", false),
-                          token.flag("single_word", false)});
+    spec.added.push_back({id, special, token.flag("normalized", !special), token.flag("lstrip", false),
+                          token.flag("rstrip", false), token.flag("single_word", false)});
   }
   tokens.finish();
 }
@@ -240,14 +240,17 @@ void read_normalizer(const Node& root, TokenizerSpec& spec) {
   if (next_is("NFC")) spec.nfc = true, ++at;
   if (next_is("Precompiled")) {
     const Node map = steps[at++].at("precompiled_charsmap");
-    spec.character_map = std::make_shared<const CharacterMap>(CharacterMap::from_base64(map.string(), map.where()));
+    spec.character_map =
+        std::make_shared<const CharacterMap>(CharacterMap::from_base64(map.string(), map.where()));
   }
   if (next_is("Strip")) {
     const Node strip = steps[at++];
-    if (strip.flag("strip_left", false)) strip.refuse("strip_left false", "Only text at the end is stripped here.");
+    if (strip.flag("strip_left", false))
+      strip.refuse("strip_left false", "Only text at the end is stripped here.");
     spec.strip_right = strip.flag("strip_right", false);
   }
-  if (at < steps.size() && replaces_space_runs(steps[at])) spec.space_run = steps[at++].at("content").string();
+  if (at < steps.size() && replaces_space_runs(steps[at]))
+    spec.space_run = steps[at++].at("content").string();
   const bool prepends = next_is("Prepend") && steps[at].at("prepend").value() == kSpaceMark;
   const std::size_t replaces = at + (prepends ? 1 : 0);
   if (replaces < steps.size() && is_replacement(steps[replaces], " ", kSpaceMark)) {
@@ -256,9 +259,11 @@ void read_normalizer(const Node& root, TokenizerSpec& spec) {
     at = replaces + 1;
   }
   if (at == steps.size()) return;
-  node.refuse("NFC, Precompiled, Strip on the right, Replace \" {2,}\", Prepend \"\u2581\" and Replace \" \" by \"\u2581\", "
-              "in this order, or some of them",
-              "Other normalizers are not supported; if there is a tokenizer.model, remove this file.");
+  node.refuse(
+      "NFC, Precompiled, Strip on the right, Replace \" {2,}\", Prepend \"\u2581\" and Replace \" \" by "
+      "\"\u2581\", "
+      "in this order, or some of them",
+      "Other normalizers are not supported; if there is a tokenizer.model, remove this file.");
 }
 
 SplitStep known_pattern(const Node& split) {
@@ -308,7 +313,8 @@ void read_pre_tokenizer(const Node& root, TokenizerSpec& spec) {
   }
   if (!steps.empty() && steps.size() <= 2 && steps.back().type() == "Metaspace") {
     spec.cut_at_white_space = steps.size() == 2 && steps[0].type() == "WhitespaceSplit";
-    if (steps.size() == 2 && !spec.cut_at_white_space) node.refuse("Metaspace, alone or after WhitespaceSplit");
+    if (steps.size() == 2 && !spec.cut_at_white_space)
+      node.refuse("Metaspace, alone or after WhitespaceSplit");
     return read_metaspace(steps.back(), spec);
   }
   if (!spec.unigram_scores.empty()) node.refuse("Metaspace", "Unigram models need their spaces marked.");

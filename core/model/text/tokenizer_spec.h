@@ -35,7 +35,8 @@ struct TokenizerSpec {
   std::vector<SplitStep> steps;         ///< byte-level only
   Prefix prefix = Prefix::kNormalizer;  ///< space mark only
   bool metaspace = false;  ///< space mark only: spaces are marked after added tokens were found, not before
-  bool cut_at_white_space = false;  ///< metaspace only: what lies between white space is marked each for itself
+  bool cut_at_white_space =
+      false;  ///< metaspace only: what lies between white space is marked each for itself
   bool words_begin_at_marks = false;  ///< metaspace only: every U+2581 begins a word; else there are no words
   std::shared_ptr<const SentencePieceModel> sentencepiece;  ///< of that scheme
   std::vector<double>
@@ -43,8 +44,8 @@ struct TokenizerSpec {
   // What is done to the text before anything else but looking for raw added tokens, in this order:
   bool nfc = false;  ///< canonical composition
   std::shared_ptr<const CharacterMap> character_map;
-  bool strip_right = false;  ///< white space at the end goes
-  std::string space_run;     ///< stands for two or more spaces in a row; empty: they stay
+  bool strip_right = false;         ///< white space at the end goes
+  std::string space_run;            ///< stands for two or more spaces in a row; empty: they stay
   std::vector<std::string> tokens;  ///< by id
   std::vector<bool> is_hole;        ///< by id: no token, whose spelling here is empty; may be empty
   std::vector<std::pair<std::string, std::string>> merges;
@@ -52,7 +53,7 @@ struct TokenizerSpec {
   struct Added {
     Token token;
     bool special;
-    bool normalized;  ///< matched in the normalised text, by its normalised spelling
+    bool normalized;                   ///< matched in the normalised text, by its normalised spelling
     bool left = false, right = false;  ///< takes the white space on that side with it
     bool single_word = false;          ///< matches only where no letter or digit stands beside it
   };
@@ -61,9 +62,10 @@ struct TokenizerSpec {
   bool ignore_merges = false;  ///< a word that is a token needs no merges
   bool byte_fallback = false;  ///< characters without a token become tokens <0x..>
   bool fuse_unk = false;
-  std::optional<Token> unk_symbol;          ///< stands for a character without a token; absent: it vanishes
-  bool strip_first_space = false;           ///< of decoded text
-  bool strip_marks_until_text = false;      ///< decoding: every token that comes before any text loses one space mark
+  std::optional<Token> unk_symbol;  ///< stands for a character without a token; absent: it vanishes
+  bool strip_first_space = false;   ///< of decoded text
+  bool strip_marks_until_text =
+      false;  ///< decoding: every token that comes before any text loses one space mark
   bool first_token_without_spaces = false;  ///< decoding; decoder Metaspace
 
   Tokenizer::Ids ids;
@@ -71,8 +73,8 @@ struct TokenizerSpec {
   std::vector<std::string> assumed;
 };
 
-/// Of the keys that GGUF has for SentencePiece (tokenizer.ggml.model "llama": BPE, "t5": unigram), completed: with types,
-/// the ids that llama.cpp takes where keys are missing, and add_bos.
+/// Of the keys that GGUF has for SentencePiece (tokenizer.ggml.model "llama": BPE, "t5": unigram), completed:
+/// with types, the ids that llama.cpp takes where keys are missing, and add_bos.
 TokenizerSpec sentencepiece_parts_spec(Tokenizer::Parts parts);
 
 /// GPT-2's byte-level alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100 upwards.

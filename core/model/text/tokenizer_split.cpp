@@ -221,41 +221,28 @@ Piece next_word(SplitStep step, const Characters& text, const Scanner& scanner, 
   };
   const auto of_set = [&](Position i) { return in_split_set(step, text.code_points[i]); };
   switch (step) {
-    case SplitStep::kDigits:
-      return scanner.next_digit(at);
-    case SplitStep::kGpt2:
-      return {at, scanner.gpt2(at)};
-    case SplitStep::kLlama3:
-      return {at, scanner.llama3(at, 3)};
-    case SplitStep::kQwen2:
-      return {at, scanner.llama3(at, 1)};
-    case SplitStep::kLineEnds:
-      return scanner.next_line_end(at);
+    case SplitStep::kDigits: return scanner.next_digit(at);
+    case SplitStep::kGpt2: return {at, scanner.gpt2(at)};
+    case SplitStep::kLlama3: return {at, scanner.llama3(at, 3)};
+    case SplitStep::kQwen2: return {at, scanner.llama3(at, 1)};
+    case SplitStep::kLineEnds: return scanner.next_line_end(at);
     case SplitStep::kDeepSeekLetters:
-    case SplitStep::kDeepSeekSymbols:
-      return scanner.next_run(at, true, of_set);
+    case SplitStep::kDeepSeekSymbols: return scanner.next_run(at, true, of_set);
     case SplitStep::kEastAsian:
-    case SplitStep::kHanAndKana:
-      return scanner.next_run(at, false, of_set);
-    case SplitStep::kTrailingSpaces:
-      return scanner.next_trailing_spaces(at);
-    case SplitStep::kSpaceLetters:
-      return scanner.next_run(at, true, of_class(unicode::kLetter));
-    case SplitStep::kSpacePunctuation:
-      return scanner.next_run(at, true, of_class(unicode::kPunctuation));
-    case SplitStep::kThreeNumbers:
-      return scanner.next_numbers(at, 3);
-    case SplitStep::kDeepSeek3:
-      return scanner.next_deepseek3(at);
+    case SplitStep::kHanAndKana: return scanner.next_run(at, false, of_set);
+    case SplitStep::kTrailingSpaces: return scanner.next_trailing_spaces(at);
+    case SplitStep::kSpaceLetters: return scanner.next_run(at, true, of_class(unicode::kLetter));
+    case SplitStep::kSpacePunctuation: return scanner.next_run(at, true, of_class(unicode::kPunctuation));
+    case SplitStep::kThreeNumbers: return scanner.next_numbers(at, 3);
+    case SplitStep::kDeepSeek3: return scanner.next_deepseek3(at);
     case SplitStep::kSigns:
       return scanner.next_run(at, false, [&](Position i) {
         constexpr std::u32string_view kMore = U"$+<=>^~|";
-        return (text.classes[i] & unicode::kPunctuation) != 0 || kMore.find(text.code_points[i]) != kMore.npos;
+        return (text.classes[i] & unicode::kPunctuation) != 0 ||
+               kMore.find(text.code_points[i]) != kMore.npos;
       });
-    case SplitStep::kNumbers:
-      return scanner.next_run(at, false, of_class(unicode::kNumber));
-    case SplitStep::kThreeDigits:
-      return scanner.next_three_digits(at);
+    case SplitStep::kNumbers: return scanner.next_run(at, false, of_class(unicode::kNumber));
+    case SplitStep::kThreeDigits: return scanner.next_three_digits(at);
   }
   SPECLAB_CHECK(false, "step {}", static_cast<int>(step));
   return {};

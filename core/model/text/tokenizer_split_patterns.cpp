@@ -117,17 +117,11 @@ bool in_split_set(SplitStep step, char32_t code_point) {
                                   east_asian = parse_set(kEastAsianSet),
                                   han_and_kana = parse_set(kHanAndKanaSet);
   switch (step) {
-    case SplitStep::kDeepSeekLetters:
-      return contains(letters, code_point);
-    case SplitStep::kDeepSeekSymbols:
-      return contains(symbols, code_point);
-    case SplitStep::kEastAsian:
-      return contains(east_asian, code_point);
-    case SplitStep::kHanAndKana:
-      return contains(han_and_kana, code_point);
-    default:
-      SPECLAB_CHECK(false, "step {} has no set", static_cast<int>(step));
-      return false;
+    case SplitStep::kDeepSeekLetters: return contains(letters, code_point);
+    case SplitStep::kDeepSeekSymbols: return contains(symbols, code_point);
+    case SplitStep::kEastAsian: return contains(east_asian, code_point);
+    case SplitStep::kHanAndKana: return contains(han_and_kana, code_point);
+    default: SPECLAB_CHECK(false, "step {} has no set", static_cast<int>(step)); return false;
   }
 }
 

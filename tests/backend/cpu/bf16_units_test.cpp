@@ -25,9 +25,7 @@ using namespace speclab::fixtures;
 using cpu::Bf16Unit;
 using cpu::RowGroups;
 
-float flush(float value) {
-  return std::fabs(value) < FLT_MIN ? std::copysign(0.0f, value) : value;
-}
+float flush(float value) { return std::fabs(value) < FLT_MIN ? std::copysign(0.0f, value) : value; }
 
 /// The sum of one output in the order that the header promises; w and x [in].
 float in_order(Bf16Unit unit, const Bf16* w, const float* x, int in) {
@@ -74,17 +72,20 @@ TEST_P(Unit, RowsHaveTheBitsOfTheirOrderForAnyNumberOfRowsAndThreads) {
   constexpr int kMost = 125;  // AVX-512 takes up to 12 at once and 120 before it comes back to the weights
   for (const auto& [out, in] : {std::pair{1, 1}, {16, 32}, {40, 31}, {100, 66}, {33, 44}, {70, 577}}) {
     std::vector<Bf16> rows;
-    for (const float value : normal_numbers(static_cast<std::size_t>(out) * in, 1)) rows.push_back(float_to_bf16(value * .1f));
+    for (const float value : normal_numbers(static_cast<std::size_t>(out) * in, 1))
+      rows.push_back(float_to_bf16(value * .1f));
     const std::vector<float> x = normal_numbers(static_cast<std::size_t>(kMost) * in, 2);
     std::vector<float> expected(static_cast<std::size_t>(kMost) * out);
     for (int i = 0; i < kMost; ++i) {
-      for (int j = 0; j < out; ++j) expected[i * out + j] = in_order(GetParam().unit, rows.data() + j * in, x.data() + i * in, in);
+      for (int j = 0; j < out; ++j)
+        expected[i * out + j] = in_order(GetParam().unit, rows.data() + j * in, x.data() + i * in, in);
     }
     for (const int threads : {1, 3}) {
       const auto backend = make_cpu_backend({threads, GetParam().numerics()});
       const PackedMatrix w = pack(*backend, out, in, rows);
       if (!GetParam().emulated && threads == 1) {
-        // The manual's order is a description; what is promised of the hardware is that a row does not know of others.
+        // The manual's order is a description; what is promised of the hardware is that a row does not know
+        // of others.
         for (int i = 0; i < kMost; ++i) {
           std::vector<float> alone(static_cast<std::size_t>(out));
           backend->linear(w, x.data() + i * in, 1, alone.data(), false);
@@ -98,7 +99,8 @@ TEST_P(Unit, RowsHaveTheBitsOfTheirOrderForAnyNumberOfRowsAndThreads) {
         std::vector<float> y(static_cast<std::size_t>(n) * out, 7.0f);
         backend->linear(w, x.data(), n, y.data(), false);
         EXPECT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0)
-            << GetParam().numerics() << " " << out << " x " << in << ", rows: " << n << ", threads: " << threads;
+            << GetParam().numerics() << " " << out << " x " << in << ", rows: " << n
+            << ", threads: " << threads;
         backend->linear(w, x.data(), n, y.data(), true);
         EXPECT_EQ(y.back(), 2 * expected[y.size() - 1]) << "added to what was there";
       }
@@ -111,14 +113,17 @@ TEST(Bf16Groups, RowsAreRoundedAndInterleavedByPairs) {
   for (const int rows : {1, 3, 16}) {
     for (const int in : {1, 31, 32, 513, 1100}) {
       std::vector<float> x = normal_numbers(static_cast<std::size_t>(rows) * in, 3);
-      const std::vector<float> special = {std::nanf(""), -infinity, infinity, 0x1.01p0f, 0x1.03p0f, -0x1.01p0f, 0x1.fffffep127f, -0.0f, 0x1p-149f};
-      for (std::size_t i = 0; i < special.size() && i < x.size(); ++i) x[x.size() - 1 - i * 5 % x.size()] = special[i];
+      const std::vector<float> special = {std::nanf(""), -infinity,       infinity, 0x1.01p0f, 0x1.03p0f,
+                                          -0x1.01p0f,    0x1.fffffep127f, -0.0f,    0x1p-149f};
+      for (std::size_t i = 0; i < special.size() && i < x.size(); ++i)
+        x[x.size() - 1 - i * 5 % x.size()] = special[i];
       const int length = cpu::bf16_row_length(in);
       std::vector<Bf16> out(static_cast<std::size_t>(rows) * length, 7);
       cpu::round_group(x.data(), rows, in, out.data());
       for (int r = 0; r < rows; ++r) {
         for (int k = 0; k < length; ++k) {
-          ASSERT_EQ(out[(k / 2 * rows + r) * 2 + k % 2], k < in ? float_to_bf16(x[r * in + k]) : 0) << rows << " x " << in << ", row " << r << ", input " << k;
+          ASSERT_EQ(out[(k / 2 * rows + r) * 2 + k % 2], k < in ? float_to_bf16(x[r * in + k]) : 0)
+              << rows << " x " << in << ", row " << r << ", input " << k;
         }
       }
     }
@@ -149,7 +154,8 @@ TEST(Bf16Units, AutoTakesTheUnitThatIsPreferred) {
 TEST(Bf16Units, TheirPeakIsMeasured) {
   for (const Bf16Unit unit : {Bf16Unit::kAvx512, Bf16Unit::kAmx}) {
     if (!cpu::supported(unit)) continue;
-    EXPECT_GT(measure_peak_flops(1, [&](std::int64_t rounds) { return cpu::bf16_unit_rounds(unit, rounds); }), 1e9);
+    EXPECT_GT(measure_peak_flops(1, [&](std::int64_t rounds) { return cpu::bf16_unit_rounds(unit, rounds); }),
+              1e9);
   }
 }
 
@@ -165,7 +171,8 @@ TEST_P(Unit, DenormalNumbersAreZeros) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Bf16, Unit, testing::ValuesIn(cases()), [](const auto& info) {
-  return std::string(info.param.unit == Bf16Unit::kAvx512 ? "Avx512" : "Amx") + (info.param.emulated ? "Emulated" : "");
+  return std::string(info.param.unit == Bf16Unit::kAvx512 ? "Avx512" : "Amx") +
+         (info.param.emulated ? "Emulated" : "");
 });
 
 TEST(Bf16Units, AreWithinRoundingOfExactProducts) {
@@ -177,7 +184,8 @@ TEST(Bf16Units, AreWithinRoundingOfExactProducts) {
     for (int j = 0; j < kOut; ++j) {
       double sum = 0, magnitude = 0;
       for (int k = 0; k < kIn; ++k) {
-        const double term = static_cast<double>(bf16_to_float(rows[j * kIn + k])) * bf16_to_float(float_to_bf16(x[k]));
+        const double term =
+            static_cast<double>(bf16_to_float(rows[j * kIn + k])) * bf16_to_float(float_to_bf16(x[k]));
         sum += term, magnitude += std::fabs(term);
       }
       EXPECT_NEAR(in_order(unit, rows.data() + j * kIn, x.data(), kIn), sum, 1e-5 * magnitude);

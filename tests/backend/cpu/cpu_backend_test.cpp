@@ -45,11 +45,15 @@ TEST_P(Linear, AgreesWithDoubleAndKeepsRowBits) {
         for (int j = 0; j < out; ++j) {
           double sum = 0, magnitude = 0;
           for (int k = 0; k < in; ++k) {
-            const double term = static_cast<double>(bf16_to_float(rows[static_cast<std::size_t>(j) * in + k])) * x[static_cast<std::size_t>(i) * in + k];
+            const double term =
+                static_cast<double>(bf16_to_float(rows[static_cast<std::size_t>(j) * in + k])) *
+                x[static_cast<std::size_t>(i) * in + k];
             sum += term;
             magnitude += std::abs(term);
           }
-          ASSERT_NEAR(alone[static_cast<std::size_t>(i) * out + j], sum, magnitude * in * std::ldexp(1.0, -24)) << i << ", " << j;
+          ASSERT_NEAR(alone[static_cast<std::size_t>(i) * out + j], sum,
+                      magnitude * in * std::ldexp(1.0, -24))
+              << i << ", " << j;
         }
       }
     }
@@ -64,10 +68,13 @@ TEST_P(Linear, AgreesWithDoubleAndKeepsRowBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Linear, testing::Values(Shape{64, 64}, Shape{3, 3}, Shape{1, 1}, Shape{100, 33}, Shape{960, 576},
-                                                        Shape{576, 1536}, Shape{129, 130}, Shape{2085, 64}, Shape{4096, 20}));
+INSTANTIATE_TEST_SUITE_P(Shapes, Linear,
+                         testing::Values(Shape{64, 64}, Shape{3, 3}, Shape{1, 1}, Shape{100, 33},
+                                         Shape{960, 576}, Shape{576, 1536}, Shape{129, 130}, Shape{2085, 64},
+                                         Shape{4096, 20}));
 
-// The same bits with maxima, whatever the shape, the rows, the threads and the unit; nothing is written beside them.
+// The same bits with maxima, whatever the shape, the rows, the threads and the unit; nothing is written
+// beside them.
 TEST(Linear, NotesTheLargestOutputs) {
   constexpr int kMost = 80;
   std::vector<std::string> classes = cpu_numerics_classes();
@@ -82,17 +89,20 @@ TEST(Linear, NotesTheLargestOutputs) {
         const PackedMatrix w = pack(*backend, out, in, rows);
         const auto blocks = static_cast<std::size_t>(maxima_of(out));
         for (int n = 1; n <= kMost; n += out > 100 ? 11 : 1) {
-          std::vector<float> plain(static_cast<std::size_t>(n) * out), y(plain.size() + 1, 7), maxima(n * blocks + 1, 7);
+          std::vector<float> plain(static_cast<std::size_t>(n) * out), y(plain.size() + 1, 7),
+              maxima(n * blocks + 1, 7);
           backend->linear(w, x.data(), n, plain.data(), false);
           ASSERT_TRUE(backend->linear_noting(w, x.data(), n, y.data(), maxima.data()));
-          ASSERT_TRUE(same_bits(y.data(), plain.data(), plain.size())) << numerics << ", " << out << " outputs, " << n << " rows, " << threads << " threads";
+          ASSERT_TRUE(same_bits(y.data(), plain.data(), plain.size()))
+              << numerics << ", " << out << " outputs, " << n << " rows, " << threads << " threads";
           ASSERT_EQ(y.back(), 7);
           ASSERT_EQ(maxima.back(), 7);
           for (std::size_t i = 0; i + 1 < maxima.size(); ++i) {
             const float* row = plain.data() + i / blocks * out;
             const int begin = static_cast<int>(i % blocks) * kMaximumOf;
             ASSERT_EQ(maxima[i], *std::max_element(row + begin, row + std::min(out, begin + kMaximumOf)))
-                << numerics << ", " << out << " outputs, " << n << " rows, " << threads << " threads, number " << i;
+                << numerics << ", " << out << " outputs, " << n << " rows, " << threads << " threads, number "
+                << i;
           }
         }
       }
@@ -113,10 +123,12 @@ TEST(Linear, Avx2AndAvx512HaveTheSameBits) {
   EXPECT_TRUE(same_bits(best.data(), avx2.data(), best.size()));
 }
 
-// An odd row is padded; the padding must not be what an earlier call left there, which 0 times infinity would show.
+// An odd row is padded; the padding must not be what an earlier call left there, which 0 times infinity would
+// show.
 TEST(Linear, AnOddRowEndsInAZero) {
   const auto backend = make_cpu_backend({1, "f32"});
-  const PackedMatrix even = pack(*backend, 1, 4, random_bf16(4, 3)), odd = pack(*backend, 1, 3, random_bf16(3, 4));
+  const PackedMatrix even = pack(*backend, 1, 4, random_bf16(4, 3)),
+                     odd = pack(*backend, 1, 3, random_bf16(3, 4));
   const std::vector<float> infinite(2 * 4, INFINITY), x(2 * 3, 1.0f);
   std::vector<float> y(2);
   backend->linear(even, infinite.data(), 2, y.data(), false);
@@ -132,7 +144,8 @@ TEST(Gather, ReadsRowsBack) {
   std::vector<float> out(tokens.size() * 7);
   backend->gather(table, tokens.data(), static_cast<int>(tokens.size()), out.data());
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    for (int k = 0; k < 7; ++k) EXPECT_EQ(out[i * 7 + k], bf16_to_float(rows[static_cast<std::size_t>(tokens[i]) * 7 + k]));
+    for (int k = 0; k < 7; ++k)
+      EXPECT_EQ(out[i * 7 + k], bf16_to_float(rows[static_cast<std::size_t>(tokens[i]) * 7 + k]));
   }
   const std::vector<Token> outside{130};
   EXPECT_THROW(backend->gather(table, outside.data(), static_cast<int>(outside.size()), out.data()), Bug);
@@ -140,7 +153,11 @@ TEST(Gather, ReadsRowsBack) {
 
 TEST(Pack, PassesOnTheErrorOfItsReader) {
   const auto backend = make_cpu_backend({2, "f32"});
-  EXPECT_THROW(backend->pack(200, 4, [](int begin, int, Bf16*) { if (begin > 0) throw Error({"tensor", "torn", "", ""}); }), Error);
+  EXPECT_THROW(backend->pack(200, 4,
+                             [](int begin, int, Bf16*) {
+                               if (begin > 0) throw Error({"tensor", "torn", "", ""});
+                             }),
+               Error);
 }
 
 TEST(RmsNorm, AgreesWithDouble) {
@@ -151,7 +168,8 @@ TEST(RmsNorm, AgreesWithDouble) {
     backend->rms_norm(x.data(), weight.data(), 1e-5f, 1, d, out.data());
     double squares = 0;
     for (float value : x) squares += static_cast<double>(value) * value;
-    for (int i = 0; i < d; ++i) EXPECT_NEAR(out[i], x[i] * weight[i] / std::sqrt(squares / d + 1e-5), 2e-6 * (1 + std::abs(out[i])));
+    for (int i = 0; i < d; ++i)
+      EXPECT_NEAR(out[i], x[i] * weight[i] / std::sqrt(squares / d + 1e-5), 2e-6 * (1 + std::abs(out[i])));
   }
 }
 

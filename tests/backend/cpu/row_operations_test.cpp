@@ -9,8 +9,8 @@
 #include "tests/backend/cuda/flight.h"
 #include "tests/backend/numbers.h"
 
-// The operations of the families beside Llama against double precision, for widths that fill no vector too, and with the
-// same bits for one row and many and for every vector width.
+// The operations of the families beside Llama against double precision, for widths that fill no vector too,
+// and with the same bits for one row and many and for every vector width.
 
 namespace speclab {
 namespace {
@@ -40,15 +40,20 @@ TEST(RowOperations, LayerNorm) {
   for (const int d : {1, 7, 16, 24, 61, 768}) {
     std::vector<float> x = normal_numbers(static_cast<std::size_t>(kRows * d), 1, 2);
     for (float& value : x) value += 3;  // a mean that matters
-    const std::vector<float> weight = normal_numbers(static_cast<std::size_t>(d), 2, 2), bias = normal_numbers(static_cast<std::size_t>(d), 3, 2);
-    const auto out = checked(x, kRows, [&](float* rows, int n) { backend->layer_norm(rows, weight.data(), bias.data(), 1e-5f, n, d, rows); });
+    const std::vector<float> weight = normal_numbers(static_cast<std::size_t>(d), 2, 2),
+                             bias = normal_numbers(static_cast<std::size_t>(d), 3, 2);
+    const auto out = checked(x, kRows, [&](float* rows, int n) {
+      backend->layer_norm(rows, weight.data(), bias.data(), 1e-5f, n, d, rows);
+    });
     for (int i = 0; i < kRows; ++i) {
       const float* row = x.data() + i * d;
       double mean = 0, squares = 0;
       for (int k = 0; k < d; ++k) mean += row[k] / double(d);
       for (int k = 0; k < d; ++k) squares += (row[k] - mean) * (row[k] - mean) / d;
       for (int k = 0; k < d; ++k) {
-        if (d > 1) ASSERT_NEAR(out[i * d + k], (row[k] - mean) / std::sqrt(squares + 1e-5) * weight[k] + bias[k], 2e-5) << d;
+        if (d > 1)
+          ASSERT_NEAR(out[i * d + k], (row[k] - mean) / std::sqrt(squares + 1e-5) * weight[k] + bias[k], 2e-5)
+              << d;
         else ASSERT_EQ(out[i], bias[0]);
       }
     }
@@ -59,7 +64,9 @@ TEST(RowOperations, NormOfHeadsLeavesTheRestOfARow) {
   const auto backend = make_cpu_backend({2, "f32"});
   constexpr int kStride = 61, kHeads = 3, kDim = 18;
   const std::vector<float> x = normal_numbers(kRows * kStride, 4, 2), weight = normal_numbers(kDim, 5, 2);
-  const auto out = checked(x, kRows, [&](float* rows, int n) { backend->rms_norm_heads(rows, kStride, kHeads, weight.data(), 1e-6f, n, kDim); });
+  const auto out = checked(x, kRows, [&](float* rows, int n) {
+    backend->rms_norm_heads(rows, kStride, kHeads, weight.data(), 1e-6f, n, kDim);
+  });
   for (int i = 0; i < kRows; ++i) {
     for (int k = 0; k < kStride; ++k) {
       if (k >= kHeads * kDim) {
@@ -67,8 +74,10 @@ TEST(RowOperations, NormOfHeadsLeavesTheRestOfARow) {
         continue;
       }
       double squares = 0;
-      for (int j = 0; j < kDim; ++j) squares += std::pow(double(x[i * kStride + k / kDim * kDim + j]), 2) / kDim;
-      ASSERT_NEAR(out[i * kStride + k], x[i * kStride + k] / std::sqrt(squares + 1e-6) * weight[k % kDim], 1e-5);
+      for (int j = 0; j < kDim; ++j)
+        squares += std::pow(double(x[i * kStride + k / kDim * kDim + j]), 2) / kDim;
+      ASSERT_NEAR(out[i * kStride + k], x[i * kStride + k] / std::sqrt(squares + 1e-6) * weight[k % kDim],
+                  1e-5);
     }
   }
 }
@@ -77,7 +86,8 @@ double activation(Activation f, double x) {
   switch (f) {
     case Activation::kSilu: return x / (1 + std::exp(-x));
     case Activation::kGelu: return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
-    case Activation::kGeluTanh: return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kGeluTanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::kRelu: return std::max(x, 0.0);
   }
   return 0;
@@ -85,7 +95,8 @@ double activation(Activation f, double x) {
 
 TEST(RowOperations, Activations) {
   const auto backend = make_cpu_backend({2, "f32"});
-  for (const Activation f : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu}) {
+  for (const Activation f :
+       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu}) {
     for (const int ffn : {3, 16, 45}) {
       for (const bool gated : {false, true}) {
         const int width = gated ? 2 * ffn : ffn;
@@ -93,7 +104,8 @@ TEST(RowOperations, Activations) {
         x[0] = -200, x[1] = 200, x[2] = -12;  // exp() of such is no float
         std::vector<float> out(static_cast<std::size_t>(kRows * ffn)), single(out), narrow(out);
         backend->activate(f, gated, x.data(), kRows, ffn, out.data());
-        for (int i = 0; i < kRows; ++i) backend->activate(f, gated, x.data() + i * width, 1, ffn, single.data() + i * ffn);
+        for (int i = 0; i < kRows; ++i)
+          backend->activate(f, gated, x.data() + i * width, 1, ffn, single.data() + i * ffn);
         cpu::force_avx2(true);
         backend->activate(f, gated, x.data(), kRows, ffn, narrow.data());
         cpu::force_avx2(false);
@@ -102,7 +114,8 @@ TEST(RowOperations, Activations) {
         for (int i = 0; i < kRows; ++i) {
           for (int k = 0; k < ffn; ++k) {
             const double expected = activation(f, x[i * width + k]) * (gated ? x[i * width + ffn + k] : 1.0);
-            ASSERT_NEAR(out[i * ffn + k], expected, 2e-6 * std::max(1.0, std::abs(expected))) << static_cast<int>(f) << " of " << x[i * width + k];
+            ASSERT_NEAR(out[i * ffn + k], expected, 2e-6 * std::max(1.0, std::abs(expected)))
+                << static_cast<int>(f) << " of " << x[i * width + k];
           }
         }
       }
@@ -113,8 +126,10 @@ TEST(RowOperations, Activations) {
 TEST(RowOperations, SumsScalesAndCaps) {
   const auto backend = make_cpu_backend({2, "f32"});
   constexpr int kWidth = 45;
-  const std::vector<float> x = normal_numbers(kRows * kWidth, 7, 20), bias = normal_numbers(kWidth, 8, 2), other = normal_numbers(kRows * kWidth, 9, 2);
-  const auto biased = checked(x, kRows, [&](float* rows, int n) { backend->add_bias(bias.data(), n, kWidth, rows); });
+  const std::vector<float> x = normal_numbers(kRows * kWidth, 7, 20), bias = normal_numbers(kWidth, 8, 2),
+                           other = normal_numbers(kRows * kWidth, 9, 2);
+  const auto biased =
+      checked(x, kRows, [&](float* rows, int n) { backend->add_bias(bias.data(), n, kWidth, rows); });
   const auto scaled = checked(x, kRows, [&](float* rows, int n) { backend->scale(1.7f, n, kWidth, rows); });
   const auto capped = checked(x, kRows, [&](float* rows, int n) { backend->soft_cap(15, n, kWidth, rows); });
   std::vector<float> sum = x;
@@ -141,14 +156,16 @@ TEST(RowOperations, CopiesRowsAndFillsColumns) {
   for (int i = 0; i < kRows * kWidth; ++i) EXPECT_EQ(x[i], i % kWidth < 4 ? before[i] : -1) << i;
 }
 
-// One sequence fed in blocks: window, soft cap and scale against double precision, and block by block the bits of rows
-// that come alone.
+// One sequence fed in blocks: window, soft cap and scale against double precision, and block by block the
+// bits of rows that come alone.
 TEST(RowOperations, AttentionWithAWindowAndASoftCap) {
   constexpr int kHeads = 2, kDim = 20, kWidth = (kHeads + 2) * kDim, kTokens = 90;
   const std::vector<float> x = normal_numbers(kTokens * kWidth, 10, 1);
   for (const char* numerics : {"f32", "f32-kv16"}) {
     const auto backend = make_cpu_backend({2, numerics});
-    for (const AttentionForm form : {AttentionForm{0, 0, 5}, AttentionForm{.3f, 0, 33}, AttentionForm{.3f, 2, 16}, AttentionForm{0, 1.5f, 0}, AttentionForm{0, 0, 1}}) {
+    for (const AttentionForm form :
+         {AttentionForm{0, 0, 5}, AttentionForm{.3f, 0, 33}, AttentionForm{.3f, 2, 16},
+          AttentionForm{0, 1.5f, 0}, AttentionForm{0, 0, 1}}) {
       const auto run = [&](int block) {
         KvStore kv = backend->allocate_kv(1, 1, kDim, kTokens);
         std::vector<float> out(kTokens * kHeads * kDim);
@@ -157,12 +174,15 @@ TEST(RowOperations, AttentionWithAWindowAndASoftCap) {
           std::vector<float> rows(x.begin() + begin * kWidth, x.begin() + (begin + n) * kWidth);
           const Flight flight = Flight::chain(begin, n);
           backend->rope_and_store(rows.data(), kHeads, {}, flight.rows(), kv, 0);
-          backend->attention(rows.data(), kHeads, kv, 0, flight.rows(), out.data() + begin * kHeads * kDim, form);
+          backend->attention(rows.data(), kHeads, kv, 0, flight.rows(), out.data() + begin * kHeads * kDim,
+                             form);
         }
         return out;
       };
       const std::vector<float> alone = run(1);
-      for (const int block : {2, 7, 40, 90}) EXPECT_TRUE(same_bits(alone, run(block))) << numerics << ", window " << form.window << ", blocks of " << block;
+      for (const int block : {2, 7, 40, 90})
+        EXPECT_TRUE(same_bits(alone, run(block)))
+            << numerics << ", window " << form.window << ", blocks of " << block;
       if (numerics != std::string("f32")) continue;
       const double scale = form.scale > 0 ? form.scale : 1 / std::sqrt(double(kDim));
       for (int i = 0; i < kTokens; ++i) {
@@ -171,12 +191,16 @@ TEST(RowOperations, AttentionWithAWindowAndASoftCap) {
           double total = 0;
           for (int j = form.window > 0 ? std::max(0, i - form.window + 1) : 0; j <= i; ++j) {
             double score = 0;
-            for (int d = 0; d < kDim; ++d) score += scale * x[i * kWidth + head * kDim + d] * x[j * kWidth + kHeads * kDim + d];
+            for (int d = 0; d < kDim; ++d)
+              score += scale * x[i * kWidth + head * kDim + d] * x[j * kWidth + kHeads * kDim + d];
             if (form.soft_cap > 0) score = form.soft_cap * std::tanh(score / form.soft_cap);
             total += std::exp(score);
-            for (int d = 0; d < kDim; ++d) mixed[d] += std::exp(score) * x[j * kWidth + (kHeads + 1) * kDim + d];
+            for (int d = 0; d < kDim; ++d)
+              mixed[d] += std::exp(score) * x[j * kWidth + (kHeads + 1) * kDim + d];
           }
-          for (int d = 0; d < kDim; ++d) ASSERT_NEAR(alone[(i * kHeads + head) * kDim + d], mixed[d] / total, 1e-5) << "row " << i << ", window " << form.window;
+          for (int d = 0; d < kDim; ++d)
+            ASSERT_NEAR(alone[(i * kHeads + head) * kDim + d], mixed[d] / total, 1e-5)
+                << "row " << i << ", window " << form.window;
         }
       }
     }

@@ -27,7 +27,8 @@ void check_regions(int threads, int regions, const std::function<void(int region
       --inside[static_cast<std::size_t>(thread)];
     });
     for (int chunk = 0; chunk < 300; ++chunk)
-      ASSERT_EQ(runs[static_cast<std::size_t>(chunk)], chunk < chunks ? 1 : 0) << "region " << region << " chunk " << chunk;
+      ASSERT_EQ(runs[static_cast<std::size_t>(chunk)], chunk < chunks ? 1 : 0)
+          << "region " << region << " chunk " << chunk;
   }
 }
 

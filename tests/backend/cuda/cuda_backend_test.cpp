@@ -15,8 +15,9 @@
 #include "tests/backend/numbers.h"
 #include "tests/backend/there.h"
 
-// The operations of the GPU backend on its simulated GPU, against the CPU and against double precision. The kernels are the
-// same ones that nvcc compiles; what only a GPU can show (its matrix unit, its races) is left to scripts/gpu_check.sh.
+// The operations of the GPU backend on its simulated GPU, against the CPU and against double precision. The
+// kernels are the same ones that nvcc compiles; what only a GPU can show (its matrix unit, its races) is left
+// to scripts/gpu_check.sh.
 
 namespace speclab {
 namespace {
@@ -34,12 +35,14 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) { return out
 
 class SimulatedAttention : public testing::TestWithParam<AttentionCase> {};
 
-// A prompt, and a tree behind it whose paths cross a split: in double precision, and with the bits of its chains.
+// A prompt, and a tree behind it whose paths cross a split: in double precision, and with the bits of its
+// chains.
 TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
   const AttentionCase c = GetParam();
   const auto backend = make_cuda_backend({.simulated = true});
   There there(*backend);
-  const int width = (c.heads + 2 * c.kv_heads) * c.head_dim, out_width = c.heads * c.head_dim, slots = c.committed + 8;
+  const int width = (c.heads + 2 * c.kv_heads) * c.head_dim, out_width = c.heads * c.head_dim,
+            slots = c.committed + 8;
   // parent: 0 is the root, 1 and 2 below it, 3 below 1, 4 below 2, 5 below 4, 6 below 3
   const std::vector<int> parent{-1, 0, 0, 1, 2, 4, 3};
   const int nodes = static_cast<int>(parent.size());
@@ -77,7 +80,8 @@ TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
     std::vector<std::int32_t> seen(static_cast<std::size_t>(c.committed));  // rows of text, by position
     std::iota(seen.begin(), seen.end(), 0);
     seen.insert(seen.end(), paths[i].begin(), paths[i].end());
-    const int position = static_cast<int>(seen.size()) - 1, first = c.form.window > 0 ? std::max(0, position - c.form.window + 1) : 0;
+    const int position = static_cast<int>(seen.size()) - 1,
+              first = c.form.window > 0 ? std::max(0, position - c.form.window + 1) : 0;
     for (int head = 0; head < c.heads; ++head) {
       const int kv_head = head / (c.heads / c.kv_heads);
       const float* q = tree.data() + i * width + head * c.head_dim;
@@ -89,9 +93,12 @@ TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
         for (int d = 0; d < c.head_dim; ++d) score += scale * q[d] * stored(k[d]);
         if (c.form.soft_cap > 0) score = c.form.soft_cap * std::tanh(score / c.form.soft_cap);
         total += std::exp(score);
-        for (int d = 0; d < c.head_dim; ++d) expected[d] += std::exp(score) * stored(k[c.kv_heads * c.head_dim + d]);
+        for (int d = 0; d < c.head_dim; ++d)
+          expected[d] += std::exp(score) * stored(k[c.kv_heads * c.head_dim + d]);
       }
-      for (int d = 0; d < c.head_dim; ++d) ASSERT_NEAR(out[i * out_width + head * c.head_dim + d], expected[d] / total, 1e-5) << "node " << i << ", head " << head;
+      for (int d = 0; d < c.head_dim; ++d)
+        ASSERT_NEAR(out[i * out_width + head * c.head_dim + d], expected[d] / total, 1e-5)
+            << "node " << i << ", head " << head;
     }
     // The path as tokens that come one by one, in a cache of their own.
     KvStore alone = backend->allocate_kv(1, c.kv_heads, c.head_dim, slots);
@@ -104,36 +111,44 @@ TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
       backend->rope_and_store(row, c.heads, {}, one, alone, 0);
       backend->attention(row, c.heads, alone, 0, one, single, c.form);
     }
-    ASSERT_TRUE(same_bits(there.back(single, static_cast<std::size_t>(out_width)).data(), out.data() + i * out_width, static_cast<std::size_t>(out_width))) << "node " << i;
+    ASSERT_TRUE(same_bits(there.back(single, static_cast<std::size_t>(out_width)).data(),
+                          out.data() + i * out_width, static_cast<std::size_t>(out_width)))
+        << "node " << i;
   }
 
   // Keeping the path 0, 2, 4 and asking for node 5 again, here and in a copy with other slots.
-  backend->move_slots(kv, std::vector<std::int32_t>{c.committed, c.committed + 2, c.committed + 4, c.committed + 5},
-                      std::vector<std::int32_t>{c.committed, c.committed + 1, c.committed + 2, c.committed + 3});
+  backend->move_slots(
+      kv, std::vector<std::int32_t>{c.committed, c.committed + 2, c.committed + 4, c.committed + 5},
+      std::vector<std::int32_t>{c.committed, c.committed + 1, c.committed + 2, c.committed + 3});
   KvStore copy = backend->allocate_kv(1, c.kv_heads, c.head_dim, slots + 33);
   backend->copy_kv(kv, c.committed + 4, copy);
   const RowsInFlight last = there.rows(Flight::chain(c.committed + 3, 1));
   for (const KvStore* store : {&kv, &copy}) {
     float* moved = there.room(static_cast<std::size_t>(out_width));
     backend->attention(rows + 5 * width, c.heads, *store, 0, last, moved, c.form);
-    EXPECT_TRUE(same_bits(there.back(moved, static_cast<std::size_t>(out_width)).data(), out.data() + 5 * out_width, static_cast<std::size_t>(out_width)));
+    EXPECT_TRUE(same_bits(there.back(moved, static_cast<std::size_t>(out_width)).data(),
+                          out.data() + 5 * out_width, static_cast<std::size_t>(out_width)));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, SimulatedAttention,
-                         testing::Values(AttentionCase{"groups of three, a split begun", 6, 2, 24, 43, {}}, AttentionCase{"one head, across a split", 1, 1, 10, 126, {}},
-                                         AttentionCase{"four heads, from a third split on", 4, 4, 8, 256, {.3f, 0, 0}},
-                                         AttentionCase{"soft cap and a window over two splits", 2, 1, 20, 140, {0, 2, 20}},
-                                         AttentionCase{"a window within the path", 3, 1, 16, 130, {0, 0, 2}}, AttentionCase{"no prompt", 8, 2, 136, 0, {}},
-                                         AttentionCase{"a group beyond a tile, two blocks of tiles", 24, 1, 16, 130, {}},
-                                         AttentionCase{"a long context, sixteen splits and more", 2, 1, 8, 2100, {}}),
-                         [](const auto& info) { return "case_" + std::to_string(info.index); });
+INSTANTIATE_TEST_SUITE_P(
+    Cases, SimulatedAttention,
+    testing::Values(AttentionCase{"groups of three, a split begun", 6, 2, 24, 43, {}},
+                    AttentionCase{"one head, across a split", 1, 1, 10, 126, {}},
+                    AttentionCase{"four heads, from a third split on", 4, 4, 8, 256, {.3f, 0, 0}},
+                    AttentionCase{"soft cap and a window over two splits", 2, 1, 20, 140, {0, 2, 20}},
+                    AttentionCase{"a window within the path", 3, 1, 16, 130, {0, 0, 2}},
+                    AttentionCase{"no prompt", 8, 2, 136, 0, {}},
+                    AttentionCase{"a group beyond a tile, two blocks of tiles", 24, 1, 16, 130, {}},
+                    AttentionCase{"a long context, sixteen splits and more", 2, 1, 8, 2100, {}}),
+    [](const auto& info) { return "case_" + std::to_string(info.index); });
 
 // Rotation and what is kept have the bits of the CPU.
 TEST(SimulatedGpu, RotatesAsTheCpuDoes) {
   const auto backend = make_cuda_backend({.simulated = true}), cpu = make_cpu_backend({1, "f32-kv16"});
   There there(*backend);
-  constexpr int kHeads = 3, kKvHeads = 1, kDim = 20, kWidth = (kHeads + 2 * kKvHeads) * kDim, kRows = 5, kPositions = 9;
+  constexpr int kHeads = 3, kKvHeads = 1, kDim = 20, kWidth = (kHeads + 2 * kKvHeads) * kDim, kRows = 5,
+                kPositions = 9;
   for (const int turned : {kDim, 6, 0}) {
     const auto angles = normal_numbers(static_cast<std::size_t>(kPositions * turned / 2 + 1), 3);
     std::vector<float> cos = angles, sin = angles;
@@ -142,15 +157,18 @@ TEST(SimulatedGpu, RotatesAsTheCpuDoes) {
     const Flight flight = Flight::chain(0, kRows);
     std::vector<float> host = normal_numbers(kRows * kWidth, 4);
     float* rows = there.floats(host);
-    KvStore kv = backend->allocate_kv(2, kKvHeads, kDim, 12), cpu_kv = cpu->allocate_kv(2, kKvHeads, kDim, 12);
-    backend->rope_and_store(rows, kHeads, {there.floats(cos), there.floats(sin), turned}, there.rows(flight), kv, 1);
+    KvStore kv = backend->allocate_kv(2, kKvHeads, kDim, 12),
+            cpu_kv = cpu->allocate_kv(2, kKvHeads, kDim, 12);
+    backend->rope_and_store(rows, kHeads, {there.floats(cos), there.floats(sin), turned}, there.rows(flight),
+                            kv, 1);
     cpu->rope_and_store(host.data(), kHeads, {cos.data(), sin.data(), turned}, flight.rows(), cpu_kv, 1);
     EXPECT_TRUE(same_bits(there.back(rows, host.size()).data(), host.data(), host.size())) << turned;
     // One key seen: attention returns its value as it was kept.
     float* mixed = there.room(kHeads * kDim);
     backend->attention(rows + 2 * kWidth, kHeads, kv, 1, there.rows(Flight::chain(2, 1)), mixed, {0, 0, 1});
     const auto out = there.back(mixed, kHeads * kDim);
-    for (int i = 0; i < kHeads * kDim; ++i) EXPECT_EQ(out[i], stored(host[2 * kWidth + (kHeads + 1) * kDim + i % kDim]));
+    for (int i = 0; i < kHeads * kDim; ++i)
+      EXPECT_EQ(out[i], stored(host[2 * kWidth + (kHeads + 1) * kDim + i % kDim]));
   }
 }
 
@@ -164,7 +182,8 @@ TEST(SimulatedGpu, CopiesRowsAndFillsColumns) {
   float* to = there.room(wanted.size() * kWidth);
   backend->copy_rows(from, there.integers(wanted), 3, kWidth, to);
   const auto copied = there.back(to, wanted.size() * kWidth);
-  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(same_bits(copied.data() + i * kWidth, x.data() + wanted[i] * kWidth, kWidth));
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_TRUE(same_bits(copied.data() + i * kWidth, x.data() + wanted[i] * kWidth, kWidth));
   backend->fill_columns(-1, 17, kRows, kWidth, from);
   const auto filled = there.back(from, x.size());
   for (int i = 0; i < kRows * kWidth; ++i) ASSERT_EQ(filled[i], i % kWidth < 17 ? x[i] : -1) << i;
@@ -191,7 +210,8 @@ TEST(SimulatedGpu, LinearLayersWithTheirInputsHaveTheBitsOfBoth) {
       float* second = there.floats(before);
       apart(first);
       together(second);
-      EXPECT_TRUE(same_bits(there.back(first, before.size()).data(), there.back(second, before.size()).data(), before.size()));
+      EXPECT_TRUE(same_bits(there.back(first, before.size()).data(), there.back(second, before.size()).data(),
+                            before.size()));
     };
     for (const bool layer : {false, true}) {
       const NormForm norm{layer, weight, layer ? bias : nullptr, 1e-5f};
@@ -199,27 +219,39 @@ TEST(SimulatedGpu, LinearLayersWithTheirInputsHaveTheBitsOfBoth) {
                   [&](float* y) { backend->norm_linear(norm, x, matrix, rows, scratch, y); });
     }
     for (const bool gated : {false, true}) {
-      expect_same([&](float* y) { backend->Backend::activate_linear(Activation::kSilu, gated, x, matrix, rows, scratch, y, gated); },
-                  [&](float* y) { backend->activate_linear(Activation::kSilu, gated, x, matrix, rows, scratch, y, gated); });
+      expect_same(
+          [&](float* y) {
+            backend->Backend::activate_linear(Activation::kSilu, gated, x, matrix, rows, scratch, y, gated);
+          },
+          [&](float* y) {
+            backend->activate_linear(Activation::kSilu, gated, x, matrix, rows, scratch, y, gated);
+          });
     }
     constexpr int kHeads = 9, kKvHeads = 3, kDim = 5, kWidth = (kHeads + 2 * kKvHeads) * kDim;
     KvStore kv = backend->allocate_kv(1, kKvHeads, kDim, rows);
     float* qkv = there.floats(normal_numbers(count * kWidth, 5));
     const RowsInFlight in_flight = there.rows(Flight::chain(0, rows));
     backend->rope_and_store(qkv, kHeads, {}, in_flight, kv, 0);
-    expect_same([&](float* y) { backend->Backend::attention_linear(qkv, kHeads, kv, 0, in_flight, {}, matrix, scratch, y, true); },
-                [&](float* y) { backend->attention_linear(qkv, kHeads, kv, 0, in_flight, {}, matrix, scratch, y, true); });
+    expect_same(
+        [&](float* y) {
+          backend->Backend::attention_linear(qkv, kHeads, kv, 0, in_flight, {}, matrix, scratch, y, true);
+        },
+        [&](float* y) {
+          backend->attention_linear(qkv, kHeads, kv, 0, in_flight, {}, matrix, scratch, y, true);
+        });
   }
 }
 
-// A gate meets what it gates in the kernel of their product; the sum over k in one slice and in four, in few rows and many.
+// A gate meets what it gates in the kernel of their product; the sum over k in one slice and in four, in few
+// rows and many.
 TEST(SimulatedGpu, FeedForwardHasTheBitsOfItsOperations) {
   const auto backend = make_cuda_backend({.simulated = true});
   There there(*backend);
   constexpr int kWidth = 64, kOut = 20;
   const auto pack = [&](int out, int in) {
     return backend->pack(out, in, [in](int begin, int end, Bf16* rows) {
-      for (int i = begin * in; i < end * in; ++i) *rows++ = float_to_bf16(std::sin(static_cast<float>(i)) / 16);
+      for (int i = begin * in; i < end * in; ++i)
+        *rows++ = float_to_bf16(std::sin(static_cast<float>(i)) / 16);
     });
   };
   const auto down = pack(kOut, kWidth);
@@ -227,8 +259,9 @@ TEST(SimulatedGpu, FeedForwardHasTheBitsOfItsOperations) {
     const auto up = pack(2 * kWidth, in);
     const float* weight = there.floats(normal_numbers(static_cast<std::size_t>(in), 1));
     const float* bias = there.floats(normal_numbers(2 * kWidth, 2));
-    for (const auto& [rows, function, biased] : {std::tuple{1, Activation::kSilu, false}, std::tuple{9, Activation::kGelu, true},
-                                                 std::tuple{20, Activation::kGeluTanh, true}, std::tuple{130, Activation::kRelu, false}}) {
+    for (const auto& [rows, function, biased] :
+         {std::tuple{1, Activation::kSilu, false}, std::tuple{9, Activation::kGelu, true},
+          std::tuple{20, Activation::kGeluTanh, true}, std::tuple{130, Activation::kRelu, false}}) {
       SCOPED_TRACE(testing::Message() << rows << " rows of " << in);
       const auto count = static_cast<std::size_t>(rows);
       const float* x = there.floats(normal_numbers(count * static_cast<std::size_t>(in), 3));
@@ -237,10 +270,12 @@ TEST(SimulatedGpu, FeedForwardHasTheBitsOfItsOperations) {
       const std::vector<float> before = normal_numbers(count * kOut, 4);
       float* first = there.floats(before);
       float* second = there.floats(before);
-      float* scratch[] = {there.room(count * static_cast<std::size_t>(in)), there.room(count * 2 * kWidth), there.room(count * kWidth)};
+      float* scratch[] = {there.room(count * static_cast<std::size_t>(in)), there.room(count * 2 * kWidth),
+                          there.room(count * kWidth)};
       backend->Backend::feed_forward(norm, x, form, rows, scratch[0], scratch[1], scratch[2], first, true);
       backend->feed_forward(norm, x, form, rows, scratch[0], scratch[1], scratch[2], second, true);
-      EXPECT_TRUE(same_bits(there.back(first, before.size()).data(), there.back(second, before.size()).data(), before.size()));
+      EXPECT_TRUE(same_bits(there.back(first, before.size()).data(), there.back(second, before.size()).data(),
+                            before.size()));
     }
   }
 }

@@ -27,17 +27,24 @@ struct Matrix {
   DeviceArray<u16> packed;
 
   // Packed in two portions, as a large matrix is.
-  Matrix(Machine& machine, int out, int in, unsigned seed) : out(out), in(in), rows(bf16_values(at(out) * at(in), seed)), packed(machine, weight_elements(out, in)) {
+  Matrix(Machine& machine, int out, int in, unsigned seed)
+      : out(out),
+        in(in),
+        rows(bf16_values(at(out) * at(in), seed)),
+        packed(machine, weight_elements(out, in)) {
     const DeviceArray<u16> staged(machine, rows);
     const int first = out / 2 / kTileOut * kTileOut;
     for (const auto& [begin, count] : {std::pair{0, first}, std::pair{first, out - first}}) {
-      if (count > 0) launch(PackWeights{staged.data() + at(begin) * at(in), begin, count, out, in, packed.data()}, {.machine = &machine});
+      if (count > 0)
+        launch(PackWeights{staged.data() + at(begin) * at(in), begin, count, out, in, packed.data()},
+               {.machine = &machine});
     }
   }
 };
 
 TEST(CudaWeights, PackingPutsEveryElementWhereTheLanesTakeIt) {
-  for (const auto& [out, in] : {std::pair{16, 32}, std::pair{1, 1}, std::pair{50, 70}, std::pair{33, 129}, std::pair{80, 64}}) {
+  for (const auto& [out, in] :
+       {std::pair{16, 32}, std::pair{1, 1}, std::pair{50, 70}, std::pair{33, 129}, std::pair{80, 64}}) {
     Machine machine(1);
     const Matrix matrix(machine, out, in, 1);
     std::vector<bool> used(weight_elements(out, in));
@@ -46,7 +53,8 @@ TEST(CudaWeights, PackingPutsEveryElementWhereTheLanesTakeIt) {
         const std::size_t place = weight_at(in, m, k);
         ASSERT_FALSE(used.at(place)) << m << " " << k;
         used[place] = true;
-        ASSERT_EQ(matrix.packed[place], m < out && k < in ? matrix.rows[at(m) * at(in) + at(k)] : 0) << m << " " << k;
+        ASSERT_EQ(matrix.packed[place], m < out && k < in ? matrix.rows[at(m) * at(in) + at(k)] : 0)
+            << m << " " << k;
       }
     }
   }
@@ -60,7 +68,8 @@ TEST(CudaWeights, GatherReadsRowsBack) {
   const DeviceArray<float> y(machine, tokens.size() * 75);
   launch(Gather{table.packed.data(), 75, ids.data(), 5, y.data()}, {.machine = &machine});
   for (int i = 0; i < 5; ++i) {
-    for (int k = 0; k < 75; ++k) ASSERT_EQ(y[at(i * 75 + k)], bf16_to_float(table.rows[at(tokens[at(i)] * 75 + k)]));
+    for (int k = 0; k < 75; ++k)
+      ASSERT_EQ(y[at(i * 75 + k)], bf16_to_float(table.rows[at(tokens[at(i)] * 75 + k)]));
   }
 }
 
@@ -91,26 +100,34 @@ TEST(CudaLinear, ShapesThatTheKernelsAreCompiledFor) {
     EXPECT_GE(row_tiles(rows) * kTileRows, rows);
     EXPECT_GE(row_tiles(rows), before);
     before = row_tiles(rows);
-    for (const auto& [out, in] : {std::pair{576, 576}, std::pair{4096, 14336}, std::pair{28672, 4096}, std::pair{40, 3}}) {
+    for (const auto& [out, in] :
+         {std::pair{576, 576}, std::pair{4096, 14336}, std::pair{28672, 4096}, std::pair{40, 3}}) {
       const LinearPlan plan = plan_of(out, in, rows);
       float partials[1];
       simt::u32 arrivals[1];
-      with_kernel(Linear{.out = out, .in = in, .rows = rows, .partials = partials, .arrivals = arrivals}, [&](const auto& kernel, const LaunchShape& shape) {
-        EXPECT_EQ(std::string(kernel.kName), plan.many ? "linear_many" : "linear_few");
-        EXPECT_EQ(shape.threads, 32 * plan.warps);
-        EXPECT_LE(shape.shared_bytes, 76 << 10);  // two blocks on an SM of an A100
-        // Every slice of every tile of outputs has a warp, and no block is idle.
-        const int tiles = tiles_of(out, kTileOut), warps = plan.many ? tiles_of(tiles, kManyOutTiles) * plan.slices : tiles * plan.slices;
-        EXPECT_GE(shape.grid_x * shape.grid_y * plan.warps, warps);
-        EXPECT_LT((shape.grid_x - 1) * shape.grid_y * plan.warps, warps);
-      });
+      with_kernel(Linear{.out = out, .in = in, .rows = rows, .partials = partials, .arrivals = arrivals},
+                  [&](const auto& kernel, const LaunchShape& shape) {
+                    EXPECT_EQ(std::string(kernel.kName), plan.many ? "linear_many" : "linear_few");
+                    EXPECT_EQ(shape.threads, 32 * plan.warps);
+                    EXPECT_LE(shape.shared_bytes, 76 << 10);  // two blocks on an SM of an A100
+                    // Every slice of every tile of outputs has a warp, and no block is idle.
+                    const int tiles = tiles_of(out, kTileOut),
+                              warps = plan.many ? tiles_of(tiles, kManyOutTiles) * plan.slices
+                                                : tiles * plan.slices;
+                    EXPECT_GE(shape.grid_x * shape.grid_y * plan.warps, warps);
+                    EXPECT_LT((shape.grid_x - 1) * shape.grid_y * plan.warps, warps);
+                  });
     }
   }
-  EXPECT_THROW(with_kernel(Linear{.out = 16, .in = 16, .rows = 129}, [](const auto&, const LaunchShape&) {}), Bug);
-  EXPECT_THROW(with_kernel(Linear{.out = 16, .in = 4096, .rows = 128}, [](const auto&, const LaunchShape&) {}), Bug);  // no place to meet
+  EXPECT_THROW(with_kernel(Linear{.out = 16, .in = 16, .rows = 129}, [](const auto&, const LaunchShape&) {}),
+               Bug);
+  EXPECT_THROW(
+      with_kernel(Linear{.out = 16, .in = 4096, .rows = 128}, [](const auto&, const LaunchShape&) {}),
+      Bug);  // no place to meet
 }
 
-// The slices of the shapes of SmolLM2-135M and Llama-3.1-8B are part of the numerics class: a change of them is a change of it.
+// The slices of the shapes of SmolLM2-135M and Llama-3.1-8B are part of the numerics class: a change of them
+// is a change of it.
 TEST(CudaLinear, SlicesArePartOfTheNumericsClass) {
   EXPECT_EQ(slices_of(960, 576), 4);
   EXPECT_EQ(slices_of(576, 576), 4);
@@ -136,7 +153,8 @@ struct Case {
   std::vector<int> rows;
 };
 
-// x W^T + bias + before of [rows, in] by matrix in double precision, of the x that are rounded to bf16, and the sums of magnitudes.
+// x W^T + bias + before of [rows, in] by matrix in double precision, of the x that are rounded to bf16, and
+// the sums of magnitudes.
 struct Reference {
   std::vector<double> expected, magnitude;
 
@@ -144,15 +162,18 @@ struct Reference {
     const int rows = static_cast<int>(x.size()) / matrix.in;
     for (int i = 0; i < rows; ++i) {
       std::vector<float> rounded(at(matrix.in));
-      for (int k = 0; k < matrix.in; ++k) rounded[at(k)] = bf16_to_float(float_to_bf16(x[at(i) * at(matrix.in) + at(k)]));
+      for (int k = 0; k < matrix.in; ++k)
+        rounded[at(k)] = bf16_to_float(float_to_bf16(x[at(i) * at(matrix.in) + at(k)]));
       for (int m = 0; m < matrix.out; ++m) {
         double sum = 0, size = 0;
         for (int k = 0; k < matrix.in; ++k) {
-          const double product = static_cast<double>(rounded[at(k)]) * bf16_to_float(matrix.rows[at(m) * at(matrix.in) + at(k)]);
+          const double product =
+              static_cast<double>(rounded[at(k)]) * bf16_to_float(matrix.rows[at(m) * at(matrix.in) + at(k)]);
           sum += product;
           size += std::abs(product);
         }
-        const double more[2] = {bias == nullptr ? 0.0 : bias[m], before == nullptr ? 0.0 : before[expected.size()]};
+        const double more[2] = {bias == nullptr ? 0.0 : bias[m],
+                                before == nullptr ? 0.0 : before[expected.size()]};
         expected.push_back(sum + more[0] + more[1]);
         magnitude.push_back(size + std::abs(more[0]) + std::abs(more[1]));
       }
@@ -160,28 +181,41 @@ struct Reference {
   }
 };
 
-// Within (k + slices) 2^-24 sum |a b| of the sum in double precision: a rounding per addition. And each row has the bits
-// that it has alone, in another order of warps and blocks.
+// Within (k + slices) 2^-24 sum |a b| of the sum in double precision: a rounding per addition. And each row
+// has the bits that it has alone, in another order of warps and blocks.
 void check(const Case& c, bool accumulate, bool biased) {
   Machine machine(at(c.out + c.in));
   const Matrix matrix(machine, c.out, c.in, 5);
   const int most = *std::max_element(c.rows.begin(), c.rows.end());
-  const std::vector<float> values = normal_numbers(at(most) * at(c.in), 6), before = normal_numbers(at(most) * at(c.out), 7);
+  const std::vector<float> values = normal_numbers(at(most) * at(c.in), 6),
+                           before = normal_numbers(at(most) * at(c.out), 7);
   const DeviceArray<float> x(machine, values), bias(machine, normal_numbers(at(c.out), 8));
-  const auto [expected, magnitude] = Reference(matrix, values, biased ? bias.data() : nullptr, accumulate ? before.data() : nullptr);
+  const auto [expected, magnitude] =
+      Reference(matrix, values, biased ? bias.data() : nullptr, accumulate ? before.data() : nullptr);
   const LinearPlan plan = plan_of(c.out, c.in, most);
   const DeviceArray<float> partials(machine, plan.partials + 1);
   const DeviceArray<simt::u32> arrivals(machine, std::vector<simt::u32>(at(plan.meeting) + 1));
   const auto run = [&](int first, int rows, int stride, const DeviceArray<float>& y) {
     const DeviceArray<u16> activations(machine, activation_elements(rows, c.in));
-    launch(RoundRows{x.data() + at(first) * at(c.in), c.in, rows, c.in, activations.data()}, {.machine = &machine});
-    launch(Linear{.weights = matrix.packed.data(), .out = c.out, .in = c.in, .activations = activations.data(), .rows = rows,
-                  .bias = biased ? bias.data() : nullptr, .y = y.data(), .y_stride = stride, .accumulate = accumulate, .partials = partials.data(), .arrivals = arrivals.data()},
+    launch(RoundRows{x.data() + at(first) * at(c.in), c.in, rows, c.in, activations.data()},
+           {.machine = &machine});
+    launch(Linear{.weights = matrix.packed.data(),
+                  .out = c.out,
+                  .in = c.in,
+                  .activations = activations.data(),
+                  .rows = rows,
+                  .bias = biased ? bias.data() : nullptr,
+                  .y = y.data(),
+                  .y_stride = stride,
+                  .accumulate = accumulate,
+                  .partials = partials.data(),
+                  .arrivals = arrivals.data()},
            {.machine = &machine});
   };
   std::vector<float> single(at(most) * at(c.out));
   for (int i = 0; i < most; ++i) {
-    const DeviceArray<float> y(machine, std::vector<float>(before.begin() + i * c.out, before.begin() + (i + 1) * c.out));
+    const DeviceArray<float> y(
+        machine, std::vector<float>(before.begin() + i * c.out, before.begin() + (i + 1) * c.out));
     run(i, 1, c.out, y);
     std::copy_n(y.data(), c.out, single.begin() + i * c.out);
   }
@@ -190,13 +224,15 @@ void check(const Case& c, bool accumulate, bool biased) {
     machine.reseed(at(rows));
     const int stride = c.out + 3;
     std::vector<float> initial(at(rows) * at(stride), NAN);
-    for (int i = 0; i < rows; ++i) std::copy_n(before.begin() + i * c.out, c.out, initial.begin() + i * stride);
+    for (int i = 0; i < rows; ++i)
+      std::copy_n(before.begin() + i * c.out, c.out, initial.begin() + i * stride);
     const DeviceArray<float> y(machine, initial);
     run(0, rows, stride, y);
     for (int i = 0; i < rows; ++i) {
       for (int m = 0; m < c.out; ++m) {
         const std::size_t place = at(i) * at(c.out) + at(m);
-        ASSERT_NEAR(y[at(i) * at(stride) + at(m)], expected[place], (c.in + 10) * 0x1p-24 * magnitude[place]) << i << " " << m;
+        ASSERT_NEAR(y[at(i) * at(stride) + at(m)], expected[place], (c.in + 10) * 0x1p-24 * magnitude[place])
+            << i << " " << m;
       }
       ASSERT_TRUE(same_bits(y.data() + i * stride, single.data() + i * c.out, at(c.out))) << "row " << i;
       for (int m = c.out; m < stride; ++m) ASSERT_TRUE(std::isnan(y[at(i) * at(stride) + at(m)]));
@@ -205,7 +241,9 @@ void check(const Case& c, bool accumulate, bool biased) {
   }
 }
 
-TEST(CudaLinear, EveryBucketOfRows) { check({48, 512, {1, 2, 7, 8, 9, 16, 17, 24, 25, 32, 33, 48, 49, 64, 65, 96, 97, 127, 128}}, false, false); }
+TEST(CudaLinear, EveryBucketOfRows) {
+  check({48, 512, {1, 2, 7, 8, 9, 16, 17, 24, 25, 32, 33, 48, 49, 64, 65, 96, 97, 127, 128}}, false, false);
+}
 TEST(CudaLinear, OddShapes) {
   for (const bool accumulate : {false, true}) {
     check({1, 1, {1, 3}}, accumulate, !accumulate);
@@ -228,11 +266,21 @@ void check_free(int out, int in, int rows, int at_least) {
   SCOPED_TRACE(testing::Message() << rows << " rows by [" << out << ", " << in << "]");
   Machine machine(at(out + rows));
   const Matrix matrix(machine, out, in, 5);
-  const std::vector<float> values = normal_numbers(at(rows) * at(in), 6), before = normal_numbers(at(rows) * at(out), 7);
-  const DeviceArray<float> x(machine, values), bias(machine, normal_numbers(at(out), 8)), invariant(machine, before);
+  const std::vector<float> values = normal_numbers(at(rows) * at(in), 6),
+                           before = normal_numbers(at(rows) * at(out), 7);
+  const DeviceArray<float> x(machine, values), bias(machine, normal_numbers(at(out), 8)),
+      invariant(machine, before);
   const DeviceArray<u16> activations(machine, activation_elements(rows, in));
   launch(RoundRows{x.data(), in, rows, in, activations.data()}, {.machine = &machine});
-  Linear layer{.weights = matrix.packed.data(), .out = out, .in = in, .activations = activations.data(), .rows = rows, .bias = bias.data(), .y = invariant.data(), .y_stride = out, .accumulate = true};
+  Linear layer{.weights = matrix.packed.data(),
+               .out = out,
+               .in = in,
+               .activations = activations.data(),
+               .rows = rows,
+               .bias = bias.data(),
+               .y = invariant.data(),
+               .y_stride = out,
+               .accumulate = true};
   const LinearPlan meeting = free_meeting(layer);
   const DeviceArray<float> partials(machine, meeting.partials + 1);
   const DeviceArray<simt::u32> arrivals(machine, std::vector<simt::u32>(at(meeting.meeting) + 1));
@@ -244,12 +292,15 @@ void check_free(int out, int in, int rows, int at_least) {
   std::vector<LinearFree> forms = free_forms(layer);
   EXPECT_GE(static_cast<int>(forms.size()), at_least);
   for (LinearFree& form : forms) {
-    SCOPED_TRACE(testing::Message() << form.slices << (form.many ? " blocks" : " warps") << (form.in_y ? " meet in y" : ""));
+    SCOPED_TRACE(testing::Message() << form.slices << (form.many ? " blocks" : " warps")
+                                    << (form.in_y ? " meet in y" : ""));
     const DeviceArray<float> y(machine, before);
     form.y = y.data();
     launch(form, {.machine = &machine});
-    for (std::size_t i = 0; i < before.size(); ++i) ASSERT_NEAR(y[i], reference.expected[i], (in + 20) * 0x1p-24 * reference.magnitude[i]) << i;
-    if (form.slices == slices_of(out, in) && !form.in_y) same += same_bits(y.data(), invariant.data(), before.size());
+    for (std::size_t i = 0; i < before.size(); ++i)
+      ASSERT_NEAR(y[i], reference.expected[i], (in + 20) * 0x1p-24 * reference.magnitude[i]) << i;
+    if (form.slices == slices_of(out, in) && !form.in_y)
+      same += same_bits(y.data(), invariant.data(), before.size());
     for (const simt::u32 arrived : arrivals.host()) ASSERT_EQ(arrived, 0u);
   }
   EXPECT_EQ(same, rows > 8 && rows <= 16 ? 2 : 1);

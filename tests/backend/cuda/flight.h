@@ -29,7 +29,12 @@ class Flight {
     path_begin_.push_back(static_cast<std::int32_t>(paths_.size()));
   }
   RowsInFlight rows() const {
-    return {static_cast<int>(slots_.size()), committed_, positions_.data(), slots_.data(), path_begin_.data(), paths_.data()};
+    return {static_cast<int>(slots_.size()),
+            committed_,
+            positions_.data(),
+            slots_.data(),
+            path_begin_.data(),
+            paths_.data()};
   }
 
  private:

@@ -25,10 +25,13 @@ TEST(GpuStaging, EveryByteArrivesAndOnePieceIsAlwaysUnderWay) {
     in_pieces(
         from.data(), bytes, kPiece, to.data(), staged.data(),
         [&](char* there, const char* piece, std::size_t size, int half) {
-          EXPECT_TRUE(copies[half].size == 0 || copies[half].done) << "the half is overwritten while it is in use";
+          EXPECT_TRUE(copies[half].size == 0 || copies[half].done)
+              << "the half is overwritten while it is in use";
           copies[half] = {there, piece, size, false};
           fetched += size;
-          most_under_way = std::max(most_under_way, static_cast<std::size_t>(!copies[0].done && copies[0].size > 0) + (!copies[1].done && copies[1].size > 0));
+          most_under_way =
+              std::max(most_under_way, static_cast<std::size_t>(!copies[0].done && copies[0].size > 0) +
+                                           (!copies[1].done && copies[1].size > 0));
         },
         [&](int half) {
           std::copy_n(copies[half].from, copies[half].size, copies[half].to);

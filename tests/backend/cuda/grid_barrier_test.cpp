@@ -30,7 +30,8 @@ std::string fault(const std::function<void(Machine&)>& launch) {
   try {
     launch(machine);
   } catch (const Bug& bug) {
-    machine.run_together(Together{[] { block_sync(); }}, {.grid_x = 2, .threads = 64});  // it can be used again
+    machine.run_together(Together{[] { block_sync(); }},
+                         {.grid_x = 2, .threads = 64});  // it can be used again
     return bug.what();
   }
   return "nothing was noticed";
@@ -54,7 +55,8 @@ TEST(GridBarrier, BlocksSeeWhatOthersStored) {
           store(numbers.data() + block_x() * 64 + thread_index(), 1000 * round + block_x());
           barrier.arrive();
           barrier.wait();
-          for (int other = 0; other < grid_x(); ++other) EXPECT_EQ(load(numbers.data() + other * 64 + 63 - thread_index()), 1000 * round + other);
+          for (int other = 0; other < grid_x(); ++other)
+            EXPECT_EQ(load(numbers.data() + other * 64 + 63 - thread_index()), 1000 * round + other);
         }
       };
       for (int launch = 1; launch <= 3; ++launch) {
@@ -72,10 +74,14 @@ TEST(GridBarrier, WhatNoBarrierOrdersIsNoticed) {
         machine.reseed(seed);
         const DeviceArray<u64> arrived(machine, std::vector<u64>{0});
         const DeviceArray<int> numbers(machine, std::vector<int>(4));
-        machine.run_together(Together{[&] { body(numbers.data(), arrived.data()); }}, {.grid_x = 2, .threads = 32});
+        machine.run_together(Together{[&] { body(numbers.data(), arrived.data()); }},
+                             {.grid_x = 2, .threads = 32});
       });
     };
-    EXPECT_THAT(races([](int* numbers, u64*) { lane() == 0 ? store(numbers + block_x(), 1) : void(load(numbers + 1)); }), HasSubstr("nothing orders the two"));
+    EXPECT_THAT(races([](int* numbers, u64*) {
+                  lane() == 0 ? store(numbers + block_x(), 1) : void(load(numbers + 1));
+                }),
+                HasSubstr("nothing orders the two"));
     // Read, then written by the other block.
     EXPECT_THAT(races([](int* numbers, u64*) {
                   if (block_x() == 0) (void)load(numbers);
@@ -137,35 +143,38 @@ TEST(InnerBlocks, AreBlocksOfTheirOwn) {
   for (unsigned seed = 0; seed < 6; ++seed) {
     Machine machine(seed);
     std::vector<int> seen(2 * 3 * 96);
-    machine.run_together(Together{[&] {
-                           leave_block();
-                           const int outer = block_x(), place = thread_index() / 96;
-                           if (place < 2) {
-                             for (int i = outer + 2 * place; i < 6; i += 4) {
-                               enter_block({i % 2, i / 2, 0, 2, 3, 1, place * 96, 96, 64 + place * 512, 512});
-                               EXPECT_EQ(grid_x() * 100 + grid_y() * 10 + grid_z(), 231);
-                               EXPECT_EQ(block_threads(), 96);
-                               EXPECT_EQ(thread_index(), 32 * warp_index() + lane());
-                               ++seen[static_cast<std::size_t>((block_y() * 2 + block_x()) * 96 + thread_index())];
-                               const auto array = shared<int>(0, 96);
-                               array.set(thread_index(), 100 * i + thread_index());
-                               block_sync();
-                               EXPECT_EQ(array[95 - thread_index()], 100 * i + 95 - thread_index());
-                               leave_block();
-                             }
-                           }
-                           EXPECT_EQ(block_threads(), 256);
-                           EXPECT_EQ(block_x(), outer);
-                           block_sync();
-                         }},
-                         {.grid_x = 2, .threads = 256, .shared_bytes = 64 + 2 * 512});
+    machine.run_together(
+        Together{[&] {
+          leave_block();
+          const int outer = block_x(), place = thread_index() / 96;
+          if (place < 2) {
+            for (int i = outer + 2 * place; i < 6; i += 4) {
+              enter_block({i % 2, i / 2, 0, 2, 3, 1, place * 96, 96, 64 + place * 512, 512});
+              EXPECT_EQ(grid_x() * 100 + grid_y() * 10 + grid_z(), 231);
+              EXPECT_EQ(block_threads(), 96);
+              EXPECT_EQ(thread_index(), 32 * warp_index() + lane());
+              ++seen[static_cast<std::size_t>((block_y() * 2 + block_x()) * 96 + thread_index())];
+              const auto array = shared<int>(0, 96);
+              array.set(thread_index(), 100 * i + thread_index());
+              block_sync();
+              EXPECT_EQ(array[95 - thread_index()], 100 * i + 95 - thread_index());
+              leave_block();
+            }
+          }
+          EXPECT_EQ(block_threads(), 256);
+          EXPECT_EQ(block_x(), outer);
+          block_sync();
+        }},
+        {.grid_x = 2, .threads = 256, .shared_bytes = 64 + 2 * 512});
     EXPECT_THAT(seen, testing::Each(1));
   }
 }
 
 TEST(InnerBlocks, WrongUseIsNoticed) {
   const auto inner = [](const std::function<void()>& body, int shared_bytes = 256) {
-    return fault([&](Machine& machine) { machine.run_together(Together{body}, {.grid_x = 1, .threads = 64, .shared_bytes = shared_bytes}); });
+    return fault([&](Machine& machine) {
+      machine.run_together(Together{body}, {.grid_x = 1, .threads = 64, .shared_bytes = shared_bytes});
+    });
   };
   const InnerBlock one{0, 0, 0, 1, 1, 1, 0, 32, 0, 128}, two{1, 0, 0, 2, 1, 1, 32, 32, 128, 128};
   // Shared memory of the block before, of another block inside, or of none.
@@ -185,8 +194,10 @@ TEST(InnerBlocks, WrongUseIsNoticed) {
                 (void)shared<int>(0, 33);
               }),
               HasSubstr("of 128 bytes of shared memory"));
-  EXPECT_THAT(inner([&] { enter_block({0, 0, 0, 1, 1, 1, 0, 64, 128, 144}); }), HasSubstr("a block inside of threads 0 to 64 of 64, with 144 bytes at 128 of 256"));
-  EXPECT_THAT(inner([&] { enter_block(one); }), HasSubstr("a block inside of threads 0 to 32"));  // threads 32 to 63 are not in it
+  EXPECT_THAT(inner([&] { enter_block({0, 0, 0, 1, 1, 1, 0, 64, 128, 144}); }),
+              HasSubstr("a block inside of threads 0 to 64 of 64, with 144 bytes at 128 of 256"));
+  EXPECT_THAT(inner([&] { enter_block(one); }),
+              HasSubstr("a block inside of threads 0 to 32"));  // threads 32 to 63 are not in it
   EXPECT_THAT(inner([&] {
                 const InnerBlock whole{0, 0, 0, 1, 1, 1, 0, 64, 0, 128};
                 enter_block(whole);

@@ -12,7 +12,8 @@
 #include "core/base/error.h"
 #include "tests/backend/cuda/simt_fixture.h"
 
-// The table of a persistent kernel: what can be a task, what is fused, when weights are asked for, and how large the grid is.
+// The table of a persistent kernel: what can be a task, what is fused, when weights are asked for, and how
+// large the grid is.
 
 namespace speclab::cuda {
 namespace {
@@ -32,9 +33,11 @@ std::string problem(const PersistentLimits& limits) {
 TEST(PersistentGrid, IsWhatIsResident) {
   EXPECT_EQ(persistent_blocks({132, 1, true}, "a device"), 132);
   EXPECT_EQ(persistent_blocks({132, 7, true}, "a device"), 132 * kMostResident);
-  EXPECT_THAT(problem({132, 2, false}), HasSubstr("persistent kernels on a device: got a device without cooperative launches"));
+  EXPECT_THAT(problem({132, 2, false}),
+              HasSubstr("persistent kernels on a device: got a device without cooperative launches"));
   EXPECT_THAT(problem({132, 2, false}), HasSubstr("Use --kernels launches."));
-  EXPECT_THAT(problem({132, 0, true}), HasSubstr("got room for 0 blocks on each of 132 multiprocessors, expected room for a block of 256 threads and 64 KiB"));
+  EXPECT_THAT(problem({132, 0, true}), HasSubstr("got room for 0 blocks on each of 132 multiprocessors, "
+                                                 "expected room for a block of 256 threads and 64 KiB"));
 }
 
 Task weighing(std::size_t bytes, const void* at) {
@@ -56,12 +59,14 @@ TEST(PersistentTable, AsksForWeightsAhead) {
     tasks.push_back(weighing(size, memory + 1'000'000 + begin));  // matrices that happen to lie together
     begin += size;
   }
-  for (const std::size_t ahead : {std::size_t{160}, std::size_t{1760}, std::size_t{3200}, std::size_t{1} << 20}) {
+  for (const std::size_t ahead :
+       {std::size_t{160}, std::size_t{1760}, std::size_t{3200}, std::size_t{1} << 20}) {
     const TaskTable table = make_table(tasks, ahead);
     std::size_t next = 0;
     int piece = 0;
     for (int task = -1; task < static_cast<int>(tasks.size()); ++task) {
-      const int end = task < 0 ? table.first_prefetches : table.tasks[static_cast<std::size_t>(task)].prefetch_end;
+      const int end =
+          task < 0 ? table.first_prefetches : table.tasks[static_cast<std::size_t>(task)].prefetch_end;
       for (; piece < end; ++piece) {
         const Prefetch& each = table.prefetches[static_cast<std::size_t>(piece)];
         EXPECT_EQ(static_cast<const std::byte*>(each.from), memory + 1'000'000 + next);
@@ -69,7 +74,8 @@ TEST(PersistentTable, AsksForWeightsAhead) {
         EXPECT_EQ(each.bytes % 16, 0u);
         next += each.bytes;
       }
-      const std::size_t now = task + 1 < static_cast<int>(tasks.size()) ? begins[static_cast<std::size_t>(task + 1)] : begin;
+      const std::size_t now =
+          task + 1 < static_cast<int>(tasks.size()) ? begins[static_cast<std::size_t>(task + 1)] : begin;
       EXPECT_EQ(next, std::min(begin, now + ahead)) << "before task " << task + 1 << " with " << ahead;
     }
     EXPECT_EQ(next, begin);
@@ -80,7 +86,9 @@ TEST(PersistentTable, AsksForWeightsAhead) {
 
 TEST(PersistentTable, CountsAMatrixOnce) {
   const int a = 0, b = 0;
-  EXPECT_EQ(distinct_weights(std::vector<Task>{weighing(16, &a), weighing(32, &b), weighing(16, &a), weighing(0, nullptr)}), 48u);
+  EXPECT_EQ(distinct_weights(std::vector<Task>{weighing(16, &a), weighing(32, &b), weighing(16, &a),
+                                               weighing(0, nullptr)}),
+            48u);
 }
 
 TEST(PersistentTable, IsWorthIt) {
@@ -96,7 +104,8 @@ TEST(PersistentTable, IsWorthIt) {
   EXPECT_FALSE(worth_one_launch(tasks, CudaKernels::kAuto));
 }
 
-/// The tasks of a layer as the backend starts them; qkv, attention and the rest in the shapes of SmolLM2-135M.
+/// The tasks of a layer as the backend starts them; qkv, attention and the rest in the shapes of
+/// SmolLM2-135M.
 struct Layer {
   explicit Layer(int rows, int committed = 100) : rows_(rows) {
     RopeStore rope;
@@ -169,14 +178,22 @@ struct Layer {
 };
 
 TEST(PersistentTable, ALayerHasFiveTasksAtOneRow) {
-  constexpr int kNormed = kPersistentIndex<LinearFewKernel<1, 6, true>>, kPlain = kPersistentIndex<LinearFewKernel<1, 6, false>>;
-  constexpr int kSplits = kPersistentIndex<AttentionSplitsKernel>, kNorm = kPersistentIndex<NormKernel<NormOf::kRms>>, kSum = kPersistentIndex<AttentionSumKernel>;
+  constexpr int kNormed = kPersistentIndex<LinearFewKernel<1, 6, true>>,
+                kPlain = kPersistentIndex<LinearFewKernel<1, 6, false>>;
+  constexpr int kSplits = kPersistentIndex<AttentionSplitsKernel>,
+                kNorm = kPersistentIndex<NormKernel<NormOf::kRms>>,
+                kSum = kPersistentIndex<AttentionSumKernel>;
   const Layer one(1);
   EXPECT_EQ(one.tasks.size(), 7u);
-  EXPECT_THAT(one.fused(), ElementsAre(kFusedIndex<LinearFewKernel<1, 6, true, Linear, Rotated>>, kSplits, kFusedIndex<LinearFewKernel<1, 6, false, Linear, Combined>>, kNormed, kPlain));
-  EXPECT_THAT(Layer(8).fused(), ElementsAre(kNorm, kFusedIndex<LinearFewKernel<1, 6, false, Linear, Rotated>>, kSplits, kSum, kPlain, kNorm, kPlain, kPlain));
+  EXPECT_THAT(one.fused(),
+              ElementsAre(kFusedIndex<LinearFewKernel<1, 6, true, Linear, Rotated>>, kSplits,
+                          kFusedIndex<LinearFewKernel<1, 6, false, Linear, Combined>>, kNormed, kPlain));
+  EXPECT_THAT(Layer(8).fused(), ElementsAre(kNorm, kFusedIndex<LinearFewKernel<1, 6, false, Linear, Rotated>>,
+                                            kSplits, kSum, kPlain, kNorm, kPlain, kPlain));
   // A long context is added up once and not by every block.
-  EXPECT_THAT(Layer(1, kMostStagedSplits * kSplit).fused(), ElementsAre(kFusedIndex<LinearFewKernel<1, 6, true, Linear, Rotated>>, kSplits, kSum, kPlain, kNormed, kPlain));
+  EXPECT_THAT(Layer(1, kMostStagedSplits * kSplit).fused(),
+              ElementsAre(kFusedIndex<LinearFewKernel<1, 6, true, Linear, Rotated>>, kSplits, kSum, kPlain,
+                          kNormed, kPlain));
   for (const Task& task : fuse(one.tasks)) {
     EXPECT_LE(static_cast<int>(sizeof(Task)) + task.together * task.shared_bytes, kPersistentShared);
     EXPECT_LE(task.together * task.threads, kPersistentThreads);
@@ -220,7 +237,8 @@ TEST(PersistentTable, ManyRowsAreLaunchesOfTheirOwn) {
   EXPECT_FALSE(task_of(law).has_value());
 }
 
-// A long row of operations that need each other, as one launch and one by one: the same bits, with any grid and any order.
+// A long row of operations that need each other, as one launch and one by one: the same bits, with any grid
+// and any order.
 TEST(PersistentKernel, RunsTasksInOrder) {
   constexpr int kRows = 5, kWidth = 300, kTasks = 6;
   const std::vector<float> x = normal_numbers(kRows * kWidth, 1), weight = normal_numbers(kWidth, 2);

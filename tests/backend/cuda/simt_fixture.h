@@ -17,7 +17,8 @@ namespace speclab::cuda {
 template <typename T>
 class DeviceArray {
  public:
-  DeviceArray(const Place& place, std::size_t count) : place_(place), count_(count), memory_(place.allocate(count * sizeof(T))) {}
+  DeviceArray(const Place& place, std::size_t count)
+      : place_(place), count_(count), memory_(place.allocate(count * sizeof(T))) {}
   DeviceArray(const Place& place, const std::vector<T>& values) : DeviceArray(place, values.size()) {
     place_.upload(values.data(), count_ * sizeof(T), data());
   }

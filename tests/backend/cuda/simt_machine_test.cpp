@@ -24,12 +24,14 @@ struct Body {
   void operator()() const { body(); }
 };
 
-void run(std::function<void()> body, cuda::LaunchShape shape = {.threads = 64, .shared_bytes = 1024}, unsigned seed = 1) {
+void run(std::function<void()> body, cuda::LaunchShape shape = {.threads = 64, .shared_bytes = 1024},
+         unsigned seed = 1) {
   Machine machine(seed);
   machine.run(Body{std::move(body)}, shape);
 }
 
-std::string violation(std::function<void()> body, cuda::LaunchShape shape = {.threads = 64, .shared_bytes = 1024}) {
+std::string violation(std::function<void()> body,
+                      cuda::LaunchShape shape = {.threads = 64, .shared_bytes = 1024}) {
   Machine machine(1);
   std::string message = "nothing was noticed";
   try {
@@ -47,7 +49,8 @@ TEST(SimtMachine, IndicesCoverTheGridOnce) {
       [&] {
         EXPECT_EQ(thread_index(), 32 * warp_index() + lane());
         EXPECT_EQ(grid_x() * 100 + grid_y() * 10 + grid_z(), 234);
-        ++seen[static_cast<std::size_t>(((block_z() * 3 + block_y()) * 2 + block_x()) * block_threads() + thread_index())];
+        ++seen[static_cast<std::size_t>(((block_z() * 3 + block_y()) * 2 + block_x()) * block_threads() +
+                                        thread_index())];
       },
       {.grid_x = 2, .grid_y = 3, .grid_z = 4, .threads = 96});
   EXPECT_THAT(seen, testing::Each(1));
@@ -97,7 +100,11 @@ TEST(SimtMachine, BarriersLetWarpsExchange) {
 TEST(SimtMachine, WarpsRunInAnOrderThatTheSeedChooses) {
   const auto order = [](unsigned seed) {
     std::vector<int> warps;
-    run([&] { if (lane() == 0) warps.push_back(100 * block_x() + warp_index()); }, {.grid_x = 4, .threads = 256}, seed);
+    run(
+        [&] {
+          if (lane() == 0) warps.push_back(100 * block_x() + warp_index());
+        },
+        {.grid_x = 4, .threads = 256}, seed);
     return warps;
   };
   EXPECT_EQ(order(1), order(1));
@@ -120,13 +127,16 @@ TEST(SimtMachine, MatrixProductOfFragments) {
         Accumulator c[2];
         for (Accumulator& each : c) each.clear();
         for (int i = 0; i < 100; ++i) {  // more than the queue holds
-          mma(c[i % 2], {of_a(g, 2 * t), of_a(g + 8, 2 * t), of_a(g, 2 * t + 8), of_a(g + 8, 2 * t + 8)}, {of_b(2 * t), of_b(2 * t + 8)});
+          mma(c[i % 2], {of_a(g, 2 * t), of_a(g + 8, 2 * t), of_a(g, 2 * t + 8), of_a(g + 8, 2 * t + 8)},
+              {of_b(2 * t), of_b(2 * t + 8)});
         }
         mma_wait();
         for (int i = 0; i < 4; ++i) {
           const int m = g + i / 2 * 8, n = 2 * t + i % 2;
           float expected = 0;
-          for (int k = 0; k < 50 * 16; ++k) expected = std::fmaf(bf16_to_float(a[at(16 * m + k % 16)]), bf16_to_float(b[at(8 * (k % 16) + n)]), expected);
+          for (int k = 0; k < 50 * 16; ++k)
+            expected = std::fmaf(bf16_to_float(a[at(16 * m + k % 16)]),
+                                 bf16_to_float(b[at(8 * (k % 16) + n)]), expected);
           EXPECT_EQ(c[0][i], expected);
           EXPECT_EQ(c[1][i], expected);
         }
@@ -140,12 +150,14 @@ TEST(SimtMachine, CopiesArriveAtTheWait) {
   machine.run(Body{[&] {
                 const auto to = shared<float>(0, 256);
                 for (int stage = 0; stage < 2; ++stage) {
-                  if (warp_index() == stage) async_copy16(to, 4 * thread_index(), from.data() + 4 * thread_index());
+                  if (warp_index() == stage)
+                    async_copy16(to, 4 * thread_index(), from.data() + 4 * thread_index());
                   async_commit();
                 }
                 async_wait<1>();
                 if (warp_index() == 0) {
-                  EXPECT_EQ(to[4 * thread_index() + 3], from[static_cast<std::size_t>(4 * thread_index() + 3)]);
+                  EXPECT_EQ(to[4 * thread_index() + 3],
+                            from[static_cast<std::size_t>(4 * thread_index() + 3)]);
                 }
                 async_wait<0>();
                 block_sync();
@@ -167,13 +179,22 @@ TEST(SimtMachine, AtomicsFindTheLastBlock) {
   Machine machine(5);
   const DeviceArray<u32> counter(machine, std::vector<u32>{0});
   int last = 0;
-  machine.run(Body{[&] { if (thread_index() == 0 && atomic_add(counter.data(), 1) == 6) ++last; }}, {.grid_x = 7});
+  machine.run(Body{[&] {
+                if (thread_index() == 0 && atomic_add(counter.data(), 1) == 6) ++last;
+              }},
+              {.grid_x = 7});
   EXPECT_EQ(last, 1);
 }
 
 TEST(SimtMachine, NoticesDivergence) {
-  EXPECT_THAT(violation([] { if (thread_index() != 40) block_sync(); }), HasSubstr("divergence: 63 threads are at the barrier"));
-  EXPECT_THAT(violation([] { if (lane() != 5) warp_sync(); }), HasSubstr("divergence: 31 lanes of the warp are in the collective"));
+  EXPECT_THAT(violation([] {
+                if (thread_index() != 40) block_sync();
+              }),
+              HasSubstr("divergence: 63 threads are at the barrier"));
+  EXPECT_THAT(violation([] {
+                if (lane() != 5) warp_sync();
+              }),
+              HasSubstr("divergence: 31 lanes of the warp are in the collective"));
   // Outside of the macro: within it every call is on the same line.
   const auto two_barriers = [] {
     if (warp_index() == 0) block_sync();
@@ -193,8 +214,10 @@ TEST(SimtMachine, NoticesDivergence) {
 }
 
 TEST(SimtMachine, NoticesWrongUseOfSharedMemory) {
-  EXPECT_THAT(violation([] { (void)shared<float>(0, 256)[thread_index()]; }), HasSubstr("no thread of the block has written"));
-  EXPECT_THAT(violation([] { shared<float>(0, 63).set(thread_index(), 1); }), HasSubstr("element 63 of a shared array of 63"));
+  EXPECT_THAT(violation([] { (void)shared<float>(0, 256)[thread_index()]; }),
+              HasSubstr("no thread of the block has written"));
+  EXPECT_THAT(violation([] { shared<float>(0, 63).set(thread_index(), 1); }),
+              HasSubstr("element 63 of a shared array of 63"));
   EXPECT_THAT(violation([] { (void)shared<float>(0, 257); }), HasSubstr("of 1024 bytes of shared memory"));
   EXPECT_THAT(violation([] { shared<float>(4, 100).set16(4, {}); }), HasSubstr("element 4"));
   // Memory that the block before has written is not written now.
@@ -218,7 +241,8 @@ TEST(SimtMachine, NoticesRaces) {
                 (void)array[thread_index() ^ 1];  // of the same warp, and still nobody has waited for it
               }),
               testing::AnyOf(HasSubstr("race"), HasSubstr("no thread of the block has written")));
-  EXPECT_THAT(violation([] { shared<float>(0, 64).set(lane(), 1); }), HasSubstr("race: shared memory is written"));
+  EXPECT_THAT(violation([] { shared<float>(0, 64).set(lane(), 1); }),
+              HasSubstr("race: shared memory is written"));
   EXPECT_THAT(violation([] {
                 const auto array = shared<float>(0, 64);
                 array.set(thread_index(), 1);
@@ -249,10 +273,12 @@ TEST(SimtMachine, NoticesWrongUseOfGlobalMemory) {
     }
     return std::string("nothing was noticed");
   };
-  EXPECT_THAT(outside([&] { store(array.data() + 2 * lane() + 3, 1.0f); }), HasSubstr("lie 260 bytes into an allocation of 256"));
+  EXPECT_THAT(outside([&] { store(array.data() + 2 * lane() + 3, 1.0f); }),
+              HasSubstr("lie 260 bytes into an allocation of 256"));
   EXPECT_THAT(outside([&] { (void)load16(array.data() + 1); }), HasSubstr("not aligned"));
   const float local = 0;
-  EXPECT_THAT(outside([&] { (void)load(&local); }), testing::ContainsRegex("lie in no allocation|into an allocation"));
+  EXPECT_THAT(outside([&] { (void)load(&local); }),
+              testing::ContainsRegex("lie in no allocation|into an allocation"));
 }
 
 TEST(SimtMachine, NoticesProductsThatWereNotWaitedFor) {
@@ -260,8 +286,17 @@ TEST(SimtMachine, NoticesProductsThatWereNotWaitedFor) {
     c.clear();
     mma(c, {0, 0, 0, 0}, {0, 0});
   };
-  EXPECT_THAT(violation([&] { Accumulator c; start(c); (void)c[0]; }), HasSubstr("read before mma_wait()"));
-  EXPECT_THAT(violation([&] { Accumulator c; start(c); }), HasSubstr("matrix products under way"));
+  EXPECT_THAT(violation([&] {
+                Accumulator c;
+                start(c);
+                (void)c[0];
+              }),
+              HasSubstr("read before mma_wait()"));
+  EXPECT_THAT(violation([&] {
+                Accumulator c;
+                start(c);
+              }),
+              HasSubstr("matrix products under way"));
   EXPECT_THAT(violation([&] {
                 Accumulator c;
                 start(c);
@@ -272,8 +307,13 @@ TEST(SimtMachine, NoticesProductsThatWereNotWaitedFor) {
 }
 
 TEST(SimtMachine, NamesKernelThreadAndLine) {
-  const std::string message = violation([] { if (thread_index() == 33) (void)shared<float>(0, 8)[3]; }, {.grid_x = 1, .threads = 64, .shared_bytes = 32});
-  EXPECT_THAT(message, testing::StartsWith("kernel test, block (0, 0, 0), thread 33, simt_machine_test.cpp:"));
+  const std::string message = violation(
+      [] {
+        if (thread_index() == 33) (void)shared<float>(0, 8)[3];
+      },
+      {.grid_x = 1, .threads = 64, .shared_bytes = 32});
+  EXPECT_THAT(message,
+              testing::StartsWith("kernel test, block (0, 0, 0), thread 33, simt_machine_test.cpp:"));
 }
 
 TEST(SimtMachine, RefusesShapesThatNoGpuTakes) {

@@ -1,5 +1,6 @@
-// Stands in for NVML: one GPU, at 0000:65:00.0, which is slowed down by its power cap. It has no temperature. Its counter
-// of energy goes on by 1.5 J with every reading, and is missing where FAKE_NVML_NO_COUNTER is set.
+// Stands in for NVML: one GPU, at 0000:65:00.0, which is slowed down by its power cap. It has no temperature.
+// Its counter of energy goes on by 1.5 J with every reading, and is missing where FAKE_NVML_NO_COUNTER is
+// set.
 
 #include <cstdlib>
 #include <cstring>

@@ -203,8 +203,7 @@ TEST(DraftChain, OwnTemperatureAndTruncation) {
     for (const DraftedToken& token : step.drafted) half = half || (token.tested && token.q < .9);
   }
   EXPECT_TRUE(half);
-  EXPECT_EQ(DraftSampling{}.over({.temperature = .5, .top_k = 3, .top_p = .8}),
-            (SamplingParams{.5, 3, .8}));
+  EXPECT_EQ(DraftSampling{}.over({.temperature = .5, .top_k = 3, .top_p = .8}), (SamplingParams{.5, 3, .8}));
   DraftSampling own;
   own.temperature = 2;
   own.top_k = 0;

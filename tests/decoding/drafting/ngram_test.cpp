@@ -94,12 +94,9 @@ class CountingScan {
       }
       if (total == 0) break;
       for (std::size_t x = 0; x < p.size(); ++x) {
-        if (!katz)
-          p[x] = all_lost / total * p[x] + (r[x] > 0 ? (r[x] - lost(r[x])) / total : 0);
-        else if (1 - seen < 1e-9)
-          p[x] = r[x] > 0 ? (r[x] - lost(r[x])) / (total - all_lost) : 0;
-        else
-          p[x] = r[x] > 0 ? (r[x] - lost(r[x])) / total : all_lost / total * p[x] / (1 - seen);
+        if (!katz) p[x] = all_lost / total * p[x] + (r[x] > 0 ? (r[x] - lost(r[x])) / total : 0);
+        else if (1 - seen < 1e-9) p[x] = r[x] > 0 ? (r[x] - lost(r[x])) / (total - all_lost) : 0;
+        else p[x] = r[x] > 0 ? (r[x] - lost(r[x])) / total : all_lost / total * p[x] / (1 - seen);
       }
     }
     return p;

@@ -22,27 +22,21 @@
 namespace {
 std::atomic<long> allocations{0};
 }
-long speclab::fixtures::allocations_so_far() {
-  return allocations.load();
-}
+long speclab::fixtures::allocations_so_far() { return allocations.load(); }
 
 void* operator new(std::size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* p = std::malloc(bytes == 0 ? 1 : bytes)) return p;
   throw std::bad_alloc();
 }
-void operator delete(void* p) noexcept {
-  std::free(p);
-}
+void operator delete(void* p) noexcept { std::free(p); }
 // Where the allocators of aligned vectors end.
 extern "C" int posix_memalign(void** out, std::size_t alignment, std::size_t bytes) noexcept {
   allocations.fetch_add(1, std::memory_order_relaxed);
   *out = memalign(alignment, bytes);
   return *out != nullptr ? 0 : ENOMEM;
 }
-void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 namespace speclab {
 namespace {
@@ -85,13 +79,16 @@ TEST(Allocation, NoneInTheSteadyStateOfDraftingAndVerifying) {
   const long before = allocations.load();
   for (int seed = 0; seed < 12; ++seed) step(seed);
   EXPECT_EQ(allocations.load() - before, 0);
-  { std::vector<int> one(1); }
+  {
+    std::vector<int> one(1);
+  }
   EXPECT_GT(allocations.load(), 0);  // the counter counts
 }
 
 // Steps by hand over rows of which every fourth one agrees with its neighbour, so that windows, pool and tree
 // all move.
-void expect_no_allocation_in_steps_of(const std::string& name, const nlohmann::json& options, bool noted = false) {
+void expect_no_allocation_in_steps_of(const std::string& name, const nlohmann::json& options,
+                                      bool noted = false) {
   Resources resources;
   resources.target = fixtures::tiny_target();
   resources.capacity = 200;
@@ -188,7 +185,8 @@ TEST(Allocation, NoneInTheStepsOfCopies) {
         {"trust", json::array({1})}}},
   };
   for (const auto& [name, options] : cases) {
-    const auto strategy = fixtures::choose(name, options.is_null() ? json::object() : options).make(resources);
+    const auto strategy =
+        fixtures::choose(name, options.is_null() ? json::object() : options).make(resources);
     Sequence sequence;
     sequence.tokens.reserve(200);
     Draft draft;

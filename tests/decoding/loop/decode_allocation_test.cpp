@@ -26,9 +26,7 @@ struct AllocationCase {
   int devices = 1;
 };
 
-std::ostream& operator<<(std::ostream& out, const AllocationCase& c) {
-  return out << c.name;
-}
+std::ostream& operator<<(std::ostream& out, const AllocationCase& c) { return out << c.name; }
 
 const AllocationCase kAllocationCases[] = {
     {"autoregressive", "autoregressive", json::object(), json::object()},

@@ -47,7 +47,8 @@ class DecodeLoopTest : public ::testing::Test {
   }
 };
 
-// Loops that share prefills decode as those that do not, whoever ran the prefill, and record its time and work.
+// Loops that share prefills decode as those that do not, whoever ran the prefill, and record its time and
+// work.
 TEST_F(DecodeLoopTest, SharedPrefillsChangeNothingButTheTime) {
   const auto prefills = std::make_shared<PrefillCache>();
   const std::vector<std::vector<Token>> prompts{{1, 2, 3}, {1, 2, 3}, {4, 5, 6, 7, 8, 9, 10}, {1, 2, 3}};
@@ -56,11 +57,13 @@ TEST_F(DecodeLoopTest, SharedPrefillsChangeNothingButTheTime) {
   LoopOptions prefixes = shared;
   prefixes.batch_of_prefixes = true;
   DecodeLoop alone(target, skip, speculation, plain);
-  DecodeLoop first(target, nullptr, choose("autoregressive"), shared), second(target, skip, speculation, shared), third(target, skip, speculation, prefixes);
+  DecodeLoop first(target, nullptr, choose("autoregressive"), shared),
+      second(target, skip, speculation, shared), third(target, skip, speculation, prefixes);
   for (const std::vector<Token>& prompt : prompts) {
     const Decode decode{.target = target, .options = {{"max_tokens", 12}}, .prompt = prompt};
     const Request request = decode.request();
-    const GenerationRecord expected = alone.run(request), a = first.run(request), b = second.run(request), c = third.run(request);
+    const GenerationRecord expected = alone.run(request), a = first.run(request), b = second.run(request),
+                           c = third.run(request);
     EXPECT_GT(a.prefill_ns, 0);
     for (const GenerationRecord* record : {&a, &b, &c}) {
       EXPECT_EQ(record->tokens, expected.tokens);
@@ -101,12 +104,12 @@ TEST_F(DecodeLoopTest, PromptsOfOneToken) {
   const GenerationRecord plain =
       Decode{.target = target, .options = {{"max_tokens", 20}}, .prompt = {5}}.run();
   EXPECT_EQ(plain.tokens, stupid_greedy({5}, 20));
-  const GenerationRecord fast = Decode{
-      .target = target,
-      .draft = skip,
-      .strategy = choose("speculative_sampling"),
-      .options = {{"max_tokens", 20}},
-      .prompt = {5}}.run();
+  const GenerationRecord fast = Decode{.target = target,
+                                       .draft = skip,
+                                       .strategy = choose("speculative_sampling"),
+                                       .options = {{"max_tokens", 20}},
+                                       .prompt = {5}}
+                                    .run();
   EXPECT_EQ(fast.tokens, plain.tokens);
   EXPECT_EQ(fast.row_hashes, plain.row_hashes);
 }

@@ -72,7 +72,8 @@ struct Rows {
 /// rows that move; greedy: the rows are those of temperature 0. Scripted coins need a simulated GPU.
 inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, const RuleOptions& options,
                       const Draft& draft, const TargetRows& rows, const Coins& coins, std::int64_t position,
-                      Acceptance& out, std::vector<std::pair<int, int>>* moves = nullptr, bool greedy = false) {
+                      Acceptance& out, std::vector<std::pair<int, int>>* moves = nullptr,
+                      bool greedy = false) {
   const int nodes = draft.tree.drafted() + 1, vocab = rows(0).p->vocab();
   Rows p(vocab), raw(vocab), q(vocab);
   bool looks_at_raw = false;
@@ -87,8 +88,7 @@ inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, cons
     q_rows.push_back(node == 0 ? -1 : draft.q_of[static_cast<std::size_t>(node)]);
   }
   for (int i = 0; i < draft.q_used; ++i) q.add(draft.q[static_cast<std::size_t>(i)]);
-  const DeviceArray<std::int32_t> d_tokens(place, tokens), d_parents(place, parents),
-      d_q_rows(place, q_rows);
+  const DeviceArray<std::int32_t> d_tokens(place, tokens), d_parents(place, parents), d_q_rows(place, q_rows);
   const DeviceArray<float> d_p(place, p.weights), d_raw(place, raw.weights), d_q(place, q.weights);
   const DeviceArray<cuda::Law> d_p_laws(place, p.laws), d_raw_laws(place, raw.laws), d_q_laws(place, q.laws);
   const DeviceArray<std::int64_t> d_position(place, std::vector<std::int64_t>{position});
@@ -115,8 +115,9 @@ inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, cons
                  .residual = residual.data(),
                  .verdict = verdict.data()};
   if (coins.is_scripted()) {
-    place.machine()->run(cuda::AcceptKernel<ScriptedCoins>{a, {&coins}},
-                {.threads = cuda::law_threads(vocab), .shared_bytes = cuda::LawSpace(vocab).bytes()});
+    place.machine()->run(
+        cuda::AcceptKernel<ScriptedCoins>{a, {&coins}},
+        {.threads = cuda::law_threads(vocab), .shared_bytes = cuda::LawSpace(vocab).bytes()});
   } else {
     cuda::launch(a, place.stream());
   }

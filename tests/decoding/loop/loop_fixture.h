@@ -30,9 +30,7 @@ inline ModelPtr load_tiny(const TinyModel& tiny, ModelPtr target = nullptr) {
   return load_tiny_on(backend, tiny, std::move(target));
 }
 
-inline ModelPtr tiny_target(std::uint64_t seed = 1) {
-  return load_tiny(random_llama(tiny_shape(), seed));
-}
+inline ModelPtr tiny_target(std::uint64_t seed = 1) { return load_tiny(random_llama(tiny_shape(), seed)); }
 
 /// A table of random logits, without layers.
 inline TinyModel random_table(int vocab, std::uint64_t seed, double spread = 2) {
@@ -94,7 +92,7 @@ struct Decode {
   }
 };
 
-inline int total(const GenerationRecord& record, int StepRecord::*field) {
+inline int total(const GenerationRecord& record, int StepRecord::* field) {
   int sum = 0;
   for (const StepRecord& step : record.steps) sum += step.*field;
   return sum;

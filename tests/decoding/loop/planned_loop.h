@@ -18,12 +18,15 @@ inline ModelPtr on_device(const TinyModel& tiny, const ModelPtr& target = nullpt
 }
 
 /// A target without layers, for rules and limits at little cost.
-inline ModelPtr table_on_device(int vocab, std::uint64_t seed, double spread = 2) { return on_device(random_table(vocab, seed, spread)); }
+inline ModelPtr table_on_device(int vocab, std::uint64_t seed, double spread = 2) {
+  return on_device(random_table(vocab, seed, spread));
+}
 
 /// Row t has token t + 1 as its best; broken: that of token 7 is no row, 4 is beyond the floats there.
 inline TinyModel counting_table(bool broken) {
   std::vector<float> logits(20 * 20, 0.f);
-  for (int token = 0; token < 20; ++token) logits[static_cast<std::size_t>(token * 20 + (token + 1) % 20)] = 5;
+  for (int token = 0; token < 20; ++token)
+    logits[static_cast<std::size_t>(token * 20 + (token + 1) % 20)] = 5;
   if (broken) logits[7 * 20 + 4] = 3e38f;
   TinyModel tiny = markov_table(20, logits);
   tiny.tensors["token_embedding"].values[7 * 20 + 7] = 4;

@@ -7,8 +7,8 @@
 #include "core/base/error.h"
 #include "tests/decoding/loop/planned_loop.h"
 
-// Steps that a device runs by itself, on a simulated GPU, against the same decoding with the host in every step: tokens, rows,
-// verdicts, counts and work are equal to the bit.
+// Steps that a device runs by itself, on a simulated GPU, against the same decoding with the host in every
+// step: tokens, rows, verdicts, counts and work are equal to the bit.
 
 namespace speclab::planned_loop_test {
 
@@ -16,7 +16,8 @@ using ::testing::HasSubstr;
 
 TEST(PlannedLoop, AutoregressiveTextIsThatOfTheHost) {
   const ModelPtr target = on_device(random_llama(tiny_shape(), 1));
-  for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", .8}, {"top_k", 12}, {"top_p", .9}},
+  for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1}},
+                              json{{"temperature", .8}, {"top_k", 12}, {"top_p", .9}},
                               json{{"temperature", 1}, {"coins", "gumbel"}}}) {
     SCOPED_TRACE(options.dump());
     Decode decode{.target = target, .options = options};
@@ -33,13 +34,17 @@ TEST(PlannedLoop, ChainsOfADraftModel) {
   const ModelPtr target = on_device(tiny);
   Shape one = tiny.config;
   one.layers = 1;
-  const ModelPtr other = on_device(random_llama(one, 1), target), reduced = on_device(random_llama(tiny_draft_shape(tiny.config), 2), target);
+  const ModelPtr other = on_device(random_llama(one, 1), target),
+                 reduced = on_device(random_llama(tiny_draft_shape(tiny.config), 2), target);
   int accepted = 0, rejected = 0;
   for (const ModelPtr& draft : {target, other, reduced}) {
     for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1.2}, {"top_p", .95}}}) {
       for (const int gamma : {1, 4}) {
         SCOPED_TRACE(draft->name() + options.dump() + std::to_string(gamma));
-        Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", gamma}}), .options = options};
+        Decode decode{.target = target,
+                      .draft = draft,
+                      .strategy = choose("speculative_sampling", {{"gamma", gamma}}),
+                      .options = options};
         decode.options["max_tokens"] = 10;
         const GenerationRecord record = compare(decode);
         accepted += total(record, &StepRecord::accepted);
@@ -55,14 +60,24 @@ class PlannedRule : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(PlannedRule, DecidesAsOnTheHost) {
   const std::string rule = GetParam();
-  const json options = {{"lenience", {{"lenience", .5}}}, {"uniform_b", {{"b", .7}}}, {"distillspec_lin", {{"epsilon", .6}}}, {"distillspec_sq", {{"epsilon", .8}}},
-                        {"distillspec_exp", {{"epsilon", .6}}}, {"top_beta", {{"beta", 3}}}, {"gap", {{"gap", .7}}}, {"typical", {{"epsilon", .05}, {"delta", .5}}},
-                        {"threshold", {{"theta", .01}, {"top_k", 20}}}, {"coupled", {{"coins", "gumbel"}}}};
+  const json options = {{"lenience", {{"lenience", .5}}},
+                        {"uniform_b", {{"b", .7}}},
+                        {"distillspec_lin", {{"epsilon", .6}}},
+                        {"distillspec_sq", {{"epsilon", .8}}},
+                        {"distillspec_exp", {{"epsilon", .6}}},
+                        {"top_beta", {{"beta", 3}}},
+                        {"gap", {{"gap", .7}}},
+                        {"typical", {{"epsilon", .05}, {"delta", .5}}},
+                        {"threshold", {{"theta", .01}, {"top_k", 20}}},
+                        {"coupled", {{"coins", "gumbel"}}}};
   const ModelPtr target = table_on_device(90, 1), draft = table_on_device(90, 2, 1);
   for (const double temperature : {0.0, 1.0}) {
     for (const double draft_temperature : {-1.0, 0.0}) {
       SCOPED_TRACE(temperature);
-      Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 3}, {"draft_temperature", draft_temperature}})};
+      Decode decode{.target = target,
+                    .draft = draft,
+                    .strategy = choose("speculative_sampling",
+                                       {{"gamma", 3}, {"draft_temperature", draft_temperature}})};
       decode.options = options.value(rule, json::object());
       decode.options.update({{"rule", rule}, {"temperature", temperature}, {"max_tokens", 30}});
       EXPECT_EQ(compare(decode).tokens.size(), 30u);
@@ -75,11 +90,15 @@ std::vector<std::string> every_rule() {
   for (const AcceptanceRule& rule : acceptance_rules()) names.emplace_back(rule.name);
   return names;
 }
-INSTANTIATE_TEST_SUITE_P(Rules, PlannedRule, ::testing::ValuesIn(every_rule()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Rules, PlannedRule, ::testing::ValuesIn(every_rule()),
+                         [](const auto& info) { return info.param; });
 
 TEST(PlannedLoop, EndsWhereTheHostEnds) {
   const ModelPtr target = table_on_device(40, 3);
-  Decode decode{.target = target, .draft = target, .strategy = choose("speculative_sampling", {{"gamma", 5}}), .options = {{"temperature", 1}, {"max_tokens", 60}}};
+  Decode decode{.target = target,
+                .draft = target,
+                .strategy = choose("speculative_sampling", {{"gamma", 5}}),
+                .options = {{"temperature", 1}, {"max_tokens", 60}}};
   const std::vector<Token> text = compare(decode).tokens;
   // Every place in a draft: at the pending token, inside, at its end, at the bonus.
   for (int most = 1; most <= 13; ++most) {
@@ -114,14 +133,20 @@ TEST(PlannedLoop, ContextsOfTargetAndDraftEnd) {
   const ModelPtr target = on_device(tiny), draft = on_device(random_llama(shorter, 1), target);
   for (const int length : {3, 17, 19, 20, 21, 30}) {
     SCOPED_TRACE(length);
-    Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 4}}), .options = {{"temperature", 1}, {"max_tokens", 12}}};
+    Decode decode{.target = target,
+                  .draft = draft,
+                  .strategy = choose("speculative_sampling", {{"gamma", 4}}),
+                  .options = {{"temperature", 1}, {"max_tokens", 12}}};
     for (int i = 3; i < length; ++i) decode.prompt.push_back(i);
     compare(decode);
   }
   Shape small = tiny.config;
   small.context = 40;
   const ModelPtr whole = on_device(random_llama(small, 1));
-  Decode to_the_end{.target = whole, .draft = whole, .strategy = choose("speculative_sampling", {{"gamma", 7}}), .options = {{"temperature", 0}, {"max_tokens", 50}}};
+  Decode to_the_end{.target = whole,
+                    .draft = whole,
+                    .strategy = choose("speculative_sampling", {{"gamma", 7}}),
+                    .options = {{"temperature", 0}, {"max_tokens", 50}}};
   to_the_end.loop.capacity = whole->config().context;
   for (int i = 3; i < whole->config().context - 12; ++i) to_the_end.prompt.push_back(i % 60);
   EXPECT_EQ(compare(to_the_end).finish, Finish::context);
@@ -131,7 +156,10 @@ TEST(PlannedLoop, ContextsOfTargetAndDraftEnd) {
 TEST(PlannedLoop, GoesOnWithTheNextText) {
   const ModelPtr target = table_on_device(50, 4), draft = table_on_device(50, 5, 1);
   DecodeLoop loop(target, draft, choose("speculative_sampling", {{"gamma", 3}}), {.capacity = 256});
-  Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 3}}), .loop = {.capacity = 256}};
+  Decode decode{.target = target,
+                .draft = draft,
+                .strategy = choose("speculative_sampling", {{"gamma", 3}}),
+                .loop = {.capacity = 256}};
   for (int i = 0; i < 6; ++i) {
     decode.options = {{"temperature", 1}, {"max_tokens", 80 + 7 * i}, {"device_loop", "off"}};
     decode.prompt.assign(static_cast<std::size_t>(3 + i), 7);
@@ -150,7 +178,11 @@ TEST(PlannedLoop, GoesOnWithTheNextText) {
 // Whoever stops a text does not wait until its rounds have run again for the hashes of their rows.
 TEST(PlannedLoop, StopsBetweenRounds) {
   const ModelPtr target = table_on_device(50, 4), draft = table_on_device(50, 5, 1);
-  const Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 3}}), .options = {{"temperature", 1}, {"max_tokens", 90}, {"device_loop", "on"}}, .loop = {.capacity = 256}};
+  const Decode decode{.target = target,
+                      .draft = draft,
+                      .strategy = choose("speculative_sampling", {{"gamma", 3}}),
+                      .options = {{"temperature", 1}, {"max_tokens", 90}, {"device_loop", "on"}},
+                      .loop = {.capacity = 256}};
   std::stop_source source;
   int calls = 0;
   LoopOptions options = decode.loop;
@@ -172,7 +204,10 @@ TEST(PlannedLoop, GraphsAndLaunchesAreTheSame) {
   for (const char* graph : {"off", "round", "loop"}) {
     SCOPED_TRACE(graph);
     for (const int most : {2, 40}) {
-      Decode decode{.target = target, .draft = draft, .strategy = choose("speculative_sampling", {{"gamma", 3}}), .options = {{"temperature", 1}, {"device_graph", graph}, {"max_tokens", most}}};
+      Decode decode{.target = target,
+                    .draft = draft,
+                    .strategy = choose("speculative_sampling", {{"gamma", 3}}),
+                    .options = {{"temperature", 1}, {"device_graph", graph}, {"max_tokens", most}}};
       compare(decode);
     }
   }
@@ -188,8 +223,8 @@ PlanStart start_at(std::int64_t position, int most) {
   return start;
 }
 
-// A round is one row of launches, the same whatever it is replayed for; a graph per context tier is enough, and what it uses stays
-// when the buffers of the models grow.
+// A round is one row of launches, the same whatever it is replayed for; a graph per context tier is enough,
+// and what it uses stays when the buffers of the models grow.
 TEST(PlannedLoop, GraphOfARound) {
   const TinyModel tiny = random_llama(tiny_shape(), 1);
   const ModelPtr target = on_device(tiny);
@@ -215,7 +250,8 @@ TEST(PlannedLoop, GraphOfARound) {
     std::vector<Token> text;
     for (PlanEnd end = PlanEnd::kNone; end == PlanEnd::kNone;) {
       const PlanRound& round = rounds->next();
-      for (int i = 0; i < round.emitted; ++i) text.push_back(i < round.accepted ? round.tokens[i + 1] : round.next);
+      for (int i = 0; i < round.emitted; ++i)
+        text.push_back(i < round.accepted ? round.tokens[i + 1] : round.next);
       end = round.end;
     }
     texts.push_back(text);
@@ -228,7 +264,9 @@ TEST(PlannedLoop, GraphOfARound) {
   const Graph& plain = *rounds->graphs().at({PlannedRounds::kTier, false, false});
   std::vector<std::string> kernels;
   for (const GraphNode& node : plain.nodes) kernels.emplace_back(node.kernel);
-  const auto count = [&](const std::string& name) { return std::count(kernels.begin(), kernels.end(), name); };
+  const auto count = [&](const std::string& name) {
+    return std::count(kernels.begin(), kernels.end(), name);
+  };
   // Rows of two drafts and of the target; each draft is drawn; two drafts of one layer and a target of two.
   EXPECT_EQ(count("lay_rows"), 3);
   EXPECT_EQ(count("gather"), 3);
@@ -236,10 +274,13 @@ TEST(PlannedLoop, GraphOfARound) {
   EXPECT_EQ(count("standardise"), 3);
   EXPECT_EQ(count("attention_splits"), 4);
   EXPECT_EQ(count("attention_sum"), 4);
-  EXPECT_EQ(std::count_if(kernels.begin(), kernels.end(), [](const std::string& name) { return name.starts_with("linear"); }), 2 * 5 + 9);
+  EXPECT_EQ(std::count_if(kernels.begin(), kernels.end(),
+                          [](const std::string& name) { return name.starts_with("linear"); }),
+            2 * 5 + 9);
   EXPECT_EQ(count("stamp"), 0);
   EXPECT_EQ(kernels.front(), "lay_rows");
-  EXPECT_EQ(std::vector<std::string>(kernels.end() - 3, kernels.end()), (std::vector<std::string>{"standardise", "accept", "settle"}));
+  EXPECT_EQ(std::vector<std::string>(kernels.end() - 3, kernels.end()),
+            (std::vector<std::string>{"standardise", "accept", "settle"}));
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     if (kernels[i] == "sample") {
       EXPECT_EQ(kernels[i - 1], "standardise");
@@ -275,7 +316,9 @@ TEST(PlannedLoop, StreamsAndWorksWithoutRows) {
   std::vector<Token> streamed;
   Decode decode{.target = target, .options = {{"temperature", 1}, {"max_tokens", 20}, {"device_loop", "on"}}};
   decode.loop.hash_rows = decode.loop.details = false;
-  decode.loop.on_emit = [&](int, const StepRecord&, TokenSpan emitted) { streamed.insert(streamed.end(), emitted.begin(), emitted.end()); };
+  decode.loop.on_emit = [&](int, const StepRecord&, TokenSpan emitted) {
+    streamed.insert(streamed.end(), emitted.begin(), emitted.end());
+  };
   const GenerationRecord record = decode.run();
   EXPECT_EQ(streamed, record.tokens);
   EXPECT_EQ(record.stamped_ns, 0);
@@ -299,9 +342,13 @@ TEST(PlannedLoop, SaysWhyNot) {
   };
   EXPECT_THAT(error_of({.target = host}), HasSubstr("backend cpu"));
   EXPECT_THAT(error_of({.target = host, .strategy = choose("prompt_lookup")}), HasSubstr("backend cpu"));
-  for (const char* learns : {"lookahead", "jacobi", "token_recycling"}) EXPECT_THAT(error_of({.target = target, .strategy = choose(learns)}), HasSubstr(std::string(learns) + " learns from the target's rows"));
-  EXPECT_THAT(error_of({.target = target, .options = {{"banned_tokens", {5}}}}), HasSubstr("logits depend on the text"));
-  EXPECT_THAT(error_of({.target = target, .loop = {.batch_of_prefixes = true}}), HasSubstr("batch of prefixes"));
+  for (const char* learns : {"lookahead", "jacobi", "token_recycling"})
+    EXPECT_THAT(error_of({.target = target, .strategy = choose(learns)}),
+                HasSubstr(std::string(learns) + " learns from the target's rows"));
+  EXPECT_THAT(error_of({.target = target, .options = {{"banned_tokens", {5}}}}),
+              HasSubstr("logits depend on the text"));
+  EXPECT_THAT(error_of({.target = target, .loop = {.batch_of_prefixes = true}}),
+              HasSubstr("batch of prefixes"));
   EXPECT_EQ(error_of({.target = target}), "");
   Decode automatic{.target = host, .options = {{"device_loop", "auto"}, {"max_tokens", 4}}};
   EXPECT_EQ(automatic.run().planned_steps, 0);

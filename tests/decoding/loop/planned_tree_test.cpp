@@ -10,7 +10,8 @@
 #include "tests/decoding/rules/device_cases.h"
 #include "tests/decoding/loop/planned_loop.h"
 
-// Trees that a device drafts, verifies and compacts by itself, against draft_tree with the host in every step.
+// Trees that a device drafts, verifies and compacts by itself, against draft_tree with the host in every
+// step.
 
 namespace speclab::planned_loop_test {
 
@@ -41,8 +42,10 @@ TEST(PlannedTree, TreesOfADraftModel) {
   const ModelPtr target = on_device(tiny);
   Shape one = tiny.config;
   one.layers = 1;
-  const ModelPtr other = on_device(random_llama(one, 1), target), reduced = on_device(random_llama(tiny_draft_shape(tiny.config), 2), target);
-  const std::pair<ModelPtr, std::vector<int>> cases[] = {{Model::with_layers(target, {0}), {3, 2, 1, 1}}, {other, {1, 1, 4}}, {reduced, {2, 2}}, {reduced, {4}}};
+  const ModelPtr other = on_device(random_llama(one, 1), target),
+                 reduced = on_device(random_llama(tiny_draft_shape(tiny.config), 2), target);
+  const std::pair<ModelPtr, std::vector<int>> cases[] = {
+      {Model::with_layers(target, {0}), {3, 2, 1, 1}}, {other, {1, 1, 4}}, {reduced, {2, 2}}, {reduced, {4}}};
   for (const auto& [draft, widths] : cases) {
     for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1.2}, {"top_p", .95}}}) {
       SCOPED_TRACE(draft->name() + options.dump() + std::to_string(widths.size()));
@@ -58,7 +61,10 @@ TEST(PlannedTree, CachesMoveForBranches) {
   const ModelPtr target = on_device(random_llama(tiny_shape(), 1));
   int behind = 0;
   for (const auto& [temperature, of_draft] : {std::pair{0., 1.}, {.5, 0.}}) {
-    Decode decode{.target = target, .draft = target, .strategy = tree_of({3, 2, 1}, {{"draft_temperature", of_draft}}), .options = {{"temperature", temperature}, {"max_tokens", 30}}};
+    Decode decode{.target = target,
+                  .draft = target,
+                  .strategy = tree_of({3, 2, 1}, {{"draft_temperature", of_draft}}),
+                  .options = {{"temperature", temperature}, {"max_tokens", 30}}};
     behind += behind_branches(compare(decode));
   }
   EXPECT_GT(behind, 6);
@@ -72,7 +78,9 @@ TEST_P(PlannedTreeRule, DecidesAsOnTheHost) {
   for (const double temperature : {0.0, 1.0}) {
     for (const json& sampling : {json{}, json{{"draft_temperature", 0}}, json{{"draft_top_k", 2}}}) {
       SCOPED_TRACE(std::to_string(temperature) + sampling.dump());
-      Decode decode{.target = target, .draft = draft, .strategy = tree_of({3, 2}, sampling.is_null() ? json::object() : sampling)};
+      Decode decode{.target = target,
+                    .draft = draft,
+                    .strategy = tree_of({3, 2}, sampling.is_null() ? json::object() : sampling)};
       decode.options = {{"rule", rule}, {"temperature", temperature}, {"max_tokens", 24}};
       if (rule == "coupled") decode.options["coins"] = "gumbel";
       EXPECT_EQ(compare(decode).tokens.size(), 24u);
@@ -85,11 +93,15 @@ std::vector<std::string> rules_of_trees() {
   for (const AcceptanceRule& rule : acceptance_rules()) names.emplace_back(rule.name);
   return names;
 }
-INSTANTIATE_TEST_SUITE_P(Rules, PlannedTreeRule, ::testing::ValuesIn(rules_of_trees()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Rules, PlannedTreeRule, ::testing::ValuesIn(rules_of_trees()),
+                         [](const auto& info) { return info.param; });
 
 TEST(PlannedTree, EndsWhereTheHostEnds) {
   const ModelPtr target = table_on_device(40, 3), draft = table_on_device(40, 3, 1.7);
-  Decode decode{.target = target, .draft = draft, .strategy = tree_of({2, 2, 1}), .options = {{"temperature", 1}, {"max_tokens", 40}}};
+  Decode decode{.target = target,
+                .draft = draft,
+                .strategy = tree_of({2, 2, 1}),
+                .options = {{"temperature", 1}, {"max_tokens", 40}}};
   const std::vector<Token> text = compare(decode).tokens;
   for (int most = 1; most <= 9; ++most) {
     decode.options["max_tokens"] = most;
@@ -112,7 +124,8 @@ TEST(PlannedTree, EndsWhereTheHostEnds) {
   }
 }
 
-// Levels of one row lie deep: their positions are far behind the pending token's, here in another split of attention.
+// Levels of one row lie deep: their positions are far behind the pending token's, here in another split of
+// attention.
 TEST(PlannedTree, DeepLevelsCrossSplitsAndContextsEnd) {
   const TinyModel tiny = random_llama(tiny_shape(), 1);
   Shape shorter = tiny.config;
@@ -120,7 +133,10 @@ TEST(PlannedTree, DeepLevelsCrossSplitsAndContextsEnd) {
   shorter.layers = 1;
   const ModelPtr target = on_device(tiny), draft = on_device(random_llama(shorter, 1), target);
   for (const double temperature : {0.0, 1.0}) {
-    Decode decode{.target = target, .draft = draft, .strategy = tree_of({2, 1, 1, 1, 1, 1}), .options = {{"temperature", temperature}, {"max_tokens", 14}}};
+    Decode decode{.target = target,
+                  .draft = draft,
+                  .strategy = tree_of({2, 1, 1, 1, 1, 1}),
+                  .options = {{"temperature", temperature}, {"max_tokens", 14}}};
     for (int i = 3; i < 123; ++i) decode.prompt.push_back(i % 60);
     const GenerationRecord record = compare(decode);
     EXPECT_EQ(record.steps[0].drafted.size(), 12u);
@@ -146,9 +162,11 @@ TEST(PlannedTree, GraphsAndTextsOneAfterTheOther) {
   }
 }
 
-// One draft forward per level, whatever its width; a chain moves nothing and a level of one node is drawn as in a chain.
+// One draft forward per level, whatever its width; a chain moves nothing and a level of one node is drawn as
+// in a chain.
 TEST(PlannedTree, GraphOfARound) {
-  const ModelPtr target = on_device(random_llama(tiny_shape(), 1)), draft_model = Model::with_layers(target, {0});
+  const ModelPtr target = on_device(random_llama(tiny_shape(), 1)),
+                 draft_model = Model::with_layers(target, {0});
   const auto session = target->open(256), draft = draft_model->open(256);
   for (const std::vector<int>& widths : {std::vector<int>{3, 2, 1}, {1, 2}, {1, 1}}) {
     SCOPED_TRACE(widths.size());
@@ -178,7 +196,9 @@ TEST(PlannedTree, GraphOfARound) {
     ASSERT_EQ(rounds->graphs().size(), 1u);
     std::vector<std::string> kernels;
     for (const GraphNode& node : rounds->graphs().begin()->second->nodes) kernels.emplace_back(node.kernel);
-    const auto count = [&](const std::string& name) { return std::count(kernels.begin(), kernels.end(), name); };
+    const auto count = [&](const std::string& name) {
+      return std::count(kernels.begin(), kernels.end(), name);
+    };
     const auto depth = static_cast<std::ptrdiff_t>(widths.size());
     const bool chain = shape.is_chain();
     EXPECT_EQ(count("lay_rows"), depth + 1);
@@ -191,7 +211,8 @@ TEST(PlannedTree, GraphOfARound) {
     EXPECT_EQ(count("move_accepted"), chain ? 0 : 2);
     EXPECT_EQ(kernels.back(), "settle");
     if (!chain) {
-      EXPECT_EQ(std::vector<std::string>(kernels.end() - 4, kernels.end()), (std::vector<std::string>{"accept", "move_accepted", "move_accepted", "settle"}));
+      EXPECT_EQ(std::vector<std::string>(kernels.end() - 4, kernels.end()),
+                (std::vector<std::string>{"accept", "move_accepted", "move_accepted", "settle"}));
     }
   }
 }
@@ -201,11 +222,15 @@ TEST(PlannedTree, BrokenRowsAreReported) {
   const ModelPtr broken = on_device(counting_table(true)), whole = on_device(counting_table(false));
   for (const double temperature : {0., .5}) {
     for (const char* which : {"target", "draft"}) {
-      for (const StrategyChoice& strategy : {choose("autoregressive"), choose("speculative_sampling"), tree_of({2, 2})}) {
+      for (const StrategyChoice& strategy :
+           {choose("autoregressive"), choose("speculative_sampling"), tree_of({2, 2})}) {
         const bool of_target = std::string(which) == "target";
         if (!of_target && strategy.info().name == "autoregressive") continue;
         SCOPED_TRACE(fmt::format("{} at {}, {}", which, temperature, strategy.info().name));
-        Decode decode{.target = of_target ? broken : whole, .draft = of_target ? whole : broken, .strategy = strategy, .prompt = {4, 5, 6}};
+        Decode decode{.target = of_target ? broken : whole,
+                      .draft = of_target ? whole : broken,
+                      .strategy = strategy,
+                      .prompt = {4, 5, 6}};
         decode.options = {{"temperature", temperature}, {"max_tokens", 100}, {"device_loop", "on"}};
         try {
           decode.run();
@@ -220,8 +245,12 @@ TEST(PlannedTree, BrokenRowsAreReported) {
 
 TEST(PlannedTree, ANodeHasNoMoreChildrenThanTheRowHasTokens) {
   const TinyModel tiny = random_llama(tiny_shape(), 1);
-  const ModelPtr target = on_device(tiny), reduced = on_device(random_llama(tiny_draft_shape(tiny.config), 2), target);
-  Decode decode{.target = target, .draft = reduced, .strategy = tree_of({40}), .options = {{"max_tokens", 6}, {"device_loop", "auto"}}};
+  const ModelPtr target = on_device(tiny),
+                 reduced = on_device(random_llama(tiny_draft_shape(tiny.config), 2), target);
+  Decode decode{.target = target,
+                .draft = reduced,
+                .strategy = tree_of({40}),
+                .options = {{"max_tokens", 6}, {"device_loop", "auto"}}};
   const GenerationRecord fewer = decode.run();
   EXPECT_EQ(fewer.planned_steps, 0);
   EXPECT_EQ(fewer.steps[0].drafted.size(), 32u);
@@ -243,16 +272,20 @@ TEST(DeviceSiblings, TokensAndLawsAreThoseOfTheHost) {
   const std::int64_t position = 77;
   unsigned seed = 300;
   for (const int vocab : {3, 64, 1025, 3001}) {
-    for (const SamplingParams& sampling : {SamplingParams{}, SamplingParams{.temperature = 1}, SamplingParams{.temperature = .7, .top_k = 2}, SamplingParams{.temperature = 2, .top_p = .6}}) {
+    for (const SamplingParams& sampling :
+         {SamplingParams{}, SamplingParams{.temperature = 1}, SamplingParams{.temperature = .7, .top_k = 2},
+          SamplingParams{.temperature = 2, .top_p = .6}}) {
       for (const bool reduced : {false, true}) {
         for (const bool coupled : {false, true}) {
           const int count = std::min(5, reduced ? (vocab + 1) / 2 : vocab), rows = 2;
-          SCOPED_TRACE(fmt::format("vocabulary {}, temperature {}, reduced {}, coupled {}", vocab, sampling.temperature, reduced, coupled));
+          SCOPED_TRACE(fmt::format("vocabulary {}, temperature {}, reduced {}, coupled {}", vocab,
+                                   sampling.temperature, reduced, coupled));
           std::vector<Token> ids;
           for (Token token = 0; reduced && token < vocab; token += 2) ids.push_back(token);
           const int columns = reduced ? static_cast<int>(ids.size()) : vocab;
           std::vector<float> logits = random_logits(rows * columns, ++seed);
-          for (int row = 0; row < rows; ++row) logits[static_cast<std::size_t>(row * columns)] = 2.5f;  // none is banned as a whole
+          for (int row = 0; row < rows; ++row)
+            logits[static_cast<std::size_t>(row * columns)] = 2.5f;  // none is banned as a whole
           const Coins coins(seed, 4);
 
           Draft draft;
@@ -260,25 +293,50 @@ TEST(DeviceSiblings, TokensAndLawsAreThoseOfTheHost) {
           draft.add(0, 0);
           SiblingDraw host;
           for (int row = 0; row < rows; ++row) {
-            host.add(draft, row, count, std::span(logits).subspan(static_cast<std::size_t>(row * columns), static_cast<std::size_t>(columns)), sampling, ids, vocab,
-                     [&](const Distribution& q) {
+            host.add(draft, row, count,
+                     std::span(logits).subspan(static_cast<std::size_t>(row * columns),
+                                               static_cast<std::size_t>(columns)),
+                     sampling, ids, vocab, [&](const Distribution& q) {
                        const auto draw = static_cast<std::uint32_t>(draft.tree.size());
-                       return coupled ? q.sample_coupled(coins, position) : q.sample(coins, {position, Purpose::draft, draw});
+                       return coupled ? q.sample_coupled(coins, position)
+                                      : q.sample(coins, {position, Purpose::draft, draw});
                      });
           }
           ASSERT_EQ(draft.tree.size(), 2 + rows * count);
 
           const auto all = static_cast<std::size_t>(rows * count);
-          const DeviceArray<float> d_logits(place, logits), weights(place, all * static_cast<std::size_t>(vocab));
+          const DeviceArray<float> d_logits(place, logits),
+              weights(place, all * static_cast<std::size_t>(vocab));
           const DeviceArray<std::int32_t> d_ids(place, ids), tokens(place, all);
           const DeviceArray<cuda::Law> laws(place, all);
           const DeviceArray<std::int64_t> at(place, std::vector<std::int64_t>{position});
           const PlanSampling plan = device_sampling(sampling);
-          cuda::Standardise standardise{.logits = d_logits.data(), .ids = reduced ? d_ids.data() : nullptr, .rows = rows, .columns = columns, .vocab = vocab, .greedy = plan.greedy,
-                                        .scale = plan.scale, .top_k = plan.top_k, .top_p = plan.top_p, .weights = weights.data(), .laws = laws.data(), .every = count};
+          cuda::Standardise standardise{.logits = d_logits.data(),
+                                        .ids = reduced ? d_ids.data() : nullptr,
+                                        .rows = rows,
+                                        .columns = columns,
+                                        .vocab = vocab,
+                                        .greedy = plan.greedy,
+                                        .scale = plan.scale,
+                                        .top_k = plan.top_k,
+                                        .top_p = plan.top_p,
+                                        .weights = weights.data(),
+                                        .laws = laws.data(),
+                                        .every = count};
           cuda::launch(standardise, place.stream());
-          cuda::launch(cuda::Siblings{.logits = d_logits.data(), .ids = reduced ? d_ids.data() : nullptr, .rows = rows, .columns = columns, .vocab = vocab, .count = count,
-                                      .weights = weights.data(), .laws = laws.data(), .key = coins.key(), .position = at.data(), .draw = 2, .coupled = coupled, .tokens = tokens.data()},
+          cuda::launch(cuda::Siblings{.logits = d_logits.data(),
+                                      .ids = reduced ? d_ids.data() : nullptr,
+                                      .rows = rows,
+                                      .columns = columns,
+                                      .vocab = vocab,
+                                      .count = count,
+                                      .weights = weights.data(),
+                                      .laws = laws.data(),
+                                      .key = coins.key(),
+                                      .position = at.data(),
+                                      .draw = 2,
+                                      .coupled = coupled,
+                                      .tokens = tokens.data()},
                        place.stream());
           for (std::size_t i = 0; i < all; ++i) {
             const int node = 2 + static_cast<int>(i);
@@ -292,7 +350,9 @@ TEST(DeviceSiblings, TokensAndLawsAreThoseOfTheHost) {
             EXPECT_EQ(law.one_hot, -1);
             EXPECT_EQ(law.sum, q->sum());
             for (Token x = 0; x < vocab; ++x)
-              ASSERT_EQ(weights[i * static_cast<std::size_t>(vocab) + static_cast<std::size_t>(x)], q->weights()[static_cast<std::size_t>(x)]) << x;
+              ASSERT_EQ(weights[i * static_cast<std::size_t>(vocab) + static_cast<std::size_t>(x)],
+                        q->weights()[static_cast<std::size_t>(x)])
+                  << x;
           }
         }
       }
@@ -310,8 +370,22 @@ TEST(DeviceSiblings, BrokenRowsAreReportedByEveryChild) {
   const DeviceArray<std::int32_t> tokens(place, 3);
   const DeviceArray<cuda::Law> laws(place, 3);
   const DeviceArray<std::int64_t> at(place, std::vector<std::int64_t>{1});
-  cuda::launch(cuda::Standardise{.logits = d_logits.data(), .rows = 1, .columns = 100, .vocab = 100, .greedy = true, .laws = laws.data(), .every = 3}, place.stream());
-  cuda::launch(cuda::Siblings{.logits = d_logits.data(), .rows = 1, .columns = 100, .vocab = 100, .count = 3, .laws = laws.data(), .position = at.data(), .tokens = tokens.data()},
+  cuda::launch(cuda::Standardise{.logits = d_logits.data(),
+                                 .rows = 1,
+                                 .columns = 100,
+                                 .vocab = 100,
+                                 .greedy = true,
+                                 .laws = laws.data(),
+                                 .every = 3},
+               place.stream());
+  cuda::launch(cuda::Siblings{.logits = d_logits.data(),
+                              .rows = 1,
+                              .columns = 100,
+                              .vocab = 100,
+                              .count = 3,
+                              .laws = laws.data(),
+                              .position = at.data(),
+                              .tokens = tokens.data()},
                place.stream());
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(cuda::Law(laws[i]).invalid, 7);
 }

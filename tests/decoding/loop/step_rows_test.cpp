@@ -56,8 +56,8 @@ TEST(StepRows, OfARowWithNaNSomeTokens) {
   }
 }
 
-// Forwards of 1 to 80 rows over vocabularies that fill no block, on 1 to 3 threads, against a plain sort. Logits have
-// few levels, so that equal ones are everywhere.
+// Forwards of 1 to 80 rows over vocabularies that fill no block, on 1 to 3 threads, against a plain sort.
+// Logits have few levels, so that equal ones are everywhere.
 TEST(StepRows, TheBestOfAForwardAreThoseOfASort) {
   std::mt19937 random(1);
   for (const int vocab : {1, 63, 64, 65, 200, 709}) {
@@ -86,7 +86,8 @@ TEST(StepRows, TheBestOfAForwardAreThoseOfASort) {
           const int k = 1 + static_cast<int>(random() % 20);
           sorted.resize(static_cast<std::size_t>(std::min(k, vocab)));
           rows.top(node, k, top);
-          ASSERT_EQ(top, sorted) << vocab << " tokens, " << threads << " threads, row " << node << " of " << n;
+          ASSERT_EQ(top, sorted) << vocab << " tokens, " << threads << " threads, row " << node << " of "
+                                 << n;
           ASSERT_EQ(rows.best(node), sorted[0]) << vocab << " tokens, row " << node << " of " << n;
         }
       }
@@ -113,7 +114,8 @@ TEST(StepRows, MaximaAreForStrategiesThatReadRows) {
   const StrategyEntry passes = local_entry([](const void*, const Resources&) -> std::unique_ptr<Strategy> {
     return std::make_unique<Watcher<false>>();
   });
-  Decode decode{.target = random_markov(130, 1), .strategy = StrategyChoice(reads), .options = {{"max_tokens", 9}}};
+  Decode decode{
+      .target = random_markov(130, 1), .strategy = StrategyChoice(reads), .options = {{"max_tokens", 9}}};
   decode.run();
   EXPECT_EQ(Watcher<true>::steps, 8u);
   EXPECT_EQ(Watcher<true>::seen, 8u * 3);

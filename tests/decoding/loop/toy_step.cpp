@@ -28,24 +28,17 @@ void fill(World::Row& row, int vocab, Rows kind, bool greedy, std::mt19937& rand
   std::vector<double> q = random_weights(vocab, kind == Rows::zeros, random);
   std::vector<double> q2 = random_weights(vocab, kind == Rows::zeros, random);
   switch (kind) {
-    case Rows::equal:
-      q = p;
-      break;
+    case Rows::equal: q = p; break;
     case Rows::disjoint:
       for (int x = 0; x < vocab; ++x) (x % 2 == 0 ? q : p)[x] = 0;
       break;
-    case Rows::one_hot_p:
-      p = single(vocab, random() % vocab);
-      break;
-    case Rows::one_hot_q:
-      q = single(vocab, random() % vocab);
-      break;
+    case Rows::one_hot_p: p = single(vocab, random() % vocab); break;
+    case Rows::one_hot_q: q = single(vocab, random() % vocab); break;
     case Rows::near:
       for (int x = 0; x < vocab; ++x) q[x] = p[x] * (1 + 1e-6 * (x + 1));
       break;
     case Rows::generic:
-    case Rows::zeros:
-      break;
+    case Rows::zeros: break;
   }
   row.raw.assign_weights(p);
   row.p = row.raw;

@@ -27,8 +27,7 @@ struct World {
 
 /// Rows for all contexts shorter than `length`. `greedy`: p is one-hot at the argmax of raw, else p = raw.
 World random_world(int vocab, int length, Rows kind, bool greedy, std::mt19937& random);
-World golden_world(
-    int length);  ///< p = [.55, .25, .15, .05], q = [.4, .35, .05, .2] in every context
+World golden_world(int length);  ///< p = [.55, .25, .15, .05], q = [.4, .35, .05, .2] in every context
 
 /// How the children of a node come about.
 enum class Draws {

@@ -10,15 +10,15 @@
 #include "core/decoding/loop/device_verifier.h"
 #include "tests/decoding/loop/planned_loop.h"
 
-// Drafts of the host that a device verifies, on a simulated GPU, against the same decoding with the host's verdicts: tokens, rows,
-// verdicts, counts and work are equal to the bit.
+// Drafts of the host that a device verifies, on a simulated GPU, against the same decoding with the host's
+// verdicts: tokens, rows, verdicts, counts and work are equal to the bit.
 
 namespace speclab::planned_loop_test {
 
 using ::testing::HasSubstr;
 
-/// Trees of any form and size, chains among them: right tokens, wrong ones, and tokens drawn from laws, of which siblings may
-/// share one. What it drafts is decided by the text alone.
+/// Trees of any form and size, chains among them: right tokens, wrong ones, and tokens drawn from laws, of
+/// which siblings may share one. What it drafts is decided by the text alone.
 template <int kMost>
 struct Guesses final : Strategy {
   explicit Guesses(int tokens) : vocab(tokens) {}
@@ -37,15 +37,20 @@ struct Guesses final : Strategy {
     std::vector<char> right(1, 1);
     std::vector<float> logits(static_cast<std::size_t>(vocab));
     while (draft.tree.size() <= nodes) {
-      const int node = draft.tree.size(), parent = chain ? node - 1 : static_cast<int>(random() % static_cast<unsigned>(node));
+      const int node = draft.tree.size(),
+                parent = chain ? node - 1 : static_cast<int>(random() % static_cast<unsigned>(node));
       const int depth = draft.tree.depth(parent) + 1;
       if (depth > sequence.depth_limit) {
         if (chain || sequence.depth_limit <= 0) break;
         continue;
       }
       const auto index = static_cast<std::size_t>(position + depth - sequence.prompt_length);
-      const Token expected = right[static_cast<std::size_t>(parent)] != 0 && index < sequence.reference.size() ? sequence.reference[index] : -1;
-      Token token = random() % 2 == 0 && expected >= 0 ? expected : static_cast<Token>(random() % static_cast<unsigned>(vocab));
+      const Token expected = right[static_cast<std::size_t>(parent)] != 0 && index < sequence.reference.size()
+                                 ? sequence.reference[index]
+                                 : -1;
+      Token token = random() % 2 == 0 && expected >= 0
+                        ? expected
+                        : static_cast<Token>(random() % static_cast<unsigned>(vocab));
       int law = Draft::kOneHot;
       if (random() % 3 == 0) {
         const int before = draft.q_of.back();
@@ -70,7 +75,9 @@ struct Guesses final : Strategy {
 template <int kMost>
 StrategyChoice guesses() {
   static const StrategyEntry entry =
-      local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> { return std::make_unique<Guesses<kMost>>(resources.target->config().vocab); });
+      local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
+        return std::make_unique<Guesses<kMost>>(resources.target->config().vocab);
+      });
   return StrategyChoice(entry);
 }
 
@@ -85,7 +92,9 @@ Decode with_reference(Decode decode) {
 TEST(VerifiedLoop, TreesOfTheHost) {
   const ModelPtr target = on_device(random_llama(tiny_shape(), 1));
   int accepted = 0, rejected = 0, moved = 0;
-  for (const json& options : {json{{"temperature", 0}}, json{{"temperature", .8}, {"top_k", 12}, {"top_p", .9}}, json{{"temperature", 1}, {"coins", "gumbel"}}}) {
+  for (const json& options :
+       {json{{"temperature", 0}}, json{{"temperature", .8}, {"top_k", 12}, {"top_p", .9}},
+        json{{"temperature", 1}, {"coins", "gumbel"}}}) {
     SCOPED_TRACE(options.dump());
     Decode decode{.target = target, .strategy = guesses<12>(), .options = options};
     decode.options["max_tokens"] = 25;
@@ -95,7 +104,8 @@ TEST(VerifiedLoop, TreesOfTheHost) {
       accepted += step.accepted;
       rejected += static_cast<int>(step.drafted.size()) - step.accepted;
       int depth = 0;
-      for (std::size_t i = 0; i < step.drafted.size(); ++i) moved += step.drafted[i].accepted && static_cast<int>(i) != depth++;
+      for (std::size_t i = 0; i < step.drafted.size(); ++i)
+        moved += step.drafted[i].accepted && static_cast<int>(i) != depth++;
     }
   }
   EXPECT_GT(accepted, 15);
@@ -105,7 +115,9 @@ TEST(VerifiedLoop, TreesOfTheHost) {
 
 TEST(VerifiedLoop, TreesOfAnySize) {
   const ModelPtr target = table_on_device(40, 3);
-  Decode decode{.target = target, .strategy = guesses<128>(), .options = {{"temperature", 1}, {"coins", "gumbel"}, {"max_tokens", 24}}};
+  Decode decode{.target = target,
+                .strategy = guesses<128>(),
+                .options = {{"temperature", 1}, {"coins", "gumbel"}, {"max_tokens", 24}}};
   const GenerationRecord record = compare_verdicts(with_reference(decode));
   int most = 0;
   for (const StepRecord& step : record.steps) most = std::max(most, step.rows);
@@ -119,9 +131,16 @@ class VerifiedRule : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(VerifiedRule, DecidesAsOnTheHost) {
   const std::string rule = GetParam();
-  const json options = {{"lenience", {{"lenience", .5}}}, {"uniform_b", {{"b", .7}}}, {"distillspec_lin", {{"epsilon", .6}}}, {"distillspec_sq", {{"epsilon", .8}}},
-                        {"distillspec_exp", {{"epsilon", .6}}}, {"top_beta", {{"beta", 3}}}, {"gap", {{"gap", .7}}}, {"typical", {{"epsilon", .05}, {"delta", .5}}},
-                        {"threshold", {{"theta", .01}, {"top_k", 20}}}, {"coupled", {{"coins", "gumbel"}}}};
+  const json options = {{"lenience", {{"lenience", .5}}},
+                        {"uniform_b", {{"b", .7}}},
+                        {"distillspec_lin", {{"epsilon", .6}}},
+                        {"distillspec_sq", {{"epsilon", .8}}},
+                        {"distillspec_exp", {{"epsilon", .6}}},
+                        {"top_beta", {{"beta", 3}}},
+                        {"gap", {{"gap", .7}}},
+                        {"typical", {{"epsilon", .05}, {"delta", .5}}},
+                        {"threshold", {{"theta", .01}, {"top_k", 20}}},
+                        {"coupled", {{"coins", "gumbel"}}}};
   for (const double temperature : {0.0, 1.0}) {
     SCOPED_TRACE(temperature);
     Decode decode{.target = table_on_device(90, 1), .strategy = guesses<8>()};
@@ -136,7 +155,8 @@ std::vector<std::string> rules_of_verdicts() {
   for (const AcceptanceRule& rule : acceptance_rules()) names.emplace_back(rule.name);
   return names;
 }
-INSTANTIATE_TEST_SUITE_P(Rules, VerifiedRule, ::testing::ValuesIn(rules_of_verdicts()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Rules, VerifiedRule, ::testing::ValuesIn(rules_of_verdicts()),
+                         [](const auto& info) { return info.param; });
 
 // Every strategy that needs no file: who has no plan of whole steps and does not read rows is verified.
 TEST(VerifiedLoop, EveryStrategyGivesTheTextOfTheHost) {
@@ -146,15 +166,21 @@ TEST(VerifiedLoop, EveryStrategyGivesTheTextOfTheHost) {
     if (!entry.info.needs_file.empty()) continue;
     for (const json& sampling : {json{{"temperature", 0}}, json{{"temperature", 1}}}) {
       SCOPED_TRACE(std::string(entry.info.name) + sampling.dump());
-      Decode decode{.target = target, .draft = draft, .strategy = choose(std::string(entry.info.name)), .options = sampling, .prompt = {1, 2, 3, 4, 1, 2, 3, 4, 1, 2}};
+      Decode decode{.target = target,
+                    .draft = draft,
+                    .strategy = choose(std::string(entry.info.name)),
+                    .options = sampling,
+                    .prompt = {1, 2, 3, 4, 1, 2, 3, 4, 1, 2}};
       decode.options.update({{"max_tokens", 20}, {"device_loop", "off"}});
       decode = with_reference(decode);
       const GenerationRecord host = decode.run();
       decode.options["device_loop"] = "auto";
       const GenerationRecord record = decode.run();
       expect_equal(record, host);
-      const bool learns = entry.info.name == "lookahead" || entry.info.name == "jacobi" || entry.info.name == "token_recycling";
-      EXPECT_EQ(record.planned_steps + record.verified_steps, learns ? 0 : static_cast<int>(record.steps.size()));
+      const bool learns = entry.info.name == "lookahead" || entry.info.name == "jacobi" ||
+                          entry.info.name == "token_recycling";
+      EXPECT_EQ(record.planned_steps + record.verified_steps,
+                learns ? 0 : static_cast<int>(record.steps.size()));
       verified += record.verified_steps > 0;
     }
   }
@@ -164,12 +190,17 @@ TEST(VerifiedLoop, EveryStrategyGivesTheTextOfTheHost) {
 // Tokens that a model of the host drew: each comes with its law.
 TEST(VerifiedLoop, LawsOfDrawnTokens) {
   const ModelPtr target = table_on_device(40, 3), draft = table_on_device(40, 3, 1.5);
-  for (const auto& [name, options] : {std::pair<const char*, json>{"speculative_sampling", {{"gamma", 4}, {"schedule", "heuristic"}}},
-                                      {"prompt_lookup", {{"fallback", "draft"}, {"merge", "tree"}, {"ngram_min", 1}}},
-                                      {"composition", {{"sources", {"text", "draft"}}}},
-                                      {"ngram_model", {{"known", 0}}}}) {
+  for (const auto& [name, options] :
+       {std::pair<const char*, json>{"speculative_sampling", {{"gamma", 4}, {"schedule", "heuristic"}}},
+        {"prompt_lookup", {{"fallback", "draft"}, {"merge", "tree"}, {"ngram_min", 1}}},
+        {"composition", {{"sources", {"text", "draft"}}}},
+        {"ngram_model", {{"known", 0}}}}) {
     SCOPED_TRACE(name);
-    Decode decode{.target = target, .draft = draft, .strategy = choose(name, options), .options = {{"temperature", .9}, {"max_tokens", 30}}, .prompt = {1, 2, 3, 1, 2, 3}};
+    Decode decode{.target = target,
+                  .draft = draft,
+                  .strategy = choose(name, options),
+                  .options = {{"temperature", .9}, {"max_tokens", 30}},
+                  .prompt = {1, 2, 3, 1, 2, 3}};
     const GenerationRecord record = compare_verdicts(decode);
     int drawn = 0;
     for (const StepRecord& step : record.steps) {
@@ -181,7 +212,9 @@ TEST(VerifiedLoop, LawsOfDrawnTokens) {
 
 TEST(VerifiedLoop, EndsWhereTheHostEnds) {
   const ModelPtr target = table_on_device(40, 3);
-  Decode decode{.target = target, .strategy = guesses<8>(), .options = {{"temperature", 1}, {"coins", "gumbel"}, {"max_tokens", 40}}};
+  Decode decode{.target = target,
+                .strategy = guesses<8>(),
+                .options = {{"temperature", 1}, {"coins", "gumbel"}, {"max_tokens", 40}}};
   decode = with_reference(decode);
   const std::vector<Token> text = compare_verdicts(decode).tokens;
   for (int most = 2; most <= 13; ++most) {
@@ -191,13 +224,17 @@ TEST(VerifiedLoop, EndsWhereTheHostEnds) {
   decode.options["max_tokens"] = 40;
   int ended = 0, stopped = 0;
   for (std::size_t at = 1; at < 14; ++at) {
-    if (std::find(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), text[at]) != text.begin() + static_cast<std::ptrdiff_t>(at)) continue;
+    if (std::find(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), text[at]) !=
+        text.begin() + static_cast<std::ptrdiff_t>(at))
+      continue;
     Decode with_end = decode;
     with_end.eos.resize(kMostPlanEnds, 39);  // more than rounds without the host have room for
     with_end.eos.push_back(text[at]);
     ended += compare_verdicts(with_end).finish == Finish::eos;
     Decode with_stop = decode;  // the host looks for strings
-    with_stop.loop.token_bytes = [](Token token, std::string& out) { out += "<" + std::to_string(token) + ">"; };
+    with_stop.loop.token_bytes = [](Token token, std::string& out) {
+      out += "<" + std::to_string(token) + ">";
+    };
     with_stop.options["stop"] = {"<" + std::to_string(text[at]) + ">"};
     stopped += compare_verdicts(with_stop).finish == Finish::stop;
     with_stop.strategy = choose("autoregressive");
@@ -212,22 +249,25 @@ TEST(VerifiedLoop, EndsWhereTheHostEnds) {
   }
 }
 
-// Positions behind the first tier, by more than a split of attention, and the end of the context, where padding has no room either.
+// Positions behind the first tier, by more than a split of attention, and the end of the context, where
+// padding has no room either.
 TEST(VerifiedLoop, LongTextsAndTheEndOfTheContext) {
   Shape shape = tiny_shape();
   shape.context = 420;
   const ModelPtr target = on_device(random_llama(shape, 1));
   for (const int length : {250, 390, 418}) {
-    Decode decode{.target = target, .strategy = guesses<7>(), .options = {{"temperature", 0}, {"max_tokens", 20}}};
+    Decode decode{
+        .target = target, .strategy = guesses<7>(), .options = {{"temperature", 0}, {"max_tokens", 20}}};
     decode.loop.capacity = 420;
     decode.prompt.clear();
     for (int i = 0; i < length; ++i) decode.prompt.push_back(i % 60);
-    EXPECT_EQ(compare_verdicts(with_reference(decode)).finish, length == 418 ? Finish::context : Finish::length);
+    EXPECT_EQ(compare_verdicts(with_reference(decode)).finish,
+              length == 418 ? Finish::context : Finish::length);
   }
 }
 
-// One loop: texts after texts, with other coins, lengths, sampling and ways to launch, one that was cancelled, one that the device
-// cannot verify.
+// One loop: texts after texts, with other coins, lengths, sampling and ways to launch, one that was
+// cancelled, one that the device cannot verify.
 TEST(VerifiedLoop, GoesOnWithTheNextText) {
   const ModelPtr target = on_device(random_llama(tiny_shape(), 1));
   DecodeLoop loop(target, nullptr, guesses<8>(), {.capacity = 256});
@@ -257,12 +297,15 @@ TEST(VerifiedLoop, GoesOnWithTheNextText) {
 TEST(VerifiedLoop, StreamsAndWorksWithoutRows) {
   const ModelPtr target = table_on_device(50, 4);
   std::vector<Token> streamed;
-  Decode decode{.target = target, .strategy = guesses<8>(), .options = {{"temperature", 1}, {"max_tokens", 20}}};
+  Decode decode{
+      .target = target, .strategy = guesses<8>(), .options = {{"temperature", 1}, {"max_tokens", 20}}};
   decode = with_reference(decode);
   const std::vector<Token> expected = decode.run().tokens;
   decode.options["device_loop"] = "on";
   decode.loop.hash_rows = decode.loop.details = false;
-  decode.loop.on_emit = [&](int, const StepRecord&, TokenSpan emitted) { streamed.insert(streamed.end(), emitted.begin(), emitted.end()); };
+  decode.loop.on_emit = [&](int, const StepRecord&, TokenSpan emitted) {
+    streamed.insert(streamed.end(), emitted.begin(), emitted.end());
+  };
   const GenerationRecord record = decode.run();
   EXPECT_EQ(record.tokens, expected);
   EXPECT_EQ(streamed, expected);
@@ -274,11 +317,14 @@ TEST(VerifiedLoop, StreamsAndWorksWithoutRows) {
 struct Silent final : Strategy {
   void begin(const Sequence&) override {}
   void draft(std::span<const Sequence* const>, std::span<Draft* const>) override {}
-  void observe(std::span<const Sequence* const>, std::span<const Outcome> outcomes) override { outcomes[0].rows.best(0); }
+  void observe(std::span<const Sequence* const>, std::span<const Outcome> outcomes) override {
+    outcomes[0].rows.best(0);
+  }
 };
 
 TEST(VerifiedLoop, WhoLooksAtRowsSaysSo) {
-  const StrategyEntry silent = local_entry([](const void*, const Resources&) -> std::unique_ptr<Strategy> { return std::make_unique<Silent>(); });
+  const StrategyEntry silent = local_entry(
+      [](const void*, const Resources&) -> std::unique_ptr<Strategy> { return std::make_unique<Silent>(); });
   for (const ModelPtr& target : {random_markov(20, 1), table_on_device(20, 1)}) {
     Decode decode{.target = target, .strategy = StrategyChoice(silent), .options = {{"max_tokens", 4}}};
     try {
@@ -290,7 +336,8 @@ TEST(VerifiedLoop, WhoLooksAtRowsSaysSo) {
   }
 }
 
-// A step is [rows | forward | accept | move | settle], the same graph whatever is drafted, one of each number of rows.
+// A step is [rows | forward | accept | move | settle], the same graph whatever is drafted, one of each number
+// of rows.
 TEST(VerifiedLoop, GraphOfAVerdict) {
   const ModelPtr target = on_device(random_llama(tiny_shape(), 1));
   const auto session = target->open(256);
@@ -311,7 +358,10 @@ TEST(VerifiedLoop, GraphOfAVerdict) {
     std::vector<Token> next;
     for (const auto& parents : {chain, star}) {
       for (std::size_t drafted = 0; drafted < static_cast<std::size_t>(rows); ++drafted) {
-        start.draft = {TokenSpan(tokens).first(drafted), std::span(parents).first(drafted), std::span(laws).first(drafted), {}};
+        start.draft = {TokenSpan(tokens).first(drafted),
+                       std::span(parents).first(drafted),
+                       std::span(laws).first(drafted),
+                       {}};
         rounds->start(start, RoundQueue::kGraph, false);
         const PlanRound& round = rounds->next(1);
         EXPECT_EQ(round.nodes, 1 + static_cast<int>(drafted));
@@ -328,7 +378,9 @@ TEST(VerifiedLoop, GraphOfAVerdict) {
     EXPECT_EQ(std::count(kernels.begin(), kernels.end(), "gather"), 1);
     std::vector<std::string> last{"standardise", "accept", "move_accepted", "settle"};
     if (rows <= 2) last.erase(last.begin() + 2);
-    EXPECT_EQ(std::vector<std::string>(kernels.end() - static_cast<std::ptrdiff_t>(last.size()), kernels.end()), last);
+    EXPECT_EQ(
+        std::vector<std::string>(kernels.end() - static_cast<std::ptrdiff_t>(last.size()), kernels.end()),
+        last);
   }
 }
 
@@ -357,7 +409,8 @@ TEST(VerifiedLoop, DraftsThatAreNoneAreRefused) {
   const std::vector<float> weights(20, 1.f);
   const PlanLaw law{weights.data(), 20};
   using Numbers = std::vector<std::int32_t>;
-  const std::pair<Numbers, Numbers> wrong[] = {{{0, 2}, {-1, -1}}, {{-1, 0}, {-1, -1}}, {{0}, {-1}}, {{0, 1}, {0, -1}}};
+  const std::pair<Numbers, Numbers> wrong[] = {
+      {{0, 2}, {-1, -1}}, {{-1, 0}, {-1, -1}}, {{0}, {-1}}, {{0, 1}, {0, -1}}};
   for (const auto& [parents, laws] : wrong) {
     PlanStart start;
     start.position = 3;
@@ -372,7 +425,9 @@ TEST(VerifiedLoop, DraftsThatAreNoneAreRefused) {
 TEST(VerifiedLoop, BrokenRowsAreReported) {
   const ModelPtr target = on_device(counting_table(true));
   for (const double temperature : {0., .5}) {
-    Decode decode{.target = target, .strategy = choose("prompt_lookup"), .options = {{"temperature", temperature}, {"max_tokens", 60}, {"device_loop", "on"}}};
+    Decode decode{.target = target,
+                  .strategy = choose("prompt_lookup"),
+                  .options = {{"temperature", temperature}, {"max_tokens", 60}, {"device_loop", "on"}}};
     DecodeLoop loop(target, nullptr, decode.strategy, {.capacity = 128});
     try {
       loop.run(decode.request());

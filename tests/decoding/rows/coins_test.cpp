@@ -52,7 +52,8 @@ TEST(Coins, AreAFunctionOfTheirAddress) {
 // So that a seed gives the same text for ever.
 TEST(Coins, UniformNumbersAreTheTop53BitsOfTheDocumentedPhiloxWords) {
   const PhiloxCounter words = philox4x32({12, 0, 0, 0}, {11, 0});
-  const PhiloxCounter w = philox4x32({3, static_cast<std::uint32_t>(Purpose::accept), 5, 1}, {words[0], words[1]});
+  const PhiloxCounter w =
+      philox4x32({3, static_cast<std::uint32_t>(Purpose::accept), 5, 1}, {words[0], words[1]});
   const std::uint64_t bits = (std::uint64_t{w[0]} << 21) + (w[1] >> 11);
   EXPECT_EQ(Coins(11, 12).uniform({5 + (std::int64_t{1} << 32), Purpose::accept, 3}),
             std::ldexp(static_cast<double>(bits), -53));

@@ -88,8 +88,8 @@ TEST(RowKernels, SameBitsForEveryInstructionSet) {
   EXPECT_GE(sets, 7);
 }
 
-// A bar that `count` entries reach, by definition; and few more where a row has no order, which is what makes it
-// worth having.
+// A bar that `count` entries reach, by definition; and few more where a row has no order, which is what makes
+// it worth having.
 TEST(RowKernels, ABarThatEnoughEntriesReach) {
   std::mt19937 random(1);
   double reaching = 0;
@@ -100,8 +100,8 @@ TEST(RowKernels, ABarThatEnoughEntriesReach) {
     if (round % 3 == 0) row[random() % size] = NAN;
     for (std::size_t count = 1; count <= std::min<std::size_t>(16, size); ++count) {
       const float bar = row_kernels::reached_by(row, count);
-      const auto found = static_cast<std::size_t>(
-          std::count_if(row.begin(), row.end(), [&](float x) { return x >= bar || (std::isnan(x) && bar < 0); }));
+      const auto found = static_cast<std::size_t>(std::count_if(
+          row.begin(), row.end(), [&](float x) { return x >= bar || (std::isnan(x) && bar < 0); }));
       EXPECT_GE(found, count) << size;
       if (round < 100 && round % 2 == 0 && count == 8) reaching += static_cast<double>(found) / 50;
     }
@@ -124,10 +124,12 @@ TEST(RowKernels, FirstEntriesAreThoseOfTheSortedRow) {
       std::sort(sorted.begin(), sorted.end(), comes_first);
       std::vector<float> by_block;
       for (std::size_t i = 0; i < size; i += row_kernels::kBlock)
-        by_block.push_back(*std::max_element(row.begin() + i, row.begin() + std::min(i + row_kernels::kBlock, size)));
+        by_block.push_back(
+            *std::max_element(row.begin() + i, row.begin() + std::min(i + row_kernels::kBlock, size)));
       for (const std::size_t count : {0, 1, 2, 8, 16, 17, 64, 900, 6000}) {
         for (const bool known : {false, true}) {
-          first_entries(row, known ? std::span<const float>(by_block) : std::span<const float>(), count, scratch, found);
+          first_entries(row, known ? std::span<const float>(by_block) : std::span<const float>(), count,
+                        scratch, found);
           std::sort(found.begin(), found.end(), comes_first);
           ASSERT_EQ(found.size(), std::min(count, size));
           for (std::size_t i = 0; i < found.size(); ++i)

@@ -39,7 +39,8 @@ TEST(DeviceAcceptance, TheTargetsVocabulary) {
 
 TEST(DeviceAcceptance, EveryRuleRunsOnTheDevice) {
   for (const AcceptanceRule& rule : acceptance_rules()) {
-    for (const double temperature : {0.0, 1.0}) EXPECT_TRUE(device_rule(rule, {}, {.temperature = temperature}).has_value()) << rule.name;
+    for (const double temperature : {0.0, 1.0})
+      EXPECT_TRUE(device_rule(rule, {}, {.temperature = temperature}).has_value()) << rule.name;
   }
   AcceptanceRule other = find_acceptance_rule("rejection");
   other.name = "another";
@@ -49,7 +50,8 @@ TEST(DeviceAcceptance, EveryRuleRunsOnTheDevice) {
 // Ties in rank and bar, the best token of p that is not the best one looked at, and a bar that nobody passes.
 TEST(DeviceAcceptance, CriteriaAtTheirEdges) {
   simt::Machine machine(3);
-  const auto decide = [&](const char* name, const RuleOptions& options, Token token, const std::vector<double>& weights, bool greedy) {
+  const auto decide = [&](const char* name, const RuleOptions& options, Token token,
+                          const std::vector<double>& weights, bool greedy) {
     Step step;
     step.draft.reset(0);
     step.draft.add(token, 0);
@@ -60,10 +62,13 @@ TEST(DeviceAcceptance, CriteriaAtTheirEdges) {
       if (greedy) p.assign_one_hot(1, static_cast<int>(weights.size()));
       else p.assign_weights(weights);
     }
-    const TargetRows rows = [&](int node) { return TargetRow{&step.p[static_cast<std::size_t>(node)], &step.raw[static_cast<std::size_t>(node)]}; };
+    const TargetRows rows = [&](int node) {
+      return TargetRow{&step.p[static_cast<std::size_t>(node)], &step.raw[static_cast<std::size_t>(node)]};
+    };
     Acceptance host, device;
     accept(find_acceptance_rule(name), options, step.draft, rows, Coins(1, 1), 0, host);
-    accept_on(machine, find_acceptance_rule(name), options, step.draft, rows, Coins(1, 1), 0, device, nullptr, greedy);
+    accept_on(machine, find_acceptance_rule(name), options, step.draft, rows, Coins(1, 1), 0, device, nullptr,
+              greedy);
     EXPECT_EQ(device.path, host.path) << name;
     EXPECT_EQ(device.next, host.next) << name;
     return !device.path.empty();
@@ -73,16 +78,21 @@ TEST(DeviceAcceptance, CriteriaAtTheirEdges) {
     for (const Token token : {0, 1, 2, 3, 4}) {
       EXPECT_EQ(decide("top_beta", {.beta = 2}, token, tied, greedy), token == 1 || token == 2) << token;
       EXPECT_EQ(decide("gap", {.gap = 0}, token, tied, greedy), token == 1) << token;
-      EXPECT_EQ(decide("gap", {.gap = std::log(2.0) - 1e-9}, token, tied, greedy), token != 0 && token != 3) << token;
+      EXPECT_EQ(decide("gap", {.gap = std::log(2.0) - 1e-9}, token, tied, greedy), token != 0 && token != 3)
+          << token;
       EXPECT_EQ(decide("gap", {.gap = std::log(2.0) + 1e-9}, token, tied, greedy), true) << token;
       EXPECT_EQ(decide("threshold", {.theta = .125, .top_k = 4}, token, tied, greedy), token != 3) << token;
       EXPECT_EQ(decide("threshold", {.theta = .2501}, token, tied, greedy), false) << token;
-      EXPECT_EQ(decide("typical", {.epsilon = .125, .delta = 1}, token, tied, greedy), token != 0 && token != 3) << token;
+      EXPECT_EQ(decide("typical", {.epsilon = .125, .delta = 1}, token, tied, greedy),
+                token != 0 && token != 3)
+          << token;
       EXPECT_EQ(decide("typical", {.epsilon = 1, .delta = 0}, token, tied, greedy), true) << token;
     }
   }
-  for (const Token token : {0, 1, 2}) EXPECT_EQ(decide("lenience", {.lenience = .5}, token, tied, true), true) << token;
-  for (const Token token : {0, 1, 2}) EXPECT_EQ(decide("lenience", {.lenience = 1}, token, tied, true), token == 1) << token;
+  for (const Token token : {0, 1, 2})
+    EXPECT_EQ(decide("lenience", {.lenience = .5}, token, tied, true), true) << token;
+  for (const Token token : {0, 1, 2})
+    EXPECT_EQ(decide("lenience", {.lenience = 1}, token, tied, true), token == 1) << token;
 }
 
 TEST(DeviceAcceptance, ADraftWhoseTokenHasNoMassIsReported) {
@@ -137,7 +147,8 @@ TEST_P(DeviceLossless, EmitsTheTargetsJointLaw) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, DeviceLossless,
-                         testing::Values("rejection", "one_hot_rejection", "sample_match", "non_iterative", "distillspec_exp"),
+                         testing::Values("rejection", "one_hot_rejection", "sample_match", "non_iterative",
+                                         "distillspec_exp"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -13,7 +13,8 @@
 #include "core/decoding/rows/distribution.h"
 #include "tests/decoding/loop/device_step.h"
 
-// Random rows, logits and trees for the device's sampling and verification, and their comparison with the host's.
+// Random rows, logits and trees for the device's sampling and verification, and their comparison with the
+// host's.
 
 namespace speclab::device_step {
 
@@ -39,8 +40,7 @@ inline Distribution row_of(Kind kind, int vocab, bool for_q, const Distribution*
   Distribution row;
   if ((kind == Kind::by_construction && random() % 2 == 0) || (kind == Kind::greedy && !for_q))
     row.assign_one_hot(static_cast<Token>(random() % w.size()), vocab);
-  else
-    row.assign_weights(w);
+  else row.assign_weights(w);
   return row;
 }
 
@@ -51,12 +51,14 @@ struct Step {
 
 /// A tree of `nodes` candidates: random parents, or a chain; tokens drawn from their rows, or fixed ones;
 /// some probes behind.
-inline Step random_step(Kind kind, int vocab, int nodes, bool chain, const Coins& coins, std::mt19937& random) {
+inline Step random_step(Kind kind, int vocab, int nodes, bool chain, const Coins& coins,
+                        std::mt19937& random) {
   Step step;
   step.draft.reset(static_cast<Token>(random() % static_cast<unsigned>(vocab)));
   const auto add_rows = [&] {
     step.p.push_back(row_of(kind, vocab, false, nullptr, random));
-    step.raw.push_back(row_of(random() % 2 == 0 ? Kind::generic : Kind::zeros, vocab, false, nullptr, random));
+    step.raw.push_back(
+        row_of(random() % 2 == 0 ? Kind::generic : Kind::zeros, vocab, false, nullptr, random));
   };
   add_rows();
   while (step.draft.tree.size() < nodes) {
@@ -83,8 +85,10 @@ inline Step random_step(Kind kind, int vocab, int nodes, bool chain, const Coins
 
 /// The kernel against accept(), with the same coins.
 inline void compare(const cuda::Place& place, const Step& step, std::uint64_t seed, std::int64_t position) {
-  const RuleOptions options{.lenience = .6, .b = .7, .beta = 2, .gap = 1, .epsilon = .8, .delta = .9, .theta = .02, .top_k = 4};
-  const auto one_hot = std::count_if(step.p.begin(), step.p.end(), [](const Distribution& p) { return p.one_hot(); });
+  const RuleOptions options{
+      .lenience = .6, .b = .7, .beta = 2, .gap = 1, .epsilon = .8, .delta = .9, .theta = .02, .top_k = 4};
+  const auto one_hot =
+      std::count_if(step.p.begin(), step.p.end(), [](const Distribution& p) { return p.one_hot(); });
   const bool greedy = one_hot == static_cast<std::ptrdiff_t>(step.p.size());
   const TargetRows rows = [&](int node) {
     const auto at = static_cast<std::size_t>(node);
@@ -93,7 +97,8 @@ inline void compare(const cuda::Place& place, const Step& step, std::uint64_t se
   for (const AcceptanceRule& rule : acceptance_rules()) {
     const std::string_view name = rule.name;
     if (name == "lenience" && one_hot > 0 && !greedy) continue;  // some rows of each temperature
-    if (name == "iterative" && place.machine() != nullptr && step.p[0].vocab() > 100) continue;  // a pass over the row for each redraw
+    if (name == "iterative" && place.machine() != nullptr && step.p[0].vocab() > 100)
+      continue;  // a pass over the row for each redraw
     SCOPED_TRACE(fmt::format("{}, seed {}, position {}", name, seed, position));
     const Coins coins(seed, 3);
     Acceptance host, device;
@@ -146,10 +151,9 @@ struct Laws {
 };
 
 inline Laws standardise(const cuda::Place& place, const std::vector<float>& logits, int rows, int vocab,
-                 const SamplingParams& params, const std::vector<Token>& ids = {}) {
+                        const SamplingParams& params, const std::vector<Token>& ids = {}) {
   const int columns = static_cast<int>(logits.size()) / rows;
-  const DeviceArray<float> d_logits(place, logits),
-      weights(place, static_cast<std::size_t>(rows * vocab));
+  const DeviceArray<float> d_logits(place, logits), weights(place, static_cast<std::size_t>(rows * vocab));
   const DeviceArray<std::int32_t> d_ids(place, std::vector<std::int32_t>(ids.begin(), ids.end()));
   const DeviceArray<cuda::Law> laws(place, static_cast<std::size_t>(rows));
   cuda::launch(cuda::Standardise{.logits = d_logits.data(),
@@ -185,7 +189,8 @@ inline void expect_same(const Distribution& host, const Laws& device, int row) {
 }
 
 inline std::vector<Token> sample(const cuda::Place& place, const Distribution& row, const Coins& coins,
-                          const std::vector<std::int64_t>& positions, simt::u32 purpose, simt::u32 draw, bool coupled) {
+                                 const std::vector<std::int64_t>& positions, simt::u32 purpose,
+                                 simt::u32 draw, bool coupled) {
   const int vocab = row.vocab(), rows = static_cast<int>(positions.size());
   Rows device(vocab);
   for (int i = 0; i < rows; ++i) device.add(row);

@@ -216,9 +216,7 @@ TEST(DraftEqualsTarget, IsAcceptedAtEveryPosition) {
     const World world = random_world(4, 3, Rows::equal, false, random);
     Step step;
     walk(
-        [&](const Coins& coins) {
-          run_step(world, {{1, 1}}, Draws::iid, rule, {.epsilon = 1}, coins, step);
-        },
+        [&](const Coins& coins) { run_step(world, {{1, 1}}, Draws::iid, rule, {.epsilon = 1}, coins, step); },
         [&](double) {
           EXPECT_EQ(step.acceptance.path.size(), 2u) << rule_name;
           EXPECT_TRUE(step.acceptance.bonus);

@@ -14,8 +14,8 @@ namespace {
 using namespace speclab::fixtures;
 using enumerate::Law;
 using markov::Case;
-using markov::kVocab;
 using markov::chain_law;
+using markov::kVocab;
 
 class Markov : public ::testing::Test {
  protected:
@@ -166,9 +166,11 @@ TEST_F(Markov, WrongDraftersAreSeen) {
       local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
         return std::make_unique<AsIfWithReplacement>(resources);
       });
-  EXPECT_GT(enumerate::total_variation(
-                run({"as if with replacement", StrategyChoice(replaced)}, "rejection", json::object(), 4).mass, expected),
-            1e-3);
+  EXPECT_GT(
+      enumerate::total_variation(
+          run({"as if with replacement", StrategyChoice(replaced)}, "rejection", json::object(), 4).mass,
+          expected),
+      1e-3);
 }
 
 }  // namespace

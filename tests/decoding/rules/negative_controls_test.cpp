@@ -48,11 +48,8 @@ Token verify(const std::vector<Token>& children, const std::vector<std::vector<d
   }
   Acceptance acceptance;
   accept(
-      find_acceptance_rule("rejection"), {}, draft,
-      [&](int) {
-        return TargetRow{&p, &p};
-      },
-      coins, 0, acceptance);
+      find_acceptance_rule("rejection"), {}, draft, [&](int) { return TargetRow{&p, &p}; }, coins, 0,
+      acceptance);
   return acceptance.path.empty() ? acceptance.next : draft.tree.token(acceptance.path[0]);
 }
 
@@ -168,9 +165,9 @@ TEST(NegativeControls, Nc10DoesNotRemoveARejectedGuess) {
               .1856, 5e-5);
 }
 
-// The same over a tree of n-gram guesses, as lookahead decoding verifies them when it samples: two tokens of the text.
-// The wrong walk is the one that is printed (Fu et al. 2024, Algorithm 4 without its renormalisation): a rejected guess
-// stays in P. The right one is the engine's.
+// The same over a tree of n-gram guesses, as lookahead decoding verifies them when it samples: two tokens of
+// the text. The wrong walk is the one that is printed (Fu et al. 2024, Algorithm 4 without its
+// renormalisation): a rejected guess stays in P. The right one is the engine's.
 TEST(NegativeControls, Nc10OverATreeOfGuesses) {
   const std::vector<std::vector<Token>> guesses = {{0, 1}, {0, 2}, {1, 0}};
   std::map<Outcome, double> target;
@@ -197,11 +194,8 @@ TEST(NegativeControls, Nc10OverATreeOfGuesses) {
               draft.add(0, b);
               Acceptance acceptance;
               accept(
-                  find_acceptance_rule("rejection"), {}, draft,
-                  [&](int) {
-                    return TargetRow{&p, &p};
-                  },
-                  coins, 0, acceptance);
+                  find_acceptance_rule("rejection"), {}, draft, [&](int) { return TargetRow{&p, &p}; }, coins,
+                  0, acceptance);
               Outcome out;
               for (const int node : acceptance.path) out.push_back(draft.tree.token(node));
               out.push_back(acceptance.next);

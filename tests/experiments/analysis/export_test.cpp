@@ -54,8 +54,15 @@ class Export : public ::testing::Test {
     json config = {{"name", "t"}, {"description", ""}, {"repeats", 3}, {"seeds", {1}}};
     config["prompts"] = {{{"id", prompt_}, {"category", "writing"}}};
     const auto entry = [](const char* id, const json& reference) {
-      return json{{"id", id},           {"strategy", id},      {"draft", nullptr},   {"reference", reference}, {"verify", "one_pass"},
-                  {"rule", "rejection"}, {"loss_class", "L2"}, {"axes", json::object()}, {"options", json::object()}};
+      return json{{"id", id},
+                  {"strategy", id},
+                  {"draft", nullptr},
+                  {"reference", reference},
+                  {"verify", "one_pass"},
+                  {"rule", "rejection"},
+                  {"loss_class", "L2"},
+                  {"axes", json::object()},
+                  {"options", json::object()}};
     };
     config["cases"] = {entry("autoregressive", nullptr), entry("spec", "autoregressive")};
     std::filesystem::create_directories(dir_.path() / "cases");

@@ -32,7 +32,8 @@ TEST_F(Speclab, BadInputOfEveryKind) {
     expect_error(run(with_device), {"--device", "got 1", "0"});
   }
   EXPECT_EQ(run({"model", "target", "--device", "0"}).code, 0);
-  expect_error(run({"model", "target", "--backend", "host-simt", "--device", "1"}), {"--device", "got 1", "host-simt backend has one device"});
+  expect_error(run({"model", "target", "--backend", "host-simt", "--device", "1"}),
+               {"--device", "got 1", "host-simt backend has one device"});
   expect_error(run({"run", "a.json", "--numerics", "f8", "--out", "x"}), {"f8"});
   expect_error(run({"run", "a.json", "--shard", "4/4", "--out", "x"}), {"--shard", "4/4", "at most 3"});
   expect_error(run({"run", "a.json", "--set", "cases.1.gama=2"}), {"a.json: /cases/1/gama", "gamma"});

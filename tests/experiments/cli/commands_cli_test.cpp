@@ -29,7 +29,8 @@ TEST_F(Speclab, SmallCommands) {
     EXPECT_EQ(run({"describe", name}).code, 0) << name;
     EXPECT_EQ(json::parse(run({"describe", name, "--json"}).out)["name"], name);
   }
-  EXPECT_THAT(run({"describe", "lenience"}).out, HasSubstr("L2 or L3 at temperature 0, L1 or L3 at 1")) << "lossless only as its default is";
+  EXPECT_THAT(run({"describe", "lenience"}).out, HasSubstr("L2 or L3 at temperature 0, L1 or L3 at 1"))
+      << "lossless only as its default is";
   EXPECT_THAT(run({"describe", "rejection"}).out, HasSubstr("L2 at temperature 0, L1 at 1"));
   EXPECT_EQ(json::parse(run({"model", "target", "--json"}).out)["layers"], 2);
   EXPECT_THAT(run({"model", "target", "--tensors"}).out, HasSubstr("layers.1.ffn_down"));
@@ -65,7 +66,8 @@ TEST_F(Speclab, SmallCommands) {
   EXPECT_EQ(numerics[0]["numerics"], "f32-kv16");
   EXPECT_EQ(numerics[0]["positions"], 5);
   const auto device = [&](std::vector<std::string> more) {
-    std::vector<std::string> words = {"numerics", "--model", "target", "--prompts", "p.jsonl", "--tokens", "5", "--backend", "host-simt"};
+    std::vector<std::string> words = {"numerics", "--model", "target",    "--prompts", "p.jsonl",
+                                      "--tokens", "5",       "--backend", "host-simt"};
     words.insert(words.end(), more.begin(), more.end());
     return run(words);
   };
@@ -107,8 +109,10 @@ TEST_F(Speclab, HowKernelsAreLaunchedIsChecked) {
       return run(all);
     };
     expect_error(with({"--kernels", "fast"}), {"--kernels", "got fast", "launches, persistent or auto"});
-    expect_error(with({"--backend", "host-simt", "--kernels", "fast"}), {"--kernels", "got fast", "launches, persistent or auto"});
-    expect_error(with({"--backend", "cpu", "--kernels", "persistent"}), {"--kernels", "got persistent", "the CPU backend has no kernels of a GPU"});
+    expect_error(with({"--backend", "host-simt", "--kernels", "fast"}),
+                 {"--kernels", "got fast", "launches, persistent or auto"});
+    expect_error(with({"--backend", "cpu", "--kernels", "persistent"}),
+                 {"--kernels", "got persistent", "the CPU backend has no kernels of a GPU"});
   }
   EXPECT_EQ(run({"model", "target", "--backend", "cpu", "--kernels", "auto"}).code, 0);
   const auto dry = [&](const std::vector<std::string>& more) {

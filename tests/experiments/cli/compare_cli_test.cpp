@@ -106,7 +106,8 @@ TEST_F(CompareCommand, OtherWorkloadsMissingCasesAndChangedTexts) {
   EXPECT_EQ(run({"compare", "part", "base"}).code, 0) << "more cases are no failure";
 
   std::filesystem::copy(dir() / "base", dir() / "changed", std::filesystem::copy_options::recursive);
-  for (const auto& entry : std::filesystem::directory_iterator(dir() / "changed" / "cases")) {  // in all cases, so that they stay equal
+  for (const auto& entry : std::filesystem::directory_iterator(
+           dir() / "changed" / "cases")) {  // in all cases, so that they stay equal
     rewrite(entry.path(), [](LineRecord& line) {
       if (line.prompt == "two") line.turns[1].tokens[5] += 1;
     });

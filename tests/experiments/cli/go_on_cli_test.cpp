@@ -25,7 +25,8 @@ class GoOn : public Speclab {
   /// Ctrl-C as soon as a file is there.
   Result interrupt(std::vector<std::string> words, const fs::path& file) {
     Cli cli(dir(), std::move(words));
-    while (cli.running() && !fs::exists(dir() / file)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (cli.running() && !fs::exists(dir() / file))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     cli.kill(SIGINT);
     const int code = cli.wait();
     return {code, cli.out(), cli.err()};
@@ -33,14 +34,19 @@ class GoOn : public Speclab {
 };
 
 TEST_F(GoOn, TheFolderAloneIsEnough) {
-  const std::vector<std::string> words = {"run", "a.json", "--out", "it's a run", "--set", "repeats=60", "--set", "max_tokens=+20", "--set", "calibration=false",
-                                          "--filter", "small|lookup", "--threads", "1", "--numerics", "f32"};
+  const std::vector<std::string> words = {
+      "run",        "a.json",       "--out",          "it's a run", "--set",
+      "repeats=60", "--set",        "max_tokens=+20", "--set",      "calibration=false",
+      "--filter",   "small|lookup", "--threads",      "1",          "--numerics",
+      "f32"};
   const Result cut = interrupt(words, "it's a run/cases/prompt_lookup.jsonl");
   ASSERT_EQ(cut.code, 130) << cut.err;
   const std::string folder = "'it'\\''s a run'";
   EXPECT_THAT(cut.err, AllOf(HasSubstr("Go on with: speclab run --resume " + folder + "\n"),
-                             HasSubstr("speclab run a.json --set repeats=60 --set max_tokens=+20 --set calibration=false --filter 'small|lookup' "
-                                       "--numerics=f32 --threads=1 --resume --out " + folder + "\n")));
+                             HasSubstr("speclab run a.json --set repeats=60 --set max_tokens=+20 --set "
+                                       "calibration=false --filter 'small|lookup' "
+                                       "--numerics=f32 --threads=1 --resume --out " +
+                                       folder + "\n")));
   const json before = read_json_file(dir() / "it's a run/config.json");
   EXPECT_EQ(before["cases"].size(), 4u);
   fs::remove(dir() / "a.json");  // the record has it all
@@ -54,12 +60,14 @@ TEST_F(GoOn, TheFolderAloneIsEnough) {
   EXPECT_EQ(shell("$SPECLAB run " + said.substr(0, said.find('\n'))).code, 0);
   expect_error(run({"run", "--resume", "it's a run", "--threads", "2", "-q"}), {"--resume", "threads"});
   expect_error(run({"run", "--resume", "it's a run", "--set", "repeats=61", "-q"}), {"--resume", "/repeats"});
-  expect_error(run({"run", "--resume", "it's a run", "--out", "x"}), {"a folder", "speclab run --resume DIR"});
+  expect_error(run({"run", "--resume", "it's a run", "--out", "x"}),
+               {"a folder", "speclab run --resume DIR"});
   expect_error(run({"run", "it's a run"}), {"a folder", "speclab run --resume DIR"});
   expect_error(run({"run", "--resume", "target"}), {"target/config.json", "the record of a run"});
   expect_error(run({"run", "--resume", "it's a run/cases"}), {"it's a run/cases", "no run"});
   // A part of a case id is enough where one case has it.
-  expect_error(run({"explain", "it's a run", "draft=small"}), {"a part of 2 case ids", "draft=small/gamma=1, ", "draft=small/gamma=3"});
+  expect_error(run({"explain", "it's a run", "draft=small"}),
+               {"a part of 2 case ids", "draft=small/gamma=1, ", "draft=small/gamma=3"});
 }
 
 TEST_F(GoOn, ARunOfSeveralTargetsToo) {
@@ -69,7 +77,8 @@ TEST_F(GoOn, ARunOfSeveralTargetsToo) {
   two["repeats"] = 60;
   two["calibration"] = false;
   write(two);
-  const Result cut = interrupt({"run", "a.json", "--out", "runs", "--filter", "lookup"}, "runs/one/cases/prompt_lookup.jsonl");
+  const Result cut = interrupt({"run", "a.json", "--out", "runs", "--filter", "lookup"},
+                               "runs/one/cases/prompt_lookup.jsonl");
   ASSERT_EQ(cut.code, 130) << cut.err;
   EXPECT_THAT(cut.err, HasSubstr("speclab run --resume runs\n"));
   EXPECT_FALSE(fs::exists(dir() / "runs/two"));
@@ -83,9 +92,12 @@ TEST_F(GoOn, ARunOfSeveralTargetsToo) {
 }
 
 TEST_F(GoOn, ARunWithoutLinesClaimsNothing) {
-  const Result cut = interrupt({"run", "a.json", "--out", "run", "--set", "warmup=100", "--set", "options.max_tokens=200"}, "run/config.json");
+  const Result cut =
+      interrupt({"run", "a.json", "--out", "run", "--set", "warmup=100", "--set", "options.max_tokens=200"},
+                "run/config.json");
   ASSERT_EQ(cut.code, 130) << cut.err;
-  if (fs::exists(dir() / "run/cases/autoregressive.jsonl")) GTEST_SKIP() << "a line was faster than the signal";
+  if (fs::exists(dir() / "run/cases/autoregressive.jsonl"))
+    GTEST_SKIP() << "a line was faster than the signal";
   EXPECT_EQ(cut.out, "");
   EXPECT_THAT(cut.err, AllOf(HasSubstr("nothing was measured"), HasSubstr("--resume run")));
 }
@@ -93,7 +105,8 @@ TEST_F(GoOn, ARunWithoutLinesClaimsNothing) {
 TEST_F(GoOn, ADryRunLooksForFilesAndEstimatesTheTime) {
   const Result dry = run({"run", "a.json", "--dry-run"});
   EXPECT_EQ(dry.code, 0) << dry.err;
-  EXPECT_THAT(dry.out, AllOf(HasSubstr("36 lines"), HasSubstr("Rough estimate of the time"), HasSubstr("Not counted")));
+  EXPECT_THAT(dry.out, AllOf(HasSubstr("36 lines"), HasSubstr("Rough estimate of the time"),
+                             HasSubstr("Not counted")));
   json more = config();
   more["cases"].push_back({{"strategy", "retrieval"}, {"datastore", "none.datastore"}});
   more["cases"].push_back({{"strategy", "ngram_model"}, {"counts", "file"}, {"file", "none.ngrams"}});
@@ -103,7 +116,8 @@ TEST_F(GoOn, ADryRunLooksForFilesAndEstimatesTheTime) {
   const Result missing = run({"run", "a.json", "--dry-run"});
   EXPECT_EQ(missing.code, 2);
   EXPECT_THAT(missing.out, HasSubstr("prompt_lookup")) << "the cases are shown all the same";
-  EXPECT_THAT(missing.err, AllOf(HasSubstr("draft, none.datastore, none.ngrams: got no such file"), Not(HasSubstr("unused"))));
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("draft, none.datastore, none.ngrams: got no such file"),
+                                 Not(HasSubstr("unused"))));
   const Result real = run({"run", "a.json", "--out", "x"});
   expect_error(real, {"none.datastore"});
   EXPECT_THAT(real.err, Not(HasSubstr("loading"))) << "before a model is loaded";
@@ -118,11 +132,13 @@ TEST_F(GoOn, QuietSaysWhyTheExitCodeIsNotZero) {
   write(long_prompt);
   const Result result = run({"run", "a.json", "--out", "run", "-q"});
   EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("exit code 1"), HasSubstr("12 lines failed"), HasSubstr("run/summary.json")));
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("exit code 1"), HasSubstr("12 lines failed"), HasSubstr("run/summary.json")));
 }
 
 TEST_F(GoOn, ShardsAreNumbersThatExist) {
-  for (const char* text : {"1/99999999999", "99999999999/99999999999", "0/2", "3/2", "1", "1/", "/2", "1/2/3", "1/2x", "-1/2", "4294967297/4294967298", "+1/2", " 1/2"})
+  for (const char* text : {"1/99999999999", "99999999999/99999999999", "0/2", "3/2", "1", "1/", "/2", "1/2/3",
+                           "1/2x", "-1/2", "4294967297/4294967298", "+1/2", " 1/2"})
     expect_error(run({"run", "a.json", "--dry-run", "--shard", text}), {"--shard", text, "1 <= i <= n"});
 }
 
@@ -132,9 +148,11 @@ TEST_F(GoOn, ExpressionsTakeLinearTimeAndBadOnesAreRefused) {
   expect_error(run({"run", "a.json", "--dry-run", "--filter", "gamma=(?!1)"}), {"--filter", "RE2"});
   std::string slow;
   for (int i = 0; i < 12; ++i) slow += "(.*)*";
-  expect_error(run({"run", "a.json", "--dry-run", "--filter", slow + "never"}), {"--filter", "a match in at least one case id"});
+  expect_error(run({"run", "a.json", "--dry-run", "--filter", slow + "never"}),
+               {"--filter", "a match in at least one case id"});
   const Result one = run({"run", "a.json", "--dry-run", "--filter", "(small|nothing)/gamma=1$"});
-  EXPECT_THAT(one.out, AllOf(HasSubstr("draft=small/gamma=1"), Not(HasSubstr("gamma=3")), HasSubstr("2 cases")));
+  EXPECT_THAT(one.out,
+              AllOf(HasSubstr("draft=small/gamma=1"), Not(HasSubstr("gamma=3")), HasSubstr("2 cases")));
 }
 
 TEST_F(GoOn, PlansThatNobodyWaitsForAreRefusedBeforeTheyAreMade) {
@@ -148,8 +166,12 @@ TEST_F(GoOn, PlansThatNobodyWaitsForAreRefusedBeforeTheyAreMade) {
   for (int i = 0; i < 1000; ++i) seeds.push_back(i);
   huge["seeds"] = seeds;
   write(huge);
-  expect_error(run({"run", "a.json", "--dry-run"}), {"a.json", "6 cases x 1000 prompts x 1000 seeds x 1000 repeats", "at most 1000000 lines"});
-  EXPECT_EQ(run({"run", "a.json", "--dry-run", "--set", "repeats=1", "--set", "seeds=1", "--filter", "lookup"}).code, 0);
+  expect_error(run({"run", "a.json", "--dry-run"}),
+               {"a.json", "6 cases x 1000 prompts x 1000 seeds x 1000 repeats", "at most 1000000 lines"});
+  EXPECT_EQ(
+      run({"run", "a.json", "--dry-run", "--set", "repeats=1", "--set", "seeds=1", "--filter", "lookup"})
+          .code,
+      0);
 }
 
 TEST_F(GoOn, ANumberThatNoDoubleHoldsHasItsPlace) {
@@ -158,7 +180,8 @@ TEST_F(GoOn, ANumberThatNoDoubleHoldsHasItsPlace) {
 }
 
 TEST_F(GoOn, FoldersOfRunsStayAmongThem) {
-  expect_error(run({"run", "a.json", "-q", "--set", "name=../../../x"}), {"name=../../../x", "without a slash"});
+  expect_error(run({"run", "a.json", "-q", "--set", "name=../../../x"}),
+               {"name=../../../x", "without a slash"});
   EXPECT_FALSE(fs::exists(dir() / "results"));
 }
 
@@ -171,11 +194,13 @@ TEST_F(GoOn, CommandsSpeakOfTheirOwnOptions) {
   expect_error(generate({"--set", "gamma=2"}), {"--set gamma=2", "speculative_sampling"});
   expect_error(generate({"--set", "temperature=hot"}), {"--set temperature=hot", "a number"});
   expect_error(generate({"--strategy", "speculative_samplin"}), {"--strategy", "speculative_sampling"});
-  expect_error(generate({"--strategy", "speculative_sampling"}), {"--strategy speculative_sampling", "--draft"});
+  expect_error(generate({"--strategy", "speculative_sampling"}),
+               {"--strategy speculative_sampling", "--draft"});
   expect_error(generate({"--strategy", "retrieval"}), {"--strategy retrieval", "--set datastore=FILE"});
   expect_error(generate({"--set", "lenience=.3"}), {"--set lenience=.3", "rule"});
-  EXPECT_EQ(generate({"--strategy", "speculative_sampling", "--draft", "draft", "--set", "rule=lenience", "--set", "lenience=.3", "--set", "temperature=+1",
-                      "--set", "max_tokens=8", "--set", "cases.0.gamma=2."})
+  EXPECT_EQ(generate({"--strategy", "speculative_sampling", "--draft", "draft", "--set", "rule=lenience",
+                      "--set", "lenience=.3", "--set", "temperature=+1", "--set", "max_tokens=8", "--set",
+                      "cases.0.gamma=2."})
                 .code,
             0);
   expect_error(run({"theory", "--alpha", "1.5", "--gamma", "2"}), {"--alpha", "1.5"});
@@ -183,7 +208,8 @@ TEST_F(GoOn, CommandsSpeakOfTheirOwnOptions) {
 }
 
 TEST(CaseMatch, APartOfOneIdIsEnough) {
-  const std::vector<std::string> ids = {"autoregressive", "s/draft=a/gamma=1", "s/draft=a/gamma=16", "s/draft=b/gamma=2", "lookup"};
+  const std::vector<std::string> ids = {"autoregressive", "s/draft=a/gamma=1", "s/draft=a/gamma=16",
+                                        "s/draft=b/gamma=2", "lookup"};
   const auto match = [&](const std::string& wanted) { return match_case(wanted, ids, "speclab explain"); };
   EXPECT_EQ(match("gamma=1"), "s/draft=a/gamma=1") << "a whole part goes before gamma=16";
   EXPECT_EQ(match("gamma=16"), "s/draft=a/gamma=16");
@@ -191,7 +217,9 @@ TEST(CaseMatch, APartOfOneIdIsEnough) {
   EXPECT_EQ(match("look"), "lookup");
   EXPECT_EQ(match("lookup"), "lookup");
   for (const auto& [wanted, words] : std::vector<std::pair<std::string, std::vector<std::string>>>{
-           {"draft=a", {"a part of 2 case ids", "s/draft=a/gamma=1, s/draft=a/gamma=16"}}, {"nothing", {"no case \"nothing\""}}, {"", {"no case"}}}) {
+           {"draft=a", {"a part of 2 case ids", "s/draft=a/gamma=1, s/draft=a/gamma=16"}},
+           {"nothing", {"no case \"nothing\""}},
+           {"", {"no case"}}}) {
     try {
       match(wanted);
       ADD_FAILURE() << wanted;

@@ -1,5 +1,5 @@
-// The real binary on files that change, on machines without descriptors, memory or threads to spare: exit code 0 or 2
-// and a sentence, never a signal and never "bug:".
+// The real binary on files that change, on machines without descriptors, memory or threads to spare: exit
+// code 0 or 2 and a sentence, never a signal and never "bug:".
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,13 +57,16 @@ fs::path large_file(const fs::path& folder) {
 }
 
 bool is_mapped(int process, const fs::path& path) {
-  return Cli::read(fs::path("/proc") / std::to_string(process) / "maps").find(path.string()) != std::string::npos;
+  return Cli::read(fs::path("/proc") / std::to_string(process) / "maps").find(path.string()) !=
+         std::string::npos;
 }
 
 /// `speclab model` on a large file to which `change` happens as soon as it is mapped.
-Result model_of_a_changing_file(const fs::path& folder, const fs::path& path, const std::function<void()>& change) {
+Result model_of_a_changing_file(const fs::path& folder, const fs::path& path,
+                                const std::function<void()>& change) {
   Cli cli(folder, {"model", path.string()});
-  while (cli.running() && !is_mapped(cli.process(), path)) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  while (cli.running() && !is_mapped(cli.process(), path))
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   change();
   const int code = cli.wait();
   return {code, cli.out(), cli.err()};
@@ -73,7 +76,8 @@ TEST_F(Hostile, AModelFileThatShrinksWhileItIsRead) {
   const fs::path path = large_file(dir());
   const Result result = model_of_a_changing_file(dir(), path, [&] { fs::resize_file(path, 4096); });
   EXPECT_EQ(result.code, 2) << result.err;
-  EXPECT_THAT(result.err, AllOf(StartsWith("error: " + path.string()), HasSubstr("Another program shortened it")));
+  EXPECT_THAT(result.err,
+              AllOf(StartsWith("error: " + path.string()), HasSubstr("Another program shortened it")));
   EXPECT_EQ(result.out, "");
 }
 
@@ -94,7 +98,8 @@ TEST_F(Hostile, AForeignBusError) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer catches it";
   const fs::path path = large_file(dir());
   Cli cli(dir(), {"model", path.string()});
-  while (cli.running() && !is_mapped(cli.process(), path)) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  while (cli.running() && !is_mapped(cli.process(), path))
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   cli.kill(SIGBUS);
   EXPECT_EQ(cli.wait(), -SIGBUS);
   EXPECT_EQ(cli.err(), "");
@@ -102,7 +107,8 @@ TEST_F(Hostile, AForeignBusError) {
 
 /// Every kind of file that is read, empty and of one byte: exit code 2 and a sentence that names it.
 TEST_F(Hostile, EmptyFilesAndFilesOfAByte) {
-  const std::string config = R"({"target": "m", "prompts": {"file": "p.jsonl"}, "repeats": 1, "calibration": false,
+  const std::string config =
+      R"({"target": "m", "prompts": {"file": "p.jsonl"}, "repeats": 1, "calibration": false,
     "options": {"max_tokens": 4}, "cases": [{"strategy": "autoregressive"}]})";
   struct Kind {
     const char *file, *command;
@@ -119,28 +125,35 @@ TEST_F(Hostile, EmptyFilesAndFilesOfAByte) {
                         {"a.json", "run a.json --out r"},
                         {"p.jsonl", "run a.json --out r"}};
   for (const Kind& kind : kinds) {
-    for (const std::string& bytes : {std::string(), std::string("\0", 1), std::string("G"), std::string("{"), std::string("\xff")}) {
+    for (const std::string& bytes :
+         {std::string(), std::string("\0", 1), std::string("G"), std::string("{"), std::string("\xff")}) {
       fs::remove_all(dir() / "m");
       Shape shape = tiny_shape();
       shape.vocab = kByteVocab;
       write_tiny_llama(dir() / "m", shape, 1);
       write_byte_tokenizer(dir() / "m");
       if (kind.file == std::string("m/tokenizer.model")) fs::remove(dir() / "m/tokenizer.json");
-      if (kind.file == std::string("m/model.safetensors.index.json")) fs::remove(dir() / "m/model.safetensors");
+      if (kind.file == std::string("m/model.safetensors.index.json"))
+        fs::remove(dir() / "m/model.safetensors");
       fixtures::write_file(dir() / "a.json", config);
       fixtures::write_file(dir() / "p.jsonl", "\"1 2\"\n");
       fixtures::write_file(dir() / kind.file, bytes);
       const Result result = shell(dir(), std::string("$SPECLAB ") + kind.command);
       EXPECT_EQ(result.code, 2) << kind.file << " of " << bytes.size() << ": " << result.err;
-      EXPECT_THAT(result.err, AllOf(StartsWith("error: "), HasSubstr(fs::path(kind.file).filename().string()))) << bytes.size();
+      EXPECT_THAT(result.err,
+                  AllOf(StartsWith("error: "), HasSubstr(fs::path(kind.file).filename().string())))
+          << bytes.size();
     }
   }
 }
 
-/// A finished line that somebody changed stops --resume and the report with its place; nothing is written over it.
+/// A finished line that somebody changed stops --resume and the report with its place; nothing is written
+/// over it.
 TEST_F(Hostile, DamagedRecords) {
   write_tiny_llama(dir() / "m", tiny_shape(), 1);
-  fixtures::write_file(dir() / "a.json", R"({"target": "m", "drafts": {"d": {"layers": [0]}}, "prompts": {"inline": ["1 2", "3 4"]},
+  fixtures::write_file(
+      dir() / "a.json",
+      R"({"target": "m", "drafts": {"d": {"layers": [0]}}, "prompts": {"inline": ["1 2", "3 4"]},
     "repeats": 2, "options": {"max_tokens": 4, "temperature": 1}, "calibration": {"rows": 2},
     "cases": [{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": "d", "gamma": 2}]})");
   const Result whole = shell(dir(), "$SPECLAB run a.json --out r -q");
@@ -151,13 +164,31 @@ TEST_F(Hostile, DamagedRecords) {
   };
   const Damage damages[] = {
       {"cases/autoregressive.jsonl", "\"case\"", "\"case", {"autoregressive.jsonl: line 2: line 1, column"}},
-      {"cases/autoregressive.jsonl", "\"schema_version\":1", "\"schema_version\":2", {"line 2: schema_version: got 2, expected 1"}},
-      {"cases/autoregressive.jsonl", "\"emitted\":1", "\"emitted\":-5", {"line 2: emitted: got -5, expected a whole number from 0"}},
-      {"cases/autoregressive.jsonl", "\"decode_ns\":", "\"decode_ns\":1e300,\"x\":", {"line 2: decode_ns: got 1e+300"}},
-      {"cases/autoregressive.jsonl", "\"row_hashes\":[", "\"row_hashes\":[7,", {"line 2: row_hashes: got 5 of them, expected one for each of 4"}},
-      {"cases/autoregressive.jsonl", "\"finish\":\"length\"", "\"finish\":\"long\"", {"line 2: finish: got long"}},
+      {"cases/autoregressive.jsonl",
+       "\"schema_version\":1",
+       "\"schema_version\":2",
+       {"line 2: schema_version: got 2, expected 1"}},
+      {"cases/autoregressive.jsonl",
+       "\"emitted\":1",
+       "\"emitted\":-5",
+       {"line 2: emitted: got -5, expected a whole number from 0"}},
+      {"cases/autoregressive.jsonl",
+       "\"decode_ns\":",
+       "\"decode_ns\":1e300,\"x\":",
+       {"line 2: decode_ns: got 1e+300"}},
+      {"cases/autoregressive.jsonl",
+       "\"row_hashes\":[",
+       "\"row_hashes\":[7,",
+       {"line 2: row_hashes: got 5 of them, expected one for each of 4"}},
+      {"cases/autoregressive.jsonl",
+       "\"finish\":\"length\"",
+       "\"finish\":\"long\"",
+       {"line 2: finish: got long"}},
       {"teacher.jsonl", "\"kind\"", "\"kin\"", {"r", "key 'kind' not found"}},
-      {"calibration.jsonl", "\"t_n_ns\":{\"1\"", "\"t_n_ns\":{\"one\"", {"calibration.jsonl: got one, expected a number of rows"}},
+      {"calibration.jsonl",
+       "\"t_n_ns\":{\"1\"",
+       "\"t_n_ns\":{\"one\"",
+       {"calibration.jsonl: got one, expected a number of rows"}},
   };
   for (const Damage& damage : damages) {
     const fs::path path = dir() / "r" / damage.file;
@@ -182,7 +213,8 @@ TEST_F(Hostile, DamagedRecords) {
 /// What other tests ask of the readers, once more of the whole program: exit code 2 and one line.
 TEST_F(Hostile, InputThatContradictsItself) {
   write_tiny_llama(dir() / "m", tiny_shape(), 1);
-  fixtures::write_file(dir() / "a.json", R"({"target": "m", "drafts": {"d": {"layers": [0]}}, "prompts": {"inline": ["1 2"]},
+  fixtures::write_file(dir() / "a.json",
+                       R"({"target": "m", "drafts": {"d": {"layers": [0]}}, "prompts": {"inline": ["1 2"]},
     "calibration": false, "cases": [{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": "d", "gamma": 2}]})");
   const auto expect_refused = [&](const std::string& command, const std::vector<std::string>& says) {
     const Result result = shell(dir(), "$SPECLAB " + command);
@@ -193,14 +225,19 @@ TEST_F(Hostile, InputThatContradictsItself) {
     EXPECT_FALSE(fs::exists(dir() / "r")) << command;
   };
   expect_refused("run a.json --out r --set 'cases.1.gamma=[]'", {"a.json: /cases/1/gamma", "empty sweep"});
-  expect_refused("run a.json --out r --set cases.1.gamma=four", {"a.json: /cases/1/gamma", "\"four\"", "integer"});
-  expect_refused("run a.json --out r --set cases.1.gama=4", {"a.json: /cases/1/gama", "Did you mean \"gamma\""});
+  expect_refused("run a.json --out r --set cases.1.gamma=four",
+                 {"a.json: /cases/1/gamma", "\"four\"", "integer"});
+  expect_refused("run a.json --out r --set cases.1.gama=4",
+                 {"a.json: /cases/1/gama", "Did you mean \"gamma\""});
   expect_refused("list strategies > /dev/full", {"cannot write to standard output"});
-  expect_refused("generate --model m --prompt '" + [] {
-    std::string ids;
-    for (int i = 0; i < 300; ++i) ids += "1 ";
-    return ids;
-  }() + "'", {"300", "256"});
+  expect_refused("generate --model m --prompt '" +
+                     [] {
+                       std::string ids;
+                       for (int i = 0; i < 300; ++i) ids += "1 ";
+                       return ids;
+                     }() +
+                     "'",
+                 {"300", "256"});
   Shape other = tiny_shape();
   other.ffn = 48;
   fixtures::write_file(dir() / "m/config.json", huggingface_config(other).dump());
@@ -210,18 +247,22 @@ TEST_F(Hostile, InputThatContradictsItself) {
 }
 
 TEST_F(Hostile, NoFileDescriptors) {
-  if (kSanitized) GTEST_SKIP() << "the sanitizer opens a pipe to see whether a dynamic type can be read, and takes none for a wrong one";
-  const nlohmann::json config = {{"target", SPECLAB_SOURCE_DIR "/tests/golden/families/llama"},  // opens several files
-                                 {"prompts", {{"inline", {"1 2"}}}},
-                                 {"repeats", 1},
-                                 {"calibration", false},
-                                 {"options", {{"max_tokens", 4}}},
-                                 {"cases", {{{"strategy", "autoregressive"}}}}};
+  if (kSanitized)
+    GTEST_SKIP() << "the sanitizer opens a pipe to see whether a dynamic type can be read, and takes none "
+                    "for a wrong one";
+  const nlohmann::json config = {
+      {"target", SPECLAB_SOURCE_DIR "/tests/golden/families/llama"},  // opens several files
+      {"prompts", {{"inline", {"1 2"}}}},
+      {"repeats", 1},
+      {"calibration", false},
+      {"options", {{"max_tokens", 4}}},
+      {"cases", {{{"strategy", "autoregressive"}}}}};
   fixtures::write_file(dir() / "a.json", config.dump());
   std::string seen;
   for (const int limit : {4, 5, 6, 7, 8, 9, 10, 12, 16}) {
     const std::string out = "run" + std::to_string(limit);
-    const Result result = shell(dir(), "ulimit -n " + std::to_string(limit) + "; $SPECLAB run a.json --out " + out);
+    const Result result =
+        shell(dir(), "ulimit -n " + std::to_string(limit) + "; $SPECLAB run a.json --out " + out);
     if (result.code == 127) continue;  // the dynamic linker itself gave up
     EXPECT_TRUE(result.code == 0 || result.code == 2) << limit << ": " << result.code << "\n" << result.err;
     EXPECT_THAT(result.err, Not(HasSubstr("bug:"))) << limit;
@@ -238,15 +279,18 @@ TEST_F(Hostile, LittleMemory) {
   write_tiny_llama(dir() / "m", tiny_shape(), 1);
   const fs::path large = large_file(dir());
   const std::string tiny = "generate --model m --prompt 1 --set max_tokens=4 --threads ";
-  fixtures::write_file(dir() / "a.json", R"({"target": "m", "cases": [], "prompts": {"inline": [")" + std::string(32 << 20, 'a') + "\"]}}");
+  fixtures::write_file(dir() / "a.json", R"({"target": "m", "cases": [], "prompts": {"inline": [")" +
+                                             std::string(32 << 20, 'a') + "\"]}}");
   struct Limit {
     int megabytes;
     std::string command, says;  // nothing: it works
   };
-  for (const Limit& limit : {Limit{32, tiny + "4", "ulimit -v"}, Limit{1024, tiny + "4", ""}, Limit{32, tiny + "1", "memory for "},
-                             Limit{64, "model " + large.string(), large.string() + ": got Cannot allocate memory"},
-                             Limit{64, "run a.json --out r", "memory: got none left"}}) {
-    const Result result = shell(dir(), "ulimit -v " + std::to_string(1024 * limit.megabytes) + "; $SPECLAB " + limit.command);
+  for (const Limit& limit :
+       {Limit{32, tiny + "4", "ulimit -v"}, Limit{1024, tiny + "4", ""}, Limit{32, tiny + "1", "memory for "},
+        Limit{64, "model " + large.string(), large.string() + ": got Cannot allocate memory"},
+        Limit{64, "run a.json --out r", "memory: got none left"}}) {
+    const Result result =
+        shell(dir(), "ulimit -v " + std::to_string(1024 * limit.megabytes) + "; $SPECLAB " + limit.command);
     if (result.code == 127) continue;  // the dynamic linker itself gave up
     EXPECT_EQ(result.code, limit.says.empty() ? 0 : 2) << limit.megabytes << " MB: " << result.err;
     if (!limit.says.empty()) {

@@ -23,8 +23,8 @@ TEST_F(Speclab, TheLaboratoryOfLookaheadDecodingEndToEnd) {
   ASSERT_EQ(run({"run", "a.json", "--out", "run", "-q"}).code, 0);
   const Result before = run({"lookahead", "run", "--t", "1:1,128:1,256:2"});
   EXPECT_EQ(before.code, 0) << before.err;
-  EXPECT_THAT(before.out, AllOf(HasSubstr("Law of lookahead decoding over 6 cases"), HasSubstr("t(n) = 1:1,128:1,256:2"),
-                                HasSubstr("free rows")));
+  EXPECT_THAT(before.out, AllOf(HasSubstr("Law of lookahead decoding over 6 cases"),
+                                HasSubstr("t(n) = 1:1,128:1,256:2"), HasSubstr("free rows")));
   EXPECT_THAT(before.err, HasSubstr("--measure"));
   const Result after = run({"lookahead", "run", "--measure", "--json", "-q"});
   ASSERT_TRUE(after.code == 0 || after.code == 1) << after.err;  // tiny models: nobody knows what is faster
@@ -49,13 +49,15 @@ TEST_F(Speclab, TheLaboratoryOfLookaheadDecodingEndToEnd) {
 
 TEST_F(Speclab, ABaselineWithoutLinesIsReadFromItsSummary) {
   int baselines = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(SPECLAB_SOURCE_DIR) / "results/baselines")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(SPECLAB_SOURCE_DIR) / "results/baselines")) {
     if (!entry.path().filename().string().starts_with("lookahead-wng")) continue;
     ++baselines;
     const std::string folder = entry.path().string();
     const Result text = run({"lookahead", folder, "--t", "1:1,128:1,256:2"});
     EXPECT_EQ(text.code, 0) << text.err;
-    EXPECT_THAT(text.out, AllOf(HasSubstr("Law of lookahead decoding over"), HasSubstr("t(n) = 1:1,128:1,256:2"), HasSubstr("free rows")));
+    EXPECT_THAT(text.out, AllOf(HasSubstr("Law of lookahead decoding over"),
+                                HasSubstr("t(n) = 1:1,128:1,256:2"), HasSubstr("free rows")));
     EXPECT_THAT(text.err, AllOf(HasSubstr("no raw lines"), HasSubstr("verdict.json")));
     const json out = json::parse(run({"lookahead", folder, "--json"}).out);
     EXPECT_EQ(out["fit"]["alpha"], read_json_file(entry.path() / "summary.json")["lookahead"][0]["alpha"]);

@@ -71,8 +71,7 @@ TEST_F(Speclab, ResumeAfterKillEqualsTheUninterruptedRun) {
 }
 
 TEST_F(Speclab, CtrlCKeepsFinishedLines) {
-  Cli cli(dir(),
-                   {"run", "a.json", "--out", "run", "--set", "repeats=400", "--set", "calibration=false"});
+  Cli cli(dir(), {"run", "a.json", "--out", "run", "--set", "repeats=400", "--set", "calibration=false"});
   const fs::path file = dir() / "run" / "cases" / "prompt_lookup.jsonl";
   while (cli.running() && !fs::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   cli.kill(SIGINT);
@@ -122,8 +121,7 @@ TEST_F(Speclab, ShardsTogetherAreTheWholeRun) {
   EXPECT_GT(whole.at("teacher.jsonl").size(), 0u);
   EXPECT_TRUE(whole == sorted_record(dir() / "parts"));
   EXPECT_TRUE(whole == sorted_record(dir() / "joined"));
-  EXPECT_EQ(Cli::read(dir() / "whole" / "config.json"),
-            Cli::read(dir() / "other" / "config.json"));
+  EXPECT_EQ(Cli::read(dir() / "whole" / "config.json"), Cli::read(dir() / "other" / "config.json"));
   const json a = read_json_file(dir() / "whole" / "summary.json"),
              b = read_json_file(dir() / "parts" / "summary.json");
   EXPECT_TRUE(b["complete"].get<bool>());

@@ -95,12 +95,14 @@ TEST_F(Speclab, ARunFromConfigToTable) {
 }
 
 TEST_F(Speclab, ForwardsBetweenStepsSayHowSlowTheMachineWas) {
-  const Result result = run({"run", "a.json", "--out", "run", "-q", "--set", "calibration.drift_every=4", "--set", "calibration.rows=16"});
+  const Result result = run({"run", "a.json", "--out", "run", "-q", "--set", "calibration.drift_every=4",
+                             "--set", "calibration.rows=16"});
   ASSERT_EQ(result.code, 0) << result.err;
   const json summary = read_json_file(dir() / "run" / "summary.json");
   for (const json& entry : summary["cases"]) {
     EXPECT_EQ(entry["metrics"]["matches_reference"], true) << entry["id"];
-    for (const LineRecord& line : read_case_file(dir() / "run" / "cases" / case_file_name(entry["id"].get<std::string>()))) {
+    for (const LineRecord& line :
+         read_case_file(dir() / "run" / "cases" / case_file_name(entry["id"].get<std::string>()))) {
       std::size_t steps = 0;
       for (const GenerationRecord& turn : line.turns) steps += turn.steps.size();
       ASSERT_EQ(line.drift.size(), (steps + 1) / 4) << entry["id"] << ": behind steps 3, 7, 11, ...";
@@ -112,8 +114,9 @@ TEST_F(Speclab, ForwardsBetweenStepsSayHowSlowTheMachineWas) {
 }
 
 TEST_F(Speclab, TakesAsManyThreadsAsItsAffinityAllows) {
-  const Result result =
-      shell("cpu=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//'); exec taskset -c $cpu $SPECLAB run a.json --out run -q --set repeats=1 --set calibration=false");
+  const Result result = shell(
+      "cpu=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//'); exec taskset -c $cpu $SPECLAB run a.json --out "
+      "run -q --set repeats=1 --set calibration=false");
   ASSERT_EQ(result.code, 0) << result.err;
   const json environment = read_json_file(dir() / "run" / "environment.json");
   EXPECT_EQ(environment["threads"], 1);
@@ -171,11 +174,13 @@ TEST_F(Speclab, SharedPrefillsChangeNothingButTheirTime) {
 
 // The baseline does not always come first, and no line has to wait for it.
 TEST_F(Speclab, ALineIsHeldAgainstAReferenceThatIsMeasuredLater) {
-  const Result result = run({"run", "a.json", "--out", "run", "--set", "repeats=1", "--set", "calibration=false", "-q"});
+  const Result result =
+      run({"run", "a.json", "--out", "run", "--set", "repeats=1", "--set", "calibration=false", "-q"});
   ASSERT_EQ(result.code, 0) << result.err;
   const RunData whole = load_run(dir() / "run");
   std::map<std::string, int> reference;
-  for (const auto& line : read_json_lines(dir() / "run/cases/autoregressive.jsonl")) reference[line["prompt"]] = line["order"];
+  for (const auto& line : read_json_lines(dir() / "run/cases/autoregressive.jsonl"))
+    reference[line["prompt"]] = line["order"];
   int earlier = 0, last_early = -1, lines = 0;
   for (const auto& data : whole.cases) {
     if (data->id() == "autoregressive") continue;
@@ -187,7 +192,8 @@ TEST_F(Speclab, ALineIsHeldAgainstAReferenceThatIsMeasuredLater) {
       ++earlier;
       last_early = std::max(last_early, line["order"].get<int>());
     }
-    for (const auto& prompt : data->lines) EXPECT_EQ(prompt->front().front().matches_reference, true) << data->id();
+    for (const auto& prompt : data->lines)
+      EXPECT_EQ(prompt->front().front().matches_reference, true) << data->id();
   }
   EXPECT_GT(earlier, 0);
   EXPECT_LT(earlier, lines);
@@ -206,7 +212,10 @@ TEST_F(Speclab, ALineIsHeldAgainstAReferenceThatIsMeasuredLater) {
     if (data->id() != cut_case) continue;
     EXPECT_THAT(data->prompts, ::testing::Not(::testing::Contains(cut_prompt)));
   }
-  ASSERT_EQ(run({"run", "a.json", "--out", "run", "--set", "repeats=1", "--set", "calibration=false", "-q", "--resume"}).code, 0);
+  ASSERT_EQ(run({"run", "a.json", "--out", "run", "--set", "repeats=1", "--set", "calibration=false", "-q",
+                 "--resume"})
+                .code,
+            0);
   for (const auto& data : load_run(dir() / "run").cases) EXPECT_EQ(data->prompts.size(), 3u) << data->id();
 }
 

@@ -88,7 +88,8 @@ inline std::map<std::string, std::vector<nlohmann::json>> record_of(const std::f
     for (const nlohmann::json& line : read_json_lines(entry.path()))
       record[entry.path().filename()].push_back(without_times(line));
   }
-  for (const nlohmann::json& line : read_json_lines(run / "teacher.jsonl")) record["teacher.jsonl"].push_back(line);
+  for (const nlohmann::json& line : read_json_lines(run / "teacher.jsonl"))
+    record["teacher.jsonl"].push_back(line);
   return record;
 }
 

@@ -30,7 +30,8 @@ class Streams : public Speclab {
 
 TEST_F(Streams, AnErrorOutputThatCannotBeWrittenChangesNothing) {
   int number = 0;
-  for (const char* error : {"2>&-", "2>/dev/full", "2>&1 >/dev/null | head -c 1 >/dev/null", "2>&1 >/dev/null | true", "<&- 2>&-", "<&- >/dev/null 2>&-"}) {
+  for (const char* error : {"2>&-", "2>/dev/full", "2>&1 >/dev/null | head -c 1 >/dev/null",
+                            "2>&1 >/dev/null | true", "<&- 2>&-", "<&- >/dev/null 2>&-"}) {
     SCOPED_TRACE(error);
     const std::string out = "run" + std::to_string(number++);
     // The exit code of the program goes into a file, because a pipe has the one of its last command.
@@ -41,18 +42,24 @@ TEST_F(Streams, AnErrorOutputThatCannotBeWrittenChangesNothing) {
   for (const char* error : {"2>&-", "2>/dev/full"}) {
     EXPECT_EQ(shell(std::string("$SPECLAB run none.json ") + error).code, 2) << error;
     EXPECT_EQ(shell(std::string("$SPECLAB ") + error).code, 2) << error;
-    EXPECT_EQ(shell(std::string("$SPECLAB generate --model target --set max_tokens=4 --prompt '1 2' ") + error).code, 0) << error;
+    EXPECT_EQ(
+        shell(std::string("$SPECLAB generate --model target --set max_tokens=4 --prompt '1 2' ") + error)
+            .code,
+        0)
+        << error;
   }
 }
 
 TEST_F(Streams, OutputThatIsLostIsReported) {
-  for (const char* words : {"list strategies", "--help", "run --help", "theory --alpha .8 --gamma 3", "model target",
-                            "generate --model target --set max_tokens=4 --prompt '1 2'", "generate --model target --json --set max_tokens=4 --prompt '1 2'"}) {
+  for (const char* words : {"list strategies", "--help", "run --help", "theory --alpha .8 --gamma 3",
+                            "model target", "generate --model target --set max_tokens=4 --prompt '1 2'",
+                            "generate --model target --json --set max_tokens=4 --prompt '1 2'"}) {
     SCOPED_TRACE(words);
     for (const char* out : {"> /dev/full", ">&-"}) {
       const Result result = shell(std::string("$SPECLAB ") + words + " " + out);
       EXPECT_EQ(result.code, 2) << result.err;
-      EXPECT_THAT(result.err, AllOf(HasSubstr("error: cannot write to standard output"), Not(HasSubstr("bug"))));
+      EXPECT_THAT(result.err,
+                  AllOf(HasSubstr("error: cannot write to standard output"), Not(HasSubstr("bug"))));
     }
     EXPECT_EQ(shell(std::string("$SPECLAB ") + words + " > /dev/full 2> /dev/full").code, 2);
   }
@@ -62,11 +69,14 @@ TEST_F(Streams, OutputThatIsLostIsReported) {
 }
 
 TEST_F(Streams, AReaderThatHasEnoughEndsTheCommandQuietly) {
-  for (const char* words : {"list strategies", "list strategies --json", "--help", "describe generation", "run a.json --dry-run --json",
-                            "generate --model target --set max_tokens=200 --set ignore_eos=true --prompt '1 2'"}) {
+  for (const char* words :
+       {"list strategies", "list strategies --json", "--help", "describe generation",
+        "run a.json --dry-run --json",
+        "generate --model target --set max_tokens=200 --set ignore_eos=true --prompt '1 2'"}) {
     SCOPED_TRACE(words);
     for (const char* reader : {"true", "head -1", "head -c 1"}) {
-      const Result result = shell(std::string("{ $SPECLAB ") + words + " 2> said; echo $? > code; } | " + reader + " > /dev/null");
+      const Result result = shell(std::string("{ $SPECLAB ") + words + " 2> said; echo $? > code; } | " +
+                                  reader + " > /dev/null");
       EXPECT_EQ(result.code, 0);
       EXPECT_EQ(Cli::read(dir() / "code"), "0\n");
       EXPECT_THAT(Cli::read(dir() / "said"), AllOf(Not(HasSubstr("error")), Not(HasSubstr("bug")))) << reader;

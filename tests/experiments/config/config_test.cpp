@@ -16,9 +16,7 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-bool no_lists(std::string_view) {
-  return false;
-}
+bool no_lists(std::string_view) { return false; }
 
 TEST(Sweep, ArraysAreAxesLastOneFastest) {
   const auto points = expand_sweep({{"a", {1, 2}}, {"b", {"x", "y"}}, {"c", 3}}, no_lists, "f: ");
@@ -63,7 +61,10 @@ TEST(Sweep, RefusesAProductThatNobodyWaitsFor) {
     expand_sweep({{"a", hundred}, {"b", more}, {"c", more}, {"d", more}}, no_lists, "f");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("f/b: got 101 values, 10100 combinations with the axes before it, expected at most 10000 cases"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr(
+            "f/b: got 101 values, 10100 combinations with the axes before it, expected at most 10000 cases"));
   }
 }
 
@@ -134,7 +135,8 @@ TEST(Experiment, ManyCasesAreExpandedInATimeOfTheirNumber) {
   json config = base_config();
   json temperatures = json::array();
   for (int i = 1; i <= 2500; ++i) temperatures.push_back(i * 1e-3);
-  config["cases"] = {{{"strategy", "speculative_sampling"}, {"draft", "small"}, {"temperature", temperatures}}};
+  config["cases"] = {
+      {{"strategy", "speculative_sampling"}, {"draft", "small"}, {"temperature", temperatures}}};
   const Experiment experiment = parse_experiment(config, "a.json");
   EXPECT_EQ(experiment.cases.size(), 5000u);
   EXPECT_EQ(experiment.cases.back().reference, "autoregressive/temperature=2.5");
@@ -198,7 +200,8 @@ TEST(Experiment, ChatTemplateIsASwitchOrAName) {
     with("llama");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("f: /prompts/chat_template: got \"llama\", expected true, false, plain, "));
+    EXPECT_THAT(error.what(),
+                HasSubstr("f: /prompts/chat_template: got \"llama\", expected true, false, plain, "));
   }
 }
 

@@ -16,7 +16,8 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-/// A random GPT-2 (Radford et al. 2019) as its checkpoints are laid out: Conv1D weights [in, out], learned positions.
+/// A random GPT-2 (Radford et al. 2019) as its checkpoints are laid out: Conv1D weights [in, out], learned
+/// positions.
 void write_gpt2(const std::filesystem::path& folder, int hidden, int layers, std::uint64_t seed) {
   constexpr int kPositions = 512;
   std::mt19937_64 random(seed);
@@ -52,27 +53,28 @@ void write_gpt2(const std::filesystem::path& folder, int hidden, int layers, std
   std::filesystem::create_directories(folder);
   fixtures::write_file(folder / "model.safetensors", fixtures::safetensors_file(tensors));
   fixtures::write_file(folder / "config.json", json{{"model_type", "gpt2"},
-                                                   {"architectures", {"GPT2LMHeadModel"}},
-                                                   {"activation_function", "gelu_new"},
-                                                   {"n_embd", hidden},
-                                                   {"n_head", 4},
-                                                   {"n_layer", layers},
-                                                   {"n_positions", kPositions},
-                                                   {"layer_norm_epsilon", 1e-5},
-                                                   {"vocab_size", fixtures::kByteVocab}}
-                                                  .dump());
+                                                    {"architectures", {"GPT2LMHeadModel"}},
+                                                    {"activation_function", "gelu_new"},
+                                                    {"n_embd", hidden},
+                                                    {"n_head", 4},
+                                                    {"n_layer", layers},
+                                                    {"n_positions", kPositions},
+                                                    {"layer_norm_epsilon", 1e-5},
+                                                    {"vocab_size", fixtures::kByteVocab}}
+                                                   .dump());
   fixtures::write_byte_tokenizer(folder);
 }
 
-const std::filesystem::path kConfig = std::filesystem::path(SPECLAB_SOURCE_DIR) / "configs/paper/gpt2_report.json";
+const std::filesystem::path kConfig =
+    std::filesystem::path(SPECLAB_SOURCE_DIR) / "configs/paper/gpt2_report.json";
 
 TEST(PaperConfigs, Gpt2ReportStandsBesideThePublishedRow) {
   fixtures::TempDir dir;
   write_gpt2(dir.path() / "xl", 64, 3, 1);
   write_gpt2(dir.path() / "small", 32, 1, 2);
   fixtures::Cli cli(dir.path(), {"run", kConfig.string(), "--out", (dir.path() / "run").string(), "--set",
-                                "target.model=" + (dir.path() / "xl").string(), "--set",
-                                "drafts.small.model=" + (dir.path() / "small").string(), "--threads", "1"});
+                                 "target.model=" + (dir.path() / "xl").string(), "--set",
+                                 "drafts.small.model=" + (dir.path() / "small").string(), "--threads", "1"});
   ASSERT_EQ(cli.wait(), 0) << cli.err();
   EXPECT_THAT(cli.out(), HasSubstr("speculative_sampling/draft=small/gamma=4, beside toyllm's report"));
   const json summary = parse_json(fixtures::Cli::read(dir.path() / "run/summary.json"), "summary.json");
@@ -106,20 +108,22 @@ TEST(PaperConfigs, AMissingModelIsNamedWithWhereToGetIt) {
   for (const char* missing : {"target.model=", "drafts.small.model="}) {
     write_gpt2(dir.path() / "xl", 64, 1, 1);
     fixtures::Cli cli(dir.path(), {"run", kConfig.string(), "--out", (dir.path() / "run").string(), "--set",
-                                  "target.model=" + (dir.path() / "xl").string(), "--set",
-                                  missing + (dir.path() / "none").string()});
+                                   "target.model=" + (dir.path() / "xl").string(), "--set",
+                                   missing + (dir.path() / "none").string()});
     EXPECT_EQ(cli.wait(), 2);
     const std::string model = std::string(missing).starts_with("target") ? "gpt2-xl" : "gpt2";
     EXPECT_THAT(cli.err(), HasSubstr("got no such file or directory"));
-    EXPECT_THAT(cli.err(), HasSubstr("the model openai-community/" + model + " of the Hugging Face Hub. Download it to " +
-                                     (dir.path() / "none").string()));
+    EXPECT_THAT(cli.err(),
+                HasSubstr("the model openai-community/" + model +
+                          " of the Hugging Face Hub. Download it to " + (dir.path() / "none").string()));
     EXPECT_THAT(cli.err(), HasSubstr("(config.json, tokenizer.json and model.safetensors)"));
   }
 }
 
 TEST(PaperConfigs, PublishedNumbersMustNameSomething) {
   const auto error = [](const json& published) -> std::string {
-    json config = parse_json(R"({"target": "t", "prompts": {"inline": ["1"]}, "cases": [{"strategy": "autoregressive"}]})", "c");
+    json config = parse_json(
+        R"({"target": "t", "prompts": {"inline": ["1"]}, "cases": [{"strategy": "autoregressive"}]})", "c");
     config["published"] = published;
     try {
       parse_experiment(config, "c");

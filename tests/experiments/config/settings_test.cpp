@@ -17,11 +17,12 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 json three_cases() {
-  return parse_json(R"({"name": "t", "target": "target", "drafts": {"small": {"model": "d"}}, "prompts": {"inline": ["1 2"]},
+  return parse_json(
+      R"({"name": "t", "target": "target", "drafts": {"small": {"model": "d"}}, "prompts": {"inline": ["1 2"]},
     "options": {"max_tokens": 8},
     "cases": [{"strategy": "autoregressive", "temperature": 1}, {"strategy": "speculative_sampling", "draft": "small", "gamma": 4},
               {"strategy": ["prompt_lookup", "speculative_sampling"], "draft": "small"}]})",
-                    "base");
+      "base");
 }
 
 json with(const std::vector<std::string>& texts) {
@@ -42,20 +43,32 @@ std::string refusal(const std::vector<std::string>& texts) {
 
 TEST(SettingValue, NumbersAsPeopleWriteThem) {
   const std::pair<const char*, json> all[] = {
-      {".3", .3},       {"3.", 3},          {"+3", 3},          {"-.5", -.5},     {"1e-2", .01},  {"+.5e1", 5.},
-      {"4", 4},         {"0.25", .25},      {"[.3, 3.,+1]", {.3, 3, 1}},          {"true", true}, {"null", nullptr},
-      {R"({"a": .5, "b": [".5", "+1"]})", {{"a", .5}, {"b", {".5", "+1"}}}},      {R"("x")", "x"},
+      {".3", .3},
+      {"3.", 3},
+      {"+3", 3},
+      {"-.5", -.5},
+      {"1e-2", .01},
+      {"+.5e1", 5.},
+      {"4", 4},
+      {"0.25", .25},
+      {"[.3, 3.,+1]", {.3, 3, 1}},
+      {"true", true},
+      {"null", nullptr},
+      {R"({"a": .5, "b": [".5", "+1"]})", {{"a", .5}, {"b", {".5", "+1"}}}},
+      {R"("x")", "x"},
   };
   for (const auto& [text, value] : all) {
     const json parsed = parse_setting_value(text, "--set x");
     EXPECT_EQ(parsed, value) << text;
     EXPECT_EQ(parsed.type_name(), std::string(value.type_name())) << text;
   }
-  EXPECT_TRUE(parse_setting_value("3.", "--set x").is_number_integer()) << "an option of whole numbers takes it";
+  EXPECT_TRUE(parse_setting_value("3.", "--set x").is_number_integer())
+      << "an option of whole numbers takes it";
   for (const char* text : {"a b", ".", "+", "-", "1e", "e5", "1.2.3", "007", "3x", "models/x.gguf", "=W", ""})
     EXPECT_EQ(parse_setting_value(text, "--set x"), text) << "a text";
-  const std::pair<const char*, const char*> bad[] = {{"[1,", "--set x: line 1"}, {"{a}", "double quotes"}, {"\"x", "--set x"}, {"1e999", "at most 1.8e308"},
-                                                     {"\xff\xfe", "expected UTF-8"}, {"[1e999]", "line 1, column 2"}};
+  const std::pair<const char*, const char*> bad[] = {
+      {"[1,", "--set x: line 1"},   {"{a}", "double quotes"},       {"\"x", "--set x"},
+      {"1e999", "at most 1.8e308"}, {"\xff\xfe", "expected UTF-8"}, {"[1e999]", "line 1, column 2"}};
   for (const auto& [text, word] : bad) {
     try {
       parse_setting_value(text, "--set x");
@@ -78,13 +91,15 @@ TEST(SettingName, AnOptionAloneHoldsForAllCases) {
 }
 
 TEST(SettingName, AWrongOneIsRefusedInWordsOfTheCommandLine) {
-  EXPECT_THAT(refusal({"repeat=5"}), AllOf(StartsWith("--set repeat=5: got an unknown name"), HasSubstr("Did you mean --set repeats=5?")));
+  EXPECT_THAT(refusal({"repeat=5"}), AllOf(StartsWith("--set repeat=5: got an unknown name"),
+                                           HasSubstr("Did you mean --set repeats=5?")));
   EXPECT_THAT(refusal({"gama=5"}), HasSubstr("Did you mean --set gamma=5?"));
   EXPECT_THAT(refusal({"prompt.limit=5"}), HasSubstr("Did you mean --set prompts.limit=5?"));
   EXPECT_THAT(refusal({"zzzzzzzz=5"}), HasSubstr("Known are target"));
   EXPECT_THAT(refusal({"prompts.limt=3"}), AllOf(StartsWith("--set prompts.limt=3"), HasSubstr("limit")));
   EXPECT_THAT(refusal({"prompts.foo.bar=3"}), StartsWith("--set prompts.foo.bar=3"));
-  EXPECT_THAT(refusal({"cases.gamma=3"}), AllOf(StartsWith("--set cases.gamma=3"), HasSubstr("For all cases: --set gamma=3")));
+  EXPECT_THAT(refusal({"cases.gamma=3"}),
+              AllOf(StartsWith("--set cases.gamma=3"), HasSubstr("For all cases: --set gamma=3")));
   EXPECT_THAT(refusal({"W=3"}), AllOf(StartsWith("--set W=3"), HasSubstr("lookahead, which no case has")));
   EXPECT_THAT(refusal({"gamma"}), HasSubstr("NAME=VALUE"));
   EXPECT_THAT(refusal({"repeats.x=1"}), AllOf(StartsWith("--set repeats.x=1"), HasSubstr("an integer")));
@@ -92,10 +107,13 @@ TEST(SettingName, AWrongOneIsRefusedInWordsOfTheCommandLine) {
 }
 
 TEST(SettingValue, AWrongOneIsRefusedInWordsOfTheCommandLine) {
-  EXPECT_THAT(refusal({"repeats=3", "gamma=high"}), AllOf(StartsWith("--set gamma=high (a.json: /cases/1/gamma): got \"high\""), HasSubstr("an integer")));
+  EXPECT_THAT(
+      refusal({"repeats=3", "gamma=high"}),
+      AllOf(StartsWith("--set gamma=high (a.json: /cases/1/gamma): got \"high\""), HasSubstr("an integer")));
   EXPECT_THAT(refusal({"temperature=-1"}), StartsWith("--set temperature=-1 "));
   EXPECT_THAT(refusal({"repeats=0"}), StartsWith("--set repeats=0 "));
-  EXPECT_THAT(refusal({"lenience=.3"}), AllOf(StartsWith("--set lenience=.3 "), HasSubstr("choose another rule")));
+  EXPECT_THAT(refusal({"lenience=.3"}),
+              AllOf(StartsWith("--set lenience=.3 "), HasSubstr("choose another rule")));
   EXPECT_THAT(refusal({"cases.1.draft=none"}), StartsWith("--set cases.1.draft=none "));
   try {  // what the file says is not blamed on the command line
     json config = three_cases();
@@ -108,8 +126,9 @@ TEST(SettingValue, AWrongOneIsRefusedInWordsOfTheCommandLine) {
 }
 
 TEST(SettingName, EveryKeyOfAConfigIsKnown) {
-  for (const char* key : {"name", "target", "targets", "drafts", "prompts", "seed", "seeds", "options", "cases", "calibration", "published",
-                          "description", "repeats", "warmup", "teacher_forced", "share_prefills"})
+  for (const char* key :
+       {"name", "target", "targets", "drafts", "prompts", "seed", "seeds", "options", "cases", "calibration",
+        "published", "description", "repeats", "warmup", "teacher_forced", "share_prefills"})
     EXPECT_THAT(config_keys(), ::testing::Contains(key));
 }
 

@@ -22,15 +22,12 @@ using nlohmann::json;
 Experiment load(const std::string& name) {
   const std::filesystem::path root = SPECLAB_SOURCE_DIR;
   return load_experiments(root / "tests/slow" / (name + ".json"),
-                         {"prompts.file=" + (root / "configs/prompts/speclab.jsonl").string()}).front();
+                          {"prompts.file=" + (root / "configs/prompts/speclab.jsonl").string()})
+      .front();
 }
 
-bool greedy(const CaseSpec& spec) {
-  return spec.generation.sampling.temperature == 0;
-}
-bool coupled(const CaseSpec& spec) {
-  return spec.generation.coins == "gumbel";
-}
+bool greedy(const CaseSpec& spec) { return spec.generation.sampling.temperature == 0; }
+bool coupled(const CaseSpec& spec) { return spec.generation.coins == "gumbel"; }
 
 bool any(const Experiment& experiment, const std::function<bool(const CaseSpec&)>& holds) {
   return std::any_of(experiment.cases.begin(), experiment.cases.end(), holds);
@@ -91,8 +88,8 @@ TEST(SlowConfigs, EveryScheduleAndEveryRuleThatIsLosslessWhenGreedy) {
 TEST(SlowConfigs, RandomOptionsLeaveNoOptionOut) {
   const std::filesystem::path root = SPECLAB_SOURCE_DIR;
   const json spaces_of = fixtures::random_option_spaces(root);
-  for (const char* name :
-       {"jacobi", "lookahead", "prompt_lookup", "suffix_decoding", "retrieval", "composition", "ngram_model", "token_recycling"})
+  for (const char* name : {"jacobi", "lookahead", "prompt_lookup", "suffix_decoding", "retrieval",
+                           "composition", "ngram_model", "token_recycling"})
     EXPECT_TRUE(spaces_of.contains(name)) << name;
   for (const auto& [name, spaces] : spaces_of.items()) {
     StrategyChoice choice(find_strategy(name));

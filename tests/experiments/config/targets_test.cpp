@@ -18,7 +18,8 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 json config() {
-  return json::parse(R"({"name": "ladder", "targets": {"small": "target", "wide": {"model": "target", "inflate": {"hidden": 128, "ffn": 100, "vocab": 70}}},
+  return json::parse(
+      R"({"name": "ladder", "targets": {"small": "target", "wide": {"model": "target", "inflate": {"hidden": 128, "ffn": 100, "vocab": 70}}},
     "drafts": {"one": {"model": "draft"}, "skip": {"layers": [0]}, "fat": {"model": "whole", "inflate": {"ffn": 96}}},
     "prompts": {"inline": ["1 2 3", "5 6"]}, "repeats": 1, "options": {"max_tokens": 20}, "calibration": {"rows": 4, "rounds": 2},
     "cases": [{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": ["one", "skip", "fat"], "gamma": 2}]})");
@@ -34,7 +35,8 @@ TEST(Targets, AreAnExperimentEach) {
   EXPECT_EQ(all[1].target, "target");
   EXPECT_EQ(all[1].inflate.hidden, 128);
   EXPECT_EQ(all[1].drafts.at("fat").inflate.ffn, 96);
-  EXPECT_EQ(all[1].resolved()["target"], (json{{"model", "target"}, {"inflate", {{"hidden", 128}, {"ffn", 100}, {"vocab", 70}}}}));
+  EXPECT_EQ(all[1].resolved()["target"],
+            (json{{"model", "target"}, {"inflate", {{"hidden", 128}, {"ffn", 100}, {"vocab", 70}}}}));
   EXPECT_EQ(all[1].resolved()["drafts"]["fat"], (json{{"model", "whole"}, {"inflate", {{"ffn", 96}}}}));
   EXPECT_EQ(all[0].cases.size(), all[1].cases.size());
 }
@@ -51,7 +53,8 @@ TEST(Targets, BadOnesAreRefusedWithTheirPlace) {
       {"targets.wide.inflate.ffn=\"big\"", {"/targets/wide/inflate/ffn", "big"}},
       {"targets.wide.more=1", {"/targets/wide", "inflate"}},
       {"drafts.skip={\"layers\":[0],\"inflate\":{\"ffn\":9}}", {"/drafts/skip"}},
-      {"cases.1.draft={\"model\":\"x\",\"inflate\":{\"ffn\":9}}", {"/cases/1/draft/inflate", "so that it has a name"}},
+      {"cases.1.draft={\"model\":\"x\",\"inflate\":{\"ffn\":9}}",
+       {"/cases/1/draft/inflate", "so that it has a name"}},
   };
   for (const auto& [setting, words] : bad) {
     json changed = config();
@@ -70,7 +73,8 @@ class Twins : public ::testing::Test {
   Twins() {
     fixtures::write_tiny_llama(dir() / "target", fixtures::tiny_shape(), 1);
     fixtures::write_tiny_llama(dir() / "whole", fixtures::tiny_shape(), 2);
-    fixtures::write_huggingface(dir() / "draft", fixtures::random_llama(fixtures::tiny_draft_shape(fixtures::tiny_shape()), 3));
+    fixtures::write_huggingface(
+        dir() / "draft", fixtures::random_llama(fixtures::tiny_draft_shape(fixtures::tiny_shape()), 3));
     std::ofstream(dir() / "a.json") << config().dump(1);
   }
   const fs::path& dir() const { return dir_.path(); }
@@ -86,7 +90,8 @@ class Twins : public ::testing::Test {
     json steps = json::array();
     for (const json& step : line.at("steps")) {
       json ids = json::array();
-      for (const json& token : step.at("tokens")) ids.push_back({token.at("id"), token.at("tested"), token.at("accepted")});
+      for (const json& token : step.at("tokens"))
+        ids.push_back({token.at("id"), token.at("tested"), token.at("accepted")});
       steps.push_back({step.at("drafted"), step.at("accepted"), step.at("emitted"), ids});
     }
     return {line.at("tokens"), steps};
@@ -104,7 +109,8 @@ TEST_F(Twins, ARunOfEachTargetWithTheSameAcceptances) {
   EXPECT_EQ(models["target"]["inflated"]["from"]["hidden"], 32);
   EXPECT_EQ(models["target"]["inflated"]["to"]["hidden"], 128);
   EXPECT_EQ(models["target"]["inflated"]["from"]["name"], "tiny");
-  EXPECT_EQ(models["one"]["embedding_bytes"], 2 * 64 * 32) << "the draft has the original embedding beside the twin's";
+  EXPECT_EQ(models["one"]["embedding_bytes"], 2 * 64 * 32)
+      << "the draft has the original embedding beside the twin's";
   EXPECT_EQ(read_json_file(dir() / "r/small/environment.json")["models"]["one"]["embedding_bytes"], 0);
   EXPECT_THAT(models["fat"]["name"].get<std::string>(), HasSubstr("inflated from tiny"));
   EXPECT_FALSE(models["one"].contains("inflated"));
@@ -112,13 +118,16 @@ TEST_F(Twins, ARunOfEachTargetWithTheSameAcceptances) {
   for (const json& entry : summary["cases"]) EXPECT_EQ(entry["target"], "119k inflated from tiny");
   int lines = 0;
   for (const auto& file : fs::directory_iterator(dir() / "r/small/cases")) {
-    const auto small = read_json_lines(file.path()), wide = read_json_lines(dir() / "r/wide/cases" / file.path().filename());
+    const auto small = read_json_lines(file.path()),
+               wide = read_json_lines(dir() / "r/wide/cases" / file.path().filename());
     ASSERT_EQ(small.size(), wide.size()) << file.path();
     for (const json& line : small) {
-      const auto same = std::find_if(wide.begin(), wide.end(), [&](const json& other) { return other["prompt"] == line["prompt"]; });
+      const auto same = std::find_if(wide.begin(), wide.end(),
+                                     [&](const json& other) { return other["prompt"] == line["prompt"]; });
       ASSERT_NE(same, wide.end());
       EXPECT_EQ(decided(line), decided(*same)) << file.path();
-      EXPECT_LT(line["work"]["target"]["weight_bytes"].get<double>(), (*same)["work"]["target"]["weight_bytes"].get<double>());
+      EXPECT_LT(line["work"]["target"]["weight_bytes"].get<double>(),
+                (*same)["work"]["target"]["weight_bytes"].get<double>());
       ++lines;
     }
   }
@@ -144,11 +153,17 @@ TEST_F(Twins, OnTheCommandLine) {
   EXPECT_THAT(model["name"].get<std::string>(), HasSubstr("inflated from tiny"));
   const double per_layer = 64 * (2 * 32 + 2 * 16) + 3 * 64 * 64;
   EXPECT_EQ(model["weight_bytes_per_forward"], 2 * (4 * per_layer + 64 * 64));
-  ASSERT_EQ(run({"generate", "--model", "target", "--prompt", "1 2 3", "--set", "max_tokens=16", "--json"}), 0) << err_;
+  ASSERT_EQ(run({"generate", "--model", "target", "--prompt", "1 2 3", "--set", "max_tokens=16", "--json"}),
+            0)
+      << err_;
   const json plain = json::parse(out_);
-  ASSERT_EQ(run({"generate", "--model", "target", "--inflate", "hidden=128", "--prompt", "1 2 3", "--set", "max_tokens=16", "--json"}), 0) << err_;
+  ASSERT_EQ(run({"generate", "--model", "target", "--inflate", "hidden=128", "--prompt", "1 2 3", "--set",
+                 "max_tokens=16", "--json"}),
+            0)
+      << err_;
   EXPECT_EQ(plain["tokens"], json::parse(out_)["tokens"]);
-  const std::pair<const char*, const char*> bad[] = {{"hidden", "sizes as"}, {"hidden=x", "sizes as"}, {"hidden=8", "at least 32"}, {"width=8", "width"}};
+  const std::pair<const char*, const char*> bad[] = {
+      {"hidden", "sizes as"}, {"hidden=x", "sizes as"}, {"hidden=8", "at least 32"}, {"width=8", "width"}};
   for (const auto& [text, word] : bad) {
     EXPECT_EQ(run({"model", "target", "--inflate", text}), 2) << text;
     EXPECT_THAT(err_, HasSubstr(word));
@@ -160,8 +175,10 @@ TEST_F(Twins, TheShippedDraftIsAcceptedAsByTheOriginal) {
   const fs::path root = SPECLAB_SOURCE_DIR;
   std::vector<json> found;
   for (const char* inflate : {"", "hidden=640,heads=12,kv_heads=4,ffn=1792"}) {
-    ASSERT_EQ(run({"generate", "--model", fixtures::target_file(), "--inflate", inflate, "--draft", root / "models/draft/smollm2-135m-instruct", "--strategy",
-                   "speculative_sampling", "--set", "gamma=3", "--set", "temperature=0", "--set", "max_tokens=48", "--prompt", "Write a short poem about rivers.", "--json"}),
+    ASSERT_EQ(run({"generate", "--model", fixtures::target_file(), "--inflate", inflate, "--draft",
+                   root / "models/draft/smollm2-135m-instruct", "--strategy", "speculative_sampling", "--set",
+                   "gamma=3", "--set", "temperature=0", "--set", "max_tokens=48", "--prompt",
+                   "Write a short poem about rivers.", "--json"}),
               0)
         << err_;
     found.push_back(decided(json::parse(out_)));

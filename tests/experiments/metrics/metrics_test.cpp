@@ -108,7 +108,8 @@ TEST_F(Record, TheResidualHasTheIntervalThatPromptsAndRoundsGiveIt) {
 
 TEST_F(Record, TheSecondsOfItsLinesAreATermOfTheWaterfall) {
   const auto path = write_run("run", 1'600'000);
-  for (const double ns : {1e6, 1e6, 2e6}) JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(ns));
+  for (const double ns : {1e6, 1e6, 2e6})
+    JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(ns));
   const auto waterfall = [&] { return json(summarise_run(path)["cases"][1]["waterfall"]); };
   const json unknown = waterfall();
   EXPECT_EQ(unknown.size(), 7u) << "lines of older records do not say which rounds were near";
@@ -126,7 +127,8 @@ TEST_F(Record, TheSecondsOfItsLinesAreATermOfTheWaterfall) {
   ASSERT_EQ(known.size(), 8u);
   EXPECT_EQ(known[5]["step"], "machine_drift");
   EXPECT_NEAR(known[5]["log_ratio"].get<double>(), std::log(.75 / 1.125), 1e-12);
-  EXPECT_NEAR(1 - known[7]["residual_share"].get<double>(), (1 - unknown[6]["residual_share"].get<double>()) * 1.5, 1e-12);
+  EXPECT_NEAR(1 - known[7]["residual_share"].get<double>(),
+              (1 - unknown[6]["residual_share"].get<double>()) * 1.5, 1e-12);
 }
 
 TEST_F(Record, ACaseThatLostEqualityHasNoSpeed) {

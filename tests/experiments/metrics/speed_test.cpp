@@ -94,7 +94,8 @@ TEST_F(Speed, ThePredictionsAndTheWaterfallAreOfTheSame) {
 }
 
 TEST_F(Speed, ComparesRunsPerToken) {
-  const auto whole = load_compared_run(write_run("whole", 1'600'000)), half = load_compared_run(write_half_texts("half"));
+  const auto whole = load_compared_run(write_run("whole", 1'600'000)),
+             half = load_compared_run(write_half_texts("half"));
   const CaseComparison result = compare_runs(whole, half, {.allow_changed_text = true}).cases[1];
   EXPECT_NEAR(result.ratio, .8 / (8. / 12), 1e-12) << "the same steps; the ratio of times is 14.4 / 8";
   EXPECT_EQ(result.prompts, 3u);

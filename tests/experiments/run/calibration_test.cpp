@@ -49,7 +49,11 @@ json step(int drafted, int accepted, double draft, double accept, double other) 
 }
 
 json round_of(double one, double two) {
-  return {{"context_length", 64}, {"shard", {1, 1}}, {"t_n_ns", {{"1", one}, {"2", two}}}, {"drafts", json::object()}, {"cases", json::object()}};
+  return {{"context_length", 64},
+          {"shard", {1, 1}},
+          {"t_n_ns", {{"1", one}, {"2", two}}},
+          {"drafts", json::object()},
+          {"cases", json::object()}};
 }
 
 TEST(MachineDrift, OfALine) {
@@ -71,15 +75,18 @@ TEST(MachineDrift, OfALine) {
   EXPECT_DOUBLE_EQ(during(3).value(), slow[2]) << "none behind it";
   EXPECT_DOUBLE_EQ(during(9).value(), slow[2]);
   EXPECT_FALSE(during(-1)) << "an older record";
-  EXPECT_DOUBLE_EQ(during(1, {{1, 25}, {2, 30}}).value(), (25 / 20. + 30 / 40.) / 2) << "its own forwards know better than the rounds next to it";
+  EXPECT_DOUBLE_EQ(during(1, {{1, 25}, {2, 30}}).value(), (25 / 20. + 30 / 40.) / 2)
+      << "its own forwards know better than the rounds next to it";
   rounds[2]["shard"] = {2, 2};
   EXPECT_FALSE(MachineDrift(rounds).known());
   EXPECT_FALSE(MachineDrift({}).known());
 }
 
 TEST(CalibrationCosts, StepsAreThoseOfTheMeanMachine) {
-  std::vector<json> rounds = {round_of(10, 20), round_of(30, 60)};  // half as slow as the mean, and half as slow again
-  rounds[0]["cases"] = {{"a", {step(1, 0, 4, 2, 1), step(1, 0, 4, 2, 1)}}};  // the fast seconds weigh no more for it
+  std::vector<json> rounds = {round_of(10, 20),
+                              round_of(30, 60)};  // half as slow as the mean, and half as slow again
+  rounds[0]["cases"] = {
+      {"a", {step(1, 0, 4, 2, 1), step(1, 0, 4, 2, 1)}}};  // the fast seconds weigh no more for it
   rounds[1]["cases"] = {{"a", {step(1, 0, 12, 6, 3)}}};
   const json a = calibration_costs(rounds)["cases"]["a"];
   EXPECT_DOUBLE_EQ(a["draft_ns"]["slope"].get<double>(), 8);
@@ -104,7 +111,8 @@ TEST(CalibrationCosts, MeansOfForwardsAndFitsThroughTheStepsOfAllRounds) {
       {"context_length", 64},
       {"t_n_ns", {{"1", 30}, {"2", 36}}},
       {"drafts", {{"small", {{"1", 3}, {"2", 6}}}}},
-      {"cases", {{"a", {step(1, 0, 7.5, 3, 1.5), step(3, 1, 40.5, 4.5, 1.5)}}, {"b", {step(1, 1, 1, 1, 1)}}}}};
+      {"cases",
+       {{"a", {step(1, 0, 7.5, 3, 1.5), step(3, 1, 40.5, 4.5, 1.5)}}, {"b", {step(1, 1, 1, 1, 1)}}}}};
   const json costs = calibration_costs(std::vector<json>{first, second});
   EXPECT_EQ(costs["context_length"], 64);
   EXPECT_EQ(costs["rounds"], 2);

@@ -54,14 +54,16 @@ TEST(Conversation, HasOneBosWhetherTheTokenizerOrTheTemplateAddsIt) {
 
 TEST(Conversation, AnUnknownTemplateNeedsAName) {
   const std::filesystem::path folder = model_with_bos("conversation_unknown");
-  speclab::fixtures::write_file(folder / "tokenizer_config.json", R"({"chat_template": "Q: {{ messages[0].content }} A:"})");
+  speclab::fixtures::write_file(folder / "tokenizer_config.json",
+                                R"({"chat_template": "Q: {{ messages[0].content }} A:"})");
   EXPECT_EQ(tokens_of(folder, "plain").size(), 3u);
   EXPECT_GT(tokens_of(folder, "zephyr").size(), 3u);
   try {
     tokens_of(folder, "");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("got \"Q: {{ messages[0].content }} A:\", expected one of the known families"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("got \"Q: {{ messages[0].content }} A:\", expected one of the known families"));
   }
 }
 

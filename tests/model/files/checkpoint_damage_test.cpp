@@ -44,14 +44,10 @@ Shape small_shape() {
 std::string damaged(std::string bytes, std::size_t header, std::mt19937_64& random) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   switch (below(8)) {
-    case 0:
-      return bytes.substr(0, below(bytes.size()));
-    case 1:
-      return bytes.erase(below(header), 1 + below(8));
-    case 2:
-      return bytes.insert(below(header), bytes.substr(below(header), 1 + below(8)));
-    default:
-      break;
+    case 0: return bytes.substr(0, below(bytes.size()));
+    case 1: return bytes.erase(below(header), 1 + below(8));
+    case 2: return bytes.insert(below(header), bytes.substr(below(header), 1 + below(8)));
+    default: break;
   }
   const char interesting[] = {'\0', '\1', '\x7f', '\x80', '\xff', '9', '"', '-'};
   for (std::size_t i = 0, n = 1 + below(3); i < n; ++i) {

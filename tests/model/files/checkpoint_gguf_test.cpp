@@ -224,7 +224,8 @@ TEST(CheckpointGguf, ReadsOddTokenNumbersAsNone) {
   W writer = gguf_writer(random_llama(shape, 1));
   add_byte_tokenizer(writer);
   std::string types;
-  for (int i = 0; i < kByteVocab; ++i) append(types, i == 0 ? (std::int64_t{1} << 32) + 3 : i == 1 ? -1 : i < 256 ? 1 : 3);
+  for (int i = 0; i < kByteVocab; ++i)
+    append(types, i == 0 ? (std::int64_t{1} << 32) + 3 : i == 1 ? -1 : i < 256 ? 1 : 3);
   writer.erase("tokenizer.ggml.token_type");
   writer.add("tokenizer.ggml.token_type", W::kArray, W::array(W::kI64, kByteVocab, types));
   std::string minus;
@@ -238,11 +239,12 @@ TEST(CheckpointGguf, ReadsOddTokenNumbersAsNone) {
   EXPECT_EQ(tokenizer.pad(), std::nullopt);
   EXPECT_EQ(tokenizer.eos(), std::nullopt);
   EXPECT_FALSE(tokenizer.is_special(0));
-  EXPECT_THAT(tokenizer.assumed(),
-              ElementsAre("tokenizer.ggml.eos_token_id is 258, which is no token: read as if it were missing",
-                          "tokenizer.ggml.padding_token_id is -1, which is no token: read as if it were missing",
-                          "tokenizer.ggml.add_eos_token is true: not followed, because a prompt is to be continued",
-                          "tokenizer.ggml.token_type is not 1..6 for 2 of 258 tokens: they are text"));
+  EXPECT_THAT(
+      tokenizer.assumed(),
+      ElementsAre("tokenizer.ggml.eos_token_id is 258, which is no token: read as if it were missing",
+                  "tokenizer.ggml.padding_token_id is -1, which is no token: read as if it were missing",
+                  "tokenizer.ggml.add_eos_token is true: not followed, because a prompt is to be continued",
+                  "tokenizer.ggml.token_type is not 1..6 for 2 of 258 tokens: they are text"));
 }
 
 TEST(CheckpointGguf, Llama2WithoutABaseOfRotationsHasTheUsualOne) {
@@ -288,13 +290,9 @@ TEST(CheckpointGguf, RefusesOtherArchitectures) {
               HasSubstr("rope.scale_linear: got 2"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.rope.scaling.factor", 4.f); }),
               HasSubstr("rope.scaling.factor: got 4"));
-  EXPECT_THAT(changed([](W& w) {
-                w.tensors.push_back({"rope_freqs.weight", {4}, 0, std::string(16, 0)});
-              }),
+  EXPECT_THAT(changed([](W& w) { w.tensors.push_back({"rope_freqs.weight", {4}, 0, std::string(16, 0)}); }),
               HasSubstr("tensor rope_freqs.weight: got 0, expected positive factors"));
-  EXPECT_THAT(changed([](W& w) {
-                w.tensors.push_back({"blk.0.attn_q.bias", {4}, 0, std::string(16, 0)});
-              }),
+  EXPECT_THAT(changed([](W& w) { w.tensors.push_back({"blk.0.attn_q.bias", {4}, 0, std::string(16, 0)}); }),
               HasSubstr("tensor blk.0.attn_q.bias: got a tensor that is not part of this model"));
 }
 

@@ -203,21 +203,14 @@ TEST(CheckpointHuggingFace, RopeBaseIsReadFromEitherPlaceAndNeverAssumed) {
   EXPECT_EQ(theta([](Json& c) { c["rope_scaling"] = {{"type", "default"}}; }), 10'000.f);
   EXPECT_THAT(config_error([](Json& c) { c.erase("rope_theta"); }),
               AllOf(HasSubstr("config.json: rope_theta"), HasSubstr("neither here nor in rope_parameters")));
-  EXPECT_THAT(config_error([](Json& c) {
-                c["rope_parameters"] = {{"rope_theta", 5.0}};
-              }),
+  EXPECT_THAT(config_error([](Json& c) { c["rope_parameters"] = {{"rope_theta", 5.0}}; }),
               AllOf(HasSubstr("rope_theta: got 10000.0"), HasSubstr("5, as in rope_parameters")));
-  EXPECT_THAT(config_error([](Json& c) {
-                c["rope_scaling"] = {{"rope_type", "longrope"}, {"factor", 8}};
-              }),
+  EXPECT_THAT(config_error([](Json& c) { c["rope_scaling"] = {{"rope_type", "longrope"}, {"factor", 8}}; }),
               AllOf(HasSubstr("rope_scaling: rope_type: got \"longrope\""), HasSubstr("not supported")));
-  EXPECT_THAT(config_error([](Json& c) {
-                c["rope_parameters"] = {{"rope_theta", 1e4}, {"rope_type", "axial"}};
-              }),
-              HasSubstr("rope_parameters: rope_type: got \"axial\""));
-  EXPECT_THAT(config_error([](Json& c) {
-                c["rope_scaling"] = {{"type", "su"}, {"factor", 2}};
-              }),
+  EXPECT_THAT(
+      config_error([](Json& c) { c["rope_parameters"] = {{"rope_theta", 1e4}, {"rope_type", "axial"}}; }),
+      HasSubstr("rope_parameters: rope_type: got \"axial\""));
+  EXPECT_THAT(config_error([](Json& c) { c["rope_scaling"] = {{"type", "su"}, {"factor", 2}}; }),
               HasSubstr("rope_scaling: type: got \"su\""));
   EXPECT_THAT(config_error([](Json& c) {
                 c["rope_parameters"] = {{"rope_theta", 1e4}, {"partial_rotary_factor", .5}};
@@ -323,9 +316,8 @@ TEST(CheckpointHuggingFace, RefusesTensorsOfTheWrongTypeOrUnknown) {
   EXPECT_THAT(tensors_error([](auto& t) { named(t, "model.norm.weight").name = "model.norm.wait"; }),
               HasSubstr("tensor model.norm.weight: got no such tensor"));
   EXPECT_THAT(
-      tensors_error([](auto& t) {
-        t.push_back({"model.layers.0.self_attn.q_proj.bias", "BF16", {1}, "12"});
-      }),
+      tensors_error(
+          [](auto& t) { t.push_back({"model.layers.0.self_attn.q_proj.bias", "BF16", {1}, "12"}); }),
       HasSubstr("tensor model.layers.0.self_attn.q_proj.bias: got a tensor that is not part of this model"));
   EXPECT_EQ(tensors_error([](auto& t) {
               t.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {1}, "1234"});
@@ -362,9 +354,10 @@ TEST(CheckpointHuggingFace, RefusesABadDraft) {
               HasSubstr("speclab_draft: embedding: got something else, expected \"target\""));
   EXPECT_THAT(config_error([](Json& c) { c["speclab_draft"]["target_embedding_sha256"] = "abc"; }, draft),
               HasSubstr("target_embedding_sha256: got \"abc\", expected 64 lower-case"));
-  EXPECT_THAT(config_error([](Json& c) { c["speclab_draft"]["target_tokenizer_sha256"] = std::string(64, 'A'); },
-                           draft),
-              HasSubstr("target_tokenizer_sha256: got \"AAAA"));
+  EXPECT_THAT(
+      config_error([](Json& c) { c["speclab_draft"]["target_tokenizer_sha256"] = std::string(64, 'A'); },
+                   draft),
+      HasSubstr("target_tokenizer_sha256: got \"AAAA"));
   EXPECT_THAT(config_error([](Json& c) { c["speclab_draft"] = 1; }, draft),
               HasSubstr("speclab_draft: got a JSON number"));
   EXPECT_THAT(config_error([](Json& c) { c["speclab_draft"].erase("embedding_dim"); }, draft),

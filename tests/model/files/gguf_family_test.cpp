@@ -11,8 +11,9 @@
 #include "core/model/net/session.h"
 #include "tests/model/files/gguf_files.h"
 
-// The golden models of tests/golden/families as GGUF files, in the names and with the metadata of llama.cpp's converter,
-// give the logits of their Hugging Face directories, which family_oracle_test.cpp compares with transformers.
+// The golden models of tests/golden/families as GGUF files, in the names and with the metadata of llama.cpp's
+// converter, give the logits of their Hugging Face directories, which family_oracle_test.cpp compares with
+// transformers.
 
 namespace speclab {
 namespace {
@@ -23,26 +24,34 @@ using ::testing::HasSubstr;
 using W = GgufWriter;
 namespace fs = std::filesystem;
 
-Checkpoint directory(const std::string& name) { return Checkpoint::open(fs::path(SPECLAB_SOURCE_DIR) / "tests/golden/families" / name); }
+Checkpoint directory(const std::string& name) {
+  return Checkpoint::open(fs::path(SPECLAB_SOURCE_DIR) / "tests/golden/families" / name);
+}
 
-std::vector<float> values(const Checkpoint& from, const std::string& tensor, std::int64_t rows, std::int64_t columns) {
+std::vector<float> values(const Checkpoint& from, const std::string& tensor, std::int64_t rows,
+                          std::int64_t columns) {
   std::vector<float> out(static_cast<std::size_t>(rows * columns));
   from.read_f32(tensor, 0, rows, out.data());
   return out;
 }
 
-/// Tensors of the checkpoint one below the other as one of the file: BF16 matrices, F32 vectors as converters keep them.
-void add(W& to, const Checkpoint& from, const std::string& file_name, const std::vector<std::string>& parts, int interleaved_heads = 0) {
+/// Tensors of the checkpoint one below the other as one of the file: BF16 matrices, F32 vectors as converters
+/// keep them.
+void add(W& to, const Checkpoint& from, const std::string& file_name, const std::vector<std::string>& parts,
+         int interleaved_heads = 0) {
   std::vector<float> all;
   std::vector<std::uint64_t> shape;
   for (const std::string& part : parts) {
-    const auto info = std::find_if(from.tensors().begin(), from.tensors().end(), [&](const auto& t) { return t.name == part; });
+    const auto info = std::find_if(from.tensors().begin(), from.tensors().end(),
+                                   [&](const auto& t) { return t.name == part; });
     const bool vector = info->shape.size() == 1;
     const std::int64_t rows = vector ? 1 : info->shape[0], columns = info->shape.back();
     const std::vector<float> own = values(from, part, rows, columns);
     const float offset = part.ends_with("norm") ? from.config().norm_offset : 0;
     for (const float value : own) all.push_back(value + offset);
-    if (shape.empty()) shape = vector ? std::vector<std::uint64_t>{0} : std::vector<std::uint64_t>{static_cast<std::uint64_t>(columns), 0};
+    if (shape.empty())
+      shape = vector ? std::vector<std::uint64_t>{0}
+                     : std::vector<std::uint64_t>{static_cast<std::uint64_t>(columns), 0};
     shape.back() += static_cast<std::uint64_t>(vector ? columns : rows);
   }
   if (interleaved_heads > 0) {
@@ -50,7 +59,8 @@ void add(W& to, const Checkpoint& from, const std::string& file_name, const std:
     const std::size_t columns = shape[0], width = shape[1] / static_cast<std::size_t>(interleaved_heads);
     for (std::size_t row = 0; row < shape[1]; ++row) {
       const std::size_t i = row % width, at = row - i + 2 * (i % (width / 2)) + i / (width / 2);
-      std::copy_n(halves.begin() + static_cast<std::ptrdiff_t>(row * columns), columns, all.begin() + static_cast<std::ptrdiff_t>(at * columns));
+      std::copy_n(halves.begin() + static_cast<std::ptrdiff_t>(row * columns), columns,
+                  all.begin() + static_cast<std::ptrdiff_t>(at * columns));
     }
   }
   const std::string type = shape.size() == 1 ? "F32" : "BF16";
@@ -58,11 +68,14 @@ void add(W& to, const Checkpoint& from, const std::string& file_name, const std:
 }
 
 /// What all architectures have. `fused`: attn_qkv in one; `gate_up`: and gate with up.
-W writer(const Checkpoint& from, const std::string& architecture, bool fused = false, bool interleaved = false, bool gate_up = false) {
+W writer(const Checkpoint& from, const std::string& architecture, bool fused = false,
+         bool interleaved = false, bool gate_up = false) {
   const ModelConfig& c = from.config();
   W out;
   out.add("general.architecture", architecture.c_str());
-  const auto number = [&](const char* key, int value) { out.add(architecture + "." + key, static_cast<std::uint32_t>(value)); };
+  const auto number = [&](const char* key, int value) {
+    out.add(architecture + "." + key, static_cast<std::uint32_t>(value));
+  };
   number("embedding_length", c.hidden);
   number("block_count", c.layers);
   number("feed_forward_length", c.ffn);
@@ -70,7 +83,9 @@ W writer(const Checkpoint& from, const std::string& architecture, bool fused = f
   number("attention.head_count", c.heads);
   number("attention.head_count_kv", c.kv_heads);
   number("attention.key_length", c.head_dim);
-  out.add(architecture + (c.norm == NormKind::kRms ? ".attention.layer_norm_rms_epsilon" : ".attention.layer_norm_epsilon"), c.norm_eps);
+  out.add(architecture + (c.norm == NormKind::kRms ? ".attention.layer_norm_rms_epsilon"
+                                                   : ".attention.layer_norm_epsilon"),
+          c.norm_eps);
   if (!c.ropes.empty()) {
     number("rope.dimension_count", c.ropes[0].dims);
     out.add(architecture + ".rope.freq_base", c.rope_theta);
@@ -85,22 +100,24 @@ W writer(const Checkpoint& from, const std::string& architecture, bool fused = f
   if (from.has("head")) copy("output", {"head"});
   copy("output_norm", {"final_norm"});
   for (int layer = 0; layer < c.layers; ++layer) {
-    const std::string own = "layers." + std::to_string(layer) + ".", file = "blk." + std::to_string(layer) + ".";
+    const std::string own = "layers." + std::to_string(layer) + ".",
+                      file = "blk." + std::to_string(layer) + ".";
     if (fused) copy(file + "attn_qkv", {own + "attn_q", own + "attn_k", own + "attn_v"});
     if (gate_up) copy(file + "ffn_up", {own + "ffn_gate", own + "ffn_up"});
-    for (const auto& [name, file_name] : std::vector<std::pair<std::string, std::string>>{{"attn_norm", "attn_norm"},
-                                                                                           {"attn_q", "attn_q"},
-                                                                                           {"attn_k", "attn_k"},
-                                                                                           {"attn_v", "attn_v"},
-                                                                                           {"attn_q_norm", "attn_q_norm"},
-                                                                                           {"attn_k_norm", "attn_k_norm"},
-                                                                                           {"attn_out", "attn_output"},
-                                                                                           {"attn_post_norm", "post_attention_norm"},
-                                                                                           {"ffn_norm", "ffn_norm"},
-                                                                                           {"ffn_post_norm", "post_ffw_norm"},
-                                                                                           {"ffn_gate", "ffn_gate"},
-                                                                                           {"ffn_up", "ffn_up"},
-                                                                                           {"ffn_down", "ffn_down"}}) {
+    for (const auto& [name, file_name] :
+         std::vector<std::pair<std::string, std::string>>{{"attn_norm", "attn_norm"},
+                                                          {"attn_q", "attn_q"},
+                                                          {"attn_k", "attn_k"},
+                                                          {"attn_v", "attn_v"},
+                                                          {"attn_q_norm", "attn_q_norm"},
+                                                          {"attn_k_norm", "attn_k_norm"},
+                                                          {"attn_out", "attn_output"},
+                                                          {"attn_post_norm", "post_attention_norm"},
+                                                          {"ffn_norm", "ffn_norm"},
+                                                          {"ffn_post_norm", "post_ffw_norm"},
+                                                          {"ffn_gate", "ffn_gate"},
+                                                          {"ffn_up", "ffn_up"},
+                                                          {"ffn_down", "ffn_down"}}) {
       if (!from.has(own + name)) continue;
       if (fused && (name == "attn_q" || name == "attn_k" || name == "attn_v")) continue;
       if (gate_up && (name == "ffn_gate" || name == "ffn_up")) continue;
@@ -127,7 +144,8 @@ std::vector<float> logits(const Checkpoint& checkpoint, int capacity) {
 void expect_same(const Checkpoint& from, const W& file, double tolerance = 0, int capacity = 40) {
   TempDir dir;
   write_file(dir.path() / "m.gguf", file.file());
-  const std::vector<float> expected = logits(from, capacity), got = logits(Checkpoint::open(dir.path() / "m.gguf"), capacity);
+  const std::vector<float> expected = logits(from, capacity),
+                           got = logits(Checkpoint::open(dir.path() / "m.gguf"), capacity);
   ASSERT_EQ(expected.size(), got.size());
   double worst = 0, largest = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
@@ -153,9 +171,11 @@ TEST(GgufFamily, Gpt2) {
 TEST(GgufFamily, GptNeox) {
   for (const char* name : {"pythia", "neox_sequential"}) {
     W file = writer(directory(name), "gptneox", true);
-    file.add("gptneox.use_parallel_residual", W::kBool, std::string(1, directory(name).config().parallel ? '\1' : '\0'));
+    file.add("gptneox.use_parallel_residual", W::kBool,
+             std::string(1, directory(name).config().parallel ? '\1' : '\0'));
     expect_same(directory(name), file);
-    file.erase("gptneox.rope.freq_base");  // the converter writes none, and no such model has another than 10,000
+    file.erase(
+        "gptneox.rope.freq_base");  // the converter writes none, and no such model has another than 10,000
     expect_same(directory(name), file);
   }
 }
@@ -177,7 +197,9 @@ TEST(GgufFamily, Gemma) {
 
   // Without the keys: the constants of the released models.
   TempDir dir;
-  for (const char* key : {"gemma2.attn_logit_softcapping", "gemma2.final_logit_softcapping", "gemma2.attention.scale"}) two.erase(key);
+  for (const char* key :
+       {"gemma2.attn_logit_softcapping", "gemma2.final_logit_softcapping", "gemma2.attention.scale"})
+    two.erase(key);
   write_file(dir.path() / "m.gguf", two.file());
   const ModelConfig c = Checkpoint::open(dir.path() / "m.gguf").config();
   EXPECT_EQ(c.attention_soft_cap, 50);
@@ -206,7 +228,8 @@ TEST(GgufFamily, SmolLM3RotatesThreeOfFourLayers) {
   write_file(dir.path() / "m.gguf", file.file());
   const Checkpoint checkpoint = Checkpoint::open(dir.path() / "m.gguf");
   EXPECT_THAT(checkpoint.config().rope_of, ElementsAre(0, 0, 0, -1));
-  EXPECT_EQ(values(checkpoint, "layers.3.attn_q", 32, 32), values(directory("smollm3"), "layers.0.attn_q", 32, 32));
+  EXPECT_EQ(values(checkpoint, "layers.3.attn_q", 32, 32),
+            values(directory("smollm3"), "layers.0.attn_q", 32, 32));
 }
 
 TEST(GgufFamily, LlamaWithAWindowAndScaledRope) {
@@ -269,7 +292,8 @@ TEST(GgufFamily, Phi3WithLongRope) {
   EXPECT_THAT(error(file), HasSubstr("tensor rope_freqs.weight: got the factors of another scaling"));
 }
 
-std::string error(const char* family, const char* architecture, bool fused, const std::function<void(W&)>& change) {
+std::string error(const char* family, const char* architecture, bool fused,
+                  const std::function<void(W&)>& change) {
   W file = writer(directory(family), architecture, fused);
   change(file);
   TempDir dir;
@@ -283,15 +307,25 @@ std::string error(const char* family, const char* architecture, bool fused, cons
 }
 
 TEST(GgufFamily, RefusesWhatIsNotComputed) {
-  EXPECT_THAT(error("qwen3", "qwen3", false, [](W& w) { w.add("qwen3.expert_count", 8u); }), HasSubstr("metadata qwen3.expert_count: got experts"));
-  EXPECT_THAT(error("qwen3", "qwen2", false, [](W&) {}), HasSubstr("tensor blk.0.attn_q.bias: got no such tensor"));
-  EXPECT_THAT(error("qwen2", "qwen2", false, [](W& w) { w.erase("qwen2.rope.freq_base"); }), HasSubstr("qwen2.rope.freq_base: got no such key"));
-  EXPECT_THAT(error("qwen2", "qwen2", false, [](W& w) { w.add("qwen2.rope.scaling.type", "longrope"); }), HasSubstr("metadata qwen2.rope.scaling.type: got \"longrope\""));
-  EXPECT_THAT(error("qwen2", "qwen2", false, [](W& w) { w.add("qwen2.rope.scaling.type", "linear"); }), HasSubstr("qwen2.rope.scaling.factor: got no such key"));
-  EXPECT_THAT(error("pythia", "gptneox", true, [](W&) {}), HasSubstr("gptneox.use_parallel_residual: got no such key"));
-  EXPECT_THAT(error("gemma3", "gemma3", false, [](W&) {}), HasSubstr("gemma3.attention.sliding_window: got no such key"));
-  EXPECT_THAT(error("gpt2", "gpt2", true, [](W& w) { w.tensors.push_back({"rope_freqs.weight", {4}, 0, std::string(16, 0)}); }), HasSubstr("tensor rope_freqs.weight"));
-  EXPECT_THAT(error("phi3", "phi3", true, [](W& w) { w.set("phi3.rope.dimension_count", 18u); }), HasSubstr("dimension_count: got 18, expected an even number up to the width of a head, 16"));
+  EXPECT_THAT(error("qwen3", "qwen3", false, [](W& w) { w.add("qwen3.expert_count", 8u); }),
+              HasSubstr("metadata qwen3.expert_count: got experts"));
+  EXPECT_THAT(error("qwen3", "qwen2", false, [](W&) {}),
+              HasSubstr("tensor blk.0.attn_q.bias: got no such tensor"));
+  EXPECT_THAT(error("qwen2", "qwen2", false, [](W& w) { w.erase("qwen2.rope.freq_base"); }),
+              HasSubstr("qwen2.rope.freq_base: got no such key"));
+  EXPECT_THAT(error("qwen2", "qwen2", false, [](W& w) { w.add("qwen2.rope.scaling.type", "longrope"); }),
+              HasSubstr("metadata qwen2.rope.scaling.type: got \"longrope\""));
+  EXPECT_THAT(error("qwen2", "qwen2", false, [](W& w) { w.add("qwen2.rope.scaling.type", "linear"); }),
+              HasSubstr("qwen2.rope.scaling.factor: got no such key"));
+  EXPECT_THAT(error("pythia", "gptneox", true, [](W&) {}),
+              HasSubstr("gptneox.use_parallel_residual: got no such key"));
+  EXPECT_THAT(error("gemma3", "gemma3", false, [](W&) {}),
+              HasSubstr("gemma3.attention.sliding_window: got no such key"));
+  EXPECT_THAT(error("gpt2", "gpt2", true,
+                    [](W& w) { w.tensors.push_back({"rope_freqs.weight", {4}, 0, std::string(16, 0)}); }),
+              HasSubstr("tensor rope_freqs.weight"));
+  EXPECT_THAT(error("phi3", "phi3", true, [](W& w) { w.set("phi3.rope.dimension_count", 18u); }),
+              HasSubstr("dimension_count: got 18, expected an even number up to the width of a head, 16"));
 }
 
 }  // namespace

@@ -20,17 +20,13 @@ using namespace speclab::fixtures;
 using namespace std::string_literals;
 using W = GgufWriter;
 
-GgufFile parse(const std::string& file) {
-  return GgufFile::parse(std::as_bytes(std::span(file)), "f");
-}
+GgufFile parse(const std::string& file) { return GgufFile::parse(std::as_bytes(std::span(file)), "f"); }
 
 std::string error_of(const std::string& file) {
   return message_of([&] { parse(file); });
 }
 
-std::string error_of(const W& writer) {
-  return error_of(writer.file());
-}
+std::string error_of(const W& writer) { return error_of(writer.file()); }
 
 W one_tensor(W::Tensor tensor) {
   W writer;

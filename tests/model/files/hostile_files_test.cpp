@@ -45,10 +45,13 @@ TEST(HostileGguf, TinyFilesThatClaimGigabytes) {
     file.resize(160, '\0');
     return gguf_error(file);
   };
-  for (const std::uint64_t claim : {UINT64_C(4) << 30, UINT64_C(1) << 40, UINT64_MAX - 7, UINT64_MAX / 2 + 1}) {
-    EXPECT_THAT(with(W::number(claim), W::kString), HasSubstr(fmt::format("expected {} bytes", claim))) << claim;
+  for (const std::uint64_t claim :
+       {UINT64_C(4) << 30, UINT64_C(1) << 40, UINT64_MAX - 7, UINT64_MAX / 2 + 1}) {
+    EXPECT_THAT(with(W::number(claim), W::kString), HasSubstr(fmt::format("expected {} bytes", claim)))
+        << claim;
     for (const W::Type element : {W::kU8, W::kU64, W::kBool, W::kString, W::kArray}) {
-      EXPECT_THAT(with(W::array(element, claim, ""), W::kArray), HasSubstr("f: metadata k: got ")) << claim << " " << element;
+      EXPECT_THAT(with(W::array(element, claim, ""), W::kArray), HasSubstr("f: metadata k: got "))
+          << claim << " " << element;
     }
   }
   W names;
@@ -65,11 +68,14 @@ TEST(HostileGguf, AnAlignmentThatIsNone) {
     writer.tensors = {{"a", {1}, 0, "1234"}};
     return gguf_error(writer.file());
   };
-  EXPECT_THAT(with(W::kF32, W::number(32.f)), HasSubstr("metadata general.alignment: got a float, expected an integer"));
+  EXPECT_THAT(with(W::kF32, W::number(32.f)),
+              HasSubstr("metadata general.alignment: got a float, expected an integer"));
   EXPECT_THAT(with(W::kBool, "\1"), HasSubstr("metadata general.alignment: got a bool"));
-  EXPECT_THAT(with(W::kArray, W::array(W::kU32, 1, W::number(32u))), HasSubstr("metadata general.alignment: got an array"));
+  EXPECT_THAT(with(W::kArray, W::array(W::kU32, 1, W::number(32u))),
+              HasSubstr("metadata general.alignment: got an array"));
   EXPECT_THAT(with(W::kI32, W::number(-32)), HasSubstr("metadata general.alignment: got -32"));
-  EXPECT_THAT(with(W::kU64, W::number(UINT64_C(1) << 63)), HasSubstr("metadata general.alignment: got 9223372036854775808"));
+  EXPECT_THAT(with(W::kU64, W::number(UINT64_C(1) << 63)),
+              HasSubstr("metadata general.alignment: got 9223372036854775808"));
   // A power of two that is larger than the file leaves no data.
   EXPECT_THAT(with(W::kU32, W::number(1u << 30)), HasSubstr("tensor a: got 4 bytes of data at offset 0"));
 }
@@ -89,10 +95,13 @@ TEST(HostileGguf, ArraysOfAnotherElementType) {
   const std::string numbers = W::array(W::kU32, kByteVocab, std::string(4 * kByteVocab, '\0')),
                     bools = W::array(W::kBool, kByteVocab, std::string(kByteVocab, '\1')),
                     reals = W::array(W::kF32, kByteVocab, std::string(4 * kByteVocab, '\0'));
-  EXPECT_THAT(with("tokenizer.ggml.tokens", numbers), HasSubstr("metadata tokenizer.ggml.tokens: got an array of another type"));
-  EXPECT_THAT(with("tokenizer.ggml.merges", numbers), HasSubstr("metadata tokenizer.ggml.merges: got an array of another type"));
+  EXPECT_THAT(with("tokenizer.ggml.tokens", numbers),
+              HasSubstr("metadata tokenizer.ggml.tokens: got an array of another type"));
+  EXPECT_THAT(with("tokenizer.ggml.merges", numbers),
+              HasSubstr("metadata tokenizer.ggml.merges: got an array of another type"));
   for (const std::string& other : {bools, reals, W::strings(std::vector<std::string>(kByteVocab, "1"))}) {
-    EXPECT_THAT(with("tokenizer.ggml.token_type", other), HasSubstr("metadata tokenizer.ggml.token_type: got an array of another type"));
+    EXPECT_THAT(with("tokenizer.ggml.token_type", other),
+                HasSubstr("metadata tokenizer.ggml.token_type: got an array of another type"));
   }
 }
 
@@ -117,36 +126,49 @@ TEST(HostileGguf, SizesThatWrapAround) {
     return gguf_error(writer.file());
   };
   const std::uint64_t half = UINT64_C(1) << 32;
-  EXPECT_THAT(one({half, half}, 0), HasSubstr("tensor a: got 18446744073709551615 bytes"));           // 2^64 weights: 0
-  EXPECT_THAT(one({half, half + 1}, 0), HasSubstr("tensor a: got 18446744073709551615 bytes"));       // 2^32 left over
-  EXPECT_THAT(one({16, 1u << 31, 1u << 31, 4}, 0), HasSubstr("tensor a: got 18446744073709551615"));  // 64 bytes mod 2^64 and more
+  EXPECT_THAT(one({half, half}, 0),
+              HasSubstr("tensor a: got 18446744073709551615 bytes"));  // 2^64 weights: 0
+  EXPECT_THAT(one({half, half + 1}, 0),
+              HasSubstr("tensor a: got 18446744073709551615 bytes"));  // 2^32 left over
+  EXPECT_THAT(one({16, 1u << 31, 1u << 31, 4}, 0),
+              HasSubstr("tensor a: got 18446744073709551615"));  // 64 bytes mod 2^64 and more
   EXPECT_THAT(one({INT64_MAX}, 0), HasSubstr("tensor a: got 18446744073709551615"));
   EXPECT_THAT(one({UINT64_C(1) << 63}, 1), HasSubstr("tensor a: got a dimension of 9223372036854775808"));
   EXPECT_THAT(one({UINT64_C(1) << 62, 2, 2, 2}, 8), HasSubstr("tensor a: got 18446744073709551615"));
-  EXPECT_THAT(one({16}, 0, UINT64_MAX - 63), HasSubstr("at offset 18446744073709551552"));  // offset + size = 0 mod 2^64
+  EXPECT_THAT(one({16}, 0, UINT64_MAX - 63),
+              HasSubstr("at offset 18446744073709551552"));  // offset + size = 0 mod 2^64
 }
 
 TEST(HostileSafetensors, ShapesThatReadersTripOver) {
   const auto one = [](const char* dtype, Json shape, Json offsets, const std::string& data) {
-    return safetensors_error(safetensors_file({{"a", entry(dtype, std::move(shape), std::move(offsets))}}, data));
+    return safetensors_error(
+        safetensors_file({{"a", entry(dtype, std::move(shape), std::move(offsets))}}, data));
   };
   EXPECT_EQ(one("F32", Json::array(), {0, 4}, "1234"), "no error");  // a scalar
   EXPECT_EQ(one("U8", {1, 1, 1, 1, 1, 1, 1, 4}, {0, 4}, "1234"), "no error");
-  EXPECT_THAT(one("U8", {1, 1, 1, 1, 1, 1, 1, 1, 1}, {0, 1}, "1"),
-              HasSubstr("f: header: got more than 8 values in a list in the member \"a\", expected at most 8"));
+  EXPECT_THAT(
+      one("U8", {1, 1, 1, 1, 1, 1, 1, 1, 1}, {0, 1}, "1"),
+      HasSubstr("f: header: got more than 8 values in a list in the member \"a\", expected at most 8"));
   const std::uint64_t large = UINT64_C(1) << 63;
   EXPECT_THAT(one("U8", {large}, {0, 0}, ""), HasSubstr("expected the size of U8 [9223372036854775808]"));
-  EXPECT_THAT(one("F32", {0, large}, {0, 0}, ""), HasSubstr("expected the size of F32 [0, 9223372036854775808]"));
-  EXPECT_THAT(one("U8", {UINT64_C(1) << 32, UINT64_C(1) << 32}, {0, 0}, ""), HasSubstr("expected the size of U8"));
-  EXPECT_THAT(one("U8", {4}, {UINT64_MAX - 3, UINT64_MAX}, "1234"), HasSubstr("data_offsets: got [18446744073709551612"));
-  EXPECT_THAT(one("U8", {4}, {large, large + 4}, "1234"), HasSubstr("data_offsets: got [9223372036854775808"));
-  EXPECT_THAT(one("U8", {4}, {-4, 0}, "1234"), HasSubstr("data_offsets: got a JSON number that is no whole number"));
-  EXPECT_THAT(one("U8", {4}, {0, 4}, "12345"), HasSubstr("got 5 bytes of data, expected 4"));  // trailing bytes
+  EXPECT_THAT(one("F32", {0, large}, {0, 0}, ""),
+              HasSubstr("expected the size of F32 [0, 9223372036854775808]"));
+  EXPECT_THAT(one("U8", {UINT64_C(1) << 32, UINT64_C(1) << 32}, {0, 0}, ""),
+              HasSubstr("expected the size of U8"));
+  EXPECT_THAT(one("U8", {4}, {UINT64_MAX - 3, UINT64_MAX}, "1234"),
+              HasSubstr("data_offsets: got [18446744073709551612"));
+  EXPECT_THAT(one("U8", {4}, {large, large + 4}, "1234"),
+              HasSubstr("data_offsets: got [9223372036854775808"));
+  EXPECT_THAT(one("U8", {4}, {-4, 0}, "1234"),
+              HasSubstr("data_offsets: got a JSON number that is no whole number"));
+  EXPECT_THAT(one("U8", {4}, {0, 4}, "12345"),
+              HasSubstr("got 5 bytes of data, expected 4"));  // trailing bytes
 }
 
 TEST(HostileSafetensors, AnEmptyNameIsOneAndTwiceIsAnError) {
   EXPECT_EQ(safetensors_error(safetensors_file({{"", entry("U8", {1}, {0, 1})}}, "1")), "no error");
-  const std::string text = R"({"": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}, "": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})";
+  const std::string text =
+      R"({"": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}, "": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})";
   std::string file;
   append(file, std::uint64_t{text.size()});
   EXPECT_THAT(safetensors_error(file + text + "12"), HasSubstr("got the key \"\" twice"));
@@ -158,7 +180,8 @@ TEST(HostileFiles, FilesOfNoAndOneByte) {
   for (const std::size_t size : {0u, 1u}) {
     const std::string bytes(size, '{');
     write_file(dir.path() / "f.gguf", bytes);
-    EXPECT_THAT(message_of([&] { Checkpoint::open(dir.path() / "f.gguf"); }), HasSubstr("f.gguf: header: got "));
+    EXPECT_THAT(message_of([&] { Checkpoint::open(dir.path() / "f.gguf"); }),
+                HasSubstr("f.gguf: header: got "));
     for (const char* name : {"model.safetensors", "config.json"}) {
       const std::filesystem::path file = dir.path() / "m" / name;
       std::filesystem::rename(file, dir.path() / "kept");
@@ -167,7 +190,8 @@ TEST(HostileFiles, FilesOfNoAndOneByte) {
       std::filesystem::rename(dir.path() / "kept", file);
     }
     write_file(dir.path() / "m" / "tokenizer.json", bytes);
-    EXPECT_THAT(message_of([&] { Checkpoint::open(dir.path() / "m").tokenizer(); }), HasSubstr("tokenizer.json"));
+    EXPECT_THAT(message_of([&] { Checkpoint::open(dir.path() / "m").tokenizer(); }),
+                HasSubstr("tokenizer.json"));
   }
 }
 
@@ -180,35 +204,43 @@ TEST(HostileFiles, JsonThatFillsTheMemory) {
     return message_of([&] { Checkpoint::open(dir.path() / "m"); });
   };
   EXPECT_EQ(with(std::size_t{1} << 20), "no error");
-  EXPECT_THAT(with((std::size_t{1} << 20) + 1), HasSubstr("config.json: got 1048577 bytes, expected at most 1048576. No model's file is so large"));
+  EXPECT_THAT(
+      with((std::size_t{1} << 20) + 1),
+      HasSubstr("config.json: got 1048577 bytes, expected at most 1048576. No model's file is so large"));
   with(config.size());
   write_file(dir.path() / "m" / "tokenizer_config.json", std::string((std::size_t{16} << 20) + 1, ' '));
-  EXPECT_THAT(message_of([&] { Checkpoint::open(dir.path() / "m"); }), HasSubstr("tokenizer_config.json: got 16777217 bytes, expected at most 16777216"));
+  EXPECT_THAT(message_of([&] { Checkpoint::open(dir.path() / "m"); }),
+              HasSubstr("tokenizer_config.json: got 16777217 bytes, expected at most 16777216"));
 }
 
-/// A configuration of two lines that asks for ten thousand layers must not make a list of their tensors first.
+/// A configuration of two lines that asks for ten thousand layers must not make a list of their tensors
+/// first.
 TEST(HostileFiles, MoreLayersThanTensors) {
   TempDir dir;
   write_tiny_llama(dir.path() / "m", tiny_shape(), 1);
   Shape shape = tiny_shape();
   shape.layers = 10'000;
   write_file(dir.path() / "m" / "config.json", huggingface_config(shape).dump());
-  EXPECT_THAT(message_of([&] { Checkpoint::open(dir.path() / "m"); }),
-              HasSubstr("config.json: num_hidden_layers: got 10000, expected no more layers than the 21 tensors"));
+  EXPECT_THAT(
+      message_of([&] { Checkpoint::open(dir.path() / "m"); }),
+      HasSubstr("config.json: num_hidden_layers: got 10000, expected no more layers than the 21 tensors"));
   W writer = gguf_writer(random_llama(tiny_shape(), 1));
   writer.set("llama.block_count", 10'000u);
   write_file(dir.path() / "m.gguf", writer.file());
-  EXPECT_THAT(message_of([&] { Checkpoint::open(dir.path() / "m.gguf"); }),
-              HasSubstr("metadata llama.block_count: got 10000, expected no more layers than the 21 tensors"));
+  EXPECT_THAT(
+      message_of([&] { Checkpoint::open(dir.path() / "m.gguf"); }),
+      HasSubstr("metadata llama.block_count: got 10000, expected no more layers than the 21 tensors"));
 }
 
 TEST(HostileFiles, AModelThatIsWrittenToWhileItIsLoaded) {
   TempDir dir;
   write_tiny_llama(dir.path(), tiny_shape(), 1);
   const Checkpoint checkpoint = Checkpoint::open(dir.path());
-  std::filesystem::last_write_time(dir.path() / "model.safetensors", std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
-  EXPECT_THAT(message_of([&] { Model::load(checkpoint, make_cpu_backend({1, "f32"}), {}); }),
-              AllOf(HasSubstr("model.safetensors: got other contents by now"), HasSubstr("Another program writes")));
+  std::filesystem::last_write_time(dir.path() / "model.safetensors",
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  EXPECT_THAT(
+      message_of([&] { Model::load(checkpoint, make_cpu_backend({1, "f32"}), {}); }),
+      AllOf(HasSubstr("model.safetensors: got other contents by now"), HasSubstr("Another program writes")));
 }
 
 }  // namespace

@@ -34,9 +34,7 @@ void operator delete(void* p) noexcept {
   held -= static_cast<std::int64_t>(::malloc_usable_size(p));
   std::free(p);
 }
-void operator delete(void* p, std::size_t) noexcept {
-  operator delete(p);
-}
+void operator delete(void* p, std::size_t) noexcept { operator delete(p); }
 
 namespace speclab {
 namespace {
@@ -61,7 +59,8 @@ struct Read {
 
 Read read_gguf_file(const std::string& file) {
   Read out;
-  out.peak = peak_of([&] { out.error = message_of([&] { GgufFile::parse(std::as_bytes(std::span(file)), "f"); }); });
+  out.peak =
+      peak_of([&] { out.error = message_of([&] { GgufFile::parse(std::as_bytes(std::span(file)), "f"); }); });
   return out;
 }
 
@@ -70,7 +69,8 @@ Read read_header(const std::string& header, const std::string& data = "") {
   append(file, std::uint64_t{header.size()});
   file += header + data;
   Read out;
-  out.peak = peak_of([&] { out.error = message_of([&] { read_safetensors(std::as_bytes(std::span(file)), "f"); }); });
+  out.peak = peak_of(
+      [&] { out.error = message_of([&] { read_safetensors(std::as_bytes(std::span(file)), "f"); }); });
   return out;
 }
 
@@ -80,9 +80,11 @@ std::string gguf_file(std::uint64_t tensors, std::uint64_t keys) {
   append(file, 3u);
   append(file, tensors);
   append(file, keys);
-  for (std::uint64_t i = 0; i < keys; ++i) file += W::string(std::to_string(i)) + W::number(std::uint32_t{W::kBool}) + '\1';
+  for (std::uint64_t i = 0; i < keys; ++i)
+    file += W::string(std::to_string(i)) + W::number(std::uint32_t{W::kBool}) + '\1';
   for (std::uint64_t i = 0; i < tensors; ++i) {
-    file += W::string(std::to_string(i)) + W::number(1u) + W::number(std::uint64_t{1}) + W::number(0u) + W::number(32 * i);
+    file += W::string(std::to_string(i)) + W::number(1u) + W::number(std::uint64_t{1}) + W::number(0u) +
+            W::number(32 * i);
   }
   file.resize((file.size() + 31) / 32 * 32 + 32 * tensors);
   return file;
@@ -95,9 +97,12 @@ TEST(HostileMemory, TheCounterCounts) {
 
 TEST(HostileMemory, MoreEntriesInAGgufFileThanAnyModelHas) {
   const Read keys = read_gguf_file(gguf_file(1, 1'000'000)), tensors = read_gguf_file(gguf_file(200'000, 1));
-  EXPECT_THAT(keys.error, HasSubstr("f: number of metadata keys: got 1000000, expected at most 4096. No model has so many"));
+  EXPECT_THAT(
+      keys.error,
+      HasSubstr("f: number of metadata keys: got 1000000, expected at most 4096. No model has so many"));
   EXPECT_LT(keys.peak, kMiB / 4);
-  EXPECT_THAT(tensors.error, HasSubstr("f: number of tensors: got 200000, expected at most 32768. No model has so many"));
+  EXPECT_THAT(tensors.error,
+              HasSubstr("f: number of tensors: got 200000, expected at most 32768. No model has so many"));
   EXPECT_LT(tensors.peak, kMiB / 4);
 
   const std::string most = gguf_file(32'768, 4096);
@@ -118,29 +123,37 @@ TEST(HostileMemory, ALongNameInAGgufFile) {
   EXPECT_LT(key.peak, kMiB);
   W other;
   other.tensors = {{name, {1}, 0, "1234"}};
-  EXPECT_THAT(read_gguf_file(other.file()).error, HasSubstr("f: name of tensor 0: got a name of 4259839 bytes"));
+  EXPECT_THAT(read_gguf_file(other.file()).error,
+              HasSubstr("f: name of tensor 0: got a name of 4259839 bytes"));
 }
 
 TEST(HostileMemory, ASafetensorsHeaderThatIsOneShape) {
   std::string shape = "1";
   for (int i = 0; i < 4'000'000; ++i) shape += ",1";
-  const Read read = read_header(R"({"a":{"dtype":"U8","shape":[)" + shape + R"(],"data_offsets":[0,1]}})", "x");
-  EXPECT_THAT(read.error, HasSubstr("f: header: got more than 8 values in a list in the member \"a\", expected at most 8"));
+  const Read read =
+      read_header(R"({"a":{"dtype":"U8","shape":[)" + shape + R"(],"data_offsets":[0,1]}})", "x");
+  EXPECT_THAT(
+      read.error,
+      HasSubstr("f: header: got more than 8 values in a list in the member \"a\", expected at most 8"));
   EXPECT_LT(read.peak, kMiB / 4);
 }
 
 TEST(HostileMemory, ASafetensorsHeaderThatIsOneText) {
-  const auto with = [](std::size_t size) { return read_header(R"({"__metadata__":{"a":")" + std::string(size, 'x') + "\"}}"); };
+  const auto with = [](std::size_t size) {
+    return read_header(R"({"__metadata__":{"a":")" + std::string(size, 'x') + "\"}}");
+  };
   EXPECT_EQ(with(kMiB - 1).error, "no error");
   const Read read = with(16 * kMiB);
-  EXPECT_THAT(read.error, HasSubstr("f: header: line 1, column 22: got a text or number of more than 1048576 bytes, expected at most 1048576"));
+  EXPECT_THAT(read.error, HasSubstr("f: header: line 1, column 22: got a text or number of more than 1048576 "
+                                    "bytes, expected at most 1048576"));
   EXPECT_LT(read.peak, kMiB / 4);
 }
 
 TEST(HostileMemory, MoreEntriesInASafetensorsHeaderThanAnyModelHas) {
   const auto tensors = [](int count) {
     std::string header = "{";
-    for (int i = 0; i < count; ++i) header += fmt::format(R"("{}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}},)", i);
+    for (int i = 0; i < count; ++i)
+      header += fmt::format(R"("{}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}},)", i);
     header.back() = '}';
     return header;
   };
@@ -150,14 +163,18 @@ TEST(HostileMemory, MoreEntriesInASafetensorsHeaderThanAnyModelHas) {
     header.back() = '}';
     return header + "}";
   };
-  EXPECT_THAT(read_header(tensors(65'537)).error, HasSubstr("f: header: got more than 65536 members of an object, expected at most 65536"));
+  EXPECT_THAT(read_header(tensors(65'537)).error,
+              HasSubstr("f: header: got more than 65536 members of an object, expected at most 65536"));
   const std::string most = tensors(65'536);
   const Read read = read_header(most);
   EXPECT_EQ(read.error, "no error");
   EXPECT_LT(read.peak, 4 * static_cast<std::int64_t>(most.size()) + 16 * kMiB);
   EXPECT_EQ(read_header(metadata(4096)).error, "no error");
   const Read many = read_header(metadata(500'000));
-  EXPECT_THAT(many.error, HasSubstr("got more than 4096 members of an object in the member \"__metadata__\", expected at most 4096"));
+  EXPECT_THAT(
+      many.error,
+      HasSubstr(
+          "got more than 4096 members of an object in the member \"__metadata__\", expected at most 4096"));
   EXPECT_LT(many.peak, 2 * kMiB);
 }
 

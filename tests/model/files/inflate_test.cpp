@@ -24,7 +24,8 @@ using ::testing::HasSubstr;
 
 using ModelPtr = std::shared_ptr<const Model>;
 
-ModelPtr load(const fs::path& path, const InflateShape& shape = {}, ModelPtr target = nullptr, std::shared_ptr<Backend> backend = nullptr) {
+ModelPtr load(const fs::path& path, const InflateShape& shape = {}, ModelPtr target = nullptr,
+              std::shared_ptr<Backend> backend = nullptr) {
   Checkpoint checkpoint = Checkpoint::open(path);
   if (shape.any()) checkpoint.inflate(shape);
   return Model::load(checkpoint, backend ? backend : make_cpu_backend({2, "f32"}), {{}, std::move(target)});
@@ -32,11 +33,13 @@ ModelPtr load(const fs::path& path, const InflateShape& shape = {}, ModelPtr tar
 
 std::vector<Token> some_tokens(int count, int vocab) {
   std::vector<Token> tokens(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<Token>((i * i * 7 + 3) % static_cast<std::size_t>(vocab));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<Token>((i * i * 7 + 3) % static_cast<std::size_t>(vocab));
   return tokens;
 }
 
-/// Logits of the first `vocab` ids after every token: a prefill of the first half, then single steps. [tokens, vocab]
+/// Logits of the first `vocab` ids after every token: a prefill of the first half, then single steps.
+/// [tokens, vocab]
 std::vector<float> logits_of(const Model& model, const std::vector<Token>& tokens, int vocab) {
   const auto width = static_cast<std::size_t>(model.config().head_rows());
   const auto session = model.open(static_cast<int>(tokens.size()), 32);
@@ -64,14 +67,14 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// hidden 32, 2 layers, 4 heads of 8 on 2 key/value heads, feed-forward 64, 64 tokens. All of them with four times the
-// channels: the norms multiply by powers of two, and every float must be the same.
+// hidden 32, 2 layers, 4 heads of 8 on 2 key/value heads, feed-forward 64, 64 tokens. All of them with four
+// times the channels: the norms multiply by powers of two, and every float must be the same.
 const InflateShape kExactShapes[] = {
     {.hidden = 128},
     {.layers = 7},
-    {.heads = 8},                                  // more heads on each key/value head
-    {.heads = 6, .kv_heads = 3},                   // more groups of the same size
-    {.heads = 8, .kv_heads = 8},                   // no groups: the original key/value heads are repeated
+    {.heads = 8},                 // more heads on each key/value head
+    {.heads = 6, .kv_heads = 3},  // more groups of the same size
+    {.heads = 8, .kv_heads = 8},  // no groups: the original key/value heads are repeated
     {.heads = 15, .kv_heads = 5},
     {.head_dim = 20},
     {.ffn = 101},
@@ -89,8 +92,9 @@ TEST(Inflate, LogitsAreBitForBitThoseOfTheOriginal) {
     const std::vector<float> expected = logits_of(*load(dir.path()), tokens, shape.vocab);
     for (const InflateShape& to : kExactShapes) {
       const std::vector<float> got = logits_of(*load(dir.path(), to), tokens, shape.vocab);
-      EXPECT_TRUE(same_bits(expected, got)) << "hidden " << to.hidden << ", heads " << to.heads << ", kv " << to.kv_heads << ", head_dim " << to.head_dim
-                                            << ", layers " << to.layers << ": " << largest_difference(expected, got);
+      EXPECT_TRUE(same_bits(expected, got))
+          << "hidden " << to.hidden << ", heads " << to.heads << ", kv " << to.kv_heads << ", head_dim "
+          << to.head_dim << ", layers " << to.layers << ": " << largest_difference(expected, got);
     }
   }
 }
@@ -101,7 +105,10 @@ TEST(Inflate, OtherWidthsAreWithinRounding) {
   const std::vector<Token> tokens = some_tokens(40, 64);
   const std::vector<float> expected = logits_of(*load(dir.path()), tokens, 64);
   for (const int hidden : {33, 50, 96}) {
-    EXPECT_LT(largest_difference(expected, logits_of(*load(dir.path(), {.hidden = hidden, .ffn = 70}), tokens, 64)), 1e-5f) << hidden;
+    EXPECT_LT(
+        largest_difference(expected, logits_of(*load(dir.path(), {.hidden = hidden, .ffn = 70}), tokens, 64)),
+        1e-5f)
+        << hidden;
   }
 }
 
@@ -110,10 +117,18 @@ TEST(Inflate, EveryFamilyKeepsItsFunction) {
   for (const auto& entry : fs::directory_iterator(fs::path(SPECLAB_SOURCE_DIR) / "tests/golden/families")) {
     const ModelPtr original = load(entry.path());
     const ModelConfig& c = original->config();
-    InflateShape to{.layers = 2 * c.layers + 1, .heads = 3 * c.heads, .kv_heads = 3 * c.kv_heads, .head_dim = c.head_dim + 6, .ffn = c.ffn + 9, .vocab = c.vocab + 5};
+    InflateShape to{.layers = 2 * c.layers + 1,
+                    .heads = 3 * c.heads,
+                    .kv_heads = 3 * c.kv_heads,
+                    .head_dim = c.head_dim + 6,
+                    .ffn = c.ffn + 9,
+                    .vocab = c.vocab + 5};
     if (c.norm == NormKind::kRms) to.hidden = c.hidden + 10, ++wide;
     const std::vector<Token> tokens = some_tokens(std::min(40, c.context), c.vocab);
-    EXPECT_LT(largest_difference(logits_of(*original, tokens, c.vocab), logits_of(*load(entry.path(), to), tokens, c.vocab)), 2e-5f) << entry.path();
+    EXPECT_LT(largest_difference(logits_of(*original, tokens, c.vocab),
+                                 logits_of(*load(entry.path(), to), tokens, c.vocab)),
+              2e-5f)
+        << entry.path();
   }
   EXPECT_GE(wide, 10);
 }
@@ -121,7 +136,8 @@ TEST(Inflate, EveryFamilyKeepsItsFunction) {
 TEST(Inflate, AddedIdsAreMaskedAndAddedWeightsAreNoZeros) {
   TempDir dir;
   write_tiny_llama(dir.path(), tiny_shape(), 5);
-  const InflateShape to{.hidden = 48, .layers = 3, .heads = 6, .kv_heads = 3, .head_dim = 12, .ffn = 80, .vocab = 70};
+  const InflateShape to{
+      .hidden = 48, .layers = 3, .heads = 6, .kv_heads = 3, .head_dim = 12, .ffn = 80, .vocab = 70};
   const ModelPtr twin = load(dir.path(), to);
   std::vector<float> row(70);
   twin->open(8, 8)->prefill(some_tokens(5, 64), row.data());
@@ -131,21 +147,25 @@ TEST(Inflate, AddedIdsAreMaskedAndAddedWeightsAreNoZeros) {
 
   Checkpoint checkpoint = Checkpoint::open(dir.path());
   checkpoint.inflate(to);
-  const auto zeros = [&](const std::string& name, std::int64_t rows, std::int64_t columns, int from_row, int from_column) {
-    std::vector<Bf16> values(static_cast<std::size_t>(rows * columns)), again(static_cast<std::size_t>(columns));
+  const auto zeros = [&](const std::string& name, std::int64_t rows, std::int64_t columns, int from_row,
+                         int from_column) {
+    std::vector<Bf16> values(static_cast<std::size_t>(rows * columns)),
+        again(static_cast<std::size_t>(columns));
     checkpoint.read_bf16(name, 0, rows, values.data());
     checkpoint.read_bf16(name, rows - 1, rows, again.data());
-    EXPECT_TRUE(std::equal(again.begin(), again.end(), values.end() - columns)) << name << ": another number the second time";
+    EXPECT_TRUE(std::equal(again.begin(), again.end(), values.end() - columns))
+        << name << ": another number the second time";
     int count = 0;
     for (std::int64_t r = from_row; r < rows; ++r) {
-      for (std::int64_t c = from_column; c < columns; ++c) count += values[static_cast<std::size_t>(r * columns + c)] == 0;
+      for (std::int64_t c = from_column; c < columns; ++c)
+        count += values[static_cast<std::size_t>(r * columns + c)] == 0;
     }
     return count;
   };
   for (const char* layer : {"layers.0.", "layers.1.", "layers.2."}) {  // 0 and 1 are the original ones
     const std::string at = layer;
-    EXPECT_EQ(zeros(at + "attn_q", 72, 48, 0, 32), 0);       // added input columns
-    EXPECT_EQ(zeros(at + "attn_q", 72, 48, 48, 0), 0);       // the added group
+    EXPECT_EQ(zeros(at + "attn_q", 72, 48, 0, 32), 0);  // added input columns
+    EXPECT_EQ(zeros(at + "attn_q", 72, 48, 48, 0), 0);  // the added group
     EXPECT_EQ(zeros(at + "attn_v", 36, 48, 0, 32), 0);
     EXPECT_EQ(zeros(at + "attn_k", 36, 48, 24, 0), 0);
     EXPECT_EQ(zeros(at + "ffn_gate", 80, 48, 64, 0), 0);
@@ -161,7 +181,9 @@ TEST(Inflate, AddedIdsAreMaskedAndAddedWeightsAreNoZeros) {
 TEST(Inflate, BytesAndOperationsAreThoseOfTheShape) {
   TempDir dir;
   write_tiny_llama(dir.path(), tiny_shape(), 6);
-  const ModelPtr twin = load(dir.path(), {.hidden = 48, .layers = 3, .heads = 6, .kv_heads = 3, .head_dim = 12, .ffn = 80, .vocab = 70});
+  const ModelPtr twin =
+      load(dir.path(),
+           {.hidden = 48, .layers = 3, .heads = 6, .kv_heads = 3, .head_dim = 12, .ffn = 80, .vocab = 70});
   const double weights = 3 * (48 * (2 * 72 + 2 * 36) + 3 * 48 * 80) + 70 * 48;
   EXPECT_EQ(static_cast<double>(twin->weight_bytes()), 2 * weights);
   const auto session = twin->open(8, 8);
@@ -169,12 +191,14 @@ TEST(Inflate, BytesAndOperationsAreThoseOfTheShape) {
   session->prefill(some_tokens(1, 64), row.data());
   EXPECT_EQ(session->work().weight_bytes, 2 * weights);
   EXPECT_EQ(session->work().flops, 2 * weights + 4 * 72 * 3);
-  EXPECT_EQ(session->work().kv_bytes, 3 * 2 * 2 * 36 * 4);  // of three layers written and read, keys and values, float
+  EXPECT_EQ(session->work().kv_bytes,
+            3 * 2 * 2 * 36 * 4);  // of three layers written and read, keys and values, float
   EXPECT_EQ(twin->name(), "72k inflated from " + load(dir.path())->name());
   Checkpoint checkpoint = Checkpoint::open(dir.path());
   checkpoint.inflate({.layers = 3});
   double parameters = 0;
-  for (const auto& tensor : checkpoint.tensors()) parameters += std::accumulate(tensor.shape.begin(), tensor.shape.end(), 1.0, std::multiplies<>());
+  for (const auto& tensor : checkpoint.tensors())
+    parameters += std::accumulate(tensor.shape.begin(), tensor.shape.end(), 1.0, std::multiplies<>());
   EXPECT_EQ(parameters, 3 * (32 * (2 * 32 + 2 * 16) + 3 * 32 * 64 + 2 * 32) + 2 * 64 * 32 + 32);
 }
 
@@ -184,15 +208,18 @@ TEST(Inflate, DraftsOfTheOriginalServeTheTwin) {
   write_tiny_llama(dir.path() / "target", shape, 7);
   write_huggingface(dir.path() / "draft", random_llama(tiny_draft_shape(shape), 8));
   write_tiny_llama(dir.path() / "whole", shape, 9);  // stands alone, head over all of the original's ids
-  const ModelPtr target = load(dir.path() / "target"), twin = load(dir.path() / "target", {.hidden = 40, .ffn = 70, .vocab = 90});
+  const ModelPtr target = load(dir.path() / "target"),
+                 twin = load(dir.path() / "target", {.hidden = 40, .ffn = 70, .vocab = 90});
   EXPECT_EQ(target->embedding_sha256(), twin->embedding_sha256());
   const std::vector<Token> tokens = some_tokens(20, 64);
-  const ModelPtr draft = load(dir.path() / "draft", {}, target), of_twin = load(dir.path() / "draft", {}, twin);
+  const ModelPtr draft = load(dir.path() / "draft", {}, target),
+                 of_twin = load(dir.path() / "draft", {}, twin);
   EXPECT_TRUE(same_bits(logits_of(*draft, tokens, 32), logits_of(*of_twin, tokens, 32)));
   EXPECT_EQ(draft->weight_bytes(), of_twin->weight_bytes());
   EXPECT_EQ(of_twin->config().vocab, 90);
   EXPECT_EQ(draft->embedding_bytes(), 0u);
-  EXPECT_EQ(of_twin->embedding_bytes(), 2u * 64 * 32) << "the original embedding is in memory beside the twin's";
+  EXPECT_EQ(of_twin->embedding_bytes(), 2u * 64 * 32)
+      << "the original embedding is in memory beside the twin's";
   const ModelPtr whole = load(dir.path() / "whole", {}, twin);
   EXPECT_EQ(whole->config().head_ids.size(), 64u);
   EXPECT_TRUE(same_bits(logits_of(*load(dir.path() / "whole"), tokens, 64), logits_of(*whole, tokens, 64)));
@@ -208,7 +235,8 @@ TEST(Inflate, PairsOfALargerHeadKeepTheirRows) {
   rope.dims = 6;
   const RopeTable original = make_rope_table(rope, 30);
   rope.inflated_dims = 10;
-  const RopeTable twin = make_rope_table(rope, 30), grown = make_rope_table(rope, 30, make_rope_table(rope, 11));
+  const RopeTable twin = make_rope_table(rope, 30),
+                  grown = make_rope_table(rope, 30, make_rope_table(rope, 11));
   EXPECT_EQ(twin.dims, 10);
   EXPECT_EQ(twin.cos, grown.cos);
   EXPECT_EQ(twin.sin, grown.sin);
@@ -227,9 +255,12 @@ TEST(Inflate, LayerSkipDraftsUseTheLayersOfTheTwin) {
   const ModelPtr original = load(dir.path()), twin = load(dir.path(), {.hidden = 128, .layers = 6});
   const std::vector<Token> tokens = some_tokens(20, 64);
   // Original layers 0, 1, 2 are 0, 2, 4 of the twin.
-  EXPECT_TRUE(same_bits(logits_of(*Model::with_layers(original, {0, 2}), tokens, 64), logits_of(*Model::with_layers(twin, {0, 4}), tokens, 64)));
-  EXPECT_TRUE(same_bits(logits_of(*Model::with_layers(original, {0, 2}), tokens, 64), logits_of(*Model::with_layers(twin, {0, 1, 4}), tokens, 64)));
-  EXPECT_FALSE(same_bits(logits_of(*Model::with_layers(original, {0, 2}), tokens, 64), logits_of(*Model::with_layers(twin, {0, 2}), tokens, 64)));
+  EXPECT_TRUE(same_bits(logits_of(*Model::with_layers(original, {0, 2}), tokens, 64),
+                        logits_of(*Model::with_layers(twin, {0, 4}), tokens, 64)));
+  EXPECT_TRUE(same_bits(logits_of(*Model::with_layers(original, {0, 2}), tokens, 64),
+                        logits_of(*Model::with_layers(twin, {0, 1, 4}), tokens, 64)));
+  EXPECT_FALSE(same_bits(logits_of(*Model::with_layers(original, {0, 2}), tokens, 64),
+                         logits_of(*Model::with_layers(twin, {0, 2}), tokens, 64)));
 }
 
 TEST(Inflate, RefusesShapesThatCannotContainTheModel) {
@@ -261,8 +292,10 @@ TEST(Inflate, RefusesShapesThatCannotContainTheModel) {
   Shape grouped = tiny_shape();
   grouped.heads = 6;
   write_tiny_llama(dir.path() / "grouped", grouped, 11);  // 3 query heads on each
-  EXPECT_THAT(message(dir.path() / "grouped", {.heads = 6, .kv_heads = 3}), HasSubstr("at least 4, because each of the 2"));
-  EXPECT_THAT(message(fs::path(SPECLAB_SOURCE_DIR) / "tests/golden/families/gpt2", {.hidden = 1024}), HasSubstr("layer norm"));
+  EXPECT_THAT(message(dir.path() / "grouped", {.heads = 6, .kv_heads = 3}),
+              HasSubstr("at least 4, because each of the 2"));
+  EXPECT_THAT(message(fs::path(SPECLAB_SOURCE_DIR) / "tests/golden/families/gpt2", {.hidden = 1024}),
+              HasSubstr("layer norm"));
   Checkpoint twice = Checkpoint::open(m);
   twice.inflate({.ffn = 70});
   EXPECT_THROW(twice.inflate({.ffn = 80}), Error);
@@ -283,18 +316,21 @@ std::vector<Token> greedy(const Model& model, TokenSpan prompt, int count) {
 TEST(Inflate, RealModelWritesTheSameText) {
   SPECLAB_NEEDS_TARGET();
   const ModelPtr target = target_model();
-  const InflateShape to{.hidden = 640, .layers = 32, .heads = 16, .kv_heads = 4, .head_dim = 80, .ffn = 1792, .vocab = 50'000};
+  const InflateShape to{
+      .hidden = 640, .layers = 32, .heads = 16, .kv_heads = 4, .head_dim = 80, .ffn = 1792, .vocab = 50'000};
   const ModelPtr twin = load(target_file(), to, nullptr, make_cpu_backend({0, "f32"}));
   EXPECT_EQ(twin->name(), "208M inflated from SmolLM2-135M-Instruct.Q4_1");
   EXPECT_EQ(target->embedding_sha256(), twin->embedding_sha256());
-  const std::vector<Token> prompt = Checkpoint::open(target_file()).tokenizer()->encode("The history of the bicycle begins");
+  const std::vector<Token> prompt =
+      Checkpoint::open(target_file()).tokenizer()->encode("The history of the bicycle begins");
   EXPECT_EQ(greedy(*target, prompt, 64), greedy(*twin, prompt, 64));
   const std::vector<Token> tokens = greedy(*target, prompt, 16);
   EXPECT_LT(largest_difference(logits_of(*target, tokens, 49'152), logits_of(*twin, tokens, 49'152)), 1e-4f);
   for (const auto& entry : fs::directory_iterator(fs::path(SPECLAB_SOURCE_DIR) / "models/draft")) {
     const ModelPtr draft = load(entry.path(), {}, target), of_twin = load(entry.path(), {}, twin);
     const int rows = draft->config().head_rows();
-    EXPECT_TRUE(same_bits(logits_of(*draft, tokens, rows), logits_of(*of_twin, tokens, rows))) << entry.path();
+    EXPECT_TRUE(same_bits(logits_of(*draft, tokens, rows), logits_of(*of_twin, tokens, rows)))
+        << entry.path();
     EXPECT_EQ(of_twin->embedding_bytes(), 2u * 49'152 * 576);
   }
 }

@@ -50,12 +50,13 @@ TEST(Safetensors, KnowsTheSizesOfTypesThatItCannotRead) {
   const auto tensors = read(safetensors_file({{"a", entry("I64", {2}, {0, 16})}}, std::string(16, 'x')));
   EXPECT_EQ(tensors.at(0).type, std::nullopt);
   EXPECT_EQ(tensors.at(0).type_name, "I64");
-  const std::pair<const char*, int> sizes[] = {
-      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1},
-      {"I16", 2},  {"U16", 2}, {"I32", 4}, {"U32", 4},     {"F64", 8},     {"U64", 8}};
+  const std::pair<const char*, int> sizes[] = {{"BOOL", 1},    {"U8", 1},      {"I8", 1},  {"F8_E5M2", 1},
+                                               {"F8_E4M3", 1}, {"F8_E8M0", 1}, {"I16", 2}, {"U16", 2},
+                                               {"I32", 4},     {"U32", 4},     {"F64", 8}, {"U64", 8}};
   for (const auto& [dtype, bytes] : sizes) {
-    EXPECT_EQ(error_of(safetensors_file({{"a", entry(dtype, {3}, {0, 3 * bytes})}}, std::string(3 * bytes, 'x'))),
-              "no error")
+    EXPECT_EQ(
+        error_of(safetensors_file({{"a", entry(dtype, {3}, {0, 3 * bytes})}}, std::string(3 * bytes, 'x'))),
+        "no error")
         << dtype;
   }
 }
@@ -63,7 +64,8 @@ TEST(Safetensors, KnowsTheSizesOfTypesThatItCannotRead) {
 TEST(Safetensors, AnEmptyTensorHasNoData) {
   EXPECT_EQ(read(safetensors_file({{"a", entry("F32", {0, 4}, {0, 0})}}, "")).at(0).data.size(), 0u);
   // Beside another at the same byte, whatever their names say.
-  EXPECT_EQ(error_of(safetensors_file({{"a", entry("F32", {1}, {0, 4})}, {"b", entry("F32", {0}, {0, 0})}}, "1234")),
+  EXPECT_EQ(error_of(safetensors_file({{"a", entry("F32", {1}, {0, 4})}, {"b", entry("F32", {0}, {0, 0})}},
+                                      "1234")),
             "no error");
 }
 
@@ -89,7 +91,8 @@ TEST(Safetensors, RefusesAHeaderThatIsNotOneObject) {
   EXPECT_THAT(header_error("[]"), HasSubstr("header: got a JSON array, expected a JSON object"));
   EXPECT_THAT(header_error("{\"a\":"), HasSubstr("header: line 1, column 6"));
   EXPECT_THAT(header_error("{\"\xff\": 1}"), HasSubstr("ill-formed UTF-8"));
-  EXPECT_THAT(header_error(R"({"__metadata__": {}, "__metadata__": {}})"), HasSubstr("got the key \"__metadata__\" twice"));
+  EXPECT_THAT(header_error(R"({"__metadata__": {}, "__metadata__": {}})"),
+              HasSubstr("got the key \"__metadata__\" twice"));
   EXPECT_THAT(header_error(R"({"a": 5})"), HasSubstr("f: tensor a: got a JSON number"));
   EXPECT_THAT(header_error(R"({"a": {}})"), HasSubstr("f: tensor a: got a JSON object with 0 members"));
   EXPECT_THAT(header_error(R"({"a": {"dtype": 1, "shape": [], "data_offsets": [0, 4]}})"),
@@ -97,7 +100,8 @@ TEST(Safetensors, RefusesAHeaderThatIsNotOneObject) {
   EXPECT_THAT(header_error(R"({"a": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0], "x": 1}})"),
               HasSubstr("tensor a: got a JSON object with 4 members"));
   EXPECT_THAT(header_error(std::string(50'000, '[')), HasSubstr("f: header: got a JSON array"));
-  EXPECT_THAT(header_error("{\"a\": " + std::string(50'000, '[')), HasSubstr("f: header: got arrays and objects more than 4 deep"));
+  EXPECT_THAT(header_error("{\"a\": " + std::string(50'000, '[')),
+              HasSubstr("f: header: got arrays and objects more than 4 deep"));
 }
 
 TEST(Safetensors, RefusesBadShapesAndOffsets) {

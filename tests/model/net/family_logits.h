@@ -15,7 +15,9 @@
 /// Forwards of the tiny models of every family (tests/golden/families) on any backend.
 namespace speclab::fixtures {
 
-inline std::filesystem::path family_folder() { return std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/families"; }
+inline std::filesystem::path family_folder() {
+  return std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/families";
+}
 
 inline std::vector<Token> family_tokens(const std::string& family) {
   std::ifstream file(family_folder() / family / "golden.json");
@@ -23,7 +25,8 @@ inline std::vector<Token> family_tokens(const std::string& family) {
 }
 
 /// Logits of every token of a text that is fed as one chain. [tokens, vocabulary]
-inline std::vector<float> family_logits(const std::string& family, const std::shared_ptr<Backend>& backend, const std::vector<Token>& tokens) {
+inline std::vector<float> family_logits(const std::string& family, const std::shared_ptr<Backend>& backend,
+                                        const std::vector<Token>& tokens) {
   const auto model = Model::load(Checkpoint::open(family_folder() / family), backend, {});
   const auto session = model->open(std::min(64, model->config().context));
   std::vector<std::int32_t> parents(tokens.size()), rows(tokens.size());

@@ -11,8 +11,9 @@
 
 #include "core/model/net/session.h"
 
-// Every family against transformers in float32 (scripts/oracle/families.py wrote the models and the logits): prefill and
-// cached steps within 1e-4 of the largest logit, and a tree whose branches have the bits of separate chains.
+// Every family against transformers in float32 (scripts/oracle/families.py wrote the models and the logits):
+// prefill and cached steps within 1e-4 of the largest logit, and a tree whose branches have the bits of
+// separate chains.
 
 namespace speclab {
 namespace {
@@ -20,13 +21,17 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-fs::path folder(const std::string& name) { return fs::path(SPECLAB_SOURCE_DIR) / "tests/golden/families" / name; }
+fs::path folder(const std::string& name) {
+  return fs::path(SPECLAB_SOURCE_DIR) / "tests/golden/families" / name;
+}
 
 std::shared_ptr<const Model> load(const std::string& name, int threads = 2, const char* numerics = "f32") {
   return Model::load(Checkpoint::open(folder(name)), make_cpu_backend({threads, numerics}), {});
 }
 
-std::unique_ptr<Session> open(const Model& model, int capacity = 64) { return model.open(std::min(capacity, model.config().context)); }
+std::unique_ptr<Session> open(const Model& model, int capacity = 64) {
+  return model.open(std::min(capacity, model.config().context));
+}
 
 /// Logits of all tokens, in one forward. [tokens, vocab]
 std::vector<float> feed(Session& session, TokenSpan tokens, std::span<const std::int32_t> parents) {
@@ -59,8 +64,16 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-const std::vector<std::string> kFamilies{"llama", "llama_linear", "llama_dynamic", "llama_llama3", "llama_yarn", "llama_yarn_ramp", "mistral", "qwen2",
-                                         "qwen2_windows", "qwen3", "gpt2", "opt", "pythia", "neox_sequential", "gemma2", "gemma3", "smollm3", "phi3", "phi3_longrope", "phi3_longrope_short"};
+const std::vector<std::string> kFamilies{"llama",         "llama_linear",
+                                         "llama_dynamic", "llama_llama3",
+                                         "llama_yarn",    "llama_yarn_ramp",
+                                         "mistral",       "qwen2",
+                                         "qwen2_windows", "qwen3",
+                                         "gpt2",          "opt",
+                                         "pythia",        "neox_sequential",
+                                         "gemma2",        "gemma3",
+                                         "smollm3",       "phi3",
+                                         "phi3_longrope", "phi3_longrope_short"};
 
 TEST(FamilyOracle, EveryGoldenModelIsTested) {
   std::vector<std::string> found;
@@ -86,8 +99,10 @@ class FamilyOracle : public testing::TestWithParam<std::string> {
       const auto values = expected.get<std::vector<double>>();
       ASSERT_EQ(values.size(), vocab);
       ASSERT_LE((position + 1) * vocab, rows.size());
-      const double largest = std::abs(*std::max_element(values.begin(), values.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }));
-      for (std::size_t i = 0; i < vocab; ++i) worst = std::max(worst, std::abs(rows[position * vocab + i] - values[i]) / largest);
+      const double largest = std::abs(*std::max_element(
+          values.begin(), values.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }));
+      for (std::size_t i = 0; i < vocab; ++i)
+        worst = std::max(worst, std::abs(rows[position * vocab + i] - values[i]) / largest);
     }
     EXPECT_LE(worst, 1e-4) << which;
     RecordProperty(std::string(which) + "_worst", std::to_string(worst));
@@ -111,7 +126,8 @@ TEST_P(FamilyOracle, LogitsEqualTransformers) {
   expect_golden("steps", stepped, vocab);
   EXPECT_TRUE(same_bits(prefill, stepped));
   for (const int threads : {1, 3}) {
-    EXPECT_TRUE(same_bits(prefill, chain(*open(*load(GetParam(), threads), capacity_), tokens_))) << threads << " threads";
+    EXPECT_TRUE(same_bits(prefill, chain(*open(*load(GetParam(), threads), capacity_), tokens_)))
+        << threads << " threads";
   }
 }
 
@@ -129,21 +145,25 @@ TEST_P(FamilyOracle, BranchesOfATreeAreChains) {
     const std::vector<float> logits = feed(*session, tree, parents);
     for (std::size_t leaf = 0; leaf < tree.size(); ++leaf) {
       std::vector<std::size_t> path;
-      for (std::int32_t node = static_cast<std::int32_t>(leaf); node >= 0; node = parents[static_cast<std::size_t>(node)]) path.insert(path.begin(), static_cast<std::size_t>(node));
+      for (std::int32_t node = static_cast<std::int32_t>(leaf); node >= 0;
+           node = parents[static_cast<std::size_t>(node)])
+        path.insert(path.begin(), static_cast<std::size_t>(node));
       std::vector<Token> alone(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(committed));
       for (const std::size_t node : path) alone.push_back(tree[node]);
       const std::vector<float> expected = steps(*open(*model, capacity_), alone);
       for (std::size_t i = 0; i < path.size(); ++i) {
-        ASSERT_TRUE(same_bits(std::span(logits).subspan(path[i] * vocab, vocab), std::span(expected).subspan((committed + i) * vocab, vocab)))
+        ASSERT_TRUE(same_bits(std::span(logits).subspan(path[i] * vocab, vocab),
+                              std::span(expected).subspan((committed + i) * vocab, vocab)))
             << numerics << " node " << path[i];
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, FamilyOracle, testing::ValuesIn(kFamilies), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Families, FamilyOracle, testing::ValuesIn(kFamilies),
+                         [](const auto& info) { return info.param; });
 
-// --- a draft that skips layers keeps each layer's window and rotation ---------------------------------------------
+// --- a draft that skips layers keeps each layer's window and rotation -------------------------------------
 
 std::vector<float> last_row(const Model& model, const std::vector<Token>& tokens) {
   const auto session = open(model);
@@ -165,7 +185,8 @@ TEST(FamilyLayers, KeepTheirWindow) {
 }
 
 TEST(FamilyLayers, KeepTheirRotation) {
-  const auto model = load("smollm3");  // layer 1 does not rotate: it cannot tell in which order earlier tokens came
+  const auto model =
+      load("smollm3");  // layer 1 does not rotate: it cannot tell in which order earlier tokens came
   const std::vector<Token> tokens{3, 40, 77, 5, 9}, other{77, 3, 5, 40, 9};
   const auto difference = [&](const std::vector<int>& layers) {
     const auto part = Model::with_layers(model, layers);
@@ -178,7 +199,7 @@ TEST(FamilyLayers, KeepTheirRotation) {
   EXPECT_GT(difference({0}), 1e-2);
 }
 
-// --- LongRoPE: the list by the room of the session, whatever is in it ----------------------------------------------
+// --- LongRoPE: the list by the room of the session, whatever is in it -------------------------------------
 
 TEST(FamilyLongRope, SessionsTurnByTheirCapacity) {
   const auto model = load("phi3_longrope");  // original context: 44
@@ -193,7 +214,7 @@ TEST(FamilyLongRope, SessionsTurnByTheirCapacity) {
   EXPECT_THROW(small->copy(*large), std::logic_error);
 }
 
-// --- operations and bytes ------------------------------------------------------------------------------------------
+// --- operations and bytes ---------------------------------------------------------------------------------
 
 TEST(FamilyWork, CountsTwoMatricesOfAnUngatedFeedForward) {
   const auto model = load("gpt2");

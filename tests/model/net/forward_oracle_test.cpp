@@ -14,8 +14,9 @@
 #include "tests/model/net/target_model.h"
 
 // The forward of class f32 against transformers in float32 with the same bf16-rounded weights
-// (scripts/oracle/forward.py wrote the golden file): every compared logit within 1e-4 of the row's largest magnitude,
-// prefill and step by step, and 128 greedy tokens equal. With SPECLAB_ORACLE_FULL=FOLDER whole rows are compared.
+// (scripts/oracle/forward.py wrote the golden file): every compared logit within 1e-4 of the row's largest
+// magnitude, prefill and step by step, and 128 greedy tokens equal. With SPECLAB_ORACLE_FULL=FOLDER whole
+// rows are compared.
 
 namespace speclab {
 namespace {
@@ -33,7 +34,8 @@ class ForwardOracle : public ::testing::TestWithParam<int> {};
 TEST_P(ForwardOracle, LogitsAndGreedyTextEqualTransformers) {
   SPECLAB_NEEDS_TARGET();
   std::ifstream file(std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/forward/smollm2.json");
-  const nlohmann::json golden = nlohmann::json::parse(file)["prompts"].at(static_cast<std::size_t>(GetParam()));
+  const nlohmann::json golden =
+      nlohmann::json::parse(file)["prompts"].at(static_cast<std::size_t>(GetParam()));
   const auto prompt = golden["prompt"].get<std::vector<Token>>();
   auto greedy = golden["greedy"].get<std::vector<Token>>();
   greedy.resize(std::min(greedy.size(), kNewTokens));
@@ -52,13 +54,16 @@ TEST_P(ForwardOracle, LogitsAndGreedyTextEqualTransformers) {
     const auto& expected = golden["rows"][next++];
     const double largest = expected["largest"];
     for (std::size_t i = 0; i < expected["ids"].size(); ++i) {
-      worst = std::max(worst, std::abs(row[expected["ids"][i].get<std::size_t>()] - expected["logits"][i].get<double>()) / largest);
+      worst = std::max(
+          worst, std::abs(row[expected["ids"][i].get<std::size_t>()] - expected["logits"][i].get<double>()) /
+                     largest);
     }
     if (full.is_open()) {
       std::vector<float> all(vocab);
       full.read(reinterpret_cast<char*>(all.data()), static_cast<std::streamsize>(vocab * sizeof(float)));
       ASSERT_TRUE(full);
-      for (std::size_t i = 0; i < vocab; ++i) worst = std::max(worst, std::abs(row[i] - static_cast<double>(all[i])) / largest);
+      for (std::size_t i = 0; i < vocab; ++i)
+        worst = std::max(worst, std::abs(row[i] - static_cast<double>(all[i])) / largest);
     }
   };
 
@@ -72,7 +77,8 @@ TEST_P(ForwardOracle, LogitsAndGreedyTextEqualTransformers) {
     session->forward(TokenSpan(prompt).subspan(begin, count), parents, rows, logits.data());
     for (std::size_t i = 0; i < count; ++i) compare(begin + i, logits.data() + i * vocab);
     session->commit(rows);
-    if (begin + count == prompt.size()) std::copy_n(logits.begin() + static_cast<std::ptrdiff_t>((count - 1) * vocab), vocab, logits.begin());
+    if (begin + count == prompt.size())
+      std::copy_n(logits.begin() + static_cast<std::ptrdiff_t>((count - 1) * vocab), vocab, logits.begin());
   }
   std::vector<Token> text;
   const std::int32_t root = -1, first = 0;
@@ -82,7 +88,9 @@ TEST_P(ForwardOracle, LogitsAndGreedyTextEqualTransformers) {
       session->commit({&first, 1});
       compare(prompt.size() + step - 1, logits.data());
     }
-    text.push_back(static_cast<Token>(std::max_element(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(vocab)) - logits.begin()));
+    text.push_back(static_cast<Token>(
+        std::max_element(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(vocab)) -
+        logits.begin()));
   }
   EXPECT_EQ(text, greedy);
   const auto last = prompt.size() + greedy.size() - 1;  // position of the last token, which is not fed

@@ -3,18 +3,19 @@
 #include "tests/model/net/family_logits.h"
 #include "tests/model/net/session_life.h"
 
-// Whole forwards through the GPU backend on its simulated GPU (host-simt): every family against the CPU in float32, and
-// random lives of sessions, trees, forks and rewinds included, with the bits of a fresh prefill.
+// Whole forwards through the GPU backend on its simulated GPU (host-simt): every family against the CPU in
+// float32, and random lives of sessions, trees, forks and rewinds included, with the bits of a fresh prefill.
 
 namespace speclab {
 namespace {
 
 using namespace speclab::fixtures;
 
-// Against float32 and against the class of the CPU that rounds as a GPU does: inputs of linear layers, keys and values to
-// bf16. There only the order of sums differs, and what a rounding then decides otherwise.
+// Against float32 and against the class of the CPU that rounds as a GPU does: inputs of linear layers, keys
+// and values to bf16. There only the order of sums differs, and what a rounding then decides otherwise.
 TEST(HostSimt, EveryFamilyIsNearTheCpu) {
-  const auto simulated = make_cuda_backend({.simulated = true}), exact = make_cpu_backend({1, "f32"}), rounding = make_cpu_backend({1, "amx-bf16-emulated"});
+  const auto simulated = make_cuda_backend({.simulated = true}), exact = make_cpu_backend({1, "f32"}),
+             rounding = make_cpu_backend({1, "amx-bf16-emulated"});
   for (const auto& entry : std::filesystem::directory_iterator(family_folder())) {
     const std::string family = entry.path().filename();
     const std::vector<Token> tokens = family_tokens(family);
@@ -26,7 +27,8 @@ TEST(HostSimt, EveryFamilyIsNearTheCpu) {
 
 // One launch a forward has the bits of a launch for each operation, in every family.
 TEST(HostSimt, PersistentKernelsHaveTheBitsOfLaunches) {
-  const auto launches = make_cuda_backend({.simulated = true}), persistent = make_cuda_backend({.simulated = true}, CudaKernels::kPersistent);
+  const auto launches = make_cuda_backend({.simulated = true}),
+             persistent = make_cuda_backend({.simulated = true}, CudaKernels::kPersistent);
   for (const auto& entry : std::filesystem::directory_iterator(family_folder())) {
     const std::string family = entry.path().filename();
     std::vector<Token> tokens = family_tokens(family);
@@ -45,7 +47,8 @@ TEST(HostSimt, PersistentKernelsOfAPromptHaveBegunWhenItReturns) {
 }
 
 // Hidden state and logits behind a prompt. [hidden + head_rows]
-std::vector<float> behind_prompt(const std::string& family, const std::shared_ptr<Backend>& backend, const std::vector<Token>& tokens, int scratch) {
+std::vector<float> behind_prompt(const std::string& family, const std::shared_ptr<Backend>& backend,
+                                 const std::vector<Token>& tokens, int scratch) {
   const auto model = Model::load(Checkpoint::open(family_folder() / family), backend, {});
   const auto session = model->open(model->config().context, scratch);
   const auto hidden = static_cast<std::size_t>(model->config().hidden);
@@ -63,16 +66,19 @@ std::vector<Token> long_prompt(const std::string& family, std::size_t most) {
   return out;
 }
 
-// A prompt that a library multiplies (here: the plain product that stands for it) is the prompt of our kernels within what
-// rounding does; it is fed in chunks of attention, whose sizes change no bit; twice the same, and not by the same operations.
+// A prompt that a library multiplies (here: the plain product that stands for it) is the prompt of our
+// kernels within what rounding does; it is fed in chunks of attention, whose sizes change no bit; twice the
+// same, and not by the same operations.
 TEST(HostSimt, PromptsOfALibraryAreNearOurs) {
-  const auto own = make_cuda_backend({.simulated = true}), library = make_cuda_backend({.simulated = true, .cublaslt = true});
+  const auto own = make_cuda_backend({.simulated = true}),
+             library = make_cuda_backend({.simulated = true, .cublaslt = true});
   int other_bits = 0;
   for (const auto& entry : std::filesystem::directory_iterator(family_folder())) {
     const std::string family = entry.path().filename();
     const auto config = Model::load(Checkpoint::open(entry.path()), own, {})->config();
     // More than go together, and more behind those than a short prompt has, where the context allows it.
-    const std::vector<Token> prompt = long_prompt(family, static_cast<std::size_t>(std::min(config.context, 50)));
+    const std::vector<Token> prompt =
+        long_prompt(family, static_cast<std::size_t>(std::min(config.context, 50)));
     const auto by_library = behind_prompt(family, library, prompt, 24);
     EXPECT_LE(apart(by_library, behind_prompt(family, own, prompt, 24)), .02f) << family;
     EXPECT_EQ(by_library, behind_prompt(family, library, prompt, 24)) << family;
@@ -80,18 +86,22 @@ TEST(HostSimt, PromptsOfALibraryAreNearOurs) {
     EXPECT_EQ(by_library, behind_prompt(family, library, prompt, 128)) << family;
     other_bits += by_library != behind_prompt(family, own, prompt, 24);
   }
-  EXPECT_GT(other_bits, 10) << "the library's are others in every family, but where a sum happens to be the same";
+  EXPECT_GT(other_bits, 10)
+      << "the library's are others in every family, but where a sum happens to be the same";
 }
 
 TEST(HostSimt, ShortPromptsStayOurs) {
-  const auto own = make_cuda_backend({.simulated = true}), library = make_cuda_backend({.simulated = true, .cublaslt = true});
-  const std::vector<Token> prompt = long_prompt("llama", static_cast<std::size_t>(library->prompt_rows().least - 1));
+  const auto own = make_cuda_backend({.simulated = true}),
+             library = make_cuda_backend({.simulated = true, .cublaslt = true});
+  const std::vector<Token> prompt =
+      long_prompt("llama", static_cast<std::size_t>(library->prompt_rows().least - 1));
   EXPECT_EQ(behind_prompt("llama", library, prompt, 24), behind_prompt("llama", own, prompt, 24));
 }
 
 // One pass over the weights for all chunks that go together.
 TEST(HostSimt, APromptOfALibraryIsCountedAsOnePass) {
-  const auto model = Model::load(Checkpoint::open(family_folder() / "llama"), make_cuda_backend({.simulated = true, .cublaslt = true}), {});
+  const auto model = Model::load(Checkpoint::open(family_folder() / "llama"),
+                                 make_cuda_backend({.simulated = true, .cublaslt = true}), {});
   const auto session = model->open(60, 8);
   std::vector<float> logits(static_cast<std::size_t>(model->config().head_rows()));
   session->prefill(long_prompt("llama", 30), logits.data());
@@ -138,7 +148,8 @@ class HostSimtLife : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(HostSimtLife, RowsHaveTheBitsOfAFreshPrefill) {
   speclab::fixtures::Life life("host-simt", GetParam(), 1, 7);
-  for (int step = 0; step < 6; ++step) ASSERT_TRUE(life.step()) << speclab::fixtures::kLifeModels[GetParam()] << ", step " << step;
+  for (int step = 0; step < 6; ++step)
+    ASSERT_TRUE(life.step()) << speclab::fixtures::kLifeModels[GetParam()] << ", step " << step;
 }
 
 // What differs in kernels: shapes that fill no tile, groups, windows, caps, norms, rotations, activations.
@@ -146,7 +157,8 @@ class PersistentLife : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(PersistentLife, RowsHaveTheBitsOfAFreshPrefill) {
   speclab::fixtures::Life life("host-simt-persistent", GetParam(), 1, 7);
-  for (int step = 0; step < 4; ++step) ASSERT_TRUE(life.step()) << speclab::fixtures::kLifeModels[GetParam()] << ", step " << step;
+  for (int step = 0; step < 4; ++step)
+    ASSERT_TRUE(life.step()) << speclab::fixtures::kLifeModels[GetParam()] << ", step " << step;
 }
 INSTANTIATE_TEST_SUITE_P(Models, PersistentLife, ::testing::Values(0, 2, 8, 12));
 

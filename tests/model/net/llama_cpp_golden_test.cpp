@@ -43,9 +43,7 @@ SharedVocabulary shared_vocabulary() {
   return out;
 }
 
-Json llama_cpp_golden() {
-  return Json::parse(read_file(kGolden / "llama_cpp.json"));
-}
+Json llama_cpp_golden() { return Json::parse(read_file(kGolden / "llama_cpp.json")); }
 
 TEST(LlamaCppGolden, PreTokenizersGiveItsIds) {
   const Json golden = llama_cpp_golden()["pre_tokenizers"];

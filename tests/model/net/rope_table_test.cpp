@@ -57,7 +57,8 @@ TEST(RopeTable, AClaimedContextCostsNothing) {
   const auto session = claims->open(16), longer = claims->open(500), whole = honest->open(600);
   EXPECT_EQ(last_logits(*session, 16), last_logits(*whole, 16));
   EXPECT_EQ(last_logits(*longer, 500), last_logits(*whole, 500));
-  EXPECT_EQ(last_logits(*session, 16), last_logits(*whole, 16));  // its table outlives the longer one's making
+  EXPECT_EQ(last_logits(*session, 16),
+            last_logits(*whole, 16));  // its table outlives the longer one's making
   EXPECT_THROW(claims->open(INT32_MAX), Error);
 }
 

@@ -21,8 +21,10 @@
 namespace speclab::fixtures {
 
 /// Decoders that differ in shape, and one of each kind that differs in arithmetic (tests/golden/families).
-inline constexpr const char* kLifeModels[] = {"tiny",    "head_dim 12", "three heads of 2", "no groups", "layers 0 and 2", "gemma2", "gemma3", "gpt2",
-                                              "mistral", "phi3",        "pythia",           "opt",       "qwen2_windows",  "qwen3",  "smollm3", "llama_dynamic"};
+inline constexpr const char* kLifeModels[] = {
+    "tiny",          "head_dim 12", "three heads of 2", "no groups",    "layers 0 and 2", "gemma2",
+    "gemma3",        "gpt2",        "mistral",          "phi3",         "pythia",         "opt",
+    "qwen2_windows", "qwen3",       "smollm3",          "llama_dynamic"};
 inline constexpr std::size_t kLifeModelCount = std::size(kLifeModels);
 
 inline Shape life_shape(std::size_t which) {
@@ -47,12 +49,14 @@ inline std::shared_ptr<const Model> life_model(const std::string& numerics, std:
   static std::map<std::tuple<std::string, std::size_t, int>, std::shared_ptr<const Model>> models;
   auto& model = models[{numerics, which, threads}];
   if (model) return model;
-  const auto backend = numerics == kDeviceUnderTest         ? on_device::backend()
-                       : numerics == "host-simt"            ? make_cuda_backend({.simulated = true})
-                       : numerics == "host-simt-persistent" ? make_cuda_backend({.simulated = true}, CudaKernels::kPersistent)
-                                                            : make_cpu_backend({threads, numerics});
+  const auto backend = numerics == kDeviceUnderTest ? on_device::backend()
+                       : numerics == "host-simt"    ? make_cuda_backend({.simulated = true})
+                       : numerics == "host-simt-persistent"
+                           ? make_cuda_backend({.simulated = true}, CudaKernels::kPersistent)
+                           : make_cpu_backend({threads, numerics});
   if (which > 4) {
-    const auto folder = std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/families" / kLifeModels[which];
+    const auto folder =
+        std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/families" / kLifeModels[which];
     return model = Model::load(Checkpoint::open(folder), backend, {});
   }
   TempDir dir;
@@ -62,8 +66,8 @@ inline std::shared_ptr<const Model> life_model(const std::string& numerics, std:
   return model = Model::load(Checkpoint::open(dir.path()), backend, options);
 }
 
-/// Three sessions of one model that are fed random forests, committed, rewound, forked and copied. Every choice comes
-/// from the seed.
+/// Three sessions of one model that are fed random forests, committed, rewound, forked and copied. Every
+/// choice comes from the seed.
 class Life {
  public:
   Life(const std::string& numerics, std::size_t which, int threads, unsigned seed)
@@ -77,7 +81,8 @@ class Life {
     }
   }
 
-  /// One forward of one, two or three sessions, compared; then something happens to each. False: a row differed.
+  /// One forward of one, two or three sessions, compared; then something happens to each. False: a row
+  /// differed.
   bool step() {
     const std::size_t feeds = below(4) == 0 ? 1 + below(3) : 1, first = below(pairs_.size());
     std::vector<Draft> drafts;
@@ -91,7 +96,8 @@ class Life {
     } else {
       std::vector<Feed> batch;
       for (std::size_t i = 0; i < feeds; ++i) {
-        batch.push_back({who[i]->session.get(), drafts[i].tokens, drafts[i].parents, drafts[i].rows, drafts[i].logits.data(), nullptr});
+        batch.push_back({who[i]->session.get(), drafts[i].tokens, drafts[i].parents, drafts[i].rows,
+                         drafts[i].logits.data(), nullptr});
       }
       model_->forward(batch);
     }
@@ -141,10 +147,11 @@ class Life {
     for (std::size_t i = 0; i < n; ++i) {
       const auto before = static_cast<std::int32_t>(i) - 1;
       out.tokens.push_back(token());
-      out.parents.push_back(kind == 0   ? before                                                        // a chain
-                            : kind == 1 ? -1                                                            // siblings
-                            : kind == 2 ? static_cast<std::int32_t>(below(i + 1)) - 1                   // anything
-                                        : std::max(-1, before - static_cast<std::int32_t>(below(3))));  // deep
+      out.parents.push_back(kind == 0   ? before  // a chain
+                            : kind == 1 ? -1      // siblings
+                            : kind == 2
+                                ? static_cast<std::int32_t>(below(i + 1)) - 1                   // anything
+                                : std::max(-1, before - static_cast<std::int32_t>(below(3))));  // deep
     }
     for (std::size_t i = 0; i < n; ++i) {
       if (below(2) == 0) out.rows.push_back(static_cast<std::int32_t>(i));
@@ -164,7 +171,8 @@ class Life {
       for (; row < draft.rows.size() && draft.rows[row] < static_cast<std::int32_t>(end); ++row) {
         rows.push_back(draft.rows[row] - static_cast<std::int32_t>(begin));
       }
-      Feed feed{pair.session.get(), std::span(draft.tokens).subspan(begin, end - begin), std::span(draft.parents).subspan(begin, end - begin), rows,
+      Feed feed{pair.session.get(), std::span(draft.tokens).subspan(begin, end - begin),
+                std::span(draft.parents).subspan(begin, end - begin), rows,
                 draft.logits.data() + first_row * vocab()};
       feed.continues = begin > 0;
       model_->forward({&feed, 1});
@@ -178,11 +186,13 @@ class Life {
     for (int check = 0; check < 3; ++check) {
       const std::size_t r = below(draft.rows.size());
       std::vector<Token> sequence = pair.text;
-      for (const int node : draft.path_to(draft.rows[r])) sequence.push_back(draft.tokens[static_cast<std::size_t>(node)]);
+      for (const int node : draft.path_to(draft.rows[r]))
+        sequence.push_back(draft.tokens[static_cast<std::size_t>(node)]);
       const auto fresh = one_->open(capacity_, 1 + static_cast<int>(below(30)));
       std::vector<float> expected(vocab());
       fresh->prefill(sequence, expected.data());
-      if (std::memcmp(expected.data(), draft.logits.data() + r * vocab(), vocab() * sizeof(float)) != 0) return false;
+      if (std::memcmp(expected.data(), draft.logits.data() + r * vocab(), vocab() * sizeof(float)) != 0)
+        return false;
     }
     return true;
   }
@@ -201,13 +211,9 @@ class Life {
           other.text = pair.text;
         }
         break;
-      case 2:
-        break;  // nothing is kept
-      case 3:
-        rewind(pair, 1 + below(pair.text.size()));
-        break;
-      default:
-        commit(pair, draft, path);
+      case 2: break;  // nothing is kept
+      case 3: rewind(pair, 1 + below(pair.text.size())); break;
+      default: commit(pair, draft, path);
     }
     if (pair.text.size() + kScratch + 2 > static_cast<std::size_t>(capacity_)) {
       rewind(pair, 1 + below(20));
@@ -236,13 +242,14 @@ class Life {
 inline std::vector<std::string> life_classes() {
   std::vector<std::string> classes = cpu_numerics_classes();
   for (const std::string unit : {"avx512-bf16", "amx-bf16"}) {
-    if (std::find(classes.begin(), classes.end(), unit) == classes.end()) classes.push_back(unit + "-emulated");
+    if (std::find(classes.begin(), classes.end(), unit) == classes.end())
+      classes.push_back(unit + "-emulated");
   }
   return classes;
 }
 
-/// Compares forwards until there were `least`, over every class, model and 1 to 4 threads in turn; returns how many. A
-/// failure names the seed that repeats it alone.
+/// Compares forwards until there were `least`, over every class, model and 1 to 4 threads in turn; returns
+/// how many. A failure names the seed that repeats it alone.
 inline int compare_lives(int least, int forwards_per_life, unsigned only_seed = 0) {
   const std::vector<std::string> classes = life_classes();
   int compared = 0;
@@ -253,7 +260,8 @@ inline int compare_lives(int least, int forwards_per_life, unsigned only_seed = 
     Life life(numerics, which, threads, seed);
     for (int i = 0; i < forwards_per_life; ++i, ++compared) {
       if (life.step()) continue;
-      ADD_FAILURE() << "SPECLAB_PROPERTY_SEED=" << seed << ", forward " << i << ": " << kLifeModels[which] << ", " << numerics << ", " << threads << " threads";
+      ADD_FAILURE() << "SPECLAB_PROPERTY_SEED=" << seed << ", forward " << i << ": " << kLifeModels[which]
+                    << ", " << numerics << ", " << threads << " threads";
       return compared;
     }
     if (only_seed > 0) break;

@@ -1,5 +1,5 @@
-// Random trees, commits, rewinds, forks, copies and batches of sessions against the stupid model: a fresh prefill of the
-// same text. Bit for bit. tests/slow/session_property_test.cpp is the long version.
+// Random trees, commits, rewinds, forks, copies and batches of sessions against the stupid model: a fresh
+// prefill of the same text. Bit for bit. tests/slow/session_property_test.cpp is the long version.
 #include <gtest/gtest.h>
 
 #include "tests/model/net/session_life.h"
@@ -8,7 +8,9 @@ namespace speclab {
 namespace {
 
 TEST(SessionProperty, EqualsRePrefillBitForBit) {
-  const int lives = 4 * static_cast<int>(fixtures::kLifeModelCount * fixtures::life_classes().size());  // each class, model and number of threads
+  const int lives =
+      4 * static_cast<int>(fixtures::kLifeModelCount *
+                           fixtures::life_classes().size());  // each class, model and number of threads
   EXPECT_GE(fixtures::compare_lives(2 * lives, 2), 2 * lives);
 }
 

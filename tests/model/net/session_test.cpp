@@ -23,27 +23,35 @@ namespace {
 using namespace speclab::fixtures;
 using ::testing::HasSubstr;
 
-std::shared_ptr<const Model> load(const TinyModel& tiny, int threads = 2, std::shared_ptr<const Model> target = nullptr,
+std::shared_ptr<const Model> load(const TinyModel& tiny, int threads = 2,
+                                  std::shared_ptr<const Model> target = nullptr,
                                   const char* numerics = "f32") {
   TempDir dir;
   write_huggingface(dir.path(), tiny);
   return Model::load(Checkpoint::open(dir.path()), make_cpu_backend({threads, numerics}), {{}, target});
 }
 
-// The decoder in double precision for one causal sequence, straight from the definitions. Returns [n, head_rows].
-std::vector<std::vector<double>> reference(const TinyModel& tiny, const std::vector<Token>& tokens, const std::vector<int>& layers, const TinyModel* target = nullptr) {
+// The decoder in double precision for one causal sequence, straight from the definitions. Returns [n,
+// head_rows].
+std::vector<std::vector<double>> reference(const TinyModel& tiny, const std::vector<Token>& tokens,
+                                           const std::vector<int>& layers,
+                                           const TinyModel* target = nullptr) {
   const ModelConfig& c = tiny.config;
-  const auto at = [&](const std::string& name) -> const TinyTensor& { return (name == "token_embedding" && target ? *target : tiny).tensors.at(name); };
+  const auto at = [&](const std::string& name) -> const TinyTensor& {
+    return (name == "token_embedding" && target ? *target : tiny).tensors.at(name);
+  };
   const auto times = [](const TinyTensor& w, const std::vector<double>& x) {
     std::vector<double> y(static_cast<std::size_t>(w.shape[0]));
-    for (std::size_t j = 0; j < y.size(); ++j) for (std::size_t k = 0; k < x.size(); ++k) y[j] += w.values[j * x.size() + k] * x[k];
+    for (std::size_t j = 0; j < y.size(); ++j)
+      for (std::size_t k = 0; k < x.size(); ++k) y[j] += w.values[j * x.size() + k] * x[k];
     return y;
   };
   const auto norm = [&](const TinyTensor& w, const std::vector<double>& x) {
     double squares = 0;
     for (double value : x) squares += value * value;
     std::vector<double> y(x.size());
-    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * w.values[i] / std::sqrt(squares / static_cast<double>(x.size()) + c.norm_eps);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      y[i] = x[i] * w.values[i] / std::sqrt(squares / static_cast<double>(x.size()) + c.norm_eps);
     return y;
   };
   const std::size_t n = tokens.size();
@@ -51,7 +59,8 @@ std::vector<std::vector<double>> reference(const TinyModel& tiny, const std::vec
   for (std::size_t i = 0; i < n; ++i) {
     const TinyTensor& embedding = at("token_embedding");
     const auto width = static_cast<std::size_t>(embedding.shape[1]);
-    x[i].assign(embedding.values.begin() + static_cast<std::ptrdiff_t>(tokens[i] * width), embedding.values.begin() + static_cast<std::ptrdiff_t>((tokens[i] + 1) * width));
+    x[i].assign(embedding.values.begin() + static_cast<std::ptrdiff_t>(tokens[i] * width),
+                embedding.values.begin() + static_cast<std::ptrdiff_t>((tokens[i] + 1) * width));
     if (c.embedding_of_target) x[i] = times(at("embed_projection"), x[i]);
   }
   const int hd = c.head_dim, half = hd / 2;
@@ -86,7 +95,8 @@ std::vector<std::vector<double>> reference(const TinyModel& tiny, const std::vec
           for (int d = 0; d < hd; ++d) score += q[i][head * hd + d] * k[s][kv * hd + d];
           total += weight[s] = std::exp(score / std::sqrt(hd));
         }
-        for (std::size_t s = 0; s <= i; ++s) for (int d = 0; d < hd; ++d) mixed[head * hd + d] += weight[s] / total * v[s][kv * hd + d];
+        for (std::size_t s = 0; s <= i; ++s)
+          for (int d = 0; d < hd; ++d) mixed[head * hd + d] += weight[s] / total * v[s][kv * hd + d];
       }
       const auto out = times(at(name + "attn_out"), mixed);
       for (std::size_t d = 0; d < out.size(); ++d) x[i][d] += out[d];
@@ -99,7 +109,9 @@ std::vector<std::vector<double>> reference(const TinyModel& tiny, const std::vec
     }
   }
   std::vector<std::vector<double>> logits;
-  for (auto& row : x) logits.push_back(times(c.tied_head ? at("token_embedding") : at("head"), c.final_norm ? norm(at("final_norm"), row) : row));
+  for (auto& row : x)
+    logits.push_back(times(c.tied_head ? at("token_embedding") : at("head"),
+                           c.final_norm ? norm(at("final_norm"), row) : row));
   return logits;
 }
 
@@ -121,9 +133,11 @@ std::vector<float> chain_logits(Session& session, TokenSpan tokens) {
 
 void expect_close(const std::vector<float>& logits, const std::vector<std::vector<double>>& expected) {
   double most = 0;
-  for (const auto& row : expected) for (double value : row) most = std::max(most, std::abs(value));
+  for (const auto& row : expected)
+    for (double value : row) most = std::max(most, std::abs(value));
   std::size_t at = 0;
-  for (const auto& row : expected) for (double value : row) ASSERT_NEAR(logits[at++], value, 2e-5 * most);
+  for (const auto& row : expected)
+    for (double value : row) ASSERT_NEAR(logits[at++], value, 2e-5 * most);
   ASSERT_EQ(at, logits.size());
 }
 
@@ -136,7 +150,8 @@ TEST(Forward, AgreesWithDoubleForEveryHeadAndEmbedding) {
     const auto model = load(tiny);
     const auto tokens = random_tokens(40, shape.vocab, 2);
     expect_close(chain_logits(*model->open(64), tokens), reference(tiny, tokens, {0, 1}));
-    expect_close(chain_logits(*Model::with_layers(model, {1})->open(64), tokens), reference(tiny, tokens, {1}));
+    expect_close(chain_logits(*Model::with_layers(model, {1})->open(64), tokens),
+                 reference(tiny, tokens, {1}));
 
     const TinyModel tiny_draft = random_llama(tiny_draft_shape(shape), 3);
     TempDir dir;
@@ -182,22 +197,28 @@ TEST(Session, EqualsRePrefillUnderRandomOperations) {
       const int n = 1 + static_cast<int>(random() % 12);
       const auto tokens = random_tokens(static_cast<std::size_t>(n), shape.vocab, random());
       std::vector<std::int32_t> parents{-1}, rows;
-      for (int i = 1; i < n; ++i) parents.push_back(static_cast<int>(random() % static_cast<unsigned>(i + 1)) - 1);
-      for (int i = 0; i < n; ++i) if (random() % 2) rows.push_back(i);
+      for (int i = 1; i < n; ++i)
+        parents.push_back(static_cast<int>(random() % static_cast<unsigned>(i + 1)) - 1);
+      for (int i = 0; i < n; ++i)
+        if (random() % 2) rows.push_back(i);
       std::vector<float> logits(rows.size() * vocab);
       session->forward(tokens, parents, rows, logits.data());
       for (std::size_t r = 0; r < rows.size(); ++r) {
         std::vector<Token> sequence;
-        for (int node = rows[r]; node >= 0; node = parents[static_cast<std::size_t>(node)]) sequence.insert(sequence.begin(), tokens[static_cast<std::size_t>(node)]);
+        for (int node = rows[r]; node >= 0; node = parents[static_cast<std::size_t>(node)])
+          sequence.insert(sequence.begin(), tokens[static_cast<std::size_t>(node)]);
         sequence.insert(sequence.begin(), text.begin(), text.end());
         const auto fresh = one_thread->open(200, 7);  // another chunk size too
         std::vector<float> expected(vocab);
         fresh->prefill(sequence, expected.data());
-        ASSERT_EQ(0, std::memcmp(expected.data(), logits.data() + r * vocab, vocab * sizeof(float))) << numerics << " step " << step << " row " << rows[r];
+        ASSERT_EQ(0, std::memcmp(expected.data(), logits.data() + r * vocab, vocab * sizeof(float)))
+            << numerics << " step " << step << " row " << rows[r];
       }
       if (random() % 4 == 0) session = session->fork();
       std::vector<int> path;
-      for (int node = static_cast<int>(random() % static_cast<unsigned>(n)); node >= 0; node = parents[static_cast<std::size_t>(node)]) path.insert(path.begin(), node);
+      for (int node = static_cast<int>(random() % static_cast<unsigned>(n)); node >= 0;
+           node = parents[static_cast<std::size_t>(node)])
+        path.insert(path.begin(), node);
       if (text.size() + path.size() > 60) {
         text.resize(5 + random() % 20);
         session->rewind(static_cast<int>(text.size()));
@@ -220,8 +241,9 @@ TEST(Session, SequencesOfABatchDoNotTouchEachOther) {
   std::iota(parents.begin(), parents.end(), -1);
   std::vector<float> got_a(2 * 64), got_b(64), hidden_a(2 * 32), hidden_b(32), hidden_alone(32);
   second->forward(b, parents, rows_b, got_b.data(), hidden_alone.data());
-  const std::vector<Feed> feeds{{first.get(), a, std::span(parents).first(5), rows_a, got_a.data(), hidden_a.data()},
-                                {second.get(), b, parents, rows_b, got_b.data(), hidden_b.data()}};
+  const std::vector<Feed> feeds{
+      {first.get(), a, std::span(parents).first(5), rows_a, got_a.data(), hidden_a.data()},
+      {second.get(), b, parents, rows_b, got_b.data(), hidden_b.data()}};
   model->forward(feeds);
   EXPECT_EQ(0, std::memcmp(got_a.data(), alone_a.data() + 64, 64 * sizeof(float)));
   EXPECT_EQ(0, std::memcmp(got_a.data() + 64, alone_a.data() + 4 * 64, 64 * sizeof(float)));
@@ -229,7 +251,9 @@ TEST(Session, SequencesOfABatchDoNotTouchEachOther) {
   EXPECT_EQ(hidden_b, hidden_alone);
   const std::vector<float>& head = tiny.tensors.at("head").values;
   for (std::size_t token = 0; token < 64; ++token) {  // what the head reads
-    EXPECT_NEAR(std::inner_product(hidden_b.begin(), hidden_b.end(), head.begin() + static_cast<std::ptrdiff_t>(32 * token), 0.0), got_b[token], 1e-4);
+    EXPECT_NEAR(std::inner_product(hidden_b.begin(), hidden_b.end(),
+                                   head.begin() + static_cast<std::ptrdiff_t>(32 * token), 0.0),
+                got_b[token], 1e-4);
   }
 }
 
@@ -238,7 +262,8 @@ std::vector<float> largest_of_blocks(const std::vector<float>& logits, int rows)
   std::vector<float> out;
   for (auto row = logits.begin(); row != logits.end(); row += static_cast<std::ptrdiff_t>(width)) {
     for (std::size_t i = 0; i < width; i += kMaximumOf)
-      out.push_back(*std::max_element(row + static_cast<std::ptrdiff_t>(i), row + static_cast<std::ptrdiff_t>(std::min(width, i + kMaximumOf))));
+      out.push_back(*std::max_element(row + static_cast<std::ptrdiff_t>(i),
+                                      row + static_cast<std::ptrdiff_t>(std::min(width, i + kMaximumOf))));
   }
   return out;
 }
@@ -282,7 +307,8 @@ TEST(Session, NoMaximaOfWhatIsNoPlainProduct) {
   write_huggingface(dir.path(), tiny);
   const Checkpoint checkpoint = Checkpoint::open(dir.path());
   EXPECT_TRUE(maxima(Model::load(checkpoint, make_cuda_backend({.simulated = true}), {})).empty());
-  const auto gemma = Checkpoint::open(std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/families/gemma2");
+  const auto gemma =
+      Checkpoint::open(std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/families/gemma2");
   const auto soft = Model::load(gemma, make_cpu_backend({1, "f32"}), {});
   ASSERT_GT(soft->config().logit_soft_cap, 0);
   EXPECT_TRUE(maxima(soft).empty());
@@ -377,7 +403,8 @@ TEST(Model, RefusesADraftOfAnotherTarget) {
 
 TEST(Model, TheHashOfAnEmbeddingIsThatOfItsBf16Bytes) {
   const TinyModel tiny = random_llama(tiny_shape(), 18);
-  EXPECT_EQ(load(tiny)->embedding_sha256(), sha256_hex(encode(tiny.tensors.at("token_embedding").values, "BF16")));
+  EXPECT_EQ(load(tiny)->embedding_sha256(),
+            sha256_hex(encode(tiny.tensors.at("token_embedding").values, "BF16")));
 }
 
 TEST(Model, RefusesADraftOfAnotherTokenizer) {
@@ -398,13 +425,15 @@ TEST(Model, RefusesADraftOfAnotherTokenizer) {
   EXPECT_NO_THROW(load(draft, 1, target));
   draft.config.target_tokenizer_sha256 = std::string(64, '0');
   EXPECT_THROW(load(draft, 1, target), Error);
-  EXPECT_THROW(load_with_tokenizer(draft, target), Error);  // what it was trained with counts, not what lies beside it
+  EXPECT_THROW(load_with_tokenizer(draft, target),
+               Error);  // what it was trained with counts, not what lies beside it
 }
 
 TEST(Model, SaysWhichTokenIdsOfADraftDisagree) {
   Shape shape = tiny_shape();
   shape.vocab = kByteVocab + 2;  // two rows more than tokens
-  const auto load_with = [&](std::uint64_t seed, const std::function<void(Json&)>& change, std::shared_ptr<const Model> target) {
+  const auto load_with = [&](std::uint64_t seed, const std::function<void(Json&)>& change,
+                             std::shared_ptr<const Model> target) {
     TempDir dir;
     write_huggingface(dir.path(), random_llama(shape, seed));
     write_byte_tokenizer(dir.path());
@@ -418,9 +447,11 @@ TEST(Model, SaysWhichTokenIdsOfADraftDisagree) {
   const auto same = [](Json&) {};
   const auto target = load_with(26, same, nullptr);
   EXPECT_NO_THROW(load_with(27, same, target));
-  // Other merges and another token in a row that the target has no token for: the ids agree, the files do not.
+  // Other merges and another token in a row that the target has no token for: the ids agree, the files do
+  // not.
   const auto other_file = [](Json& json) {
-    for (const Json& token : json["added_tokens"]) json["model"]["vocab"][token["content"].get<std::string>()] = token["id"];
+    for (const Json& token : json["added_tokens"])
+      json["model"]["vocab"][token["content"].get<std::string>()] = token["id"];
     json["model"]["vocab"]["ab"] = kByteVocab;
     json["model"]["merges"] = Json::array({"a b"});
   };
@@ -434,8 +465,10 @@ TEST(Model, SaysWhichTokenIdsOfADraftDisagree) {
     load_with(29, swap, target);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("tokenizer of the draft: got 4 of 258 token ids that disagree: 34 is \"y\" in the draft "
-                                        "and \"\\\"\" in the target, 97 is \"b\" in the draft and \"a\" in the target, "));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr("tokenizer of the draft: got 4 of 258 token ids that disagree: 34 is \"y\" in the draft "
+                  "and \"\\\"\" in the target, 97 is \"b\" in the draft and \"a\" in the target, "));
     EXPECT_THAT(error.what(), HasSubstr(", ..., expected the tokens of its target"));
   }
 }
@@ -462,7 +495,8 @@ TEST(Model, ADraftMayBePaddedOtherwiseThanItsTarget) {
     const std::vector<Token> prompt{3, 70, 9};
     session->prefill(prompt);
     std::vector<float> logits(static_cast<std::size_t>(model.config().vocab));
-    session->forward(std::vector<Token>{5}, std::vector<std::int32_t>{-1}, std::vector<std::int32_t>{0}, logits.data());
+    session->forward(std::vector<Token>{5}, std::vector<std::int32_t>{-1}, std::vector<std::int32_t>{0},
+                     logits.data());
     return logits;
   };
   for (const bool tied : {true, false}) {
@@ -473,9 +507,11 @@ TEST(Model, ADraftMayBePaddedOtherwiseThanItsTarget) {
       const std::vector<float> got = rows_of(*draft);
       ASSERT_EQ(got.size(), expected.size());
       for (int id = 0; id < target->config().vocab; ++id)
-        EXPECT_EQ(got[static_cast<std::size_t>(id)], id < vocab ? expected[static_cast<std::size_t>(id)] : -INFINITY) << vocab << " " << id;
+        EXPECT_EQ(got[static_cast<std::size_t>(id)],
+                  id < vocab ? expected[static_cast<std::size_t>(id)] : -INFINITY)
+            << vocab << " " << id;
     }
-    EXPECT_THROW(load_with(kByteVocab - 1, tied, true, target), Error);  // a token is missing
+    EXPECT_THROW(load_with(kByteVocab - 1, tied, true, target), Error);   // a token is missing
     EXPECT_THROW(load_with(kByteVocab + 2, tied, false, target), Error);  // nobody knows what the rows are
   }
 }

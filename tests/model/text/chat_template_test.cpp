@@ -133,7 +133,8 @@ TEST(ChatTemplate, RendersEveryFamilyAsJinjaDoes) {
 // Templates of others, by scripts/oracle/chat_templates.py --templates: refused, or rendered exactly.
 TEST(ChatTemplate, IsNeverWrongAboutTheTemplatesOfOthers) {
   const char* path = std::getenv("SPECLAB_CHAT_TEMPLATES");
-  if (path == nullptr) return;  // they are nobody's to ship: without a file that the script wrote there are none
+  if (path == nullptr)
+    return;  // they are nobody's to ship: without a file that the script wrote there are none
   const Json golden = read_golden(path);
   const ChatTemplate::Special special{.bos = golden["bos"], .eos = golden["eos"]};
   int known = 0;

@@ -51,7 +51,8 @@ TEST(PreTokenizer, GivesTheIdsOfTheReference) {
     Json section = one;
     section["pre_tokenizer"] = name;
     expect_same_ids(Tokenizer::from_json(tokenizer_json(golden, one), name + "/tokenizer.json"), section);
-    expect_same_ids(Tokenizer::from_parts(gguf_parts(golden, name)), section, false);  // it has control tokens
+    expect_same_ids(Tokenizer::from_parts(gguf_parts(golden, name)), section,
+                    false);  // it has control tokens
   }
 }
 
@@ -94,10 +95,9 @@ TEST(PreTokenizer, CutsAsLlamaCppDoesByDefault) {
 
 TEST(PreTokenizer, CutsLongTextsInLinearTime) {
   using enum SplitStep;
-  for (const SplitStep step :
-       {kDigits, kGpt2, kLlama3, kQwen2, kLineEnds, kDeepSeekLetters, kDeepSeekSymbols, kTrailingSpaces,
-        kEastAsian, kSpaceLetters, kSpacePunctuation, kThreeNumbers, kHanAndKana, kDeepSeek3, kSigns, kNumbers,
-        kThreeDigits}) {
+  for (const SplitStep step : {kDigits, kGpt2, kLlama3, kQwen2, kLineEnds, kDeepSeekLetters, kDeepSeekSymbols,
+                               kTrailingSpaces, kEastAsian, kSpaceLetters, kSpacePunctuation, kThreeNumbers,
+                               kHanAndKana, kDeepSeek3, kSigns, kNumbers, kThreeDigits}) {
     for (const std::string_view unit : {" ", "a", "1", "\n", " a", "!", "\u0001", "\u4E00", " \n\t"}) {
       std::string text;
       while (text.size() < 300'000) text += unit;

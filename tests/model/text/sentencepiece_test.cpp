@@ -25,9 +25,7 @@ Json golden_file() {
   return Json::parse(read_file(other != nullptr ? fs::path(other) : kGolden / "sentencepiece.json"));
 }
 
-std::string model_bytes(const std::string& name) {
-  return read_file(kGolden / name);
-}
+std::string model_bytes(const std::string& name) { return read_file(kGolden / name); }
 
 /// Ids and decoded text of every string. `without` is left out before decoding (SentencePiece has its own
 /// sign for unknown characters), and what is special too if `skip_special`.
@@ -132,7 +130,8 @@ void add_map(Json& normalizer) {
   }
   if (normalizer["type"] != "Precompiled") return;
   const std::string file = normalizer["precompiled_charsmap"];
-  normalizer["precompiled_charsmap"] = fixtures::base64(parse_sentencepiece_file(model_bytes(file), file).character_map);
+  normalizer["precompiled_charsmap"] =
+      fixtures::base64(parse_sentencepiece_file(model_bytes(file), file).character_map);
 }
 
 /// tokenizer.json as scripts/oracle/sentencepiece_models.py builds it.
@@ -171,7 +170,8 @@ std::string tokenizer_json(const Json& settings) {
   if (!settings.contains("added")) return state.dump();
   for (const auto& item : settings["added"].items()) {
     const auto known = ids.find(item.key());
-    Json token = {{"id", known == ids.end() ? size++ : known->second}, {"content", item.key()}, {"special", false}};
+    Json token = {
+        {"id", known == ids.end() ? size++ : known->second}, {"content", item.key()}, {"special", false}};
     token.update(flags_of(item.value()));
     state["added_tokens"].push_back(token);
   }
@@ -233,7 +233,9 @@ TEST(SentencePiece, RefusesBrokenFiles) {
   EXPECT_EQ(broken([](SentencePieceSpec&) {}), "no error");
   EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[300].text = s.pieces[301].text; }),
               HasSubstr("already defined"));
-  EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[0].type = 1; }), AllOf(HasSubstr("unk is not defined"), HasSubstr("SentencePiece's library"), Not(HasSubstr("broken"))));
+  EXPECT_THAT(
+      broken([](SentencePieceSpec& s) { s.pieces[0].type = 1; }),
+      AllOf(HasSubstr("unk is not defined"), HasSubstr("SentencePiece's library"), Not(HasSubstr("broken"))));
   EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[40].text.clear(); }),
               HasSubstr("piece must not be empty"));
   EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[7].type = 9; }), HasSubstr("type of piece 7"));
@@ -344,8 +346,11 @@ TEST(SentencePiece, RefusesBrokenUnigramJson) {
   EXPECT_THAT(error_of([&] { Tokenizer::from_json(state.dump(), "t.json"); }),
               HasSubstr("of which the normalizer leaves 0 bytes"));
   const Json split = {{"type", "Whitespace"}};
-  EXPECT_THAT(error_with("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {split, Json::parse(R"({"type":"Metaspace","replacement":"\u2581"})")}}}),
-              HasSubstr("Metaspace, alone or after WhitespaceSplit"));
+  EXPECT_THAT(
+      error_with("/pre_tokenizer",
+                 {{"type", "Sequence"},
+                  {"pretokenizers", {split, Json::parse(R"({"type":"Metaspace","replacement":"\u2581"})")}}}),
+      HasSubstr("Metaspace, alone or after WhitespaceSplit"));
 }
 
 }  // namespace

@@ -169,9 +169,7 @@ class Tally {
   int compared_ = 0, wrong_ = 0;
 };
 
-inline std::string joined(const std::vector<Token>& ids) {
-  return fmt::format("{}", fmt::join(ids, " "));
-}
+inline std::string joined(const std::vector<Token>& ids) { return fmt::format("{}", fmt::join(ids, " ")); }
 
 /// `parse_special`: in every second string.
 inline void expect_same_ids(const Tokenizer& tokenizer, const Json& section, bool parse_special = true) {

@@ -20,9 +20,7 @@ void expect_golden(const fs::path& file) {
   expect_same_text(tokenizer, golden["decode"]);
 }
 
-TEST(TokenizerGolden, ByteLevelJson) {
-  expect_golden(kGolden / "tiny_bytes.json");
-}
+TEST(TokenizerGolden, ByteLevelJson) { expect_golden(kGolden / "tiny_bytes.json"); }
 
 /// And any other tokenizer.json: `scripts/oracle/tokenizer.py --tokenizer-json FILE --write GOLDEN`, then run
 /// this test with SPECLAB_TOKENIZER_GOLDEN=GOLDEN.

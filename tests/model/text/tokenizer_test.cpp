@@ -81,7 +81,8 @@ TEST(Tokenizer, RefusesBrokenParts) {
   parts = tiny_parts(), parts.ids.eos = 262;
   EXPECT_THAT(message_of(parts), HasSubstr("id of the eos token: got 262, expected 0..261"));
   parts = tiny_parts(), parts.pre_tokenizer = "falcon";
-  EXPECT_THAT(message_of(parts), HasSubstr("tokenizer.ggml.pre: got \"falcon\", expected one of default, gpt-2, phi-2, "));
+  EXPECT_THAT(message_of(parts),
+              HasSubstr("tokenizer.ggml.pre: got \"falcon\", expected one of default, gpt-2, phi-2, "));
 }
 
 TEST(Tokenizer, ReadsIllFormedUtf8AsPythonReplaces) {
@@ -280,7 +281,8 @@ TEST(TokenizerJson, RefusesEverythingElseWithItsPlace) {
   };
   EXPECT_THAT(broken("/model/type", "WordPiece"),
               HasSubstr("/model/type: got \"WordPiece\", expected \"BPE\""));
-  EXPECT_THAT(broken("/model/vocab/he", 4358), HasSubstr("/model/vocab/he: got 4358, expected 0..4357, few ids more than tokens"));
+  EXPECT_THAT(broken("/model/vocab/he", 4358),
+              HasSubstr("/model/vocab/he: got 4358, expected 0..4357, few ids more than tokens"));
   EXPECT_THAT(broken("/model/vocab/he", -1), HasSubstr("/model/vocab/he: got -1, expected 0..4357"));
   EXPECT_THAT(broken("/model/vocab/he", 256.5), HasSubstr("expected a token id"));
   EXPECT_THAT(broken("/model/vocab/he", 257), HasSubstr("id 257"));
@@ -294,8 +296,9 @@ TEST(TokenizerJson, RefusesEverythingElseWithItsPlace) {
   EXPECT_THAT(broken("/model/ignore_merges", 1), HasSubstr("expected true or false"));
   EXPECT_THAT(broken("/added_tokens/0/single_word", 1), HasSubstr("expected true or false"));
   EXPECT_THAT(broken("/added_tokens/0/id", 9000), HasSubstr("/added_tokens/0/id: got 9000"));
-  EXPECT_THAT(broken("/model/vocab/he", 260),
-              HasSubstr("/added_tokens/0/id: got id 260 for \"<|end|>\", expected another id: \"he\" has this one"));
+  EXPECT_THAT(
+      broken("/model/vocab/he", 260),
+      HasSubstr("/added_tokens/0/id: got id 260 for \"<|end|>\", expected another id: \"he\" has this one"));
   EXPECT_THAT(broken("/normalizer", {{"type", "Lowercase"}}), HasSubstr("/normalizer"));
   EXPECT_THAT(broken("/pre_tokenizer", nullptr), HasSubstr("expected ByteLevel"));
   EXPECT_THAT(broken("/pre_tokenizer/add_prefix_space", true), HasSubstr("add_prefix_space false"));

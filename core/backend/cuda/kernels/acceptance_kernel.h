@@ -2,8 +2,8 @@
 
 #include "core/backend/cuda/kernels/criterion.h"
 
-// Verification on the device: accept() of core/decoding/rules/accept.h with every rule, one block for one tree.
-// Decisions, coins and tokens have the bits of the host's for rows of the same bits (law.h).
+// Verification on the device: accept() of core/decoding/rules/accept.h with every rule, one block for one
+// tree. Decisions, coins and tokens have the bits of the host's for rows of the same bits (law.h).
 
 namespace speclab::cuda {
 
@@ -36,11 +36,11 @@ struct Accept {
   int nodes = 0,
       vocab = 0;  ///< nodes without probes, which come behind the candidates (core/decoding/token_tree.h)
   const std::int32_t* nodes_at = nullptr;  ///< where not null, how many of the nodes count is there
-  const std::int32_t* tokens = nullptr;   ///< [nodes], node 0 the pending token
-  const std::int32_t* parents = nullptr;  ///< [nodes], parent < node, -1 for node 0
-  const float* p = nullptr;     ///< [nodes, vocab] weights of the target's rows; null when all are one-hot
-  const Law* p_laws = nullptr;  ///< [nodes]
-  const float* raw = nullptr;   ///< [nodes, vocab] rows that a criterion looks at; null: those of p
+  const std::int32_t* tokens = nullptr;    ///< [nodes], node 0 the pending token
+  const std::int32_t* parents = nullptr;   ///< [nodes], parent < node, -1 for node 0
+  const float* p = nullptr;       ///< [nodes, vocab] weights of the target's rows; null when all are one-hot
+  const Law* p_laws = nullptr;    ///< [nodes]
+  const float* raw = nullptr;     ///< [nodes, vocab] rows that a criterion looks at; null: those of p
   const Law* raw_laws = nullptr;  ///< [nodes]
   const std::int32_t* q_rows = nullptr;  ///< [nodes] row of q that the token was drawn from, -1: one-hot
   const float* q = nullptr;              ///< [.., vocab]
@@ -112,8 +112,7 @@ struct Remainder {
   template <typename Coins>
   SPECLAB_DEVICE int sample(const LawSpace& space, const Coins& coins, std::int64_t position) const {
     if (kind == Kind::kRow) return p.sample(space, vocab, coins, position, kResidualCoin);
-    return coins.categorical(
-        space, vocab, [&](int x) { return weight(x); }, position, kResidualCoin, 0);
+    return coins.categorical(space, vocab, [&](int x) { return weight(x); }, position, kResidualCoin, 0);
   }
 };
 
@@ -133,7 +132,8 @@ struct AcceptKernel {
   }
 
   SPECLAB_DEVICE AcceptedSet accepted_at(const LawSpace& space, const LawRow& row, int node) const {
-    return AcceptedSet(space, a.criterion, row, a.raw != nullptr ? LawRow::of(a.raw, a.raw_laws, node, a.vocab) : row, a.vocab);
+    return AcceptedSet(space, a.criterion, row,
+                       a.raw != nullptr ? LawRow::of(a.raw, a.raw_laws, node, a.vocab) : row, a.vocab);
   }
   /// What a criterion rule emits behind what it accepts.
   SPECLAB_DEVICE int token_within(const LawSpace& space, const LawRow& row, const AcceptedSet& set,
@@ -145,10 +145,14 @@ struct AcceptKernel {
   /// After a rejection under the envelope.
   SPECLAB_DEVICE int token_redrawn(const LawSpace& space, const LawRow& row, const LawRow& q, double inverse,
                                    int children, std::int64_t position) const {
-    const int redraws = a.rule == AcceptRule::kEnvelopeAgain && inverse > 0 && row.one_hot < 0 ? kMostRedraws : 0;
+    const int redraws =
+        a.rule == AcceptRule::kEnvelopeAgain && inverse > 0 && row.one_hot < 0 ? kMostRedraws : 0;
     for (int i = 0; i < redraws; ++i) {
-      const int token = q.sample(space, a.vocab, coins, position, kResidualCoin, static_cast<simt::u32>(1 + i));
-      if (coins.bernoulli(space, under_envelope(row, q, token, inverse), position, kAcceptCoin, static_cast<simt::u32>(children + i))) return token;
+      const int token =
+          q.sample(space, a.vocab, coins, position, kResidualCoin, static_cast<simt::u32>(1 + i));
+      if (coins.bernoulli(space, under_envelope(row, q, token, inverse), position, kAcceptCoin,
+                          static_cast<simt::u32>(children + i)))
+        return token;
     }
     return row.sample(space, a.vocab, coins, position, kResidualCoin);
   }
@@ -186,8 +190,9 @@ struct AcceptKernel {
       const std::int64_t position = first + depth;
       int child = next_child(node, node, nodes), accepted = -1;
       if (child == nodes) {
-        next = a.rule == AcceptRule::kCriterion ? token_within(space, row, accepted_at(space, row, node), position)
-                                                : target_token(space, row, position);
+        next = a.rule == AcceptRule::kCriterion
+                   ? token_within(space, row, accepted_at(space, row, node), position)
+                   : target_token(space, row, position);
         bonus = true;
         break;
       }
@@ -208,7 +213,9 @@ struct AcceptKernel {
           q = drawn_from(child, token);
           record(tested++, child, row.prob(token), q.prob(token));
           inverse = inverse_envelope(space, row, q, a.vocab);
-          if (coins.bernoulli(space, under_envelope(row, q, token, inverse), position, kAcceptCoin, static_cast<simt::u32>(children))) accepted = child;
+          if (coins.bernoulli(space, under_envelope(row, q, token, inverse), position, kAcceptCoin,
+                              static_cast<simt::u32>(children)))
+            accepted = child;
         }
         if (accepted < 0) next = token_redrawn(space, row, q, inverse, children, position);
       } else if (a.rule != AcceptRule::kRatio) {

@@ -7,53 +7,59 @@
 #include "core/backend/cuda/kernels/kv_kernel.h"
 #include "core/backend/cuda/simulator/simt.h"
 
-// Attention of rows in flight over a cache (Vaswani et al. 2017, eq. 1), split over the keys (Dao et al. 2023, "Flash-Decoding
-// for long-context inference"). Splits are kSplit positions at multiples of kSplit, whatever the length of the sequence, and a
-// key takes its place in every sum by its position: that of a committed key is its slot, those of keys in flight are looked
-// up in the path of the row. So the bits of a row depend on its query and on the keys that it sees, and not on the other
-// rows, on what is committed already, on the slots, or on how the rows are cut into tiles: a tree has the bits of its
-// chains, and these the bits of tokens that come one by one.
+// Attention of rows in flight over a cache (Vaswani et al. 2017, eq. 1), split over the keys (Dao et al.
+// 2023, "Flash-Decoding for long-context inference"). Splits are kSplit positions at multiples of kSplit,
+// whatever the length of the sequence, and a key takes its place in every sum by its position: that of a
+// committed key is its slot, those of keys in flight are looked up in the path of the row. So the bits of a
+// row depend on its query and on the keys that it sees, and not on the other rows, on what is committed
+// already, on the slots, or on how the rows are cut into tiles: a tree has the bits of its chains, and these
+// the bits of tokens that come one by one.
 //
-// Both products run on the matrix unit: 16 queries of one key/value head by the 32 positions of a warp, four warps to a
-// split. Where all keys of a split are committed, a tile has queries of any rows, and up to kMostTiles tiles read the keys
-// and values together; where some are in flight, a tile has queries of one row alone, because another has other keys at the
-// same places. (So no depth of a tree is refused, and nothing is added outside the matrix unit; a tile costs the same however
-// many of its 16 queries there are, and rows in flight meet two or three splits of that kind.)
-// Queries and weights are floats: each goes in as the sum of two bf16 (a rounding and what it left, to 2^-17), keys and values
-// as they are kept. Two kernels: splits, each with its own maximum; then their sum.
+// Both products run on the matrix unit: 16 queries of one key/value head by the 32 positions of a warp, four
+// warps to a split. Where all keys of a split are committed, a tile has queries of any rows, and up to
+// kMostTiles tiles read the keys and values together; where some are in flight, a tile has queries of one row
+// alone, because another has other keys at the same places. (So no depth of a tree is refused, and nothing is
+// added outside the matrix unit; a tile costs the same however many of its 16 queries there are, and rows in
+// flight meet two or three splits of that kind.) Queries and weights are floats: each goes in as the sum of
+// two bf16 (a rounding and what it left, to 2^-17), keys and values as they are kept. Two kernels: splits,
+// each with its own maximum; then their sum.
 //
-// Assumed of the matrix unit, as in linear.h: an element of a product does not depend on the other rows and columns, nor on
-// which row it is.
+// Assumed of the matrix unit, as in linear.h: an element of a product does not depend on the other rows and
+// columns, nor on which row it is.
 
 namespace speclab::cuda {
 
 inline constexpr int kSplit = 128;             ///< positions of a split
 inline constexpr int kAttentionThreads = 128;  ///< a warp has a quarter of them
 inline constexpr int kTileQueries = 16;
-inline constexpr int kMostTiles = 4;           ///< of a block
+inline constexpr int kMostTiles = 4;  ///< of a block
 inline constexpr int kCombineThreads = 64;
 
-/// What both kernels know. Query h of row i is head h of the row; the `heads / kv_heads` queries of a row that share a
-/// key/value head read it together.
+/// What both kernels know. Query h of row i is head h of the row; the `heads / kv_heads` queries of a row
+/// that share a key/value head read it together.
 struct Attention {
   const float* qkv = nullptr;  ///< [n, (heads + 2 kv_heads) * head_dim], queries first
   int n = 0, heads = 0, kv_heads = 0, head_dim = 0;
   KvLayer kv;
-  int committed = 0;           ///< keys with slots 0 .. committed - 1, or ...
-  int earlier = 0;             ///< positions are below committed + earlier + n, see RowsInFlight
-  const std::int32_t* committed_at = nullptr;  ///< ... when not null the most that may be, and here is how many there are
+  int committed = 0;  ///< keys with slots 0 .. committed - 1, or ...
+  int earlier = 0;    ///< positions are below committed + earlier + n, see RowsInFlight
+  const std::int32_t* committed_at =
+      nullptr;  ///< ... when not null the most that may be, and here is how many there are
   const std::int32_t* positions = nullptr;   ///< [n]
   const std::int32_t* path_begin = nullptr;  ///< [n + 1]
   const std::int32_t* paths = nullptr;       ///< slots of the positions from `committed` on
   float scale = 1;
-  float soft_cap = 0;          ///< 0: none
-  int window = 0;              ///< 0: none
-  float* sums = nullptr;       ///< [splits, n, heads, 2]: maximum of the scores, sum of their exponentials
-  float* mixed = nullptr;      ///< [splits, n, heads, head_dim]: values by exponentials
-  float* out = nullptr;        ///< [n, heads, head_dim]; null: not wanted
-  simt::u16* activations = nullptr;  ///< the same rounded as the input of a linear layer (fragments.h); null: not wanted; n <= 128
+  float soft_cap = 0;      ///< 0: none
+  int window = 0;          ///< 0: none
+  float* sums = nullptr;   ///< [splits, n, heads, 2]: maximum of the scores, sum of their exponentials
+  float* mixed = nullptr;  ///< [splits, n, heads, head_dim]: values by exponentials
+  float* out = nullptr;    ///< [n, heads, head_dim]; null: not wanted
+  simt::u16* activations =
+      nullptr;  ///< the same rounded as the input of a linear layer (fragments.h); null: not wanted; n <= 128
 
-  SPECLAB_BOTH int first_seen(int position) const { return window > 0 && position >= window ? position - window + 1 : 0; }
+  SPECLAB_BOTH int first_seen(int position) const {
+    return window > 0 && position >= window ? position - window + 1 : 0;
+  }
   /// Of the splits that any row may see when so many keys are committed.
   SPECLAB_BOTH int first_split(int keys) const { return first_seen(keys) / kSplit; }
   /// Those of them in which all keys are committed; in the others rows have keys of their own.
@@ -62,16 +68,24 @@ struct Attention {
   int splits() const {
     const int end = (committed + earlier + n - 1) / kSplit + 1;
     if (committed_at == nullptr) return end - first_split(committed);
-    const int most = (earlier + n + window - 2) / kSplit + 2;  // from the window of the first row to the last row
+    const int most =
+        (earlier + n + window - 2) / kSplit + 2;  // from the window of the first row to the last row
     return window > 0 && most < end ? most : end;
   }
   SPECLAB_BOTH int group() const { return heads / kv_heads; }
   SPECLAB_BOTH int shared_tiles() const { return (n * group() + kTileQueries - 1) / kTileQueries; }
-  SPECLAB_BOTH int shared_blocks() const { return (shared_tiles() + kMostTiles - 1) / kMostTiles; }  ///< of a split
-  SPECLAB_BOTH int own_tiles() const { return (group() + kTileQueries - 1) / kTileQueries; }          ///< of a row in a split
+  SPECLAB_BOTH int shared_blocks() const {
+    return (shared_tiles() + kMostTiles - 1) / kMostTiles;
+  }  ///< of a split
+  SPECLAB_BOTH int own_tiles() const {
+    return (group() + kTileQueries - 1) / kTileQueries;
+  }  ///< of a row in a split
   int blocks() const {
-    if (committed_at == nullptr) return shared_splits(committed) * shared_blocks() + (splits() - shared_splits(committed)) * n * own_tiles();
-    const int shared = splits() < committed / kSplit ? splits() : committed / kSplit, own = (earlier + n + kSplit - 2) / kSplit + 1;
+    if (committed_at == nullptr)
+      return shared_splits(committed) * shared_blocks() +
+             (splits() - shared_splits(committed)) * n * own_tiles();
+    const int shared = splits() < committed / kSplit ? splits() : committed / kSplit,
+              own = (earlier + n + kSplit - 2) / kSplit + 1;
     return shared * shared_blocks() + own * n * own_tiles();
   }
   std::size_t sums_size() const { return static_cast<std::size_t>(splits()) * n * heads * 2; }
@@ -91,18 +105,27 @@ struct AttentionSplitsKernel {
   static constexpr int kThreads = kAttentionThreads;
   Attention a;
 
-  // Shared memory: the queries of a tile in the order of the matrix unit, as [2][blocks of 32 dimensions][rows g, g + 8][lanes][8]
-  // bf16 (what rounds to bf16, then the rest); of each query and warp the maximum and the sum; shares [warps][queries][kShare],
-  // kChunk dimensions of the values at a time; positions of the queries.
-  static constexpr int kWarps = kThreads / simt::kWarp, kOfWarp = kSplit / kWarps, kChunk = 64, kShare = kChunk + 4;
+  // Shared memory: the queries of a tile in the order of the matrix unit, as [2][blocks of 32
+  // dimensions][rows g, g + 8][lanes][8] bf16 (what rounds to bf16, then the rest); of each query and warp
+  // the maximum and the sum; shares [warps][queries][kShare], kChunk dimensions of the values at a time;
+  // positions of the queries.
+  static constexpr int kWarps = kThreads / simt::kWarp, kOfWarp = kSplit / kWarps, kChunk = 64,
+                       kShare = kChunk + 4;
   SPECLAB_BOTH static constexpr int blocks_of(int stride) { return (stride + 31) / 32; }
-  SPECLAB_BOTH static constexpr int query_bytes(int stride) { return 2 * blocks_of(stride) * 2 * simt::kWarp * 16; }
-  static constexpr int kMaximaBytes = kWarps * kTileQueries * 4, kShareBytes = kWarps * kTileQueries * kShare * 4;
-  static constexpr int shared_bytes(int stride) { return query_bytes(stride) + 2 * kMaximaBytes + kShareBytes + kTileQueries * 4; }
+  SPECLAB_BOTH static constexpr int query_bytes(int stride) {
+    return 2 * blocks_of(stride) * 2 * simt::kWarp * 16;
+  }
+  static constexpr int kMaximaBytes = kWarps * kTileQueries * 4,
+                       kShareBytes = kWarps * kTileQueries * kShare * 4;
+  static constexpr int shared_bytes(int stride) {
+    return query_bytes(stride) + 2 * kMaximaBytes + kShareBytes + kTileQueries * 4;
+  }
 
   SPECLAB_DEVICE void operator()() const {
-    const int committed = a.committed_at != nullptr ? simt::load(a.committed_at) : a.committed, first_split = a.first_split(committed);
-    const int shared_blocks = a.shared_blocks(), shared = a.shared_splits(committed) * shared_blocks, block = simt::block_x(), group = a.group();
+    const int committed = a.committed_at != nullptr ? simt::load(a.committed_at) : a.committed,
+              first_split = a.first_split(committed);
+    const int shared_blocks = a.shared_blocks(), shared = a.shared_splits(committed) * shared_blocks,
+              block = simt::block_x(), group = a.group();
     int split, query, end;  // queries from one to the other
     if (block < shared) {
       split = first_split + block / shared_blocks;
@@ -116,15 +139,19 @@ struct AttentionSplitsKernel {
       end = simt::min(query + kTileQueries, i / tiles * group + group);
     }
     SPECLAB_ROLLED
-    for (; query < end; query += kTileQueries) run_tile(committed, split, query, simt::min(kTileQueries, end - query));
+    for (; query < end; query += kTileQueries)
+      run_tile(committed, split, query, simt::min(kTileQueries, end - query));
   }
 
  private:
-  static constexpr float kUnseen = -3.402823466e+38f;  // no score is as small; not infinite: infinity - infinity is no number
+  static constexpr float kUnseen =
+      -3.402823466e+38f;  // no score is as small; not infinite: infinity - infinity is no number
 
-  // Queries first .. first + count - 1 of this key/value head, `group` of a row; of one row unless all keys are committed.
+  // Queries first .. first + count - 1 of this key/value head, `group` of a row; of one row unless all keys
+  // are committed.
   SPECLAB_DEVICE void run_tile(int committed, int split, int first, int count) const {
-    const int first_split = a.first_split(committed), group = a.group(), kv_head = simt::block_y(), stride = a.kv.stride, begin = split * kSplit;
+    const int first_split = a.first_split(committed), group = a.group(), kv_head = simt::block_y(),
+              stride = a.kv.stride, begin = split * kSplit;
     const int thread = simt::thread_index(), lane = simt::lane(), g = lane / 4, t = lane % 4;
     int last = -1;  // position that one of the rows sees here
     for (int row = first / group; row <= (first + count - 1) / group; ++row) {
@@ -134,20 +161,27 @@ struct AttentionSplitsKernel {
     if (last < 0) return;
 
     const auto queries = simt::shared<simt::u16>(0, query_bytes(stride) / 2);
-    const int at_maxima = query_bytes(stride), at_sums = at_maxima + kMaximaBytes, at_shares = at_sums + kMaximaBytes;
-    const auto maxima = simt::shared<float>(at_maxima, kWarps * kTileQueries), sums = simt::shared<float>(at_sums, kWarps * kTileQueries);
+    const int at_maxima = query_bytes(stride), at_sums = at_maxima + kMaximaBytes,
+              at_shares = at_sums + kMaximaBytes;
+    const auto maxima = simt::shared<float>(at_maxima, kWarps * kTileQueries),
+               sums = simt::shared<float>(at_sums, kWarps * kTileQueries);
     const auto shares = simt::shared<float>(at_shares, kWarps * kTileQueries * kShare);
     const auto row_position = simt::shared<int>(at_shares + kShareBytes, kTileQueries);
     simt::block_sync();  // the tile before has been read
     load_queries(queries, first, count);
-    if (thread < kTileQueries) row_position.set(thread, thread < count ? simt::load(a.positions + (first + thread) / group) : -1);
+    if (thread < kTileQueries)
+      row_position.set(thread, thread < count ? simt::load(a.positions + (first + thread) / group) : -1);
     simt::block_sync();
 
-    // Slots of the warp's positions: of lane 4 g + t the keys g + 8 j, and the values 2 t, 2 t + 1 + 8 j. -1: nobody sees it.
+    // Slots of the warp's positions: of lane 4 g + t the keys g + 8 j, and the values 2 t, 2 t + 1 + 8 j. -1:
+    // nobody sees it.
     const int warp = simt::warp_index(), warp_begin = begin + warp * kOfWarp;
     const bool busy = warp_begin <= last;  // of all lanes
-    const std::int32_t* path = a.paths + simt::load(a.path_begin + first / group) - committed;  // slot of position p: path[p]
-    const auto slot_of = [&](int position) { return position > last ? -1 : position < committed ? position : simt::load(path + position); };
+    const std::int32_t* path =
+        a.paths + simt::load(a.path_begin + first / group) - committed;  // slot of position p: path[p]
+    const auto slot_of = [&](int position) {
+      return position > last ? -1 : position < committed ? position : simt::load(path + position);
+    };
 
     simt::Accumulator scores[4];
     SPECLAB_UNROLL
@@ -164,13 +198,15 @@ struct AttentionSplitsKernel {
         SPECLAB_UNROLL
         for (int part = 0; part < 2; ++part) {
           SPECLAB_UNROLL
-          for (int half = 0; half < 2; ++half) q[part][half] = queries.get16((((part * blocks + b) * 2 + half) * simt::kWarp + lane) * 8);
+          for (int half = 0; half < 2; ++half)
+            q[part][half] = queries.get16((((part * blocks + b) * 2 + half) * simt::kWarp + lane) * 8);
         }
         SPECLAB_UNROLL
         for (int step = 0; step < 2; ++step) {
           SPECLAB_UNROLL
           for (int part = 0; part < 2; ++part) {
-            const simt::u32 left[4] = {q[part][0].word[2 * step], q[part][1].word[2 * step], q[part][0].word[2 * step + 1], q[part][1].word[2 * step + 1]};
+            const simt::u32 left[4] = {q[part][0].word[2 * step], q[part][1].word[2 * step],
+                                       q[part][0].word[2 * step + 1], q[part][1].word[2 * step + 1]};
             SPECLAB_UNROLL
             for (int j = 0; j < 4; ++j) {
               const simt::u32 right[2] = {k[j].word[2 * step], k[j].word[2 * step + 1]};
@@ -206,7 +242,8 @@ struct AttentionSplitsKernel {
     SPECLAB_UNROLL
     for (int half = 0; half < 2; ++half) {
       SPECLAB_UNROLL
-      for (int w = 0; w < kWarps; ++w) most[half] = simt::max(most[half], maxima[w * kTileQueries + g + half * 8]);
+      for (int w = 0; w < kWarps; ++w)
+        most[half] = simt::max(most[half], maxima[w * kTileQueries + g + half * 8]);
     }
     SPECLAB_UNROLL
     for (int j = 0; j < 4; ++j) {
@@ -230,14 +267,16 @@ struct AttentionSplitsKernel {
       for (int i = 0; i < 4; ++i) {
         const float low = weight[2 * step + i / 2][i % 2 * 2], high = weight[2 * step + i / 2][i % 2 * 2 + 1];
         left[step][0][i] = simt::pack_bf16(low, high);
-        left[step][1][i] = simt::pack_bf16(low - simt::float_of(left[step][0][i] << 16), high - simt::float_of(left[step][0][i] & 0xffff0000u));
+        left[step][1][i] = simt::pack_bf16(low - simt::float_of(left[step][0][i] << 16),
+                                           high - simt::float_of(left[step][0][i] & 0xffff0000u));
       }
     }
     int slots[2][4];
     SPECLAB_UNROLL
     for (int step = 0; step < 2; ++step) {
       SPECLAB_UNROLL
-      for (int i = 0; i < 4; ++i) slots[step][i] = busy ? slot_of(warp_begin + 16 * step + 2 * t + i % 2 + i / 2 * 8) : -1;
+      for (int i = 0; i < 4; ++i)
+        slots[step][i] = busy ? slot_of(warp_begin + 16 * step + 2 * t + i % 2 + i / 2 * 8) : -1;
     }
 
     for (int chunk = 0; chunk < stride; chunk += kChunk) {
@@ -252,7 +291,8 @@ struct AttentionSplitsKernel {
           for (int i = 0; i < 4; ++i) v[i] = piece(a.kv.values(kv_head), slots[step][i], chunk + 8 * g);
           SPECLAB_UNROLL
           for (int j = 0; j < 8; ++j) {
-            const simt::u32 right[2] = {pair_of(v[0].word[j / 2], v[1].word[j / 2], j % 2), pair_of(v[2].word[j / 2], v[3].word[j / 2], j % 2)};
+            const simt::u32 right[2] = {pair_of(v[0].word[j / 2], v[1].word[j / 2], j % 2),
+                                        pair_of(v[2].word[j / 2], v[3].word[j / 2], j % 2)};
             simt::mma(mixed[j], left[step][0], right);
             simt::mma(mixed[j], left[step][1], right);
           }
@@ -263,7 +303,8 @@ struct AttentionSplitsKernel {
       SPECLAB_UNROLL
       for (int j = 0; j < 8; ++j) {
         SPECLAB_UNROLL
-        for (int i = 0; i < 4; ++i) shares.set((warp * kTileQueries + g + i / 2 * 8) * kShare + 8 * (2 * t + i % 2) + j, mixed[j][i]);
+        for (int i = 0; i < 4; ++i)
+          shares.set((warp * kTileQueries + g + i / 2 * 8) * kShare + 8 * (2 * t + i % 2) + j, mixed[j][i]);
       }
       simt::block_sync();
       const int width = simt::min(kChunk, a.head_dim - chunk);
@@ -292,17 +333,21 @@ struct AttentionSplitsKernel {
   SPECLAB_DEVICE void load_queries(const simt::Shared<simt::u16>& queries, int first, int count) const {
     const int blocks = blocks_of(a.kv.stride), width = (a.heads + 2 * a.kv_heads) * a.head_dim;
     for (int i = simt::thread_index(); i < blocks * 2 * simt::kWarp; i += kThreads) {
-      const int lane = i % simt::kWarp, q = lane / 4 + i / simt::kWarp % 2 * 8, d = i / simt::kWarp / 2 * 32 + lane % 4 * 8;
+      const int lane = i % simt::kWarp, q = lane / 4 + i / simt::kWarp % 2 * 8,
+                d = i / simt::kWarp / 2 * 32 + lane % 4 * 8;
       const int row = (first + q) / a.group(), head = simt::block_y() * a.group() + (first + q) % a.group();
-      const float* from = a.qkv + static_cast<std::size_t>(row) * static_cast<std::size_t>(width) + head * a.head_dim;
+      const float* from =
+          a.qkv + static_cast<std::size_t>(row) * static_cast<std::size_t>(width) + head * a.head_dim;
       simt::Bytes16 rounded, rest;
       SPECLAB_UNROLL
       for (int w = 0; w < 4; ++w) {
         float x[2];
         SPECLAB_UNROLL
-        for (int e = 0; e < 2; ++e) x[e] = q < count && d + 2 * w + e < a.head_dim ? simt::load(from + d + 2 * w + e) : 0.0f;
+        for (int e = 0; e < 2; ++e)
+          x[e] = q < count && d + 2 * w + e < a.head_dim ? simt::load(from + d + 2 * w + e) : 0.0f;
         rounded.word[w] = simt::pack_bf16(x[0], x[1]);
-        rest.word[w] = simt::pack_bf16(x[0] - simt::float_of(rounded.word[w] << 16), x[1] - simt::float_of(rounded.word[w] & 0xffff0000u));
+        rest.word[w] = simt::pack_bf16(x[0] - simt::float_of(rounded.word[w] << 16),
+                                       x[1] - simt::float_of(rounded.word[w] & 0xffff0000u));
       }
       queries.set16(i * 8, rounded);
       queries.set16((blocks * 2 * simt::kWarp + i) * 8, rest);
@@ -312,7 +357,8 @@ struct AttentionSplitsKernel {
   SPECLAB_DEVICE simt::Bytes16 piece(const simt::u16* plane, int slot, int d) const {
     simt::Bytes16 none = {};
     if (slot < 0 || d >= a.kv.stride) return none;
-    return simt::load16_constant(plane + static_cast<std::size_t>(slot) * static_cast<std::size_t>(a.kv.stride) + d);
+    return simt::load16_constant(plane +
+                                 static_cast<std::size_t>(slot) * static_cast<std::size_t>(a.kv.stride) + d);
   }
   /// The lower or the upper halves of two words.
   SPECLAB_DEVICE static simt::u32 pair_of(simt::u32 first, simt::u32 second, int upper) {
@@ -321,7 +367,8 @@ struct AttentionSplitsKernel {
   // Place of a query of this key/value head in sums and mixed.
   SPECLAB_DEVICE std::size_t place(int split, int i) const {
     const int row = i / a.group(), head = simt::block_y() * a.group() + i % a.group();
-    return (static_cast<std::size_t>(split) * static_cast<std::size_t>(a.n) + static_cast<std::size_t>(row)) * static_cast<std::size_t>(a.heads) +
+    return (static_cast<std::size_t>(split) * static_cast<std::size_t>(a.n) + static_cast<std::size_t>(row)) *
+               static_cast<std::size_t>(a.heads) +
            static_cast<std::size_t>(head);
   }
 };
@@ -334,14 +381,17 @@ struct AttendedQuery {
   float most;
 
   SPECLAB_DEVICE AttendedQuery(const Attention& attention, int row, int head) : a(attention) {
-    const int position = simt::load(a.positions + row), committed = a.committed_at != nullptr ? simt::load(a.committed_at) : a.committed, first = a.first_split(committed);
+    const int position = simt::load(a.positions + row),
+              committed = a.committed_at != nullptr ? simt::load(a.committed_at) : a.committed,
+              first = a.first_split(committed);
     begin = a.first_seen(position) / kSplit - first;
     end = position / kSplit + 1 - first;
     queries = static_cast<std::size_t>(a.n) * a.heads;
     query = static_cast<std::size_t>(row) * a.heads + head;
     most = simt::load(a.sums + 2 * (begin * queries + query));
     SPECLAB_ROLLED
-    for (int split = begin + 1; split < end; ++split) most = simt::max(most, simt::load(a.sums + 2 * (split * queries + query)));
+    for (int split = begin + 1; split < end; ++split)
+      most = simt::max(most, simt::load(a.sums + 2 * (split * queries + query)));
   }
   /// Dimension d: the splits with their maximum nearest to the largest count most.
   SPECLAB_DEVICE float operator[](int d) const {
@@ -369,7 +419,8 @@ struct AttentionSumKernel {
     for (int d = simt::thread_index(); d < a.head_dim; d += kCombineThreads) {
       const float mixed = attended[d];
       if (a.out != nullptr) simt::store(a.out + attended.query * a.head_dim + d, mixed);
-      if (a.activations != nullptr) simt::store(a.activations + activation_at(a.n, row, head * a.head_dim + d), simt::to_bf16(mixed));
+      if (a.activations != nullptr)
+        simt::store(a.activations + activation_at(a.n, row, head * a.head_dim + d), simt::to_bf16(mixed));
     }
     if (a.activations == nullptr || head < a.heads - 1) return;
     const int width = a.heads * a.head_dim;  // padded with zeros
@@ -384,8 +435,11 @@ struct AttentionSumKernel {
 template <typename Visit>
 void with_kernel(const AttentionSplits& arguments, const Visit& visit) {
   const Attention& a = arguments.of;
-  visit(AttentionSplitsKernel{a}, LaunchShape{.grid_x = a.blocks(), .grid_y = a.kv_heads, .threads = kAttentionThreads,
-                                              .shared_bytes = AttentionSplitsKernel::shared_bytes(a.kv.stride)});
+  visit(AttentionSplitsKernel{a},
+        LaunchShape{.grid_x = a.blocks(),
+                    .grid_y = a.kv_heads,
+                    .threads = kAttentionThreads,
+                    .shared_bytes = AttentionSplitsKernel::shared_bytes(a.kv.stride)});
 }
 
 template <typename Visit>

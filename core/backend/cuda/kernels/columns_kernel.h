@@ -15,7 +15,7 @@ struct CopyRows {
   const float* x = nullptr;            ///< [any, width]
   const std::int32_t* rows = nullptr;  ///< [count]
   int count = 0, width = 0;
-  float* out = nullptr;                ///< [count, width]
+  float* out = nullptr;  ///< [count, width]
 };
 
 /// x[i][begin .. width - 1] = value
@@ -35,7 +35,8 @@ struct CopyRowsKernel {
   SPECLAB_DEVICE void operator()() const {
     const int k = simt::block_x() * kThreads + simt::thread_index(), row = simt::block_y();
     if (k >= a.width) return;
-    const auto from = static_cast<std::size_t>(simt::load(a.rows + row)), width = static_cast<std::size_t>(a.width);
+    const auto from = static_cast<std::size_t>(simt::load(a.rows + row)),
+               width = static_cast<std::size_t>(a.width);
     simt::store(a.out + static_cast<std::size_t>(row) * width + k, simt::load(a.x + from * width + k));
   }
 };
@@ -47,7 +48,9 @@ struct FillColumnsKernel {
 
   SPECLAB_DEVICE void operator()() const {
     const int k = a.begin + simt::block_x() * kThreads + simt::thread_index();
-    if (k < a.width) simt::store(a.x + static_cast<std::size_t>(simt::block_y()) * static_cast<std::size_t>(a.width) + k, a.value);
+    if (k < a.width)
+      simt::store(a.x + static_cast<std::size_t>(simt::block_y()) * static_cast<std::size_t>(a.width) + k,
+                  a.value);
   }
 };
 
@@ -55,11 +58,15 @@ struct FillColumnsKernel {
 
 template <typename Visit>
 void with_kernel(const CopyRows& a, const Visit& visit) {
-  visit(CopyRowsKernel{a}, LaunchShape{.grid_x = (a.width + kColumnThreads - 1) / kColumnThreads, .grid_y = a.count, .threads = kColumnThreads});
+  visit(CopyRowsKernel{a}, LaunchShape{.grid_x = (a.width + kColumnThreads - 1) / kColumnThreads,
+                                       .grid_y = a.count,
+                                       .threads = kColumnThreads});
 }
 template <typename Visit>
 void with_kernel(const FillColumns& a, const Visit& visit) {
-  visit(FillColumnsKernel{a}, LaunchShape{.grid_x = (a.width - a.begin + kColumnThreads - 1) / kColumnThreads, .grid_y = a.rows, .threads = kColumnThreads});
+  visit(FillColumnsKernel{a}, LaunchShape{.grid_x = (a.width - a.begin + kColumnThreads - 1) / kColumnThreads,
+                                          .grid_y = a.rows,
+                                          .threads = kColumnThreads});
 }
 
 }  // namespace speclab::cuda

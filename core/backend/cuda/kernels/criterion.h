@@ -6,8 +6,9 @@
 #include "core/backend/plan.h"
 #include "core/base/exp_log.h"
 
-// What the criterion rules and the textbook rules ask of a row (core/decoding/rules/accepted_set.h, rules_classical.cpp), with the host's
-// bits. All threads of the block call these together, but for AcceptedSet::meets().
+// What the criterion rules and the textbook rules ask of a row (core/decoding/rules/accepted_set.h,
+// rules_classical.cpp), with the host's bits. All threads of the block call these together, but for
+// AcceptedSet::meets().
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -33,7 +34,8 @@ struct AcceptedSet {
 
   static constexpr double kNobody = 1e300;
 
-  SPECLAB_DEVICE AcceptedSet(const LawSpace& space, const CriterionForm& criterion, const LawRow& p, const LawRow& row, int tokens)
+  SPECLAB_DEVICE AcceptedSet(const LawSpace& space, const CriterionForm& criterion, const LawRow& p,
+                             const LawRow& row, int tokens)
       : form(criterion), seen(row), vocab(tokens) {
     if (form.always_best) best = p.argmax(space, vocab);
     double least = form.bar;

@@ -30,7 +30,8 @@ void start(const Kernel& kernel, const LaunchShape& shape, void* stream) {
     error = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
   }
   if (error == cudaSuccess) {
-    entry<<<dim3(shape.grid_x, shape.grid_y, shape.grid_z), shape.threads, shape.shared_bytes, static_cast<cudaStream_t>(stream)>>>(kernel);
+    entry<<<dim3(shape.grid_x, shape.grid_y, shape.grid_z), shape.threads, shape.shared_bytes,
+            static_cast<cudaStream_t>(stream)>>>(kernel);
     error = cudaGetLastError();
   }
   if (error != cudaSuccess) fail_launch(Kernel::kName, shape, cudaGetErrorString(error));

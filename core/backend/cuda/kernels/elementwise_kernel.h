@@ -4,7 +4,8 @@
 #include "core/backend/cuda/kernels/linear/fragments.h"
 #include "core/backend/cuda/kernels/rows.h"
 
-// Operations in which an element of a row meets no other element of it. Each has the same bits wherever it lies.
+// Operations in which an element of a row meets no other element of it. Each has the same bits wherever it
+// lies.
 
 namespace speclab::cuda {
 
@@ -44,7 +45,8 @@ struct ActivateKernel {
   SPECLAB_DEVICE void operator()() const {
     const int k = 8 * (simt::block_x() * kThreads + simt::thread_index()), row = simt::block_y();
     if (k >= (a.activations != nullptr ? tiles_of(a.width, kTileIn) * kTileIn : a.width)) return;
-    const float* x = a.x + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.gated ? 2 * a.width : a.width);
+    const float* x =
+        a.x + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.gated ? 2 * a.width : a.width);
     Piece piece = Piece::read(x, k, a.width, on_16_bytes(x, 0));
     SPECLAB_UNROLL
     for (int i = 0; i < 8; ++i) piece.v[i] = activation<kFunction>(piece.v[i]);
@@ -55,7 +57,8 @@ struct ActivateKernel {
     }
     float* out = a.out + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.width);
     if (a.out != nullptr) piece.write(out, k, a.width, on_16_bytes(out, 0));
-    if (a.activations != nullptr) simt::store16(a.activations + activation_at(a.rows, row, k), piece.rounded());
+    if (a.activations != nullptr)
+      simt::store16(a.activations + activation_at(a.rows, row, k), piece.rounded());
   }
 };
 
@@ -79,7 +82,8 @@ struct ElementwiseKernel {
     } else {
       SPECLAB_UNROLL
       for (int i = 0; i < 8; ++i) {
-        piece.v[i] = kOperation == ElementwiseOf::kScale ? piece.v[i] * a.factor : a.factor * simt::tanh(piece.v[i] / a.factor);
+        piece.v[i] = kOperation == ElementwiseOf::kScale ? piece.v[i] * a.factor
+                                                         : a.factor * simt::tanh(piece.v[i] / a.factor);
       }
     }
     piece.write(y, k, a.width, on_16_bytes(y, 0));
@@ -90,7 +94,8 @@ struct ElementwiseKernel {
 
 template <typename Visit>
 void with_kernel(const Activate& a, const Visit& visit) {
-  const LaunchShape shape{.grid_x = tiles_of(a.width, 8 * kRowThreads), .grid_y = a.rows, .threads = kRowThreads};
+  const LaunchShape shape{
+      .grid_x = tiles_of(a.width, 8 * kRowThreads), .grid_y = a.rows, .threads = kRowThreads};
   switch (a.function) {
     case Activation::kSilu: return visit(ActivateKernel<Activation::kSilu>{a}, shape);
     case Activation::kGelu: return visit(ActivateKernel<Activation::kGelu>{a}, shape);
@@ -100,7 +105,8 @@ void with_kernel(const Activate& a, const Visit& visit) {
 }
 template <typename Visit>
 void with_kernel(const Elementwise& a, const Visit& visit) {
-  const LaunchShape shape{.grid_x = tiles_of(a.width, 8 * kRowThreads), .grid_y = a.rows, .threads = kRowThreads};
+  const LaunchShape shape{
+      .grid_x = tiles_of(a.width, 8 * kRowThreads), .grid_y = a.rows, .threads = kRowThreads};
   switch (a.operation) {
     case ElementwiseOf::kAdd: return visit(ElementwiseKernel<ElementwiseOf::kAdd>{a}, shape);
     case ElementwiseOf::kAddBias: return visit(ElementwiseKernel<ElementwiseOf::kAddBias>{a}, shape);

@@ -5,8 +5,8 @@
 #include "core/backend/cuda/simulator/simt.h"
 
 // The KV cache of a sequence on a GPU, and the kernels that write, move and copy its slots. bf16,
-// [layer][kv_head][keys, values][slot][stride]: a slot is one row of whole 16-byte pieces, the dimensions of a head and then
-// zeros, so that the keys of neighbouring slots lie together and a piece belongs to one slot.
+// [layer][kv_head][keys, values][slot][stride]: a slot is one row of whole 16-byte pieces, the dimensions of
+// a head and then zeros, so that the keys of neighbouring slots lie together and a piece belongs to one slot.
 
 namespace speclab::cuda {
 
@@ -22,9 +22,13 @@ struct KvLayer {
   simt::u16* data = nullptr;
   int slots = 0, stride = 0;
 
-  SPECLAB_BOTH simt::u16* keys(int kv_head) const { return data + 2 * static_cast<std::size_t>(kv_head) * plane(); }
+  SPECLAB_BOTH simt::u16* keys(int kv_head) const {
+    return data + 2 * static_cast<std::size_t>(kv_head) * plane();
+  }
   SPECLAB_BOTH simt::u16* values(int kv_head) const { return keys(kv_head) + plane(); }
-  SPECLAB_BOTH std::size_t plane() const { return static_cast<std::size_t>(slots) * static_cast<std::size_t>(stride); }
+  SPECLAB_BOTH std::size_t plane() const {
+    return static_cast<std::size_t>(slots) * static_cast<std::size_t>(stride);
+  }
 };
 
 /// Backend::rope_and_store.
@@ -33,7 +37,7 @@ struct RopeStore {
   int n = 0, heads = 0, kv_heads = 0, head_dim = 0;
   const float* cos = nullptr;  ///< [positions, half]; null when half is 0
   const float* sin = nullptr;
-  int half = 0;                ///< dimensions j and j + half turn together, j < half
+  int half = 0;                             ///< dimensions j and j + half turn together, j < half
   const std::int32_t* positions = nullptr;  ///< [n]
   const std::int32_t* slots = nullptr;      ///< [n]
   KvLayer kv;
@@ -66,7 +70,8 @@ struct RopeStoreKernel {
   SPECLAB_DEVICE void operator()() const {
     const int row = simt::block_x(), vector = simt::block_y(), d = a.head_dim;
     const int width = (a.heads + 2 * a.kv_heads) * d;
-    float* v = a.qkv + static_cast<std::size_t>(row) * static_cast<std::size_t>(width) + static_cast<std::size_t>(vector) * static_cast<std::size_t>(d);
+    float* v = a.qkv + static_cast<std::size_t>(row) * static_cast<std::size_t>(width) +
+               static_cast<std::size_t>(vector) * static_cast<std::size_t>(d);
     const bool is_value = vector >= a.heads + a.kv_heads;
     simt::u16* kept = nullptr;
     if (vector >= a.heads) {
@@ -75,7 +80,9 @@ struct RopeStoreKernel {
              static_cast<std::size_t>(simt::load(a.slots + row)) * static_cast<std::size_t>(a.kv.stride);
     }
     const int half = is_value ? 0 : a.half;
-    const std::size_t turn = half > 0 ? static_cast<std::size_t>(simt::load(a.positions + row)) * static_cast<std::size_t>(half) : 0;
+    const std::size_t turn =
+        half > 0 ? static_cast<std::size_t>(simt::load(a.positions + row)) * static_cast<std::size_t>(half)
+                 : 0;
     for (int j = simt::thread_index(); j < a.kv.stride; j += kKvThreads) {
       if (j < half) {
         const float c = simt::load_constant(a.cos + turn + j), s = simt::load_constant(a.sin + turn + j);
@@ -102,12 +109,14 @@ struct MoveSlotsKernel {
 
   SPECLAB_DEVICE void operator()() const {
     const auto stride = static_cast<std::size_t>(a.stride);
-    simt::u16* plane = a.data + static_cast<std::size_t>(simt::block_x()) * static_cast<std::size_t>(a.slots) * stride;
+    simt::u16* plane =
+        a.data + static_cast<std::size_t>(simt::block_x()) * static_cast<std::size_t>(a.slots) * stride;
     for (int begin = kKvPiece * simt::thread_index(); begin < a.stride; begin += kKvPiece * kKvThreads) {
       for (int j = 0; j < a.count; ++j) {
         const int from = simt::load(a.from + j), to = simt::load(a.to + j);
         if (from == to) continue;
-        simt::store16(plane + static_cast<std::size_t>(to) * stride + begin, simt::load16(plane + static_cast<std::size_t>(from) * stride + begin));
+        simt::store16(plane + static_cast<std::size_t>(to) * stride + begin,
+                      simt::load16(plane + static_cast<std::size_t>(from) * stride + begin));
       }
     }
   }
@@ -135,7 +144,8 @@ struct CopyKvKernel {
 
 template <typename Visit>
 void with_kernel(const RopeStore& a, const Visit& visit) {
-  visit(RopeStoreKernel{a}, LaunchShape{.grid_x = a.n, .grid_y = a.heads + 2 * a.kv_heads, .threads = kKvThreads});
+  visit(RopeStoreKernel{a},
+        LaunchShape{.grid_x = a.n, .grid_y = a.heads + 2 * a.kv_heads, .threads = kKvThreads});
 }
 
 template <typename Visit>
@@ -146,7 +156,9 @@ void with_kernel(const MoveSlots& a, const Visit& visit) {
 template <typename Visit>
 void with_kernel(const CopyKv& a, const Visit& visit) {
   const int pieces = a.used * (a.stride / kKvPiece);
-  visit(CopyKvKernel{a}, LaunchShape{.grid_x = a.planes, .grid_y = (pieces + kMovedAtOnce - 1) / kMovedAtOnce, .threads = kKvThreads});
+  visit(CopyKvKernel{a},
+        LaunchShape{
+            .grid_x = a.planes, .grid_y = (pieces + kMovedAtOnce - 1) / kMovedAtOnce, .threads = kKvThreads});
 }
 
 }  // namespace speclab::cuda

@@ -104,8 +104,9 @@ SPECLAB_DEVICE int race_row(const LawSpace& space, int n, PhiloxKey key, std::in
 
 // ---- Coins
 
-/// Coins (core/decoding/rows/coins.h) of one prompt on the device. Another type with the same members can stand for it
-/// in kernels that are templates over it: one that walks every branch, for proofs by enumeration.
+/// Coins (core/decoding/rows/coins.h) of one prompt on the device. Another type with the same members can
+/// stand for it in kernels that are templates over it: one that walks every branch, for proofs by
+/// enumeration.
 struct PhiloxCoins {
   PhiloxKey key{};                    ///< Coins::key()
   const PhiloxKey* key_at = nullptr;  ///< where not null it is there, so that one launch serves any prompt
@@ -167,16 +168,15 @@ struct LawRow {
   SPECLAB_DEVICE int sample(const LawSpace& space, int vocab, const Coins& coins, std::int64_t position,
                             simt::u32 purpose, simt::u32 draw = 0) const {
     if (one_hot >= 0) return one_hot;
-    return coins.categorical(
-        space, vocab, [&](int i) { return weight(i); }, position, purpose, draw);
+    return coins.categorical(space, vocab, [&](int i) { return weight(i); }, position, purpose, draw);
   }
   /// Distribution::sample_coupled.
   template <typename Coins>
   SPECLAB_DEVICE int sample_coupled(const LawSpace& space, int vocab, const Coins& coins,
                                     std::int64_t position) const {
     if (one_hot >= 0) return one_hot;
-    const int winner = coins.race(
-        space, vocab, [&](int i) { return simt::load(weights + i); }, position, kGumbelCoin);
+    const int winner =
+        coins.race(space, vocab, [&](int i) { return simt::load(weights + i); }, position, kGumbelCoin);
     return winner < vocab ? winner : argmax(space, vocab);
   }
 };

@@ -231,11 +231,9 @@ SPECLAB_DEVICE simt::u64 cut_of_row(const LawSpace& space, int n, const Key& key
   return cut;
 }
 
-/// Mass of a weight for top-p, as core/decoding/rows/distribution.cpp counts it: in units of 2^-44 of the heaviest
-/// token's.
-SPECLAB_DEVICE simt::u64 mass_of(float weight) {
-  return static_cast<simt::u64>(weight * 0x1p44f);
-}
+/// Mass of a weight for top-p, as core/decoding/rows/distribution.cpp counts it: in units of 2^-44 of the
+/// heaviest token's.
+SPECLAB_DEVICE simt::u64 mass_of(float weight) { return static_cast<simt::u64>(weight * 0x1p44f); }
 
 }  // namespace SPECLAB_SIDE
 }  // namespace speclab::cuda

@@ -9,18 +9,18 @@ namespace speclab::cuda {
 
 enum class NormOf { kRms, kLayer };
 
-/// out = x / rms(x) * weight (Zhang and Sennrich 2019, eq. 4), or (x - mean) / sqrt(variance + eps) * weight + bias (Ba et
-/// al. 2016, eq. 4), for each of `heads` vectors of d in each row. As floats, or rounded as the input of a linear layer, or
-/// both.
+/// out = x / rms(x) * weight (Zhang and Sennrich 2019, eq. 4), or (x - mean) / sqrt(variance + eps) * weight
+/// + bias (Ba et al. 2016, eq. 4), for each of `heads` vectors of d in each row. As floats, or rounded as the
+/// input of a linear layer, or both.
 struct Norm {
   NormOf kind = NormOf::kRms;
-  const float* x = nullptr;       ///< vector h of row i begins at x + i * x_stride + h * d
+  const float* x = nullptr;  ///< vector h of row i begins at x + i * x_stride + h * d
   int x_stride = 0;
   const float* weight = nullptr;  ///< [d]
   const float* bias = nullptr;    ///< [d]; kLayer only
   float eps = 0;
   int rows = 0, heads = 1, d = 0;
-  float* out = nullptr;           ///< null: not wanted; laid out by out_stride as x is; may be x
+  float* out = nullptr;  ///< null: not wanted; laid out by out_stride as x is; may be x
   int out_stride = 0;
   simt::u16* activations = nullptr;  ///< null: not wanted; [rows, d] as in fragments.h; only for one head
 };
@@ -30,7 +30,8 @@ inline namespace SPECLAB_SIDE {
 struct Moments {
   float mean = 0, scale = 1;
 };
-/// Of a row, read by the first `threads` threads of the block; sum(value, i) adds their values, for i = 0 and 1.
+/// Of a row, read by the first `threads` threads of the block; sum(value, i) adds their values, for i = 0
+/// and 1.
 template <NormOf kKind, typename Sum>
 SPECLAB_DEVICE Moments moments_of(const float* x, int d, float eps, int threads, const Sum& sum) {
   const bool aligned = on_16_bytes(x, 0);
@@ -58,13 +59,15 @@ SPECLAB_DEVICE Moments moments_of(const float* x, int d, float eps, int threads,
   return moments;
 }
 template <NormOf kKind>
-SPECLAB_DEVICE Piece normed_piece(const float* x, const float* weights, const float* biases, int begin, int d, const Moments& moments) {
+SPECLAB_DEVICE Piece normed_piece(const float* x, const float* weights, const float* biases, int begin, int d,
+                                  const Moments& moments) {
   Piece piece = Piece::read(x, begin, d, on_16_bytes(x, 0));
   const Piece weight = Piece::read(weights, begin, d, on_16_bytes(weights, 0));
   if constexpr (kKind == NormOf::kLayer) {
     const Piece bias = Piece::read(biases, begin, d, on_16_bytes(biases, 0));
     SPECLAB_UNROLL
-    for (int i = 0; i < 8; ++i) piece.v[i] = simt::fma((piece.v[i] - moments.mean) * moments.scale, weight.v[i], bias.v[i]);
+    for (int i = 0; i < 8; ++i)
+      piece.v[i] = simt::fma((piece.v[i] - moments.mean) * moments.scale, weight.v[i], bias.v[i]);
   } else {
     SPECLAB_UNROLL
     for (int i = 0; i < 8; ++i) piece.v[i] = piece.v[i] * moments.scale * weight.v[i];
@@ -80,14 +83,21 @@ struct NormKernel {
 
   SPECLAB_DEVICE void operator()() const {
     const int row = simt::block_x(), head = simt::block_y(), d = a.d, step = 8 * simt::block_threads();
-    const float* x = a.x + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.x_stride) + static_cast<std::size_t>(head) * static_cast<std::size_t>(d);
-    const Moments moments = moments_of<kKind>(x, d, a.eps, simt::block_threads(), [](float value, int i) { return block_sum(value, i * kSumBytes); });
-    float* out = a.out == nullptr ? nullptr : a.out + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.out_stride) + static_cast<std::size_t>(head) * static_cast<std::size_t>(d);
+    const float* x = a.x + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.x_stride) +
+                     static_cast<std::size_t>(head) * static_cast<std::size_t>(d);
+    const Moments moments = moments_of<kKind>(x, d, a.eps, simt::block_threads(), [](float value, int i) {
+      return block_sum(value, i * kSumBytes);
+    });
+    float* out = a.out == nullptr
+                     ? nullptr
+                     : a.out + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.out_stride) +
+                           static_cast<std::size_t>(head) * static_cast<std::size_t>(d);
     const int end = a.activations != nullptr ? tiles_of(d, kTileIn) * kTileIn : d;
     for (int begin = 8 * simt::thread_index(); begin < end; begin += step) {
       const Piece piece = normed_piece<kKind>(x, a.weight, a.bias, begin, d, moments);
       if (out != nullptr) piece.write(out, begin, d, on_16_bytes(out, 0));
-      if (a.activations != nullptr) simt::store16(a.activations + activation_at(a.rows, row, begin), piece.rounded());
+      if (a.activations != nullptr)
+        simt::store16(a.activations + activation_at(a.rows, row, begin), piece.rounded());
     }
   }
 };
@@ -96,7 +106,8 @@ struct NormKernel {
 
 template <typename Visit>
 void with_kernel(const Norm& a, const Visit& visit) {
-  const LaunchShape shape{.grid_x = a.rows, .grid_y = a.heads, .threads = row_threads(a.d), .shared_bytes = 2 * kSumBytes};
+  const LaunchShape shape{
+      .grid_x = a.rows, .grid_y = a.heads, .threads = row_threads(a.d), .shared_bytes = 2 * kSumBytes};
   if (a.kind == NormOf::kRms) visit(NormKernel<NormOf::kRms>{a}, shape);
   else visit(NormKernel<NormOf::kLayer>{a}, shape);
 }

@@ -9,13 +9,16 @@
 
 namespace speclab::cuda {
 
-/// Where kernels run that are started one by one, in tests and benchmarks: a simulated GPU or a real one, which outlives it.
+/// Where kernels run that are started one by one, in tests and benchmarks: a simulated GPU or a real one,
+/// which outlives it.
 class Place {
  public:
   Place(simt::Machine& machine) : machine_(&machine) {}
   Place(Gpu& gpu) : gpu_(&gpu) {}
   simt::Machine* machine() const { return machine_; }
-  Stream stream() const { return gpu_ != nullptr ? Stream{.device = gpu_->stream()} : Stream{.machine = machine_}; }
+  Stream stream() const {
+    return gpu_ != nullptr ? Stream{.device = gpu_->stream()} : Stream{.machine = machine_};
+  }
   std::shared_ptr<void> allocate(std::size_t bytes) const {
     if (gpu_ != nullptr) return gpu_->allocate(bytes);
     return {machine_->allocate(bytes), [machine = machine_](void* p) { machine->release(p); }};

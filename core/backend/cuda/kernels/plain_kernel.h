@@ -3,8 +3,8 @@
 #include "core/backend/cuda/kernels/linear/fragments.h"
 #include "core/backend/cuda/kernels/rows.h"
 
-// Row-major forms of what a linear layer multiplies, for a library that knows no other (cublaslt.h): a packed matrix out of the
-// order of fragments.h, and rows of floats as bf16.
+// Row-major forms of what a linear layer multiplies, for a library that knows no other (cublaslt.h): a packed
+// matrix out of the order of fragments.h, and rows of floats as bf16.
 
 namespace speclab::cuda {
 
@@ -24,7 +24,8 @@ struct RoundPlain {
 
 inline namespace SPECLAB_SIDE {
 
-/// Elements [k, k + 8) of row `row` of a matrix with `in` of them, k a multiple of 8; what lies behind the row is left alone.
+/// Elements [k, k + 8) of row `row` of a matrix with `in` of them, k a multiple of 8; what lies behind the
+/// row is left alone.
 SPECLAB_DEVICE void store_plain(simt::u16* matrix, int in, int row, int k, const simt::Bytes16& eight) {
   simt::u16* to = matrix + static_cast<std::size_t>(row) * static_cast<std::size_t>(in) + k;
   if (in % kPiece == 0) return simt::store16(to, eight);
@@ -48,9 +49,12 @@ struct UnpackWeightsKernel {
     const int m = static_cast<int>(index / simt::kWarp / in_tiles) * kTileOut + lane / 4;
     const int k = static_cast<int>(index / simt::kWarp % in_tiles) * kTileIn + lane % 4 * kPiece;
     if (k >= a.in) return;
-    const simt::Bytes16 first = simt::load16_streamed(a.weights + weight_at(a.in, m, k)), second = simt::load16_streamed(a.weights + weight_at(a.in, m, k + 4));
-    if (m < a.out) store_plain(a.rows, a.in, m, k, {{first.word[0], first.word[2], second.word[0], second.word[2]}});
-    if (m + 8 < a.out) store_plain(a.rows, a.in, m + 8, k, {{first.word[1], first.word[3], second.word[1], second.word[3]}});
+    const simt::Bytes16 first = simt::load16_streamed(a.weights + weight_at(a.in, m, k)),
+                        second = simt::load16_streamed(a.weights + weight_at(a.in, m, k + 4));
+    if (m < a.out)
+      store_plain(a.rows, a.in, m, k, {{first.word[0], first.word[2], second.word[0], second.word[2]}});
+    if (m + 8 < a.out)
+      store_plain(a.rows, a.in, m + 8, k, {{first.word[1], first.word[3], second.word[1], second.word[3]}});
   }
 };
 
@@ -71,12 +75,17 @@ struct RoundPlainKernel {
 
 template <typename Visit>
 void with_kernel(const UnpackWeights& a, const Visit& visit) {
-  const long long lanes = static_cast<long long>(tiles_of(a.out, kTileOut)) * tiles_of(a.in, kTileIn) * simt::kWarp;
-  visit(UnpackWeightsKernel{a}, LaunchShape{.grid_x = static_cast<int>((lanes + kRowThreads - 1) / kRowThreads), .threads = kRowThreads});
+  const long long lanes =
+      static_cast<long long>(tiles_of(a.out, kTileOut)) * tiles_of(a.in, kTileIn) * simt::kWarp;
+  visit(UnpackWeightsKernel{a},
+        LaunchShape{.grid_x = static_cast<int>((lanes + kRowThreads - 1) / kRowThreads),
+                    .threads = kRowThreads});
 }
 template <typename Visit>
 void with_kernel(const RoundPlain& a, const Visit& visit) {
-  visit(RoundPlainKernel{a}, LaunchShape{.grid_x = tiles_of(a.in, kPiece * kRowThreads), .grid_y = a.rows, .threads = kRowThreads});
+  visit(
+      RoundPlainKernel{a},
+      LaunchShape{.grid_x = tiles_of(a.in, kPiece * kRowThreads), .grid_y = a.rows, .threads = kRowThreads});
 }
 
 }  // namespace speclab::cuda

@@ -10,7 +10,8 @@ inline constexpr int kRowThreads = 256;  ///< of a block, at most
 /// Shared memory of one block_sum.
 inline constexpr int kSumBytes = kRowThreads / simt::kWarp * 4;
 
-/// Threads for a row of d elements, a piece of eight each while there are enough: a function of d alone, as is every sum.
+/// Threads for a row of d elements, a piece of eight each while there are enough: a function of d alone, as
+/// is every sum.
 SPECLAB_BOTH int row_threads(int d) {
   const int threads = (d + 255) / 256 * 32;
   return threads < kRowThreads ? threads : kRowThreads;
@@ -39,8 +40,10 @@ struct Piece {
   }
   SPECLAB_DEVICE void write(float* row, int begin, int d, bool aligned) const {
     if (aligned && begin + 8 <= d) {
-      simt::store16(row + begin, {{simt::bits_of(v[0]), simt::bits_of(v[1]), simt::bits_of(v[2]), simt::bits_of(v[3])}});
-      simt::store16(row + begin + 4, {{simt::bits_of(v[4]), simt::bits_of(v[5]), simt::bits_of(v[6]), simt::bits_of(v[7])}});
+      simt::store16(row + begin,
+                    {{simt::bits_of(v[0]), simt::bits_of(v[1]), simt::bits_of(v[2]), simt::bits_of(v[3])}});
+      simt::store16(row + begin + 4,
+                    {{simt::bits_of(v[4]), simt::bits_of(v[5]), simt::bits_of(v[6]), simt::bits_of(v[7])}});
     } else {
       SPECLAB_UNROLL
       for (int i = 0; i < 8; ++i) {
@@ -50,14 +53,17 @@ struct Piece {
   }
   /// Rounded to bf16.
   SPECLAB_DEVICE simt::Bytes16 rounded() const {
-    return {{simt::pack_bf16(v[0], v[1]), simt::pack_bf16(v[2], v[3]), simt::pack_bf16(v[4], v[5]), simt::pack_bf16(v[6], v[7])}};
+    return {{simt::pack_bf16(v[0], v[1]), simt::pack_bf16(v[2], v[3]), simt::pack_bf16(v[4], v[5]),
+             simt::pack_bf16(v[6], v[7])}};
   }
 };
 
-SPECLAB_BOTH bool on_16_bytes(const void* p, int stride) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && stride % 4 == 0; }
+SPECLAB_BOTH bool on_16_bytes(const void* p, int stride) {
+  return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && stride % 4 == 0;
+}
 
-/// Sum over the threads of the block: a tree in each warp, then the warps in order. Every thread gets it. Two sums of a
-/// kernel need memory of their own.
+/// Sum over the threads of the block: a tree in each warp, then the warps in order. Every thread gets it. Two
+/// sums of a kernel need memory of their own.
 SPECLAB_DEVICE float block_sum(float value, int offset_bytes) {
   const int warps = simt::block_threads() / simt::kWarp;
   value = simt::warp_sum(value);
@@ -70,7 +76,8 @@ SPECLAB_DEVICE float block_sum(float value, int offset_bytes) {
   return total;
 }
 
-/// block_sum of a block of so many threads, in one that has more; the others add nothing. Every thread gets it.
+/// block_sum of a block of so many threads, in one that has more; the others add nothing. Every thread gets
+/// it.
 SPECLAB_DEVICE float leading_sum(float value, int threads, int offset_bytes) {
   const auto sums = simt::shared<float>(offset_bytes, kSumBytes / 4);
   value = simt::warp_sum(value);

@@ -30,8 +30,9 @@ struct Sample {
   int rows = 0, vocab = 0;
   PhiloxKey key{};
   const PhiloxKey* key_at = nullptr;  ///< see PhiloxCoins
-  const std::int64_t* positions = nullptr;  ///< [rows] of the coins; when coupled of the tokens that are drawn
-  simt::u32 purpose = 0, draw = 0;          ///< of the coins; not read when coupled
+  const std::int64_t* positions =
+      nullptr;                      ///< [rows] of the coins; when coupled of the tokens that are drawn
+  simt::u32 purpose = 0, draw = 0;  ///< of the coins; not read when coupled
   bool coupled = false;
   std::int32_t* tokens = nullptr;  ///< out [rows]
 };
@@ -82,10 +83,8 @@ struct StandardiseKernel {
     const simt::u64 best = largest_of_row(space, n, [&](int i) { return simt::load(logits + i); });
     const float max = value_of(best);
     Law law;
-    if (best >= kInvalidKey)
-      law.invalid = index_of(best);
-    else if (simt::bits_of(max) == 0xff800000u)
-      law.invalid = n;
+    if (best >= kInvalidKey) law.invalid = index_of(best);
+    else if (simt::bits_of(max) == 0xff800000u) law.invalid = n;
     if (law.invalid >= 0) {
       law.one_hot = 0;
     } else if (a.greedy) {
@@ -137,10 +136,8 @@ template <typename Visit>
 void with_kernel(const Standardise& a, const Visit& visit) {
   const LaunchShape shape{
       .grid_x = a.rows, .threads = law_threads(a.vocab), .shared_bytes = LawSpace(a.vocab).bytes()};
-  if (a.top_k > 0 || a.top_p < 1)
-    visit(StandardiseKernel<true>{a}, shape);
-  else
-    visit(StandardiseKernel<false>{a}, shape);
+  if (a.top_k > 0 || a.top_p < 1) visit(StandardiseKernel<true>{a}, shape);
+  else visit(StandardiseKernel<false>{a}, shape);
 }
 template <typename Visit>
 void with_kernel(const Sample& a, const Visit& visit) {

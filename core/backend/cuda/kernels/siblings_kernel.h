@@ -6,20 +6,23 @@
 
 namespace speclab::cuda {
 
-/// For each row of a draft that has been standardised, `count` tokens drawn without replacement, the j-th from the law without
-/// the j tokens before it; where no mass is left, and at temperature 0, the next best token by logit takes the place and has
-/// a one-hot law. Token j of row i is number i count + j of all; its coin is that number behind `draw`.
+/// For each row of a draft that has been standardised, `count` tokens drawn without replacement, the j-th
+/// from the law without the j tokens before it; where no mass is left, and at temperature 0, the next best
+/// token by logit takes the place and has a one-hot law. Token j of row i is number i count + j of all; its
+/// coin is that number behind `draw`.
 struct Siblings {
-  const float* logits = nullptr;      ///< [rows, columns]
-  const std::int32_t* ids = nullptr;  ///< [columns] tokens of a reduced vocabulary, ascending; null: column i is token i
+  const float* logits = nullptr;  ///< [rows, columns]
+  const std::int32_t* ids =
+      nullptr;  ///< [columns] tokens of a reduced vocabulary, ascending; null: column i is token i
   int rows = 0, columns = 0, vocab = 0;
   int count = 0;             ///< at most `columns`
-  float* weights = nullptr;  ///< [rows, count, vocab]: of each row the first is there, the others are made; null when all are one-hot
+  float* weights = nullptr;  ///< [rows, count, vocab]: of each row the first is there, the others are made;
+                             ///< null when all are one-hot
   Law* laws = nullptr;       ///< [rows, count], the same
   PhiloxKey key{};
-  const PhiloxKey* key_at = nullptr;        ///< see PhiloxCoins
-  const std::int64_t* position = nullptr;   ///< of the coins; when coupled of the tokens that are drawn
-  simt::u32 draw = 0;                       ///< of the first token's coin
+  const PhiloxKey* key_at = nullptr;       ///< see PhiloxCoins
+  const std::int64_t* position = nullptr;  ///< of the coins; when coupled of the tokens that are drawn
+  simt::u32 draw = 0;                      ///< of the first token's coin
   bool coupled = false;
   std::int32_t* tokens = nullptr;  ///< out [rows, count]
 };
@@ -46,7 +49,8 @@ struct SiblingsKernel {
       if (invalid < 0) {
         if (!has_mass) token = next_best(space, first, i, bound);
         else if (a.coupled) token = q.sample_coupled(space, a.vocab, coins, position);
-        else token = q.sample(space, a.vocab, coins, position, kDraftCoin, a.draw + static_cast<simt::u32>(i));
+        else
+          token = q.sample(space, a.vocab, coins, position, kDraftCoin, a.draw + static_cast<simt::u32>(i));
       }
       const bool writes = simt::thread_index() == 0;
       if (writes) simt::store(a.tokens + i, token);
@@ -77,7 +81,8 @@ struct SiblingsKernel {
 
   /// The best token of the row by logit that is none of those from `first` to before `end`.
   SPECLAB_DEVICE int next_best(const LawSpace& space, int first, int end, simt::u64& bound) const {
-    const float* logits = a.logits + static_cast<std::size_t>(simt::block_x()) * static_cast<std::size_t>(a.columns);
+    const float* logits =
+        a.logits + static_cast<std::size_t>(simt::block_x()) * static_cast<std::size_t>(a.columns);
     for (;;) {
       simt::u64 best = 0;
       for (int i = simt::thread_index(); i < a.columns; i += simt::block_threads()) {
@@ -99,7 +104,8 @@ template <typename Visit>
 void with_kernel(const Siblings& a, const Visit& visit) {
   if (a.count < 1 || a.count > a.columns) fail_arguments("siblings", "more tokens than the row has");
   visit(SiblingsKernel<PhiloxCoins>{a, {a.key, a.key_at}},
-        LaunchShape{.grid_x = a.rows, .threads = law_threads(a.vocab), .shared_bytes = LawSpace(a.vocab).bytes()});
+        LaunchShape{
+            .grid_x = a.rows, .threads = law_threads(a.vocab), .shared_bytes = LawSpace(a.vocab).bytes()});
 }
 
 }  // namespace speclab::cuda

@@ -4,7 +4,8 @@
 
 #include "core/backend/cuda/simulator/simt.h"
 
-// What a GPU can do at most, for the shares in records: how fast it reads memory, and how fast its matrix unit is.
+// What a GPU can do at most, for the shares in records: how fast it reads memory, and how fast its matrix
+// unit is.
 
 namespace speclab::cuda {
 
@@ -24,7 +25,9 @@ struct MultiplyAll {
   float* out = nullptr;  ///< [blocks * kSpeedThreads]
 };
 /// Operations of those products, 2 per multiply-add.
-inline double operations_of(const MultiplyAll& a) { return 2.0 * 16 * 8 * 16 * 8 * a.rounds * a.blocks * (kSpeedThreads / simt::kWarp); }
+inline double operations_of(const MultiplyAll& a) {
+  return 2.0 * 16 * 8 * 16 * 8 * a.rounds * a.blocks * (kSpeedThreads / simt::kWarp);
+}
 
 inline namespace SPECLAB_SIDE {
 
@@ -46,7 +49,8 @@ struct ReadAllKernel {
         got[i] = simt::load16_streamed(a.data + 4 * (at < a.pieces ? at : piece));
       }
       SPECLAB_UNROLL
-      for (int i = 0; i < kTogether; ++i) all ^= got[i].word[0] ^ got[i].word[1] ^ got[i].word[2] ^ got[i].word[3];
+      for (int i = 0; i < kTogether; ++i)
+        all ^= got[i].word[0] ^ got[i].word[1] ^ got[i].word[2] ^ got[i].word[3];
     }
     simt::store(a.out + thread, all);
   }

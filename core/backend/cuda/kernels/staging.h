@@ -4,15 +4,17 @@
 #include <cstddef>
 #include <cstring>
 
-// How much memory goes through little pinned memory: copies of pageable memory would be staged by the driver, one piece after
-// the other.
+// How much memory goes through little pinned memory: copies of pageable memory would be staged by the driver,
+// one piece after the other.
 
 namespace speclab::cuda {
 
-/// Fetches `bytes` in pieces through two halves of `staged` (2 * piece bytes): while the device copies one, the host empties
-/// the other. `fetch(to, from, size, half)` begins a copy, `wait(half)` waits for the last one that was begun into that half.
+/// Fetches `bytes` in pieces through two halves of `staged` (2 * piece bytes): while the device copies one,
+/// the host empties the other. `fetch(to, from, size, half)` begins a copy, `wait(half)` waits for the last
+/// one that was begun into that half.
 template <typename Fetch, typename Wait>
-void in_pieces(const char* from, std::size_t bytes, std::size_t piece, char* to, char* staged, const Fetch& fetch, const Wait& wait) {
+void in_pieces(const char* from, std::size_t bytes, std::size_t piece, char* to, char* staged,
+               const Fetch& fetch, const Wait& wait) {
   const std::size_t count = (bytes + piece - 1) / piece;
   const auto size_of = [&](std::size_t i) { return std::min(piece, bytes - i * piece); };
   for (std::size_t i = 0; i <= count; ++i) {

@@ -7,16 +7,17 @@
 
 namespace speclab::cuda {
 
-/// Rows [first, first + count) of a matrix [out, in] of bf16 into its packed form; first is a multiple of 16, count too
-/// unless the rows end there. What pads the matrix becomes zero.
+/// Rows [first, first + count) of a matrix [out, in] of bf16 into its packed form; first is a multiple of 16,
+/// count too unless the rows end there. What pads the matrix becomes zero.
 struct PackWeights {
   const simt::u16* rows = nullptr;  ///< [count, in]
   int first = 0, count = 0;
   int out = 0, in = 0;
-  simt::u16* weights = nullptr;     ///< all of the matrix
+  simt::u16* weights = nullptr;  ///< all of the matrix
 };
 
-/// Rows tokens[i] of a packed table as floats. The tokens are below table's `out`: the kernel does not check them.
+/// Rows tokens[i] of a packed table as floats. The tokens are below table's `out`: the kernel does not check
+/// them.
 struct Gather {
   const simt::u16* weights = nullptr;
   int in = 0;
@@ -71,7 +72,8 @@ struct GatherKernel {
     const int k = 2 * (simt::block_x() * kThreads + simt::thread_index()), row = simt::block_y();
     if (k >= a.in) return;
     const int token = simt::load(a.tokens + row);
-    const simt::u32 pair = simt::load_constant(reinterpret_cast<const simt::u32*>(a.weights + weight_at(a.in, token, k)));
+    const simt::u32 pair =
+        simt::load_constant(reinterpret_cast<const simt::u32*>(a.weights + weight_at(a.in, token, k)));
     float* y = a.y + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.in) + k;
     simt::store(y, simt::float_of(pair << 16));
     if (k + 1 < a.in) simt::store(y + 1, simt::float_of(pair & 0xffff0000u));
@@ -87,7 +89,8 @@ struct RoundRowsKernel {
     const int k = 8 * (simt::block_x() * kThreads + simt::thread_index()), row = simt::block_y();
     if (k >= tiles_of(a.in, kTileIn) * kTileIn) return;
     const float* x = a.x + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.x_stride);
-    simt::store16(a.activations + activation_at(a.rows, row, k), Piece::read(x, k, a.in, on_16_bytes(x, 0)).rounded());
+    simt::store16(a.activations + activation_at(a.rows, row, k),
+                  Piece::read(x, k, a.in, on_16_bytes(x, 0)).rounded());
   }
 };
 
@@ -95,17 +98,23 @@ struct RoundRowsKernel {
 
 template <typename Visit>
 void with_kernel(const PackWeights& a, const Visit& visit) {
-  if (a.first % kTileOut != 0 || (a.count % kTileOut != 0 && a.first + a.count != a.out)) fail_arguments("pack_weights", "rows are whole tiles of 16");
-  const long long pieces = static_cast<long long>(tiles_of(a.count, kTileOut)) * tiles_of(a.in, kTileIn) * PackWeightsKernel::kPieces;
-  visit(PackWeightsKernel{a}, LaunchShape{.grid_x = static_cast<int>((pieces + kRowThreads - 1) / kRowThreads), .threads = kRowThreads});
+  if (a.first % kTileOut != 0 || (a.count % kTileOut != 0 && a.first + a.count != a.out))
+    fail_arguments("pack_weights", "rows are whole tiles of 16");
+  const long long pieces = static_cast<long long>(tiles_of(a.count, kTileOut)) * tiles_of(a.in, kTileIn) *
+                           PackWeightsKernel::kPieces;
+  visit(PackWeightsKernel{a},
+        LaunchShape{.grid_x = static_cast<int>((pieces + kRowThreads - 1) / kRowThreads),
+                    .threads = kRowThreads});
 }
 template <typename Visit>
 void with_kernel(const Gather& a, const Visit& visit) {
-  visit(GatherKernel{a}, LaunchShape{.grid_x = tiles_of(a.in, 2 * kRowThreads), .grid_y = a.rows, .threads = kRowThreads});
+  visit(GatherKernel{a},
+        LaunchShape{.grid_x = tiles_of(a.in, 2 * kRowThreads), .grid_y = a.rows, .threads = kRowThreads});
 }
 template <typename Visit>
 void with_kernel(const RoundRows& a, const Visit& visit) {
-  visit(RoundRowsKernel{a}, LaunchShape{.grid_x = tiles_of(a.in, 8 * kRowThreads), .grid_y = a.rows, .threads = kRowThreads});
+  visit(RoundRowsKernel{a},
+        LaunchShape{.grid_x = tiles_of(a.in, 8 * kRowThreads), .grid_y = a.rows, .threads = kRowThreads});
 }
 
 }  // namespace speclab::cuda

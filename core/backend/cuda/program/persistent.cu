@@ -9,20 +9,28 @@
 
 namespace speclab::cuda {
 
-__global__ void __launch_bounds__(kPersistentThreads, kMostResident) run_persistent(const __grid_constant__ PersistentKernel kernel) { kernel(); }
+__global__ void __launch_bounds__(kPersistentThreads, kMostResident)
+    run_persistent(const __grid_constant__ PersistentKernel kernel) {
+  kernel();
+}
 
 PersistentLimits persistent_limits(int ordinal) {
   PersistentLimits limits;
   int cooperative = 0;
   const auto check = [&](cudaError_t status, const char* call) {
-    if (status != cudaSuccess) fail_gpu(call, 0, ordinal, "", PersistentKernel::kName, cudaGetErrorString(status));
+    if (status != cudaSuccess)
+      fail_gpu(call, 0, ordinal, "", PersistentKernel::kName, cudaGetErrorString(status));
   };
   check(cudaSetDevice(ordinal), "cudaSetDevice");
-  check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, ordinal), "cudaDeviceGetAttribute");
-  check(cudaDeviceGetAttribute(&limits.multiprocessors, cudaDevAttrMultiProcessorCount, ordinal), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, ordinal),
+        "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&limits.multiprocessors, cudaDevAttrMultiProcessorCount, ordinal),
+        "cudaDeviceGetAttribute");
   limits.cooperative = cooperative != 0;
-  check(cudaFuncSetAttribute(run_persistent, cudaFuncAttributeMaxDynamicSharedMemorySize, kPersistentShared), "cudaFuncSetAttribute");
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&limits.resident, run_persistent, kPersistentThreads, kPersistentShared),
+  check(cudaFuncSetAttribute(run_persistent, cudaFuncAttributeMaxDynamicSharedMemorySize, kPersistentShared),
+        "cudaFuncSetAttribute");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&limits.resident, run_persistent, kPersistentThreads,
+                                                      kPersistentShared),
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   return limits;
 }

@@ -5,14 +5,17 @@
 
 #include "core/backend/cuda/simulator/simt.h"
 
-// Many launches as one: a kernel that stays on the device for a whole forward, or for the forwards of a drafted chain.
+// Many launches as one: a kernel that stays on the device for a whole forward, or for the forwards of a
+// drafted chain.
 //
-// A small model is bound by its launches: SmolLM2-135M reads its weights in 0.09 ms on an H100 and has some 200 kernels of more
-// than a microsecond between their beginnings (Spector et al. 2025, "Look Ma, No Bubbles!"). Here the launches are tasks in a
-// table on the device. As many blocks as are resident at once (a cooperative launch) go through it together: each runs its share
-// of a task's blocks as blocks inside of itself, by the same code as the kernel of that launch, so with the same bits, and then
-// waits for the others (grid_barrier.h). Between its arrival at that barrier and the wait it fetches its part of weights that
-// later tasks read into L2, so that memory is read while blocks wait, and also by those that had nothing to do in the task.
+// A small model is bound by its launches: SmolLM2-135M reads its weights in 0.09 ms on an H100 and has some
+// 200 kernels of more than a microsecond between their beginnings (Spector et al. 2025, "Look Ma, No
+// Bubbles!"). Here the launches are tasks in a table on the device. As many blocks as are resident at once (a
+// cooperative launch) go through it together: each runs its share of a task's blocks as blocks inside of
+// itself, by the same code as the kernel of that launch, so with the same bits, and then waits for the others
+// (grid_barrier.h). Between its arrival at that barrier and the wait it fetches its part of weights that
+// later tasks read into L2, so that memory is read while blocks wait, and also by those that had nothing to
+// do in the task.
 
 namespace speclab::cuda {
 
@@ -23,12 +26,13 @@ inline constexpr int kPrefetchPiece = 2048;         ///< bytes that a thread ask
 
 /// One launch of the table.
 struct alignas(16) Task {
-  std::int32_t kernel = 0;             ///< of PersistentKernels
+  std::int32_t kernel = 0;  ///< of PersistentKernels
   std::int32_t grid[3] = {1, 1, 1};
-  std::int32_t threads = 32;           ///< of a block inside
-  std::int32_t shared_bytes = 0;       ///< of a block inside, a multiple of 16
-  std::int32_t together = 1;           ///< blocks inside of one block at once
-  std::int32_t prefetch_end = 0;       ///< the prefetches behind this task end here and begin where those of the task before end
+  std::int32_t threads = 32;      ///< of a block inside
+  std::int32_t shared_bytes = 0;  ///< of a block inside, a multiple of 16
+  std::int32_t together = 1;      ///< blocks inside of one block at once
+  std::int32_t prefetch_end =
+      0;  ///< the prefetches behind this task end here and begin where those of the task before end
   // What it reads that no kernel writes: of a linear layer the weights. For the host, which plans prefetches.
   const void* weights = nullptr;
   simt::u64 weight_bytes = 0;

@@ -4,17 +4,19 @@
 #include "core/backend/cuda/kernels/kv_kernel.h"
 #include "core/backend/cuda/kernels/linear/linear_few.h"
 
-// Launches that are one task, where one needs of another only what its own block has: two barriers fewer in a layer. The code is
-// that of both, so the bits are too.
+// Launches that are one task, where one needs of another only what its own block has: two barriers fewer in a
+// layer. The code is that of both, so the bits are too.
 
 namespace speclab::cuda {
 
-/// RopeStore behind the product that makes queries, keys and values: the two halves of a head are pairs of tiles in a block.
-/// `slices` of the product, which leave a block two tiles or more.
+/// RopeStore behind the product that makes queries, keys and values: the two halves of a head are pairs of
+/// tiles in a block. `slices` of the product, which leave a block two tiles or more.
 SPECLAB_BOTH constexpr bool can_rotate(const RopeStore& rope, int slices) {
-  return rope.half > 0 && 2 * rope.half == rope.head_dim && rope.half % kTileOut == 0 && slices <= kLinearWarps / 2;
+  return rope.half > 0 && 2 * rope.half == rope.head_dim && rope.half % kTileOut == 0 &&
+         slices <= kLinearWarps / 2;
 }
-/// AttentionSum before the product that takes it: every block adds up the one row itself, so it has to be short.
+/// AttentionSum before the product that takes it: every block adds up the one row itself, so it has to be
+/// short.
 inline constexpr int kMostStagedSplits = 8;
 
 inline namespace SPECLAB_SIDE {
@@ -29,8 +31,10 @@ struct Rotated {
     return pair / of_half * (2 * of_half) + pair % of_half + upper * of_half;
   }
   /// finish_linear of both, and RopeStoreKernel.
-  SPECLAB_DEVICE void finish(const Linear& a, int pair, int row_tile, int i, int lane, float low, float high) const {
-    const int m = tile_of(pair, 0) * kTileOut + lane / 4 + i / 2 * 8, row = row_tile * kTileRows + lane % 4 * 2 + i % 2;
+  SPECLAB_DEVICE void finish(const Linear& a, int pair, int row_tile, int i, int lane, float low,
+                             float high) const {
+    const int m = tile_of(pair, 0) * kTileOut + lane / 4 + i / 2 * 8,
+              row = row_tile * kTileRows + lane % 4 * 2 + i % 2;
     if (m >= a.out || row >= a.rows) return;
     const int vector = m / rope.head_dim, j = m % rope.head_dim;
     if (a.bias != nullptr) {
@@ -39,7 +43,9 @@ struct Rotated {
     }
     const bool is_value = vector >= rope.heads + rope.kv_heads;
     if (!is_value) {
-      const std::size_t turn = static_cast<std::size_t>(simt::load(rope.positions + row)) * static_cast<std::size_t>(rope.half) + j;
+      const std::size_t turn =
+          static_cast<std::size_t>(simt::load(rope.positions + row)) * static_cast<std::size_t>(rope.half) +
+          j;
       const float c = simt::load_constant(rope.cos + turn), s = simt::load_constant(rope.sin + turn);
       const float x = low, y = high;
       low = x * c - y * s;
@@ -50,8 +56,9 @@ struct Rotated {
     simt::store(to + rope.half, high);
     if (vector < rope.heads) return;
     const int kv_head = (vector - rope.heads) % rope.kv_heads;
-    simt::u16* kept = (is_value ? rope.kv.values(kv_head) : rope.kv.keys(kv_head)) +
-                      static_cast<std::size_t>(simt::load(rope.slots + row)) * static_cast<std::size_t>(rope.kv.stride) + j;
+    simt::u16* kept =
+        (is_value ? rope.kv.values(kv_head) : rope.kv.keys(kv_head)) +
+        static_cast<std::size_t>(simt::load(rope.slots + row)) * static_cast<std::size_t>(rope.kv.stride) + j;
     simt::store(kept, simt::to_bf16(low));
     simt::store(kept + rope.half, simt::to_bf16(high));
   }
@@ -66,7 +73,8 @@ struct Combined {
     const int width = of.heads * of.head_dim;
     SPECLAB_ROLLED
     for (int k = simt::thread_index(); k < padded; k += simt::block_threads()) {
-      row.set(k, k < width ? simt::to_bf16(AttendedQuery(of, 0, k / of.head_dim)[k % of.head_dim]) : simt::u16{0});
+      row.set(k, k < width ? simt::to_bf16(AttendedQuery(of, 0, k / of.head_dim)[k % of.head_dim])
+                           : simt::u16{0});
     }
     simt::block_sync();
   }

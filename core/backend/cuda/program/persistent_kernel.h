@@ -7,7 +7,8 @@
 #include "core/backend/cuda/program/grid_barrier.h"
 #include "core/backend/cuda/program/persistent_tasks.h"
 
-// The kernel of persistent.h. Only where simt.h has blocks inside of blocks: on the host, and in persistent.cu.
+// The kernel of persistent.h. Only where simt.h has blocks inside of blocks: on the host, and in
+// persistent.cu.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -27,9 +28,11 @@ struct PersistentKernel {
     simt::block_sync();
     for (int i = 0, prefetched = a.first_prefetches;;) {
       const auto slot = task_slot();
-      const int kernel = slot.template view<std::int32_t>(word_at(offsetof(Task, kernel))), end = slot.template view<std::int32_t>(word_at(offsetof(Task, prefetch_end)));
+      const int kernel = slot.template view<std::int32_t>(word_at(offsetof(Task, kernel))),
+                end = slot.template view<std::int32_t>(word_at(offsetof(Task, prefetch_end)));
       run_task<0>(kernel, static_cast<const PersistentKernels*>(nullptr));
-      run_task<static_cast<int>(std::tuple_size_v<PersistentKernels>)>(kernel, static_cast<const FusedKernels*>(nullptr));
+      run_task<static_cast<int>(std::tuple_size_v<PersistentKernels>)>(
+          kernel, static_cast<const FusedKernels*>(nullptr));
       if (++i == a.count) return;
       barrier.arrive();
       fetch_task(i);  // arrive() has waited for all who read the one before
@@ -41,12 +44,15 @@ struct PersistentKernel {
 
  private:
   SPECLAB_BOTH static constexpr int word_at(std::size_t bytes) { return static_cast<int>(bytes) / 4; }
-  SPECLAB_DEVICE static simt::Shared<simt::u32> task_slot() { return simt::shared<simt::u32>(0, 4 * kTaskPieces); }
+  SPECLAB_DEVICE static simt::Shared<simt::u32> task_slot() {
+    return simt::shared<simt::u32>(0, 4 * kTaskPieces);
+  }
 
   SPECLAB_DEVICE void fetch_task(int i) const {
     const auto slot = task_slot();
     const int piece = simt::thread_index();
-    if (piece < kTaskPieces) slot.set16(4 * piece, simt::load16(reinterpret_cast<const std::byte*>(a.tasks + i) + 16 * piece));
+    if (piece < kTaskPieces)
+      slot.set16(4 * piece, simt::load16(reinterpret_cast<const std::byte*>(a.tasks + i) + 16 * piece));
   }
 
   /// This block's part, pieces in turn.
@@ -54,11 +60,15 @@ struct PersistentKernel {
     SPECLAB_ROLLED
     for (int i = begin; i < end; ++i) {
       const auto* from = static_cast<const std::byte*>(simt::load(&a.prefetches[i].from));
-      const simt::u64 bytes = simt::load(&a.prefetches[i].bytes), step = static_cast<simt::u64>(simt::grid_x() * kPersistentThreads) * kPrefetchPiece;
+      const simt::u64 bytes = simt::load(&a.prefetches[i].bytes),
+                      step = static_cast<simt::u64>(simt::grid_x() * kPersistentThreads) * kPrefetchPiece;
       SPECLAB_ROLLED
-      for (simt::u64 at = static_cast<simt::u64>(simt::thread_index() * simt::grid_x() + simt::block_x()) * kPrefetchPiece; at < bytes; at += step) {
+      for (simt::u64 at = static_cast<simt::u64>(simt::thread_index() * simt::grid_x() + simt::block_x()) *
+                          kPrefetchPiece;
+           at < bytes; at += step) {
         const simt::u64 left = bytes - at;
-        simt::prefetch(from + at, left < kPrefetchPiece ? static_cast<simt::u32>(left) : static_cast<simt::u32>(kPrefetchPiece));
+        simt::prefetch(from + at, left < kPrefetchPiece ? static_cast<simt::u32>(left)
+                                                        : static_cast<simt::u32>(kPrefetchPiece));
       }
     }
   }
@@ -75,13 +85,17 @@ struct PersistentKernel {
     const auto slot = task_slot();
     const auto word = [&](std::size_t bytes) { return slot.template view<std::int32_t>(word_at(bytes)); };
     const Kernel& run = slot.template view<Kernel>(word_at(offsetof(Task, arguments)));
-    const int grid_x = word(offsetof(Task, grid)), grid_y = word(offsetof(Task, grid) + 4), grid_z = word(offsetof(Task, grid) + 8);
-    const int threads = word(offsetof(Task, threads)), shared_bytes = word(offsetof(Task, shared_bytes)), together = word(offsetof(Task, together));
-    const int place = simt::thread_index() / threads, block = simt::block_x(), blocks = simt::grid_x(), count = grid_x * grid_y * grid_z;
+    const int grid_x = word(offsetof(Task, grid)), grid_y = word(offsetof(Task, grid) + 4),
+              grid_z = word(offsetof(Task, grid) + 8);
+    const int threads = word(offsetof(Task, threads)), shared_bytes = word(offsetof(Task, shared_bytes)),
+              together = word(offsetof(Task, together));
+    const int place = simt::thread_index() / threads, block = simt::block_x(), blocks = simt::grid_x(),
+              count = grid_x * grid_y * grid_z;
     if (place < together) {
       for (int i = block + place * blocks; i < count; i += blocks * together) {
-        simt::enter_block({i % grid_x, i / grid_x % grid_y, i / grid_x / grid_y, grid_x, grid_y, grid_z, place * threads, threads,
-                           static_cast<int>(sizeof(Task)) + place * shared_bytes, shared_bytes});
+        simt::enter_block({i % grid_x, i / grid_x % grid_y, i / grid_x / grid_y, grid_x, grid_y, grid_z,
+                           place * threads, threads, static_cast<int>(sizeof(Task)) + place * shared_bytes,
+                           shared_bytes});
         run();
         simt::leave_block();
       }

@@ -21,13 +21,19 @@
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// What can be a task, and is a launch of its own otherwise. Kernels that need more than a block has here are not among them.
+/// What can be a task, and is a launch of its own otherwise. Kernels that need more than a block has here are
+/// not among them.
 using PersistentKernels =
-    std::tuple<LinearFewKernel<1, 6, true>, LinearFewKernel<1, 6, false>, LinearFewKernel<2, 4, false>, NormKernel<NormOf::kRms>, RopeStoreKernel, AttentionSplitsKernel,
-               AttentionSumKernel, GatherKernel, RoundRowsKernel, CopyRowsKernel, FillColumnsKernel, ActivateKernel<Activation::kSilu>,
-               ElementwiseKernel<ElementwiseOf::kAdd>, ElementwiseKernel<ElementwiseOf::kAddBias>, LayRowsKernel, StandardiseKernel<false>, SampleKernel<PhiloxCoins>>;
+    std::tuple<LinearFewKernel<1, 6, true>, LinearFewKernel<1, 6, false>, LinearFewKernel<2, 4, false>,
+               NormKernel<NormOf::kRms>, RopeStoreKernel, AttentionSplitsKernel, AttentionSumKernel,
+               GatherKernel, RoundRowsKernel, CopyRowsKernel, FillColumnsKernel,
+               ActivateKernel<Activation::kSilu>, ElementwiseKernel<ElementwiseOf::kAdd>,
+               ElementwiseKernel<ElementwiseOf::kAddBias>, LayRowsKernel, StandardiseKernel<false>,
+               SampleKernel<PhiloxCoins>>;
 /// What two neighbours among them become (fuse() in program.h). Numbered behind them.
-using FusedKernels = std::tuple<LinearFewKernel<1, 6, true, Linear, Rotated>, LinearFewKernel<1, 6, false, Linear, Rotated>, LinearFewKernel<2, 4, false, Linear, Rotated>, LinearFewKernel<1, 6, false, Linear, Combined>>;
+using FusedKernels =
+    std::tuple<LinearFewKernel<1, 6, true, Linear, Rotated>, LinearFewKernel<1, 6, false, Linear, Rotated>,
+               LinearFewKernel<2, 4, false, Linear, Rotated>, LinearFewKernel<1, 6, false, Linear, Combined>>;
 
 template <typename Kernel, typename... Each>
 constexpr int index_among(const std::tuple<Each...>*) {
@@ -39,7 +45,8 @@ constexpr int index_among(const std::tuple<Each...>*) {
 template <typename Kernel>
 inline constexpr int kPersistentIndex = index_among<Kernel>(static_cast<const PersistentKernels*>(nullptr));
 template <typename Kernel>
-inline constexpr int kFusedIndex = static_cast<int>(std::tuple_size_v<PersistentKernels>) + index_among<Kernel>(static_cast<const FusedKernels*>(nullptr));
+inline constexpr int kFusedIndex = static_cast<int>(std::tuple_size_v<PersistentKernels>) +
+                                   index_among<Kernel>(static_cast<const FusedKernels*>(nullptr));
 
 /// visit(kernel, shape) with the launch that a task stands for, which is not fused. Host code on both sides.
 template <typename Visit, typename... Kernels>

@@ -4,8 +4,8 @@
 #include "core/backend/cuda/kernels/kv_kernel.h"
 #include "core/backend/plan.h"
 
-// What a planned round needs besides forwards, sampling and acceptance: rows laid out from the state of the sequence, and that
-// state moved on. One block each.
+// What a planned round needs besides forwards, sampling and acceptance: rows laid out from the state of the
+// sequence, and that state moved on. One block each.
 
 namespace speclab::cuda {
 
@@ -16,23 +16,28 @@ struct PlanState {
   std::int64_t position = 0;                  ///< of the pending token
   std::int64_t draw_at[kMostPlanNodes] = {};  ///< positions of the drafted tokens, by depth from 1 on
   PhiloxKey key{};
-  std::int32_t nodes = 1;                     ///< of this round: what is drafted, and the pending token
-  std::int32_t previous = 0;                  ///< token at position - 1
-  std::int32_t tokens[kMostPlanNodes] = {};   ///< the pending token, then the draft by node; behind the draft any token
+  std::int32_t nodes = 1;     ///< of this round: what is drafted, and the pending token
+  std::int32_t previous = 0;  ///< token at position - 1
+  std::int32_t tokens[kMostPlanNodes] =
+      {};  ///< the pending token, then the draft by node; behind the draft any token
   std::int32_t emitted = 0, max_tokens = 0;
-  std::int32_t rounds = 0;                    ///< finished
-  PlanEnd end = PlanEnd::kNone;               ///< otherwise rounds change nothing any more
+  std::int32_t rounds = 0;       ///< finished
+  PlanEnd end = PlanEnd::kNone;  ///< otherwise rounds change nothing any more
   std::int32_t ends = 0, end_tokens[kMostPlanEnds] = {};
   simt::u64 stamp_ns[4] = {};
-  // The tree of all nodes that a round has room for, the same in every round, or of the one round whose draft is given.
+  // The tree of all nodes that a round has room for, the same in every round, or of the one round whose draft
+  // is given.
   std::int32_t parents[kMostPlanNodes] = {}, depths[kMostPlanNodes] = {};
-  std::int32_t q_rows[kMostPlanNodes] = {};          ///< see Accept
-  std::int32_t path_begin[kMostPlanNodes + 1] = {};  ///< of the rows of the target's forward, see RowsInFlight
+  std::int32_t q_rows[kMostPlanNodes] = {};  ///< see Accept
+  std::int32_t path_begin[kMostPlanNodes + 1] =
+      {};  ///< of the rows of the target's forward, see RowsInFlight
   std::int32_t level_begin[kMostPlanNodes + 1] = {};  ///< [depth + 2], see PlanShape
 };
 
-/// Depth to which may be drafted behind a pending token: the next one must have room, in the text and in both caches.
-SPECLAB_BOTH int plan_draft_limit(int depth, std::int64_t position, int emitted, int max_tokens, int target_capacity, int draft_capacity) {
+/// Depth to which may be drafted behind a pending token: the next one must have room, in the text and in both
+/// caches.
+SPECLAB_BOTH int plan_draft_limit(int depth, std::int64_t position, int emitted, int max_tokens,
+                                  int target_capacity, int draft_capacity) {
   std::int64_t limit = depth;
   if (limit > max_tokens - emitted - 1) limit = max_tokens - emitted - 1;
   if (limit > target_capacity - 1 - position) limit = target_capacity - 1 - position;
@@ -40,15 +45,15 @@ SPECLAB_BOTH int plan_draft_limit(int depth, std::int64_t position, int emitted,
   return limit > 0 ? static_cast<int>(limit) : 0;
 }
 
-/// Slot and position of the pending token in a cache of so many positions. Where a sequence has outgrown it rows lie at its end:
-/// nobody reads what they give.
+/// Slot and position of the pending token in a cache of so many positions. Where a sequence has outgrown it
+/// rows lie at its end: nobody reads what they give.
 SPECLAB_BOTH int plan_origin(std::int64_t position, int capacity) {
   const std::int64_t origin = position < capacity ? position : capacity - 1;
   return origin > 1 ? static_cast<int>(origin) : 1;
 }
 
-/// Nodes `first` .. first + n - 1 of the state's tree as rows of a forward; node -1 is the token before the pending one, node i
-/// is in slot i behind the pending token's.
+/// Nodes `first` .. first + n - 1 of the state's tree as rows of a forward; node -1 is the token before the
+/// pending one, node i is in slot i behind the pending token's.
 struct LayRows {
   PlanState* state = nullptr;
   const std::int32_t* parents = nullptr;  ///< [nodes]
@@ -57,7 +62,8 @@ struct LayRows {
   int base = 0;      ///< depth from which on nodes are in flight, those before are committed: -1, 0 or 1
   int capacity = 0;  ///< positions
   int offset = 0;    ///< of the position embedding
-  int draws = -1;    ///< >= 0: tokens of depth 1 + draws are drawn from this forward; their position is written too
+  int draws =
+      -1;  ///< >= 0: tokens of depth 1 + draws are drawn from this forward; their position is written too
   std::int32_t* tokens = nullptr;            ///< out [n]
   std::int32_t* position_rows = nullptr;     ///< out [n]
   std::int32_t* positions = nullptr;         ///< out [n]
@@ -67,7 +73,8 @@ struct LayRows {
   std::int32_t* committed = nullptr;         ///< out
 };
 
-/// Moves the accepted path behind the pending token, in all planes of a cache: MoveSlots with what the verdict says.
+/// Moves the accepted path behind the pending token, in all planes of a cache: MoveSlots with what the
+/// verdict says.
 struct MoveAccepted {
   simt::u16* data = nullptr;
   int planes = 0, slots = 0, stride = 0;
@@ -76,18 +83,18 @@ struct MoveAccepted {
   const Verdict* verdict = nullptr;
 };
 
-/// Takes what was accepted into the text, up to the first end token or limit; then the round goes to the ring and the state to
-/// the next one.
+/// Takes what was accepted into the text, up to the first end token or limit; then the round goes to the ring
+/// and the state to the next one.
 struct Settle {
   PlanState* state = nullptr;
   const Verdict* verdict = nullptr;
-  const Law* p_laws = nullptr;  ///< [nodes]
+  const Law* p_laws = nullptr;           ///< [nodes]
   const std::int32_t* q_rows = nullptr;  ///< [nodes], see Accept
   const Law* q_laws = nullptr;
-  const float* q = nullptr;  ///< [.., vocab]
+  const float* q = nullptr;                   ///< [.., vocab]
   const std::int32_t* level_begin = nullptr;  ///< [depth + 2], see PlanShape
   int depth = 0, vocab = 0, target_capacity = 0, draft_capacity = 0;
-  PlanRound* ring = nullptr;    ///< [kPlanRing]
+  PlanRound* ring = nullptr;  ///< [kPlanRing]
 };
 
 /// Whether the loop that a round is the body of goes on.
@@ -139,11 +146,16 @@ struct MoveAcceptedKernel {
 
   SPECLAB_DEVICE void operator()() const {
     const auto stride = static_cast<std::size_t>(a.stride);
-    const int moves = simt::load(&a.verdict->moves), origin = plan_origin(simt::load(&a.state->position), a.capacity);
-    simt::u16* plane = a.data + (static_cast<std::size_t>(simt::block_x()) * static_cast<std::size_t>(a.slots) + static_cast<std::size_t>(origin)) * stride;
+    const int moves = simt::load(&a.verdict->moves),
+              origin = plan_origin(simt::load(&a.state->position), a.capacity);
+    simt::u16* plane =
+        a.data + (static_cast<std::size_t>(simt::block_x()) * static_cast<std::size_t>(a.slots) +
+                  static_cast<std::size_t>(origin)) *
+                     stride;
     for (int begin = kKvPiece * simt::thread_index(); begin < a.stride; begin += kKvPiece * kKvThreads) {
       for (int j = 0; j < moves; ++j) {
-        const auto from = static_cast<std::size_t>(simt::load(&a.verdict->from[j])), to = static_cast<std::size_t>(simt::load(&a.verdict->to[j]));
+        const auto from = static_cast<std::size_t>(simt::load(&a.verdict->from[j])),
+                   to = static_cast<std::size_t>(simt::load(&a.verdict->to[j]));
         simt::store16(plane + to * stride + begin, simt::load16(plane + from * stride + begin));
       }
     }
@@ -157,7 +169,8 @@ struct SettleKernel {
 
   SPECLAB_DEVICE void operator()() const {
     if (simt::load(&a.state->end) != PlanEnd::kNone) return;
-    const int i = simt::thread_index(), nodes = simt::load(&a.state->nodes), tested = simt::load(&a.verdict->tested), accepted = simt::load(&a.verdict->accepted);
+    const int i = simt::thread_index(), nodes = simt::load(&a.state->nodes),
+              tested = simt::load(&a.verdict->tested), accepted = simt::load(&a.verdict->accepted);
     const int rounds = simt::load(&a.state->rounds);
     PlanRound* round = a.ring + rounds % kPlanRing;
     if (i < nodes) {
@@ -187,7 +200,8 @@ struct SettleKernel {
     PlanState* state = a.state;
     const std::int64_t position = simt::load(&state->position);
     const int next = simt::load(&a.verdict->next);
-    const int before = simt::load(&state->emitted), most = simt::load(&state->max_tokens), ends = simt::load(&state->ends);
+    const int before = simt::load(&state->emitted), most = simt::load(&state->max_tokens),
+              ends = simt::load(&state->ends);
     PlanEnd end = PlanEnd::kNone;
     int bad = -1, emitted = 0;
     for (int node = 1; node < nodes && end == PlanEnd::kNone; ++node) {
@@ -232,10 +246,14 @@ struct SettleKernel {
     simt::store(&state->tokens[0], next);
     simt::store(&state->position, position + emitted);
     simt::store(&state->emitted, total);
-    simt::store(&state->nodes, simt::load(a.level_begin + 1 + plan_draft_limit(a.depth, position + emitted, total, most, a.target_capacity, a.draft_capacity)));
+    simt::store(&state->nodes, simt::load(a.level_begin + 1 +
+                                          plan_draft_limit(a.depth, position + emitted, total, most,
+                                                           a.target_capacity, a.draft_capacity)));
   }
   /// Of the accepted path.
-  SPECLAB_DEVICE int node_at(int depth) const { return depth == 0 ? 0 : simt::load(&a.verdict->path[depth - 1]); }
+  SPECLAB_DEVICE int node_at(int depth) const {
+    return depth == 0 ? 0 : simt::load(&a.verdict->path[depth - 1]);
+  }
 };
 
 struct ContinueKernel {
@@ -245,7 +263,8 @@ struct ContinueKernel {
 
   SPECLAB_DEVICE void operator()() const {
     if (simt::thread_index() != 0) return;
-    const bool more = simt::load(&a.state->end) == PlanEnd::kNone && simt::load(&a.state->rounds) % kPlanLoop != 0;
+    const bool more =
+        simt::load(&a.state->end) == PlanEnd::kNone && simt::load(&a.state->rounds) % kPlanLoop != 0;
     simt::set_conditional(a.conditional, more ? 1 : 0);
   }
 };

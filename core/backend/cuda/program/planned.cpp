@@ -26,7 +26,8 @@ LayRows lay(const Plan& plan, const TreeRows& rows, int capacity, int offset) {
   return out;
 }
 
-Standardise laws(const PlanSampling& sampling, const float* logits, int rows, int columns, int vocab, float* weights, Law* out) {
+Standardise laws(const PlanSampling& sampling, const float* logits, int rows, int columns, int vocab,
+                 float* weights, Law* out) {
   Standardise a;
   a.logits = logits;
   a.rows = rows;
@@ -41,8 +42,8 @@ Standardise laws(const PlanSampling& sampling, const float* logits, int rows, in
   return a;
 }
 
-/// Where the position stands that a draft's coins are addressed by: that of the pending token (Sequence::draft_coin), or of
-/// the tokens at this depth, whose noise they share with the target.
+/// Where the position stands that a draft's coins are addressed by: that of the pending token
+/// (Sequence::draft_coin), or of the tokens at this depth, whose noise they share with the target.
 const std::int64_t* coin_position(const Plan& plan, int depth) {
   const PlanState* state = memory(plan).state.data();
   return plan.shape.rule == AcceptRule::kCoupled ? state->draw_at + (depth - 1) : &state->position;
@@ -51,18 +52,22 @@ const std::int64_t* coin_position(const Plan& plan, int depth) {
 }  // namespace
 
 LayRows draft_rows_of(const Plan& plan, int depth) {
-  LayRows rows = lay(plan, memory(plan).draft[static_cast<std::size_t>(depth - 1)], plan.shape.draft_capacity, plan.shape.draft_offset);
+  LayRows rows = lay(plan, memory(plan).draft[static_cast<std::size_t>(depth - 1)], plan.shape.draft_capacity,
+                     plan.shape.draft_offset);
   rows.draws = depth - 1;
   return rows;
 }
 
-// Node i has row i - 1 of q. The law of a draft's row goes to the first child, the others make theirs from it.
+// Node i has row i - 1 of q. The law of a draft's row goes to the first child, the others make theirs from
+// it.
 Standardise draft_laws_of(const Plan& plan, int depth) {
   const Memory& m = memory(plan);
   const PlanShape& shape = plan.shape;
   const int parents = shape.level_begin(depth - 1), first = shape.level_begin(depth);
-  Standardise a = laws(shape.draft, plan.draft_logits + times(parents, shape.draft_columns), first - parents, shape.draft_columns, shape.vocab,
-                       m.q.empty() ? nullptr : m.q.data() + times(first - 1, shape.vocab), m.q_laws.data() + (first - 1));
+  Standardise a =
+      laws(shape.draft, plan.draft_logits + times(parents, shape.draft_columns), first - parents,
+           shape.draft_columns, shape.vocab,
+           m.q.empty() ? nullptr : m.q.data() + times(first - 1, shape.vocab), m.q_laws.data() + (first - 1));
   a.ids = m.ids.data();
   a.every = shape.widths[static_cast<std::size_t>(depth - 1)];
   return a;
@@ -106,18 +111,24 @@ Siblings draft_tokens_of(const Plan& plan, int depth) {
   return a;
 }
 
-LayRows target_rows_of(const Plan& plan) { return lay(plan, memory(plan).target, plan.shape.target_capacity, plan.shape.target_offset); }
+LayRows target_rows_of(const Plan& plan) {
+  return lay(plan, memory(plan).target, plan.shape.target_capacity, plan.shape.target_offset);
+}
 
 Standardise target_laws_of(const Plan& plan) {
   const Memory& m = memory(plan);
-  return laws(plan.shape.target, plan.target_logits, plan.shape.nodes(), plan.shape.vocab, plan.shape.vocab, m.p.data(), m.p_laws.data());
+  return laws(plan.shape.target, plan.target_logits, plan.shape.nodes(), plan.shape.vocab, plan.shape.vocab,
+              m.p.data(), m.p_laws.data());
 }
 
-bool looks_at_raw(const PlanShape& shape) { return shape.target.greedy && shape.rule == AcceptRule::kCriterion; }
+bool looks_at_raw(const PlanShape& shape) {
+  return shape.target.greedy && shape.rule == AcceptRule::kCriterion;
+}
 
 Standardise raw_laws_of(const Plan& plan) {
   const Memory& m = memory(plan);
-  return laws({.greedy = false}, plan.target_logits, plan.shape.nodes(), plan.shape.vocab, plan.shape.vocab, m.raw.data(), m.raw_laws.data());
+  return laws({.greedy = false}, plan.target_logits, plan.shape.nodes(), plan.shape.vocab, plan.shape.vocab,
+              m.raw.data(), m.raw_laws.data());
 }
 
 Accept accept_of(const Plan& plan) {
@@ -176,7 +187,9 @@ Settle settle_of(const Plan& plan) {
   return a;
 }
 
-Continue continue_of(const Plan& plan, simt::u64 conditional) { return {memory(plan).state.data(), conditional}; }
+Continue continue_of(const Plan& plan, simt::u64 conditional) {
+  return {memory(plan).state.data(), conditional};
+}
 
 Stamp stamp_of(const Plan& plan, int which) { return {memory(plan).state.data(), which}; }
 

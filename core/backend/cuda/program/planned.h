@@ -21,7 +21,8 @@ Sample draft_token_of(const Plan& plan, int depth);  ///< where the depth has on
 Siblings draft_tokens_of(const Plan& plan, int depth);
 LayRows target_rows_of(const Plan& plan);
 Standardise target_laws_of(const Plan& plan);
-/// Whether the rule looks at the target's rows as they are at temperature 1, where the text is greedy; and those rows.
+/// Whether the rule looks at the target's rows as they are at temperature 1, where the text is greedy; and
+/// those rows.
 bool looks_at_raw(const PlanShape& shape);
 Standardise raw_laws_of(const Plan& plan);
 Accept accept_of(const Plan& plan);

@@ -51,26 +51,34 @@ PlanState tree_of(const PlanShape& shape) {
   int node = 0;
   set_parent(state, node++, -1);
   for (int parent = 0; parent < shape.level_begin(shape.depth()); ++parent) {
-    for (int child = 0; child < shape.widths[static_cast<std::size_t>(state.depths[parent])]; ++child) set_parent(state, node++, parent);
+    for (int child = 0; child < shape.widths[static_cast<std::size_t>(state.depths[parent])]; ++child)
+      set_parent(state, node++, parent);
   }
   for (int i = 0; i < node; ++i) state.q_rows[i] = i - 1;
-  for (int depth = 0; depth <= shape.depth() + 1; ++depth) state.level_begin[depth] = shape.level_begin(depth);
+  for (int depth = 0; depth <= shape.depth() + 1; ++depth)
+    state.level_begin[depth] = shape.level_begin(depth);
   return state;
 }
 
-// The draft of the host into the state, and the laws where they are read. Nodes behind it are rows that nobody looks at.
+// The draft of the host into the state, and the laws where they are read. Nodes behind it are rows that
+// nobody looks at.
 void take_draft(Backend& backend, const Plan& plan, const PlanDraft& draft, PlanState& state) {
   const PlanShape& shape = plan.shape;
   const std::size_t drafted = draft.tokens.size(), laws = draft.laws.size();
-  SPECLAB_CHECK(drafted < static_cast<std::size_t>(shape.given) && draft.parents.size() == drafted && draft.law_of.size() == drafted, "{} drafted tokens, {} parents, {} laws, room for {}",
-                drafted, draft.parents.size(), draft.law_of.size(), shape.given - 1);
-  SPECLAB_CHECK(laws <= drafted && (laws == 0 || shape.given_laws), "{} laws of {} tokens, under a plan {} laws", laws, drafted, shape.given_laws ? "with" : "without");
+  SPECLAB_CHECK(drafted < static_cast<std::size_t>(shape.given) && draft.parents.size() == drafted &&
+                    draft.law_of.size() == drafted,
+                "{} drafted tokens, {} parents, {} laws, room for {}", drafted, draft.parents.size(),
+                draft.law_of.size(), shape.given - 1);
+  SPECLAB_CHECK(laws <= drafted && (laws == 0 || shape.given_laws),
+                "{} laws of {} tokens, under a plan {} laws", laws, drafted,
+                shape.given_laws ? "with" : "without");
   state.nodes = static_cast<std::int32_t>(drafted) + 1;
   for (int node = 1; node < shape.given; ++node) {
     const auto i = static_cast<std::size_t>(node - 1);
     const bool given = i < drafted;
     const int parent = given ? draft.parents[i] : 0, law = given ? draft.law_of[i] : -1;
-    SPECLAB_CHECK(parent >= 0 && parent < node && law >= -1 && law < static_cast<int>(laws), "node {} has parent {} and law {} of {}", node, parent, law, laws);
+    SPECLAB_CHECK(parent >= 0 && parent < node && law >= -1 && law < static_cast<int>(laws),
+                  "node {} has parent {} and law {} of {}", node, parent, law, laws);
     set_parent(state, node, parent);
     state.q_rows[node] = law;
     state.tokens[node] = given ? draft.tokens[i] : 0;
@@ -80,7 +88,8 @@ void take_draft(Backend& backend, const Plan& plan, const PlanDraft& draft, Plan
   Law of[kMostPlanNodes];
   for (std::size_t i = 0; i < laws; ++i) {
     of[i].sum = draft.laws[i].sum;
-    backend.upload(draft.laws[i].weights, times(1, shape.vocab) * sizeof(float), m.q.data() + i * static_cast<std::size_t>(shape.vocab));
+    backend.upload(draft.laws[i].weights, times(1, shape.vocab) * sizeof(float),
+                   m.q.data() + i * static_cast<std::size_t>(shape.vocab));
   }
   backend.upload(of, laws * sizeof(Law), m.q_laws.data());
 }
@@ -88,9 +97,12 @@ void take_draft(Backend& backend, const Plan& plan, const PlanDraft& draft, Plan
 }  // namespace
 
 std::shared_ptr<Plan> make_plan(Backend& backend, const PlanShape& shape, std::shared_ptr<void> ring) {
-  const bool valid = std::all_of(shape.widths.begin(), shape.widths.end(), [&](int width) { return width >= 1 && width <= shape.draft_columns; });
-  SPECLAB_CHECK(valid && shape.depth() < kMostPlanNodes && shape.nodes() <= kMostPlanNodes && shape.vocab > 0 && (shape.given == 0 || shape.depth() == 0),
-                "{} levels, {} nodes, {} of them given, vocabulary {}", shape.depth(), shape.nodes(), shape.given, shape.vocab);
+  const bool valid = std::all_of(shape.widths.begin(), shape.widths.end(),
+                                 [&](int width) { return width >= 1 && width <= shape.draft_columns; });
+  SPECLAB_CHECK(valid && shape.depth() < kMostPlanNodes && shape.nodes() <= kMostPlanNodes &&
+                    shape.vocab > 0 && (shape.given == 0 || shape.depth() == 0),
+                "{} levels, {} nodes, {} of them given, vocabulary {}", shape.depth(), shape.nodes(),
+                shape.given, shape.vocab);
   const int nodes = shape.nodes(), depth = shape.depth();
   auto plan = std::make_shared<Plan>();
   auto own = std::make_shared<Memory>();
@@ -102,8 +114,10 @@ std::shared_ptr<Plan> make_plan(Backend& backend, const PlanShape& shape, std::s
   own->begin = tree_of(shape);
   if (shape.given == 0) plan->parents.assign(own->begin.parents, own->begin.parents + nodes);
 
-  if (depth > 0 ? !shape.draft.greedy : shape.given_laws) own->q = backend.allocate_buffer<float>(times(nodes - 1, shape.vocab));
-  if (depth > 0 || shape.given_laws) own->q_laws = backend.allocate_buffer<Law>(static_cast<std::size_t>(nodes - 1));
+  if (depth > 0 ? !shape.draft.greedy : shape.given_laws)
+    own->q = backend.allocate_buffer<float>(times(nodes - 1, shape.vocab));
+  if (depth > 0 || shape.given_laws)
+    own->q_laws = backend.allocate_buffer<Law>(static_cast<std::size_t>(nodes - 1));
   if (depth > 0) {
     own->draft.resize(static_cast<std::size_t>(depth));
     own->draft[0] = {.first = -1, .n = 2, .base = -1};
@@ -118,7 +132,8 @@ std::shared_ptr<Plan> make_plan(Backend& backend, const PlanShape& shape, std::s
     if (!shape.draft_ids.empty()) backend.stage(shape.draft_ids, own->ids);
   }
   own->target = {.first = 0, .n = nodes, .base = 0, .path_begin = own->state.data()->path_begin};
-  plan->target = make_rows(backend, nodes, shape.given > 0 ? nodes * (nodes + 1) / 2 : own->begin.path_begin[nodes], own->target);
+  plan->target = make_rows(
+      backend, nodes, shape.given > 0 ? nodes * (nodes + 1) / 2 : own->begin.path_begin[nodes], own->target);
   if (!shape.target.greedy) {
     own->p = backend.allocate_buffer<float>(times(nodes, shape.vocab));
     own->residual = backend.allocate_buffer<double>(static_cast<std::size_t>(shape.vocab));
@@ -137,8 +152,9 @@ std::shared_ptr<Plan> make_plan(Backend& backend, const PlanShape& shape, std::s
 
 void start_plan(Backend& backend, Plan& plan, const PlanStart& start) {
   const PlanShape& shape = plan.shape;
-  SPECLAB_CHECK(start.position >= 1 && start.emitted < start.max_tokens && start.ends.size() <= kMostPlanEnds, "position {}, {} of {} tokens, {} end tokens", start.position,
-                start.emitted, start.max_tokens, start.ends.size());
+  SPECLAB_CHECK(start.position >= 1 && start.emitted < start.max_tokens && start.ends.size() <= kMostPlanEnds,
+                "position {}, {} of {} tokens, {} end tokens", start.position, start.emitted,
+                start.max_tokens, start.ends.size());
   PlanState state = memory(plan).begin;
   state.position = start.position;
   state.key = start.key;
@@ -150,7 +166,10 @@ void start_plan(Backend& backend, Plan& plan, const PlanStart& start) {
   state.ends = static_cast<std::int32_t>(start.ends.size());
   std::copy(start.ends.begin(), start.ends.end(), state.end_tokens);
   if (shape.given > 0) take_draft(backend, plan, start.draft, state);
-  else state.nodes = shape.level_begin(1 + plan_draft_limit(shape.depth(), start.position, start.emitted, start.max_tokens, shape.target_capacity, shape.draft_capacity));
+  else
+    state.nodes =
+        shape.level_begin(1 + plan_draft_limit(shape.depth(), start.position, start.emitted, start.max_tokens,
+                                               shape.target_capacity, shape.draft_capacity));
   backend.upload(&state, sizeof state, memory(plan).state.data());
 }
 

@@ -11,8 +11,8 @@
 
 namespace speclab::cuda {
 
-/// Rows first .. first + n - 1 of a tree, as a forward takes them: those below depth `base` are committed. What is written for each
-/// forward lies in one array.
+/// Rows first .. first + n - 1 of a tree, as a forward takes them: those below depth `base` are committed.
+/// What is written for each forward lies in one array.
 struct TreeRows {
   int first = 0, n = 0, base = 0;
   const std::int32_t* path_begin = nullptr;  ///< [n + 1]
@@ -29,7 +29,7 @@ struct TreeRows {
 /// Plan::own.
 struct Memory {
   Buffer<PlanState> state;
-  PlanState begin;  ///< of every generation: the tree, as far as the plan knows it
+  PlanState begin;              ///< of every generation: the tree, as far as the plan knows it
   std::vector<TreeRows> draft;  ///< [depth]
   TreeRows target;
   Buffer<float> q, p, raw, draft_logits, target_logits;

@@ -11,12 +11,18 @@ namespace speclab::cuda {
 
 int persistent_blocks(const PersistentLimits& limits, const std::string& device) {
   const auto fail = [&](const std::string& got, const std::string& expected) {
-    throw Error({.what = "persistent kernels on " + device, .got = got, .expected = expected, .advice = "Use --kernels launches."});
+    throw Error({.what = "persistent kernels on " + device,
+                 .got = got,
+                 .expected = expected,
+                 .advice = "Use --kernels launches."});
   };
-  if (!limits.cooperative) fail("a device without cooperative launches", "one where all blocks of a kernel may wait for each other");
+  if (!limits.cooperative)
+    fail("a device without cooperative launches", "one where all blocks of a kernel may wait for each other");
   if (limits.resident < 1 || limits.multiprocessors < 1) {
-    fail(fmt::format("room for {} blocks on each of {} multiprocessors", limits.resident, limits.multiprocessors),
-         fmt::format("room for a block of {} threads and {} KiB of shared memory", kPersistentThreads, kPersistentShared >> 10));
+    fail(fmt::format("room for {} blocks on each of {} multiprocessors", limits.resident,
+                     limits.multiprocessors),
+         fmt::format("room for a block of {} threads and {} KiB of shared memory", kPersistentThreads,
+                     kPersistentShared >> 10));
   }
   return limits.multiprocessors * std::min(limits.resident, kMostResident);
 }
@@ -32,7 +38,8 @@ Persistent TaskTable::arguments(const void* table, simt::u64* arrived) const {
   out.tasks = static_cast<const Task*>(table);
   out.count = static_cast<int>(tasks.size());
   out.first_prefetches = first_prefetches;
-  out.prefetches = reinterpret_cast<const Prefetch*>(static_cast<const std::byte*>(table) + tasks.size() * sizeof(Task));
+  out.prefetches =
+      reinterpret_cast<const Prefetch*>(static_cast<const std::byte*>(table) + tasks.size() * sizeof(Task));
   out.arrived = arrived;
   return out;
 }
@@ -41,20 +48,23 @@ TaskTable make_table(std::vector<Task> tasks, std::size_t ahead) {
   TaskTable table;
   table.tasks = std::move(tasks);
   std::vector<std::size_t> begins(table.tasks.size() + 1);  // of the weights of a task among those of all
-  for (std::size_t i = 0; i < table.tasks.size(); ++i) begins[i + 1] = begins[i] + table.tasks[i].weight_bytes;
+  for (std::size_t i = 0; i < table.tasks.size(); ++i)
+    begins[i + 1] = begins[i] + table.tasks[i].weight_bytes;
   std::size_t asked = 0, of = 0;  // bytes; the task whose weights come next
   const auto ask_up_to = [&](std::size_t limit) {
     limit = std::min(limit, begins.back());
     while (asked < limit) {
       while (begins[of + 1] <= asked) ++of;
       const std::size_t end = std::min(limit, begins[of + 1]);
-      table.prefetches.push_back({static_cast<const std::byte*>(table.tasks[of].weights) + (asked - begins[of]), end - asked});
+      table.prefetches.push_back(
+          {static_cast<const std::byte*>(table.tasks[of].weights) + (asked - begins[of]), end - asked});
       asked = end;
     }
     return static_cast<int>(table.prefetches.size());
   };
   table.first_prefetches = ask_up_to(ahead);
-  for (std::size_t i = 0; i < table.tasks.size(); ++i) table.tasks[i].prefetch_end = ask_up_to(begins[i + 1] + ahead);
+  for (std::size_t i = 0; i < table.tasks.size(); ++i)
+    table.tasks[i].prefetch_end = ask_up_to(begins[i + 1] + ahead);
   return table;
 }
 

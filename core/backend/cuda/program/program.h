@@ -15,20 +15,21 @@ namespace speclab::cuda {
 /// What a device says about cooperative launches of PersistentKernel.
 struct PersistentLimits {
   int multiprocessors = 0;
-  int resident = 0;          ///< blocks that a multiprocessor has room for (cudaOccupancyMaxActiveBlocksPerMultiprocessor)
+  int resident =
+      0;  ///< blocks that a multiprocessor has room for (cudaOccupancyMaxActiveBlocksPerMultiprocessor)
   bool cooperative = false;  ///< cudaDevAttrCooperativeLaunch
 };
 /// Asks the driver. Throws Error where there is none.
 PersistentLimits persistent_limits(int ordinal);
 
-/// Blocks of a multiprocessor that are used: eight warps of a linear layer have 48 KiB of weights under way, three times what
-/// Little's law asks for (linear.h), and every block more makes the barrier longer.
+/// Blocks of a multiprocessor that are used: eight warps of a linear layer have 48 KiB of weights under way,
+/// three times what Little's law asks for (linear.h), and every block more makes the barrier longer.
 inline constexpr int kMostResident = 1;
 /// Blocks of the grid. Throws Error that names the device and what it lacks.
 int persistent_blocks(const PersistentLimits& limits, const std::string& device);
 
-/// Weights that are asked for ahead of the task that reads them: about four times what is under way at 3 to 4.3 TB/s (linear.h), a
-/// fifth of the L2 of an A100.
+/// Weights that are asked for ahead of the task that reads them: about four times what is under way at 3
+/// to 4.3 TB/s (linear.h), a fifth of the L2 of an A100.
 inline constexpr std::size_t kPrefetchAhead = std::size_t{8} << 20;
 
 /// A table as it lies in memory: tasks, then prefetches.
@@ -44,12 +45,13 @@ struct TaskTable {
   Persistent arguments(const void* table, simt::u64* arrived) const;
 };
 
-/// Plans the prefetches: before the first task, and behind each, everything is asked for that tasks read up to `ahead` bytes behind
-/// the beginning of the next task's weights; nothing twice.
+/// Plans the prefetches: before the first task, and behind each, everything is asked for that tasks read up
+/// to `ahead` bytes behind the beginning of the next task's weights; nothing twice.
 TaskTable make_table(std::vector<Task> tasks, std::size_t ahead = kPrefetchAhead);
 
-/// The same with neighbours made one where they can be: the rotation and keeping of keys and values with the product before it,
-/// the sum of attention's splits with the product behind it. A layer of a Llama then has five tasks at one row.
+/// The same with neighbours made one where they can be: the rotation and keeping of keys and values with the
+/// product before it, the sum of attention's splits with the product behind it. A layer of a Llama then has
+/// five tasks at one row.
 std::vector<Task> fuse(std::span<const Task> tasks);
 
 /// Tasks that are fewer are not worth a cooperative launch.

@@ -10,8 +10,9 @@
 #include "core/backend/cuda/runtime/gpu.h"
 #include "core/backend/cuda/simulator/simt.h"
 
-// Products of many rows by the library of the toolkit on this machine. It is loaded when it is asked for: no program needs it
-// to run, and only its header is needed to build (where that is missing too, asking for it says so).
+// Products of many rows by the library of the toolkit on this machine. It is loaded when it is asked for: no
+// program needs it to run, and only its header is needed to build (where that is missing too, asking for it
+// says so).
 
 namespace speclab::cuda {
 
@@ -24,17 +25,18 @@ struct PlainProduct {
   bool accumulate = false;
 };
 
-/// The same on the host, what stands for the library on a simulated GPU: sums in float, k descending, because a library has bits
-/// that are not ours.
+/// The same on the host, what stands for the library on a simulated GPU: sums in float, k descending, because
+/// a library has bits that are not ours.
 void plain_product(const PlainProduct& a);
 
-/// Handle of the first of these libraries that the loader finds. Throws Error that names them when it finds none.
+/// Handle of the first of these libraries that the loader finds. Throws Error that names them when it finds
+/// none.
 void* load_library(const std::vector<std::string>& files);
 /// libcublasLt of the toolkit that this program was built with. Throws Error where that was none.
 void* load_cublaslt();
 
-/// cuBLASLt on one GPU. bf16 in, sums in float, in an order of the library's own that may depend on the number of rows; equal
-/// shapes take the same algorithm, so that equal products have equal bits.
+/// cuBLASLt on one GPU. bf16 in, sums in float, in an order of the library's own that may depend on the
+/// number of rows; equal shapes take the same algorithm, so that equal products have equal bits.
 class CublasLt {
  public:
   static constexpr std::size_t kWorkspace = std::size_t{32} << 20;
@@ -44,7 +46,8 @@ class CublasLt {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  /// Queues the product, in the order of the GPU's stream. Throws Error with the shape when the library refuses it.
+  /// Queues the product, in the order of the GPU's stream. Throws Error with the shape when the library
+  /// refuses it.
   void product(const PlainProduct& a);
   /// How many algorithms it proposes for a shape, the one that it expects to be the fastest first ...
   int proposals(int out, int in, int rows);

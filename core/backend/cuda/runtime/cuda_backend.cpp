@@ -26,11 +26,15 @@ namespace speclab {
 namespace cuda {
 namespace {
 
-// The operations as launches, in one stream. On a simulated GPU (no `gpu_`) launches are done when they return. With persistent
-// kernels launches that can be tasks wait (waiting_) until something needs what they do, and then are one launch.
+// The operations as launches, in one stream. On a simulated GPU (no `gpu_`) launches are done when they
+// return. With persistent kernels launches that can be tasks wait (waiting_) until something needs what they
+// do, and then are one launch.
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const CudaBackendOptions& options, CudaKernels kernels) : pool_(options.simulated ? 1 : options.threads > 0 ? options.threads : cpu::usable_threads()) {
+  CudaBackend(const CudaBackendOptions& options, CudaKernels kernels)
+      : pool_(options.simulated     ? 1
+              : options.threads > 0 ? options.threads
+                                    : cpu::usable_threads()) {
     if (options.simulated) {
       machine_ = std::make_shared<simt::Machine>();
       stream_.machine = machine_.get();
@@ -70,8 +74,11 @@ class CudaBackend final : public Backend {
     const MultiplyAll products{simulated ? 4 : 4096, blocks, sums.data()};
     DeviceSpeed speed;
     for (int pass = 0; pass < 5; ++pass) {
-      speed.read_bytes_per_second = std::max(speed.read_bytes_per_second, kTimes * static_cast<double>(bytes) / seconds(kTimes, "read_all", reading, read));
-      speed.peak_flops = std::max(speed.peak_flops, kTimes * operations_of(products) / seconds(kTimes, "multiply_all", products, sums));
+      speed.read_bytes_per_second =
+          std::max(speed.read_bytes_per_second,
+                   kTimes * static_cast<double>(bytes) / seconds(kTimes, "read_all", reading, read));
+      speed.peak_flops = std::max(speed.peak_flops, kTimes * operations_of(products) /
+                                                        seconds(kTimes, "multiply_all", products, sums));
     }
     return speed;
   }
@@ -101,7 +108,8 @@ class CudaBackend final : public Backend {
     matrix.data = allocate(matrix.bytes);
     reserve(out, in);
     const auto row = static_cast<std::size_t>(in) * sizeof(Bf16);
-    const int most = static_cast<int>(std::clamp<std::size_t>(kChunk / row, kTileOut, 1 << 20)) / kTileOut * kTileOut;
+    const int most =
+        static_cast<int>(std::clamp<std::size_t>(kChunk / row, kTileOut, 1 << 20)) / kTileOut * kTileOut;
     const int together = std::min(out, most);
     std::vector<Bf16> rows(static_cast<std::size_t>(together) * static_cast<std::size_t>(in));
     Buffer<Bf16> there = allocate_buffer<Bf16>(rows.size());
@@ -111,7 +119,8 @@ class CudaBackend final : public Backend {
       pool_.parallel(tiles, [&](int tile, int thread) {
         try {
           const int begin = tile * kTileOut;
-          read(first + begin, first + std::min(begin + kTileOut, count), rows.data() + static_cast<std::size_t>(begin) * static_cast<std::size_t>(in));
+          read(first + begin, first + std::min(begin + kTileOut, count),
+               rows.data() + static_cast<std::size_t>(begin) * static_cast<std::size_t>(in));
         } catch (...) {
           failed[static_cast<std::size_t>(thread)] = std::current_exception();
         }
@@ -120,27 +129,34 @@ class CudaBackend final : public Backend {
         if (error) std::rethrow_exception(error);
       }
       upload(rows.data(), static_cast<std::size_t>(count) * row, there.data());
-      start("pack_weights", PackWeights{there.data(), first, count, out, in, static_cast<Bf16*>(matrix.data.get())});
+      start("pack_weights",
+            PackWeights{there.data(), first, count, out, in, static_cast<Bf16*>(matrix.data.get())});
     }
     return matrix;
   }
 
   KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) override {
     constexpr int kMostHeadDim = kSplit * kKvPiece;  // a split's threads have a piece each
-    if (head_dim > kMostHeadDim) throw Error({"dimensions of a head", std::to_string(head_dim), fmt::format("at most {} on a GPU", kMostHeadDim), "Use --backend cpu."});
+    if (head_dim > kMostHeadDim)
+      throw Error({"dimensions of a head", std::to_string(head_dim),
+                   fmt::format("at most {} on a GPU", kMostHeadDim), "Use --backend cpu."});
     KvStore kv{layers, kv_heads, head_dim, slots, 0, nullptr, 0};
-    kv.bytes_per_position = 2 * sizeof(Bf16) * static_cast<std::uint64_t>(layers) * static_cast<std::uint64_t>(kv_heads) * static_cast<std::uint64_t>(kv_stride(head_dim));
-    if (__builtin_mul_overflow(kv.bytes_per_position, static_cast<std::uint64_t>(slots), &kv.bytes)) kv.bytes = UINT64_MAX;
+    kv.bytes_per_position = 2 * sizeof(Bf16) * static_cast<std::uint64_t>(layers) *
+                            static_cast<std::uint64_t>(kv_heads) *
+                            static_cast<std::uint64_t>(kv_stride(head_dim));
+    if (__builtin_mul_overflow(kv.bytes_per_position, static_cast<std::uint64_t>(slots), &kv.bytes))
+      kv.bytes = UINT64_MAX;
     kv.data = allocate(kv.bytes);
     return kv;
   }
 
   void copy_kv(const KvStore& from, int slots, KvStore& to) override {
-    SPECLAB_CHECK(slots <= std::min(from.slots, to.slots) && from.layers == to.layers && from.kv_heads == to.kv_heads &&
-                      from.head_dim == to.head_dim,
+    SPECLAB_CHECK(slots <= std::min(from.slots, to.slots) && from.layers == to.layers &&
+                      from.kv_heads == to.kv_heads && from.head_dim == to.head_dim,
                   "{} slots of {} into {}", slots, from.slots, to.slots);
     if (slots == 0) return;
-    start("copy_kv", CopyKv{static_cast<const Bf16*>(from.data.get()), static_cast<Bf16*>(to.data.get()), planes(from), from.slots, to.slots, kv_stride(from.head_dim), slots});
+    start("copy_kv", CopyKv{static_cast<const Bf16*>(from.data.get()), static_cast<Bf16*>(to.data.get()),
+                            planes(from), from.slots, to.slots, kv_stride(from.head_dim), slots});
   }
 
   void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) override {
@@ -152,7 +168,8 @@ class CudaBackend final : public Backend {
 
   PromptRows prompt_rows() const override { return prompt_rows_; }
   void prompt_linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) override {
-    SPECLAB_CHECK(n <= prompt_rows_.most && !recording_, "{} rows of a prompt, at most {}", n, prompt_rows_.most);
+    SPECLAB_CHECK(n <= prompt_rows_.most && !recording_, "{} rows of a prompt, at most {}", n,
+                  prompt_rows_.most);
     if (n == 0) return;
     simt::u16* weights = room(plain_weights_, at(w.out, w.in));
     simt::u16* plain = room(plain_, at(n, w.in));
@@ -163,17 +180,19 @@ class CudaBackend final : public Backend {
     else plain_product(product);
   }
 
-  void norm_linear(const NormForm& form, const float* x, const PackedMatrix& w, int n, float* /*scratch*/, float* y) override {
+  void norm_linear(const NormForm& form, const float* x, const PackedMatrix& w, int n, float* /*scratch*/,
+                   float* y) override {
     in_portions(n, [&](int first, int rows) {
       const NormedRow norm = round_norm(form, x + at(first, w.in), rows, w.in);
       product(w, rows, y + at(first, w.out), false, norm);
     });
   }
 
-  void feed_forward(const NormForm& norm, const float* x, const FeedForward& form, int n, float* normed, float* raised, float* activated, float* y,
-                    bool accumulate) override {
+  void feed_forward(const NormForm& norm, const float* x, const FeedForward& form, int n, float* normed,
+                    float* raised, float* activated, float* y, bool accumulate) override {
     const PackedMatrix& up = *form.up;
-    if (!form.gated || !can_activate(up.out, up.in)) return Backend::feed_forward(norm, x, form, n, normed, raised, activated, y, accumulate);
+    if (!form.gated || !can_activate(up.out, up.in))
+      return Backend::feed_forward(norm, x, form, n, normed, raised, activated, y, accumulate);
     in_portions(n, [&](int first, int rows) {
       const NormedRow normed_row = round_norm(norm, x + at(first, up.in), rows, up.in);
       Linear gating = linear_of(up, rows);
@@ -191,16 +210,20 @@ class CudaBackend final : public Backend {
     });
   }
 
-  void activate_linear(Activation f, bool gated, const float* x, const PackedMatrix& w, int n, float* /*scratch*/, float* y, bool accumulate) override {
+  void activate_linear(Activation f, bool gated, const float* x, const PackedMatrix& w, int n,
+                       float* /*scratch*/, float* y, bool accumulate) override {
     in_portions(n, [&](int first, int rows) {
-      start("activate", Activate{f, gated, x + at(first, gated ? 2 * w.in : w.in), rows, w.in, nullptr, activations_.data()});
+      start("activate", Activate{f, gated, x + at(first, gated ? 2 * w.in : w.in), rows, w.in, nullptr,
+                                 activations_.data()});
       product(w, rows, y + at(first, w.out), accumulate);
     });
   }
 
-  void attention_linear(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, const AttentionForm& form, const PackedMatrix& w,
-                        float* scratch, float* y, bool accumulate) override {
-    if (rows.n > kMostRows) return Backend::attention_linear(qkv, heads, kv, layer, rows, form, w, scratch, y, accumulate);
+  void attention_linear(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows,
+                        const AttentionForm& form, const PackedMatrix& w, float* scratch, float* y,
+                        bool accumulate) override {
+    if (rows.n > kMostRows)
+      return Backend::attention_linear(qkv, heads, kv, layer, rows, form, w, scratch, y, accumulate);
     if (rows.n == 0) return;
     attend(qkv, heads, kv, layer, rows, form, nullptr, activations_.data());
     product(w, rows.n, y, accumulate);
@@ -217,7 +240,8 @@ class CudaBackend final : public Backend {
     if (n > 0) start("rms_norm", norm);
   }
 
-  void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, int d, float* out) override {
+  void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, int d,
+                  float* out) override {
     Norm norm = norm_of(NormOf::kLayer, x, weight, eps, n, d);
     norm.x_stride = norm.out_stride = d;
     norm.bias = bias;
@@ -225,7 +249,8 @@ class CudaBackend final : public Backend {
     if (n > 0) start("layer_norm", norm);
   }
 
-  void rms_norm_heads(float* x, int stride, int heads, const float* weight, float eps, int n, int d) override {
+  void rms_norm_heads(float* x, int stride, int heads, const float* weight, float eps, int n,
+                      int d) override {
     Norm norm = norm_of(NormOf::kRms, x, weight, eps, n, d);
     norm.x_stride = norm.out_stride = stride;
     norm.heads = heads;
@@ -233,23 +258,37 @@ class CudaBackend final : public Backend {
     if (n > 0) start("rms_norm", norm);
   }
 
-  void rope_and_store(float* qkv, int heads, const Rotation& rotation, const RowsInFlight& rows, KvStore& kv, int layer) override {
+  void rope_and_store(float* qkv, int heads, const Rotation& rotation, const RowsInFlight& rows, KvStore& kv,
+                      int layer) override {
     if (rows.n == 0) return;
-    start("rope_and_store", RopeStore{qkv, rows.n, heads, kv.kv_heads, kv.head_dim, rotation.cos, rotation.sin, rotation.dims / 2, rows.positions, rows.slots, layer_of(kv, layer)});
+    start("rope_and_store",
+          RopeStore{qkv, rows.n, heads, kv.kv_heads, kv.head_dim, rotation.cos, rotation.sin,
+                    rotation.dims / 2, rows.positions, rows.slots, layer_of(kv, layer)});
   }
 
-  void attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, float* out, const AttentionForm& form) override {
+  void attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows,
+                 float* out, const AttentionForm& form) override {
     if (rows.n > 0) attend(qkv, heads, kv, layer, rows, form, out, nullptr);
   }
 
-  void silu_multiply(const float* gate_up, int n, int ffn, float* out) override { activate(Activation::kSilu, true, gate_up, n, ffn, out); }
+  void silu_multiply(const float* gate_up, int n, int ffn, float* out) override {
+    activate(Activation::kSilu, true, gate_up, n, ffn, out);
+  }
   void activate(Activation f, bool gated, const float* x, int n, int ffn, float* out) override {
     if (n > 0) start("activate", Activate{f, gated, x, n, ffn, out, nullptr});
   }
-  void add_bias(const float* x, int n, int d, float* y) override { elementwise(ElementwiseOf::kAddBias, x, 1, n, d, y); }
-  void add(const float* x, int n, int d, float* y) override { elementwise(ElementwiseOf::kAdd, x, 1, n, d, y); }
-  void scale(float factor, int n, int d, float* x) override { elementwise(ElementwiseOf::kScale, nullptr, factor, n, d, x); }
-  void soft_cap(float cap, int n, int d, float* x) override { elementwise(ElementwiseOf::kSoftCap, nullptr, cap, n, d, x); }
+  void add_bias(const float* x, int n, int d, float* y) override {
+    elementwise(ElementwiseOf::kAddBias, x, 1, n, d, y);
+  }
+  void add(const float* x, int n, int d, float* y) override {
+    elementwise(ElementwiseOf::kAdd, x, 1, n, d, y);
+  }
+  void scale(float factor, int n, int d, float* x) override {
+    elementwise(ElementwiseOf::kScale, nullptr, factor, n, d, x);
+  }
+  void soft_cap(float cap, int n, int d, float* x) override {
+    elementwise(ElementwiseOf::kSoftCap, nullptr, cap, n, d, x);
+  }
 
   void copy_rows(const float* x, const std::int32_t* rows, int n, int d, float* out) override {
     if (n > 0) start("copy_rows", CopyRows{x, rows, n, d, out});
@@ -258,13 +297,16 @@ class CudaBackend final : public Backend {
     if (n > 0 && begin < d) start("fill_columns", FillColumns{x, n, d, begin, value});
   }
 
-  void move_slots(KvStore& kv, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override {
+  void move_slots(KvStore& kv, std::span<const std::int32_t> from,
+                  std::span<const std::int32_t> to) override {
     SPECLAB_CHECK(from.size() == to.size(), "{} slots to {}", from.size(), to.size());
     if (from.empty()) return;
     moves_.assign(from.begin(), from.end());
     moves_.insert(moves_.end(), to.begin(), to.end());
     const std::int32_t* moves = stage(moves_, staged_moves_);
-    start("move_slots", MoveSlots{static_cast<Bf16*>(kv.data.get()), planes(kv), kv.slots, kv_stride(kv.head_dim), moves, moves + from.size(), static_cast<int>(from.size())});
+    start("move_slots",
+          MoveSlots{static_cast<Bf16*>(kv.data.get()), planes(kv), kv.slots, kv_stride(kv.head_dim), moves,
+                    moves + from.size(), static_cast<int>(from.size())});
   }
 
   std::shared_ptr<Plan> make_plan(const PlanShape& shape) override {
@@ -275,7 +317,8 @@ class CudaBackend final : public Backend {
   void plan_draft_rows(Plan& plan, int depth) override { start("lay_rows", draft_rows_of(plan, depth)); }
   void plan_draw(Plan& plan, int depth) override {
     start("standardise", draft_laws_of(plan, depth));
-    if (plan.shape.level_begin(depth + 1) - plan.shape.level_begin(depth) == 1) start("sample", draft_token_of(plan, depth));
+    if (plan.shape.level_begin(depth + 1) - plan.shape.level_begin(depth) == 1)
+      start("sample", draft_token_of(plan, depth));
     else start("siblings", draft_tokens_of(plan, depth));
   }
   void plan_target_rows(Plan& plan) override {
@@ -288,8 +331,10 @@ class CudaBackend final : public Backend {
     if (looks_at_raw(plan.shape)) start("standardise", raw_laws_of(plan));
     start("accept", accept_of(plan));
     if (!plan.shape.is_chain()) {
-      if (plan.target_cache.data) start("move_accepted", move_of(plan, plan.target_cache, plan.shape.target_capacity));
-      if (plan.draft_cache.data) start("move_accepted", move_of(plan, plan.draft_cache, plan.shape.draft_capacity));
+      if (plan.target_cache.data)
+        start("move_accepted", move_of(plan, plan.target_cache, plan.shape.target_capacity));
+      if (plan.draft_cache.data)
+        start("move_accepted", move_of(plan, plan.draft_cache, plan.shape.draft_capacity));
     }
     start("settle", settle_of(plan));
   }
@@ -306,7 +351,9 @@ class CudaBackend final : public Backend {
     graph->loop = loop;
     launches_ = std::make_shared<Launches>();
     recording_ = graph;
-    for (const auto& memory : {activations_.memory(), activated_.memory(), partials_.memory(), arrivals_.memory(), arrived_.memory()}) keep_for_graph(memory);
+    for (const auto& memory : {activations_.memory(), activated_.memory(), partials_.memory(),
+                               arrivals_.memory(), arrived_.memory()})
+      keep_for_graph(memory);
     try {
       if (gpu_) conditional_ = gpu_->begin_capture(loop);
       else if (loop) conditional_ = machine_->make_conditional();
@@ -337,7 +384,8 @@ class CudaBackend final : public Backend {
     do {
       if (graph.loop) machine_->set_conditional(launches.conditional, kUnset);
       for (const auto& one : launches.in_order) one();
-      SPECLAB_CHECK(!graph.loop || machine_->conditional(launches.conditional) != kUnset, "a loop that never ends");
+      SPECLAB_CHECK(!graph.loop || machine_->conditional(launches.conditional) != kUnset,
+                    "a loop that never ends");
     } while (graph.loop && machine_->conditional(launches.conditional) != 0);
   }
   bool idle() override { return waiting_.empty() && (!gpu_ || gpu_->idle()); }
@@ -350,7 +398,9 @@ class CudaBackend final : public Backend {
 
  protected:
   void keep_for_graph(const std::shared_ptr<void>& memory) override {
-    if (recording_ && memory && std::find(recording_->kept.begin(), recording_->kept.end(), memory) == recording_->kept.end()) recording_->kept.push_back(memory);
+    if (recording_ && memory &&
+        std::find(recording_->kept.begin(), recording_->kept.end(), memory) == recording_->kept.end())
+      recording_->kept.push_back(memory);
   }
 
  private:
@@ -359,11 +409,14 @@ class CudaBackend final : public Backend {
     std::vector<std::function<void()>> in_order;
     std::uint64_t conditional = 0;
   };
-  static std::size_t at(int row, int width) { return static_cast<std::size_t>(row) * static_cast<std::size_t>(width); }
+  static std::size_t at(int row, int width) {
+    return static_cast<std::size_t>(row) * static_cast<std::size_t>(width);
+  }
   static int planes(const KvStore& kv) { return 2 * kv.layers * kv.kv_heads; }
   static KvLayer layer_of(const KvStore& kv, int layer) {
     KvLayer of{nullptr, kv.slots, kv_stride(kv.head_dim)};
-    of.data = static_cast<Bf16*>(kv.data.get()) + 2 * static_cast<std::size_t>(layer) * static_cast<std::size_t>(kv.kv_heads) * of.plane();
+    of.data = static_cast<Bf16*>(kv.data.get()) +
+              2 * static_cast<std::size_t>(layer) * static_cast<std::size_t>(kv.kv_heads) * of.plane();
     return of;
   }
   static Norm norm_of(NormOf kind, const float* x, const float* weight, float eps, int rows, int d) {
@@ -376,7 +429,8 @@ class CudaBackend final : public Backend {
     norm.d = d;
     return norm;
   }
-  void attend(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows, const AttentionForm& form, float* out, simt::u16* activations) {
+  void attend(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows,
+              const AttentionForm& form, float* out, simt::u16* activations) {
     Attention a;
     a.qkv = qkv;
     a.n = rows.n;
@@ -476,7 +530,8 @@ class CudaBackend final : public Backend {
     }
     if (recording_) recording_->nodes.push_back(describe(arguments));
     if (gpu_) gpu_->started(kernel);
-    if (recording_ && !gpu_) launches_->in_order.push_back([arguments, stream = stream_] { launch(arguments, stream); });
+    if (recording_ && !gpu_)
+      launches_->in_order.push_back([arguments, stream = stream_] { launch(arguments, stream); });
     else launch(arguments, stream_);
   }
 
@@ -487,7 +542,8 @@ class CudaBackend final : public Backend {
   void set_kernels(CudaKernels kernels) {
     kernels_ = kernels;
     if (kernels_ == CudaKernels::kLaunches) return;
-    const PersistentLimits limits = gpu_ ? persistent_limits(gpu_->ordinal()) : PersistentLimits{kSimulatedBlocks, 1, true};
+    const PersistentLimits limits =
+        gpu_ ? persistent_limits(gpu_->ordinal()) : PersistentLimits{kSimulatedBlocks, 1, true};
     if (kernels_ == CudaKernels::kAuto && (!limits.cooperative || limits.resident < 1)) {
       kernels_ = CudaKernels::kLaunches;
       return;
@@ -499,7 +555,8 @@ class CudaBackend final : public Backend {
   void start_one(const GraphNode& node, const Task& task) {
     if (recording_) recording_->nodes.push_back(node);
     if (gpu_) gpu_->started(node.kernel.data());
-    if (recording_ && !gpu_) launches_->in_order.push_back([task, stream = stream_] { launch(task, stream); });
+    if (recording_ && !gpu_)
+      launches_->in_order.push_back([task, stream = stream_] { launch(task, stream); });
     else launch(task, stream_);
   }
   void start_together(const std::vector<Task>& tasks) {
@@ -514,7 +571,8 @@ class CudaBackend final : public Backend {
       const Persistent launched = table.arguments(there.get(), arrived_.data());
       recording_->nodes.push_back(describe(launched, persistent_blocks_));
       if (!gpu_) {
-        launches_->in_order.push_back([launched, blocks = persistent_blocks_, stream = stream_] { launch(launched, blocks, stream); });
+        launches_->in_order.push_back(
+            [launched, blocks = persistent_blocks_, stream = stream_] { launch(launched, blocks, stream); });
         return;
       }
       gpu_->started("persistent");
@@ -531,28 +589,28 @@ class CudaBackend final : public Backend {
   std::shared_ptr<simt::Machine> machine_;
   std::unique_ptr<Gpu> gpu_;
   std::unique_ptr<CublasLt> library_;
-  // As many as make unpacking cheap (it moves a matrix three times, a product of ours reads it once for kMostRows), and no more than
-  // leave activations small beside weights.
+  // As many as make unpacking cheap (it moves a matrix three times, a product of ours reads it once for
+  // kMostRows), and no more than leave activations small beside weights.
   PromptRows prompt_rows_;
   Stream stream_;
   std::string name_, class_, device_;
-  cpu::ThreadPool pool_;                 // reads weights
-  Buffer<simt::u16> activations_;        // of a linear
-  Buffer<simt::u16> activated_;          // of the one behind a gate
-  Buffer<float> partials_;               // of its slices
-  Buffer<simt::u32> arrivals_;           // zeros between products
+  cpu::ThreadPool pool_;                     // reads weights
+  Buffer<simt::u16> activations_;            // of a linear
+  Buffer<simt::u16> activated_;              // of the one behind a gate
+  Buffer<float> partials_;                   // of its slices
+  Buffer<simt::u32> arrivals_;               // zeros between products
   Buffer<simt::u16> plain_weights_, plain_;  // of the last product of a prompt
-  Buffer<float> sums_, mixed_;           // of the splits of an attention
-  std::vector<std::int32_t> moves_;      // from, then to
+  Buffer<float> sums_, mixed_;               // of the splits of an attention
+  std::vector<std::int32_t> moves_;          // from, then to
   Buffer<std::int32_t> staged_moves_;
-  std::shared_ptr<Graph> recording_;     // the graph that operations go to, if any
-  std::shared_ptr<Launches> launches_;   // of it
-  std::uint64_t conditional_ = 0;        // of its loop
+  std::shared_ptr<Graph> recording_;    // the graph that operations go to, if any
+  std::shared_ptr<Launches> launches_;  // of it
+  std::uint64_t conditional_ = 0;       // of its loop
   CudaKernels kernels_ = CudaKernels::kLaunches;
   int persistent_blocks_ = 0;
-  std::vector<Task> waiting_;            // in order
-  Buffer<std::byte> table_;              // of the last persistent kernel
-  Buffer<simt::u64> arrived_;            // at its barrier
+  std::vector<Task> waiting_;  // in order
+  Buffer<std::byte> table_;    // of the last persistent kernel
+  Buffer<simt::u64> arrived_;  // at its barrier
 };
 
 }  // namespace
@@ -560,9 +618,13 @@ class CudaBackend final : public Backend {
 
 std::string gpu_absent() { return cuda::gpu_absent(); }
 
-std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options) { return make_cuda_backend(options, CudaKernels::kLaunches); }
+std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options) {
+  return make_cuda_backend(options, CudaKernels::kLaunches);
+}
 
-std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, CudaKernels kernels) { return std::make_shared<cuda::CudaBackend>(options, kernels); }
+std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, CudaKernels kernels) {
+  return std::make_shared<cuda::CudaBackend>(options, kernels);
+}
 
 CudaKernels parse_cuda_kernels(const std::string& name) {
   if (name == "launches") return CudaKernels::kLaunches;

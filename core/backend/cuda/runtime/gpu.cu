@@ -15,13 +15,16 @@ std::string gpu_absent() {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaErrorInsufficientDriver) {
     int driver = 0, runtime = 0;
-    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0 && cudaRuntimeGetVersion(&runtime) == cudaSuccess) {
-      return "no CUDA driver that is new enough: it knows CUDA " + std::to_string(driver / 1000) + "." + std::to_string(driver % 1000 / 10) +
-             ", this program was built with " + std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10);
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0 &&
+        cudaRuntimeGetVersion(&runtime) == cudaSuccess) {
+      return "no CUDA driver that is new enough: it knows CUDA " + std::to_string(driver / 1000) + "." +
+             std::to_string(driver % 1000 / 10) + ", this program was built with " +
+             std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10);
     }
     return "no CUDA driver: libcuda.so.1 was not found";
   }
-  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) return "no GPU: the CUDA driver sees none";
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
+    return "no GPU: the CUDA driver sees none";
   if (status != cudaSuccess) return std::string("no usable GPU: ") + cudaGetErrorString(status);
   return "";
 }
@@ -29,7 +32,8 @@ std::string gpu_absent() {
 std::string gpu_bus_id(int ordinal) {
   char id[32] = {};
   const cudaError_t status = cudaDeviceGetPCIBusId(id, sizeof id, ordinal);
-  if (status != cudaSuccess) fail_gpu("cudaDeviceGetPCIBusId", 0, ordinal, "", "", cudaGetErrorString(status));
+  if (status != cudaSuccess)
+    fail_gpu("cudaDeviceGetPCIBusId", 0, ordinal, "", "", cudaGetErrorString(status));
   return id;
 }
 
@@ -42,7 +46,8 @@ std::size_t gpu_free_bytes(int ordinal) {
 }
 
 void Gpu::check(int status, const char* call, std::size_t bytes) const {
-  if (status != cudaSuccess) fail_gpu(call, bytes, ordinal_, name_, kernel_, cudaGetErrorString(static_cast<cudaError_t>(status)));
+  if (status != cudaSuccess)
+    fail_gpu(call, bytes, ordinal_, name_, kernel_, cudaGetErrorString(static_cast<cudaError_t>(status)));
 }
 
 Gpu::Gpu(int ordinal) : ordinal_(ordinal) {
@@ -115,7 +120,8 @@ std::uint64_t Gpu::begin_capture(bool loop) {
   check(cudaGraphCreate(&graph, 0), "cudaGraphCreate", 0);
   captured_ = graph;
   cudaGraphConditionalHandle handle = 0;
-  check(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault), "cudaGraphConditionalHandleCreate", 0);
+  check(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault),
+        "cudaGraphConditionalHandleCreate", 0);
   cudaGraphNodeParams body = {};
   body.type = cudaGraphNodeTypeConditional;
   body.conditional.handle = handle;
@@ -123,7 +129,8 @@ std::uint64_t Gpu::begin_capture(bool loop) {
   body.conditional.size = 1;
   cudaGraphNode_t node = nullptr;
   check(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &body), "cudaGraphAddNode of a loop", 0);
-  check(cudaStreamBeginCaptureToGraph(stream, body.conditional.phGraph_out[0], nullptr, nullptr, 0, cudaStreamCaptureModeRelaxed),
+  check(cudaStreamBeginCaptureToGraph(stream, body.conditional.phGraph_out[0], nullptr, nullptr, 0,
+                                      cudaStreamCaptureModeRelaxed),
         "cudaStreamBeginCaptureToGraph", 0);
   return handle;
 }
@@ -157,7 +164,8 @@ std::shared_ptr<void> Gpu::end_capture(std::size_t kernels) {
 }
 
 void Gpu::replay(void* graph) {
-  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream_)), "cudaGraphLaunch", 0);
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream_)),
+        "cudaGraphLaunch", 0);
 }
 
 bool Gpu::idle() const {
@@ -170,7 +178,8 @@ bool Gpu::idle() const {
 void Gpu::upload(const void* host, std::size_t bytes, void* to) {
   const auto stream = static_cast<cudaStream_t>(stream_);
   if (bytes > kStaged) {
-    check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync to the device", bytes);
+    check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync to the device",
+          bytes);
     check(cudaStreamSynchronize(stream), "cudaStreamSynchronize", 0);
     return;
   }
@@ -179,19 +188,23 @@ void Gpu::upload(const void* host, std::size_t bytes, void* to) {
     pending_[half_] = true;
     half_ = 1 - half_;
     used_ = 0;
-    if (std::exchange(pending_[half_], false)) check(cudaEventSynchronize(static_cast<cudaEvent_t>(copied_[half_])), "cudaEventSynchronize", 0);
+    if (std::exchange(pending_[half_], false))
+      check(cudaEventSynchronize(static_cast<cudaEvent_t>(copied_[half_])), "cudaEventSynchronize", 0);
   }
   char* staged = pinned_ + static_cast<std::size_t>(half_) * kStaged + used_;
   std::memcpy(staged, host, bytes);
   used_ += (bytes + 63) / 64 * 64;
-  check(cudaMemcpyAsync(to, staged, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync to the device", bytes);
+  check(cudaMemcpyAsync(to, staged, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync to the device",
+        bytes);
 }
 
 void Gpu::upload_beside(const void* host, std::size_t bytes, void* to) {
   cudaStream_t own = nullptr;
   check(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), "cudaStreamCreate", 0);
-  const std::shared_ptr<void> held(own, [](void* stream) { cudaStreamDestroy(static_cast<cudaStream_t>(stream)); });
-  check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, own), "cudaMemcpyAsync to the device", bytes);
+  const std::shared_ptr<void> held(
+      own, [](void* stream) { cudaStreamDestroy(static_cast<cudaStream_t>(stream)); });
+  check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, own), "cudaMemcpyAsync to the device",
+        bytes);
   check(cudaStreamSynchronize(own), "cudaStreamSynchronize", 0);
 }
 
@@ -200,33 +213,41 @@ void Gpu::download(const void* from, std::size_t bytes, void* host) {
   in_pieces(
       static_cast<const char*>(from), bytes, kStaged, static_cast<char*>(host), fetched_,
       [&](char* staged, const char* piece, std::size_t size, int half) {
-        check(cudaMemcpyAsync(staged, piece, size, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync to the host", size);
+        check(cudaMemcpyAsync(staged, piece, size, cudaMemcpyDeviceToHost, stream),
+              "cudaMemcpyAsync to the host", size);
         check(cudaEventRecord(static_cast<cudaEvent_t>(arrived_[half]), stream), "cudaEventRecord", 0);
       },
-      [&](int half) { check(cudaEventSynchronize(static_cast<cudaEvent_t>(arrived_[half])), "cudaEventSynchronize", 0); });
+      [&](int half) {
+        check(cudaEventSynchronize(static_cast<cudaEvent_t>(arrived_[half])), "cudaEventSynchronize", 0);
+      });
 }
 
 void Gpu::copy(const void* from, std::size_t bytes, void* to) {
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream_)), "cudaMemcpyAsync on the device", bytes);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream_)),
+        "cudaMemcpyAsync on the device", bytes);
 }
 
 GpuTimer::GpuTimer(const Gpu& gpu) : stream_(gpu.stream()) {
   for (void*& event : events_) {
     cudaEvent_t made = nullptr;
-    if (const cudaError_t status = cudaEventCreate(&made); status != cudaSuccess) fail_gpu("cudaEventCreate", 0, gpu.ordinal(), gpu.name(), "", cudaGetErrorString(status));
+    if (const cudaError_t status = cudaEventCreate(&made); status != cudaSuccess)
+      fail_gpu("cudaEventCreate", 0, gpu.ordinal(), gpu.name(), "", cudaGetErrorString(status));
     event = made;
   }
 }
 GpuTimer::~GpuTimer() {
   for (void* event : events_) cudaEventDestroy(static_cast<cudaEvent_t>(event));
 }
-void GpuTimer::begin() { cudaEventRecord(static_cast<cudaEvent_t>(events_[0]), static_cast<cudaStream_t>(stream_)); }
+void GpuTimer::begin() {
+  cudaEventRecord(static_cast<cudaEvent_t>(events_[0]), static_cast<cudaStream_t>(stream_));
+}
 double GpuTimer::end() {
   float milliseconds = 0;
   const auto last = static_cast<cudaEvent_t>(events_[1]);
   cudaError_t status = cudaEventRecord(last, static_cast<cudaStream_t>(stream_));
   if (status == cudaSuccess) status = cudaEventSynchronize(last);
-  if (status == cudaSuccess) status = cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(events_[0]), last);
+  if (status == cudaSuccess)
+    status = cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(events_[0]), last);
   if (status != cudaSuccess) fail_gpu("timing with events", 0, 0, "", "", cudaGetErrorString(status));
   return 1e-3 * static_cast<double>(milliseconds);
 }

@@ -9,7 +9,8 @@
 
 namespace speclab::cuda {
 
-/// Why this program can use no GPU on this machine: "no CUDA driver: ...", "no GPU: ...", "built without nvcc". "": it can.
+/// Why this program can use no GPU on this machine: "no CUDA driver: ...", "no GPU: ...", "built without
+/// nvcc". "": it can.
 std::string gpu_absent();
 
 /// "0000:65:00.0" of a GPU that a Gpu can be made of.
@@ -17,8 +18,8 @@ std::string gpu_bus_id(int ordinal);
 /// Memory of such a GPU that nobody has now, other processes included.
 std::size_t gpu_free_bytes(int ordinal);
 
-/// One GPU with a stream of its own. Failures of the runtime throw Error with the call, its size, the device and (they may
-/// come late) the kernel that was started last.
+/// One GPU with a stream of its own. Failures of the runtime throw Error with the call, its size, the device
+/// and (they may come late) the kernel that was started last.
 class Gpu {
  public:
   /// Throws Error when there is no such GPU or it cannot be used.
@@ -34,28 +35,29 @@ class Gpu {
   /// Of the kernel that has just been started; a string that stays.
   void started(const char* kernel) { kernel_ = kernel; }
 
-  /// Throws Error with what is free and what the device has when there is not enough. Freed when the pointer goes.
+  /// Throws Error with what is free and what the device has when there is not enough. Freed when the pointer
+  /// goes.
   std::shared_ptr<void> allocate(std::size_t bytes);
   /// Memory of the host that kernels read and write at the same address.
   std::shared_ptr<void> allocate_shared(std::size_t bytes);
-  /// From here on launches into the stream are recorded. loop: as the body of a loop that the device repeats; then its condition,
-  /// for simt::set_conditional, else 0. It is 1 when a replay begins.
+  /// From here on launches into the stream are recorded. loop: as the body of a loop that the device repeats;
+  /// then its condition, for simt::set_conditional, else 0. It is 1 when a replay begins.
   std::uint64_t begin_capture(bool loop);
-  /// What was recorded, to be replayed; destroying it waits for the stream. Throws Error when it is not a row of `kernels`
-  /// launches, each behind the one before it.
+  /// What was recorded, to be replayed; destroying it waits for the stream. Throws Error when it is not a row
+  /// of `kernels` launches, each behind the one before it.
   std::shared_ptr<void> end_capture(std::size_t kernels);
   void drop_capture();
   void replay(void* graph);
   /// True when the stream has nothing left to do. Throws Error when something in it has failed.
   bool idle() const;
-  /// In the order of the stream; returns when the host may use its memory again. Up to kStaged bytes without waiting for
-  /// the device (unless a megabyte of earlier uploads is still under way).
+  /// In the order of the stream; returns when the host may use its memory again. Up to kStaged bytes without
+  /// waiting for the device (unless a megabyte of earlier uploads is still under way).
   void upload(const void* host, std::size_t bytes, void* to);
   /// Outside of the order of the stream, also while launches are recorded; waits until the data are there.
   void upload_beside(const void* host, std::size_t bytes, void* to);
   static constexpr std::size_t kStaged = std::size_t{512} << 10;
-  /// After everything before it in the stream; returns when the host has the data. In pieces through pinned memory
-  /// (staging.h): what the host's memory is does not matter.
+  /// After everything before it in the stream; returns when the host has the data. In pieces through pinned
+  /// memory (staging.h): what the host's memory is does not matter.
   void download(const void* from, std::size_t bytes, void* host);
   /// In the order of the stream, without waiting.
   void copy(const void* from, std::size_t bytes, void* to);
@@ -94,8 +96,8 @@ class GpuTimer {
   void* events_[2] = {};
 };
 
-/// Bytes per second that a GPU moves when it copies a gigabyte of its memory, those that it reads and those that it writes
-/// counted: the best of several copies.
+/// Bytes per second that a GPU moves when it copies a gigabyte of its memory, those that it reads and those
+/// that it writes counted: the best of several copies.
 double gpu_copy_bandwidth(int ordinal);
 
 }  // namespace speclab::cuda

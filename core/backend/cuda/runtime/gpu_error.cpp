@@ -14,27 +14,36 @@ void fail_no_gpu(const std::string& reason) {
 }
 
 void fail_ordinal(int ordinal, int count) {
-  throw Error({"--device", std::to_string(ordinal), count == 1 ? "0, the only GPU" : fmt::format("0 to {}, the GPUs that the driver shows", count - 1), ""});
+  throw Error(
+      {"--device", std::to_string(ordinal),
+       count == 1 ? "0, the only GPU" : fmt::format("0 to {}, the GPUs that the driver shows", count - 1),
+       ""});
 }
 
 void fail_architecture(const std::string& name, int major, int minor) {
-  throw Error({fmt::format("GPU {}", name), fmt::format("compute capability {}.{}", major, minor), "8.0 or newer, for products of bf16 matrices", "Use --backend cpu."});
+  throw Error({fmt::format("GPU {}", name), fmt::format("compute capability {}.{}", major, minor),
+               "8.0 or newer, for products of bf16 matrices", "Use --backend cpu."});
 }
 
-void fail_memory(std::size_t bytes, std::size_t free, std::size_t total, int ordinal, const std::string& name) {
+void fail_memory(std::size_t bytes, std::size_t free, std::size_t total, int ordinal,
+                 const std::string& name) {
   const auto mib = [](std::size_t b) { return static_cast<double>(b) / (1 << 20); };
-  throw Error({fmt::format("memory of {} (device {}) for {:.1f} MiB more", name, ordinal, mib(bytes)), fmt::format("{:.1f} MiB free of {:.1f}", mib(free), mib(total)), "",
+  throw Error({fmt::format("memory of {} (device {}) for {:.1f} MiB more", name, ordinal, mib(bytes)),
+               fmt::format("{:.1f} MiB free of {:.1f}", mib(free), mib(total)), "",
                "Use a smaller model or context, another --device, or end what else uses this one."});
 }
 
-void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::string& name, const char* kernel, const char* reason) {
-  throw Error({fmt::format("{}{} on {} (device {}){}{}", call, bytes > 0 ? fmt::format(" of {} bytes", bytes) : "", name.empty() ? "a GPU" : name, ordinal,
-                           *kernel != '\0' ? ", last kernel " : "", kernel),
-               reason, "success", ""});
+void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::string& name, const char* kernel,
+              const char* reason) {
+  throw Error(
+      {fmt::format("{}{} on {} (device {}){}{}", call, bytes > 0 ? fmt::format(" of {} bytes", bytes) : "",
+                   name.empty() ? "a GPU" : name, ordinal, *kernel != '\0' ? ", last kernel " : "", kernel),
+       reason, "success", ""});
 }
 
 void fail_topology(std::size_t nodes, std::size_t edges, std::size_t kernels) {
-  throw Error({"a recorded graph", fmt::format("{} nodes with {} edges", nodes, edges), fmt::format("{} kernels in a row", kernels), ""});
+  throw Error({"a recorded graph", fmt::format("{} nodes with {} edges", nodes, edges),
+               fmt::format("{} kernels in a row", kernels), ""});
 }
 
 #if !defined(SPECLAB_CUDA)

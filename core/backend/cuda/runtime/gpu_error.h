@@ -10,9 +10,11 @@ namespace speclab::cuda {
 [[noreturn]] void fail_no_gpu(const std::string& reason);
 [[noreturn]] void fail_ordinal(int ordinal, int count);
 [[noreturn]] void fail_architecture(const std::string& name, int major, int minor);
-[[noreturn]] void fail_memory(std::size_t bytes, std::size_t free, std::size_t total, int ordinal, const std::string& name);
+[[noreturn]] void fail_memory(std::size_t bytes, std::size_t free, std::size_t total, int ordinal,
+                              const std::string& name);
 [[noreturn]] void fail_topology(std::size_t nodes, std::size_t edges, std::size_t kernels);
 /// `kernel`: started last; "": none yet.
-[[noreturn]] void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::string& name, const char* kernel, const char* reason);
+[[noreturn]] void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::string& name,
+                           const char* kernel, const char* reason);
 
 }  // namespace speclab::cuda

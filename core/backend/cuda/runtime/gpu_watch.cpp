@@ -32,11 +32,14 @@ struct GpuWatch::Parts {
 
   std::optional<unsigned long long> counter() const {
     unsigned long long millijoules = 0;
-    return library.call("nvmlDeviceGetTotalEnergyConsumption", device, &millijoules) ? std::optional(millijoules) : std::nullopt;
+    return library.call("nvmlDeviceGetTotalEnergyConsumption", device, &millijoules)
+               ? std::optional(millijoules)
+               : std::nullopt;
   }
   std::optional<double> watts() const {
     unsigned milliwatts = 0;
-    return library.call("nvmlDeviceGetPowerUsage", device, &milliwatts) ? std::optional(1e-3 * milliwatts) : std::nullopt;
+    return library.call("nvmlDeviceGetPowerUsage", device, &milliwatts) ? std::optional(1e-3 * milliwatts)
+                                                                        : std::nullopt;
   }
   void add_up_to(std::int64_t now) {
     const double after = watts().value_or(*power);
@@ -54,7 +57,8 @@ struct GpuWatch::Parts {
   }
 };
 
-GpuWatch::GpuWatch(const std::string& bus_id, const char* library, std::chrono::milliseconds period) : parts_(std::make_unique<Parts>(library)) {
+GpuWatch::GpuWatch(const std::string& bus_id, const char* library, std::chrono::milliseconds period)
+    : parts_(std::make_unique<Parts>(library)) {
   parts_->period = period;
   if (!parts_->problem.empty()) return;
   parts_->device = parts_->library.device(bus_id);
@@ -88,7 +92,8 @@ GpuUse GpuWatch::end() {
     p.add_up_to(now);
     use.joules = p.joules, use.energy = "power";
   } else if (p.energy) {
-    if (const auto counted = p.counter()) use.joules = 1e-3 * static_cast<double>(*counted - *p.energy), use.energy = "counter";
+    if (const auto counted = p.counter())
+      use.joules = 1e-3 * static_cast<double>(*counted - *p.energy), use.energy = "counter";
   }
   use.other_processes = std::max(0, std::max(p.processes, nvml::compute_processes(p.library, p.device)) - 1);
   return use;

@@ -37,7 +37,8 @@ struct Stream {
 /// True when this program has code for GPUs (built with nvcc); whether there is one is another question.
 bool built_for_gpus();
 
-/// Starts the kernel of `arguments` (with_kernel in its header). Throws Error that names the kernel when the device refuses.
+/// Starts the kernel of `arguments` (with_kernel in its header). Throws Error that names the kernel when the
+/// device refuses.
 template <typename Arguments>
 void launch(const Arguments& arguments, const Stream& stream);
 
@@ -56,11 +57,13 @@ void launch(const Persistent& table, int blocks, const Stream& stream);
 GraphNode describe(const Persistent& table, int blocks);
 
 // One line here per kernel, and one in host_kernels.cpp and device_kernels.cu each.
-#define SPECLAB_KERNELS(apply) \
-  apply(PackWeights) apply(Gather) apply(Linear) apply(LinearFree) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows) \
-  apply(Standardise) apply(Sample) apply(Siblings) apply(Accept) apply(LayRows) apply(MoveAccepted) apply(Settle) apply(Stamp) apply(Continue) \
-  apply(RopeStore) apply(MoveSlots) apply(CopyKv) apply(AttentionSplits) apply(AttentionSum) apply(CopyRows) apply(FillColumns) \
-  apply(UnpackWeights) apply(RoundPlain) apply(ReadAll) apply(MultiplyAll)
+#define SPECLAB_KERNELS(apply)                                                                           \
+  apply(PackWeights) apply(Gather) apply(Linear) apply(LinearFree) apply(Norm) apply(Activate)           \
+      apply(Elementwise) apply(RoundRows) apply(Standardise) apply(Sample) apply(Siblings) apply(Accept) \
+          apply(LayRows) apply(MoveAccepted) apply(Settle) apply(Stamp) apply(Continue) apply(RopeStore) \
+              apply(MoveSlots) apply(CopyKv) apply(AttentionSplits) apply(AttentionSum) apply(CopyRows)  \
+                  apply(FillColumns) apply(UnpackWeights) apply(RoundPlain) apply(ReadAll)               \
+                      apply(MultiplyAll)
 
 // The two ways that launch goes.
 template <typename Arguments>

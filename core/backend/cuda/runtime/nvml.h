@@ -15,8 +15,9 @@
 #include <type_traits>
 #endif
 
-// The driver's management library (NVML API reference), loaded when it is asked for, so that neither it nor its header is
-// needed to build or to start. Where the header is there the compiler holds what is declared here against it.
+// The driver's management library (NVML API reference), loaded when it is asked for, so that neither it nor
+// its header is needed to build or to start. Where the header is there the compiler holds what is declared
+// here against it.
 
 namespace speclab::cuda::nvml {
 
@@ -34,14 +35,18 @@ inline constexpr int kSmClock = 1, kMemoryClock = 2;
 inline constexpr int kGpuTemperature = 0;
 /// Why clocks are lower than they could be; the others are no slowdown of a busy GPU.
 inline constexpr std::pair<unsigned long long, const char*> kReasons[] = {
-    {0x2, "applications' clocks"}, {0x4, "power cap"},          {0x8, "hardware slowdown"},   {0x10, "sync boost"},
-    {0x20, "thermal slowdown"},    {0x40, "hardware thermal slowdown"}, {0x80, "power brake"}, {0x100, "display clocks"}};
+    {0x2, "applications' clocks"}, {0x4, "power cap"},         {0x8, "hardware slowdown"},
+    {0x10, "sync boost"},          {0x20, "thermal slowdown"}, {0x40, "hardware thermal slowdown"},
+    {0x80, "power brake"},         {0x100, "display clocks"}};
 
 /// Functions by name; one that is missing fails like one that is not supported.
 class Library {
  public:
   /// Loads and starts it; see problem().
-  explicit Library(const char* name) : handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL), [](void* h) { if (h != nullptr) dlclose(h); }) {
+  explicit Library(const char* name)
+      : handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL), [](void* h) {
+          if (h != nullptr) dlclose(h);
+        }) {
     if (handle_ == nullptr) problem_ = std::string(name) + " was not found";
     else if (!call("nvmlInit_v2")) problem_ = "NVML did not start";
   }
@@ -82,25 +87,41 @@ inline constexpr bool same = static_cast<unsigned long long>(ours) == static_cas
 template <auto function, typename... Arguments>
 inline constexpr bool takes = std::is_invocable_r_v<nvmlReturn_t, decltype(function), Arguments...>;
 
-static_assert(sizeof(nvmlDevice_t) == sizeof(Device) && sizeof(nvmlReturn_t) == sizeof(int) && sizeof(nvmlClockType_t) == sizeof(int) && sizeof(nvmlTemperatureSensors_t) == sizeof(int));
-static_assert(sizeof(nvmlMemory_t) == sizeof(Memory) && offsetof(nvmlMemory_t, total) == offsetof(Memory, total) && offsetof(nvmlMemory_t, free) == offsetof(Memory, free) &&
+static_assert(sizeof(nvmlDevice_t) == sizeof(Device) && sizeof(nvmlReturn_t) == sizeof(int) &&
+              sizeof(nvmlClockType_t) == sizeof(int) && sizeof(nvmlTemperatureSensors_t) == sizeof(int));
+static_assert(sizeof(nvmlMemory_t) == sizeof(Memory) &&
+              offsetof(nvmlMemory_t, total) == offsetof(Memory, total) &&
+              offsetof(nvmlMemory_t, free) == offsetof(Memory, free) &&
               offsetof(nvmlMemory_t, used) == offsetof(Memory, used));
-static_assert(sizeof(nvmlProcessInfo_t) == sizeof(Process) && offsetof(nvmlProcessInfo_t, pid) == offsetof(Process, pid) &&
-              offsetof(nvmlProcessInfo_t, usedGpuMemory) == offsetof(Process, memory) && offsetof(nvmlProcessInfo_t, gpuInstanceId) == offsetof(Process, gpu_instance) &&
+static_assert(sizeof(nvmlProcessInfo_t) == sizeof(Process) &&
+              offsetof(nvmlProcessInfo_t, pid) == offsetof(Process, pid) &&
+              offsetof(nvmlProcessInfo_t, usedGpuMemory) == offsetof(Process, memory) &&
+              offsetof(nvmlProcessInfo_t, gpuInstanceId) == offsetof(Process, gpu_instance) &&
               offsetof(nvmlProcessInfo_t, computeInstanceId) == offsetof(Process, compute_instance));
-static_assert(same<kSuccess, NVML_SUCCESS> && same<kSmClock, NVML_CLOCK_SM> && same<kMemoryClock, NVML_CLOCK_MEM> && same<kGpuTemperature, NVML_TEMPERATURE_GPU>);
-static_assert(same<kReasons[0].first, nvmlClocksThrottleReasonApplicationsClocksSetting> && same<kReasons[1].first, nvmlClocksThrottleReasonSwPowerCap> &&
-              same<kReasons[2].first, nvmlClocksThrottleReasonHwSlowdown> && same<kReasons[3].first, nvmlClocksThrottleReasonSyncBoost> &&
-              same<kReasons[4].first, nvmlClocksThrottleReasonSwThermalSlowdown> && same<kReasons[5].first, nvmlClocksThrottleReasonHwThermalSlowdown> &&
-              same<kReasons[6].first, nvmlClocksThrottleReasonHwPowerBrakeSlowdown> && same<kReasons[7].first, nvmlClocksThrottleReasonDisplayClockSetting>);
+static_assert(same<kSuccess, NVML_SUCCESS> && same<kSmClock, NVML_CLOCK_SM> &&
+              same<kMemoryClock, NVML_CLOCK_MEM> && same<kGpuTemperature, NVML_TEMPERATURE_GPU>);
+static_assert(same<kReasons[0].first, nvmlClocksThrottleReasonApplicationsClocksSetting> &&
+              same<kReasons[1].first, nvmlClocksThrottleReasonSwPowerCap> &&
+              same<kReasons[2].first, nvmlClocksThrottleReasonHwSlowdown> &&
+              same<kReasons[3].first, nvmlClocksThrottleReasonSyncBoost> &&
+              same<kReasons[4].first, nvmlClocksThrottleReasonSwThermalSlowdown> &&
+              same<kReasons[5].first, nvmlClocksThrottleReasonHwThermalSlowdown> &&
+              same<kReasons[6].first, nvmlClocksThrottleReasonHwPowerBrakeSlowdown> &&
+              same<kReasons[7].first, nvmlClocksThrottleReasonDisplayClockSetting>);
 // Every function that is called by name, with the arguments that it is called with.
-static_assert(takes<nvmlInit_v2> && takes<nvmlShutdown> && takes<nvmlSystemGetDriverVersion, char*, unsigned> && takes<nvmlDeviceGetHandleByPciBusId_v2, const char*, nvmlDevice_t*> &&
-              takes<nvmlDeviceGetClockInfo, nvmlDevice_t, nvmlClockType_t, unsigned*> && takes<nvmlDeviceGetMaxClockInfo, nvmlDevice_t, nvmlClockType_t, unsigned*> &&
-              takes<nvmlDeviceGetTemperature, nvmlDevice_t, nvmlTemperatureSensors_t, unsigned*> && takes<nvmlDeviceGetPowerUsage, nvmlDevice_t, unsigned*> &&
-              takes<nvmlDeviceGetEnforcedPowerLimit, nvmlDevice_t, unsigned*> && takes<nvmlDeviceGetMemoryInfo, nvmlDevice_t, nvmlMemory_t*> &&
+static_assert(takes<nvmlInit_v2> && takes<nvmlShutdown> &&
+              takes<nvmlSystemGetDriverVersion, char*, unsigned> &&
+              takes<nvmlDeviceGetHandleByPciBusId_v2, const char*, nvmlDevice_t*> &&
+              takes<nvmlDeviceGetClockInfo, nvmlDevice_t, nvmlClockType_t, unsigned*> &&
+              takes<nvmlDeviceGetMaxClockInfo, nvmlDevice_t, nvmlClockType_t, unsigned*> &&
+              takes<nvmlDeviceGetTemperature, nvmlDevice_t, nvmlTemperatureSensors_t, unsigned*> &&
+              takes<nvmlDeviceGetPowerUsage, nvmlDevice_t, unsigned*> &&
+              takes<nvmlDeviceGetEnforcedPowerLimit, nvmlDevice_t, unsigned*> &&
+              takes<nvmlDeviceGetMemoryInfo, nvmlDevice_t, nvmlMemory_t*> &&
               takes<nvmlDeviceGetComputeRunningProcesses_v3, nvmlDevice_t, unsigned*, nvmlProcessInfo_t*> &&
               takes<nvmlDeviceGetCurrentClocksEventReasons, nvmlDevice_t, unsigned long long*> &&
-              takes<nvmlDeviceGetCurrentClocksThrottleReasons, nvmlDevice_t, unsigned long long*> && takes<nvmlDeviceGetTotalEnergyConsumption, nvmlDevice_t, unsigned long long*>);
+              takes<nvmlDeviceGetCurrentClocksThrottleReasons, nvmlDevice_t, unsigned long long*> &&
+              takes<nvmlDeviceGetTotalEnergyConsumption, nvmlDevice_t, unsigned long long*>);
 }  // namespace check
 #pragma GCC diagnostic pop
 #endif

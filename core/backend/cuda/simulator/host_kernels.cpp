@@ -19,12 +19,15 @@ bool built_for_gpus() {
 }
 
 void fail_launch(const char* kernel, const LaunchShape& shape, const char* reason) {
-  throw Error({fmt::format("kernel {} with {} x {} x {} blocks of {} threads and {} bytes of shared memory", kernel, shape.grid_x, shape.grid_y, shape.grid_z,
-                           shape.threads, shape.shared_bytes),
-               reason, "a start", ""});
+  throw Error(
+      {fmt::format("kernel {} with {} x {} x {} blocks of {} threads and {} bytes of shared memory", kernel,
+                   shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, shape.shared_bytes),
+       reason, "a start", ""});
 }
 
-void fail_arguments(const char* kernel, const char* reason) { SPECLAB_CHECK(false, "kernel {}: {}", kernel, reason); }
+void fail_arguments(const char* kernel, const char* reason) {
+  SPECLAB_CHECK(false, "kernel {}: {}", kernel, reason);
+}
 
 template <typename Arguments>
 void run_on_machine(const Arguments& arguments, simt::Machine& machine) {
@@ -49,7 +52,8 @@ GraphNode node_of(const Kernel&, const LaunchShape& shape) {
 template <typename Arguments>
 GraphNode describe(const Arguments& arguments) {
   GraphNode node;
-  with_kernel(arguments, [&](const auto& kernel, const LaunchShape& shape) { node = node_of(kernel, shape); });
+  with_kernel(arguments,
+              [&](const auto& kernel, const LaunchShape& shape) { node = node_of(kernel, shape); });
   return node;
 }
 
@@ -60,7 +64,8 @@ std::optional<Task> task_of(const Arguments& arguments) {
     if constexpr (kPersistentIndex<Kernel> >= 0) {
       Task task;
       task.threads = shape.threads;
-      if constexpr (requires { Kernel::kAnyThreads; }) task.threads = std::min(task.threads, kPersistentThreads);
+      if constexpr (requires { Kernel::kAnyThreads; })
+        task.threads = std::min(task.threads, kPersistentThreads);
       task.shared_bytes = (shape.shared_bytes + 15) / 16 * 16;
       constexpr int kRoom = kPersistentShared - static_cast<int>(sizeof(Task));
       task.together = std::min(kPersistentThreads / task.threads, kRoom / std::max(task.shared_bytes, 1));
@@ -82,7 +87,9 @@ std::optional<Task> task_of(const Arguments& arguments) {
 }
 
 void launch(const Task& task, const Stream& stream) {
-  if (stream.machine != nullptr) return with_task(task, [&](const auto& kernel, const LaunchShape& shape) { stream.machine->run(kernel, shape); });
+  if (stream.machine != nullptr)
+    return with_task(
+        task, [&](const auto& kernel, const LaunchShape& shape) { stream.machine->run(kernel, shape); });
 #if defined(SPECLAB_CUDA)
   run_task_on_device(task, stream.device);
 #else
@@ -122,18 +129,22 @@ bool rotate(const Task& linear, const Task& behind, std::vector<Task>& out) {
   if (linear.kernel != kPersistentIndex<LinearFewKernel<kRowTiles, kAhead, kNorm>>) return false;
   const Linear a = kernel_of<LinearFewKernel<kRowTiles, kAhead, kNorm>>(linear).a;
   const RopeStore rope = kernel_of<RopeStoreKernel>(behind).a;
-  if (rope.qkv != a.y || rope.n != a.rows || a.accumulate || a.activated != nullptr || a.y_stride != a.out || (rope.heads + 2 * rope.kv_heads) * rope.head_dim != a.out ||
+  if (rope.qkv != a.y || rope.n != a.rows || a.accumulate || a.activated != nullptr || a.y_stride != a.out ||
+      (rope.heads + 2 * rope.kv_heads) * rope.head_dim != a.out ||
       !can_rotate(rope, slices_of(a.out, a.in))) {
     return false;
   }
-  out.push_back(with_kernel_in(linear, LinearFewKernel<kRowTiles, kAhead, kNorm, Linear, Rotated>{a, {rope}}));
+  out.push_back(
+      with_kernel_in(linear, LinearFewKernel<kRowTiles, kAhead, kNorm, Linear, Rotated>{a, {rope}}));
   return true;
 }
 
 bool combine(const Task& before, const Task& linear, std::vector<Task>& out) {
   const Attention of = kernel_of<AttentionSumKernel>(before).a;
   const Linear a = kernel_of<LinearFewKernel<1, 6, false>>(linear).a;
-  if (of.n != 1 || of.out != nullptr || of.activations != a.activations || a.rows != 1 || of.heads * of.head_dim != a.in || of.splits() > kMostStagedSplits) return false;
+  if (of.n != 1 || of.out != nullptr || of.activations != a.activations || a.rows != 1 ||
+      of.heads * of.head_dim != a.in || of.splits() > kMostStagedSplits)
+    return false;
   Task fused = with_kernel_in(linear, LinearFewKernel<1, 6, false, Linear, Combined>{a, {of}});
   if (fused.shared_bytes > kPersistentShared - static_cast<int>(sizeof(Task))) return false;
   out.push_back(fused);
@@ -148,8 +159,12 @@ std::vector<Task> fuse(std::span<const Task> tasks) {
     if (i + 1 < tasks.size()) {
       const Task &one = tasks[i], &next = tasks[i + 1];
       bool fused = false;
-      if (next.kernel == kPersistentIndex<RopeStoreKernel>) fused = rotate<1, 6, true>(one, next, out) || rotate<1, 6, false>(one, next, out) || rotate<2, 4, false>(one, next, out);
-      else if (one.kernel == kPersistentIndex<AttentionSumKernel> && next.kernel == kPersistentIndex<LinearFewKernel<1, 6, false>>) fused = combine(one, next, out);
+      if (next.kernel == kPersistentIndex<RopeStoreKernel>)
+        fused = rotate<1, 6, true>(one, next, out) || rotate<1, 6, false>(one, next, out) ||
+                rotate<2, 4, false>(one, next, out);
+      else if (one.kernel == kPersistentIndex<AttentionSumKernel> &&
+               next.kernel == kPersistentIndex<LinearFewKernel<1, 6, false>>)
+        fused = combine(one, next, out);
       if (fused) {
         ++i;
         continue;
@@ -162,12 +177,15 @@ std::vector<Task> fuse(std::span<const Task> tasks) {
 
 namespace {
 
-LaunchShape shape_of(int blocks) { return {.grid_x = blocks, .threads = kPersistentThreads, .shared_bytes = kPersistentShared}; }
+LaunchShape shape_of(int blocks) {
+  return {.grid_x = blocks, .threads = kPersistentThreads, .shared_bytes = kPersistentShared};
+}
 
 }  // namespace
 
 void launch(const Persistent& table, int blocks, const Stream& stream) {
-  if (stream.machine != nullptr) return stream.machine->run_together(PersistentKernel{table}, shape_of(blocks));
+  if (stream.machine != nullptr)
+    return stream.machine->run_together(PersistentKernel{table}, shape_of(blocks));
 #if defined(SPECLAB_CUDA)
   run_persistent_on_device(table, shape_of(blocks), stream.device);
 #else
@@ -175,9 +193,11 @@ void launch(const Persistent& table, int blocks, const Stream& stream) {
 #endif
 }
 
-GraphNode describe(const Persistent& table, int blocks) { return node_of(PersistentKernel{table}, shape_of(blocks)); }
+GraphNode describe(const Persistent& table, int blocks) {
+  return node_of(PersistentKernel{table}, shape_of(blocks));
+}
 
-#define SPECLAB_INSTANTIATE(Arguments)                        \
+#define SPECLAB_INSTANTIATE(Arguments)                   \
   template void launch(const Arguments&, const Stream&); \
   template GraphNode describe(const Arguments&);         \
   template std::optional<Task> task_of(const Arguments&);

@@ -27,9 +27,9 @@ constinit thread_local Thread* self = nullptr;
 namespace {
 
 constexpr int kMain = -1;
-constexpr int kMostShared = 227 << 10;       // of a block on sm_90
-constexpr std::size_t kStack = 256 << 10;  // reserved, not touched
-constexpr int kGranule = 2;                  // bytes of memory that are watched together
+constexpr int kMostShared = 227 << 10;            // of a block on sm_90
+constexpr std::size_t kStack = 256 << 10;         // reserved, not touched
+constexpr int kGranule = 2;                       // bytes of memory that are watched together
 constexpr std::uint64_t kMostPauses = 1'000'000;  // while nothing happens
 // Readers of a granule since the last barrier: one thread, several of one warp, or several warps.
 constexpr std::uint16_t kOfWarp = 0x4000, kOfMany = 0x8000;
@@ -61,7 +61,9 @@ struct Machine::Fibers {
   bool stopping = false;
   std::exception_ptr error;
 
-  context::fiber& of(int thread) { return thread == kMain ? main : of_threads[static_cast<std::size_t>(thread)]; }
+  context::fiber& of(int thread) {
+    return thread == kMain ? main : of_threads[static_cast<std::size_t>(thread)];
+  }
 
   // What AddressSanitizer must know: which stack is next, and that it is there.
   void announce([[maybe_unused]] int thread, [[maybe_unused]] void** fake_stack) {
@@ -93,18 +95,23 @@ void* Machine::allocate(std::size_t bytes) {
   const std::size_t size = (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
   void* data = size < bytes ? nullptr : std::aligned_alloc(kAlignment, size);
   if (data == nullptr) {
-    throw Error({fmt::format("memory of the simulated GPU for {:.1f} MiB", static_cast<double>(bytes) / (1 << 20)), "none left", "",
-                 "Use a smaller model or context, or free memory."});
+    throw Error(
+        {fmt::format("memory of the simulated GPU for {:.1f} MiB", static_cast<double>(bytes) / (1 << 20)),
+         "none left", "", "Use a smaller model or context, or free memory."});
   }
   std::memset(data, 0xff, size);
   const Range range{reinterpret_cast<std::uintptr_t>(data), bytes};
-  ranges_.insert(std::upper_bound(ranges_.begin(), ranges_.end(), range, [](const Range& a, const Range& b) { return a.begin < b.begin; }), range);
+  ranges_.insert(std::upper_bound(ranges_.begin(), ranges_.end(), range,
+                                  [](const Range& a, const Range& b) { return a.begin < b.begin; }),
+                 range);
   return data;
 }
 
 void Machine::release(void* p) {
   if (p == nullptr) return;
-  const auto at = std::find_if(ranges_.begin(), ranges_.end(), [&](const Range& range) { return range.begin == reinterpret_cast<std::uintptr_t>(p); });
+  const auto at = std::find_if(ranges_.begin(), ranges_.end(), [&](const Range& range) {
+    return range.begin == reinterpret_cast<std::uintptr_t>(p);
+  });
   SPECLAB_CHECK(at != ranges_.end(), "{} is released and was not allocated", p);
   ranges_.erase(at);
   std::fill(std::begin(recent_), std::end(recent_), Range{});
@@ -113,12 +120,14 @@ void Machine::release(void* p) {
 
 void Machine::find_global(const void* p, std::size_t bytes, const std::source_location& where) {
   const auto address = reinterpret_cast<std::uintptr_t>(p);
-  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), address, [](std::uintptr_t a, const Range& b) { return a < b.begin; });
+  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), address,
+                                      [](std::uintptr_t a, const Range& b) { return a < b.begin; });
   if (after == ranges_.begin()) fail(fmt::format("{} bytes at {} lie in no allocation", bytes, p), where);
   const Range& range = *std::prev(after);
   const std::size_t offset = address - range.begin;
   if (offset > range.bytes || range.bytes - offset < bytes) {
-    fail(fmt::format("{} bytes at {} lie {} bytes into an allocation of {}", bytes, p, offset, range.bytes), where);
+    fail(fmt::format("{} bytes at {} lie {} bytes into an allocation of {}", bytes, p, offset, range.bytes),
+         where);
   }
   if (address % bytes != 0) fail(fmt::format("{} bytes at {} are not aligned", bytes, p), where);
   recent_[next_recent_++ % 4] = range;
@@ -126,10 +135,15 @@ void Machine::find_global(const void* p, std::size_t bytes, const std::source_lo
 
 // ---- Shared memory
 
-void Machine::check_shared(int offset, int count, std::size_t size, std::size_t alignment, const std::source_location& where) {
-  if (offset < 0 || count < 0 || static_cast<std::size_t>(offset) % std::max<std::size_t>(alignment, kGranule) != 0 ||
-      static_cast<std::size_t>(offset) + static_cast<std::size_t>(count) * size > static_cast<std::size_t>(self->group->shared_bytes)) {
-    fail(fmt::format("{} elements of {} bytes at offset {} of {} bytes of shared memory", count, size, offset, self->group->shared_bytes), where);
+void Machine::check_shared(int offset, int count, std::size_t size, std::size_t alignment,
+                           const std::source_location& where) {
+  if (offset < 0 || count < 0 ||
+      static_cast<std::size_t>(offset) % std::max<std::size_t>(alignment, kGranule) != 0 ||
+      static_cast<std::size_t>(offset) + static_cast<std::size_t>(count) * size >
+          static_cast<std::size_t>(self->group->shared_bytes)) {
+    fail(fmt::format("{} elements of {} bytes at offset {} of {} bytes of shared memory", count, size, offset,
+                     self->group->shared_bytes),
+         where);
   }
 }
 
@@ -139,7 +153,8 @@ void Machine::fail_shared_index(int i, int bytes, int count, const std::source_l
 
 std::byte* Machine::touch_shared(int offset, int bytes, bool write, const std::source_location& where) {
   offset += self->group->shared_begin;
-  for (int at = offset / kGranule; at < (offset + bytes) / kGranule; ++at) mark(shadows_[static_cast<std::size_t>(at)], write, where);
+  for (int at = offset / kGranule; at < (offset + bytes) / kGranule; ++at)
+    mark(shadows_[static_cast<std::size_t>(at)], write, where);
   return shared_.data() + offset;
 }
 
@@ -148,22 +163,29 @@ void Machine::mark(Shadow& shadow, bool write, const std::source_location& where
   const auto id = static_cast<std::uint16_t>(me.index);
   const int warp = me.index / kWarp;
   const std::uint64_t epoch = me.group->epoch;
-  if (!write && shadow.written < me.group->begin) fail("shared memory is read that no thread of the block has written", where);
-  if (shadow.written == epoch && shadow.writer != id && !(shadow.writer / kWarp == warp && shadow.write_warp_epoch < me.warp_epoch)) {
-    fail(fmt::format("race: shared memory is {} that thread {} writes between the same barriers", write ? "written" : "read", shadow.writer), where);
+  if (!write && shadow.written < me.group->begin)
+    fail("shared memory is read that no thread of the block has written", where);
+  if (shadow.written == epoch && shadow.writer != id &&
+      !(shadow.writer / kWarp == warp && shadow.write_warp_epoch < me.warp_epoch)) {
+    fail(fmt::format("race: shared memory is {} that thread {} writes between the same barriers",
+                     write ? "written" : "read", shadow.writer),
+         where);
   }
   const bool read_now = shadow.read == epoch;
-  const bool same_warp = read_now && shadow.reader < kOfMany && (shadow.reader & kOfWarp ? shadow.reader - kOfWarp : shadow.reader / kWarp) == warp;
+  const bool same_warp = read_now && shadow.reader < kOfMany &&
+                         (shadow.reader & kOfWarp ? shadow.reader - kOfWarp : shadow.reader / kWarp) == warp;
   const bool ordered = same_warp && shadow.read_warp_epoch < me.warp_epoch;
   if (write) {
-    if (read_now && shadow.reader != id && !ordered) fail("race: shared memory is written that another thread reads between the same barriers", where);
+    if (read_now && shadow.reader != id && !ordered)
+      fail("race: shared memory is written that another thread reads between the same barriers", where);
     shadow.written = epoch;
     shadow.writer = id;
     shadow.write_warp_epoch = me.warp_epoch;
     return;
   }
   if (!read_now || ordered) shadow.reader = id;
-  else if (shadow.reader != id) shadow.reader = same_warp ? static_cast<std::uint16_t>(kOfWarp | warp) : kOfMany;
+  else if (shadow.reader != id)
+    shadow.reader = same_warp ? static_cast<std::uint16_t>(kOfWarp | warp) : kOfMany;
   shadow.read = epoch;
   shadow.read_warp_epoch = me.warp_epoch;
 }
@@ -171,7 +193,8 @@ void Machine::mark(Shadow& shadow, bool write, const std::source_location& where
 void Machine::finish_copies(int groups_left) {
   Thread& me = *self;
   if (me.groups.size() <= static_cast<std::size_t>(groups_left)) return;
-  const std::size_t done = me.groups.size() - static_cast<std::size_t>(groups_left), count = me.groups[done - 1];
+  const std::size_t done = me.groups.size() - static_cast<std::size_t>(groups_left),
+                    count = me.groups[done - 1];
   for (std::size_t i = 0; i < count; ++i) me.copies[i].write(load16(me.copies[i].from, me.copies[i].where));
   me.copies.erase(me.copies.begin(), me.copies.begin() + static_cast<std::ptrdiff_t>(count));
   me.groups.erase(me.groups.begin(), me.groups.begin() + static_cast<std::ptrdiff_t>(done));
@@ -181,7 +204,9 @@ void Machine::finish_copies(int groups_left) {
 // ---- Collectives and barriers
 
 int Machine::random_warp(std::uint64_t among) {
-  for (auto skip = static_cast<int>(random_() % static_cast<unsigned>(std::popcount(among))); skip > 0; --skip) among &= among - 1;
+  for (auto skip = static_cast<int>(random_() % static_cast<unsigned>(std::popcount(among))); skip > 0;
+       --skip)
+    among &= among - 1;
   return std::countr_zero(among);
 }
 
@@ -200,7 +225,8 @@ void Machine::arrive(const std::source_location& where) {
   Warp& warp = warps_[static_cast<std::size_t>(me.id / kWarp)];
   const std::uint32_t bit = 1u << me.lane;
   if (warp.waiting == 0) warp.where = where;
-  else if (!same(warp.where, where)) fail("the lanes of a warp are in different collectives, others at " + text_of(warp.where), where);
+  else if (!same(warp.where, where))
+    fail("the lanes of a warp are in different collectives, others at " + text_of(warp.where), where);
   warp.waiting |= bit;
   warp.runnable &= ~bit;
   if (warp.waiting == 0xffffffffu) {
@@ -216,7 +242,8 @@ void Machine::block_sync(const std::source_location& where) {
   Thread& me = *self;
   Group& group = *me.group;
   Warp& own = warps_[static_cast<std::size_t>(me.id / kWarp)];
-  if (group.parked > 0 && !same(group.barrier, where)) fail("threads of a block are at different barriers, others at " + text_of(group.barrier), where);
+  if (group.parked > 0 && !same(group.barrier, where))
+    fail("threads of a block are at different barriers, others at " + text_of(group.barrier), where);
   group.barrier = where;
   own.parked |= 1u << me.lane;
   own.runnable &= ~(1u << me.lane);
@@ -235,13 +262,15 @@ void Machine::wake(int first_warp, int warps) {
     awake_ |= 1ull << warp;
   }
   const int next = random_warp(awake_);
-  if (next != self->id / kWarp) switch_to(next * kWarp + std::countr_zero(warps_[static_cast<std::size_t>(next)].runnable));
+  if (next != self->id / kWarp)
+    switch_to(next * kWarp + std::countr_zero(warps_[static_cast<std::size_t>(next)].runnable));
 }
 
 // Of a thread that waits for another block.
 void Machine::pause(const std::source_location& where) {
   if (++pauses_ > kMostPauses) fail("blocks wait for each other and nobody comes", where);
-  const int next = random_warp(awake_), thread = next * kWarp + std::countr_zero(warps_[static_cast<std::size_t>(next)].runnable);
+  const int next = random_warp(awake_),
+            thread = next * kWarp + std::countr_zero(warps_[static_cast<std::size_t>(next)].runnable);
   if (thread != self->id) switch_to(thread);
 }
 
@@ -255,7 +284,8 @@ void Machine::leave_to_others(const char* doing, const std::source_location& whe
   }
   awake_ &= ~(1ull << (id / kWarp));
   if (warp.waiting != 0) {
-    fail(fmt::format("divergence: {} lanes of the warp are in the collective at {}, this one is {}", std::popcount(warp.waiting), text_of(warp.where), doing),
+    fail(fmt::format("divergence: {} lanes of the warp are in the collective at {}, this one is {}",
+                     std::popcount(warp.waiting), text_of(warp.where), doing),
          where);
   }
   if (awake_ != 0) {
@@ -264,7 +294,9 @@ void Machine::leave_to_others(const char* doing, const std::source_location& whe
   }
   if (ended_ == running_) return switch_to(kMain);
   const Group& group = *self->group;
-  fail(fmt::format("divergence: {} threads are at the barrier at {}, {} have ended, this one is {}", group.parked, text_of(group.barrier), ended_, doing), where);
+  fail(fmt::format("divergence: {} threads are at the barrier at {}, {} have ended, this one is {}",
+                   group.parked, text_of(group.barrier), ended_, doing),
+       where);
 }
 
 // ---- Blocks inside of blocks
@@ -274,10 +306,12 @@ void Machine::enter_block(const InnerBlock& inner, const std::source_location& w
   const Group& block = *me.block;
   const int thread = me.id - block.first, end = inner.first_thread + inner.threads;
   if (me.group != &block) fail("a block inside is entered from another one", where);
-  if (inner.first_thread % kWarp != 0 || inner.threads % kWarp != 0 || thread < inner.first_thread || thread >= end || end > block.threads || inner.shared_begin < 0 ||
-      inner.shared_begin % 16 != 0 || inner.shared_begin + inner.shared_bytes > block.shared_bytes) {
-    fail(fmt::format("a block inside of threads {} to {} of {}, with {} bytes at {} of {} of shared memory", inner.first_thread, end, block.threads, inner.shared_bytes,
-                     inner.shared_begin, block.shared_bytes),
+  if (inner.first_thread % kWarp != 0 || inner.threads % kWarp != 0 || thread < inner.first_thread ||
+      thread >= end || end > block.threads || inner.shared_begin < 0 || inner.shared_begin % 16 != 0 ||
+      inner.shared_begin + inner.shared_bytes > block.shared_bytes) {
+    fail(fmt::format("a block inside of threads {} to {} of {}, with {} bytes at {} of {} of shared memory",
+                     inner.first_thread, end, block.threads, inner.shared_bytes, inner.shared_begin,
+                     block.shared_bytes),
          where);
   }
   const int first_warp = (block.first + inner.first_thread) / kWarp, warps = inner.threads / kWarp;
@@ -290,7 +324,8 @@ void Machine::enter_block(const InnerBlock& inner, const std::source_location& w
   } else {
     group.entering = 0;
     for (int warp = first_warp; warp < first_warp + warps; ++warp) {
-      if (inner_[static_cast<std::size_t>(warp)].inside > 0) fail("a block inside is entered while threads are in the one before it", where);
+      if (inner_[static_cast<std::size_t>(warp)].inside > 0)
+        fail("a block inside is entered while threads are in the one before it", where);
     }
     const int index[3] = {inner.x, inner.y, inner.z}, grid[3] = {inner.grid_x, inner.grid_y, inner.grid_z};
     std::copy_n(index, 3, group.index);
@@ -337,15 +372,20 @@ void Machine::acquired(const void* p) {
 void Machine::watch(const void* p, std::size_t bytes, Access access, const std::source_location& where) {
   const auto me = static_cast<std::size_t>(self->block - blocks_.data());
   const Clock& own = clocks_[me];
-  for (auto at = reinterpret_cast<std::uintptr_t>(p) / kGranule; at < (reinterpret_cast<std::uintptr_t>(p) + bytes) / kGranule; ++at) {
+  for (auto at = reinterpret_cast<std::uintptr_t>(p) / kGranule;
+       at < (reinterpret_cast<std::uintptr_t>(p) + bytes) / kGranule; ++at) {
     if (access == Access::kConstant) {
       const auto found = watched_.find(at);
-      if (found != watched_.end() && found->second.writer >= 0) fail("memory is read as constant that this launch has written", where);
+      if (found != watched_.end() && found->second.writer >= 0)
+        fail("memory is read as constant that this launch has written", where);
       continue;
     }
     Watched& last = watched_[at];
-    if (last.writer >= 0 && static_cast<std::size_t>(last.writer) != me && own[static_cast<std::size_t>(last.writer)] < last.written) {
-      fail(fmt::format("race: memory is {} that block {} writes, and nothing orders the two", access == Access::kWrite ? "written" : "read", last.writer), where);
+    if (last.writer >= 0 && static_cast<std::size_t>(last.writer) != me &&
+        own[static_cast<std::size_t>(last.writer)] < last.written) {
+      fail(fmt::format("race: memory is {} that block {} writes, and nothing orders the two",
+                       access == Access::kWrite ? "written" : "read", last.writer),
+           where);
     }
     if (access == Access::kRead) {
       last.read.resize(clocks_.size());
@@ -353,7 +393,9 @@ void Machine::watch(const void* p, std::size_t bytes, Access access, const std::
       continue;
     }
     for (std::size_t block = 0; block < last.read.size(); ++block) {
-      if (block != me && own[block] < last.read[block]) fail(fmt::format("race: memory is written that block {} reads, and nothing orders the two", block), where);
+      if (block != me && own[block] < last.read[block])
+        fail(fmt::format("race: memory is written that block {} reads, and nothing orders the two", block),
+             where);
     }
     last.writer = static_cast<std::int16_t>(me);
     last.written = own[me];
@@ -371,7 +413,8 @@ void Machine::finish_products(const std::source_location& where) {
   const bool last = (state.waiting | 1u << me.lane) == 0xffffffffu;
   if (state.waiting != 0) {
     const auto first = static_cast<std::size_t>(warp * kWarp + std::countr_zero(state.waiting));
-    if (threads_[first]->products.count != me.products.count) fail("the lanes of a warp have started different numbers of matrix products", where);
+    if (threads_[first]->products.count != me.products.count)
+      fail("the lanes of a warp have started different numbers of matrix products", where);
   }
   arrive(where);
   if (last) multiply_queued(warp);
@@ -463,8 +506,9 @@ void Machine::thread_main(int index) {
 
 void Machine::fail(const std::string& message, const std::source_location& where) {
   const int* block = self->group->index;
-  throw Bug(fmt::format("kernel {}, block ({}, {}, {}), thread {}{}{}: {}", name_, block[0], block[1], block[2], self->index,
-                        where.line() > 0 ? ", " : "", where.line() > 0 ? text_of(where) : "", message));
+  throw Bug(fmt::format("kernel {}, block ({}, {}, {}), thread {}{}{}: {}", name_, block[0], block[1],
+                        block[2], self->index, where.line() > 0 ? ", " : "",
+                        where.line() > 0 ? text_of(where) : "", message));
 }
 
 // Block number `which` of the launch, from its beginning.
@@ -508,27 +552,35 @@ void Machine::make_threads(int count) {
     context::protected_fixedsize_stack allocator(kStack);
     const context::stack_context stack = allocator.allocate();
     fibers_->stacks.push_back({static_cast<std::byte*>(stack.sp) - stack.size, stack.size});
-    fibers_->of_threads.emplace_back(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), allocator, [this, id](context::fiber&& back) {
-      fibers_->arrived(nullptr);
-      fibers_->of(fibers_->from) = std::move(back);
-      thread_main(id);
-      self = nullptr;
-      fibers_->announce(kMain, nullptr);
-      return std::move(fibers_->main);
-    });
+    fibers_->of_threads.emplace_back(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack),
+                                     allocator, [this, id](context::fiber&& back) {
+                                       fibers_->arrived(nullptr);
+                                       fibers_->of(fibers_->from) = std::move(back);
+                                       thread_main(id);
+                                       self = nullptr;
+                                       fibers_->announce(kMain, nullptr);
+                                       return std::move(fibers_->main);
+                                     });
   }
 }
 
-void Machine::run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, bool together, void (*call)(const void*), const void* kernel) {
+void Machine::run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, bool together,
+                         void (*call)(const void*), const void* kernel) {
   SPECLAB_CHECK(self == nullptr, "kernel {} is started inside kernel {}", name, name_);
-  SPECLAB_CHECK(shape.threads > 0 && shape.threads % kWarp == 0 && shape.threads <= most_threads && most_threads <= 1024,
+  SPECLAB_CHECK(shape.threads > 0 && shape.threads % kWarp == 0 && shape.threads <= most_threads &&
+                    most_threads <= 1024,
                 "kernel {} with {} of at most {} threads", name, shape.threads, most_threads);
-  SPECLAB_CHECK(shape.grid_x > 0 && shape.grid_y > 0 && shape.grid_z > 0 && shape.grid_y < 65536 && shape.grid_z < 65536, "kernel {} with {} x {} x {} blocks",
-                name, shape.grid_x, shape.grid_y, shape.grid_z);
-  SPECLAB_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= kMostShared, "kernel {} with {} bytes of shared memory", name, shape.shared_bytes);
-  const std::size_t blocks = static_cast<std::size_t>(shape.grid_x) * static_cast<std::size_t>(shape.grid_y) * static_cast<std::size_t>(shape.grid_z);
-  const std::size_t placed = together ? blocks : 1, warps = placed * static_cast<std::size_t>(shape.threads / kWarp);
-  SPECLAB_CHECK(warps <= kMostTogether, "kernel {} with {} warps at once, of at most {}", name, warps, kMostTogether);
+  SPECLAB_CHECK(shape.grid_x > 0 && shape.grid_y > 0 && shape.grid_z > 0 && shape.grid_y < 65536 &&
+                    shape.grid_z < 65536,
+                "kernel {} with {} x {} x {} blocks", name, shape.grid_x, shape.grid_y, shape.grid_z);
+  SPECLAB_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= kMostShared,
+                "kernel {} with {} bytes of shared memory", name, shape.shared_bytes);
+  const std::size_t blocks = static_cast<std::size_t>(shape.grid_x) * static_cast<std::size_t>(shape.grid_y) *
+                             static_cast<std::size_t>(shape.grid_z);
+  const std::size_t placed = together ? blocks : 1,
+                    warps = placed * static_cast<std::size_t>(shape.threads / kWarp);
+  SPECLAB_CHECK(warps <= kMostTogether, "kernel {} with {} warps at once, of at most {}", name, warps,
+                kMostTogether);
   name_ = name;
   call_ = call;
   kernel_ = kernel;

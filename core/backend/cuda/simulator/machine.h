@@ -11,8 +11,9 @@
 
 #include "core/backend/cuda/runtime/launch_shape.h"
 
-// A simulated GPU for kernels over simt.h: the threads of a block run as fibers on the CPU, so that kernels are tested, and
-// whole models run ("host-simt"), without a device. Slow, deterministic for a seed, and strict: see the rules in simt.h.
+// A simulated GPU for kernels over simt.h: the threads of a block run as fibers on the CPU, so that kernels
+// are tested, and whole models run ("host-simt"), without a device. Slow, deterministic for a seed, and
+// strict: see the rules in simt.h.
 
 namespace speclab::simt {
 
@@ -32,8 +33,8 @@ struct AccumulatorFragment {
   float c[4] = {};
   int pending = 0;  ///< products that are queued and not yet added
 };
-/// One lane's matrix products that the warp has not carried out yet: in batches, because a switch between fibers costs
-/// more than the arithmetic.
+/// One lane's matrix products that the warp has not carried out yet: in batches, because a switch between
+/// fibers costs more than the arithmetic.
 struct MmaQueue {
   static constexpr int kRoom = 32;
   struct Item {
@@ -52,12 +53,13 @@ struct AsyncCopy {
 /// Threads that share barriers and a part of shared memory: a block, or a block inside of it.
 struct Group {
   int index[3] = {}, grid[3] = {1, 1, 1};
-  int first = 0, threads = 0;                ///< among the threads of the launch that are there now
-  int shared_begin = 0, shared_bytes = 0;    ///< of the memory of all blocks
-  std::uint64_t epoch = 0, begin = 0;        ///< of its barriers; when its shared memory was poisoned
-  int parked = 0;                            ///< threads at the barrier
+  int first = 0, threads = 0;              ///< among the threads of the launch that are there now
+  int shared_begin = 0, shared_bytes = 0;  ///< of the memory of all blocks
+  std::uint64_t epoch = 0, begin = 0;      ///< of its barriers; when its shared memory was poisoned
+  int parked = 0;                          ///< threads at the barrier
   std::source_location barrier;
-  int inside = 0, entering = 0;              ///< of a block inside: threads that have not left it, threads that wait for the next one
+  int inside = 0,
+      entering = 0;  ///< of a block inside: threads that have not left it, threads that wait for the next one
 };
 
 /// One simulated thread.
@@ -88,8 +90,9 @@ class Machine {
   /// Another order from here on.
   void reseed(std::uint64_t seed) { random_.seed(seed); }
 
-  /// Global memory, poisoned with 0xff bytes (NaN as float and as bf16); kernels reach no other. Throws Error when there is
-  /// none left. release(nullptr) is allowed; of anything else that is not an allocation it is a Bug.
+  /// Global memory, poisoned with 0xff bytes (NaN as float and as bf16); kernels reach no other. Throws Error
+  /// when there is none left. release(nullptr) is allowed; of anything else that is not an allocation it is a
+  /// Bug.
   void* allocate(std::size_t bytes);
   void release(void* p);
   template <typename T>
@@ -100,12 +103,17 @@ class Machine {
   /// Runs all blocks of a kernel to their end, one after the other. Throws Bug for a violation of the rules.
   template <typename Kernel>
   void run(const Kernel& kernel, const cuda::LaunchShape& shape) {
-    run_blocks(Kernel::kName, Kernel::kThreads, shape, false, [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
+    run_blocks(
+        Kernel::kName, Kernel::kThreads, shape, false,
+        [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
   }
-  /// All blocks at once, as a cooperative launch has them: they may wait for each other. At most kMostTogether warps.
+  /// All blocks at once, as a cooperative launch has them: they may wait for each other. At most
+  /// kMostTogether warps.
   template <typename Kernel>
   void run_together(const Kernel& kernel, const cuda::LaunchShape& shape) {
-    run_blocks(Kernel::kName, Kernel::kThreads, shape, true, [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
+    run_blocks(
+        Kernel::kName, Kernel::kThreads, shape, true,
+        [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
   }
   static constexpr int kMostTogether = 64;
 
@@ -122,7 +130,8 @@ class Machine {
   void check_global(const void* p, std::size_t bytes, const std::source_location& where) {
     const auto at = reinterpret_cast<std::uintptr_t>(p);
     for (const Range& range : recent_) {
-      if (at - range.begin < range.bytes && at - range.begin + bytes <= range.bytes && at % bytes == 0) return;
+      if (at - range.begin < range.bytes && at - range.begin + bytes <= range.bytes && at % bytes == 0)
+        return;
     }
     find_global(p, bytes, where);
   }
@@ -135,9 +144,11 @@ class Machine {
   void pause(const std::source_location& where);
   void enter_block(const InnerBlock& inner, const std::source_location& where);
   void leave_block(const std::source_location& where);
-  void check_shared(int offset, int count, std::size_t size, std::size_t alignment, const std::source_location& where);
+  void check_shared(int offset, int count, std::size_t size, std::size_t alignment,
+                    const std::source_location& where);
   std::byte* touch_shared(int offset, int bytes, bool write, const std::source_location& where);
-  /// Deposits the lane's value; returns those of all lanes, valid until the next but one exchange of the warp.
+  /// Deposits the lane's value; returns those of all lanes, valid until the next but one exchange of the
+  /// warp.
   const std::uint64_t* exchange(std::uint64_t value, const std::source_location& where);
   void block_sync(const std::source_location& where);
   void finish_products(const std::source_location& where);
@@ -158,22 +169,26 @@ class Machine {
     std::source_location where;  ///< of the collective
     std::uint64_t values[2][32];
   };
-  // Who touched two bytes of shared memory last. Epochs count the barriers of all groups, so nothing is ever reset.
+  // Who touched two bytes of shared memory last. Epochs count the barriers of all groups, so nothing is ever
+  // reset.
   struct Shadow {
-    std::uint64_t written = 0, read = 0;                  ///< block epoch
+    std::uint64_t written = 0, read = 0;  ///< block epoch
     std::uint32_t write_warp_epoch = 0, read_warp_epoch = 0;
     std::uint16_t writer = 0, reader = 0;
   };
 
-  // Who touched two bytes of global memory last, by the clocks of blocks that run together (Flanagan and Freund 2009, "FastTrack").
+  // Who touched two bytes of global memory last, by the clocks of blocks that run together (Flanagan and
+  // Freund 2009, "FastTrack").
   struct Watched {
     std::int16_t writer = -1;
     std::uint32_t written = 0;
     std::vector<std::uint32_t> read;  ///< by block; empty: by none
   };
-  using Clock = std::vector<std::uint32_t>;  ///< what a block knows of the others' releases, and its own next one
+  using Clock =
+      std::vector<std::uint32_t>;  ///< what a block knows of the others' releases, and its own next one
 
-  void run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, bool together, void (*call)(const void*), const void* kernel);
+  void run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, bool together,
+                  void (*call)(const void*), const void* kernel);
   void make_threads(int count);
   void place_block(Group& block, int which);
   void run_placed();
@@ -198,8 +213,8 @@ class Machine {
   std::unique_ptr<Fibers> fibers_;
   std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<Warp> warps_;
-  std::uint64_t awake_ = 0;    ///< warps with a runnable lane
-  int running_ = 0;            ///< threads that were placed
+  std::uint64_t awake_ = 0;  ///< warps with a runnable lane
+  int running_ = 0;          ///< threads that were placed
   int ended_ = 0;
   std::uint64_t pauses_ = 0;   ///< since a collective or barrier was passed
   std::vector<Group> blocks_;  ///< that are there now
@@ -213,7 +228,7 @@ class Machine {
   Range recent_[4];
   int next_recent_ = 0;
 
-  std::vector<Clock> clocks_;  ///< of blocks that run together; empty otherwise
+  std::vector<Clock> clocks_;                         ///< of blocks that run together; empty otherwise
   std::unordered_map<const void*, Clock> published_;  ///< by what was released
   std::unordered_map<std::uintptr_t, Watched> watched_;
   std::vector<std::uint32_t> conditionals_;

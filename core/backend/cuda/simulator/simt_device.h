@@ -15,11 +15,13 @@ SPECLAB_DEVICE InnerBlock& own_block() {
   __shared__ InnerBlock of_warp[1024 / kWarp];
   return of_warp[threadIdx.x / kWarp];
 }
-// Bound to the block inside: what kernels compute of it must not be moved out of the loop around all of them, into registers that
-// the others need.
+// Bound to the block inside: what kernels compute of it must not be moved out of the loop around all of them,
+// into registers that the others need.
 SPECLAB_DEVICE int bound_thread() {
   int thread;
-  asm("{ .reg .s32 block; mov.s32 block, %1; mov.u32 %0, %%tid.x; }" : "=r"(thread) : "r"(own_block().threads));
+  asm("{ .reg .s32 block; mov.s32 block, %1; mov.u32 %0, %%tid.x; }"
+      : "=r"(thread)
+      : "r"(own_block().threads));
   return thread;
 }
 SPECLAB_DEVICE int lane() { return bound_thread() & (kWarp - 1); }
@@ -37,7 +39,8 @@ SPECLAB_DEVICE int shared_begin() { return own_block().shared_begin; }
 SPECLAB_DEVICE void block_sync() {
   const InnerBlock& block = own_block();
   const bool whole = block.threads == static_cast<int>(blockDim.x);
-  asm volatile("barrier.sync %0, %1;" ::"r"(whole ? 0 : 1 + block.first_thread / kWarp), "r"(block.threads) : "memory");
+  asm volatile("barrier.sync %0, %1;" ::"r"(whole ? 0 : 1 + block.first_thread / kWarp), "r"(block.threads)
+               : "memory");
 }
 SPECLAB_DEVICE void take_block(const InnerBlock& block) {
   __syncwarp();
@@ -46,12 +49,14 @@ SPECLAB_DEVICE void take_block(const InnerBlock& block) {
 }
 SPECLAB_DEVICE void enter_block(const InnerBlock& inner) {
   const bool whole = inner.threads == static_cast<int>(blockDim.x);
-  asm volatile("barrier.sync %0, %1;" ::"r"(whole ? 0 : 1 + inner.first_thread / kWarp), "r"(inner.threads) : "memory");
+  asm volatile("barrier.sync %0, %1;" ::"r"(whole ? 0 : 1 + inner.first_thread / kWarp), "r"(inner.threads)
+               : "memory");
   take_block(inner);
 }
 SPECLAB_DEVICE void leave_block() {
-  take_block({static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z), static_cast<int>(gridDim.x), static_cast<int>(gridDim.y),
-              static_cast<int>(gridDim.z), 0, static_cast<int>(blockDim.x), 0, 0});
+  take_block({static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z),
+              static_cast<int>(gridDim.x), static_cast<int>(gridDim.y), static_cast<int>(gridDim.z), 0,
+              static_cast<int>(blockDim.x), 0, 0});
 }
 #else
 SPECLAB_DEVICE int lane() { return static_cast<int>(threadIdx.x) & (kWarp - 1); }
@@ -88,17 +93,24 @@ SPECLAB_DEVICE void store(T* p, T value) {
 }
 SPECLAB_DEVICE Bytes16 load16(const void* p) {
   Bytes16 v;
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) : "l"(p) : "memory");
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "l"(p)
+               : "memory");
   return v;
 }
-// Read-only: not volatile, so that the compiler may move them ahead of barriers and stores. What is constant in a kernel may have
-// been written by another block of the same launch when that has many kernels inside.
+// Read-only: not volatile, so that the compiler may move them ahead of barriers and stores. What is constant
+// in a kernel may have been written by another block of the same launch when that has many kernels inside.
 SPECLAB_DEVICE Bytes16 load16_constant(const void* p) {
   Bytes16 v;
 #if defined(SPECLAB_INNER_BLOCKS)
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) : "l"(p));
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "l"(p));
 #else
-  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) : "l"(p));
+  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+      : "l"(p));
 #endif
   return v;
 }
@@ -110,7 +122,9 @@ SPECLAB_DEVICE Bytes16 load16_streamed(const void* p) {
   return v;
 }
 SPECLAB_DEVICE void store16(void* p, Bytes16 v) {
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3]) : "memory");
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.word[0]), "r"(v.word[1]),
+               "r"(v.word[2]), "r"(v.word[3])
+               : "memory");
 }
 SPECLAB_DEVICE u32 atomic_add(u32* p, u32 value) { return atomicAdd(p, value); }
 SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value) {
@@ -121,7 +135,8 @@ SPECLAB_DEVICE void prefetch(const void* p, u32 bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));
 #else
-  for (u32 at = 0; at < bytes; at += 64) asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(p) + at));
+  for (u32 at = 0; at < bytes; at += 64)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(p) + at));
 #endif
 }
 SPECLAB_DEVICE void add_release(u64* p, u64 value) {
@@ -152,13 +167,19 @@ class Shared {
   __device__ __forceinline__ explicit Shared(T* data) : data_(data) {}
   __device__ __forceinline__ T operator[](int i) const { return data_[i]; }
   __device__ __forceinline__ void set(int i, T value) const { data_[i] = value; }
-  __device__ __forceinline__ Bytes16 get16(int i) const { return *reinterpret_cast<const Bytes16*>(data_ + i); }
-  __device__ __forceinline__ void set16(int i, Bytes16 value) const { *reinterpret_cast<Bytes16*>(data_ + i) = value; }
+  __device__ __forceinline__ Bytes16 get16(int i) const {
+    return *reinterpret_cast<const Bytes16*>(data_ + i);
+  }
+  __device__ __forceinline__ void set16(int i, Bytes16 value) const {
+    *reinterpret_cast<Bytes16*>(data_ + i) = value;
+  }
   template <typename Object>
   __device__ __forceinline__ const Object& view(int i) const {
     return *reinterpret_cast<const Object*>(data_ + i);
   }
-  __device__ __forceinline__ u32 address(int i) const { return static_cast<u32>(__cvta_generic_to_shared(data_ + i)); }
+  __device__ __forceinline__ u32 address(int i) const {
+    return static_cast<u32>(__cvta_generic_to_shared(data_ + i));
+  }
 
  private:
   T* data_;
@@ -171,7 +192,8 @@ SPECLAB_DEVICE Shared<T> shared(int offset_bytes, int /*count*/) {
 
 template <typename T>
 SPECLAB_DEVICE void async_copy16(Shared<T> to, int i, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to.address(i)), "l"(from) : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to.address(i)), "l"(from)
+               : "memory");
 }
 SPECLAB_DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>
@@ -214,7 +236,8 @@ class Accumulator {
   __device__ __forceinline__ void clear() { c_[0] = c_[1] = c_[2] = c_[3] = 0; }
   __device__ __forceinline__ float operator[](int i) const { return c_[i]; }
   __device__ __forceinline__ void multiply_add(const u32 (&a)[4], const u32 (&b)[2]) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
         : "+f"(c_[0]), "+f"(c_[1]), "+f"(c_[2]), "+f"(c_[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }

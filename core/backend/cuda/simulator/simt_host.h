@@ -13,7 +13,8 @@
 #include "core/backend/cuda/simulator/simt.h"
 #include "core/base/bf16.h"
 
-// The layer of simt.h on the CPU: the threads of a block are fibers of a Machine. Kernels include simt.h, not this.
+// The layer of simt.h on the CPU: the threads of a block are fibers of a Machine. Kernels include simt.h, not
+// this.
 
 namespace speclab::simt {
 inline namespace SPECLAB_SIDE {
@@ -30,7 +31,9 @@ SPECLAB_DEVICE int block_z() { return self->group->index[2]; }
 SPECLAB_DEVICE int grid_x() { return self->group->grid[0]; }
 SPECLAB_DEVICE int grid_y() { return self->group->grid[1]; }
 SPECLAB_DEVICE int grid_z() { return self->group->grid[2]; }
-SPECLAB_DEVICE void enter_block(const InnerBlock& inner, Where where = Where::current()) { self->machine->enter_block(inner, where); }
+SPECLAB_DEVICE void enter_block(const InnerBlock& inner, Where where = Where::current()) {
+  self->machine->enter_block(inner, where);
+}
 SPECLAB_DEVICE void leave_block(Where where = Where::current()) { self->machine->leave_block(where); }
 
 // Global memory.
@@ -58,7 +61,9 @@ SPECLAB_DEVICE Bytes16 load16(const void* p, Where where = Where::current()) {
   std::memcpy(&v, p, 16);
   return v;
 }
-SPECLAB_DEVICE Bytes16 load16_constant(const void* p, Where where = Where::current()) { return load16(p, where); }
+SPECLAB_DEVICE Bytes16 load16_constant(const void* p, Where where = Where::current()) {
+  return load16(p, where);
+}
 SPECLAB_DEVICE Bytes16 load16_streamed(const void* p, Where where = Where::current()) {
   self->machine->check_global(p, 16, where);
   self->machine->watch_global(p, 16, Machine::Access::kConstant, where);
@@ -67,7 +72,8 @@ SPECLAB_DEVICE Bytes16 load16_streamed(const void* p, Where where = Where::curre
   return v;
 }
 SPECLAB_DEVICE void prefetch(const void* p, u32 bytes, Where where = Where::current()) {
-  for (u32 at = 0; at < bytes; at += 16) self->machine->check_global(static_cast<const std::byte*>(p) + at, 16, where);
+  for (u32 at = 0; at < bytes; at += 16)
+    self->machine->check_global(static_cast<const std::byte*>(p) + at, 16, where);
 }
 SPECLAB_DEVICE void store16(void* p, Bytes16 v, Where where = Where::current()) {
   self->machine->check_global(p, 16, where);
@@ -82,7 +88,9 @@ SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value, Where where = Where::current())
   self->machine->check_global(p, sizeof *p, where);
   return std::exchange(*p, std::max(*p, value));
 }
-SPECLAB_DEVICE void add_in_any_order(float* p, float value, Where where = Where::current()) { store(p, load(p, where) + value, where); }
+SPECLAB_DEVICE void add_in_any_order(float* p, float value, Where where = Where::current()) {
+  store(p, load(p, where) + value, where);
+}
 SPECLAB_DEVICE void add_release(u64* p, u64 value, Where where = Where::current()) {
   self->machine->check_global(p, sizeof *p, where);
   self->machine->released(p);
@@ -98,7 +106,9 @@ SPECLAB_DEVICE void fence() {}
 SPECLAB_DEVICE void fence_system() {}
 SPECLAB_DEVICE void set_conditional(u64 handle, u32 value) { self->machine->set_conditional(handle, value); }
 SPECLAB_DEVICE u64 globaltimer() {
-  return static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+  return static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                              std::chrono::steady_clock::now().time_since_epoch())
+                              .count());
 }
 
 // Shared memory.
@@ -113,7 +123,9 @@ class Shared {
     std::memcpy(&value, at(i.value, sizeof(T), alignof(T), false, i.where), sizeof(T));
     return value;
   }
-  void set(Index i, T value) const { std::memcpy(at(i.value, sizeof(T), alignof(T), true, i.where), &value, sizeof(T)); }
+  void set(Index i, T value) const {
+    std::memcpy(at(i.value, sizeof(T), alignof(T), true, i.where), &value, sizeof(T));
+  }
   Bytes16 get16(Index i) const {
     Bytes16 value;
     std::memcpy(&value, at(i.value, 16, 16, false, i.where), 16);
@@ -174,8 +186,12 @@ SPECLAB_DEVICE u32 ballot(bool predicate, Where where = Where::current()) {
   for (int i = 0; i < kWarp; ++i) bits |= static_cast<u32>(votes[i]) << i;
   return bits;
 }
-SPECLAB_DEVICE bool any(bool predicate, Where where = Where::current()) { return ballot(predicate, where) != 0; }
-SPECLAB_DEVICE bool all(bool predicate, Where where = Where::current()) { return ballot(predicate, where) == 0xffffffffu; }
+SPECLAB_DEVICE bool any(bool predicate, Where where = Where::current()) {
+  return ballot(predicate, where) != 0;
+}
+SPECLAB_DEVICE bool all(bool predicate, Where where = Where::current()) {
+  return ballot(predicate, where) == 0xffffffffu;
+}
 template <typename Combine>
 SPECLAB_DEVICE float warp_tree(float v, const Combine& combine, const Where& where) {
   const u64* bits = self->machine->exchange(std::bit_cast<u32>(v), where);
@@ -215,7 +231,8 @@ class Accumulator {
  private:
   AccumulatorFragment fragment_;
 };
-SPECLAB_DEVICE void mma(Accumulator& c, const u32 (&a)[4], const u32 (&b)[2], Where where = Where::current()) {
+SPECLAB_DEVICE void mma(Accumulator& c, const u32 (&a)[4], const u32 (&b)[2],
+                        Where where = Where::current()) {
   MmaQueue& queue = self->products;
   queue.item[queue.count++] = {&c.fragment(), {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
   ++c.fragment().pending;
@@ -242,7 +259,9 @@ SPECLAB_DEVICE u32 bits_of(float x) { return std::bit_cast<u32>(x); }
 SPECLAB_DEVICE float float_of(u32 bits) { return std::bit_cast<float>(bits); }
 SPECLAB_DEVICE float from_bf16(u16 value) { return bf16_to_float(value); }
 SPECLAB_DEVICE u16 to_bf16(float x) { return float_to_bf16(x); }
-SPECLAB_DEVICE u32 pack_bf16(float low, float high) { return to_bf16(low) | static_cast<u32>(to_bf16(high)) << 16; }
+SPECLAB_DEVICE u32 pack_bf16(float low, float high) {
+  return to_bf16(low) | static_cast<u32>(to_bf16(high)) << 16;
+}
 SPECLAB_DEVICE int popcount(u32 x) { return std::popcount(x); }
 SPECLAB_DEVICE int lowest_bit(u32 x) { return x == 0 ? -1 : std::countr_zero(x); }
 

@@ -17,7 +17,8 @@ enum Class : std::uint8_t {
   kPunctuation = 16,  ///< \p{P}
   kSymbol = 32,       ///< \p{S}
   kMark = 64,         ///< \p{M}
-  kWord = 128,  ///< \w of the engine that looks at the neighbours of added tokens: letters, marks, Nd, connectors
+  kWord =
+      128,  ///< \w of the engine that looks at the neighbours of added tokens: letters, marks, Nd, connectors
 };
 
 /// The code points from `first` to just before the next run have these classes.

@@ -20,12 +20,8 @@ GraphemeClass grapheme_class(char32_t c) {
   return static_cast<GraphemeClass>(std::prev(after)->classes);
 }
 
-bool is_control(GraphemeClass c) {
-  return c == kControl || c == kCarriageReturn || c == kLineFeed;
-}
-bool is_extend(GraphemeClass c) {
-  return c == kExtend || c == kExtendOutsideConjuncts || c == kLinker;
-}
+bool is_control(GraphemeClass c) { return c == kControl || c == kCarriageReturn || c == kLineFeed; }
+bool is_extend(GraphemeClass c) { return c == kExtend || c == kExtendOutsideConjuncts || c == kLinker; }
 
 /// What lies between the beginning of a cluster and a place in it, as far as the rules look back.
 class Cluster {

@@ -44,9 +44,7 @@ void append_decomposed(char32_t c, std::vector<Character>& out) {
   }
 }
 
-std::uint64_t pair_of(char32_t first, char32_t second) {
-  return std::uint64_t{first} << 32 | second;
-}
+std::uint64_t pair_of(char32_t first, char32_t second) { return std::uint64_t{first} << 32 | second; }
 
 /// (first, second) -> composed. The first of a longer decomposition is itself composed of all parts but the
 /// last.

@@ -4,20 +4,21 @@
 
 // Linear layers for few rows, bound by reading the weights once.
 //
-// Weights are the M operand of mma.m16n8k16 and rows the N operand: eight rows cost the same as one, and no lane of the
-// matrix unit's large side is idle. The weights of a tile go from memory straight into registers, 16 bytes per lane and
-// load, several loads ahead; activations come from L1 and L2.
+// Weights are the M operand of mma.m16n8k16 and rows the N operand: eight rows cost the same as one, and no
+// lane of the matrix unit's large side is idle. The weights of a tile go from memory straight into registers,
+// 16 bytes per lane and load, several loads ahead; activations come from L1 and L2.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// What is fused with a linear layer: nothing. Others (persistent_fused.h) stage the row, or finish pairs of outputs.
+/// What is fused with a linear layer: nothing. Others (persistent_fused.h) stage the row, or finish pairs of
+/// outputs.
 struct Alone {
   static constexpr bool kStages = false, kPairs = false;
 };
 
-/// kRowTiles: row tiles of a block; kAhead: blocks of inputs whose weights and activations are under way; kNorm: the row comes
-/// before its norm, and every block has all of it in shared memory.
+/// kRowTiles: row tiles of a block; kAhead: blocks of inputs whose weights and activations are under way;
+/// kNorm: the row comes before its norm, and every block has all of it in shared memory.
 template <int kRowTiles, int kAhead, bool kNorm, typename Arguments = Linear, typename Fused = Alone>
 struct LinearFewKernel {
   static constexpr const char* kName = "linear_few";
@@ -25,7 +26,9 @@ struct LinearFewKernel {
   static constexpr int kSumFloats = kRowTiles * 128;  ///< of a warp
   static constexpr int kSumsBytes = kLinearWarps * kSumFloats * 4, kRowAt = kSumsBytes + 2 * kSumBytes;
   static constexpr bool kStaged = kNorm || Fused::kStages;
-  static constexpr int shared_bytes(int in) { return kStaged ? kRowAt + tiles_of(in, kTileIn) * kTileIn * 2 : kSumsBytes; }
+  static constexpr int shared_bytes(int in) {
+    return kStaged ? kRowAt + tiles_of(in, kTileIn) * kTileIn * 2 : kSumsBytes;
+  }
   Arguments a;
   Fused fused{};
 
@@ -40,13 +43,17 @@ struct LinearFewKernel {
     if constexpr (Fused::kPairs) out_tile = fused.tile_of(lower, group / (groups / 2));
     const int begin = slice_begin(a.in, slices, slice), end = slice_begin(a.in, slices, slice + 1);
 
-    const int read = simt::min(out_tile, out_tiles - 1);  // a warp beyond the end reads the last and stores nothing
-    const simt::u16* weights = a.weights + static_cast<std::size_t>(read) * static_cast<std::size_t>(in_tiles) * (kTileOut * kTileIn) + simt::lane() * kPiece;
+    const int read =
+        simt::min(out_tile, out_tiles - 1);  // a warp beyond the end reads the last and stores nothing
+    const simt::u16* weights =
+        a.weights +
+        static_cast<std::size_t>(read) * static_cast<std::size_t>(in_tiles) * (kTileOut * kTileIn) +
+        simt::lane() * kPiece;
     const simt::u16* activations = a.activations + simt::lane() * kPiece;
 
     simt::Accumulator sums[kRowTiles];
-    // Of a slice that ends early some are never loaded: without a value they would keep their registers through a kernel that
-    // has others behind this one (persistent.h).
+    // Of a slice that ends early some are never loaded: without a value they would keep their registers
+    // through a kernel that has others behind this one (persistent.h).
     simt::Bytes16 w[kAhead][2] = {}, x[kAhead][kRowTiles] = {};
     SPECLAB_UNROLL
     for (int n = 0; n < kRowTiles; ++n) sums[n].clear();
@@ -59,7 +66,9 @@ struct LinearFewKernel {
         for (int n = 0; n < kRowTiles; ++n) {
           x[at][n] = {};  // rows that are not there are not read: one row is an eighth of a tile
           if (n * kTileRows + simt::lane() / 4 < a.rows) {
-            x[at][n] = simt::load16_constant(activations + (static_cast<std::size_t>(k) * kRowTiles + static_cast<std::size_t>(n)) * (kTileRows * kTileIn));
+            x[at][n] = simt::load16_constant(
+                activations + (static_cast<std::size_t>(k) * kRowTiles + static_cast<std::size_t>(n)) *
+                                  (kTileRows * kTileIn));
           }
         }
       }
@@ -107,7 +116,8 @@ struct LinearFewKernel {
     SPECLAB_UNROLL
     for (int n = 0; n < kRowTiles; ++n) {
       SPECLAB_UNROLL
-      for (int i = 0; i < 4; ++i) shared.set(simt::warp_index() * kSumFloats + (n * 4 + i) * 32 + simt::lane(), sums[n][i]);
+      for (int i = 0; i < 4; ++i)
+        shared.set(simt::warp_index() * kSumFloats + (n * 4 + i) * 32 + simt::lane(), sums[n][i]);
     }
     simt::block_sync();
     const auto sum_of = [&](int of, int at) {
@@ -137,10 +147,13 @@ struct LinearFewKernel {
   template <NormOf kKind>
   SPECLAB_DEVICE void stage_norm(const simt::Shared<simt::u16>& row) const {
     const int threads = row_threads(a.in);
-    const Moments moments = moments_of<kKind>(a.norm.x, a.in, a.norm.eps, threads,
-                                              [&](float value, int i) { return leading_sum(value, threads, kSumsBytes + i * kSumBytes); });
-    for (int begin = 8 * simt::thread_index(); begin < tiles_of(a.in, kTileIn) * kTileIn; begin += 8 * kThreads) {
-      row.set16(begin, normed_piece<kKind>(a.norm.x, a.norm.weight, a.norm.bias, begin, a.in, moments).rounded());
+    const Moments moments = moments_of<kKind>(a.norm.x, a.in, a.norm.eps, threads, [&](float value, int i) {
+      return leading_sum(value, threads, kSumsBytes + i * kSumBytes);
+    });
+    for (int begin = 8 * simt::thread_index(); begin < tiles_of(a.in, kTileIn) * kTileIn;
+         begin += 8 * kThreads) {
+      row.set16(begin,
+                normed_piece<kKind>(a.norm.x, a.norm.weight, a.norm.bias, begin, a.in, moments).rounded());
     }
     simt::block_sync();
   }

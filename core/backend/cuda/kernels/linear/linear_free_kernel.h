@@ -4,20 +4,22 @@
 
 #include "core/backend/cuda/kernels/linear/linear_kernel.h"
 
-// Linear layers whose bits may depend on the number of rows: the kernels of linear.h without its one rule. Benchmarks only:
-// the best of these forms for a shape and a number of rows, found by timing them, is what invariant bits are compared with
+// Linear layers whose bits may depend on the number of rows: the kernels of linear.h without its one rule.
+// Benchmarks only: the best of these forms for a shape and a number of rows, found by timing them, is what
+// invariant bits are compared with
 // ("cuda/linear_free" of speclab_bench). No model runs on them.
 //
-// What the rule forbids is free here: the number of slices, which of the two kernels takes them (so that they meet in shared
-// memory or in L2), and whether their sums wait for each other at all. Everything else (tiles, loads ahead, blocks) may be tuned
-// in linear.h as well, so the forms differ in nothing else, and that of linear.h is one of them.
+// What the rule forbids is free here: the number of slices, which of the two kernels takes them (so that they
+// meet in shared memory or in L2), and whether their sums wait for each other at all. Everything else (tiles,
+// loads ahead, blocks) may be tuned in linear.h as well, so the forms differ in nothing else, and that of
+// linear.h is one of them.
 
 namespace speclab::cuda {
 
 struct LinearFree : Linear {
-  int slices = 1;       ///< 1, 2, 4 or 8; up to 16 where they meet in y
-  bool many = false;    ///< linear_many.h, for more than 8 rows; else linear_few.h, for up to 16
-  bool in_y = false;    ///< of `many`: slices are added to y as they come, in no order; accumulate must be true
+  int slices = 1;     ///< 1, 2, 4 or 8; up to 16 where they meet in y
+  bool many = false;  ///< linear_many.h, for more than 8 rows; else linear_few.h, for up to 16
+  bool in_y = false;  ///< of `many`: slices are added to y as they come, in no order; accumulate must be true
 };
 SPECLAB_BOTH constexpr int slices_of(const LinearFree& a) { return a.slices; }
 SPECLAB_BOTH constexpr bool meet_in_y(const LinearFree& a) { return a.in_y; }
@@ -26,11 +28,15 @@ struct LinearFreeOrdered : LinearFree {};
 SPECLAB_BOTH constexpr bool meet_in_y(const LinearFreeOrdered&) { return false; }
 inline constexpr int kMostRowsInY = 64;
 
-/// Row tiles that these are compiled for: 1, 2, 4, 8 and 16 (up to 16, 25 to 32, 49 to 64 and 97 to 128 rows).
-SPECLAB_BOTH constexpr bool has_free_forms(int rows) { return (row_tiles(rows) & (row_tiles(rows) - 1)) == 0 && rows <= kMostRows; }
+/// Row tiles that these are compiled for: 1, 2, 4, 8 and 16 (up to 16, 25 to 32, 49 to 64 and 97 to 128
+/// rows).
+SPECLAB_BOTH constexpr bool has_free_forms(int rows) {
+  return (row_tiles(rows) & (row_tiles(rows) - 1)) == 0 && rows <= kMostRows;
+}
 
-/// All forms of a layer, whose partials and arrivals are as free_meeting(layer) says. Those that meet in y accumulate whatever the layer
-/// does: for them y has to be cleared before, which is not counted, so that they look rather better than they are.
+/// All forms of a layer, whose partials and arrivals are as free_meeting(layer) says. Those that meet in y
+/// accumulate whatever the layer does: for them y has to be cleared before, which is not counted, so that
+/// they look rather better than they are.
 inline std::vector<LinearFree> free_forms(const Linear& layer) {
   std::vector<LinearFree> forms;
   for (int slices = 1; slices <= 16 && slices * 2 <= tiles_of(layer.in, kTileIn); slices *= 2) {
@@ -48,14 +54,16 @@ inline LinearPlan free_meeting(const Linear& layer) { return plan_with(layer.out
 
 inline namespace SPECLAB_SIDE {
 
-SPECLAB_DEVICE void finish_linear(const LinearFree& a, int out_tile, int row_tile, int i, int lane, float sum) {
+SPECLAB_DEVICE void finish_linear(const LinearFree& a, int out_tile, int row_tile, int i, int lane,
+                                  float sum) {
   if (!a.in_y) return finish_linear(static_cast<const Linear&>(a), out_tile, row_tile, i, lane, sum);
   const int m = out_tile * kTileOut + lane / 4 + i / 2 * 8, row = row_tile * kTileRows + lane % 4 * 2 + i % 2;
   if (m >= a.out || row >= a.rows) return;
   if (a.bias != nullptr && simt::block_y() == 0) sum += simt::load_constant(a.bias + m);
   simt::add_in_any_order(a.y + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.y_stride) + m, sum);
 }
-SPECLAB_DEVICE void finish_linear(const LinearFreeOrdered& a, int out_tile, int row_tile, int i, int lane, float sum) {
+SPECLAB_DEVICE void finish_linear(const LinearFreeOrdered& a, int out_tile, int row_tile, int i, int lane,
+                                  float sum) {
   finish_linear(static_cast<const Linear&>(a), out_tile, row_tile, i, lane, sum);
 }
 
@@ -64,18 +72,29 @@ SPECLAB_DEVICE void finish_linear(const LinearFreeOrdered& a, int out_tile, int 
 template <typename Visit>
 void with_kernel(const LinearFree& a, const Visit& visit) {
   if (a.rows < 1 || !has_free_forms(a.rows)) fail_arguments("linear_free", "no form for so many rows");
-  if (a.norm.x != nullptr || a.activated != nullptr) fail_arguments("linear_free", "forms compute y and nothing else");
-  if (a.many ? a.rows <= kTileRows || a.slices > (a.in_y ? 16 : 8) : a.rows > 2 * kTileRows || a.slices > kLinearWarps || a.in_y) fail_arguments("linear_free", "there is no such form");
-  if (a.in_y && (!a.accumulate || a.rows > kMostRowsInY)) fail_arguments("linear_free", "slices meet in a y that is not there");
+  if (a.norm.x != nullptr || a.activated != nullptr)
+    fail_arguments("linear_free", "forms compute y and nothing else");
+  if (a.many ? a.rows <= kTileRows || a.slices > (a.in_y ? 16 : 8)
+             : a.rows > 2 * kTileRows || a.slices > kLinearWarps || a.in_y)
+    fail_arguments("linear_free", "there is no such form");
+  if (a.in_y && (!a.accumulate || a.rows > kMostRowsInY))
+    fail_arguments("linear_free", "slices meet in a y that is not there");
   const LinearPlan plan = plan_with(a.out, a.rows, a.slices, a.many);
-  if (plan.meeting > 0 && !a.in_y && (a.partials == nullptr || a.arrivals == nullptr)) fail_arguments("linear_free", "slices need a place to meet");
+  if (plan.meeting > 0 && !a.in_y && (a.partials == nullptr || a.arrivals == nullptr))
+    fail_arguments("linear_free", "slices need a place to meet");
   const auto start = [&](const auto& kernel, int shared_bytes) {
-    visit(kernel, LaunchShape{.grid_x = plan.blocks_x, .grid_y = plan.blocks_y, .threads = plan.warps * simt::kWarp, .shared_bytes = shared_bytes});
+    visit(kernel, LaunchShape{.grid_x = plan.blocks_x,
+                              .grid_y = plan.blocks_y,
+                              .threads = plan.warps * simt::kWarp,
+                              .shared_bytes = shared_bytes});
   };
   const int tiles = row_tiles(a.rows);
   if (!a.many) {
-    const auto few = [&](const auto& kernel) { start(kernel, plan.slices > 1 ? kernel.shared_bytes(a.in) : 0); };
-    return tiles == 1 ? few(LinearFewKernel<1, 6, false, LinearFree>{a}) : few(LinearFewKernel<2, 4, false, LinearFree>{a});
+    const auto few = [&](const auto& kernel) {
+      start(kernel, plan.slices > 1 ? kernel.shared_bytes(a.in) : 0);
+    };
+    return tiles == 1 ? few(LinearFewKernel<1, 6, false, LinearFree>{a})
+                      : few(LinearFewKernel<2, 4, false, LinearFree>{a});
   }
   const auto many = [&](const auto& kernel) { start(kernel, kernel.kSharedBytes); };
   switch (tiles) {

@@ -10,19 +10,30 @@ namespace speclab::cuda {
 template <typename Visit>
 void with_kernel(const Linear& a, const Visit& visit) {
   if (a.rows < 1 || a.rows > kMostRows) fail_arguments("linear", "rows are 1 to 128");
-  if (a.norm.x != nullptr && !can_norm(a.rows, a.in)) fail_arguments("linear", "one row is normed, of at most 16384 inputs");
-  if (a.activated != nullptr && !can_activate(a.out, a.in)) fail_arguments("linear", "a gate and what it gates do not meet");
+  if (a.norm.x != nullptr && !can_norm(a.rows, a.in))
+    fail_arguments("linear", "one row is normed, of at most 16384 inputs");
+  if (a.activated != nullptr && !can_activate(a.out, a.in))
+    fail_arguments("linear", "a gate and what it gates do not meet");
   const LinearPlan plan = plan_of(a.out, a.in, a.rows);
   const auto few = [&](const auto& kernel) {
-    visit(kernel, LaunchShape{.grid_x = plan.blocks_x, .threads = kernel.kThreads, .shared_bytes = plan.slices > 1 || a.activated != nullptr || a.norm.x != nullptr ? kernel.shared_bytes(a.in) : 0});
+    visit(kernel, LaunchShape{.grid_x = plan.blocks_x,
+                              .threads = kernel.kThreads,
+                              .shared_bytes = plan.slices > 1 || a.activated != nullptr || a.norm.x != nullptr
+                                                  ? kernel.shared_bytes(a.in)
+                                                  : 0});
   };
   const auto many = [&](const auto& kernel) {
-    if (plan.meeting > 0 && (a.partials == nullptr || a.arrivals == nullptr)) fail_arguments("linear", "slices need a place to meet");
-    visit(kernel, LaunchShape{.grid_x = plan.blocks_x, .grid_y = plan.blocks_y, .threads = plan.warps * simt::kWarp, .shared_bytes = kernel.kSharedBytes});
+    if (plan.meeting > 0 && (a.partials == nullptr || a.arrivals == nullptr))
+      fail_arguments("linear", "slices need a place to meet");
+    visit(kernel, LaunchShape{.grid_x = plan.blocks_x,
+                              .grid_y = plan.blocks_y,
+                              .threads = plan.warps * simt::kWarp,
+                              .shared_bytes = kernel.kSharedBytes});
   };
   const int tiles = row_tiles(a.rows);
   if (a.norm.x != nullptr) return few(LinearFewKernel<1, 6, true>{a});
-  if (!plan.many) return tiles == 1 ? few(LinearFewKernel<1, 6, false>{a}) : few(LinearFewKernel<2, 4, false>{a});
+  if (!plan.many)
+    return tiles == 1 ? few(LinearFewKernel<1, 6, false>{a}) : few(LinearFewKernel<2, 4, false>{a});
   switch (tiles) {
     case 2: return many(LinearManyKernel<2, 4>{a});
     case 3: return many(LinearManyKernel<3, 4>{a});

@@ -2,11 +2,12 @@
 
 #include "core/backend/cuda/kernels/linear/linear.h"
 
-// Linear layers for many rows, bound by reading the weights once and the activations as seldom as shared memory allows.
+// Linear layers for many rows, bound by reading the weights once and the activations as seldom as shared
+// memory allows.
 //
-// A warp has two tiles of outputs and all rows, so that each piece of activations that it takes from shared memory meets two
-// tiles of weights; the weights go from memory straight into its registers. The activations of a block of kAhead steps are
-// copied for all warps while they work on those of an earlier one.
+// A warp has two tiles of outputs and all rows, so that each piece of activations that it takes from shared
+// memory meets two tiles of weights; the weights go from memory straight into its registers. The activations
+// of a block of kAhead steps are copied for all warps while they work on those of an earlier one.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -25,16 +26,23 @@ struct LinearManyKernel {
   SPECLAB_DEVICE void operator()() const {
     const int slices = slices_of(a), slice = simt::block_y();
     const int out_tiles = tiles_of(a.out, kTileOut), in_tiles = tiles_of(a.in, kTileIn);
-    const int warp_tile = simt::block_x() * (simt::block_threads() / simt::kWarp) + simt::warp_index(), warp_tiles = tiles_of(out_tiles, kManyOutTiles);
+    const int warp_tile = simt::block_x() * (simt::block_threads() / simt::kWarp) + simt::warp_index(),
+              warp_tiles = tiles_of(out_tiles, kManyOutTiles);
     const int begin = slice_begin(a.in, slices, slice), end = slice_begin(a.in, slices, slice + 1);
 
     // Two neighbours, or a gate and what it gates.
-    const auto out_tile = [&](int m) { return a.activated == nullptr ? warp_tile * kManyOutTiles + m : warp_tile + m * warp_tiles; };
+    const auto out_tile = [&](int m) {
+      return a.activated == nullptr ? warp_tile * kManyOutTiles + m : warp_tile + m * warp_tiles;
+    };
     const simt::u16* weights[kManyOutTiles];  // of the lane
     SPECLAB_UNROLL
     for (int m = 0; m < kManyOutTiles; ++m) {
-      const int tile = simt::min(out_tile(m), out_tiles - 1);  // a warp beyond the end reads the last and stores nothing
-      weights[m] = a.weights + static_cast<std::size_t>(tile) * static_cast<std::size_t>(in_tiles) * (kTileOut * kTileIn) + simt::lane() * kPiece;
+      const int tile =
+          simt::min(out_tile(m), out_tiles - 1);  // a warp beyond the end reads the last and stores nothing
+      weights[m] =
+          a.weights +
+          static_cast<std::size_t>(tile) * static_cast<std::size_t>(in_tiles) * (kTileOut * kTileIn) +
+          simt::lane() * kPiece;
     }
     simt::Bytes16 w[kAhead][kManyOutTiles][2];
     const auto fetch = [&](int k, int at) {
@@ -52,12 +60,14 @@ struct LinearManyKernel {
 
     // The activations of a slice lie together.
     const auto staged = simt::shared<simt::u16>(0, kStages * kStagePieces * kPiece);
-    const simt::u16* activations = a.activations + static_cast<std::size_t>(begin) * (kRowTiles * kTileRows * kTileIn);
+    const simt::u16* activations =
+        a.activations + static_cast<std::size_t>(begin) * (kRowTiles * kTileRows * kTileIn);
     const int pieces = (end - begin) * kRowTiles * simt::kWarp;
     const auto copy = [&](int stage, int to) {
       const int from = stage * kStagePieces, count = simt::min(kStagePieces, pieces - from);
       for (int i = simt::thread_index(); i < count; i += simt::block_threads()) {
-        simt::async_copy16(staged, (to * kStagePieces + i) * kPiece, activations + static_cast<std::size_t>(from + i) * kPiece);
+        simt::async_copy16(staged, (to * kStagePieces + i) * kPiece,
+                           activations + static_cast<std::size_t>(from + i) * kPiece);
       }
       simt::async_commit();  // of nothing at the end: so that the groups can be counted
     };
@@ -70,7 +80,8 @@ struct LinearManyKernel {
       SPECLAB_UNROLL
       for (int n = 0; n < kRowTiles; ++n) sums[m][n].clear();
     }
-    for (int k = begin, stage = 0, now = 0; k < end; k += kAhead, ++stage, now = now + 1 < kStages ? now + 1 : 0) {
+    for (int k = begin, stage = 0, now = 0; k < end;
+         k += kAhead, ++stage, now = now + 1 < kStages ? now + 1 : 0) {
       simt::async_wait<kStages - 2>();
       simt::block_sync();  // the stage is there, and the one before it has been read
       copy(stage + kStages - 1, now > 0 ? now - 1 : kStages - 1);
@@ -79,7 +90,8 @@ struct LinearManyKernel {
         if (k + at >= end) break;
         SPECLAB_UNROLL
         for (int n = 0; n < kRowTiles; ++n) {
-          const simt::Bytes16 x = staged.get16((now * kStagePieces + (at * kRowTiles + n) * simt::kWarp + simt::lane()) * kPiece);
+          const simt::Bytes16 x =
+              staged.get16((now * kStagePieces + (at * kRowTiles + n) * simt::kWarp + simt::lane()) * kPiece);
           SPECLAB_UNROLL
           for (int step = 0; step < 2; ++step) {
             const simt::u32 pair[2] = {x.word[2 * step], x.word[2 * step + 1]};
@@ -116,7 +128,8 @@ struct LinearManyKernel {
       SPECLAB_UNROLL
       for (int n = 0; n < kRowTiles; ++n) {
         simt::store16(meeting + slice * of_slice + floats_of(m * kRowTiles + n),
-                      {{simt::bits_of(sums[m][n][0]), simt::bits_of(sums[m][n][1]), simt::bits_of(sums[m][n][2]), simt::bits_of(sums[m][n][3])}});
+                      {{simt::bits_of(sums[m][n][0]), simt::bits_of(sums[m][n][1]),
+                        simt::bits_of(sums[m][n][2]), simt::bits_of(sums[m][n][3])}});
       }
     }
     simt::fence();
@@ -135,7 +148,8 @@ struct LinearManyKernel {
         for (int t = 0; t < kTogether; ++t) {
           SPECLAB_UNROLL
           for (int m = 0; m < kManyOutTiles; ++m) {
-            if (from < slices) part[from][t][m] = simt::load16(meeting + from * of_slice + floats_of(m * kRowTiles + n + t));
+            if (from < slices)
+              part[from][t][m] = simt::load16(meeting + from * of_slice + floats_of(m * kRowTiles + n + t));
           }
         }
       }
