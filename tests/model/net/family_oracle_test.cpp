@@ -25,7 +25,8 @@ fs::path folder(const std::string& name) {
   return fs::path(SPECLAB_SOURCE_DIR) / "tests/golden/families" / name;
 }
 
-std::shared_ptr<const Model> load(const std::string& name, int threads = 2, const char* numerics = "f32") {
+std::shared_ptr<const Model> load_family(const std::string& name, int threads = 2,
+                                         const char* numerics = "f32") {
   return Model::load(Checkpoint::open(folder(name)), make_cpu_backend({threads, numerics}), {});
 }
 
@@ -115,7 +116,7 @@ class FamilyOracle : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(FamilyOracle, LogitsEqualTransformers) {
-  const auto model = load(GetParam());
+  const auto model = load_family(GetParam());
   const auto vocab = static_cast<std::size_t>(model->config().vocab);
   const auto whole = open(*model, capacity_), pieces = open(*model, capacity_);
   const std::vector<float> prefill = chain(*whole, tokens_);
@@ -126,7 +127,7 @@ TEST_P(FamilyOracle, LogitsEqualTransformers) {
   expect_golden("steps", stepped, vocab);
   EXPECT_TRUE(same_bits(prefill, stepped));
   for (const int threads : {1, 3}) {
-    EXPECT_TRUE(same_bits(prefill, chain(*open(*load(GetParam(), threads), capacity_), tokens_)))
+    EXPECT_TRUE(same_bits(prefill, chain(*open(*load_family(GetParam(), threads), capacity_), tokens_)))
         << threads << " threads";
   }
 }
@@ -134,7 +135,7 @@ TEST_P(FamilyOracle, LogitsEqualTransformers) {
 // Three branches that leave each other and the committed tokens at different depths, in mixed order.
 TEST_P(FamilyOracle, BranchesOfATreeAreChains) {
   for (const char* numerics : {"f32", "f32-kv16"}) {
-    const auto model = load(GetParam(), 2, numerics);
+    const auto model = load_family(GetParam(), 2, numerics);
     const auto vocab = static_cast<std::size_t>(model->config().vocab);
     const std::vector<std::int32_t> parents{-1, 0, 0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16};
     std::vector<Token> tree(parents.size());
@@ -173,7 +174,7 @@ std::vector<float> last_row(const Model& model, const std::vector<Token>& tokens
 }
 
 TEST(FamilyLayers, KeepTheirWindow) {
-  const auto model = load("gemma3");  // windows of 6 in layers 0 and 1, none in layer 2
+  const auto model = load_family("gemma3");  // windows of 6 in layers 0 and 1, none in layer 2
   std::vector<Token> tokens(20, 7), other = tokens;
   other[13] = 8;  // the last row sees positions 14 to 19
   const auto sliding = Model::with_layers(model, {1}), full = Model::with_layers(model, {2});
@@ -186,7 +187,7 @@ TEST(FamilyLayers, KeepTheirWindow) {
 
 TEST(FamilyLayers, KeepTheirRotation) {
   const auto model =
-      load("smollm3");  // layer 1 does not rotate: it cannot tell in which order earlier tokens came
+      load_family("smollm3");  // layer 1 does not rotate: it cannot tell in which order earlier tokens came
   const std::vector<Token> tokens{3, 40, 77, 5, 9}, other{77, 3, 5, 40, 9};
   const auto difference = [&](const std::vector<int>& layers) {
     const auto part = Model::with_layers(model, layers);
@@ -202,7 +203,7 @@ TEST(FamilyLayers, KeepTheirRotation) {
 // --- LongRoPE: the list by the room of the session, whatever is in it -------------------------------------
 
 TEST(FamilyLongRope, SessionsTurnByTheirCapacity) {
-  const auto model = load("phi3_longrope");  // original context: 44
+  const auto model = load_family("phi3_longrope");  // original context: 44
   std::vector<Token> tokens(30);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<Token>((i * 29 + 3) % 112);
   const auto within = [&](int capacity) { return chain(*open(*model, capacity), tokens); };
@@ -217,7 +218,7 @@ TEST(FamilyLongRope, SessionsTurnByTheirCapacity) {
 // --- operations and bytes ---------------------------------------------------------------------------------
 
 TEST(FamilyWork, CountsTwoMatricesOfAnUngatedFeedForward) {
-  const auto model = load("gpt2");
+  const auto model = load_family("gpt2");
   const ModelConfig& c = model->config();
   const double layer = 4.0 * c.hidden * c.hidden + 2.0 * c.hidden * c.ffn, head = 1.0 * c.vocab * c.hidden;
   const Work work = model->work(1, 1, 10, 11);
@@ -228,7 +229,7 @@ TEST(FamilyWork, CountsTwoMatricesOfAnUngatedFeedForward) {
 }
 
 TEST(FamilyWork, CountsTheKeysThatAWindowShows) {
-  const auto model = load("gemma3");  // windows 6, 6, none
+  const auto model = load_family("gemma3");  // windows 6, 6, none
   const ModelConfig& c = model->config();
   const auto session = open(*model);
   std::vector<Token> tokens(20, 1);
