@@ -71,10 +71,12 @@ std::vector<Source> sources_of(const std::vector<std::string>& names) {
   return out;
 }
 
+enum class Order { first, tree, listed };
+
 struct Options {
   std::vector<std::string> sources = {"text", "draft"};
   std::string datastore;
-  std::string order = "tree";
+  Order order = Order::tree;
   double sure = .45;
   double worth = .25;
   double worth_of_draft = .12;
@@ -91,7 +93,7 @@ struct Options {
   bool carries_memory() const { return std::ranges::find(sources, "earlier") != sources.end(); }
   Options() {
     chain.gamma = 3;
-    chain.schedule.schedule = "product";
+    chain.schedule.schedule = ScheduleRule::product;
     chain.schedule.product_threshold = .5;
   }
   void fields(OptionVisitor& visit) {
@@ -99,7 +101,7 @@ struct Options {
           "of \"text\" (prompt and output), \"earlier\" (outputs for earlier prompts, which are then decoded "
           "in the order of their file), \"datastore\" and \"draft\"");
     visit("datastore", datastore, "file made by `speclab datastore build`, for the source of that name");
-    visit("order", order, {"first", "tree", "listed"},
+    visit("order", order, {{Order::first, "first"}, {Order::tree, "tree"}, {Order::listed, "listed"}},
           "one source per step, the surest copy or else the model; all that is worth it as one tree; or the "
           "first of `sources` that knows anything");
     visit("sure", sure, Range<double>{0, 1}, "a copy drafts alone when its first token is so probable");
@@ -143,7 +145,7 @@ class Composition final : public Strategy {
     if (has(kDraft) && resources.draft) {  // without a model the copies go on alone
       chain_ = std::make_unique<DraftChain>(options_.chain, resources);
       chain_->leave_out_below(options_.worth_of_draft);
-      if (options_.order == "tree" && options_.runner_up) chain_->want_runner_ups();
+      if (options_.order == Order::tree && options_.runner_up) chain_->want_runner_ups();
     }
     slots_.resize(static_cast<std::size_t>(resources.batch));
     for (Slot& slot : slots_) {
@@ -179,7 +181,7 @@ class Composition final : public Strategy {
       Draft& draft = *modelled_drafts_[i];
       Slot& slot = slots_[static_cast<std::size_t>(modelled_[i]->slot)];
       slot.by_model = draft.tree.drafted();
-      if (options_.order == "tree") {
+      if (options_.order == Order::tree) {
         add_runner_ups(*modelled_[i], slot, draft);
         add_copies(slot, draft);
       } else {
@@ -240,7 +242,7 @@ class Composition final : public Strategy {
       }
       if (!copy.nodes.empty()) ++slot.found;
     }
-    if (options_.order == "listed") return;
+    if (options_.order == Order::listed) return;
     for (std::size_t i = 1; i < slot.found; ++i) {  // stable, and nothing is allocated
       for (std::size_t j = i; j > 0 && slot.copies[j].score > slot.copies[j - 1].score; --j)
         std::swap(slot.copies[j], slot.copies[j - 1]);
@@ -265,7 +267,7 @@ class Composition final : public Strategy {
   }
 
   bool wants_model(const Slot& slot) const {
-    if (options_.order != "listed")
+    if (options_.order != Order::listed)
       return slot.found == 0 || slot.copies[0].nodes.front().probability < options_.sure;
     for (const Source source : sources_) {
       if (source == kDraft) return true;
@@ -297,7 +299,8 @@ class Composition final : public Strategy {
       draft.contributions.push_back({first, kNames[source]});
     };
     credit(kDraft, 1);
-    const std::size_t wanted = options_.order == "tree" ? slot.found : std::min<std::size_t>(slot.found, 1);
+    const std::size_t wanted =
+        options_.order == Order::tree ? slot.found : std::min<std::size_t>(slot.found, 1);
     for (std::size_t i = 0; i < wanted; ++i) {
       const int first = draft.tree.drafted() + 1;
       add_copy(slot.copies[i].nodes, slot.by_model, draft);

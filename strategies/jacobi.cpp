@@ -19,14 +19,18 @@
 namespace speclab {
 namespace {
 
+enum class Scheme { blocks, parallel, sliding };
+enum class Initial { random, prompt, repeat };
+
 struct Options {
-  std::string scheme = "blocks";
+  Scheme scheme = Scheme::blocks;
   int block = 16;
   bool keep_tail = true;
-  std::string initial = "random";
+  Initial initial = Initial::random;
   int parallel_tokens = 0;
   void fields(OptionVisitor& visit) {
-    visit("scheme", scheme, {"blocks", "parallel", "sliding"},
+    visit("scheme", scheme,
+          {{Scheme::blocks, "blocks"}, {Scheme::parallel, "parallel"}, {Scheme::sliding, "sliding"}},
           "Jacobi on one block after the other, on all that is left to say, or on a window that always looks "
           "as far ahead");
     visit("block", block, Range<int>{1, 512},
@@ -34,7 +38,8 @@ struct Options {
           "512");
     visit("keep_tail", keep_tail,
           "what stands behind the first wrong token is the next guess; false: guess anew");
-    visit("initial", initial, {"random", "prompt", "repeat"},
+    visit("initial", initial,
+          {{Initial::random, "random"}, {Initial::prompt, "prompt"}, {Initial::repeat, "repeat"}},
           "tokens that nothing is known about: random ones of the text, its first ones in order, or the last "
           "one again");
     visit("parallel_tokens", parallel_tokens, Range<int>{0, 1 << 20},
@@ -46,7 +51,7 @@ class Jacobi final : public Strategy {
  public:
   Jacobi(const Options& options, const Resources& resources)
       : options_(options), slots_(static_cast<std::size_t>(resources.batch)) {
-    whole_ = options.scheme == "parallel";
+    whole_ = options.scheme == Scheme::parallel;
     for (Slot& slot : slots_) {
       slot.guess.reserve(kMostRows);
       slot.next.reserve(kMostRows);
@@ -70,7 +75,7 @@ class Jacobi final : public Strategy {
       if (options_.parallel_tokens > 0 && emitted >= options_.parallel_tokens) continue;
       if (slot.left == 0) {  // a new block
         slot.left = options_.block;
-        if (options_.scheme == "blocks") slot.guess.clear();
+        if (options_.scheme == Scheme::blocks) slot.guess.clear();
       }
       const int length = std::min(whole_ ? kMostRows - 1 : slot.left - 1, sequence.depth_limit);
       int draw = 0;
@@ -90,7 +95,7 @@ class Jacobi final : public Strategy {
       for (int node = outcome.emitted; options_.keep_tail && node < outcome.draft->tree.size(); ++node)
         slot.next.push_back(outcome.rows.best(node));
       slot.guess.swap(slot.next);
-      if (options_.scheme == "blocks") slot.left = std::max(0, slot.left - outcome.emitted);
+      if (options_.scheme == Scheme::blocks) slot.left = std::max(0, slot.left - outcome.emitted);
     }
   }
 
@@ -105,8 +110,8 @@ class Jacobi final : public Strategy {
 
   Token anything(const Sequence& sequence, int draw) const {
     const std::vector<Token>& text = sequence.tokens;
-    if (options_.initial == "repeat") return text.back();
-    if (options_.initial == "prompt") return text[static_cast<std::size_t>(draw) % text.size()];
+    if (options_.initial == Initial::repeat) return text.back();
+    if (options_.initial == Initial::prompt) return text[static_cast<std::size_t>(draw) % text.size()];
     return random_text_token(sequence, text, draw);
   }
 

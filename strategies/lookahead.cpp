@@ -26,17 +26,21 @@ namespace {
 
 constexpr int kMostGuesses = 64;  // a step, where neither G nor V bounds them
 
+enum class Forward { one, accepted };
+enum class Initial { random, prompt };
+enum class Emulate { none, lade, llama_cpp };
+
 struct Options {
   int W = 15, N = 5, G = 15, V = 0;
   bool full_match_bonus = true;
-  std::string forward = "one";
+  Forward forward = Forward::one;
   bool pool_from_prompt = false;
-  std::string evict = "lru";
-  std::string initial = "random";
+  NgramPool::Order evict = NgramPool::Order::lru;
+  Initial initial = Initial::random;
   bool window_from_pool = false;
   bool accept_window = false;
   bool keep_pool = false;
-  std::string emulate = "none";
+  Emulate emulate = Emulate::none;
   bool carries_memory() const { return keep_pool; }
   void fields(OptionVisitor& visit) {
     visit("W", W, Range<int>{0, 256},
@@ -47,12 +51,13 @@ struct Options {
           "guesses verified in a step, newest first; 0: as many as G, 64 where that is all");
     visit("full_match_bonus", full_match_bonus,
           "a guess that matches as a whole gives a token more, N in all");
-    visit("forward", forward, {"one", "accepted"},
+    visit("forward", forward, {{Forward::one, "one"}, {Forward::accepted, "accepted"}},
           "how far the window moves in a step: always by one, or by as many tokens as were emitted");
     visit("pool_from_prompt", pool_from_prompt,
           "the n-grams of the prompt and of the text go into the pool, too");
-    visit("evict", evict, {"lru", "fifo"}, "which guess a full list of the pool gives up");
-    visit("initial", initial, {"random", "prompt"},
+    visit("evict", evict, {{NgramPool::Order::lru, "lru"}, {NgramPool::Order::fifo, "fifo"}},
+          "which guess a full list of the pool gives up");
+    visit("initial", initial, {{Initial::random, "random"}, {Initial::prompt, "prompt"}},
           "first window: random tokens of the prompt, or its first ones in order");
     visit("window_from_pool", window_from_pool,
           "tokens of the window's first level are replaced by the newest guess");
@@ -61,7 +66,8 @@ struct Options {
           "decoding");
     visit("keep_pool", keep_pool,
           "the pool stays for the next prompt; prompts are then decoded in the order of their file");
-    visit("emulate", emulate, {"none", "lade", "llama_cpp"},
+    visit("emulate", emulate,
+          {{Emulate::none, "none"}, {Emulate::lade, "lade"}, {Emulate::llama_cpp, "llama_cpp"}},
           "the same steps as another implementation, its faults included; overrides full_match_bonus, evict "
           "and forward");
   }
@@ -70,13 +76,18 @@ struct Options {
 class Lookahead final : public Strategy {
  public:
   Lookahead(const Options& options, const Resources& resources)
-      : options_(options), lade_(options.emulate == "lade"), llama_cpp_(options.emulate == "llama_cpp") {
+      : options_(options),
+        lade_(options.emulate == Emulate::lade),
+        llama_cpp_(options.emulate == Emulate::llama_cpp) {
     if (lade_) options_.full_match_bonus = false;
-    if (llama_cpp_) options_.full_match_bonus = true, options_.evict = "fifo", options_.forward = "accepted";
-    if (options.emulate != "none" && (options.N < 3 || options.W < 1 || options.accept_window)) {
-      throw Error({"lookahead: emulate", "\"" + options.emulate + "\" with N = " + std::to_string(options.N),
-                   "N of at least 3, a window, and accept_window off: that implementation knows nothing else",
-                   ""});
+    if (llama_cpp_)
+      options_.full_match_bonus = true, options_.evict = NgramPool::Order::fifo,
+      options_.forward = Forward::accepted;
+    if (options.emulate != Emulate::none && (options.N < 3 || options.W < 1 || options.accept_window)) {
+      throw Error(
+          {"lookahead: emulate",
+           std::string(lade_ ? "\"lade\"" : "\"llama_cpp\"") + " with N = " + std::to_string(options.N),
+           "N of at least 3, a window, and accept_window off: that implementation knows nothing else", ""});
     }
     guesses_ = options_.V > 0 ? options_.V : options_.G >= 0 ? options_.G : kMostGuesses;
     if (options_.G >= 0) guesses_ = std::min(guesses_, options_.G);
@@ -100,7 +111,7 @@ class Lookahead final : public Strategy {
       for (std::size_t end = 1; end <= slot.running.size(); ++end) insert_newest(slot, end);
     }
     const auto first = [&](int draw) {
-      if (options_.initial == "random") return random_text_token(sequence, slot.running, draw);
+      if (options_.initial == Initial::random) return random_text_token(sequence, slot.running, draw);
       return slot.running[static_cast<std::size_t>(draw) % slot.running.size()];
     };
     if (llama_cpp_) slot.window.start_full(std::cref(first));
@@ -140,16 +151,16 @@ class Lookahead final : public Strategy {
         if (options_.pool_from_prompt) insert_newest(slot, slot.running.size());
       }
       if (llama_cpp_) advance_like_llama_cpp(slot, outcome.emitted);
-      else slot.window.advance(slot.predictions, options_.forward == "one" ? 1 : outcome.emitted, refill, 0);
+      else
+        slot.window.advance(slot.predictions, options_.forward == Forward::one ? 1 : outcome.emitted, refill,
+                            0);
     }
   }
 
  private:
   struct Slot {
     Slot(const Options& options, int vocab, int capacity)
-        : window(options.W, options.N - 1),
-          pool(vocab, options.N - 1, options.G,
-               options.evict == "lru" ? NgramPool::Order::lru : NgramPool::Order::fifo) {
+        : window(options.W, options.N - 1), pool(vocab, options.N - 1, options.G, options.evict) {
       const int made = options.W + (options.pool_from_prompt ? 1 : 0);  // n-grams for each token of the text
       if (options.G != 0) pool.reserve(static_cast<std::size_t>(made) * static_cast<std::size_t>(capacity));
       running.reserve(static_cast<std::size_t>(capacity) + 1);

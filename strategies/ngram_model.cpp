@@ -27,10 +27,12 @@
 namespace speclab {
 namespace {
 
+enum class Counts { online, file, both };
+
 struct Options {
   int order = 3;
-  std::string smoothing = "modified_kneser_ney";
-  std::string counts = "online";
+  NgramSmoothing smoothing = NgramSmoothing::modified_kneser_ney;
+  Counts counts = Counts::online;
   std::string file;
   int known = 1;
   DraftChainOptions chain;
@@ -38,9 +40,12 @@ struct Options {
   void fields(OptionVisitor& visit) {
     visit("order", order, Range<int>{1, NgramCounts::kMostOrder},
           "longest n-gram: 1 unigram, 2 bigram, 3 trigram; never above that of the file");
-    visit("smoothing", smoothing, {"katz", "kneser_ney", "modified_kneser_ney"},
+    visit("smoothing", smoothing,
+          {{NgramSmoothing::katz, "katz"},
+           {NgramSmoothing::kneser_ney, "kneser_ney"},
+           {NgramSmoothing::modified_kneser_ney, "modified_kneser_ney"}},
           "how counts become probabilities");
-    visit("counts", counts, {"online", "file", "both"},
+    visit("counts", counts, {{Counts::online, "online"}, {Counts::file, "file"}, {Counts::both, "both"}},
           "of prompt and output, of the file, or of that which knows the longer context, the text when they "
           "are equal");
     visit("file", file, "file made by `speclab ngram build`");
@@ -50,29 +55,23 @@ struct Options {
   }
 };
 
-NgramSmoothing to_smoothing(const std::string& name) {
-  return name == "katz"         ? NgramSmoothing::katz
-         : name == "kneser_ney" ? NgramSmoothing::kneser_ney
-                                : NgramSmoothing::modified_kneser_ney;
-}
-
 class NgramModel final : public Strategy {
  public:
   NgramModel(const Options& options, const Resources& resources)
       : options_(options), vocab_(resources.target->config().vocab) {
-    const NgramSmoothing smoothing = to_smoothing(options_.smoothing);
-    if (options_.counts != "online") {
+    if (options_.counts != Counts::online) {
       if (options_.file.empty()) {
         throw Error({"ngram_model: file", "none",
-                     "the n-gram model that \"counts\": \"" + options_.counts + "\" asks for",
+                     std::string("the n-gram model that \"counts\": \"") +
+                         (options_.counts == Counts::file ? "file" : "both") + "\" asks for",
                      "Build one with `speclab ngram build`, or set counts to online."});
       }
       file_.emplace(NgramFile::open(options_.file));
       file_->require(vocab_, resources.target->tokenizer_sha256());
-      by_file_.emplace(vocab_, std::min(options_.order, file_->order()), smoothing);
+      by_file_.emplace(vocab_, std::min(options_.order, file_->order()), options_.smoothing);
       by_file_->fix(*file_);
     }
-    if (options_.counts != "file") by_text_.emplace(vocab_, options_.order, smoothing);
+    if (options_.counts != Counts::file) by_text_.emplace(vocab_, options_.order, options_.smoothing);
     const Schedule schedule(options_.chain.schedule, options_.chain.gamma);
     for (int i = 0; i < resources.batch; ++i) {
       slots_.push_back(std::make_unique<Slot>(vocab_, options_.order, schedule));

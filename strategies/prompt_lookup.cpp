@@ -32,33 +32,41 @@ namespace {
 constexpr int kMostCopied = 64;
 constexpr std::size_t kMostTried = 64;
 
+enum class Match { leftmost, latest, frequent };
+enum class Reference { text, prompt };
+enum class Fallback { none, draft };
+enum class Merge { either, tree };
+
 struct Options {
   int ngram_max = 3;
   int ngram_min = 1;
   int length = 10;
   bool by_match = false;
-  std::string match = "leftmost";
-  std::string reference = "text";
+  Match match = Match::leftmost;
+  Reference reference = Reference::text;
   int candidates = 1;
   bool cut_at_end = true;
-  std::string fallback = "none";
-  std::string merge = "either";
+  Fallback fallback = Fallback::none;
+  Merge merge = Merge::either;
   DraftChainOptions chain;
   void fields(OptionVisitor& visit) {
     visit("ngram_max", ngram_max, Range<int>{1, 64}, "longest suffix of the text to look for");
     visit("ngram_min", ngram_min, Range<int>{1, 64}, "shortest suffix to look for");
     visit("length", length, Range<int>{1, 64}, "most tokens to copy");
     visit("by_match", by_match, "copy no more tokens than have matched: a long match is a safe one");
-    visit("match", match, {"leftmost", "latest", "frequent"},
+    visit("match", match,
+          {{Match::leftmost, "leftmost"}, {Match::latest, "latest"}, {Match::frequent, "frequent"}},
           "which of several earlier occurrences; frequent: the latest one before the commonest next token");
     visit(
-        "reference", reference, {"text", "prompt"},
+        "reference", reference, {{Reference::text, "text"}, {Reference::prompt, "prompt"}},
         "text: any ending is looked for in prompt and output; prompt: an ending of the output alone, in the "
         "prompt alone");
     visit("candidates", candidates, Range<int>{1, 16}, "different continuations to copy, as a tree");
     visit("cut_at_end", cut_at_end, "copy nothing behind an end token: it would never be emitted");
-    visit("fallback", fallback, {"none", "draft"}, "who drafts where nothing matches");
-    visit("merge", merge, {"either", "tree"}, "with a fallback: one source per step, or both as one tree");
+    visit("fallback", fallback, {{Fallback::none, "none"}, {Fallback::draft, "draft"}},
+          "who drafts where nothing matches");
+    visit("merge", merge, {{Merge::either, "either"}, {Merge::tree, "tree"}},
+          "with a fallback: one source per step, or both as one tree");
     chain.fields(visit);
   }
 };
@@ -73,7 +81,7 @@ class Lookup {
                                             : std::vector<Token>()) {
     matched_.reserve(static_cast<std::size_t>(resources.capacity) + 1);
     found_.reserve(static_cast<std::size_t>(resources.capacity) + 1);
-    if (options_.match != "frequent") return;
+    if (options_.match != Match::frequent) return;
     ranked_.reserve(static_cast<std::size_t>(resources.capacity) + 1);
     times_.resize(static_cast<std::size_t>(resources.target->config().vocab));
   }
@@ -94,8 +102,8 @@ class Lookup {
       best = matched;
       found_.push_back(text.size() - back);
     });
-    if (options_.match == "leftmost") std::reverse(found_.begin(), found_.end());
-    if (options_.match == "frequent") commonest_first(text);
+    if (options_.match == Match::leftmost) std::reverse(found_.begin(), found_.end());
+    if (options_.match == Match::frequent) commonest_first(text);
     return std::span(found_).first(std::min(found_.size(), kMostTried));
   }
 
@@ -115,8 +123,8 @@ class Lookup {
  private:
   // Tokens from the start on that are searched and copied from.
   std::size_t reference(const Sequence& sequence) const {
-    return options_.reference == "prompt" ? static_cast<std::size_t>(sequence.prompt_length)
-                                          : sequence.tokens.size();
+    return options_.reference == Reference::prompt ? static_cast<std::size_t>(sequence.prompt_length)
+                                                   : sequence.tokens.size();
   }
 
   // How many tokens agree before the end of the text and `back` tokens before that: for every `back` from 1
@@ -163,12 +171,12 @@ class Lookup {
 class PromptLookup final : public Strategy {
  public:
   PromptLookup(const Options& options, const Resources& resources)
-      : options_(options), lookup_(options_, resources), merge_(options.merge == "tree") {
+      : options_(options), lookup_(options_, resources), merge_(options.merge == Merge::tree) {
     if (options_.ngram_min > options_.ngram_max) {
       throw Error({"prompt_lookup: ngram_min", std::to_string(options_.ngram_min),
                    "at most ngram_max = " + std::to_string(options_.ngram_max), ""});
     }
-    if (options_.fallback == "draft") {
+    if (options_.fallback == Fallback::draft) {
       if (!resources.draft)
         throw Error({"prompt_lookup: fallback", "no draft model", "a draft model",
                      "Name one, or set fallback to none."});

@@ -22,33 +22,30 @@ struct Options {
   SuffixSpeculationOptions speculation;
   int depth = 64;
   double min_score = 0;
-  std::string remember = "nothing";
+  SuffixMemory::Remember remember = SuffixMemory::Remember::nothing;
   int remember_tokens = 1000000;
-  bool carries_memory() const { return remember != "nothing"; }
+  bool carries_memory() const { return remember != SuffixMemory::Remember::nothing; }
   void fields(OptionVisitor& visit) {
     speculation.fields(visit);
     visit("depth", depth, Range<int>{2, 1024}, "longest match that is told from longer ones");
     visit("min_score", min_score, Range<double>{0, 64},
           "draft only what promises to have so many tokens accepted, by the frequencies");
-    visit("remember", remember, {"nothing", "outputs", "texts"},
+    visit("remember", remember,
+          {{SuffixMemory::Remember::nothing, "nothing"},
+           {SuffixMemory::Remember::outputs, "outputs"},
+           {SuffixMemory::Remember::texts, "texts"}},
           "of earlier prompts: with anything but nothing prompts are decoded in the order of their file");
     visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 27},
           "budget for what is remembered; the oldest half is dropped when it is full");
   }
 };
 
-SuffixMemory::Remember to_remember(const std::string& name) {
-  return name == "outputs" ? SuffixMemory::Remember::outputs
-         : name == "texts" ? SuffixMemory::Remember::texts
-                           : SuffixMemory::Remember::nothing;
-}
-
 class SuffixDecoding final : public Strategy {
  public:
   SuffixDecoding(const Options& options, const Resources& resources)
       : options_(options),
-        memory_(options.depth, to_remember(options.remember),
-                static_cast<std::size_t>(options.remember_tokens), resources) {}
+        memory_(options.depth, options.remember, static_cast<std::size_t>(options.remember_tokens),
+                resources) {}
 
   void begin(const Sequence& sequence) override { memory_.begin(sequence); }
 

@@ -26,6 +26,8 @@ namespace {
 
 constexpr int kMostNodes = 512;
 
+enum class Learn { all, accepted };
+
 struct Options {
   int k = 8;
   // Children of each node in breadth-first order, the pending token first (Luo et al. 2024, figure of the
@@ -33,7 +35,7 @@ struct Options {
   std::vector<int> tree = {8, 8, 4, 3, 2, 1, 1, 1, 1, 8, 3, 2, 1, 1, 1, 1, 1, 2, 1, 0, 0, 1, 0, 0, 1,
                            0, 1, 1, 0, 0, 5, 2, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0,
                            0, 1, 1, 0, 0, 3, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1, 0, 0, 2, 0, 0, 1};
-  std::string learn = "all";
+  Learn learn = Learn::all;
   bool keep = false;
   bool carries_memory() const { return keep; }
   void fields(OptionVisitor& visit) {
@@ -43,7 +45,7 @@ struct Options {
           "shape: children of each node in breadth-first order, the pending token first; those that are not "
           "listed are "
           "leaves. Child r is the r-th best candidate, so there are never more than k");
-    visit("learn", learn, {"all", "accepted"},
+    visit("learn", learn, {{Learn::all, "all"}, {Learn::accepted, "accepted"}},
           "from which rows: of all nodes of the draft, or only of those that became text");
     visit("keep", keep,
           "candidates stay for the next prompt; prompts are then decoded in the order of their file");
@@ -123,7 +125,7 @@ class TokenRecycling final : public Strategy {
       ++step_;
       for (std::size_t on_path = path.size(); on_path-- > 0;) learn(matrix, outcome, path[on_path]);
       learn(matrix, outcome, 0);
-      if (options_.learn == "accepted") continue;
+      if (options_.learn == Learn::accepted) continue;
       for (int node = tree.size() - 1; node > 0; --node) learn(matrix, outcome, node);
     }
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/backend/rule_forms.h"
 #include "core/base/philox.h"
 #include "core/base/token.h"
 
@@ -34,53 +35,6 @@ struct QueuedRows {
   const std::int32_t* wanted = nullptr;  ///< [wanted_count], rows whose logits are wanted, ascending
   int wanted_count = 0;
 };
-
-/// Acceptance rules (core/decoding/rules/rules.h) as a device runs them.
-enum class AcceptRule : std::int32_t {
-  kRatio,          ///< rejection and its kin, see RatioForm
-  kExact,          ///< "exact": the argmax of the row
-  kSampleMatch,    ///< "sample_match": a sample of the row
-  kCoupled,        ///< "coupled": the race of the row
-  kCriterion,      ///< what the token is in the row, see CriterionForm
-  kEnvelope,       ///< "non_iterative": p / (M q), M = max p / q; else a sample of the row
-  kEnvelopeAgain,  ///< "iterative": the same, and q drawn again until a draw is accepted
-};
-
-/// f(p) of a ratio rule: accept x ~ q with min(1, f(p(x)) / q(x)), else draw from norm((f(p) - q)+), of p
-/// itself when plain_residual. f(p) = scale * p, or p^power. Leviathan et al. 2023, Alg. 1 and A.5; several
-/// children: the current residual (Miao et al. 2024, Alg. 2). By rule: rejection {}; one_hot_rejection
-/// {.ignore_q}; lenience {.scale = 1 / l}; uniform_b
-/// {.scale = 1 / b, .plain_residual}; distillspec_lin {.scale = 1 / e}, _sq {.scale = 1 / (e e)}, _exp
-/// {.power = e}.
-struct RatioForm {
-  double scale = 1;
-  double power = 1;
-  bool plain_residual = false;
-  bool ignore_q = false;  ///< every draft is taken as deterministic
-  bool operator==(const RatioForm&) const = default;
-};
-
-/// Which tokens of a row a criterion rule accepts; after a rejection comes a token of p. By rule: top_beta
-/// {.ranks = beta}; gap
-/// {.of_best = exp(-gap)}; typical {.bar = epsilon, .typical, .delta}; threshold {.bar = theta, .ranks,
-/// .always_best = false}; lenience at temperature 0 {.of_best = l} (Leviathan A.5 with the misprint
-/// corrected: p(x) >= l max p). Nothing of probability 0 is accepted.
-struct CriterionForm {
-  double bar = 0;  ///< probability that a token must reach ...
-  double of_best =
-      0;  ///< ... as well as this share of the best token's; 1 or more: no other token does, ties included
-  bool typical = false;  ///< the bar is delta exp(-H) where that is lower (H: entropy of the row), and has to
-                         ///< be passed; p within the set
-  double delta = 0;
-  int ranks = 0;            ///< the token is also among this many most probable ones; 0: no condition
-  bool always_best = true;  ///< the argmax of p is accepted whatever it has
-  bool operator==(const CriterionForm&) const = default;
-};
-
-/// "iterative": redraws after which it takes a sample of p instead. The law is p for any limit, because a
-/// draw that is accepted has the law p however many were rejected before it; the limit only keeps the time
-/// finite.
-inline constexpr int kMostRedraws = 1000;
 
 /// SamplingParams as kernels take them.
 struct PlanSampling {

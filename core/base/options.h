@@ -4,8 +4,11 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace speclab {
@@ -39,6 +42,28 @@ class OptionVisitor {
                   std::string_view help);
   void operator()(std::string_view name, std::string& value, const std::vector<std::string>& choices,
                   std::string_view help);
+  /// A value of an enumeration, by its name in configs.
+  template <class Enum>
+    requires std::is_enum_v<Enum>
+  void operator()(std::string_view name, Enum& value,
+                  std::span<const std::pair<Enum, std::string_view>> names, std::string_view help) {
+    std::vector<std::string> choices;
+    std::string text;
+    for (const auto& [each, its_name] : names) {
+      choices.emplace_back(its_name);
+      if (each == value) text = its_name;
+    }
+    (*this)(name, text, choices, help);
+    for (const auto& [each, its_name] : names) {
+      if (text == its_name) value = each;
+    }
+  }
+  template <class Enum>
+    requires std::is_enum_v<Enum>
+  void operator()(std::string_view name, Enum& value,
+                  std::initializer_list<std::pair<Enum, std::string_view>> names, std::string_view help) {
+    (*this)(name, value, std::span(names.begin(), names.size()), help);
+  }
   /// Any text.
   void operator()(std::string_view name, std::string& value, std::string_view help);
   /// Lists; the range holds for each entry.

@@ -60,7 +60,7 @@ Listing list_acceptances() {
     listing.rows.push_back({{"name", rule.name},
                             {"loss T=0", loss_text(rule, 0)},
                             {"loss T=1", loss_text(rule, 1)},
-                            {"options", fmt::format("{}", fmt::join(rule.options, " "))},
+                            {"options", fmt::format("{}", fmt::join(option_names(rule), " "))},
                             {"summary", rule.summary},
                             {"source", rule.source}});
   }
@@ -237,14 +237,15 @@ int describe(const Command& command, const std::vector<std::string>& arguments) 
     known.emplace_back(rule.name);
     if (rule.name != name) continue;
     if (as_json) {
-      fmt::print(
-          "{}\n",
-          json{{"name", name}, {"summary", rule.summary}, {"source", rule.source}, {"options", rule.options}}
-              .dump(1));
+      fmt::print("{}\n", json{{"name", name},
+                              {"summary", rule.summary},
+                              {"source", rule.source},
+                              {"options", option_names(rule)}}
+                             .dump(1));
     } else {
       fmt::print("{}: {}\n  source      {}\n  loss class  {} at temperature 0, {} at 1\n  options     {}\n",
                  name, rule.summary, rule.source, loss_text(rule, 0), loss_text(rule, 1),
-                 fmt::join(rule.options, " "));
+                 fmt::join(option_names(rule), " "));
     }
     return kOk;
   }

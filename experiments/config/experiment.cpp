@@ -61,7 +61,8 @@ struct PromptSettings {
     visit("limit", source.limit, Range<int>{0, 1 << 30}, "first n prompts; 0 = all");
     visit("per_category", source.per_category, Range<int>{0, 1 << 30}, "first n of each category; 0 = all");
     visit("categories", source.categories, "only these; empty = all");
-    visit("split", source.split, {"any", "fit", "measure"},
+    visit("split", source.split,
+          {{PromptSplit::none, "any"}, {PromptSplit::fit, "fit"}, {PromptSplit::measure, "measure"}},
           "only prompts of this split: constants are chosen on \"fit\" and measured on \"measure\"");
     visit("chat_template", experiment.chat_template,
           "wrap prompts in the model's chat template, if it has one; or the name of a family of templates");
@@ -337,7 +338,7 @@ json Experiment::resolved() const {
   for (const PromptSpec& prompt : prompts) {
     prompt_list.push_back({{"id", prompt.id},
                            {"category", prompt.category},
-                           {"split", prompt.split},
+                           {"split", to_string(prompt.split)},
                            {"turns", prompt.turns},
                            {"options", prompt.options}});
   }
@@ -345,7 +346,7 @@ json Experiment::resolved() const {
     case_list.push_back({{"id", spec.id},
                          {"strategy", spec.strategy.info().name},
                          {"draft", spec.draft.empty() ? json(nullptr) : json(spec.draft)},
-                         {"verify", spec.batch_of_prefixes ? "batch_of_prefixes" : "one_pass"},
+                         {"verify", to_string(spec.verify)},
                          {"devices", spec.devices},
                          {"reference", spec.reference.empty() ? json(nullptr) : json(spec.reference)},
                          {"axes", spec.axes},

@@ -10,6 +10,7 @@
 #include "core/base/options.h"
 #include "core/model/files/inflate.h"
 #include "core/decoding/loop/generation.h"
+#include "core/decoding/loop/loop_options.h"
 #include "core/decoding/registry.h"
 #include "experiments/config/prompts.h"
 
@@ -46,7 +47,7 @@ struct CaseSpec {
   StrategyChoice strategy;
   GenerationOptions generation;
   std::string draft;  ///< name of a draft; empty: none
-  bool batch_of_prefixes = false;
+  VerifyWith verify = VerifyWith::one_pass;
   int devices = 1;                                 ///< that a step is divided over, see LoopOptions
   nlohmann::json axes = nlohmann::json::object();  ///< what varies over the experiment, of this case
   std::string reference;  ///< id of its autoregressive case; empty for that case itself

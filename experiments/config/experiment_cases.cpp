@@ -194,7 +194,7 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
                    .expected = "\"one_pass\" or \"batch_of_prefixes\"",
                    .advice = ""});
     }
-    spec.batch_of_prefixes = verify == "batch_of_prefixes";
+    spec.verify = verify == "one_pass" ? VerifyWith::one_pass : VerifyWith::batch_of_prefixes;
   }
   if (merged.contains("devices")) {
     const json& devices = merged["devices"];
@@ -205,12 +205,13 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
                    .expected = fmt::format("1 to {} devices", kMostDevices),
                    .advice = ""});
     }
-    if (count > 1 && (strategy != "lookahead" || spec.batch_of_prefixes)) {
-      throw Error({.what = where + "/devices",
-                   .got = fmt::format("{} for {}{}", count, strategy,
-                                      spec.batch_of_prefixes ? ", a batch of prefixes" : ""),
-                   .expected = "lookahead, verified in one pass",
-                   .advice = "Nothing else is divided over devices."});
+    if (count > 1 && (strategy != "lookahead" || spec.verify != VerifyWith::one_pass)) {
+      throw Error(
+          {.what = where + "/devices",
+           .got = fmt::format("{} for {}{}", count, strategy,
+                              spec.verify == VerifyWith::batch_of_prefixes ? ", a batch of prefixes" : ""),
+           .expected = "lookahead, verified in one pass",
+           .advice = "Nothing else is divided over devices."});
     }
     spec.devices = static_cast<int>(count);
   }

@@ -45,6 +45,15 @@ std::vector<PromptSpec> read_prompts(const std::filesystem::path& path) {
 
 }  // namespace
 
+std::string_view to_string(PromptSplit split) {
+  switch (split) {
+    case PromptSplit::fit: return "fit";
+    case PromptSplit::measure: return "measure";
+    case PromptSplit::none: break;
+  }
+  return "";
+}
+
 PromptSpec parse_prompt(const json& value, int number, const std::string& where) {
   PromptSpec prompt;
   prompt.id = std::to_string(number);
@@ -72,7 +81,7 @@ PromptSpec parse_prompt(const json& value, int number, const std::string& where)
                      .expected = "\"fit\" or \"measure\"",
                      .advice = "Leave it out if nothing is fitted to these prompts."});
       }
-      prompt.split = entry.get<std::string>();
+      prompt.split = entry == "fit" ? PromptSplit::fit : PromptSplit::measure;
     } else if (key == "turns") {
       if (!entry.is_array() || entry.empty())
         wrong(json_pointer(where, key), entry, "a list of at least one text");
@@ -110,7 +119,7 @@ std::vector<PromptSpec> load_prompts(const PromptSource& source) {
                    .advice = ""});
     }
     categories.insert(prompt.category);
-    if (source.split != "any" && prompt.split != source.split) continue;
+    if (source.split != PromptSplit::none && prompt.split != source.split) continue;
     if (!wanted.empty() && !wanted.contains(prompt.category)) continue;
     if (source.per_category > 0 && ++per_category[prompt.category] > source.per_category) continue;
     if (source.limit > 0 && static_cast<int>(chosen.size()) >= source.limit) continue;
@@ -127,9 +136,9 @@ std::vector<PromptSpec> load_prompts(const PromptSource& source) {
   if (chosen.empty()) {
     throw Error({.what = where,
                  .got = "no prompts",
-                 .expected = source.split == "any"
+                 .expected = source.split == PromptSplit::none
                                  ? "at least one"
-                                 : fmt::format("at least one of split \"{}\"", source.split),
+                                 : fmt::format("at least one of split \"{}\"", to_string(source.split)),
                  .advice = ""});
   }
   return chosen;

@@ -3,15 +3,24 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace speclab {
+
+/// What a prompt may be used for, so that nothing is measured on prompts that a constant was fitted to.
+enum class PromptSplit {
+  none,     ///< the file does not say
+  fit,      ///< constants are chosen on it
+  measure,  ///< no constant is chosen on it
+};
+std::string_view to_string(PromptSplit split);  ///< "", "fit", "measure"
 
 /// A prompt: its turns are asked one after the other, each with the model's own answers as history.
 struct PromptSpec {
   std::string id;
   std::string category;  ///< "" when it has none
-  std::string split;  ///< "fit": constants are chosen on it; "measure": never; "" when the file does not say
+  PromptSplit split = PromptSplit::none;
   std::vector<std::string> turns;                     ///< at least one
   nlohmann::json options = nlohmann::json::object();  ///< overrides for this prompt, flat, as in a case
 };
@@ -20,10 +29,10 @@ struct PromptSpec {
 struct PromptSource {
   std::filesystem::path file;  ///< JSONL; empty: inline
   std::vector<PromptSpec> inline_prompts;
-  int limit = 0;                        ///< first n; 0 = all
-  int per_category = 0;                 ///< first n of each category; 0 = all
-  std::vector<std::string> categories;  ///< only these; empty = all
-  std::string split = "any";            ///< "fit" or "measure": only prompts of that split
+  int limit = 0;                          ///< first n; 0 = all
+  int per_category = 0;                   ///< first n of each category; 0 = all
+  std::vector<std::string> categories;    ///< only these; empty = all
+  PromptSplit split = PromptSplit::none;  ///< only prompts of this split; none: all prompts
 };
 
 /// One prompt from JSON: Spec-Bench's {question_id, category, turns} (Xia et al. 2024), {id, category, split,

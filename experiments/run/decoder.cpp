@@ -64,7 +64,7 @@ Decoder::Decoder(const Experiment& experiment, const ModelSet& models)
 std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const StrategyChoice& strategy) const {
   LoopOptions options;
   options.capacity = capacity_;
-  options.batch_of_prefixes = spec.batch_of_prefixes;
+  options.verify = spec.verify;
   options.devices = spec.devices;
   if (experiment_.share_prefills) options.prefills = prefills_;
   if (const auto& tokenizer = models_.tokenizer()) {

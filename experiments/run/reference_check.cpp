@@ -25,7 +25,7 @@ std::optional<int> first_difference(TokenSpan a, TokenSpan b) { return first_ind
 Promise promise_of(const GenerationOptions& generation) {
   const LossClass loss = generation.acceptance_rule().loss(generation.rule_options, generation.sampling);
   if (loss == LossClass::l2) return Promise::rows;
-  return loss == LossClass::l1 && generation.coins == "gumbel" ? Promise::ids : Promise::nothing;
+  return loss == LossClass::l1 && generation.coins == CoinUse::gumbel ? Promise::ids : Promise::nothing;
 }
 
 ReferenceCheck check_against(const LineRecord& line, const LineRecord& reference, Promise promise) {

@@ -144,7 +144,7 @@ TEST_P(Conformance, GreedyTextAndRowsAreThoseOfAutoregressiveDecoding) {
     const GenerationRecord expected = plain.run();
     for (const bool prefixes : {false, true}) {
       Decode verified = fast;
-      verified.loop.batch_of_prefixes = prefixes;
+      verified.loop.verify = prefixes ? VerifyWith::batch_of_prefixes : VerifyWith::one_pass;
       const GenerationRecord record = verified.run();
       EXPECT_EQ(record.tokens, expected.tokens) << gamma;
       EXPECT_EQ(record.row_hashes, expected.row_hashes) << gamma;

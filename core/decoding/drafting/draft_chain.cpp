@@ -59,7 +59,7 @@ DraftChain::Slot& DraftChain::slot(const Sequence& sequence) {
 }
 
 std::optional<DevicePlan> DraftChain::device_plan(const SamplingParams& target) const {
-  if (options_.schedule.schedule != "constant") return std::nullopt;
+  if (options_.schedule.schedule != ScheduleRule::constant) return std::nullopt;
   return DevicePlan{std::vector<int>(static_cast<std::size_t>(options_.gamma), 1),
                     options_.draft.over(target)};
 }

@@ -8,8 +8,11 @@
 
 namespace speclab {
 
+enum class ScheduleRule { constant, heuristic, heuristic_transient, confidence, product };
+
 /// A draft-length rule as data, for `speclab list schedules`.
 struct ScheduleInfo {
+  ScheduleRule rule;
   std::string_view name;
   std::string_view summary;
   std::string_view source;
@@ -18,7 +21,7 @@ struct ScheduleInfo {
 std::span<const ScheduleInfo> schedules();
 
 struct ScheduleOptions {
-  std::string schedule = "constant";
+  ScheduleRule schedule = ScheduleRule::constant;
   double confidence_threshold = .4;  ///< confidence: stop after a token less sure than this
   double product_threshold = .3;     ///< product: stop once the draft as a whole is less sure than this
   int gamma_max = 32;                ///< heuristics: never longer
@@ -37,7 +40,9 @@ class Schedule {
   void begin(int turn);
   int limit() const { return gamma_; }  ///< most tokens for the next draft
   /// Does stop_after() look at the confidence? If not it may be given as -1.
-  bool needs_confidence() const { return rule_ == Rule::confidence || rule_ == Rule::product; }
+  bool needs_confidence() const {
+    return options_.schedule == ScheduleRule::confidence || options_.schedule == ScheduleRule::product;
+  }
   void start_draft() { product_ = 1; }
   /// A token was drafted and its drafter gave it probability `confidence`: is it the last one of this draft?
   bool stop_after(double confidence);
@@ -45,9 +50,11 @@ class Schedule {
   void observe(int drafted, int accepted);
 
  private:
-  enum class Rule { constant, heuristic, heuristic_transient, confidence, product };
+  bool is_heuristic() const {
+    return options_.schedule == ScheduleRule::heuristic ||
+           options_.schedule == ScheduleRule::heuristic_transient;
+  }
   ScheduleOptions options_;
-  Rule rule_;
   int initial_;
   int gamma_;
   double product_ = 1;

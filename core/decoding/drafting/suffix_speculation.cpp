@@ -34,7 +34,7 @@ void SuffixSpeculationOptions::fields(OptionVisitor& visit) {
         "how often a copy is right after 1, 2, ... matching tokens, the last one goes on; a factor on its "
         "frequency");
   visit("tree", tree, "several continuations, the most probable ones, instead of the most frequent path");
-  visit("contexts", contexts, {"best", "enough"},
+  visit("contexts", contexts, {{SuffixContexts::best, "best"}, {SuffixContexts::enough, "enough"}},
         "which ending of the text speaks: the one that promises most accepted tokens; or, always as a tree "
         "and without "
         "factor and offset, the longest one with depth - 1 continuations, as in the trie of alipay's "
@@ -59,7 +59,7 @@ void SuffixSpeculation::run(const SuffixAutomaton& text, Match context, bool at_
   clear();
   options_ = &options;
   limit = std::min(limit, options.length);
-  if (options.contexts == "enough") return retrieve(text, context, at_end, limit);
+  if (options.contexts == SuffixContexts::enough) return retrieve(text, context, at_end, limit);
   const int matched = context.length;
   context = countable(text, context);
   for (int tried = 0; tried < kContexts && context.length > 0;

@@ -8,13 +8,17 @@
 
 namespace speclab {
 
+/// Which ending of the text is looked up: the one that promises most accepted tokens, or the longest one with
+/// enough continuations.
+enum class SuffixContexts { best, enough };
+
 struct SuffixSpeculationOptions {
   int length = 8;
   double factor = 1;
   double offset = 0;
   double min_probability = .1;
   bool tree = false;
-  std::string contexts = "best";
+  SuffixContexts contexts = SuffixContexts::best;
   std::vector<double> trust;
   void fields(OptionVisitor& visit);
 };

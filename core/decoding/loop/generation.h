@@ -10,24 +10,34 @@
 
 namespace speclab {
 
+/// May a device run whole steps (DevicePlan), or verify the host's drafts (DeviceVerifier)? Text and counts
+/// stay the same.
+enum class DeviceLoop {
+  off,
+  automatic,  ///< where it can
+  on,         ///< or an Error says why it cannot
+};
+
+/// How a device gets its steps.
+enum class DeviceGraph {
+  off,    ///< kernel by kernel
+  round,  ///< each step as a graph
+  loop,   ///< one graph that repeats the step
+};
+
 /// How one text is generated, whatever drafts it: sampling, rule, limits, processors. Declared once, under
 /// flat names.
 struct GenerationOptions {
   SamplingParams sampling;    ///< temperature, top_k, top_p
   std::string rule = "auto";  ///< acceptance rule; auto: "coupled" with Gumbel coins, else "rejection"
   RuleOptions rule_options;
-  std::string coins = "independent";  ///< or "gumbel": coupled sampling
-  int max_tokens = 128;               ///< to emit, the one from prefill included
-  int min_length = 0;                 ///< no end token before so many
+  CoinUse coins = CoinUse::independent;
+  int max_tokens = 128;  ///< to emit, the one from prefill included
+  int min_length = 0;    ///< no end token before so many
   bool ignore_eos = false;
   std::vector<std::string> stop;  ///< strings that end the text
-  /// Whether a device runs steps without the host (DevicePlan), or where the host drafts verifies by itself
-  /// (DeviceVerifier): "off"; "auto": where it can; "on": or an Error says why it cannot. Text and counts are
-  /// the same.
-  std::string device_loop = "off";
-  /// How a device gets such steps: "off": kernel by kernel; "round": each as a graph; "loop": a graph that
-  /// repeats them.
-  std::string device_graph = "loop";
+  DeviceLoop device_loop = DeviceLoop::off;
+  DeviceGraph device_graph = DeviceGraph::loop;
   double repetition_penalty = 1;
   std::vector<int> banned_tokens;
   void fields(OptionVisitor& visit);

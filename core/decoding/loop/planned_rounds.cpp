@@ -7,7 +7,6 @@
 
 #include "core/base/error.h"
 #include "core/measure/clock.h"
-#include "core/decoding/rules/accepted_set.h"
 
 namespace speclab {
 namespace {
@@ -25,42 +24,6 @@ void check_round(const PlanRound& round) {
 }
 
 }  // namespace
-
-std::optional<DeviceRule> device_rule(const AcceptanceRule& rule, const RuleOptions& options,
-                                      const SamplingParams& sampling) {
-  using enum AcceptRule;
-  const double e = options.epsilon;
-  const auto criterion = [](const CriterionForm& form) { return DeviceRule{kCriterion, {}, form}; };
-  if (rule.name == "exact") return DeviceRule{kExact};
-  if (rule.name == "sample_match") return DeviceRule{kSampleMatch};
-  if (rule.name == "coupled") return DeviceRule{kCoupled};
-  if (rule.name == "rejection") return DeviceRule{};
-  if (rule.name == "one_hot_rejection") return DeviceRule{kRatio, {.ignore_q = true}};
-  if (rule.name == "lenience" && sampling.temperature <= 0)
-    return criterion(rules::near_argmax_form(options));
-  if (rule.name == "lenience") return DeviceRule{kRatio, {.scale = 1 / options.lenience}};
-  if (rule.name == "uniform_b") return DeviceRule{kRatio, {.scale = 1 / options.b, .plain_residual = true}};
-  if (rule.name == "distillspec_lin") return DeviceRule{kRatio, {.scale = 1 / e}};
-  if (rule.name == "distillspec_sq") return DeviceRule{kRatio, {.scale = 1 / (e * e)}};
-  if (rule.name == "distillspec_exp") return DeviceRule{kRatio, {.power = e}};
-  if (rule.name == "top_beta") return criterion(rules::top_beta_form(options));
-  if (rule.name == "gap") return criterion(rules::gap_form(options));
-  if (rule.name == "typical") return criterion(rules::typical_form(options));
-  if (rule.name == "threshold") return criterion(rules::threshold_form(options));
-  if (rule.name == "non_iterative") return DeviceRule{kEnvelope};
-  if (rule.name == "iterative") return DeviceRule{kEnvelopeAgain};
-  return std::nullopt;
-}
-
-PlanSampling device_sampling(const SamplingParams& sampling) {
-  PlanSampling out;
-  out.greedy = sampling.temperature <= 0;
-  if (out.greedy) return out;
-  out.scale = static_cast<float>(std::min(1 / sampling.temperature, 1e30));
-  out.top_k = sampling.top_k;
-  out.top_p = sampling.top_p;
-  return out;
-}
 
 void read_verdict(const PlanRound& round, Acceptance& out) {
   out.path.assign(round.path, round.path + round.accepted);

@@ -15,16 +15,7 @@
 
 namespace speclab {
 
-/// A rule as a device runs it; none: it is the host's alone, as no registered one is.
-struct DeviceRule {
-  AcceptRule rule = AcceptRule::kRatio;
-  RatioForm form{};
-  CriterionForm criterion{};
-};
-std::optional<DeviceRule> device_rule(const AcceptanceRule& rule, const RuleOptions& options,
-                                      const SamplingParams& sampling);
-PlanSampling device_sampling(const SamplingParams& sampling);
-/// What accept() would have said of that draft, but for Tested::expected and rank.
+/// Fills `out` with the verdict of a finished round; Tested::expected and rank stay unknown.
 void read_verdict(const PlanRound& round, Acceptance& out);
 
 /// How rounds are queued.
@@ -49,8 +40,8 @@ class PlannedRounds {
   }
   const PlanShape& shape() const { return plan_->shape; }
   std::span<const std::int32_t> parents() const { return plan_->parents; }  ///< of the nodes of a round
-  /// A generation begins; where the draft is given, a round, of which next(1) is all. stamps:
-  /// PlanRound::stamp_ns of every round is whole.
+  /// Starts a generation. If the host drafts, starts a single round; read its result with next(1). With
+  /// `stamps` every round fills PlanRound::stamp_ns.
   void start(PlanStart start, RoundQueue queue, bool stamps);
   /// The next round. At least `ahead` are queued and not read before this waits. Valid until the next call.
   /// After a round with an end there is none. Throws Error when the device has failed, or logits are no

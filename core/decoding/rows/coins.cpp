@@ -10,13 +10,10 @@
 namespace speclab {
 namespace {
 
-constexpr std::size_t kGroup =
-    32;  // of the search in categorical(): chunk sums first, then groups of entries
+constexpr std::size_t kGroup = kSearchGroup;
 
 PhiloxCounter counter_of(const Coins::Address& address) {
-  const auto position = static_cast<std::uint64_t>(address.position);
-  return {address.draw, static_cast<std::uint32_t>(address.purpose), static_cast<std::uint32_t>(position),
-          static_cast<std::uint32_t>(position >> 32)};
+  return coin_counter(address.position, static_cast<std::uint32_t>(address.purpose), address.draw);
 }
 
 /// The first of `count` masses with which the running sum passes `wanted`, else the last one with any mass;

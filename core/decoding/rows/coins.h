@@ -5,21 +5,10 @@
 #include <functional>
 #include <span>
 
-#include "core/base/philox.h"
+#include "core/base/coin_address.h"
 #include "core/base/token.h"
 
 namespace speclab {
-
-/// What a coin decides. A value is part of the address of the coin and never changes its meaning.
-enum class Purpose : std::uint32_t {
-  target = 0,    ///< a token drawn from a target row: autoregressive, sample-match, bonus
-  draft = 1,     ///< a token drawn from a draft row
-  accept = 2,    ///< an acceptance test
-  residual = 3,  ///< the correction after a rejection
-  gumbel = 4,    ///< noise of coupled sampling
-  simulate =
-      5,  ///< the acceptance process of `simulated`, and other choices that never touch the law of the text
-};
 
 /// Randomness addressed, not streamed: a coin is a pure function of (seed, prompt, position,
 /// purpose, draw, token), so its value depends neither on order, batching and gamma nor on the backend.

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "core/base/philox.h"
+#include "core/base/row_order.h"
 
 /// Loops over one vocabulary row, in SIMD (Highway, the widest set that the CPU has). Every result has the
 /// same bits for every vector width and on every machine, GPUs included (core/backend/cuda/kernels/law.h):
@@ -14,8 +15,8 @@ namespace speclab::row_kernels {
 
 /// The order of every sum over a row: chunks of kSumChunk entries one after the other; in a chunk sixteen
 /// partial sums, of the entries i with the same i mod 16, which are added in that order at its end.
-inline constexpr std::size_t kSumLanes = 16;
-inline constexpr std::size_t kSumChunk = 1024;
+inline constexpr std::size_t kSumLanes = speclab::kSumLanes;
+inline constexpr std::size_t kSumChunk = speclab::kSumChunk;
 
 /// That order for sums that have no kernel: add(0, v), add(1, v), ... up to the last entry, then total().
 class FixedSum {

@@ -41,8 +41,20 @@ const AcceptanceRule& find_acceptance_rule(std::string_view name) {
   throw Error({"acceptance rule", fmt::format("\"{}\"", name), "a known rule", suggest(name, known)});
 }
 
+std::vector<std::string_view> option_names(const AcceptanceRule& rule) {
+  std::vector<std::string_view> names;
+  for (const RuleOption* option : rule.options) names.push_back(option->name);
+  return names;
+}
+
 void accept(const AcceptanceRule& rule, const RuleOptions& options, const Draft& draft,
             const TargetRows& rows, const Coins& coins, std::int64_t position, Acceptance& out) {
+  rule.verify(rule, options, {draft, rows, coins, position}, out);
+}
+
+void verify_by_walk(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& judged,
+                    Acceptance& out) {
+  const auto& [draft, rows, coins, position] = judged;
   // Reused by the calls of one thread, so that a step does not allocate.
   thread_local std::vector<int> nodes;
   thread_local std::vector<NodeTest::Child> children;

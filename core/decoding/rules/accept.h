@@ -1,11 +1,14 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/backend/rule_forms.h"
+#include "core/base/options.h"
 #include "core/decoding/rows/coins.h"
 #include "core/decoding/rows/distribution.h"
 #include "core/decoding/drafting/draft.h"
@@ -55,8 +58,8 @@ struct NodeVerdict {
   std::vector<double> expected;
 };
 
-/// Parameters of all rules, one flat struct so that a config names them simply. Unused ones are ignored by a
-/// rule and rejected by the config reader (each rule lists what it reads).
+/// Parameters of all rules, one flat struct, so that a config names them simply. Each rule lists those that
+/// it reads; a config that sets another one is refused.
 struct RuleOptions {
   double lenience = 1;   ///< l in (0, 1] (Leviathan A.5)
   double b = 1;          ///< upper end of U[0, b], in (0, 1]
@@ -68,18 +71,51 @@ struct RuleOptions {
   int top_k = 0;         ///< hard threshold: also among the k best; 0 = off
 };
 
-/// An acceptance rule. Two groups differ in what they do with several children of one node, tested in draw
-/// order: ratio rules carry the current residual R from child to child (multi-step speculative sampling,
-/// Miao et al. 2024, Alg. 2), so that `expected` of the j-th child is under R; criterion rules judge each
-/// token on its own. Rules are data: a name, what it reads, and pure functions; see acceptance_rules() for
-/// the list.
+/// A parameter of rules: a field of RuleOptions, with what configs and --help need to know. Exactly one of
+/// the two fields is set.
+struct RuleOption {
+  std::string_view name;  ///< in configs
+  std::string_view help;
+  double RuleOptions::* number = nullptr;
+  Range<double> range{0, 1, true};
+  int RuleOptions::* count = nullptr;
+  Range<int> counts{0, 0};
+};
+
+/// Which coins decide the target's token.
+enum class CoinUse {
+  independent,  ///< each decision has a coin of its own
+  gumbel,       ///< draft and target share the Gumbel noise of (position, token): coupled sampling
+};
+
+/// What a verifier sees of one draft. `position` is that of node 0.
+struct DraftToJudge {
+  const Draft& draft;
+  const TargetRows& rows;
+  const Coins& coins;
+  std::int64_t position;
+};
+
+struct Acceptance;
+struct AcceptanceRule;
+/// Walks the tree from the pending token node by node: tests the children of a node, goes on at the accepted
+/// one, and ends with a correction or, at a leaf, a bonus.
+void verify_by_walk(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& draft,
+                    Acceptance& out);
+
+/// An acceptance rule is data: this entry is all that there is about it. `verify` judges a whole draft; it is
+/// pure, so that it can be enumerated, and may look at all rows before it decides. Rules that walk the tree
+/// from the pending token share verify_by_walk() and differ in `test`. Ratio rules carry the current residual
+/// R from child to child (multi-step speculative sampling, Miao et al. 2024, Alg. 2), so that `expected` of
+/// the j-th child is under R; criterion rules judge each token on its own.
 struct AcceptanceRule {
   std::string_view name;
   std::string_view summary;  ///< "accept when u < p/q, else draw from norm(max(0, p - q))"
   std::string_view source;   ///< paper and equation
   LossClass (*loss)(const RuleOptions&, const SamplingParams&);
-  std::span<const std::string_view> options;  ///< names of the RuleOptions fields that it reads
-  /// Overwrites every field of the verdict; reuses its memory.
+  std::span<const RuleOption* const> options;  ///< those that it reads
+  /// Of a rule that walks: judges the children of one node. Overwrites every field of the verdict; reuses its
+  /// memory.
   void (*test)(const NodeTest&, const RuleOptions&, NodeVerdict&);
   /// The token after full acceptance (bonus), and what plain autoregressive decoding under the same rule
   /// would emit.
@@ -91,11 +127,19 @@ struct AcceptanceRule {
   /// With q == nullptr the child is `one_hot`.
   void (*output_law)(const TargetRow&, const Distribution* q, Token one_hot, const RuleOptions&,
                      std::vector<double>& law);
+  /// The rule as a device runs it with these options. Null: the host judges its drafts.
+  DeviceRule (*device_form)(const RuleOptions&, const SamplingParams&) = nullptr;
+  CoinUse coins = CoinUse::independent;
+  void (*verify)(const AcceptanceRule&, const RuleOptions&, const DraftToJudge&,
+                 Acceptance&) = verify_by_walk;
 };
 
 std::span<const AcceptanceRule> acceptance_rules();
 /// Throws Error naming the nearest rule when there is none of this name.
 const AcceptanceRule& find_acceptance_rule(std::string_view name);
+
+/// The names of the options that a rule reads.
+std::vector<std::string_view> option_names(const AcceptanceRule& rule);
 
 /// Result of one step's verification.
 struct Acceptance {
@@ -116,8 +160,7 @@ struct Acceptance {
       true;  ///< input, kept between calls: fill Tested::expected (passes over both rows); else -1
 };
 
-/// Walks the tree from the pending token with one rule. `position` is that of node 0. Pure: same input, same
-/// result.
+/// Judges a draft with one rule. `position` is that of node 0. Pure: the same input gives the same result.
 void accept(const AcceptanceRule& rule, const RuleOptions& options, const Draft& draft,
             const TargetRows& rows, const Coins& coins, std::int64_t position, Acceptance& out);
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/backend/plan.h"
+#include "core/backend/rule_forms.h"
 #include "core/base/exp_log.h"
 #include "core/decoding/rules/accept.h"
 

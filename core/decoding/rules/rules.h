@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -9,12 +10,46 @@
 /// The families of acceptance rules, one file each (rules_<family>.cpp), joined by acceptance_rules().
 namespace speclab::rules {
 
+inline constexpr int kNoLimit = std::numeric_limits<int>::max();
+
 std::span<const AcceptanceRule>
 ratio();  ///< accept by the ratio p/q: rejection sampling and its lenient forms
 std::span<const AcceptanceRule> match();  ///< accept when the target's own token is the drafted one
 std::span<const AcceptanceRule>
 criterion();  ///< accept when the token meets a condition on the target's row: lossy
 std::span<const AcceptanceRule> classical();  ///< textbook rejection sampling, as baselines
+
+// Parameters of the rules; each is declared once. A rule lists pointers to those that it reads.
+inline constexpr RuleOption kLenience{.name = "lenience",
+                                      .help = "l: accept with min(1, p / (l q)); 1 = lossless",
+                                      .number = &RuleOptions::lenience};
+inline constexpr RuleOption kUpperEnd{
+    .name = "b",
+    .help = "upper end of the uniform number that p/q must exceed; 1 = lossless",
+    .number = &RuleOptions::b};
+inline constexpr RuleOption kEpsilon{.name = "epsilon",
+                                     .help = "typical acceptance and DistillSpec's lenience functions",
+                                     .number = &RuleOptions::epsilon};
+inline constexpr RuleOption kBeta{.name = "beta",
+                                  .help = "top-beta: accept among the beta best tokens",
+                                  .count = &RuleOptions::beta,
+                                  .counts = {1, kNoLimit}};
+inline constexpr RuleOption kGap{.name = "gap",
+                                 .help = "accept within this many nats of the best token",
+                                 .number = &RuleOptions::gap,
+                                 .range = {0, std::numeric_limits<double>::max()}};
+inline constexpr RuleOption kDelta{.name = "delta",
+                                   .help = "typical acceptance: factor of exp(-entropy)",
+                                   .number = &RuleOptions::delta,
+                                   .range = {0, 1}};
+inline constexpr RuleOption kTheta{.name = "theta",
+                                   .help = "hard threshold: accept when p(x) is at least this",
+                                   .number = &RuleOptions::theta,
+                                   .range = {0, 1}};
+inline constexpr RuleOption kThresholdTopK{.name = "threshold_top_k",
+                                           .help = "hard threshold: and among the k best; 0 = off",
+                                           .count = &RuleOptions::top_k,
+                                           .counts = {0, kNoLimit}};
 
 // Shared by the families.
 

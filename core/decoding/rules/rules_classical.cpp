@@ -5,7 +5,6 @@
 #include <array>
 #include <limits>
 
-#include "core/backend/plan.h"
 #include "core/decoding/rules/rules.h"
 
 namespace speclab::rules {
@@ -23,12 +22,12 @@ double envelope(const Distribution& p, const Distribution* q, Token one_hot) {
     const double px = static_cast<double>(p.weights()[x]);
     if (px > 0) least = std::min(least, static_cast<double>(q->weights()[x]) / px);
   }
-  return std::min(1.0, least * p.sum() / q->sum());
+  return inverse_envelope_of(least, p.sum(), q->sum());
 }
 
 double acceptance(const Distribution& p, const Distribution* q, Token token, double inverse_m) {
   if (inverse_m <= 0) return 0;
-  return inverse_m * p.prob(token) / (q != nullptr ? q->prob(token) : 1);
+  return envelope_acceptance(p.prob(token), q != nullptr ? q->prob(token) : 1, inverse_m);
 }
 
 /// Tests the children, each on its own: given that the earlier ones were rejected, the token still has to
@@ -77,6 +76,11 @@ double expected(const TargetRow& row, const Distribution* q, Token one_hot, cons
   return envelope(*row.p, q, one_hot);
 }
 
+template <AcceptRule kRule>
+DeviceRule on_device(const RuleOptions&, const SamplingParams&) {
+  return {.rule = kRule};
+}
+
 const std::array<AcceptanceRule, 2> kRules = {{
     {"non_iterative",
      "accept when u < p/(M q), M = max p/q, else one fresh draw from p",
@@ -86,7 +90,8 @@ const std::array<AcceptanceRule, 2> kRules = {{
      test_non_iterative,
      sample_target,
      expected,
-     law_of_target},
+     law_of_target,
+     on_device<AcceptRule::kEnvelope>},
     {"iterative",
      "accept when u < p/(M q), M = max p/q, else draw again from q until one is accepted",
      "von Neumann 1951; Leviathan et al. 2023 appendix A.2",
@@ -95,7 +100,8 @@ const std::array<AcceptanceRule, 2> kRules = {{
      test_iterative,
      sample_target,
      expected,
-     law_of_target},
+     law_of_target,
+     on_device<AcceptRule::kEnvelopeAgain>},
 }};
 
 }  // namespace

@@ -90,24 +90,31 @@ LossClass loss_gap(const RuleOptions& o, const SamplingParams& s) {
   return o.gap <= 0 && s.temperature <= 0 ? LossClass::l2 : LossClass::l3;
 }
 
-constexpr std::array<std::string_view, 1> kReadsBeta = {"beta"};
-constexpr std::array<std::string_view, 1> kReadsGap = {"gap"};
-constexpr std::array<std::string_view, 2> kReadsTypical = {"epsilon", "delta"};
-constexpr std::array<std::string_view, 2> kReadsThreshold = {"theta", "top_k"};
+constexpr std::array kReadsBeta = {&kBeta};
+constexpr std::array kReadsGap = {&kGap};
+constexpr std::array kReadsTypical = {&kEpsilon, &kDelta};
+constexpr std::array kReadsThreshold = {&kTheta, &kThresholdTopK};
+
+template <CriterionForm (*kForm)(const RuleOptions&)>
+DeviceRule on_device(const RuleOptions& options, const SamplingParams&) {
+  return {.rule = AcceptRule::kCriterion, .criterion = kForm(options)};
+}
 
 const std::array<AcceptanceRule, 4> kRules = {{
     {"top_beta", "accept when x is one of the beta most probable tokens, else a token of p",
      "Stern et al. 2018 (blockwise parallel decoding), top-k selection", loss_beta, kReadsBeta,
-     test<top_beta, sample_target>, sample_target, expected<top_beta>, output_law<top_beta, false>},
+     test<top_beta, sample_target>, sample_target, expected<top_beta>, output_law<top_beta, false>,
+     on_device<top_beta_form>},
     {"gap", "accept when log p(best) - log p(x) <= gap, else a token of p",
      "Xia et al. 2023 (SpecDec), relaxed verification", loss_gap, kReadsGap, test<gap, sample_target>,
-     sample_target, expected<gap>, output_law<gap, false>},
+     sample_target, expected<gap>, output_law<gap, false>, on_device<gap_form>},
     {"typical", "accept when p(x) > min(epsilon, delta exp(-H(p))), else a token of p within that set",
      "Cai et al. 2024 (Medusa), typical acceptance; Hewitt et al. 2022 (eta-sampling)", lossy, kReadsTypical,
-     test<typical, typical_target>, typical_target, expected<typical>, output_law<typical, true>},
+     test<typical, typical_target>, typical_target, expected<typical>, output_law<typical, true>,
+     on_device<typical_form>},
     {"threshold", "accept when p(x) >= theta (and x is one of the top_k most probable), else a token of p",
      "hard threshold on the target's probability", lossy, kReadsThreshold, test<threshold, sample_target>,
-     sample_target, expected<threshold>, output_law<threshold, false>},
+     sample_target, expected<threshold>, output_law<threshold, false>, on_device<threshold_form>},
 }};
 
 }  // namespace

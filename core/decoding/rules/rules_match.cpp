@@ -134,6 +134,11 @@ void law_exact(const TargetRow& row, const Distribution*, Token, const RuleOptio
   law[static_cast<std::size_t>(row.p->argmax())] = 1;
 }
 
+template <AcceptRule kRule>
+DeviceRule on_device(const RuleOptions&, const SamplingParams&) {
+  return {.rule = kRule};
+}
+
 LossClass always_greedy(const RuleOptions&, const SamplingParams&) { return LossClass::l2; }
 
 const std::array<AcceptanceRule, 3> kRules = {{
@@ -145,7 +150,8 @@ const std::array<AcceptanceRule, 3> kRules = {{
      test_exact,
      greedy_target,
      expected_exact,
-     law_exact},
+     law_exact,
+     on_device<AcceptRule::kExact>},
     {"sample_match",
      "draw s from p; accept when x = s, else emit s",
      "Hugging Face assisted generation without draft logits",
@@ -154,7 +160,8 @@ const std::array<AcceptanceRule, 3> kRules = {{
      test<sample_target, false>,
      sample_target,
      expected<false>,
-     law_of_target},
+     law_of_target,
+     on_device<AcceptRule::kSampleMatch>},
     {"coupled",
      "sample_match with s = argmax log p + Gumbel(position), the noise that the draft was drawn with",
      "Daliri, Musco, Suresh 2024 (coupling without communication)",
@@ -163,7 +170,9 @@ const std::array<AcceptanceRule, 3> kRules = {{
      test<coupled_target, true>,
      coupled_target,
      expected<true>,
-     law_of_target},
+     law_of_target,
+     on_device<AcceptRule::kCoupled>,
+     CoinUse::gumbel},
 }};
 
 }  // namespace

@@ -1,10 +1,10 @@
 // Rules that compare a coin with a ratio of target to draft, and on rejection draw from what the draft left
 // over.
 //
-// All are one algorithm with a boost f(p) >= p: accept x ~ q with probability min(1, f(p(x)) / q(x)), else
-// draw from norm((f(p) - q)+), or from norm((p - q)+) for U[0, b]. f(p) = p is Leviathan's Algorithm 1, and
-// lossless. With several children at one node p is replaced by the current residual R, the norm of the last
-// difference (Miao et al. 2024, Alg. 2).
+// All are one algorithm with a boost f(p) >= p (RatioForm): accept x ~ q with probability min(1, f(p(x)) /
+// q(x)), else draw from norm((f(p) - q)+), or from norm((p - q)+) for U[0, b]. f(p) = p is Leviathan's
+// Algorithm 1, and lossless. With several children at one node p is replaced by the current residual R, the
+// norm of the last difference (Miao et al. 2024, Alg. 2).
 #include <algorithm>
 #include <array>
 
@@ -17,28 +17,18 @@
 namespace speclab::rules {
 namespace {
 
-struct Boost {
-  double scale = 1;  // f(p) = scale * p^power
-  double power = 1;
-  bool plain_residual = false;  // residual of p instead of f(p)
-  bool ignore_q = false;        // every draft is taken as deterministic
-  /// f(p). Every parameter lies in (0, 1], so f(p) >= p.
-  double operator()(double p) const { return power == 1 ? scale * p : exact_power(p, power); }
-  double residual(double p, double q) const { return std::max(0.0, (plain_residual ? p : (*this)(p)) - q); }
-};
-
 double checked(double parameter) {
   SPECLAB_CHECK(parameter > 0 && parameter <= 1, "parameter {} of a lenient rule", parameter);
   return parameter;
 }
 
-Boost plain(const RuleOptions&) { return {}; }
-Boost deterministic(const RuleOptions&) { return {.ignore_q = true}; }
-Boost lenient(const RuleOptions& o) { return {.scale = 1 / checked(o.lenience)}; }
-Boost uniform_to_b(const RuleOptions& o) { return {.scale = 1 / checked(o.b), .plain_residual = true}; }
-Boost distillspec_lin(const RuleOptions& o) { return {.scale = 1 / checked(o.epsilon)}; }
-Boost distillspec_sq(const RuleOptions& o) { return {.scale = 1 / (checked(o.epsilon) * o.epsilon)}; }
-Boost distillspec_exp(const RuleOptions& o) { return {.power = checked(o.epsilon)}; }
+RatioForm plain(const RuleOptions&) { return {}; }
+RatioForm deterministic(const RuleOptions&) { return {.ignore_q = true}; }
+RatioForm lenient(const RuleOptions& o) { return {.scale = 1 / checked(o.lenience)}; }
+RatioForm uniform_to_b(const RuleOptions& o) { return {.scale = 1 / checked(o.b), .plain_residual = true}; }
+RatioForm distillspec_lin(const RuleOptions& o) { return {.scale = 1 / checked(o.epsilon)}; }
+RatioForm distillspec_sq(const RuleOptions& o) { return {.scale = 1 / (checked(o.epsilon) * o.epsilon)}; }
+RatioForm distillspec_exp(const RuleOptions& o) { return {.power = checked(o.epsilon)}; }
 
 /// The law that is left for the children not yet tested: the target's row p, or a residual of it.
 class Remainder {
@@ -47,20 +37,21 @@ class Remainder {
 
   double prob(Token x) const { return touched_ ? weights_[static_cast<std::size_t>(x)] / sum_ : p_.prob(x); }
 
-  /// sum over x of min(q(x), f(prob(x))).
-  double accepted_mass(const Distribution& q, const Boost& f) const {
-    if (p_.one_hot()) return std::min(q.prob(p_.argmax()), f(1));  // a residual of a one-hot row is that row
-    if (q.one_hot()) return std::min(1.0, f(prob(q.argmax())));
+  /// sum over x of min(q(x), boosted(f, prob(x))).
+  double accepted_mass(const Distribution& q, const RatioForm& f) const {
+    if (p_.one_hot())
+      return std::min(q.prob(p_.argmax()), boosted(f, 1));  // a residual of a one-hot row is that row
+    if (q.one_hot()) return std::min(1.0, boosted(f, prob(q.argmax())));
     if (!touched_ && f.power == 1)
       return row_kernels::sum_min({p_.weights(), f.scale / p_.sum()}, {q.weights(), 1 / q.sum()});
     double mass = 0;
-    for (Token x = 0; x < p_.vocab(); ++x) mass += std::min(q.prob(x), f(prob(x)));
+    for (Token x = 0; x < p_.vocab(); ++x) mass += std::min(q.prob(x), boosted(f, prob(x)));
     return mass;
   }
 
   /// Becomes norm((f - q)+), q a row or one-hot. Without any mass left it stays as it is: then f <=
   /// q everywhere, so the rejection before this call had probability zero but for rounding.
-  void subtract(const Distribution* q, Token one_hot, const Boost& f) {
+  void subtract(const Distribution* q, Token one_hot, const RatioForm& f) {
     if (p_.one_hot()) return;
     if (q != nullptr && q->one_hot()) {
       one_hot = q->argmax();
@@ -90,11 +81,11 @@ class Remainder {
     const double old_sum = sum_;
     row_kernels::FixedSum sum;
     for (Token x = 0; x < p_.vocab(); ++x) {
-      sum.add(static_cast<std::size_t>(x), f.residual(at(x) / old_sum, other(q, one_hot, x)));
+      sum.add(static_cast<std::size_t>(x), residual_weight(f, at(x) / old_sum, other(q, one_hot, x)));
     }
     const double left = sum.total();
     if (!(left > 0)) return;
-    for (Token x = 0; x < p_.vocab(); ++x) at(x) = f.residual(at(x) / old_sum, other(q, one_hot, x));
+    for (Token x = 0; x < p_.vocab(); ++x) at(x) = residual_weight(f, at(x) / old_sum, other(q, one_hot, x));
     sum_ = left;
     touched_ = true;
   }
@@ -116,10 +107,10 @@ class Remainder {
   bool touched_ = false;
 };
 
-template <Boost (*kBoost)(const RuleOptions&)>
+template <RatioForm (*kForm)(const RuleOptions&)>
 void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
   thread_local std::vector<double> memory;
-  const Boost f = kBoost(options);
+  const RatioForm f = kForm(options);
   Remainder remainder(*node.row.p, memory);
   out.accepted = out.correction = -1;
   out.expected.clear();
@@ -141,10 +132,10 @@ void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
         for (Token x = 0; x < drawn_from->vocab(); ++x) expected += drawn_from->prob(x) * remainder.prob(x);
       }
     } else {
-      expected = std::min(1.0, f(remainder.prob(token)));
+      expected = std::min(1.0, boosted(f, remainder.prob(token)));
     }
     out.expected.push_back(expected);
-    const double ratio = f(remainder.prob(token)) / q_token;
+    const double ratio = boosted(f, remainder.prob(token)) / q_token;
     if (node.coins->bernoulli(ratio, {node.position, Purpose::accept, static_cast<std::uint32_t>(i)})) {
       out.accepted = static_cast<int>(i);
       return;
@@ -154,32 +145,32 @@ void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
   out.correction = remainder.sample(*node.coins, node.position);
 }
 
-template <Boost (*kBoost)(const RuleOptions&)>
+template <RatioForm (*kForm)(const RuleOptions&)>
 double expected(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions& options) {
   thread_local std::vector<double> memory;
-  const Boost f = kBoost(options);
-  if (q == nullptr) return std::min(1.0, f(row.p->prob(one_hot)));
+  const RatioForm f = kForm(options);
+  if (q == nullptr) return std::min(1.0, boosted(f, row.p->prob(one_hot)));
   if (f.ignore_q) return agreement(*row.p, *q);
   return Remainder(*row.p, memory).accepted_mass(*q, f);
 }
 
 /// law(x) = min(q, f(p)) + (1 - accepted mass) * residual(x), which is p for f(p) = p.
-template <Boost (*kBoost)(const RuleOptions&)>
+template <RatioForm (*kForm)(const RuleOptions&)>
 void output_law(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions& options,
                 std::vector<double>& law) {
   thread_local std::vector<double> drawn;
-  const Boost f = kBoost(options);
+  const RatioForm f = kForm(options);
   row.p->probabilities(law);
   law_of_draft(row, q, one_hot, drawn);
   double accepted = 0, left = 0;
   for (std::size_t x = 0; x < law.size(); ++x) {
-    accepted += std::min(drawn[x], f(law[x]));
-    left += f.residual(law[x], drawn[x]);
+    accepted += std::min(drawn[x], boosted(f, law[x]));
+    left += residual_weight(f, law[x], drawn[x]);
   }
   if (!(left > 0)) return;  // everything is accepted up to rounding, and p = q
   for (std::size_t x = 0; x < law.size(); ++x) {
-    law[x] =
-        std::min(drawn[x], f(law[x])) + std::max(0.0, 1 - accepted) * f.residual(law[x], drawn[x]) / left;
+    law[x] = std::min(drawn[x], boosted(f, law[x])) +
+             std::max(0.0, 1 - accepted) * residual_weight(f, law[x], drawn[x]) / left;
   }
 }
 
@@ -239,9 +230,18 @@ LossClass loss_epsilon(const RuleOptions& o, const SamplingParams& s) {
   return s.temperature <= 0 ? LossClass::l2 : lossy_below_one(o.epsilon, s);
 }
 
-constexpr std::array<std::string_view, 1> kReadsLenience = {"lenience"};
-constexpr std::array<std::string_view, 1> kReadsB = {"b"};
-constexpr std::array<std::string_view, 1> kReadsEpsilon = {"epsilon"};
+template <RatioForm (*kForm)(const RuleOptions&)>
+DeviceRule on_device(const RuleOptions& options, const SamplingParams&) {
+  return {.rule = AcceptRule::kRatio, .form = kForm(options)};
+}
+DeviceRule lenience_on_device(const RuleOptions& options, const SamplingParams& sampling) {
+  if (sampling.temperature > 0) return on_device<lenient>(options, sampling);
+  return {.rule = AcceptRule::kCriterion, .criterion = near_argmax_form(options)};
+}
+
+constexpr std::array kReadsLenience = {&kLenience};
+constexpr std::array kReadsB = {&kUpperEnd};
+constexpr std::array kReadsEpsilon = {&kEpsilon};
 
 const std::array<AcceptanceRule, 7> kRules = {{
     {"rejection",
@@ -253,7 +253,8 @@ const std::array<AcceptanceRule, 7> kRules = {{
      test<plain>,
      sample_target,
      expected<plain>,
-     law_of_target},
+     law_of_target,
+     on_device<plain>},
     {"one_hot_rejection",
      "take every drafted token as deterministic: accept when u < p(x), else p(x) = 0 and renormalise",
      "Li et al. 2024 (EAGLE-2); Fu et al. 2024 (Lookahead) Alg. 4",
@@ -262,23 +263,24 @@ const std::array<AcceptanceRule, 7> kRules = {{
      test<deterministic>,
      sample_target,
      expected<deterministic>,
-     law_of_target},
+     law_of_target,
+     on_device<deterministic>},
     {"lenience",
      "accept when u < p/(l q), else draw from norm(max(0, p - l q)); T = 0: accept when p(x) >= l max p",
      "Leviathan et al. 2023 appendix A.5", loss_lenience, kReadsLenience, test_lenience, sample_target,
-     expected_lenience, law_lenience},
+     expected_lenience, law_lenience, lenience_on_device},
     {"uniform_b", "accept when u < p/q with u ~ U[0, b], else draw from norm(max(0, p - q))",
      "toyllm, a GPT-2 reproduction of Chen et al. 2023", loss_b, kReadsB, test<uniform_to_b>, sample_target,
-     expected<uniform_to_b>, output_law<uniform_to_b>},
+     expected<uniform_to_b>, output_law<uniform_to_b>, on_device<uniform_to_b>},
     {"distillspec_lin", "accept when u < f(p)/q, else draw from norm(max(0, f(p) - q)); f(p) = p/epsilon",
      "Zhou et al. 2024 (DistillSpec), lenience functions", loss_epsilon, kReadsEpsilon, test<distillspec_lin>,
-     sample_target, expected<distillspec_lin>, output_law<distillspec_lin>},
+     sample_target, expected<distillspec_lin>, output_law<distillspec_lin>, on_device<distillspec_lin>},
     {"distillspec_sq", "as distillspec_lin with f(p) = p/epsilon^2",
      "Zhou et al. 2024 (DistillSpec), lenience functions", loss_epsilon, kReadsEpsilon, test<distillspec_sq>,
-     sample_target, expected<distillspec_sq>, output_law<distillspec_sq>},
+     sample_target, expected<distillspec_sq>, output_law<distillspec_sq>, on_device<distillspec_sq>},
     {"distillspec_exp", "as distillspec_lin with f(p) = p^epsilon",
      "Zhou et al. 2024 (DistillSpec), lenience functions", loss_epsilon, kReadsEpsilon, test<distillspec_exp>,
-     sample_target, expected<distillspec_exp>, output_law<distillspec_exp>},
+     sample_target, expected<distillspec_exp>, output_law<distillspec_exp>, on_device<distillspec_exp>},
 }};
 
 }  // namespace

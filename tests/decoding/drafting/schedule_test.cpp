@@ -10,15 +10,15 @@
 namespace speclab {
 namespace {
 
-Schedule make(const std::string& name, int gamma, ScheduleOptions options = {}) {
-  options.schedule = name;
+Schedule make(ScheduleRule rule, int gamma, ScheduleOptions options = {}) {
+  options.schedule = rule;
   Schedule schedule(options, gamma);
   schedule.begin(0);
   return schedule;
 }
 
 TEST(Schedule, ConstantStaysWhateverHappens) {
-  Schedule schedule = make("constant", 5);
+  Schedule schedule = make(ScheduleRule::constant, 5);
   schedule.observe(5, 0);
   EXPECT_EQ(schedule.limit(), 5);
   schedule.observe(5, 5);
@@ -28,7 +28,7 @@ TEST(Schedule, ConstantStaysWhateverHappens) {
 }
 
 TEST(Schedule, HeuristicGrowsByTwoAndShrinksByOne) {
-  Schedule schedule = make("heuristic", 5);
+  Schedule schedule = make(ScheduleRule::heuristic, 5);
   std::vector<int> limits;
   for (const int accepted : {5, 7, 8, 0, 0}) {
     schedule.observe(schedule.limit(), accepted);
@@ -43,7 +43,7 @@ TEST(Schedule, HeuristicGrowsByTwoAndShrinksByOne) {
 
 TEST(Schedule, TransientStartsAfreshAtEveryTurnHeuristicAtEveryConversation) {
   for (const bool transient : {false, true}) {
-    Schedule schedule = make(transient ? "heuristic_transient" : "heuristic", 5);
+    Schedule schedule = make(transient ? ScheduleRule::heuristic_transient : ScheduleRule::heuristic, 5);
     schedule.observe(5, 5);
     schedule.begin(1);
     EXPECT_EQ(schedule.limit(), transient ? 5 : 7);
@@ -53,7 +53,7 @@ TEST(Schedule, TransientStartsAfreshAtEveryTurnHeuristicAtEveryConversation) {
 }
 
 TEST(Schedule, ConfidenceStopsBelowTheThreshold) {
-  Schedule schedule = make("confidence", 8);
+  Schedule schedule = make(ScheduleRule::confidence, 8);
   EXPECT_TRUE(schedule.needs_confidence());
   schedule.start_draft();
   EXPECT_FALSE(schedule.stop_after(.9));
@@ -64,7 +64,7 @@ TEST(Schedule, ConfidenceStopsBelowTheThreshold) {
 TEST(Schedule, ProductRunsOverOneDraft) {
   ScheduleOptions options;
   options.product_threshold = .3;
-  Schedule schedule = make("product", 8, options);
+  Schedule schedule = make(ScheduleRule::product, 8, options);
   for (int draft = 0; draft < 2; ++draft) {
     schedule.start_draft();
     EXPECT_FALSE(schedule.stop_after(.7));
@@ -82,15 +82,15 @@ TEST(Schedule, ListNamesTheOptionsThatEachReads) {
     EXPECT_FALSE(info.summary.empty() || info.source.empty()) << info.name;
     for (const std::string_view option : info.options)
       EXPECT_THAT(names, ::testing::Contains(std::string(option)));
-    make(std::string(info.name), 3);
+    make(info.rule, 3);
   }
 }
 
 TEST(Schedule, GammaBeyondTheHeuristicsLimitIsRefused) {
   ScheduleOptions options;
   options.gamma_max = 4;
-  EXPECT_THROW(make("heuristic", 5, options), Error);
-  EXPECT_NO_THROW(make("constant", 5, options));
+  EXPECT_THROW(make(ScheduleRule::heuristic, 5, options), Error);
+  EXPECT_NO_THROW(make(ScheduleRule::constant, 5, options));
 }
 
 }  // namespace

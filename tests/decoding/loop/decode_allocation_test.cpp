@@ -22,7 +22,7 @@ struct AllocationCase {
   json options;
   json generation;
   int batch = 1;
-  bool batch_of_prefixes = false;
+  VerifyWith verify = VerifyWith::one_pass;
   int devices = 1;
 };
 
@@ -42,9 +42,10 @@ const AllocationCase kAllocationCases[] = {
     {"prompt_lookup", "prompt_lookup", {{"ngram_min", 1}}, json::object()},
     {"prompt_lookup_tree", "prompt_lookup", {{"ngram_min", 1}, {"candidates", 3}}, json::object()},
     {"token_recycling", "token_recycling", json::object(), json::object()},
-    {"token_recycling_prefixes", "token_recycling", json::object(), json::object(), 1, true},
+    {"token_recycling_prefixes", "token_recycling", json::object(), json::object(), 1,
+     VerifyWith::batch_of_prefixes},
     {"lookahead", "lookahead", json::object(), json::object()},
-    {"lookahead_divided", "lookahead", json::object(), json::object(), 1, false, 2},
+    {"lookahead_divided", "lookahead", json::object(), json::object(), 1, VerifyWith::one_pass, 2},
 };
 
 class StepAllocations : public testing::TestWithParam<AllocationCase> {};
@@ -70,7 +71,7 @@ Counted count_second(const AllocationCase& c, const char* numerics, int first, i
   LoopOptions options;
   options.capacity = 256;
   options.batch = c.batch;
-  options.batch_of_prefixes = c.batch_of_prefixes;
+  options.verify = c.verify;
   options.devices = c.devices;
   options.on_emit = [&](int, const StepRecord& step, TokenSpan) {
     const long made = fixtures::allocations_so_far() - before;

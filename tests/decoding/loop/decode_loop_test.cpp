@@ -55,7 +55,7 @@ TEST_F(DecodeLoopTest, SharedPrefillsChangeNothingButTheTime) {
   const StrategyChoice speculation = choose("speculative_sampling", {{"gamma", 3}});
   LoopOptions plain{.capacity = 256}, shared{.capacity = 256, .prefills = prefills};
   LoopOptions prefixes = shared;
-  prefixes.batch_of_prefixes = true;
+  prefixes.verify = VerifyWith::batch_of_prefixes;
   DecodeLoop alone(target, skip, speculation, plain);
   DecodeLoop first(target, nullptr, choose("autoregressive"), shared),
       second(target, skip, speculation, shared), third(target, skip, speculation, prefixes);
@@ -359,7 +359,7 @@ TEST_F(DecodeLoopTest, ABatchOfPrefixesGivesTheSame) {
                     .strategy = strategy,
                     .options = {{"max_tokens", 50}, {"temperature", temperature}}};
       const GenerationRecord one_pass = decode.run();
-      decode.loop.batch_of_prefixes = true;
+      decode.loop.verify = VerifyWith::batch_of_prefixes;
       const GenerationRecord prefixes = decode.run();
       EXPECT_EQ(prefixes.tokens, one_pass.tokens) << name << temperature;
       EXPECT_EQ(prefixes.row_hashes, one_pass.row_hashes);
@@ -380,7 +380,7 @@ TEST_F(DecodeLoopTest, RowsBeyondTheScratchSpaceAreRefused) {
   const Decode decode{.target = target,
                       .draft = target,
                       .strategy = choose("speculative_sampling", {{"gamma", 20}}),
-                      .loop = {.batch_of_prefixes = true, .scratch = 60}};
+                      .loop = {.verify = VerifyWith::batch_of_prefixes, .scratch = 60}};
   EXPECT_THAT(
       error_of(decode),
       HasSubstr("got 231 rows to verify, expected at most 60 in flight. Draft less, or verify in one pass"));

@@ -94,11 +94,11 @@ inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, cons
   const DeviceArray<std::int64_t> d_position(place, std::vector<std::int64_t>{position});
   const DeviceArray<double> residual(place, static_cast<std::size_t>(vocab));
   const DeviceArray<cuda::Verdict> verdict(place, 1);
-  const std::optional<DeviceRule> found = device_rule(rule, options, {.temperature = greedy ? 0.0 : 1.0});
-  SPECLAB_CHECK(found.has_value(), "rule {} on the device", rule.name);
-  cuda::Accept a{.rule = found->rule,
-                 .form = found->form,
-                 .criterion = found->criterion,
+  SPECLAB_CHECK(rule.device_form != nullptr, "rule {} on the device", rule.name);
+  const DeviceRule found = rule.device_form(options, {.temperature = greedy ? 0.0 : 1.0});
+  cuda::Accept a{.rule = found.rule,
+                 .form = found.form,
+                 .criterion = found.criterion,
                  .nodes = nodes,
                  .vocab = vocab,
                  .tokens = d_tokens.data(),

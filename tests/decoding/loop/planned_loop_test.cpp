@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/decoding/loop/planned_rounds.h"
 #include "tests/decoding/loop/planned_loop.h"
 
 // Steps that a device runs by itself, on a simulated GPU, against the same decoding with the host in every
@@ -347,7 +348,7 @@ TEST(PlannedLoop, SaysWhyNot) {
                 HasSubstr(std::string(learns) + " learns from the target's rows"));
   EXPECT_THAT(error_of({.target = target, .options = {{"banned_tokens", {5}}}}),
               HasSubstr("logits depend on the text"));
-  EXPECT_THAT(error_of({.target = target, .loop = {.batch_of_prefixes = true}}),
+  EXPECT_THAT(error_of({.target = target, .loop = {.verify = VerifyWith::batch_of_prefixes}}),
               HasSubstr("batch of prefixes"));
   EXPECT_EQ(error_of({.target = target}), "");
   Decode automatic{.target = host, .options = {{"device_loop", "auto"}, {"max_tokens", 4}}};

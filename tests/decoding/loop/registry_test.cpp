@@ -15,16 +15,23 @@ struct OneNumber {
   void fields(OptionVisitor& visit) { visit("number", number, Range<int>{0, 9}, ""); }
 };
 
+/// Drafts nothing. Other tests of this program find the entries in the registry and decode with them.
+struct NoDraft final : Strategy {
+  void begin(const Sequence&) override {}
+  void draft(std::span<const Sequence* const>, std::span<Draft* const>) override {}
+};
+
 StrategyEntry entry_of(std::string_view name) {
   StrategyInfo info{};
   info.name = name;
-  return {info,
-          [](const void* copy_of) -> std::shared_ptr<void> {
-            return copy_of ? std::make_shared<OneNumber>(*static_cast<const OneNumber*>(copy_of))
-                           : std::make_shared<OneNumber>();
-          },
-          [](void* options, OptionVisitor& visit) { static_cast<OneNumber*>(options)->fields(visit); },
-          [](const void*, const Resources&) { return std::unique_ptr<Strategy>(); }};
+  return {
+      info,
+      [](const void* copy_of) -> std::shared_ptr<void> {
+        return copy_of ? std::make_shared<OneNumber>(*static_cast<const OneNumber*>(copy_of))
+                       : std::make_shared<OneNumber>();
+      },
+      [](void* options, OptionVisitor& visit) { static_cast<OneNumber*>(options)->fields(visit); },
+      [](const void*, const Resources&) -> std::unique_ptr<Strategy> { return std::make_unique<NoDraft>(); }};
 }
 
 // The files of strategies/ happen to be linked in the order of their names; nothing may depend on that.

@@ -106,7 +106,7 @@ TEST(DeviceSampling, CoinsHaveTheSameBits) {
   const PhiloxKey key = coins.key();
   for (std::size_t token = 0; token < noise.size(); token += 7) {
     const auto t = static_cast<std::uint32_t>(token);
-    const float e = cuda::exponential(philox4x32({t / 64 * 16 + t % 16, 4, 9, 0}, key)[t % 64 / 16]);
+    const float e = exponential(philox4x32({t / 64 * 16 + t % 16, 4, 9, 0}, key)[t % 64 / 16]);
     EXPECT_NEAR(-std::log(e), noise[token], 1e-6 * (1 + std::abs(noise[token])));
   }
 }

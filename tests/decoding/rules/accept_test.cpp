@@ -16,14 +16,14 @@ namespace {
 TEST(Registry, NamesAreUniqueAndCompleteAndEveryRuleIsWhole) {
   std::set<std::string_view> names;
   const std::set<std::string_view> fields = {"lenience", "b",     "beta",  "gap",
-                                             "epsilon",  "delta", "theta", "top_k"};
+                                             "epsilon",  "delta", "theta", "threshold_top_k"};
   std::set<std::string_view> read;
   for (const AcceptanceRule& rule : acceptance_rules()) {
     EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
     EXPECT_FALSE(rule.summary.empty());
     EXPECT_FALSE(rule.source.empty());
     EXPECT_TRUE(rule.loss && rule.test && rule.bonus && rule.expected && rule.output_law) << rule.name;
-    for (const std::string_view option : rule.options) {
+    for (const std::string_view option : option_names(rule)) {
       EXPECT_TRUE(fields.count(option)) << rule.name << " reads " << option;
       read.insert(option);
     }

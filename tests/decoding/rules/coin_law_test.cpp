@@ -151,7 +151,7 @@ TEST(CoinLawOf, OtherWaysThroughTheLoopGiveTheSameTexts) {
     SCOPED_TRACE(c.name);
     for (const char* rule : {"rejection", "sample_match"}) {
       const json options = {{"rule", rule}, {"temperature", 1}, {"max_tokens", 8}};
-      Generations plain(c, options), prefixes(c, options, {.batch_of_prefixes = true}),
+      Generations plain(c, options), prefixes(c, options, {.verify = VerifyWith::batch_of_prefixes}),
           divided(c, options, {.devices = 3}), together(c, options, {.batch = 3});
       for (std::uint64_t i = 0; i < 90; i += 3) {
         const Coins coins[] = {{5, i}, {5, i + 1}, {5, i + 2}};

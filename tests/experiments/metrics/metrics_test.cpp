@@ -194,12 +194,12 @@ TEST(ReferenceCheck, PromisesByLossClass) {
   EXPECT_EQ(check_against(a, b, promise_of(generation)).first_divergence, 6) << "a prefix is not equal";
   b = a;
   b.turns[0].row_hashes[3] = 8;
-  generation.coins = "gumbel";
+  generation.coins = CoinUse::gumbel;
   generation.sampling.temperature = 1;
   EXPECT_EQ(check_against(a, b, promise_of(generation)).matches, true) << "ids only for coupled sampling";
   b.turns[0].tokens[2] = 77;
   EXPECT_EQ(check_against(a, b, promise_of(generation)).first_divergence, 2);
-  generation.coins = "independent";
+  generation.coins = CoinUse::independent;
   EXPECT_FALSE(check_against(a, b, promise_of(generation)).matches.has_value());
 }
 

@@ -87,7 +87,7 @@ TEST(Promise, IsThatOfTheRule) {
   EXPECT_EQ(promise_of(generation), Promise::rows);
   generation.sampling.temperature = 1;
   EXPECT_EQ(promise_of(generation), Promise::nothing);
-  generation.coins = "gumbel";
+  generation.coins = CoinUse::gumbel;
   EXPECT_EQ(promise_of(generation), Promise::ids);
 }
 

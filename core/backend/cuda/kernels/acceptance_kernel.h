@@ -9,7 +9,8 @@ namespace speclab::cuda {
 
 inline constexpr int kMostNodes = 128;  ///< of a tree: the pending token and what may be accepted
 
-using speclab::AcceptRule, speclab::CriterionForm, speclab::RatioForm;
+using speclab::AcceptRule, speclab::boosted, speclab::CriterionForm, speclab::RatioForm,
+    speclab::residual_weight;
 
 struct Verdict {
   std::int32_t accepted = 0;           ///< nodes on the path, without the pending token
@@ -67,11 +68,6 @@ struct Remainder {
   double p_factor = 1, q_factor = 1;  // kDifference
   double unit = 0;                    // kWithoutToken: the weight of probability one
 
-  SPECLAB_DEVICE double boost(double x) const { return f.power == 1 ? f.scale * x : exact_power(x, f.power); }
-  SPECLAB_DEVICE double residual(double px, double qx) const {
-    const double left = (f.plain_residual ? px : boost(px)) - qx;
-    return left > 0 ? left : 0;
-  }
   /// Weight of token x, not normalised. Not for kRow.
   SPECLAB_DEVICE double weight(int x) const {
     if (kind == Kind::kStored) return simt::load(stored + x);
@@ -99,7 +95,7 @@ struct Remainder {
       if (!(sum > 0)) kind = Kind::kRow;
       return;
     }
-    const auto left_of = [&](int x) { return residual(prob(x), drawn_from.prob(x)); };
+    const auto left_of = [&](int x) { return residual_weight(f, prob(x), drawn_from.prob(x)); };
     const double left = sum_row(space, vocab, left_of);
     if (!(left > 0)) return;
     // Each weight is read and written by one thread, so that it may overwrite the law that it comes from.
@@ -238,7 +234,7 @@ struct AcceptKernel {
             fault = child;
             break;
           }
-          const double ratio = remainder.boost(remainder.prob(token)) / q_token;
+          const double ratio = boosted(a.form, remainder.prob(token)) / q_token;
           if (coins.bernoulli(space, ratio, position, kAcceptCoin, static_cast<simt::u32>(i))) {
             accepted = child;
             break;

@@ -85,13 +85,12 @@ SPECLAB_DEVICE double inverse_envelope(const LawSpace& space, const LawRow& p, c
   const simt::u64 bits = ~least;
   double ratio;
   std::memcpy(&ratio, &bits, sizeof ratio);
-  ratio = ratio * p.sum / q.sum;
-  return ratio < 1 ? ratio : 1;
+  return inverse_envelope_of(ratio, p.sum, q.sum);
 }
 
 /// Probability that a token drawn from q is accepted under the envelope.
 SPECLAB_DEVICE double under_envelope(const LawRow& p, const LawRow& q, int token, double inverse) {
-  return inverse > 0 ? inverse * p.prob(token) / q.prob(token) : 0;
+  return inverse > 0 ? envelope_acceptance(p.prob(token), q.prob(token), inverse) : 0;
 }
 
 }  // namespace SPECLAB_SIDE

@@ -4,7 +4,9 @@
 
 #include "core/backend/cuda/kernels/law_space.h"
 #include "core/backend/cuda/simulator/simt.h"
-#include "core/base/philox.h"
+#include "core/base/coin_address.h"
+#include "core/base/exact_float.h"
+#include "core/base/row_order.h"
 
 // Laws over a vocabulary as a block of threads sees them: sums, searches and races over one row, with the
 // coins that address them. What is promised: given the same bits of logits (or of weights), every number and
@@ -23,75 +25,23 @@ struct Law {
   std::int32_t invalid = -1;
 };
 
-inline constexpr int kRaceBlock = 64;  ///< tokens that share their Philox counters, row_kernels::race
-
 inline namespace SPECLAB_SIDE {
-
-// ---- Polynomials of core/decoding/rows/row_kernels.cpp and noise_kernels.cpp, operation by operation.
-
-/// exp for x <= 0, zero below -87.
-SPECLAB_DEVICE float exp_nonpositive(float x) {
-  const float clamped = x > -100.0f ? x : -100.0f;
-  const float magic = 12582912.0f;  // 1.5 * 2^23 rounds to the nearest integer
-  const float shifted = clamped * 1.44269504f + magic;
-  const float whole = shifted - magic;
-  float r = clamped - whole * 0.693359375f;
-  r = r - whole * -2.12194440e-4f;
-  const float r2 = r * r;
-  const float low = (1.0f / 6 * r + 0.5f) * r2 + (1.0f * r + 1.0f);
-  const float high = (1.0f / 5040 * r + 1.0f / 720) * r2 + (1.0f / 120 * r + 1.0f / 24);
-  const float y = high * (r2 * r2) + low;
-  const float power = simt::float_of((simt::bits_of(shifted) + 127u) << 23);
-  return x >= -87.0f ? y * power : 0.0f;
-}
-
-/// log(1 + t), 1 + t in [sqrt(1/2), sqrt(2)].
-SPECLAB_DEVICE float log1p_reduced(float t) {
-  const float s = t / (t + 2.0f), s2 = s * s;
-  float y = 1.0f / 9;
-  y = y * s2 + 1.0f / 7;
-  y = y * s2 + 1.0f / 5;
-  y = y * s2 + 1.0f / 3;
-  y = y * s2 + 1.0f;
-  return (s + s) * y;
-}
-
-/// (x + 1/2) / 2^32.
-SPECLAB_DEVICE float fraction_of(simt::u32 x) {
-  const auto high = static_cast<float>(static_cast<int>(x >> 16)),
-             low = static_cast<float>(static_cast<int>(x & 0xffffu));
-  return (high * 65536.0f + (low + 0.5f)) * 0x1p-32f;
-}
-
-/// The standard exponential of 32 random bits, -log(1 - (x + 1/2) / 2^32).
-SPECLAB_DEVICE float exponential(simt::u32 x) {
-  const float v = fraction_of(x), w = fraction_of(~x);
-  const int shifted = static_cast<int>(simt::bits_of(w) - 0x3f3504f3u);  // sqrt(1/2)
-  const int e = shifted >> 23;
-  const float mantissa = simt::float_of(simt::bits_of(w) - (static_cast<simt::u32>(e) << 23));
-  const auto ef = static_cast<float>(e);
-  const float t = ef == 0.0f ? -v : mantissa - 1.0f;
-  return -(ef * 0.693147181f + log1p_reduced(t));
-}
 
 /// row_kernels::race: the token whose exponential / weight comes first, ties to the lowest; n when no weight
 /// is positive.
 template <typename Weight>
 SPECLAB_DEVICE int race_row(const LawSpace& space, int n, PhiloxKey key, std::int64_t position,
                             simt::u32 purpose, const Weight& weight) {
-  const auto at = static_cast<simt::u64>(position);
   const int counters = (n + kRaceBlock - 1) / kRaceBlock * kSumLanes;
   simt::u64 best = 0;  // of (bits of the time, token), both turned round
   for (int i = simt::thread_index(); i < counters; i += simt::block_threads()) {
-    const PhiloxCounter words = philox4x32(
-        {static_cast<simt::u32>(i), purpose, static_cast<simt::u32>(at), static_cast<simt::u32>(at >> 32)},
-        key);
+    const PhiloxCounter words = philox4x32(coin_counter(position, purpose, static_cast<simt::u32>(i)), key);
     for (int word = 0; word < 4; ++word) {
       const int token = i / kSumLanes * kRaceBlock + word * kSumLanes + i % kSumLanes;
       if (token >= n) continue;
       const float w = weight(token);
       if (!(w > 0)) continue;
-      const simt::u32 time = simt::bits_of(exponential(words.word[word]) / w);
+      const simt::u32 time = exact_bits(arrival(words.word[word], w));
       if (time >= 0x7f800000u) continue;  // not within the floats: loses against everything
       const simt::u64 candidate =
           static_cast<simt::u64>(~time) << 32 | (0xffffffffu - static_cast<simt::u32>(token));
@@ -116,9 +66,7 @@ struct PhiloxCoins {
     return {{simt::load(&key_at->word[0]), simt::load(&key_at->word[1])}};
   }
   SPECLAB_DEVICE double uniform(std::int64_t position, simt::u32 purpose, simt::u32 draw) const {
-    const auto at = static_cast<simt::u64>(position);
-    const PhiloxCounter words =
-        philox4x32({draw, purpose, static_cast<simt::u32>(at), static_cast<simt::u32>(at >> 32)}, own_key());
+    const PhiloxCounter words = philox4x32(coin_counter(position, purpose, draw), own_key());
     return uniform_of(words.word[0], words.word[1]);
   }
   SPECLAB_DEVICE bool bernoulli(const LawSpace&, double probability, std::int64_t position, simt::u32 purpose,
@@ -140,7 +88,13 @@ struct PhiloxCoins {
 };
 
 /// Purposes of coins as Coins addresses them.
-enum : simt::u32 { kTargetCoin = 0, kDraftCoin = 1, kAcceptCoin = 2, kResidualCoin = 3, kGumbelCoin = 4 };
+enum : simt::u32 {
+  kTargetCoin = static_cast<simt::u32>(Purpose::target),
+  kDraftCoin = static_cast<simt::u32>(Purpose::draft),
+  kAcceptCoin = static_cast<simt::u32>(Purpose::accept),
+  kResidualCoin = static_cast<simt::u32>(Purpose::residual),
+  kGumbelCoin = static_cast<simt::u32>(Purpose::gumbel),
+};
 
 /// A row on the device.
 struct LawRow {

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/backend/cuda/simulator/simt.h"
+#include "core/base/row_order.h"
 
 // A block of threads that works on one row over the vocabulary: its shared memory, sums, searches and cuts.
 // The order of sums is that of row_kernels::kSumChunk whatever the number of threads, so that law.h can
@@ -11,9 +12,6 @@
 namespace speclab::cuda {
 
 inline constexpr int kLawThreads = 512;  ///< of a block, at most
-inline constexpr int kSumLanes = 16;     ///< row_kernels::kSumLanes
-inline constexpr int kSumChunk = 1024;   ///< row_kernels::kSumChunk
-inline constexpr int kSearchGroup = 32;  ///< of the search in Coins::categorical
 inline constexpr int kCutBuckets = 16;   ///< of a step of cut_of_row
 
 /// Threads for rows of `vocab` tokens: one for each partial sum while there are enough. No result depends on

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/philox.h"
+
+// The address of a random number, the same on the host and, compiled by nvcc, on a GPU.
+
+namespace speclab {
+
+/// What a coin decides. The number is part of the coin's address and never changes its meaning.
+enum class Purpose : std::uint32_t {
+  target = 0,    ///< a token drawn from a target row: autoregressive, sample-match, bonus
+  draft = 1,     ///< a token drawn from a draft row
+  accept = 2,    ///< an acceptance test
+  residual = 3,  ///< the correction after a rejection
+  gumbel = 4,    ///< noise of coupled sampling
+  simulate = 5,  ///< the acceptance process of `simulated`, and other choices that never touch the law of the
+                 ///< text
+};
+
+/// The Philox counter of a coin. For the noise of a row, word 0 counts blocks of tokens instead of draws.
+SPECLAB_HOST_DEVICE constexpr PhiloxCounter coin_counter(std::int64_t position, std::uint32_t purpose,
+                                                         std::uint32_t draw) {
+  const auto at = static_cast<std::uint64_t>(position);
+  return {draw, purpose, static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at >> 32)};
+}
+
+}  // namespace speclab

@@ -1,0 +1,219 @@
+// How the decode loop is set up and how a generation starts: checks, prefill, the first token, the choice of
+// an executor.
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/measure/clock.h"
+#include "core/decoding/loop/decode_loop.h"
+
+namespace speclab {
+
+DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<const Model> draft,
+                       const StrategyChoice& strategy, LoopOptions options)
+    : target_(std::move(target)), draft_(std::move(draft)), options_(std::move(options)) {
+  SPECLAB_CHECK(target_ != nullptr && options_.batch >= 1, "target {}, batch {}", target_ != nullptr,
+                options_.batch);
+  SPECLAB_CHECK(options_.devices >= 1 && (options_.devices == 1 || options_.verify == VerifyWith::one_pass),
+                "{} devices and a batch of prefixes", options_.devices);
+  const ModelConfig& config = target_->config();
+  if (!config.head_ids.empty()) {
+    throw Error({fmt::format("model {}", target_->name()),
+                 fmt::format("a head over {} of {} tokens", config.head_rows(), config.vocab),
+                 "a target that predicts every token", "Use it as a draft."});
+  }
+  if (draft_ && draft_->config().vocab != config.vocab) {
+    throw Error({fmt::format("draft {}", draft_->name()),
+                 fmt::format("a vocabulary of {} tokens", draft_->config().vocab),
+                 fmt::format("the {} tokens of its target {}", config.vocab, target_->name()),
+                 "Use a draft that shares the target's tokenizer."});
+  }
+  capacity_ = options_.capacity > 0 ? options_.capacity : config.context;
+  for (int i = 0; i < options_.batch; ++i) {
+    slots_.push_back(std::make_unique<RunningSequence>());
+    slots_.back()->sequence.slot = i;
+  }
+  Resources resources;
+  resources.target = target_;
+  resources.draft = draft_;
+  resources.batch = options_.batch;
+  resources.capacity = capacity_;
+  resources.open_draft = [this] {
+    SPECLAB_CHECK(draft_ != nullptr && opening_ != nullptr,
+                  "open_draft() outside begin(), or without a draft model");
+    auto session = draft_->open(std::min(capacity_, draft_->config().context));
+    opening_->draft_sessions.push_back(session.get());
+    return session;
+  };
+  strategy_ = strategy.make(resources);
+  strategy_name_ = strategy.info().name;
+
+  ExecutorSetting setting{target_.get(), &options_, strategy_.get(), strategy_name_, capacity_, 0};
+  const auto make_on_host = [&] {
+    for (const ExecutorKind& kind : executor_kinds()) {
+      if (kind.on_device) continue;
+      if (auto executor = kind.make(setting)) return executor;
+    }
+    SPECLAB_CHECK(false, "no executor for these options");
+  };
+  setting.scratch =
+      options_.scratch > 0 ? options_.scratch : make_on_host()->rows_in_flight(strategy_->max_nodes());
+  on_host_ = make_on_host();
+  on_device_.resize(slots_.size());
+  for (auto& of_slot : on_device_) {
+    for (const ExecutorKind& kind : executor_kinds()) {
+      if (!kind.on_device) continue;
+      if (auto executor = kind.make(setting)) of_slot.push_back(std::move(executor));
+    }
+  }
+  for (const auto& slot : slots_) slot->session = target_->open(capacity_, setting.scratch);
+}
+
+DecodeLoop::~DecodeLoop() = default;
+
+const Model& DecodeLoop::target() const { return *target_; }
+int DecodeLoop::capacity() const { return capacity_; }
+
+std::uint64_t DecodeLoop::add(const Request& request) {
+  check(request);
+  const auto free = std::ranges::find_if(
+      slots_, [&](const auto& slot) { return std::ranges::find(running_, slot.get()) == running_.end(); });
+  RunningSequence& sequence = **free;
+  sequence.ticket = tickets_++;
+  start(sequence, request);
+  if (sequence.running) choose_executor(sequence);
+  finished_.reserve(finished_.size() + slots_.size());  // so that no step allocates for it
+  if (options_.on_emit) options_.on_emit(sequence.sequence.slot, StepRecord(), sequence.out.tokens);
+  if (sequence.running) {
+    const auto beside =
+        std::ranges::find(running_.rbegin(), running_.rend(), sequence.executor, &RunningSequence::executor);
+    running_.insert(beside.base() == running_.begin() ? running_.end() : beside.base(), &sequence);
+  } else {
+    retire(sequence);
+  }
+  return sequence.ticket;
+}
+
+void DecodeLoop::check(const Request& request) const {
+  if (!has_room()) {
+    throw Error({"decode loop", fmt::format("another request beside {} running ones", running_.size()),
+                 fmt::format("at most {} at a time", slots_.size()),
+                 "Wait until one has finished, or make the loop with a larger batch."});
+  }
+  const int prompt_length = static_cast<int>(request.prompt.size());
+  if (prompt_length == 0)
+    throw Error({"prompt", "no tokens", "at least one token",
+                 "Give some text, or let the chat template add its own."});
+  if (prompt_length > capacity_) {
+    throw Error({"prompt", fmt::format("{} tokens", prompt_length),
+                 fmt::format("at most {}, the context of this run", capacity_), "Shorten the prompt."});
+  }
+  const int vocab = target_->config().vocab;
+  for (const Token token : request.prompt) {
+    if (token < 0 || token >= vocab) {
+      throw Error({"prompt", fmt::format("token {}", token), fmt::format("ids from 0 to {}", vocab - 1),
+                   "Use the tokenizer of the target."});
+    }
+  }
+  if (!request.options.stop.empty() && !options_.token_bytes) {
+    throw Error({"option stop", fmt::format("{} stop strings", request.options.stop.size()),
+                 "a model with a tokenizer", "Leave stop out."});
+  }
+}
+
+void DecodeLoop::start(RunningSequence& slot, const Request& request) {
+  const GenerationOptions& options = request.options;
+  const int prompt_length = static_cast<int>(request.prompt.size());
+  slot.request = request;
+  slot.executor = nullptr;
+  slot.running = false;
+  slot.rule = &options.acceptance_rule();
+  slot.lossy = slot.rule->loss(options.rule_options, options.sampling) == LossClass::l3;
+  slot.processors = std::make_unique<LogitsProcessors>(
+      LogitsProcessors::Options{options.repetition_penalty,
+                                options.ignore_eos ? 0 : options.min_length,
+                                {options.banned_tokens.begin(), options.banned_tokens.end()},
+                                request.eos},
+      prompt_length);
+  if (!slot.processors->active()) slot.processors.reset();
+  slot.stops.reset(options.stop);
+
+  Sequence& sequence = slot.sequence;
+  sequence.tokens.assign(request.prompt.begin(), request.prompt.end());
+  sequence.tokens.reserve(request.prompt.size() + options.max_tokens);
+  sequence.prompt_length = prompt_length;
+  sequence.turn = request.turn;
+  sequence.sampling = options.sampling;
+  sequence.coins = request.coins;
+  sequence.coupled = slot.rule->coins == CoinUse::gumbel;
+  sequence.processors = slot.processors.get();
+  sequence.reference = request.reference;
+  sequence.eos = options.ignore_eos ? TokenSpan() : TokenSpan(slot.request.eos);
+
+  GenerationRecord& out = slot.out;
+  out = GenerationRecord();
+  out.context_length = prompt_length;
+  out.tokens.reserve(options.max_tokens);
+  out.steps.reserve(options.max_tokens);
+  if (options_.hash_rows) out.row_hashes.reserve(options.max_tokens);
+  slot.draft.reset(sequence.tokens.back());  // without a path: the row after the prompt is that of node 0
+  slot.expect_rows();
+  prefill(slot);
+  std::int64_t begun = wall_now_ns();
+  const Token first =
+      slot.rule->bonus(slot.target_row(0), sequence.coins, prompt_length, options.rule_options);
+  slot.take(first, capacity_, options_.token_bytes);
+  out.prefill_ns += wall_now_ns() - begun;
+  slot.target_begun = slot.session->work();
+  if (options_.hash_rows) out.row_hashes.push_back(hash_row(slot.logits.data(), slot.vocab()));
+
+  const Work draft_before = slot.draft_work();
+  if (slot.running) {
+    begun = wall_now_ns();
+    opening_ = &slot;
+    strategy_->begin(sequence);
+    opening_ = nullptr;
+    out.draft_prefill_ns = wall_now_ns() - begun;
+  }
+  slot.draft_begun = slot.draft_work();
+  out.draft_prefill = slot.draft_begun - draft_before;
+}
+
+// Afterwards the target's session holds the prompt and slot.logits its last row.
+void DecodeLoop::prefill(RunningSequence& slot) {
+  const Request& request = slot.request;
+  PrefillCost cost;
+  if (options_.prefills) {
+    const PrefillCache::Prefilled& prefilled =
+        options_.prefills->prefill(*target_, request.prompt, request.turn, capacity_);
+    slot.session->copy(*prefilled.session);
+    std::ranges::copy(prefilled.logits, slot.logits.begin());
+    cost = prefilled.cost;
+  } else {
+    cost = timed_prefill(*slot.session, request.prompt, slot.logits.data());
+  }
+  slot.out.prefill_ns = cost.ns;
+  slot.out.target_prefill = cost.work;
+}
+
+// Takes the first executor that can run the steps of this generation; the host's can run all.
+void DecodeLoop::choose_executor(RunningSequence& sequence) {
+  const DeviceLoop wanted = sequence.request.options.device_loop;
+  std::string reason;
+  if (wanted != DeviceLoop::off) {
+    for (const auto& executor : on_device_[static_cast<std::size_t>(sequence.sequence.slot)]) {
+      reason = executor->begin(sequence);
+      if (!reason.empty()) continue;
+      sequence.executor = executor.get();
+      return;
+    }
+  }
+  if (wanted == DeviceLoop::on) {
+    throw Error({"option device_loop", "on",
+                 "steps that a device can run or verify by itself, but here: " + reason,
+                 "\"auto\" leaves such steps to the host."});
+  }
+  on_host_->begin(sequence);
+  sequence.executor = on_host_.get();
+}
+
+}  // namespace speclab

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/base/token.h"
+#include "core/measure/recorder.h"
+#include "core/decoding/loop/prefill_cache.h"
+
+namespace speclab {
+
+/// How the target computes the rows of a draft. The rows have the same bits either way.
+enum class VerifyWith {
+  one_pass,           ///< all nodes in one forward, with the tree's attention mask
+  batch_of_prefixes,  ///< each node is the last token of a sequence of its own (its path from the root): more
+                      ///< rows, for comparison
+};
+
+/// "one_pass", "batch_of_prefixes"
+inline std::string_view to_string(VerifyWith verify) {
+  return verify == VerifyWith::one_pass ? "one_pass" : "batch_of_prefixes";
+}
+
+/// Options of a decode loop, the same for all its generations.
+struct LoopOptions {
+  int batch = 1;     ///< most sequences decoded together
+  int capacity = 0;  ///< positions per sequence; 0: the target's context
+  VerifyWith verify = VerifyWith::one_pass;
+  /// Emulates lookahead parallelism: the tree is dealt out over this many devices (DividedTree). Each
+  /// device's part is a forward of its own on the one device that is there. Only with VerifyWith::one_pass.
+  int devices = 1;
+  /// Rows in flight per sequence; 0: what the executor needs for the strategy's largest draft.
+  int scratch = 0;
+  bool hash_rows = true;  ///< fill GenerationRecord::row_hashes
+  bool details = true;    ///< fill expected, rank and distance of tested tokens
+  /// Prefilled prompts, shared with other loops of the same target and capacity; null: the loop prefills by
+  /// itself.
+  std::shared_ptr<PrefillCache> prefills = nullptr;
+  /// Appends the bytes of a token to a text; needed for stop strings only.
+  std::function<void(Token, std::string&)> token_bytes = nullptr;
+  /// Called after each step with what it emitted, and after prefill with an empty step; outside the clock.
+  std::function<void(int slot, const StepRecord& step, TokenSpan emitted)> on_emit = nullptr;
+};
+
+}  // namespace speclab

@@ -1,0 +1,77 @@
+// Verifies every node as the last token of a sequence of its own, its path from the root: the same rows as
+// those of one forward over the tree, at the cost of more rows. It shows what the tree's attention mask is
+// worth.
+#include <algorithm>
+
+#include "core/decoding/loop/step_executor.h"
+
+namespace speclab {
+namespace {
+
+constexpr int kRowsInFlight = 1024;
+constexpr int kRowsOfPrefix = 16;  ///< expected mean length of a node's path
+
+class PrefixExecutor final : public StepExecutor {
+ public:
+  explicit PrefixExecutor(const ExecutorSetting& setting) : setting_(setting) {}
+
+  std::string begin(RunningSequence&) override { return {}; }
+  int rows_in_flight(int nodes) const override { return std::max(kRowsInFlight, kRowsOfPrefix * nodes); }
+
+  void lay_out(const StepGroup& group) override {
+    feeds_.clear();
+    for (RunningSequence* sequence : group.running) {
+      const TokenTree& tree = sequence->draft.tree;
+      sequence->expect_rows();
+      for (int node = 0; node < tree.size(); ++node) {
+        append_path(*sequence, node);
+        if (tree.wants_row(node))
+          sequence->rows.push_back(static_cast<std::int32_t>(sequence->fed.size()) - 1);
+      }
+      check_rows_in_flight(setting_, sequence->fed.size(), "Draft less, or verify in one pass.");
+      feeds_.push_back({sequence->session.get(), sequence->fed, sequence->parents, sequence->rows,
+                        sequence->logits.data(), nullptr,
+                        setting_.strategy->reads_rows() ? &sequence->maxima : nullptr});
+    }
+  }
+
+  void forward(const StepGroup&) override { setting_.target->forward(feeds_); }
+
+  void commit(RunningSequence& sequence) override {
+    // The prefix that ends at the deepest emitted node holds all rows to keep. Its last row is found again by
+    // counting.
+    const int deepest =
+        sequence.emitted > 1 ? sequence.acceptance.path[static_cast<std::size_t>(sequence.emitted) - 2] : 0;
+    const TokenTree& tree = sequence.draft.tree;
+    int last = -1;
+    for (int node = 0; node <= deepest; ++node) last += tree.depth(node) + 1;
+    keep_.clear();
+    for (int row = last - (sequence.emitted - 1); row <= last; ++row) keep_.push_back(row);
+    sequence.session->commit(keep_);
+  }
+
+ private:
+  static void append_path(RunningSequence& sequence, int node) {
+    const TokenTree& tree = sequence.draft.tree;
+    tree.path_to(node, sequence.path);
+    sequence.fed.push_back(tree.token(0));
+    sequence.parents.push_back(-1);
+    for (const int on_path : sequence.path) {
+      sequence.parents.push_back(static_cast<std::int32_t>(sequence.fed.size()) - 1);
+      sequence.fed.push_back(tree.token(on_path));
+    }
+  }
+
+  ExecutorSetting setting_;
+  std::vector<Feed> feeds_;
+  std::vector<int> keep_;
+};
+
+}  // namespace
+
+std::unique_ptr<StepExecutor> make_prefix_executor(const ExecutorSetting& setting) {
+  if (setting.options->verify != VerifyWith::batch_of_prefixes) return nullptr;
+  return std::make_unique<PrefixExecutor>(setting);
+}
+
+}  // namespace speclab

@@ -1,0 +1,64 @@
+#include "core/decoding/loop/step_executor.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/base/error.h"
+
+namespace speclab {
+namespace {
+
+constexpr int kRowsInFlight = 128;
+
+constexpr std::array kKinds = {
+    ExecutorKind{"device_steps", true, make_device_steps_executor},
+    ExecutorKind{"device_verdict", true, make_device_verdict_executor},
+    ExecutorKind{"divided", false, make_divided_executor},
+    ExecutorKind{"prefixes", false, make_prefix_executor},
+    ExecutorKind{"tree", false, make_tree_executor},
+};
+
+}  // namespace
+
+std::span<const ExecutorKind> executor_kinds() { return kKinds; }
+
+int StepExecutor::rows_in_flight(int nodes) const { return std::max(kRowsInFlight, nodes); }
+
+void StepExecutor::draft(Strategy& strategy, const StepGroup& group) {
+  strategy.draft(group.sequences, group.drafts);
+  for (const RunningSequence* sequence : group.running) {
+    const TokenTree& tree = sequence->draft.tree;
+    const int depth_limit = sequence->sequence.depth_limit, probe_limit = sequence->sequence.probe_limit;
+    SPECLAB_CHECK(tree.max_depth() <= depth_limit || tree.size() == 1,
+                  "a draft of depth {} where {} is the limit", tree.max_depth(), depth_limit);
+    SPECLAB_CHECK(tree.max_probe_depth() <= probe_limit, "a probe of depth {} where {} is the limit",
+                  tree.max_probe_depth(), probe_limit);
+  }
+}
+
+void StepExecutor::judge(const StepGroup& group) {
+  for (RunningSequence* sequence : group.running) {
+    sequence->decided_from = sequence->sequence.position();
+    // Expected acceptance costs passes over both rows that decoding does not need. The record asks the rule
+    // again for it, outside the clock. Scripted coins can be asked only once.
+    sequence->acceptance.want_expected = sequence->sequence.coins.is_scripted();
+    sequence->judge(sequence->acceptance);
+  }
+}
+
+void StepExecutor::observe(Strategy& strategy, const StepGroup& group, std::span<const Outcome> outcomes) {
+  strategy.observe(group.sequences, outcomes);
+}
+
+void StepExecutor::finish(RunningSequence& sequence) {
+  if (!sequence.session->model().backend().host_memory())
+    sequence.out.round_trips = sequence.out.target.calls + sequence.out.draft.calls;
+}
+
+void check_rows_in_flight(const ExecutorSetting& setting, std::size_t rows, std::string_view advice) {
+  if (rows <= static_cast<std::size_t>(setting.scratch)) return;
+  throw Error({"draft", fmt::format("{} rows to verify", rows),
+               fmt::format("at most {} in flight", setting.scratch), std::string(advice)});
+}
+
+}  // namespace speclab

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/net/model.h"
+#include "core/decoding/loop/loop_options.h"
+#include "core/decoding/loop/running_sequence.h"
+#include "core/decoding/strategy.h"
+
+namespace speclab {
+
+/// Running sequences whose steps one executor runs together. The three lists have the same length and order.
+struct StepGroup {
+  StepExecutor* executor = nullptr;
+  std::span<RunningSequence* const> running;
+  std::span<const Sequence* const> sequences;
+  std::span<Draft* const> drafts;
+};
+
+/// Runs a step of a group of sequences between "the strategy drafts" and "the text grows". The decode loop
+/// chooses an executor when a generation starts and calls the functions below in their order, in every step.
+/// One file holds one executor; a new one is added to executor_kinds().
+///
+/// All executors give the same verdicts, bit for bit. They differ in where and how the target's rows are
+/// computed and who judges them.
+class StepExecutor {
+ public:
+  virtual ~StepExecutor() = default;
+
+  /// Prepares for a generation whose prompt is in the cache. Returns why this executor cannot run its steps,
+  /// or an empty text. Called again for each generation.
+  virtual std::string begin(RunningSequence& sequence) = 0;
+  /// Rows in flight that a session needs when a draft has at most `nodes` nodes.
+  virtual int rows_in_flight(int nodes) const;
+
+  /// Fills the drafts. Asks the strategy, unless the device that runs whole steps has already drafted.
+  virtual void draft(Strategy& strategy, const StepGroup& group);
+  /// Decides which rows the target is fed. Throws Error when they are too many.
+  virtual void lay_out(const StepGroup& group) = 0;
+  /// Runs the target's forward.
+  virtual void forward(const StepGroup& group) = 0;
+  /// Fills RunningSequence::acceptance: by default with the rule, on the host.
+  virtual void judge(const StepGroup& group);
+  /// Keeps the rows of the emitted tokens but the last in the target's cache and drops the others. That last
+  /// token is the new pending token.
+  virtual void commit(RunningSequence& sequence) = 0;
+  /// Tells the strategy what became of its drafts, unless it did not make them.
+  virtual void observe(Strategy& strategy, const StepGroup& group, std::span<const Outcome> outcomes);
+
+  /// Brings the rows of the step to the host for the record, outside the clock. False: finish() looks at
+  /// them.
+  virtual bool fetch_rows(RunningSequence&) { return true; }
+  /// The text has ended or was cancelled: completes its record.
+  virtual void finish(RunningSequence& sequence);
+};
+
+/// What an executor may know of its loop. Everything outlives the executor.
+struct ExecutorSetting {
+  const Model* target = nullptr;
+  const LoopOptions* options = nullptr;
+  const Strategy* strategy = nullptr;
+  std::string_view strategy_name;
+  int capacity = 0;  ///< positions of a sequence
+  int scratch = 0;   ///< rows in flight that each session has room for
+};
+
+/// A kind of executor.
+struct ExecutorKind {
+  std::string_view name;
+  /// A device runs the steps of one sequence. Each sequence has an executor of its own then; otherwise all
+  /// share one.
+  bool on_device;
+  /// Null: a loop with these options does not use this kind.
+  std::unique_ptr<StepExecutor> (*make)(const ExecutorSetting&);
+};
+/// All kinds in the order in which they are tried.
+std::span<const ExecutorKind> executor_kinds();
+
+// The factories, one in each file.
+std::unique_ptr<StepExecutor> make_device_steps_executor(const ExecutorSetting&);
+std::unique_ptr<StepExecutor> make_device_verdict_executor(const ExecutorSetting&);
+std::unique_ptr<StepExecutor> make_divided_executor(const ExecutorSetting&);
+std::unique_ptr<StepExecutor> make_prefix_executor(const ExecutorSetting&);
+std::unique_ptr<StepExecutor> make_tree_executor(const ExecutorSetting&);
+
+/// Throws Error when a draft needs more rows than the sessions have room for.
+void check_rows_in_flight(const ExecutorSetting& setting, std::size_t rows, std::string_view advice);
+
+}  // namespace speclab

@@ -1,0 +1,114 @@
+#include "core/decoding/loop/step_record.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+
+namespace speclab {
+namespace {
+
+// The first steps of a text, whose probes are recorded. They are enough to draw how a window fills.
+constexpr int kProbedSteps = 12;
+
+// The number of tokens that come before this one, best first, ties by id.
+int rank_in(std::span<const float> row, Token token) {
+  const float value = row[token];
+  int rank = 0;
+  for (Token other = 0; other < static_cast<Token>(row.size()); ++other) {
+    rank += row[other] > value || (row[other] == value && other < token) ? 1 : 0;
+  }
+  return rank;
+}
+
+}  // namespace
+
+void record_step(RunningSequence& sequence) {
+  GenerationRecord& out = sequence.out;
+  const Acceptance& acceptance = sequence.acceptance;
+  const int accepted = std::min(sequence.emitted, static_cast<int>(acceptance.path.size()));
+  const bool cut = sequence.emitted <= static_cast<int>(acceptance.path.size());
+
+  StepRecord& step = sequence.step;
+  step.source = sequence.draft.source;
+  step.contributions.clear();
+  for (const Draft::Contribution& part : sequence.draft.contributions)
+    step.contributions.push_back({part.first, std::string(part.source)});
+  step.accepted = accepted;
+  step.emitted = sequence.emitted;
+  step.rows = static_cast<int>(sequence.fed.size());
+  step.parts = sequence.parts;
+  for (const DevicePart& part : sequence.parts) step.rows += part.rows;
+  step.draft_calls = static_cast<int>((sequence.draft_work() - sequence.draft_before).calls);
+  step.pool_size = sequence.draft.pool_size;
+  if (cut) step.ended_by = out.finish == Finish::eos ? EndedBy::eos : EndedBy::length;
+  else if (sequence.draft.tree.drafted() == 0) step.ended_by = EndedBy::none;
+  else if (!acceptance.bonus) step.ended_by = EndedBy::rejection;
+  else step.ended_by = sequence.draft.ended_by_schedule ? EndedBy::schedule : EndedBy::bonus;
+
+  const TokenTree& tree = sequence.draft.tree;
+  step.drafted.assign(static_cast<std::size_t>(tree.drafted()), DraftedToken());
+  for (int node = 1; node <= tree.drafted(); ++node) {
+    DraftedToken& token = step.drafted[node - 1];
+    token.id = tree.token(node);
+    token.parent = tree.parent(node);
+    token.confidence = sequence.draft.confidence[node];
+  }
+  for (const Acceptance::Tested& tested : acceptance.tested) {
+    if (cut && tree.depth(tested.node) > sequence.emitted) continue;  // behind the end of the text
+    DraftedToken& token = step.drafted[tested.node - 1];
+    token.tested = true;
+    token.accepted = tested.accepted;
+    token.p = tested.p;
+    token.q = tested.q;
+    token.expected = tested.expected;
+  }
+}
+
+void look_closer(RunningSequence& sequence, int index, const LoopOptions& options) {
+  thread_local std::vector<double> law, law_of_target;  // reused by the calls of one thread
+  const TokenTree& tree = sequence.draft.tree;
+  StepRecord& step = sequence.out.steps[static_cast<std::size_t>(index)];
+  if (index < kProbedSteps) {
+    step.probes.reserve(static_cast<std::size_t>(tree.size() - 1 - tree.drafted()));
+    const StepRows rows = sequence.step_rows();
+    for (int node = tree.drafted() + 1; node < tree.size(); ++node)
+      step.probes.push_back(
+          {tree.token(node), tree.parent(node), tree.wants_row(node) ? rows.best(node) : -1});
+  }
+  if (options.hash_rows) {
+    for (int i = 0; i < sequence.emitted; ++i) {
+      const std::span<const float> row = sequence.raw_logits(i == 0 ? 0 : sequence.acceptance.path[i - 1]);
+      sequence.out.row_hashes.push_back(hash_row(row.data(), row.size()));
+    }
+  }
+  if (options.details) {
+    const std::vector<Acceptance::Tested>* seen = &sequence.acceptance.tested;
+    if (!sequence.acceptance.want_expected && !seen->empty()) {
+      sequence.judge(sequence.again);
+      SPECLAB_CHECK(
+          sequence.again.path == sequence.acceptance.path && sequence.again.next == sequence.acceptance.next,
+          "a rule that decides differently when it is asked again: {}", sequence.rule->name);
+      seen = &sequence.again.tested;
+    }
+    int measured = -1;  // the last parent whose law was compared
+    for (const Acceptance::Tested& tested : *seen) {
+      DraftedToken& token = step.drafted[tested.node - 1];
+      if (!token.tested) continue;
+      token.expected = tested.expected;
+      const int parent = tree.parent(tested.node);
+      token.rank = rank_in(sequence.row(parent), token.id);
+      if (!sequence.lossy || parent == measured) continue;
+      measured = parent;
+      const TargetRow row = sequence.target_row(parent);
+      sequence.rule->output_law(row, sequence.draft.q_at(tested.node), token.id,
+                                sequence.request.options.rule_options, law);
+      row.p->probabilities(law_of_target);
+      double distance = 0;
+      for (std::size_t x = 0; x < law.size(); ++x) distance += std::abs(law[x] - law_of_target[x]);
+      token.distance = distance / 2;
+    }
+  }
+}
+
+}  // namespace speclab
