@@ -40,8 +40,8 @@ SPECLAB_EXACT double residual_weight(const RatioForm& form, double p, double q) 
   return left > 0 ? left : 0;
 }
 
-/// 1 / M of the envelope M q >= p, from the least ratio of weights q / p over the support of p and the sums of
-/// both rows.
+/// 1 / M of the envelope M q >= p, from the least ratio of weights q / p over the support of p and the sums
+/// of both rows.
 SPECLAB_EXACT double inverse_envelope_of(double least_ratio, double p_sum, double q_sum) {
   const double inverse = least_ratio * p_sum / q_sum;
   return inverse < 1 ? inverse : 1;

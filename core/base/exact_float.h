@@ -67,8 +67,8 @@ SPECLAB_EXACT float exponential(std::uint32_t x) {
   return -(ef * 0.693147181f + log1p_reduced(t));
 }
 
-/// When a token of this weight arrives in a race whose first arrival is a sample of the weights: an exponential
-/// number / weight (Gumbel-max trick). The weight is positive.
+/// When a token of this weight arrives in a race whose first arrival is a sample of the weights: an
+/// exponential number / weight (Gumbel-max trick). The weight is positive.
 SPECLAB_EXACT float arrival(std::uint32_t random_bits, float weight) {
   return exponential(random_bits) / weight;
 }

@@ -38,10 +38,10 @@ class DecodeLoop {
   ~DecodeLoop();
 
   /// Decodes the requests together (1 .. batch of them); nothing may be running. Returns records in their
-  /// order. `stop` is looked at before each step; the records then end there, with Finish::cancelled. They are
-  /// complete up to there, except that steps which a device ran by itself have no row hashes, details and
-  /// phase times. Throws Error for a prompt that does not fit, NaN logits, contradicting options; the loop can
-  /// be used again afterwards.
+  /// order. `stop` is looked at before each step; the records then end there, with Finish::cancelled. They
+  /// are complete up to there, except that steps which a device ran by itself have no row hashes, details and
+  /// phase times. Throws Error for a prompt that does not fit, NaN logits, contradicting options; the loop
+  /// can be used again afterwards.
   std::vector<GenerationRecord> run(std::span<const Request> requests, std::stop_token stop = {});
   GenerationRecord run(const Request& request, std::stop_token stop = {});
 
