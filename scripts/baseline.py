@@ -18,7 +18,7 @@ import re
 import shutil
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent / folder) for folder in ("", "pages")]
 
 import lookahead_page
 import report

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs speclab_bench and what it cannot measure from inside, and writes a record and a page for this CPU.
 
-    scripts/bench_cpu.py [--model PATH] [--draft PATH] [--out DIR] [--repetitions N]     (see bench_cpu.sh)
+    scripts/bench_cpu/bench_cpu.py [--model PATH] [--draft PATH] [--out DIR] [--repetitions N]     (see bench_cpu.sh)
 
 Benchmarks of one process take turns in random order, N repetitions of each; medians count. Outside the process: peak
 memory of a generation, and greedy steps while another process keeps one core busy.
@@ -20,11 +20,9 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts/bench_cpu"))
-
 import page
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BENCH, SPECLAB = ROOT / "build/release/speclab_bench", ROOT / "build/release/speclab"
 
 

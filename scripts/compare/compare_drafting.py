@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Drafting without a draft model beside others, in one run: tokens per target call and time, the same prompts for all.
 
-    scripts/compare_drafting.py --llama-cpp DIR [--python PYTHON] [--tokens 128] [--repeats 3] [--out FILE.json]
+    scripts/compare/compare_drafting.py --llama-cpp DIR [--python PYTHON] [--tokens 128] [--repeats 3] [--out FILE.json]
 
 Theirs: llama.cpp's examples lookup and lookahead (W 15, N 5, G 15 are fixed there) and its greedy decoding (lookup
 with an empty draft), from a checkout that was built beside this project, with bf16 weights; with --python, an
@@ -29,7 +29,7 @@ import compare_llama_cpp as engine
 from compare_llama_cpp import ROOT
 from publish import Page, Problem, leave, publish
 
-DRIVER = ROOT / "scripts/compare_llama_cpp/transformers_lookup.py"
+DRIVER = ROOT / "scripts/compare/transformers_lookup.py"
 EXAMPLES = ("llama-lookup", "llama-lookahead")
 HOW_TO_BUILD = "cmake --build DIR/build --target " + " ".join(EXAMPLES) + " llama-quantize -j"
 GREEDY = "speclab autoregressive"
@@ -418,7 +418,7 @@ def main():
     if args.out:
         homes = {args.llama_cpp: "LLAMA_CPP", args.python: "PYTHON", ROOT: "."}
         record = {
-            "what": "SpecLab's drafting without a model beside llama.cpp's and transformers', scripts/compare_drafting.py",
+            "what": "SpecLab's drafting without a model beside llama.cpp's and transformers', scripts/compare/compare_drafting.py",
             "date": began.isoformat(timespec="seconds"),
             **quiet,
             "machine": machine,

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Times SpecLab's CPU engine against llama.cpp: the same model and threads, one run, repeats that alternate.
 
-    scripts/compare_llama_cpp.py --llama-cpp DIR [--ik-llama-cpp DIR] [--threads 2] [--repeats 7] [--out FILE.json]
+    scripts/compare/compare_llama_cpp.py --llama-cpp DIR [--ik-llama-cpp DIR] [--threads 2] [--repeats 7] [--out FILE.json]
 
 llama.cpp is no dependency: DIR is a checkout that was built beside this project; without one the script says what to
 clone and how to build it. ik_llama.cpp, which has kernels of its own, can take part in the same run. Both programs get the same token ids and do the same: prefill, greedy steps, and forwards
-of n rows of one sequence with logits for each row, as a verification needs (scripts/compare_llama_cpp/verify_rows.cpp
+of n rows of one sequence with logits for each row, as a verification needs (scripts/compare/verify_rows.cpp
 on their side, `speclab bench --rows` on ours). In each repeat every program runs once, as a process of its own, in a
 seeded random order; a process warms up first and its median over --forwards counts. llama.cpp runs with bf16 weights
 as SpecLab does, with f16 (as many bytes) and with q8_0 (about half), each without and with flash attention; a line
@@ -27,13 +27,11 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts/compare_llama_cpp"))
-
 import summary as report
 from publish import Page, Problem, command_line, leave, publish
 
-DRIVER = ROOT / "scripts/compare_llama_cpp/verify_rows.cpp"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DRIVER = ROOT / "scripts/compare/verify_rows.cpp"
 COMMIT = "c392e5094deaf2d1a7c18683214f007fad3fe42b"  # what the figures on the pages were taken with
 HOW_TO_BUILD = f"""Clone and build it like this ({COMMIT[:9]} is the version that this script was written for):
     git clone https://github.com/ggml-org/llama.cpp DIR
@@ -429,7 +427,7 @@ def main():
     quiet = page.say_how_quiet(others, "measurements", "these figures mean nothing; run it again on a quiet machine.")
     if args.out:
         record = {
-            "what": "SpecLab against llama.cpp, scripts/compare_llama_cpp.py",
+            "what": "SpecLab against llama.cpp, scripts/compare/compare_llama_cpp.py",
             "date": began.isoformat(timespec="seconds"),
             "seconds": round((datetime.datetime.now(datetime.UTC) - began).total_seconds()),
             **quiet,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a GGUF of a given Llama shape with random bf16 weights: the cost of a model that is not at hand.
 
-    scripts/compare_llama_cpp/random_model.py TOKENIZER.gguf OUT.gguf [--hidden 2048] [--layers 16] [--heads 32]
+    scripts/compare/random_model.py TOKENIZER.gguf OUT.gguf [--hidden 2048] [--layers 16] [--heads 32]
         [--kv-heads 8] [--ffn 8192]
 
 The tokenizer, and everything else that is no number of the shape, comes from TOKENIZER.gguf. The default is the shape of

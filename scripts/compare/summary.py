@@ -1,4 +1,4 @@
-"""What scripts/compare_llama_cpp.py makes of its samples: medians, ratios with their spread, the printed table."""
+"""What scripts/compare/compare_llama_cpp.py makes of its samples: medians, ratios with their spread, the printed table."""
 
 import random
 import statistics

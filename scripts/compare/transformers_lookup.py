@@ -1,4 +1,4 @@
-"""Decodes with transformers, greedily and with its prompt lookup, for scripts/compare_drafting.py: one JSON object a line in, one out.
+"""Decodes with transformers, greedily and with its prompt lookup, for scripts/compare/compare_drafting.py: one JSON object a line in, one out.
 
     PYTHON transformers_lookup.py MODEL.gguf THREADS DTYPE
     {"ids": [1, 2], "tokens": 64, "lookup": 10} -> {"ids": [...], "calls": n, "decode_ns": n, "prefill_ns": n}

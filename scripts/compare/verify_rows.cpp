@@ -1,4 +1,4 @@
-// Times llama.cpp through its public C API; compiled by scripts/compare_llama_cpp.py against a checkout's
+// Times llama.cpp through its public C API; compiled by scripts/compare/compare_llama_cpp.py against a checkout's
 // libllama and no part of the build. What `speclab bench --rows` does with SpecLab's engine, in the same
 // order: per context, texts (prefill with the last row's logits, then greedy steps), then forwards of n rows
 // of one sequence with logits for every row, which are removed from the cache again.

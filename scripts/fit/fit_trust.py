@@ -2,7 +2,7 @@
 """Fits the `trust` of the strategy composition: how often a copy is right after 1, 2, ... matching tokens.
 
     build/release/speclab run configs/fit_texts.json --out results/runs/fit_texts
-    .venv/bin/python scripts/fit_trust.py results/runs/fit_texts --out results/fits/composition_trust.json
+    .venv/bin/python scripts/fit/fit_trust.py results/runs/fit_texts --out results/fits/composition_trust.json
 
 RUN: a run with greedy autoregressive texts. Only prompts of split "fit" may be in it (configs/prompts/*.jsonl); a run
 that has any other prompt is refused, because what is measured must not have been fitted.
@@ -21,7 +21,7 @@ import sys
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPTH = 64  # as in the strategy: longer matches are not told apart
 RESAMPLES = 1000
 
@@ -141,7 +141,7 @@ def fit(folder, lengths):
     drawn = rng.integers(0, len(counted), (RESAMPLES, len(counted)))
     spread = np.quantile([trust(counted[each])[1] for each in drawn], (0.025, 0.975), axis=0)
     return {
-        "made_by": "scripts/fit_trust.py",
+        "made_by": "scripts/fit/fit_trust.py",
         "target": environment["models"]["target"]["name"],
         "split": "fit",
         "prompts": [prompt["id"] for prompt in config["prompts"]],

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One page from finished runs: what was measured here beside what was published, and why the two differ.
 
-    scripts/lookahead_page.py RUN... --out results/lookahead.md [--no-times]
+    scripts/pages/lookahead_page.py RUN... --out results/lookahead.md [--no-times]
 
 RUN: folders that `speclab run` wrote, of configs with "published" (lookahead_ablation, leaderboard_draft_free, jacobi) or
 with a law of lookahead decoding in their summary (lookahead_wng, lookahead_scaling). A verdict that
@@ -240,7 +240,7 @@ def page(folders, times=True):
     out = Page(times)
     for folder in folders:
         out.run(folder)
-    title = "# Decoding without a draft model, beside what was published\n\nWritten by `scripts/lookahead_page.py` from finished runs.\n"
+    title = "# Decoding without a draft model, beside what was published\n\nWritten by `scripts/pages/lookahead_page.py` from finished runs.\n"
     return "\n".join([title, *out.parts])
 
 

@@ -5,7 +5,7 @@ import pathlib
 import re
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 CONFIGS = sorted((ROOT / "configs").glob("*.json"))
 PAPER = sorted((ROOT / "configs/paper").glob("*.json"))
 EXPECTED = {

@@ -136,7 +136,7 @@ def on_small_grid(test, laboratory, text):
 
 
 def page_of_lookahead(test, laboratory, text):
-    """Its --help: the page wants whole runs of two configs on the real model (tests/python/test_lookahead_page.py)."""
+    """Its --help: the page wants whole runs of two configs on the real model (tests/python/runs/test_lookahead_page.py)."""
     script = text.split()[0]
     test.succeeds(laboratory.run(f".venv/bin/python {script} --help"), text)
 
@@ -230,7 +230,7 @@ COMMANDS = [
     (r"speclab generate --model", with_options(" --set max_tokens=4")),
     (r"speclab (theory|list|model) \S", as_it_stands),
     (r"speclab lookahead results/runs/", on_small_grid),
-    (r"scripts/lookahead_page\.py", page_of_lookahead),
+    (r"scripts/pages/lookahead_page\.py", page_of_lookahead),
     (r"speclab (explain|report) (results/runs/|RUN\b)", on_small_run),
     (r"speclab compare ", comparison),
     (r"speclab (datastore|ngram) build --", as_it_stands),

@@ -6,7 +6,7 @@ import pathlib
 import random
 import struct
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 VOCAB = 272  # of the tokenizer below, and some more
 
 

@@ -1,7 +1,7 @@
 """A made-up run in the format of results/SCHEMA.md, for the tests of figures and report. Its numbers are invented, not measured.
 
 The chains accept with a constant alpha, so its closed forms are exact in expectation; times follow assumed costs with noise.
-    python tests/python/synthetic_run.py DIR
+    python tests/python/runs/synthetic_run.py DIR
 """
 
 import hashlib

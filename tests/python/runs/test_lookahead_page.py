@@ -8,8 +8,8 @@ import unittest
 
 import synthetic_run
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "scripts/pages"))
 
 import lookahead_page
 

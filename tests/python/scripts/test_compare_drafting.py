@@ -1,11 +1,11 @@
-"""What scripts/compare_drafting.py reads from other programs, and what it makes of it."""
+"""What scripts/compare/compare_drafting.py reads from other programs, and what it makes of it."""
 
 import pathlib
 import sys
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "scripts/compare"))
 
 import compare_drafting as drafting
 

@@ -10,8 +10,8 @@ import tempfile
 import unittest
 from unittest import mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts/compare_llama_cpp"))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "scripts/compare"))
 
 import publish
 
@@ -69,7 +69,7 @@ class Publish(unittest.TestCase):
             ("compare_drafting.py", ["--speclab", "/nowhere/speclab"]),
             ("compare_llama_cpp.py", ["--llama-cpp", "/nowhere/llama.cpp"]),
         ):
-            command = [sys.executable, str(ROOT / "scripts" / script), *arguments]
+            command = [sys.executable, str(ROOT / "scripts/compare" / script), *arguments]
             result = subprocess.run(command, check=False, capture_output=True, text=True)
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertTrue(result.stderr.startswith(f"{script.removesuffix('.py')}: "), result.stderr)

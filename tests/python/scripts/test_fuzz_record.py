@@ -1,10 +1,10 @@
-"""What scripts/fuzz_record.py makes of libFuzzer's logs and llvm-cov's export."""
+"""What scripts/fuzz/fuzz_record.py makes of libFuzzer's logs and llvm-cov's export."""
 
 import pathlib
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/fuzz"))
 
 import fuzz_record
 

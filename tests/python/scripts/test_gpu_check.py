@@ -17,7 +17,7 @@ import unittest
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts/gpu_check"))
 
 import gpu_page
@@ -194,7 +194,7 @@ class Transfers(unittest.TestCase):
         for name, content in contents.items():
             (place / name).write_bytes(content)
         (place / "transfer09").mkdir()  # of an earlier run
-        script = f"set -euo pipefail; source {ROOT}/scripts/gpu_transfers.sh; transfers . {limit} {part} model bundle"
+        script = f"set -euo pipefail; source {ROOT}/scripts/gpu_bundle/gpu_transfers.sh; transfers . {limit} {part} model bundle"
         subprocess.run(["bash", "-c", script], check=True, cwd=place)
         for name, content in contents.items():
             files = sorted(place.glob(f"transfer*/{name}.part*"), key=lambda file: file.name)

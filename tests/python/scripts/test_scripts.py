@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
@@ -106,7 +106,7 @@ class CountTests(Temporary):
     def count(self, *cases):
         file = self.folder / "junit.xml"
         file.write_text("<testsuite>" + "".join(cases) + "</testsuite>")
-        return run(sys.executable, ROOT / "scripts/count_tests.py", file)
+        return run(sys.executable, ROOT / "scripts/checks/count_tests.py", file)
 
     PASS = '<testcase name="a" status="run"/>'
     FAIL = '<testcase name="b" status="fail"><failure message=""/></testcase>'
@@ -122,7 +122,9 @@ class CountTests(Temporary):
 
     def test_nothing_ran(self):
         self.assertEqual(self.count(self.SKIP).returncode, 1)
-        self.assertEqual(run(sys.executable, ROOT / "scripts/count_tests.py", self.folder / "none.xml").returncode, 1)
+        self.assertEqual(
+            run(sys.executable, ROOT / "scripts/checks/count_tests.py", self.folder / "none.xml").returncode, 1
+        )
 
 
 class Pins(unittest.TestCase):
