@@ -18,7 +18,10 @@ from tiny_model import ROOT, write_tiny_model
 
 BINARY = pathlib.Path(os.environ.get("SPECLAB_BINARY", ROOT / "build/release/speclab"))
 BENCH = pathlib.Path(os.environ.get("SPECLAB_BENCH", ROOT / "build/release/speclab_bench"))
-PAGES = ("README.md", "configs/README.md", "strategies/README.md", "CONTRIBUTING.md")
+PAGES = (
+    *("README.md", "configs/README.md", "strategies/README.md", "CONTRIBUTING.md"),
+    *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md")),
+)
 TARGET = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMALL = (
     " --set prompts.limit=2 --set max_tokens=8 --set repeats=1 --set warmup=0"
@@ -101,6 +104,8 @@ class Laboratory:
 
 
 def as_it_stands(test, laboratory, text):
+    """TARGET stands for any model."""
+    text = re.sub(r"\bTARGET\b", TARGET, text)
     test.succeeds(laboratory.run(text), text)
 
 
@@ -124,6 +129,17 @@ def on_small_run(test, laboratory, text):
         dated = re.fullmatch(r"results/runs/(\w+)-\d{8}-\d{6}", run)
         laboratory.need_run(run, dated[1] if dated else "gamma_sweep")
     test.succeeds(laboratory.run(text), text)
+
+
+def small_run_of_all_prompts(test, laboratory, text):
+    """For a config that quotes numbers by category."""
+    short = text + SMALL.replace(" --set prompts.limit=2", "")
+    test.succeeds(laboratory.run(short), short)
+
+
+def own_pair(test, laboratory, text):
+    """TARGET and DRAFT stand for models of the reader."""
+    small_run(test, laboratory, text.replace("TARGET", TARGET).replace("DRAFT", "models/draft/smollm2-135m-instruct"))
 
 
 def on_small_grid(test, laboratory, text):
@@ -225,6 +241,8 @@ COMMANDS = [
     (r"speclab run \S+ --dry-run", as_it_stands),
     (r"speclab run (CONFIG )?--resume (--out )?DIR$", go_on),
     (r"speclab run --resume results/runs/", on_small_run),
+    (r"speclab run configs/own_pair\.json .*TARGET", own_pair),
+    (r"speclab run configs/lookahead_ablation\.json$", small_run_of_all_prompts),
     (r"speclab run configs/", small_run),
     (r"speclab generate --model \S+ --inflate", smaller_twin),
     (r"speclab generate --model", with_options(" --set max_tokens=4")),
