@@ -73,7 +73,7 @@ class Pages(unittest.TestCase):
         front = (self.root / "README.md").read_text()
         speedups = [case["metrics"]["speedup"] for case in summary["cases"][1:]]
         for text, speedup in ((page, speedups[0]), (front, max(speedups))):
-            self.assertIn(f"| {speedup:.2f} [{0.96 * speedup:.2f}, {1.04 * speedup:.2f}] (n = 3) |", text)
+            self.assertIn(f"| {speedup:.2f} [{0.96 * speedup:.2f}, {1.04 * speedup:.2f}] (n = 3)", text)
         self.assertTrue(front.startswith("before\n") and front.endswith("\nafter\n"))
         self.assertNotIn("\nold\n", front)
         self.assertIn("results/baselines/quickstart-none/figures/speedup_gamma.svg", front)
