@@ -307,6 +307,17 @@ class Snippets(unittest.TestCase):
             self.assertTrue(found, page)
             self.check(found)
 
+    def test_every_metric_is_in_the_description_of_the_record(self):
+        listed = subprocess.run(
+            [BINARY, "list", "metrics", "--json"], capture_output=True, text=True, check=True
+        ).stdout
+        section = (ROOT / "results/SCHEMA.md").read_text(encoding="utf-8").split("### metrics\n")[1].split("\n### ")[0]
+        described = {name for row in re.findall(r"^\| ([\w, ]+) \|", section, re.M) for name in row.split(", ")}
+        names = {metric["name"] for metric in json.loads(listed)}
+        self.assertGreater(len(names), 40)
+        self.assertEqual(names - described, set(), "add them to results/SCHEMA.md")
+        self.assertEqual(described - names - {"name"}, set(), "metrics that there are not")
+
     def test_examples_of_help(self):
         examples = list(help_examples())
         self.assertGreater(len(examples), 10)
