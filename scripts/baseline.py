@@ -32,6 +32,16 @@ KEPT = ["config.json", "environment.json", "summary.json", lookahead_page.VERDIC
 FRONT_FIGURE = "speedup_gamma"
 PARTS = ("figure", "table")  # of README.md, each between its own marks
 MARKS = {part: (f"<!-- {part}: written by scripts/baseline.py -->", f"<!-- end of {part} -->") for part in PARTS}
+RESULTS_HEAD = """# Measured runs
+
+Written by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. Formats: [SCHEMA.md](SCHEMA.md), words: [glossary](../docs/glossary.md), how it is measured: [measuring](../docs/measuring.md).
+
+- In brackets: 95 % intervals, bootstrap over prompts; n is the number of prompts where it is small.
+- **equal to autoregressive**: ids and logits rows are bit for bit those of autoregressive decoding.
+- **unexplained**: the part of a step's time that the calibration does not explain (`speclab explain`). If the interval contains 0, it is no more than noise.
+- **with forwards timed again**: what remains of it when other forwards show how fast the machine was at that moment: forwards timed in the lines, or in the calibration rounds next to them. Those in the lines have the case's own row
+  counts, so they also correct errors of the calibration.
+"""
 FRONT_ROWS = 5  # of the table in README.md
 FRONT_WIDTH = 160  # longest line of README.md
 NONE_YET = "No baseline run has been committed yet. Run `scripts/quickstart.sh` and see your own machine's numbers."
@@ -87,7 +97,7 @@ def by_category(run):
     if len(copied) < 2 or None in copied.values():
         return ""
     lines = [
-        "Speedup by category. Copied 4-grams: the share of the texts' tokens that end four tokens which stood in a row before, in prompt or text.\n",
+        "Speedup by category. Copied 4-grams: share of the texts' tokens that end four tokens which occurred in a row earlier, in prompt or text.\n",
         "| case | " + " | ".join(copied) + " |",
         "|---" * (len(copied) + 1) + "|",
         "| copied 4-grams | " + " | ".join(f"{share:.0%}" for share in copied.values()) + " |",
@@ -138,13 +148,7 @@ def results_page(root):
     found = runs(root)
     gpu = "" if any(device_of(run) == "GPU" for run in found) else "\nGPU: not run on a GPU yet.\n"
     body = "\n".join(section(run, root, "##") for run in found) if found else NONE_YET + "\n"
-    return (
-        "# Measured runs\n\nWritten by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. Words and formats: [SCHEMA.md](SCHEMA.md). "
-        'In brackets: 95 % intervals, bootstrap over prompts, n: their number where it is small. "equal": ids and logits rows are bitwise those of autoregressive decoding. "unexplained": the part of a step\'s time that the calibration does '
-        'not explain (`speclab explain`); an interval that holds 0 is no more than noise. "With forwards timed again": what is left of it when forwards timed in the lines, '
-        "or in the calibration rounds next to them, say how fast the machine was just then; those in the lines have the case's own row counts, so they also make up for "
-        "errors of the calibration.\n" + gpu + "\n" + body
-    )
+    return f"{RESULTS_HEAD}{gpu}\n{body}"
 
 
 def unexplained_range(found):

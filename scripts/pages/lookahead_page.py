@@ -113,7 +113,9 @@ class Page:
         for name in ("alpha", "f", "share"):
             if fit.get(name) is not None:
                 words.append(f"{name} {interval(fit, name, self.prompts)}")
-        self.parts.append(f"Law of lookahead decoding over {len(fit['cells'])} cases: " + ", ".join(words) + ".\n")
+        self.parts.append(
+            f"Law of lookahead decoding, fitted to {len(fit['cells'])} cases: " + ", ".join(words) + ".\n"
+        )
         if isinstance(fit.get("held_out"), list) and fit["held_out"]:  # older records have another test
             self.held_out(fit["held_out"])
         if self.times:
@@ -133,8 +135,8 @@ class Page:
     def held_out(self, tests):
         kinds = {"prompts": "no cell, half of the prompts", "cells": "every other cell: near twins"}
         self.parts.append(
-            "How far its τ is off (median) where the fit has not seen it, beside the mean of the fitted cells as the prediction. "
-            "Cells that are not interpolated lie outside the hull of the fitted ones: extrapolation.\n"
+            'Median error of its τ on cells or prompts that the fit has not seen; "by the mean" is the error if the mean of the fitted cells is the prediction. '
+            "Interpolated cells lie in the hull of the fitted ones; the others are extrapolated.\n"
         )
         rows = []
         for test in tests:
@@ -172,7 +174,7 @@ class Page:
                 row += [text(each["slowest_ms"]), text(each["speedup"]), text(each["predicted_speedup"])]
             rows.append(row)
         self.parts.append(
-            "Divided over devices, one after the other on this machine, an exchange that costs nothing:\n"
+            "Divided over devices. The devices ran one after the other on this machine; their exchange costs nothing:\n"
         )
         self.parts.append(table(header, rows))
 
@@ -182,12 +184,12 @@ class Page:
         best = verdict["best"]
         if best["W"] == 0:
             self.parts.append(
-                "Recommended for this machine: autoregressive decoding; no setting is predicted to be faster.\n"
+                "Recommended for this machine: autoregressive decoding. No setting is predicted to be faster.\n"
             )
         else:
             self.parts.append(
                 f"Recommended for this machine: W = {best['W']}, N = {best['N']}, G = {best['G']}, predicted {text(best['speedup'])}"
-                + (", degenerate: a window of one column." if verdict["degenerate"] else ".")
+                + (". Degenerate: a window of one column." if verdict["degenerate"] else ".")
                 + "\n"
             )
         rows = [
@@ -212,19 +214,19 @@ class Page:
         )
         if not judged:
             self.parts.append(
-                "This record is older than the judgement by the noise of speedups, so there is no verdict.\n"
+                "There is no verdict: this record was made before speedups were judged by their own noise.\n"
             )
         elif noise is None:
-            self.parts.append("There are no repeats, so that nothing tells a difference from noise.\n")
+            self.parts.append("There are no repeats, so a difference cannot be told from noise.\n")
         else:
             self.parts.append(
-                f"The same speedup differs by up to {100 * noise:.1f} % between repeats; the intervals are widened by this before "
-                'they are judged, and "same" means within 5 % of 1.\n'
+                f"The same speedup differs by up to {100 * noise:.1f} % between repeats. The intervals are widened by this before "
+                'they are judged; "same" means within 5 % of 1.\n'
             )
         if judged:
-            answer = {True: "yes", False: "NO, it is slower", None: "not decided"}[verdict["never_slower"]]
-            self.parts.append(f"Not slower than autoregressive decoding by more than 5 %: {answer}.\n")
-        self.parts.append("The same law where so many rows cost nothing:\n")
+            answer = {True: "Yes.", False: "NO, it is slower.", None: "Not decided."}[verdict["never_slower"]]
+            self.parts.append(f"Is the recommended setting at most 5 % slower than autoregressive decoding? {answer}\n")
+        self.parts.append("The recommendation of the same law for a machine on which the first rows are free:\n")
         rows = [
             [row["rows"], row["W"], row["N"], row["G"], text(row["tau"]), text(row["speedup"])]
             for row in verdict["by_free_rows"]

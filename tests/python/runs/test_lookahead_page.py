@@ -75,14 +75,14 @@ class LookaheadPage(unittest.TestCase):
         page = self.page()
         self.assertIn(", maths | tau | 1.96 | 1.53 | a paper \\| its table | a larger model |", page)
         self.assertIn("| speedup | 1.89 | 0.50 |", page)
-        self.assertIn("over 7 cases: alpha 0.40 [0.30, 0.50] (n = 3), f 2.50.", page)
+        self.assertIn("fitted to 7 cases: alpha 0.40 [0.30, 0.50] (n = 3), f 2.50.", page)
         self.assertIn("| no cell, half of the prompts | 7 | 7 |  |  | 8.3 % | 12.0 % |", page)
         self.assertIn("| all cells with one W | 7 | 4 | 2.1 % | 11.0 % | 9.0 % | 14.0 % |", page)
         self.assertIn("| 2 | 50 61 | 58 69 | yes | 12.00 | 0.81 | 0.84 |", page)
-        self.assertIn("degenerate", page)
+        self.assertIn("Degenerate: a window of one column", page)
         self.assertIn("| recommended | 1 | 3 | 1 | 1.20 | 1.21 | 1.05 | 1.04 [1.01, 1.07] (n = 3) | faster |", page)
         self.assertIn("differs by up to 1.2 % between repeats", page)
-        self.assertIn("by more than 5 %: yes.", page)
+        self.assertIn("at most 5 % slower than autoregressive decoding? Yes.", page)
 
     def write_verdict(self, **changes):
         (self.run_folder / "verdict" / "verdict.json").write_text(json.dumps(dict(VERDICT, **changes)))
@@ -91,9 +91,9 @@ class LookaheadPage(unittest.TestCase):
         self.write_verdict(ratio_noise=None, never_slower=None)
         page = self.page()
         self.assertIn("There are no repeats", page)
-        self.assertIn("by more than 5 %: not decided.", page)
+        self.assertIn("autoregressive decoding? Not decided.", page)
         self.write_verdict(never_slower=False)
-        self.assertIn("by more than 5 %: NO, it is slower.", self.page())
+        self.assertIn("autoregressive decoding? NO, it is slower.", self.page())
 
     def test_older_records_judge_nothing(self):
         old = {key: value for key, value in VERDICT.items() if key != "ratio_noise"}
@@ -105,8 +105,8 @@ class LookaheadPage(unittest.TestCase):
         file.write_text(json.dumps(summary))
         page = self.page()
         self.assertIn("| 1.04 [1.01, 1.07] (n = 3) | not judged |", page)
-        self.assertNotIn("by more than 5 %", page)
-        self.assertIn("older than the judgement", page)
+        self.assertNotIn("at most 5 %", page)
+        self.assertIn("There is no verdict", page)
         self.assertIn("f 2.50.", page)
         self.assertNotIn("2.1 %", page)
 
