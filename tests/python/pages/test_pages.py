@@ -15,7 +15,7 @@ CHECKED = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "configs/REA
 CHECKED += sorted((ROOT / "docs").glob("*.md"))
 FOLDERS = "core|experiments|strategies|scripts|tests|configs|results|models|docs|.ci"
 MADE_LATER = re.compile(r"results/runs/|models/[^/]*\.(gguf|part|whl)$|models/gpt2$|strategies/again\.cpp$")
-PLACEHOLDER = re.compile(r"^[A-Z]{2,}\b|[*]")
+PLACEHOLDER = re.compile(r"(?<![A-Z])(CONFIG|CPU|DEVICE|DIR|LAYER|MACHINE|NAME|ROOM|RUN|TARGET)(?![A-Z])|[*]")
 
 
 def named_paths(text):
@@ -27,7 +27,7 @@ def named_paths(text):
 
 
 def exists(path, root=ROOT):
-    """The part before the first placeholder (a word in capitals, "*") does. A module may be named without .h or .cpp."""
+    """The part before the first placeholder ("NAME", "*") does. A module may be named without .h or .cpp."""
     known = list(itertools.takewhile(lambda part: not PLACEHOLDER.search(part), pathlib.PurePosixPath(path).parts))
     place = root.joinpath(*known)
     return place.exists() or any(place.with_name(place.name + end).exists() for end in (".h", ".cpp"))
