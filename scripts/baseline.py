@@ -126,7 +126,8 @@ def busy_note(run):
 
 def prompts_of(run):
     first = run.cases[0]
-    return f"{first.prompts} prompts, {first.seeds} seed(s), {first.repeats} repeats"
+    counts = (first.prompts, "prompt"), (first.seeds, "seed"), (first.repeats, "repeat")
+    return ", ".join(f"{count} {word}" + "s" * (count != 1) for count, word in counts)
 
 
 def section(run, root, heading):
