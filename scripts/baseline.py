@@ -5,7 +5,7 @@
                                                           names), write the pages; one with several targets becomes NAME-TARGET each.
                                                           --summary FILE: keep this output of `speclab report RUN --json`, computed by
                                                           a newer version than the run's, instead of RUN/summary.json
-    .venv/bin/python scripts/baseline.py pages            write results/README.md, results/lookahead.md and the measured part of README.md again
+    .venv/bin/python scripts/baseline.py pages            write results/README.md, results/lookahead.md and the measured parts of README.md again
     .venv/bin/python scripts/baseline.py check            exit 1 when the pages are not what `pages` would write
 
 A number on a page comes from a committed summary.json or it is not there.
@@ -17,8 +17,9 @@ import pathlib
 import re
 import shutil
 import sys
+import textwrap
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent / folder) for folder in ("", "pages")]
 
 import lookahead_page
 import report
@@ -29,7 +30,20 @@ from figures.record import BadRun, Ladder, Run
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 KEPT = ["config.json", "environment.json", "summary.json", lookahead_page.VERDICT]
 FRONT_FIGURE = "speedup_gamma"
-BEGIN, END = "<!-- measured: written by scripts/baseline.py -->", "<!-- end of measured -->"
+PARTS = ("figure", "table")  # of README.md, each between its own marks
+MARKS = {part: (f"<!-- {part}: written by scripts/baseline.py -->", f"<!-- end of {part} -->") for part in PARTS}
+RESULTS_HEAD = """# Measured runs
+
+Written by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. Formats: [SCHEMA.md](SCHEMA.md), words: [glossary](../docs/glossary.md), how it is measured: [measuring](../docs/measuring.md).
+
+- In brackets: 95 % intervals, bootstrap over prompts; n is the number of prompts where it is small.
+- **equal to autoregressive**: ids and logits rows are bit for bit those of autoregressive decoding.
+- **unexplained**: the part of a step's time that the calibration does not explain (`speclab explain`). If the interval contains 0, it is no more than noise.
+- **with forwards timed again**: what remains of it when other forwards show how fast the machine was at that moment: forwards timed in the lines, or in the calibration rounds next to them. Those in the lines have the case's own row
+  counts, so they also correct errors of the calibration.
+"""
+FRONT_ROWS = 5  # of the table in README.md
+FRONT_WIDTH = 160  # longest line of README.md
 NONE_YET = "No baseline run has been committed yet. Run `scripts/quickstart.sh` and see your own machine's numbers."
 TABLE = [
     ("speedup", "speedup, decode only [95 %]", "{:.2f}"),
@@ -50,9 +64,11 @@ def runs(root):
     ]
 
 
-def table(run, explained=False):
+def table(run, explained=False, cases=None):
+    """Markdown: one row for each of `cases`, all of them by default."""
+    cases = run.cases if cases is None else cases
     more = [("unexplained, % of a step", report.unexplained)] if explained else []
-    if explained and any(map(report.left_by_drift, run.cases)):
+    if explained and any(map(report.left_by_drift, cases)):
         more.append(("with forwards timed again, %", report.left_by_drift))
     headings = [
         "case",
@@ -61,7 +77,7 @@ def table(run, explained=False):
         *(heading for heading, _ in more),
     ]
     lines = ["| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
-    for case in run.cases:
+    for case in cases:
         cells = [
             report.with_interval(case, metric, pattern)
             if metric == "speedup"
@@ -70,7 +86,7 @@ def table(run, explained=False):
         ]
         cells = [case.label(without=()), *cells, report.equality(case), *(show(case) for _, show in more)]
         lines.append("| " + " | ".join(cells) + " |")
-    note = "\n\n" + report.OTHER_TEXTS_NOTE.replace("*", "\\*", 1) if any(map(report.of_other_texts, run.cases)) else ""
+    note = "\n\n" + report.OTHER_TEXTS_NOTE.replace("*", "\\*", 1) if any(map(report.of_other_texts, cases)) else ""
     return "\n".join(lines).replace(report.OTHER_TEXTS, " \\*") + note
 
 
@@ -81,7 +97,7 @@ def by_category(run):
     if len(copied) < 2 or None in copied.values():
         return ""
     lines = [
-        "Speedup by category. Copied 4-grams: the share of the texts' tokens that end four tokens which stood in a row before, in prompt or text.\n",
+        "Speedup by category. Copied 4-grams: share of the texts' tokens that end four tokens which occurred in a row earlier, in prompt or text.\n",
         "| case | " + " | ".join(copied) + " |",
         "|---" * (len(copied) + 1) + "|",
         "| copied 4-grams | " + " | ".join(f"{share:.0%}" for share in copied.values()) + " |",
@@ -110,7 +126,8 @@ def busy_note(run):
 
 def prompts_of(run):
     first = run.cases[0]
-    return f"{first.prompts} prompts, {first.seeds} seed(s), {first.repeats} repeats"
+    counts = (first.prompts, "prompt"), (first.seeds, "seed"), (first.repeats, "repeat")
+    return ", ".join(f"{count} {word}" + "s" * (count != 1) for count, word in counts)
 
 
 def section(run, root, heading):
@@ -132,13 +149,7 @@ def results_page(root):
     found = runs(root)
     gpu = "" if any(device_of(run) == "GPU" for run in found) else "\nGPU: not run on a GPU yet.\n"
     body = "\n".join(section(run, root, "##") for run in found) if found else NONE_YET + "\n"
-    return (
-        "# Measured runs\n\nWritten by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. Words and formats: [SCHEMA.md](SCHEMA.md). "
-        'In brackets: 95 % intervals, bootstrap over prompts, n: their number where it is small. "equal": ids and logits rows are bitwise those of autoregressive decoding. "unexplained": the part of a step\'s time that the calibration does '
-        'not explain (`speclab explain`); an interval that holds 0 is no more than noise. "With forwards timed again": what is left of it when forwards timed in the lines, '
-        "or in the calibration rounds next to them, say how fast the machine was just then; those in the lines have the case's own row counts, so they also make up for "
-        "errors of the calibration.\n" + gpu + "\n" + body
-    )
+    return f"{RESULTS_HEAD}{gpu}\n{body}"
 
 
 def unexplained_range(found):
@@ -147,29 +158,53 @@ def unexplained_range(found):
     if not shares:
         return ""
     return (
-        f" Over the {len(shares)} cases of all committed records that have a waterfall, {100 * min(shares):.1f} to {100 * max(shares):.1f} % of a step's time "
-        "stays unexplained by the calibration."
+        f"The calibration leaves {100 * min(shares):.1f} to {100 * max(shares):.1f} % of a step's time unexplained, "
+        f"over the {len(shares)} cases of all committed records that have a waterfall."
     )
 
 
-def front_part(root):
+def front_cases(run):
+    """At most FRONT_ROWS cases: the reference, then the fastest case of each family, fastest first. A family is a set of cases that differ
+    in gamma alone. If no row loses and a case of the run does, the slowest case takes the last row."""
+    measured = [case for case in run.speculative if case.metric("speedup") is not None]
+    speedup = lambda case: case.metric("speedup")
+    best = sorted((max(family, key=speedup) for family in run.families(measured).values()), key=speedup, reverse=True)
+    rows = [*run.baselines[:1], *best][:FRONT_ROWS]
+    slowest = min(measured, key=speedup, default=None)
+    if slowest is not None and speedup(slowest) < 1 and all(speedup(case) >= 1 for case in rows if case in measured):
+        rows = [*rows[: FRONT_ROWS - 1], slowest]
+    return rows
+
+
+def front_parts(root):
+    """{part of README.md: text}."""
     found = [run for run in runs(root) if run.folder.name.startswith("quickstart")]
     if not found:
-        return NONE_YET
+        return dict.fromkeys(PARTS, NONE_YET)
     run = found[-1]
     figure = run.folder / "figures" / f"{FRONT_FIGURE}.svg"
-    picture = f"\n\n![speedup against draft length]({figure.relative_to(root).as_posix()})" if figure.exists() else ""
     gpu = "" if any(device_of(other) == "GPU" for other in runs(root)) else " Not run on a GPU yet."
-    return (
-        f"{run.machine}; {prompts_of(run)}; {models_of(run)}.{gpu}\n\n{busy_note(run)}{table(run)}{picture}\n\n"
-        f"All runs: [results/README.md](results/README.md).{unexplained_range(runs(root))}"
+    wrapped = lambda text: textwrap.fill(text, FRONT_WIDTH, break_long_words=False, break_on_hyphens=False)
+    chosen = front_cases(run)
+    head = wrapped(f"{run.machine}; {prompts_of(run)}; {models_of(run)}.{gpu}")
+    busy = wrapped(busy_note(run).strip()) + "\n\n" if run.busy else ""
+    tail = wrapped(
+        f"{len(chosen)} of {len(run.cases)} cases: the reference and the fastest of each kind; all runs are in [results/README.md](results/README.md). "
+        f"{unexplained_range(runs(root))}".strip()
     )
+    return {
+        "figure": f"![speedup against draft length]({figure.relative_to(root).as_posix()})" if figure.exists() else "",
+        "table": f"{head}\n\n{busy}{table(run, cases=chosen)}\n\n{tail}",
+    }
 
 
-def with_front_part(text, part):
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise BadRun(f"README.md: expected one '{BEGIN}' and one '{END}'. Put them back.")
-    return re.sub(f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: f"{BEGIN}\n{part}\n{END}", text, flags=re.S)
+def with_front_parts(text, parts):
+    for part, (begin, end) in MARKS.items():
+        if text.count(begin) != 1 or text.count(end) != 1:
+            raise BadRun(f"README.md: expected one '{begin}' and one '{end}'. Put them back.")
+        new = f"{begin}\n{parts[part]}\n{end}"
+        text = re.sub(f"{re.escape(begin)}.*{re.escape(end)}", lambda _: new, text, flags=re.S)
+    return text
 
 
 def pages(root):
@@ -179,7 +214,7 @@ def pages(root):
     return {
         **({root / "results/lookahead.md": lookahead_page.page(beside_published)} if beside_published else {}),
         root / "results/README.md": results_page(root),
-        front: with_front_part(front.read_text(encoding="utf-8"), front_part(root)),
+        front: with_front_parts(front.read_text(encoding="utf-8"), front_parts(root)),
     }
 
 

@@ -9,4 +9,4 @@ scripts/setup.sh
 scripts/get_model.sh
 cmake --preset release > /dev/null
 cmake --build --preset release --target speclab speclab_bench
-exec python3 scripts/bench_cpu.py "$@"
+exec python3 scripts/bench_cpu/bench_cpu.py "$@"

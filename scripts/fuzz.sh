@@ -46,7 +46,7 @@ fuzz_command_lines() {
     echo "a finding: $findings"
     grep -m3 -A1 '^finding:' "$log" || tail -5 "$log"
   fi
-  scripts/fuzz_record.py command_lines "results/fuzz/$(date -u +%F).json" - "$log"
+  scripts/fuzz/fuzz_record.py command_lines "results/fuzz/$(date -u +%F).json" - "$log"
 }
 
 # Twice as many inputs; where a block was allocated is told when a finding is run again without these. Fewer than two frames
@@ -78,6 +78,6 @@ for target in "${targets[@]}"; do
     llvm-profdata-16 merge -sparse "build/fuzz/$target.profraw" -o "build/fuzz/$target.profdata"
     llvm-cov-16 export -summary-only "$fuzzer" -instr-profile="build/fuzz/$target.profdata" > "$coverage"
   fi
-  scripts/fuzz_record.py "$target" "results/fuzz/$(date -u +%F).json" "$coverage" "$log"
+  scripts/fuzz/fuzz_record.py "$target" "results/fuzz/$(date -u +%F).json" "$coverage" "$log"
 done
 exit $status

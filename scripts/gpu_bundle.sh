@@ -72,7 +72,7 @@ pack() {  # -> build/gpu/bundle.tar.gz, which is there when everything else is
   mv build/gpu/bundle.unfinished build/gpu/bundle.tar.gz
 }
 
-source scripts/gpu_transfers.sh
+source scripts/gpu_bundle/gpu_transfers.sh
 
 inputs=("${programs[@]/#/build/gpu-build/}" scripts/gpu_check scripts/gpu_check.sh scripts/gpu_bundle.sh configs models/draft/smollm2-135m-instruct tests/golden "$model")
 if [ -f build/gpu/bundle.tar.gz ] && [ -z "$(find -L "${inputs[@]}" -newer build/gpu/bundle.tar.gz -print -quit)" ]; then

@@ -71,7 +71,7 @@ sentencepiece() {  # the committed strings, and more of them without a file that
     "$python" scripts/oracle/sentencepiece_models.py --strings 10000 --write "$more" &&
     SPECLAB_SENTENCEPIECE_GOLDEN="$more" build/release/tests/test_model --gtest_filter='SentencePiece.Gives*'
 }
-unicode_tables() { "$python" scripts/make_unicode_tables.py --check; }
+unicode_tables() { "$python" scripts/unicode/make_unicode_tables.py --check; }
 forward() {
   local full="$root/build/oracle_logits"
   "$python" scripts/oracle/forward.py "$model" --full "$full" && unchanged tests/golden/forward &&

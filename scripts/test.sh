@@ -42,5 +42,5 @@ rm -f "$junit"
 status=0
 ctest --test-dir build/release -L fast -j "$(nproc)" --no-tests=error --output-on-failure --output-junit "$junit" || status=$?
 stage "result"
-python3 scripts/count_tests.py "$junit" || status=1
+python3 scripts/checks/count_tests.py "$junit" || status=1
 exit $((status != 0))

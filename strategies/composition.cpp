@@ -83,9 +83,9 @@ struct Options {
   double worth_of_runner_up = .2;
   int length = 5;
   int nodes = 5;
-  // Fitted by scripts/fit_trust.py to greedy texts of SmolLM2-135M-Instruct for the prompts of split "fit"
-  // (configs/README.md); results/fits/composition_trust.json has the spread. The other numbers were chosen by
-  // hand.
+  // Fitted by scripts/fit/fit_trust.py to greedy texts of SmolLM2-135M-Instruct for the prompts of split
+  // "fit" (configs/README.md); results/fits/composition_trust.json has the spread. The other numbers were
+  // chosen by hand.
   std::vector<double> trust = {.41, .57, .62, .72, .79, .79, .81, .84, .87, .88, .88, .9, .9, .9, .9, .97};
   bool runner_up = true;
   int remember_tokens = 1000000;

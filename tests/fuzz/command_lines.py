@@ -386,7 +386,7 @@ def main():
             executed += 1
         codes = ", ".join(f"{count} x {code}" for code, count in sorted(fuzzer.codes.items(), key=str))
         print(f"exit codes: {codes}; findings: {fuzzer.found}")
-        # What scripts/fuzz_record.py reads, in libFuzzer's form.
+        # What scripts/fuzz/fuzz_record.py reads, in libFuzzer's form.
         print(f"Done {executed} runs in {int(time.monotonic() - begun)} second(s)")
         print(f"stat::number_of_executed_units: {executed}")
     return 1 if fuzzer.found else 0

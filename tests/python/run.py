@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the Python tests of this folder with the project's .venv; a CTest entry.
+"""Runs one file of the Python tests with the project's .venv; a CTest entry: run.py FOLDER/test_NAME.py.
 
 Exit 77 means skipped (CTest's SKIP_RETURN_CODE): the environment is absent and SPECLAB_OFFLINE is set.
 """
@@ -20,9 +20,9 @@ def has_packages():
 
 
 if __name__ == "__main__":
-    pattern = sys.argv[1]
+    test = HERE / sys.argv[1]
     if not has_packages():
         print("The Python packages of scripts/requirements.txt are not in .venv. Run scripts/setup_python.sh.")
         sys.exit(77 if os.environ.get("SPECLAB_OFFLINE") else 1)
-    command = [str(PYTHON), "-m", "unittest", "discover", "-s", str(HERE), "-t", str(HERE), "-p", pattern]
+    command = [str(PYTHON), "-m", "unittest", "discover", "-s", str(test.parent), "-p", test.name]
     sys.exit(subprocess.run(command, env={**os.environ, "MPLBACKEND": "Agg"}).returncode)

@@ -1,0 +1,455 @@
+#!/usr/bin/env python3
+"""Times SpecLab's CPU engine against llama.cpp: the same model and threads, one run, repeats that alternate.
+
+    scripts/compare/compare_llama_cpp.py --llama-cpp DIR [--ik-llama-cpp DIR] [--threads 2] [--repeats 7] [--out FILE.json]
+
+llama.cpp is no dependency: DIR is a checkout that was built beside this project; without one the script says what to
+clone and how to build it. ik_llama.cpp, which has kernels of its own, can take part in the same run. Both programs get the same token ids and do the same: prefill, greedy steps, and forwards
+of n rows of one sequence with logits for each row, as a verification needs (scripts/compare/verify_rows.cpp
+on their side, `speclab bench --rows` on ours). In each repeat every program runs once, as a process of its own, in a
+seeded random order; a process warms up first and its median over --forwards counts. llama.cpp runs with bf16 weights
+as SpecLab does, with f16 (as many bytes) and with q8_0 (about half), each without and with flash attention; a line
+shows the faster of the two. A ratio is llama.cpp's time over SpecLab's: above 1 SpecLab is faster.
+"""
+
+import argparse
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import random
+import re
+import resource
+import shlex
+import subprocess
+import sys
+import time
+
+import summary as report
+from publish import Page, Problem, command_line, leave, publish
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DRIVER = ROOT / "scripts/compare/verify_rows.cpp"
+COMMIT = "c392e5094deaf2d1a7c18683214f007fad3fe42b"  # what the figures on the pages were taken with
+HOW_TO_BUILD = f"""Clone and build it like this ({COMMIT[:9]} is the version that this script was written for):
+    git clone https://github.com/ggml-org/llama.cpp DIR
+    git -C DIR checkout {COMMIT}
+    cmake -S DIR -B DIR/build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON
+    cmake --build DIR/build --target llama llama-quantize llama-bench -j
+ik_llama.cpp comes from https://github.com/ikawrakow/ik_llama.cpp and is built alike, with
+    -DCMAKE_LIBRARY_OUTPUT_DIRECTORY=DIR/build/bin"""
+PEERS = {"bf16": "BF16", "f16": "F16", "q8_0": "Q8_0"}  # name here -> llama-quantize's
+
+
+def call(command, timeout=900):
+    result = subprocess.run(
+        [str(word) for word in command],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+    )
+    if result.returncode != 0:
+        raise Problem(
+            f"{shlex.join(str(word) for word in command)} failed with code {result.returncode}:\n{(result.stderr or result.stdout)[-2000:]}"
+        )
+    return result.stdout
+
+
+def cache_value(build, name):
+    found = (
+        re.search(rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE)
+        if (build / "CMakeCache.txt").exists()
+        else None
+    )
+    return found and found.group(1)
+
+
+def git_state(folder):
+    """Commit, its date, and the files that differ from it (compared through an index of our own; the checkout's may be anything)."""
+    try:
+        index = ROOT / ".cache/compare_llama_cpp/index"
+        index.parent.mkdir(parents=True, exist_ok=True)
+        index.unlink(missing_ok=True)
+        git = ["git", "-C", folder]
+        commit, date = call([*git, "log", "-1", "--format=%H %cs"]).split()
+        environment = {**os.environ, "GIT_INDEX_FILE": str(index)}
+        subprocess.run([*map(str, git), "read-tree", "HEAD"], check=True, env=environment)
+        changed = subprocess.run(
+            [*map(str, git), "diff", "--name-only", "HEAD", "--", "*.c", "*.h", "*.cpp", "*.txt"],
+            check=True,
+            env=environment,
+            capture_output=True,
+            text=True,
+        ).stdout.split()
+        index.unlink()
+        return {"commit": commit, "date": date, "changed": changed}
+    except (Problem, subprocess.CalledProcessError):
+        return {"commit": "unknown", "date": "unknown", "changed": []}
+
+
+class LlamaCpp:
+    """A built checkout, the driver compiled against its libllama, and the model in its formats: `files`, by the name of a peer."""
+
+    def __init__(self, folder, prefix=""):
+        self.folder = folder
+        self.prefix = prefix  # of its peers' names
+        self.build = folder / "build"
+        needed = [self.build / "bin/llama-quantize", self.build / "bin/libllama.so", folder / "include/llama.h"]
+        missing = [str(file) for file in needed if not file.exists()]
+        if missing:
+            raise Problem(f"no built llama.cpp in {folder}: {', '.join(missing)} missing.\n{HOW_TO_BUILD}")
+        self.options = {
+            name: cache_value(self.build, name)
+            for name in (
+                "CMAKE_BUILD_TYPE",
+                "GGML_NATIVE",
+                "GGML_OPENMP",
+                "GGML_LLAMAFILE",
+                "GGML_BLAS",
+                "CMAKE_CXX_FLAGS_RELEASE",
+            )
+        }
+        if self.options["CMAKE_BUILD_TYPE"] != "Release" or self.options["GGML_NATIVE"] != "ON":
+            raise Problem(f"{self.build} is not a Release build for this machine: {self.options}.\n{HOW_TO_BUILD}")
+        self.state = git_state(folder)
+        self.cache = ROOT / ".cache/compare_llama_cpp" / self.state["commit"][:12]
+        self.cache.mkdir(parents=True, exist_ok=True)
+        self.driver = self.cache / "verify_rows"
+
+    def compile_driver(self):
+        library = self.build / "bin"
+        if self.driver.exists() and self.driver.stat().st_mtime > max(
+            DRIVER.stat().st_mtime, (library / "libllama.so").stat().st_mtime
+        ):
+            return
+        header = (self.folder / "include/llama.h").read_text()
+        new_api = ["-DLLAMA_HAS_MEMORY_API"] if "llama_memory_seq_rm" in header else []
+        call(
+            [
+                os.environ.get("CXX", "g++"),
+                "-std=c++17",
+                "-O3",
+                "-march=native",
+                *new_api,
+                "-I",
+                self.folder / "include",
+                "-I",
+                self.folder / "ggml/include",
+                DRIVER,
+                "-o",
+                self.driver,
+                "-L",
+                library,
+                "-lllama",
+                "-lggml",
+                *(["-lggml-base"] if (library / "libggml-base.so").exists() else []),
+                f"-Wl,-rpath,{library.resolve()}",
+            ]
+        )
+
+    def quantized(self, model, peer):
+        sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
+        file = self.cache / f"{sha256[:12]}-{peer}.gguf"
+        if not file.exists():
+            part = file.with_suffix(".part")
+            call([self.build / "bin/llama-quantize", "--allow-requantize", model, part, PEERS[peer]])
+            part.rename(file)
+        return file
+
+    def prepare(self, model, peers):
+        self.compile_driver()
+        self.files = {self.prefix + peer: self.quantized(model, peer) for peer in peers}
+
+
+def others_use(before, after, wall):
+    """Cores that everything but our child processes kept busy between two readings; stolen time counts."""
+    return max(0.0, (after[0] - before[0]) - (after[1] - before[1])) / wall
+
+
+def cpu_reading():
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = fields
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (user + nice + system + irq + softirq + steal) / os.sysconf(
+        "SC_CLK_TCK"
+    ), children.ru_utime + children.ru_stime
+
+
+def run_once(command):
+    before, begin = cpu_reading(), time.monotonic()
+    text = call(command)
+    return json.loads(text), others_use(before, cpu_reading(), time.monotonic() - begin)
+
+
+def check(name, got, args, reference):
+    """That the process did the work that it was asked for, and the same work as SpecLab."""
+    if got["threads"] != args.threads:
+        raise Problem(f"{name} ran {got['threads']} threads instead of {args.threads}")
+    for entry, ours in zip(got["contexts"], reference["contexts"], strict=True):
+        if entry["context"] != ours["context"] or set(entry["rows_ns"]) != set(ours["rows_ns"]):
+            raise Problem(f"{name} measured something else: {entry['context']}, {sorted(entry['rows_ns'])}")
+        counts = {"prefill_ns": args.texts, "step_ns": args.texts, **{rows: args.forwards for rows in entry["rows_ns"]}}
+        if wrong := [
+            what for what, count in counts.items() if len(entry["rows_ns"].get(what, entry.get(what))) != count
+        ]:
+            raise Problem(
+                f"{name} gave another number of samples than asked for: {', '.join(wrong)} at context {entry['context']}"
+            )
+        same = sum(a == b for a, b in zip(entry["tokens"], ours["tokens"], strict=True))
+        if same == 0 or ("bf16" in name and entry["tokens"][0] != ours["tokens"][0]):
+            raise Problem(
+                f"{name} writes another text than SpecLab at context {entry['context']}: {entry['tokens']} instead of {ours['tokens']}. "
+                "The two do not run the same model on the same tokens."
+            )
+        if entry.get("verified", 1) < entry.get("drafted", 1) / 2:
+            raise Problem(
+                f"{name}: its rows of a verification disagree with its own text: {entry['verified']} of {entry['drafted']}"
+            )
+        entry["tokens_as_speclab"] = same
+
+
+def homes(args):
+    ik = {args.ik_llama_cpp: "IK_LLAMA_CPP"} if args.ik_llama_cpp else {}
+    return {args.llama_cpp: "LLAMA_CPP", **ik, ROOT: "."}
+
+
+def measure(args, engines):
+    """All processes of all repeats: name -> list of outputs, in the order of repeats."""
+    contexts, rows = args.context, args.rows
+    commands = {
+        report.OURS: [
+            args.speclab,
+            "bench",
+            "--backend",
+            "cpu",
+            "--model",
+            args.model,
+            "--threads",
+            args.threads,
+            "--numerics",
+            args.numerics,
+            "--context",
+            contexts,
+            "--rows",
+            rows,
+            "--tokens",
+            args.steps + 1,
+            "--texts",
+            args.texts,
+            "--repeats",
+            args.forwards,
+            "--json",
+        ]
+    }
+    for engine in engines:
+        for peer, file in engine.files.items():
+            for flash in (0, 1):
+                commands[f"{peer}, flash attention {'on' if flash else 'off'}"] = [
+                    engine.driver,
+                    file,
+                    args.threads,
+                    flash,
+                    contexts,
+                    rows,
+                    args.steps,
+                    args.texts,
+                    args.forwards,
+                ]
+    order, outputs, orders = random.Random(args.seed), {name: [] for name in commands}, []
+    for repeat in range(args.repeats):
+        names = list(commands)
+        order.shuffle(names)
+        orders.append(names)
+        for i, name in enumerate(names):
+            print(
+                f"\rrepeat {repeat + 1}/{args.repeats}, {i + 1}/{len(names)}: {name:<30}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+            got, others = run_once(commands[name])
+            outputs[name].append(
+                {
+                    **(got["engine"] if name == report.OURS else got),
+                    "others_cores": others,
+                    **({key: value for key, value in got.items() if key != "engine"} if name == report.OURS else {}),
+                }
+            )
+    print(file=sys.stderr)
+    for name, found in outputs.items():
+        for got in found:
+            check(name, got, args, outputs[report.OURS][0])
+    return (
+        outputs,
+        {name: command_line(command, homes(args)) for name, command in commands.items()},
+        orders,
+    )
+
+
+def cross_check(llama, args):
+    """llama-bench's own generation and prefill where it was built: they must be like the driver's."""
+    program = llama.build / "bin/llama-bench"
+    if "bf16" not in llama.files or not program.exists():
+        return None
+    found = json.loads(
+        call(
+            [
+                program,
+                "-m",
+                llama.files["bf16"],
+                "-t",
+                args.threads,
+                "-p",
+                512,
+                "-n",
+                args.steps,
+                "-r",
+                3,
+                "-fa",
+                0,
+                "-o",
+                "json",
+            ]
+        )
+    )
+    return {
+        ("prefill of 512" if test["n_prompt"] else "generation at context 0"): test["avg_ns"]
+        * 1e-6
+        / max(1, test["n_gen"])
+        for test in found
+    }
+
+
+def machine():
+    cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
+    flags = set(re.search(r"^flags\s*:\s*(.*)$", cpuinfo, re.MULTILINE).group(1).split())
+    return {
+        "cpu": re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE).group(1),
+        "cores": os.cpu_count(),
+        "cores_allowed": len(os.sched_getaffinity(0)),
+        "flags": sorted(
+            flags & {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_tile"}
+        ),
+        "environment": {name: value for name, value in os.environ.items() if name.startswith(("OMP_", "GOMP_"))},
+        "kernel": platform.release(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--llama-cpp", type=pathlib.Path, required=True, metavar="DIR", help="checkout with a build in build/"
+    )
+    parser.add_argument(
+        "--ik-llama-cpp", type=pathlib.Path, metavar="DIR", help="one of ik_llama.cpp, to be timed as well"
+    )
+    parser.add_argument("--ik-peers", default="bf16,q8_0", help="weights of ik_llama.cpp, default %(default)s")
+    parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    parser.add_argument("--speclab", type=pathlib.Path, default=ROOT / "build/release/speclab")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--numerics", default="auto", help="of SpecLab")
+    parser.add_argument("--peers", default=",".join(PEERS), help="weights of llama.cpp, default %(default)s")
+    parser.add_argument("--context", default="128,512", help="tokens before what is timed, ascending")
+    parser.add_argument("--rows", default="1,2,4,5,8,16")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--forwards", type=int, default=4, help="of each size in a process, after one that warms up")
+    parser.add_argument("--steps", type=int, default=16, help="greedy steps of a text")
+    parser.add_argument("--texts", type=int, default=1, help="in a process at each context, after one that warms up")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=pathlib.Path, help="writes every sample, commands, commits and the machine here")
+    args = parser.parse_args()
+    args.peers, args.ik_peers = args.peers.split(","), args.ik_peers.split(",")
+    if unknown := {*args.peers, *args.ik_peers} - set(PEERS):
+        parser.error(f"--peers: {', '.join(sorted(unknown))} unknown; there are {', '.join(PEERS)}")
+    if min(args.threads, args.repeats, args.forwards, args.steps, args.texts) < 1:
+        parser.error("counts begin at 1")
+    return args
+
+
+def main():
+    args = arguments()
+    llama = LlamaCpp(args.llama_cpp.resolve())
+    ik = LlamaCpp(args.ik_llama_cpp.resolve(), "ik ") if args.ik_llama_cpp else None
+    for file, how in (
+        (args.model, "scripts/get_model.sh fetches it."),
+        (args.speclab, "Build it: cmake --preset release && cmake --build --preset release --target speclab"),
+    ):
+        if not file.exists():
+            raise Problem(f"{file} is missing. {how}")
+    build_type = cache_value(args.speclab.resolve().parent, "CMAKE_BUILD_TYPE")
+    if build_type not in (None, "Release"):
+        raise Problem(f"{args.speclab} is a {build_type} build; times need Release.")
+    llama.prepare(args.model, args.peers)
+    if ik:
+        ik.prepare(args.model, args.ik_peers)
+    peers = [*llama.files, *(ik.files if ik else [])]
+    version = call([args.speclab, "--version"]).strip()
+    began, load = datetime.datetime.now(datetime.UTC), os.getloadavg()[0]
+    outputs, commands, orders = measure(args, [llama, *([ik] if ik else [])])
+    page = Page("SpecLab beside llama.cpp" + (" and ik_llama.cpp" if ik else ""))
+    bench = cross_check(llama, args)
+    summary, bandwidth = report.summarise(outputs, peers, args.seed)
+    others = [got["others_cores"] for found in outputs.values() for got in found]
+    agreement = {
+        name: [entry["tokens_as_speclab"] for entry in found[0]["contexts"]]
+        for name, found in outputs.items()
+        if name != report.OURS
+    }
+
+    page.say(
+        f"{machine()['cpu']}, {args.threads} threads, reads {bandwidth * 1e-9:.1f} GB/s; {args.model.name}\n{version}, numerics class {outputs[report.OURS][0]['numerics']}, bf16 weights; "
+        f"llama.cpp {llama.state['commit'][:9]} of {llama.state['date']}"
+        f"{', ik_llama.cpp ' + ik.state['commit'][:9] + ' of ' + ik.state['date'] + ' (ik)' if ik else ''}, their default f16 cache\n{began:%Y-%m-%d %H:%M} UTC, medians of {args.repeats} interleaved repeats; "
+        "ratio = the other's time / SpecLab's; BW = weights / time, share of the read bandwidth; + = flash attention was faster"
+    )
+    page.say(
+        report.table(summary, peers)
+        + "\n\n"
+        + report.growth(summary, peers)
+        + "\n\n"
+        + report.where_they_win(summary, peers)
+    )
+    page.say(
+        f"Tokens of the greedy texts that are SpecLab's, of {args.steps + 1} per context: "
+        + "; ".join(f"{name}: {counts}" for name, counts in agreement.items())
+    )
+    if bench:
+        page.say("llama-bench itself, bf16, ms: " + ", ".join(f"{what}: {ms:.2f}" for what, ms in bench.items()))
+    if llama.state["commit"] != COMMIT or llama.state["changed"]:
+        page.say(
+            f"Note: llama.cpp is not {COMMIT[:9]} as released; files changed: {', '.join(llama.state['changed']) or 'none'}."
+        )
+    quiet = page.say_how_quiet(others, "measurements", "these figures mean nothing; run it again on a quiet machine.")
+    if args.out:
+        record = {
+            "what": "SpecLab against llama.cpp, scripts/compare/compare_llama_cpp.py",
+            "date": began.isoformat(timespec="seconds"),
+            "seconds": round((datetime.datetime.now(datetime.UTC) - began).total_seconds()),
+            **quiet,
+            "load_before": load,
+            "machine": machine(),
+            "commands": commands,
+            "order": orders,
+            "speclab": {"version": version, "git": git_state(ROOT), "numerics": outputs[report.OURS][0]["numerics"]},
+            "llama_cpp": {
+                **llama.state,
+                "options": llama.options,
+                "system": outputs[next(name for name in outputs if name != report.OURS)][0]["system"],
+                "cache": "f16 (default)",
+                "llama_bench_ms": bench,
+            },
+            **({"ik_llama_cpp": {**ik.state, "options": ik.options}} if ik else {}),
+            "read_bandwidth_bytes_per_second": bandwidth,
+            "summary": summary,
+            "outputs": outputs,
+        }
+        publish(args.out, page, record, homes(args))
+
+
+if __name__ == "__main__":
+    leave(main, "compare_llama_cpp")

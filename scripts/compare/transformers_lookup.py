@@ -1,0 +1,65 @@
+"""Decodes with transformers, greedily and with its prompt lookup, for scripts/compare/compare_drafting.py: one JSON object a line in, one out.
+
+    PYTHON transformers_lookup.py MODEL.gguf THREADS DTYPE
+    {"ids": [1, 2], "tokens": 64, "lookup": 10} -> {"ids": [...], "calls": n, "decode_ns": n, "prefill_ns": n}
+
+`lookup`: tokens to copy, 0: none. `calls`: forwards behind the one of the prompt. Prints {"ready": versions} first.
+"""
+
+import json
+import pathlib
+import sys
+import time
+
+import torch
+import transformers
+
+
+def main():
+    file, threads, dtype = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    torch.set_num_threads(threads)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        str(file.parent), gguf_file=file.name, dtype=getattr(torch, dtype), local_files_only=True
+    ).eval()
+    ends, forward = [], model.forward
+
+    def timed(*args, **kwargs):
+        out = forward(*args, **kwargs)
+        ends.append(time.perf_counter_ns())
+        return out
+
+    model.forward = timed
+    print(
+        json.dumps({"ready": f"transformers {transformers.__version__}, torch {torch.__version__}, {dtype}"}),
+        flush=True,
+    )
+    for line in sys.stdin:
+        asked = json.loads(line)
+        ids = torch.tensor([asked["ids"]])
+        ends.clear()
+        options = {"prompt_lookup_num_tokens": asked["lookup"]} if asked["lookup"] else {}
+        begin = time.perf_counter_ns()
+        with torch.inference_mode():
+            out = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=asked["tokens"],
+                min_new_tokens=asked["tokens"],  # the end token does not end it
+                do_sample=False,
+                use_cache=True,
+                **options,
+            )
+        end = time.perf_counter_ns()
+        answer = {
+            "ids": out[0, len(asked["ids"]) :].tolist(),
+            "calls": len(ends) - 1,
+            "prefill_ns": ends[0] - begin,
+            "decode_ns": end - ends[0],
+        }
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Fits the `trust` of the strategy composition: how often a copy is right after 1, 2, ... matching tokens.
+
+    build/release/speclab run configs/fit_texts.json --out results/runs/fit_texts
+    .venv/bin/python scripts/fit/fit_trust.py results/runs/fit_texts --out results/fits/composition_trust.json
+
+RUN: a run with greedy autoregressive texts. Only prompts of split "fit" may be in it (configs/prompts/*.jsonl); a run
+that has any other prompt is refused, because what is measured must not have been fitted.
+
+At each emitted token the longest ending of the text (prompt and output) that occurs before is looked up. The copy is
+what followed it most often; its frequency s is the share of these occurrences. trust(m) is the factor that makes
+trust x s right on average: tokens copied right / sum of s, over all places with a match of m tokens. The constants are
+its isotonic fit (a longer match is never trusted less), rounded to hundredths. The spread is a bootstrap over prompts.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import sys
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEPTH = 64  # as in the strategy: longer matches are not told apart
+RESAMPLES = 1000
+
+
+class Refused(Exception):
+    pass
+
+
+def splits(folder=ROOT / "configs/prompts"):
+    """Split of every prompt text that comes with the project."""
+    found = {}
+    for file in sorted(folder.glob("*.jsonl")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            prompt = json.loads(line)
+            for turn in prompt["turns"]:
+                found.setdefault(turn, set()).add(prompt["split"])
+    return found
+
+
+def greedy_case(config):
+    for case in config["cases"]:
+        if case["strategy"] == "autoregressive" and case["options"]["temperature"] == 0:
+            return case["id"]
+    raise Refused("the run has no greedy autoregressive case. Use configs/fit_texts.json.")
+
+
+def require_fit_prompts(config, known):
+    for prompt in config["prompts"]:
+        split = prompt.get("split")
+        if split != "fit":
+            raise Refused(
+                f'prompt {prompt["id"]} is of split "{split}"; only prompts of split "fit" may be used. '
+                "Run it with --set prompts.split=fit."
+            )
+        for turn in prompt["turns"]:
+            if known.get(turn) != {"fit"}:
+                raise Refused(f'prompt {prompt["id"]} says "fit", but configs/prompts does not: {turn[:60]!r}')
+
+
+def texts(folder, case):
+    """(prompt id, ids of prompt and output, length of the prompt) of each turn."""
+    file = folder / "cases" / (case.replace("/", "__") + ".jsonl")
+    for line in file.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        if record["repeat"] != 0:
+            continue
+        if "error" in record:
+            raise Refused(f"prompt {record['prompt']} failed in this run: {record['error']}")
+        at = 0
+        for turn in record["turns"]:
+            context = turn["context"]
+            yield record["prompt"], context + record["tokens"][at : at + turn["tokens"]], len(context)
+            at += turn["tokens"]
+
+
+def copies(ids, begin):
+    """(tokens that match, share of the most frequent continuation, was it right) at each emitted token with a match."""
+    ids = np.asarray(ids)
+    common = np.zeros(len(ids), dtype=int)  # [j]: tokens that the texts up to j and up to `end` end with alike
+    for end in range(len(ids) - 1):
+        same = ids[: end + 1] == ids[end]
+        common[1 : end + 1] = np.where(same[1:], common[:end] + 1, 0)
+        common[0] = same[0]
+        before = np.minimum(common[:end], DEPTH)
+        if end + 1 < begin or end == 0 or before.max() == 0:
+            continue
+        matched = int(before.max())
+        counts = collections.Counter()
+        best = None
+        for position in np.flatnonzero(before == matched):
+            token = int(ids[position + 1])
+            counts[token] += 1
+            if best is None or counts[token] > counts[best]:  # among equals the one that had so many first
+                best = token
+        yield matched, counts[best] / counts.total(), best == ids[end + 1]
+
+
+def table(found, lengths):
+    """[prompts, lengths, 3]: tokens copied right, sum of the shares, places."""
+    prompts = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompt for prompt, _, _ in found))}
+    out = np.zeros((len(prompts), lengths, 3))
+    for prompt, ids, begin in found:
+        for matched, share, right in copies(ids, begin):
+            out[prompts[prompt], min(matched, lengths) - 1] += (right, share, 1)
+    return out
+
+
+def isotonic(values, weights):
+    """The non-decreasing sequence that is nearest to the values (pool adjacent violators)."""
+    blocks = []
+    for value, weight in zip(values, weights):
+        blocks.append([value, weight, 1])
+        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
+            (a, v, n), (b, w, m) = blocks[-2:]
+            total = v + w
+            blocks[-2:] = [[(a * v + b * w) / total if total else max(a, b), total, n + m]]
+    return np.repeat([b[0] for b in blocks], [b[2] for b in blocks])
+
+
+def trust(counted):
+    right, shares = counted[..., 0].sum(0), counted[..., 1].sum(0)
+    raw = np.divide(right, shares, out=np.zeros_like(right), where=shares > 0)
+    return raw, np.clip(isotonic(raw, shares), 0, 1)
+
+
+def fit(folder, lengths):
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    require_fit_prompts(config, splits())
+    found = list(texts(folder, greedy_case(config)))
+    missing = {prompt["id"] for prompt in config["prompts"]} - {prompt for prompt, _, _ in found}
+    if missing:
+        raise Refused(f"the run has no text of {len(missing)} prompts. Go on with it: speclab run ... --resume.")
+    counted = table(found, lengths)
+    raw, smooth = trust(counted)
+    rng = np.random.default_rng(1)
+    drawn = rng.integers(0, len(counted), (RESAMPLES, len(counted)))
+    spread = np.quantile([trust(counted[each])[1] for each in drawn], (0.025, 0.975), axis=0)
+    return {
+        "made_by": "scripts/fit/fit_trust.py",
+        "target": environment["models"]["target"]["name"],
+        "split": "fit",
+        "prompts": [prompt["id"] for prompt in config["prompts"]],
+        "places": [int(n) for n in counted[..., 2].sum(0)],
+        "raw": [round(float(v), 4) for v in raw],
+        "trust": [round(float(v), 2) for v in smooth],
+        "ci95": [[round(float(lo), 4), round(float(hi), 4)] for lo, hi in spread.T],
+    }
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("run", type=pathlib.Path)
+    parser.add_argument("--lengths", type=int, default=16, help="constants to fit; the last one goes on")
+    parser.add_argument("--out", type=pathlib.Path, help="also write the fit here, as JSON")
+    options = parser.parse_args(arguments)
+    try:
+        result = fit(options.run, options.lengths)
+    except (OSError, KeyError, ValueError, Refused) as error:
+        print(f"fit_trust: {options.run}: {error}", file=sys.stderr)
+        return 2
+    print(f"{len(result['prompts'])} prompts of split fit, {sum(result['places'])} places; {result['target']}")
+    print("matching tokens  places  copied right / expected  trust  95 % (bootstrap over prompts)")
+    for i, value in enumerate(result["trust"]):
+        lo, hi = result["ci95"][i]
+        more = "+" if i + 1 == len(result["trust"]) else " "
+        print(f"{i + 1:14}{more} {result['places'][i]:7} {result['raw'][i]:24.3f} {value:6.2f}  [{lo:.2f}, {hi:.2f}]")
+    print("trust = {" + ", ".join(f"{value:.2f}".lstrip("0") for value in result["trust"]) + "}")
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

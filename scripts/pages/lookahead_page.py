@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""One page from finished runs: what was measured here beside what was published, and why the two differ.
+
+    scripts/pages/lookahead_page.py RUN... --out results/lookahead.md [--no-times]
+
+RUN: folders that `speclab run` wrote, of configs with "published" (lookahead_ablation, leaderboard_draft_free, jacobi) or
+with a law of lookahead decoding in their summary (lookahead_wng, lookahead_scaling). A verdict that
+`speclab lookahead RUN --measure` left beside a run is told, too. --no-times leaves out all that depends on how busy the
+machine was: what remains are tokens per step. Standard library only.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+CELLS = 6  # of a fitted law that is told; fewer are settings beside one another
+VERDICT = "verdict/verdict.json"  # of `speclab lookahead RUN --measure`, in RUN
+FEW_PROMPTS = 10  # an interval over fewer says how many
+TIMED = ("speedup", "tokens_per_second", "ms_per_token")
+
+
+def text(value, digits=2):
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def cell(words):
+    return str(words).replace("|", "\\|").replace("\n", " ")
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]) + "\n"
+
+
+def interval(metrics, name, prompts):
+    ci = metrics.get(f"{name}_ci95")
+    few = f" (n = {prompts})" if prompts < FEW_PROMPTS else ""
+    return text(metrics.get(name)) + (f" [{text(ci[0])}, {text(ci[1])}]{few}" if ci else "")
+
+
+class Page:
+    def __init__(self, times):
+        self.times = times
+        self.prompts = 0  # of the run at hand; its verdict has the same ones
+        self.parts = []
+
+    def shown(self, name):
+        return self.times or name not in TIMED
+
+    def run(self, folder):
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+        if not summary["complete"]:
+            raise ValueError(f"{folder}: the run is not complete. Go on with it: speclab run ... --resume.")
+        self.prompts = max((case["prompts"] for case in summary["cases"]), default=0)
+        self.parts.append(f"## {summary['name']}\n\n{summary['description']}\n")
+        self.parts.append(
+            f"{environment['models']['target']['name']} on {environment['cpu']['model']}, {environment['threads']} threads, "
+            f"{environment['numerics']}, {environment['date'][:10]}, commit {environment['commit'][:12]}; {self.prompts} prompts."
+            + ("" if self.times else " Times are left out.")
+            + "\n"
+        )
+        if self.times and (busy := (summary.get("machine") or {}).get("text")):
+            self.parts.append(f"**{busy}**\n")
+        self.cases(summary)
+        self.published(summary)
+        for fit in summary.get("lookahead", []):
+            self.law(fit)
+        self.devices(summary.get("lookahead_devices", []))
+        verdict = folder / VERDICT
+        if verdict.exists() and self.times:
+            self.verdict(json.loads(verdict.read_text(encoding="utf-8")))
+
+    def cases(self, summary):
+        metrics = [name for name in ("tau", "rows_per_step", "speedup") if self.shown(name)]
+        rows = []
+        for case in summary["cases"]:
+            equal = case["metrics"].get("matches_reference")
+            rows.append(
+                [case["id"]]
+                + [interval(case["metrics"], name, case["prompts"]) for name in metrics]
+                + ["" if equal is None else "yes" if equal else "NO"]
+            )
+        self.parts.append(table(["case", *metrics, "equal"], rows))
+
+    def published(self, summary):
+        rows = []
+        for case in summary["cases"]:
+            for quote in case.get("published") or []:
+                for value in quote["values"]:
+                    if not self.shown(value["name"]):
+                        continue
+                    name = case["id"] + (f", {quote['category']}" if quote.get("category") else "")
+                    rows.append(
+                        [
+                            name,
+                            value["name"],
+                            text(value["published"]),
+                            text(value["here"]),
+                            quote["source"],
+                            quote.get("reason", ""),
+                        ]
+                    )
+        if rows:
+            self.parts.append("Published beside these:\n")
+            self.parts.append(table(["case", "", "published", "here", "source", "why they differ"], rows))
+
+    def law(self, fit):
+        if len(fit["cells"]) < CELLS:
+            return
+        words = []
+        for name in ("alpha", "f", "share"):
+            if fit.get(name) is not None:
+                words.append(f"{name} {interval(fit, name, self.prompts)}")
+        self.parts.append(
+            f"Law of lookahead decoding, fitted to {len(fit['cells'])} cases: " + ", ".join(words) + ".\n"
+        )
+        if isinstance(fit.get("held_out"), list) and fit["held_out"]:  # older records have another test
+            self.held_out(fit["held_out"])
+        if self.times:
+            rows = [
+                [
+                    m["machine"],
+                    m["best"]["W"],
+                    m["best"]["N"],
+                    m["best"]["G"],
+                    text(m["best"]["tau"]),
+                    text(m["best"]["speedup"]),
+                ]
+                for m in fit["machines"]
+            ]
+            self.parts.append(table(["machine", "W", "N", "G", "tau", "speedup"], rows))
+
+    def held_out(self, tests):
+        kinds = {"prompts": "no cell, half of the prompts", "cells": "every other cell: near twins"}
+        self.parts.append(
+            'Median error of its τ on cells or prompts that the fit has not seen; "by the mean" is the error if the mean of the fitted cells is the prediction. '
+            "Interpolated cells lie in the hull of the fitted ones; the others are extrapolated.\n"
+        )
+        rows = []
+        for test in tests:
+            errors = [test[name] for name in ("error", "mean_error", "error_other_prompts", "mean_error_other_prompts")]
+            rows.append(
+                [kinds.get(test["what"], f"all cells with one {test['what']}"), test["cells"], test["interpolated"]]
+                + ["" if error is None else f"{100 * error:.1f} %" for error in errors]
+            )
+        header = [
+            "left out of the fit",
+            "cells",
+            "interpolated",
+            "same prompts",
+            "by the mean",
+            "other prompts",
+            "by the mean",
+        ]
+        self.parts.append(table(header, rows))
+
+    def devices(self, devices):
+        if not devices:
+            return
+        header = ["devices", "rows of each", "at most", "equal"]
+        if self.times:
+            header += ["slowest ms", "speedup", "predicted"]
+        rows = []
+        for each in devices:
+            row = [
+                each["devices"],
+                " ".join(text(n, 0) for n in each["rows"]),
+                " ".join(str(n) for n in each["most_rows"] or []),
+                "yes" if each["equal"] else "NO",
+            ]
+            if self.times:
+                row += [text(each["slowest_ms"]), text(each["speedup"]), text(each["predicted_speedup"])]
+            rows.append(row)
+        self.parts.append(
+            "Divided over devices. The devices ran one after the other on this machine; their exchange costs nothing:\n"
+        )
+        self.parts.append(table(header, rows))
+
+    def verdict(self, verdict):
+        judged = "ratio_noise" in verdict  # older verdicts took the noise of times for that of ratios
+        noise = verdict.get("ratio_noise")
+        best = verdict["best"]
+        if best["W"] == 0:
+            self.parts.append(
+                "Recommended for this machine: autoregressive decoding. No setting is predicted to be faster.\n"
+            )
+        else:
+            self.parts.append(
+                f"Recommended for this machine: W = {best['W']}, N = {best['N']}, G = {best['G']}, predicted {text(best['speedup'])}"
+                + (". Degenerate: a window of one column." if verdict["degenerate"] else ".")
+                + "\n"
+            )
+        rows = [
+            [
+                row["role"],
+                row["W"],
+                row["N"],
+                row["G"],
+                text((row["predicted"] or {}).get("tau")),
+                text(row["tau"]),
+                text((row["predicted"] or {}).get("speedup")),
+                interval(row, "speedup", self.prompts),
+                row["verdict"] if judged else "not judged",
+            ]
+            for row in verdict["measured"]
+        ]
+        self.parts.append(
+            table(
+                ["measured", "W", "N", "G", "tau predicted", "tau", "speedup predicted", "speedup", "against none"],
+                rows,
+            )
+        )
+        if not judged:
+            self.parts.append(
+                "There is no verdict: this record was made before speedups were judged by their own noise.\n"
+            )
+        elif noise is None:
+            self.parts.append("There are no repeats, so a difference cannot be told from noise.\n")
+        else:
+            self.parts.append(
+                f"The same speedup differs by up to {100 * noise:.1f} % between repeats. The intervals are widened by this before "
+                'they are judged; "same" means within 5 % of 1.\n'
+            )
+        if judged:
+            answer = {True: "Yes.", False: "NO, it is slower.", None: "Not decided."}[verdict["never_slower"]]
+            self.parts.append(f"Is the recommended setting at most 5 % slower than autoregressive decoding? {answer}\n")
+        self.parts.append("The recommendation of the same law for a machine on which the first rows are free:\n")
+        rows = [
+            [row["rows"], row["W"], row["N"], row["G"], text(row["tau"]), text(row["speedup"])]
+            for row in verdict["by_free_rows"]
+        ]
+        self.parts.append(table(["free rows", "W", "N", "G", "tau", "speedup"], rows))
+
+
+def has_something_to_say(summary):
+    return bool(summary.get("lookahead")) or any(case.get("published") for case in summary["cases"])
+
+
+def page(folders, times=True):
+    out = Page(times)
+    for folder in folders:
+        out.run(folder)
+    title = "# Decoding without a draft model, beside what was published\n\nWritten by `scripts/pages/lookahead_page.py` from finished runs.\n"
+    return "\n".join([title, *out.parts])
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("runs", nargs="+", type=pathlib.Path)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--no-times", action="store_true", help="tokens per step only: the machine was busy")
+    options = parser.parse_args(arguments)
+    try:
+        options.out.write_text(page(options.runs, times=not options.no_times), encoding="utf-8")
+    except (OSError, ValueError, KeyError) as error:
+        print(f"lookahead_page: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The experiments and prompts that come with the project."""
+
+import json
+import pathlib
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+CONFIGS = sorted((ROOT / "configs").glob("*.json"))
+PAPER = sorted((ROOT / "configs/paper").glob("*.json"))
+EXPECTED = {
+    "quickstart",
+    "own_pair",
+    "gamma_sweep",
+    "acceptance_rules",
+    "lenience",
+    "dumbing_down",
+    "chen_k_sweep",
+    "temperature_sweep",
+    "sampling_small",
+    "quality_tradeoff",
+    "draft_capability",
+    "scale_ladder",
+    "lookahead_wng",
+    "lookahead_scaling",
+    "lookahead_ablation",
+    "lookahead_parallel",
+    "jacobi",
+    "leaderboard_draft_free",
+    "leaderboard_retrieval",
+    "copy_family",
+    "copy_summaries",
+    "fit_texts",
+}
+
+
+def read_prompts(name):
+    return [json.loads(line) for line in (ROOT / "configs/prompts" / name).read_text(encoding="utf-8").splitlines()]
+
+
+class Prompts(unittest.TestCase):
+    def test_spec_bench_format(self):
+        for file in ("speclab.jsonl", "quickstart.jsonl", "measure.jsonl"):
+            prompts = read_prompts(file)
+            for prompt in prompts:
+                self.assertEqual(list(prompt), ["question_id", "category", "split", "turns"])
+                self.assertTrue(
+                    all(isinstance(turn, str) and turn.strip() == turn and turn for turn in prompt["turns"]),
+                    prompt["question_id"],
+                )
+            self.assertEqual(len({prompt["question_id"] for prompt in prompts}), len(prompts))
+
+    def test_enough_of_every_category(self):
+        prompts = read_prompts("speclab.jsonl")
+        count = {}
+        for prompt in prompts:
+            count[prompt["category"]] = count.get(prompt["category"], 0) + 1
+        self.assertGreaterEqual(len(prompts), 60)
+        for category in ("chat", "code", "maths", "translation", "summarisation", "passage_qa"):
+            self.assertGreaterEqual(count[category], 10, category)
+        self.assertTrue(any(len(prompt["turns"]) == 2 for prompt in prompts))
+        self.assertEqual(len({prompt["turns"][0] for prompt in prompts}), len(prompts))
+
+    def test_measuring_prompts_are_as_many_of_each_category(self):
+        categories = [prompt["category"] for prompt in read_prompts("measure.jsonl")]
+        everyone = {prompt["category"] for prompt in read_prompts("speclab.jsonl")}
+        self.assertEqual({category: categories.count(category) for category in everyone}, dict.fromkeys(everyone, 6))
+
+    def test_texts_to_summarise_have_their_length(self):
+        for prompt in read_prompts("speclab.jsonl") + read_prompts("measure.jsonl"):
+            if prompt["category"] in ("summarisation", "passage_qa"):
+                self.assertTrue(120 <= len(prompt["turns"][0].split()) <= 350, prompt["question_id"])
+
+    def test_the_quickstart_is_a_balanced_part(self):
+        every = {prompt["question_id"]: prompt for prompt in read_prompts("speclab.jsonl")}
+        quick = read_prompts("quickstart.jsonl")
+        categories = [prompt["category"] for prompt in quick]
+        self.assertEqual(set(categories), {prompt["category"] for prompt in every.values()} - {"editing"})
+        self.assertLessEqual({categories.count(category) for category in categories}, {1, 2})
+        for prompt in quick:
+            self.assertEqual(prompt["turns"], every[prompt["question_id"]]["turns"][:1])
+
+
+class Configs(unittest.TestCase):
+    def test_all_are_there_and_describe_themselves(self):
+        self.assertLessEqual(EXPECTED, {file.stem for file in CONFIGS})
+        for file in CONFIGS:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            self.assertEqual(config["name"], file.stem)
+            self.assertGreater(len(config["description"]), 40)
+            self.assertTrue((ROOT / config["prompts"]["file"]).exists())
+
+    def test_texts_that_differ_from_the_reference_have_its_length(self):
+        """A sampled or lossy text may meet its end token anywhere; times per token of 20 and of 96 tokens say little about each other."""
+        found = 0
+        for file in CONFIGS + PAPER:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            for case in config["cases"]:
+                case = {"temperature": 0, "coins": "independent", "rule": "rejection", **config["options"], **case}
+                values = lambda key: case[key] if isinstance(case[key], list) else [case[key]]
+                other_text = (any(t > 0 for t in values("temperature")) and "independent" in values("coins")) or values(
+                    "rule"
+                ) != ["rejection"]
+                if other_text:
+                    found += 1
+                    self.assertIs(case.get("ignore_eos"), True, f"{file.name}: {case}")
+        self.assertGreater(found, 20)
+
+    def test_papers_are_cited_and_their_models_have_a_place(self):
+        self.assertIn("gpt2_report", {file.stem for file in PAPER})
+        for file in PAPER:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            self.assertEqual(config["name"], file.stem)
+            self.assertTrue(config["target"]["from"])
+            self.assertTrue(config["published"])
+            for row in config["published"]:
+                self.assertGreater(len(row["source"]), 20)
+
+    def test_the_page_of_configs_names_all(self):
+        page = (ROOT / "configs/README.md").read_text(encoding="utf-8")
+        table = page.split("## Experiments that come with it")[1].split("\n## ")[0]
+        for file in PAPER:
+            self.assertIn(f"`paper/{file.stem}`", table)
+        for file in CONFIGS:
+            self.assertIn(f"`{file.stem}`", table)
+
+
+if __name__ == "__main__":
+    unittest.main()

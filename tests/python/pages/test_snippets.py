@@ -1,0 +1,333 @@
+"""Every command and code snippet of the pages, and the example of every command's --help, run from the text itself.
+
+They run in a folder with tiny random models under the names of the real ones, so that the words are those of the page.
+RULES says of each snippet how it is run: as it stands, with options behind it that make it short, or not at all, and
+what is checked instead. A snippet without a rule fails.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from tiny_model import ROOT, write_tiny_model
+
+BINARY = pathlib.Path(os.environ.get("SPECLAB_BINARY", ROOT / "build/release/speclab"))
+BENCH = pathlib.Path(os.environ.get("SPECLAB_BENCH", ROOT / "build/release/speclab_bench"))
+PAGES = (
+    *("README.md", "configs/README.md", "strategies/README.md", "CONTRIBUTING.md"),
+    *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md")),
+)
+TARGET = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+SMALL = (
+    " --set prompts.limit=2 --set max_tokens=8 --set repeats=1 --set warmup=0"
+    """ --set 'calibration={"rounds": 2, "rows": 4}' --threads 1 --backend cpu"""
+)
+PROGRAM = r"(?:(?:build/release/)?speclab(?:_bench)? |scripts/[\w/]+\.(?:sh|py)|\.venv/bin/python |ctest |cmake )"
+
+
+class Snippet:
+    def __init__(self, page, line, kind, text):
+        self.page, self.line, self.kind, self.text = page, line, kind, text
+
+    def __str__(self):
+        return f"{self.page}:{self.line}: {self.text}"
+
+
+def snippets_of_page(page):
+    """Fenced blocks whole; indented blocks line by line; spans in backticks that begin with a program."""
+    found, fence, block, begin = [], None, [], 0
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    indented = False
+    for number, line in enumerate(lines, 1):
+        if line.startswith("```"):
+            if fence is None:
+                fence, block, begin = line[3:].strip(), [], number + 1
+            else:
+                found.append(Snippet(page, begin, fence, "\n".join(block) + "\n"))
+                fence = None
+        elif fence is not None:
+            block.append(line)
+        elif line.startswith("    ") and (indented or not lines[number - 2].strip()):
+            indented = True
+            found.append(Snippet(page, number, "command", re.sub(r"\s+# .*", "", line.strip())))
+        else:
+            indented = False
+            for span in re.findall(r"`([^`]+)`", line):
+                if re.match(PROGRAM, span):
+                    found.append(Snippet(page, number, "span", span))
+    return found
+
+
+def help_examples():
+    overview = subprocess.run([BINARY, "--help"], capture_output=True, text=True, check=True).stdout
+    for name in re.findall(r"^  (\w+) ", overview, re.M):
+        text = subprocess.run([BINARY, name, "--help"], capture_output=True, text=True, check=True).stdout
+        yield Snippet(f"speclab {name} --help", 0, "command", text.split("\nExample:\n")[1].strip())
+
+
+class Laboratory:
+    """The folder that commands run in."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        write_tiny_model(self.folder / TARGET, layers=30)
+        for draft in sorted((ROOT / "models/draft").iterdir()):
+            write_tiny_model(self.folder / "models/draft" / draft.name, layers=1, seed=2)
+        (self.folder / "build/release").mkdir(parents=True)
+        (self.folder / "build/release/speclab").symlink_to(BINARY)
+        (self.folder / "results/runs").mkdir(parents=True)
+        for name in ("configs", "scripts", ".venv", "results/baselines"):
+            (self.folder / name).symlink_to(ROOT / name)
+        text = "The sky is blue because blue light is scattered more than red light. " * 8
+        (self.folder / "notes.txt").write_text(text, encoding="utf-8")
+        (self.folder / "answers.jsonl").write_text(json.dumps({"text": text}) + "\n", encoding="utf-8")
+
+    def run(self, command):
+        if command.startswith("speclab "):
+            command = "build/release/" + command
+        environment = {**os.environ, "MPLBACKEND": "Agg", "SPECLAB_BACKEND": "cpu"}
+        return subprocess.run(
+            ["bash", "-c", command], cwd=self.folder, capture_output=True, text=True, env=environment, timeout=300
+        )
+
+    def need_run(self, run, config, more=""):
+        """A small run under the name that a page gives to one."""
+        if (self.folder / run / "summary.json").exists():
+            return
+        result = self.run(f"speclab run configs/{config}.json --out {run} -q{SMALL}{more}")
+        assert result.returncode == 0, result.stderr
+
+
+def as_it_stands(test, laboratory, text):
+    """TARGET and DIR stand for any model, COMMAND for any command."""
+    text = re.sub(r"\b(TARGET|DIR)\b", TARGET, text).replace("COMMAND", "run")
+    test.succeeds(laboratory.run(text), text)
+
+
+def with_options(options):
+    """The same words, and behind them what makes it short."""
+
+    def check(test, laboratory, text):
+        test.succeeds(laboratory.run(text + options), text + options)
+
+    return check
+
+
+def small_run(test, laboratory, text):
+    test.succeeds(laboratory.run(text + SMALL), text + SMALL)
+
+
+def on_small_run(test, laboratory, text):
+    """As it stands, after a small run was made under each name of a run in it. RUN stands for any."""
+    text = re.sub(r"\bRUN\b", "results/runs/any", text)
+    for run in re.findall(r"results/runs/[\w-]+", text):
+        dated = re.fullmatch(r"results/runs/(\w+)-\d{8}-\d{6}", run)
+        laboratory.need_run(run, dated[1] if dated else "gamma_sweep")
+    test.succeeds(laboratory.run(text), text)
+
+
+def small_run_of_all_prompts(test, laboratory, text):
+    """For a config that quotes numbers by category."""
+    short = text + SMALL.replace(" --set prompts.limit=2", "")
+    test.succeeds(laboratory.run(short), short)
+
+
+def own_pair(test, laboratory, text):
+    """TARGET and DRAFT stand for models of the reader."""
+    small_run(test, laboratory, text.replace("TARGET", TARGET).replace("DRAFT", "models/draft/smollm2-135m-instruct"))
+
+
+def on_small_grid(test, laboratory, text):
+    """As it stands, over a small run of lookahead_wng. Exit code 1 is a verdict about the tiny model."""
+    for run in re.findall(r"results/runs/[\w-]+", text):
+        laboratory.need_run(run, "lookahead_wng", " --filter 'autoregressive|W=[124]/N=[35]$' --set max_tokens=24")
+    result = laboratory.run(text)
+    test.assertIn(result.returncode, (0, 1), result.stderr)
+    test.assertNotIn("error:", result.stderr)
+
+
+def page_of_lookahead(test, laboratory, text):
+    """Its --help: the page wants whole runs of two configs on the real model (tests/python/runs/test_lookahead_page.py)."""
+    script = text.split()[0]
+    test.succeeds(laboratory.run(f".venv/bin/python {script} --help"), text)
+
+
+def comparison(test, laboratory, text):
+    """What it names under results/baselines is there (NAME stands for any); then it runs on two copies of a small run. Exit
+    code 1 is a verdict."""
+    for baseline in re.findall(r"results/baselines/(?!NAME\b)[\w-]+", text):
+        test.assertTrue((ROOT / baseline / "summary.json").exists(), baseline)
+    laboratory.need_run("results/runs/compared", "gamma_sweep")
+    words = text.split()
+    for place in (2, 3):
+        words[place] = f"results/runs/compared-{place}"
+        target = laboratory.folder / words[place]
+        if not target.exists():
+            shutil.copytree(laboratory.folder / "results/runs/compared", target)
+    result = laboratory.run(" ".join(words))
+    test.assertIn(result.returncode, (0, 1), result.stderr)
+    test.assertNotIn("error:", result.stderr)
+
+
+def smaller_twin(test, laboratory, text):
+    """With a twin of 128 x 192 in place of 2048 x 8192, and four tokens."""
+    short = text.replace("hidden=2048,ffn=8192", "hidden=128,ffn=192") + " --set max_tokens=4"
+    test.assertNotEqual(short, text)
+    test.succeeds(laboratory.run(short), short)
+
+
+def dry_run_of_any(test, laboratory, text):
+    """NAME stands for a config: a dry run of two of them."""
+    for name in ("quickstart", "draft_capability"):
+        command = text.replace("NAME", name) + " --dry-run"
+        test.succeeds(laboratory.run(command), command)
+
+
+def go_on(test, laboratory, text):
+    """CONFIG and DIR stand for those of a small run."""
+    laboratory.need_run("results/runs/go-on", "gamma_sweep")
+    command = text.replace("DIR", "results/runs/go-on").replace("CONFIG", "configs/gamma_sweep.json" + SMALL)
+    test.succeeds(laboratory.run(command), command)
+
+
+def describe_any(test, laboratory, text):
+    """NAME stands for a strategy."""
+    test.succeeds(laboratory.run(text.replace("NAME", "prompt_lookup")), text)
+
+
+def mention(test, laboratory, text):
+    """A command without its arguments: it exists."""
+    test.succeeds(laboratory.run(" ".join(text.split()[:2]) + " --help"), text)
+
+
+def script(test, laboratory, text):
+    """Not run: it builds, installs, downloads, needs other programs or takes minutes. It exists and its shell is right."""
+    name = re.search(r"scripts/[\w/]+\.(?:sh|py)", text)[0]
+    test.assertTrue((ROOT / name).exists(), text)
+    checker = (
+        ["bash", "-n"]
+        if name.endswith(".sh")
+        else ["python3", "-c", "import ast, sys; ast.parse(open(sys.argv[1]).read())"]
+    )
+    test.assertEqual(subprocess.run([*checker, ROOT / name]).returncode, 0, text)
+
+
+def presets(test, laboratory, text):
+    """Not run: it builds or runs all tests. The presets that it names exist."""
+    known = {one["name"] for one in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}
+    for name in re.findall(r"--preset (\w+)", text):
+        test.assertIn(name, known, text)
+    for name in re.findall(r"-D(\w+)=", text):
+        test.assertIn(name, (ROOT / "CMakeLists.txt").read_text(), text)
+
+
+def benchmark(test, laboratory, text):
+    """With the tiny model and a list of the benchmarks in place of their times."""
+    words = text.replace("MODEL", TARGET).replace("--backend cuda", "--backend cpu").split()[1:]
+    if "--model" not in words:
+        words += ["--model", TARGET]
+    result = laboratory.run(" ".join([str(BENCH), *words, "--benchmark_list_tests"]))
+    test.assertEqual(result.returncode, 0, result.stderr)
+    test.assertTrue(result.stdout.strip(), text)
+
+
+COMMANDS = [
+    (r"speclab run configs/NAME\.json$", dry_run_of_any),
+    (r"speclab run \S+ --dry-run", as_it_stands),
+    (r"speclab run (CONFIG )?--resume (--out )?DIR$", go_on),
+    (r"speclab run --resume results/runs/", on_small_run),
+    (r"speclab run configs/own_pair\.json .*TARGET", own_pair),
+    (r"speclab run configs/lookahead_ablation\.json$", small_run_of_all_prompts),
+    (r"speclab run configs/", small_run),
+    (r"speclab generate --model \S+ --inflate", smaller_twin),
+    (r"speclab generate --model", with_options(" --set max_tokens=4")),
+    (r"speclab (theory|list|model) \S|speclab COMMAND --help$", as_it_stands),
+    (r"speclab lookahead results/runs/", on_small_grid),
+    (r"scripts/pages/lookahead_page\.py", page_of_lookahead),
+    (r"speclab (explain|report) (results/runs/|RUN\b)", on_small_run),
+    (r"speclab compare ", comparison),
+    (r"speclab (datastore|ngram) build --", as_it_stands),
+    (r"grep -v .* > build/answers\.jsonl$", as_it_stands),
+    (r"speclab numerics --model \S+$", with_options(" --limit 1 --tokens 2 --threads 1")),
+    (r"speclab numerics --model \S+ --limit", with_options(" --class f32-kv16")),
+    (r"speclab bench --model", with_options(" --threads 1")),
+    (r"speclab describe NAME$", describe_any),
+    (r"speclab describe \w+$", as_it_stands),
+    (r"speclab (\w+|datastore build|ngram build)$", mention),
+    (r"speclab_bench ", benchmark),
+    (r"(cmake|ctest) ", presets),
+    (r"(\.venv/bin/python )?scripts/", script),
+]
+
+
+class Snippets(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.laboratory = Laboratory(folder.name)
+
+    def succeeds(self, result, text):
+        self.assertEqual(result.returncode, 0, f"{text}\n{result.stderr}{result.stdout[-500:]}")
+
+    def check(self, snippets):
+        for snippet in snippets:
+            with self.subTest(str(snippet)):
+                if snippet.kind in ("command", "span"):
+                    plain = snippet.text.removeprefix("build/release/")
+                    rules = [how for pattern, how in COMMANDS if re.match(pattern, plain)]
+                    self.assertTrue(rules, f"{snippet} has no rule: add one to COMMANDS")
+                    rules[0](self, self.laboratory, snippet.text)
+                elif snippet.kind == "json":
+                    (self.laboratory.folder / "snippet.json").write_text(snippet.text, encoding="utf-8")
+                    self.succeeds(self.laboratory.run("speclab run snippet.json --dry-run"), snippet.text)
+                elif snippet.kind == "cpp":
+                    self.compiles(snippet)
+                else:
+                    self.assertIn(snippet.kind, ("mermaid", "text"), f"{snippet} has no rule")  # a picture
+
+    def compiles(self, snippet):
+        """As a strategy of its own, with the warnings of the project; what the conformance tests then ask is theirs."""
+        file = self.laboratory.folder / "again.cpp"
+        if file.exists() and file.read_text(encoding="utf-8") == snippet.text:
+            return  # the same one on another page
+        file.write_text(snippet.text, encoding="utf-8")
+        flags = ["-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{ROOT}"]
+        result = subprocess.run([os.environ.get("CXX", "c++"), *flags, file], capture_output=True, text=True)
+        self.assertEqual(result.returncode, 0, f"{snippet.page}:{snippet.line}\n{result.stderr}")
+
+    def test_pages(self):
+        found = {page: snippets_of_page(page) for page in PAGES}
+        for page in ("README.md", "configs/README.md", "strategies/README.md", "CONTRIBUTING.md", "docs/commands.md"):
+            self.assertTrue(found[page], page)
+        once = {snippet.text: snippet for snippets in found.values() for snippet in snippets}  # pages share some
+        self.check(once.values())
+
+    def test_every_metric_is_in_the_description_of_the_record(self):
+        listed = subprocess.run(
+            [BINARY, "list", "metrics", "--json"], capture_output=True, text=True, check=True
+        ).stdout
+        section = (ROOT / "results/SCHEMA.md").read_text(encoding="utf-8").split("### metrics\n")[1].split("\n### ")[0]
+        described = {name for row in re.findall(r"^\| ([\w, ]+) \|", section, re.M) for name in row.split(", ")}
+        names = {metric["name"] for metric in json.loads(listed)}
+        self.assertGreater(len(names), 40)
+        self.assertEqual(names - described, set(), "add them to results/SCHEMA.md")
+        self.assertEqual(described - names - {"name"}, set(), "metrics that there are not")
+
+    def test_examples_of_help(self):
+        examples = list(help_examples())
+        self.assertGreater(len(examples), 10)
+        self.check(examples)
+
+    def test_a_new_kind_of_snippet_needs_a_rule(self):
+        for text in ("speclab frobnicate results", "curl something"):
+            self.assertFalse([pattern for pattern, _ in COMMANDS if re.match(pattern, text)], text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,273 @@
+"""Pages that show committed runs: only numbers of the record, and the committed pages are up to date."""
+
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import baseline
+import synthetic_run
+
+
+class Pages(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        (self.root / "results").mkdir()
+        marked = "".join(f"{begin}\nold\n{end}\n" for begin, end in baseline.MARKS.values())
+        (self.root / "README.md").write_text(f"before\n{marked}after\n")
+        self.run_folder = self.root / "run"
+
+    def call(self, *arguments):
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            return baseline.main([str(argument) for argument in arguments], self.root), err.getvalue()
+
+    def test_without_a_baseline_the_pages_say_so(self):
+        self.assertEqual(self.call("pages")[0], 0)
+        for page in ("README.md", "results/README.md"):
+            self.assertIn("No baseline run has been committed yet", (self.root / page).read_text())
+        self.assertEqual(self.call("check")[0], 0)
+
+    def test_a_ladder_is_a_baseline_for_each_target(self):
+        synthetic_run.write_ladder(self.run_folder)
+        with unittest.mock.patch.object(baseline.figures, "MODULES", ["speedup"]):  # all of them take a while
+            status, err = self.call("adopt", self.run_folder, "ladder")
+        self.assertEqual(status, 0, err)
+        names = sorted(folder.name for folder in (self.root / "results/baselines").iterdir())
+        self.assertEqual(names, ["ladder-135M", "ladder-1B", "ladder-500M"])
+        page = (self.root / "results/README.md").read_text()
+        self.assertIn("target: 1B inflated from made-up", page)
+        self.assertEqual(page.count("ladder-1B/figures/scale_ladder.svg"), 1)
+        self.assertEqual(page.count("scale_ladder.svg"), 1)
+
+    def test_an_adopted_run_is_shown_with_its_machine(self):
+        synthetic_run.write(self.run_folder)
+        environment = json.loads((self.run_folder / "environment.json").read_text())
+        environment["command_line"] = [f"{self.root}/build/speclab"]
+        (self.run_folder / "environment.json").write_text(json.dumps(environment))
+        status, err = self.call("adopt", self.run_folder, "quickstart-none")
+        self.assertEqual(status, 0, err)
+        kept = self.root / "results/baselines/quickstart-none"
+        self.assertFalse((kept / "cases").exists())
+        self.assertNotIn(str(self.root), (kept / "environment.json").read_text())
+        summary = json.loads((kept / "summary.json").read_text())
+        for page in ("README.md", "results/README.md"):
+            text = " ".join((self.root / page).read_text().split())
+            self.assertIn("no machine (made-up numbers)", text)
+            self.assertIn("2000-01-01", text)
+            self.assertIn("ot run on a GPU yet", text)
+        for case in summary["cases"]:
+            self.assertIn(f"{case['metrics']['tokens_per_second']:.1f}", text)
+        page = (self.root / "results/README.md").read_text()
+        self.assertIn("| equal to autoregressive | unexplained, % of a step | with forwards timed again, % |", page)
+        self.assertIn(" | yes | 2.2 [0.1, 4.6] (n = 3) | -1.2 [-4.3, 1.7] (n = 3) |", page)
+        front = (self.root / "README.md").read_text()
+        speedups = [case["metrics"]["speedup"] for case in summary["cases"][1:]]
+        for text, speedup in ((page, speedups[0]), (front, max(speedups))):
+            self.assertIn(f"| {speedup:.2f} [{0.96 * speedup:.2f}, {1.04 * speedup:.2f}] (n = 3)", text)
+        self.assertTrue(front.startswith("before\n") and front.endswith("\nafter\n"))
+        self.assertNotIn("\nold\n", front)
+        self.assertIn("results/baselines/quickstart-none/figures/speedup_gamma.svg", front)
+        self.assertIn("| speedup, decode only [95 %] | end to end |", front)
+        shares = [100 * case["waterfall"][-1]["unexplained_share"] for case in summary["cases"] if case["waterfall"]]
+        words = " ".join(front.split())
+        self.assertIn(
+            f"The calibration leaves {min(shares):.1f} to {max(shares):.1f} % of a step's time unexplained", words
+        )
+        self.assertIn(f"over the {len(shares)} cases of all committed records that have a waterfall", words)
+        self.assertEqual(self.call("check")[0], 0)
+        (self.root / "results/README.md").write_text("by hand")
+        status, err = self.call("check")
+        self.assertEqual(status, 1)
+        self.assertIn("results/README.md is not what its sources say", err)
+
+    def adopt_changed(self, change, *more):
+        synthetic_run.write(self.run_folder)
+        summary = json.loads((self.run_folder / "summary.json").read_text())
+        change(summary)
+        (self.run_folder / "summary.json").write_text(json.dumps(summary))
+        return self.call("adopt", self.run_folder, "x", *more)
+
+    def test_a_record_without_the_newer_fields_says_what_it_knows(self):
+        def change(summary):
+            for case in summary["cases"]:
+                case["metrics"].pop("texts_equal")
+                for entry in case["predictions"].values():
+                    entry.pop("kind")
+                if case["waterfall"]:
+                    last = case["waterfall"][-1]
+                    last.pop("unexplained_share"), last.pop("unexplained_share_ci95")
+
+        status, err = self.adopt_changed(change, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        page = (self.root / "results/README.md").read_text()
+        case = json.loads((self.root / "results/baselines/x/summary.json").read_text())["cases"][1]
+        before, after = case["waterfall"][4]["speedup"], case["waterfall"][-1]["speedup"]
+        self.assertIn(f" | yes | {100 * (1 - after / before):.1f} | -1.2 [-4.3, 1.7] (n = 3) |", page)
+        self.assertNotIn("not those of its reference", page)
+
+    def test_without_the_term_of_drift_there_is_one_share(self):
+        def change(summary):
+            for case in summary["cases"]:
+                case["waterfall"] = [term for term in case["waterfall"] if term["step"] != "machine_drift"]
+
+        status, err = self.adopt_changed(change, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        page = (self.root / "results/README.md").read_text()
+        self.assertIn(" | yes | 2.2 [0.1, 4.6] (n = 3) |\n", page)
+        self.assertNotIn("with forwards timed again, %", page)
+
+    def test_speedups_of_other_texts_are_marked(self):
+        status, err = self.adopt_changed(lambda s: None, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        page = (self.root / "results/README.md").read_text()
+        summary = json.loads((self.root / "results/baselines/x/summary.json").read_text())
+        other = [case for case in summary["cases"] if case["metrics"]["texts_equal"] is False]
+        self.assertGreater(len(other), 0)
+        self.assertEqual(page.count("(n = 3) \\* |"), len(other))
+        self.assertIn("\n\\* Its texts are not those of its reference", page)
+
+    def test_the_range_of_what_stays_unexplained_is_over_all_cases(self):
+        def change(summary):
+            shares = iter((-0.05, 0.02, 0.07, 0.01))
+            for case in summary["cases"]:
+                if case["waterfall"]:
+                    case["waterfall"][-1]["unexplained_share"] = next(shares, 0.0)
+
+        status, err = self.adopt_changed(change, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        found = baseline.runs(self.root)
+        self.assertIn("leaves -5.0 to 7.0 % of a step's time", baseline.unexplained_range(found))
+        self.assertEqual(baseline.unexplained_range([]), "")
+
+    def front_rows(self, speedups, families=None):
+        """Ids of the rows that the first page shows of cases with these speedups; by default each case is a family of its own."""
+        synthetic_run.write(self.run_folder)
+        summary = json.loads((self.run_folder / "summary.json").read_text())
+        reference, pattern = summary["cases"][:2]
+        summary["cases"] = [reference]
+        for number, speedup in enumerate(speedups):
+            case = json.loads(json.dumps(pattern))
+            kind = families[number] if families else number
+            case["id"] = f"speculative_sampling/draft=d{kind}/gamma={number}"
+            case["metrics"]["speedup"] = speedup
+            summary["cases"].append(case)
+        (self.run_folder / "summary.json").write_text(json.dumps(summary))
+        run = baseline.Run(self.run_folder)
+        return [case.metric("speedup") for case in baseline.front_cases(run) if not case.autoregressive]
+
+    def test_the_first_page_shows_the_best_of_each_kind_and_one_that_loses(self):
+        self.assertEqual(self.front_rows([1.2, 1.4, 1.6, 0.8], families="aabb"), [1.6, 1.4, 0.8])
+        self.assertEqual(self.front_rows([1.2, 1.3, 1.4, 1.5, 1.6, 0.8, 0.7]), [1.6, 1.5, 1.4, 0.7])
+        self.assertEqual(self.front_rows([1.2, 1.3, 0.9, 0.8, 0.7]), [1.3, 1.2, 0.9, 0.8])
+        self.assertEqual(self.front_rows([1.2, 1.3]), [1.3, 1.2])
+
+    def test_many_prompts_need_no_number(self):
+        def change(summary):
+            for case in summary["cases"]:
+                case["prompts"] = 10
+
+        status, err = self.adopt_changed(change, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        self.assertNotIn("(n = ", (self.root / "results/README.md").read_text())
+
+    def test_only_the_figures_that_were_asked_for(self):
+        status, err = self.adopt_changed(lambda s: None, "--figures", "time_split,speedup_gamma")
+        self.assertEqual(status, 0, err)
+        kept = self.root / "results/baselines/x/figures"
+        self.assertEqual(sorted(file.name for file in kept.iterdir()), ["speedup_gamma.svg", "time_split.svg"])
+        status, err = self.call("adopt", self.run_folder, "y", "--figures", "time_spilt")
+        self.assertEqual(status, 2)
+        self.assertIn("figure time_spilt: there is none of this name", err)
+        self.assertFalse((self.root / "results/baselines/y").exists())
+
+    def test_a_summary_of_a_newer_version_is_kept(self):
+        synthetic_run.write(self.run_folder)
+        summary = json.loads((self.run_folder / "summary.json").read_text())
+        summary["description"] = "computed just now"
+        (self.root / "new.json").write_text(json.dumps(summary))
+        before = (self.run_folder / "summary.json").read_bytes()
+        status, err = self.call(
+            "adopt", self.run_folder, "x", "--figures", "time_split", "--summary", self.root / "new.json"
+        )
+        self.assertEqual(status, 0, err)
+        kept = json.loads((self.root / "results/baselines/x/summary.json").read_text())
+        self.assertEqual(kept["description"], "computed just now")
+        self.assertEqual((self.run_folder / "summary.json").read_bytes(), before)
+
+    def test_speedups_by_category_stand_beside_the_share_that_is_copied(self):
+        def change(summary):
+            for case in summary["cases"]:
+                for share, part in zip((0.125, 0.75, 0.5), case["categories"].values()):
+                    part["metrics"].update(copied_4grams=share, speedup=1 + share)
+
+        status, err = self.adopt_changed(change, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        page = (self.root / "results/README.md").read_text()
+        self.assertRegex(page, r"\| copied 4-grams \| 12% \| 75% \| 50% \|")
+        self.assertIn("| 1.12 | 1.75 | 1.50 |", page)
+
+    def test_a_run_on_a_busy_machine_is_marked_on_every_page(self):
+        text = "Busy machine: cpu_share 0.21 of autoregressive. Times and speedups of this run are doubtful."
+        status, err = self.adopt_changed(
+            lambda s: s.update(machine={"busy": True, "text": text}), "--figures", "time_split"
+        )
+        self.assertEqual(status, 0, err)
+        self.assertIn(f"**{text}**", (self.root / "results/README.md").read_text())
+        (self.root / "results/baselines/x").rename(self.root / "results/baselines/quickstart-x")
+        self.call("pages")
+        self.assertIn(f"**{text}**", " ".join((self.root / "README.md").read_text().split()))
+
+    def test_what_stands_beside_published_numbers_has_a_page(self):
+        quote = {
+            "source": "a paper",
+            "category": None,
+            "reason": "so",
+            "values": [{"name": "tau", "published": 2, "here": 1.5}],
+        }
+        (self.run_folder / "verdict").mkdir(parents=True)
+        (self.run_folder / "verdict" / "verdict.json").write_text(json.dumps({"folder": f"{self.run_folder}/verdict"}))
+        with unittest.mock.patch.object(
+            baseline.lookahead_page.Page, "verdict", lambda page, verdict: page.parts.append(str(verdict))
+        ):
+            status, err = self.adopt_changed(
+                lambda s: s["cases"][1].update(published=[quote]), "--figures", "time_split"
+            )
+        self.assertEqual(status, 0, err)
+        page = (self.root / "results/lookahead.md").read_text()
+        self.assertIn("| tau | 2.00 | 1.50 | a paper | so |", page)
+        self.assertIn("{'folder': 'results/runs/run/verdict'}", page)
+
+    def test_runs_that_prove_nothing_are_refused(self):
+        synthetic_run.write(self.run_folder)
+        original = json.loads((self.run_folder / "summary.json").read_text())
+        for change, message in (
+            (lambda s: s.update(complete=False), "not complete"),
+            (lambda s: s["cases"][1]["metrics"].update(matches_reference=False), "does not equal its reference"),
+        ):
+            summary = json.loads(json.dumps(original))
+            change(summary)
+            (self.run_folder / "summary.json").write_text(json.dumps(summary))
+            status, err = self.call("adopt", self.run_folder, "x")
+            self.assertEqual(status, 2)
+            self.assertIn(message, err)
+            self.assertFalse((self.root / "results/baselines/x").exists())
+
+
+class Committed(unittest.TestCase):
+    def test_pages_are_up_to_date(self):
+        for path, content in baseline.pages(ROOT).items():
+            self.assertEqual(path.read_text(encoding="utf-8"), content, "run scripts/baseline.py pages")
+
+
+if __name__ == "__main__":
+    unittest.main()

