@@ -1,6 +1,7 @@
 #include "experiments/config/experiment.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <re2/re2.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Whole runs of the real binary: config to table, and what a run promises.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
