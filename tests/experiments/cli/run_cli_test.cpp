@@ -114,6 +114,19 @@ TEST_F(Speclab, ForwardsBetweenStepsSayHowSlowTheMachineWas) {
   EXPECT_TRUE(read_case_file(dir() / "none" / "cases" / "autoregressive.jsonl").front().drift.empty());
 }
 
+TEST_F(Speclab, EachCaseDecodesAsManyShortTextsAsTheCalibrationSays) {
+  const Result result = run({"run", "a.json", "--out", "run", "-q", "--set", "calibration.texts=2", "--set",
+                             "calibration.rounds=5"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::vector<json> rounds = read_json_lines(dir() / "run" / "calibration.jsonl");
+  ASSERT_EQ(rounds.size(), 5u);
+  for (const json& entry : read_json_file(dir() / "run" / "summary.json")["cases"]) {
+    int texts = 0;
+    for (const json& round : rounds) texts += round["cases"].contains(entry["id"].get<std::string>());
+    EXPECT_EQ(texts, 2) << entry["id"];
+  }
+}
+
 TEST_F(Speclab, TakesAsManyThreadsAsItsAffinityAllows) {
   const Result result = shell(
       "cpu=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//'); exec taskset -c $cpu $SPECLAB run a.json --out "
