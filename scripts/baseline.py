@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Keeps baseline runs under results/baselines/ and writes the pages that show them.
 
-    .venv/bin/python scripts/baseline.py adopt RUN NAME   copy a finished run (without raw lines), draw its figures (or those that --figures
-                                                          names), write the pages; one with several targets becomes NAME-TARGET each.
-                                                          --summary FILE: keep this output of `speclab report RUN --json`, computed by
-                                                          a newer version than the run's, instead of RUN/summary.json
+    .venv/bin/python scripts/baseline.py adopt RUN MACHINE/CONFIG
+                                                          copy a finished run with its raw lines (kept_lines.py), draw its figures (or those
+                                                          that --figures names), write the pages; one with several targets becomes
+                                                          MACHINE/CONFIG-TARGET each. --summary FILE: keep this output of
+                                                          `speclab report RUN --json`, computed by a newer version than the run's, instead
+                                                          of RUN/summary.json
+    .venv/bin/python scripts/baseline.py expand MACHINE/CONFIG DIR
+                                                          make a run folder with raw lines from a committed run
     .venv/bin/python scripts/baseline.py pages            write results/README.md, results/lookahead.md and the measured parts of README.md again
     .venv/bin/python scripts/baseline.py check            exit 1 when the pages are not what `pages` would write
 
@@ -21,6 +25,7 @@ import textwrap
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent / folder) for folder in ("", "pages")]
 
+import kept_lines
 import lookahead_page
 import report
 
@@ -57,11 +62,25 @@ TABLE = [
 
 def runs(root):
     """Committed baselines by name, the one named quickstart first."""
-    folders = [file.parent for file in (root / "results/baselines").glob("*/summary.json")]
+    base = root / "results/baselines"
+    folders = [file.parent for pattern in ("*", "*/*") for file in base.glob(f"{pattern}/summary.json")]
     return [
         Run(folder)
-        for folder in sorted(folders, key=lambda folder: (not folder.name.startswith("quickstart"), folder.name))
+        for folder in sorted(
+            folders, key=lambda folder: (not folder.name.startswith("quickstart"), folder.name, folder)
+        )
     ]
+
+
+def summary_text(summary):
+    """summary.json as `speclab` writes it: each key on a line of its own, and each case on one, so that a change shows in a diff."""
+    lines = []
+    for key, value in summary.items():
+        text = kept_lines.compact(value)
+        if key == "cases" and value:
+            text = "[\n" + ",\n".join(map(kept_lines.compact, value)) + "\n]"
+        lines.append(f"{kept_lines.compact(key)}:{text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def table(run, explained=False, cases=None):
@@ -140,7 +159,7 @@ def section(run, root, heading):
         f"![{figure.stem.replace('_', ' ')}]({figure.relative_to(root / 'results').as_posix()})" for figure in figures
     )
     return (
-        f"{heading} {run.folder.name}\n\n{run.summary['description']}\n\n{device_of(run)}: {run.machine}; {run.environment['build_type']}, "
+        f"{heading} {run.folder.relative_to(root / 'results/baselines').as_posix()}\n\n{run.summary['description']}\n\n{device_of(run)}: {run.machine}; {run.environment['build_type']}, "
         f"commit {run.environment['commit'][:10]}. {models_of(run)}. {prompts_of(run)}.{errors}\n\n{busy_note(run)}{table(run, explained=True)}{by_category(run)}\n\n{shown}\n\nRecord: `{folder}/`.\n"
     )
 
@@ -236,6 +255,8 @@ def adopt_ladder(root, source, name):
 
 def adopt(root, source, name, wanted=None, summary=None):
     """wanted: names of figures, None for all. summary: as `speclab report SOURCE --json` prints it, instead of the stored one."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        raise BadRun(f"'{name}': expected MACHINE/CONFIG, such as epyc-avx512-2cores/quickstart.")
     if Ladder.is_one(source):
         if summary:
             raise BadRun(f"{source} holds runs of several targets: --summary is of one run.")
@@ -267,9 +288,9 @@ def adopt(root, source, name, wanted=None, summary=None):
             (folder / file).parent.mkdir(exist_ok=True)
             text = text.replace(str(source), f"results/runs/{source.name}").replace(f"{root}/", "")  # no private paths
             record = json.loads(text)
-            (folder / file).write_text(
-                json.dumps(record, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8"
-            )
+            text = summary_text(record) if file == "summary.json" else kept_lines.compact(record) + "\n"
+            (folder / file).write_text(text, encoding="utf-8")
+    (folder / kept_lines.NAME).write_bytes(kept_lines.pack(run.folder))
     (folder / "figures").mkdir()
     for _, path in drawn:
         shutil.copy(path, folder / "figures")
@@ -283,14 +304,19 @@ def main(arguments=None, root=ROOT):
     commands.add_parser("check")
     adoption = commands.add_parser("adopt")
     adoption.add_argument("run", type=pathlib.Path)
-    adoption.add_argument("name", help="folder under results/baselines/, such as quickstart-epyc7b13")
+    adoption.add_argument("name", help="folder under results/baselines/: MACHINE/CONFIG, such as epyc7b13/quickstart")
     adoption.add_argument("--figures", help="only these, with commas between them")
     adoption.add_argument("--summary", help="what `speclab report RUN --json` printed, - for standard input")
+    expansion = commands.add_parser("expand")
+    expansion.add_argument("name", help="folder under results/baselines/")
+    expansion.add_argument("folder", type=pathlib.Path, help="a new run folder")
     options = parser.parse_args(arguments)
     try:
         if options.command == "adopt":
             summary = report.read_summary(options.summary) if options.summary else None
             adopt(root, options.run, options.name, options.figures and options.figures.split(","), summary)
+        elif options.command == "expand":
+            kept_lines.restore(root / "results/baselines" / options.name, options.folder)
         elif options.command == "pages":
             write_pages(root)
         else:

@@ -19,8 +19,10 @@ stage() {  # name, command...
 }
 
 build() {
-  cmake --preset release > /dev/null
-  cmake --build --preset release --target speclab
+  local options
+  read -ra options < <(scripts/quickstart_options.sh)
+  cmake "${options[@]}" > /dev/null
+  cmake --build build/release --target speclab
 }
 
 run="results/runs/$(basename "$config" .json)-$(date +%Y%m%d-%H%M%S)"

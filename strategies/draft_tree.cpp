@@ -15,6 +15,7 @@
 //              siblings' share, p of the second, third, ... best token.
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/base/error.h"

@@ -1,5 +1,6 @@
 #include "core/measure/environment.h"
 
+#include <nlohmann/json.hpp>
 #include <sched.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>

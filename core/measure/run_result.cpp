@@ -1,6 +1,7 @@
 #include "core/measure/run_result.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>

@@ -31,9 +31,9 @@ std::optional<LookaheadCell> of_prompts(const LookaheadCell& cell, const Prompts
 }
 
 /// What one fit says about the cells that it has not seen.
-class Trial {
+class HeldOutTrial {
  public:
-  explicit Trial(std::span<const LookaheadCell> train) {
+  explicit HeldOutTrial(std::span<const LookaheadCell> train) {
     if (train.size() < kLeastToFit) return;
     law_ = fit_lookahead(train);
     for (const LookaheadCell& cell : train) mean_ += cell.compression() / static_cast<double>(train.size());
@@ -54,7 +54,7 @@ class Trial {
 
 struct Errors {
   std::vector<double> law, mean;
-  void add(const Trial& trial) {
+  void add(const HeldOutTrial& trial) {
     law.insert(law.end(), trial.errors.begin(), trial.errors.end());
     mean.insert(mean.end(), trial.mean_errors.begin(), trial.mean_errors.end());
   }
@@ -77,7 +77,7 @@ LookaheadHoldOut leave_out(const std::string& what, std::span<const LookaheadCel
     for (std::size_t i = 0; i < cells.size(); ++i) {
       if (fits(i)) train.push_back(cells[i]), shapes.push_back(cells[i].shape);
     }
-    Trial trial(train);
+    HeldOutTrial trial(train);
     if (!trial) continue;
     for (std::size_t i = 0; i < cells.size(); ++i) {
       if (fits(i)) continue;
@@ -91,7 +91,7 @@ LookaheadHoldOut leave_out(const std::string& what, std::span<const LookaheadCel
       for (const LookaheadCell& cell : train) {
         if (auto some = of_prompts(cell, halves[half])) seen.push_back(std::move(*some));
       }
-      Trial unseen(seen);
+      HeldOutTrial unseen(seen);
       if (!unseen) continue;
       for (std::size_t i = 0; i < cells.size(); ++i) {
         if (fits(i)) continue;
@@ -114,7 +114,7 @@ LookaheadHoldOut leave_prompts_out(std::span<const LookaheadCell> cells,
     for (const LookaheadCell& cell : cells) {
       if (auto some = of_prompts(cell, halves[half])) seen.push_back(std::move(*some));
     }
-    Trial trial(seen);
+    HeldOutTrial trial(seen);
     if (!trial) continue;
     for (const LookaheadCell& cell : cells) {
       if (const auto unseen = of_prompts(cell, halves[1 - half])) trial.test(*unseen);

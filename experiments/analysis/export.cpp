@@ -1,6 +1,7 @@
 #include "experiments/analysis/export.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <optional>

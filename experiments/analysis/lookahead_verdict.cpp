@@ -1,6 +1,7 @@
 #include "experiments/analysis/lookahead_verdict.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 /// The end of the W, N, G laboratory: what the law that was fitted to a run recommends for the machine of the

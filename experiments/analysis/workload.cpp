@@ -1,6 +1,7 @@
 #include "experiments/analysis/workload.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>

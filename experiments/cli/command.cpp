@@ -1,6 +1,8 @@
 #include "experiments/cli/command.h"
 
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <csignal>
 #include <cstdio>

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <boost/program_options.hpp>
 #include <functional>
 #include <optional>
 #include <span>
@@ -9,6 +8,11 @@
 #include <vector>
 
 #include "experiments/run/model_set.h"
+
+namespace boost::program_options {
+class options_description;
+class variables_map;
+}  // namespace boost::program_options
 
 namespace speclab {
 

@@ -1,4 +1,6 @@
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -163,7 +165,7 @@ void print_measuring(const json& measuring) {
       to_text(table));
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int run_bench(const Command& command, const std::vector<std::string>& arguments) {
   std::string model, inflate, rows, contexts, prompts;
   int tokens = 0, repeats = 0, texts = 0;
   BackendChoice backend;
@@ -232,6 +234,6 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
 const Command kBenchCommand = {
     "bench", "--model PATH [options]",
     "Measures the machine's roofline and what measuring itself costs per step, or the target's forwards.",
-    "speclab bench --model models/SmolLM2-135M-Instruct.Q4_1.gguf --rows 1,4,16", run};
+    "speclab bench --model models/SmolLM2-135M-Instruct.Q4_1.gguf --rows 1,4,16", run_bench};
 
 }  // namespace speclab

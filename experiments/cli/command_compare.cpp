@@ -1,4 +1,6 @@
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -150,7 +152,7 @@ void print_text(const Comparison& comparison, bool gates) {
   fmt::print("{}\n", failures.empty() ? "No failure." : "FAILED: " + failures);
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int run_compare(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   std::string gates;
   options.add_options()("json", "as JSON")("gate", po::value(&gates),
@@ -194,6 +196,6 @@ const Command kCompareCommand = {"compare", "BASE NEW [options]",
                                  "speclab compare results/baselines/quickstart-epyc-avx512-2cores "
                                  "results/runs/quickstart-20260101-120000 --gate "
                                  "tau,alpha,rows,calls",
-                                 run};
+                                 run_compare};
 
 }  // namespace speclab

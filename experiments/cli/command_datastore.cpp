@@ -8,7 +8,7 @@
 namespace speclab {
 namespace {
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int run_datastore(const Command& command, const std::vector<std::string>& arguments) {
   const auto build = parse_build(command, arguments, {});
   if (!build) return kOk;
   Datastore::Builder builder(build->vocab, build->tokenizer_sha256());
@@ -33,6 +33,6 @@ const Command kDatastoreCommand = {"datastore", "build --model PATH --out FILE T
                                    "Builds the datastore that the strategy `retrieval` looks up.",
                                    "speclab datastore build --model models/SmolLM2-135M-Instruct.Q4_1.gguf "
                                    "--out texts.datastore notes.txt answers.jsonl",
-                                   run};
+                                   run_datastore};
 
 }  // namespace speclab

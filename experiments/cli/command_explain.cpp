@@ -1,4 +1,6 @@
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/standard_streams.h"
@@ -96,7 +98,7 @@ int explain(const Command& command, const std::vector<std::string>& arguments) {
   return kOk;
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int run_explain(const Command& command, const std::vector<std::string>& arguments) {
   return reading_records(command, [&] { return explain(command, arguments); });
 }
 
@@ -105,6 +107,6 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
 const Command kExplainCommand = {
     "explain", "RUN [CASE] [--json]", "Shows the waterfall from prediction to measurement, term by term.",
     "speclab explain results/runs/quickstart-20260101-120000 speculative_sampling/draft=distilled/gamma=4",
-    run};
+    run_explain};
 
 }  // namespace speclab

@@ -1,5 +1,7 @@
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <charconv>
@@ -129,7 +131,7 @@ void print_statistics(const GenerationRecord& record) {
   print_status("{}, ended by {}\n", text, to_string(record.finish));
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int run_generate(const Command& command, const std::vector<std::string>& arguments) {
   std::string model, inflate, draft, strategy_name, prompt_text, system, chat_template;
   std::vector<std::string> settings;
   std::uint64_t seed = 1;
@@ -220,6 +222,6 @@ const Command kGenerateCommand = {
     "speclab generate --model models/SmolLM2-135M-Instruct.Q4_1.gguf --draft "
     "models/draft/smollm2-135m-instruct "
     "--strategy speculative_sampling --set gamma=4 --prompt 'Why is the sky blue?'",
-    run};
+    run_generate};
 
 }  // namespace speclab

@@ -1,5 +1,7 @@
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 
@@ -128,7 +130,7 @@ Listing list_models() {
   return listing;
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int run_list(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("json", "as JSON");
   const auto values = parse_arguments(command, arguments, options, {"KIND"});
@@ -289,7 +291,7 @@ int describe(const Command& command, const std::vector<std::string>& arguments) 
 const Command kListCommand = {
     "list", "strategies|acceptances|schedules|metrics|models [--json]",
     "Lists what there is: the taxonomy of strategies, rules, schedules, metrics, models.",
-    "speclab list strategies", run};
+    "speclab list strategies", run_list};
 const Command kDescribeCommand = {
     "describe", "NAME [--json]",
     "Describes a strategy with its options, a rule, a schedule, a metric, or generation.",

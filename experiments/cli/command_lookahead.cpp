@@ -1,4 +1,6 @@
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 
@@ -104,7 +106,7 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
   return code;
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int run_lookahead(const Command& command, const std::vector<std::string>& arguments) {
   return reading_records(command, [&] { return lookahead(command, arguments); });
 }
 
@@ -116,6 +118,7 @@ const Command kLookaheadCommand = {
     "setting measured, and "
     "which machine would profit. Exit code 1 when the recommended setting is slower than none beyond the "
     "noise.",
-    "speclab lookahead results/runs/lookahead_wng-20260101-120000 --measure --t 1:1,128:1,256:2", run};
+    "speclab lookahead results/runs/lookahead_wng-20260101-120000 --measure --t 1:1,128:1,256:2",
+    run_lookahead};
 
 }  // namespace speclab

@@ -1,4 +1,6 @@
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <map>
 
@@ -130,7 +132,7 @@ void print(const json& model) {
   fmt::print("  SHA-256       {}\n", model["sha256"].get<std::string>());
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int run_model(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   BackendChoice backend;
   std::string inflate;
@@ -175,6 +177,6 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
 const Command kModelCommand = {
     "model", "DIR|GGUF [options]",
     "Describes a model: shape, bytes, operations per token, tokenizer, chat template.",
-    "speclab model models/SmolLM2-135M-Instruct.Q4_1.gguf", run};
+    "speclab model models/SmolLM2-135M-Instruct.Q4_1.gguf", run_model};
 
 }  // namespace speclab

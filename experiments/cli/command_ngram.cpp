@@ -1,3 +1,4 @@
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -10,7 +11,7 @@ namespace speclab {
 namespace po = boost::program_options;
 namespace {
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int run_ngram(const Command& command, const std::vector<std::string>& arguments) {
   int order = 3;
   po::options_description more;
   more.add_options()("order", po::value(&order)->default_value(3), "longest n-gram, from 1 to 6");
@@ -43,6 +44,6 @@ const Command kNgramCommand = {"ngram", "build --model PATH --out FILE [--order 
                                "Builds the n-gram model that the strategy `ngram_model` drafts from.",
                                "speclab ngram build --model models/SmolLM2-135M-Instruct.Q4_1.gguf "
                                "--out texts.ngrams --order 3 notes.txt answers.jsonl",
-                               run};
+                               run_ngram};
 
 }  // namespace speclab

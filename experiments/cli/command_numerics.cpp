@@ -1,4 +1,6 @@
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <utility>
 
@@ -35,7 +37,7 @@ std::vector<BackendChoice> compared(const BackendChoice& choice, std::vector<std
   return all;
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int run_numerics(const Command& command, const std::vector<std::string>& arguments) {
   std::string model, prompts;
   int tokens = 0, limit = 0;
   BackendChoice choice;
@@ -107,6 +109,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
 const Command kNumericsCommand = {"numerics", "--model PATH [options]",
                                   "Compares every numerics class of this machine, a GPU's too, with f32: KL "
                                   "divergence, top-1 agreement, logits.",
-                                  "speclab numerics --model models/SmolLM2-135M-Instruct.Q4_1.gguf", run};
+                                  "speclab numerics --model models/SmolLM2-135M-Instruct.Q4_1.gguf",
+                                  run_numerics};
 
 }  // namespace speclab

@@ -1,4 +1,6 @@
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -181,7 +183,7 @@ int print_report(const fs::path& run, const json& summary, const WantedReport& w
   return summary["errors"].empty() ? kOk : kCheckFailed;
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int run_report(const Command& command, const std::vector<std::string>& arguments) {
   std::string csv, latex, out, tool, case_id;
   po::options_description options;
   options.add_options()("csv", po::value(&csv),
@@ -252,6 +254,6 @@ const Command kReportCommand = {"report", "RUN [options]",
                                 "Prints the table of a run, writes it as CSV, LaTeX or HTML with figures, or "
                                 "exports it to other tools' names.",
                                 "speclab report results/runs/quickstart-20260101-120000 --out report.html",
-                                run};
+                                run_report};
 
 }  // namespace speclab

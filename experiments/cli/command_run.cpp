@@ -1,5 +1,7 @@
+#include <boost/program_options.hpp>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -205,7 +207,7 @@ std::vector<std::string> backend_words_of(const po::variables_map& values, const
   return words;
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int run_run(const Command& command, const std::vector<std::string>& arguments) {
   std::string out;
   Wanted wanted;
   po::options_description options;
@@ -279,6 +281,6 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
 const Command kRunCommand = {
     "run", "CONFIG [options], or: speclab run --resume DIR",
     "Runs an experiment: every case on every prompt, beside its reference and its theory.",
-    "speclab run configs/quickstart.json --set prompts.limit=2 --filter gamma=4", run};
+    "speclab run configs/quickstart.json --set prompts.limit=2 --filter gamma=4", run_run};
 
 }  // namespace speclab

@@ -1,4 +1,6 @@
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -49,7 +51,7 @@ std::vector<theory::Prediction> predict(const theory::PredictionInputs& inputs,
   }
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+int run_theory(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("alpha", po::value<double>(), "P(accept | reached), 0 to 1")(
       "gamma", po::value<int>(), "tokens drafted per step (K)")(
@@ -119,6 +121,6 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
 const Command kTheoryCommand = {
     "theory", "[options]",
     "Evaluates every closed form that applies to what is given, with its equation and assumptions.",
-    "speclab theory --alpha .8 --gamma 5 --c .05", run};
+    "speclab theory --alpha .8 --gamma 5 --c .05", run_theory};
 
 }  // namespace speclab

@@ -1,5 +1,6 @@
 #include "experiments/cli/corpus_files.h"
 
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include "experiments/config/experiment.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <re2/re2.h>
 
 #include <algorithm>
@@ -314,6 +315,9 @@ void CalibrationOptions::fields(OptionVisitor& visit) {
   visit(
       "rounds", rounds, Range<int>{1, 100000},
       "measurements of each small size, spread over the run, at most one between two lines; the mean counts");
+  visit(
+      "texts", texts, Range<int>{1, 100000},
+      "short texts that each case decodes, at most one a round, for what its steps cost besides the target");
   visit("drift_every", drift_every, Range<int>{0, 1 << 20},
         "steps of a line between two forwards of as many rows, outside its clock, that say how slow the "
         "machine is just then (CPU); "

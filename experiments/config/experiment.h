@@ -63,6 +63,7 @@ struct CalibrationOptions {
   int rows = 32;     ///< t(n) for n = 1 .. rows, as far as the target's context goes
   int context = 0;   ///< committed positions during the measurement; 0: the mean context of the run
   int rounds = 160;  ///< short ones, spread over the run; at most one between two lines
+  int texts = 12;    ///< short ones that each case decodes, for what its steps cost besides the target
   int drift_every =
       0;  ///< steps of a line between two forwards that say how slow the machine is; 0: only rounds say it
   void fields(OptionVisitor& visit);

@@ -1,6 +1,7 @@
 #include "experiments/config/experiment_cases.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>

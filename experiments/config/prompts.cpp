@@ -1,6 +1,7 @@
 #include "experiments/config/prompts.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <map>
 #include <set>

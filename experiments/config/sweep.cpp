@@ -1,6 +1,7 @@
 #include "experiments/config/sweep.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"

@@ -1,6 +1,7 @@
 #include "experiments/metrics/calibration_costs.h"
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

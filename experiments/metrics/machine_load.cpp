@@ -1,6 +1,7 @@
 #include "experiments/metrics/machine_load.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace speclab {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
@@ -190,8 +191,7 @@ MetricValue tau_over_eq1(const CaseData& data) {
   return as_metric(theory::tokens_over_eq1(data.rounds(), data.bootstrap()));
 }
 
-constexpr Better kHigh = Better::higher, kNone = Better::neither;
-const std::array kMetrics = {
+const std::array kAcceptanceMetrics = {
     Metric{"alpha", "", "accepted / (accepted + rejections): censored maximum likelihood", kHigh, false,
            alpha},
     Metric{"alpha_min", "",
@@ -224,6 +224,6 @@ const std::array kMetrics = {
 
 }  // namespace
 
-std::span<const Metric> acceptance_metrics() { return kMetrics; }
+std::span<const Metric> acceptance_metrics() { return kAcceptanceMetrics; }
 
 }  // namespace speclab

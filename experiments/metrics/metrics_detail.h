@@ -8,6 +8,8 @@
 /// Shared by the files of the metric table.
 namespace speclab {
 
+inline constexpr Better kHigh = Better::higher, kLow = Better::lower, kNone = Better::neither;
+
 std::span<const Metric> text_metrics();
 std::span<const Metric> time_metrics();
 std::span<const Metric> acceptance_metrics();

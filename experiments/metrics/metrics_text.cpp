@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -168,8 +169,7 @@ MetricValue target_nll(const CaseData& data) {
   return ratio_of_sums(data, sum, count);
 }
 
-constexpr Better kNone = Better::neither;
-const std::array kMetrics = {
+const std::array kTextMetrics = {
     Metric{"tokens", "tokens", "emitted tokens after the one from prefill, one repeat", kNone, false, tokens},
     Metric{"steps", "steps", "target forwards with all around them, one repeat", kNone, false, steps},
     Metric{"tau", "tokens/step", "emitted tokens per step, the +1 included", Better::higher, false, tau},
@@ -202,6 +202,6 @@ const std::array kMetrics = {
 
 }  // namespace
 
-std::span<const Metric> text_metrics() { return kMetrics; }
+std::span<const Metric> text_metrics() { return kTextMetrics; }
 
 }  // namespace speclab

@@ -1,6 +1,7 @@
 // How long it took. Medians over repeats; intervals by a bootstrap over prompts.
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "experiments/metrics/metrics_detail.h"
 
@@ -166,8 +167,7 @@ MetricValue gpu_busy_share(const CaseData& data) {
       wall_ms);
 }
 
-constexpr Better kLow = Better::lower, kHigh = Better::higher, kNone = Better::neither;
-const std::array kMetrics = {
+const std::array kTimeMetrics = {
     Metric{"tokens_per_second", "1/s", "decode only, median over repeats", kHigh, true, tokens_per_second},
     Metric{"ms_per_token", "ms", "decode only, median over repeats", kLow, true, ms_per_token},
     Metric{"ms_per_token_sd", "ms", "standard deviation over steps of step time per emitted token", kLow,
@@ -204,6 +204,6 @@ const std::array kMetrics = {
 
 }  // namespace
 
-std::span<const Metric> time_metrics() { return kMetrics; }
+std::span<const Metric> time_metrics() { return kTimeMetrics; }
 
 }  // namespace speclab

@@ -1,5 +1,6 @@
 // What was computed: calls, rows, operations, bytes, per emitted token.
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "experiments/metrics/metrics_detail.h"
 
@@ -84,8 +85,7 @@ MetricValue t_n(const CaseData& data) {
   return {data.calibration.is_null() ? json(nullptr) : data.calibration.at("t_n"), nullptr};
 }
 
-constexpr Better kLow = Better::lower, kNone = Better::neither;
-const std::array kMetrics = {
+const std::array kWorkMetrics = {
     Metric{"c", "ratio", "time of a draft forward / of a target forward, one row each, from calibration",
            kLow, false, c},
     Metric{"c_hat", "ratio", "floating-point operations per fed token, draft / target", kLow, false, c_hat},
@@ -129,6 +129,6 @@ double row_equivalents(const CaseData& data) {
   return rows_fed_per_step(data);
 }
 
-std::span<const Metric> work_metrics() { return kMetrics; }
+std::span<const Metric> work_metrics() { return kWorkMetrics; }
 
 }  // namespace speclab

@@ -1,6 +1,7 @@
 #include "experiments/metrics/record_files.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <initializer_list>

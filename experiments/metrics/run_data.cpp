@@ -1,6 +1,7 @@
 #include "experiments/metrics/run_data.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 

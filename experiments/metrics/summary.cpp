@@ -1,6 +1,9 @@
 #include "experiments/metrics/summary.h"
 
+#include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -193,6 +196,25 @@ json summarise_run(const std::filesystem::path& folder) try {
                .got = error.what(),
                .expected = "the record of a run",
                .advice = "A file in it is damaged; see results/SCHEMA.md."});
+}
+
+std::string summary_text(const json& summary) {
+  const auto line_of = [](const json& value) {
+    return value.dump(-1, ' ', false, json::error_handler_t::replace);
+  };
+  std::string text = "{\n";
+  const char* before = "";
+  for (const auto& [key, value] : summary.items()) {
+    text += std::exchange(before, ",\n") + json(key).dump() + ':';
+    if (key != "cases" || value.empty()) {
+      text += line_of(value);
+      continue;
+    }
+    const char* open = "[\n";
+    for (const json& one : value) text += std::exchange(open, ",\n") + line_of(one);
+    text += "\n]";
+  }
+  return text + "\n}\n";
 }
 
 RunSummary read_summary(const std::filesystem::path& folder) {

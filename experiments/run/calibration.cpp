@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
@@ -12,7 +13,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kStepTokens = 24;         ///< of a short text
-constexpr int kStepTexts = 12;          ///< of a case: many short ones, because a second is not like the next
 constexpr int kWideSamples = 4;         ///< of sizes that no usual case has
 constexpr int kNarrow = 5, kUsual = 9;  ///< rows: every round, every other round
 /// Of the narrow ones in a round, because every prediction stands on t(1) and a few of them; less where lines
@@ -132,7 +132,7 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
       round["drafts"][spec.draft] = {{"2", draft.time(2)}, {"1", draft.time(1)}};
     }
     const int phase = index++ * rounds_ / static_cast<int>(experiment_.cases.size());
-    if (measured_in(done_, rounds_, kStepTexts, phase))
+    if (measured_in(done_, rounds_, experiment_.calibration.texts, phase))
       round["cases"][spec.id] = steps(spec, prompt, interrupted);
   }
   if (interrupted()) return;

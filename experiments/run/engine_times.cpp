@@ -1,6 +1,7 @@
 #include "experiments/run/engine_times.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <map>
 #include <string>

@@ -1,6 +1,7 @@
 #include "experiments/run/model_set.h"
 
 #include <cerrno>
+#include <nlohmann/json.hpp>
 
 #include "core/backend/cuda_kernels.h"
 #include "core/base/error.h"

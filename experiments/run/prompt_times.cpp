@@ -1,6 +1,7 @@
 #include "experiments/run/prompt_times.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "core/measure/clock.h"
 #include "core/measure/stats.h"

@@ -1,6 +1,8 @@
 #include "experiments/run/resume.h"
 
+#include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <set>

@@ -1,13 +1,16 @@
 #pragma once
 
-#include <boost/program_options.hpp>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "experiments/config/experiment.h"
 #include "experiments/run/model_set.h"
+
+namespace boost::program_options {
+class variables_map;
+}
 
 /// `speclab run --resume DIR`: a run folder says by itself how its run goes on.
 namespace speclab {

@@ -1,6 +1,7 @@
 #include "experiments/run/run_folder.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <cerrno>

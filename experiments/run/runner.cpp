@@ -1,6 +1,7 @@
 #include "experiments/run/runner.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <optional>
 #include <set>
@@ -257,7 +258,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
     TeacherForcing teacher(experiment, models, text_of);
     teacher.run(folder.path() / "teacher.jsonl", interrupted);
   }
-  write_json_file(folder.path() / "summary.json", summarise_run(folder.path()));
+  write_file(folder.path() / "summary.json", summary_text(summarise_run(folder.path())));
   return {.failed = lines.failures(), .unequal = lines.unequal(), .interrupted = interrupted()};
 }
 

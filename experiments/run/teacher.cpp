@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <tuple>
@@ -38,6 +39,14 @@ struct Estimate {
   RuleOptions rule_options;
   SamplingParams target, draft;
   double sum = 0;
+};
+
+/// The estimates of one draft, with its logits over the text at hand.
+struct DraftEstimates {
+  std::map<std::string, Estimate> estimates;
+  const ModelConfig* config = nullptr;
+  std::vector<float> rows;  ///< [answer, head_rows]
+  std::size_t positions = 0;
 };
 
 }  // namespace
@@ -126,48 +135,58 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
     out.push_back(line_json("nll", id, sum, "tokens", count));
   }
 
-  // Cases by (reference, draft): one pass over each model serves them all.
-  std::map<std::pair<std::string, std::string>, std::map<std::string, Estimate>> groups;
+  // Cases by reference and draft: one pass over each model serves them all.
+  std::map<std::string, std::map<std::string, DraftEstimates>> references;
   for (const std::string& id : missing_alpha) {
     const CaseSpec& spec = experiment_.case_by_id(id);
     const GenerationOptions generation = Decoder::generation_for(spec, prompt);
     json key = spec.options();
     key.erase("gamma");
     key.erase("max_tokens");
-    Estimate& estimate = groups[{spec.reference, spec.draft}][key.dump()];
+    Estimate& estimate = references[spec.reference][spec.draft].estimates[key.dump()];
     estimate.cases.push_back(id);
     estimate.rule = &generation.acceptance_rule();
     estimate.rule_options = generation.rule_options;
     estimate.target = generation.sampling;
     estimate.draft = draft_sampling(spec.options(), generation.sampling);
   }
-  for (auto& [names, estimates] : groups) {
-    if (interrupted()) return {};
-    const Model& draft = *models_.draft(names.second);
-    const std::size_t draft_width = static_cast<std::size_t>(draft.config().head_rows());
-    std::size_t positions = 0;
-    for (const Text& text : texts_of(*texts_(names.first, prompt.id, seed))) {
-      if (static_cast<int>(text.context.size() + text.answer.size()) > draft.config().context) continue;
+  for (auto& [reference, drafts] : references) {
+    for (const Text& text : texts_of(*texts_(reference, prompt.id, seed))) {
+      if (interrupted()) return {};
       // From the second token on: the first one comes from prefill and is never drafted.
-      std::vector<float> draft_rows(draft_width * text.answer.size());
-      forced_rows(draft, text.context, text.answer, [&](std::size_t i, std::span<const float> row) {
-        std::copy(row.begin(), row.end(), draft_rows.begin() + static_cast<std::ptrdiff_t>(i * draft_width));
-      });
+      std::vector<DraftEstimates*> fitting;
+      for (auto& [name, of_draft] : drafts) {
+        const Model& draft = *models_.draft(name);
+        if (static_cast<int>(text.context.size() + text.answer.size()) > draft.config().context) continue;
+        const auto width = static_cast<std::size_t>(draft.config().head_rows());
+        of_draft.config = &draft.config();
+        of_draft.rows.resize(width * text.answer.size());
+        forced_rows(draft, text.context, text.answer, [&](std::size_t i, std::span<const float> row) {
+          std::copy(row.begin(), row.end(), of_draft.rows.begin() + static_cast<std::ptrdiff_t>(i * width));
+        });
+        fitting.push_back(&of_draft);
+      }
+      if (fitting.empty()) continue;
       forced_rows(target, text.context, text.answer, [&](std::size_t i, std::span<const float> row) {
         if (i == 0) return;
-        ++positions;
-        for (auto& [key, estimate] : estimates) {
-          p.assign_logits(row, estimate.target, {}, vocab);
-          raw.assign_logits(row, {.temperature = 1}, {}, vocab);
-          q.assign_logits(std::span<const float>(draft_rows).subspan(i * draft_width, draft_width),
-                          estimate.draft, draft.config().head_ids, vocab);
-          estimate.sum += estimate.rule->expected({&p, &raw}, &q, -1, estimate.rule_options);
+        raw.assign_logits(row, {.temperature = 1}, {}, vocab);
+        for (DraftEstimates* of_draft : fitting) {
+          ++of_draft->positions;
+          const auto width = static_cast<std::size_t>(of_draft->config->head_rows());
+          const auto draft_row = std::span<const float>(of_draft->rows).subspan(i * width, width);
+          for (auto& [key, estimate] : of_draft->estimates) {
+            p.assign_logits(row, estimate.target, {}, vocab);
+            q.assign_logits(draft_row, estimate.draft, of_draft->config->head_ids, vocab);
+            estimate.sum += estimate.rule->expected({&p, &raw}, &q, -1, estimate.rule_options);
+          }
         }
       });
     }
-    for (const auto& [key, estimate] : estimates) {
-      for (const std::string& id : estimate.cases)
-        out.push_back(line_json("alpha", id, estimate.sum, "positions", positions));
+    for (const auto& [name, of_draft] : drafts) {
+      for (const auto& [key, estimate] : of_draft.estimates) {
+        for (const std::string& id : estimate.cases)
+          out.push_back(line_json("alpha", id, estimate.sum, "positions", of_draft.positions));
+      }
     }
   }
   return out;

@@ -111,13 +111,13 @@ namespace speclab::unicode {{
 namespace {{
 
 // Code points from `first` up to the next entry have these classes: {", ".join(f"{bit} {name}" for name, bit in BITS.items())}.
-constexpr ClassRun kRuns[] = {{
+constexpr ClassRun kClassRuns[] = {{
 {rows([f"{{0x{first:X}, {value}}}," for first, value in runs], 7)}
 }};
 
 }}  // namespace
 
-std::span<const ClassRun> class_runs() {{ return kRuns; }}
+std::span<const ClassRun> class_runs() {{ return kClassRuns; }}
 
 }}  // namespace speclab::unicode
 """
@@ -313,13 +313,13 @@ namespace speclab::unicode {{
 namespace {{
 
 // Code points from `first` up to the next entry are of this GraphemeClass.
-constexpr ClassRun kRuns[] = {{
+constexpr ClassRun kGraphemeRuns[] = {{
 {rows([f"{{0x{first:X}, {value}}}," for first, value in runs], 7)}
 }};
 
 }}  // namespace
 
-std::span<const ClassRun> grapheme_runs() {{ return kRuns; }}
+std::span<const ClassRun> grapheme_runs() {{ return kGraphemeRuns; }}
 
 }}  // namespace speclab::unicode
 """

@@ -1,6 +1,7 @@
 #include "core/measure/environment.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 

@@ -1,5 +1,6 @@
 #include "core/measure/run_result.h"
 
+#include <nlohmann/json.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 namespace speclab {
 namespace {
 
-constexpr TokenFile::Kind kKind{
+constexpr TokenFile::Kind kDatastoreKind{
     {'S', 'P', 'E', 'C', 'D', 'A', 'T', 'A'}, 2, "datastore", "speclab datastore build"};
 
 // Lexicographic by at most `depth` tokens. The text ends with a separator, below every token.
@@ -26,11 +26,11 @@ int compare(TokenSpan text, std::size_t at, TokenSpan phrase) {
 void Datastore::Builder::write(const std::filesystem::path& path) const {
   const std::vector<std::uint32_t> suffixes = sorted_positions(kDepth);
   const std::span<const std::byte> sections[] = {std::as_bytes(text()), std::as_bytes(std::span(suffixes))};
-  TokenFile::write(path, kKind, vocab(), tokenizer(), sections);
+  TokenFile::write(path, kDatastoreKind, vocab(), tokenizer(), sections);
 }
 
 Datastore Datastore::open(const std::filesystem::path& path) {
-  return Datastore(TokenFile::open(path, kKind));
+  return Datastore(TokenFile::open(path, kDatastoreKind));
 }
 
 Datastore::Datastore(TokenFile file)

@@ -9,7 +9,7 @@
 namespace speclab {
 namespace {
 
-constexpr TokenFile::Kind kKind{
+constexpr TokenFile::Kind kNgramKind{
     {'S', 'P', 'E', 'C', 'N', 'G', 'R', 'M'}, 1, "n-gram model", "speclab ngram build"};
 
 }  // namespace
@@ -48,11 +48,11 @@ void NgramFile::Builder::write(const std::filesystem::path& path, int order) con
   std::vector<std::span<const std::byte>> sections;
   for (std::size_t length = 1; length <= static_cast<std::size_t>(order); ++length)
     sections.push_back(std::as_bytes(std::span(levels[length])));
-  TokenFile::write(path, kKind, vocab(), tokenizer(), sections);
+  TokenFile::write(path, kNgramKind, vocab(), tokenizer(), sections);
 }
 
 NgramFile NgramFile::open(const std::filesystem::path& path) {
-  return NgramFile(TokenFile::open(path, kKind));
+  return NgramFile(TokenFile::open(path, kNgramKind));
 }
 
 NgramFile::NgramFile(TokenFile file) : file_(std::move(file)) {

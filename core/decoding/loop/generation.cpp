@@ -1,6 +1,7 @@
 #include "core/decoding/loop/generation.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <limits>
 
 #include "core/base/error.h"

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -40,8 +42,8 @@ std::vector<MappedFile> open_weights(const fs::path& directory, Json& index) {
     return files;
   }
   const Json json = read_checkpoint_json(index_file);
-  index = Settings(json, index_file.string()).at("weight_map");
-  const Settings checked(index, index_file.string() + ": weight_map");
+  index = ConfigValues(json, index_file.string()).at("weight_map");
+  const ConfigValues checked(index, index_file.string() + ": weight_map");
   std::set<std::string> names;
   for (const auto& [tensor, file] : index.items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
@@ -122,25 +124,25 @@ std::string read_chat_template(const fs::path& directory) {
   const fs::path file = directory / "tokenizer_config.json";
   if (!file_exists(file)) return "";
   const Json json = read_checkpoint_json(file);
-  const Settings settings(json, file.string());
+  const ConfigValues settings(json, file.string());
   if (!settings.has("chat_template")) return "";
   const Json& value = settings.at("chat_template");
   if (!value.is_array()) return settings.text_or("chat_template", "");
   for (const Json& item : value) {
-    const Settings named(item, settings.name("chat_template"));
+    const ConfigValues named(item, settings.name("chat_template"));
     if (named.text_or("name", "") == "default") return named.text_or("template", "");
   }
   return "";
 }
 
 /// eos_token_id is one id or a list of ids, of which the first is the usual end.
-std::vector<Token> read_ids(const Settings& settings, const char* key, int vocab) {
+std::vector<Token> read_ids(const ConfigValues& settings, const char* key, int vocab) {
   if (!settings.has(key)) return {};
   if (!settings.at(key).is_array()) return {settings.integer(key, 0, vocab - 1)};
   std::vector<Token> out;
   for (const Json& item : settings.at(key)) {
     const Json one = {{"element", item}};
-    out.push_back(Settings(one, settings.name(key)).integer("element", 0, vocab - 1));
+    out.push_back(ConfigValues(one, settings.name(key)).integer("element", 0, vocab - 1));
   }
   return out;
 }
@@ -155,7 +157,7 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
   for (const char* name : {"config.json", "generation_config.json"}) {
     if (!file_exists(directory / name)) continue;
     const Json json = read_checkpoint_json(directory / name, kMostConfigBytes);
-    const Settings settings(json, (directory / name).string());
+    const ConfigValues settings(json, (directory / name).string());
     const auto set = [&](const char* key, std::optional<Token>& id) {
       if (const auto found = read_ids(settings, key, vocab); !found.empty()) id = found[0];
     };

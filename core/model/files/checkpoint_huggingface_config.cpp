@@ -1,3 +1,4 @@
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
@@ -10,19 +11,19 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr int kMaxWidth = 1 << 24;
+constexpr int kMostWidth = 1 << 24;
 
-void read_attention(const Settings& settings, const HuggingFaceFamily& family, ModelConfig& config) {
+void read_attention(const ConfigValues& settings, const HuggingFaceFamily& family, ModelConfig& config) {
   const HuggingFaceKeys& keys = family.keys;
-  config.heads = settings.integer(keys.heads, 1, kMaxWidth);
+  config.heads = settings.integer(keys.heads, 1, kMostWidth);
   const bool assumed = family.grouped_heads && !settings.states("num_key_value_heads");
-  config.kv_heads = assumed ? settings.integer("num_key_value_heads", 1, kMaxWidth)
-                            : settings.integer_or("num_key_value_heads", config.heads, 1, kMaxWidth);
+  config.kv_heads = assumed ? settings.integer("num_key_value_heads", 1, kMostWidth)
+                            : settings.integer_or("num_key_value_heads", config.heads, 1, kMostWidth);
   if (config.heads % config.kv_heads != 0) {
     settings.refuse("num_key_value_heads", fmt::format("a divisor of {} = {}", keys.heads, config.heads), "");
   }
   if (settings.has("head_dim")) {
-    config.head_dim = settings.integer("head_dim", 2, kMaxWidth);
+    config.head_dim = settings.integer("head_dim", 2, kMostWidth);
   } else if (config.hidden % config.heads == 0) {
     config.head_dim = config.hidden / config.heads;
   } else {
@@ -36,19 +37,19 @@ void read_attention(const Settings& settings, const HuggingFaceFamily& family, M
                  .expected = "an even number, because RoPE rotates pairs",
                  .advice = ""});
   }
-  if (std::int64_t{config.heads} * config.head_dim > kMaxWidth) {
-    settings.refuse(keys.heads, fmt::format("heads * head_dim of at most {}", kMaxWidth), "");
+  if (std::int64_t{config.heads} * config.head_dim > kMostWidth) {
+    settings.refuse(keys.heads, fmt::format("heads * head_dim of at most {}", kMostWidth), "");
   }
   // GPT-2 leaves it null for four times the hidden width.
   const bool four = family.model_type == std::string_view("gpt2") && !settings.has(keys.ffn) &&
-                    config.hidden <= kMaxWidth / 4;
-  config.ffn = four ? 4 * config.hidden : settings.integer(keys.ffn, 1, kMaxWidth);
+                    config.hidden <= kMostWidth / 4;
+  config.ffn = four ? 4 * config.hidden : settings.integer(keys.ffn, 1, kMostWidth);
   if (keys.norm_eps != nullptr) config.norm_eps = settings.positive(keys.norm_eps);
   family.read(settings, config);
   if (!config.ropes.empty()) config.rope_theta = config.ropes.front().theta;
 }
 
-void read_draft(const Settings& draft, ModelConfig& config) {
+void read_draft(const ConfigValues& draft, ModelConfig& config) {
   if (draft.text_or("embedding", "") != "target") {
     throw Error(
         {.what = draft.name("embedding"),
@@ -57,7 +58,7 @@ void read_draft(const Settings& draft, ModelConfig& config) {
          .advice = "A draft with an embedding of its own is a plain Llama directory: remove speclab_draft."});
   }
   config.embedding_of_target = true;
-  config.embedding_dim = draft.integer("embedding_dim", 1, kMaxWidth);
+  config.embedding_dim = draft.integer("embedding_dim", 1, kMostWidth);
   const auto hash = [&](const char* key) {
     const std::string text = draft.text_or(key, "");
     const bool hex = text.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -75,7 +76,7 @@ void read_draft(const Settings& draft, ModelConfig& config) {
 ModelConfig read_huggingface_config(const fs::path& directory) {
   const fs::path file = directory / "config.json";
   const Json json = read_checkpoint_json(file, kMostConfigBytes);
-  const Settings settings(json, file.string());
+  const ConfigValues settings(json, file.string());
   const HuggingFaceFamily& family = huggingface_family(settings);
   if (settings.has("quantization_config")) {
     settings.refuse("quantization_config", "none",
@@ -89,9 +90,9 @@ ModelConfig read_huggingface_config(const fs::path& directory) {
     std::error_code gone;  // the current directory may be
     config.name = fs::absolute(directory / "config.json", gone).parent_path().filename().string();
   }
-  config.hidden = settings.integer(family.keys.hidden, 1, kMaxWidth);
+  config.hidden = settings.integer(family.keys.hidden, 1, kMostWidth);
   config.layers = settings.integer(family.keys.layers, 0, 10'000);
-  config.vocab = settings.integer("vocab_size", 1, kMaxWidth);
+  config.vocab = settings.integer("vocab_size", 1, kMostWidth);
   config.context = settings.integer(family.keys.context, 1, INT32_MAX);
   config.tied_head = settings.flag_or("tie_word_embeddings", family.tied);
   config.embedding_dim = config.hidden;

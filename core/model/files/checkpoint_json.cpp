@@ -1,6 +1,7 @@
 #include "core/model/files/checkpoint_json.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/base/error.h"
@@ -32,16 +33,20 @@ Json read_checkpoint_json(const std::filesystem::path& path, std::size_t most_by
   return parse_json(file.text(), path.string());
 }
 
-Settings::Settings(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
+ConfigValues::ConfigValues(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
   if (!json.is_object()) fail(where_, fmt::format("a JSON {}", json_type_name(json)), "a JSON object");
 }
 
-const Json& Settings::at(const char* key) const {
+bool ConfigValues::has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
+
+bool ConfigValues::states(const char* key) const { return json_.contains(key); }
+
+const Json& ConfigValues::at(const char* key) const {
   if (!has(key)) fail(name(key), "nothing", "a value", "The file is incomplete; fetch it again.");
   return json_[key];
 }
 
-int Settings::integer(const char* key, std::int64_t least, std::int64_t most) const {
+int ConfigValues::integer(const char* key, std::int64_t least, std::int64_t most) const {
   const Json& value = at(key);
   const std::string range = fmt::format("a whole number from {} to {}", least, most);
   if (!value.is_number_integer()) fail(name(key), value_text(value), range);
@@ -52,11 +57,11 @@ int Settings::integer(const char* key, std::int64_t least, std::int64_t most) co
   return static_cast<int>(value.get<std::int64_t>());
 }
 
-int Settings::integer_or(const char* key, int absent, std::int64_t least, std::int64_t most) const {
+int ConfigValues::integer_or(const char* key, int absent, std::int64_t least, std::int64_t most) const {
   return has(key) ? integer(key, least, most) : absent;
 }
 
-float Settings::positive(const char* key) const {
+float ConfigValues::positive(const char* key) const {
   const Json& value = at(key);
   if (!value.is_number()) fail(name(key), value_text(value), "a positive number");
   const float number = value.get<float>();
@@ -64,19 +69,19 @@ float Settings::positive(const char* key) const {
   return number;
 }
 
-bool Settings::flag_or(const char* key, bool absent) const {
+bool ConfigValues::flag_or(const char* key, bool absent) const {
   if (!has(key)) return absent;
   if (!json_[key].is_boolean()) fail(name(key), value_text(json_[key]), "true or false");
   return json_[key].get<bool>();
 }
 
-std::string Settings::text_or(const char* key, std::string absent) const {
+std::string ConfigValues::text_or(const char* key, std::string absent) const {
   if (!has(key)) return absent;
   if (!json_[key].is_string()) fail(name(key), value_text(json_[key]), "a string");
   return json_[key].get<std::string>();
 }
 
-void Settings::refuse(const char* key, std::string expected, std::string advice) const {
+void ConfigValues::refuse(const char* key, std::string expected, std::string advice) const {
   fail(name(key), value_text(at(key)), std::move(expected), std::move(advice));
 }
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "core/model/net/model_config.h"
@@ -23,12 +23,12 @@ nlohmann::json read_checkpoint_json(const std::filesystem::path& path,
 
 /// Reads typed members of a JSON object, which must outlive it; null counts as absent, as in transformers.
 /// Throws Error naming file and member for a value of the wrong type or out of range.
-class Settings {
+class ConfigValues {
  public:
-  Settings(const nlohmann::json& json, std::string where);
+  ConfigValues(const nlohmann::json& json, std::string where);
 
-  bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
-  bool states(const char* key) const { return json_.contains(key); }  ///< also as null
+  bool has(const char* key) const;
+  bool states(const char* key) const;  ///< also as null
   std::string name(const char* key) const { return where_ + ": " + key; }
   const nlohmann::json& json() const { return json_; }
   const nlohmann::json& at(const char* key) const;
@@ -38,7 +38,7 @@ class Settings {
   float positive(const char* key) const;
   bool flag_or(const char* key, bool absent) const;
   std::string text_or(const char* key, std::string absent) const;
-  Settings object(const char* key) const { return {at(key), name(key)}; }
+  ConfigValues object(const char* key) const { return {at(key), name(key)}; }
 
   /// Throws for a member that is there, but cannot be used.
   [[noreturn]] void refuse(const char* key, std::string expected, std::string advice) const;

@@ -1,5 +1,6 @@
 #include "core/model/files/checkpoint_layout.h"
 
+#include <fmt/format.h>
 #include <map>
 #include <set>
 #include <utility>

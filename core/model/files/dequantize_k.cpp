@@ -8,7 +8,7 @@
 namespace speclab {
 namespace {
 
-float load_half(const std::byte* from) {
+float half_at(const std::byte* from) {
   std::uint16_t bits;
   std::memcpy(&bits, from, sizeof bits);
   return half_to_float(bits);
@@ -43,7 +43,7 @@ void scales_and_offsets(const std::byte* from, int* scale, int* offset) {
 
 template <typename Code>
 void block_q4_or_q5_k(const std::byte* from, float* to, Code code) {
-  const float d = load_half(from), d_min = load_half(from + 2);
+  const float d = half_at(from), d_min = half_at(from + 2);
   int scale[8], offset[8];
   scales_and_offsets(from + 4, scale, offset);
   for (int group = 0; group < 8; ++group) {
@@ -56,7 +56,7 @@ void block_q4_or_q5_k(const std::byte* from, float* to, Code code) {
 }  // namespace
 
 void block_q2_k(const std::byte* from, float* to) {
-  const float d = load_half(from + 80), d_min = load_half(from + 82);
+  const float d = half_at(from + 80), d_min = half_at(from + 82);
   for (int group = 0; group < 16; ++group) {
     const float step = d * static_cast<float>(field(from[group], 0, 4));
     const float least = d_min * static_cast<float>(field(from[group], 1, 4));
@@ -67,7 +67,7 @@ void block_q2_k(const std::byte* from, float* to) {
 
 void block_q3_k(const std::byte* from, float* to) {
   const std::byte* scales = from + 96;
-  const float d = load_half(from + 108);
+  const float d = half_at(from + 108);
   for (int group = 0; group < 16; ++group) {
     // Low nibbles: 8 bytes, first their low halves; upper two bits: strips of four.
     const int scale = field(scales[group % 8], group / 8, 4) | field(scales[8 + group % 4], group / 4, 2)
@@ -91,7 +91,7 @@ void block_q5_k(const std::byte* from, float* to) {
 }
 
 void block_q6_k(const std::byte* from, float* to) {
-  const float d = load_half(from + 208);
+  const float d = half_at(from + 208);
   for (int group = 0; group < 16; ++group) {
     const float step = d * static_cast<float>(static_cast<std::int8_t>(from[192 + group]));
     for (int i = 16 * group; i < 16 * (group + 1); ++i) {

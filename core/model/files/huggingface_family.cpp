@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -13,27 +14,27 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr TensorNames kLlamaNames{.layer = "model.layers.{}.",
-                                  .token_embedding = "model.embed_tokens",
-                                  .position_embedding = nullptr,
-                                  .final_norm = "model.norm",
-                                  .head = "lm_head",
-                                  .attn_norm = "input_layernorm",
-                                  .attn_post_norm = nullptr,
-                                  .ffn_norm = "post_attention_layernorm",
-                                  .ffn_post_norm = nullptr,
-                                  .q_norm = "self_attn.q_norm",
-                                  .k_norm = "self_attn.k_norm",
-                                  .q = "self_attn.q_proj",
-                                  .k = "self_attn.k_proj",
-                                  .v = "self_attn.v_proj",
-                                  .attn_out = "self_attn.o_proj",
-                                  .gate = "mlp.gate_proj",
-                                  .up = "mlp.up_proj",
-                                  .down = "mlp.down_proj"};
+constexpr TensorNames kLlamaTensors{.layer = "model.layers.{}.",
+                                    .token_embedding = "model.embed_tokens",
+                                    .position_embedding = nullptr,
+                                    .final_norm = "model.norm",
+                                    .head = "lm_head",
+                                    .attn_norm = "input_layernorm",
+                                    .attn_post_norm = nullptr,
+                                    .ffn_norm = "post_attention_layernorm",
+                                    .ffn_post_norm = nullptr,
+                                    .q_norm = "self_attn.q_norm",
+                                    .k_norm = "self_attn.k_norm",
+                                    .q = "self_attn.q_proj",
+                                    .k = "self_attn.k_proj",
+                                    .v = "self_attn.v_proj",
+                                    .attn_out = "self_attn.o_proj",
+                                    .gate = "mlp.gate_proj",
+                                    .up = "mlp.up_proj",
+                                    .down = "mlp.down_proj"};
 
 constexpr TensorNames gemma_names() {
-  TensorNames names = kLlamaNames;
+  TensorNames names = kLlamaTensors;
   names.attn_post_norm = "post_attention_layernorm";
   names.ffn_norm = "pre_feedforward_layernorm";
   names.ffn_post_norm = "post_feedforward_layernorm";
@@ -41,7 +42,7 @@ constexpr TensorNames gemma_names() {
 }
 
 constexpr TensorNames phi3_names() {
-  TensorNames names = kLlamaNames;
+  TensorNames names = kLlamaTensors;
   names.q = names.k = names.v = "self_attn.qkv_proj";
   names.gate = names.up = "mlp.gate_up_proj";
   names.qkv = TensorNames::Fused::kStacked;
@@ -112,19 +113,19 @@ constexpr TensorNames kGptNeoxNames{.layer = "gpt_neox.layers.{}.",
 
 // --- values that several families have --------------------------------------------------------------------
 
-void refuse_biases(const Settings& settings) {
+void refuse_biases(const ConfigValues& settings) {
   for (const char* key : {"attention_bias", "mlp_bias"}) {
     if (settings.flag_or(key, false))
       settings.refuse(key, "false", "Models of this family with biases are not supported.");
   }
 }
 
-void require_silu(const Settings& settings) {
+void require_silu(const ConfigValues& settings) {
   if (settings.text_or("hidden_act", "silu") != "silu")
     settings.refuse("hidden_act", "\"silu\"", "Another activation is not supported in this family.");
 }
 
-Activation read_activation(const Settings& settings, const char* key, const char* absent) {
+Activation read_activation(const ConfigValues& settings, const char* key, const char* absent) {
   const std::string name = settings.text_or(key, absent);
   if (name == "silu" || name == "swish") return Activation::kSilu;
   if (name == "gelu") return Activation::kGelu;
@@ -134,14 +135,15 @@ Activation read_activation(const Settings& settings, const char* key, const char
                   "Another activation is not supported.");
 }
 
-void rotate_all_layers(const Settings& settings, ModelConfig& config, const RopeKeys& keys = {}) {
+void rotate_all_layers(const ConfigValues& settings, ModelConfig& config, const RopeKeys& keys = {}) {
   config.ropes = {read_huggingface_rope(settings, config, keys)};
   config.rope_of.assign(static_cast<std::size_t>(config.layers), 0);
 }
 
 /// layer_types where the file has it, else slides(layer): 1 for layers with a window.
 template <typename Slides>
-std::vector<int> sliding_layers(const Settings& settings, const ModelConfig& config, const Slides& slides) {
+std::vector<int> sliding_layers(const ConfigValues& settings, const ModelConfig& config,
+                                const Slides& slides) {
   std::vector<int> out;
   if (!settings.has("layer_types")) {
     for (int i = 0; i < config.layers; ++i) out.push_back(slides(i) ? 1 : 0);
@@ -171,7 +173,7 @@ void set_windows(const std::vector<int>& sliding, int window, ModelConfig& confi
 
 /// sliding_window where use_sliding_window is on: in the layers that slide.
 template <typename Slides>
-void read_optional_windows(const Settings& settings, ModelConfig& config, const Slides& slides) {
+void read_optional_windows(const ConfigValues& settings, ModelConfig& config, const Slides& slides) {
   if (settings.flag_or("use_sliding_window", false) && settings.has("sliding_window")) {
     set_windows(sliding_layers(settings, config, slides), settings.integer("sliding_window", 1, INT32_MAX),
                 config);
@@ -187,13 +189,13 @@ void read_optional_windows(const Settings& settings, ModelConfig& config, const 
 
 // --- families ---------------------------------------------------------------------------------------------
 
-void read_llama(const Settings& settings, ModelConfig& config) {
+void read_llama(const ConfigValues& settings, ModelConfig& config) {
   refuse_biases(settings);
   require_silu(settings);
   rotate_all_layers(settings, config, {.partial = nullptr});
 }
 
-void read_mistral(const Settings& settings, ModelConfig& config) {
+void read_mistral(const ConfigValues& settings, ModelConfig& config) {
   read_llama(settings, config);
   // transformers takes a missing value for 4096; null is no window.
   const int window = settings.has("sliding_window")      ? settings.integer("sliding_window", 1, INT32_MAX)
@@ -206,20 +208,20 @@ void read_mistral(const Settings& settings, ModelConfig& config) {
   set_windows(std::vector<int>(static_cast<std::size_t>(config.layers), 1), window, config);
 }
 
-void read_qwen2(const Settings& settings, ModelConfig& config) {
+void read_qwen2(const ConfigValues& settings, ModelConfig& config) {
   read_llama(settings, config);
   config.qkv_bias = true;
   const int full = settings.integer_or("max_window_layers", 28, 0, INT32_MAX);
   read_optional_windows(settings, config, [&](int layer) { return layer >= full; });
 }
 
-void read_qwen3(const Settings& settings, ModelConfig& config) {
+void read_qwen3(const ConfigValues& settings, ModelConfig& config) {
   read_qwen2(settings, config);
   config.qkv_bias = false;
   config.qk_norm = true;
 }
 
-void read_smollm3(const Settings& settings, ModelConfig& config) {
+void read_smollm3(const ConfigValues& settings, ModelConfig& config) {
   read_llama(settings, config);
   const int interval = settings.integer_or("no_rope_layer_interval", 4, 1, INT32_MAX);
   for (int i = 0; i < config.layers; ++i) {
@@ -241,7 +243,7 @@ void read_smollm3(const Settings& settings, ModelConfig& config) {
                         [&](int layer) { return config.rope_of[static_cast<std::size_t>(layer)] < 0; });
 }
 
-void read_phi3(const Settings& settings, ModelConfig& config) {
+void read_phi3(const ConfigValues& settings, ModelConfig& config) {
   refuse_biases(settings);
   require_silu(settings);
   rotate_all_layers(settings, config, {.longrope = true});
@@ -250,7 +252,7 @@ void read_phi3(const Settings& settings, ModelConfig& config) {
               settings.integer("sliding_window", 1, INT32_MAX), config);
 }
 
-void read_gemma(const Settings& settings, ModelConfig& config) {
+void read_gemma(const ConfigValues& settings, ModelConfig& config) {
   refuse_biases(settings);
   if (settings.flag_or("use_bidirectional_attention", false)) {
     settings.refuse("use_bidirectional_attention", "false", "Only causal attention is supported.");
@@ -263,12 +265,12 @@ void read_gemma(const Settings& settings, ModelConfig& config) {
 }
 
 /// A cap, `absent` where the file says nothing; null is none.
-float read_cap(const Settings& settings, const char* key, float absent) {
+float read_cap(const ConfigValues& settings, const char* key, float absent) {
   if (settings.has(key)) return settings.positive(key);
   return settings.states(key) ? 0 : absent;
 }
 
-void read_gemma2(const Settings& settings, ModelConfig& config) {
+void read_gemma2(const ConfigValues& settings, ModelConfig& config) {
   read_gemma(settings, config);
   config.attention_soft_cap = read_cap(settings, "attn_logit_softcapping", 50);
   config.logit_soft_cap = read_cap(settings, "final_logit_softcapping", 30);
@@ -277,7 +279,7 @@ void read_gemma2(const Settings& settings, ModelConfig& config) {
   set_windows(sliding, settings.integer("sliding_window", 1, INT32_MAX), config);
 }
 
-void read_gemma3(const Settings& settings, ModelConfig& config) {
+void read_gemma3(const ConfigValues& settings, ModelConfig& config) {
   read_gemma(settings, config);
   config.qk_norm = true;
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
@@ -290,7 +292,7 @@ void read_gemma3(const Settings& settings, ModelConfig& config) {
   const bool nested =
       settings.has("rope_parameters") && settings.object("rope_parameters").has("full_attention");
   if (nested) {
-    const Settings ropes = settings.object("rope_parameters");
+    const ConfigValues ropes = settings.object("rope_parameters");
     config.ropes = {read_rope_object(ropes.object("full_attention"), settings, config)};
     config.ropes.push_back(read_rope_object(ropes.object("sliding_attention"), settings, config));
   } else {
@@ -303,7 +305,7 @@ void read_gemma3(const Settings& settings, ModelConfig& config) {
   config.rope_of = sliding;
 }
 
-void read_gpt2(const Settings& settings, ModelConfig& config) {
+void read_gpt2(const ConfigValues& settings, ModelConfig& config) {
   for (const auto& [key, wanted] : {std::pair{"scale_attn_weights", true},
                                     {"scale_attn_by_inverse_layer_idx", false},
                                     {"add_cross_attention", false}}) {
@@ -318,7 +320,7 @@ void read_gpt2(const Settings& settings, ModelConfig& config) {
   config.rope_of.assign(static_cast<std::size_t>(config.layers), -1);
 }
 
-void read_opt(const Settings& settings, ModelConfig& config) {
+void read_opt(const ConfigValues& settings, ModelConfig& config) {
   if (settings.integer_or("word_embed_proj_dim", config.hidden, 1, INT32_MAX) != config.hidden) {
     settings.refuse("word_embed_proj_dim", fmt::format("hidden_size = {}", config.hidden),
                     "Models with a projected embedding (OPT 350M) are not supported.");
@@ -339,7 +341,7 @@ void read_opt(const Settings& settings, ModelConfig& config) {
   config.rope_of.assign(static_cast<std::size_t>(config.layers), -1);
 }
 
-void read_gpt_neox(const Settings& settings, ModelConfig& config) {
+void read_gpt_neox(const ConfigValues& settings, ModelConfig& config) {
   config.norm = NormKind::kLayer;
   config.activation = read_activation(settings, "hidden_act", "gelu");
   config.gated = false;
@@ -357,11 +359,12 @@ constexpr HuggingFaceKeys kGpt2Keys{.hidden = "n_embd",
                                     .ffn = "n_inner",
                                     .norm_eps = "layer_norm_epsilon"};
 
-constexpr std::array kFamilies{
-    HuggingFaceFamily{"llama", "LlamaForCausalLM", "model.", kLlamaNames, {}, false, false, read_llama},
-    HuggingFaceFamily{"mistral", "MistralForCausalLM", "model.", kLlamaNames, {}, false, true, read_mistral},
-    HuggingFaceFamily{"qwen2", "Qwen2ForCausalLM", "model.", kLlamaNames, {}, false, true, read_qwen2},
-    HuggingFaceFamily{"qwen3", "Qwen3ForCausalLM", "model.", kLlamaNames, {}, false, true, read_qwen3},
+constexpr std::array kHuggingFaceFamilies{
+    HuggingFaceFamily{"llama", "LlamaForCausalLM", "model.", kLlamaTensors, {}, false, false, read_llama},
+    HuggingFaceFamily{
+        "mistral", "MistralForCausalLM", "model.", kLlamaTensors, {}, false, true, read_mistral},
+    HuggingFaceFamily{"qwen2", "Qwen2ForCausalLM", "model.", kLlamaTensors, {}, false, true, read_qwen2},
+    HuggingFaceFamily{"qwen3", "Qwen3ForCausalLM", "model.", kLlamaTensors, {}, false, true, read_qwen3},
     HuggingFaceFamily{"gpt2", "GPT2LMHeadModel", "transformer.", kGpt2Names, kGpt2Keys, true, false,
                       read_gpt2},
     HuggingFaceFamily{"opt",
@@ -383,7 +386,7 @@ constexpr std::array kFamilies{
     HuggingFaceFamily{"gemma2", "Gemma2ForCausalLM", "model.", gemma_names(), {}, true, true, read_gemma2},
     HuggingFaceFamily{
         "gemma3_text", "Gemma3ForCausalLM", "model.", gemma_names(), {}, true, true, read_gemma3},
-    HuggingFaceFamily{"smollm3", "SmolLM3ForCausalLM", "model.", kLlamaNames, {}, true, true, read_smollm3},
+    HuggingFaceFamily{"smollm3", "SmolLM3ForCausalLM", "model.", kLlamaTensors, {}, true, true, read_smollm3},
     HuggingFaceFamily{"phi3", "Phi3ForCausalLM", "model.", phi3_names(), {}, false, true, read_phi3},
 };
 
@@ -394,11 +397,11 @@ bool lists(const Json& architectures, const char* name) {
 
 }  // namespace
 
-std::span<const HuggingFaceFamily> huggingface_families() { return kFamilies; }
+std::span<const HuggingFaceFamily> huggingface_families() { return kHuggingFaceFamilies; }
 
-const HuggingFaceFamily& huggingface_family(const Settings& config) {
+const HuggingFaceFamily& huggingface_family(const ConfigValues& config) {
   std::string types, architectures;
-  for (const HuggingFaceFamily& family : kFamilies) {
+  for (const HuggingFaceFamily& family : kHuggingFaceFamilies) {
     types += fmt::format("{}\"{}\"", types.empty() ? "" : ", ", family.model_type);
     architectures += fmt::format("{}{}", architectures.empty() ? "" : ", ", family.architecture);
   }
@@ -406,14 +409,14 @@ const HuggingFaceFamily& huggingface_family(const Settings& config) {
   const HuggingFaceFamily* found = nullptr;
   if (config.has("model_type")) {
     const std::string type = config.text_or("model_type", "");
-    for (const HuggingFaceFamily& family : kFamilies) {
+    for (const HuggingFaceFamily& family : kHuggingFaceFamilies) {
       if (type == family.model_type) found = &family;
     }
     if (found == nullptr) config.refuse("model_type", "one of " + types, advice);
   }
   if (config.has("architectures")) {
     const Json& names = config.at("architectures");
-    for (const HuggingFaceFamily& family : kFamilies) {
+    for (const HuggingFaceFamily& family : kHuggingFaceFamilies) {
       if (found == nullptr && lists(names, family.architecture)) found = &family;
     }
     if (found == nullptr || !lists(names, found->architecture)) {
@@ -426,7 +429,8 @@ const HuggingFaceFamily& huggingface_family(const Settings& config) {
                    .advice = advice});
     }
   }
-  if (found == nullptr && (config.has("speclab_draft") || config.has("speclab_table"))) found = &kFamilies[0];
+  if (found == nullptr && (config.has("speclab_draft") || config.has("speclab_table")))
+    found = &kHuggingFaceFamilies[0];
   if (found == nullptr) throw Error({config.name("architectures"), "nothing", architectures, advice});
   return *found;
 }

@@ -29,12 +29,12 @@ struct HuggingFaceFamily {
   bool tied;           ///< tie_word_embeddings when the file does not say
   bool grouped_heads;  ///< the file must say num_key_value_heads, for which transformers has another default
   /// Reads what is special. Everything in `keys` has been read, and head_dim too.
-  void (*read)(const Settings& settings, ModelConfig& config);
+  void (*read)(const ConfigValues& settings, ModelConfig& config);
 };
 
 std::span<const HuggingFaceFamily> huggingface_families();
 /// The family that model_type and architectures agree on. Throws Error for unknown ones.
-const HuggingFaceFamily& huggingface_family(const Settings& config);
+const HuggingFaceFamily& huggingface_family(const ConfigValues& config);
 
 /// Where the values of a rotary embedding stand.
 struct RopeKeys {
@@ -47,8 +47,8 @@ struct RopeKeys {
 /// rope_theta and rope_scaling as transformers before 5 writes them, or rope_parameters with both inside. A
 /// reader that knew only one of the two would fall back to a wrong base, so there is no default. Lengthens
 /// config.context when the scaling is made for that.
-Rope read_huggingface_rope(const Settings& settings, ModelConfig& config, const RopeKeys& keys = {});
+Rope read_huggingface_rope(const ConfigValues& settings, ModelConfig& config, const RopeKeys& keys = {});
 /// The same from one object, whose rope_theta is there.
-Rope read_rope_object(const Settings& rope, const Settings& settings, ModelConfig& config);
+Rope read_rope_object(const ConfigValues& rope, const ConfigValues& settings, ModelConfig& config);
 
 }  // namespace speclab

@@ -28,7 +28,7 @@ constexpr std::array<std::string_view, 17> kKnown{"rope_type",
                                                   "short_factor",
                                                   "long_factor"};
 
-std::string rope_type(const Settings& rope) {
+std::string rope_type(const ConfigValues& rope) {
   const std::string old = rope.text_or("type", "default");
   const std::string type = rope.text_or("rope_type", old);
   if (rope.has("rope_type") && rope.has("type") && type != old)
@@ -36,14 +36,14 @@ std::string rope_type(const Settings& rope) {
   return type;
 }
 
-const char* type_key(const Settings& rope) { return rope.has("rope_type") ? "rope_type" : "type"; }
+const char* type_key(const ConfigValues& rope) { return rope.has("rope_type") ? "rope_type" : "type"; }
 
-void lengthen(const Settings& rope, ModelConfig& config, double context) {
+void lengthen(const ConfigValues& rope, ModelConfig& config, double context) {
   if (context > INT32_MAX) rope.refuse("factor", "a context of less than 2^31 positions", "");
   config.context = std::max(config.context, static_cast<int>(context));
 }
 
-void read_yarn(const Settings& rope, ModelConfig& config, Rope& out) {
+void read_yarn(const ConfigValues& rope, ModelConfig& config, Rope& out) {
   out.scaling = Rope::Scaling::kYarn;
   out.factor = rope.has("factor")
                    ? rope.positive("factor")
@@ -66,7 +66,7 @@ void read_yarn(const Settings& rope, ModelConfig& config, Rope& out) {
   lengthen(rope, config, static_cast<double>(out.factor) * out.original_context);
 }
 
-std::vector<float> read_divisors(const Settings& rope, const char* key, int count) {
+std::vector<float> read_divisors(const ConfigValues& rope, const char* key, int count) {
   const std::string expected =
       fmt::format("a list of {} positive numbers, one for each pair of dimensions that turns", count);
   const auto& list = rope.at(key);
@@ -82,7 +82,8 @@ std::vector<float> read_divisors(const Settings& rope, const char* key, int coun
 
 // LongRoPE (Ding et al. 2024) as Phi-3 has it: a list for texts within the original context, one for longer
 // ones, a factor for both.
-void read_longrope(const Settings& rope, const Settings& settings, const ModelConfig& config, Rope& out) {
+void read_longrope(const ConfigValues& rope, const ConfigValues& settings, const ModelConfig& config,
+                   Rope& out) {
   constexpr const char* kOriginal = "original_max_position_embeddings";
   out.scaling = Rope::Scaling::kListed;
   out.original_context = (settings.has(kOriginal) ? settings : rope).integer(kOriginal, 2, INT32_MAX);
@@ -97,7 +98,7 @@ void read_longrope(const Settings& rope, const Settings& settings, const ModelCo
 }
 
 // Fills in the scaling that `rope` describes.
-void read_scaling(const Settings& rope, const Settings& settings, ModelConfig& config, Rope& out,
+void read_scaling(const ConfigValues& rope, const ConfigValues& settings, ModelConfig& config, Rope& out,
                   bool longrope = false) {
   for (const auto& [key, value] : rope.json().items()) {
     if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end() && !value.is_null()) {
@@ -146,7 +147,7 @@ void read_scaling(const Settings& rope, const Settings& settings, ModelConfig& c
   }
 }
 
-int rotated_dims(const Settings& where, const char* key, float share, int head_dim) {
+int rotated_dims(const ConfigValues& where, const char* key, float share, int head_dim) {
   const int dims = static_cast<int>(static_cast<double>(head_dim) * share +
                                     1e-4);  // share is a float: .7 is a little less
   if (share > 1 || dims < 2 || dims % 2 != 0) {
@@ -158,10 +159,10 @@ int rotated_dims(const Settings& where, const char* key, float share, int head_d
 
 }  // namespace
 
-Rope read_huggingface_rope(const Settings& settings, ModelConfig& config, const RopeKeys& keys) {
+Rope read_huggingface_rope(const ConfigValues& settings, ModelConfig& config, const RopeKeys& keys) {
   Rope out;
   out.dims = config.head_dim;
-  const auto read_partial = [&](const Settings& from, const char* key) {
+  const auto read_partial = [&](const ConfigValues& from, const char* key) {
     if (!from.has(key)) return false;
     const float share = from.positive(key);
     if (keys.partial == nullptr && share != 1)
@@ -171,7 +172,7 @@ Rope read_huggingface_rope(const Settings& settings, ModelConfig& config, const 
   };
   bool partial = read_partial(settings, keys.partial != nullptr ? keys.partial : "partial_rotary_factor");
   if (settings.has("rope_parameters")) {
-    const Settings rope = settings.object("rope_parameters");
+    const ConfigValues rope = settings.object("rope_parameters");
     partial = read_partial(rope, "partial_rotary_factor") || partial;
     if (rope.has("rope_theta")) out.theta = rope.positive("rope_theta");
   }
@@ -196,7 +197,7 @@ Rope read_huggingface_rope(const Settings& settings, ModelConfig& config, const 
   }
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (!settings.has(key)) continue;
-    const Settings rope = settings.object(key);
+    const ConfigValues rope = settings.object(key);
     const std::string type = rope_type(rope);
     if (out.scaling != Rope::Scaling::kNone && type != rope_type(settings.object("rope_scaling"))) {
       rope.refuse(type_key(rope), "the same as in rope_scaling", "Correct one of the two.");
@@ -206,7 +207,7 @@ Rope read_huggingface_rope(const Settings& settings, ModelConfig& config, const 
   return out;
 }
 
-Rope read_rope_object(const Settings& rope, const Settings& settings, ModelConfig& config) {
+Rope read_rope_object(const ConfigValues& rope, const ConfigValues& settings, ModelConfig& config) {
   Rope out;
   out.dims = config.head_dim;
   out.theta = rope.positive("rope_theta");

@@ -1,5 +1,7 @@
 #include "core/model/files/safetensors.h"
 
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -20,7 +22,7 @@ constexpr std::uint64_t kMaxHeader = 100'000'000;  // the limit of the format's 
 // Else one that is all header could cost twenty times its size.
 constexpr JsonLimits kHeaderLimits{
     .depth = 4, .members = 65'536, .inner_members = 4096, .items = 8, .token_bytes = 1 << 20};
-constexpr const char* kFetchAgain = "The file is damaged or not safetensors; fetch it again.";
+constexpr const char* kFetchWhole = "The file is damaged or not safetensors; fetch it again.";
 
 struct Dtype {
   int bytes;
@@ -52,7 +54,7 @@ const std::map<std::string, Dtype, std::less<>>& dtypes() {
 std::vector<std::uint64_t> numbers(const Json& value, const std::string& what) {
   const auto fail = [&](std::string got) {
     throw Error(
-        {.what = what, .got = std::move(got), .expected = "a list of whole numbers", .advice = kFetchAgain});
+        {.what = what, .got = std::move(got), .expected = "a list of whole numbers", .advice = kFetchWhole});
   };
   if (!value.is_array()) fail(fmt::format("a JSON {}", json_type_name(value)));
   std::vector<std::uint64_t> out;
@@ -64,20 +66,20 @@ std::vector<std::uint64_t> numbers(const Json& value, const std::string& what) {
   return out;
 }
 
-struct Entry {
+struct FileEntry {
   StoredTensor tensor;
   std::uint64_t begin, end;
 };
 
-Entry read_entry(const std::string& tensor_name, const Json& json, std::span<const std::byte> data,
-                 const std::string& file_name) {
+FileEntry read_entry(const std::string& tensor_name, const Json& json, std::span<const std::byte> data,
+                     const std::string& file_name) {
   const std::string what = fmt::format("{}: tensor {}", file_name, tensor_name);
   if (!json.is_object() || !json.contains("dtype") || !json["dtype"].is_string() || !json.contains("shape") ||
       !json.contains("data_offsets") || json.size() != 3) {
     throw Error({.what = what,
                  .got = fmt::format("a JSON {} with {} members", json_type_name(json), json.size()),
                  .expected = "an object of dtype, shape and data_offsets",
-                 .advice = kFetchAgain});
+                 .advice = kFetchWhole});
   }
   const std::string dtype = json["dtype"].get<std::string>();
   const auto known = dtypes().find(dtype);
@@ -104,7 +106,7 @@ Entry read_entry(const std::string& tensor_name, const Json& json, std::span<con
     throw Error({.what = what,
                  .got = fmt::format("{} bytes", offsets[1] - offsets[0]),
                  .expected = fmt::format("the size of {} [{}]", dtype, fmt::join(shape, ", ")),
-                 .advice = kFetchAgain});
+                 .advice = kFetchWhole});
   }
   return {
       {tensor_name, dtype, known->second.type, {shape.begin(), shape.end()}, data.subspan(offsets[0], bytes)},
@@ -132,17 +134,17 @@ std::vector<StoredTensor> read_safetensors(std::span<const std::byte> file, cons
   }
   const std::string_view header(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
   const std::span<const std::byte> data = file.subspan(kLengthBytes + length);
-  std::vector<Entry> entries;
+  std::vector<FileEntry> entries;
   parse_json_members(header, name + ": header", kHeaderLimits,
                      [&](const std::string& tensor_name, const Json& entry) {
                        if (tensor_name != "__metadata__")
                          entries.push_back(read_entry(tensor_name, entry, data, name));
                      });
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+  std::sort(entries.begin(), entries.end(), [](const FileEntry& a, const FileEntry& b) {
     return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
   });
   std::uint64_t at = 0;
-  for (const Entry& entry : entries) {
+  for (const FileEntry& entry : entries) {
     if (entry.begin != at) {
       throw Error(
           {.what = fmt::format("{}: tensor {}", name, entry.tensor.name),
@@ -156,11 +158,11 @@ std::vector<StoredTensor> read_safetensors(std::span<const std::byte> file, cons
     throw Error({.what = name,
                  .got = fmt::format("{} bytes of data", data.size()),
                  .expected = fmt::format("{}, the end of the last tensor", at),
-                 .advice = kFetchAgain});
+                 .advice = kFetchWhole});
   }
   std::vector<StoredTensor> tensors;
   tensors.reserve(entries.size());
-  for (Entry& entry : entries) tensors.push_back(std::move(entry.tensor));
+  for (FileEntry& entry : entries) tensors.push_back(std::move(entry.tensor));
   return tensors;
 }
 

@@ -15,7 +15,7 @@ std::uint64_t pair_of(Token left, Token right) {
 }
 
 /// Position in a doubly linked list of symbols; the left of a pair keeps its place, the right is unlinked.
-struct Node {
+struct MergeNode {
   Token token;
   std::int32_t previous, next;  // -1 at the ends
   bool alive;
@@ -64,7 +64,7 @@ void MergeTable::merge(std::vector<Token>& symbols) const {
   if (symbols.size() < 2) return;
   const auto count = static_cast<std::int32_t>(symbols.size());
   // Scratch of the thread: encoding calls this once per word.
-  thread_local std::vector<Node> nodes;
+  thread_local std::vector<MergeNode> nodes;
   thread_local std::vector<Candidate> heap;
   nodes.clear(), heap.clear();
   for (std::int32_t i = 0; i < count; ++i) {
@@ -84,9 +84,9 @@ void MergeTable::merge(std::vector<Token>& symbols) const {
     std::pop_heap(heap.begin(), heap.end(), Later{});
     const Candidate best = heap.back();
     heap.pop_back();
-    Node& left = nodes[best.position];
+    MergeNode& left = nodes[best.position];
     if (!left.alive || left.next < 0) continue;
-    Node& right = nodes[left.next];
+    MergeNode& right = nodes[left.next];
     const Rule* rule = find(left.token, right.token);
     if (rule == nullptr || rule->merged != best.merged) continue;  // the pair is gone
     left.token = best.merged;

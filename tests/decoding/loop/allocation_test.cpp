@@ -3,6 +3,7 @@
 #ifndef __SANITIZE_ADDRESS__
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,7 @@
 // The names of other tools, on a hand-made record whose numbers were worked out by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <fstream>
 #include <sstream>

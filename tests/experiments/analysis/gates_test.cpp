@@ -1,6 +1,7 @@
 // Gates: what repeats exactly is compared exactly.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "tests/experiments/analysis/compared_run.h"

@@ -1,6 +1,7 @@
 #include "experiments/analysis/lookahead_fit.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 

@@ -1,6 +1,7 @@
 // What a record predicts, what it calls explained, and by what.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <map>

@@ -1,6 +1,7 @@
 // Bad input through the real binary: exit code and message, and what of a run remains.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <limits>

@@ -1,6 +1,7 @@
 // Every command of the real binary once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/experiments/cli/speclab_fixture.h"
 

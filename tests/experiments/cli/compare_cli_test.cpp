@@ -1,5 +1,6 @@
 // speclab compare on real runs of tiny models, and on committed records.
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "tests/experiments/cli/speclab_fixture.h"

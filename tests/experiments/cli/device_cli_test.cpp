@@ -1,6 +1,7 @@
 // The real binary on the simulated GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/experiments/cli/speclab_fixture.h"
 

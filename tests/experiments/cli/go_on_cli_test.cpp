@@ -1,6 +1,7 @@
 // --resume DIR, what an interrupted run says, dry runs, parts of case ids.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <thread>

@@ -2,6 +2,7 @@
 // code 0 or 2 and a sentence, never a signal and never "bug:".
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <functional>

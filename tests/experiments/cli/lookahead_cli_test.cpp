@@ -1,6 +1,7 @@
 // speclab lookahead: law and verdict of a grid, steps divided over devices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 
@@ -49,18 +50,20 @@ TEST_F(Speclab, TheLaboratoryOfLookaheadDecodingEndToEnd) {
 
 TEST_F(Speclab, ABaselineWithoutLinesIsReadFromItsSummary) {
   int baselines = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::filesystem::path(SPECLAB_SOURCE_DIR) / "results/baselines")) {
-    if (!entry.path().filename().string().starts_with("lookahead-wng")) continue;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(
+           std::filesystem::path(SPECLAB_SOURCE_DIR) / "results/baselines")) {
+    const std::string folder = entry.path().parent_path().string();
+    if (entry.path().filename() != "summary.json" ||
+        !entry.path().parent_path().filename().string().starts_with("lookahead-wng"))
+      continue;
     ++baselines;
-    const std::string folder = entry.path().string();
     const Result text = run({"lookahead", folder, "--t", "1:1,128:1,256:2"});
     EXPECT_EQ(text.code, 0) << text.err;
     EXPECT_THAT(text.out, AllOf(HasSubstr("Law of lookahead decoding over"),
                                 HasSubstr("t(n) = 1:1,128:1,256:2"), HasSubstr("free rows")));
     EXPECT_THAT(text.err, AllOf(HasSubstr("no raw lines"), HasSubstr("verdict.json")));
     const json out = json::parse(run({"lookahead", folder, "--json"}).out);
-    EXPECT_EQ(out["fit"]["alpha"], read_json_file(entry.path() / "summary.json")["lookahead"][0]["alpha"]);
+    EXPECT_EQ(out["fit"]["alpha"], read_json_file(entry.path())["lookahead"][0]["alpha"]);
   }
   EXPECT_GT(baselines, 0);
   std::filesystem::create_directory(dir() / "old");

@@ -2,6 +2,7 @@
 // before them in the file and on nothing else, however the run goes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>

@@ -1,5 +1,6 @@
 // `speclab model` says what a file leaves open.
 #include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/experiments/cli/speclab_fixture.h"
 #include "tests/model/files/gguf_files.h"

@@ -1,6 +1,7 @@
 // Commands that read a record: they leave it alone, and they take no line that is not right.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <functional>
 
@@ -118,11 +119,13 @@ TEST_F(Records, TheReportTakesTheSummaryThatWasComputedJustNow) {
 }
 
 TEST_F(Records, CommittedRecordsAreReportedAndStayAsTheyAre) {
-  for (const auto& entry : fs::directory_iterator(fs::path(SPECLAB_SOURCE_DIR) / "results/baselines")) {
-    SCOPED_TRACE(entry.path().filename());
+  for (const auto& entry :
+       fs::recursive_directory_iterator(fs::path(SPECLAB_SOURCE_DIR) / "results/baselines")) {
+    if (entry.path().filename() != "summary.json") continue;
+    SCOPED_TRACE(entry.path());
     const fs::path copy = dir() / "kept";
     fs::remove_all(copy);
-    fs::copy(entry.path(), copy, fs::copy_options::recursive);
+    fs::copy(entry.path().parent_path(), copy, fs::copy_options::recursive);
     const auto before = contents_of(copy);
     const Result table = run({"report", "kept"});
     EXPECT_EQ(table.code, 0) << table.err;

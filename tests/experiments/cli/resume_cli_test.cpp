@@ -1,6 +1,7 @@
 // Runs in parts: resume after kill -9, Ctrl-C, shards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>

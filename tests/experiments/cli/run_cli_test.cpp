@@ -1,6 +1,7 @@
 // Whole runs of the real binary: config to table, and what a run promises.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -111,6 +112,19 @@ TEST_F(Speclab, ForwardsBetweenStepsSayHowSlowTheMachineWas) {
   }
   ASSERT_EQ(run({"run", "a.json", "--out", "none", "-q", "--set", "calibration.drift_every=0"}).code, 0);
   EXPECT_TRUE(read_case_file(dir() / "none" / "cases" / "autoregressive.jsonl").front().drift.empty());
+}
+
+TEST_F(Speclab, EachCaseDecodesAsManyShortTextsAsTheCalibrationSays) {
+  const Result result = run({"run", "a.json", "--out", "run", "-q", "--set", "calibration.texts=2", "--set",
+                             "calibration.rounds=5"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::vector<json> rounds = read_json_lines(dir() / "run" / "calibration.jsonl");
+  ASSERT_EQ(rounds.size(), 5u);
+  for (const json& entry : read_json_file(dir() / "run" / "summary.json")["cases"]) {
+    int texts = 0;
+    for (const json& round : rounds) texts += round["cases"].contains(entry["id"].get<std::string>());
+    EXPECT_EQ(texts, 2) << entry["id"];
+  }
 }
 
 TEST_F(Speclab, TakesAsManyThreadsAsItsAffinityAllows) {

@@ -1,6 +1,7 @@
 // Output and status that cannot be written: neither ends a run, and only lost output changes the exit code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/experiments/cli/speclab_fixture.h"
 

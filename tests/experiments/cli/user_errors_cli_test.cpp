@@ -2,6 +2,7 @@
 // there. Each is exit code 2 and a sentence, before a model is loaded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "tests/experiments/cli/speclab_fixture.h"

@@ -1,6 +1,7 @@
 // Who writes into a run folder: one process at a time, and nobody into the lines of another run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <thread>

@@ -1,6 +1,7 @@
 // Experiments as configured: sweeps, ids, references, bad input. No model is opened.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"

@@ -1,6 +1,7 @@
 // configs/paper: experiments on weights that the user fetches, here with tiny random ones of the same family.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <random>
 

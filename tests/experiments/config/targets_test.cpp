@@ -1,6 +1,7 @@
 // Inflated targets and configs with several targets: the config, and the real binary.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/measure/run_result.h"

@@ -1,6 +1,7 @@
 // Which runs were measured on a busy machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "core/measure/run_result.h"
 #include "experiments/metrics/machine_drift.h"

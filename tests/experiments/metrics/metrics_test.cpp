@@ -1,6 +1,9 @@
 // Metrics, comparison and reference check on hand-made records.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
 
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
@@ -17,6 +20,19 @@ namespace {
 using namespace speclab::fixtures;
 using nlohmann::json;
 using ::testing::HasSubstr;
+
+TEST_F(Record, ASummaryHasEachKeyAndEachCaseOnALineOfItsOwn) {
+  json summary = summarise_run(write_run("run", 1'600'000));
+  const std::string text = summary_text(summary);
+  EXPECT_EQ(json::parse(text), summary);
+  EXPECT_THAT(text, HasSubstr("\n\"name\":"));
+  for (const json& one : summary["cases"]) EXPECT_THAT(text, HasSubstr("\n" + one.dump()));
+  EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(text, '\n')),
+            summary.size() + summary["cases"].size() + 3);
+  summary["cases"] = json::array();
+  EXPECT_EQ(json::parse(summary_text(summary)), summary);
+  EXPECT_EQ(summary_text(json::parse(text)), text);
+}
 
 TEST_F(Record, MetricsOfAHandMadeRun) {
   const json summary = summarise_run(write_run("run", 1'600'000));

@@ -2,6 +2,7 @@
 // prompts allow.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "experiments/analysis/compare.h"
 #include "experiments/metrics/run_data.h"

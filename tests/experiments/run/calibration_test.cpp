@@ -1,6 +1,7 @@
 #include "experiments/run/calibration.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <vector>

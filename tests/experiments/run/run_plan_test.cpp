@@ -1,6 +1,7 @@
 // In which order the lines of a run are measured.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>

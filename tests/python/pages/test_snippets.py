@@ -160,7 +160,7 @@ def page_of_lookahead(test, laboratory, text):
 def comparison(test, laboratory, text):
     """What it names under results/baselines is there (NAME stands for any); then it runs on two copies of a small run. Exit
     code 1 is a verdict."""
-    for baseline in re.findall(r"results/baselines/(?!NAME\b)[\w-]+", text):
+    for baseline in re.findall(r"results/baselines/(?!NAME\b|MACHINE\b)[\w/-]+", text):
         test.assertTrue((ROOT / baseline / "summary.json").exists(), baseline)
     laboratory.need_run("results/runs/compared", "gamma_sweep")
     words = text.split()

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -16,7 +17,9 @@ import baseline
 import synthetic_run
 
 
-class Pages(unittest.TestCase):
+class Adopting(unittest.TestCase):
+    """A project of its own with a made-up run to adopt."""
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -31,6 +34,15 @@ class Pages(unittest.TestCase):
         with contextlib.redirect_stderr(err):
             return baseline.main([str(argument) for argument in arguments], self.root), err.getvalue()
 
+    def adopt_changed(self, change, *more):
+        synthetic_run.write(self.run_folder)
+        summary = json.loads((self.run_folder / "summary.json").read_text())
+        change(summary)
+        (self.run_folder / "summary.json").write_text(json.dumps(summary))
+        return self.call("adopt", self.run_folder, "machine/x", *more)
+
+
+class Pages(Adopting):
     def test_without_a_baseline_the_pages_say_so(self):
         self.assertEqual(self.call("pages")[0], 0)
         for page in ("README.md", "results/README.md"):
@@ -40,9 +52,9 @@ class Pages(unittest.TestCase):
     def test_a_ladder_is_a_baseline_for_each_target(self):
         synthetic_run.write_ladder(self.run_folder)
         with unittest.mock.patch.object(baseline.figures, "MODULES", ["speedup"]):  # all of them take a while
-            status, err = self.call("adopt", self.run_folder, "ladder")
+            status, err = self.call("adopt", self.run_folder, "machine/ladder")
         self.assertEqual(status, 0, err)
-        names = sorted(folder.name for folder in (self.root / "results/baselines").iterdir())
+        names = sorted(folder.name for folder in (self.root / "results/baselines/machine").iterdir())
         self.assertEqual(names, ["ladder-135M", "ladder-1B", "ladder-500M"])
         page = (self.root / "results/README.md").read_text()
         self.assertIn("target: 1B inflated from made-up", page)
@@ -54,9 +66,9 @@ class Pages(unittest.TestCase):
         environment = json.loads((self.run_folder / "environment.json").read_text())
         environment["command_line"] = [f"{self.root}/build/speclab"]
         (self.run_folder / "environment.json").write_text(json.dumps(environment))
-        status, err = self.call("adopt", self.run_folder, "quickstart-none")
+        status, err = self.call("adopt", self.run_folder, "none/quickstart")
         self.assertEqual(status, 0, err)
-        kept = self.root / "results/baselines/quickstart-none"
+        kept = self.root / "results/baselines/none/quickstart"
         self.assertFalse((kept / "cases").exists())
         self.assertNotIn(str(self.root), (kept / "environment.json").read_text())
         summary = json.loads((kept / "summary.json").read_text())
@@ -76,7 +88,7 @@ class Pages(unittest.TestCase):
             self.assertIn(f"| {speedup:.2f} [{0.96 * speedup:.2f}, {1.04 * speedup:.2f}] (n = 3)", text)
         self.assertTrue(front.startswith("before\n") and front.endswith("\nafter\n"))
         self.assertNotIn("\nold\n", front)
-        self.assertIn("results/baselines/quickstart-none/figures/speedup_gamma.svg", front)
+        self.assertIn("results/baselines/none/quickstart/figures/speedup_gamma.svg", front)
         self.assertIn("| speedup, decode only [95 %] | end to end |", front)
         shares = [100 * case["waterfall"][-1]["unexplained_share"] for case in summary["cases"] if case["waterfall"]]
         words = " ".join(front.split())
@@ -89,13 +101,6 @@ class Pages(unittest.TestCase):
         status, err = self.call("check")
         self.assertEqual(status, 1)
         self.assertIn("results/README.md is not what its sources say", err)
-
-    def adopt_changed(self, change, *more):
-        synthetic_run.write(self.run_folder)
-        summary = json.loads((self.run_folder / "summary.json").read_text())
-        change(summary)
-        (self.run_folder / "summary.json").write_text(json.dumps(summary))
-        return self.call("adopt", self.run_folder, "x", *more)
 
     def test_a_record_without_the_newer_fields_says_what_it_knows(self):
         def change(summary):
@@ -110,7 +115,7 @@ class Pages(unittest.TestCase):
         status, err = self.adopt_changed(change, "--figures", "time_split")
         self.assertEqual(status, 0, err)
         page = (self.root / "results/README.md").read_text()
-        case = json.loads((self.root / "results/baselines/x/summary.json").read_text())["cases"][1]
+        case = json.loads((self.root / "results/baselines/machine/x/summary.json").read_text())["cases"][1]
         before, after = case["waterfall"][4]["speedup"], case["waterfall"][-1]["speedup"]
         self.assertIn(f" | yes | {100 * (1 - after / before):.1f} | -1.2 [-4.3, 1.7] (n = 3) |", page)
         self.assertNotIn("not those of its reference", page)
@@ -130,7 +135,7 @@ class Pages(unittest.TestCase):
         status, err = self.adopt_changed(lambda s: None, "--figures", "time_split")
         self.assertEqual(status, 0, err)
         page = (self.root / "results/README.md").read_text()
-        summary = json.loads((self.root / "results/baselines/x/summary.json").read_text())
+        summary = json.loads((self.root / "results/baselines/machine/x/summary.json").read_text())
         other = [case for case in summary["cases"] if case["metrics"]["texts_equal"] is False]
         self.assertGreater(len(other), 0)
         self.assertEqual(page.count("(n = 3) \\* |"), len(other))
@@ -183,12 +188,12 @@ class Pages(unittest.TestCase):
     def test_only_the_figures_that_were_asked_for(self):
         status, err = self.adopt_changed(lambda s: None, "--figures", "time_split,speedup_gamma")
         self.assertEqual(status, 0, err)
-        kept = self.root / "results/baselines/x/figures"
+        kept = self.root / "results/baselines/machine/x/figures"
         self.assertEqual(sorted(file.name for file in kept.iterdir()), ["speedup_gamma.svg", "time_split.svg"])
-        status, err = self.call("adopt", self.run_folder, "y", "--figures", "time_spilt")
+        status, err = self.call("adopt", self.run_folder, "machine/y", "--figures", "time_spilt")
         self.assertEqual(status, 2)
         self.assertIn("figure time_spilt: there is none of this name", err)
-        self.assertFalse((self.root / "results/baselines/y").exists())
+        self.assertFalse((self.root / "results/baselines/machine/y").exists())
 
     def test_a_summary_of_a_newer_version_is_kept(self):
         synthetic_run.write(self.run_folder)
@@ -197,10 +202,10 @@ class Pages(unittest.TestCase):
         (self.root / "new.json").write_text(json.dumps(summary))
         before = (self.run_folder / "summary.json").read_bytes()
         status, err = self.call(
-            "adopt", self.run_folder, "x", "--figures", "time_split", "--summary", self.root / "new.json"
+            "adopt", self.run_folder, "machine/x", "--figures", "time_split", "--summary", self.root / "new.json"
         )
         self.assertEqual(status, 0, err)
-        kept = json.loads((self.root / "results/baselines/x/summary.json").read_text())
+        kept = json.loads((self.root / "results/baselines/machine/x/summary.json").read_text())
         self.assertEqual(kept["description"], "computed just now")
         self.assertEqual((self.run_folder / "summary.json").read_bytes(), before)
 
@@ -223,7 +228,7 @@ class Pages(unittest.TestCase):
         )
         self.assertEqual(status, 0, err)
         self.assertIn(f"**{text}**", (self.root / "results/README.md").read_text())
-        (self.root / "results/baselines/x").rename(self.root / "results/baselines/quickstart-x")
+        (self.root / "results/baselines/machine/x").rename(self.root / "results/baselines/machine/quickstart-x")
         self.call("pages")
         self.assertIn(f"**{text}**", " ".join((self.root / "README.md").read_text().split()))
 
@@ -257,13 +262,130 @@ class Pages(unittest.TestCase):
             summary = json.loads(json.dumps(original))
             change(summary)
             (self.run_folder / "summary.json").write_text(json.dumps(summary))
-            status, err = self.call("adopt", self.run_folder, "x")
+            status, err = self.call("adopt", self.run_folder, "machine/x")
             self.assertEqual(status, 2)
             self.assertIn(message, err)
-            self.assertFalse((self.root / "results/baselines/x").exists())
+            self.assertFalse((self.root / "results/baselines/machine/x").exists())
+
+
+class RawLines(Adopting):
+    """lines.jsonl.gz: the lines come back byte for byte, or their totals where they are too large."""
+
+    def files(self, folder):
+        return {path.name: path.read_bytes() for path in folder.rglob("*.jsonl")}
+
+    def adopt(self):
+        status, err = self.adopt_changed(lambda s: None, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        return self.root / "results/baselines/machine/x"
+
+    def test_a_run_folder_comes_back_byte_for_byte(self):
+        kept = self.adopt()
+        self.assertEqual(self.call("expand", "machine/x", self.root / "again")[0], 0)
+        self.assertGreater(len(self.files(self.run_folder)), 3)
+        self.assertEqual(self.files(self.root / "again"), self.files(self.run_folder))
+        for name in ("config.json", "environment.json", "summary.json"):
+            self.assertEqual((self.root / "again" / name).read_bytes(), (kept / name).read_bytes())
+        lines = [baseline.Run(folder).cases[1].lines() for folder in (self.run_folder, self.root / "again")]
+        self.assertEqual(*lines)
+
+    def test_the_same_lines_give_the_same_bytes(self):
+        kept = self.adopt()
+        before = (kept / baseline.kept_lines.NAME).read_bytes()
+        for path in self.run_folder.rglob("*.jsonl"):
+            os.utime(path, (0, 0))
+        self.assertEqual(baseline.kept_lines.pack(self.run_folder), before)
+
+    def test_a_torn_last_line_is_not_kept(self):
+        before = self.adopt() / baseline.kept_lines.NAME
+        before = before.read_bytes()
+        with sorted(self.run_folder.glob("cases/*.jsonl"))[0].open("a") as file:
+            file.write('{"case": "torn')
+        self.assertEqual(baseline.kept_lines.pack(self.run_folder), before)
+
+    def test_a_large_run_keeps_totals_hashes_and_each_text_once(self):
+        self.adopt()
+        packed = self.root / "slim.gz"
+        packed.write_bytes(baseline.kept_lines.pack(self.run_folder, most_bytes=100))
+        form, parts = baseline.kept_lines.read(packed)
+        self.assertEqual(form, "slim")
+        texts = {}
+        for path in self.run_folder.glob("cases/*.jsonl"):
+            raw = [json.loads(line) for line in path.read_text().splitlines()]
+            kept = [json.loads(line) for line in parts[f"cases/{path.name}"]]
+            self.assertEqual(len(raw), len(kept))
+            for line, slim in zip(raw, kept):
+                for key in (
+                    "case",
+                    "prompt",
+                    "seed",
+                    "repeat",
+                    "output_hash",
+                    "logits_hash",
+                    "work",
+                    "wall_ns",
+                    "prefill_ns",
+                ):
+                    self.assertEqual(slim[key], line[key], key)
+                self.assertEqual(slim["tokens"], len(line["tokens"]))
+                self.assertEqual(slim["totals"]["steps"], len(line["steps"]))
+                for key in ("drafted", "accepted", "emitted", "rows"):
+                    self.assertEqual(slim["totals"][key], sum(step[key] for step in line["steps"]), key)
+                for i in range(4):
+                    self.assertEqual(slim["totals"]["ns"][i], sum(step["ns"][i] for step in line["steps"]))
+                self.assertLess(len(json.dumps(slim)), len(json.dumps(line)))
+                if "text" in line:
+                    texts[line["output_hash"]] = line["text"]
+        kept_texts = [json.loads(line) for line in parts["texts"]]
+        self.assertEqual({entry["output_hash"]: entry["text"] for entry in kept_texts}, texts)
+        self.assertEqual(len(kept_texts), len(texts))
+        for name in ("calibration.jsonl", "teacher.jsonl"):
+            if (self.run_folder / name).exists():
+                self.assertEqual(parts[name], (self.run_folder / name).read_text().splitlines())
+
+    def test_what_cannot_be_expanded_says_why(self):
+        kept = self.adopt()
+        (self.root / "full").mkdir()
+        (self.root / "full/file").touch()
+        status, err = self.call("expand", "machine/x", self.root / "full")
+        self.assertEqual(status, 2)
+        self.assertIn("not empty", err)
+        file = kept / baseline.kept_lines.NAME
+        for content, message in (
+            (baseline.kept_lines.pack(self.run_folder, most_bytes=100), "a slim record"),
+            (file.read_bytes()[:-20], "not a record of lines"),
+            (None, "kept without its raw lines"),
+        ):
+            file.unlink() if content is None else file.write_bytes(content)
+            status, err = self.call("expand", "machine/x", self.root / "again")
+            self.assertEqual(status, 2)
+            self.assertIn(message, err)
+            self.assertFalse((self.root / "again").exists())
+
+    def test_a_summary_has_a_case_on_each_line(self):
+        text = (self.adopt() / "summary.json").read_text()
+        summary = json.loads(text)
+        self.assertEqual(text, baseline.summary_text(summary))
+        lines = text.splitlines()
+        for case in summary["cases"]:
+            self.assertEqual([json.loads(line.rstrip(",")) for line in lines if f'"id":"{case["id"]}"' in line], [case])
+        self.assertEqual(len(lines), 2 + len(summary) + len(summary["cases"]) + 1)
+
+    def test_a_name_has_a_machine_and_a_config(self):
+        synthetic_run.write(self.run_folder)
+        status, err = self.call("adopt", self.run_folder, "quickstart")
+        self.assertEqual(status, 2)
+        self.assertIn("expected MACHINE/CONFIG", err)
 
 
 class Committed(unittest.TestCase):
+    def test_summaries_have_a_case_on_each_line(self):
+        files = list((ROOT / "results/baselines").glob("**/summary.json"))
+        self.assertGreater(len(files), 10)
+        for file in files:
+            text = file.read_text(encoding="utf-8")
+            self.assertEqual(text, baseline.summary_text(json.loads(text)), file)
+
     def test_pages_are_up_to_date(self):
         for path, content in baseline.pages(ROOT).items():
             self.assertEqual(path.read_text(encoding="utf-8"), content, "run scripts/baseline.py pages")

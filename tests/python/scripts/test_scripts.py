@@ -1,7 +1,9 @@
 """The shell scripts on machines that are not as they should be; nothing here touches the network or the real models."""
 
+import json
 import os
 import pathlib
+import shutil
 import stat
 import subprocess
 import sys
@@ -125,6 +127,62 @@ class CountTests(Temporary):
         self.assertEqual(
             run(sys.executable, ROOT / "scripts/checks/count_tests.py", self.folder / "none.xml").returncode, 1
         )
+
+
+class QuickstartOptions(Temporary):
+    """A copy of the script, so that no build folder of this checkout decides."""
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "scripts").mkdir()
+        shutil.copy(ROOT / "scripts/quickstart_options.sh", self.folder / "scripts")
+        self.fakes.add("nvcc", "printf 'sm_80\\nsm_86\\nsm_90\\n'")
+        self.fakes.add("nvidia-smi", "exit 9")
+
+    def options(self):
+        result = run(self.folder / "scripts/quickstart_options.sh", path=self.folder)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout.split()
+
+    def test_without_a_gpu_no_device_code(self):
+        self.assertEqual(self.options(), ["--preset", "quickstart", "-DSPECLAB_CUDA=OFF"])
+
+    def test_code_for_the_gpus_that_are_there(self):
+        for capabilities, architectures in (
+            ("9.0", "90-real"),
+            ("9.0\\n8.6\\n9.0", "86-real;90-real"),
+            ("12.0", "90-virtual"),  # newer than this nvcc: its driver compiles the PTX
+        ):
+            self.fakes.add("nvidia-smi", f"printf '{capabilities}\\n'")
+            self.assertEqual(
+                self.options(),
+                ["--preset", "quickstart", "-DSPECLAB_CUDA=ON", f"-DSPECLAB_CUDA_ARCHITECTURES={architectures}"],
+            )
+
+    def test_a_gpu_that_the_kernels_cannot_run_on_counts_for_none(self):
+        self.fakes.add("nvidia-smi", "echo 7.5")
+        self.assertIn("-DSPECLAB_CUDA=OFF", self.options())
+
+    def test_a_gpu_without_nvcc_counts_for_none(self):
+        self.fakes.add("nvidia-smi", "echo 9.0")
+        self.fakes.add("nvcc", "exit 1")
+        self.assertIn("-DSPECLAB_CUDA=OFF", self.options())
+
+    def test_a_folder_with_tests_keeps_them(self):
+        cache = self.folder / "build/release/CMakeCache.txt"
+        cache.parent.mkdir(parents=True)
+        cache.write_text("SPECLAB_TESTS:BOOL=ON\n")
+        self.assertEqual(self.options(), ["--preset", "release"])
+        cache.write_text("SPECLAB_TESTS:BOOL=OFF\n")
+        self.assertIn("quickstart", self.options())
+
+    def test_the_release_preset_undoes_what_the_quickstart_leaves_out(self):
+        presets = json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]
+        variables = {preset["name"]: preset.get("cacheVariables", {}) for preset in presets}
+        added = {"SPECLAB_CUDA", "SPECLAB_CUDA_ARCHITECTURES"}  # by quickstart_options.sh
+        kept = {"SPECLAB_UNITY"}  # only how sources are compiled; without it everything would be compiled again
+        self.assertLessEqual((set(variables["quickstart"]) | added) - kept, set(variables["release"]))
+        self.assertEqual(variables["release"]["SPECLAB_TESTS"], "ON")
 
 
 class Pins(unittest.TestCase):

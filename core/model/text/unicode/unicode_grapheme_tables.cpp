@@ -6,7 +6,7 @@ namespace speclab::unicode {
 namespace {
 
 // Code points from `first` up to the next entry are of this GraphemeClass.
-constexpr ClassRun kRuns[] = {
+constexpr ClassRun kGraphemeRuns[] = {
     {0x0, 1}, {0xA, 0}, {0xB, 1}, {0xD, 0}, {0xE, 1}, {0x20, 0}, {0x7F, 1},
     {0xA0, 0}, {0xA9, 8}, {0xAA, 0}, {0xAD, 1}, {0xAE, 8}, {0xAF, 0}, {0x300, 2},
     {0x370, 0}, {0x483, 2}, {0x48A, 0}, {0x591, 2}, {0x5BE, 0}, {0x5BF, 2}, {0x5C0, 0},
@@ -207,6 +207,6 @@ constexpr ClassRun kRuns[] = {
 
 }  // namespace
 
-std::span<const ClassRun> grapheme_runs() { return kRuns; }
+std::span<const ClassRun> grapheme_runs() { return kGraphemeRuns; }
 
 }  // namespace speclab::unicode

@@ -6,7 +6,7 @@ namespace speclab::unicode {
 namespace {
 
 // Code points from `first` up to the next entry have these classes: 1 letter, 2 number, 4 space, 8 digit, 16 punctuation, 32 symbol, 64 mark, 128 word.
-constexpr ClassRun kRuns[] = {
+constexpr ClassRun kClassRuns[] = {
     {0x0, 0}, {0x9, 4}, {0xE, 0}, {0x20, 4}, {0x21, 16}, {0x24, 32}, {0x25, 16},
     {0x2B, 32}, {0x2C, 16}, {0x30, 138}, {0x3A, 16}, {0x3C, 32}, {0x3F, 16}, {0x41, 129},
     {0x5B, 16}, {0x5E, 32}, {0x5F, 144}, {0x60, 32}, {0x61, 129}, {0x7B, 16}, {0x7C, 32},
@@ -348,6 +348,6 @@ constexpr ClassRun kRuns[] = {
 
 }  // namespace
 
-std::span<const ClassRun> class_runs() { return kRuns; }
+std::span<const ClassRun> class_runs() { return kClassRuns; }
 
 }  // namespace speclab::unicode
