@@ -1,9 +1,16 @@
 #!/usr/bin/env python3
-"""Fails when an include points against the layers of the project (an arrow to the right).
+"""Fails when the layout of the sources breaks a rule. Prints one line for each breach.
 
-Order: base < measure < backend < model < decoding < {theory, simulate} < strategies < experiments.
+    check_layers.py [ROOT]
+
+Layers: base < measure < backend < model < decoding < {theory, simulate} < strategies < experiments. An include points left only.
 Strategies do not include each other and see no file of measure, backend/cpu, backend/cuda or JSON.
-Status goes through print_status() of core/base/standard_streams.h: other ways to stderr throw or end the program when it cannot be written.
+Backends: nothing outside core/backend includes a header of core/backend/cuda or core/backend/cpu, or compares the name of a
+backend: it asks the backend for the property that it means. The two folders include nothing of each other.
+Status goes through print_status() of core/base/standard_streams.h: other ways to stderr throw or end the program when it cannot
+be written.
+Sizes: at most 20 modules a folder (files with one stem count once; strategies/ may hold more, one file each), and at most 600
+lines a C++ or CUDA file (generated *_tables.cpp may be longer).
 """
 
 import pathlib
@@ -21,35 +28,78 @@ ORDER = {
     "strategies": 6,
     "experiments": 7,
 }
+SOURCES = {".h", ".cpp", ".cu", ".cuh"}
+MODULES = SOURCES | {".py", ".sh"}
+LIMITED = ("core", "experiments", "tests")
+MOST_MODULES, MOST_LINES = 20, 600
+
 STDERR = re.compile(r"\((?:[^;\n]*\W)?stderr\b|std::cerr\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)
+BACKEND = r'"(?:cpu|cuda|host-simt)\b[^"\n]*"'
+COMPARED = re.compile(
+    rf"[!=]=\s*{BACKEND}|{BACKEND}\s*[!=]=|(?:starts_with|compare)\({BACKEND}\)"
+    r"|backend\w*(?:\(\))?(?:\.|->)name\(\)\s*[!=]=|[!=]=\s*[\w.>-]*backend\w*(?:\(\))?(?:\.|->)name\(\)"
+)
 
 
 def layer(path):
     return next((name for name in ORDER if path.startswith(name + "/")), None)
 
 
-def problems(root):
-    for file in sorted(p for top in ("core", "strategies", "experiments") for p in (root / top).rglob("*")):
-        if file.suffix not in {".h", ".cpp", ".cu", ".cuh"}:
-            continue
-        name = file.relative_to(root).as_posix()
-        own = layer(name)
-        text = file.read_text(encoding="utf-8")
-        if any(STDERR.search(line.split("//")[0]) for line in text.splitlines()):
+def sources(root, folders):
+    for folder in folders:
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix in SOURCES:
+                yield file, file.relative_to(root).as_posix(), file.read_text(encoding="utf-8")
+
+
+def wrong_includes(name, text):
+    own = layer(name)
+    for target in INCLUDE.findall(text):
+        other = layer(target)
+        if other and own and ORDER[other] > ORDER[own]:
+            yield f"{name} includes {target}: {own} comes before {other}"
+        if other and own and ORDER[other] == ORDER[own] and own != other:
+            yield f"{name} includes {target}: {own} and {other} are side by side"
+        if own == "strategies" and (
+            other == "strategies" or target.startswith(("core/backend", "nlohmann", "cuda", "chrono", "fstream"))
+        ):
+            yield f"{name} includes {target}: a strategy sees no other strategy, backend, clock, file or JSON"
+        if ("cuda_runtime" in target or target.endswith(".cuh")) and not name.startswith("core/backend/cuda/"):
+            yield f"{name} includes {target}: CUDA stays under core/backend/cuda"
+        inner = next((f for f in ("core/backend/cuda/", "core/backend/cpu/") if target.startswith(f)), None)
+        if inner and own != "core/backend":
+            yield f"{name} includes {target}: outside core/backend only headers of core/backend itself"
+        if inner and name.startswith(("core/backend/cuda/", "core/backend/cpu/")) and not name.startswith(inner):
+            yield f"{name} includes {target}: the two backends share core/backend and core/base only"
+
+
+def wrong_lines(name, text):
+    for line in text.splitlines():
+        code = line.split("//")[0]
+        if STDERR.search(code):
             yield f"{name} writes to stderr: print_status() does, and never throws"
-        for target in INCLUDE.findall(text):
-            other = layer(target)
-            if other and own and ORDER[other] > ORDER[own]:
-                yield f"{name} includes {target}: {own} comes before {other}"
-            if other and own and ORDER[other] == ORDER[own] and own != other:
-                yield f"{name} includes {target}: {own} and {other} are side by side"
-            if own == "strategies" and (
-                other == "strategies" or target.startswith(("core/backend", "nlohmann", "cuda", "chrono", "fstream"))
-            ):
-                yield f"{name} includes {target}: a strategy sees no other strategy, backend, clock, file or JSON"
-            if ("cuda_runtime" in target or target.endswith(".cuh")) and not name.startswith("core/backend/cuda/"):
-                yield f"{name} includes {target}: CUDA stays under core/backend/cuda"
+        if layer(name) != "core/backend" and COMPARED.search(code):
+            yield f"{name} compares the name of a backend: ask it for the property, {line.strip()}"
+
+
+def too_large(root):
+    for _, name, text in sources(root, (*LIMITED, "strategies")):
+        lines = text.count("\n")
+        if lines > MOST_LINES and not name.endswith("_tables.cpp"):
+            yield f"{name} has {lines} lines: split it, at most {MOST_LINES}"
+    for top in LIMITED:
+        for folder in [root / top, *(p for p in sorted((root / top).rglob("*")) if p.is_dir())]:
+            stems = {p.stem for p in folder.glob("*") if p.is_file() and p.suffix in MODULES}
+            if len(stems) > MOST_MODULES:
+                yield f"{folder.relative_to(root).as_posix()} holds {len(stems)} modules: at most {MOST_MODULES} a folder"
+
+
+def problems(root):
+    for _, name, text in sources(root, ("core", "strategies", "experiments")):
+        yield from wrong_lines(name, text)
+        yield from wrong_includes(name, text)
+    yield from too_large(root)
 
 
 if __name__ == "__main__":

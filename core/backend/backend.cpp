@@ -1,6 +1,5 @@
 #include "core/backend/backend.h"
 
-#include "core/backend/plan.h"
 #include "core/base/error.h"
 
 namespace speclab {
@@ -25,24 +24,6 @@ const std::int32_t* Backend::stage(std::span<const std::int32_t> numbers, Buffer
   return copy;
 }
 
-namespace {
-
-[[noreturn]] void fail_plan(const Backend& backend) {
-  throw Bug(fmt::format("a planned round on backend {}, which has none", backend.name()));
-}
-
-}  // namespace
-
-std::shared_ptr<Plan> Backend::make_plan(const PlanShape&) { return nullptr; }
-void Backend::plan_start(Plan&, const PlanStart&) { fail_plan(*this); }
-void Backend::plan_draft_rows(Plan&, int) { fail_plan(*this); }
-void Backend::plan_draw(Plan&, int) { fail_plan(*this); }
-void Backend::plan_target_rows(Plan&) { fail_plan(*this); }
-void Backend::plan_settle(Plan&) { fail_plan(*this); }
-void Backend::plan_stamp(Plan&, int) { fail_plan(*this); }
-void Backend::plan_continue(Plan&) { fail_plan(*this); }
-std::shared_ptr<Graph> Backend::record(bool, const std::function<void()>&) { return nullptr; }
-void Backend::replay(const Graph&) { fail_plan(*this); }
 void Backend::submit() {}
 bool Backend::idle() { return true; }
 

@@ -72,10 +72,8 @@ struct Rotation {
 inline constexpr int kMaximumOf = 64;
 inline constexpr int maxima_of(int outputs) { return (outputs + kMaximumOf - 1) / kMaximumOf; }
 
-struct Graph;
-struct Plan;
-struct PlanShape;
-struct PlanStart;
+class DeviceProgram;
+class DeviceStatus;
 
 /// How the scores of attention become weights.
 struct AttentionForm {
@@ -130,11 +128,11 @@ struct DeviceSpeed {
       0;  ///< operations per second of the arithmetic that linear layers use; 2 per multiply-add
 };
 
-/// The device operations that a decoder needs; float activations are row-major. One of the two virtual
-/// interfaces of the project (the other is Strategy). Every operation computes a row with the same order of
-/// floating-point operations whatever the number of rows and threads. Arguments that are pointers, and the
-/// arrays in RowsInFlight and Rotation, are memory of the backend; spans are of the host and have been read
-/// when the call returns. Operations may be queued: they run in order, and only download() waits.
+/// The device operations that a decoder needs; float activations are row-major. Every operation computes a
+/// row with the same order of floating-point operations whatever the number of rows and threads. Arguments
+/// that are pointers, and the arrays in RowsInFlight and Rotation, are memory of the backend; spans are of
+/// the host and have been read when the call returns. Operations may be queued: they run in order, and only
+/// download() waits.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -256,36 +254,20 @@ class Backend {
   virtual void move_slots(KvStore& kv, std::span<const std::int32_t> from,
                           std::span<const std::int32_t> to) = 0;
 
-  // Planned rounds (core/backend/plan.h). In each: for depth 1 .. shape.depth() draft_rows(depth), the
-  // draft's forward of plan.draft[depth - 1], draw(depth); target_rows, the target's forward, settle.
-
-  /// Null: this backend runs no planned rounds, and what follows is not called.
-  virtual std::shared_ptr<Plan> make_plan(const PlanShape& shape);
-  /// A generation begins, or where the host drafts (PlanShape::given) a round.
-  virtual void plan_start(Plan& plan, const PlanStart& start);
-  /// Lays out the rows of the draft's forward whose logits, rows from node level_begin(depth - 1) on of
-  /// plan.draft_logits, decide the tokens of that depth.
-  virtual void plan_draft_rows(Plan& plan, int depth);
-  virtual void plan_draw(Plan& plan, int depth);  ///< the tokens of that depth
-  virtual void plan_target_rows(Plan& plan);
-  /// Verifies the draft with plan.target_logits, moves the sequence on, in both caches, and puts the round
-  /// into plan.ring. What was queued begins, as with submit(): the host looks at the ring next.
-  virtual void plan_settle(Plan& plan);
-  /// The device's clock goes into PlanRound::stamp_ns[which], which < 3; the last one is taken always.
-  virtual void plan_stamp(Plan& plan, int which);
-  /// At the end of a round that is recorded as a loop: it goes on until the sequence ends or kPlanLoop rounds
-  /// are full.
-  virtual void plan_continue(Plan& plan);
-
-  /// Runs `operations`, whose kernels are recorded and not started; they may not upload or download. loop: a
-  /// replay repeats them as long as plan_continue() among them says so. Null where there are no graphs.
-  virtual std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations);
-  virtual void replay(const Graph& graph);
-  /// What was queued and waits for more that begins with it (core/backend/cuda_kernels.h) begins. Needed
-  /// where nothing else that asks for it follows: before memory goes that operations use.
+  /// Launches the operations that were held back for batching (core/backend/cuda_kernels.h). Call it before
+  /// memory that they use is released, unless a download follows.
   virtual void submit();
-  /// True when all that was queued is done. Starts nothing. Throws Error when the device has failed.
+  /// True when all queued operations are done. Launches nothing. Throws Error when the device has failed.
   virtual bool idle();
+
+  /// Whole decoding steps that the device runs by itself (core/backend/device_program.h). Null where there
+  /// are none. It lives as long as the backend.
+  virtual DeviceProgram* device_program() { return nullptr; }
+  /// Clocks, energy and other users of the device (core/backend/device_status.h). Null where nothing is
+  /// known. It lives as long as the backend.
+  virtual DeviceStatus* device_status() { return nullptr; }
+  /// True when the CPU plays the device: sizes must be small and times mean nothing.
+  virtual bool simulated() const { return false; }
 
  protected:
   /// room() gives this memory to an operation.
@@ -308,7 +290,7 @@ struct CudaBackendOptions {
   int device = 0;   ///< which GPU, as the driver numbers them
   int threads = 0;  ///< of the host, that read weights; 0: every core that affinity mask and cgroup allow
   bool simulated = false;  ///< host-simt: the kernels run on the CPU, slowly, and strictly checked
-                           ///< (core/backend/cuda/simulator/simt.h)
+                           ///< (core/backend/cuda/kernels/simt.h)
   /// Long prompts go through cuBLASLt (core/backend/cuda/runtime/cublaslt.h): weights are unpacked for it,
   /// one matrix at a time. What stays in the cache of a prompt then has other bits than if it had been
   /// decoded. Simulated, a plain product stands for the library.

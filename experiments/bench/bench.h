@@ -43,13 +43,9 @@ void add_kernels(const Setting& setting);   ///< matrices, attention, row operat
 void add_forwards(const Setting& setting);  ///< whole forwards, prefill, greedy steps, draft steps
 void add_copies(const Setting& setting);    ///< steps of strategies that copy, indexes of long texts
 
-/// "cuda/...": kernels of GPU `device`, or at tiny sizes of the simulated one; add_draft's step of a draft.
-/// On a GPU times are the device's own.
+/// "cuda/...": the kernels of GPU `device` or, at tiny sizes, of the simulated one
+/// (core/backend/kernel_trials.h), and single steps of the draft.
 void add_device(const Setting& setting, int device);
-/// "cuda/cublaslt/rows:n/out:m/in:k": y = W x of the toolkit's library, the fastest of what it proposes.
-/// Skipped with the reason where there is none.
-void add_cublaslt(const Setting& setting, int device, const std::vector<std::pair<int, int>>& shapes,
-                  const std::vector<int>& rows);
 
 /// Repeats of a benchmark on a device: each one is a batch of launches of about two milliseconds.
 inline constexpr int kDeviceRepeats = 5;

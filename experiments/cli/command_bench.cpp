@@ -7,8 +7,7 @@
 #include <functional>
 #include <sstream>
 
-#include "core/backend/cuda/runtime/gpu.h"
-#include "core/backend/cuda/runtime/gpu_state.h"
+#include "core/backend/device_status.h"
 #include "core/base/error.h"
 #include "core/measure/clock.h"
 #include "core/measure/environment.h"
@@ -128,17 +127,17 @@ std::vector<int> parse_list(const std::string& text, const std::string& option, 
 }
 
 /// What the device can do, measured now. Copies count what they read and what they write.
-json device_block(const Backend& backend, int ordinal, const DeviceSpeed& speed) {
+json device_block(Backend& backend, const DeviceSpeed& speed) {
   json block = {{"name", backend.device_name()},
                 {"read_bandwidth_bytes_per_second", speed.read_bytes_per_second},
                 {"peak_flops", speed.peak_flops}};
-  if (backend.name() == "cuda") {
+  if (const DeviceStatus* status = backend.device_status()) {
     try {
-      block["copy_bandwidth_bytes_per_second"] = cuda::gpu_copy_bandwidth(ordinal);
+      block["copy_bandwidth_bytes_per_second"] = status->measure_copy_bandwidth();
     } catch (const Error& error) {  // two gigabytes beside the model
       block["copy_bandwidth_problem"] = error.what();
     }
-    block["state"] = cuda::gpu_state(cuda::gpu_bus_id(ordinal));
+    block["state"] = status->state();
   }
   return block;
 }
@@ -199,7 +198,7 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
   const DeviceSpeed speed = models.backend().measure_speed();
   json out = {{"target", models.descriptions()["target"]},
               {"backend", models.backend().name()},
-              {"device", device_block(models.backend(), backend.device, speed)},
+              {"device", device_block(models.backend(), speed)},
               {"read_bandwidth_bytes_per_second", speed.read_bytes_per_second},
               {"peak_flops", speed.peak_flops}};
   if (!prompts.empty()) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/backend/backend_choice.h"
+
 namespace speclab {
 namespace {
 
@@ -42,7 +44,8 @@ json reason(const char* kind, const json& case_id, double value, double limit, s
 /// one the processor waits for the device.
 json low_share(const json& cases, const json& environment) {
   const double threads = environment.value("threads", 0.0);
-  if (environment.value("backend", "cpu") != "cpu" || threads <= 0) return nullptr;
+  const std::string backend = environment.value("backend", "cpu");
+  if (!is_cpu_backend(backend) || threads <= 0) return nullptr;
   double least = kLeastShare;
   int below = 0;
   json found;

@@ -3,10 +3,8 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "core/backend/cuda_kernels.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
-#include "experiments/run/backend_rule.h"
 
 namespace speclab {
 namespace {
@@ -54,87 +52,6 @@ ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tok
   const ChatTemplate::Special special{.bos = spelling(tokenizer.bos()), .eos = spelling(tokenizer.eos())};
   if (!name.empty()) return ChatTemplate::by_name(name, special);
   return ChatTemplate::from_source(checkpoint.chat_template(), checkpoint.path().string(), special);
-}
-
-std::string backend_name(const BackendChoice& choice, const std::string& gpu_absent) {
-  if (choice.backend == "auto") return choice.numerics == "auto" && gpu_absent.empty() ? "cuda" : "cpu";
-  if (choice.backend != "cpu" && choice.backend != "cuda" && choice.backend != "host-simt") {
-    throw Error({.what = "--backend",
-                 .got = choice.backend,
-                 .expected = "auto, cpu, cuda or host-simt",
-                 .advice = ""});
-  }
-  return choice.backend;
-}
-
-namespace {
-
-/// That of this machine.
-std::string name_here(const BackendChoice& choice) {
-  return backend_name(choice, choice.backend == "auto" ? gpu_absent() : "");
-}
-
-/// Of a backend that has one device.
-void require_first_device(const BackendChoice& choice, const char* backend) {
-  if (choice.device == 0) return;
-  throw Error({.what = "--device",
-               .got = std::to_string(choice.device),
-               .expected = fmt::format("0: the {} backend has one device, all cores", backend),
-               .advice = "--threads limits the cores."});
-}
-
-/// Whether it is cuBLASLt.
-bool parse_prefill(const std::string& name) {
-  if (name != "own" && name != "cublaslt")
-    throw Error({.what = "--prefill", .got = name, .expected = "own or cublaslt", .advice = ""});
-  return name == "cublaslt";
-}
-
-}  // namespace
-
-bool is_device(const BackendChoice& choice) { return name_here(choice) != "cpu"; }
-
-void check_backend(const BackendChoice& choice) {
-  if (name_here(choice) != "cuda") {
-    make_backend(choice);
-    return;
-  }
-  parse_cuda_kernels(choice.kernels);
-  parse_prefill(choice.prefill);
-}
-
-std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
-  const std::string name = name_here(choice);
-  const CudaKernels kernels = parse_cuda_kernels(choice.kernels);
-  const bool cublaslt = parse_prefill(choice.prefill);
-  if (name != "cpu") {
-    const bool simulated = name == "host-simt";
-    if (simulated) require_first_device(choice, "host-simt");
-    auto backend = make_cuda_backend(
-        {.device = choice.device, .threads = choice.threads, .simulated = simulated, .cublaslt = cublaslt},
-        kernels);
-    if (choice.numerics != "auto" && choice.numerics != backend->numerics_class()) {
-      throw Error({.what = "--numerics",
-                   .got = choice.numerics,
-                   .expected = fmt::format("auto or {}, what {} computes", backend->numerics_class(),
-                                           backend->device_name()),
-                   .advice = ""});
-    }
-    return backend;
-  }
-  require_first_device(choice, "CPU");
-  if (kernels == CudaKernels::kPersistent) {
-    throw Error({.what = "--kernels",
-                 .got = choice.kernels,
-                 .expected = "launches or auto: the CPU backend has no kernels of a GPU",
-                 .advice = ""});
-  }
-  if (cublaslt)
-    throw Error({.what = "--prefill",
-                 .got = choice.prefill,
-                 .expected = "own: the CPU backend has no library of a GPU",
-                 .advice = ""});
-  return make_cpu_backend({.threads = choice.threads, .numerics = choice.numerics});
 }
 
 namespace {

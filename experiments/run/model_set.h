@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/backend/backend_choice.h"
 #include "core/model/text/chat_template.h"
 #include "core/model/files/checkpoint.h"
 #include "core/model/net/model.h"
@@ -15,25 +16,6 @@
 #include "experiments/config/experiment.h"
 
 namespace speclab {
-
-/// --backend, --device, --numerics, --threads, --kernels, --prefill.
-struct BackendChoice {
-  std::string backend =
-      "auto";      ///< "cpu", "cuda", "host-simt" or "auto": cuda where a GPU is usable, else cpu
-  int device = 0;  ///< among those of the backend; the CPU is one
-  std::string numerics = "auto";
-  int threads = 0;  ///< 0: every core that the affinity mask and the cgroup allow
-  std::string kernels =
-      "launches";  ///< of a GPU, see core/backend/cuda_kernels.h: "launches", "persistent" or "auto"
-  std::string prefill = "own";  ///< of a GPU: "own" kernels, or "cublaslt" (CudaBackendOptions::cublaslt)
-};
-/// Throws Error for a backend or a device that is not there.
-std::shared_ptr<Backend> make_backend(const BackendChoice& choice);
-/// Throws Error where make_backend() would on a machine that has what the choice names: a GPU is not looked
-/// for.
-void check_backend(const BackendChoice& choice);
-/// Whether it is another backend than the CPU's.
-bool is_device(const BackendChoice& choice);
 
 /// The chat template that goes by `name`, or ("") the one in the model's files, with BOS and EOS as the
 /// tokenizer spells them. Throws Error for one that is not known.

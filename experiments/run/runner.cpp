@@ -7,9 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "core/backend/cuda/runtime/gpu.h"
-#include "core/backend/cuda/runtime/gpu_state.h"
-#include "core/backend/cuda/runtime/gpu_watch.h"
+#include "core/backend/device_status.h"
 #include "core/base/error.h"
 #include "core/measure/environment.h"
 #include "core/measure/run_result.h"
@@ -39,13 +37,12 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   environment["device"] = backend.device_name();
   environment["numerics"] = backend.numerics_class();
   environment["threads"] = backend.threads();
-  if (backend.name() != "cpu") {
+  if (is_device(request.backend)) {
     environment["kernels"] = request.backend.kernels;
     environment["prefill"] = request.backend.prefill;
   }
   environment["options"] = to_json(request.backend);
-  if (backend.name() == "cuda")
-    environment["gpu"] = cuda::gpu_state(cuda::gpu_bus_id(request.backend.device));
+  if (const DeviceStatus* status = backend.device_status()) environment["gpu"] = status->state();
   if (!request.resume) {  // a run that goes on keeps what was measured when it began
     const DeviceSpeed speed = backend.measure_speed();
     environment["read_bandwidth_bytes_per_second"] = speed.read_bytes_per_second;
@@ -55,7 +52,7 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   return environment;
 }
 
-/// Says once what makes times of a GPU doubtful.
+/// Warns, once each, about what makes times of a GPU doubtful.
 class GpuWarnings {
  public:
   explicit GpuWarnings(Progress& progress) : progress_(progress) {}
@@ -74,7 +71,7 @@ class GpuWarnings {
   std::set<std::string> told_;
 };
 
-json to_json(const cuda::GpuUse& use) {
+json to_json(const DeviceUse& use) {
   json out = {
       {"seconds", use.seconds}, {"other_processes", use.other_processes}, {"slowed_by", use.slowed_by}};
   if (!use.energy.empty()) out["joules"] = use.joules, out["energy"] = use.energy;
@@ -89,7 +86,7 @@ struct Bench {
   Calibration& calibration;
   const RunLines& lines;
   CaseMemory& memory;
-  cuda::GpuWatch* gpu;  ///< null: none
+  DeviceWatch* gpu;  ///< null: none
   const std::function<bool()>& interrupted;
 };
 
@@ -196,13 +193,12 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   if (!environment["optimised"].get<bool>())
     progress.note("warning: this binary is not optimised; its times mean nothing");
   GpuWarnings warnings(progress);
-  std::optional<cuda::GpuWatch> watch;
+  std::unique_ptr<DeviceWatch> watch;
   if (environment.contains("gpu")) {
     const json& gpu = environment["gpu"];
     warnings.look_at({{"other_processes", gpu.value("compute_processes", 1) - 1},
                       {"slowed_by", gpu.value("slowed_by", json::array())}});
-    watch.emplace(cuda::gpu_bus_id(request.backend.device));
-    if (!watch->problem().empty()) watch.reset();
+    watch = models.backend().device_status()->watch();
   }
   folder.begin(environment);
   RunLines lines(experiment, folder, [&](const std::string& message) { progress.note(message); });
@@ -233,8 +229,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   };
 
   CaseMemory memory(experiment, decoder, lines, progress);
-  const Bench bench{experiment, models, decoder, calibration, lines, memory, watch ? &*watch : nullptr,
-                    interrupted};
+  const Bench bench{experiment, models, decoder, calibration, lines, memory, watch.get(), interrupted};
   progress.start("lines", static_cast<int>(plan.size()), static_cast<int>(done));
   for (const PlannedLine& planned : todo) {
     calibrate(planned);

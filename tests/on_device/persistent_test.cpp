@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/backend/cuda_kernels.h"
-#include "core/backend/graph.h"
+#include "core/backend/device_program.h"
 #include "core/decoding/registry.h"
 #include "tests/model/net/target_model.h"
 #include "tests/on_device/on_device.h"
@@ -179,10 +179,10 @@ TEST_F(OnDevicePersistent, EnoughOperationsInARowAreOneLaunch) {
     for (int i = 0; i < times; ++i) backend.add(x.data(), 1, 300, y.data());
   };
   const auto kernels = [&](const std::function<void()>& operations) {
-    const auto graph = backend.record(false, operations);
+    const auto graph = backend.device_program()->record(false, operations);
     std::vector<std::string> names;
     for (const GraphNode& node : graph->nodes) names.emplace_back(node.kernel);
-    backend.replay(*graph);
+    backend.device_program()->replay(*graph);
     return names;
   };
   using testing::ElementsAre;

@@ -17,10 +17,10 @@
 #include "core/backend/backend.h"
 #include "core/backend/cpu/attention.h"
 #include "core/backend/cpu/bf16_units.h"
-#include "core/backend/cpu/cpu_topology.h"
+#include "core/base/cpu_topology.h"
 #include "core/backend/cpu/kernels.h"
 #include "core/backend/cpu/row_operations.h"
-#include "core/backend/cpu/thread_pool.h"
+#include "core/base/thread_pool.h"
 #include "core/base/error.h"
 #include "core/measure/environment.h"
 
@@ -503,12 +503,12 @@ std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
     throw Error({"this CPU", "no AVX2 with fused multiply-add", "an x86-64 CPU with AVX2 and FMA",
                  "Run on a newer machine."});
   }
-  const int most = static_cast<int>(cpu::allowed_processors().size());
+  const int most = static_cast<int>(allowed_processors().size());
   if (options.threads < 0 || options.threads > 4 * most) {
     throw Error({"number of threads", std::to_string(options.threads),
                  fmt::format("0 (all usable) to {}", 4 * most), ""});
   }
-  const int threads = options.threads == 0 ? cpu::usable_threads() : options.threads;
+  const int threads = options.threads == 0 ? usable_threads() : options.threads;
   if (options.numerics == "f32") return std::make_shared<cpu::CpuBackend<float>>(threads, "f32");
   // "auto" has a 16-bit cache at least: half the bytes per cached key, and every other engine's baseline has
   // one too.

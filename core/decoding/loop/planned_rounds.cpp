@@ -40,11 +40,12 @@ void read_verdict(const PlanRound& round, Acceptance& out) {
 
 std::unique_ptr<PlannedRounds> PlannedRounds::make(const PlanShape& shape, Session& target, Session* draft) {
   SPECLAB_CHECK(shape.depth() == 0 || draft != nullptr, "a depth of {} without a draft", shape.depth());
-  std::shared_ptr<Plan> plan = target.model().backend().make_plan(shape);
-  if (!plan) return nullptr;
+  DeviceProgram* program = target.model().backend().device_program();
+  if (program == nullptr) return nullptr;
+  std::shared_ptr<Plan> plan = program->make_plan(shape);
   plan->target_cache = target.cache();
   if (draft != nullptr) plan->draft_cache = draft->cache();
-  return std::unique_ptr<PlannedRounds>(new PlannedRounds(std::move(plan), target, draft));
+  return std::unique_ptr<PlannedRounds>(new PlannedRounds(*program, std::move(plan), target, draft));
 }
 
 void PlannedRounds::start(PlanStart start, RoundQueue queue, bool stamps) {
@@ -54,13 +55,12 @@ void PlannedRounds::start(PlanStart start, RoundQueue queue, bool stamps) {
   if (queue == RoundQueue::kLoop)
     queued_ = (queued_ + kPlanLoop - 1) / kPlanLoop * kPlanLoop;  // so that every loop is whole
   start.rounds = read_ = queued_;
-  target_->model().backend().plan_start(*plan_, start);
+  program_->start(*plan_, start);
 }
 
 void PlannedRounds::queue() {
   Plan& plan = *plan_;
   const PlanShape& shape = plan.shape;
-  Backend& backend = target_->model().backend();
   const bool loop = mode_ == RoundQueue::kLoop;
   const int rounds = loop ? kPlanLoop : 1;
   // Every round before the last one may move the sequence by all that it has.
@@ -80,32 +80,30 @@ void PlannedRounds::queue() {
   }
   std::shared_ptr<Graph>& graph = graphs_[{tier, loop, stamps_}];
   if (!graph) {
-    graph = backend.record(loop, [&] {
+    graph = program_->record(loop, [&] {
       queue_round();
-      if (loop) backend.plan_continue(plan);
+      if (loop) program_->repeat(plan);
     });
-    SPECLAB_CHECK(graph != nullptr, "backend {} plans rounds and has no graphs", backend.name());
   }
-  backend.replay(*graph);
+  program_->replay(*graph);
 }
 
 void PlannedRounds::queue_round() {
   Plan& plan = *plan_;
   const PlanShape& shape = plan.shape;
-  Backend& backend = target_->model().backend();
-  if (stamps_) backend.plan_stamp(plan, 0);
+  if (stamps_) program_->stamp(plan, 0);
   for (int depth = 1; depth <= shape.depth(); ++depth) {
-    backend.plan_draft_rows(plan, depth);
+    program_->draft_rows(plan, depth);
     draft_->model().forward(*draft_, plan.draft[static_cast<std::size_t>(depth - 1)],
                             plan.draft_logits + static_cast<std::size_t>(shape.level_begin(depth - 1)) *
                                                     static_cast<std::size_t>(shape.draft_columns));
-    backend.plan_draw(plan, depth);
+    program_->draw(plan, depth);
   }
-  if (stamps_) backend.plan_stamp(plan, 1);
-  backend.plan_target_rows(plan);
+  if (stamps_) program_->stamp(plan, 1);
+  program_->target_rows(plan);
   target_->model().forward(*target_, plan.target, plan.target_logits);
-  if (stamps_) backend.plan_stamp(plan, 2);
-  backend.plan_settle(plan);
+  if (stamps_) program_->stamp(plan, 2);
+  program_->settle(plan);
 }
 
 const PlanRound& PlannedRounds::next(int ahead) {

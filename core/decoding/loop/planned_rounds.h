@@ -7,8 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "core/backend/graph.h"
-#include "core/backend/plan.h"
+#include "core/backend/device_program.h"
 #include "core/model/net/session.h"
 #include "core/decoding/rules/accept.h"
 #include "core/decoding/strategy.h"
@@ -60,11 +59,12 @@ class PlannedRounds {
   const std::map<GraphKey, std::shared_ptr<Graph>>& graphs() const { return graphs_; }
 
  private:
-  PlannedRounds(std::shared_ptr<Plan> plan, Session& target, Session* draft)
-      : plan_(std::move(plan)), target_(&target), draft_(draft) {}
+  PlannedRounds(DeviceProgram& program, std::shared_ptr<Plan> plan, Session& target, Session* draft)
+      : program_(&program), plan_(std::move(plan)), target_(&target), draft_(draft) {}
   void queue();
   void queue_round();
 
+  DeviceProgram* program_;
   std::shared_ptr<Plan> plan_;
   Session* target_;
   Session* draft_;

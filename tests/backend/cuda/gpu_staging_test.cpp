@@ -3,7 +3,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/backend/cuda/kernels/staging.h"
+#include "core/backend/cuda/runtime/staging.h"
 
 namespace speclab::cuda {
 namespace {

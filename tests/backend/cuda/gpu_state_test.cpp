@@ -31,7 +31,7 @@ TEST(GpuWatch, EnergyIsTheDifferenceOfTheCounter) {
   EXPECT_EQ(watch.problem(), "");
   for (int i = 0; i < 2; ++i) {
     watch.begin();
-    const GpuUse use = watch.end();
+    const DeviceUse use = watch.end();
     EXPECT_DOUBLE_EQ(use.joules, 1.5);
     EXPECT_EQ(use.energy, "counter");
     EXPECT_EQ(use.other_processes, 1);
@@ -45,7 +45,7 @@ TEST(GpuWatch, WithoutACounterThePowerIsIntegrated) {
   for (const int milliseconds : {30, 60}) {
     watch.begin();
     std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
-    const GpuUse use = watch.end();
+    const DeviceUse use = watch.end();
     EXPECT_EQ(use.energy, "power");
     EXPECT_GE(use.seconds, 1e-3 * milliseconds);
     EXPECT_NEAR(use.joules, 650.5 * use.seconds, 1e-6 * use.joules);
@@ -57,7 +57,7 @@ TEST(GpuWatch, WithoutNvmlItSaysWhy) {
   GpuWatch none("0000:65:00.0", "libnone.so.1");
   EXPECT_EQ(none.problem(), "libnone.so.1 was not found");
   none.begin();
-  const GpuUse use = none.end();
+  const DeviceUse use = none.end();
   EXPECT_EQ(use.joules, -1);
   EXPECT_EQ(use.energy, "");
   EXPECT_EQ(GpuWatch("0000:66:00.0", SPECLAB_FAKE_NVML).problem(),

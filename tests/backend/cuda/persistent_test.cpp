@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/cuda/runtime/launch.h"
+#include "core/backend/cuda/launch/launch.h"
 #include "core/backend/cuda/program/program.h"
 #include "core/base/error.h"
 #include "tests/backend/cuda/simt_fixture.h"
@@ -270,7 +270,7 @@ TEST(PersistentKernel, RunsTasksInOrder) {
       std::vector<std::byte> bytes(table.bytes());
       table.write(bytes.data());
       const DeviceArray<std::byte> there(machine, bytes);
-      launch(table.arguments(there.data(), arrived.data()), blocks, Stream{.machine = &machine});
+      launch(TableLaunch{table.arguments(there.data(), arrived.data()), blocks}, Stream{.machine = &machine});
       const std::vector<float> got = a.host();
       EXPECT_TRUE(same_bits(got.data(), expected.data(), got.size())) << blocks << " blocks, seed " << seed;
       EXPECT_EQ(arrived[0], static_cast<simt::u64>(blocks) * (tasks.size() - 1));

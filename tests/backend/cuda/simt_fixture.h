@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "core/backend/cuda/kernels/place.h"
+#include "tests/backend/cuda/place.h"
 #include "core/base/bf16.h"
 #include "tests/backend/numbers.h"
 

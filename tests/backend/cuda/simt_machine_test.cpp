@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/backend/cuda/kernels/linear/fragments.h"
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 #include "core/base/error.h"
 #include "tests/backend/cuda/simt_fixture.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
-#include "core/backend/cuda/runtime/launch.h"
+#include "core/backend/cuda/launch/launch.h"
 #include "core/backend/cuda/simulator/machine.h"
 #include "core/base/error.h"
 #include "core/decoding/rules/accept.h"

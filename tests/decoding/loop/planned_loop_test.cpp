@@ -305,11 +305,12 @@ TEST(PlannedLoop, ARecordingTakesNoCopies) {
   const ModelPtr target = table_on_device(50, 4);
   Backend& backend = target->backend();
   const Buffer<float> there = backend.allocate_buffer<float>(4);
+  DeviceProgram& program = *backend.device_program();
   const std::vector<float> here(4);
-  EXPECT_THROW(backend.record(false, [&] { backend.upload(here.data(), 16, there.data()); }), Bug);
-  EXPECT_THROW(backend.record(false, [&] { backend.record(false, [] {}); }), Bug);
-  const auto graph = backend.record(true, [&] { backend.scale(2, 1, 4, there.data()); });
-  EXPECT_THROW(backend.replay(*graph), Bug);  // nothing in it says when it ends
+  EXPECT_THROW(program.record(false, [&] { backend.upload(here.data(), 16, there.data()); }), Bug);
+  EXPECT_THROW(program.record(false, [&] { program.record(false, [] {}); }), Bug);
+  const auto graph = program.record(true, [&] { backend.scale(2, 1, 4, there.data()); });
+  EXPECT_THROW(program.replay(*graph), Bug);  // nothing in it says when it ends
 }
 
 TEST(PlannedLoop, StreamsAndWorksWithoutRows) {

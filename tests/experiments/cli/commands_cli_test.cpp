@@ -113,7 +113,7 @@ TEST_F(Speclab, HowKernelsAreLaunchedIsChecked) {
     expect_error(with({"--backend", "host-simt", "--kernels", "fast"}),
                  {"--kernels", "got fast", "launches, persistent or auto"});
     expect_error(with({"--backend", "cpu", "--kernels", "persistent"}),
-                 {"--kernels", "got persistent", "the CPU backend has no kernels of a GPU"});
+                 {"--kernels", "got persistent", "--kernels persistent needs --backend cuda"});
   }
   EXPECT_EQ(run({"model", "target", "--backend", "cpu", "--kernels", "auto"}).code, 0);
   const auto dry = [&](const std::vector<std::string>& more) {

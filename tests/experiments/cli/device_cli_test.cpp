@@ -99,7 +99,7 @@ TEST_F(Speclab, WhoMultipliesPromptsIsChecked) {
     expect_error(with({"--backend", "host-simt", "--prefill", "cublas"}),
                  {"--prefill", "got cublas", "own or cublaslt"});
     expect_error(with({"--backend", "cpu", "--prefill", "cublaslt"}),
-                 {"--prefill", "got cublaslt", "the CPU backend has no library of a GPU"});
+                 {"--prefill", "got cublaslt", "--prefill cublaslt needs --backend cuda; use --prefill own"});
     EXPECT_EQ(with({"--backend", "host-simt", "--prefill", "cublaslt"}).code, 0);
     EXPECT_EQ(with({"--backend", "cpu", "--prefill", "own"}).code, 0);
   }

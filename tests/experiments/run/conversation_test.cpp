@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
-#include "experiments/run/backend_rule.h"
+#include "core/backend/backend_choice.h"
 #include "tests/experiments/cli/cli.h"
 #include "tests/model/files/model_files.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/backend/backend.h"
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 
 // The functions of Activation, for the kernel that applies them and for the linear layer that feeds it.
 

@@ -5,7 +5,7 @@
 
 #include "core/backend/cuda/kernels/linear/fragments.h"
 #include "core/backend/cuda/kernels/kv_kernel.h"
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 
 // Attention of rows in flight over a cache (Vaswani et al. 2017, eq. 1), split over the keys (Dao et al.
 // 2023, "Flash-Decoding for long-context inference"). Splits are kSplit positions at multiples of kSplit,

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 
 // Rows and columns of floats, moved and filled.
 

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 
 // The KV cache of a sequence on a GPU, and the kernels that write, move and copy its slots. bf16,
 // [layer][kv_head][keys, values][slot][stride]: a slot is one row of whole 16-byte pieces, the dimensions of

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "core/backend/cuda/kernels/law_space.h"
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 #include "core/base/coin_address.h"
 #include "core/base/exact_float.h"
 #include "core/base/row_order.h"

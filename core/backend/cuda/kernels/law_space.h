@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 #include "core/base/row_order.h"
 
 // A block of threads that works on one row over the vocabulary: its shared memory, sums, searches and cuts.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 
 // What the kernels of row operations share: pieces of eight floats, and sums over a block in a fixed order.
 

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 
 // What a GPU can do at most, for the shares in records: how fast it reads memory, and how fast its matrix
 // unit is.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 
 // A barrier between all blocks of a cooperative launch: one number in memory that counts arrivals and never
 // goes back, so that nothing has to be reset between launches. In two halves, so that a block can begin what

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 
 // Many launches as one: a kernel that stays on the device for a whole forward, or for the forwards of a
 // drafted chain.

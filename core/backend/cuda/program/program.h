@@ -6,21 +6,12 @@
 #include <vector>
 
 #include "core/backend/cuda/program/persistent.h"
+#include "core/backend/cuda/runtime/device.h"
 #include "core/backend/cuda_kernels.h"
 
 // The host's side of persistent.h: how large its grid is, and the table that it goes through.
 
 namespace speclab::cuda {
-
-/// What a device says about cooperative launches of PersistentKernel.
-struct PersistentLimits {
-  int multiprocessors = 0;
-  int resident =
-      0;  ///< blocks that a multiprocessor has room for (cudaOccupancyMaxActiveBlocksPerMultiprocessor)
-  bool cooperative = false;  ///< cudaDevAttrCooperativeLaunch
-};
-/// Asks the driver. Throws Error where there is none.
-PersistentLimits persistent_limits(int ordinal);
 
 /// Blocks of a multiprocessor that are used: eight warps of a linear layer have 48 KiB of weights under way,
 /// three times what Little's law asks for (linear.h), and every block more makes the barrier longer.

@@ -164,7 +164,7 @@ void CublasLt::product(const PlainProduct& a) {
   gpu_.started("cublasLtMatmul");
   require(library_->Matmul(library_->handle, shape.product, &one, a.weights, shape.weights, a.x, shape.x,
                            &kept, a.y, shape.y, a.y, shape.y, &shape.proposed[shape.chosen].algo,
-                           workspace_.get(), kWorkspace, static_cast<cudaStream_t>(gpu_.stream())),
+                           workspace_.get(), kWorkspace, static_cast<cudaStream_t>(gpu_.stream().device)),
           "cublasLtMatmul");
 }
 

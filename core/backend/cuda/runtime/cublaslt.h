@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/backend/cuda/runtime/gpu.h"
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 
 // Products of many rows by the library of the toolkit on this machine. It is loaded when it is asked for: no
 // program needs it to run, and only its header is needed to build (where that is missing too, asking for it

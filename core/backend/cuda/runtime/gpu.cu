@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/backend/cuda/runtime/gpu_error.h"
-#include "core/backend/cuda/kernels/staging.h"
+#include "core/backend/cuda/runtime/staging.h"
 
 namespace speclab::cuda {
 
@@ -227,30 +227,40 @@ void Gpu::copy(const void* from, std::size_t bytes, void* to) {
         "cudaMemcpyAsync on the device", bytes);
 }
 
-GpuTimer::GpuTimer(const Gpu& gpu) : stream_(gpu.stream()) {
-  for (void*& event : events_) {
-    cudaEvent_t made = nullptr;
-    if (const cudaError_t status = cudaEventCreate(&made); status != cudaSuccess)
-      fail_gpu("cudaEventCreate", 0, gpu.ordinal(), gpu.name(), "", cudaGetErrorString(status));
-    event = made;
+namespace {
+
+/// Measures with two events in the stream.
+class GpuTimer final : public DeviceTimer {
+ public:
+  explicit GpuTimer(const Gpu& gpu) : stream_(static_cast<cudaStream_t>(gpu.stream().device)) {
+    for (cudaEvent_t& event : events_) {
+      if (const cudaError_t status = cudaEventCreate(&event); status != cudaSuccess)
+        fail_gpu("cudaEventCreate", 0, gpu.ordinal(), gpu.name(), "", cudaGetErrorString(status));
+    }
   }
-}
-GpuTimer::~GpuTimer() {
-  for (void* event : events_) cudaEventDestroy(static_cast<cudaEvent_t>(event));
-}
-void GpuTimer::begin() {
-  cudaEventRecord(static_cast<cudaEvent_t>(events_[0]), static_cast<cudaStream_t>(stream_));
-}
-double GpuTimer::end() {
-  float milliseconds = 0;
-  const auto last = static_cast<cudaEvent_t>(events_[1]);
-  cudaError_t status = cudaEventRecord(last, static_cast<cudaStream_t>(stream_));
-  if (status == cudaSuccess) status = cudaEventSynchronize(last);
-  if (status == cudaSuccess)
-    status = cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(events_[0]), last);
-  if (status != cudaSuccess) fail_gpu("timing with events", 0, 0, "", "", cudaGetErrorString(status));
-  return 1e-3 * static_cast<double>(milliseconds);
-}
+  ~GpuTimer() override {
+    for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+  GpuTimer(const GpuTimer&) = delete;
+  GpuTimer& operator=(const GpuTimer&) = delete;
+  void begin() override { cudaEventRecord(events_[0], stream_); }
+  double end() override {
+    float milliseconds = 0;
+    cudaError_t status = cudaEventRecord(events_[1], stream_);
+    if (status == cudaSuccess) status = cudaEventSynchronize(events_[1]);
+    if (status == cudaSuccess) status = cudaEventElapsedTime(&milliseconds, events_[0], events_[1]);
+    if (status != cudaSuccess) fail_gpu("timing with events", 0, 0, "", "", cudaGetErrorString(status));
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t events_[2] = {};
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceTimer> Gpu::make_timer() const { return std::make_unique<GpuTimer>(*this); }
 
 double gpu_copy_bandwidth(int ordinal) {
   constexpr std::size_t kBytes = std::size_t{1} << 30;

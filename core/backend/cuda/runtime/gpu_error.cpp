@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "core/backend/cuda/runtime/gpu.h"
-#include "core/backend/cuda/program/program.h"
 #include "core/base/error.h"
 
 namespace speclab::cuda {
@@ -62,13 +61,10 @@ void Gpu::drop_capture() {}
 void Gpu::replay(void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::upload(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::upload_beside(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
-PersistentLimits persistent_limits(int) { fail_no_gpu(gpu_absent()); }
+PersistentLimits Gpu::persistent_limits() const { fail_no_gpu(gpu_absent()); }
 void Gpu::download(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::copy(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
-GpuTimer::GpuTimer(const Gpu&) : stream_(nullptr) { fail_no_gpu(gpu_absent()); }
-GpuTimer::~GpuTimer() = default;
-void GpuTimer::begin() {}
-double GpuTimer::end() { fail_no_gpu(gpu_absent()); }
+std::unique_ptr<DeviceTimer> Gpu::make_timer() const { fail_no_gpu(gpu_absent()); }
 double gpu_copy_bandwidth(int) { fail_no_gpu(gpu_absent()); }
 
 #endif

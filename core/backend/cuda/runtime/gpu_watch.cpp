@@ -80,9 +80,9 @@ void GpuWatch::begin() {
   if (p.power) p.sampler = std::jthread([&p](const std::stop_token& stop) { p.sample(stop); });
 }
 
-GpuUse GpuWatch::end() {
+DeviceUse GpuWatch::end() {
   Parts& p = *parts_;
-  GpuUse use;
+  DeviceUse use;
   p.sampler = {};  // stops it and waits
   const std::int64_t now = wall_now_ns();
   use.seconds = 1e-9 * static_cast<double>(now - p.begun);

@@ -6,10 +6,11 @@
 #include <memory>
 #include <random>
 #include <source_location>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "core/backend/cuda/runtime/launch_shape.h"
+#include "core/backend/cuda/launch/launch_shape.h"
 
 // A simulated GPU for kernels over simt.h: the threads of a block run as fibers on the CPU, so that kernels
 // are tested, and whole models run ("host-simt"), without a device. Slow, deterministic for a seed, and
@@ -78,6 +79,9 @@ struct Thread {
 
 /// The thread that is running.
 extern constinit thread_local Thread* self;
+
+/// "linear_few.h:12"
+std::string text_of(const std::source_location& where);
 
 class Machine {
  public:
@@ -157,7 +161,9 @@ class Machine {
   [[noreturn]] void fail_shared_index(int i, int bytes, int count, const std::source_location& where);
 
  private:
-  struct Fibers;  // of Boost.Context
+  struct Fibers;                      // of Boost.Context
+  static constexpr int kMain = -1;    // the caller, in place of a thread
+  static constexpr int kGranule = 2;  // bytes of memory that are watched together
   struct Range {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/backend/cuda/simulator/machine.h"
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 #include "core/base/bf16.h"
 
 // The layer of simt.h on the CPU: the threads of a block are fibers of a Machine. Kernels include simt.h, not

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 
 // Where the matrix unit's operands lie in memory. Both are cut into pieces of 16 bytes, one per lane, in the
 // order in which lanes take them, so that a warp loads 512 contiguous bytes straight into the registers of

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "core/backend/cuda/runtime/gpu.h"
-#include "core/backend/cuda/runtime/launch.h"
+#include "core/backend/cuda/launch/launch.h"
 #include "core/backend/cuda/simulator/machine.h"
 
 namespace speclab::cuda {
@@ -16,9 +16,7 @@ class Place {
   Place(simt::Machine& machine) : machine_(&machine) {}
   Place(Gpu& gpu) : gpu_(&gpu) {}
   simt::Machine* machine() const { return machine_; }
-  Stream stream() const {
-    return gpu_ != nullptr ? Stream{.device = gpu_->stream()} : Stream{.machine = machine_};
-  }
+  Stream stream() const { return gpu_ != nullptr ? gpu_->stream() : Stream{.machine = machine_}; }
   std::shared_ptr<void> allocate(std::size_t bytes) const {
     if (gpu_ != nullptr) return gpu_->allocate(bytes);
     return {machine_->allocate(bytes), [machine = machine_](void* p) { machine->release(p); }};

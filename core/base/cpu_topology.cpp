@@ -1,4 +1,4 @@
-#include "core/backend/cpu/cpu_topology.h"
+#include "core/base/cpu_topology.h"
 
 #include <sched.h>
 
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <thread>
 
-namespace speclab::cpu {
+namespace speclab {
 namespace {
 
 // Cores that the cgroup's bandwidth limit allows; 0 = no limit known.
@@ -60,4 +60,4 @@ std::string cpu_model_name() {
   return "unknown CPU";
 }
 
-}  // namespace speclab::cpu
+}  // namespace speclab

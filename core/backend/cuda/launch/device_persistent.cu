@@ -2,8 +2,9 @@
 
 #include <cuda_runtime.h>
 
+#include "core/backend/cuda/runtime/gpu.h"
 #include "core/backend/cuda/runtime/gpu_error.h"
-#include "core/backend/cuda/runtime/launch.h"
+#include "core/backend/cuda/launch/launch.h"
 #include "core/backend/cuda/program/persistent_kernel.h"
 #include "core/backend/cuda/program/program.h"
 
@@ -14,17 +15,17 @@ __global__ void __launch_bounds__(kPersistentThreads, kMostResident)
   kernel();
 }
 
-PersistentLimits persistent_limits(int ordinal) {
+PersistentLimits Gpu::persistent_limits() const {
   PersistentLimits limits;
   int cooperative = 0;
   const auto check = [&](cudaError_t status, const char* call) {
     if (status != cudaSuccess)
-      fail_gpu(call, 0, ordinal, "", PersistentKernel::kName, cudaGetErrorString(status));
+      fail_gpu(call, 0, ordinal_, name_, PersistentKernel::kName, cudaGetErrorString(status));
   };
-  check(cudaSetDevice(ordinal), "cudaSetDevice");
-  check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, ordinal),
+  check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, ordinal_),
         "cudaDeviceGetAttribute");
-  check(cudaDeviceGetAttribute(&limits.multiprocessors, cudaDevAttrMultiProcessorCount, ordinal),
+  check(cudaDeviceGetAttribute(&limits.multiprocessors, cudaDevAttrMultiProcessorCount, ordinal_),
         "cudaDeviceGetAttribute");
   limits.cooperative = cooperative != 0;
   check(cudaFuncSetAttribute(run_persistent, cudaFuncAttributeMaxDynamicSharedMemorySize, kPersistentShared),
@@ -35,7 +36,7 @@ PersistentLimits persistent_limits(int ordinal) {
   return limits;
 }
 
-void run_persistent_on_device(const Persistent& arguments, const LaunchShape& shape, void* stream) {
+void run_on_device(const TableLaunch& table, const LaunchShape& shape, void* stream) {
   cudaLaunchAttribute cooperative = {};
   cooperative.id = cudaLaunchAttributeCooperative;
   cooperative.val.cooperative = 1;
@@ -46,7 +47,7 @@ void run_persistent_on_device(const Persistent& arguments, const LaunchShape& sh
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &cooperative;
   config.numAttrs = 1;
-  const cudaError_t error = cudaLaunchKernelEx(&config, run_persistent, PersistentKernel{arguments});
+  const cudaError_t error = cudaLaunchKernelEx(&config, run_persistent, PersistentKernel{table.table});
   if (error != cudaSuccess) fail_launch(PersistentKernel::kName, shape, cudaGetErrorString(error));
 }
 

@@ -1,21 +1,20 @@
-// cuBLASLt beside our linear layers, with the fastest of the algorithms that it proposes.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <vector>
 
 #include "core/backend/cuda/runtime/cublaslt.h"
-#include "experiments/bench/bench.h"
+#include "core/backend/cuda/trials/trials.h"
+#include "core/base/bf16.h"
 
-namespace speclab::bench {
+namespace speclab::cuda {
 namespace {
 
 /// One product, its weights from memory each time.
 class Product {
  public:
-  Product(cuda::Gpu& gpu, cuda::CublasLt& library, int out, int in, int rows)
-      : gpu_(gpu), library_(library), timer_(gpu), out_(out), in_(in), rows_(rows) {
+  Product(Gpu& gpu, CublasLt& library, int out, int in, int rows)
+      : gpu_(gpu), library_(library), timer_(gpu.make_timer()), out_(out), in_(in), rows_(rows) {
     stride_ = elements(out, in);
     copies_ = std::clamp<std::size_t>((std::size_t{256} << 20) / (2 * stride_), 1, 96);
     weights_ = random(copies_ * stride_);
@@ -52,52 +51,45 @@ class Product {
     return memory;
   }
   double batch(int count) {
-    timer_.begin();
+    timer_->begin();
     for (int i = 0; i < count; ++i) {
       const auto* weights =
           static_cast<const std::uint16_t*>(weights_.get()) + static_cast<std::size_t>(i) % copies_ * stride_;
       library_.product({weights, static_cast<const std::uint16_t*>(x_.get()), static_cast<float*>(y_.get()),
                         out_, in_, rows_, false});
     }
-    return timer_.end() / count;
+    return timer_->end() / count;
   }
 
-  cuda::Gpu& gpu_;
-  cuda::CublasLt& library_;
-  cuda::GpuTimer timer_;
+  Gpu& gpu_;
+  CublasLt& library_;
+  std::unique_ptr<DeviceTimer> timer_;
   int out_, in_, rows_;
   std::shared_ptr<void> weights_, x_, y_;
   std::size_t copies_ = 1, stride_ = 0;
 };
 
-void measure(benchmark::State& state, int device, int out, int in, int rows) {
-  static cuda::Gpu gpu(device);
-  static cuda::CublasLt library(gpu);
-  Product product(gpu, library, out, in, rows);
-  for (auto _ : state) state.SetIterationTime(product.time());
+double measure(int ordinal, int out, int in, int rows) {
+  static Gpu gpu(ordinal);
+  static CublasLt library(gpu);
+  return Product(gpu, library, out, in, rows).time();
 }
 
 }  // namespace
 
-void add_cublaslt(const Setting& setting, int device, const std::vector<std::pair<int, int>>& shapes,
-                  const std::vector<int>& rows) {
+void add_cublaslt_trials(int ordinal, const Shapes& shapes, const std::vector<int>& rows,
+                         std::vector<KernelTrial>& trials) {
   for (const auto& [out, in] : shapes) {
     for (const int n : rows) {
-      add(
-          fmt::format("cuda/cublaslt/rows:{}/out:{}/in:{}", n, out, in),
-          [=, out = out, in = in](benchmark::State& state) {
-            try {
-              measure(state, device, out, in, n);
-            } catch (const std::exception& problem) {
-              state.SkipWithError(problem.what());
-            }
-            count_work(state, setting, 2.0 * out * in, 2.0 * out * in * n);
-          },
-          Clock::kManual)
-          ->Iterations(1)
-          ->Repetitions(kDeviceRepeats);
+      trials.push_back({.name = fmt::format("cublaslt/rows:{}/out:{}/in:{}", n, out, in),
+                        .bytes = 2.0 * out * in,
+                        .flops = 2.0 * out * in * n,
+                        .optional = true,
+                        .ready = [=, out = out, in = in] {
+                          return KernelTrial::Ready{[=] { return measure(ordinal, out, in, n); }, ""};
+                        }});
     }
   }
 }
 
-}  // namespace speclab::bench
+}  // namespace speclab::cuda

@@ -1,4 +1,4 @@
-#include "core/backend/cpu/thread_pool.h"
+#include "core/base/thread_pool.h"
 
 #include <fcntl.h>
 #include <immintrin.h>
@@ -12,10 +12,10 @@
 #include <system_error>
 #include <utility>
 
-#include "core/backend/cpu/cpu_topology.h"
+#include "core/base/cpu_topology.h"
 #include "core/base/error.h"
 
-namespace speclab::cpu {
+namespace speclab {
 namespace {
 
 // Spinning answers within a fraction of a microsecond; after about this many pauses (some 50 microseconds)
@@ -156,4 +156,4 @@ void ThreadPool::work(int thread) {
   }
 }
 
-}  // namespace speclab::cpu
+}  // namespace speclab

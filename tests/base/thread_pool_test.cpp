@@ -1,5 +1,5 @@
 // Every chunk of every region runs exactly once, on a thread that nobody else is, before the region ends.
-#include "core/backend/cpu/thread_pool.h"
+#include "core/base/thread_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace speclab::cpu {
+namespace speclab {
 namespace {
 
 void check_regions(int threads, int regions, const std::function<void(int region, int chunk)>& work) {
@@ -58,4 +58,4 @@ TEST(ThreadPool, OneChunkStaysWithTheCaller) {
 }
 
 }  // namespace
-}  // namespace speclab::cpu
+}  // namespace speclab

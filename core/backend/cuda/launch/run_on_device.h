@@ -1,7 +1,10 @@
+#pragma once
+
 #include <cuda_runtime.h>
 
-#include "core/backend/cuda/runtime/launch.h"
-#include "core/backend/cuda/program/persistent_tasks.h"
+#include "core/backend/cuda/launch/launch.h"
+
+// Compiles kernels for GPUs. Only for device_*.cu.
 
 namespace speclab::cuda {
 
@@ -10,7 +13,7 @@ __global__ void __launch_bounds__(Kernel::kThreads) run(const __grid_constant__ 
   kernel();
 }
 
-/// Of a kernel of one block, which has the registers of a multiprocessor to itself.
+/// For a kernel of one block, which has the registers of a multiprocessor to itself.
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, 1) run_alone(const __grid_constant__ Kernel kernel) {
   kernel();
@@ -22,8 +25,14 @@ constexpr auto entry_of() {
   else return run<Kernel>;
 }
 
+/// Starts one kernel. Compiled where it is instantiated; tasks.cu finds those of tasks when it is linked.
 template <typename Kernel>
-void start(const Kernel& kernel, const LaunchShape& shape, void* stream) {
+void start_on_device(const Kernel& kernel, const LaunchShape& shape, void* stream);
+
+#if !defined(SPECLAB_TASKS_ONLY)
+
+template <typename Kernel>
+void start_on_device(const Kernel& kernel, const LaunchShape& shape, void* stream) {
   cudaError_t error = cudaSuccess;
   const auto entry = entry_of<Kernel>();
   if (shape.shared_bytes > (48 << 10)) {  // what a block has without asking
@@ -39,14 +48,14 @@ void start(const Kernel& kernel, const LaunchShape& shape, void* stream) {
 
 template <typename Arguments>
 void run_on_device(const Arguments& arguments, void* stream) {
-  with_kernel(arguments, [&](const auto& kernel, const LaunchShape& shape) { start(kernel, shape, stream); });
+  with_kernel(arguments,
+              [&](const auto& kernel, const LaunchShape& shape) { start_on_device(kernel, shape, stream); });
 }
 
-void run_task_on_device(const Task& task, void* stream) {
-  with_task(task, [&](const auto& kernel, const LaunchShape& shape) { start(kernel, shape, stream); });
-}
+#define SPECLAB_RUN_ON_DEVICE(Arguments) template void run_on_device(const Arguments&, void*);
+#define SPECLAB_START_ON_DEVICE(...) \
+  template void start_on_device(const __VA_ARGS__&, const LaunchShape&, void*);
 
-#define SPECLAB_INSTANTIATE(Arguments) template void run_on_device(const Arguments&, void*);
-SPECLAB_KERNELS(SPECLAB_INSTANTIATE)
+#endif
 
 }  // namespace speclab::cuda

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace speclab::cpu {
+namespace speclab {
 
 /// A pinned pool for regions of a few microseconds: workers spin for the next region and sleep when none
 /// comes. The caller works too and waits for chunks, never for workers: one whose core another process has
@@ -60,4 +60,4 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
-}  // namespace speclab::cpu
+}  // namespace speclab

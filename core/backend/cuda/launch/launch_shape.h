@@ -1,5 +1,9 @@
 #pragma once
 
+namespace speclab::simt {
+class Machine;
+}
+
 namespace speclab::cuda {
 
 /// Geometry of one launch, the same for a GPU and for simt::Machine.
@@ -9,9 +13,15 @@ struct LaunchShape {
   int shared_bytes = 0;                    ///< dynamic shared memory of a block
 };
 
+/// Where launches go, in order: the stream of a GPU, or a simulated GPU.
+struct Stream {
+  void* device = nullptr;  ///< a cudaStream_t (null: the default stream); unused if `machine` is set
+  simt::Machine* machine = nullptr;  ///< a simulated GPU: launches are done when they return
+};
+
 /// Throws Error: the device refused a launch.
 [[noreturn]] void fail_launch(const char* kernel, const LaunchShape& shape, const char* reason);
-/// Throws Bug: nobody may ask for this.
+/// Throws Bug: no caller may pass such arguments.
 [[noreturn]] void fail_arguments(const char* kernel, const char* reason);
 
 }  // namespace speclab::cuda

@@ -15,24 +15,15 @@
 #include "core/backend/cuda/program/plan_kernel.h"
 #include "core/backend/cuda/kernels/sampling_kernel.h"
 #include "core/backend/cuda/kernels/siblings_kernel.h"
-#include "core/backend/cuda/simulator/simt.h"
 #include "core/backend/cuda/kernels/speed_kernel.h"
 #include "core/backend/cuda/kernels/weights_kernel.h"
+#include "core/backend/cuda/launch/families.h"
+#include "core/backend/cuda/launch/launch_shape.h"
 #include "core/backend/graph.h"
 
-// How kernels are started, on a GPU or on a simulated one.
-
-namespace speclab::simt {
-class Machine;
-}
+// Starts kernels, on a GPU or on a simulated one.
 
 namespace speclab::cuda {
-
-/// Where launches go, in order.
-struct Stream {
-  void* device = nullptr;            ///< a cudaStream_t (null: the default stream), unless ...
-  simt::Machine* machine = nullptr;  ///< ... this is set: launches run there before they return
-};
 
 /// True when this program has code for GPUs (built with nvcc); whether there is one is another question.
 bool built_for_gpus();
@@ -52,25 +43,23 @@ std::optional<Task> task_of(const Arguments& arguments);
 /// Starts a task as the launch that it stands for.
 void launch(const Task& task, const Stream& stream);
 GraphNode describe(const Task& task);
-/// Starts all tasks of a table as one cooperative launch of so many blocks.
-void launch(const Persistent& table, int blocks, const Stream& stream);
-GraphNode describe(const Persistent& table, int blocks);
+/// All tasks of a table as one cooperative launch.
+struct TableLaunch {
+  Persistent table;
+  int blocks = 1;
+};
+void launch(const TableLaunch& table, const Stream& stream);
+GraphNode describe(const TableLaunch& table);
 
-// One line here per kernel, and one in host_kernels.cpp and device_kernels.cu each.
-#define SPECLAB_KERNELS(apply)                                                                           \
-  apply(PackWeights) apply(Gather) apply(Linear) apply(LinearFree) apply(Norm) apply(Activate)           \
-      apply(Elementwise) apply(RoundRows) apply(Standardise) apply(Sample) apply(Siblings) apply(Accept) \
-          apply(LayRows) apply(MoveAccepted) apply(Settle) apply(Stamp) apply(Continue) apply(RopeStore) \
-              apply(MoveSlots) apply(CopyKv) apply(AttentionSplits) apply(AttentionSum) apply(CopyRows)  \
-                  apply(FillColumns) apply(UnpackWeights) apply(RoundPlain) apply(ReadAll)               \
-                      apply(MultiplyAll)
-
-// The two ways that launch goes.
-template <typename Arguments>
-void run_on_machine(const Arguments& arguments, simt::Machine& machine);
+// Where launch() ends up, on a GPU and on a simulated one. Their instances are in device_*.cu and in
+// core/backend/cuda/simulator/host_*.cpp, one file of each per family of kernels (families.h).
 template <typename Arguments>
 void run_on_device(const Arguments& arguments, void* stream);
-void run_task_on_device(const Task& task, void* stream);
-void run_persistent_on_device(const Persistent& table, const LaunchShape& shape, void* stream);
+void run_on_device(const Task& task, void* stream);
+void run_on_device(const TableLaunch& table, const LaunchShape& shape, void* stream);
+template <typename Arguments>
+void run_on_machine(const Arguments& arguments, simt::Machine& machine);
+void run_on_machine(const Task& task, simt::Machine& machine);
+void run_on_machine(const TableLaunch& table, const LaunchShape& shape, simt::Machine& machine);
 
 }  // namespace speclab::cuda

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/backend/cuda/runtime/launch_shape.h"
+#include "core/backend/cuda/launch/launch_shape.h"
 
 // The thin layer that kernels are written over: what a warp, a block and its memory can do, and nothing else.
 // It has two implementations with the same names. nvcc gets simt_device.h (PTX); g++ gets simt_host.h, which
@@ -163,7 +163,7 @@ struct InnerBlock {
 //   to even u32 pack_bf16(float low, float high) int popcount(u32), lowest_bit(u32)       lowest_bit(0) is -1
 
 #if defined(__CUDACC__)
-#include "core/backend/cuda/simulator/simt_device.h"
+#include "core/backend/cuda/kernels/simt_device.h"
 #else
 #include "core/backend/cuda/simulator/simt_host.h"
 #endif

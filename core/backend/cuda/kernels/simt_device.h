@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "core/backend/cuda/simulator/simt.h"
+#include "core/backend/cuda/kernels/simt.h"
 
 // The layer of simt.h on a GPU (sm_80 and later).
 

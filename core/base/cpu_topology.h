@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace speclab::cpu {
+namespace speclab {
 
 /// Logical processors that this process may use, ascending: its affinity mask.
 std::vector<int> allowed_processors();
@@ -15,4 +15,4 @@ int usable_threads();
 /// "AMD EPYC 9354" from /proc/cpuinfo; "unknown CPU" where there is none.
 std::string cpu_model_name();
 
-}  // namespace speclab::cpu
+}  // namespace speclab

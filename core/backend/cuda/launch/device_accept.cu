@@ -1,0 +1,8 @@
+// The verdict on a draft.
+#include "core/backend/cuda/launch/run_on_device.h"
+
+namespace speclab::cuda {
+
+SPECLAB_ACCEPT_KERNELS(SPECLAB_RUN_ON_DEVICE)
+
+}  // namespace speclab::cuda

@@ -1,0 +1,9 @@
+// Kernels of layers but for their products: rows, norms, attention, the KV cache, weights.
+#include "core/backend/cuda/launch/run_on_device.h"
+
+namespace speclab::cuda {
+
+SPECLAB_LAYER_KERNELS(SPECLAB_RUN_ON_DEVICE)
+SPECLAB_LAYER_TASKS(SPECLAB_START_ON_DEVICE)
+
+}  // namespace speclab::cuda

@@ -1,0 +1,9 @@
+// Laws of rows, sampling, and what surrounds a verdict in a round.
+#include "core/backend/cuda/launch/run_on_device.h"
+
+namespace speclab::cuda {
+
+SPECLAB_SAMPLING_KERNELS(SPECLAB_RUN_ON_DEVICE)
+SPECLAB_SAMPLING_TASKS(SPECLAB_START_ON_DEVICE)
+
+}  // namespace speclab::cuda

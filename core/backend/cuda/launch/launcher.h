@@ -1,0 +1,73 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/backend/cuda/launch/launch.h"
+#include "core/backend/cuda/program/persistent.h"
+#include "core/backend/cuda/runtime/device.h"
+#include "core/backend/cuda_kernels.h"
+#include "core/backend/graph.h"
+
+namespace speclab::cuda {
+
+/// Starts the kernels of a backend on its device. It can gather launches into one persistent kernel (Task)
+/// and record them as a graph.
+class Launcher {
+ public:
+  /// Throws Error for kPersistent on a device that cannot run persistent kernels.
+  Launcher(Device& device, CudaKernels kernels);
+
+  /// Launches the kernel of `arguments`, or holds it back until submit() if it can become part of a
+  /// persistent kernel. `kernel`: its name, for error messages.
+  template <typename Arguments>
+  void start(const char* kernel, const Arguments& arguments) {
+    if (kernels_ != CudaKernels::kLaunches) {
+      if (std::optional<Task> task = task_of(arguments)) {
+        waiting_.push_back(*task);
+        return;
+      }
+      submit();
+    }
+    start_now(kernel, arguments);
+  }
+  /// Launches what was held back.
+  void submit();
+  bool idle() const { return waiting_.empty() && device_.idle(); }
+
+  /// See DeviceProgram::record(). The graph keeps `memory`.
+  std::shared_ptr<Graph> record(bool loop, std::span<const std::shared_ptr<void>> memory,
+                                const std::function<void()>& operations);
+  void replay(const Graph& graph);
+  bool recording() const { return recording_ != nullptr; }
+  /// Handle of the loop that is being recorded, for the kernel that ends it.
+  std::uint64_t loop_condition() const;
+  /// Lets the graph that is being recorded, if any, keep this memory.
+  void keep(const std::shared_ptr<void>& memory);
+
+ private:
+  template <typename What>
+  void start_now(const char* kernel, const What& what) {
+    if (recording_) recording_->nodes.push_back(describe(what));
+    device_.started(kernel);
+    if (auto* captured = device_.captured_launches())
+      captured->push_back([what, stream = device_.stream()] { launch(what, stream); });
+    else launch(what, device_.stream());
+  }
+  void start_together(const std::vector<Task>& tasks);
+  std::byte* table_room(std::size_t bytes);
+
+  Device& device_;
+  CudaKernels kernels_;
+  int blocks_ = 0;                 // of a persistent kernel
+  std::vector<Task> waiting_;      // held back, in order
+  std::shared_ptr<void> arrived_;  // one u64: the barrier of persistent kernels
+  std::shared_ptr<void> table_;    // of the last persistent kernel
+  std::size_t table_bytes_ = 0;
+  std::shared_ptr<Graph> recording_;  // null: launches start
+  std::uint64_t condition_ = 0;       // of the loop that is being recorded
+};
+
+}  // namespace speclab::cuda

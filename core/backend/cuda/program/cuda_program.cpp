@@ -1,0 +1,56 @@
+#include "core/backend/cuda/program/cuda_program.h"
+
+#include "core/backend/cuda/program/planned.h"
+
+namespace speclab::cuda {
+
+std::shared_ptr<Plan> CudaProgram::make_plan(const PlanShape& shape) {
+  backend_.submit();  // as for any memory
+  return cuda::make_plan(backend_, shape, device_.allocate_shared(kPlanRing * sizeof(PlanRound)));
+}
+
+void CudaProgram::start(Plan& plan, const PlanStart& start) { start_plan(backend_, plan, start); }
+
+void CudaProgram::draft_rows(Plan& plan, int depth) {
+  launcher_.start("lay_rows", draft_rows_of(plan, depth));
+}
+
+void CudaProgram::draw(Plan& plan, int depth) {
+  launcher_.start("standardise", draft_laws_of(plan, depth));
+  if (plan.shape.level_begin(depth + 1) - plan.shape.level_begin(depth) == 1)
+    launcher_.start("sample", draft_token_of(plan, depth));
+  else launcher_.start("siblings", draft_tokens_of(plan, depth));
+}
+
+void CudaProgram::target_rows(Plan& plan) {
+  launcher_.submit();  // the draft's forwards are one launch, whatever the target's are
+  launcher_.start("lay_rows", target_rows_of(plan));
+}
+
+// None of these can be held back, so the first of them launches everything before it.
+void CudaProgram::settle(Plan& plan) {
+  launcher_.start("standardise", target_laws_of(plan));
+  if (looks_at_raw(plan.shape)) launcher_.start("standardise", raw_laws_of(plan));
+  launcher_.start("accept", accept_of(plan));
+  if (!plan.shape.is_chain()) {
+    if (plan.target_cache.data)
+      launcher_.start("move_accepted", move_of(plan, plan.target_cache, plan.shape.target_capacity));
+    if (plan.draft_cache.data)
+      launcher_.start("move_accepted", move_of(plan, plan.draft_cache, plan.shape.draft_capacity));
+  }
+  launcher_.start("settle", settle_of(plan));
+}
+
+void CudaProgram::stamp(Plan& plan, int which) { launcher_.start("stamp", stamp_of(plan, which)); }
+
+void CudaProgram::repeat(Plan& plan) {
+  launcher_.start("continue_loop", continue_of(plan, launcher_.loop_condition()));
+}
+
+std::shared_ptr<Graph> CudaProgram::record(bool loop, const std::function<void()>& operations) {
+  return launcher_.record(loop, memory_(), operations);
+}
+
+void CudaProgram::replay(const Graph& graph) { launcher_.replay(graph); }
+
+}  // namespace speclab::cuda

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+
+#include "core/backend/cuda/launch/launcher.h"
+#include "core/backend/device_program.h"
+
+namespace speclab::cuda {
+
+/// Device programs of the CUDA backend and of the simulated GPU: each call queues the kernels of one part of
+/// a round.
+class CudaProgram final : public DeviceProgram {
+ public:
+  /// Memory of the backend that its operations use without asking for it; graphs must keep it.
+  using Memory = std::array<std::shared_ptr<void>, 4>;
+  /// All of them outlive this.
+  CudaProgram(Backend& backend, Device& device, Launcher& launcher, std::function<Memory()> memory)
+      : backend_(backend), device_(device), launcher_(launcher), memory_(std::move(memory)) {}
+
+  std::shared_ptr<Plan> make_plan(const PlanShape& shape) override;
+  void start(Plan& plan, const PlanStart& start) override;
+  void draft_rows(Plan& plan, int depth) override;
+  void draw(Plan& plan, int depth) override;
+  void target_rows(Plan& plan) override;
+  void settle(Plan& plan) override;
+  void stamp(Plan& plan, int which) override;
+  void repeat(Plan& plan) override;
+  std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations) override;
+  void replay(const Graph& graph) override;
+
+ private:
+  Backend& backend_;
+  Device& device_;
+  Launcher& launcher_;
+  std::function<Memory()> memory_;
+};
+
+}  // namespace speclab::cuda

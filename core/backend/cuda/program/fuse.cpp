@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <cstring>
+
+#include "core/backend/cuda/program/persistent_tasks.h"
+#include "core/backend/cuda/program/program.h"
+
+namespace speclab::cuda {
+namespace {
+
+/// The kernel of a task that is one of that type.
+template <typename Kernel>
+Kernel kernel_of(const Task& task) {
+  Kernel kernel{};
+  std::memcpy(static_cast<void*>(&kernel), task.arguments, sizeof kernel);
+  return kernel;
+}
+/// `linear` with another kernel, whose blocks are laid out in the same way.
+template <typename Kernel>
+Task with_kernel_in(const Task& linear, const Kernel& kernel) {
+  static_assert(sizeof kernel <= kTaskBytes && std::is_trivially_copyable_v<Kernel>);
+  Task out = linear;
+  out.kernel = kFusedIndex<Kernel>;
+  std::memset(out.arguments, 0, sizeof out.arguments);
+  std::memcpy(out.arguments, &kernel, sizeof kernel);
+  out.shared_bytes = (kernel.shared_bytes(kernel.a.in) + 15) / 16 * 16;
+  return out;
+}
+
+template <int kRowTiles, int kAhead, bool kNorm>
+bool rotate(const Task& linear, const Task& behind, std::vector<Task>& out) {
+  if (linear.kernel != kPersistentIndex<LinearFewKernel<kRowTiles, kAhead, kNorm>>) return false;
+  const Linear a = kernel_of<LinearFewKernel<kRowTiles, kAhead, kNorm>>(linear).a;
+  const RopeStore rope = kernel_of<RopeStoreKernel>(behind).a;
+  if (rope.qkv != a.y || rope.n != a.rows || a.accumulate || a.activated != nullptr || a.y_stride != a.out ||
+      (rope.heads + 2 * rope.kv_heads) * rope.head_dim != a.out ||
+      !can_rotate(rope, slices_of(a.out, a.in))) {
+    return false;
+  }
+  out.push_back(
+      with_kernel_in(linear, LinearFewKernel<kRowTiles, kAhead, kNorm, Linear, Rotated>{a, {rope}}));
+  return true;
+}
+
+bool combine(const Task& before, const Task& linear, std::vector<Task>& out) {
+  const Attention of = kernel_of<AttentionSumKernel>(before).a;
+  const Linear a = kernel_of<LinearFewKernel<1, 6, false>>(linear).a;
+  if (of.n != 1 || of.out != nullptr || of.activations != a.activations || a.rows != 1 ||
+      of.heads * of.head_dim != a.in || of.splits() > kMostStagedSplits)
+    return false;
+  Task fused = with_kernel_in(linear, LinearFewKernel<1, 6, false, Linear, Combined>{a, {of}});
+  if (fused.shared_bytes > kPersistentShared - static_cast<int>(sizeof(Task))) return false;
+  out.push_back(fused);
+  return true;
+}
+
+}  // namespace
+
+std::vector<Task> fuse(std::span<const Task> tasks) {
+  std::vector<Task> out;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (i + 1 < tasks.size()) {
+      const Task &one = tasks[i], &next = tasks[i + 1];
+      bool fused = false;
+      if (next.kernel == kPersistentIndex<RopeStoreKernel>)
+        fused = rotate<1, 6, true>(one, next, out) || rotate<1, 6, false>(one, next, out) ||
+                rotate<2, 4, false>(one, next, out);
+      else if (one.kernel == kPersistentIndex<AttentionSumKernel> &&
+               next.kernel == kPersistentIndex<LinearFewKernel<1, 6, false>>)
+        fused = combine(one, next, out);
+      if (fused) {
+        ++i;
+        continue;
+      }
+    }
+    out.push_back(tasks[i]);
+  }
+  return out;
+}
+
+}  // namespace speclab::cuda

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/backend/cuda/launch/launch_shape.h"
+
+// The device that kernels run on, behind one interface: a GPU (gpu.h) or a simulated one
+// (core/backend/cuda/simulator/simulated_device.h). No header of the CUDA runtime is needed to use it.
+
+namespace speclab {
+class DeviceStatus;
+}
+
+namespace speclab::cuda {
+
+/// Limits of a device for cooperative launches of PersistentKernel (core/backend/cuda/program/persistent.h).
+struct PersistentLimits {
+  int multiprocessors = 0;
+  int resident = 0;          ///< blocks that fit on a multiprocessor at once
+  bool cooperative = false;  ///< all blocks of a launch may wait for each other
+};
+
+/// Measures the time between two points of a device's stream.
+class DeviceTimer {
+ public:
+  virtual ~DeviceTimer() = default;
+  virtual void begin() = 0;
+  /// Seconds since begin(). Waits until the stream has reached this point.
+  virtual double end() = 0;
+};
+
+/// A device with one stream: launches and copies run in the order in which they are queued. Failures throw
+/// Error.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual bool simulated() const = 0;
+  virtual std::string backend_name() const = 0;    ///< "cuda" or "host-simt"
+  virtual std::string numerics_class() const = 0;  ///< "cuda-sm90", ..., or "host-simt"
+  virtual std::string description() const = 0;     ///< "NVIDIA H100 80GB HBM3"
+  virtual PersistentLimits persistent_limits() const = 0;
+  /// Null where nothing is known about the state of the device.
+  virtual std::unique_ptr<DeviceStatus> make_status() const = 0;
+  virtual std::unique_ptr<DeviceTimer> make_timer() const = 0;
+
+  /// Where launch() (core/backend/cuda/launch/launch.h) starts kernels.
+  virtual Stream stream() const = 0;
+  /// Notes the kernel that was just started, for error messages. `kernel` must stay valid.
+  virtual void started(const char* kernel) = 0;
+  /// True when the stream is empty. Throws Error when something in it has failed.
+  virtual bool idle() const = 0;
+
+  /// Memory of the device; it is freed with the last pointer. Throws Error when there is not enough.
+  virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+  /// Memory of the host that kernels read and write at the same address.
+  virtual std::shared_ptr<void> allocate_shared(std::size_t bytes) = 0;
+  /// Copies in the order of the stream; the host may reuse its memory when this returns.
+  virtual void upload(const void* host, std::size_t bytes, void* to) = 0;
+  /// Copies outside of the order of the stream, also during a capture. Waits until the data have arrived.
+  virtual void upload_beside(const void* host, std::size_t bytes, void* to) = 0;
+  /// Copies in the order of the stream. Waits until the host has the data.
+  virtual void download(const void* from, std::size_t bytes, void* host) = 0;
+  /// Copies within the device in the order of the stream, without waiting.
+  virtual void copy(const void* from, std::size_t bytes, void* to) = 0;
+
+  /// Starts a capture: launches are recorded instead of run. loop: as the body of a loop that the device
+  /// repeats. Returns the handle of the loop's condition for simt::set_conditional(), 0 without a loop. The
+  /// condition is 1 when a replay starts.
+  virtual std::uint64_t begin_capture(bool loop) = 0;
+  /// Ends the capture and returns what was recorded. Destroying it waits for the stream. Throws Error unless
+  /// it is a chain of `kernels` launches.
+  virtual std::shared_ptr<void> end_capture(std::size_t kernels) = 0;
+  virtual void drop_capture() = 0;
+  /// Queues what end_capture() returned.
+  virtual void replay(void* captured) = 0;
+  /// During a capture on a device that cannot capture by itself: the list that launches must be added to
+  /// instead of being started. Null otherwise.
+  virtual std::vector<std::function<void()>>* captured_launches() { return nullptr; }
+};
+
+/// A simulated GPU. Throws Error in a program that was built without the simulator.
+std::unique_ptr<Device> make_simulated_device();
+
+}  // namespace speclab::cuda

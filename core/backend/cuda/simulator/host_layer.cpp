@@ -1,0 +1,9 @@
+// Kernels of layers but for their products: rows, norms, attention, the KV cache, weights.
+#include "core/backend/cuda/simulator/run_on_machine.h"
+
+namespace speclab::cuda {
+
+SPECLAB_LAYER_KERNELS(SPECLAB_RUN_ON_MACHINE)
+SPECLAB_LAYER_TASKS(SPECLAB_START_ON_MACHINE)
+
+}  // namespace speclab::cuda

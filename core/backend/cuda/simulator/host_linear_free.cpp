@@ -1,0 +1,8 @@
+// Linear layers in forms that benchmarks compare with.
+#include "core/backend/cuda/simulator/run_on_machine.h"
+
+namespace speclab::cuda {
+
+SPECLAB_LINEAR_FREE_KERNELS(SPECLAB_RUN_ON_MACHINE)
+
+}  // namespace speclab::cuda

@@ -1,0 +1,11 @@
+// The persistent kernel, with all kernels that it can run as tasks.
+#include "core/backend/cuda/program/persistent_kernel.h"
+#include "core/backend/cuda/simulator/run_on_machine.h"
+
+namespace speclab::cuda {
+
+void run_on_machine(const TableLaunch& table, const LaunchShape& shape, simt::Machine& machine) {
+  machine.run_together(PersistentKernel{table.table}, shape);
+}
+
+}  // namespace speclab::cuda

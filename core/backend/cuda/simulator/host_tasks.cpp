@@ -1,0 +1,13 @@
+// Tasks of persistent kernels that are launched alone. Their kernels are compiled in the other files.
+#define SPECLAB_TASKS_ONLY
+#include "core/backend/cuda/program/persistent_tasks.h"
+#include "core/backend/cuda/simulator/run_on_machine.h"
+
+namespace speclab::cuda {
+
+void run_on_machine(const Task& task, simt::Machine& machine) {
+  with_task(task,
+            [&](const auto& kernel, const LaunchShape& shape) { start_on_machine(kernel, shape, machine); });
+}
+
+}  // namespace speclab::cuda

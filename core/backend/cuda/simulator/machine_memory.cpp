@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/backend/cuda/kernels/simt.h"
+#include "core/backend/cuda/simulator/machine.h"
+#include "core/base/error.h"
+
+// Global and shared memory of the simulated GPU, and the checks of every access.
+
+namespace speclab::simt {
+namespace {
+
+// Readers of a granule since the last barrier: one thread, several of one warp, or several warps.
+constexpr std::uint16_t kOfWarp = 0x4000, kOfMany = 0x8000;
+
+}  // namespace
+
+// ---- Global memory
+
+void* Machine::allocate(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 256;
+  const std::size_t size = (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  void* data = size < bytes ? nullptr : std::aligned_alloc(kAlignment, size);
+  if (data == nullptr) {
+    throw Error(
+        {fmt::format("memory of the simulated GPU for {:.1f} MiB", static_cast<double>(bytes) / (1 << 20)),
+         "none left", "", "Use a smaller model or context, or free memory."});
+  }
+  std::memset(data, 0xff, size);
+  const Range range{reinterpret_cast<std::uintptr_t>(data), bytes};
+  ranges_.insert(std::upper_bound(ranges_.begin(), ranges_.end(), range,
+                                  [](const Range& a, const Range& b) { return a.begin < b.begin; }),
+                 range);
+  return data;
+}
+
+void Machine::release(void* p) {
+  if (p == nullptr) return;
+  const auto at = std::find_if(ranges_.begin(), ranges_.end(), [&](const Range& range) {
+    return range.begin == reinterpret_cast<std::uintptr_t>(p);
+  });
+  SPECLAB_CHECK(at != ranges_.end(), "{} is released and was not allocated", p);
+  ranges_.erase(at);
+  std::fill(std::begin(recent_), std::end(recent_), Range{});
+  std::free(p);
+}
+
+void Machine::find_global(const void* p, std::size_t bytes, const std::source_location& where) {
+  const auto address = reinterpret_cast<std::uintptr_t>(p);
+  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), address,
+                                      [](std::uintptr_t a, const Range& b) { return a < b.begin; });
+  if (after == ranges_.begin()) fail(fmt::format("{} bytes at {} lie in no allocation", bytes, p), where);
+  const Range& range = *std::prev(after);
+  const std::size_t offset = address - range.begin;
+  if (offset > range.bytes || range.bytes - offset < bytes) {
+    fail(fmt::format("{} bytes at {} lie {} bytes into an allocation of {}", bytes, p, offset, range.bytes),
+         where);
+  }
+  if (address % bytes != 0) fail(fmt::format("{} bytes at {} are not aligned", bytes, p), where);
+  recent_[next_recent_++ % 4] = range;
+}
+
+// ---- Shared memory
+
+void Machine::check_shared(int offset, int count, std::size_t size, std::size_t alignment,
+                           const std::source_location& where) {
+  if (offset < 0 || count < 0 ||
+      static_cast<std::size_t>(offset) % std::max<std::size_t>(alignment, kGranule) != 0 ||
+      static_cast<std::size_t>(offset) + static_cast<std::size_t>(count) * size >
+          static_cast<std::size_t>(self->group->shared_bytes)) {
+    fail(fmt::format("{} elements of {} bytes at offset {} of {} bytes of shared memory", count, size, offset,
+                     self->group->shared_bytes),
+         where);
+  }
+}
+
+void Machine::fail_shared_index(int i, int bytes, int count, const std::source_location& where) {
+  fail(fmt::format("{} bytes at element {} of a shared array of {}", bytes, i, count), where);
+}
+
+std::byte* Machine::touch_shared(int offset, int bytes, bool write, const std::source_location& where) {
+  offset += self->group->shared_begin;
+  for (int at = offset / kGranule; at < (offset + bytes) / kGranule; ++at)
+    mark(shadows_[static_cast<std::size_t>(at)], write, where);
+  return shared_.data() + offset;
+}
+
+void Machine::mark(Shadow& shadow, bool write, const std::source_location& where) {
+  const Thread& me = *self;
+  const auto id = static_cast<std::uint16_t>(me.index);
+  const int warp = me.index / kWarp;
+  const std::uint64_t epoch = me.group->epoch;
+  if (!write && shadow.written < me.group->begin)
+    fail("shared memory is read that no thread of the block has written", where);
+  if (shadow.written == epoch && shadow.writer != id &&
+      !(shadow.writer / kWarp == warp && shadow.write_warp_epoch < me.warp_epoch)) {
+    fail(fmt::format("race: shared memory is {} that thread {} writes between the same barriers",
+                     write ? "written" : "read", shadow.writer),
+         where);
+  }
+  const bool read_now = shadow.read == epoch;
+  const bool same_warp = read_now && shadow.reader < kOfMany &&
+                         (shadow.reader & kOfWarp ? shadow.reader - kOfWarp : shadow.reader / kWarp) == warp;
+  const bool ordered = same_warp && shadow.read_warp_epoch < me.warp_epoch;
+  if (write) {
+    if (read_now && shadow.reader != id && !ordered)
+      fail("race: shared memory is written that another thread reads between the same barriers", where);
+    shadow.written = epoch;
+    shadow.writer = id;
+    shadow.write_warp_epoch = me.warp_epoch;
+    return;
+  }
+  if (!read_now || ordered) shadow.reader = id;
+  else if (shadow.reader != id)
+    shadow.reader = same_warp ? static_cast<std::uint16_t>(kOfWarp | warp) : kOfMany;
+  shadow.read = epoch;
+  shadow.read_warp_epoch = me.warp_epoch;
+}
+
+void Machine::finish_copies(int groups_left) {
+  Thread& me = *self;
+  if (me.groups.size() <= static_cast<std::size_t>(groups_left)) return;
+  const std::size_t done = me.groups.size() - static_cast<std::size_t>(groups_left),
+                    count = me.groups[done - 1];
+  for (std::size_t i = 0; i < count; ++i) me.copies[i].write(load16(me.copies[i].from, me.copies[i].where));
+  me.copies.erase(me.copies.begin(), me.copies.begin() + static_cast<std::ptrdiff_t>(count));
+  me.groups.erase(me.groups.begin(), me.groups.begin() + static_cast<std::ptrdiff_t>(done));
+  for (std::size_t& group : me.groups) group -= count;
+}
+
+// ---- Global memory of blocks that run together
+
+void Machine::released(const void* p) {
+  if (clocks_.empty()) return;
+  const std::size_t block = static_cast<std::size_t>(self->block - blocks_.data());
+  Clock& published = published_.try_emplace(p, Clock(clocks_.size())).first->second;
+  Clock& own = clocks_[block];
+  for (std::size_t i = 0; i < own.size(); ++i) published[i] = std::max(published[i], own[i]);
+  ++own[block];
+}
+
+void Machine::acquired(const void* p) {
+  const auto at = published_.find(p);
+  if (clocks_.empty() || at == published_.end()) return;
+  Clock& own = clocks_[static_cast<std::size_t>(self->block - blocks_.data())];
+  for (std::size_t i = 0; i < own.size(); ++i) own[i] = std::max(own[i], at->second[i]);
+}
+
+void Machine::watch(const void* p, std::size_t bytes, Access access, const std::source_location& where) {
+  const auto me = static_cast<std::size_t>(self->block - blocks_.data());
+  const Clock& own = clocks_[me];
+  for (auto at = reinterpret_cast<std::uintptr_t>(p) / kGranule;
+       at < (reinterpret_cast<std::uintptr_t>(p) + bytes) / kGranule; ++at) {
+    if (access == Access::kConstant) {
+      const auto found = watched_.find(at);
+      if (found != watched_.end() && found->second.writer >= 0)
+        fail("memory is read as constant that this launch has written", where);
+      continue;
+    }
+    Watched& last = watched_[at];
+    if (last.writer >= 0 && static_cast<std::size_t>(last.writer) != me &&
+        own[static_cast<std::size_t>(last.writer)] < last.written) {
+      fail(fmt::format("race: memory is {} that block {} writes, and nothing orders the two",
+                       access == Access::kWrite ? "written" : "read", last.writer),
+           where);
+    }
+    if (access == Access::kRead) {
+      last.read.resize(clocks_.size());
+      last.read[me] = own[me];
+      continue;
+    }
+    for (std::size_t block = 0; block < last.read.size(); ++block) {
+      if (block != me && own[block] < last.read[block])
+        fail(fmt::format("race: memory is written that block {} reads, and nothing orders the two", block),
+             where);
+    }
+    last.writer = static_cast<std::int16_t>(me);
+    last.written = own[me];
+    last.read.clear();
+  }
+}
+
+}  // namespace speclab::simt

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "core/backend/cuda/launch/launch.h"
+#include "core/backend/cuda/simulator/machine.h"
+
+// Compiles kernels for the simulated GPU. Only for host_*.cpp.
+
+namespace speclab::cuda {
+
+/// Runs one kernel. Compiled where it is instantiated; host_tasks.cpp finds those of tasks when it is linked.
+template <typename Kernel>
+void start_on_machine(const Kernel& kernel, const LaunchShape& shape, simt::Machine& machine);
+
+#if !defined(SPECLAB_TASKS_ONLY)
+
+template <typename Kernel>
+void start_on_machine(const Kernel& kernel, const LaunchShape& shape, simt::Machine& machine) {
+  machine.run(kernel, shape);
+}
+
+template <typename Arguments>
+void run_on_machine(const Arguments& arguments, simt::Machine& machine) {
+  with_kernel(arguments, [&](const auto& kernel, const LaunchShape& shape) {
+    start_on_machine(kernel, shape, machine);
+  });
+}
+
+#define SPECLAB_RUN_ON_MACHINE(Arguments) template void run_on_machine(const Arguments&, simt::Machine&);
+#define SPECLAB_START_ON_MACHINE(...) \
+  template void start_on_machine(const __VA_ARGS__&, const LaunchShape&, simt::Machine&);
+
+#endif
+
+}  // namespace speclab::cuda

@@ -1,0 +1,62 @@
+#include "core/backend/cuda/simulator/simulated_device.h"
+
+#include <cstring>
+
+#include "core/backend/device_status.h"
+#include "core/base/cpu_topology.h"
+#include "core/base/error.h"
+#include "core/measure/clock.h"
+
+namespace speclab::cuda {
+namespace {
+
+class HostTimer final : public DeviceTimer {
+ public:
+  void begin() override { begun_ = wall_now_ns(); }
+  double end() override { return 1e-9 * static_cast<double>(wall_now_ns() - begun_); }
+
+ private:
+  std::int64_t begun_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_simulated_device() { return std::make_unique<SimulatedDevice>(); }
+
+std::string SimulatedDevice::description() const { return "simulated GPU on " + cpu_model_name(); }
+std::unique_ptr<DeviceStatus> SimulatedDevice::make_status() const { return nullptr; }
+std::unique_ptr<DeviceTimer> SimulatedDevice::make_timer() const { return std::make_unique<HostTimer>(); }
+
+std::shared_ptr<void> SimulatedDevice::allocate(std::size_t bytes) {
+  return {machine_->allocate(bytes), [machine = machine_](void* p) { machine->release(p); }};
+}
+
+void SimulatedDevice::copy(const void* from, std::size_t bytes, void* to) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+std::uint64_t SimulatedDevice::begin_capture(bool loop) {
+  capture_ = std::make_shared<Capture>();
+  if (loop) capture_->condition = machine_->make_conditional();
+  return capture_->condition;
+}
+
+std::shared_ptr<void> SimulatedDevice::end_capture(std::size_t kernels) {
+  const std::shared_ptr<Capture> captured = std::exchange(capture_, nullptr);
+  SPECLAB_CHECK(captured->launches.size() == kernels, "{} launches were captured of {}",
+                captured->launches.size(), kernels);
+  return captured;
+}
+
+void SimulatedDevice::replay(void* captured) {
+  const auto& capture = *static_cast<const Capture*>(captured);
+  constexpr std::uint32_t kUnset = 2;
+  do {
+    if (capture.condition != 0) machine_->set_conditional(capture.condition, kUnset);
+    for (const auto& launch : capture.launches) launch();
+    SPECLAB_CHECK(capture.condition == 0 || machine_->conditional(capture.condition) != kUnset,
+                  "a loop that never ends");
+  } while (capture.condition != 0 && machine_->conditional(capture.condition) != 0);
+}
+
+}  // namespace speclab::cuda

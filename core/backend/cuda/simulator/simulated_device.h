@@ -1,0 +1,46 @@
+#pragma once
+
+#include "core/backend/cuda/runtime/device.h"
+#include "core/backend/cuda/simulator/machine.h"
+
+namespace speclab::cuda {
+
+/// The simulated GPU of backend "host-simt". Launches and copies are done when they return.
+class SimulatedDevice final : public Device {
+ public:
+  bool simulated() const override { return true; }
+  std::string backend_name() const override { return "host-simt"; }
+  std::string numerics_class() const override { return "host-simt"; }
+  std::string description() const override;
+  PersistentLimits persistent_limits() const override {
+    return {.multiprocessors = 3, .resident = 1, .cooperative = true};
+  }
+  std::unique_ptr<DeviceStatus> make_status() const override;
+  std::unique_ptr<DeviceTimer> make_timer() const override;
+  Stream stream() const override { return {.machine = machine_.get()}; }
+  void started(const char* /*kernel*/) override {}
+  bool idle() const override { return true; }
+  std::shared_ptr<void> allocate(std::size_t bytes) override;
+  std::shared_ptr<void> allocate_shared(std::size_t bytes) override { return allocate(bytes); }
+  void upload(const void* host, std::size_t bytes, void* to) override { copy(host, bytes, to); }
+  void upload_beside(const void* host, std::size_t bytes, void* to) override { copy(host, bytes, to); }
+  void download(const void* from, std::size_t bytes, void* host) override { copy(from, bytes, host); }
+  void copy(const void* from, std::size_t bytes, void* to) override;
+  std::uint64_t begin_capture(bool loop) override;
+  std::shared_ptr<void> end_capture(std::size_t kernels) override;
+  void drop_capture() override { capture_.reset(); }
+  void replay(void* captured) override;
+  std::vector<std::function<void()>>* captured_launches() override {
+    return capture_ ? &capture_->launches : nullptr;
+  }
+
+ private:
+  struct Capture {
+    std::vector<std::function<void()>> launches;
+    std::uint64_t condition = 0;  ///< of the loop; 0: no loop
+  };
+  std::shared_ptr<simt::Machine> machine_ = std::make_shared<simt::Machine>();
+  std::shared_ptr<Capture> capture_;  ///< while one is under way
+};
+
+}  // namespace speclab::cuda

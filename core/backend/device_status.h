@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace speclab {
+
+/// What a device did, and who else used it, while something was measured.
+struct DeviceUse {
+  double seconds = 0;
+  double joules = -1;       ///< energy of the whole device; -1: unknown
+  std::string energy;       ///< where `joules` comes from: "counter" (the device's energy counter), "power"
+                            ///< (samples of its power, integrated), "" (unknown)
+  int other_processes = 0;  ///< other processes that computed on it at the start or the end
+  std::vector<std::string> slowed_by;  ///< why its clocks were below their maximum at the end
+};
+
+/// Watches a device from begin() to end(), as often as needed. Either call takes about a millisecond.
+class DeviceWatch {
+ public:
+  virtual ~DeviceWatch() = default;
+  virtual void begin() = 0;
+  virtual DeviceUse end() = 0;
+};
+
+/// The state of a device: what a measurement must know besides its own times. A backend offers one with
+/// Backend::device_status().
+class DeviceStatus {
+ public:
+  virtual ~DeviceStatus() = default;
+
+  /// The state now: {"driver", "clocks_mhz": {"sm", "memory"}, "most_clocks_mhz": {...},
+  /// "temperature_celsius", "power_watts", "power_limit_watts", "memory_bytes": {"total", "used"},
+  /// "compute_processes", "slowed_by": [..]}. Unknown fields are left out. {"unavailable": reason} when
+  /// nothing is known.
+  virtual nlohmann::json state() const = 0;
+  /// Null when nothing is known about the device.
+  virtual std::unique_ptr<DeviceWatch> watch() const = 0;
+  /// Bytes read plus bytes written per second while the device copies a gigabyte of its memory, the best of
+  /// several copies. Throws Error when two gigabytes of its memory are not free.
+  virtual double measure_copy_bandwidth() const = 0;
+};
+
+}  // namespace speclab

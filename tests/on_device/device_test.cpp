@@ -1,0 +1,64 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/backend/device_program.h"
+#include "core/backend/device_status.h"
+#include "core/base/error.h"
+#include "tests/on_device/on_device.h"
+
+// What a backend offers beside its operations.
+
+namespace speclab::on_device {
+namespace {
+
+class OnDeviceOffers : public OnDevice {};
+
+// Callers ask for the property that they mean, never for the backend's name.
+TEST_F(OnDeviceOffers, ProgramsAlwaysAndAStateWhereThereIsOne) {
+  EXPECT_NE(backend()->device_program(), nullptr);
+  EXPECT_EQ(backend()->device_program(), backend()->device_program());
+  EXPECT_EQ(backend()->simulated(), !on_gpu());
+  EXPECT_EQ(backend()->device_status() != nullptr, on_gpu());
+  EXPECT_EQ(cpu()->device_program(), nullptr);
+  EXPECT_EQ(cpu()->device_status(), nullptr);
+  EXPECT_FALSE(cpu()->simulated());
+}
+
+TEST_F(OnDeviceOffers, StateAndUseOfAGpu) {
+  if (!on_gpu()) GTEST_SKIP() << "a simulated GPU has no state";
+  const DeviceStatus& status = *backend()->device_status();
+  const nlohmann::json state = status.state();
+  if (state.contains("unavailable")) GTEST_SKIP() << state["unavailable"];
+  EXPECT_TRUE(state.contains("driver")) << state;
+  const std::unique_ptr<DeviceWatch> watch = status.watch();
+  ASSERT_NE(watch, nullptr);
+  for (int i = 0; i < 2; ++i) {
+    watch->begin();
+    const DeviceUse use = watch->end();
+    EXPECT_GT(use.seconds, 0);
+    EXPECT_GE(use.other_processes, 0);
+  }
+  EXPECT_GT(status.measure_copy_bandwidth(), 1e11);
+}
+
+// Only a recorded loop can be told to repeat.
+TEST_F(OnDeviceOffers, ALoopEndsWithinARecordingOnly) {
+  DeviceProgram& program = *backend()->device_program();
+  PlanShape shape;
+  shape.vocab = 16;
+  shape.target_capacity = 32;
+  const std::shared_ptr<Plan> plan = program.make_plan(shape);
+  ASSERT_NE(plan, nullptr);
+  EXPECT_EQ(plan->shape, shape);
+  EXPECT_EQ(plan->round(1), nullptr);
+  EXPECT_THROW(program.repeat(*plan), Bug);
+  EXPECT_THROW(program.record(false, [&] { program.repeat(*plan); }), Bug);
+  const auto graph = program.record(true, [&] { program.repeat(*plan); });
+  EXPECT_TRUE(graph->loop);
+  ASSERT_EQ(graph->nodes.size(), 1u);
+  EXPECT_EQ(graph->nodes[0].kernel, "continue_loop");
+}
+
+}  // namespace
+}  // namespace speclab::on_device
