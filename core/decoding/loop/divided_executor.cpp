@@ -43,7 +43,7 @@ class DividedExecutor final : public StepExecutor {
       for (RunningSequence* sequence : group.running) {
         DividedTree::Part& part = of(*sequence).divided.parts()[device];
         feeds_.push_back(
-            {sequence->session.get(), part.tokens, part.parents, part.rows, part.logits.data(), nullptr});
+            {sequence->session.get(), part.tokens, part.parents, part.rows, part.logits.data()});
       }
       const std::int64_t begun = wall_now_ns();
       setting_.target->forward(feeds_);

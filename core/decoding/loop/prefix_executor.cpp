@@ -30,7 +30,7 @@ class PrefixExecutor final : public StepExecutor {
       }
       check_rows_in_flight(setting_, sequence->fed.size(), "Draft less, or verify in one pass.");
       feeds_.push_back({sequence->session.get(), sequence->fed, sequence->parents, sequence->rows,
-                        sequence->logits.data(), nullptr,
+                        sequence->logits.data(), {},
                         setting_.strategy->reads_rows() ? &sequence->maxima : nullptr});
     }
   }
