@@ -99,7 +99,7 @@ TEST(StepRows, TheBestOfAForwardAreThoseOfASort) {
 template <bool kReads>
 struct Watcher final : Strategy {
   static inline std::size_t seen = 0, steps = 0;
-  bool reads_rows() const override { return kReads; }
+  Reads reads() const override { return {.rows = kReads}; }
   void begin(const Sequence&) override { seen = steps = 0; }
   void draft(std::span<const Sequence* const>, std::span<Draft* const>) override {}
   void observe(std::span<const Sequence* const>, std::span<const Outcome> outcomes) override {
