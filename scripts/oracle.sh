@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the engine against PyTorch, Hugging Face and llama.cpp, and the committed golden files against what the oracles say today:
 # dequantisation bit for bit, token ids and chat template equal, tiny models of every family written again as they are,
-# whole logits rows of 20 prompts within 1e-4.
+# hidden states of three of them, whole logits rows of 20 prompts within 1e-4.
 # Slow (about 15 minutes and 6 GB of packages); the fast tests check the golden files without any of this.
 #   scripts/oracle.sh            makes .venv-oracle from scripts/oracle/requirements.txt
 #   SPECLAB_ORACLE_PYTHON=PYTHON scripts/oracle.sh   uses an environment that has these packages
@@ -61,6 +61,7 @@ unchanged() {  # files written again must be what is committed
 dequantisation() { "$python" scripts/oracle/dequantize.py && unchanged tests/golden/dequantize; }
 tokenizer() { "$python" scripts/oracle/tokenizer.py --model "$model" --check; }
 families() { "$python" scripts/oracle/families.py && unchanged tests/golden/families; }
+hidden_states() { "$python" scripts/oracle/hidden_states.py --check; }
 pre_tokenizers() { "$python" scripts/oracle/pre_tokenizers.py --check; }
 llama_cpp() { "$python" scripts/oracle/llama_cpp.py --check; }
 vocabulary_holes() { "$python" scripts/oracle/vocabulary_holes.py --check; }
@@ -81,6 +82,7 @@ forward() {
 check "dequantisation" dequantisation
 check "tokenizer and chat template" tokenizer
 check "families" families
+check "hidden states" hidden_states
 check "Unicode tables" unicode_tables
 check "chat templates" chat_templates
 check "pre-tokenisers" pre_tokenizers

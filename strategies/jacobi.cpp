@@ -58,7 +58,7 @@ class Jacobi final : public Strategy {
     }
   }
 
-  bool reads_rows() const override { return true; }
+  Reads reads() const override { return {.rows = true}; }
   int max_nodes() const override { return whole_ ? kMostRows : options_.block; }
 
   void begin(const Sequence& sequence) override {

@@ -97,7 +97,7 @@ class Lookahead final : public Strategy {
           std::make_unique<Slot>(options_, resources.target->config().vocab, resources.capacity));
   }
 
-  bool reads_rows() const override { return true; }
+  Reads reads() const override { return {.rows = true}; }
   int max_nodes() const override {
     return 1 + LookaheadWindow::max_nodes(options_.W, options_.N - 1) + guesses_ * guess_length_ +
            (options_.accept_window ? options_.W : 0);

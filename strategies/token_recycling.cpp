@@ -87,7 +87,7 @@ class TokenRecycling final : public Strategy {
     best_.reserve(width());
   }
 
-  bool reads_rows() const override { return true; }
+  Reads reads() const override { return {.rows = true}; }
 
   int max_nodes() const override { return places_.size() > 128 ? static_cast<int>(places_.size()) : 0; }
 

@@ -10,6 +10,7 @@
 
 #include "core/model/net/model.h"
 #include "core/model/net/session.h"
+#include "core/decoding/reads.h"
 #include "core/decoding/rules/accept.h"
 #include "core/decoding/rows/coins.h"
 #include "core/decoding/rows/distribution.h"
@@ -17,6 +18,7 @@
 
 namespace speclab {
 
+class HeadRunner;
 class LogitsProcessors;
 
 /// One sequence as a strategy sees it. `tokens` ends with the pending token, which is not in the target's
@@ -49,7 +51,7 @@ struct Sequence {
 };
 
 /// The target's rows of a step, before any processor, for drafters that learn from them
-/// (Strategy::reads_rows).
+/// (Reads::rows).
 struct StepRows {
   const float* logits = nullptr;           ///< [rows, vocab]
   std::span<const std::int32_t> row_of{};  ///< [nodes], the row of a node; -1 for a relay
@@ -67,8 +69,9 @@ struct StepRows {
 struct Outcome {
   const Draft* draft = nullptr;
   const Acceptance* acceptance = nullptr;
-  int emitted = 0;  ///< tokens emitted by this step, after cuts at EOS or the limit
-  StepRows rows{};  ///< valid during observe(); empty unless the strategy reads_rows()
+  int emitted = 0;      ///< tokens emitted by this step, after cuts at EOS or the limit
+  StepRows rows{};      ///< valid during observe(); empty unless the strategy reads them
+  StepStates states{};  ///< the same with hidden states
 };
 
 /// What a strategy gets when it is made; it lives as long as the strategy.
@@ -81,6 +84,13 @@ struct Resources {
   /// Call it in begin(), for the slot that begins: the loop counts the session's work there. Keep the session
   /// as long as the strategy lives.
   std::function<std::unique_ptr<Session>()> open_draft;
+  /// Opens a session with that room on another model of the target's backend: decoder layers of a head
+  /// (HeadFile::decoder_layers). Its work counts as the draft's. Call it in observe_prompt() or begin(), and
+  /// keep it as open_draft() says.
+  std::function<std::unique_ptr<Session>(const Model&)> open_session;
+  /// Makes what computes the modules of a head on the target's backend. Its work counts as the draft's. Call
+  /// and keep it as open_session().
+  std::function<std::unique_ptr<HeadRunner>()> open_heads;
 };
 
 /// What a strategy does in every step of a generation, where that can be said before it begins: then a device
@@ -100,10 +110,13 @@ class Strategy {
   virtual ~Strategy() = default;
   /// Most nodes that a draft may have, the pending token included, when they may be more than 128; else 0.
   virtual int max_nodes() const { return 0; }
-  /// True: observe() looks at the target's rows. They come to the host in every step then, and forwards note
-  /// maxima for it where the model can. False: they can stay on a device, which then verifies the drafts
-  /// (core/decoding/loop/device_verifier.h).
-  virtual bool reads_rows() const { return false; }
+  /// What the strategy reads of the target, asked once. Nothing by default: rows and hidden states can stay
+  /// on a device, which then verifies the drafts (core/decoding/loop/device_verifier.h). With rows, forwards
+  /// also note maxima where the model can.
+  virtual Reads reads() const { return {}; }
+  /// Hidden states of the prompt where reads() asks for them: chunk by chunk during the prefill, before
+  /// begin(). The sequence holds the prompt alone.
+  virtual void observe_prompt(const Sequence& sequence, const PromptStates& states);
   /// The plan for a sequence whose target samples with `target`; none: every step asks the host for its
   /// draft. Of a draft model one session is open after begin(), with the text before the pending token in it.
   virtual std::optional<DevicePlan> device_plan(const SamplingParams& target) const;

@@ -24,9 +24,11 @@ using nlohmann::json;
 double shortened(double value) { return std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr); }
 
 json to_json(const Work& passes) {
-  return {{"calls", passes.calls},      {"rows", passes.rows},   {"logit_rows", passes.logit_rows},
-          {"keys", passes.keys},        {"flops", passes.flops}, {"weight_bytes", passes.weight_bytes},
-          {"kv_bytes", passes.kv_bytes}};
+  json value = {{"calls", passes.calls},      {"rows", passes.rows},   {"logit_rows", passes.logit_rows},
+                {"keys", passes.keys},        {"flops", passes.flops}, {"weight_bytes", passes.weight_bytes},
+                {"kv_bytes", passes.kv_bytes}};
+  if (passes.hidden_bytes > 0) value["hidden_bytes"] = passes.hidden_bytes;
+  return value;
 }
 
 /// Sums of a record's numbers stay far within 64 bits.
@@ -73,6 +75,7 @@ Work passes_from_json(const json& value) {
   value.at("flops").get_to(passes.flops);
   value.at("weight_bytes").get_to(passes.weight_bytes);
   value.at("kv_bytes").get_to(passes.kv_bytes);
+  passes.hidden_bytes = value.value("hidden_bytes", 0.0);
   return passes;
 }
 

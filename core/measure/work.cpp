@@ -10,13 +10,15 @@ Work& Work::operator+=(const Work& other) {
   flops += other.flops;
   weight_bytes += other.weight_bytes;
   kv_bytes += other.kv_bytes;
+  hidden_bytes += other.hidden_bytes;
   return *this;
 }
 
 Work Work::operator-(const Work& earlier) const {
-  return {calls - earlier.calls,      rows - earlier.rows,   logit_rows - earlier.logit_rows,
-          keys - earlier.keys,        flops - earlier.flops, weight_bytes - earlier.weight_bytes,
-          kv_bytes - earlier.kv_bytes};
+  return {calls - earlier.calls,           rows - earlier.rows,
+          logit_rows - earlier.logit_rows, keys - earlier.keys,
+          flops - earlier.flops,           weight_bytes - earlier.weight_bytes,
+          kv_bytes - earlier.kv_bytes,     hidden_bytes - earlier.hidden_bytes};
 }
 
 }  // namespace speclab

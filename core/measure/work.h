@@ -13,6 +13,7 @@ struct Work {
   double flops = 0;             ///< useful floating-point operations
   double weight_bytes = 0;      ///< weights read, once per call
   double kv_bytes = 0;          ///< KV cache read and written
+  double hidden_bytes = 0;  ///< hidden states brought to the host (a download where the device has memory)
 
   Work& operator+=(const Work& other);
   Work operator-(const Work& earlier) const;

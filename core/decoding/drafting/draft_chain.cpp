@@ -156,7 +156,7 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
       s->parents.resize(n);
       std::iota(s->parents.begin(), s->parents.end(), -1);
       s->row = n - 1;
-      feeds_.push_back({&s->cache.session(), s->feed, s->parents, {&s->row, 1}, s->logits.data(), nullptr});
+      feeds_.push_back({&s->cache.session(), s->feed, s->parents, {&s->row, 1}, s->logits.data()});
     }
     resources_.draft->forward(feeds_);
     std::size_t left = 0;

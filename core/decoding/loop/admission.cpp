@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/model/heads/head_runner.h"
 #include "core/measure/clock.h"
 #include "core/decoding/loop/decode_loop.h"
 
@@ -44,10 +45,23 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
     opening_->draft_sessions.push_back(session.get());
     return session;
   };
+  resources.open_session = [this](const Model& model) {
+    SPECLAB_CHECK(opening_ != nullptr, "open_session() outside observe_prompt() and begin()");
+    auto session = model.open(std::min(capacity_, model.config().context));
+    opening_->head_sessions.push_back(session.get());
+    return session;
+  };
+  resources.open_heads = [this] {
+    SPECLAB_CHECK(opening_ != nullptr, "open_heads() outside observe_prompt() and begin()");
+    auto heads = std::make_unique<HeadRunner>(target_);
+    opening_->heads.push_back(heads.get());
+    return heads;
+  };
   strategy_ = strategy.make(resources);
   strategy_name_ = strategy.info().name;
+  reads_ = strategy_->reads();
 
-  ExecutorSetting setting{target_.get(), &options_, strategy_.get(), strategy_name_, capacity_, 0};
+  ExecutorSetting setting{target_.get(), &options_, strategy_.get(), &reads_, strategy_name_, capacity_, 0};
   const auto make_on_host = [&] {
     for (const ExecutorKind& kind : executor_kinds()) {
       if (kind.on_device) continue;
@@ -157,6 +171,7 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
   if (options_.hash_rows) out.row_hashes.reserve(options.max_tokens);
   slot.draft.reset(sequence.tokens.back());  // without a path: the row after the prompt is that of node 0
   slot.expect_rows();
+  const Work draft_before = slot.draft_work();
   prefill(slot);
   std::int64_t begun = wall_now_ns();
   const Token first =
@@ -166,13 +181,12 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
   slot.target_begun = slot.session->work();
   if (options_.hash_rows) out.row_hashes.push_back(hash_row(slot.logits.data(), slot.vocab()));
 
-  const Work draft_before = slot.draft_work();
   if (slot.running) {
     begun = wall_now_ns();
     opening_ = &slot;
     strategy_->begin(sequence);
     opening_ = nullptr;
-    out.draft_prefill_ns = wall_now_ns() - begun;
+    out.draft_prefill_ns += wall_now_ns() - begun;
   }
   slot.draft_begun = slot.draft_work();
   out.draft_prefill = slot.draft_begun - draft_before;
@@ -182,7 +196,17 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
 void DecodeLoop::prefill(RunningSequence& slot) {
   const Request& request = slot.request;
   PrefillCost cost;
-  if (options_.prefills) {
+  if (reads_.prompt) {
+    const PromptTaps taps{reads_.hidden, [this, &slot](const PromptStates& states) {
+                            const std::int64_t begun = wall_now_ns();
+                            opening_ = &slot;
+                            strategy_->observe_prompt(slot.sequence, states);
+                            opening_ = nullptr;
+                            slot.out.draft_prefill_ns += wall_now_ns() - begun;
+                          }};
+    cost = timed_prefill(*slot.session, request.prompt, slot.logits.data(), &taps);
+    cost.ns -= slot.out.draft_prefill_ns;
+  } else if (options_.prefills) {
     const PrefillCache::Prefilled& prefilled =
         options_.prefills->prefill(*target_, request.prompt, request.turn, capacity_);
     slot.session->copy(*prefilled.session);
@@ -212,7 +236,10 @@ void DecodeLoop::choose_executor(RunningSequence& sequence) {
                  "steps that a device can run or verify by itself, but here: " + reason,
                  "\"auto\" leaves such steps to the host."});
   }
-  on_host_->begin(sequence);
+  reason = on_host_->begin(sequence);
+  if (!reason.empty())
+    throw Error({"strategy and options of the loop", reason, "a way of verifying that gives it what it reads",
+                 "Verify on one device."});
   sequence.executor = on_host_.get();
 }
 

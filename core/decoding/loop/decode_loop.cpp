@@ -28,8 +28,9 @@ void DecodeLoop::step() {
     for (RunningSequence* sequence : running_) {
       sequence->emit(capacity_, options_.token_bytes);
       sequence->executor->commit(*sequence);
+      sequence->fetch_states(reads_);
       outcomes_.push_back({&sequence->draft, &sequence->acceptance, sequence->emitted,
-                           strategy_->reads_rows() ? sequence->step_rows() : StepRows()});
+                           reads_.rows ? sequence->step_rows() : StepRows(), sequence->states.states()});
     }
     clock.enter(Phase::draft);
     std::size_t first = 0;

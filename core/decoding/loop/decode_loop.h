@@ -88,6 +88,7 @@ class DecodeLoop {
   /// By slot. They outlive the strategy, which may hold sessions that are counted here.
   std::vector<std::unique_ptr<RunningSequence>> slots_;
   std::unique_ptr<Strategy> strategy_;
+  Reads reads_;                            ///< of the strategy
   std::unique_ptr<StepExecutor> on_host_;  ///< shared by all sequences
   std::vector<std::vector<std::unique_ptr<StepExecutor>>>
       on_device_;  ///< by slot, in the order of executor_kinds()

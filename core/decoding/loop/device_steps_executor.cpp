@@ -72,6 +72,7 @@ std::string DeviceStepsExecutor::begin(RunningSequence& sequence) {
   if (setting_.options->batch > 1) return "several sequences at once";
   const std::optional<DevicePlan> plan = plan_of(sequence);
   if (!plan) return fmt::format("{} plans no whole steps", setting_.strategy_name);
+  if (!setting_.reads->hidden.empty()) return fmt::format("{} reads hidden states", setting_.strategy_name);
   shape->widths = plan->widths;
   Session* const draft = plan->widths.empty() ? nullptr : sequence.draft_sessions.front();
   if (draft != nullptr) {

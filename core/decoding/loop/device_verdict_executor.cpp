@@ -17,7 +17,8 @@ class DeviceVerdictExecutor final : public StepExecutor {
     const std::optional<PlanShape> shape = target_plan_shape(setting_, sequence, reason);
     if (!shape) return reason;
     const Strategy& strategy = *setting_.strategy;
-    if (strategy.reads_rows()) return fmt::format("{} learns from the target's rows", setting_.strategy_name);
+    if (setting_.reads->rows) return fmt::format("{} learns from the target's rows", setting_.strategy_name);
+    if (!setting_.reads->hidden.empty()) return fmt::format("{} reads hidden states", setting_.strategy_name);
     if (strategy.max_nodes() > kMostPlanNodes)
       return fmt::format("{} drafts up to {} nodes", setting_.strategy_name, strategy.max_nodes());
     if (!verifier_ || !verifier_->is_of(*shape, *sequence.session))

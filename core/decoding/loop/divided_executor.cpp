@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/base/error.h"
 #include "core/measure/clock.h"
 #include "core/decoding/loop/divided_tree.h"
 #include "core/decoding/loop/step_executor.h"
@@ -17,6 +18,8 @@ class DividedExecutor final : public StepExecutor {
       : setting_(setting), states_(static_cast<std::size_t>(setting.options->batch)) {}
 
   std::string begin(RunningSequence& sequence) override {
+    if (!setting_.reads->hidden.empty())
+      return fmt::format("{} reads hidden states, of which each device has a part", setting_.strategy_name);
     of(sequence).refeed.clear();
     return {};
   }
@@ -42,8 +45,7 @@ class DividedExecutor final : public StepExecutor {
       feeds_.clear();
       for (RunningSequence* sequence : group.running) {
         DividedTree::Part& part = of(*sequence).divided.parts()[device];
-        feeds_.push_back(
-            {sequence->session.get(), part.tokens, part.parents, part.rows, part.logits.data(), nullptr});
+        feeds_.push_back({sequence->session.get(), part.tokens, part.parents, part.rows, part.logits.data()});
       }
       const std::int64_t begun = wall_now_ns();
       setting_.target->forward(feeds_);

@@ -6,11 +6,11 @@
 
 namespace speclab {
 
-PrefillCost timed_prefill(Session& session, TokenSpan prompt, float* logits) {
+PrefillCost timed_prefill(Session& session, TokenSpan prompt, float* logits, const PromptTaps* taps) {
   const Work before = session.work();
   const std::int64_t begun = wall_now_ns();
   session.rewind(0);
-  session.prefill(prompt, logits);
+  session.prefill(prompt, logits, taps);
   const std::int64_t ns = wall_now_ns() - begun;
   return {ns, session.work() - before};
 }

@@ -15,9 +15,10 @@ struct PrefillCost {
   std::int64_t ns = 0;  ///< wall time
   Work work;
 };
-/// Prefills a session from its first position on. logits: of the last token, [head_rows]. Throws Error as
-/// Session::prefill does.
-PrefillCost timed_prefill(Session& session, TokenSpan prompt, float* logits);
+/// Prefills a session from its first position on. logits: of the last token, [head_rows]. taps: as in
+/// Session::prefill; what they call is in the time. Throws Error as Session::prefill does.
+PrefillCost timed_prefill(Session& session, TokenSpan prompt, float* logits,
+                          const PromptTaps* taps = nullptr);
 
 /// Prefills of the target that decode loops share: cases of an experiment run one after another on the same
 /// prompt, and what the target makes of a prompt does not depend on how the text is drafted. Each sequence

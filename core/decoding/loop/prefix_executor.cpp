@@ -23,15 +23,17 @@ class PrefixExecutor final : public StepExecutor {
     for (RunningSequence* sequence : group.running) {
       const TokenTree& tree = sequence->draft.tree;
       sequence->expect_rows();
+      nodes_.clear();
       for (int node = 0; node < tree.size(); ++node) {
         append_path(*sequence, node);
-        if (tree.wants_row(node))
-          sequence->rows.push_back(static_cast<std::int32_t>(sequence->fed.size()) - 1);
+        nodes_.push_back(static_cast<std::int32_t>(sequence->fed.size()) - 1);
+        if (tree.wants_row(node)) sequence->rows.push_back(nodes_.back());
       }
       check_rows_in_flight(setting_, sequence->fed.size(), "Draft less, or verify in one pass.");
       feeds_.push_back({sequence->session.get(), sequence->fed, sequence->parents, sequence->rows,
-                        sequence->logits.data(), nullptr,
-                        setting_.strategy->reads_rows() ? &sequence->maxima : nullptr});
+                        sequence->logits.data(),
+                        sequence->states.taps(*setting_.reads, *sequence->session, nodes_),
+                        setting_.reads->rows ? &sequence->maxima : nullptr});
     }
   }
 
@@ -64,6 +66,7 @@ class PrefixExecutor final : public StepExecutor {
 
   ExecutorSetting setting_;
   std::vector<Feed> feeds_;
+  std::vector<std::int32_t> nodes_;  // the row fed that is the node
   std::vector<int> keep_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/model/heads/head_runner.h"
 
 namespace speclab {
 namespace {
@@ -15,6 +16,8 @@ constexpr SamplingParams kRaw{.temperature = 1, .top_k = 0, .top_p = 1};
 Work RunningSequence::draft_work() const {
   Work sum;
   for (const Session* draft_session : draft_sessions) sum += draft_session->work();
+  for (const Session* head_session : head_sessions) sum += head_session->work();
+  for (const HeadRunner* head : heads) sum += head->work();
   return sum;
 }
 
@@ -93,6 +96,12 @@ void RunningSequence::emit(int capacity, const std::function<void(Token, std::st
   }
   ++emitted;
   take(acceptance.next, capacity, bytes);
+}
+
+void RunningSequence::fetch_states(const Reads& reads) {
+  path.assign(1, 0);
+  path.insert(path.end(), acceptance.path.begin(), acceptance.path.begin() + (emitted - 1));
+  states.fetch(reads, *session, path);
 }
 
 }  // namespace speclab

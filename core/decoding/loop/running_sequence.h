@@ -12,6 +12,7 @@
 #include "core/decoding/rules/accept.h"
 #include "core/decoding/loop/generation.h"
 #include "core/decoding/rows/processors.h"
+#include "core/decoding/loop/step_states.h"
 #include "core/decoding/loop/stop_strings.h"
 #include "core/decoding/strategy.h"
 
@@ -35,6 +36,8 @@ struct Request {
 struct RunningSequence {
   std::unique_ptr<Session> session;      ///< on the target
   std::vector<Session*> draft_sessions;  ///< on the draft; the strategy owns them
+  std::vector<Session*> head_sessions;   ///< on decoder layers of its head; the strategy owns them
+  std::vector<HeadRunner*> heads;        ///< the strategy owns them
   StepExecutor* executor = nullptr;      ///< runs the steps of this generation
   Request request;
   std::uint64_t ticket = 0;  ///< what DecodeLoop::add() returned
@@ -58,6 +61,7 @@ struct RunningSequence {
   std::vector<std::int32_t> parents;  ///< [rows fed], indices into `fed`; -1: the last committed position
   std::vector<std::int32_t> rows;     ///< rows fed that want logits, ascending
   std::vector<DevicePart> parts;      ///< by device, where a step is divided over several; else empty
+  StepStatesReader states;            ///< the hidden states that the strategy reads
   std::vector<int> path;
   StepRecord step;  ///< its lists keep their memory; out.steps gets copies
   int emitted = 0;
@@ -74,7 +78,7 @@ struct RunningSequence {
   std::span<const float> row(int node) const {
     return processors ? std::span<const float>(processed_[node]) : raw_logits(node);
   }
-  /// Work of all draft sessions so far.
+  /// Work of everything that drafts, so far.
   Work draft_work() const;
 
   /// Sets the limits of the next draft and puts the pending token at its root. `capacity`: positions of the
@@ -90,6 +94,8 @@ struct RunningSequence {
   bool take(Token token, int capacity, const std::function<void(Token, std::string&)>& bytes);
   /// Takes the accepted path and the next token into the text, up to the first cut.
   void emit(int capacity, const std::function<void(Token, std::string&)>& bytes);
+  /// Fetches the hidden states that the strategy reads of the committed nodes only. After emit().
+  void fetch_states(const Reads& reads);
 
  private:
   std::vector<Distribution> p_, raw_;          // [node 0 and candidates], filled when a rule asks for them

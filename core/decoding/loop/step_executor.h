@@ -63,6 +63,7 @@ struct ExecutorSetting {
   const Model* target = nullptr;
   const LoopOptions* options = nullptr;
   const Strategy* strategy = nullptr;
+  const Reads* reads = nullptr;  ///< what the strategy reads
   std::string_view strategy_name;
   int capacity = 0;  ///< positions of a sequence
   int scratch = 0;   ///< rows in flight that each session has room for

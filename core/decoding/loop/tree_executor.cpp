@@ -1,4 +1,6 @@
 // One forward over all nodes of the draft: the usual way to verify.
+#include <numeric>
+
 #include "core/decoding/loop/step_executor.h"
 
 namespace speclab {
@@ -21,9 +23,12 @@ class TreeExecutor final : public StepExecutor {
         if (tree.wants_row(node)) sequence->rows.push_back(node);
       }
       check_rows_in_flight(setting_, sequence->fed.size(), "Draft less.");
+      nodes_.resize(static_cast<std::size_t>(tree.size()));
+      std::iota(nodes_.begin(), nodes_.end(), 0);
       feeds_.push_back({sequence->session.get(), sequence->fed, sequence->parents, sequence->rows,
-                        sequence->logits.data(), nullptr,
-                        setting_.strategy->reads_rows() ? &sequence->maxima : nullptr});
+                        sequence->logits.data(),
+                        sequence->states.taps(*setting_.reads, *sequence->session, nodes_),
+                        setting_.reads->rows ? &sequence->maxima : nullptr});
     }
   }
 
@@ -39,6 +44,7 @@ class TreeExecutor final : public StepExecutor {
  private:
   ExecutorSetting setting_;
   std::vector<Feed> feeds_;
+  std::vector<std::int32_t> nodes_;  // 0, 1, ...: a node is the row fed
   std::vector<int> keep_;
 };
 

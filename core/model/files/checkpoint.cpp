@@ -17,6 +17,13 @@ struct Checkpoint::Impl {
   std::unordered_map<std::string, std::size_t> index;  // canonical name -> parts.tensors
   std::optional<Inflation> twin;
 
+  void make_index() {
+    for (const CheckpointTensor& of_file : parts.tensors) {
+      index.emplace(of_file.info.name, infos.size());
+      infos.push_back(of_file.info);
+    }
+  }
+
   const CheckpointTensor& tensor(std::string_view name) const {
     const auto found = index.find(std::string(name));
     SPECLAB_CHECK(found != index.end(), "{} has no tensor {}", path.string(), name);
@@ -84,10 +91,17 @@ Checkpoint Checkpoint::open(const std::filesystem::path& path) {
   std::error_code ignored;  // what cannot be looked at is opened as a file, and the error says why
   impl->parts = std::filesystem::is_directory(path, ignored) ? open_huggingface_directory(path)
                                                              : open_gguf_file(MappedFile::open(path));
-  for (const CheckpointTensor& tensor : impl->parts.tensors) {
-    impl->index.emplace(tensor.info.name, impl->infos.size());
-    impl->infos.push_back(tensor.info);
-  }
+  impl->make_index();
+  return Checkpoint(std::move(impl));
+}
+
+Checkpoint Checkpoint::open_layers(const std::filesystem::path& file, const ModelConfig& config,
+                                   const std::string& layer_names) {
+  SPECLAB_CHECK(config.bare && config.layers > 0, "{} layers, bare {}", config.layers, config.bare);
+  auto impl = std::make_unique<Impl>();
+  impl->path = file;
+  impl->parts = open_layers_file(MappedFile::open(file), config, layer_names);
+  impl->make_index();
   return Checkpoint(std::move(impl));
 }
 
@@ -154,18 +168,7 @@ void Checkpoint::read_f32(std::string_view tensor, std::int64_t begin, std::int6
 }
 
 void Checkpoint::require_finite(std::string_view tensor, std::span<const Bf16> values) const {
-  constexpr unsigned kExponent = 0x7f80;  // all ones: NaN or infinity
-  unsigned bad = 0;
-  for (const Bf16 value : values) bad |= (value & kExponent) == kExponent ? 1u : 0u;
-  if (bad == 0) return;
-  const auto found =
-      std::find_if(values.begin(), values.end(), [](Bf16 value) { return (value & kExponent) == kExponent; });
-  throw Error(
-      {.what = fmt::format("{}: tensor {}", impl_->path.string(),
-                           impl_->tensor(impl_->original(tensor)).info.file_name),
-       .got = fmt::format("the weight {}", bf16_to_float(*found)),
-       .expected = "finite numbers, in bf16 too",
-       .advice = "The model is broken, or its training diverged; fetch it again or take another one."});
+  require_finite_weights(impl_->path.string(), impl_->tensor(impl_->original(tensor)).info.file_name, values);
 }
 
 std::optional<Tokenizer> Checkpoint::tokenizer() const {

@@ -36,6 +36,11 @@ class Checkpoint {
  public:
   /// Throws Error when the file is missing, truncated, foreign, or disagrees with its own configuration.
   static Checkpoint open(const std::filesystem::path& path);
+  /// Decoder layers alone (ModelConfig::bare) of this shape, from one safetensors file that may hold other
+  /// tensors too. The name of a tensor of a layer begins with `layer_names`, where "{}" stands for the number
+  /// of the layer, and goes on as config.family has it in transformers. Throws Error as open() does.
+  static Checkpoint open_layers(const std::filesystem::path& file, const ModelConfig& config,
+                                const std::string& layer_names);
   /// From here on this is the twin of that shape (inflate.h): configuration, tensors and what is read from
   /// them. The files, their hash and the tokenizer stay what they are. Throws Error when the model does not
   /// fit into the shape.

@@ -186,6 +186,30 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
 
 }  // namespace
 
+CheckpointParts open_layers_file(MappedFile file, const ModelConfig& config, const std::string& layer_names) {
+  const auto families = huggingface_families();
+  const auto family = std::find_if(families.begin(), families.end(),
+                                   [&](const auto& f) { return config.family == f.model_type; });
+  const std::string name = file.path().string();
+  if (family == families.end()) {
+    throw Error({.what = name + ": decoder layers",
+                 .got = fmt::format("those of the family \"{}\"", config.family),
+                 .expected = "a family that is read in the safetensors format",
+                 .advice = "Use a head of another target."});
+  }
+  TensorNames names = family->names;
+  names.layer = layer_names.c_str();
+  CheckpointParts parts;
+  parts.config = config;
+  std::vector<StoredTensor> stored = read_safetensors(file.bytes(), name);
+  parts.tensors =
+      take_tensors(expected_tensors(config, names), std::move(stored), name, "the shape of the head's layers",
+                   false, [](const std::string&) { return true; });
+  parts.tokenizer = [] { return std::optional<Tokenizer>(); };
+  parts.files.push_back(std::move(file));
+  return parts;
+}
+
 CheckpointParts open_huggingface_directory(const fs::path& directory) {
   if (!file_exists(directory / "config.json")) {
     throw Error(

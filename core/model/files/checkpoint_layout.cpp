@@ -20,7 +20,9 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
   const std::int64_t hidden = config.hidden, ffn = config.ffn, hd = config.head_dim, q = config.query_width(),
                      kv = config.kv_width();
   std::vector<ExpectedTensor> out;
-  if (!config.embedding_of_target) {
+  if (config.bare) {
+    // neither embedding nor head
+  } else if (!config.embedding_of_target) {
     out.push_back({"token_embedding",
                    fmt::format("{}.weight", names.token_embedding),
                    {config.vocab, config.embedding_dim}});
@@ -71,7 +73,7 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
       add(name, names.qkv == TensorNames::Fused::kNo ? file_name : names.q, rows, hidden, config.qkv_bias,
           rope_heads, slice);
     };
-    norm("attn_norm", names.attn_norm);
+    if (config.has_attn_norm(layer)) norm("attn_norm", names.attn_norm);
     add_qkv("attn_q", names.q, q, config.heads, 0, 0);
     add_qkv("attn_k", names.k, kv, config.kv_heads, q, 1);
     add_qkv("attn_v", names.v, kv, 0, q + kv, 2);
@@ -98,9 +100,24 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
     if (config.post_norms) norm("ffn_post_norm", names.ffn_post_norm);
   }
   if (config.final_norm) add_norm("final_norm", names.final_norm);
-  if (!config.tied_head)
+  if (!config.tied_head && !config.bare)
     out.push_back({"head", fmt::format("{}.weight", names.head), {config.head_rows(), hidden}});
   return out;
+}
+
+void require_finite_weights(const std::string& file, const std::string& tensor,
+                            std::span<const Bf16> values) {
+  constexpr unsigned kExponent = 0x7f80;  // all ones: NaN or infinity
+  unsigned bad = 0;
+  for (const Bf16 value : values) bad |= (value & kExponent) == kExponent ? 1u : 0u;
+  if (bad == 0) return;
+  const auto found =
+      std::find_if(values.begin(), values.end(), [](Bf16 value) { return (value & kExponent) == kExponent; });
+  throw Error(
+      {.what = fmt::format("{}: tensor {}", file, tensor),
+       .got = fmt::format("the weight {}", bf16_to_float(*found)),
+       .expected = "finite numbers, in bf16 too",
+       .advice = "The model is broken, or its training diverged; fetch it again or take another one."});
 }
 
 std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& expected,

@@ -53,6 +53,7 @@ std::shared_ptr<const Model> Model::with_layers(std::shared_ptr<const Model> mod
 
 const ModelConfig& Model::config() const { return weights_->config; }
 Backend& Model::backend() const { return *weights_->backend; }
+std::shared_ptr<Backend> Model::shared_backend() const { return weights_->backend; }
 std::span<const int> Model::layers() const { return layers_; }
 const std::string& Model::embedding_sha256() const { return weights_->embedding_sha256(); }
 std::uint64_t Model::embedding_bytes() const {

@@ -11,6 +11,7 @@
 #include "core/measure/work.h"
 #include "core/model/files/checkpoint.h"
 #include "core/model/net/model_config.h"
+#include "core/model/net/taps.h"
 
 namespace speclab {
 
@@ -27,7 +28,7 @@ struct Feed {
   std::span<const std::int32_t> parents;  ///< [n], parents[i] < i; -1: a root, at position session->length()
   std::span<const std::int32_t> rows;     ///< nodes whose logits are wanted, ascending
   float* logits = nullptr;                ///< out, [rows.size(), head_rows]; may be null when rows is empty
-  float* hidden = nullptr;  ///< out, optional tap: hidden state after the final norm, [rows.size(), hidden]
+  std::span<const Tap> taps = {};         ///< out, optional: hidden states
   /// Out, optional: the largest of each kMaximumOf logits, [rows.size(), maxima_of(head_rows)]. Empty where
   /// nobody noted them: on a backend that does not, and where the logits are no plain product (a soft cap,
   /// rows of the head that are masked).
@@ -38,7 +39,17 @@ struct Feed {
   /// True: what is in flight stays, these rows come behind it, and parents count from the first row in
   /// flight: a tree can be fed level by level.
   bool continues = false;
+  /// Not null: the input of the first layer is here, [n, hidden], in place of what Model::embed() gives for
+  /// the tokens. A learned position embedding is still added. `tokens` is empty then, and n is
+  /// parents.size().
+  const float* embeddings = nullptr;
+  Memory embeddings_in = Memory::kHost;
+
+  int size() const { return static_cast<int>(parents.size()); }
 };
+
+/// Whether vectors for the output head still have to go through the final norm.
+enum class FinalNorm : std::uint8_t { kApply, kDone };
 
 /// Weights of one decoder on a backend, immutable after loading and shared by its sessions.
 class Model : public std::enable_shared_from_this<Model> {
@@ -62,6 +73,7 @@ class Model : public std::enable_shared_from_this<Model> {
 
   const ModelConfig& config() const;
   Backend& backend() const;
+  std::shared_ptr<Backend> shared_backend() const;
   std::span<const int> layers() const;  ///< that it runs
   std::string name() const;  ///< for records: the configuration's name, with "layers=..." for a subset
   /// Of the bf16 embedding, row-major (a twin's: of the original one); computed once on first use.
@@ -93,6 +105,16 @@ class Model : public std::enable_shared_from_this<Model> {
   /// memory of the backend, [wanted_count, head_rows]. The session's length and work stay as they are: see
   /// Session::follow().
   void forward(Session& session, const QueuedRows& rows, float* logits) const;
+  /// What the tokens become before the first layer: embedding, projection and scale, but no learned position
+  /// embedding. out: [tokens, hidden]. Throws Error for a token that the embedding does not have.
+  void embed(TokenSpan tokens, float* out, Memory memory = Memory::kHost) const;
+  /// The output head on vectors of the caller's own: states [n, hidden], logits [n, head_rows], both in the
+  /// same memory. With kDone the vectors are what the head reads (a tap of kFinalNorm); with kApply they are
+  /// a residual stream (a tap of the last layer). Logits have the bits that a forward with these states
+  /// gives.
+  void head(const float* states, int n, FinalNorm norm, float* logits, Memory memory = Memory::kHost) const;
+  /// Work of head() for n rows. embed() reads a few rows of a table and counts as none.
+  Work head_work(std::int64_t n) const;
   /// The feeds of one prompt. Products of all their rows may take the backend's way for prompts, which has
   /// bits of its own.
   void forward_prompt(std::span<const Feed> feeds) const;
@@ -102,10 +124,20 @@ class Model : public std::enable_shared_from_this<Model> {
   struct Workspace;
   struct Inputs;
   struct Placed;
+  struct TappedRows;
+  struct EmbeddedRows;
   Model(std::shared_ptr<const Weights> weights, std::vector<int> layers);
   std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions, bool long_divisors) const;
   void forward(std::span<const Feed> feeds, bool prompt) const;
   const float* compute(const Inputs& in, std::span<const Placed> sequences, float* logits) const;
+  std::size_t list_tapped_rows(const Feed& feed, std::int32_t first, std::size_t at) const;
+  void place_taps(std::span<const Feed> feeds, const std::int32_t* rows, std::size_t count) const;
+  void deliver_taps(std::span<const Feed> feeds) const;
+  void check_token(Token token) const;
+  void embed_tokens(const Token* tokens, int n, bool prompt, float* x) const;
+  void embed_inputs(const Inputs& in, float* x) const;
+  void normalise(const float* states, int n, float* out) const;
+  void compute_logits(const float* normed, int n, bool maxima, float* logits) const;
   std::int64_t keys_of(int position) const;  // that a row sees there, summed over the layers
   std::shared_ptr<const Weights> weights_;
   std::vector<int> layers_;

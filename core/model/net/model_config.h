@@ -72,11 +72,14 @@ struct ModelConfig {
   float qk_norm_eps = 0;   ///< of the norms of q and k; 0: norm_eps
   float rope_theta = 0;    ///< of the first of `ropes`, for people; 0 without
   bool tied_head = false;  ///< the head is the embedding
-  bool final_norm = true;  ///< false only for zero-layer tables
+  bool final_norm = true;  ///< false for zero-layer tables and for some layers of heads
   int embedding_dim = 0;   ///< width of the embedding; differs from hidden when it is projected (drafts)
   bool embedding_of_target = false;     ///< a draft that reads the target's embedding
   std::string target_embedding_sha256;  ///< of that embedding as bf16, row-major; empty when not bound
   std::string target_tokenizer_sha256;  ///< Tokenizer::sha256() of the target; empty when not bound
+  /// Decoder layers alone, without embedding and output head, as a trained head has them (vocab is 0). They
+  /// are fed with Feed::embeddings and read with taps.
+  bool bare = false;
   /// Reduced head: row i of the head predicts head_ids[i] (ascending); empty = all tokens. q = 0 elsewhere.
   std::vector<Token> head_ids;
 
@@ -87,10 +90,11 @@ struct ModelConfig {
   bool qk_norm = false;     ///< every head of q and k is RMS-normalised before it is rotated
   bool qkv_bias = false, attn_out_bias = false, ffn_bias = false;
   Activation activation = Activation::kSilu;
-  bool gated = true;        ///< feed-forward is activation(gate) * up, else activation(up)
-  bool parallel = false;    ///< attention and feed-forward read the same x
-  int position_rows = 0;    ///< rows of a learned position embedding; 0: none
-  int position_offset = 0;  ///< row of position 0
+  bool first_attn_norm = true;  ///< false: layer 0 has no norm before its attention (EAGLE: Li et al. 2024)
+  bool gated = true;            ///< feed-forward is activation(gate) * up, else activation(up)
+  bool parallel = false;        ///< attention and feed-forward read the same x
+  int position_rows = 0;        ///< rows of a learned position embedding; 0: none
+  int position_offset = 0;      ///< row of position 0
   float embedding_scale = 1;
   float attention_scale = 0;     ///< on the scores; 0: 1 / sqrt(head_dim)
   float attention_soft_cap = 0;  ///< 0: none
@@ -101,6 +105,7 @@ struct ModelConfig {
       windows;  ///< [layers]: a position sees the last so many, itself included; 0: all. Empty: all 0
   std::optional<InflatedFrom> inflated;  ///< of a twin, whose sizes are those above
 
+  bool has_attn_norm(int layer) const { return layer > 0 || first_attn_norm; }
   int head_rows() const { return head_ids.empty() ? vocab : static_cast<int>(head_ids.size()); }
   /// Ids that can be drawn; those above are masked (a twin's).
   int tokens() const { return inflated ? inflated->vocab : vocab; }

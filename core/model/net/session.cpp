@@ -28,45 +28,91 @@ void Session::check_room(std::int64_t tokens, int after) const {
                "Shorten the prompt or ask for fewer tokens."});
 }
 
-void Session::prefill(TokenSpan tokens, float* logits, float* hidden) {
-  check_room(static_cast<std::int64_t>(tokens.size()), length_);
-  std::vector<std::int32_t> parents(std::min<std::size_t>(tokens.size(), static_cast<std::size_t>(scratch_)));
+/// What is left of a prompt.
+struct Session::PromptRun {
+  TokenSpan tokens;                   // empty where embeddings are given
+  const float* embeddings = nullptr;  // [count, hidden]
+  Memory memory = Memory::kHost;
+  std::size_t count = 0;
+  float* logits = nullptr;
+  const PromptTaps* taps = nullptr;
+};
+
+void Session::prefill(TokenSpan tokens, float* logits, const PromptTaps* taps) {
+  prefill({tokens, nullptr, Memory::kHost, tokens.size(), logits, taps});
+}
+
+void Session::prefill_embeddings(const float* embeddings, int n, Memory memory, float* logits,
+                                 const PromptTaps* taps) {
+  prefill({{}, embeddings, memory, static_cast<std::size_t>(n), logits, taps});
+}
+
+void Session::prefill(const PromptRun& run) {
+  check_room(static_cast<std::int64_t>(run.count), length_);
+  std::vector<std::int32_t> parents(std::min(run.count, static_cast<std::size_t>(scratch_)));
   std::iota(parents.begin(), parents.end(), -1);
   const PromptRows together = model_->backend().prompt_rows();
+  const auto hidden = static_cast<std::size_t>(model_->config().hidden);
+  const std::span<const int> layers = run.taps != nullptr ? run.taps->layers : std::span<const int>();
+  std::vector<float> states;           // of the rows of one forward: layer by layer, [count, hidden] each
+  std::vector<const float*> of_layer;  // where each begins
+  std::vector<Tap> taps;               // of all feeds of the forward
   std::vector<Feed> feeds;
-  while (!tokens.empty()) {
+  for (std::size_t done = 0, count = 0; done < run.count; done += count) {
     // Where many rows go through the products together, attention takes them as chunks of which each sees
     // those before it.
-    const bool prompt = together.most > 0 && tokens.size() >= static_cast<std::size_t>(together.least);
-    const std::size_t count =
-        std::min(tokens.size(), prompt ? static_cast<std::size_t>(together.most) : parents.size());
+    const std::size_t left = run.count - done;
+    const bool prompt = together.most > 0 && left >= static_cast<std::size_t>(together.least);
+    count = std::min(left, prompt ? static_cast<std::size_t>(together.most) : parents.size());
     feeds.clear();
+    taps.clear();
+    taps.reserve(layers.size() * ((count + parents.size() - 1) / parents.size()));  // feeds point into it
+    states.resize(std::max(states.size(), layers.size() * count * hidden));
     std::int32_t last = 0;
     for (std::size_t at = 0; at < count; at += parents.size()) {
       const std::size_t chunk = std::min(parents.size(), count - at);
-      feeds.push_back({this,
-                       tokens.subspan(at, chunk),
-                       std::span(parents).first(chunk),
-                       {},
-                       logits,
-                       hidden,
-                       nullptr,
-                       static_cast<int>(at)});
+      Feed feed;
+      feed.session = this;
+      feed.parents = std::span(parents).first(chunk);
+      if (run.embeddings == nullptr) feed.tokens = run.tokens.subspan(done + at, chunk);
+      else feed.embeddings = run.embeddings + (done + at) * hidden;
+      feed.embeddings_in = run.memory;
+      feed.logits = run.logits;
+      feed.after = static_cast<int>(at);
+      for (std::size_t i = 0; i < layers.size(); ++i)
+        taps.push_back({layers[i], states.data() + (i * count + at) * hidden, {}, Memory::kHost});
+      feed.taps = std::span<const Tap>(taps).last(layers.size());
+      feeds.push_back(feed);
       last = static_cast<std::int32_t>(chunk) - 1;
     }
-    if (count == tokens.size() && logits != nullptr) feeds.back().rows = {&last, 1};
+    if (count == left && run.logits != nullptr) feeds.back().rows = {&last, 1};
     if (prompt) model_->forward_prompt(feeds);
     else model_->forward(feeds);
     length_ += static_cast<int>(count);
     drop_flight();
-    tokens = tokens.subspan(count);
+    if (run.taps == nullptr) continue;
+    of_layer.clear();
+    for (std::size_t i = 0; i < layers.size(); ++i) of_layer.push_back(states.data() + i * count * hidden);
+    run.taps->take({static_cast<int>(done), static_cast<int>(count), of_layer});
   }
 }
 
 void Session::forward(TokenSpan tokens, std::span<const std::int32_t> parents,
-                      std::span<const std::int32_t> rows, float* logits, float* hidden) {
-  const Feed feed{this, tokens, parents, rows, logits, hidden};
+                      std::span<const std::int32_t> rows, float* logits, std::span<const Tap> taps) {
+  const Feed feed{this, tokens, parents, rows, logits, taps};
   model_->forward({&feed, 1});
+}
+
+void Session::fetch_states(const float* states, std::span<const std::int32_t> rows, float* out) {
+  if (rows.empty()) return;
+  Backend& device = model_->backend();
+  const int n = static_cast<int>(rows.size()), hidden = model_->config().hidden;
+  const std::size_t size = rows.size() * static_cast<std::size_t>(hidden);
+  const std::int32_t* staged = device.stage(rows, fetched_rows_);
+  float* fetched = device.host_memory() ? out : device.room(fetched_, size);
+  device.copy_rows(states, staged, n, hidden, fetched);
+  if (fetched != out) device.download(fetched, size * sizeof(float), out);
+  work_.hidden_bytes += static_cast<double>(size * sizeof(float));
 }
 
 void Session::commit(std::span<const int> path) {

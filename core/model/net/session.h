@@ -24,12 +24,18 @@ class Session {
   std::span<const std::int32_t> parents_in_flight() const { return parents_; }  ///< as in Feed
 
   /// Appends and commits tokens (causal chain, in chunks). With logits != nullptr the last row's logits,
-  /// [head_rows]. Throws Error when they do not fit. Rows have the bits of decoded ones, unless
-  /// Backend::prompt_rows has another way for so many.
-  void prefill(TokenSpan tokens, float* logits = nullptr, float* hidden = nullptr);
+  /// [head_rows]. With taps the hidden states of all tokens, chunk by chunk. Throws Error when they do not
+  /// fit. Rows have the bits of decoded ones, unless Backend::prompt_rows has another way for so many.
+  void prefill(TokenSpan tokens, float* logits = nullptr, const PromptTaps* taps = nullptr);
+  /// The same with the input of the first layer in place of tokens (see Feed::embeddings), [n, hidden].
+  void prefill_embeddings(const float* embeddings, int n, Memory memory = Memory::kHost,
+                          float* logits = nullptr, const PromptTaps* taps = nullptr);
   /// Forward of this sequence alone; see Feed. Drops what was in flight.
   void forward(TokenSpan tokens, std::span<const std::int32_t> parents, std::span<const std::int32_t> rows,
-               float* logits, float* hidden = nullptr);
+               float* logits, std::span<const Tap> taps = {});
+  /// Brings rows of `states` to the host: the memory of the backend that a tap of this session wrote to.
+  /// out: [rows, hidden]. Counted in work().
+  void fetch_states(const float* states, std::span<const std::int32_t> rows, float* out);
   /// Keeps the given nodes in flight, in order: a path from a root, each the child of the one before it.
   /// Their rows move to positions C, C+1, ...; everything else in flight is dropped.
   void commit(std::span<const int> path);
@@ -53,6 +59,8 @@ class Session {
  private:
   Session(std::shared_ptr<const Model> model, int capacity, int scratch);
   void check_room(std::int64_t tokens, int after) const;
+  struct PromptRun;
+  void prefill(const PromptRun& run);
   // Rows come in flight, their work is counted; returns how many were there before. after: as in Feed.
   int fly(std::span<const std::int32_t> parents, bool continues, int wanted, int after = 0);
   void drop_flight();
@@ -66,6 +74,8 @@ class Session {
   std::vector<std::int32_t> parents_, depths_;  // of the rows in flight; row i is in slot length_ + i
   std::vector<std::int32_t> moved_from_,
       moved_to_;  // slots of a commit; members because a step allocates nothing
+  Buffer<std::int32_t> fetched_rows_;
+  Buffer<float> fetched_;
   Work work_;
   friend class Model;
 };

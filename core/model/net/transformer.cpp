@@ -1,7 +1,5 @@
 #include "core/model/net/transformer.h"
 
-#include <limits>
-
 #include "core/base/error.h"
 #include "core/model/net/session.h"
 
@@ -18,34 +16,37 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   Backend& device = *w.backend;
   Workspace& s = *workspace_;
 
-  std::size_t n = 0, wanted = 0;
+  std::size_t n = 0, wanted = 0, tapped = 0, given = 0;
   bool maxima = false;
   for (const Feed& feed : feeds) {
-    n += feed.tokens.size(), wanted += feed.rows.size();
+    n += feed.parents.size(), wanted += feed.rows.size();
+    for (const Tap& tap : feed.taps) tapped += nodes_of(tap, feed);
+    if (feed.embeddings != nullptr && feed.embeddings_in == Memory::kBackend) given += feed.parents.size();
     if (feed.maxima != nullptr) feed.maxima->clear(), maxima = true;
   }
   std::vector<std::int32_t>& numbers = s.numbers;
   const std::size_t position_rows = n, positions = 2 * n, slots = 3 * n, path_begin = 4 * n,
-                    wanted_rows = 5 * n + 1, paths = wanted_rows + wanted;
+                    wanted_rows = 5 * n + 1, tapped_rows = wanted_rows + wanted,
+                    given_rows = tapped_rows + tapped, paths = given_rows + given;
   numbers.resize(paths);
   numbers[path_begin] = 0;
-  std::size_t at = 0, out = 0;
+  std::size_t at = 0, out = 0, tapped_out = tapped_rows, given_out = given_rows;
   for (const Feed& feed : feeds) {
     Session& session = *feed.session;
-    const int count = static_cast<int>(feed.tokens.size()), committed = session.length_ + feed.after;
+    const int count = feed.size(), committed = session.length_ + feed.after;
     SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
-    SPECLAB_CHECK(feed.parents.size() == feed.tokens.size(), "{} tokens, {} parents", count,
-                  feed.parents.size());
+    SPECLAB_CHECK(feed.tokens.size() == (feed.embeddings == nullptr ? feed.parents.size() : 0),
+                  "{} tokens, {} parents", feed.tokens.size(), count);
     const int earlier =
         session.fly(feed.parents, feed.continues, static_cast<int>(feed.rows.size()), feed.after);
     for (const std::int32_t row : feed.rows)
       numbers[wanted_rows + out++] = static_cast<std::int32_t>(at) + row;
+    tapped_out = list_tapped_rows(feed, static_cast<std::int32_t>(at), tapped_out);
+    if (feed.embeddings != nullptr && feed.embeddings_in == Memory::kBackend)
+      for (int i = 0; i < count; ++i) numbers[given_out++] = i;
     for (int i = 0; i < count; ++i, ++at) {
-      const Token token = feed.tokens[static_cast<std::size_t>(i)];
-      if (token < 0 || token >= w.embedding.out) {
-        throw Error({"token fed to " + name(), std::to_string(token),
-                     "an id below " + std::to_string(w.embedding.out), ""});
-      }
+      const Token token = feed.embeddings == nullptr ? feed.tokens[static_cast<std::size_t>(i)] : 0;
+      if (feed.embeddings == nullptr) check_token(token);
       const int depth = session.depths_[static_cast<std::size_t>(earlier + i)], position = committed + depth;
       if (position >= c.context && c.layers > 0) {
         throw Error({"position of a token fed to " + name(), std::to_string(position),
@@ -65,10 +66,17 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   if (n == 0) return;
   const std::int32_t* const staged = device.stage(numbers, s.staged);
   s.placed.clear();
+  s.given.clear();
   at = 0;
+  const std::int32_t* next_given = staged + given_rows;
   for (const Feed& feed : feeds) {
-    const auto count = static_cast<int>(feed.tokens.size());
+    const int count = feed.size();
     if (count == 0) continue;
+    if (feed.embeddings != nullptr) {
+      const bool there = feed.embeddings_in == Memory::kBackend;
+      s.given.push_back({static_cast<int>(at), count, feed.embeddings, there ? next_given : nullptr});
+      if (there) next_given += count;
+    }
     RowsInFlight rows{count,
                       feed.session->length_ + feed.after,
                       staged + positions + at,
@@ -77,23 +85,23 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
                       staged + paths};
     if (feed.continues) rows.earlier = feed.session->in_flight() - count;
     s.placed.push_back({feed.session, rows});
-    at += feed.tokens.size();
+    at += feed.parents.size();
   }
+  place_taps(feeds, staged + tapped_rows, tapped);
   const bool in_place = feeds.size() == 1 && device.host_memory();
-  const float* next_logits = compute({static_cast<int>(n), staged, staged + position_rows,
-                                      staged + wanted_rows, static_cast<int>(wanted), maxima, prompt},
-                                     s.placed, in_place ? feeds[0].logits : nullptr);
+  const float* next_logits =
+      compute({static_cast<int>(n), staged, staged + position_rows, staged + wanted_rows,
+               static_cast<int>(wanted), maxima, prompt, s.taps, s.given},
+              s.placed, in_place ? feeds[0].logits : nullptr);
   const auto deliver = [&](const float* from, std::size_t count, int columns, float* to) {
     device.download(from, count * static_cast<std::size_t>(columns) * sizeof(float), to);
     return from + count * static_cast<std::size_t>(columns);
   };
-  const float* next_hidden = s.wanted.data();
+  deliver_taps(feeds);
   const float* next_maxima = s.maxima.data();
   for (const Feed& feed : feeds) {
     if (feed.rows.empty()) continue;
     if (!in_place) next_logits = deliver(next_logits, feed.rows.size(), c.head_rows(), feed.logits);
-    if (feed.hidden != nullptr) deliver(next_hidden, feed.rows.size(), c.hidden, feed.hidden);
-    next_hidden += feed.rows.size() * static_cast<std::size_t>(c.hidden);
     if (!s.noted) continue;
     const std::size_t noted = feed.rows.size() * static_cast<std::size_t>(maxima_of(c.head_rows()));
     if (feed.maxima != nullptr) {
@@ -132,20 +140,14 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
     else device.linear(by, from, rows, to, accumulate);
   };
   float* x = sized(s.residual, n, c.hidden);
-  if (w.embed_projection.out > 0) {
-    float* embedded = sized(s.embedded, n, c.embedding_dim);
-    device.gather(w.embedding, in.tokens, rows, embedded);
-    product(w.embed_projection, embedded, x, false);
-  } else {
-    device.gather(w.embedding, in.tokens, rows, x);
-  }
-
-  if (c.embedding_scale != 1) device.scale(c.embedding_scale, rows, c.hidden, x);
-  if (c.position_rows > 0) {
-    float* embedded = sized(s.branch, n, c.hidden);
-    device.gather(w.positions, in.position_rows, rows, embedded);
-    device.add(embedded, rows, c.hidden, x);
-  }
+  embed_inputs(in, x);
+  // Serves the taps of layers `from` to `to` from what the residual stream is now.
+  const auto tap = [&](int from, int to) {
+    for (const TappedRows& tapped : in.taps) {
+      if (tapped.layer >= from && tapped.layer <= to)
+        device.copy_rows(x, tapped.rows, tapped.count, c.hidden, tapped.to);
+    }
+  };
 
   const int qkv_width = c.query_width() + 2 * c.kv_width(), up_width = c.gated ? 2 * c.ffn : c.ffn;
   float* normed = sized(s.normed, n, c.hidden);
@@ -174,9 +176,12 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
     norm(branch, post, rows, branch);
     device.add(branch, rows, c.hidden, x);
   };
+  tap(0, layers_.empty() ? c.layers : layers_[0]);
   for (std::size_t index = 0; index < layers_.size(); ++index) {
     const Weights::Layer& layer = w.layers[static_cast<std::size_t>(layers_[index])];
-    if (in.prompt) {
+    if (layer.attn_norm.weight.empty()) {
+      product(layer.qkv, x, qkv, false);
+    } else if (in.prompt) {
       norm(x, layer.attn_norm, rows, normed);
       product(layer.qkv, normed, qkv, false);
     } else {
@@ -228,6 +233,12 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
           product(layer.ffn_down, activated, to, accumulate);
         },
         layer.ffn_down_bias, layer.ffn_post_norm);
+    tap(layers_[index] + 1, index + 1 < layers_.size() ? layers_[index + 1] : c.layers);
+  }
+  for (const TappedRows& tapped : in.taps) {
+    if (tapped.layer != kFinalNorm) continue;
+    device.copy_rows(x, tapped.rows, tapped.count, c.hidden, tapped.to);
+    normalise(tapped.to, tapped.count, tapped.to);
   }
   if (in.wanted_count == 0) return nullptr;
 
@@ -236,16 +247,9 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
   const auto wanted = static_cast<std::size_t>(heads);
   float* hidden = sized(s.wanted, wanted, c.hidden);
   device.copy_rows(x, in.wanted, heads, c.hidden, hidden);
-  if (c.final_norm) norm(hidden, w.final_norm, heads, hidden);
+  normalise(hidden, heads, hidden);
   if (logits == nullptr) logits = sized(s.logits, wanted, width);
-  const bool plain =
-      c.logit_soft_cap == 0 && w.masked_rows == 0;  // what follows would change what has been noted
-  s.noted = in.maxima && plain &&
-            device.linear_noting(w.head, hidden, heads, logits, sized(s.maxima, wanted, maxima_of(width)));
-  if (!s.noted) device.linear(w.head, hidden, heads, logits, false);
-  if (c.logit_soft_cap > 0) device.soft_cap(c.logit_soft_cap, heads, width, logits);
-  if (w.masked_rows > 0)
-    device.fill_columns(-std::numeric_limits<float>::infinity(), width - w.masked_rows, heads, width, logits);
+  compute_logits(hidden, heads, in.maxima, logits);
   return logits;
 }
 

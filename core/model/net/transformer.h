@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/backend/backend.h"
@@ -10,6 +11,24 @@
 
 namespace speclab {
 
+/// How many states a tap asks for.
+inline std::size_t nodes_of(const Tap& tap, const Feed& feed) {
+  return tap.nodes.empty() ? feed.parents.size() : tap.nodes.size();
+}
+
+/// A tap as the forward serves it, in memory of the backend.
+struct Model::TappedRows {
+  int layer;
+  const std::int32_t* rows;  ///< [count]
+  int count;
+  float* to;  ///< [count, hidden]
+};
+/// Rows whose input of the first layer is given.
+struct Model::EmbeddedRows {
+  int first, count;
+  const float* from;         ///< [count, hidden]
+  const std::int32_t* rows;  ///< 0, 1, ... where `from` is memory of the backend; null: of the host
+};
 /// What a forward is of, in memory of the backend.
 struct Model::Inputs {
   int n = 0;
@@ -19,6 +38,8 @@ struct Model::Inputs {
   int wanted_count = 0;
   bool maxima = false;  ///< of their logits too
   bool prompt = false;  ///< products take Backend::prompt_linear()
+  std::span<const TappedRows> taps = {};
+  std::span<const EmbeddedRows> embedded = {};
 };
 /// The rows of a sequence among them, in order.
 struct Model::Placed {
@@ -38,9 +59,14 @@ struct Model::Workspace {
   Buffer<float> wanted,
       logits;  // [rows, hidden], [rows, head_rows] (unless the backend writes where they are wanted)
 
+  Buffer<float> states;  // [tapped rows, hidden], on their way to the host
+  std::vector<TappedRows> taps;
+  std::vector<EmbeddedRows> given;
+  Buffer<std::int32_t> token_ids;  // of embed()
+
   // What the operations must know about the rows, in one array that goes to the backend in one piece:
   // tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1], wanted
-  // [rows], paths.
+  // [rows], tapped [rows], given in memory of the backend [rows], paths.
   std::vector<std::int32_t> numbers;
   Buffer<std::int32_t> staged;  // the same there
   std::vector<Placed> placed;   // [feeds with rows]

@@ -185,7 +185,7 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
                    std::to_string(embedding.in), std::to_string(c.embedding_dim),
                    "Use the target that this draft was trained for."});
     }
-  } else {
+  } else if (!c.bare) {
     embedding =
         pack(checkpoint, *backend, {{"token_embedding", rows_of_tokens}, {"", padding}}, c.embedding_dim);
   }
@@ -213,7 +213,7 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
       for (Part& part : parts) part.tensor += ".bias";
       return backend->keep(joined(checkpoint, parts));
     };
-    layer.attn_norm = norm(at + "attn_norm");
+    if (c.has_attn_norm(i)) layer.attn_norm = norm(at + "attn_norm");
     layer.qkv = pack(checkpoint, *backend, qkv, c.hidden);
     layer.attn_out = pack(checkpoint, *backend, {{at + "attn_out", c.hidden}}, c.query_width());
     layer.ffn_norm = norm(at + "ffn_norm");
@@ -237,6 +237,7 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
     layer.window = c.window(i);
   }
   if (c.final_norm) final_norm = norm("final_norm");
+  if (c.bare) return;
   head = c.tied_head
              ? embedding
              : pack(checkpoint, *backend, {{"head", c.head_rows() - padding}, {"", padding}}, c.hidden);

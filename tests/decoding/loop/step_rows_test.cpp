@@ -74,7 +74,7 @@ TEST(StepRows, TheBestOfAForwardAreThoseOfASort) {
         std::vector<std::int32_t> parents(tokens.size(), -1), nodes(tokens.size());
         std::iota(nodes.begin(), nodes.end(), 0);
         std::vector<float> logits(tokens.size() * static_cast<std::size_t>(vocab)), maxima;
-        const Feed feed{session.get(), tokens, parents, nodes, logits.data(), nullptr, &maxima};
+        const Feed feed{session.get(), tokens, parents, nodes, logits.data(), {}, &maxima};
         model->forward({&feed, 1});
         ASSERT_EQ(maxima.size(), tokens.size() * static_cast<std::size_t>(maxima_of(vocab)));
         const StepRows rows{logits.data(), nodes, vocab, maxima};
@@ -99,7 +99,7 @@ TEST(StepRows, TheBestOfAForwardAreThoseOfASort) {
 template <bool kReads>
 struct Watcher final : Strategy {
   static inline std::size_t seen = 0, steps = 0;
-  bool reads_rows() const override { return kReads; }
+  Reads reads() const override { return {.rows = kReads}; }
   void begin(const Sequence&) override { seen = steps = 0; }
   void draft(std::span<const Sequence* const>, std::span<Draft* const>) override {}
   void observe(std::span<const Sequence* const>, std::span<const Outcome> outcomes) override {

@@ -331,7 +331,7 @@ TEST(VerifiedLoop, WhoLooksAtRowsSaysSo) {
       decode.run();
       FAIL();
     } catch (const Bug& bug) {
-      EXPECT_THAT(bug.what(), HasSubstr("reads_rows()"));
+      EXPECT_THAT(bug.what(), HasSubstr("reads()"));
     }
   }
 }

@@ -64,7 +64,12 @@ class Announced final : public Strategy {
       : inner_(options.inner.make(resources)), audit_(options.audit) {}
 
   int max_nodes() const override { return inner_->max_nodes(); }
-  bool reads_rows() const override { return inner_->reads_rows(); }
+  Reads reads() const override { return inner_->reads(); }
+  void observe_prompt(const Sequence& sequence, const PromptStates& states) override {
+    audit_->drafting = true;
+    inner_->observe_prompt(sequence, states);
+    audit_->drafting = false;
+  }
   void begin(const Sequence& sequence) override {
     audit_->drafting = true;
     inner_->begin(sequence);

@@ -53,7 +53,13 @@ std::vector<float> behind_prompt(const std::string& family, const std::shared_pt
   const auto session = model->open(model->config().context, scratch);
   const auto hidden = static_cast<std::size_t>(model->config().hidden);
   std::vector<float> out(hidden + static_cast<std::size_t>(model->config().head_rows()));
-  session->prefill(tokens, out.data() + hidden, out.data());
+  const int layers[] = {kFinalNorm};
+  const PromptTaps taps{layers, [&](const PromptStates& states) {
+                          std::copy_n(
+                              states.layers[0] + (static_cast<std::size_t>(states.count) - 1) * hidden,
+                              hidden, out.data());
+                        }};
+  session->prefill(tokens, out.data() + hidden, &taps);
   EXPECT_EQ(session->length(), static_cast<int>(tokens.size())) << family;
   EXPECT_EQ(session->work().rows, static_cast<std::int64_t>(tokens.size())) << family;
   return out;

@@ -97,7 +97,7 @@ class Life {
       std::vector<Feed> batch;
       for (std::size_t i = 0; i < feeds; ++i) {
         batch.push_back({who[i]->session.get(), drafts[i].tokens, drafts[i].parents, drafts[i].rows,
-                         drafts[i].logits.data(), nullptr});
+                         drafts[i].logits.data()});
       }
       model_->forward(batch);
     }

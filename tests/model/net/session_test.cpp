@@ -240,10 +240,12 @@ TEST(Session, SequencesOfABatchDoNotTouchEachOther) {
   std::vector<std::int32_t> parents(17), rows_a{1, 4}, rows_b{16};
   std::iota(parents.begin(), parents.end(), -1);
   std::vector<float> got_a(2 * 64), got_b(64), hidden_a(2 * 32), hidden_b(32), hidden_alone(32);
-  second->forward(b, parents, rows_b, got_b.data(), hidden_alone.data());
+  const Tap tap_a{.out = hidden_a.data(), .nodes = rows_a}, tap_b{.out = hidden_b.data(), .nodes = rows_b},
+      tap_alone{.out = hidden_alone.data(), .nodes = rows_b};
+  second->forward(b, parents, rows_b, got_b.data(), {&tap_alone, 1});
   const std::vector<Feed> feeds{
-      {first.get(), a, std::span(parents).first(5), rows_a, got_a.data(), hidden_a.data()},
-      {second.get(), b, parents, rows_b, got_b.data(), hidden_b.data()}};
+      {first.get(), a, std::span(parents).first(5), rows_a, got_a.data(), {&tap_a, 1}},
+      {second.get(), b, parents, rows_b, got_b.data(), {&tap_b, 1}}};
   model->forward(feeds);
   EXPECT_EQ(0, std::memcmp(got_a.data(), alone_a.data() + 64, 64 * sizeof(float)));
   EXPECT_EQ(0, std::memcmp(got_a.data() + 64, alone_a.data() + 4 * 64, 64 * sizeof(float)));
@@ -276,16 +278,16 @@ TEST(Session, MaximaOfLogitsGoToThoseWhoAsk) {
   const auto tokens = random_tokens(5, 64, 8), others = random_tokens(5, 64, 9);
   const std::vector<std::int32_t> parents{-1, 0, 0, 1, 3}, two{1, 4}, one{2};
   std::vector<float> a(2 * 150), b(150), c(2 * 150), of_a{1}, of_c{2}, of_none{3};
-  const std::vector<Feed> feeds{{first.get(), tokens, parents, two, a.data(), nullptr, &of_a},
+  const std::vector<Feed> feeds{{first.get(), tokens, parents, two, a.data(), {}, &of_a},
                                 {second.get(), tokens, parents, one, b.data()},
-                                {third.get(), others, parents, two, c.data(), nullptr, &of_c}};
+                                {third.get(), others, parents, two, c.data(), {}, &of_c}};
   model->forward(feeds);
   EXPECT_EQ(of_a, largest_of_blocks(a, 2));
   EXPECT_EQ(of_c, largest_of_blocks(c, 2));
-  const Feed alone{second.get(), tokens, parents, two, c.data(), nullptr, &of_c};
+  const Feed alone{second.get(), tokens, parents, two, c.data(), {}, &of_c};
   model->forward({&alone, 1});
   EXPECT_EQ(of_c, largest_of_blocks(c, 2));
-  const Feed nothing{second.get(), tokens, parents, {}, nullptr, nullptr, &of_none};
+  const Feed nothing{second.get(), tokens, parents, {}, nullptr, {}, &of_none};
   model->forward({&nothing, 1});
   EXPECT_TRUE(of_none.empty());
 }
@@ -297,7 +299,7 @@ TEST(Session, NoMaximaOfWhatIsNoPlainProduct) {
     const std::vector<Token> token{1};
     const std::vector<std::int32_t> parent{-1}, row{0};
     std::vector<float> logits(static_cast<std::size_t>(model->config().vocab)), out(9);
-    const Feed feed{session.get(), token, parent, row, logits.data(), nullptr, &out};
+    const Feed feed{session.get(), token, parent, row, logits.data(), {}, &out};
     model->forward({&feed, 1});
     return out;
   };

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/decoding/reads.h"
+#include "core/model/net/session.h"
+
+namespace speclab {
+
+/// Fetches the hidden states that a strategy reads of the steps of one sequence. Its buffers are kept between
+/// steps. An executor asks for taps() before its forward and calls fetch() after the text has grown.
+class StepStatesReader {
+ public:
+  /// Taps for a forward in which node i of the draft is row rows_of_nodes[i] of the feed. Empty where nothing
+  /// is read. Valid until the next call.
+  std::span<const Tap> taps(const Reads& reads, const Session& session,
+                            std::span<const std::int32_t> rows_of_nodes);
+  /// Brings those of the committed nodes to the host, where the strategy reads no others. committed: node 0
+  /// and the accepted nodes that were emitted, in order.
+  void fetch(const Reads& reads, Session& session, std::span<const int> committed);
+  StepStates states() const;
+
+ private:
+  std::vector<Tap> taps_;
+  std::vector<std::int32_t> nodes_;   // rows of the feed, by node
+  std::vector<std::int32_t> row_of_;  // see StepStates
+  std::vector<std::int32_t> wanted_;
+  std::vector<float> host_;  // layer by layer, [rows, width]
+  std::vector<const float*> layers_;
+  Buffer<float> there_;  // the same in memory of the backend, where the host does not take all of them
+  int width_ = 0;
+};
+
+}  // namespace speclab

@@ -1,0 +1,107 @@
+#include "core/model/heads/head_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/model/files/checkpoint_layout.h"
+#include "core/model/files/safetensors.h"
+
+namespace speclab {
+namespace {
+
+/// The one tensor of this name and shape.
+CheckpointTensor take(const std::vector<StoredTensor>& tensors, const std::string& file,
+                      const std::string& name, std::vector<std::int64_t> shape) {
+  const std::vector<ExpectedTensor> expected{{name, name, std::move(shape)}};
+  return take_tensors(expected, tensors, file, "the head", false, [](const std::string&) { return true; })
+      .front();
+}
+
+}  // namespace
+
+HeadFile::HeadFile(MappedFile file)
+    : file_(std::move(file)), tensors_(read_safetensors(file_.bytes(), file_.path().string())) {}
+
+HeadFile HeadFile::open(const std::filesystem::path& path) { return HeadFile(MappedFile::open(path)); }
+
+bool HeadFile::has(const std::string& tensor) const {
+  return std::any_of(tensors_.begin(), tensors_.end(),
+                     [&](const StoredTensor& stored) { return stored.name == tensor; });
+}
+
+std::vector<float> HeadFile::vector(const std::string& tensor, int size) const {
+  const CheckpointTensor stored = take(tensors_, path().string(), tensor, {size});
+  std::vector<Bf16> rounded(static_cast<std::size_t>(size));
+  dequantize_to_bf16(stored.type, stored.data, size, rounded.data());
+  require_finite_weights(path().string(), tensor, rounded);
+  std::vector<float> values(rounded.size());
+  std::transform(rounded.begin(), rounded.end(), values.begin(), bf16_to_float);
+  return values;
+}
+
+HeadLinear HeadFile::linear(Backend& backend, const std::string& name, const std::vector<int>& inputs,
+                            int out, Bias bias) const {
+  SPECLAB_CHECK(!inputs.empty(), "linear layer {} without an input", name);
+  const std::string tensor = name + ".weight";
+  const int in = std::accumulate(inputs.begin(), inputs.end(), 0);
+  const CheckpointTensor stored = take(tensors_, path().string(), tensor, {out, in});
+  const auto number = static_cast<std::int64_t>(tensor_type_info(stored.type).block_bytes);
+  HeadLinear layer;
+  std::int64_t first = 0;  // column
+  for (const int width : inputs) {
+    layer.parts.push_back(backend.pack(out, width, [&](int begin, int end, Bf16* rows) {
+      for (std::int64_t row = begin; row < end; ++row, rows += width) {
+        dequantize_to_bf16(stored.type, stored.data + (row * in + first) * number, width, rows);
+        require_finite_weights(path().string(), tensor, {rows, static_cast<std::size_t>(width)});
+      }
+    }));
+    first += width;
+  }
+  if (bias == Bias::kPresent) layer.bias = backend.keep(vector(name + ".bias", out));
+  file_.require_unchanged();
+  return layer;
+}
+
+HeadNorm HeadFile::norm(Backend& backend, const std::string& name, NormKind kind, int width,
+                        float eps) const {
+  HeadNorm norm{kind, eps, backend.keep(vector(name + ".weight", width)), {}};
+  if (kind == NormKind::kLayer) norm.bias = backend.keep(vector(name + ".bias", width));
+  file_.require_unchanged();
+  return norm;
+}
+
+std::shared_ptr<const Model> HeadFile::decoder_layers(std::shared_ptr<Backend> backend,
+                                                      const ModelConfig& config,
+                                                      const std::string& layer_names) const {
+  return Model::load(Checkpoint::open_layers(path(), config, layer_names), std::move(backend), {});
+}
+
+ModelConfig decoder_layers_of(const ModelConfig& target, int layers) {
+  if (target.layers == 0) {
+    throw Error({fmt::format("decoder layers like those of {}", target.name), "a model without layers",
+                 "a target with at least one decoder layer", ""});
+  }
+  const auto count = static_cast<std::size_t>(layers);
+  ModelConfig config = target;
+  config.name = target.name + " head";
+  config.layers = layers;
+  config.bare = true;
+  config.vocab = 0;
+  config.head_ids.clear();
+  config.embedding_dim = config.hidden;
+  config.embedding_of_target = config.tied_head = config.final_norm = false;
+  config.embedding_scale = 1;
+  config.position_rows = config.position_offset = 0;
+  config.logit_soft_cap = 0;
+  config.inflated.reset();
+  config.rope_of.assign(count, target.rope_of.front());
+  config.windows.clear();
+  if (target.window(0) > 0) config.windows.assign(count, target.window(0));
+  return config;
+}
+
+}  // namespace speclab

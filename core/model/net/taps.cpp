@@ -1,0 +1,64 @@
+// How a forward serves its taps: the rows of all of them go to the backend with the other numbers of the
+// forward, each layer copies its own out of the residual stream, and those for the host are downloaded at the
+// end.
+#include "core/model/net/taps.h"
+
+#include "core/base/error.h"
+#include "core/model/net/session.h"
+#include "core/model/net/transformer.h"
+
+namespace speclab {
+
+// Writes the rows of the taps of a feed, whose first row is row `first` of the forward, into the numbers from
+// `at` on; returns where the next one goes.
+std::size_t Model::list_tapped_rows(const Feed& feed, std::int32_t first, std::size_t at) const {
+  const int layers = config().layers, count = feed.size();
+  for (const Tap& tap : feed.taps) {
+    SPECLAB_CHECK(tap.layer >= kFinalNorm && tap.layer <= layers, "a tap of layer {} of {}", tap.layer,
+                  layers);
+    for (std::size_t i = 0; i < nodes_of(tap, feed); ++i) {
+      const std::int32_t node = tap.nodes.empty() ? static_cast<std::int32_t>(i) : tap.nodes[i];
+      SPECLAB_CHECK(node >= 0 && node < count, "a tap of node {} of {}", node, count);
+      workspace_->numbers[at++] = first + node;
+    }
+  }
+  return at;
+}
+
+// Says where each tap writes. rows: of all taps in order, memory of the backend.
+void Model::place_taps(std::span<const Feed> feeds, const std::int32_t* rows, std::size_t count) const {
+  Workspace& s = *workspace_;
+  const auto width = static_cast<std::size_t>(config().hidden);
+  s.taps.clear();
+  if (count == 0) return;
+  const bool host_memory = backend().host_memory();
+  float* next = host_memory ? nullptr : backend().room(s.states, count * width);
+  for (const Feed& feed : feeds) {
+    for (const Tap& tap : feed.taps) {
+      const std::size_t nodes = nodes_of(tap, feed);
+      if (nodes == 0) continue;
+      const bool in_place = host_memory || tap.memory == Memory::kBackend;
+      s.taps.push_back({tap.layer, rows, static_cast<int>(nodes), in_place ? tap.out : next});
+      rows += nodes;
+      if (!in_place) next += nodes * width;
+    }
+  }
+}
+
+// Brings to the host what is wanted there, and counts it.
+void Model::deliver_taps(std::span<const Feed> feeds) const {
+  const auto width = static_cast<std::size_t>(config().hidden);
+  const float* next = workspace_->states.data();
+  for (const Feed& feed : feeds) {
+    for (const Tap& tap : feed.taps) {
+      if (tap.memory == Memory::kBackend) continue;
+      const std::size_t numbers = nodes_of(tap, feed) * width;
+      feed.session->work_.hidden_bytes += static_cast<double>(numbers * sizeof(float));
+      if (backend().host_memory() || numbers == 0) continue;
+      backend().download(next, numbers * sizeof(float), tap.out);
+      next += numbers;
+    }
+  }
+}
+
+}  // namespace speclab
