@@ -345,17 +345,17 @@ TEST(NgramFile, ImpossibleNgramsAreRefused) {
     return level;
   };
   EXPECT_THAT(error_of({}), HasSubstr("no n-grams"));
-  EXPECT_THAT(error_of({{}, bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 0, 0, 8), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 0, 0, 3), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 0, 0, 0xffffffff), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 0, 1, 0), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 0, 2, 0), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 0, 3, 1), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 1, 3, 3), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 1, 3, 0), bigrams}), HasSubstr("n-grams that are none"))
+  EXPECT_THAT(error_of({{}, bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 0, 0, 8), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 0, 0, 3), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 0, 0, 0xffffffff), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 0, 1, 0), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 0, 2, 0), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 0, 3, 1), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 1, 3, 3), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 1, 3, 0), bigrams}), HasSubstr("invalid n-grams"))
       << "3 before 1";
-  EXPECT_THAT(error_of({unigrams, changed(bigrams, 1, 3, 1)}), HasSubstr("n-grams that are none"));
+  EXPECT_THAT(error_of({unigrams, changed(bigrams, 1, 3, 1)}), HasSubstr("invalid n-grams"));
 }
 
 }  // namespace
