@@ -113,7 +113,7 @@ TEST(CharacterMap, ReadsBase64) {
   EXPECT_THAT(error_of("abc"), HasSubstr("t: got 3 characters, not a multiple of 4, expected base64"));
   EXPECT_THAT(error_of("ab\xC3\xA9"), HasSubstr("got \"\\xc3\" at character 2"));
   EXPECT_THAT(error_of("a=bc"), HasSubstr("got \"=\" at character 1"));
-  EXPECT_THAT(error_of("AB=="), HasSubstr("bits behind the last byte"));
+  EXPECT_THAT(error_of("AB=="), HasSubstr("bits after the last byte"));
   EXPECT_THAT(error_of("===="), HasSubstr("\"=\" at character 0"));
 }
 

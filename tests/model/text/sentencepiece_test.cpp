@@ -344,7 +344,7 @@ TEST(SentencePiece, RefusesBrokenUnigramJson) {
   state["added_tokens"][0]["content"] = "   ", state["added_tokens"][0]["normalized"] = true;
   state["model"]["vocab"][state["added_tokens"][0]["id"].get<std::size_t>()][0] = "   ";
   EXPECT_THAT(error_of([&] { Tokenizer::from_json(state.dump(), "t.json"); }),
-              HasSubstr("of which the normalizer leaves 0 bytes"));
+              HasSubstr("which has 0 bytes after the normalizer"));
   const Json split = {{"type", "Whitespace"}};
   EXPECT_THAT(
       error_with("/pre_tokenizer",
