@@ -39,7 +39,7 @@ void read_attention(const Settings& settings, const HuggingFaceFamily& family, M
   if (std::int64_t{config.heads} * config.head_dim > kMaxWidth) {
     settings.refuse(keys.heads, fmt::format("heads * head_dim of at most {}", kMaxWidth), "");
   }
-  // GPT-2 leaves it null for four times the hidden width.
+  // GPT-2 has null for four times the hidden width.
   const bool four = family.model_type == std::string_view("gpt2") && !settings.has(keys.ffn) &&
                     config.hidden <= kMaxWidth / 4;
   config.ffn = four ? 4 * config.hidden : settings.integer(keys.ffn, 1, kMaxWidth);
@@ -86,7 +86,7 @@ ModelConfig read_huggingface_config(const fs::path& directory) {
   config.family = family.model_type;
   config.name = settings.text_or("_name_or_path", "");
   if (config.name.empty()) {
-    std::error_code gone;  // the current directory may be
+    std::error_code gone;  // the current directory may be gone
     config.name = fs::absolute(directory / "config.json", gone).parent_path().filename().string();
   }
   config.hidden = settings.integer(family.keys.hidden, 1, kMaxWidth);
