@@ -162,7 +162,7 @@ TEST_F(Composition, UnknownSourcesAreRefused) {
   EXPECT_THAT(error({{"sources", json::array()}}), HasSubstr("an empty list"));
   EXPECT_THAT(error({{"sources", {"text", "text"}}}), HasSubstr("twice"));
   EXPECT_THAT(error({{"sources", {"datastore"}}}), HasSubstr("no file"));
-  EXPECT_THAT(error({{"datastore", "here"}}), HasSubstr("else none"));
+  EXPECT_THAT(error({{"datastore", "here"}}), HasSubstr("otherwise none"));
   EXPECT_EQ(error({{"sources", {"draft"}}}), "no error");
 }
 
