@@ -325,7 +325,7 @@ class Composition final : public Strategy {
       const bool root = node.parent < 0;
       const int at = root ? 0 : place_[parent];
       double doubt = root ? 1 : doubt_[parent];
-      int place = at < 0 ? -1 : child(draft.tree, at, node.token);
+      int place = at < 0 ? -1 : draft.tree.child(at, node.token);
       if (place == 0) {
         if (at < by_model) doubt = 1 - draft.confidence[static_cast<std::size_t>(at + 1)];
         const bool worth =
@@ -338,13 +338,6 @@ class Composition final : public Strategy {
       place_.push_back(place);
       doubt_.push_back(doubt);
     }
-  }
-
-  static int child(const TokenTree& tree, int parent, Token token) {
-    for (int node = parent + 1; node <= tree.drafted(); ++node) {
-      if (tree.parent(node) == parent && tree.token(node) == token) return node;
-    }
-    return 0;
   }
 
   Options options_;

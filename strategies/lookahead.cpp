@@ -212,19 +212,14 @@ class Lookahead final : public Strategy {
     for (int entry = slot.pool.newest(sequence.tokens.back()); entry >= 0 && left > 0;
          entry = slot.pool.older(entry), --left) {
       int node = 0;
-      for (const Token token : slot.pool.continuation(entry).first(length)) node = child(draft, node, token);
+      for (const Token token : slot.pool.continuation(entry).first(length)) {
+        const int shared = draft.tree.child(node, token);
+        node = shared > 0 ? shared : draft.add(token, node);
+      }
     }
     if (draft.tree.drafted() == before) return;
     draft.source = before > 0 ? "window+pool" : "pool";
     if (before > 0) draft.contributions = {{1, "window"}, {before + 1, "pool"}};
-  }
-
-  static int child(Draft& draft, int parent, Token token) {
-    const TokenTree& tree = draft.tree;
-    for (int node = parent + 1; node <= tree.drafted(); ++node) {
-      if (tree.parent(node) == parent && tree.token(node) == token) return node;
-    }
-    return draft.add(token, parent);
   }
 
   // Advances one level for each emitted token. From the second token on, the new last

@@ -229,7 +229,7 @@ class PromptLookup final : public Strategy {
       int node = 0;
       bool is_new = false;
       for (const Token token : lookup_.copy(sequence, from)) {
-        const int shared = child(draft.tree, node, token);
+        const int shared = draft.tree.child(node, token);
         is_new = is_new || shared == 0;
         node = shared > 0 ? shared : draft.add(token, node);
       }
@@ -239,13 +239,6 @@ class PromptLookup final : public Strategy {
     if (draft.tree.drafted() == by_model) return;
     draft.source = by_model > 0 ? "draft+lookup" : "lookup";
     if (by_model > 0) draft.contributions = {{1, "draft"}, {by_model + 1, "lookup"}};
-  }
-
-  static int child(const TokenTree& tree, int parent, Token token) {
-    for (int node = parent + 1; node < tree.size(); ++node) {
-      if (tree.parent(node) == parent && tree.token(node) == token) return node;
-    }
-    return 0;
   }
 
   Options options_;
