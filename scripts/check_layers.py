@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails when an include points against the layers of the project (an arrow to the right).
 
-Order: base < measure < backend < model < decoding < {theory, simulate} < strategies < experiments.
+Order: base < measure < backend < model < decoding < theory < strategies < experiments.
 Strategies do not include each other and see no file of measure, backend/cpu, backend/cuda or JSON.
 Status goes through print_status() of core/base/standard_streams.h: other ways to stderr throw or end the program when it cannot be written.
 """
@@ -17,7 +17,6 @@ ORDER = {
     "core/model": 3,
     "core/decoding": 4,
     "core/theory": 5,
-    "core/simulate": 5,
     "strategies": 6,
     "experiments": 7,
 }

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/simulate/acceptance_process.h"
+#include "tests/theory/acceptance_process.h"
 #include "core/theory/chain.h"
 #include "core/theory/step_costs.h"
 

@@ -1,4 +1,4 @@
-#include "core/simulate/acceptance_process.h"
+#include "tests/theory/acceptance_process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
