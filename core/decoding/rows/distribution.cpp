@@ -251,14 +251,4 @@ double total_variation(const Distribution& p, const Distribution& q) {
   return std::clamp(1 - overlap(p, q), 0.0, 1.0);
 }
 
-double kl_divergence(const Distribution& p, const Distribution& q) {
-  SPECLAB_CHECK(p.vocab() == q.vocab(), "rows of {} and {} tokens", p.vocab(), q.vocab());
-  if (p.one_hot()) return -std::log(q.prob(p.argmax()));
-  if (q.one_hot()) {
-    return p.prob(q.argmax()) < 1 ? std::numeric_limits<double>::infinity() : 0;
-  }
-  const double ratio = row_kernels::sum_w_log_ratio(p.weights(), q.weights());
-  return std::max(0.0, ratio / p.sum() + std::log(q.sum() / p.sum()));
-}
-
 }  // namespace speclab

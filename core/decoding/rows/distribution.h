@@ -93,11 +93,9 @@ class Distribution {
       crossing_;  // entries that survive top-k and top-p; entries that top-p may still cut
 };
 
-/// Comparisons of two distributions: sum of min(p, q), sum of p q, total variation, and KL(p || q) in nats
-/// (inf when q(x) = 0 < p(x) for some x).
+/// Comparisons of two distributions: sum of min(p, q), sum of p q, and total variation.
 double overlap(const Distribution& p, const Distribution& q);
 double agreement(const Distribution& p, const Distribution& q);
 double total_variation(const Distribution& p, const Distribution& q);
-double kl_divergence(const Distribution& p, const Distribution& q);
 
 }  // namespace speclab

@@ -347,22 +347,6 @@ double SumWLogW(std::span<const float> row) {
   return sums.total();
 }
 
-double SumWLogRatio(std::span<const float> row, std::span<const float> other) {
-  const D d;
-  Sums sums;
-  bool outside = false;
-  for_sixteen(row, other, [&](const float* a, const float* b) {
-    for (std::size_t k = 0; k < kLanes / kD; ++k) {
-      const VD w = doubles(a + k * kD), v = doubles(b + k * kD);
-      const auto positive = hn::Gt(w, hn::Zero(d));
-      outside = outside || !hn::AllFalse(d, hn::And(positive, hn::Eq(v, hn::Zero(d))));
-      sums.lanes[k] = hn::Add(sums.lanes[k], hn::Mul(w, hn::Sub(log_double(w), log_double(v))));
-    }
-    sums.done();
-  });
-  return outside ? std::numeric_limits<double>::infinity() : sums.total();
-}
-
 const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace speclab::row_kernels::HWY_NAMESPACE
@@ -384,7 +368,6 @@ HWY_EXPORT(SumMin);
 HWY_EXPORT(SumProduct);
 HWY_EXPORT(PositiveDifference);
 HWY_EXPORT(SumWLogW);
-HWY_EXPORT(SumWLogRatio);
 HWY_EXPORT(TargetName);
 
 float max(std::span<const float> row, bool* valid) { return HWY_DYNAMIC_DISPATCH(Max)(row, valid); }
@@ -411,9 +394,6 @@ double positive_difference(const Law& p, const Law& q, std::span<double> out) {
   return HWY_DYNAMIC_DISPATCH(PositiveDifference)(p, q, out);
 }
 double sum_w_log_w(std::span<const float> row) { return HWY_DYNAMIC_DISPATCH(SumWLogW)(row); }
-double sum_w_log_ratio(std::span<const float> row, std::span<const float> other) {
-  return HWY_DYNAMIC_DISPATCH(SumWLogRatio)(row, other);
-}
 const char* target_name() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
 
 }  // namespace speclab::row_kernels

@@ -71,8 +71,6 @@ double sum_product(const Law& p, const Law& q);
 double positive_difference(const Law& p, const Law& q, std::span<double> out);
 /// sum over w > 0 of w log w.
 double sum_w_log_w(std::span<const float> row);
-/// sum over w > 0 of w (log w - log v), with v from `other`; +inf when such a v is 0.
-double sum_w_log_ratio(std::span<const float> row, std::span<const float> other);
 
 /// Exponential race: argmin over weights[i] > 0 of E_i / weights[i], ties to the lowest index. Returns
 /// weights.size() when no weight is positive. E_i is standard exponential: token t reads word (t mod 64) / 16

@@ -106,7 +106,6 @@ struct Tokenizer::Data {
   std::vector<std::string> bytes;                           // [vocab]
   std::vector<bool> special;                                // [vocab]
   std::array<Token, 256> byte_tokens;  // tokens of bytes or, with byte_fallback, of <0x..>; -1: none
-  std::vector<std::uint8_t> dropped;
   MergeTable merges;
   UnigramModel unigram;
   AddedTokens added, added_normalized;
@@ -209,7 +208,6 @@ void Tokenizer::Data::index_bytes() {
                    "a byte-level vocabulary with a token for every printable ASCII character",
                    "The file is broken or is no byte-level BPE."});
     }
-    dropped.push_back(static_cast<std::uint8_t>(b));
   }
 }
 
@@ -449,9 +447,7 @@ std::optional<Token> Tokenizer::unk() const { return data_->spec.ids.unk; }
 std::optional<Token> Tokenizer::pad() const { return data_->spec.ids.pad; }
 bool Tokenizer::add_bos() const { return data_->spec.add_bos; }
 const std::vector<Token>& Tokenizer::end_of_generation() const { return data_->ends; }
-bool Tokenizer::ends_generation(Token token) const { return std::ranges::binary_search(data_->ends, token); }
 const std::vector<std::string>& Tokenizer::assumed() const { return data_->spec.assumed; }
-const std::vector<std::uint8_t>& Tokenizer::dropped_bytes() const { return data_->dropped; }
 std::string Tokenizer::sha256() const { return data_->sha256; }
 
 StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special)

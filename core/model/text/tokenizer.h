@@ -68,7 +68,7 @@ class Tokenizer {
   /// Encodes a text. Ill-formed UTF-8 is read as by Python's bytes.decode("utf-8", "replace"). Special tokens
   /// that are written out in the text become their ids only with `parse_special` (yes for chat templates, no
   /// for foreign text); added tokens that are not special always do. No BOS is added, see add_bos(). Bytes
-  /// without a token (dropped_bytes) vanish, as in the reference. Takes O(n log n) time in the longest word.
+  /// without a token vanish, as in the reference. Takes O(n log n) time in the longest word.
   std::vector<Token> encode(std::string_view text, bool parse_special = false) const;
 
   /// The bytes of a token sequence. They may end within a character, see StreamDecoder. Ids without a token
@@ -95,12 +95,9 @@ class Tokenizer {
   /// Ids that end an answer, ascending: eos, those that the file names, and special tokens with known names
   /// ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>", ...).
   const std::vector<Token>& end_of_generation() const;
-  bool ends_generation(Token token) const;
   /// Assumptions about missing or wrong entries of the files, which follow llama.cpp or
   /// transformers; one sentence each.
   const std::vector<std::string>& assumed() const;
-  /// Bytes that have no token and cannot be encoded, ascending.
-  const std::vector<std::uint8_t>& dropped_bytes() const;
 
   /// Hex SHA-256 of all spellings in id order and all merges ("left right") in rank order, each followed by a
   /// NUL byte. Used to check that a draft has its target's tokenizer.

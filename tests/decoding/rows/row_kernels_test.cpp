@@ -46,7 +46,6 @@ std::vector<std::uint64_t> everything(int vocab) {
     put(p.entropy());
     put(overlap(p, q));
     put(agreement(p, q));
-    put(kl_divergence(p, q));
     put(p.argmax());
     put(p.rank(vocab / 2));
     for (int i = 0; i < 20; ++i) {
