@@ -357,11 +357,10 @@ class Composition final : public Strategy {
 
 const RegisterStrategy<Options, Composition> registered{{
     .name = "composition",
-    .summary = "copies and a draft model together: the surest source alone, or a small tree of all that is "
-               "worth a row",
+    .summary = "copies and a draft model together: the surest source alone, or a small tree of everything "
+               "that is worth a row",
     .paper = "Oliaro et al. 2024, SuffixDecoding; Miao et al. 2024, SpecInfer",
-    .draft_source =
-        "copies from the text, earlier texts and a datastore; a small model where no copy is sure",
+    .draft_source = "copies from the text, earlier texts and a datastore; a small model when no copy is sure",
     .stop_rule = "estimated probability of a path; schedule of the small model",
     .verification = "chain; tree",
     .criterion = "any rule; q of the model, one-hot for the rest",

@@ -243,7 +243,7 @@ class Lookahead final : public Strategy {
 
 const RegisterStrategy<Options, Lookahead> registered{{
     .name = "lookahead",
-    .summary = "n-grams that a parallel Jacobi iteration of the target itself has made, verified as a tree",
+    .summary = "n-grams from a parallel Jacobi iteration of the target itself, verified as a tree",
     .paper = "Fu, Bailis, Stoica, Zhang 2024, Lookahead Decoding",
     .draft_source = "the target's own guesses ahead",
     .stop_rule = "N - 1 tokens in each of at most G guesses",

@@ -195,7 +195,7 @@ class NgramModel final : public Strategy {
 
 const RegisterStrategy<Options, NgramModel> registered{{
     .name = "ngram_model",
-    .summary = "a smoothed n-gram model of the text so far, or of a file, with a q of its own",
+    .summary = "a smoothed n-gram model of the text so far, or of a file, with its own q",
     .paper = "Leviathan et al. 2023, Section 3.6; Katz 1987; Chen and Goodman 1998",
     .draft_source = "n-gram counts of the text or of a file",
     .stop_rule = "schedule; unknown context",

@@ -252,7 +252,8 @@ class PromptLookup final : public Strategy {
 
 const RegisterStrategy<Options, PromptLookup> registered{{
     .name = "prompt_lookup",
-    .summary = "copies what followed the last n tokens before; a draft model may fill the gaps",
+    .summary =
+        "copies what followed an earlier occurrence of the last n tokens; a draft model may fill the gaps",
     .paper = "Saxena 2023, Prompt Lookup Decoding; Yang et al. 2023 (LLMA)",
     .draft_source = "copies from the text or the prompt; optionally a small model",
     .stop_rule = "length, end of the text or token; schedule of the small model",

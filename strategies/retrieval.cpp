@@ -53,10 +53,11 @@ class Retrieval final : public Strategy {
 
 const RegisterStrategy<Options, Retrieval> registered{{
     .name = "retrieval",
-    .summary = "continuations of the text's ending in a datastore of other texts, as a weighted tree",
+    .summary =
+        "continuations of the text's longest known suffix in a datastore of other texts, as a weighted tree",
     .paper = "He et al. 2023, REST",
     .draft_source = "copies from a datastore",
-    .stop_rule = "most frequent beginnings, length",
+    .stop_rule = "most frequent prefixes, length",
     .verification = "tree",
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

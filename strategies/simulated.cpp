@@ -112,7 +112,7 @@ const RegisterStrategy<Options, Simulated> registered{{
     .name = "simulated",
     .summary = "proposes the reference text's token with a given probability; costs are real",
     .paper = "i.i.d. acceptance: Leviathan et al. 2023, Section 3.1",
-    .draft_source = "the reference text, spoiled by coins",
+    .draft_source = "the reference text with random errors",
     .stop_rule = "constant gamma",
     .verification = "chain",
     .criterion = "any rule; one-hot q",

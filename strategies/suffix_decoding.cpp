@@ -83,7 +83,7 @@ class SuffixDecoding final : public Strategy {
 
 const RegisterStrategy<Options, SuffixDecoding> registered{{
     .name = "suffix_decoding",
-    .summary = "what most often followed the longest ending of the text that occurred before",
+    .summary = "copies the most frequent continuation of the longest suffix of the text that occurred before",
     .paper = "Oliaro et al. 2024, SuffixDecoding; Zhao et al. 2023, Lookahead (trie)",
     .draft_source = "copies from the text, and from earlier texts if wanted",
     .stop_rule = "length by match; frequency",

@@ -155,8 +155,8 @@ class TokenRecycling final : public Strategy {
 
 const RegisterStrategy<Options, TokenRecycling> registered{{
     .name = "token_recycling",
-    .summary = "the target's own best candidates behind each token, from the rows of earlier steps, as a "
-               "tree of fixed shape",
+    .summary = "the target's own best candidates after each token, from rows of earlier steps, as a tree of "
+               "fixed shape",
     .paper = "Luo et al. 2024, Token Recycling",
     .draft_source = "the target's rows of earlier steps",
     .stop_rule = "shape of the tree",

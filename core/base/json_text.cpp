@@ -53,7 +53,7 @@ class Watch {
     using Event = Json::parse_event_t;
     if (depth >= limits_.depth) {
       fail(fmt::format("arrays and objects more than {} deep", limits_.depth),
-           "JSON that a person or a program wrote", "The file is damaged; fetch or write it again.");
+           fmt::format("at most {} levels", limits_.depth), "The file is damaged; fetch or write it again.");
     }
     if (event == Event::key) {
       add_key(value);
@@ -81,7 +81,7 @@ class Watch {
   [[noreturn]] void fail_count(const char* what, std::size_t most) const {
     const std::string member = open_.size() > 1 ? " in the member " + Json(key_).dump() : "";
     fail(fmt::format("more than {} {}{}", most, what, member), fmt::format("at most {}", most),
-         "Nothing real has so many; the file is damaged or made to fill the memory.");
+         "No real file has so many. The file is damaged, or made to exhaust the memory.");
   }
 
   void add_key(const Json& value) {

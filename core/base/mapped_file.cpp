@@ -67,11 +67,11 @@ void MappedFile::require_unchanged() const {
   const bool same_time =
       now.st_mtim.tv_sec == opened_.st_mtim.tv_sec && now.st_mtim.tv_nsec == opened_.st_mtim.tv_nsec;
   if (now.st_size == opened_.st_size && same_time) return;
-  throw Error({.what = path_.string(),
-               .got = now.st_size != opened_.st_size ? fmt::format("{} bytes by now", now.st_size)
-                                                     : "other contents by now",
-               .expected = fmt::format("the {} bytes that were opened", opened_.st_size),
-               .advice = "Another program writes to the file; wait until it is done, then try again."});
+  throw Error(
+      {.what = path_.string(),
+       .got = now.st_size != opened_.st_size ? fmt::format("{} bytes now", now.st_size) : "changed contents",
+       .expected = fmt::format("the {} bytes that were opened", opened_.st_size),
+       .advice = "Another program writes to the file; wait until it is done, then try again."});
 }
 
 void MappedFile::forget_pages() const {

@@ -154,13 +154,13 @@ std::optional<Estimate> draft_utilization(RunRounds run, const stats::BootstrapO
 
 double expected_draft_utilization(double alpha, int gamma) {
   if (gamma < 1)
-    throw Error({"gamma", fmt::format("{}", gamma), "at least 1", "Nothing drafted, nothing used."});
+    throw Error({"gamma", fmt::format("{}", gamma), "at least 1", "Without a draft there is no utilization."});
   return (expected_tokens(alpha, gamma) - 1) / gamma;
 }
 
 double alpha_from_utilization(double utilization, int gamma) {
   if (gamma < 1)
-    throw Error({"gamma", fmt::format("{}", gamma), "at least 1", "Nothing drafted, nothing used."});
+    throw Error({"gamma", fmt::format("{}", gamma), "at least 1", "Without a draft there is no utilization."});
   return *alpha_from_tokens(1 + require_probability("draft utilization", utilization) * gamma, gamma);
 }
 

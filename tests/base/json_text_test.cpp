@@ -89,9 +89,10 @@ TEST(JsonText, RefusesWhatIsBeyondALimit) {
   EXPECT_THAT(members(R"({"a": 1, "b": {"x": [1, 2, 3]}})"),
               StartsWith("a.json: got more than 2 values in a list in the member \"b\", expected at most 2"));
   EXPECT_THAT(members(R"({"a": [[], {}, 1]})"), HasSubstr("more than 2 values in a list"));
-  EXPECT_EQ(members(R"({"a": [[[1]]]})"),
-            "a.json: got arrays and objects more than 4 deep, expected JSON that a person or a program "
-            "wrote. The file is damaged; fetch or write it again.");
+  EXPECT_EQ(
+      members(R"({"a": [[[1]]]})"),
+      "a.json: got arrays and objects more than 4 deep, expected at most 4 levels. The file is damaged; "
+      "fetch or write it again.");
   const std::string most(40, 'x'), too_many(41, 'x');
   EXPECT_EQ(members("{\"" + most + "\": \"" + most + "\"}"), most + "=\"" + most + "\";");
   EXPECT_THAT(

@@ -76,11 +76,11 @@ TEST_F(MappedFileTest, NoticesThatTheFileWasWrittenTo) {
   };
   std::filesystem::resize_file(path_, 3);
   EXPECT_THAT(error(),
-              HasSubstr(path_.string() + ": got 3 bytes by now, expected the 9 bytes that were opened"));
+              HasSubstr(path_.string() + ": got 3 bytes now, expected the 9 bytes that were opened"));
   std::ofstream(path_) << "other one";
   std::filesystem::last_write_time(path_,
                                    std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
-  EXPECT_THAT(error(), HasSubstr("got other contents by now"));
+  EXPECT_THAT(error(), HasSubstr("got changed contents"));
   // A new file under the old name leaves the mapping as it was.
   std::ofstream(path_.string() + "2") << "a third one";
   std::filesystem::rename(path_.string() + "2", path_);

@@ -78,8 +78,8 @@ std::vector<StoredTensor> read_weights(const fs::path& directory, const std::vec
     if (found == file_of.end() || found->second != file.get<std::string>()) {
       throw Error(
           {.what = fmt::format("{}: tensor {}", (directory / file.get<std::string>()).string(), tensor),
-           .got = found == file_of.end() ? "no such tensor" : "it in " + found->second,
-           .expected = "it here, as model.safetensors.index.json says",
+           .got = found == file_of.end() ? "no such tensor" : "the tensor in " + found->second,
+           .expected = "the tensor here, as model.safetensors.index.json says",
            .advice = "The shards and the index belong to different models; fetch them again."});
     }
   }

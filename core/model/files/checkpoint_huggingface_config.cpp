@@ -54,7 +54,7 @@ void read_draft(const Settings& draft, ModelConfig& config) {
         {.what = draft.name("embedding"),
          .got = draft.has("embedding") ? "something else" : "nothing",
          .expected = "\"target\"",
-         .advice = "A draft with an embedding of its own is a plain Llama directory: remove speclab_draft."});
+         .advice = "A draft with its own embedding is a plain Llama directory: remove speclab_draft."});
   }
   config.embedding_of_target = true;
   config.embedding_dim = draft.integer("embedding_dim", 1, kMaxWidth);
@@ -100,7 +100,7 @@ ModelConfig read_huggingface_config(const fs::path& directory) {
     settings.refuse(family.keys.layers, "0 with speclab_table", "");
   if (settings.has("speclab_draft")) read_draft(settings.object("speclab_draft"), config);
   if (config.embedding_of_target && config.tied_head) {
-    settings.refuse("tie_word_embeddings", "false with speclab_draft", "A draft has a head of its own.");
+    settings.refuse("tie_word_embeddings", "false with speclab_draft", "A draft has its own head.");
   }
   if (config.embedding_of_target && config.family != "llama") {
     settings.refuse("model_type", "\"llama\" with speclab_draft",

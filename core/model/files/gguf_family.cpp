@@ -249,7 +249,7 @@ Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, Mode
   const char* name = listed ? "rope_freqs.weight" : kShortFactors;
   if (rope.scaling != Rope::Scaling::kNone || (listed && longrope)) {
     throw Error({fmt::format("{}: tensor {}", settings.file_name(), name),
-                 "the factors of another scaling than rope.scaling.type", "one of them", ""});
+                 "factors of another scaling than rope.scaling.type", "only one of the two", ""});
   }
   rope.scaling = Rope::Scaling::kListed;
   rope.divisors = read_divisors(settings, name, rope.dims / 2);

@@ -241,7 +241,7 @@ std::uint64_t read_count(Cursor& cursor, const char* what, std::uint64_t least_b
   }
   if (count > most) {
     cursor.fail(where, fmt::format("{}", count), fmt::format("at most {}", most),
-                "No model has so many; the file is damaged or made to fill the memory.");
+                "No real model has so many. The file is damaged, or made to exhaust the memory.");
   }
   return count;
 }

@@ -101,7 +101,7 @@ void read_scaling(const Settings& rope, const Settings& settings, ModelConfig& c
                   bool longrope = false) {
   for (const auto& [key, value] : rope.json().items()) {
     if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end() && !value.is_null()) {
-      rope.refuse(key.c_str(), "nothing of this name", "This kind of RoPE is not supported.");
+      rope.refuse(key.c_str(), "no such key", "This kind of RoPE is not supported.");
     }
   }
   const std::string type = rope_type(rope);

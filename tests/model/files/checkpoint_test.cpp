@@ -386,12 +386,13 @@ TEST(CheckpointHuggingFace, RefusesABadIndex) {
   EXPECT_THAT(index_error([](const auto&, Json& i) { i.erase("weight_map"); }),
               HasSubstr("weight_map: got nothing"));
   EXPECT_THAT(index_error([](const auto&, Json& i) { i["weight_map"]["extra"] = "model-0.safetensors"; }),
-              HasSubstr("model-0.safetensors: tensor extra: got no such tensor, expected it here"));
+              HasSubstr("model-0.safetensors: tensor extra: got no such tensor, expected the tensor here"));
   EXPECT_THAT(index_error([](const auto&, Json& i) {
                 Json& file = i["weight_map"]["lm_head.weight"];
                 file = file == "model-0.safetensors" ? "model-1.safetensors" : "model-0.safetensors";
               }),
-              AllOf(HasSubstr("tensor lm_head.weight: got it in model-"), HasSubstr("expected it here")));
+              AllOf(HasSubstr("tensor lm_head.weight: got the tensor in model-"),
+                    HasSubstr("expected the tensor here")));
   EXPECT_THAT(
       index_error([](const auto& dir, Json&) { std::filesystem::remove(dir / "model-1.safetensors"); }),
       HasSubstr("model-1.safetensors: got No such file or directory"));
