@@ -14,8 +14,7 @@ namespace speclab {
 /// file), line and column; both count from 1, columns in bytes.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
-/// Limits on a JSON text from an untrusted file. Within them, parsing needs
-/// little more memory than the text itself has bytes.
+/// Limits on a JSON text from an untrusted file, which keep the memory for parsing close to the text's size.
 struct JsonLimits {
   int depth;                  ///< of nesting; members of the outermost object are at depth 1
   std::size_t members;        ///< members of the outermost object

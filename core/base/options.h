@@ -22,7 +22,7 @@ struct Range {
 ///
 ///     void fields(OptionVisitor& visit) {
 ///       visit("gamma", gamma, Range<int>{1, 64}, "tokens drafted per step");
-/// schedule.fields(visit);  // a struct may contain others; all names share one flat object
+///       schedule.fields(visit);  // a struct may contain others; all names share one flat object
 ///     }
 ///
 /// The initial values of the members are the defaults. The same declaration serves parsing from JSON and
