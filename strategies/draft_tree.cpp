@@ -121,7 +121,7 @@ class DraftTree final : public Strategy {
   // Adds the level below the nodes that were fed. Returns false when the draft is complete.
   bool grow(Slot& s) {
     if (s.depth == 0) s.cache.keep(s.feed);
-    else s.cache.fly(s.feed);
+    else s.cache.add_in_flight(s.feed);
     const TokenTree& tree = s.draft->tree;
     const int level = tree.size();
     for (int node = s.first; node < level; ++node) add_children(s, node);

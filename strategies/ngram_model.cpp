@@ -71,7 +71,7 @@ class NgramModel final : public Strategy {
       file_.emplace(NgramFile::open(options_.file));
       file_->require(vocab_, resources.target->tokenizer_sha256());
       by_file_.emplace(vocab_, std::min(options_.order, file_->order()), smoothing);
-      by_file_->fix(*file_);
+      by_file_->freeze(*file_);
     }
     if (options_.counts != "file") by_text_.emplace(vocab_, options_.order, smoothing);
     const Schedule schedule(options_.chain.schedule, options_.chain.gamma);

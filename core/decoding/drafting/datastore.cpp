@@ -66,7 +66,7 @@ Datastore::Range Datastore::find(TokenSpan phrase) const {
           static_cast<std::size_t>(last - suffixes_.begin()), static_cast<int>(phrase.size())};
 }
 
-Datastore::Range Datastore::find_ending(TokenSpan text, int shortest, int longest) const {
+Datastore::Range Datastore::find_suffix(TokenSpan text, int shortest, int longest) const {
   // If a phrase occurs, so do its suffixes. Binary search therefore finds the longest that occurs.
   Range best;
   int low = shortest, high = std::min({longest, kDepth, static_cast<int>(text.size())});

@@ -49,7 +49,7 @@ class Datastore {
   Range find(TokenSpan phrase) const;  ///< `phrase` has at most kDepth tokens
   /// Finds the longest suffix of `text` that occurs, of `shortest` to `longest` tokens, and returns its
   /// occurrences. Returns an empty range when no suffix occurs.
-  Range find_ending(TokenSpan text, int shortest, int longest) const;
+  Range find_suffix(TokenSpan text, int shortest, int longest) const;
   /// The token `offset` places after the start of the i-th occurrence; -1 at the end of its document.
   Token token(std::size_t i, int offset) const;
 

@@ -42,7 +42,7 @@ class DraftCache {
   void keep(TokenSpan fed);
   /// Notes rows that were fed after those in flight (Feed::continues). catch_up()
   /// commits those that the text has taken.
-  void fly(TokenSpan fed) { flying_.insert(flying_.end(), fed.begin(), fed.end()); }
+  void add_in_flight(TokenSpan fed) { flying_.insert(flying_.end(), fed.begin(), fed.end()); }
 
  private:
   void keep_prefilled(TokenSpan tokens);

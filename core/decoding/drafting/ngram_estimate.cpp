@@ -125,7 +125,7 @@ bool NgramEstimate<Counts>::refine(const Counts& counts, typename Counts::Node n
 }
 
 template <class Counts>
-void NgramEstimate<Counts>::fix(const Counts& counts) {
+void NgramEstimate<Counts>::freeze(const Counts& counts) {
   base_.clear();
   start();
   refine(counts, Counts::kRoot, 1);

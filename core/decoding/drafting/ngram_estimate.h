@@ -47,7 +47,7 @@ class NgramEstimate {
   /// Uses n-grams of up to `order` tokens. The table may have a higher order.
   NgramEstimate(int vocab, int order, NgramSmoothing smoothing);
   /// Call this when the counts will not change any more: computes the law without a context once.
-  void fix(const Counts& counts);
+  void freeze(const Counts& counts);
 
   /// Sets the law to that after `context`. Uses its last order - 1 tokens, or their longest suffix that is
   /// known. The work is proportional to the number of different tokens that followed these suffixes.
@@ -81,8 +81,8 @@ class NgramEstimate {
   std::uint32_t stamp_ = 0;
   double rest_ = 1;
   int known_ = 0;
-  // After fix(): the law without a context, its logarithm, and the tokens by it, best first. Before: empty,
-  // and base is uniform.
+  // After freeze(): the law without a context, its logarithm, and the tokens by it, best first. Before:
+  // empty, and base is uniform.
   std::vector<double> base_;
   std::vector<float> base_log_;
   std::vector<Token> base_order_;

@@ -30,7 +30,7 @@ RetrievalTree::RetrievalTree(const RetrievalOptions& options) : options_(options
 
 void RetrievalTree::run(const Datastore& store, TokenSpan text, int limit) {
   nodes_.clear();
-  const auto range = store.find_ending(text, options_.ngram_min, options_.ngram_max);
+  const auto range = store.find_suffix(text, options_.ngram_min, options_.ngram_max);
   matched_ = range.length;
   // Beyond this depth occurrences are not sorted, so equal continuations need not be neighbours.
   limit = std::min({options_.length, limit, Datastore::kDepth - range.length});

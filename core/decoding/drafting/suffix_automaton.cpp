@@ -294,11 +294,11 @@ SuffixAutomaton::Match SuffixAutomaton::extend(Match match, Token token) const {
 
 SuffixAutomaton::Match SuffixAutomaton::more_frequent(Match match) const {
   if (match.state == kRoot) return match;
-  const State shorter = link(last(match, match.length).state);
+  const State shorter = link(suffix(match, match.length).state);
   return {shorter, static_cast<int>(length(shorter))};
 }
 
-SuffixAutomaton::Match SuffixAutomaton::last(Match match, int length) const {
+SuffixAutomaton::Match SuffixAutomaton::suffix(Match match, int length) const {
   return {class_of(match.state, static_cast<std::uint32_t>(length)), length};
 }
 

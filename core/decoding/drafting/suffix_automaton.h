@@ -62,7 +62,7 @@ class SuffixAutomaton {
   /// The longest suffix of the string that occurs more often than the string itself.
   Match more_frequent(Match match) const;
   /// The suffix of `length` tokens of the string, which must have at least as many.
-  Match last(Match match, int length) const;
+  Match suffix(Match match, int length) const;
 
   /// Number of occurrences of a string; for the empty string the number of tokens of the text.
   std::uint32_t count(State state) const {

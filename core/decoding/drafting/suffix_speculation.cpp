@@ -16,7 +16,7 @@ using Match = SuffixAutomaton::Match;
 
 // Shortens the context so that with one more token it is still counted.
 Match countable(const SuffixAutomaton& text, Match context) {
-  return context.length < text.depth() ? context : text.last(context, text.depth() - 1);
+  return context.length < text.depth() ? context : text.suffix(context, text.depth() - 1);
 }
 
 double share(std::uint32_t count, double occurrences) {
@@ -83,7 +83,7 @@ void SuffixSpeculation::run(const SuffixAutomaton& text, Match context, bool at_
 void SuffixSpeculation::retrieve(const SuffixAutomaton& text, Match context, bool at_end, int limit) {
   const int enough = text.depth() - 1;
   for (int length = std::min({context.length, enough, kContexts}); length > 0; --length) {
-    context = text.last(context, length);
+    context = text.suffix(context, length);
     const double occurrences = static_cast<double>(text.count(context.state)) - (at_end ? 1 : 0);
     tried_.clear();
     tree(text, context, occurrences, length, options_->length, std::min(limit, text.depth() - length));

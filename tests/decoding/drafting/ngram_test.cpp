@@ -238,7 +238,7 @@ TEST(NgramEstimate, EveryLawIsThatOfAScanAndSumsToOne) {
       for (const NgramSmoothing smoothing : kAllSmoothings) {
         NgramEstimate<NgramCounts> by_text(kVocab, order, smoothing);
         NgramEstimate<NgramFile> by_file(kVocab, order, smoothing);
-        by_file.fix(file);
+        by_file.freeze(file);
         for (Token context = 0; context < kVocab * kVocab; ++context) {
           const std::vector<Token> both{context / kVocab, context % kVocab};
           const std::vector<Token> used(both.end() - std::min(2, order - 1), both.end());
@@ -353,8 +353,7 @@ TEST(NgramFile, ImpossibleNgramsAreRefused) {
   EXPECT_THAT(error_of({changed(unigrams, 0, 2, 0), bigrams}), HasSubstr("invalid n-grams"));
   EXPECT_THAT(error_of({changed(unigrams, 0, 3, 1), bigrams}), HasSubstr("invalid n-grams"));
   EXPECT_THAT(error_of({changed(unigrams, 1, 3, 3), bigrams}), HasSubstr("invalid n-grams"));
-  EXPECT_THAT(error_of({changed(unigrams, 1, 3, 0), bigrams}), HasSubstr("invalid n-grams"))
-      << "3 before 1";
+  EXPECT_THAT(error_of({changed(unigrams, 1, 3, 0), bigrams}), HasSubstr("invalid n-grams")) << "3 before 1";
   EXPECT_THAT(error_of({unigrams, changed(bigrams, 1, 3, 1)}), HasSubstr("invalid n-grams"));
 }
 

@@ -74,10 +74,10 @@ void check(const std::vector<Token>& text, int depth, std::mt19937& random, int 
     in_query = automaton.extend(in_query, query.back());
     // What came in since may have made a longer match possible; a match is of the text at its time.
     string = TokenSpan(query).last(static_cast<std::size_t>(in_query.length));
-    expect_same(automaton, automaton.last(in_query, in_query.length), string, scan);
+    expect_same(automaton, automaton.suffix(in_query, in_query.length), string, scan);
     // Shorter strings.
     for (match = in_query; match.length > 0;) {
-      const int count = static_cast<int>(automaton.count(automaton.last(match, match.length).state));
+      const int count = static_cast<int>(automaton.count(automaton.suffix(match, match.length).state));
       match = automaton.more_frequent(match);
       string = string.last(static_cast<std::size_t>(match.length));
       expect_same(automaton, match, string, scan);
