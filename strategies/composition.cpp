@@ -101,8 +101,7 @@ struct Options {
     visit("datastore", datastore, "file made by `speclab datastore build`, for the source \"datastore\"");
     visit("order", order, {"first", "tree", "listed"},
           "first: the surest copy or, without one, the model; tree: everything that is worth a row, as one "
-          "tree; "
-          "listed: the first of `sources` that finds anything");
+          "tree; listed: the first of `sources` that finds anything");
     visit("sure", sure, Range<double>{0, 1},
           "a copy drafts alone if its first token has at least this probability");
     visit("worth", worth, Range<double>{0, 1},

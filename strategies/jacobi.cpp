@@ -29,8 +29,7 @@ struct Options {
   void fields(OptionVisitor& visit) {
     visit("scheme", scheme, {"blocks", "parallel", "sliding"},
           "Jacobi on one block after the other, on the whole rest of the text, or on a window that always "
-          "looks "
-          "the same distance ahead");
+          "looks the same distance ahead");
     visit(
         "block", block, Range<int>{1, 512},
         "tokens of a block or window, the pending token included; parallel uses the whole rest, at most 512");

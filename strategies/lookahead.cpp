@@ -63,8 +63,7 @@ struct Options {
           "the pool stays for the next prompt; prompts are then decoded in the order of their file");
     visit("emulate", emulate, {"none", "lade", "llama_cpp"},
           "do the same steps as another implementation, including its faults; overrides full_match_bonus, "
-          "evict "
-          "and forward");
+          "evict and forward");
   }
 };
 

@@ -42,8 +42,7 @@ struct Options {
           "how counts become probabilities");
     visit("counts", counts, {"online", "file", "both"},
           "counts of prompt and output, of the file, or of whichever knows the longer context (the text if "
-          "both "
-          "are equal)");
+          "both are equal)");
     visit("file", file, "file made by `speclab ngram build`");
     visit("known", known, Range<int>{0, NgramCounts::kMostOrder - 1},
           "draft only after a context of this many tokens that occurred before; at most order - 1");
