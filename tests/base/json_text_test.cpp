@@ -57,7 +57,7 @@ TEST(JsonText, RefusesWhatIsNestedTooDeeply) {
 
 constexpr JsonLimits kLimits{.depth = 4, .members = 3, .inner_members = 2, .items = 2, .token_bytes = 40};
 
-/// The members one by one, or the error.
+/// The members as text, or the error message.
 std::string members(const std::string& text) {
   std::string out;
   const std::string error = fixtures::message_of([&] {
@@ -105,7 +105,7 @@ TEST(JsonText, RefusesWhatIsBeyondALimit) {
               StartsWith("a.json: line 1, column 5: got a text or number"));
   EXPECT_THAT(members("{\"a\":1" + std::string(41, ' ') + "}"),
               HasSubstr("a text or number of more than 40 bytes"));
-  EXPECT_EQ(members(R"({"a": "\"\\,:[]{}\"\\"})"), R"(a="\"\\,:[]{}\"\\";)");  // nothing of it ends the text
+  EXPECT_EQ(members(R"({"a": "\"\\,:[]{}\"\\"})"), R"(a="\"\\,:[]{}\"\\";)");  // none of these ends the text
   EXPECT_THAT(members(R"({"a": "\"\\" xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx)"),
               HasSubstr("line 1, column 12: got a text or number"));
 }

@@ -215,7 +215,7 @@ TEST(CheckpointGguf, RefusesABadTokenizer) {
               HasSubstr("tokenizer.ggml.merges: got no such key"));
 }
 
-/// What only a wide array holds: no type, and an id that is none.
+/// Values that only a wide array can hold: an invalid type and an invalid id.
 TEST(CheckpointGguf, ReadsOddTokenNumbersAsNone) {
   Shape shape = tiny_shape();
   shape.vocab = kByteVocab;

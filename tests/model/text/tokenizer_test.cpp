@@ -206,7 +206,7 @@ TEST(StreamDecoder, HoldsUnfinishedCharactersBack) {
   EXPECT_EQ(stream.finish(), "");
 }
 
-/// A tokenizer.json that is right; the tests below break one thing each.
+/// A valid tokenizer.json. Each test below breaks one thing.
 nlohmann::json tiny_json() {
   const Tokenizer::Parts parts = tiny_parts();
   nlohmann::json json = {{"added_tokens", nlohmann::json::array()},
