@@ -22,8 +22,8 @@
 /// Tiny models for tests, in memory and as files. Only for tests: no checks, small sizes.
 ///
 ///   TempDir dir;
-///   write_tiny_llama(dir.path(), tiny_shape(), 1);           // a Hugging Face directory, random bf16
-///   weights Checkpoint model = Checkpoint::open(dir.path());
+///   write_tiny_llama(dir.path(), tiny_shape(), 1);           // a Hugging Face directory, random
+///   Checkpoint model = Checkpoint::open(dir.path());
 ///
 ///   TinyModel model = random_llama(tiny_shape(), 1);         // or look at and change the weights first
 ///   write_huggingface(dir.path(), model, {.dtype = "F32", .shards = 3});
