@@ -1,5 +1,5 @@
-// N-gram counts, files of them and the laws made of them, against sums by hand and against a scan of the
-// texts.
+// N-gram counts, n-gram files and the laws computed from them, compared with sums by
+// hand and with a scan of the texts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ Documents random_documents(std::mt19937& random, unsigned alphabet) {
   return documents;
 }
 
-/// By definition, from the texts alone.
+/// Counts by definition, from the texts alone.
 class CountingScan {
  public:
   CountingScan(const Documents& documents, int vocab, int order)
@@ -220,7 +220,7 @@ TEST(NgramCounts, CountWhatAScanCounts) {
   }
 }
 
-// The laws of both tables after every context of up to two tokens, and of the whole texts.
+// The laws by both tables after every context of up to two tokens, and after the whole texts.
 TEST(NgramEstimate, EveryLawIsThatOfAScanAndSumsToOne) {
   TempDir dir;
   const std::string path = (dir.path() / "ngrams").string();
@@ -326,7 +326,7 @@ TEST(NgramFile, WhatIsNoNgramModelIsRefused) {
   EXPECT_THAT(message_of([&] { NgramFile::Builder(4, "").write(path, 2); }), HasSubstr("no tokens"));
 }
 
-// A checksum proves nothing about who made a file: what it says is checked as well.
+// A malicious file can have a valid checksum, so its contents are checked too.
 TEST(NgramFile, ImpossibleNgramsAreRefused) {
   TempDir dir;
   const std::filesystem::path path = dir.path() / "ngrams";

@@ -263,7 +263,7 @@ TEST(Distribution, RankEntropyAndDistances) {
   p.top(2, top);
   EXPECT_THAT(top, testing::ElementsAre(1, 0));
   p.top(9, top);
-  EXPECT_THAT(top, testing::ElementsAre(1, 0, 2));  // none of mass 0
+  EXPECT_THAT(top, testing::ElementsAre(1, 0, 2));  // no token of mass 0
   hot.top(3, top);
   EXPECT_THAT(top, testing::ElementsAre(1));
   p.top(0, top);
