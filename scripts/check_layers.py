@@ -3,7 +3,7 @@
 
     check_layers.py [ROOT]
 
-Layers: base < measure < backend < model < decoding < {theory, simulate} < strategies < experiments. An include points left only.
+Layers: base < measure < backend < model < decoding < theory < strategies < experiments. An include points left only.
 Strategies do not include each other and see no file of measure, backend/cpu, backend/cuda or JSON.
 Backends: nothing outside core/backend includes a header of core/backend/cuda or core/backend/cpu, or compares the name of a
 backend: it asks the backend for the property that it means. The two folders include nothing of each other.
@@ -24,7 +24,6 @@ ORDER = {
     "core/model": 3,
     "core/decoding": 4,
     "core/theory": 5,
-    "core/simulate": 5,
     "strategies": 6,
     "experiments": 7,
 }

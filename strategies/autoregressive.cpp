@@ -1,10 +1,9 @@
-// Autoregressive decoding: one token per target forward, nothing drafted.
-// The reference for texts and for times: it runs through exactly the loop that every other strategy runs
-// through.
+// Autoregressive decoding: one token per target forward, nothing drafted. It is the reference for texts and
+// for times, and runs through the same loop as every other strategy.
 //
 // Paper:       -
 // Draft cost:  none.
-// Loses when:  the target is bound by memory bandwidth and anything at all can be guessed.
+// Loses when:  memory bandwidth limits the target and some tokens can be guessed.
 
 #include "core/decoding/registry.h"
 

@@ -1,15 +1,15 @@
-// Composition: copies of the text, of earlier texts and of a datastore and, if there is one, a draft model
-// answer together. Every token that they propose has an estimate of being right: frequency times the trust in
-// a match of that length for a copy, the draft's own probability for the model. `order: first` lets the
-// surest copy draft alone and falls back to the model; `order: tree` has the copies alone where one is sure,
-// and else the model's chain, its runner-ups and the copies, as one small tree; `order: listed` asks the
-// sources one after the other. Nothing is drafted that is not worth a row of the target.
+// Composition: several sources draft together: copies of the text, of earlier texts and of a datastore, and a
+// draft model if there is one. Every proposed token has an estimated probability of being right: for a copy
+// its frequency times the trust in a match of that length, for the model its own probability. `order: first`
+// lets the surest copy draft alone and falls back to the model. `order: tree` drafts the copies alone if one
+// is sure; otherwise it makes one small tree of the model's chain, its runner-ups and the copies. `order:
+// listed` asks the sources one after the other. A token is drafted only if it is worth a row of the target.
 //
 // Paper:       Oliaro et al. 2024, SuffixDecoding (copies, hybrid with a model); He et al. 2024, REST
 //              (datastore); Miao et al. 2024, SpecInfer (one tree from several drafters); runner-ups as in
 //              Cai et al. 2024, Medusa.
-// Draft cost:  microseconds for copies; the draft's forwards where no copy is sure.
-// Loses when:  as its sources: tau - 1 is less than the extra rows and the draft's steps cost.
+// Draft cost:  microseconds for copies; the draft's forwards when no copy is sure.
+// Loses when:  tau - 1 is less than the cost of the extra rows and of the draft's forwards.
 
 #include <algorithm>
 #include <array>
@@ -36,7 +36,7 @@ constexpr int kDepth = 64;
 enum Source : unsigned { kDraft, kText, kEarlier, kDatastore, kSources };
 constexpr std::array<std::string_view, kSources> kNames = {"draft", "text", "earlier", "datastore"};
 
-/// What the record calls a draft that all of these have nodes in, a bit for each: "draft+text".
+/// The record's name for a draft with nodes from these sources, one bit for each: "draft+text".
 std::string_view name_of(unsigned sources) {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all(1U << kSources);
@@ -83,9 +83,9 @@ struct Options {
   double worth_of_runner_up = .2;
   int length = 5;
   int nodes = 5;
-  // Fitted by scripts/fit/fit_trust.py to greedy texts of SmolLM2-135M-Instruct for the prompts of split
-  // "fit" (configs/README.md); results/fits/composition_trust.json has the spread. The other numbers were
-  // chosen by hand.
+  // Fitted by scripts/fit/fit_trust.py to greedy texts of SmolLM2-135M-Instruct for the prompts of
+  // the split "fit" (configs/README.md); results/fits/composition_trust.json has the spread. The
+  // other defaults were chosen by hand.
   std::vector<double> trust = {.41, .57, .62, .72, .79, .79, .81, .84, .87, .88, .88, .9, .9, .9, .9, .97};
   bool runner_up = true;
   int remember_tokens = 1000000;
@@ -98,25 +98,28 @@ struct Options {
   }
   void fields(OptionVisitor& visit) {
     visit("sources", sources,
-          "of \"text\" (prompt and output), \"earlier\" (outputs for earlier prompts, which are then decoded "
-          "in the order of their file), \"datastore\" and \"draft\"");
-    visit("datastore", datastore, "file made by `speclab datastore build`, for the source of that name");
+          "list of \"text\" (prompt and output), \"earlier\" (outputs for earlier prompts; prompts are then "
+          "decoded in the order of their file), \"datastore\" and \"draft\"");
+    visit("datastore", datastore, "file made by `speclab datastore build`, for the source \"datastore\"");
     visit("order", order, {{Order::first, "first"}, {Order::tree, "tree"}, {Order::listed, "listed"}},
-          "one source per step, the surest copy or else the model; all that is worth it as one tree; or the "
-          "first of `sources` that knows anything");
-    visit("sure", sure, Range<double>{0, 1}, "a copy drafts alone when its first token is so probable");
+          "first: the surest copy or, without one, the model; tree: everything that is worth a row, as one "
+          "tree; listed: the first of `sources` that finds anything");
+    visit("sure", sure, Range<double>{0, 1},
+          "a copy drafts alone if its first token has at least this probability");
     visit("worth", worth, Range<double>{0, 1},
-          "smallest probability of a path for which a copied token is verified");
+          "a copied token is verified if its path has at least this probability");
     visit("worth_of_draft", worth_of_draft, Range<double>{0, 1},
-          "the same for the draft model's token, at temperature 0 only: what was drawn is always verified");
+          "the same for the draft model's tokens, at temperature 0 only: drawn tokens are always verified");
     visit("worth_of_runner_up", worth_of_runner_up, Range<double>{0, 1},
-          "the same for its second best token");
+          "the same for the draft model's second best tokens");
     visit("length", length, Range<int>{1, 64}, "most tokens to copy");
-    visit("nodes", nodes, Range<int>{1, 64}, "a tree of more gets no further copies and runner-ups");
+    visit("nodes", nodes, Range<int>{1, 64},
+          "a tree with this many drafted tokens gets no more copies and runner-ups");
     visit("trust", trust, Range<double>{0, 1},
-          "factor on the frequency of a copy after 1, 2, ... matching tokens; the last one goes on");
-    visit("runner_up", runner_up, "the draft's second best tokens too, where they are worth a row");
-    visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 27}, "budget of \"earlier\"");
+          "factor on the frequency of a copy after 1, 2, ... matching tokens; the last entry also holds for "
+          "longer matches");
+    visit("runner_up", runner_up, "draft the model's second best tokens too, if they are worth a row");
+    visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 27}, "tokens that \"earlier\" keeps");
     chain.fields(visit);
   }
 };
@@ -129,12 +132,13 @@ class Composition final : public Strategy {
         memory_(kDepth, has(kEarlier) ? SuffixMemory::Remember::outputs : SuffixMemory::Remember::nothing,
                 static_cast<std::size_t>(options.remember_tokens), resources) {
     copying_.length = options_.length;
-    copying_.factor = 64;  // trust is what limits a copy
+    copying_.factor = 64;  // no limit: trust limits a copy
     copying_.min_probability = options_.worth;
     copying_.trust = options_.trust;
     if (has(kDatastore) == options_.datastore.empty()) {
       throw Error({"composition: datastore", options_.datastore.empty() ? "no file" : options_.datastore,
-                   "a file if \"datastore\" is among the sources, else none", "speclab datastore build"});
+                   "a file if \"datastore\" is among the sources, otherwise none",
+                   "speclab datastore build"});
     }
     if (has(kDatastore)) {
       store_ = Datastore::open(options_.datastore);
@@ -142,7 +146,7 @@ class Composition final : public Strategy {
       retrieved_.emplace(
           RetrievalOptions{.length = std::min(options_.length, kMostRetrieved), .nodes = options_.nodes});
     }
-    if (has(kDraft) && resources.draft) {  // without a model the copies go on alone
+    if (has(kDraft) && resources.draft) {  // without a model only the copies draft
       chain_ = std::make_unique<DraftChain>(options_.chain, resources);
       chain_->leave_out_below(options_.worth_of_draft);
       if (options_.order == Order::tree && options_.runner_up) chain_->want_runner_ups();
@@ -194,7 +198,7 @@ class Composition final : public Strategy {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       memory_.catch_up(*sequences[i]);
       if (!chain_) continue;
-      // The model's chain is nodes 1 .. by_model, whatever else hangs in the tree.
+      // The model's chain is nodes 1 .. by_model; other sources come after it.
       const int drafted = slots_[static_cast<std::size_t>(sequences[i]->slot)].by_model;
       const auto& path = outcomes[i].acceptance->path;
       const auto accepted =
@@ -205,7 +209,7 @@ class Composition final : public Strategy {
 
  private:
   using Node = SuffixSpeculation::Node;
-  static constexpr int kMostNodes = 64;      // of a copy: the largest `nodes` and `length`
+  static constexpr int kMostNodes = 64;      // of one copy: the upper limit of `nodes` and `length`
   static constexpr int kMostRetrieved = 31;  // tokens of a continuation, see RetrievalOptions
 
   struct Copy {
@@ -214,16 +218,17 @@ class Composition final : public Strategy {
     std::vector<Node> nodes;
   };
   struct Slot {
-    std::array<Copy, kSources - 1> copies;  // of those that know anything, best first; `found` of them
+    std::array<Copy, kSources - 1>
+        copies;  // the first `found` are copies of sources that found something, best first
     std::size_t found = 0;
-    int by_model = 0;  // nodes of the present draft that the model's chain has
+    int by_model = 0;  // nodes of the current draft that belong to the model's chain
   };
 
   bool has(Source source) const {
     return std::find(sources_.begin(), sources_.end(), source) != sources_.end();
   }
 
-  // What each source of copies knows; in the order that they are to be tried in.
+  // Looks up the copies of each source, in the order in which they are tried.
   void look_up(const Sequence& sequence, Slot& slot) {
     slot.found = 0;
     for (const Source source : sources_) {
@@ -243,7 +248,7 @@ class Composition final : public Strategy {
       if (!copy.nodes.empty()) ++slot.found;
     }
     if (options_.order == Order::listed) return;
-    for (std::size_t i = 1; i < slot.found; ++i) {  // stable, and nothing is allocated
+    for (std::size_t i = 1; i < slot.found; ++i) {  // a stable sort that does not allocate
       for (std::size_t j = i; j > 0 && slot.copies[j].score > slot.copies[j - 1].score; --j)
         std::swap(slot.copies[j], slot.copies[j - 1]);
     }
@@ -276,10 +281,10 @@ class Composition final : public Strategy {
     return false;
   }
 
-  // The model's second choices, as siblings of its first ones. Nothing drew them, so they are one-hot; behind
-  // a drawn sibling that changes no law.
+  // Adds the model's second best tokens as siblings of its drafted ones. They were not drawn, so they are
+  // one-hot. After a drawn sibling this does not change the law.
   void add_runner_ups(const Sequence& sequence, const Slot& slot, Draft& draft) const {
-    double above = 1;  // probability of the chain down to the parent
+    double above = 1;  // probability of the chain up to the parent
     for (const DraftChain::RunnerUp& other : chain_->runner_ups(sequence)) {
       const int parent = other.depth - 1;
       if (parent > slot.by_model || draft.tree.drafted() >= options_.nodes) return;
@@ -289,7 +294,7 @@ class Composition final : public Strategy {
     }
   }
 
-  // The first copy, or with order "tree" all of them, behind what the model has drafted.
+  // Adds the first copy, or with order "tree" all copies, after the model's nodes.
   void add_copies(const Slot& slot, Draft& draft) {
     unsigned sources = 0;
     draft.contributions.clear();
@@ -310,18 +315,19 @@ class Composition final : public Strategy {
     if (draft.contributions.size() < 2) draft.contributions.clear();
   }
 
-  // Hangs a copy into the tree, along the nodes that are there already: the verifier tries a drawn token
-  // before a one-hot one, and once it is rejected a second child of the same token has no chance under any
-  // exact rule. Where the copy leaves the model, what the model is sure of counts against it.
+  // Adds a copy to the tree and shares nodes that are already there. Sharing loses nothing: the verifier
+  // tries a drawn token before a one-hot one, and once it is rejected no exact rule accepts a second child
+  // with the same token. Where the copy diverges from the model's chain, the model's confidence in its own
+  // token counts against the copy.
   void add_copy(const std::vector<Node>& nodes, int by_model, Draft& draft) {
-    place_.clear();  // in the tree; -1: not worth a row, nor is what hangs on it
+    place_.clear();  // node of each token of the copy; -1: this token and all after it are not worth a row
     doubt_.clear();
     for (const Node& node : nodes) {
       const auto parent = static_cast<std::size_t>(std::max(node.parent, 0));
       const bool root = node.parent < 0;
       const int at = root ? 0 : place_[parent];
       double doubt = root ? 1 : doubt_[parent];
-      int place = at < 0 ? -1 : child(draft.tree, at, node.token);
+      int place = at < 0 ? -1 : draft.tree.child(at, node.token);
       if (place == 0) {
         if (at < by_model) doubt = 1 - draft.confidence[static_cast<std::size_t>(at + 1)];
         const bool worth =
@@ -336,15 +342,8 @@ class Composition final : public Strategy {
     }
   }
 
-  static int child(const TokenTree& tree, int parent, Token token) {
-    for (int node = parent + 1; node <= tree.drafted(); ++node) {
-      if (tree.parent(node) == parent && tree.token(node) == token) return node;
-    }
-    return 0;
-  }
-
   Options options_;
-  std::vector<Source> sources_;  // as listed
+  std::vector<Source> sources_;  // in the listed order
   SuffixMemory memory_;
   SuffixSpeculationOptions copying_;
   SuffixSpeculation speculation_;
@@ -360,11 +359,10 @@ class Composition final : public Strategy {
 
 const RegisterStrategy<Options, Composition> registered{{
     .name = "composition",
-    .summary = "copies and a draft model together: the surest source alone, or a small tree of all that is "
-               "worth a row",
+    .summary = "copies and a draft model together: the surest source alone, or a small tree of everything "
+               "that is worth a row",
     .paper = "Oliaro et al. 2024, SuffixDecoding; Miao et al. 2024, SpecInfer",
-    .draft_source =
-        "copies from the text, earlier texts and a datastore; a small model where no copy is sure",
+    .draft_source = "copies from the text, earlier texts and a datastore; a small model when no copy is sure",
     .stop_rule = "estimated probability of a path; schedule of the small model",
     .verification = "chain; tree",
     .criterion = "any rule; q of the model, one-hot for the rest",

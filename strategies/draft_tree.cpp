@@ -1,18 +1,15 @@
 // Draft tree: a small model drafts a tree of fixed shape. Every node at depth d has widths[d] children, so
-// that the target has several guesses to take from where one chain would have been wrong. At temperature 0
-// they are the draft's best tokens; above it they are drawn from the draft without replacement, and each is
-// handed over with the law that it was drawn from, which makes rejection with the residual carried from child
-// to child exact. Widths of 1 are speculative sampling.
+// the target has several guesses to choose from when the first one is wrong. At temperature 0 the children
+// are the draft's best tokens. Above it they are drawn from the draft without replacement, and each node gets
+// the distribution that its token was drawn from. So rejection is exact: it carries the residual from child
+// to child. Widths of 1 are speculative sampling.
 //
 // Paper:       Miao et al. 2024, "SpecInfer" (expansion <k1, ..., kd>, Section 3; multi-step speculative
-// sampling,
-//              Algorithm 2); draws without replacement as in Chen et al. 2024, "Sequoia".
-// Draft cost:  one forward of the draft per depth, of all nodes of the level above: as many forwards as a
-// chain of
+//              sampling, Algorithm 2); draws without replacement as in Chen et al. 2024, "Sequoia".
+// Draft cost:  one draft forward per depth over all nodes of the level above: as many forwards as a chain of
 //              that depth.
-// Loses when:  rows are not free: a tree of n nodes costs t(1 + n) and has as its only gain over its first
-// path the
-//              siblings' share, p of the second, third, ... best token.
+// Loses when:  rows are not free. A tree of n nodes costs t(1 + n), and compared with its first path it gains
+//              only the probability p of the siblings, the second, third, ... best tokens.
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +23,7 @@
 namespace speclab {
 namespace {
 
-constexpr int kMostDrafted = 127;  // with the pending token 128 rows, what sessions have room for
+constexpr int kMostDrafted = 127;  // with the pending token 128 rows, the limit of sessions
 
 struct Options {
   std::vector<int> widths = {3, 2, 1, 1};
@@ -50,12 +47,12 @@ class DraftTree final : public Strategy {
     if (nodes == 0 || nodes > kMostDrafted) {
       throw Error({"draft_tree: widths",
                    nodes == 0 ? "no widths" : fmt::format("more than {} tokens", kMostDrafted),
-                   fmt::format("1 to {} tokens", kMostDrafted), "Fewer children, or less depth."});
+                   fmt::format("1 to {} tokens", kMostDrafted), "Use fewer children or less depth."});
     }
     slots_.resize(static_cast<std::size_t>(resources_.batch));
   }
 
-  // Every step does the same, unless the draft's rows have fewer tokens than a node has children.
+  // A device can run these steps unless a node has more children than the draft's rows have tokens.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
     if (*std::max_element(options_.widths.begin(), options_.widths.end()) > static_cast<int>(columns()))
       return std::nullopt;
@@ -68,8 +65,8 @@ class DraftTree final : public Strategy {
     s.cache.begin(sequence, resources_);
   }
 
-  // Level by level, all sequences together. Node i + 1 is row i in flight, because every node of a level but
-  // the last is fed.
+  // Drafts level by level, all sequences together. Node i + 1 is row i in flight, because all nodes are fed
+  // except those of the last level.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
     active_.clear();
     for (std::size_t i = 0; i < sequences.size(); ++i) {
@@ -104,13 +101,13 @@ class DraftTree final : public Strategy {
   struct Slot {
     DraftCache cache;
     SamplingParams sampling;
-    // Of the draft in progress:
+    // State of the draft in progress:
     const Sequence* sequence = nullptr;
     Draft* draft = nullptr;
     int limit = 0;
-    int depth = 0;  // of the nodes whose children come next
-    int first = 0;  // the first of those nodes
-    // Of the forward in progress:
+    int depth = 0;  // depth of the nodes whose children come next
+    int first = 0;  // first of those nodes
+    // State of the forward in progress:
     std::vector<Token> feed;
     std::vector<std::int32_t> parents, rows;
     std::vector<float> logits;     // [rows, head_rows]
@@ -122,10 +119,10 @@ class DraftTree final : public Strategy {
 
   std::size_t columns() const { return static_cast<std::size_t>(resources_.draft->config().head_rows()); }
 
-  // Adds the level below the nodes that were fed. False: the draft is complete.
+  // Adds the level below the nodes that were fed. Returns false when the draft is complete.
   bool grow(Slot& s) {
     if (s.depth == 0) s.cache.keep(s.feed);
-    else s.cache.fly(s.feed);
+    else s.cache.add_in_flight(s.feed);
     const TokenTree& tree = s.draft->tree;
     const int level = tree.size();
     for (int node = s.first; node < level; ++node) add_children(s, node);
@@ -154,7 +151,7 @@ class DraftTree final : public Strategy {
       s.processed.resize(logits.size());
       sequence.processors->apply(logits, config.head_ids, sequence.tokens, s.prefix, s.processed);
       logits = s.processed;
-      // A reduced vocabulary may be banned as a whole: nothing to draft then.
+      // All tokens of a reduced vocabulary may be banned. Then there is nothing to draft.
       if (std::all_of(logits.begin(), logits.end(), [](float z) { return std::isinf(z) && z < 0; })) return;
     }
     const struct {
@@ -163,7 +160,7 @@ class DraftTree final : public Strategy {
       std::int64_t position;
     } at{sequence, s.draft->tree, sequence.position() + s.depth + 1};
     const auto draw =
-        [&at](const Distribution& q) {  // one captured pointer: the function object needs no allocation
+        [&at](const Distribution& q) {  // captures only one pointer, so the function object does not allocate
           if (at.sequence.coupled) return q.sample_coupled(at.sequence.coins, at.position);
           return q.sample(at.sequence.coins, at.sequence.draft_coin(at.tree.size()));
         };

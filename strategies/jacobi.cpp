@@ -1,12 +1,13 @@
-// Jacobi decoding: guess all tokens ahead at once, let one forward say what each should have been given those
-// before it, and take its answers as the next guess. The correct beginning grows by at least one token a
-// forward; what stands behind the first wrong token is kept as the guess for the next one.
+// Jacobi decoding: guesses all tokens of a block at once. One forward computes the target's token for every
+// position, given the guesses before it, and these tokens are the next guess. The correct prefix grows by at
+// least one token per forward; the tokens after the first wrong one stay as the next guess.
 //
 // Paper:       Santilli et al. 2023, "Accelerating Transformer Inference for Translation via Parallel
 //              Decoding", Algorithms 1 (parallel) and 2 (blocks: Jacobi inside, one block after the other);
 //              the sliding window is that of lookahead decoding with N = 2 (Fu et al. 2024).
-// Draft cost:  the rows of the block, nothing else.
-// Loses when:  nearly always: a wrong token changes what follows it, and right tokens come in a wrong place.
+// Draft cost:  only the rows of the block.
+// Loses when:  nearly always. A wrong token changes all tokens after it, and right tokens appear at wrong
+//              positions.
 
 #include <algorithm>
 #include <memory>
@@ -31,19 +32,18 @@ struct Options {
   void fields(OptionVisitor& visit) {
     visit("scheme", scheme,
           {{Scheme::blocks, "blocks"}, {Scheme::parallel, "parallel"}, {Scheme::sliding, "sliding"}},
-          "Jacobi on one block after the other, on all that is left to say, or on a window that always looks "
-          "as far ahead");
-    visit("block", block, Range<int>{1, 512},
-          "tokens of a block or window, the certain one included; parallel takes all that is left, at most "
-          "512");
+          "Jacobi on one block after the other, on the whole rest of the text, or on a window that always "
+          "looks the same distance ahead");
+    visit(
+        "block", block, Range<int>{1, 512},
+        "tokens of a block or window, the pending token included; parallel uses the whole rest, at most 512");
     visit("keep_tail", keep_tail,
-          "what stands behind the first wrong token is the next guess; false: guess anew");
+          "keep the tokens after the first wrong one as the next guess; false: guess anew");
     visit("initial", initial,
           {{Initial::random, "random"}, {Initial::prompt, "prompt"}, {Initial::repeat, "repeat"}},
-          "tokens that nothing is known about: random ones of the text, its first ones in order, or the last "
-          "one again");
+          "first guesses: random tokens of the text, its first tokens in order, or its last token repeated");
     visit("parallel_tokens", parallel_tokens, Range<int>{0, 1 << 20},
-          "hybrid: after so many tokens decoding goes on one by one until the end token; 0: never");
+          "hybrid: after this many tokens decoding continues token by token; 0: never");
   }
 };
 
@@ -91,7 +91,7 @@ class Jacobi final : public Strategy {
       const Outcome& outcome = outcomes[i];
       Slot& slot = slots_[static_cast<std::size_t>(sequences[i]->slot)];
       slot.next.clear();
-      // The row of node k speaks about offset k + 1.
+      // The row of node k predicts the token at offset k + 1.
       for (int node = outcome.emitted; options_.keep_tail && node < outcome.draft->tree.size(); ++node)
         slot.next.push_back(outcome.rows.best(node));
       slot.guess.swap(slot.next);
@@ -103,9 +103,9 @@ class Jacobi final : public Strategy {
   static constexpr int kMostRows = 512;
 
   struct Slot {
-    std::vector<Token> guess;  // of the tokens after the pending one
+    std::vector<Token> guess;  // guesses for the tokens after the pending one
     std::vector<Token> next;
-    int left = 0;  // tokens of the block that are not certain yet
+    int left = 0;  // tokens of the block that are not final yet
   };
 
   Token anything(const Sequence& sequence, int draw) const {

@@ -1,14 +1,15 @@
-// Lookahead decoding: the forward that verifies also runs a Jacobi iteration over W positions ahead; the
-// n-grams that its last N - 1 iterates spell go into a pool, and those that begin with the pending token are
-// verified as guesses, all in one tree. Needs no draft model: the target guesses for itself.
+// Lookahead decoding: the forward that verifies also runs a Jacobi iteration over W positions ahead. The
+// n-grams in its last N - 1 iterates go into a pool. Pool entries that begin with the pending token are
+// verified as guesses, all in one tree. There is no draft model: the target guesses for itself.
 //
 // Paper:       Fu, Bailis, Stoica, Zhang 2024, "Break the Sequential Dependency of LLM Inference Using
 //              Lookahead Decoding", Algorithms 2 to 4; the defaults are those of the paper for a 7B model.
-// Draft cost:  W (N - 1) rows in every forward; guesses that share a prefix share its rows, so that a step
-//              has at most (W + G)(N - 1) rows.
-// Emulation:   of lade all but its first level, which it fills in the prompt's own forward: one step fewer a
-//              text. Both draw their first window elsewhere, and llama.cpp samples it at T > 0.
-// Loses when:  rows are dear: t((W + G)(N - 1)) above tokens per step. That is so on most CPUs.
+// Draft cost:  W (N - 1) rows in every forward. Guesses that share a prefix share its rows, so a step has at
+//              most (W + G)(N - 1) rows.
+// Emulation:   of lade everything except its first level, which lade fills in the prompt's own forward; this
+//              saves it one step per text. Both emulated programs draw their first window differently, and
+//              llama.cpp samples it at T > 0.
+// Loses when:  rows are expensive: t((W + G)(N - 1)) exceeds tokens per step, as on most CPUs.
 
 #include <algorithm>
 #include <functional>
@@ -24,7 +25,7 @@
 namespace speclab {
 namespace {
 
-constexpr int kMostGuesses = 64;  // a step, where neither G nor V bounds them
+constexpr int kMostGuesses = 64;  // limit of guesses in a step when neither G nor V limits them
 
 enum class Forward { one, accepted };
 enum class Initial { random, prompt };
@@ -44,32 +45,31 @@ struct Options {
   bool carries_memory() const { return keep_pool; }
   void fields(OptionVisitor& visit) {
     visit("W", W, Range<int>{0, 256},
-          "window: positions ahead that are iterated on; 0: none, the pool fills from the text");
+          "window: number of positions ahead in the iteration; 0: no window, the pool fills from the text");
     visit("N", N, Range<int>{2, 32}, "n-gram size: N - 1 iterates in the window, N - 1 tokens in a guess");
     visit("G", G, Range<int>{-1, 256}, "pool: guesses kept for a token; -1: all");
     visit("V", V, Range<int>{0, 256},
-          "guesses verified in a step, newest first; 0: as many as G, 64 where that is all");
-    visit("full_match_bonus", full_match_bonus,
-          "a guess that matches as a whole gives a token more, N in all");
+          "guesses verified in a step, newest first; 0: as many as G, or 64 if G is -1");
+    visit("full_match_bonus", full_match_bonus, "a completely matching guess gives one more token, N in all");
     visit("forward", forward, {{Forward::one, "one"}, {Forward::accepted, "accepted"}},
           "how far the window moves in a step: always by one, or by as many tokens as were emitted");
     visit("pool_from_prompt", pool_from_prompt,
-          "the n-grams of the prompt and of the text go into the pool, too");
+          "the n-grams of the prompt and of the text go into the pool too");
     visit("evict", evict, {{NgramPool::Order::lru, "lru"}, {NgramPool::Order::fifo, "fifo"}},
-          "which guess a full list of the pool gives up");
+          "which guess a full list of the pool drops");
     visit("initial", initial, {{Initial::random, "random"}, {Initial::prompt, "prompt"}},
           "first window: random tokens of the prompt, or its first ones in order");
     visit("window_from_pool", window_from_pool,
           "tokens of the window's first level are replaced by the newest guess");
     visit("accept_window", accept_window,
-          "the window's first level is a guess as well; with N = 2 and forward accepted this is Jacobi "
+          "the window's first level is a guess too; with N = 2 and forward \"accepted\" this is Jacobi "
           "decoding");
     visit("keep_pool", keep_pool,
           "the pool stays for the next prompt; prompts are then decoded in the order of their file");
     visit("emulate", emulate,
           {{Emulate::none, "none"}, {Emulate::lade, "lade"}, {Emulate::llama_cpp, "llama_cpp"}},
-          "the same steps as another implementation, its faults included; overrides full_match_bonus, evict "
-          "and forward");
+          "do the same steps as another implementation, including its faults; overrides full_match_bonus, "
+          "evict and forward");
   }
 };
 
@@ -87,7 +87,8 @@ class Lookahead final : public Strategy {
       throw Error(
           {"lookahead: emulate",
            std::string(lade_ ? "\"lade\"" : "\"llama_cpp\"") + " with N = " + std::to_string(options.N),
-           "N of at least 3, a window, and accept_window off: that implementation knows nothing else", ""});
+           "N of at least 3, a window, and accept_window off, because that implementation has nothing else",
+           ""});
     }
     guesses_ = options_.V > 0 ? options_.V : options_.G >= 0 ? options_.G : kMostGuesses;
     if (options_.G >= 0) guesses_ = std::min(guesses_, options_.G);
@@ -140,7 +141,7 @@ class Lookahead final : public Strategy {
       const TokenSpan emitted = TokenSpan(sequence.tokens).last(static_cast<std::size_t>(outcome.emitted));
       int draws = 0;
       const auto draw = [&](int) { return random_text_token(sequence, slot.running, draws++); };
-      const LookaheadWindow::Refill refill = std::cref(draw);  // a reference: nothing is allocated
+      const LookaheadWindow::Refill refill = std::cref(draw);  // std::cref avoids an allocation
       slot.window.predict(outcome.rows, refill, slot.predictions);
       for (Token& token : slot.predictions) {
         if (std::ranges::find(sequence.eos, token) != sequence.eos.end()) token = refill(0);
@@ -161,7 +162,8 @@ class Lookahead final : public Strategy {
   struct Slot {
     Slot(const Options& options, int vocab, int capacity)
         : window(options.W, options.N - 1), pool(vocab, options.N - 1, options.G, options.evict) {
-      const int made = options.W + (options.pool_from_prompt ? 1 : 0);  // n-grams for each token of the text
+      const int made =
+          options.W + (options.pool_from_prompt ? 1 : 0);  // n-grams that are made for each token of the text
       if (options.G != 0) pool.reserve(static_cast<std::size_t>(made) * static_cast<std::size_t>(capacity));
       running.reserve(static_cast<std::size_t>(capacity) + 1);
       predictions.reserve(static_cast<std::size_t>(options.W + options.N));
@@ -169,21 +171,21 @@ class Lookahead final : public Strategy {
     }
     LookaheadWindow window;
     NgramPool pool;
-    std::vector<Token> running;  // the text, as the pool and the refills see it
+    std::vector<Token> running;  // the text as the pool and the refills see it
     std::vector<Token> predictions, ngram;
-    std::vector<int> level0;  // nodes of the window's first level where they are candidates
+    std::vector<int> level0;  // nodes of the window's first level, if they are candidates
   };
 
-  // The N-gram that ends before `end`.
+  // Inserts the N-gram that ends before `end`.
   void insert_newest(Slot& slot, std::size_t end) {
     const auto n = static_cast<std::size_t>(options_.N);
     if (end < n) return;
     slot.pool.insert(slot.running[end - n], TokenSpan(slot.running).subspan(end - n + 1, n - 1));
   }
 
-  // Column by column: the token at offset i of the first level, then what the later levels and the new
-  // predictions say about the offsets behind it (Algorithm 2, n-gram collection). Offset 0 is the pending
-  // token. llama.cpp takes for its first column what its window holds there, which is not the pending token.
+  // Collects one n-gram per column (Algorithm 2, n-gram collection): the token of the first level at offset
+  // i, then the tokens of the later levels and of the new predictions for the offsets after it. Offset 0 is
+  // the pending token. llama.cpp uses its window's own token for column 0, which is not the pending token.
   void collect(Slot& slot, Token pending) {
     const LookaheadWindow& window = slot.window;
     for (int column = 0; column < window.width(); ++column) {
@@ -210,8 +212,9 @@ class Lookahead final : public Strategy {
     if (draft.tree.drafted() > 0) draft.source = "window";
   }
 
-  // Guesses as one tree: equal beginnings share their nodes, first come, first in order. Of two children with
-  // one token the second could never be accepted after the first was rejected, so nothing is lost.
+  // Adds the guesses as one tree. Equal prefixes share their nodes; children are in the order of the guesses.
+  // Sharing loses nothing: of two children with the same token, the second could never be accepted after the
+  // first was rejected.
   void offer_guesses(Slot& slot, const Sequence& sequence, Draft& draft) {
     const int before = draft.tree.drafted();
     const auto length = static_cast<std::size_t>(std::clamp(sequence.depth_limit, 0, guess_length_));
@@ -219,22 +222,18 @@ class Lookahead final : public Strategy {
     for (int entry = slot.pool.newest(sequence.tokens.back()); entry >= 0 && left > 0;
          entry = slot.pool.older(entry), --left) {
       int node = 0;
-      for (const Token token : slot.pool.continuation(entry).first(length)) node = child(draft, node, token);
+      for (const Token token : slot.pool.continuation(entry).first(length)) {
+        const int shared = draft.tree.child(node, token);
+        node = shared > 0 ? shared : draft.add(token, node);
+      }
     }
     if (draft.tree.drafted() == before) return;
     draft.source = before > 0 ? "window+pool" : "pool";
     if (before > 0) draft.contributions = {{1, "window"}, {before + 1, "pool"}};
   }
 
-  static int child(Draft& draft, int parent, Token token) {
-    const TokenTree& tree = draft.tree;
-    for (int node = parent + 1; node <= tree.drafted(); ++node) {
-      if (tree.parent(node) == parent && tree.token(node) == token) return node;
-    }
-    return draft.add(token, parent);
-  }
-
-  // One level for each emitted token; from the second on the last level is filled with the first one again.
+  // Advances one level for each emitted token. From the second token on, the new last
+  // level is a copy of the first one.
   void advance_like_llama_cpp(Slot& slot, int emitted) {
     const auto none = [](int) { return Token(0); };
     slot.window.advance(slot.predictions, 1, none, 0);
@@ -254,7 +253,7 @@ class Lookahead final : public Strategy {
 
 const RegisterStrategy<Options, Lookahead> registered{{
     .name = "lookahead",
-    .summary = "n-grams that a parallel Jacobi iteration of the target itself has made, verified as a tree",
+    .summary = "n-grams from a parallel Jacobi iteration of the target itself, verified as a tree",
     .paper = "Fu, Bailis, Stoica, Zhang 2024, Lookahead Decoding",
     .draft_source = "the target's own guesses ahead",
     .stop_rule = "N - 1 tokens in each of at most G guesses",

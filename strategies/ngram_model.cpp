@@ -1,15 +1,15 @@
-// N-gram model: counts of n-grams, smoothed to a law q of the next token over the whole vocabulary, draft a
-// chain. q is real: tokens are drawn from it and the rejection rule weighs it against the target's p. The
-// counts are those of the text itself, prompt and output so far, or of a file (`speclab ngram build`), or of
-// whichever knows the longer context.
+// N-gram model: drafts a chain from a smoothed n-gram model, which gives a distribution q over the whole
+// vocabulary. Tokens are really drawn from q, and the rejection rule compares it with the target's p. The
+// counts come from the text itself (prompt and output so far), from a file (`speclab ngram build`), or from
+// whichever of the two knows the longer context.
 //
 // Paper:       Leviathan et al. 2023, Section 3.6 and Table 3 (bigram drafts); Katz 1987; Kneser and
 //              Ney 1995; Chen and Goodman 1998. A trigram with Katz back-off drafts in Spector and Re 2023,
 //              "Accelerating LLM Inference with Staged Speculative Decoding".
-// Draft cost:  no model. For a vocabulary of 49152 and three tokens 10 to 45 us of CPU time a step at
-//              temperature 0; when sampling some passes over a row for each token, 80 us.
-// Loses when:  a local guess is no good: acceptance falls fast with depth, and every drafted token is a
-//              row to verify.
+// Draft cost:  no model. For a vocabulary of 49152 and three tokens, 10 to 45 us of CPU time a step at
+//              temperature 0; 80 us with sampling, which takes several passes over a row for each token.
+// Loses when:  a local guess is poor: acceptance falls fast with depth, and every drafted token is a row to
+//              verify.
 
 #include <algorithm>
 #include <limits>
@@ -39,18 +39,18 @@ struct Options {
   Options() { chain.gamma = 3; }
   void fields(OptionVisitor& visit) {
     visit("order", order, Range<int>{1, NgramCounts::kMostOrder},
-          "longest n-gram: 1 unigram, 2 bigram, 3 trigram; never above that of the file");
+          "longest n-gram: 1 unigram, 2 bigram, 3 trigram; at most the order of the file");
     visit("smoothing", smoothing,
           {{NgramSmoothing::katz, "katz"},
            {NgramSmoothing::kneser_ney, "kneser_ney"},
            {NgramSmoothing::modified_kneser_ney, "modified_kneser_ney"}},
           "how counts become probabilities");
     visit("counts", counts, {{Counts::online, "online"}, {Counts::file, "file"}, {Counts::both, "both"}},
-          "of prompt and output, of the file, or of that which knows the longer context, the text when they "
-          "are equal");
+          "counts of prompt and output, of the file, or of whichever knows the longer context (the text if "
+          "both are equal)");
     visit("file", file, "file made by `speclab ngram build`");
     visit("known", known, Range<int>{0, NgramCounts::kMostOrder - 1},
-          "draft only behind so many tokens that have been seen together before, at most order - 1");
+          "draft only after a context of this many tokens that occurred before; at most order - 1");
     chain.fields(visit);
   }
 };
@@ -62,14 +62,14 @@ class NgramModel final : public Strategy {
     if (options_.counts != Counts::online) {
       if (options_.file.empty()) {
         throw Error({"ngram_model: file", "none",
-                     std::string("the n-gram model that \"counts\": \"") +
-                         (options_.counts == Counts::file ? "file" : "both") + "\" asks for",
+                     std::string("an n-gram model, because of \"counts\": \"") +
+                         (options_.counts == Counts::file ? "file" : "both") + "\"",
                      "Build one with `speclab ngram build`, or set counts to online."});
       }
       file_.emplace(NgramFile::open(options_.file));
       file_->require(vocab_, resources.target->tokenizer_sha256());
       by_file_.emplace(vocab_, std::min(options_.order, file_->order()), options_.smoothing);
-      by_file_->fix(*file_);
+      by_file_->freeze(*file_);
     }
     if (options_.counts != Counts::file) by_text_.emplace(vocab_, options_.order, options_.smoothing);
     const Schedule schedule(options_.chain.schedule, options_.chain.gamma);
@@ -137,7 +137,7 @@ class NgramModel final : public Strategy {
         from_file = by_file_->known() > known;
         known = std::max(known, by_file_->known());
       }
-      // Decided by the context, not by what would be drawn.
+      // The context decides this, not the token that would be drawn, so the law stays exact.
       if (known < std::min(options_.known, options_.order - 1)) break;
       const bool drawn =
           from_file ? extend(*by_file_, sequence, depth, draft) : extend(*by_text_, sequence, depth, draft);
@@ -152,11 +152,11 @@ class NgramModel final : public Strategy {
     }
   }
 
-  // Draws node `depth` from the law that was taken in. False: there is nothing that may be drawn.
+  // Draws node `depth` from `law`. Returns false when all tokens are banned.
   template <class Counts>
   bool extend(const NgramEstimate<Counts>& law, const Sequence& sequence, int depth, Draft& draft) {
     const SamplingParams sampling = options_.chain.draft.over(sequence.sampling);
-    if (sampling.temperature <= 0 && sequence.processors == nullptr) {  // no row is needed
+    if (sampling.temperature <= 0 && sequence.processors == nullptr) {  // needs no row
       const Token token = law.best();
       draft.add(token, depth - 1, Draft::kOneHot, static_cast<float>(law.prob(token)));
       return true;
@@ -167,7 +167,7 @@ class NgramModel final : public Strategy {
       sequence.processors->apply(row_, {}, sequence.tokens, path_, processed_);
       row = processed_;
     }
-    // Katz may give all of a row to tokens that are banned.
+    // Katz may give all mass to tokens that are banned.
     constexpr float kNever = -std::numeric_limits<float>::infinity();
     if (sequence.processors != nullptr &&
         std::all_of(row.begin(), row.end(), [](float log) { return log == kNever; }))
@@ -193,7 +193,7 @@ class NgramModel final : public Strategy {
 
 const RegisterStrategy<Options, NgramModel> registered{{
     .name = "ngram_model",
-    .summary = "a smoothed n-gram model of the text so far, or of a file, with a q of its own",
+    .summary = "a smoothed n-gram model of the text so far, or of a file, with its own q",
     .paper = "Leviathan et al. 2023, Section 3.6; Katz 1987; Chen and Goodman 1998",
     .draft_source = "n-gram counts of the text or of a file",
     .stop_rule = "schedule; unknown context",

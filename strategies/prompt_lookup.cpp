@@ -1,17 +1,17 @@
-// Prompt lookup: what followed the last n tokens when they occurred before will follow them again. Copies the
-// continuation of an earlier occurrence, longest n first; tokens are one-hot. With several `candidates` the
-// continuations of several occurrences are verified as a tree. With `fallback: draft` a small model drafts
-// where nothing matches, with `merge: tree` it drafts always and all chains are verified as one tree. With
-// `reference: prompt` it is LLMA: what was emitted triggers a copy from the prompt, which holds the
-// documents.
+// Prompt lookup: if the last n tokens occurred before, the tokens that followed them then may follow again.
+// Copies the continuation of an earlier occurrence, longest n first; tokens are one-hot. With several
+// `candidates` the continuations of several occurrences are verified as a tree. With `fallback: draft` a
+// small model drafts when nothing matches. With `merge: tree` the model always drafts, and its chain and the
+// copies are verified as one tree. `reference: prompt` is LLMA: the end of the output triggers a copy from
+// the prompt, which contains the documents.
 //
 // Paper:       Saxena 2023, "Prompt Lookup Decoding"; Yang et al. 2023, "Inference with Reference: Lossless
 //              Acceleration of Large Language Models" (LLMA: trigger n = ngram_min, its code tries up to 5
-//              tokens = ngram_max; copies k = length tokens). Copying no more than has matched is the length
-//              limit of SuffixDecoding (Oliaro et al. 2024, its alpha = 1).
-// Draft cost:  a search through the text on the host, microseconds; with a fallback gamma draft forwards.
-// Loses when:  the text repeats nothing, or a wide verification is dear: chance matches of one token are
-//              then pure cost.
+//              tokens = ngram_max; copies k = length tokens). `by_match` is the length limit of
+//              SuffixDecoding (Oliaro et al. 2024) with its alpha = 1.
+// Draft cost:  microseconds to search the text on the host; with a fallback also gamma draft forwards.
+// Loses when:  the text repeats nothing, or a wide verification is expensive: chance matches of one token
+//              then only cost time.
 
 #include <algorithm>
 #include <cstdint>
@@ -28,7 +28,7 @@
 namespace speclab {
 namespace {
 
-// Bounds on the work of a step: tokens of all candidates together, and occurrences that are looked at.
+// Limits of the work in a step: tokens of all candidates together, and occurrences that are looked at.
 constexpr int kMostCopied = 64;
 constexpr std::size_t kMostTried = 64;
 
@@ -50,29 +50,29 @@ struct Options {
   Merge merge = Merge::either;
   DraftChainOptions chain;
   void fields(OptionVisitor& visit) {
-    visit("ngram_max", ngram_max, Range<int>{1, 64}, "longest suffix of the text to look for");
-    visit("ngram_min", ngram_min, Range<int>{1, 64}, "shortest suffix to look for");
+    visit("ngram_max", ngram_max, Range<int>{1, 64}, "longest suffix of the text to look up");
+    visit("ngram_min", ngram_min, Range<int>{1, 64}, "shortest suffix to look up");
     visit("length", length, Range<int>{1, 64}, "most tokens to copy");
-    visit("by_match", by_match, "copy no more tokens than have matched: a long match is a safe one");
+    visit("by_match", by_match, "copy no more tokens than have matched, because a long match is safer");
     visit("match", match,
           {{Match::leftmost, "leftmost"}, {Match::latest, "latest"}, {Match::frequent, "frequent"}},
-          "which of several earlier occurrences; frequent: the latest one before the commonest next token");
-    visit(
-        "reference", reference, {{Reference::text, "text"}, {Reference::prompt, "prompt"}},
-        "text: any ending is looked for in prompt and output; prompt: an ending of the output alone, in the "
-        "prompt alone");
-    visit("candidates", candidates, Range<int>{1, 16}, "different continuations to copy, as a tree");
-    visit("cut_at_end", cut_at_end, "copy nothing behind an end token: it would never be emitted");
+          "which of several earlier occurrences; frequent: the latest one with the most common next token");
+    visit("reference", reference, {{Reference::text, "text"}, {Reference::prompt, "prompt"}},
+          "text: any suffix is looked up in prompt and output; prompt: a suffix of the output only, in the "
+          "prompt only");
+    visit("candidates", candidates, Range<int>{1, 16},
+          "number of different continuations to copy, as a tree");
+    visit("cut_at_end", cut_at_end, "copy nothing after an end token, because it would never be emitted");
     visit("fallback", fallback, {{Fallback::none, "none"}, {Fallback::draft, "draft"}},
-          "who drafts where nothing matches");
+          "who drafts when nothing matches");
     visit("merge", merge, {{Merge::either, "either"}, {Merge::tree, "tree"}},
           "with a fallback: one source per step, or both as one tree");
     chain.fields(visit);
   }
 };
 
-/// Finds where the longest possible suffix occurred before. Keeps its memory between calls; with room for
-/// `capacity` tokens it never allocates.
+/// Finds earlier occurrences of the longest possible suffix of the text. Keeps its memory between calls and
+/// does not allocate up to `capacity` tokens.
 class Lookup {
  public:
   Lookup(const Options& options, const Resources& resources)
@@ -86,11 +86,11 @@ class Lookup {
     times_.resize(static_cast<std::size_t>(resources.target->config().vocab));
   }
 
-  /// Positions behind the occurrences, best first, the first kMostTried of them; empty when there is none.
+  /// Positions after the occurrences, best first; at most kMostTried. Empty when there are none.
   std::span<const std::size_t> find(const Sequence& sequence) {
     const TokenSpan text = sequence.tokens;
-    const auto behind =
-        static_cast<std::uint32_t>(text.size() - reference(sequence));  // tokens that are not copied from
+    const auto behind = static_cast<std::uint32_t>(
+        text.size() - reference(sequence));  // tokens at the end that are not copied from
     auto longest = static_cast<std::uint32_t>(options_.ngram_max);
     if (behind > 0) longest = std::min(longest, behind);
     auto best = static_cast<std::uint32_t>(options_.ngram_min);
@@ -107,7 +107,7 @@ class Lookup {
     return std::span(found_).first(std::min(found_.size(), kMostTried));
   }
 
-  /// What may be copied from a position on, which find() has just given for this text.
+  /// The tokens to copy from a position that find() has just returned for this text.
   TokenSpan copy(const Sequence& sequence, std::size_t from) const {
     const TokenSpan text = sequence.tokens;
     auto length =
@@ -121,15 +121,16 @@ class Lookup {
   }
 
  private:
-  // Tokens from the start on that are searched and copied from.
+  // Number of tokens, from the start of the text, that are searched and copied.
   std::size_t reference(const Sequence& sequence) const {
     return options_.reference == Reference::prompt ? static_cast<std::size_t>(sequence.prompt_length)
                                                    : sequence.tokens.size();
   }
 
-  // How many tokens agree before the end of the text and `back` tokens before that: for every `back` from 1
-  // on, into matched_, and to visit(back, agree) where any do. The Z algorithm from the end (Gusfield 1997,
-  // Section 1.3): linear in the text whatever repeats in it.
+  // For every `back` from 1 on: counts how many tokens before the end of the text equal those
+  // before the position `back` tokens earlier. Stores the count in matched_ and calls visit(back,
+  // count) if it is positive. This is the Z algorithm from the end (Gusfield 1997, Section 1.3),
+  // linear in the text for all repetitions.
   template <class Visit>
   void match_endings(TokenSpan text, Visit visit) {
     const auto size = static_cast<std::uint32_t>(text.size());
@@ -146,7 +147,8 @@ class Lookup {
     }
   }
 
-  // Those before the commonest next token, then the latest: only as many as are looked at.
+  // Sorts the occurrences by how common their next token is, then the latest first.
+  // Sorts only as many as are looked at.
   void commonest_first(TokenSpan text) {
     for (const std::size_t at : found_) ++times_[static_cast<std::size_t>(text[at])];
     ranked_.clear();
@@ -155,7 +157,7 @@ class Lookup {
     for (const std::size_t at : found_) times_[static_cast<std::size_t>(text[at])] = 0;
     const std::size_t wanted = std::min(ranked_.size(), kMostTried);
     std::partial_sort(ranked_.begin(), ranked_.begin() + static_cast<std::ptrdiff_t>(wanted), ranked_.end());
-    // Rank by rank, each from its old place.
+    // Replaces indices by positions before found_ is overwritten.
     for (std::size_t i = 0; i < wanted; ++i) ranked_[i].second = found_[ranked_[i].second];
     for (std::size_t i = 0; i < wanted; ++i) found_[i] = ranked_[i].second;
   }
@@ -165,7 +167,7 @@ class Lookup {
   std::vector<std::uint32_t> matched_;  // [text]
   std::vector<std::size_t> found_;
   std::vector<int> times_;                           // [vocab], zero between calls
-  std::vector<std::pair<int, std::size_t>> ranked_;  // minus the times, place in found_
+  std::vector<std::pair<int, std::size_t>> ranked_;  // minus the count, index in found_
 };
 
 class PromptLookup final : public Strategy {
@@ -179,7 +181,7 @@ class PromptLookup final : public Strategy {
     if (options_.fallback == Fallback::draft) {
       if (!resources.draft)
         throw Error({"prompt_lookup: fallback", "no draft model", "a draft model",
-                     "Name one, or set fallback to none."});
+                     "Name a draft model, or set fallback to none."});
       chain_ = std::make_unique<DraftChain>(options_.chain, resources);
     } else if (merge_) {
       throw Error({"prompt_lookup: merge", "\"tree\" without a fallback", "fallback \"draft\"",
@@ -214,7 +216,7 @@ class PromptLookup final : public Strategy {
   void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
     if (!chain_) return;
     for (std::size_t i = 0; i < sequences.size(); ++i) {
-      // The model's chain is nodes 1 .. drafted, whatever else hangs in the tree.
+      // The model's chain is nodes 1 .. drafted; copies come after it.
       const int drafted = by_model_[sequences[i]->slot];
       const auto& path = outcomes[i].acceptance->path;
       chain_->observe(*sequences[i], drafted,
@@ -224,9 +226,9 @@ class PromptLookup final : public Strategy {
   }
 
  private:
-  // Hangs the copies into the tree, along the nodes that are there. Where the model drew the same token under
-  // the same prefix its node is shared: the verifier tries the drawn token first, and once that is rejected a
-  // second child of the same token has no chance under any exact rule, so leaving it out changes no law.
+  // Adds the copies to the tree and shares nodes that are already there, also those of the model. Sharing
+  // does not change the law: the verifier tries the drawn token first, and once it is rejected no exact rule
+  // accepts a second child with the same token.
   void add_copies(const Sequence& sequence, Draft& draft) {
     const int by_model = draft.tree.drafted();
     int added = 0;
@@ -235,7 +237,7 @@ class PromptLookup final : public Strategy {
       int node = 0;
       bool is_new = false;
       for (const Token token : lookup_.copy(sequence, from)) {
-        const int shared = child(draft.tree, node, token);
+        const int shared = draft.tree.child(node, token);
         is_new = is_new || shared == 0;
         node = shared > 0 ? shared : draft.add(token, node);
       }
@@ -247,25 +249,19 @@ class PromptLookup final : public Strategy {
     if (by_model > 0) draft.contributions = {{1, "draft"}, {by_model + 1, "lookup"}};
   }
 
-  static int child(const TokenTree& tree, int parent, Token token) {
-    for (int node = parent + 1; node < tree.size(); ++node) {
-      if (tree.parent(node) == parent && tree.token(node) == token) return node;
-    }
-    return 0;
-  }
-
   Options options_;
   Lookup lookup_;
   bool merge_;
   std::unique_ptr<DraftChain> chain_;
-  std::vector<int> by_model_;  // [batch], nodes of the present draft that the model drew
+  std::vector<int> by_model_;  // [batch], nodes of the current draft that the model drew
   std::vector<const Sequence*> rest_;
   std::vector<Draft*> rest_drafts_;
 };
 
 const RegisterStrategy<Options, PromptLookup> registered{{
     .name = "prompt_lookup",
-    .summary = "copies what followed the last n tokens before; a draft model may fill the gaps",
+    .summary =
+        "copies what followed an earlier occurrence of the last n tokens; a draft model may fill the gaps",
     .paper = "Saxena 2023, Prompt Lookup Decoding; Yang et al. 2023 (LLMA)",
     .draft_source = "copies from the text or the prompt; optionally a small model",
     .stop_rule = "length, end of the text or token; schedule of the small model",

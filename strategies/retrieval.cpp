@@ -1,12 +1,12 @@
-// Retrieval: the longest ending of the text that occurs in a datastore of other texts is looked up, its
-// continuations there become a tree weighted by how often each beginning occurs, and the heaviest nodes are
+// Retrieval: looks up the longest suffix of the text that occurs in a datastore of other texts. The
+// continuations there become a tree, weighted by how often each prefix occurs, and its heaviest nodes are
 // drafted; one-hot.
 //
 // Paper:       He et al. 2023, "REST: Retrieval-Based Speculative Decoding". Their sampling mode draws a
 //              token per path and drops it on a mismatch, which is biased; here every rule is exact, because
 //              the tree goes through the ordinary verifier.
 // Draft cost:  some binary searches in a mapped suffix array, microseconds.
-// Loses when:  the datastore speaks of other things, or rows are dear: matches of two tokens are often
+// Loses when:  the datastore is about other topics, or rows are expensive: matches of two tokens are often
 //              chance.
 
 #include <string>
@@ -22,7 +22,7 @@ struct Options {
   std::string datastore;
   RetrievalOptions tree;
   void fields(OptionVisitor& visit) {
-    visit("datastore", datastore, "file made by `speclab datastore build`; needed");
+    visit("datastore", datastore, "file made by `speclab datastore build`; required");
     tree.fields(visit);
   }
 };
@@ -53,10 +53,11 @@ class Retrieval final : public Strategy {
 
 const RegisterStrategy<Options, Retrieval> registered{{
     .name = "retrieval",
-    .summary = "continuations of the text's ending in a datastore of other texts, as a weighted tree",
+    .summary =
+        "continuations of the text's longest known suffix in a datastore of other texts, as a weighted tree",
     .paper = "He et al. 2023, REST",
     .draft_source = "copies from a datastore",
-    .stop_rule = "most frequent beginnings, length",
+    .stop_rule = "most frequent prefixes, length",
     .verification = "tree",
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

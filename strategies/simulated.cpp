@@ -1,9 +1,9 @@
-// Simulated acceptance: proposes the token that autoregressive decoding emitted here with probability alpha,
-// else a wrong one. The ordinary verifier decides, so the text stays right and every cost is real; acceptance
-// is what the experiment wants it to be. With a draft model its forwards run, fed with the proposed tokens,
-// and what it draws is thrown away.
+// Simulated acceptance: proposes the token that autoregressive decoding emitted at this position with
+// probability alpha, otherwise a wrong one. The ordinary verifier decides, so the text is right and all costs
+// are real, but the experiment chooses the acceptance. With a draft model, the model's forwards run on the
+// proposed tokens, and its own tokens are thrown away.
 //
-// Paper:       the i.i.d. acceptance model of Leviathan et al. 2023, Section 3.1, made real.
+// Paper:       the i.i.d. acceptance model of Leviathan et al. 2023, Section 3.1.
 // Draft cost:  that of the draft model, or nothing.
 // Loses when:  the text differs from the reference text: independent sampling at T > 0. Alpha is exact at
 //              T = 0 and with coupled coins.
@@ -28,8 +28,10 @@ struct Options {
     visit("alpha", alpha, Range<double>{0, 1},
           "probability of the right token at every position of the draft");
     visit("alpha_at", alpha_at, Range<double>{0, 1},
-          "instead: one probability per position of the draft; the last one goes on");
-    visit("trace", trace, Range<int>{0, 64}, "instead: right tokens per step, over and over");
+          "instead of alpha: one probability per position of the draft; the last one also holds for later "
+          "positions");
+    visit("trace", trace, Range<int>{0, 64},
+          "instead of alpha: number of right tokens per step; the list repeats");
   }
 };
 
@@ -53,7 +55,7 @@ class Simulated final : public Strategy {
   void begin(const Sequence& sequence) override {
     if (sequence.reference.empty()) {
       throw Error({"strategy simulated", "no reference text",
-                   "what autoregressive decoding emits for this prompt",
+                   "the text that autoregressive decoding emits for this prompt",
                    "Run it in an experiment that has the autoregressive case."});
     }
     slots_[sequence.slot] = State();
@@ -79,7 +81,7 @@ class Simulated final : public Strategy {
  private:
   struct State {
     std::size_t step = 0;
-    bool wrong = false;  // an earlier token of this draft is: the rest will not be tested
+    bool wrong = false;  // an earlier token of this draft is wrong, so the rest will not be tested
   };
 
   bool right(const Sequence& sequence, const State& state, int depth) const {
@@ -110,7 +112,7 @@ const RegisterStrategy<Options, Simulated> registered{{
     .name = "simulated",
     .summary = "proposes the reference text's token with a given probability; costs are real",
     .paper = "i.i.d. acceptance: Leviathan et al. 2023, Section 3.1",
-    .draft_source = "the reference text, spoiled by coins",
+    .draft_source = "the reference text with random errors",
     .stop_rule = "constant gamma",
     .verification = "chain",
     .criterion = "any rule; one-hot q",

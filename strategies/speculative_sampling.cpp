@@ -19,8 +19,9 @@
 namespace speclab {
 namespace {
 
-// Options are declared once, here. Names, ranges and help serve the config reader, `speclab describe` and the
-// record. These ones, gamma, draft_temperature, schedule and others, come with the part that is used below.
+// Options are declared once, here. Names, ranges and help serve the config reader, `speclab
+// describe` and the record. The options here (gamma, draft_temperature, schedule, ...) belong to
+// DraftChain, which this strategy uses.
 struct Options {
   DraftChainOptions chain;
   void fields(OptionVisitor& visit) { chain.fields(visit); }
@@ -28,28 +29,27 @@ struct Options {
 
 class SpeculativeSampling final : public Strategy {
  public:
-  // Resources hold the models; `needs_draft` below makes sure that there is a draft model.
+  // `resources` holds the models. `needs_draft` below guarantees that there is a draft model.
   SpeculativeSampling(const Options& options, const Resources& resources)
       : chain_(options.chain, resources) {}
 
-  // Every step does the same as long as the schedule is constant: then a device may run steps without the
-  // host.
+  // With a constant schedule all steps have the same form, so a device can run them without the host.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
     return chain_.device_plan(target);
   }
 
-  // A sequence starts in its slot: the draft model reads the prompt. Timed as prefill.
+  // Starts a sequence in its slot: the draft model reads the prompt. Timed as prefill.
   void begin(const Sequence& sequence) override { chain_.begin(sequence); }
 
-  // The question. Each draft already holds the pending token as node 0; the chain adds x_1 as its child, x_2
-  // as the child of x_1, and so on, each with the distribution q that it was drawn from: that q is what makes
-  // the rejection rule exact. Adding nothing would be autoregressive decoding.
+  // Drafts. Each draft already holds the pending token as node 0. The chain adds x_1 as its child, x_2 as the
+  // child of x_1, and so on, each with the distribution q that it was drawn from. This q makes the rejection
+  // rule exact. Adding nothing would be autoregressive decoding.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
     chain_.draft(sequences, drafts);
   }
 
-  // After acceptance. The chain's cache follows the text by itself; its schedule learns what became of the
-  // draft.
+  // Called after acceptance. The chain's cache follows the text by itself. The schedule adapts to the number
+  // of accepted tokens.
   void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       chain_.observe(*sequences[i], outcomes[i].draft->tree.drafted(),
@@ -62,7 +62,7 @@ class SpeculativeSampling final : public Strategy {
 };
 
 // Registration makes the strategy known to the command line, the configs and the conformance tests. The name
-// is that of the file.
+// must be that of the file.
 const RegisterStrategy<Options, SpeculativeSampling> registered{{
     .name = "speculative_sampling",
     .summary = "a small model drafts a chain, the target verifies it in one forward",

@@ -1,13 +1,15 @@
-// SuffixDecoding: the text so far, and if wanted the texts of earlier requests, are indexed with the
-// frequency of every substring. What followed the longest ending of the text most often is drafted, as a path
-// or as a tree; the longer the match, the more tokens; tokens are one-hot. With `contexts: enough` it
-// retrieves as the trie of alipay's Lookahead does (depth 9, length 63, min_probability 0 are its defaults).
+// SuffixDecoding: indexes the text so far, and optionally the texts of earlier requests, with the frequency
+// of every substring. Drafts the most frequent continuations of the longest suffix of the text that occurred
+// before, as a path or as a tree. A longer match allows more tokens; tokens are one-hot. With `contexts:
+// enough` it retrieves like the trie of alipay's Lookahead (whose defaults are depth 9, length 63,
+// min_probability 0).
 //
 // Paper:       Oliaro, Jia, Campos, Qiao 2024, "SuffixDecoding: Extreme Speculative Decoding for Emerging AI
 //              Applications", Algorithm 1 and Section 3; Zhao et al. 2023, "Lookahead: An Inference
 //              Acceleration Framework for Large Language Model with Lossless Generation Accuracy".
 // Draft cost:  O(1) amortised per token to index, microseconds per step to speculate; no model.
-// Loses when:  the text repeats nothing, or chance matches of one token buy rows that are dear to verify.
+// Loses when:  the text repeats nothing, or chance matches of one token draft rows that are expensive to
+//              verify.
 
 #include <string>
 #include <vector>
@@ -27,16 +29,18 @@ struct Options {
   bool carries_memory() const { return remember != SuffixMemory::Remember::nothing; }
   void fields(OptionVisitor& visit) {
     speculation.fields(visit);
-    visit("depth", depth, Range<int>{2, 1024}, "longest match that is told from longer ones");
+    visit("depth", depth, Range<int>{2, 1024}, "longest match that is looked for");
     visit("min_score", min_score, Range<double>{0, 64},
-          "draft only what promises to have so many tokens accepted, by the frequencies");
-    visit("remember", remember,
-          {{SuffixMemory::Remember::nothing, "nothing"},
-           {SuffixMemory::Remember::outputs, "outputs"},
-           {SuffixMemory::Remember::texts, "texts"}},
-          "of earlier prompts: with anything but nothing prompts are decoded in the order of their file");
+          "draft only if the expected number of accepted tokens, by the frequencies, is at least this");
+    visit(
+        "remember", remember,
+        {{SuffixMemory::Remember::nothing, "nothing"},
+         {SuffixMemory::Remember::outputs, "outputs"},
+         {SuffixMemory::Remember::texts, "texts"}},
+        "what to remember of earlier prompts: nothing, their outputs, or their whole texts; unless nothing, "
+        "prompts are decoded in the order of their file");
     visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 27},
-          "budget for what is remembered; the oldest half is dropped when it is full");
+          "budget of remembered tokens; the oldest half is dropped when it is full");
   }
 };
 
@@ -57,7 +61,7 @@ class SuffixDecoding final : public Strategy {
       for (const SuffixSpeculation::Node& node : best_.nodes()) {
         const double above =
             node.parent < 0 ? 1 : best_.nodes()[static_cast<std::size_t>(node.parent)].probability;
-        // Behind the pending token the draft has the order of the speculation.
+        // After the pending token, nodes of the draft are in the order of the speculation.
         drafts[i]->add(node.token, node.parent + 1, Draft::kOneHot,
                        static_cast<float>(node.probability / above));
       }
@@ -76,7 +80,7 @@ class SuffixDecoding final : public Strategy {
 
 const RegisterStrategy<Options, SuffixDecoding> registered{{
     .name = "suffix_decoding",
-    .summary = "what most often followed the longest ending of the text that occurred before",
+    .summary = "copies the most frequent continuation of the longest suffix of the text that occurred before",
     .paper = "Oliaro et al. 2024, SuffixDecoding; Zhao et al. 2023, Lookahead (trie)",
     .draft_source = "copies from the text, and from earlier texts if wanted",
     .stop_rule = "length by match; frequency",

@@ -1,16 +1,15 @@
-// Token recycling: the target's rows hold more than the token that is taken. The k best tokens of every row
-// of a step are kept under the token that the row follows; a tree of fixed shape is drafted from that matrix,
-// level by level: child r of a node is the r-th candidate behind the node's token. Tokens are one-hot.
+// Token recycling: the target's rows rank more tokens than the one that is emitted. For each token, the k
+// best tokens of a row after it are kept as its candidates. A tree of fixed shape is drafted from this matrix
+// level by level: child r of a node is the r-th candidate of the node's token. Tokens are one-hot.
 //
 // Paper:       Luo et al. 2024, "Turning Trash into Treasure: Accelerating Inference of Large Language Models
 //              with Token Recycling"; the default tree is theirs, 80 tokens in 6 levels, k = 8.
-// Draft cost:  a look at the last row of each different token of the step: at the maxima that the head has
-// noted
-//              of every 64 entries, then at the few blocks that can hold a candidate. Without maxima (a GPU,
-//              a soft cap on the logits) a pass over the row, 10 to 13 us for 49152 entries: the forward
-//              leaves 16 MB of rows for the published tree. `learn: accepted` reads the rows of the text
-//              alone.
-// Loses when:  rows are dear: the published tree has 81. Give a smaller one where t(81) is far above t(1).
+// Draft cost:  reads one row for each different token of the step: first the maxima of every 64 entries,
+//              which the head notes, then the few blocks that can hold a candidate. Without maxima (a GPU, a
+//              soft cap on the logits) it passes over the whole row, 10 to 13 us for 49152 entries; the
+//              forward leaves 16 MB of rows for the published tree. `learn: accepted` reads only the rows of
+//              the text.
+// Loses when:  rows are expensive: the published tree has 81. Use a smaller one if t(81) is far above t(1).
 
 #include <algorithm>
 #include <cstdint>
@@ -40,22 +39,21 @@ struct Options {
   bool carries_memory() const { return keep; }
   void fields(OptionVisitor& visit) {
     visit("k", k, Range<int>{1, 64},
-          "candidates kept for each token: the best ones of the last row behind it");
+          "candidates kept for each token: the best tokens of the last row after it");
     visit("tree", tree, Range<int>{0, 64},
-          "shape: children of each node in breadth-first order, the pending token first; those that are not "
-          "listed are "
-          "leaves. Child r is the r-th best candidate, so there are never more than k");
+          "shape: children of each node in breadth-first order, the pending token first; nodes that are not "
+          "listed are leaves. Child r is the r-th best candidate, so a node has at most k children");
     visit("learn", learn, {{Learn::all, "all"}, {Learn::accepted, "accepted"}},
-          "from which rows: of all nodes of the draft, or only of those that became text");
+          "which rows to learn from: those of all nodes of the draft, or only of accepted ones");
     visit("keep", keep,
           "candidates stay for the next prompt; prompts are then decoded in the order of their file");
   }
 };
 
-/// Places of a tree of fixed shape, parents first; place 0 is the pending token.
+/// A place in the tree of fixed shape. Parents come first; place 0 is the pending token.
 struct Place {
   int parent;
-  int rank;  // among its siblings: which candidate of the parent's token stands here
+  int rank;  // rank among its siblings: which candidate of the parent's token goes here
 };
 
 std::vector<Place> places_of(const Options& options) {
@@ -64,12 +62,13 @@ std::vector<Place> places_of(const Options& options) {
     for (int rank = 0; rank < options.tree[node]; ++rank) places.push_back({static_cast<int>(node), rank});
     if (places.size() > kMostNodes) {
       throw Error({"token_recycling: tree", "more than " + std::to_string(kMostNodes) + " nodes",
-                   "at most " + std::to_string(kMostNodes), "Draft less."});
+                   "at most " + std::to_string(kMostNodes), "Use a smaller tree."});
     }
   }
   if (options.tree.size() > places.size()) {
     throw Error({"token_recycling: tree", "children of " + std::to_string(options.tree.size()) + " nodes",
-                 "at most the " + std::to_string(places.size()) + " nodes that the list itself makes", ""});
+                 "children of at most the " + std::to_string(places.size()) + " nodes that the list makes",
+                 ""});
   }
   return places;
 }
@@ -120,8 +119,8 @@ class TokenRecycling final : public Strategy {
       const Outcome& outcome = outcomes[i];
       const TokenTree& tree = outcome.draft->tree;
       const std::vector<int>& path = outcome.acceptance->path;
-      // Where several nodes hold one token one row is read, that of the text where there is one, since its
-      // context really came about, and of several of a kind the last.
+      // If several nodes hold the same token, only one row is read: preferably one of the emitted text,
+      // because its context is real, and among equals the last.
       ++step_;
       for (std::size_t on_path = path.size(); on_path-- > 0;) learn(matrix, outcome, path[on_path]);
       learn(matrix, outcome, 0);
@@ -136,7 +135,7 @@ class TokenRecycling final : public Strategy {
   std::size_t width() const { return static_cast<std::size_t>(options_.k); }
   std::size_t row_of(Token token) const { return static_cast<std::size_t>(token) * width(); }
 
-  /// The node's row becomes that of its token, unless this step has given the token one.
+  /// Takes the token's candidates from the node's row, unless this step has already set them.
   void learn(std::vector<Token>& matrix, const Outcome& outcome, int node) {
     const Token token = outcome.draft->tree.token(node);
     std::uint64_t& learnt = learnt_[static_cast<std::size_t>(token)];
@@ -150,16 +149,16 @@ class TokenRecycling final : public Strategy {
   std::vector<Place> places_;
   std::size_t tokens_;                     // in the vocabulary
   std::vector<std::vector<Token>> slots_;  // [batch][vocab, k]
-  std::vector<int> nodes_;                 // [places], of the draft in the making; -1: none
+  std::vector<int> nodes_;                 // [places], nodes of the current draft; -1: none
   std::vector<Token> best_;
   std::uint64_t step_ = 0;             // of one sequence
-  std::vector<std::uint64_t> learnt_;  // [vocab], the last step that gave a token its row
+  std::vector<std::uint64_t> learnt_;  // [vocab], the last step that set the token's candidates
 };
 
 const RegisterStrategy<Options, TokenRecycling> registered{{
     .name = "token_recycling",
-    .summary = "the target's own best candidates behind each token, from the rows of earlier steps, as a "
-               "tree of fixed shape",
+    .summary = "the target's own best candidates after each token, from rows of earlier steps, as a tree of "
+               "fixed shape",
     .paper = "Luo et al. 2024, Token Recycling",
     .draft_source = "the target's rows of earlier steps",
     .stop_rule = "shape of the tree",

@@ -15,8 +15,8 @@ enum class Purpose : std::uint32_t {
   accept = 2,    ///< an acceptance test
   residual = 3,  ///< the correction after a rejection
   gumbel = 4,    ///< noise of coupled sampling
-  simulate = 5,  ///< the acceptance process of `simulated`, and other choices that never touch the law of the
-                 ///< text
+  simulate = 5,  ///< the acceptance process of `simulated`, and other choices that do not affect the law of
+                 ///< the text
 };
 
 /// The Philox counter of a coin. For the noise of a row, word 0 counts blocks of tokens instead of draws.

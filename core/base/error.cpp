@@ -13,8 +13,8 @@ std::string sentence(const Error::Text& text) {
   return out;
 }
 
-/// Names and values come from files that others wrote: they must not move the cursor of a terminal, break a
-/// record in JSON or fill the screen.
+/// Names and values may come from foreign files. Cleaned, they cannot move the cursor of a
+/// terminal, break a JSON record or fill the screen.
 Error::Text clean(Error::Text text) {
   constexpr std::size_t kMost = 4000;
   for (std::string* part : {&text.what, &text.got, &text.expected, &text.advice})
@@ -24,7 +24,7 @@ Error::Text clean(Error::Text text) {
 
 }  // namespace
 
-// Cleaned once: the base class comes first.
+// The base class is initialised first; its argument cleans the text once for both.
 Error::Error(Text text)
     : std::runtime_error(sentence(text = clean(std::move(text)))), text_(std::move(text)) {}
 

@@ -8,8 +8,8 @@
 
 namespace speclab {
 
-/// The outside world is not as it must be (a file, a config, an option, a device). The four parts make one
-/// message: "WHAT: got GOT, expected EXPECTED. DO THIS". Empty parts are left out. Exit code 2.
+/// Reports something wrong in the outside world: a file, a config, an option, a device. The four parts make
+/// one message: "WHAT: got GOT, expected EXPECTED. ADVICE". Empty parts are left out. Exit code 2.
 class Error : public std::runtime_error {
  public:
   struct Text {
@@ -25,7 +25,7 @@ class Error : public std::runtime_error {
   Text text_;
 };
 
-/// A programming error, found by SPECLAB_CHECK. Exit code 3, "bug: ...".
+/// Reports a programming error that SPECLAB_CHECK found. Exit code 3, "bug: ...".
 class Bug : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -35,7 +35,7 @@ class Bug : public std::logic_error {
 
 }  // namespace speclab
 
-/// Throws Bug when the condition is false; the message is an fmt format string with its values.
+/// Throws Bug when the condition is false. The message is an fmt format string and its values.
 #define SPECLAB_CHECK(condition, ...)                                                                  \
   do {                                                                                                 \
     if (!(condition)) ::speclab::fail_check(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \

@@ -4,19 +4,19 @@
 #include <cstring>
 
 #if defined(__CUDACC__)
-#define SPECLAB_EXACT __host__ __device__ __forceinline__  // a call would need a stack
+#define SPECLAB_EXACT __host__ __device__ __forceinline__  // a call on a GPU would need a stack
 #else
 #define SPECLAB_EXACT inline
 #endif
 
-// exp, log and powers of doubles whose bits are the same on the CPU and, compiled by nvcc, on a GPU:
-// additions, multiplications and bits alone, nothing fused. A library's own differ from another's in the last
-// place, and a decision of an acceptance rule that hangs on one would depend on where it was made.
+// exp, log and powers of doubles with the same bits on the CPU and, compiled by nvcc, on a GPU. They use only
+// additions, multiplications and bit operations, nothing fused. Library versions differ from each other in
+// the last bit, and an acceptance decision must not depend on the machine that makes it.
 
 namespace speclab {
 
-/// log(x) of a normal x > 0, relative error below 5e-16 (near 1 as well). Of 0: some number, so that 0 log 0
-/// is 0. The bits of log_double in core/decoding/rows/row_kernels.cpp.
+/// log(x) of a normal x > 0; relative error below 5e-16, also near 1. log(0) is some finite number, so that a
+/// product 0 log 0 is 0. Has the same bits as log_double in core/decoding/rows/row_kernels.cpp.
 SPECLAB_EXACT double exact_log(double x) {
   std::int64_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -30,7 +30,7 @@ SPECLAB_EXACT double exact_log(double x) {
   return static_cast<double>(e) * 0.69314718055994530942 + (s + s) * y;
 }
 
-/// exp(x) for x <= 0, zero below -700; relative error below 4e-16.
+/// exp(x) for x <= 0; 0 for x below -700. Relative error below 4e-16.
 SPECLAB_EXACT double exact_exp(double x) {
   if (!(x >= -700)) return 0;
   const double magic = 6755399441055744.0;  // 1.5 * 2^52 rounds to the nearest integer

@@ -24,7 +24,7 @@ std::string advice_for(int code) {
   }
 }
 
-/// A file descriptor that is closed when it goes.
+/// Closes a file descriptor when it goes out of scope.
 struct Descriptor {
   int file;
   ~Descriptor() { ::close(file); }
@@ -69,7 +69,7 @@ std::vector<fs::path> make_folders(const fs::path& folder) {
   if (!code && !fs::is_directory(folder, code) && !code)
     code = std::make_error_code(std::errc::not_a_directory);
   if (code) {
-    std::error_code ignored;  // those that were made before the one that failed
+    std::error_code ignored;  // remove the folders that were made before the failure
     for (auto made = missing.rbegin(); made != missing.rend(); ++made) fs::remove(*made, ignored);
     throw Error({.what = "cannot make the folder " + folder.string(),
                  .got = code.message(),

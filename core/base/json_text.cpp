@@ -14,8 +14,8 @@
 namespace speclab {
 namespace {
 
-/// The library's text is "[json.exception.parse_error.101] parse error at line 1, column 2: REASON"; the
-/// position is stated in our own words, so only the reason is kept.
+/// The library's text is "[json.exception.parse_error.101] parse error at line 1, column 2: REASON". Our
+/// messages state the position themselves, so only the reason is kept.
 std::string reason(std::string text) {
   if (const auto end = text.find("] "); end != std::string::npos) text.erase(0, end + 2);
   if (text.starts_with("parse error")) {
@@ -43,18 +43,18 @@ constexpr JsonLimits kAnyText{200, SIZE_MAX, SIZE_MAX, SIZE_MAX,
 using Json = nlohmann::json;
 using Member = std::function<void(const std::string&, const Json&)>;
 
-/// Holds a text against its limits while it is parsed, and gives its members away when somebody wants them.
+/// Checks a text against its limits while it is parsed. Passes its members to the callback if there is one.
 class Watch {
  public:
   Watch(const std::string& name, const JsonLimits& limits, const Member& member)
       : name_(name), limits_(limits), member_(member) {}
 
-  /// The library's callback: false drops a value that is complete.
+  /// The library's callback. Returning false drops a complete value.
   bool operator()(int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     if (depth >= limits_.depth) {
       fail(fmt::format("arrays and objects more than {} deep", limits_.depth),
-           "JSON that a person or a program wrote", "The file is damaged; fetch or write it again.");
+           fmt::format("at most {} levels", limits_.depth), "The file is damaged; fetch or write it again.");
     }
     if (event == Event::key) {
       add_key(value);
@@ -82,7 +82,7 @@ class Watch {
   [[noreturn]] void fail_count(const char* what, std::size_t most) const {
     const std::string member = open_.size() > 1 ? " in the member " + Json(key_).dump() : "";
     fail(fmt::format("more than {} {}{}", most, what, member), fmt::format("at most {}", most),
-         "Nothing real has so many; the file is damaged or made to fill the memory.");
+         "No real file has so many. The file is damaged, or made to exhaust the memory.");
   }
 
   void add_key(const Json& value) {
@@ -110,11 +110,11 @@ class Watch {
   const std::string& name_;
   const JsonLimits& limits_;
   const Member& member_;
-  std::vector<Open> open_;  // objects and lists, the innermost last
-  std::string key_;         // of the outermost object's member that is being read
+  std::vector<Open> open_;  // open objects and lists, the innermost last
+  std::string key_;         // key of the outermost object's member that is being read
 };
 
-/// Where the first number stands that no double can hold; npos when there is none.
+/// Offset of the first number that is too large for a double; npos when there is none.
 std::size_t too_large_number(std::string_view text) {
   bool quoted = false;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -129,7 +129,8 @@ std::size_t too_large_number(std::string_view text) {
   return std::string_view::npos;
 }
 
-/// The library holds what lies between two marks of the grammar up to six times.
+/// Throws Error for an overlong token before the library
+/// reads it: the library copies a token up to six times.
 void require_short_tokens(std::string_view text, const std::string& name, std::size_t most) {
   bool quoted = false;
   for (std::size_t at = 0, from = 0; at < text.size(); ++at) {
@@ -147,7 +148,7 @@ void require_short_tokens(std::string_view text, const std::string& name, std::s
 }
 
 Json parse(std::string_view text, const std::string& name, const JsonLimits& limits, const Member& member) {
-  // The library takes a zero byte for the end of the text and would ignore what follows it.
+  // The library takes a zero byte for the end of the text and would ignore the rest.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
     fail_at(text, zero, name, "a zero byte");
   if (limits.token_bytes < text.size()) require_short_tokens(text, name, limits.token_bytes);
@@ -156,7 +157,7 @@ Json parse(std::string_view text, const std::string& name, const JsonLimits& lim
     return Json::parse(text, std::ref(watch));
   } catch (const Json::parse_error& error) {
     fail_at(text, std::min(error.byte > 0 ? error.byte - 1 : 0, text.size()), name, reason(error.what()));
-  } catch (const Json::out_of_range& error) {  // without a position
+  } catch (const Json::out_of_range& error) {  // it has no position
     const std::size_t at = too_large_number(text);
     if (at == std::string_view::npos)
       throw Error({.what = name, .got = reason(error.what()), .expected = "valid JSON", .advice = ""});

@@ -9,28 +9,29 @@
 
 namespace speclab {
 
-/// Parses strict JSON (no comments, one value, nothing after it, no key twice in an object, at most 200
-/// levels deep, because values are copied, printed and destroyed by recursion). Throws Error that names
-/// `name` (a file, usually) with line and column, both counted from 1, columns in bytes.
+/// Parses strict JSON: one value and nothing after it, no comments, no key twice in an object, at most 200
+/// levels deep (values are copied, printed and destroyed by recursion). Throws Error with `name` (usually a
+/// file), line and column; both count from 1, columns in bytes.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
-/// What a text may hold, so that reading one that somebody made up costs little more than the text itself.
+/// Limits on a JSON text from an untrusted file, which keep the memory for parsing close to the text's size.
 struct JsonLimits {
-  int depth;                  ///< of values; those of the outermost object are at depth 1
-  std::size_t members;        ///< of the outermost object
-  std::size_t inner_members;  ///< of any other
-  std::size_t items;          ///< of a list
-  std::size_t token_bytes;    ///< of a key, a text, a number, the white space between two of them
+  int depth;                  ///< of nesting; members of the outermost object are at depth 1
+  std::size_t members;        ///< members of the outermost object
+  std::size_t inner_members;  ///< members of any other object
+  std::size_t items;          ///< values in a list
+  std::size_t token_bytes;    ///< bytes of a key, a text, a number, or the white space between two of them
 };
 
-/// Parses a JSON object as parse_json does and gives its members away one after the other, in the order of
-/// the text; none that is an object is kept. Throws Error for what parse_json refuses, for another value than
-/// an object, and for what is beyond a limit, before it is stored; members may have been given away by then.
+/// Parses a JSON object as parse_json does and calls `member` for each of its members, in the order
+/// of the text. Values that are objects or lists are dropped after the call. Throws Error for
+/// everything that parse_json refuses, for a value that is not an object, and as soon as a limit is
+/// exceeded. `member` may have been called before that.
 void parse_json_members(
     std::string_view text, const std::string& name, const JsonLimits& limits,
     const std::function<void(const std::string& key, const nlohmann::json& value)>& member);
 
-/// "object", "array", "string", "number", "boolean", "null", for messages.
+/// The type for messages: "object", "array", "string", "number", "boolean", "null".
 std::string_view json_type_name(const nlohmann::json& value);
 
 }  // namespace speclab

@@ -18,7 +18,8 @@
 namespace speclab {
 namespace {
 
-/// What is mapped where, readable from a signal handler. A mapping beyond the table's end has no name there.
+/// One entry of the table of mappings, which signal handlers read. When the table is full, further mappings
+/// have no entry and path_at() does not know them.
 struct Place {
   std::atomic<std::uintptr_t> begin{0};  // 0: free, 1: taken, not yet filled in
   std::atomic<std::size_t> size{0};
@@ -28,7 +29,7 @@ std::array<Place, 256> places;
 
 void remember(const void* data, std::size_t size, const std::string& any_path) {
   const std::string path =
-      printable(any_path, sizeof Place::path - 1);  // it may come from an index of shards
+      printable(any_path, sizeof Place::path - 1);  // the name may come from an index of shards
   for (Place& place : places) {
     std::uintptr_t none = 0;
     if (!place.begin.compare_exchange_strong(none, 1)) continue;
@@ -52,7 +53,7 @@ const char* MappedFile::path_at(const void* address) noexcept {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   for (const Place& place : places) {
     const std::uintptr_t begin = place.begin.load();
-    // The kernel names the byte; a page may end behind the file.
+    // The signal gives the address of a byte, which may lie past the end of the file in its last page.
     if (begin > 1 && at >= begin && at - begin < (place.size.load() + 65'535) / 65'536 * 65'536)
       return place.path;
   }
@@ -66,20 +67,20 @@ void MappedFile::require_unchanged() const {
   const bool same_time =
       now.st_mtim.tv_sec == opened_.st_mtim.tv_sec && now.st_mtim.tv_nsec == opened_.st_mtim.tv_nsec;
   if (now.st_size == opened_.st_size && same_time) return;
-  throw Error({.what = path_.string(),
-               .got = now.st_size != opened_.st_size ? fmt::format("{} bytes by now", now.st_size)
-                                                     : "other contents by now",
-               .expected = fmt::format("the {} bytes that were opened", opened_.st_size),
-               .advice = "Another program writes to the file; wait until it is done, then try again."});
+  throw Error(
+      {.what = path_.string(),
+       .got = now.st_size != opened_.st_size ? fmt::format("{} bytes now", now.st_size) : "changed contents",
+       .expected = fmt::format("the {} bytes that were opened", opened_.st_size),
+       .advice = "Another program writes to the file; wait until it is done, then try again."});
 }
 
 void MappedFile::forget_pages() const {
   if (size_ > 0)
-    ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);  // advice: failing changes nothing
+    ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);  // only a hint: a failure changes nothing
 }
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
-  // O_NONBLOCK: a named pipe would wait for a writer, before anyone could see what it is.
+  // Without O_NONBLOCK, opening a named pipe would wait for a writer before we can see that it is a pipe.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) fail_path(path, errno, "a readable file");
   struct stat status{};

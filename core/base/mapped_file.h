@@ -9,9 +9,9 @@
 
 namespace speclab {
 
-/// A whole file mapped read-only. The bytes stay where they are when the object is moved, and until it is
-/// destroyed. Reading what another process has cut off meanwhile is a SIGBUS; a handler asks path_at which
-/// file it was.
+/// Maps a whole file into memory, read-only. The bytes keep their address when the object is moved, until it
+/// is destroyed. If another process shortens the file, reading the missing part raises SIGBUS; the signal
+/// handler asks path_at() for the file's name.
 class MappedFile {
  public:
   /// Throws Error when the file is missing, not a regular file, or not readable. An empty file has no bytes.
@@ -22,16 +22,15 @@ class MappedFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  /// Throws Error when the file is no longer as it was opened: shortened, lengthened or written to. A new
-  /// file under its name is none of our business, the mapping keeps the old one.
+  /// Throws Error when the file was shortened, lengthened or written to since it was opened. A new file under
+  /// the same name is no error: the mapping keeps the old one.
   void require_unchanged() const;
 
-  /// Takes the pages that were read out of the process's memory; who reads them again gets them from the
-  /// system's cache.
+  /// Drops the pages from the process's memory. Reading them again fetches them from the system's page cache.
   void forget_pages() const;
 
-  /// The path of the file that is mapped at this address, or null. For signal handlers: no locks, no
-  /// allocation.
+  /// The path of the file that is mapped at this address, or null.
+  /// Safe in signal handlers: no locks, no allocation.
   static const char* path_at(const void* address) noexcept;
 
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }

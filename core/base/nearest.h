@@ -6,12 +6,11 @@
 
 namespace speclab {
 
-/// Levenshtein distance in bytes: insertions, deletions and substitutions, and swaps of neighbours, cost 1
-/// each.
+/// Edit distance in bytes. Insertions, deletions, substitutions and swaps of neighbours cost 1 each.
 int edit_distance(std::string_view a, std::string_view b);
 
-/// The known name that was most likely meant; empty when none is near (more than a third of the longer one is
-/// wrong). Ties go to the earlier name.
+/// Returns the known name nearest to a misspelt one, or an empty string when the distance exceeds a third of
+/// the longer name. Ties go to the earlier name.
 std::string nearest_name(std::string_view name, std::span<const std::string_view> known);
 std::string nearest_name(std::string_view name, std::span<const std::string> known);
 

@@ -45,7 +45,7 @@ bool inside(T value, const Range<T>& range) {
   return (range.above_min ? value > range.min : value >= range.min) && value <= range.max;
 }
 
-// Long values would bury the message.
+// The value for a message, shortened so that it does not bury the rest.
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() > 80) text = text.substr(0, 77) + "...";
@@ -98,7 +98,7 @@ void take_list(const json& value, const std::string& pointer, const std::string&
     take(value[i], json_pointer(pointer, std::to_string(i)), range_words, range, out[i]);
 }
 
-// The three modes of one field; `take_value(json, pointer)` parses.
+// Handles one field in each of the three modes. `take_value(json, pointer)` parses it.
 template <class T, class Take>
 void field(Impl& impl, std::string_view name, T& value, const OptionInfo& info, Take&& take_value) {
   for (const std::string& known : impl.names)

@@ -13,7 +13,7 @@
 
 namespace speclab {
 
-/// Closed interval of allowed values; with `above_min` the lower end itself is excluded.
+/// Closed interval of allowed values. `above_min` excludes the lower end itself.
 template <class T>
 struct Range {
   T min;
@@ -21,15 +21,15 @@ struct Range {
   bool above_min = false;
 };
 
-/// Options are declared once, in a struct with a member
+/// Declares, parses, describes and echoes options. Options are declared once, in a struct with a member
 ///
 ///     void fields(OptionVisitor& visit) {
 ///       visit("gamma", gamma, Range<int>{1, 64}, "tokens drafted per step");
-///       schedule.fields(visit);  // structs compose; names share one flat object
+///       schedule.fields(visit);  // a struct may contain others; all names share one flat object
 ///     }
 ///
-/// The initial values of the members are the defaults. The same declaration parses a JSON object, describes
-/// the options to people, and echoes the resolved values (options_json.h).
+/// The initial values of the members are the defaults. The same declaration serves parsing from JSON and
+/// echoing the values (options_json.h), and describing the options to people (describe_options).
 class OptionVisitor {
  public:
   void operator()(std::string_view name, int& value, Range<int> range, std::string_view help);
@@ -66,27 +66,27 @@ class OptionVisitor {
   }
   /// Any text.
   void operator()(std::string_view name, std::string& value, std::string_view help);
-  /// Lists; the range holds for each entry.
+  /// Lists. The range applies to each entry.
   void operator()(std::string_view name, std::vector<double>& value, Range<double> range,
                   std::string_view help);
   void operator()(std::string_view name, std::vector<int>& value, Range<int> range, std::string_view help);
   void operator()(std::string_view name, std::vector<std::string>& value, std::string_view help);
 
-  struct Impl;  ///< what to do with each field; made in options.cpp only
+  struct Impl;  ///< what to do with each field; defined in options.cpp
   explicit OptionVisitor(Impl& impl) : impl_(impl) {}
 
  private:
   Impl& impl_;
 };
 
-/// Any struct with fields(), without its type.
+/// Calls fields() of some option struct, whose type the caller need not know.
 using OptionFields = std::function<void(OptionVisitor&)>;
 template <class Options>
 OptionFields option_fields(Options& options) {
   return [&options](OptionVisitor& visit) { options.fields(visit); };
 }
 
-/// One option as people see it.
+/// Describes one option to people.
 struct OptionInfo {
   std::string name;
   std::string type;           ///< "integer", "number", "boolean", "choice", "text", "list of numbers", ...
@@ -94,7 +94,7 @@ struct OptionInfo {
   std::string range;          ///< "1 to 64", "above 0, to 1"; empty when there is none
   std::vector<std::string> choices;  ///< of a choice
   std::string help;
-  bool list = false;  ///< an array is a value of it, not a sweep axis
+  bool list = false;  ///< the option takes an array, so an array is no sweep axis
 };
 std::vector<OptionInfo> describe_options(const OptionFields& fields);
 

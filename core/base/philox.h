@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// The same function for the CPU and, compiled by nvcc, for a GPU: coins have the same bits on both.
+// The CPU and, compiled by nvcc, the GPU run the same function: coins have the same bits on both.
 #if defined(__CUDACC__)
 #define SPECLAB_HOST_DEVICE __host__ __device__
 #else
@@ -12,9 +12,10 @@
 
 namespace speclab {
 
-/// Philox4x32-10, a counter-based generator: a bijection of a 128-bit counter under a 64-bit key, so that a
-/// random number is a pure function of its address (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as
-/// easy as 1, 2, 3", SC 2011, §4.3 and table 2 for the constants). Bit-identical to Random123's philox4x32.
+/// Philox4x32-10, a counter-based random number generator: a bijection of a 128-bit counter
+/// under a 64-bit key. A random number is a pure function of its address, the counter. Salmon,
+/// Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011, §4.3; constants
+/// from table 2. Bit-identical to Random123's philox4x32.
 template <int kCount>
 struct PhiloxWords {
   std::uint32_t word[kCount];
@@ -45,7 +46,7 @@ SPECLAB_HOST_DEVICE constexpr PhiloxCounter philox4x32(PhiloxCounter counter, Ph
   return counter;
 }
 
-/// 53 bits of two words as a number in [0, 1).
+/// The upper 53 bits of two words as a number in [0, 1).
 SPECLAB_HOST_DEVICE constexpr double uniform_of(std::uint32_t high, std::uint32_t low) {
   return static_cast<double>((std::uint64_t{high} << 32 | low) >> 11) * 0x1p-53;
 }

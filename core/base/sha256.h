@@ -8,14 +8,14 @@
 
 namespace speclab {
 
-/// SHA-256 (FIPS 180-4) of bytes given piece by piece.
+/// Computes the SHA-256 (FIPS 180-4) of bytes that arrive piece by piece.
 class Sha256 {
  public:
   Sha256();
   ~Sha256();
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text) { update(std::as_bytes(std::span(text))); }
-  /// 64 lower-case hexadecimal digits. Ends the computation: nothing may be added afterwards.
+  /// Returns 64 lower-case hexadecimal digits and ends the computation: nothing may be added afterwards.
   std::string hex();
 
  private:

@@ -15,8 +15,8 @@ int g_output_error = 0;
 }  // namespace
 
 void open_standard_streams() noexcept {
-  // Each open() takes the lowest free number. The output is opened for reading, so that writing to it fails
-  // as before.
+  // Each open() takes the lowest free number. stdout is
+  // opened for reading, so that writing to it still fails.
   constexpr int kModes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
   for (int number = 0; number < 3; ++number) {
     if (::fcntl(number, F_GETFD) == -1 && errno == EBADF && ::open("/dev/null", kModes[number]) != number)
@@ -29,7 +29,7 @@ void write_status(std::string_view text) noexcept {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
     if (written > 0) {
       text.remove_prefix(static_cast<std::size_t>(written));
-    } else if (written < 0 && errno == EAGAIN) {  // somebody made the terminal non-blocking
+    } else if (written < 0 && errno == EAGAIN) {  // another process made the terminal non-blocking
       pollfd ready{STDERR_FILENO, POLLOUT, 0};
       if (::poll(&ready, 1, 1000) <= 0) return;
     } else if (written == 0 || errno != EINTR) {

@@ -7,26 +7,26 @@
 
 namespace speclab {
 
-/// Opens /dev/null in place of standard streams that are closed, so that no data file gets number 0, 1 or 2
-/// and then receives status or output. Writing to a standard output that was closed still fails, and is
-/// reported. Call it first in main().
+/// Opens /dev/null for each standard stream that is closed. Otherwise a data file could get descriptor 0, 1
+/// or 2 and then receive status or output. Writing to a standard output that was closed still fails and is
+/// reported. Call this first in main().
 void open_standard_streams() noexcept;
 
-/// Status for people, on stderr. When stderr is closed, full or a pipe that is not read any more, the text is
-/// lost and nothing else happens: status never ends a command and never changes its exit code. SIGPIPE must
-/// be ignored.
+/// Writes status for people to stderr. When stderr is closed, full or a pipe without a
+/// reader, the text is lost and nothing else happens: status never ends a command and never
+/// changes its exit code. The process must ignore SIGPIPE.
 void write_status(std::string_view text) noexcept;
 template <class... Values>
 void print_status(fmt::format_string<Values...> format, Values&&... values) noexcept {
   try {
     write_status(fmt::format(format, std::forward<Values>(values)...));
-  } catch (...) {  // no memory for the text
+  } catch (...) {  // out of memory: the text is lost
   }
 }
 
-/// Writes out what stdout holds back. Returns 0, or the errno of the first failure to write to stdout.
+/// Flushes stdout. Returns 0, or the errno of the first failure to write to stdout.
 int flush_output() noexcept;
-/// Keeps the errno of a failure that was met elsewhere, if it is the first.
+/// Records the errno of a failed write to stdout that happened elsewhere, if it is the first failure.
 void note_output_error(int error) noexcept;
 
 }  // namespace speclab

@@ -6,7 +6,7 @@
 
 namespace speclab {
 
-/// Vocabulary id. Ids are dense: 0 <= token < vocabulary size of the model that it belongs to.
+/// A vocabulary id, 0 <= token < vocabulary size of the model that it belongs to.
 using Token = std::int32_t;
 using TokenSpan = std::span<const Token>;
 

@@ -37,7 +37,7 @@ std::string printable(std::string_view text, std::size_t most) {
     if (out.size() >= most) return out + "...";
     const std::string_view rest = text.substr(at, most - out.size());
     const auto run = static_cast<std::size_t>(std::ranges::find_if_not(rest, plain) - rest.begin());
-    out += rest.substr(0, run);  // most texts are one run
+    out += rest.substr(0, run);  // most texts are a single run of plain characters
     at += run;
     if (run > 0) continue;
     const std::size_t bytes = utf8_sequence(text, at);

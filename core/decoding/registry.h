@@ -9,25 +9,25 @@
 
 namespace speclab {
 
-/// What a strategy is, for people: one row of the taxonomy that `speclab list strategies` prints. Static
-/// strings.
+/// Describes a strategy for people: one row of the table that `speclab list
+/// strategies` prints. Static strings.
 struct StrategyInfo {
-  std::string_view name;             ///< also the name of its file in strategies/
+  std::string_view name;             ///< the name, which is also that of its file in strategies/
   std::string_view summary;          ///< one line
-  std::string_view paper;            ///< who and where
+  std::string_view paper;            ///< authors, year, title
   std::string_view draft_source;     ///< "small model", "copies from the context", ...
   std::string_view stop_rule;        ///< what ends a draft
   std::string_view verification;     ///< "chain", "tree", "none"
-  std::string_view criterion;        ///< acceptance rules that it is made for
+  std::string_view criterion;        ///< acceptance rules that it is meant for
   std::string_view loss;             ///< "L1 / L2 as the rule"
-  std::string_view trained;          ///< what must be trained
-  bool needs_draft = false;          ///< refuses to run without a draft model
-  std::string_view needs_file{};     ///< an option that must name a file; empty when there is none
-  bool needs_reference = false;      ///< drafts from the autoregressive text, which is then decoded first
-  std::string_view may_name_file{};  ///< an option that may name one; empty when there is none
+  std::string_view trained;          ///< what must be trained before
+  bool needs_draft = false;          ///< needs a draft model
+  std::string_view needs_file{};     ///< name of an option that must name a file; empty when there is none
+  bool needs_reference = false;      ///< drafts from the autoregressive text; experiments decode that first
+  std::string_view may_name_file{};  ///< name of an option that may name a file; empty when there is none
 };
 
-/// A registered strategy: data and a factory. Options are kept without their type.
+/// A registered strategy: data and a factory. The type of its options is erased.
 struct StrategyEntry {
   StrategyInfo info;
   std::shared_ptr<void> (*new_options)(const void* copy_of);  ///< nullptr: defaults
@@ -36,7 +36,7 @@ struct StrategyEntry {
   bool (*carries_memory)(const void* options) = nullptr;  ///< nullptr: never
 };
 
-/// A strategy with options of its own; a value. The way from a config to a Strategy:
+/// A strategy with its options, as a value. This is how a config becomes a Strategy:
 ///
 ///     StrategyChoice choice(find_strategy("prompt_lookup"));
 ///     parse_options(choice.fields(), json, "a.json: /cases/0");
@@ -48,15 +48,15 @@ class StrategyChoice {
   StrategyChoice& operator=(const StrategyChoice& other);
 
   const StrategyInfo& info() const { return entry_->info; }
-  OptionFields fields();  ///< of the options in here: valid while this lives
-  /// Is the file that the strategy needs not named?
+  OptionFields fields();  ///< the fields of these options; valid as long as this object
+  /// Whether the strategy needs a file that the options do not name.
   bool lacks_file() const;
-  /// Does the strategy, with these options, take something from one conversation into the next? Then a draft
-  /// depends on the prompts before, and experiments decode the prompts of the case in the order of their
-  /// file.
+  /// Whether the strategy, with these options, keeps something from one conversation for the
+  /// next. Drafts then depend on earlier prompts, and experiments decode the prompts of the
+  /// case in the order of their file.
   bool carries_memory() const { return entry_->carries_memory && entry_->carries_memory(options_.get()); }
-  /// Throws Error when options contradict each other, or when the draft model or the file that is needed is
-  /// missing.
+  /// Makes the strategy. Throws Error when options contradict each other, and when a
+  /// required draft model or file is missing.
   std::unique_ptr<Strategy> make(const Resources& resources) const;
 
  private:
@@ -64,19 +64,20 @@ class StrategyChoice {
   std::shared_ptr<void> options_;
 };
 
-/// All strategies that are linked in, by name.
+/// All linked strategies, by name.
 std::span<const StrategyEntry> strategies();
-/// Throws Error naming the nearest one when there is none of this name.
+/// Throws Error naming the nearest name when the strategy is unknown.
 const StrategyEntry& find_strategy(std::string_view name);
 
 void register_strategy(const StrategyEntry& entry);
 
-/// One static object per strategy file registers it. Options: default-constructible and copyable, with
-/// fields(), and `bool carries_memory() const` where some option makes the strategy keep something for the
-/// next conversation; MyStrategy: a Strategy with a constructor (const Options&, const Resources&).
+/// Registers a strategy: define one static object of this type in the strategy's file. Options is
+/// default-constructible and copyable and has fields(). It also has `bool carries_memory() const` if some
+/// option makes the strategy keep something for the next conversation. MyStrategy is a Strategy with a
+/// constructor (const Options&, const Resources&).
 ///
-///     static const RegisterStrategy<Options, MyStrategy> registered{{.name = "my_strategy", .summary =
-///     "..."}};
+///     static const RegisterStrategy<Options, MyStrategy> registered{
+///         {.name = "my_strategy", .summary = "..."}};
 template <class Options, class MyStrategy>
 class RegisterStrategy {
  public:

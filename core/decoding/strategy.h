@@ -21,68 +21,68 @@ namespace speclab {
 class HeadRunner;
 class LogitsProcessors;
 
-/// One sequence as a strategy sees it. `tokens` ends with the pending token, which is not in the target's
-/// cache.
+/// One sequence as a strategy sees it. `tokens` ends with the pending token, which
+/// is not in the target's KV cache.
 struct Sequence {
-  int slot = 0;               ///< 0 .. batch-1, stable while the sequence lives
-  std::vector<Token> tokens;  ///< prompt and everything emitted
+  int slot = 0;               ///< 0 .. batch-1, constant as long as the sequence runs
+  std::vector<Token> tokens;  ///< prompt and all emitted tokens
   int prompt_length = 0;
-  int turn = 0;         ///< of a conversation; 0 starts a new one
-  int depth_limit = 0;  ///< most tokens that a drafted path may have at this step (context end, length limit)
-  int probe_limit = 0;  ///< deepest probe at this step (context end alone)
+  int turn = 0;         ///< turn of a conversation; 0 starts a new conversation
+  int depth_limit = 0;  ///< largest depth of a candidate in this step (end of the context, length limit)
+  int probe_limit = 0;  ///< largest depth of a probe in this step (end of the context)
   SamplingParams sampling;
   Coins coins{0, 0};
-  bool coupled = false;                          ///< coupled sampling: drafts share the target's Gumbel noise
-  const LogitsProcessors* processors = nullptr;  ///< context-dependent processors, null when none
-  TokenSpan eos;  ///< the tokens that end the text; empty when it goes on behind them
-  TokenSpan
-      reference;  ///< what autoregressive decoding emitted for this prompt; empty unless the runner has it
+  bool coupled = false;                          ///< coupled sampling: drafts use the target's Gumbel noise
+  const LogitsProcessors* processors = nullptr;  ///< null without context-dependent processors
+  TokenSpan eos;        ///< tokens that end the text; empty when the text continues after them
+  TokenSpan reference;  ///< the autoregressive text of this prompt; empty unless the runner has decoded it
   std::int64_t position() const {
     return static_cast<std::int64_t>(tokens.size()) - 1;
-  }  ///< of the pending token
-  /// The coin that draws the token of a node of the present draft. It belongs to this step and this node: a
-  /// token that is drawn again for the same place in the text, after a rejection, is drawn with another coin.
-  /// That must be so. The token that was not tested may have decided what else was drafted (when a schedule
-  /// stopped, how much room was left for copies), hence where the step ended, and the coin would be biased
-  /// in the steps that follow.
+  }  ///< position of the pending token
+  /// The coin that draws the token of a node of the current draft. It belongs to this step and this
+  /// node: when a later step draws a token for the same place in the text, it uses another coin. This
+  /// is necessary for exactness. A drawn token that was never tested may have decided what else was
+  /// drafted (when a schedule stopped, how much room copies had) and so where the step ended. Used
+  /// again, its coin would be biased.
   Coins::Address draft_coin(int node) const {
     return {position(), Purpose::draft, static_cast<std::uint32_t>(node)};
   }
 };
 
-/// The target's rows of a step, before any processor, for drafters that learn from them
+/// The target's logits rows of a step, before any processor, for drafters that learn from them
 /// (Reads::rows).
 struct StepRows {
   const float* logits = nullptr;           ///< [rows, vocab]
-  std::span<const std::int32_t> row_of{};  ///< [nodes], the row of a node; -1 for a relay
+  std::span<const std::int32_t> row_of{};  ///< [nodes], row of each node; -1 for a relay
   int vocab = 0;
-  std::span<const float> maxima{};  ///< those of Feed, or none: then every answer is a pass over the row
-  /// The best token of a node's row, ties to the lowest id: what greedy decoding would say there. Where the
-  /// row holds NaN it is some token: nobody may trust a draft.
+  std::span<const float>
+      maxima{};  ///< block maxima from Feed; without them best() and top() pass over the whole row
+  /// The best token of a node's row, ties to the lowest id: the token of greedy decoding. Arbitrary when the
+  /// row contains NaN; a draft may be any token.
   Token best(int node) const;
-  /// The k best tokens of a node's row, best first, ties to the lowest id. Of a row that holds NaN some
-  /// tokens, perhaps fewer.
+  /// The k best tokens of a node's row, best first, ties to the lowest id. Arbitrary and perhaps fewer when
+  /// the row contains NaN.
   void top(int node, int k, std::vector<Token>& out) const;
 };
 
-/// What became of a draft. The sequence already holds the emitted tokens when a strategy sees this.
+/// The result of a draft. When a strategy sees it, the sequence already contains the emitted tokens.
 struct Outcome {
   const Draft* draft = nullptr;
   const Acceptance* acceptance = nullptr;
-  int emitted = 0;      ///< tokens emitted by this step, after cuts at EOS or the limit
+  int emitted = 0;      ///< tokens that this step emitted, after cuts at EOS or the limit
   StepRows rows{};      ///< valid during observe(); empty unless the strategy reads them
   StepStates states{};  ///< the same with hidden states
 };
 
-/// What a strategy gets when it is made; it lives as long as the strategy.
+/// What a strategy gets when it is made. Valid as long as the strategy.
 struct Resources {
   std::shared_ptr<const Model> target;
-  std::shared_ptr<const Model> draft;  ///< null when the case names none
+  std::shared_ptr<const Model> draft;  ///< null when the case has no draft model
   int batch = 1;
-  int capacity = 0;  ///< positions that a sequence may reach
-  /// Opens a session on the draft with room for `capacity` positions, or fewer when its context is shorter.
-  /// Call it in begin(), for the slot that begins: the loop counts the session's work there. Keep the session
-  /// as long as the strategy lives.
+  int capacity = 0;  ///< largest number of positions of a sequence
+  /// Opens a session on the draft model with room for `capacity` positions, or fewer if its context is
+  /// shorter. Call it in begin(): the loop counts the session's work for the slot that begins. Keep the
+  /// session as long as the strategy exists.
   std::function<std::unique_ptr<Session>()> open_draft;
   /// Opens a session with that room on another model of the target's backend: decoder layers of a head
   /// (HeadFile::decoder_layers). Its work counts as the draft's. Call it in observe_prompt() or begin(), and
@@ -93,22 +93,22 @@ struct Resources {
   std::function<std::unique_ptr<HeadRunner>()> open_heads;
 };
 
-/// What a strategy does in every step of a generation, where that can be said before it begins: then a device
-/// runs whole steps without the host (core/decoding/loop/planned_rounds.h), and the loop asks the strategy
-/// nothing between begin() and the end of the text.
+/// The steps of a strategy that does the same in every step of a generation. A device then runs whole steps
+/// without the host (core/decoding/loop/planned_rounds.h), and the loop does not call the strategy between
+/// begin() and the end of the text.
 struct DevicePlan {
-  /// Children of each node of a tree from the draft model, by depth, limits permitting: {1, 1, 1} is a chain.
-  /// Empty: no draft.
+  /// Number of children of each node by depth, for a tree from the draft model; {1, 1, 1} is a chain. Limits
+  /// may cut it. Empty: no draft.
   std::vector<int> widths;
-  SamplingParams draft;  ///< they are drawn from the draft's row with these, by Purpose::draft or coupled
+  SamplingParams draft;  ///< sampling parameters of the draft; tokens are drawn by Purpose::draft or coupled
 };
 
-/// Answers "what do you draft?"; the decode loop owns the target forward, the rule, the clock and the
-/// counters. The second virtual interface of the project.
+/// A drafting strategy: answers "what do you draft?". The decode loop owns the target forward, the rule, the
+/// clock and the counters.
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  /// Most nodes that a draft may have, the pending token included, when they may be more than 128; else 0.
+  /// Largest number of nodes of a draft, the pending token included, if it may exceed 128; otherwise 0.
   virtual int max_nodes() const { return 0; }
   /// What the strategy reads of the target, asked once. Nothing by default: rows and hidden states can stay
   /// on a device, which then verifies the drafts (core/decoding/loop/device_verifier.h). With rows, forwards
@@ -117,15 +117,18 @@ class Strategy {
   /// Hidden states of the prompt where reads() asks for them: chunk by chunk during the prefill, before
   /// begin(). The sequence holds the prompt alone.
   virtual void observe_prompt(const Sequence& sequence, const PromptStates& states);
-  /// The plan for a sequence whose target samples with `target`; none: every step asks the host for its
-  /// draft. Of a draft model one session is open after begin(), with the text before the pending token in it.
+  /// The plan for a sequence whose target samples with `target`. None: the host drafts in every
+  /// step. If the plan uses a draft model, exactly one session is open after begin(), and it
+  /// contains the text before the pending token.
   virtual std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
-  /// A sequence starts in its slot: prompt and first token are known. Prefill drafts here (timed as prefill).
+  /// Starts a sequence in its slot; prompt and first token are known. Prefill the
+  /// draft's cache here (timed as prefill).
   virtual void begin(const Sequence& sequence) = 0;
-  /// Fills drafts[i] for sequences[i]; drafts[i].tree holds the pending token already. Adding nothing is
-  /// autoregressive decoding. No candidate may be deeper than depth_limit, no probe than probe_limit.
+  /// Fills drafts[i] for sequences[i]. drafts[i].tree already contains the pending token;
+  /// adding nothing is autoregressive decoding. No candidate may be deeper than depth_limit,
+  /// and no probe deeper than probe_limit.
   virtual void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) = 0;
-  /// After acceptance: roll back the draft's cache, refill pools, adapt gamma.
+  /// Called after acceptance: roll back the draft's cache, refill pools, adapt gamma.
   virtual void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes);
 };
 

@@ -18,7 +18,7 @@ int TokenTree::add(Token token, int parent, NodeKind kind) {
   const int node = size();
   SPECLAB_CHECK(parent >= 0 && parent < node, "parent {} of node {}", parent, node);
   if (kind == NodeKind::candidate) {
-    SPECLAB_CHECK(candidates_ == node - 1, "candidate {} behind a probe", node);
+    SPECLAB_CHECK(candidates_ == node - 1, "candidate {} after a probe", node);
     ++candidates_;
   }
   tokens_.push_back(token);
@@ -48,6 +48,13 @@ void TokenTree::children(int node, std::vector<int>& out) const {
   for (int child = node + 1; child <= candidates_; ++child) {
     if (parents_[child] == node) out.push_back(child);
   }
+}
+
+int TokenTree::child(int parent, Token token) const {
+  for (int node = parent + 1; node <= candidates_; ++node) {
+    if (parents_[node] == parent && tokens_[node] == token) return node;
+  }
+  return 0;
 }
 
 void TokenTree::path_to(int node, std::vector<int>& out) const {

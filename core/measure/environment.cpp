@@ -27,7 +27,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-/// Paths of the cgroup v2 folders of this process, innermost first: a limit of any of them holds.
+/// Paths of the cgroup v2 folders of this process, innermost first. The limits of all of them apply.
 std::vector<std::string> cgroup_folders() {
   std::vector<std::string> folders;
   std::ifstream in("/proc/self/cgroup");

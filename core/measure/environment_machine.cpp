@@ -1,4 +1,4 @@
-// What the machine can do at most, measured: the rooflines that a run is set against.
+// Measures the machine's peak bandwidth and arithmetic. Runs are compared with these rooflines.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/measure/environment_machine.cpp"
 #include <hwy/foreach_target.h>
@@ -21,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace speclab::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Sums 64-bit words with eight accumulators: only the loads can be the limit.
+/// Sums 64-bit words with eight accumulators, so that only the loads limit its speed.
 std::uint64_t sum_words(const std::uint64_t* data, std::size_t count) {
   const hn::ScalableTag<std::uint64_t> tag;
   const std::size_t lanes = hn::Lanes(tag);
@@ -70,7 +70,7 @@ HWY_EXPORT(multiply_adds);
 
 namespace {
 
-/// Runs work(thread) on all threads at once and returns the nanoseconds that all of it took.
+/// Runs work(thread) on all threads at once. Returns the nanoseconds until the last one is done.
 std::int64_t timed(int threads, const std::function<void(int)>& work) {
   const std::int64_t begin = wall_now_ns();
   std::vector<std::jthread> others;
@@ -84,9 +84,9 @@ std::int64_t timed(int threads, const std::function<void(int)>& work) {
 
 double measure_read_bandwidth(int threads, std::size_t buffer_bytes) {
   const std::size_t words = buffer_bytes / sizeof(std::uint64_t);
-  const auto buffer = std::make_unique<std::uint64_t[]>(words);  // zeroed: every page is really there
-  constexpr std::size_t kAtLeast = std::size_t{128}
-                                   << 20;  // bytes of a pass, beside which starting threads is nothing
+  const auto buffer = std::make_unique<std::uint64_t[]>(words);  // zeroed, so that every page exists
+  // Bytes of a pass: so many that the time to start threads does not matter.
+  constexpr std::size_t kAtLeast = std::size_t{128} << 20;
   const std::size_t turns = std::max<std::size_t>(1, kAtLeast / std::max<std::size_t>(buffer_bytes, 1));
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads));
   std::int64_t best = INT64_MAX;
@@ -117,7 +117,8 @@ double measure_second_read_bandwidth(int threads, std::size_t buffer_bytes, std:
     const std::size_t begin = count * thread / threads, end = count * (thread + 1) / threads;
     return Share{all.get() + begin, end - begin};
   };
-  std::atomic<int> arrived{0};  // starting threads takes as long as a pass, so they stay and meet here
+  // Starting threads takes as long as a pass, so the threads live through all passes and meet here.
+  std::atomic<int> arrived{0};
   const auto meet = [&](int meeting) {
     arrived.fetch_add(1);
     while (arrived.load() < meeting * threads) std::this_thread::yield();

@@ -33,7 +33,8 @@ std::string text_of(int file) {
   return text;
 }
 
-/// Who holds the lock. The holder writes its line right after it took the lock, so it is given a moment.
+/// Describes the holder of the lock. The holder writes its line right after it took the lock, so we wait a
+/// moment for the line.
 std::string holder(int file) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     const json line = json::parse(text_of(file), nullptr, false);
@@ -50,7 +51,7 @@ std::string holder(int file) {
   return "another process";
 }
 
-/// Whether the path still names the open file: the holder before may have removed it.
+/// Whether the path still names the open file. The previous holder may have removed it.
 bool is_at(int file, const fs::path& path) {
   struct stat open{}, there{};
   return ::fstat(file, &open) == 0 && ::lstat(path.c_str(), &there) == 0 && open.st_dev == there.st_dev &&
@@ -85,7 +86,8 @@ FolderLock::FolderLock(const fs::path& folder, const std::vector<std::string>& c
                      {"since", now_iso8601()},
                      {"command", fmt::format("{}", fmt::join(command_line, " "))}};
   const std::string text = line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-  // Only a message: a full disk is noticed where it matters.
+  // The line is only for messages, so a failure here is ignored. A full disk is
+  // reported when records are written.
   if (::ftruncate(file_, 0) != 0 || ::pwrite(file_, text.data(), text.size(), 0) < 0) return;
 }
 
@@ -94,7 +96,7 @@ FolderLock::FolderLock(FolderLock&& other) noexcept
 
 FolderLock::~FolderLock() {
   if (file_ < 0) return;
-  ::unlink(path_.c_str());  // while it is held: who opened it in the meantime sees that it is gone
+  ::unlink(path_.c_str());  // removed while locked: a process that opened it meanwhile sees that it is gone
   ::close(file_);
 }
 

@@ -6,8 +6,8 @@ namespace speclab {
 
 std::optional<Round> chain_round(const StepRecord& step) {
   Round round{.drafted = static_cast<int>(step.drafted.size()), .emitted = step.emitted};
-  // A step emits its accepted tokens and one more, unless it was cut inside the draft. Then the accepted
-  // tokens up to the cut are the tests, whatever the verifier found behind it.
+  // A step emits its accepted tokens and one more, unless it was cut inside the draft. Then only the accepted
+  // tokens up to the cut count as tests, whatever the verifier found after it.
   const bool cut = step.emitted <= step.accepted;
   double sum = 0, variance = 0;
   bool known = true;

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Seven significant digits carry everything that a float probability has, in half the bytes.
+/// Rounds to seven significant digits: enough for a float probability, in half the bytes.
 double shortened(double value) { return std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr); }
 
 json to_json(const Work& passes) {
@@ -31,10 +31,11 @@ json to_json(const Work& passes) {
   return value;
 }
 
-/// Sums of a record's numbers stay far within 64 bits.
+/// Upper limit of a number in a record, so that sums stay far within 64 bits.
 constexpr std::int64_t kMostNumber = 1'000'000'000'000'000;
 
-/// The library would make an int of 1e300, and a size of -1.
+/// Reads a whole number and checks its range. The library itself would convert
+/// 1e300 to an int and -1 to a size.
 template <class T>
 T whole(const json& value, const char* name, std::int64_t least, std::int64_t most) {
   const bool fits = value.is_number_unsigned()
@@ -232,7 +233,7 @@ std::string logits_hash(const std::vector<std::uint32_t>& row_hashes) {
   return sha256_hex(std::as_bytes(std::span(row_hashes)));
 }
 
-/// A hash that is stored beside what it was made of.
+/// Checks a stored hash against the data that it was computed from.
 void require_hash(const json& line, const char* name, const std::string& hash, const char* of) {
   const std::string stored = line.at(name).get<std::string>();
   if (stored == hash) return;
@@ -371,7 +372,7 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
     GenerationRecord turn;
     read(entry, "context_length", turn.context_length);
     if (entry.contains("context")) turn.context = read_all<Token>(entry, "context");
-    // Of what the turns before have left.
+    // A turn takes its tokens and steps from those that the earlier turns left.
     std::size_t token_count = 0, step_count = 0;
     read(entry, "tokens", token_count, 0, static_cast<std::int64_t>(tokens.size() - token));
     read(entry, "steps", step_count, 0, static_cast<std::int64_t>(steps.size() - step));
@@ -411,7 +412,8 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
   }
   line.gpu = value.value("gpu", nlohmann::json());
   if (line.gpu.contains("joules"))
-    static_cast<void>(line.gpu["joules"].get<double>());  // what metrics take it for
+    static_cast<void>(
+        line.gpu["joules"].get<double>());  // throws unless it is a number, which metrics rely on
   return line;
 } catch (const Error& error) {
   Error::Text text = error.text();

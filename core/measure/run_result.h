@@ -12,18 +12,18 @@
 
 namespace speclab {
 
-/// The on-disk record of a run (results/SCHEMA.md says what each name means). This is the only code that
-/// writes or reads it.
+/// Writes and reads the on-disk record of a run; no other code does. results/SCHEMA.md explains each name.
 inline constexpr int kSchemaVersion = 1;
 
-/// A forward of the target over so many rows.
+/// Time of one target forward over `rows` tokens.
 struct TimedForward {
   int rows = 0;
   std::int64_t ns = 0;
 };
 
-/// What must be equal between a line and the autoregressive line of the same prompt and seed: nothing
-/// (another sample of the same law, or a lossy rule), the token ids, or ids and the logits rows behind them.
+/// What must be equal between a line and the autoregressive line of the same prompt and seed. `nothing`: it
+/// is another sample of the same law, or the rule is lossy. `ids`: the token ids. `rows`: the token ids and
+/// the logits rows that they came from.
 enum class Promise { nothing, ids, rows };
 
 /// One line of cases/<file>.jsonl: one decoding of one prompt (all of its turns) under one case.
@@ -34,21 +34,21 @@ struct LineRecord {
   std::uint64_t seed = 0;
   int repeat = 0;
   int order = 0;                ///< running number within the run
-  int calibration_rounds = -1;  ///< measured before it; -1: nobody kept that
+  int calibration_rounds = -1;  ///< calibration rounds measured before this line; -1: not recorded
   std::vector<TimedForward>
-      drift;          ///< the calibration's between its steps (calibration/drift_every), in order
-  std::string error;  ///< not empty: the line failed and has no numbers
+      drift;  ///< calibration forwards between the steps of this line (calibration/drift_every), in order
+  std::string error;                    ///< not empty: the line failed and has no numbers
   std::vector<GenerationRecord> turns;  ///< one for each turn of the prompt
   std::vector<std::string> pieces;      ///< text of each token of all turns; repeat 0 only
   std::string text;                     ///< answers joined by U+241E; repeat 0 only
-  /// Not known of records older than this field: those hold what the runner found, in the next two.
+  /// Absent in records older than this field. There the next two hold what the runner found.
   std::optional<Promise> promise;
-  /// How the line stands to its reference; null where nothing is promised. load_run fills them in from both
-  /// lines.
+  /// Comparison of the line with its reference; absent when nothing is promised. load_run
+  /// computes both from the two lines.
   std::optional<bool> matches_reference;
   std::optional<int> first_divergence;
-  /// What the management library of a GPU said of it while the line was decoded; an object of
-  /// results/SCHEMA.md, or null.
+  /// State of the GPU while the line was decoded, as its management library reports it; null without one. See
+  /// results/SCHEMA.md.
   nlohmann::json gpu;
 
   std::vector<Token> tokens() const;              ///< of all turns
@@ -59,32 +59,34 @@ struct LineRecord {
 };
 
 nlohmann::json to_json(const LineRecord& line);
-/// Throws Error naming `where` when a field is missing or has another type, and when output_hash or
-/// logits_hash is not that of the line's tokens or row_hashes.
+/// Throws Error naming `where` when a field is missing or has the wrong type, and when output_hash or
+/// logits_hash does not match the line's tokens or row_hashes.
 LineRecord line_from_json(const nlohmann::json& json, const std::string& where);
 
-/// SHA-256 of ids as little-endian int32, 64 hex digits.
+/// SHA-256 of the ids as little-endian int32; 64 hex digits.
 std::string output_hash(TokenSpan tokens);
 
-/// The file of a case: "a/b=1" -> "a__b=1.jsonl". Two ids never share one: an underscore beside another one
-/// or beside a slash and every byte outside [A-Za-z0-9._=+,-] become %XX, and a name too long for a file
-/// keeps its first 200 bytes, then "~" and 32 digits of the id's SHA-256.
+/// Name of a case's file: "a/b=1" -> "a__b=1.jsonl". Two ids never share a name. A slash becomes "__".
+/// An underscore next to another one or to a slash becomes %5F, and every byte outside
+/// [A-Za-z0-9._=+,-] becomes %XX. A name that is too long for a file keeps its first 200 bytes, then
+/// "~" and 32 digits of the id's SHA-256.
 std::string case_file_name(std::string_view case_id);
-/// FOLDER/cases/ and that name; where only a file stands that an older version named after this id, that one.
+/// Path of a case's file: FOLDER/cases/ and case_file_name(). When only a file with the name that an older
+/// version gave exists, the path of that file.
 std::filesystem::path find_case_file(const std::filesystem::path& folder, const std::string& case_id);
 
-/// The finished lines of a file, in order; a last line without its newline is dropped. No file: no lines.
-/// Throws Error with file and line number when a finished line cannot be read.
+/// Reads the finished lines of a file, in order; empty when there is no file. A last line without its newline
+/// is dropped. Throws Error with file and line number when a finished line cannot be read.
 std::vector<LineRecord> read_case_file(const std::filesystem::path& path);
-/// The lines of a case in a run folder. Throws Error, too, for a line of another case and for two lines of
-/// one prompt, seed and repeat.
+/// Reads the lines of a case in a run folder. Also throws Error for a line of another case, and for two lines
+/// with the same prompt, seed and repeat.
 std::vector<LineRecord> read_case_lines(const std::filesystem::path& folder, const std::string& case_id);
-/// The finished lines of any file of one JSON object per line.
+/// Reads the finished lines of any file with one JSON object per line.
 std::vector<nlohmann::json> read_json_lines(const std::filesystem::path& path);
 
-/// Appends lines to one file; each is one write at the file's end (O_APPEND). Opening drops a torn last line.
-/// When a write fails (full disk), what was written of that line is taken back, the finished lines stay, and
-/// Error is thrown. The process must hold the run folder (FolderLock).
+/// Appends lines to one file. Each line is one write at the file's end (O_APPEND). Opening drops a torn last
+/// line. When a write fails (full disk), the part of the line that was written is removed, the finished lines
+/// stay, and Error is thrown. The process must hold the run folder (FolderLock).
 class JsonLinesWriter {
  public:
   explicit JsonLinesWriter(std::filesystem::path path);
@@ -100,11 +102,11 @@ class JsonLinesWriter {
   std::int64_t size_ = 0;
 };
 
-/// Writes beside the file and renames, so that a reader never sees half of it; a device or a pipe is written
-/// directly. Throws Error when it cannot.
+/// Replaces a file at once: writes a temporary file and renames it, so that a reader never sees half of it. A
+/// device or a pipe is written directly. Throws Error on failure.
 void write_file(const std::filesystem::path& path, std::string_view text);
 void write_json_file(const std::filesystem::path& path, const nlohmann::json& json);
-/// Reads and parses; throws Error when the file is missing or is not JSON (line and column).
+/// Reads and parses a file. Throws Error when it is missing or not JSON (with line and column).
 nlohmann::json read_json_file(const std::filesystem::path& path);
 
 }  // namespace speclab

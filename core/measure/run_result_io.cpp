@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
                .advice = advice});
 }
 
-/// All bytes or errno.
+/// Writes all bytes. Returns 0, or errno.
 int write_all(int file, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(file, bytes.data(), bytes.size());
@@ -45,7 +45,7 @@ int write_all(int file, std::string_view bytes) {
   return 0;
 }
 
-/// Calls visit(line text, line number) for each line that ends in a newline.
+/// Calls visit(text, line number) for each line that ends in a newline.
 template <class Visit>
 void for_each_line(const fs::path& path, Visit visit) {
   if (!path_exists(path)) return;
@@ -65,7 +65,8 @@ namespace {
 
 std::string escaped(char c) { return fmt::format("%{:02X}", static_cast<unsigned char>(c)); }
 
-/// A slash becomes "__". With `injective`, an underscore that could be taken for a part of one becomes %5F.
+/// Turns a slash into "__". With `injective`, an underscore that could be taken
+/// for part of a slash becomes %5F.
 std::string file_stem(std::string_view id, bool injective) {
   constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=+,-";
   const auto joins = [&](std::size_t i) { return i < id.size() && (id[i] == '_' || id[i] == '/'); };
@@ -96,7 +97,7 @@ fs::path find_case_file(const fs::path& folder, const std::string& case_id) {
   const fs::path path = folder / "cases" / case_file_name(case_id);
   const std::string older = file_stem(case_id, false) + ".jsonl";
   if (older == path.filename() || older.size() > 255 || path_exists(path)) return path;
-  // The older name may be that of another case by now: its first line tells.
+  // The older name may now belong to another case. The lines of the file tell.
   for (const nlohmann::json& line : read_json_lines(folder / "cases" / older)) {
     if (line.is_object() && line.value("case", nlohmann::json()) == case_id) return folder / "cases" / older;
     break;
@@ -124,7 +125,7 @@ std::vector<LineRecord> read_case_file(const fs::path& path) {
 std::vector<LineRecord> read_case_lines(const fs::path& folder, const std::string& case_id) {
   const fs::path path = find_case_file(folder, case_id);
   std::vector<LineRecord> lines;
-  std::map<std::tuple<std::string, std::uint64_t, int>, int> numbers;  // of the line that has this key
+  std::map<std::tuple<std::string, std::uint64_t, int>, int> numbers;  // line number of each key
   for_each_line(path, [&](std::string_view text, int number) {
     const std::string where = path.string() + ": line " + std::to_string(number);
     LineRecord line = line_from_json(parse_json(text, where), where);
@@ -149,7 +150,7 @@ std::vector<LineRecord> read_case_lines(const fs::path& folder, const std::strin
 
 namespace {
 
-/// The bytes up to the last newline. Reads from the end: a record may be large, a line seldom is.
+/// Number of bytes up to the last newline. Searches from the end: a record may be large, a line seldom is.
 std::int64_t finished_bytes(int file, const fs::path& path) {
   std::int64_t end = ::lseek(file, 0, SEEK_END);
   std::string block(std::size_t{1} << 16, '\0');
@@ -173,7 +174,7 @@ JsonLinesWriter::JsonLinesWriter(fs::path path) : path_(std::move(path)) {
   try {
     size_ = finished_bytes(file_, path_);
     if (::ftruncate(file_, size_) != 0)
-      fail_write(path_, errno);  // what follows the last newline is a torn line
+      fail_write(path_, errno);  // the rest after the last newline is a torn line
   } catch (...) {
     ::close(file_);
     throw;
@@ -190,7 +191,7 @@ JsonLinesWriter::JsonLinesWriter(JsonLinesWriter&& other) noexcept
 void JsonLinesWriter::append(const nlohmann::json& line) {
   const std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
   if (const int code = write_all(file_, text); code != 0) {
-    // Nothing half-written stays. When even that fails the reader still drops the torn line.
+    // Removes the half-written line. Should that fail too, readers still drop the torn line.
     if (::ftruncate(file_, size_) != 0) fail_write(path_, code);
     fail_write(path_, code);
   }
@@ -200,7 +201,7 @@ void JsonLinesWriter::append(const nlohmann::json& line) {
 void write_file(const fs::path& path, std::string_view text) {
   struct stat status{};
   const bool replaces = ::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode);
-  // Keeps a symbolic link and replaces the file that it points to.
+  // A symbolic link stays; the file that it points to is replaced.
   std::error_code is_new;
   const fs::path real = replaces ? fs::canonical(path, is_new) : fs::path();
   const fs::path place = !replaces || is_new ? path : real;

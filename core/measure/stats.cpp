@@ -33,8 +33,8 @@ double sorted_quantile(std::span<const double> sorted, double probability) {
   return sorted[below] + (place - below) * (sorted[below + 1] - sorted[below]);
 }
 
-/// Number of repeats; checks that the table is a full rectangle of finite positive values, or zeros where
-/// they are allowed.
+/// Returns the number of repeats. Checks that the table is a full rectangle of finite positive values (or
+/// zeros if allowed).
 std::size_t repeats_of(const char* name, const Times& times, bool zero_allowed = false) {
   if (times.empty() || times[0].empty())
     throw Error({name, "no times", "at least one prompt and one repeat", ""});
@@ -117,7 +117,8 @@ std::optional<Interval> wilson_interval(double successes, double trials, double 
   const double rate = successes / trials, spread = z * z / trials;
   const double center = (rate + spread / 2) / (1 + spread);
   const double half = std::sqrt(spread * (rate * (1 - rate) + spread / 4)) / (1 + spread);
-  // At no or only successes the end is exactly 0 or 1; rounding must not leave it a last bit away.
+  // With no successes the lower end is exactly 0, with only successes the upper end is exactly 1. Rounding
+  // must not move them by a bit.
   return Interval{successes == 0 ? 0 : std::max(0.0, center - half),
                   successes == trials ? 1 : std::min(1.0, center + half)};
 }
@@ -129,7 +130,8 @@ std::optional<Interval> bootstrap_interval(std::size_t clusters, const ClusterSt
     throw Error({"bootstrap resamples", fmt::format("{}", options.resamples), "at least 1", ""});
   }
   if (clusters < 2) return std::nullopt;
-  std::mt19937_64 random(options.seed);  // its stream is fixed by the standard; std's distributions are not
+  std::mt19937_64 random(
+      options.seed);  // the standard fixes its stream, but not those of std's distributions
   std::vector<std::size_t> drawn(clusters);
   std::vector<double> values;
   values.reserve(options.resamples);
@@ -172,7 +174,8 @@ std::optional<Value> ratio_of_sums(std::span<const double> numerators, std::span
 
 namespace {
 
-/// `ratio`: of one repeat over the drawn prompts; NaN where it is undefined, and the median is too then.
+/// Median over repeats and its interval. `ratio` computes one repeat over the drawn prompts; if it returns
+/// NaN (undefined), so does the median.
 template <class RatioOfRepeat>
 Ratio paired(std::size_t prompts, std::size_t repeats, RatioOfRepeat ratio, const BootstrapOptions& options) {
   const auto ratios = [&](std::span<const std::size_t> drawn) {
@@ -214,7 +217,7 @@ std::optional<Ratio> paired_speedup(const Decoded& base, const Decoded& test,
   repeats_of("tokens of the base case", base.tokens, true);
   repeats_of("tokens of the case", test.tokens, true);
   for (const Times* other : {&test.seconds, &base.tokens, &test.tokens}) require_pairs(base.seconds, *other);
-  // The ratio of times first: with as many tokens on both sides the second factor is exactly 1.
+  // Computes the ratio of times first: with equal numbers of tokens the second factor is then exactly 1.
   const auto per_token = [&](std::span<const std::size_t> prompts, std::size_t repeat) {
     const double base_seconds = sum_of_repeat(base.seconds, prompts, repeat),
                  test_seconds = sum_of_repeat(test.seconds, prompts, repeat),
@@ -238,7 +241,7 @@ std::optional<double> noise_floor(std::span<const Times> cases) {
       for (std::size_t j = 0; j < i; ++j) {
         const double gap =
             std::abs(std::log(sum_of_repeat(times, prompts, i) / sum_of_repeat(times, prompts, j)));
-        if (std::isfinite(gap)) gaps.push_back(gap);  // a case that decoded nothing took no time
+        if (std::isfinite(gap)) gaps.push_back(gap);  // not finite when the case decoded nothing
       }
     }
   }

@@ -4,15 +4,16 @@
 
 namespace speclab {
 
-/// Work done by forwards of one model, counted where they run. Plain sums; subtract two readings for a span.
+/// Counts the work of one model's forwards. The counters are plain sums; subtract two
+/// readings to get the work in between.
 struct Work {
   std::int64_t calls = 0;       ///< forwards
-  std::int64_t rows = 0;        ///< tokens fed
+  std::int64_t rows = 0;        ///< tokens that the model was fed
   std::int64_t logit_rows = 0;  ///< rows for which the head ran
-  std::int64_t keys = 0;        ///< sum over rows of visible keys
+  std::int64_t keys = 0;        ///< sum over rows of the keys that each attends to
   double flops = 0;             ///< useful floating-point operations
-  double weight_bytes = 0;      ///< weights read, once per call
-  double kv_bytes = 0;          ///< KV cache read and written
+  double weight_bytes = 0;      ///< weights read, counted once per call
+  double kv_bytes = 0;          ///< KV cache bytes read and written
   double hidden_bytes = 0;  ///< hidden states brought to the host (a download where the device has memory)
 
   Work& operator+=(const Work& other);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// Sums over the rounds of one prompt: all that ratio estimates need.
+/// Sums over the rounds of one prompt. Ratio estimates need nothing else.
 struct Sums {
   double rounds = 0, drafted = 0, accepted = 0, rejected = 0, emitted = 0, expected = 0, variance = 0;
   double tests() const { return accepted + rejected; }
@@ -99,7 +99,7 @@ double chi2_tail(double statistic, double degrees) {
       boost::math::complement(boost::math::chi_squared(degrees), std::max(0.0, statistic)));
 }
 
-/// x ln(x / y) with its limit 0 at x = 0.
+/// count * ln(rate / reference), with its limit 0 at count = 0.
 double relative_entropy_term(double count, double rate, double reference) {
   return count == 0 ? 0 : count * std::log(rate / reference);
 }
@@ -137,7 +137,7 @@ std::optional<Agreement> estimators_agree(RunRounds run) {
   Agreement out;
   const double excess = all.accepted - all.expected;
   out.difference = excess / all.tests();
-  // Rows are normalised to about 1e-7 only: sums that small a share off are equal.
+  // Rows are normalised only to about 1e-7, so sums that differ by such a small share count as equal.
   if (std::abs(excess) <= 1e-6 * all.tests()) return out;
   out.z = all.variance > 0 ? excess / std::sqrt(all.variance)
                            : std::copysign(std::numeric_limits<double>::infinity(), excess);
@@ -154,13 +154,15 @@ std::optional<Estimate> draft_utilization(RunRounds run, const stats::BootstrapO
 
 double expected_draft_utilization(double alpha, int gamma) {
   if (gamma < 1)
-    throw Error({"gamma", fmt::format("{}", gamma), "at least 1", "Nothing drafted, nothing used."});
+    throw Error(
+        {"gamma", fmt::format("{}", gamma), "at least 1", "Without a draft there is no utilization."});
   return (expected_tokens(alpha, gamma) - 1) / gamma;
 }
 
 double alpha_from_utilization(double utilization, int gamma) {
   if (gamma < 1)
-    throw Error({"gamma", fmt::format("{}", gamma), "at least 1", "Nothing drafted, nothing used."});
+    throw Error(
+        {"gamma", fmt::format("{}", gamma), "at least 1", "Without a draft there is no utilization."});
   return *alpha_from_tokens(1 + require_probability("draft utilization", utilization) * gamma, gamma);
 }
 

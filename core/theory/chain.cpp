@@ -24,8 +24,8 @@ double expected_tokens(double alpha, int gamma) {
   require_gamma("gamma", gamma);
   if (alpha == 1) return gamma + 1.0;
   if (alpha == 0 || gamma == 0) return 1;
-  // 1 - alpha^(gamma+1) by expm1: for alpha -> 1 the numerator is as small as the denominator and must not
-  // cancel.
+  // expm1 computes 1 - alpha^(gamma+1) without cancellation: for alpha -> 1
+  // it is as small as the denominator.
   const double log_alpha = alpha < 0.5 ? std::log(alpha) : std::log1p(-(1 - alpha));
   return -std::expm1((gamma + 1.0) * log_alpha) / (1 - alpha);
 }
@@ -92,8 +92,8 @@ OptimalGamma optimal_gamma(double alpha, double c, int max_gamma) {
   require_probability("alpha", alpha);
   require_non_negative("c", c);
   require_gamma("max_gamma", max_gamma);
-  // S(g+1) > S(g) iff gain(g) = alpha^(g+1) (g c + 1) - c E(g) > 0, and gain(g) - gain(g-1) =
-  // -alpha^g (1 - alpha)(g c + 1) <= 0: once the gain is gone it stays gone.
+  // S(g+1) > S(g) iff gain(g) = alpha^(g+1) (g c + 1) - c E(g) > 0, and gain(g) - gain(g-1) = -alpha^g (1 -
+  // alpha)(g c + 1) <= 0: once the gain is zero or less, it stays so.
   auto gains = [&](int g) { return power(alpha, g + 1.0) * (g * c + 1) > c * expected_tokens(alpha, g); };
   int gamma = 0;
   while (gamma < max_gamma && gains(gamma)) ++gamma;
@@ -111,7 +111,7 @@ std::optional<double> alpha_from_tokens(double tau, int gamma) {
   require_non_negative("tau", tau);
   require_gamma("gamma", gamma);
   constexpr double kRounding =
-      1e-14;  // a speedup times a cost may miss an end of the range by a few last bits
+      1e-14;  // rounding may move speedup times cost a few bits past an end of the range
   if (gamma == 0 || tau < 1 - kRounding || tau > (gamma + 1.0) * (1 + kRounding)) return std::nullopt;
   if (tau <= 1) return 0.0;
   if (tau >= gamma + 1.0) return 1.0;

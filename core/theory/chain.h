@@ -8,15 +8,16 @@
 /// accepted with the same probability alpha, independently. Equation numbers are those of Leviathan, Kalman,
 /// Matias, "Fast Inference from Transformers via Speculative Decoding" (ICML 2023).
 ///
-/// Common assumptions: gamma is fixed, nothing is cut off by an end of text, the run is long. tau counts the
+/// Common assumptions: gamma is fixed, no step is cut by an end of text, the run is long. tau counts the
 /// tokens emitted per target call *including* the correction or bonus, so 1 <= tau <= gamma + 1.
 ///
-/// Units: c = time of one draft step / time of one target step; c_hat = the same ratio of arithmetic
-/// operations; t_verify = t(gamma + 1) = time of a target forward over gamma + 1 rows / over one row
-/// (Leviathan: 1).
+/// Units: c = time of one draft step / time of one target step; c_hat = the same ratio of
+/// arithmetic operations; t_verify = t(gamma + 1) = time of a target forward over gamma + 1
+/// rows / over one row (Leviathan: 1).
 ///
-/// Errors: alpha outside [0, 1], gamma outside [0, kMaxGamma], a negative or infinite cost throw Error. The
-/// ends of the domain (alpha = 0 and 1, c = 0, gamma = 0) are exact, and nothing loses digits near alpha = 1.
+/// All functions throw Error for alpha outside [0, 1], gamma outside [0, kMaxGamma], and a negative or
+/// infinite cost. They are exact at the ends of the domain (alpha = 0 and 1, c = 0, gamma = 0) and lose no
+/// digits near alpha = 1.
 namespace speclab::theory {
 
 /// Eq. 1: E[tau] = (1 - alpha^(gamma+1)) / (1 - alpha); gamma + 1 at alpha = 1.
@@ -25,10 +26,10 @@ double expected_tokens(double alpha, int gamma);
 /// Limit of Eq. 1 for gamma -> infinity, and of 3.8 at c = 0: 1 / (1 - alpha); infinity at alpha = 1.
 double expected_tokens_limit(double alpha);
 
-/// P(tau = i) for i = 1..gamma+1 at index i - 1: a geometric law capped at gamma + 1.
+/// P(tau = i) for i = 1 .. gamma + 1, at index i - 1: a geometric law capped at gamma + 1.
 std::vector<double> tokens_distribution(double alpha, int gamma);
 
-/// Var(tau) = sum_{i=1}^{gamma+1} (2i - 1) alpha^(i-1) - E[tau]^2, computed without that cancellation.
+/// Var(tau) = sum_{i=1}^{gamma+1} (2i - 1) alpha^(i-1) - E[tau]^2, computed in a form without cancellation.
 double tokens_variance(double alpha, int gamma);
 
 /// Theorem 3.8: expected improvement of walltime, E[tau] / (gamma c + t_verify). The paper has t_verify = 1.
@@ -37,13 +38,13 @@ double walltime_improvement(double alpha, int gamma, double c, double t_verify =
 /// Corollary 3.9: some gamma improves the walltime if and only if alpha > c (t(n) = 1).
 bool some_gamma_helps(double alpha, double c);
 
-/// Corollary 3.9: what gamma = 1 already reaches, (1 + alpha) / (1 + c): a lower bound of the best
-/// improvement.
+/// Corollary 3.9: a lower bound of the best improvement, (1 + alpha) / (1 + c), which gamma = 1 reaches.
 double improvement_lower_bound(double alpha, double c);
 
-/// Consequence of 3.8 that 3.9 rests on: if gamma improves the walltime, every 0 < gamma' < gamma does.
-/// Takes speedup by gamma, closed form or measured (need not be gap-free); returns the gammas at which that
-/// is broken: no improvement there although a larger gamma has one. Empty for the closed form at t(n) = 1.
+/// Checks a consequence of 3.8 on which 3.9 rests: if gamma improves the walltime, every smaller gamma
+/// > 0 does too. Takes the speedup by gamma, computed or measured, with or without gaps. Returns the
+/// gammas that break the rule: they bring no improvement although a larger gamma does. Always empty
+/// for the closed form at t(n) = 1.
 std::vector<int> monotonicity_violations(const std::map<int, double>& speedup_by_gamma);
 
 /// Theorem 3.11: factor by which speculation multiplies the arithmetic operations per token,
@@ -56,22 +57,23 @@ double operations_factor(double alpha, int gamma, double c_hat);
 struct OptimalGamma {
   int gamma;
   double speedup;
-  bool at_limit;  ///< the objective still grew at max_gamma (always so for c = 0 < alpha, or alpha = 1 > c)
+  bool at_limit;  ///< the objective still grew at max_gamma (always for c = 0 < alpha, and for alpha = 1 > c)
 };
 OptimalGamma optimal_gamma(double alpha, double c, int max_gamma = 1000);
 
-/// Break-even: a step of gamma drafted tokens pays iff tau > gamma c + t_verify. Returns the right-hand side.
+/// Break-even: a step with gamma drafted tokens saves time if and only if tau > gamma c + t_verify. Returns
+/// the right-hand side.
 double break_even_tokens(int gamma, double c, double t_verify = 1);
 
-/// The alpha for which Eq. 1 gives this tau; absent when no alpha in [0, 1] does (tau < 1 or tau > gamma + 1,
-/// or gamma = 0, where every alpha gives 1).
+/// The alpha for which Eq. 1 gives this tau. Absent when no alpha in [0, 1] does (tau < 1 or tau > gamma +
+/// 1), and for gamma = 0, because every alpha gives tau = 1 there.
 std::optional<double> alpha_from_tokens(double tau, int gamma);
 
 /// The alpha for which 3.8 gives this speedup; absent when no alpha in [0, 1] does.
 std::optional<double> alpha_from_speedup(double speedup, int gamma, double c, double t_verify = 1);
 
 /// The c for which 3.8 gives this speedup, (tau / speedup - t_verify) / gamma, for gamma >= 1. Negative when
-/// the speedup exceeds the bound for a free draft, as 4 of the 12 rows of the paper's Table 2 do.
+/// the speedup exceeds the bound for a free draft, as in 4 of the 12 rows of the paper's Table 2.
 double c_from_speedup(double speedup, double alpha, int gamma, double t_verify = 1);
 
 }  // namespace speclab::theory

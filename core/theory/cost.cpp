@@ -65,7 +65,7 @@ DecoderShape decoder_shape(const ModelConfig& config, double weight_bytes, doubl
   if (config.embedding_dim != 0 && config.embedding_dim != config.hidden) {
     shape.extra_weights = double(config.embedding_dim) * config.hidden;
   }
-  for (const int window : config.windows) {  // of one size in every family
+  for (const int window : config.windows) {  // all windows of a model have the same size
     if (window == 0) continue;
     ++shape.windowed_layers;
     shape.window = window;

@@ -53,7 +53,7 @@ std::string unexplained_text(double share, const std::optional<stats::Interval>&
   return text + (interval->lo <= 0 && interval->hi >= 0 ? ": no more than noise" : "");
 }
 
-/// Collects terms, each named by what it makes of the speedup; the last one is what is left.
+/// Collects the terms. Each is added with the speedup that it leads to; the residual comes last.
 class Terms {
  public:
   explicit Terms(Waterfall& out) : out_(out), speedup_(out.predicted) {}
@@ -80,12 +80,12 @@ class Terms {
     const auto& interval = out_.drift ? intervals.residual : intervals.unexplained;
     add("residual", "residual", out_.measured,
         unexplained_text(out_.residual_share, interval, intervals.prompts));
-    // The sum over the terms is the gap: what rounding has lost on the way belongs to the residual too.
+    // The terms must add up to the gap, so rounding errors go into the residual too.
     out_.terms.back().log_ratio += std::log(out_.measured / out_.predicted) - known_;
   }
 
  private:
-  /// Of the step time that the measured speedup stands for, which is tau t_ar / speedup.
+  /// Unexplained share of the measured step time, which is tau t_ar / speedup.
   double unexplained() const { return 1 - out_.measured / speedup_; }
 
   Waterfall& out_;
@@ -128,7 +128,7 @@ StepTimes calibrated_step(const Calibration& calibration, const DraftLengths& le
   step.other = calibration.other;
   double total = 0;
   for (std::size_t g = 0; g < lengths.size(); ++g) {
-    if (lengths[g] == 0) continue;  // t(g + 1) may be an extrapolation that nothing needs
+    if (lengths[g] == 0) continue;  // do not extrapolate t(g + 1) when no step needs it
     step.target += lengths[g] * calibration.target.at(static_cast<int>(g) + 1);
     total += lengths[g];
   }

@@ -8,131 +8,136 @@
 #include "core/measure/stats.h"
 #include "core/theory/step_costs.h"
 
-/// From a predicted to a measured speedup in five factors, each the effect of dropping one idealisation.
+/// Explains the gap between a predicted and a measured speedup as a product of factors. Each factor is the
+/// effect of dropping one idealisation.
 namespace speclab::theory {
 
-/// Mean costs from a calibration run on the same machine, model and context length: never the times of the
-/// case that is explained. All in one unit.
+/// Mean costs from a calibration run with the same machine, model and context length. They never come from
+/// the case that is explained. All times are in one unit.
 struct Calibration {
-  double t_ar = 0;         ///< one whole autoregressive step: forward over one row, sampling, bookkeeping
-  RowTimes target;         ///< forward of the target over n rows
-  double draft_token = 0;  ///< draft time per drafted token ...
-  double draft_step = 0;   ///< ... and per step, whatever it drafts (catching up, looking up in vain)
-  double accept_step = 0;  ///< verification without the forward, per step ...
-  double accept_row = 0;   ///< ... and per row that the verifier reads (about tau rows a step)
+  double t_ar = 0;         ///< a whole autoregressive step: forward over one row, sampling, bookkeeping
+  RowTimes target;         ///< time of a target forward over n rows
+  double draft_token = 0;  ///< draft time per drafted token
+  double draft_step =
+      0;  ///< draft time per step, for any draft length (catching up, lookups without a match)
+  double accept_step = 0;  ///< verification time per step, without the forward
+  double accept_row = 0;   ///< verification time per row that the verifier reads (about tau rows a step)
   double other = 0;        ///< everything else of a speculative step
 };
 
-/// Mean times of a step by calibration: what measured_cost_speedup and the waterfall take for a case with
-/// these draft lengths and tau. Throws Error for negative or infinite times.
+/// Mean times of a step, predicted from the calibration for a case with these draft lengths and tau. The
+/// input of measured_cost_speedup and the waterfall. Throws Error for negative or infinite times.
 StepTimes calibrated_step(const Calibration& calibration, const DraftLengths& lengths, double tau);
 
-/// By what the machine's speed during the lines of the case and of its baseline was measured.
+/// Which forwards measured the machine's speed during the lines of the case and of its baseline.
 enum class DriftSource {
-  lines,   ///< forwards of as many rows as theirs, timed between their steps
-  rounds,  ///< the calibration's rounds next to them
-  both,    ///< some lines have the first, the others the second
+  lines,   ///< forwards with as many rows as the lines' own, timed between their steps
+  rounds,  ///< the calibration rounds next to the lines
+  both,    ///< some lines have `lines`, the others `rounds`
 };
 std::string_view to_string(DriftSource source);  ///< "lines", "rounds", "both"
 
-/// How much slower the machine was during the baseline's lines than during those of the case: a factor of the
-/// speedup.
+/// How much slower the machine ran during the baseline's lines than during those of the case. This is a
+/// factor of the speedup.
 struct Drift {
   double factor = 1;
   DriftSource source = DriftSource::lines;
 };
 
-/// What noise alone does to the unexplained shares: 95 % intervals over drawn prompts and calibration rounds.
+/// 95 % intervals of the unexplained shares, by a bootstrap over prompts and calibration rounds.
 struct ResidualIntervals {
-  std::optional<stats::Interval> unexplained;  ///< without the drift
-  std::optional<stats::Interval> residual;     ///< with it
-  std::size_t prompts = 0;                     ///< that were drawn from
+  std::optional<stats::Interval> unexplained;  ///< of Waterfall::unexplained_share (drift not taken out)
+  std::optional<stats::Interval> residual;     ///< of Waterfall::residual_share (drift taken out)
+  std::size_t prompts = 0;                     ///< number of prompts behind the intervals
 };
 
 struct ExplainInput {
-  double alpha = 0;          ///< of the case, as one number (alpha_mle)
-  std::optional<int> gamma;  ///< draft length that every step asks for; absent: it varies
-  DraftLengths lengths;  ///< draft lengths as they were, see constant_draft_length and draft_length_counts
+  double alpha = 0;          ///< the case's alpha as one number (alpha_mle)
+  std::optional<int> gamma;  ///< draft length that every step asks for; absent when it varies
+  DraftLengths lengths;  ///< draft lengths that occurred, see constant_draft_length and draft_length_counts
   double tau = 0;        ///< measured tokens per step
   double speedup = 0;    ///< measured
   Calibration calibration;
-  /// c in the prediction that the waterfall starts from. 0: Eq. 1 itself, the bound for a free draft and t(n)
-  /// = t(1). With the draft's forward alone over the target's it starts from Theorem 3.8, and "draft cost" is
-  /// what a draft takes beyond that inside the loop: cold caches after a target forward, drawing tokens,
-  /// catching up.
+  /// c in the prediction that the waterfall starts from. With 0 it starts from Eq. 1 itself, the bound for a
+  /// free draft and t(n) = t(1). With the ratio of the draft's to the target's forward it starts from Theorem
+  /// 3.8. The term "draft cost" is then the additional draft time inside the loop: cold caches after a target
+  /// forward, drawing tokens, catching up.
   double assumed_c = 0;
-  std::optional<Drift> drift;  ///< absent where it was not measured
+  std::optional<Drift> drift;  ///< absent when it was not measured
   ResidualIntervals intervals;
 };
 
 struct WaterfallTerm {
-  std::string key;          ///< of the record: "iid", "draft_cost", ...
+  std::string key;          ///< key in the record: "iid", "draft_cost", ...
   std::string name;         ///< "i.i.d. assumption", "draft cost", "verification width", ...
-  double factor = 1;        ///< what the term multiplies the speedup by
-  double log_ratio = 0;     ///< log(factor); these add up
-  double speedup = 0;       ///< predicted speedup once this term is known
+  double factor = 1;        ///< factor by which the term changes the speedup
+  double log_ratio = 0;     ///< log(factor); the log-ratios of all terms add up
+  double speedup = 0;       ///< predicted speedup including this term
   std::string explanation;  ///< one line with the numbers behind it
 };
 
-/// Terms in fixed order: i.i.d. assumption, draft cost, verification width, sampling and bookkeeping, drift
-/// of the machine (where it was measured), residual. Their log-ratios add up to log(measured / predicted). E
-/// is over steps, g the draft length of a step, gamma the one asked for (g where it varies):
-/// - predicted: E1 / (1 + c E[gamma]), E1 = Eq. 1 at alpha over gamma (Leviathan et al. 2023)
-/// - i.i.d. assumption: tau for E1
-/// - draft cost: E[draft time of a step] for c E[gamma] t_ar
-/// - verification width: E[t(g + 1)] for t(1)
-/// - sampling and bookkeeping: accept + other of a speculative step for t_ar - t(1), those of an
-///   autoregressive one
-/// - drift: the seconds of this case's lines for the mean of the run, on both sides of the ratio. Measured by
-/// forwards
-///   between the steps of the lines, it also takes in what t(n) of the calibration got wrong about those
-///   rows, so the residual behind it says little about the calibration: quote `unexplained_share` first.
-/// - residual: the measured speedup for this model; noise, whatever nobody calibrated
+/// The terms of the explanation, in fixed order; each replaces one idealised quantity by a measured one.
+/// Their log-ratios add up to log(measured / predicted). E is the mean over steps, g the draft length of a
+/// step, gamma the length asked for (g when it varies):
+/// - predicted: E1 / (1 + c E[gamma]), with E1 = Eq. 1 at alpha over gamma (Leviathan et al. 2023)
+/// - i.i.d. assumption: tau replaces E1
+/// - draft cost: E[draft time of a step] replaces c E[gamma] t_ar
+/// - verification width: E[t(g + 1)] replaces t(1)
+/// - sampling and bookkeeping: accept + other of a speculative step replace t_ar - t(1), which stands for
+///   both in an autoregressive step
+/// - drift of the machine (if it was measured): the step times during this case's lines and during the
+///   baseline's lines replace the mean of the run. If forwards between the steps of the lines measured it, it
+///   also contains the errors of the calibrated t(n) for those rows. The residual then says little about the
+///   calibration: quote `unexplained_share` first.
+/// - residual: the measured speedup replaces this model's. It holds noise and everything that is not
+/// calibrated.
 struct Waterfall {
-  std::string start;                         ///< what `predicted` is, in words
-  std::string start_name = "leviathan_3_8";  ///< the same as a key of the record
+  std::string start;                         ///< the meaning of `predicted` in words
+  std::string start_name = "leviathan_3_8";  ///< its key in the record
   double predicted = 0;
   double measured = 0;
   std::vector<WaterfallTerm> terms;
-  double modelled_step = 0;  ///< time of a step by calibration, its unit, on the mean machine of the run
-  /// (measured - modelled step time) / measured step time; negative: faster than modelled.
+  /// Time of a step by the calibration, in its unit, at the machine's mean speed during the run.
+  double modelled_step = 0;
+  /// (measured - modelled step time) / measured step time. Negative when the case is faster than modelled.
   double unexplained_share = 0;
-  /// The same with the drift set aside; equal to it where the drift was not measured.
+  /// The same after the drift is taken out. Equal to unexplained_share when the drift was not measured.
   double residual_share = 0;
   std::optional<DriftSource> drift;
-  ResidualIntervals intervals;  ///< as handed over
+  ResidualIntervals intervals;  ///< copied from the input
 };
 
-/// Steps that feed more than a chain of drafted tokens: a window of probes (lookahead decoding), trees.
+/// The input for steps that feed more than a chain: a window of probes (lookahead decoding), or a tree.
 struct RowsExplainInput {
-  double predicted_tau = 0;     ///< of a law that has not seen tau; 0: there is none
-  std::string law;              ///< that law in words
+  double predicted_tau = 0;     ///< tau predicted by a law that was not fitted to it; 0 when there is none
+  std::string law;              ///< the law in words
   double tau = 0, speedup = 0;  ///< measured
   Calibration calibration;
   double drafted = 0;        ///< drafted tokens per step
-  DraftLengths window_rows;  ///< how many steps fed so many rows besides candidates (the pending token
-                             ///< counts), by rows
-  DraftLengths rows;         ///< how many steps fed so many rows in all
-  /// Rows with logits that are as much work as a step, over its rows: below 1 where rows have no logits.
+  DraftLengths window_rows;  ///< steps by their rows without candidates, the pending token included
+  DraftLengths rows;         ///< steps by all their rows
+  /// Work of a step in units of rows with logits / its number of rows. Below 1 when some rows have no logits.
   double equivalent_share = 1;
   std::optional<Drift> drift;  ///< as in ExplainInput
   ResidualIntervals intervals;
 };
 
-/// Mean times of such a step by calibration.
+/// Mean times of such a step, predicted from the calibration.
 StepTimes calibrated_rows_step(const RowsExplainInput& input);
 
-/// From "rows cost nothing" to the measured speedup: law (tau for predicted_tau; only where there is one),
-/// window rows (E[t(window rows)] for t(1); only where there are any), drafted rows (E[t(rows)] for that),
-/// rows without logits (t at the equivalent rows; only where there are any), draft cost, sampling and
-/// bookkeeping, drift, residual. Log-ratios add up to log(measured / predicted). Throws Error as explain().
+/// Explains the gap between a prediction in which rows cost nothing and the measured speedup. Terms: law (tau
+/// replaces predicted_tau, if there is one), window rows (E[t(window rows)] replaces t(1), if there are any),
+/// drafted rows (E[t(rows)] replaces that), rows without logits (t at the equivalent rows, if there are any),
+/// draft cost, sampling and bookkeeping, drift, residual. Log-ratios add up to log(measured / predicted).
+/// Throws Error like explain().
 Waterfall explain_rows(const RowsExplainInput& input);
 
-/// Throws Error for values outside their domain (tau < 1, speedup <= 0, times that cannot be).
+/// Explains a case of chain drafts. Throws Error for values outside their domain (tau < 1, speedup <= 0,
+/// impossible times).
 Waterfall explain(const ExplainInput& input);
 
-/// A table for people, no trailing newline: one line per term, with all of the residual in one term; behind
-/// the measured speedup a second reading, in which the drift takes its part of it.
+/// A table for people, without a trailing newline: one line per term, with the drift and the residual as one
+/// term. After the line of the measured speedup, a second part divides that term into drift and residual.
 std::string to_text(const Waterfall& waterfall);
 
 }  // namespace speclab::theory

@@ -14,7 +14,8 @@ namespace speclab::theory {
 namespace {
 
 constexpr double kMostAlpha = .999;
-constexpr int kCoarse = 24;  // starting points of the search over alpha: the error may have two valleys
+constexpr int kCoarse =
+    24;  // starting points of the search over alpha, because the error may have two minima
 constexpr int kBits = 24;
 
 double branches(const LookaheadShape& shape, double share) {
@@ -28,7 +29,7 @@ struct Trial {
   double error = 0;
 };
 
-// The best f of one alpha: S - 1 = (E - 1) / f is linear in 1 / f.
+// The best f for one alpha and share, in closed form: S - 1 = (E - 1) / f is linear in 1 / f.
 Trial best_f(std::span<const LookaheadCell* const> cells, double alpha, double share) {
   double xx = 0, xy = 0, yy = 0;
   for (const LookaheadCell* cell : cells) {
@@ -73,7 +74,7 @@ std::vector<const LookaheadCell*> pointers(std::span<const LookaheadCell> cells)
   return out;
 }
 
-/// Between whole rows, too: of a narrow window half a row is much.
+/// Interpolates t(n) between whole rows: with a narrow window half a row matters.
 double time_of(const RowTimes& target, double rows) {
   const int below = static_cast<int>(rows);
   const double rest = rows - below;
@@ -104,7 +105,7 @@ LookaheadFit analyse_lookahead(std::span<const LookaheadCell> cells, int resampl
 
   std::size_t prompts = cells.front().tokens.size();
   for (const LookaheadCell& cell : cells) prompts = std::min(prompts, cell.tokens.size());
-  // One bootstrap for all parameters: the fit of each resample is kept and read three times.
+  // One bootstrap serves all parameters: the fits of all resamples are kept and read three times.
   std::vector<LookaheadLaw> laws;
   const stats::BootstrapOptions options{.resamples = resamples};
   const auto refit = [&](std::span<const std::size_t> drawn) {

@@ -11,9 +11,9 @@
 namespace speclab::theory {
 namespace {
 
-constexpr std::size_t kLeastCells = 6;     // of a grid that is tested at all
-constexpr std::size_t kLeastToFit = 3;     // alpha and f, and one more
-constexpr double kTiny = 1e-9;             // beside coordinates of 1 and more
+constexpr std::size_t kLeastCells = 6;     // smallest grid that is tested
+constexpr std::size_t kLeastToFit = 3;     // one more than the parameters alpha and f
+constexpr double kTiny = 1e-9;             // tolerance; coordinates are 1 or more
 constexpr std::size_t kMostPivots = 1000;  // the simplex method needs about ten
 
 using Prompts = std::vector<std::size_t>;
@@ -30,7 +30,7 @@ std::optional<LookaheadCell> of_prompts(const LookaheadCell& cell, const Prompts
   return out;
 }
 
-/// What one fit says about the cells that it has not seen.
+/// Collects predictions for cells that a fit has not seen, and their errors.
 class HeldOutTrial {
  public:
   explicit HeldOutTrial(std::span<const LookaheadCell> train) {
@@ -64,7 +64,7 @@ struct Errors {
   }
 };
 
-/// `left_out[i]`: the part of the grid that cell i is left out with.
+/// Fits once for each part of the grid, without that part. `left_out[i]` is the part of cell i.
 LookaheadHoldOut leave_out(const std::string& what, std::span<const LookaheadCell> cells,
                            const std::vector<int>& left_out, const std::array<Prompts, 2>& halves) {
   LookaheadHoldOut out{what, {}, std::vector<bool>(cells.size(), false), {}, {}};
@@ -157,8 +157,9 @@ std::vector<LookaheadHoldOut> hold_out_lookahead(std::span<const LookaheadCell> 
   return out;
 }
 
-// Phase one of the simplex method with Bland's rule: weights of the points, none negative, whose sum is 1 and
-// whose mean is the shape. Coordinates are not negative, so the artificial variables start as a solution.
+// Phase one of the simplex method with Bland's rule. It looks for non-negative weights of the
+// points whose sum is 1 and whose mean is the shape. Coordinates are not negative, so the
+// artificial variables are a first solution.
 bool in_hull(std::span<const LookaheadShape> points, const LookaheadShape& shape) {
   constexpr std::size_t kRows = 4;
   const std::size_t n = points.size();

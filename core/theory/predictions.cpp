@@ -14,7 +14,7 @@ constexpr const char* kIdealCosts = "t(n) = t(1) for n <= gamma + 1, nothing but
 
 std::string both(const char* first, const char* second) { return std::string(first) + "; " + second; }
 
-/// Collects predictions; the name of every formula is written once, here below.
+/// Collects the predictions. The name of every formula is written once, in this class.
 class List {
  public:
   explicit List(const PredictionInputs& in) : in_(in) {}
@@ -38,7 +38,7 @@ class List {
     out_.push_back({name, value, quantity, equation, std::move(assumptions), kind, ci});
   }
 
-  /// With one drafted token at most, Eq. 1 counts the accepted tokens that alpha was counted from.
+  /// With at most one drafted token, tau by Eq. 1 uses the same counts as alpha, so it is an identity.
   static Kind one_token_is_an_identity(int longest) {
     return longest <= 1 ? Kind::identity : Kind::prediction;
   }
@@ -104,13 +104,13 @@ class List {
         "max over gamma of E[tau] / (gamma c + t(gamma+1))", chosen, Kind::optimum, middle(speedups));
   }
 
-  /// Draft lengths are whole: the interval that holds theirs.
+  /// Draft lengths are whole numbers, so the interval is widened to whole ends.
   static std::optional<stats::Interval> whole(std::optional<stats::Interval> gammas) {
     if (gammas) gammas = stats::Interval{std::floor(gammas->lo), std::ceil(gammas->hi)};
     return gammas;
   }
 
-  /// 95 % of them.
+  /// The interval that holds the middle 95 % of the values.
   static std::optional<stats::Interval> middle(const std::vector<double>& values) {
     if (values.size() < 2) return std::nullopt;
     return stats::Interval{stats::quantile(values, .025), stats::quantile(values, .975)};
@@ -142,7 +142,7 @@ class List {
         both(assumptions, "no time but draft and target"));
   }
 
-  /// Drafted tokens of the longest draft that occurred.
+  /// Length of the longest draft that occurred.
   int longest() const {
     std::size_t most = in_.lengths->size();
     while (most > 1 && (*in_.lengths)[most - 1] == 0) --most;
@@ -187,7 +187,7 @@ class List {
     }
   }
 
-  // Fu et al. 2024, Eq. 5 (paper: b = W = G) and Eq. 7; for W other than G our extension.
+  // Fu et al. 2024, Eq. 5 (the paper has b = W = G) and Eq. 7. The form for W != G is our extension.
   void lookahead() {
     if (!in_.alpha || !in_.lookahead) return;
     const LookaheadShape& shape = *in_.lookahead;

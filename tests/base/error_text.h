@@ -7,7 +7,7 @@
 
 namespace speclab::fixtures {
 
-/// What the Error that `action` throws says, or "no error".
+/// The message of the Error that `action` throws, or "no error".
 inline std::string message_of(const std::function<void()>& action) {
   try {
     action();

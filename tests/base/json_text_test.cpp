@@ -58,7 +58,7 @@ TEST(JsonText, RefusesWhatIsNestedTooDeeply) {
 
 constexpr JsonLimits kLimits{.depth = 4, .members = 3, .inner_members = 2, .items = 2, .token_bytes = 40};
 
-/// The members one by one, or the error.
+/// The members as text, or the error message.
 std::string members(const std::string& text) {
   std::string out;
   const std::string error = fixtures::message_of([&] {
@@ -90,9 +90,10 @@ TEST(JsonText, RefusesWhatIsBeyondALimit) {
   EXPECT_THAT(members(R"({"a": 1, "b": {"x": [1, 2, 3]}})"),
               StartsWith("a.json: got more than 2 values in a list in the member \"b\", expected at most 2"));
   EXPECT_THAT(members(R"({"a": [[], {}, 1]})"), HasSubstr("more than 2 values in a list"));
-  EXPECT_EQ(members(R"({"a": [[[1]]]})"),
-            "a.json: got arrays and objects more than 4 deep, expected JSON that a person or a program "
-            "wrote. The file is damaged; fetch or write it again.");
+  EXPECT_EQ(
+      members(R"({"a": [[[1]]]})"),
+      "a.json: got arrays and objects more than 4 deep, expected at most 4 levels. The file is damaged; "
+      "fetch or write it again.");
   const std::string most(40, 'x'), too_many(41, 'x');
   EXPECT_EQ(members("{\"" + most + "\": \"" + most + "\"}"), most + "=\"" + most + "\";");
   EXPECT_THAT(
@@ -105,7 +106,7 @@ TEST(JsonText, RefusesWhatIsBeyondALimit) {
               StartsWith("a.json: line 1, column 5: got a text or number"));
   EXPECT_THAT(members("{\"a\":1" + std::string(41, ' ') + "}"),
               HasSubstr("a text or number of more than 40 bytes"));
-  EXPECT_EQ(members(R"({"a": "\"\\,:[]{}\"\\"})"), R"(a="\"\\,:[]{}\"\\";)");  // nothing of it ends the text
+  EXPECT_EQ(members(R"({"a": "\"\\,:[]{}\"\\"})"), R"(a="\"\\,:[]{}\"\\";)");  // none of these ends the text
   EXPECT_THAT(members(R"({"a": "\"\\" xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx)"),
               HasSubstr("line 1, column 12: got a text or number"));
 }

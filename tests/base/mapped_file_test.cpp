@@ -59,7 +59,7 @@ TEST_F(MappedFileTest, SaysWhyAFileCannotBeMapped) {
   const std::string pipe = path_.string() + "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(open_error(pipe),
-              HasSubstr("got Invalid argument, expected a regular file"));  // at once, without a writer
+              HasSubstr("got Invalid argument, expected a regular file"));  // does not wait for a writer
   std::filesystem::remove(pipe);
 }
 
@@ -76,11 +76,11 @@ TEST_F(MappedFileTest, NoticesThatTheFileWasWrittenTo) {
   };
   std::filesystem::resize_file(path_, 3);
   EXPECT_THAT(error(),
-              HasSubstr(path_.string() + ": got 3 bytes by now, expected the 9 bytes that were opened"));
+              HasSubstr(path_.string() + ": got 3 bytes now, expected the 9 bytes that were opened"));
   std::ofstream(path_) << "other one";
   std::filesystem::last_write_time(path_,
                                    std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
-  EXPECT_THAT(error(), HasSubstr("got other contents by now"));
+  EXPECT_THAT(error(), HasSubstr("got changed contents"));
   // A new file under the old name leaves the mapping as it was.
   std::ofstream(path_.string() + "2") << "a third one";
   std::filesystem::rename(path_.string() + "2", path_);
@@ -100,12 +100,12 @@ TEST_F(MappedFileTest, KnowsWhatIsMappedWhere) {
     EXPECT_EQ(MappedFile::path_at(&data), nullptr);
   }
   EXPECT_EQ(MappedFile::path_at(data), nullptr);           // unmapped
-  for (int i = 0; i < 1000; ++i) MappedFile::open(path_);  // gives its place back
+  for (int i = 0; i < 1000; ++i) MappedFile::open(path_);  // frees its entry in the table
   const MappedFile last = MappedFile::open(path_);
   EXPECT_STREQ(MappedFile::path_at(last.bytes().data()), path_.c_str());
 }
 
-/// Bytes of files that are in this process's memory.
+/// Bytes of file pages in this process's memory.
 std::size_t resident_file_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {

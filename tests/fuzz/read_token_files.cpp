@@ -32,7 +32,7 @@ void use(const Datastore& store) {
     if (i >= all.size()) break;
     text.push_back(store.token(i, 0));
     require(text.back() >= -1 && text.back() < store.vocab(), "a token outside the vocabulary");
-    const Datastore::Range found = store.find_ending(text, 1, Datastore::kDepth);
+    const Datastore::Range found = store.find_suffix(text, 1, Datastore::kDepth);
     for (std::size_t entry = found.first; entry < std::min(found.last, found.first + 8); ++entry) {
       for (int offset = 0; offset < Datastore::kDepth; ++offset) store.token(entry, offset);
     }
@@ -50,7 +50,7 @@ void use(const NgramFile& file) {
        {NgramSmoothing::katz, NgramSmoothing::kneser_ney, NgramSmoothing::modified_kneser_ney}) {
     for (int order = 1; order <= file.order(); ++order) {
       NgramEstimate<NgramFile> estimate(file.vocab(), order, smoothing);
-      estimate.fix(file);
+      estimate.freeze(file);
       std::vector<double> law(static_cast<std::size_t>(file.vocab()));
       for (std::size_t length = 0; length <= context.size(); ++length) {
         estimate.condition(file, TokenSpan(context).first(length));

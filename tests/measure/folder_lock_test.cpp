@@ -24,7 +24,7 @@ class Lock : public ::testing::Test {
     fs::create_directories(dir_);
   }
   ~Lock() override { fs::remove_all(dir_); }
-  /// What a second writer is told; "" when it gets the folder.
+  /// The error of a second writer; "" when it gets the folder.
   std::string refusal() const {
     try {
       FolderLock second(dir_, {"second"});

@@ -176,7 +176,7 @@ TEST_F(RunResult, ADamagedFinishedLineIsAnErrorWithItsNumber) {
   }
 }
 
-/// What reading the line says.
+/// The error of reading the line.
 std::string refusal(const nlohmann::json& line) {
   try {
     line_from_json(line, "a.jsonl: line 7");

@@ -67,7 +67,7 @@ TEST(Bootstrap, IsAPureFunctionOfDataAndSeed) {
   EXPECT_EQ(first->lo, again->lo);
   EXPECT_EQ(first->hi, again->hi);
   EXPECT_TRUE(first->lo != other->lo || first->hi != other->hi);
-  // Fixed for good: a changed stream would change every published interval.
+  // These values must never change: another random stream would change every published interval.
   const auto few = bootstrap_interval(6, average, {.resamples = 5, .seed = 1, .level = 0.5});
   EXPECT_THAT(few->lo, DoubleNear(10 / 3., 1e-12));
   EXPECT_THAT(few->hi, DoubleNear(4.0, 1e-12));

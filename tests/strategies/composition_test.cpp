@@ -86,7 +86,7 @@ TEST_F(Composition, EverySourceIsUsedAndNamed) {
   EXPECT_GT(siblings, 0);
 }
 
-// Text and datastore go on differently: their trees are one, and the record says whose each node is.
+// Text and datastore continue differently. They share one tree, and the record names the source of each node.
 TEST_F(Composition, CopiesOfSeveralSourcesAreOneTree) {
   const std::string datastore =
       small_datastore(*target, {{7, 8, 9, 9, 9}, {7, 8, 9, 9, 9}, {7, 8, 5, 6, 6}, {7, 8}});
@@ -138,7 +138,7 @@ TEST_F(Composition, CopiesOfSeveralSourcesAreOneTree) {
   EXPECT_EQ(first_step({{"order", "listed"}}).source, "datastore") << "the text knows nothing";
 }
 
-// Tokens that were drawn are verified whatever their probability is.
+// Drawn tokens are verified, however improbable they are.
 TEST_F(Composition, ATemperatureLeavesNoDrawnTokenOut) {
   decode.options["temperature"] = 1;
   decode.strategy = choose("composition", {{"sources", {"draft"}},
@@ -162,7 +162,7 @@ TEST_F(Composition, UnknownSourcesAreRefused) {
   EXPECT_THAT(error({{"sources", json::array()}}), HasSubstr("an empty list"));
   EXPECT_THAT(error({{"sources", {"text", "text"}}}), HasSubstr("twice"));
   EXPECT_THAT(error({{"sources", {"datastore"}}}), HasSubstr("no file"));
-  EXPECT_THAT(error({{"datastore", "here"}}), HasSubstr("else none"));
+  EXPECT_THAT(error({{"datastore", "here"}}), HasSubstr("otherwise none"));
   EXPECT_EQ(error({{"sources", {"draft"}}}), "no error");
 }
 

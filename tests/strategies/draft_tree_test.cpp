@@ -56,8 +56,8 @@ void for_families(const std::vector<Token>& text, const StepRecord& step, const 
   }
 }
 
-// Rejections, other branches and bonus tokens leave a cache behind that holds the text and nothing else:
-// every level is that of a fresh prefill of its path.
+// After rejections, other branches and bonus tokens the cache must contain exactly the text: every level
+// equals that of a fresh prefill of its path.
 TEST(DraftTree, GreedyChildrenAreTheBestTokensOfTheRowOfTheirPath) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
   const Decode decode{
@@ -121,7 +121,7 @@ TEST(DraftTree, WidthsOfOneAreSpeculativeSampling) {
   }
 }
 
-// The q that is handed over: of the row, without the siblings before it.
+// The expected q of a child: that of the row, without the earlier siblings.
 TEST(DraftTree, SampledChildrenAreDrawnWithoutReplacement) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
   const Decode decode{.target = target,
@@ -142,7 +142,7 @@ TEST(DraftTree, SampledChildrenAreDrawnWithoutReplacement) {
                    double left = 1;
                    for (const DraftedToken* child : children) {
                      EXPECT_NEAR(child->confidence, q.prob(child->id) / left, 1e-6);
-                     EXPECT_GT(child->confidence, 0);  // so none comes twice
+                     EXPECT_GT(child->confidence, 0);  // so no token comes twice
                      left -= q.prob(child->id);
                    }
                    ++families;
@@ -154,7 +154,7 @@ TEST(DraftTree, SampledChildrenAreDrawnWithoutReplacement) {
   EXPECT_GT(seconds.size(), 5u);
 }
 
-// Fewer tokens have mass than there are children: the next best take their places, and nothing drew them.
+// Fewer tokens have mass than there are children. The next best tokens fill the rest; they are not drawn.
 TEST(DraftTree, WhereNoMassIsLeftTheNextBestTokensFollow) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
   const Decode decode{.target = target,

@@ -26,8 +26,8 @@ std::vector<Token> chain(const StepRecord& step) {
   return out;
 }
 
-// After t iterations on a block at least t tokens are right, so that a block of b tokens takes at most b
-// forwards; and a forward that changes nothing has found the fixed point.
+// After t iterations on a block at least t tokens are right, so a block of b tokens takes at most b forwards.
+// A forward that changes nothing has found the fixed point.
 TEST_F(Jacobi, NeverTakesMoreForwardsThanAutoregressiveDecoding) {
   const GenerationRecord plain = decode.run();
   for (const char* scheme : {"parallel", "blocks", "sliding"}) {
@@ -85,7 +85,7 @@ TEST_F(Jacobi, TheWholeContinuationIsOneBlock) {
   }
 }
 
-// Where the next token does not depend on the one before, the second iterate is right as a whole.
+// If the next token does not depend on the one before, the second iterate is completely right.
 TEST_F(Jacobi, TheTailIsWorthKeeping) {
   std::vector<float> logits(16 * 16, 0);
   for (std::size_t token = 0; token < 16; ++token) logits[token * 16 + 7] = 9;
@@ -107,7 +107,7 @@ TEST_F(Jacobi, TheHybridGoesOnAlone) {
   }
 }
 
-// Lookahead with N = 2 whose window is accepted and moves with the text is the same algorithm in other words.
+// Lookahead with N = 2 is the same algorithm if its window is accepted and moves with the text.
 TEST_F(Jacobi, IsLookaheadWithoutNgrams) {
   for (const int block : {2, 3, 7}) {
     const GenerationRecord record = run({{"scheme", "sliding"}, {"block", block}});

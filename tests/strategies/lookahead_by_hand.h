@@ -12,14 +12,14 @@
 
 #include "tests/decoding/loop/loop_fixture.h"
 
-/// Lookahead decoding step by step, and what its tests share.
+/// Runs lookahead decoding step by step, for its tests.
 namespace speclab::fixtures {
 
 /// Of the target of LookaheadByHand.
 inline constexpr int kHandVocab = 20;
 
-/// The target of the strategy under test is a function: what token follows a text. Steps are taken by hand,
-/// so that every tree and every row can be looked at.
+/// The target of the strategy under test is a function from a text to its next token. The test takes the
+/// steps itself, so it can look at every tree and every row.
 class LookaheadByHand {
  public:
   using Oracle = std::function<Token(const std::vector<Token>& text)>;

@@ -1,4 +1,4 @@
-// Lookahead decoding as other implementations take its steps, their faults included.
+// Lookahead decoding with the same steps as other implementations, including their faults.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace {
 
 using namespace speclab::fixtures;
 
-// The original appends the last of the accepted tokens once for each of them to the list that its n-grams of
-// the text are cut from.
+// lade makes the n-grams of the text from a list. For each accepted token it appends
+// the last accepted one to this list.
 TEST(Lookahead, NgramsOfTheTextAreThoseOfTheText) {
   const auto wrong = [](const json& more) {
     json options = {{"W", 3}, {"N", 4}, {"G", 16}, {"pool_from_prompt", true}};
@@ -33,8 +33,8 @@ TEST(Lookahead, NgramsOfTheTextAreThoseOfTheText) {
   EXPECT_GT(wrong({{"emulate", "lade"}}), 0);
 }
 
-// After an accepted token the last level of llama.cpp's window is its new first one; ours is what the rows
-// said.
+// After an accepted token, the last level of llama.cpp's window is a copy of its new first level. Ours is the
+// prediction of the rows.
 TEST(Lookahead, LlamaCppFillsTheLastLevelFromTheFirst) {
   const int W = 4, N = 4;
   const auto repeated = [&](const char* emulate) {
@@ -59,9 +59,9 @@ TEST(Lookahead, LlamaCppFillsTheLastLevelFromTheFirst) {
   EXPECT_LT(repeated("none"), 1);
 }
 
-// The two implementations that are emulated as lists of tokens, without trees: what a step emits follows from
-// them alone. Level 0 of `levels` has no place for the pending token in lade, and one that nobody fills in
-// llama.cpp.
+// The two emulated implementations as lists of tokens, without trees. The tokens that a step
+// emits follow from the lists alone. Level 0 of `levels` has no place for the pending token in
+// lade, and an unused place in llama.cpp.
 struct Naive {
   int W, N, G;
   bool lade;

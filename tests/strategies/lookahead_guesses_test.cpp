@@ -15,8 +15,8 @@ namespace {
 using namespace speclab::fixtures;
 using ::testing::HasSubstr;
 
-// Steps whose guesses are not the n-grams that the window has spelled behind the pending token so far, by
-// hand.
+// Steps whose guesses differ from the n-grams that the window has produced after the
+// pending token so far, computed by hand.
 int misspelled(int W, const json& more) {
   json options = {{"W", W}, {"N", 3}, {"G", -1}};
   options.update(more);

@@ -52,8 +52,8 @@ TEST(LookaheadRun, GreedyTextAndRowsWithRandomOptions) {
   EXPECT_GT(accepted, 50);
 }
 
-// Steps divided over devices: text, rows and steps are those of one device, greedy or sampled; each device
-// feeds again what the step before accepted.
+// Steps divided over devices have the text, rows and steps of one device, greedy or sampled. Each device
+// feeds again the tokens that the previous step accepted.
 TEST(LookaheadRun, DividedOverDevices) {
   const ModelPtr target = tiny_target(3);
   for (const json& options :

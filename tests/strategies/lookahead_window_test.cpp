@@ -12,8 +12,8 @@ namespace {
 
 using namespace speclab::fixtures;
 
-// Every row sees one token at each offset before its own: level 0 is a chain, and column i of level j hangs
-// on column i of level j - 1 and stands at offset i + j.
+// Every row sees one token at each offset before its own: level 0 is a chain, and the node in column i of
+// level j is at offset i + j below column i of level j - 1.
 void expect_window(const TokenTree& tree, int width, int levels) {
   ASSERT_EQ(tree.size() - 1 - tree.drafted(), levels * width - 1);
   int node = tree.drafted() + 1;
@@ -95,7 +95,7 @@ TEST(Lookahead, TheWindowCanTakeOverTheNewestGuess) {
 }
 
 TEST(Lookahead, EndTokensDoNotEnterTheWindow) {
-  // The text goes 1 2 1 2; whatever is no part of it is followed by 9.
+  // The text is 1 2 1 2 ...; any other token is followed by 9.
   const auto alternating = [](const std::vector<Token>& text) {
     const Token last = text.back(), before = text[text.size() - 2];
     return last + before == 3 ? before : Token(9);
@@ -126,8 +126,8 @@ TEST(Lookahead, NothingPassesTheEndOfTheContext) {
   }
 }
 
-// Whatever the options and wherever the context ends: the rows that a row sees stand at offsets 0, 1, ... up
-// to its own, each once, and the window is fed at the offsets that it has within the context, no others.
+// For all options and context ends: a row sees one row at each offset 0, 1, ... up to its own, and the window
+// is fed exactly at its offsets within the context.
 TEST(Lookahead, EveryRowSeesOneTokenAtEachOffset) {
   std::mt19937 random(19);
   for (int trial = 0; trial < 40; ++trial) {

@@ -28,7 +28,7 @@ class NgramModelTest : public ::testing::Test {
     builder.write(path, order);
     return path;
   }
-  /// What is drafted after a text; `sequence` holds how it is sampled.
+  /// The draft after a text; `sequence` has the sampling parameters.
   Draft drafted_after(const std::vector<Token>& text, const json& options, const Sequence& sequence = {}) {
     StepByStep steps("ngram_model", options, target);
     steps.sequence = sequence;
@@ -83,8 +83,8 @@ TEST_F(NgramModelTest, CountsOfTheTextOrOfAFile) {
       3u);
 }
 
-// q is the whole law, sums to one, and is what the token was drawn from: the coin picks the same token from
-// it again.
+// q is the complete law and sums to one. The token was drawn from it: the
+// same coin picks the same token again.
 TEST_F(NgramModelTest, HandsOverTheLawThatATokenWasDrawnFrom) {
   const std::vector<Token> text{1, 2, 3, 1, 2, 3, 1, 2, 4, 5, 2, 4, 2, 4, 1, 2};
   for (const char* smoothing : {"katz", "kneser_ney", "modified_kneser_ney"}) {
@@ -143,7 +143,7 @@ TEST_F(NgramModelTest, TemperatureAndProcessorsBelongToTheLaw) {
   greedy.processors = &banned;
   const Draft without = drafted_after(text, {{"gamma", 1}}, greedy);
   EXPECT_EQ(without.tree.token(1), 4);
-  // All that Katz has seen after these is banned, and it may leave nothing for the others.
+  // All tokens that Katz has seen after these are banned, and the others may have no mass.
   std::vector<Token> all(static_cast<std::size_t>(vocab));
   std::iota(all.begin(), all.end(), 0);
   const LogitsProcessors everything({.repetition_penalty = 1, .min_length = 0, .banned = all, .eos = {}}, 4);

@@ -11,7 +11,7 @@ using namespace speclab::fixtures;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The chain that is copied after a text.
+// The chain that the strategy copies after a text.
 std::vector<Token> copied(const std::vector<Token>& text, const json& options, int depth_limit = 100,
                           std::size_t emitted = 1) {
   StepByStep steps("prompt_lookup", options);

@@ -65,7 +65,7 @@ TEST_F(DatastoreTest, FindsWhatAScanFinds) {
       int longest = std::min(9, static_cast<int>(text.size()));
       while (longest >= 2 && count(TokenSpan(text).last(static_cast<std::size_t>(longest)), &expected) == 0)
         --longest;
-      const auto ending = store.find_ending(text, 2, 9);
+      const auto ending = store.find_suffix(text, 2, 9);
       ASSERT_EQ(ending.length, longest >= 2 ? longest : 0);
       EXPECT_EQ(ending.size() > 0, longest >= 2);
     }

@@ -89,7 +89,7 @@ TEST_F(Simulated, ADraftModelRunsForItsCostAlone) {
                 : 0;
   }
   EXPECT_EQ(with_draft.draft.rows,
-            drafted(with_draft) + full);  // fed what was proposed: its cache stays right
+            drafted(with_draft) + full);  // the draft model is fed the proposed tokens, so its cache is right
 }
 
 TEST_F(Simulated, NeedsAReference) {

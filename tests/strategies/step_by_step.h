@@ -13,7 +13,7 @@ namespace speclab::fixtures {
 
 using TreeNode = std::pair<int, Token>;  ///< parent and token
 
-/// A strategy and one sequence without a loop: the test is the target.
+/// Runs a strategy on one sequence without a decode loop: the test plays the target.
 class StepByStep {
  public:
   explicit StepByStep(const std::string& name, const json& options = json::object(),
@@ -31,7 +31,7 @@ class StepByStep {
     sequence.prompt_length = static_cast<int>(text.size() - emitted);
     strategy_->begin(sequence);
   }
-  /// What is drafted behind the text.
+  /// The draft after the text.
   Draft& draft() {
     draft_.reset(sequence.tokens.back());
     const Sequence* const sequences[] = {&sequence};
@@ -50,7 +50,7 @@ class StepByStep {
     }
     return out;
   }
-  /// The text has `emitted` behind it, since `acceptance` and `rows` came out of the last draft.
+  /// Appends `emitted` to the text, as the result of the last draft with `acceptance` and `rows`.
   void observe(const std::vector<Token>& emitted, const Acceptance& acceptance = {},
                const StepRows& rows = {}) {
     sequence.tokens.insert(sequence.tokens.end(), emitted.begin(), emitted.end());

@@ -47,7 +47,7 @@ TEST(SuffixDecoding, TheMostFrequentContinuationOfTheLongestMatch) {
   EXPECT_FLOAT_EQ(one.confidence[0], 2. / 3);  // the end of the text has no continuation
   EXPECT_EQ(one.source, "suffix");
   const Drafted two = drafted_after(text, {{"length", 5}});
-  EXPECT_THAT(two.tokens, ElementsAre(3, 5));  // as many as have matched
+  EXPECT_THAT(two.tokens, ElementsAre(3, 5));  // as many tokens as matched
   EXPECT_FLOAT_EQ(two.confidence[1], .5);
   EXPECT_THAT(drafted_after(text, {{"length", 5}, {"min_probability", .5}}).tokens, ElementsAre(3));
   EXPECT_THAT(drafted_after(text, {{"length", 5}, {"min_score", 1.1}}).tokens, IsEmpty());
@@ -87,8 +87,8 @@ TEST(SuffixDecoding, TrustByTheLengthOfTheMatch) {
       ElementsAre(8, 5));
 }
 
-// A trie of branches as alipay's Lookahead keeps it (Zhao et al. 2023): every token of the text begins a
-// branch of so many tokens; nodes count how often they were walked.
+// A trie of branches like that of alipay's Lookahead (Zhao et al. 2023): every token of the text begins a
+// branch of fixed length, and nodes count their visits.
 class BranchTrie {
  public:
   BranchTrie(const std::vector<Token>& text, std::size_t branch) : branch_(branch) {
@@ -100,8 +100,8 @@ class BranchTrie {
       }
     }
   }
-  /// Counts of the nodes behind the longest ending that has as many as a branch, by path; else of the
-  /// shortest one.
+  /// Counts by path of the nodes after the longest suffix that has as many nodes as a branch; otherwise after
+  /// the shortest suffix.
   std::map<std::vector<Token>, int> retrieve(const std::vector<Token>& text) const {
     std::map<std::vector<Token>, int> found;
     for (std::size_t length = std::min(text.size(), branch_); length >= 1 && found.size() < branch_;

@@ -22,8 +22,8 @@ class Recycler : public StepByStep {
  public:
   explicit Recycler(const json& options) : StepByStep("token_recycling", options) {}
 
-  /// The rows of the last draft: the best tokens of the rows in `best` by node, best first; others have 9, 8,
-  /// 7, ...
+  /// The rows of the last draft. `best` gives the best tokens of a row by node, best
+  /// first; other rows have 9, 8, 7, ...
   void observe(const std::map<int, std::vector<Token>>& best, std::vector<int> path,
                const std::vector<Token>& emitted) {
     static const auto vocab = static_cast<std::size_t>(tiny_target()->config().vocab);
@@ -83,7 +83,7 @@ TEST(TokenRecycling, RowsOfRejectedNodesAreLearntAndTheTextHasTheLastWord) {
   EXPECT_EQ(accepted_3, of_3);
 }
 
-// The same as reading every row, the text's last ones at the end, and keeping what was written last.
+// Must equal a simple version: reads every row, those of the text last, and keeps what was written last.
 TEST(TokenRecycling, OneRowOfEachTokenDecides) {
   const int k = 4;
   Recycler r(json{{"k", k}, {"tree", {4, 4, 3, 2, 1, 1}}});
@@ -188,8 +188,8 @@ INSTANTIATE_TEST_SUITE_P(Options, TokenRecyclingRun,
                                            json{{"tree", {1, 1, 1}}, {"keep", true}},
                                            json{{"k", 64}, {"tree", {64, 64, 8}}}));
 
-// Candidates by the maxima that the head has noted are those of whole rows: a forward divided over devices
-// has no maxima. Over several threads, and with a vocabulary of which a part is read only.
+// Candidates found with the head's maxima must equal those found in whole rows; a forward divided over
+// devices has no maxima. Tested with several threads and a vocabulary that is only partly read.
 TEST(TokenRecycling, TheTreesAreThoseOfWholeRows) {
   Shape shape = tiny_shape();
   shape.vocab = 1031;

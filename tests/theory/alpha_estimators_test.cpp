@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/simulate/acceptance_process.h"
+#include "tests/theory/acceptance_process.h"
 #include "core/theory/chain.h"
 #include "core/theory/step_costs.h"
 
@@ -144,7 +144,7 @@ TEST(Estimators, AgreementFindsAWrongExpectation) {
   auto run = simulated(iid_process(.7), 20, 4, 100, 5);
   EXPECT_GT(estimators_agree(run)->p_value, 1e-3);
   for (auto& prompt : run) {
-    for (auto& round : prompt) round.expected_sum *= 0.93;  // as from rows of another temperature
+    for (auto& round : prompt) round.expected_sum *= 0.93;  // as if rows had another temperature
   }
   EXPECT_LT(estimators_agree(run)->p_value, 1e-4);
   // Temperature 0: nothing is random, and a difference of one test is a bug.
@@ -216,7 +216,7 @@ TEST(IidTests, FindWhatTheyAreMadeFor) {
   }
   EXPECT_LT(prompts_p(run), 1e-6);
   EXPECT_GT(prompt_dispersion(run)->factor, 3);
-  // Differing prompts are not taken for serial correlation.
+  // Prompts that differ must not be mistaken for serial correlation.
   EXPECT_GT(serial_p(run), 1e-3);
 }
 

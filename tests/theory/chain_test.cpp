@@ -39,7 +39,8 @@ TEST(Eq1, EndsOfTheDomainAreExact) {
 }
 
 TEST(Eq1, KeepsItsDigitsNearAlphaOne) {
-  // (1 - a^(g+1)) / (1 - a) in doubles has lost everything here; the series is g + 1 - (1 - a) g (g + 1) / 2.
+  // Computed directly in doubles, (1 - a^(g+1)) / (1 - a) has no correct digit here. The series is g + 1 - (1
+  // - a) g (g + 1) / 2.
   const double gap = std::ldexp(1.0, -50);
   const double deficit = 1001 - expected_tokens(1 - gap, 1000);
   EXPECT_NEAR(deficit, gap * 1000 * 1001 / 2, 3e-13);

@@ -41,8 +41,7 @@ TEST(Cost, Gpt2SmallAndXl) {
   EXPECT_NEAR(body_weights(xl), 1474.6e6, 5e4);
   EXPECT_NEAR(head_weights(xl), 80.4e6, 5e4);
   EXPECT_NEAR(c_hat(small, xl), .0794, 5e-5);
-  EXPECT_GT(c_hat(small, xl, 1000),
-            c_hat(small, xl));  // attention of the small model is the larger share of it
+  EXPECT_GT(c_hat(small, xl, 1000), c_hat(small, xl));  // attention has a larger share in the small model
 }
 
 TEST(Cost, GroupedQueriesAndGatedFeedForward) {

@@ -61,7 +61,7 @@ TEST(Explain, TermsByHand) {
 TEST(Explain, DriftOfTheMachineIsATermAndLeavesTheResidual) {
   const Waterfall still = explain(example());
   ExplainInput input = example();
-  input.drift = Drift{.9, DriftSource::lines};  // the case had the slower seconds
+  input.drift = Drift{.9, DriftSource::lines};  // the machine was slower during the case
   const Waterfall waterfall = explain(input);
   ASSERT_EQ(waterfall.terms.size(), 6u);
   EXPECT_EQ(waterfall.terms[4].key, "machine_drift");
@@ -120,7 +120,7 @@ TEST(Explain, TextHasTheResidualFirstWithoutTheDrift) {
 TEST(Explain, StartsAtTheDraftLengthThatWasAskedFor) {
   ExplainInput input = example();
   input.assumed_c = .05;
-  input.lengths = {0, 0, 1, 0, 9};  // the ends of texts cut one draft in ten
+  input.lengths = {0, 0, 1, 0, 9};  // one draft in ten is cut by the end of a text
   const Waterfall as_they_were = explain(input);
   input.gamma = 4;
   const Waterfall asked = explain(input);
@@ -321,7 +321,7 @@ TEST(Explain, BadInputThrows) {
   EXPECT_THROW(explain(input), Error);
   input = example();
   input.calibration.target =
-      RowTimes(std::map<int, double>{{1, 100}, {5, 50}});  // not of the same machine as t_ar
+      RowTimes(std::map<int, double>{{1, 100}, {5, 50}});  // cannot be from the same machine as t_ar
   EXPECT_THROW(explain(input), Error);
 }
 

@@ -10,7 +10,7 @@ namespace {
 constexpr LookaheadLaw kHeldOutLaw{.alpha = .425, .f = 3.1};
 constexpr int kHeldOutPrompts = 8;
 
-/// What the law says, but on odd prompts `other` does.
+/// A cell that follows the law on even prompts and `other` on odd ones.
 LookaheadCell cell_of_halves(const LookaheadShape& shape, const LookaheadLaw& other = kHeldOutLaw) {
   LookaheadCell out{shape, {}, {}};
   for (int i = 0; i < kHeldOutPrompts; ++i) {
@@ -53,7 +53,7 @@ TEST(LookaheadHoldOut, WholeRowsAndColumnsAreLeftOut) {
   const LookaheadHoldOut n = hold_out_of(all, "N");
   for (std::size_t i = 0; i < cells.size(); ++i) EXPECT_EQ(n.interpolated[i], cells[i].shape.N == 5) << i;
 
-  // What the cells of a row say has no part in the prediction of any of them.
+  // Measurements of a row's cells must not affect the prediction of any cell of that row.
   for (LookaheadCell& c : cells) {
     if (c.shape.W != 4) continue;
     for (double& tokens : c.tokens) tokens *= 1.3;
@@ -99,7 +99,7 @@ TEST(Hull, HoldsWhatIsBetweenItsPoints) {
   EXPECT_FALSE(in_hull(square, {17, 3, 17}));
   EXPECT_FALSE(in_hull(square, {8, 6, 8}));
   EXPECT_FALSE(in_hull(square, {8, 4, 7})) << "beside the plane W = G";
-  // Inside of each single range, yet outside of the hull.
+  // Inside each single range, but outside the hull.
   EXPECT_FALSE(in_hull(std::vector<LookaheadShape>{{1, 3, 1}, {16, 3, 1}, {1, 3, 16}}, {15, 3, 15}));
   EXPECT_TRUE(in_hull(std::vector<LookaheadShape>{{1, 3, 1}, {16, 3, 1}, {1, 3, 16}}, {6, 3, 6}));
   EXPECT_TRUE(in_hull(std::vector<LookaheadShape>{{4, 5, 2}}, {4, 5, 2}));

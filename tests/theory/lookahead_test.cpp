@@ -64,7 +64,7 @@ TEST(LookaheadFit, FindsTheLawThatMadeTheCells) {
 }
 
 TEST(LookaheadFit, HasIntervalsOverPrompts) {
-  // Noise of a prompt that is the same in all cells, as that of easy and hard prompts is.
+  // Noise per prompt that is the same in all cells, as with easy and hard prompts.
   std::mt19937 random(3);
   std::normal_distribution<double> noise(0, .2);
   std::vector<double> ease;
@@ -89,7 +89,7 @@ TEST(LookaheadFit, HasIntervalsOverPrompts) {
 }
 
 TEST(LookaheadKnee, FollowsTheMachine) {
-  // Rows that cost nothing up to 128 and then their share: as many rows as are free.
+  // Rows are free up to 128 and cost their share beyond. The best setting uses all free rows.
   std::map<int, double> flat{{1, 1.0}, {128, 1.0}, {256, 2.0}};
   const LookaheadChoice gpu = best_lookahead(kPaper, RowTimes(flat), 64, 8);
   EXPECT_LE(lookahead_rows(gpu.shape), 128);
@@ -105,11 +105,11 @@ TEST(LookaheadKnee, FollowsTheMachine) {
   const LookaheadChoice wide = predict_lookahead(kPaper, {32, 5, 32}, RowTimes(flat), .5);
   EXPECT_EQ(wide.speedup, wide.compression);
   EXPECT_GT(best_lookahead(kPaper, RowTimes(flat), 64, 8, .5).speedup, gpu.speedup);
-  // A row and a half is not one row, and where every row costs a forward nothing pays.
+  // One and a half rows must not be rounded to one. Here every row costs a forward, so no setting pays.
   const LookaheadChoice narrow =
       predict_lookahead(kPaper, {1, 2, 1}, RowTimes(std::map<int, double>{{1, 1.0}, {2, 2.0}}), .75);
   EXPECT_NEAR(narrow.speedup, narrow.compression / 1.5, 1e-12);
-  // However slow it may be, the best setting itself.
+  // A bar of 0 returns the best setting even if it is slow.
   const LookaheadChoice slow =
       best_lookahead(kPaper, RowTimes(std::map<int, double>{{1, 1.0}, {4, 4.0}}), 64, 8, 1, {{}, 1, 0});
   EXPECT_GE(slow.shape.W, 1);
@@ -131,7 +131,7 @@ TEST(LookaheadParallelism, DividesColumnsAndGuesses) {
                two = lookahead_parallel_speedup(kPaper, shape, linear, 2, 0);
   EXPECT_GT(two, one);
   EXPECT_LT(lookahead_parallel_speedup(kPaper, shape, linear, 2, 1), two);
-  // Where a row costs as much as t(1), S - 1 tokens fed again cost S - 1.
+  // If a row costs as much as t(1), feeding S - 1 tokens again costs S - 1.
   const RowTimes dear(std::map<int, double>{{1, 1.0}, {240, 240.0}});
   const double compression = kPaper.compression(shape);
   const std::vector<int> halves = lookahead_device_rows(shape, 2);

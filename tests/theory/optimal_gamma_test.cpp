@@ -1,4 +1,5 @@
-// The best draft length for measured times of rows: by the monotone fit, with what chance does to it.
+// The best draft length for measured times of rows: by the monotone fit, with
+// the interval that chance gives it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,8 +9,8 @@
 namespace speclab::theory {
 namespace {
 
-/// Times of a forward by rows as a run on two cores measured them; from six rows on few samples stand behind
-/// each, and that of 25 rows was a lucky one.
+/// Times of a forward by rows, measured on two cores. From six rows on each has few samples, and the one of
+/// 25 rows was fast by luck.
 RowTimes measured() {
   return RowTimes(std::map<int, double>{
       {1, 1},      {2, 1.028},  {3, 1.047},  {4, 1.077},  {5, 1.097},  {6, 1.144},  {7, 1.149},
@@ -29,8 +30,7 @@ Prediction named(const PredictionInputs& inputs, const std::string& name) {
 
 TEST(OptimalGamma, IsNotThatOfALuckySample) {
   constexpr double kAlpha = .93;
-  // As measured, 24 drafted tokens would be chosen, for the one forward of 25 rows that was faster than one
-  // of 24.
+  // The raw times would choose 24 drafted tokens, because the forward of 25 rows was faster than that of 24.
   double raw = 0;
   int raw_gamma = 0;
   for (int gamma = 0; gamma < 32; ++gamma) {

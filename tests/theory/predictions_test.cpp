@@ -54,7 +54,7 @@ TEST(Predictions, AppearWhenTheirInputsAreKnown) {
 }
 
 // Constants of Fu et al. 2024 for a 7B model, N = 5; the published ablation has S = 1.96 at W = G = 15. With
-// one guess Eq. 5 is Eq. 1 of Leviathan et al., and each extension is at hand alone.
+// one guess Eq. 5 is Eq. 1 of Leviathan et al.
 TEST(Predictions, LawOfLookaheadDecodingAlone) {
   const auto value = [](const PredictionInputs& inputs, const std::string& name) {
     for (const Prediction& prediction : predictions(inputs)) {

@@ -1,4 +1,4 @@
-#include "core/theory/row_acceptance.h"
+#include "tests/theory/row_acceptance.h"
 
 #include <gtest/gtest.h>
 

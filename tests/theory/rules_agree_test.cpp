@@ -5,7 +5,7 @@
 #include <random>
 
 #include "core/decoding/rules/accept.h"
-#include "core/theory/row_acceptance.h"
+#include "tests/theory/row_acceptance.h"
 
 namespace speclab::theory {
 namespace {

@@ -12,7 +12,8 @@ namespace {
 constexpr TokenFile::Kind kDatastoreKind{
     {'S', 'P', 'E', 'C', 'D', 'A', 'T', 'A'}, 2, "datastore", "speclab datastore build"};
 
-// Lexicographic by at most `depth` tokens. The text ends with a separator, below every token.
+// Compares the text at `at` with the phrase lexicographically. The text ends with a
+// separator, which is less than every token.
 int compare(TokenSpan text, std::size_t at, TokenSpan phrase) {
   for (std::size_t i = 0; i < phrase.size(); ++i) {
     const Token token = at + i < text.size() ? text[at + i] : -1;
@@ -42,7 +43,7 @@ Datastore::Datastore(TokenFile file)
   const bool positions_fit =
       std::all_of(suffixes_.begin(), suffixes_.end(), [&](std::uint32_t at) { return at < text_.size(); });
   if (suffixes_.empty()) file_.refuse("no tokens", "a datastore with text");
-  if (!tokens_fit || !positions_fit) file_.refuse("ids or positions that are none", "a datastore");
+  if (!tokens_fit || !positions_fit) file_.refuse("invalid ids or positions", "a datastore");
 }
 
 Datastore::Range Datastore::find(TokenSpan phrase) const {
@@ -50,7 +51,7 @@ Datastore::Range Datastore::find(TokenSpan phrase) const {
   const auto first =
       std::lower_bound(suffixes_.begin(), suffixes_.end(), phrase,
                        [&](std::uint32_t at, TokenSpan x) { return compare(text_, at, x) < 0; });
-  // Few occurrences are the rule: their end is looked for in steps that double.
+  // Most phrases occur few times, so the end is searched in steps that double.
   const auto behind = [&](TokenSpan x, std::uint32_t at) { return compare(text_, at, x) > 0; };
   auto last = first;
   for (std::ptrdiff_t step = 1;; step *= 2) {
@@ -65,8 +66,8 @@ Datastore::Range Datastore::find(TokenSpan phrase) const {
           static_cast<std::size_t>(last - suffixes_.begin()), static_cast<int>(phrase.size())};
 }
 
-Datastore::Range Datastore::find_ending(TokenSpan text, int shortest, int longest) const {
-  // Where a phrase occurs its endings do too: the longest that occurs is found by halving.
+Datastore::Range Datastore::find_suffix(TokenSpan text, int shortest, int longest) const {
+  // If a phrase occurs, so do its suffixes. Binary search therefore finds the longest that occurs.
   Range best;
   int low = shortest, high = std::min({longest, kDepth, static_cast<int>(text.size())});
   while (low <= high) {

@@ -10,12 +10,13 @@
 
 namespace speclab {
 
-/// A corpus of tokens with a suffix array, mapped from a file: where did this phrase occur, and what followed
-/// it? (He et al. 2024, REST.) Documents are separated, so that no phrase runs from one into the next.
+/// Finds where a phrase occurs in a corpus and what followed it (He et al. 2024, REST). The corpus
+/// of tokens and its suffix array are mapped from a file. Documents are separated, so that no
+/// phrase crosses from one into the next.
 ///
-/// The file (TokenFile, "SPECDATA"): int32 tokens with -1 behind each document; uint32 positions of all
-/// tokens but the separators, sorted by the kDepth tokens that begin there: no question looks further. 8
-/// bytes a token.
+/// The file (TokenFile, "SPECDATA") holds int32 tokens with -1 after each document, and uint32 positions of
+/// all tokens except the separators, sorted by the kDepth tokens that begin there. No query looks further. It
+/// takes 8 bytes per token.
 class Datastore {
  public:
   static constexpr int kDepth = 32;
@@ -29,27 +30,27 @@ class Datastore {
     void write(const std::filesystem::path& path) const;
   };
 
-  /// Throws Error for a file that is none, of another version, cut, damaged (checksum) or without any token.
-  /// Reads all of it once.
+  /// Reads the whole file once. Throws Error when it is no datastore, has another version, is cut or damaged
+  /// (checksum), or holds no tokens.
   static Datastore open(const std::filesystem::path& path);
-  /// Throws Error unless the ids mean the same to this model.
+  /// Throws Error unless the model has the same vocabulary and tokenizer.
   void require(int vocab, const std::string& tokenizer) const { file_.require(vocab, tokenizer); }
 
   std::size_t tokens() const { return text_.size(); }
   int vocab() const { return file_.vocab(); }
   const std::string& tokenizer() const { return file_.tokenizer(); }
 
-  /// Occurrences of a phrase: entries [first, last) of the suffix array.
+  /// The occurrences of a phrase: entries [first, last) of the suffix array.
   struct Range {
     std::size_t first = 0, last = 0;
-    int length = 0;  ///< of the phrase
+    int length = 0;  ///< tokens of the phrase
     std::size_t size() const { return last - first; }
   };
-  Range find(TokenSpan phrase) const;  ///< of at most kDepth tokens
-  /// Occurrences of the longest ending of `text` that has any, of `shortest` to `longest` tokens; else an
-  /// empty range.
-  Range find_ending(TokenSpan text, int shortest, int longest) const;
-  /// The token `offset` places behind the start of the i-th occurrence; -1 at the end of its document.
+  Range find(TokenSpan phrase) const;  ///< `phrase` has at most kDepth tokens
+  /// Finds the longest suffix of `text` that occurs, of `shortest` to `longest` tokens, and returns its
+  /// occurrences. Returns an empty range when no suffix occurs.
+  Range find_suffix(TokenSpan text, int shortest, int longest) const;
+  /// The token `offset` places after the start of the i-th occurrence; -1 at the end of its document.
   Token token(std::size_t i, int offset) const;
 
  private:

@@ -5,7 +5,8 @@
 namespace speclab {
 namespace {
 
-constexpr std::size_t kMostSources = 4;  // in one tree, so that no step allocates
+constexpr std::size_t kMostSources =
+    4;  // sources of one tree for which memory is reserved, so that steps do not allocate
 
 }  // namespace
 
@@ -30,7 +31,7 @@ int Draft::add(Token token, int parent, int q_index, float token_confidence) {
 }
 
 int Draft::add_probe(Token token, int parent, NodeKind kind) {
-  SPECLAB_CHECK(kind != NodeKind::candidate, "a probe of token {} that is a candidate", token);
+  SPECLAB_CHECK(kind != NodeKind::candidate, "add_probe() got token {} as a candidate", token);
   const int node = tree.add(token, parent, kind);
   q_of.push_back(kOneHot);
   confidence.push_back(-1.0f);

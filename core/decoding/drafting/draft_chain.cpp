@@ -26,16 +26,16 @@ struct DraftChain::Slot {
   Schedule schedule;
   DraftCache cache;
   SamplingParams sampling;
-  // Of the draft in progress:
+  // State of the draft in progress:
   const Sequence* sequence = nullptr;
   Draft* draft = nullptr;
   const Substitute* substitute = nullptr;
   int limit = 0;
   int depth = 0;
-  double probability = 1;   // of what was drafted, by the draft
-  std::vector<Token> path;  // drafted so far
+  double probability = 1;   // of all drafted tokens together, by the draft
+  std::vector<Token> path;  // tokens drafted so far
   std::vector<RunnerUp> runner_ups;
-  // Of the forward in progress:
+  // State of the forward in progress:
   std::vector<Token> feed;
   std::vector<std::int32_t> parents;
   std::int32_t row = 0;
@@ -79,7 +79,7 @@ bool DraftChain::extend(Slot& s) {
     s.processed.resize(s.logits.size());
     s.sequence->processors->apply(s.logits, config.head_ids, s.sequence->tokens, s.path, s.processed);
     logits = s.processed;
-    // A reduced vocabulary may be banned as a whole: nothing to draft then.
+    // All tokens of a reduced vocabulary may be banned. Then there is nothing to draft.
     if (std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isinf(logit) && logit < 0; }))
       return false;
   }
@@ -91,7 +91,7 @@ bool DraftChain::extend(Slot& s) {
   Token token = s.sequence->coupled
                     ? q.sample_coupled(s.sequence->coins, position)
                     : q.sample(s.sequence->coins, s.sequence->draft_coin(s.draft->tree.size()));
-  // At temperature 0 the draft's own certainty is that of temperature 1; it costs a pass over the row.
+  // At temperature 0 the confidence is the probability at temperature 1. It costs a pass over the row.
   const Distribution* certainty = q.one_hot() ? nullptr : &q;
   if (certainty == nullptr && (want_runner_ups_ || leave_out_below_ > 0 || s.schedule.needs_confidence())) {
     soft_.assign_logits(logits, kSoft, config.head_ids, config.vocab);
@@ -132,7 +132,7 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
   active_.clear();
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     Slot& s = slot(*sequences[i]);
-    SPECLAB_CHECK(drafts[i]->tree.size() == 1, "a chain on top of {} drafted nodes",
+    SPECLAB_CHECK(drafts[i]->tree.size() == 1, "a chain cannot be added to {} drafted nodes",
                   drafts[i]->tree.drafted());
     s.limit = static_cast<int>(
         std::min<std::int64_t>({s.schedule.limit(), sequences[i]->depth_limit, s.cache.room(*sequences[i])}));

@@ -20,51 +20,51 @@ struct DraftChainOptions {
   void fields(OptionVisitor& visit);
 };
 
-/// Drafts a chain from a model with a cache of its own: the drafter of classic speculation, and a part of
-/// strategies that need one. All sequences of a batch advance through one forward of the draft per depth.
-/// Where the context of the draft model ends it drafts no more.
+/// Drafts a chain with a draft model that has its own cache: the drafter of classic speculation, which other
+/// strategies use too. One draft forward per depth advances all sequences of a batch. A sequence drafts
+/// nothing beyond the context of the draft model.
 class DraftChain {
  public:
-  /// The token to submit at `depth` (from 1) instead of the drawn one, and feed to the draft; for simulated
-  /// acceptance.
+  /// Chooses the token at `depth` (from 1) that is submitted and fed to the draft instead of the drawn one.
+  /// For simulated acceptance.
   using Substitute = std::function<Token(const Sequence& sequence, int depth)>;
 
   /// resources.draft must be set.
   DraftChain(const DraftChainOptions& options, const Resources& resources);
   ~DraftChain();
 
-  /// What draft() does when its schedule is constant; else none.
+  /// The plan of draft(), if the schedule is constant.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
-  /// Prefills the prompt.
+  /// Starts a sequence: prefills its prompt.
   void begin(const Sequence& sequence);
-  /// Appends a chain under node 0 of each draft: nodes 1, 2, ..., each with the q that its token was drawn
-  /// from (Sequence::draft_coin, or the coupled noise of its position). With `substitute` nodes are
-  /// one-hot. Sets source and ended_by_schedule. Drafts must hold the pending token alone.
+  /// Appends a chain below node 0 of each draft: nodes 1, 2, ..., each with the q that its token was drawn
+  /// from, by Sequence::draft_coin or the coupled noise of its position. With `substitute` the nodes are
+  /// one-hot. Sets source and ended_by_schedule. Drafts must hold only the pending token.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts,
              const Substitute& substitute = nullptr);
-  /// The best token but the drafted one at a depth of the present draft, by the draft's own distribution (at
-  /// temperature 0 that of temperature 1). Nothing drew it: as another child, after the drafted one, it is
-  /// one-hot.
+  /// The best token other than the drafted one at a depth of the current draft, by the draft's distribution
+  /// (at temperature 0 that of temperature 1). It was not drawn. If it is added as another child, after the
+  /// drafted one, it is one-hot.
   struct RunnerUp {
     int depth;
     Token token;
     float probability;
   };
-  /// From now on draft() looks for them, a pass over each row.
+  /// Makes draft() find the runner-ups from now on, at the cost of a pass over each row.
   void want_runner_ups() { want_runner_ups_ = true; }
-  /// Of the last draft(), by depth.
+  /// The runner-ups of the last draft(), by depth.
   std::span<const RunnerUp> runner_ups(const Sequence& sequence);
-  /// From now on a draft ends before a token to which the draft's own distribution gives less than this, all
-  /// tokens of the draft together. At temperature 0 only: a token that was drawn is never left out for its
-  /// value.
+  /// Makes drafts end before a token if the probability of the whole draft with it, by the
+  /// draft's distribution, is less than this. Only at temperature 0: leaving out a drawn token
+  /// for its value would change the law.
   void leave_out_below(double probability) { leave_out_below_ = probability; }
-  /// `drafted` tokens of this chain were submitted and `accepted` of them accepted; moves the schedule.
+  /// Tells the schedule that `drafted` tokens of this chain were submitted and `accepted` of them accepted.
   void observe(const Sequence& sequence, int drafted, int accepted);
 
  private:
   struct Slot;
   Slot& slot(const Sequence& sequence);
-  bool extend(Slot& slot);  ///< takes a token from the slot's logits; false: the draft is complete
+  bool extend(Slot& slot);  ///< adds a token from the slot's logits; false when the draft is complete
 
   DraftChainOptions options_;
   Resources resources_;
@@ -73,7 +73,7 @@ class DraftChain {
   std::vector<Feed> feeds_;
   bool want_runner_ups_ = false;
   double leave_out_below_ = 0;
-  Distribution soft_;  ///< scratch: the draft's row at temperature 1
+  Distribution soft_;  ///< scratch: the draft's distribution at temperature 1
   std::vector<Token> best_;
 };
 

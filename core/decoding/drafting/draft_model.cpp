@@ -6,8 +6,8 @@
 namespace speclab {
 namespace {
 
-// Longer gaps (a drafter that rested for many steps) are prefilled in chunks first; what remains fits in one
-// forward.
+// A longer gap (a drafter that rested for many steps) is prefilled first, so that the
+// remaining tokens fit into one forward.
 constexpr int kLongestCatchUp = 32;
 
 }  // namespace
@@ -29,7 +29,7 @@ void DraftCache::begin(const Sequence& sequence, const Resources& resources) {
   session_->rewind(0);
   cached_.clear();
   flying_.clear();
-  if (sequence.position() > session_->capacity()) return;  // there is no room(): catch_up() is never reached
+  if (sequence.position() > session_->capacity()) return;  // room() is not positive, so nothing is drafted
   keep_prefilled(TokenSpan(sequence.tokens.data(), sequence.tokens.size() - 1));
 }
 
@@ -95,7 +95,7 @@ void SiblingDraw::add(Draft& draft, int parent, int count, std::span<const float
   for (int child = 0; child < count; ++child) {
     if (child > 0 && index != Draft::kOneHot) {
       const int before = index;
-      draft.new_q(&index);  // may move them all
+      draft.new_q(&index);  // may reallocate all of them
       if (!draft.q[static_cast<std::size_t>(index)].assign_without(draft.q[static_cast<std::size_t>(before)],
                                                                    taken_.back())) {
         --draft.q_used;

@@ -38,7 +38,7 @@ void NgramCounts::begin_document() {
   in_document_ = 0;
 }
 
-// Where the child is, or the free slot where it would be.
+// The slot of the child, or the free slot where it would go.
 std::size_t NgramCounts::slot(Node parent, Token token) const {
   const std::uint64_t key = (std::uint64_t{parent} << 32) | static_cast<std::uint32_t>(token);
   const std::size_t mask = table_.size() - 1;
@@ -68,7 +68,7 @@ NgramCounts::Node NgramCounts::add(Node parent, Token token) {
   return node;
 }
 
-// One n-gram goes from r = to - 1 to r = to.
+// Moves one n-gram from r = to - 1 to r = to.
 void NgramCounts::move(std::array<std::uint32_t, CountsOfCounts::kMost + 1>& numbers, std::uint32_t to) {
   if (to > 1 && to - 1 <= CountsOfCounts::kMost) --numbers[to - 1];
   if (to <= CountsOfCounts::kMost) ++numbers[to];
@@ -82,7 +82,7 @@ void NgramCounts::add_left(Node node, int order) {
 void NgramCounts::append(Token token) {
   SPECLAB_CHECK(token >= 0 && token < vocab_, "token {} of {}", token, vocab_);
   ++tokens_;
-  std::array<Node, kMostOrder + 1> now{};  // n-grams that end here, by length
+  std::array<Node, kMostOrder + 1> now{};  // n-grams that end at this token, by length
   const int longest = std::min(in_document_ + 1, order_);
   for (int length = 1; length <= longest; ++length) {
     const Node context = ending_[static_cast<std::size_t>(length - 1)];
@@ -91,9 +91,10 @@ void NgramCounts::append(Token token) {
     if (is_new) node = add(context, token);
     now[static_cast<std::size_t>(length)] = node;
     move(of_counts_[static_cast<std::size_t>(length)].by_count, ++nodes_[node].count);
-    // The n-gram without its first token has one more different token before it.
+    // The shorter n-gram, without the first token, has one more different token before it.
     if (is_new && length > 1) add_left(now[static_cast<std::size_t>(length - 1)], length - 1);
-    // What begins the document has nothing before it, which counts as one token of its own.
+    // An n-gram at the start of a document has no token before it. This counts as
+    // one more different token, once.
     if (length == in_document_ + 1 && (nodes_[node].left & 1) == 0) {
       nodes_[node].left |= 1;
       add_left(node, length);

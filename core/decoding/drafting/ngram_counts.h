@@ -9,18 +9,18 @@
 
 namespace speclab {
 
-/// How many n-grams of one order have a count of r, for small r: what discounts are estimated from.
+/// How many n-grams of one order have a count of r, for small r. Discounts are estimated from these numbers.
 struct CountsOfCounts {
   static constexpr std::uint32_t kMost = 6;
-  std::array<std::uint32_t, kMost + 1> by_count{};  ///< [r], by occurrences; entry 0 unused
-  std::array<std::uint32_t, kMost + 1> by_left{};   ///< [r], by different tokens before them
+  std::array<std::uint32_t, kMost + 1> by_count{};  ///< [r], n-grams with r occurrences; entry 0 unused
+  std::array<std::uint32_t, kMost + 1> by_left{};   ///< [r], n-grams with r different tokens before them
 };
 
-/// The n-grams of up to `order` tokens of a growing text, with how often each one occurs and how many
-/// different tokens stand before it (the beginning of a document is one): a trie, in which the children of a
-/// node are what followed it. Appending a token is O(order).
+/// Counts the n-grams of up to `order` tokens of a growing text: how often each one occurs, and how many
+/// different tokens come before it (the start of a document counts as one). It is a trie; the children of a
+/// node are the tokens that followed it. Appending a token is O(order).
 ///
-/// 24 bytes a node, and a hash table of 4 bytes a slot.
+/// Takes 24 bytes per node, and a hash table with 4 bytes per slot.
 class NgramCounts {
  public:
   using Node = std::uint32_t;
@@ -31,10 +31,10 @@ class NgramCounts {
   /// `order` from 1 to kMostOrder; token ids are 0 .. vocab - 1.
   NgramCounts(int vocab, int order);
 
-  /// Room for any text of so many tokens: up to there append() does not allocate.
+  /// Reserves memory for any text of this many tokens. append() does not allocate until then.
   void reserve(std::size_t tokens);
   void clear();           ///< keeps the memory
-  void begin_document();  ///< no n-gram runs over this place
+  void begin_document();  ///< no n-gram crosses this place
   void append(Token token);
 
   int vocab() const { return vocab_; }
@@ -45,9 +45,10 @@ class NgramCounts {
     return of_counts_[static_cast<std::size_t>(order)];
   }
 
-  /// The n-gram of `node` and `token`; kNone when it does not occur.
+  /// The n-gram `node` followed by `token`; kNone when it does not occur.
   Node child(Node node, Token token) const;
-  /// visit(token, count, left) for everything that followed a node, in no order.
+  /// Calls visit(token, count, left) for each token that followed a node, in no particular order. `left` is
+  /// the number of different tokens before the longer n-gram.
   template <class Visit>
   void for_each_child(Node node, const Visit& visit) const {
     for (Node n = nodes_[node].first_child; n != kNone; n = nodes_[n].next_sibling)
@@ -59,7 +60,8 @@ class NgramCounts {
     Node parent;
     Token token;
     std::uint32_t count;
-    std::uint32_t left;  // times two, plus one when it has begun a document
+    std::uint32_t
+        left;  // twice the number of different tokens before it, plus one if it has started a document
     Node first_child, next_sibling;
   };
   static std::uint32_t left(const Entry& entry) { return entry.left >> 1; }
@@ -74,8 +76,8 @@ class NgramCounts {
   std::size_t tokens_ = 0;
   std::vector<Entry> nodes_;               // node 0 is the empty n-gram
   std::vector<Node> table_;                // open addressing
-  std::array<Node, kMostOrder> ending_{};  // [k], the n-gram of the last k tokens of the document, k < order
-  int in_document_ = 0;                    // tokens of the document, up to order
+  std::array<Node, kMostOrder> ending_{};  // [k], n-gram of the document's last k tokens, k < order
+  int in_document_ = 0;                    // tokens of the document, at most order
   std::array<CountsOfCounts, kMostOrder + 1> of_counts_{};
 };
 

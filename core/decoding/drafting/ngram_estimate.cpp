@@ -9,7 +9,7 @@
 namespace speclab {
 namespace {
 
-// With less than that left for unseen tokens in the shorter context a share in it is noise.
+// If the shorter context leaves less than this for unseen tokens, shares of it are rounding noise.
 constexpr double kNothingLeft = 1e-9;
 
 }  // namespace
@@ -68,7 +68,7 @@ NgramEstimate<Counts>::NgramEstimate(int vocab, int order, NgramSmoothing smooth
 
 template <class Counts>
 void NgramEstimate<Counts>::start() {
-  if (++stamp_ == 0) {  // once around
+  if (++stamp_ == 0) {  // the stamp has wrapped around
     std::fill(stamps_.begin(), stamps_.end(), 0);
     stamp_ = 1;
   }
@@ -94,8 +94,8 @@ void NgramEstimate<Counts>::scale(double factor) {
   rest_ *= factor;
 }
 
-// From the law of the shorter context to that of this one, whose n-grams have `order` tokens. False: nothing
-// has followed it.
+// Turns the law of the shorter context into that of this one, whose n-grams have `order` tokens. Returns
+// false when no token followed it.
 template <class Counts>
 bool NgramEstimate<Counts>::refine(const Counts& counts, typename Counts::Node node, int order) {
   const bool katz = smoothing_ == NgramSmoothing::katz;
@@ -114,7 +114,7 @@ bool NgramEstimate<Counts>::refine(const Counts& counts, typename Counts::Node n
   if (total == 0) return false;
   const double unseen = 1 - seen_before;
   const bool shares = !katz || unseen > kNothingLeft;
-  const double kept = shares ? total : total - all_lost;  // what seen tokens are divided by
+  const double kept = shares ? total : total - all_lost;  // divisor of the discounted counts
   scale(shares ? all_lost / total / (katz ? unseen : 1) : 0);
   counts.for_each_child(node, [&](Token token, std::uint32_t count, std::uint32_t left) {
     const std::uint32_t r = by_count ? count : left;
@@ -125,7 +125,7 @@ bool NgramEstimate<Counts>::refine(const Counts& counts, typename Counts::Node n
 }
 
 template <class Counts>
-void NgramEstimate<Counts>::fix(const Counts& counts) {
+void NgramEstimate<Counts>::freeze(const Counts& counts) {
   base_.clear();
   start();
   refine(counts, Counts::kRoot, 1);
@@ -166,7 +166,7 @@ double NgramEstimate<Counts>::prob(Token token) const {
 
 template <class Counts>
 Token NgramEstimate<Counts>::best() const {
-  // The best of those that were not touched, then all others.
+  // Finds the best token that was not touched, then compares it with the touched ones.
   Token best = -1;
   if (base_order_.empty()) {
     for (Token token = 0; token < vocab_ && best < 0; ++token) best = touched(token) ? -1 : token;

@@ -19,7 +19,7 @@ void NgramFile::Builder::write(const std::filesystem::path& path, int order) con
   const std::vector<std::uint32_t> positions = sorted_positions(order);
   const TokenSpan tokens = text();
   std::vector<std::vector<Entry>> levels(static_cast<std::size_t>(order) + 2);
-  // Of each length, which n-gram has met a token before it last; entry 0 is the beginning of a document.
+  // [length][token + 1]: the n-gram that last had this token before it. Entry 0 is the start of a document.
   std::vector<std::vector<std::uint32_t>> met(
       static_cast<std::size_t>(order) + 1, std::vector<std::uint32_t>(static_cast<std::size_t>(vocab()) + 1));
   std::uint32_t last = 0;
@@ -30,7 +30,7 @@ void NgramFile::Builder::write(const std::filesystem::path& path, int order) con
     for (std::size_t length = 1; length <= static_cast<std::size_t>(order); ++length) {
       const Token token = tokens[at + length - 1];
       if (token < 0) break;
-      // Where the last position's n-gram was cut short by the end of its document, -1 differs here.
+      // If the previous position's n-gram was cut off by the end of its document, the -1 there differs.
       same = same && tokens[last + length - 1] == token;
       auto& level = levels[length];
       if (!same)
@@ -58,7 +58,7 @@ NgramFile NgramFile::open(const std::filesystem::path& path) {
 NgramFile::NgramFile(TokenFile file) : file_(std::move(file)) {
   for (int length = 1; length <= NgramCounts::kMostOrder; ++length) {
     const auto level = file_.section_of<Entry>(static_cast<std::size_t>(length) - 1);
-    // Where all documents are shorter than the order the last sections are empty.
+    // The last sections are empty if all documents are shorter than the order.
     levels_[static_cast<std::size_t>(length)] = level;
     if (!level.empty()) order_ = length;
   }
@@ -73,7 +73,8 @@ NgramFile::NgramFile(TokenFile file) : file_(std::move(file)) {
   }
 }
 
-// Whatever a file says, no walk through it leaves it, and children can be searched.
+// Checks that indexes stay within the file and that children are sorted, so
+// that no file can make a search fail.
 void NgramFile::check(int length) const {
   const auto level = levels_[static_cast<std::size_t>(length)];
   const std::size_t below = length < order_ ? levels_[static_cast<std::size_t>(length) + 1].size() : 0;
@@ -85,7 +86,7 @@ void NgramFile::check(int length) const {
     child = entry.first_child;
   }
   good = good && level.front().first_child == 0;
-  // Neighbours with one parent ascend.
+  // Siblings must ascend.
   const auto ascend = [&](std::span<const Entry> siblings) {
     for (std::size_t i = 1; i < siblings.size(); ++i)
       good = good && siblings[i - 1].token < siblings[i].token;
@@ -95,7 +96,7 @@ void NgramFile::check(int length) const {
     for (std::uint32_t i = 0; i < level.size(); ++i)
       ascend(children({static_cast<std::uint32_t>(length), i}));
   }
-  if (!good) file_.refuse("n-grams that are none", "an n-gram model");
+  if (!good) file_.refuse("invalid n-grams", "an n-gram model");
 }
 
 std::span<const NgramFile::Entry> NgramFile::children(Node node) const {

@@ -12,12 +12,12 @@
 
 namespace speclab {
 
-/// The n-grams of up to `order` tokens of texts, mapped from a file; what NgramCounts knows of a growing
-/// text.
+/// The counts of all n-grams of up to `order` tokens of a corpus, mapped from a file. Has the interface that
+/// NgramCounts has for a growing text.
 ///
-/// The file (TokenFile, "SPECNGRM"): a section for each length, of entries {token, count, different tokens
-/// before it, where its continuations begin in the next section} of 16 bytes, sorted by the n-gram:
-/// continuations of one are neighbours. The last section's continuations begin at 0.
+/// The file (TokenFile, "SPECNGRM") has a section for each length. An entry has 16 bytes: {token, count,
+/// number of different tokens before it, index of its first continuation in the next section}. Entries are
+/// sorted by n-gram, so the continuations of one are neighbours. In the last section the index is 0.
 class NgramFile {
  public:
   struct Node {
@@ -31,15 +31,15 @@ class NgramFile {
   class Builder : public TokenCorpus {
    public:
     using TokenCorpus::TokenCorpus;
-    /// Throws Error when nothing was added, for more than 2^31 tokens and when the file cannot be written.
-    /// `order` from 1 to NgramCounts::kMostOrder.
+    /// Writes the file; `order` from 1 to NgramCounts::kMostOrder. Throws Error when nothing was added, for
+    /// more than 2^31 tokens, and when the file cannot be written.
     void write(const std::filesystem::path& path, int order) const;
   };
 
-  /// Throws Error for a file that is none, of another version, cut, or damaged (checksum). Reads all of it
-  /// once.
+  /// Reads the whole file once. Throws Error when it is no n-gram model, has another version, or is cut or
+  /// damaged (checksum).
   static NgramFile open(const std::filesystem::path& path);
-  /// Throws Error unless the ids mean the same to this model.
+  /// Throws Error unless the model has the same vocabulary and tokenizer.
   void require(int vocab, const std::string& tokenizer) const { file_.require(vocab, tokenizer); }
 
   int vocab() const { return file_.vocab(); }

@@ -8,35 +8,35 @@
 
 namespace speclab {
 
-/// N-grams seen so far, by their first token: the pool of lookahead decoding (Fu et al. 2024, Section 3.1). A
-/// key has a list of continuations of `length` tokens each, oldest first; a full list gives up its oldest
-/// one.
+/// The n-gram pool of lookahead decoding (Fu et al. 2024, Section 3.1): n-grams seen so far, by their first
+/// token (the key). A key has a list of continuations of `length` tokens each, oldest first. A full list
+/// drops its oldest one.
 ///
-/// Memory is one arena and one entry per vocabulary token: after reserve() nothing allocates until that many
-/// n-grams are held, and never again once the pool has stopped growing.
+/// Memory is one arena and one entry per vocabulary token. After reserve() nothing allocates until the pool
+/// holds that many n-grams. A pool that has stopped growing never allocates.
 class NgramPool {
  public:
-  /// What a continuation that is found again does: moves to the end (least recently used goes first), or
-  /// stays where it is (first in, first out).
+  /// What happens when a known continuation is inserted again. lru: it moves to the end, so the least
+  /// recently used one is dropped first. fifo: it stays (first in, first out).
   enum class Order { lru, fifo };
   static constexpr int kUnbounded = -1;
 
-  /// `length` >= 1 tokens follow the key; at most `per_key` continuations of one key (0: the pool stays
-  /// empty).
+  /// Continuations have `length` >= 1 tokens after the key. A key has at most `per_key`
+  /// of them (0: the pool stays empty).
   NgramPool(int vocab, int length, int per_key, Order order);
 
   void reserve(std::size_t ngrams);
-  void clear();  ///< keeps the memory; costs as much as there are keys in use
-  /// True when it was not there before.
+  void clear();  ///< keeps the memory; takes time proportional to keys()
+  /// Returns true when the continuation is new.
   bool insert(Token key, TokenSpan continuation);
 
   int length() const { return length_; }
-  std::size_t size() const { return links_.size(); }      ///< n-grams held
-  std::size_t keys() const { return used_keys_.size(); }  ///< keys that have had one since clear()
+  std::size_t size() const { return links_.size(); }      ///< number of n-grams
+  std::size_t keys() const { return used_keys_.size(); }  ///< number of keys that were used since clear()
   int count(Token key) const { return lists_[static_cast<std::size_t>(key)].count; }
 
-  /// Walks the continuations of a key, newest first:  for (int i = pool.newest(key); i >= 0; i =
-  /// pool.older(i))
+  /// Iterates over the continuations of a key, newest first: for (int i =
+  /// pool.newest(key); i >= 0; i = pool.older(i))
   int newest(Token key) const { return lists_[static_cast<std::size_t>(key)].last; }
   int older(int entry) const { return links_[static_cast<std::size_t>(entry)].before; }
   TokenSpan continuation(int entry) const {

@@ -8,12 +8,13 @@
 namespace speclab {
 
 void RetrievalOptions::fields(OptionVisitor& visit) {
-  visit("ngram_max", ngram_max, Range<int>{1, Datastore::kDepth}, "longest ending of the text to look for");
-  visit("ngram_min", ngram_min, Range<int>{1, Datastore::kDepth}, "shortest ending to look for");
+  visit("ngram_max", ngram_max, Range<int>{1, Datastore::kDepth}, "longest suffix of the text to look up");
+  visit("ngram_min", ngram_min, Range<int>{1, Datastore::kDepth}, "shortest suffix to look up");
   visit("length", length, Range<int>{1, 31}, "most tokens of a continuation");
-  visit("nodes", nodes, Range<int>{1, 64}, "most nodes of the tree: the most frequent beginnings");
-  visit("min_share", min_share, Range<double>{0, 1}, "drop beginnings that fewer of the continuations have");
-  visit("hits", hits, Range<int>{1, 4096}, "continuations to look at, evenly among all occurrences");
+  visit("nodes", nodes, Range<int>{1, 64}, "most nodes of the tree; the most frequent prefixes are taken");
+  visit("min_share", min_share, Range<double>{0, 1},
+        "drop prefixes with a smaller share of the continuations");
+  visit("hits", hits, Range<int>{1, 4096}, "continuations to look at, evenly spaced among all occurrences");
 }
 
 RetrievalTree::RetrievalTree(const RetrievalOptions& options) : options_(options) {
@@ -21,7 +22,7 @@ RetrievalTree::RetrievalTree(const RetrievalOptions& options) : options_(options
     throw Error({"retrieval: ngram_min", std::to_string(options_.ngram_min),
                  "at most ngram_max = " + std::to_string(options_.ngram_max), ""});
   }
-  // The beginnings that wait are disjoint parts of the sample.
+  // The prefixes in the heap are disjoint parts of the sample.
   sample_.reserve(static_cast<std::size_t>(options_.hits));
   open_.reserve(static_cast<std::size_t>(options_.hits));
   nodes_.reserve(static_cast<std::size_t>(options_.nodes));
@@ -29,16 +30,16 @@ RetrievalTree::RetrievalTree(const RetrievalOptions& options) : options_(options
 
 void RetrievalTree::run(const Datastore& store, TokenSpan text, int limit) {
   nodes_.clear();
-  const auto range = store.find_ending(text, options_.ngram_min, options_.ngram_max);
+  const auto range = store.find_suffix(text, options_.ngram_min, options_.ngram_max);
   matched_ = range.length;
-  // Behind that depth occurrences are not sorted: equal beginnings need not be neighbours.
+  // Beyond this depth occurrences are not sorted, so equal continuations need not be neighbours.
   limit = std::min({options_.length, limit, Datastore::kDepth - range.length});
   if (limit <= 0 || range.size() == 0) return;
   const auto all = std::min(range.size(), static_cast<std::size_t>(options_.hits));
   sample_.clear();
   for (std::size_t i = 0; i < all; ++i) sample_.push_back(range.first + i * range.size() / all);
-  // The heaviest beginning first, the one with fewer tokens among equals: parents come before children.
-  const auto lighter = [](const Beginning& a, const Beginning& b) {
+  // The most frequent prefix comes first, among equals the shorter one. So parents come before children.
+  const auto lighter = [](const Prefix& a, const Prefix& b) {
     const int x = a.last - a.first, y = b.last - b.first;
     return x != y ? x < y : a.depth != b.depth ? a.depth > b.depth : a.first > b.first;
   };
@@ -61,7 +62,7 @@ void RetrievalTree::run(const Datastore& store, TokenSpan text, int limit) {
   expand(0, static_cast<int>(all), -1, 1);
   while (!open_.empty() && static_cast<int>(nodes_.size()) < options_.nodes) {
     std::pop_heap(open_.begin(), open_.end(), lighter);
-    const Beginning next = open_.back();
+    const Prefix next = open_.back();
     open_.pop_back();
     const double share = static_cast<double>(next.last - next.first) / static_cast<double>(all);
     nodes_.push_back({next.token, next.parent, share});

@@ -19,28 +19,29 @@ struct RetrievalOptions {
   void fields(OptionVisitor& visit);
 };
 
-/// Continuations of a text's longest ending that a datastore knows, as a tree of the beginnings that most of
-/// them have (He et al. 2024, REST, Section 3). Keeps its memory between calls; run() does not allocate.
+/// Drafts a tree from a datastore (He et al. 2024, REST, Section 3). It looks up the longest suffix of the
+/// text that the datastore contains, takes a sample of the continuations there, and builds the tree of their
+/// most frequent prefixes. Keeps its memory between calls; run() does not allocate.
 class RetrievalTree {
  public:
   struct Node {
     Token token;
-    int parent;    ///< index, -1: the end of the text
-    double share;  ///< of the continuations, that begin like this
+    int parent;    ///< index of a node; -1: the end of the text
+    double share;  ///< share of the continuations that begin with the path to this node
   };
 
   /// Throws Error when the options contradict each other.
   explicit RetrievalTree(const RetrievalOptions& options);
 
-  /// Never more than `limit` tokens deep. Leaves what it found in nodes(), parents first, heaviest first.
+  /// Builds the tree in nodes(), at most `limit` tokens deep. Parents come first, then larger shares.
   void run(const Datastore& store, TokenSpan text, int limit);
   std::span<const Node> nodes() const { return nodes_; }
-  int match_length() const { return matched_; }  ///< of the ending; 0 without one
+  int match_length() const { return matched_; }  ///< length of the suffix that was found; 0 when none was
 
  private:
-  // A beginning of continuations: the sample's entries [first, last), which follow one another in the suffix
-  // array.
-  struct Beginning {
+  // A common prefix of continuations: entries [first, last) of the sample, which are neighbours because the
+  // suffix array is sorted.
+  struct Prefix {
     int first, last;
     int parent, depth;
     Token token;
@@ -48,7 +49,7 @@ class RetrievalTree {
 
   RetrievalOptions options_;
   std::vector<std::size_t> sample_;
-  std::vector<Beginning> open_;  // heap by weight
+  std::vector<Prefix> open_;  // heap by number of continuations
   std::vector<Node> nodes_;
   int matched_ = 0;
 };

@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 1> kProduct{"product_threshold"};
 constexpr std::array<ScheduleInfo, 5> kSchedules{{
     {ScheduleRule::constant, "constant", "always gamma tokens", "Leviathan et al. 2023, Algorithm 1", {}},
     {ScheduleRule::heuristic, "heuristic",
-     "start at gamma; +2 after full acceptance, else -1 (at least 1); goes on over the turns of a "
+     "start at gamma; +2 after full acceptance, else -1 (at least 1); continues over the turns of a "
      "conversation",
      "Hugging Face transformers, assisted generation", kGammaMax},
     {ScheduleRule::heuristic_transient, "heuristic_transient", "the heuristic, started afresh at every turn",

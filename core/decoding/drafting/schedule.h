@@ -10,7 +10,7 @@ namespace speclab {
 
 enum class ScheduleRule { constant, heuristic, heuristic_transient, confidence, product };
 
-/// A draft-length rule as data, for `speclab list schedules`.
+/// Describes a schedule, a rule for the length of drafts, for `speclab list schedules`.
 struct ScheduleInfo {
   ScheduleRule rule;
   std::string_view name;
@@ -22,31 +22,30 @@ std::span<const ScheduleInfo> schedules();
 
 struct ScheduleOptions {
   ScheduleRule schedule = ScheduleRule::constant;
-  double confidence_threshold = .4;  ///< confidence: stop after a token less sure than this
-  double product_threshold = .3;     ///< product: stop once the draft as a whole is less sure than this
-  int gamma_max = 32;                ///< heuristics: never longer
+  double confidence_threshold = .4;  ///< confidence: stop after a token with less confidence
+  double product_threshold = .3;     ///< product: stop once the product of confidences is below this
+  int gamma_max = 32;                ///< heuristics: longest draft
   void fields(OptionVisitor& visit);
 };
 
-/// How many tokens to draft: the state of one sequence. Every rule keeps the law of the text, because it
-/// looks only at what was drafted already, and a drafted token is always submitted, also the one that made it
-/// stop.
+/// Decides how many tokens to draft, for one sequence. Every schedule keeps the law of the
+/// text: it looks only at tokens that are already drafted, and every drafted token is
+/// submitted, also the one that ended the draft.
 class Schedule {
  public:
   Schedule(const ScheduleOptions& options, int gamma);
-  /// A sequence starts. heuristic_transient starts afresh at every turn, heuristic at every conversation:
-  /// state never passes from one prompt to the next, so that a record does not depend on the order of
-  /// prompts.
+  /// Starts a sequence. heuristic_transient starts afresh at every turn, heuristic at every conversation.
+  /// State never passes from one prompt to the next, so a record does not depend on the order of prompts.
   void begin(int turn);
-  int limit() const { return gamma_; }  ///< most tokens for the next draft
-  /// Does stop_after() look at the confidence? If not it may be given as -1.
+  int limit() const { return gamma_; }  ///< largest length of the next draft
+  /// Whether stop_after() looks at the confidence. If not, the caller may pass -1.
   bool needs_confidence() const {
     return options_.schedule == ScheduleRule::confidence || options_.schedule == ScheduleRule::product;
   }
   void start_draft() { product_ = 1; }
-  /// A token was drafted and its drafter gave it probability `confidence`: is it the last one of this draft?
+  /// Whether the token that was just drafted, with probability `confidence`, is the last one of this draft.
   bool stop_after(double confidence);
-  /// The draft of `drafted` > 0 tokens had `accepted` of them accepted.
+  /// Adapts to a draft of `drafted` > 0 tokens with `accepted` accepted tokens.
   void observe(int drafted, int accepted);
 
  private:

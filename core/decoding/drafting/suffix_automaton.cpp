@@ -10,9 +10,9 @@ namespace {
 
 constexpr Token kBegin = std::numeric_limits<Token>::min();
 
-// A block of up to four slots is a list: the most frequent continuation first, free slots last. A larger one
-// is a table with open addressing by the last token, behind the number of its continuations and the most
-// frequent one.
+// A block of up to four slots is a list: the most frequent continuation first, free slots last. A
+// larger block holds the number of its continuations, the most frequent one, and then a table
+// with open addressing by last token.
 constexpr std::uint32_t kTableLog = 3;
 constexpr std::uint32_t kTableHead = 2;
 
@@ -22,7 +22,7 @@ std::uint32_t slot_of(Token token, std::uint32_t log) {
   return (static_cast<std::uint32_t>(token) * 0x9e3779b9u) >> (32 - log);
 }
 
-// Growing by an eighth copies each entry nine times at most, and leaves little unused.
+// Growing by an eighth copies each entry at most nine times and leaves little memory unused.
 template <class T>
 void make_room(std::vector<T>& vector, std::size_t more) {
   const std::size_t wanted = vector.size() + more;
@@ -39,8 +39,9 @@ SuffixAutomaton::SuffixAutomaton(int depth) : depth_(depth) {
 void SuffixAutomaton::reserve(std::size_t tokens) {
   text_.reserve(tokens + 1);
   links_.reserve(tokens + 2);
-  // At most 2n states and 3n transitions (Blumer et al. 1985), of which n are prefixes and lead from one to
-  // the next. A block and the outgrown ones before it have fewer than five slots for each continuation.
+  // There are at most 2n states and 3n transitions (Blumer et al. 1985). n of the states are prefixes, and n
+  // of the transitions lead from one prefix to the next. A block and the smaller blocks that it replaced have
+  // fewer than five slots for each continuation.
   branches_.reserve(tokens + 1);
   pool_.reserve(10 * tokens);
 }
@@ -55,7 +56,7 @@ void SuffixAutomaton::clear() {
   suffix_ = kRoot;
 }
 
-// Where a branch keeps its continuation by a token; null when it has none.
+// Where a branch stores its continuation by `token`; null when it has none.
 template <class Self>
 auto* SuffixAutomaton::find(Self& self, State branch, Token token) {
   auto& from = self.branches_[branch];
@@ -77,7 +78,7 @@ auto* SuffixAutomaton::find(Self& self, State branch, Token token) {
   return none;
 }
 
-// Where a branch keeps its most frequent continuation. That is a separator only where nothing else follows.
+// Where a branch stores its most frequent continuation. This is a separator only if nothing else follows.
 template <class Self>
 auto* SuffixAutomaton::first(Self& self, State branch) {
   auto& from = self.branches_[branch];
@@ -108,7 +109,7 @@ std::uint32_t SuffixAutomaton::new_block(std::uint32_t log) {
   return block;
 }
 
-// Into a block that has room.
+// Adds a continuation to a block that has room.
 void SuffixAutomaton::put(std::uint32_t block, std::uint32_t log, State to) {
   if (log < kTableLog) {
     while (pool_[block] != kNone) ++block;
@@ -126,7 +127,7 @@ void SuffixAutomaton::grow_block(Branch& branch) {
   const std::uint32_t log = branch.block_log, old = branch.edges;
   const std::uint32_t block = new_block(log + 1);
   const std::uint32_t head = log < kTableLog ? 0 : kTableHead;
-  if (head > 0) put(block, log + 1, pool_[old + 1]);  // the most frequent one remains the first
+  if (head > 0) put(block, log + 1, pool_[old + 1]);  // the most frequent one stays first
   for (std::uint32_t i = 0; i < (1u << log); ++i) {
     const State to = pool_[old + head + i];
     if (to != kNone && (head == 0 || to != pool_[old + 1])) put(block, log + 1, to);
@@ -158,7 +159,7 @@ void SuffixAutomaton::add_edge(State from, State to, Token token) {
   if (token >= 0 && last_token(*first(*this, from)) < 0) prefer(from, to);
 }
 
-// A continuation of a branch becomes its first one.
+// Makes a continuation the first one of its branch.
 void SuffixAutomaton::prefer(State branch, State to) {
   State* best = first(*this, branch);
   if (branches_[branch].block_log < kTableLog) {
@@ -169,7 +170,7 @@ void SuffixAutomaton::prefer(State branch, State to) {
   *best = to;
 }
 
-// Where a branch's continuation by a token leads `from`, it leads `to` now; else false.
+// If the branch's continuation by `token` leads to `from`, makes it lead to `to`. Otherwise returns false.
 bool SuffixAutomaton::redirect(State branch, Token token, State from, State to) {
   State* edge = find(*this, branch, token);
   if (edge == nullptr || *edge != from) return false;
@@ -179,7 +180,7 @@ bool SuffixAutomaton::redirect(State branch, Token token, State from, State to) 
   return true;
 }
 
-// Of the classes that the suffixes of `state` belong to, that of its suffix of this length.
+// The class of the suffix of this length of `state`.
 SuffixAutomaton::State SuffixAutomaton::class_of(State state, std::uint32_t length) const {
   for (;;) {
     if (state == kRoot) return state;
@@ -189,7 +190,8 @@ SuffixAutomaton::State SuffixAutomaton::class_of(State state, std::uint32_t leng
   }
 }
 
-// Takes the strings of up to `length` tokens out of a class. They end where the others end, so far.
+// Splits off the strings of up to `length` tokens of a class into a new class. So
+// far they end at the same positions.
 SuffixAutomaton::State SuffixAutomaton::split(State state, std::uint32_t length) {
   const auto shorter = static_cast<State>(branches_.size());
   make_room(branches_, 1);
@@ -229,7 +231,7 @@ void SuffixAutomaton::append(Token token) {
   text_.push_back(token);
   links_.push_back(kRoot);
 
-  // What a suffix links to occurs more than once, so from here on all are branches.
+  // The link of a suffix occurs more than once, so all states from here on are branches.
   State at = link(before);
   State longer = kNone;
   for (; at != kNone; at = branches_[at].link) {
@@ -248,7 +250,8 @@ void SuffixAutomaton::append(Token token) {
   count_suffixes(token);
 }
 
-// One more occurrence of each suffix, and so of a continuation of each suffix of the text before.
+// Counts one more occurrence of each suffix. Each is also a continuation of a suffix of the text before,
+// which may become its most frequent one.
 void SuffixAutomaton::count_suffixes(Token token) {
   const State old_suffix = suffix_;
   const auto longest = static_cast<std::uint32_t>(std::min(text().size(), static_cast<std::size_t>(depth_)));
@@ -291,11 +294,11 @@ SuffixAutomaton::Match SuffixAutomaton::extend(Match match, Token token) const {
 
 SuffixAutomaton::Match SuffixAutomaton::more_frequent(Match match) const {
   if (match.state == kRoot) return match;
-  const State shorter = link(last(match, match.length).state);
+  const State shorter = link(suffix(match, match.length).state);
   return {shorter, static_cast<int>(length(shorter))};
 }
 
-SuffixAutomaton::Match SuffixAutomaton::last(Match match, int length) const {
+SuffixAutomaton::Match SuffixAutomaton::suffix(Match match, int length) const {
   return {class_of(match.state, static_cast<std::uint32_t>(length)), length};
 }
 

@@ -10,28 +10,29 @@
 
 namespace speclab {
 
-/// All substrings of a growing text, with how often each one occurs: a suffix automaton (Blumer et al. 1985).
-/// A state is a class of strings that end at the same positions; they are the suffixes of the longest one
-/// down to just above the longest of `link`. Appending a token is O(1) amortised, plus one count for each
-/// class among the suffixes of at most `depth` tokens (a handful in real text, never more than `depth`).
+/// Indexes all substrings of a growing text and how often each one occurs: a suffix automaton (Blumer et
+/// al. 1985). A state is a class of strings that end at the same positions: the suffixes of the class's
+/// longest string that are longer than the longest string of `link`. Appending a token is O(1)
+/// amortised, plus one count for each class among the suffixes of at most `depth` tokens (a handful in
+/// real text, never more than `depth`).
 ///
-/// Counts hold for strings of up to `depth` tokens; longer ones have a state but no count. Negative tokens
-/// separate documents: they are never offered as a continuation.
+/// Strings of up to `depth` tokens are counted; longer ones have a state but no count. Negative tokens
+/// separate documents and are never offered as a continuation.
 ///
-/// Memory. The text begins with a token of its own that never comes again. So each prefix occurs once, is a
-/// class of its own, and its length, position, count and only continuation follow from its number: it keeps a
-/// link, 4 bytes beside the 4 of its token. All other classes are branches of 20 bytes, which know their
-/// continuations: one in place, few in a list, many in a table of 4 bytes a slot; the most frequent one
-/// first. Vectors grow by an eighth. 10^7
-/// tokens of C and C++ headers had 1.60 states and .84 kept continuations a token and took 22.8 bytes a token
-/// with that reserve (`speclab_bench --benchmark_filter=copies/index --text FILE`).
+/// Memory. The text begins with a special token that never occurs again. So each prefix occurs once and is a
+/// class of its own, and its length, position, count and only continuation follow from its number. A prefix
+/// takes 4 bytes for its link and 4 for its token. All other classes are branches of 20 bytes, which store
+/// their continuations, the most frequent one first: one in place, a few in a list, many in a table of 4
+/// bytes per slot. Vectors grow by an eighth. For 10^7 tokens of C and C++ headers this took 1.60 states, .84
+/// stored continuations and 22.8 bytes per token, including unused capacity (`speclab_bench
+/// --benchmark_filter=copies/index --text FILE`).
 class SuffixAutomaton {
  public:
   using State = std::uint32_t;
   static constexpr State kRoot = 0;           ///< the empty string
   static constexpr State kNone = 0xffffffff;  ///< no state
 
-  /// A string of the text: the suffix of `length` tokens of the strings of `state`.
+  /// A string of the text: the string of `length` tokens in the class `state`.
   struct Match {
     State state = kRoot;
     int length = 0;
@@ -44,37 +45,38 @@ class SuffixAutomaton {
 
   explicit SuffixAutomaton(int depth);
 
-  /// Room for any text of so many tokens: up to there append() does not allocate.
+  /// Reserves memory for any text of this many tokens. append() does not allocate until then.
   void reserve(std::size_t tokens);
   void clear();  ///< keeps the memory
   void append(Token token);
 
   int depth() const { return depth_; }
   TokenSpan text() const { return TokenSpan(text_).subspan(1); }
-  /// The longest string of at most `depth` tokens that the text ends with and that occurs before its end too;
-  /// or the empty one.
+  /// The longest suffix of the text, of at most `depth` tokens, that also occurs earlier in it; may be empty.
   Match repeated_suffix() const;
 
-  /// The match of a text followed by `token`, given the match of the text: the longest suffix, of at most
-  /// `depth` tokens, that occurs here. O(1) amortised over the tokens of a text. A match stays good when the
-  /// automaton grows.
+  /// The match of some text is its longest suffix, of at most `depth` tokens, that occurs in this automaton.
+  /// Returns the match of the text plus `token`, given the match of the text. O(1) amortised over the tokens
+  /// of a text. A match stays valid when the automaton grows.
   Match extend(Match match, Token token) const;
-  /// The longest suffix of the string that occurs more often than it does.
+  /// The longest suffix of the string that occurs more often than the string itself.
   Match more_frequent(Match match) const;
-  /// The suffix of `length` tokens of the string, which has as many or more.
-  Match last(Match match, int length) const;
+  /// The suffix of `length` tokens of the string, which must have at least as many.
+  Match suffix(Match match, int length) const;
 
-  /// Occurrences of a string; of the empty one, the tokens of the text.
+  /// Number of occurrences of a string; for the empty string the number of tokens of the text.
   std::uint32_t count(State state) const {
     if (is_prefix(state)) return length(link(state)) < static_cast<std::uint32_t>(depth_) ? 1 : 0;
     return state == kRoot ? static_cast<std::uint32_t>(text().size()) : branches_[state].count;
   }
-  /// What follows a string most often; state kNone when nothing does. O(1). Among equals the earlier winner.
+  /// The most frequent continuation of a string; state kNone when there is none. O(1). Among equals the one
+  /// that first reached the count.
   Child best_child(State state) const;
-  /// What follows a string: the most frequent one, then `limit` others at most, in no order.
+  /// The continuations of a string: the most frequent one, then at most
+  /// `limit` others in no particular order.
   void children(State state, int limit, std::vector<Child>& out) const;
 
-  /// States of both kinds, continuations that are kept, and bytes with what growing vectors hold in reserve.
+  /// Number of states of both kinds, of stored continuations, and bytes including unused capacity.
   std::size_t states() const { return text().size() + branches_.size(); }
   std::size_t edges() const { return edges_; }
   std::size_t bytes() const;
@@ -83,14 +85,14 @@ class SuffixAutomaton {
   struct Branch {
     State link = kNone;
     std::uint32_t count = 0;
-    std::uint32_t edges = kNone;      // the only continuation; or the block of them, an index into pool_
-    std::uint32_t length : 27 = 0;    // of the longest string
-    std::uint32_t block_log : 5 = 0;  // of the slots of the block; 0: there is none
+    std::uint32_t edges = kNone;      // the only continuation, or the index of their block in pool_
+    std::uint32_t length : 27 = 0;    // length of the longest string
+    std::uint32_t block_log : 5 = 0;  // log2 of the number of slots of the block; 0: no block
     std::uint32_t end = 0;            // position of the last token of one occurrence
   };
   static_assert(sizeof(Branch) == 20);
   static constexpr State kPrefix =
-      0x80000000;  // | tokens of text_; all other states are branches, 0 is the root
+      0x80000000;  // kPrefix | length is a prefix; all other states are branches, 0 is the root
   static constexpr std::uint32_t kMostTokens = (1u << 27) - 2;
 
   static bool is_prefix(State s) { return (s & kPrefix) != 0; }
@@ -115,11 +117,11 @@ class SuffixAutomaton {
   void count_suffixes(Token token);
 
   int depth_;
-  std::vector<Token> text_;   // behind the token that begins it
-  std::vector<State> links_;  // [text_ + 1], of prefixes
+  std::vector<Token> text_;   // the text after its special first token
+  std::vector<State> links_;  // [text_ + 1], links of the prefixes
   std::vector<Branch> branches_;
   std::vector<State> pool_;             // blocks of continuations
-  std::array<std::uint32_t, 32> free_;  // blocks that were outgrown, a chain for each size
+  std::array<std::uint32_t, 32> free_;  // heads of the lists of free blocks, one for each size
   std::size_t edges_ = 0;
   State suffix_ = kRoot;  // class of the last min(depth, size) tokens
 };

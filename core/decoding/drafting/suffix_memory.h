@@ -12,32 +12,32 @@
 
 namespace speclab {
 
-/// What copying strategies know: the text of each running sequence, and if wanted the texts of earlier
-/// requests.
+/// The indexes of copying strategies: of the text of each running sequence and, if wanted,
+/// of the texts of earlier requests.
 ///
-/// A prompt that comes again must not find its own answer: the earlier texts are forgotten then, and
-/// collecting starts afresh. (Experiments start every repeat with a new instance.) The turns of a
-/// conversation hold one another anyway.
+/// A prompt that comes again must not find its own answer, so all earlier texts are then forgotten.
+/// (Experiments start every repeat with a new instance.) The turns of one conversation are no such case: each
+/// contains the previous ones anyway.
 class SuffixMemory {
  public:
   enum class Remember { nothing, outputs, texts };
   enum class From { nowhere, text, earlier };
 
-  /// One index for each sequence of a batch, with room for `capacity` tokens; and `budget_tokens` of
-  /// earlier texts. Matches longer than `depth` are not told apart.
+  /// Makes an index for each sequence of a batch, with room for `capacity` tokens, and one for
+  /// `budget_tokens` of earlier texts. Matches are at most `depth` tokens long.
   SuffixMemory(int depth, Remember remember, std::size_t budget_tokens, const Resources& resources);
 
-  /// A sequence starts in its slot; what was there is remembered.
+  /// Starts a sequence in its slot. The text that was there before goes to the earlier texts.
   void begin(const Sequence& sequence);
-  /// Takes in what was emitted: called by those below, and to be called in observe(), so that a text is
-  /// complete when the next one begins in its slot. No allocation.
+  /// Indexes the emitted tokens. The functions below call it. Also call it in observe(), so that a text is
+  /// complete when the next one begins in its slot. Does not allocate.
   void catch_up(const Sequence& sequence);
-  /// The best speculation after the text of the sequence, from that text.
+  /// Finds the best speculation in the text of the sequence itself.
   void from_text(const Sequence& sequence, const SuffixSpeculationOptions& options, SuffixSpeculation& best);
-  /// From the earlier texts.
+  /// Finds the best speculation in the earlier texts.
   void from_earlier(const Sequence& sequence, const SuffixSpeculationOptions& options,
                     SuffixSpeculation& best);
-  /// From either, and whence it is. Among equals the text itself wins.
+  /// Finds the best speculation of both kinds and returns its source. Among equals the text itself wins.
   From speculate(const Sequence& sequence, const SuffixSpeculationOptions& options, SuffixSpeculation& best);
 
  private:
@@ -45,7 +45,7 @@ class SuffixMemory {
     explicit Slot(int depth) : own(depth) {}
     SuffixAutomaton own;
     SuffixStore::Matches matches{};
-    std::uint64_t version = 0;  // of the store that they were made for
+    std::uint64_t version = 0;  // version of the store that `matches` belong to
     int prompt_length = 0;
   };
   void remember(Slot& slot, const Sequence& next);

@@ -6,16 +6,17 @@
 namespace speclab {
 namespace {
 
-// Bounds on the work of a step: contexts that are tried, continuations of one context that a tree looks at.
+// Limits of the work in a step: contexts that are tried, and continuations of
+// one context that a tree looks at.
 constexpr int kContexts = 12;
 constexpr int kContinuations = 32;
 constexpr int kMostNodes = 64;
 
 using Match = SuffixAutomaton::Match;
 
-// A context one token longer must still be counted.
+// Shortens the context so that with one more token it is still counted.
 Match countable(const SuffixAutomaton& text, Match context) {
-  return context.length < text.depth() ? context : text.last(context, text.depth() - 1);
+  return context.length < text.depth() ? context : text.suffix(context, text.depth() - 1);
 }
 
 double share(std::uint32_t count, double occurrences) {
@@ -26,19 +27,18 @@ double share(std::uint32_t count, double occurrences) {
 
 void SuffixSpeculationOptions::fields(OptionVisitor& visit) {
   visit("length", length, Range<int>{1, kMostNodes}, "most tokens to speculate");
-  visit("factor", factor, Range<double>{0, 64}, "tokens to speculate per token that has matched");
-  visit("offset", offset, Range<double>{-64, 64}, "added to them");
+  visit("factor", factor, Range<double>{0, 64}, "speculated tokens per matching token");
+  visit("offset", offset, Range<double>{-64, 64}, "tokens added to factor times match");
   visit("min_probability", min_probability, Range<double>{0, 1},
-        "stop where a path as a whole is less probable, by the frequencies in the text");
+        "stop when the path as a whole is less probable, by frequencies in the text");
   visit("trust", trust, Range<double>{0, 1},
-        "how often a copy is right after 1, 2, ... matching tokens, the last one goes on; a factor on its "
-        "frequency");
-  visit("tree", tree, "several continuations, the most probable ones, instead of the most frequent path");
+        "how often a copy is right after 1, 2, ... matching tokens (the last entry also holds for longer "
+        "matches); multiplies the frequency");
+  visit("tree", tree, "draft a tree of the most probable continuations instead of the most frequent path");
   visit("contexts", contexts, {{SuffixContexts::best, "best"}, {SuffixContexts::enough, "enough"}},
-        "which ending of the text speaks: the one that promises most accepted tokens; or, always as a tree "
-        "and without "
-        "factor and offset, the longest one with depth - 1 continuations, as in the trie of alipay's "
-        "Lookahead");
+        "which suffix of the text to continue. best: the one with the most expected accepted tokens. enough: "
+        "the longest one with depth - 1 continuations, always as a tree and without factor and offset, like "
+        "the trie of alipay's Lookahead");
 }
 
 SuffixSpeculation::SuffixSpeculation() {
@@ -67,7 +67,8 @@ void SuffixSpeculation::run(const SuffixAutomaton& text, Match context, bool at_
     const int length = tried == 0 ? matched : context.length;
     const double allowed = std::floor(options.factor * length + options.offset);
     const int budget = static_cast<int>(std::clamp<double>(allowed, 0, options.length));
-    if (budget <= score_) break;  // a shorter context is allowed no more, and no token is worth more than one
+    if (budget <= score_)
+      break;  // shorter contexts have no larger budget, and a token adds at most 1 to the score
     tried_.clear();
     const double occurrences = static_cast<double>(text.count(context.state)) - (at_end ? 1 : 0);
     if (options.tree) tree(text, context, occurrences, length, budget, limit);
@@ -78,11 +79,11 @@ void SuffixSpeculation::run(const SuffixAutomaton& text, Match context, bool at_
   }
 }
 
-// Contexts of one class differ here: the shorter one may be continued further.
+// Tries contexts of one class one by one, because the shorter one may continue further.
 void SuffixSpeculation::retrieve(const SuffixAutomaton& text, Match context, bool at_end, int limit) {
   const int enough = text.depth() - 1;
   for (int length = std::min({context.length, enough, kContexts}); length > 0; --length) {
-    context = text.last(context, length);
+    context = text.suffix(context, length);
     const double occurrences = static_cast<double>(text.count(context.state)) - (at_end ? 1 : 0);
     tried_.clear();
     tree(text, context, occurrences, length, options_->length, std::min(limit, text.depth() - length));

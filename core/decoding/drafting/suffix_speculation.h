@@ -23,41 +23,41 @@ struct SuffixSpeculationOptions {
   void fields(OptionVisitor& visit);
 };
 
-/// Continuations of a context by their frequencies in an indexed text (Oliaro et al. 2024, SuffixDecoding,
-/// Algorithm 1). For the longest matching context and each shorter one that occurs more often: at most
-/// floor(factor * match + offset) tokens, each with the probability that its frequency gives it, times the
-/// trust in a match of that length; a path follows the most frequent continuation, a tree grows by its most
-/// probable leaf. The context whose speculation has the highest sum of probabilities, i.e. expected number of
-/// accepted tokens, wins; among equals the longest.
+/// Speculates continuations of a context by their frequencies in an indexed text (Oliaro et al. 2024,
+/// SuffixDecoding, Algorithm 1). It tries the longest matching context and each shorter one that occurs more
+/// often. Each speculates at most floor(factor * match + offset) tokens. The probability of a token is its
+/// frequency after the context, times the trust in a match of that length. A path follows the most frequent
+/// continuation; a tree grows at its most probable leaf. The context with the highest sum of probabilities,
+/// the expected number of accepted tokens, wins; among equals the longest.
 ///
-/// With contexts "enough" it is the retrieval of Zhao et al. 2023 (alipay's Lookahead) from a trie of
-/// branches: all strings of up to depth() tokens with their frequencies are what that trie holds when
-/// branches have depth() - 1 tokens behind their first one. Of the contexts of up to 12 tokens the longest
-/// with depth() - 1 nodes behind it or more wins, else the shortest; the most frequent nodes are taken, none
-/// further than depth() tokens from where the context begins. There, what the prompt says goes before what
-/// was emitted; here all occurrences are equal.
+/// With contexts "enough" this is the retrieval of Zhao et al. 2023 (alipay's Lookahead) from a trie of
+/// branches. Their trie holds the strings and frequencies of this index if branches have depth() - 1 tokens
+/// after their first one. Among contexts of up to 12 tokens, the longest with at least depth() - 1 nodes
+/// after it wins, otherwise the shortest. The most frequent nodes are taken, none further than depth() tokens
+/// from the start of the context. One difference: their trie prefers continuations from the prompt to emitted
+/// ones; here all occurrences are equal.
 class SuffixSpeculation {
  public:
   struct Node {
     Token token;
-    int parent;          ///< index, -1: the end of the context
-    double probability;  ///< of the whole path down to here
+    int parent;          ///< index of a node; -1: the end of the context
+    double probability;  ///< of the whole path to this node
   };
 
-  SuffixSpeculation();  ///< with room for whatever it may find: run() does not allocate
+  SuffixSpeculation();  ///< reserves all memory: run() does not allocate
 
-  /// Speculates after `context`. With `at_end` the context is the end of the indexed text, so that one of its
-  /// occurrences has no continuation. Never more than `limit` tokens deep. Leaves what it found in nodes(),
-  /// parents first, most probable first in a tree.
+  /// Speculates after `context`, at most `limit` tokens deep. With `at_end` the context is the end of the
+  /// indexed text, so one of its occurrences has no continuation. The result is in nodes(): parents first, in
+  /// a tree the most probable first.
   void run(const SuffixAutomaton& text, SuffixAutomaton::Match context, bool at_end, int limit,
            const SuffixSpeculationOptions& options);
   void clear();
 
   const std::vector<Node>& nodes() const { return nodes_; }
   double score() const { return score_; }        ///< sum of the probabilities of all nodes
-  int match_length() const { return matched_; }  ///< of the winning context; 0 without one
+  int match_length() const { return matched_; }  ///< length of the winning context; 0 without one
 
-  /// How often a copy is right after `matched` >= 1 tokens, by SuffixSpeculationOptions::trust.
+  /// The entry of `trust` for a match of `matched` >= 1 tokens: how often a copy is right after it.
   static double trust(const std::vector<double>& trust, int matched);
 
  private:

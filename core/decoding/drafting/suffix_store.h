@@ -7,9 +7,9 @@
 
 namespace speclab {
 
-/// Texts of the past under a budget, first in, first out: two suffix automata of half the budget each. When
-/// the younger one is full the older one is forgotten and takes its place. Adding is O(1) amortised per
-/// token.
+/// Indexes earlier texts within a memory budget, first in, first out. It has two suffix automata of half the
+/// budget each. When the younger one is full, the older one is cleared and becomes the younger. Adding is
+/// O(1) amortised per token.
 class SuffixStore {
  public:
   static constexpr int kParts = 2;
@@ -17,20 +17,21 @@ class SuffixStore {
 
   SuffixStore(int depth, std::size_t budget_tokens);
 
-  /// A document longer than half the budget keeps its end. Matches are then out of date: see version().
+  /// Adds a document; of a document longer than half the budget only the end. Existing matches become
+  /// invalid, see version().
   void add(TokenSpan document);
   void clear();
 
   const SuffixAutomaton& part(int i) const { return parts_[i == 0 ? young_ : 1 - young_]; }
   std::size_t tokens() const { return parts_[0].text().size() + parts_[1].text().size(); }
   std::size_t bytes() const { return parts_[0].bytes() + parts_[1].bytes(); }
-  std::uint64_t version() const { return version_; }  ///< changes with the contents
+  std::uint64_t version() const { return version_; }  ///< changes whenever the contents change
 
   void extend(Matches& matches, Token token) const;
-  Matches match(TokenSpan text) const;  ///< of the end of a text
+  Matches match(TokenSpan text) const;  ///< matches of the end of a text, as SuffixAutomaton::extend
 
  private:
-  std::size_t budget_;  ///< of one part
+  std::size_t budget_;  ///< tokens of one part
   std::array<SuffixAutomaton, kParts> parts_;
   int young_ = 0;
   std::uint64_t version_ = 1;

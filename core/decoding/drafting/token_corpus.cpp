@@ -26,12 +26,14 @@ void TokenCorpus::add(TokenSpan document) {
 
 std::vector<std::uint32_t> TokenCorpus::sorted_positions(int depth) const {
   if (text_.empty())
-    throw Error({"texts", "no tokens", "at least one document with text", "Give it some text."});
+    throw Error(
+        {"texts", "no tokens", "at least one document with text", "Pass at least one file with text."});
   if (text_.size() > kMostTokens) {
     throw Error({"texts", fmt::format("{} tokens", text_.size()), fmt::format("at most {}", kMostTokens),
                  "Build several."});
   }
-  // Counting sort by the first token, then each bucket by what follows; equal ones in the order of the text.
+  // A counting sort by the first token, then a sort of each bucket by the following
+  // tokens. Equal ones stay in text order.
   std::vector<std::uint32_t> begins(static_cast<std::size_t>(vocab_) + 1);
   for (const Token token : text_) {
     if (token >= 0) ++begins[static_cast<std::size_t>(token) + 1];
@@ -45,7 +47,7 @@ std::vector<std::uint32_t> TokenCorpus::sorted_positions(int depth) const {
   }
   const auto before = [&](std::uint32_t a, std::uint32_t b) {
     for (std::size_t i = 1; i < static_cast<std::size_t>(depth); ++i) {
-      // The text ends with a separator, so neither runs over its end before they differ or meet one.
+      // The text ends with a separator, so the loop stops before the end of the text.
       const Token x = text_[a + i], y = text_[b + i];
       if (x != y) return x < y;
       if (x < 0) break;

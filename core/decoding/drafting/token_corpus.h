@@ -8,12 +8,12 @@
 
 namespace speclab {
 
-/// Documents of tokens, one behind the other: what files of texts are built from (Datastore, NgramFile).
+/// Collects tokenized documents, to build a file from them (Datastore, NgramFile).
 class TokenCorpus {
  public:
-  /// `vocab`: ids are 0 .. vocab - 1; `tokenizer`: Tokenizer::sha256, "" for a model without one.
+  /// Ids are 0 .. vocab - 1. `tokenizer` is Tokenizer::sha256, or "" for a model without one.
   TokenCorpus(int vocab, std::string tokenizer);
-  /// Throws Error for an id outside the vocabulary. Documents without tokens are left out.
+  /// Adds a document, unless it is empty. Throws Error for an id outside the vocabulary.
   void add(TokenSpan document);
 
   std::size_t tokens() const { return text_.size(); }  ///< separators included
@@ -21,12 +21,12 @@ class TokenCorpus {
  protected:
   static constexpr std::size_t kMostTokens = std::size_t{1} << 31;
 
-  /// -1 behind each document, so that nothing runs from one into the next.
+  /// All documents, with -1 after each.
   TokenSpan text() const { return text_; }
   int vocab() const { return vocab_; }
   const std::string& tokenizer() const { return tokenizer_; }
-  /// Positions of all tokens but the separators, sorted by the `depth` tokens that begin there, equal ones in
-  /// the order of the text. Throws Error when there are no tokens, or more than 2^31.
+  /// Positions of all tokens except the separators, sorted by the `depth` tokens that begin there. Equal ones
+  /// are in text order. Throws Error when there are no tokens, or more than 2^31.
   std::vector<std::uint32_t> sorted_positions(int depth) const;
 
  private:

@@ -19,8 +19,8 @@ struct Header {
   std::uint32_t version;
   std::int32_t vocab;
   std::array<std::uint64_t, TokenFile::kSections> bytes;
-  std::array<char, 64> tokenizer;  // hexadecimal, or zeros
-  std::array<char, 64> checksum;   // of the header with zeros here, and all that follows
+  std::array<char, 64> tokenizer;  // hexadecimal digits, or zeros
+  std::array<char, 64> checksum;   // SHA-256 of the header with zeros here, and of all sections
 };
 static_assert(sizeof(Header) == 208);
 
@@ -55,8 +55,8 @@ void TokenFile::write(const std::filesystem::path& path, const Kind& kind, int v
   for (const auto section : sections) put(section);
   out.close();
   if (!out) {
-    throw Error({path.string(), "it cannot be written", fmt::format("room for the {}", kind.name),
-                 "Check the path and the space."});
+    throw Error({path.string(), "a failed write", fmt::format("room for the {}", kind.name),
+                 "Check the path and the free space."});
   }
 }
 
@@ -82,7 +82,7 @@ TokenFile TokenFile::open(const std::filesystem::path& path, const Kind& kind) {
     if (whole) left -= section;
   }
   if (!whole || left != 0) {
-    file.refuse(fmt::format("{} bytes, which are not those that it speaks of", bytes.size()),
+    file.refuse(fmt::format("{} bytes, which differ from the sizes in its header", bytes.size()),
                 fmt::format("a whole {}", kind.name));
   }
   Header summed = header;
@@ -92,7 +92,8 @@ TokenFile TokenFile::open(const std::filesystem::path& path, const Kind& kind) {
   sum.update(bytes.subspan(sizeof header));
   if (sum.hex() != text_of(header.checksum))
     file.refuse("contents that differ from their checksum", fmt::format("an undamaged {}", kind.name));
-  // The header is a multiple of four bytes, and so is every section; the mapping begins on a page.
+  // The header and every section are multiples of four bytes, and the mapping begins on
+  // a page, so sections are aligned.
   std::size_t at = sizeof header;
   for (std::size_t i = 0; i < kSections; ++i) {
     file.sections_[i] = bytes.subspan(at, static_cast<std::size_t>(header.bytes[i]));

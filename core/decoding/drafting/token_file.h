@@ -12,36 +12,38 @@
 
 namespace speclab {
 
-/// A mapped file of arrays that were made from the ids of one tokenizer.
+/// Writes and maps files of arrays that were made from the token ids of one tokenizer.
 ///
 /// Little-endian: magic, version, size of the vocabulary, bytes of each section, the hash of the tokenizer,
-/// the SHA-256 of everything else, then the sections. A file of another kind or version, a cut or a damaged
-/// one is refused. What the numbers in the sections mean is for the owner to check.
+/// the SHA-256 of everything else, then the sections. Opening refuses a file of another kind or version, and
+/// one that is cut or damaged. The class that owns the file checks the contents of the sections.
 class TokenFile {
  public:
   static constexpr std::size_t kSections = 8;
   struct Kind {
     std::array<char, 8> magic;
     std::uint32_t version;
-    std::string_view name;     ///< "datastore": of the errors
-    std::string_view command;  ///< that builds one
+    std::string_view name;     ///< "datastore", for errors
+    std::string_view command;  ///< the command that builds such a file
   };
   using Sections = std::span<const std::span<const std::byte>>;
 
-  /// At most kSections, each a multiple of four bytes. Throws Error when the file cannot be written.
+  /// Writes at most kSections sections; their sizes are multiples of four bytes. Throws Error when the file
+  /// cannot be written.
   static void write(const std::filesystem::path& path, const Kind& kind, int vocab,
                     const std::string& tokenizer, Sections sections);
-  /// Throws Error; reads all of the file once. `kind` must outlive the object.
+  /// Maps the file and reads all of it once. Throws Error for a bad file. `kind` must outlive the object.
   static TokenFile open(const std::filesystem::path& path, const Kind& kind);
 
-  /// Throws Error unless the ids mean the same to this model.
+  /// Throws Error unless the model has the same vocabulary and tokenizer.
   void require(int vocab, const std::string& tokenizer) const;
-  /// Throws the Error of a file that holds something else than it should.
+  /// Throws the Error for wrong contents.
   [[noreturn]] void refuse(std::string got, std::string expected) const;
 
   int vocab() const { return vocab_; }
   const std::string& tokenizer() const { return tokenizer_; }
-  /// A section, aligned to four bytes; empty when it was not written. Valid while this lives, moved or not.
+  /// A section, aligned to four bytes; empty when it was not written. Valid as long as this object lives,
+  /// also after a move.
   std::span<const std::byte> section(std::size_t i) const { return sections_[i]; }
   template <class T>
   std::span<const T> section_of(std::size_t i) const {

@@ -10,14 +10,14 @@
 namespace speclab {
 namespace {
 
-constexpr std::size_t kGroup = kSearchGroup;
+constexpr std::size_t kGroup = kSearchGroup;  // of the search in categorical()
 
 PhiloxCounter counter_of(const Coins::Address& address) {
   return coin_counter(address.position, static_cast<std::uint32_t>(address.purpose), address.draw);
 }
 
-/// The first of `count` masses with which the running sum passes `wanted`, else the last one with any mass;
-/// `running` becomes the sum before it.
+/// Finds the first of `count` masses at which the running sum exceeds `wanted`; otherwise the last positive
+/// mass. `running` becomes the sum before it.
 template <class Mass>
 std::size_t pass(std::size_t count, double wanted, double& running, const Mass& mass_of) {
   std::size_t chosen = 0;
@@ -34,10 +34,10 @@ std::size_t pass(std::size_t count, double wanted, double& running, const Mass& 
   return chosen;
 }
 
-/// Index where the running sum of the weights passes u * sum, never one of weight 0. Chunks are found by
-/// their sums, in the chunk a group of entries, in the group the entry, so that rounding matters only inside
-/// one of them: a running sum that ends short there means its last positive weight. A GPU finds the same
-/// index (core/backend/cuda/kernels/law.h).
+/// Finds the index at which the running sum of the weights exceeds u * sum, never one of weight 0. It finds
+/// the chunk by the sums of chunks, then a group of entries in the chunk, then the entry. Rounding therefore
+/// matters only within one of these: if its running sum stays below the wanted value, its last positive
+/// weight is taken. A GPU finds the same index (core/backend/cuda/kernels/law.h).
 template <class T>
 std::size_t search(std::span<const T> weights, double u) {
   using row_kernels::kSumChunk;
@@ -85,7 +85,7 @@ Coins Coins::watched(std::uint64_t seed, std::uint64_t prompt, Watch* watch) {
 }
 
 double Coins::uniform(const Address& address) const {
-  SPECLAB_CHECK(script_ == nullptr, "a script decides between branches, it has no uniform numbers");
+  SPECLAB_CHECK(script_ == nullptr, "a script chooses between branches; it has no uniform numbers");
   const PhiloxCounter words = philox4x32(counter_of(address), key_);
   const double number = uniform_of(words[0], words[1]);
   return watch_ == nullptr ? number : (*watch_)(address, number);

@@ -34,8 +34,8 @@ row_kernels::Law law(const Distribution& d) { return {d.weights(), 1 / d.sum()};
 
 }  // namespace
 
-// Blocks whose largest value is below a bar that `count` block maxima reach hold none of them, which leaves
-// few candidates when count is small.
+// The bar is a value that `count` block maxima reach. A block whose maximum is below it holds none of the
+// wanted entries. So few candidates are left when count is small.
 void first_entries(std::span<const float> row, std::span<const float> by_block, std::size_t count,
                    std::vector<float>& scratch, std::vector<TopEntry>& out) {
   out.clear();
@@ -53,7 +53,7 @@ void first_entries(std::span<const float> row, std::span<const float> by_block, 
     bar = row_kernels::reached_by(by_block, count);
   } else if (count <= blocks) {
     std::transform(
-        by_block.begin(), by_block.end(), ordered.begin(),  // NaN has no place in an order
+        by_block.begin(), by_block.end(), ordered.begin(),  // NaN would break the order
         [](float value) { return std::isnan(value) ? -std::numeric_limits<float>::infinity() : value; });
     const auto nth = ordered.begin() + static_cast<std::ptrdiff_t>(count) - 1;
     std::nth_element(ordered.begin(), nth, ordered.end(), std::greater<>());
@@ -129,12 +129,12 @@ void Distribution::assign_logits(std::span<const float> logits, const SamplingPa
   }
 }
 
-/// Leaves in kept_ the entries (weight, row index) that survive top-k, then top-p. The order is that of the
-/// logits: exp is not strictly monotone in floats.
+/// Leaves in kept_ the entries (weight, row index) that survive top-k, then top-p. Entries are ordered by
+/// logit, because exp is not strictly monotone in floats.
 void Distribution::truncate(std::span<const float> logits, std::span<const float> exps, float max,
                             float scale, std::size_t top_k, double top_p) {
   const auto weight = [&](const TopEntry& e) { return exps[static_cast<std::size_t>(e.index)]; };
-  std::uint64_t before = 0;  // mass of what is kept for certain: kept_[0, certain)
+  std::uint64_t before = 0;  // mass of the entries that are certainly kept: kept_[0, certain)
   std::size_t certain = 0;
   std::uint64_t total = 0;
   const auto enough = [&](std::uint64_t mass) {
@@ -144,10 +144,9 @@ void Distribution::truncate(std::span<const float> logits, std::span<const float
     first_entries(logits, {}, top_k, maxima_, kept_);
     for (const TopEntry& e : kept_) total += mass_of(weight(e));
   } else {
-    // Mass by bins of the logit (a monotone function of it): only the bin in which the mass crosses has to be
-    // sorted.
+    // Sums the mass by bins of the logit. Only the bin in which the mass reaches top_p has to be sorted.
     constexpr int kBins = 4096;
-    const float bins_per_unit = scale * 47;  // 87 units of the exponent, then nothing
+    const float bins_per_unit = scale * 47;  // below -87 units of the exponent weights are 0
     const auto bin_of = [&](float z) {
       return static_cast<int>(std::min((max - z) * bins_per_unit, kBins - 1.0f));
     };
@@ -250,16 +249,6 @@ double agreement(const Distribution& p, const Distribution& q) {
 
 double total_variation(const Distribution& p, const Distribution& q) {
   return std::clamp(1 - overlap(p, q), 0.0, 1.0);
-}
-
-double kl_divergence(const Distribution& p, const Distribution& q) {
-  SPECLAB_CHECK(p.vocab() == q.vocab(), "rows of {} and {} tokens", p.vocab(), q.vocab());
-  if (p.one_hot()) return -std::log(q.prob(p.argmax()));
-  if (q.one_hot()) {
-    return p.prob(q.argmax()) < 1 ? std::numeric_limits<double>::infinity() : 0;
-  }
-  const double ratio = row_kernels::sum_w_log_ratio(p.weights(), q.weights());
-  return std::max(0.0, ratio / p.sum() + std::log(q.sum() / p.sum()));
 }
 
 }  // namespace speclab

@@ -1,5 +1,5 @@
 #undef HWY_DISABLED_TARGETS
-// Vectors without a compile-time size cannot stand in arrays (partial sums, words of Philox).
+// Arrays of vectors (partial sums, words of Philox) need vectors with a compile-time size.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/decoding/rows/noise_kernels.cpp"
@@ -15,8 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace speclab::row_kernels::HWY_NAMESPACE {
 
-/// -log(1 - v) for v = (x + 1/2) / 2^32: relative precision also where v is tiny, because t = -v exactly
-/// there.
+/// -log(1 - v) for v = (x + 1/2) / 2^32. Its relative error is small also for tiny
+/// v, because t is exactly -v there.
 VF exponential(hn::Vec<U> x) {
   const F f;
   const U u;
@@ -28,7 +28,7 @@ VF exponential(hn::Vec<U> x) {
                    hn::Set(f, 0x1p-32f));
   };
   const VF v = uniform(x);
-  const VF w = uniform(hn::Not(x));  // 1 - v, with its own relative precision
+  const VF w = uniform(hn::Not(x));  // 1 - v, computed directly to keep its relative precision
   const auto w_bits = hn::BitCast(i, w);
   const auto e = hn::ShiftRight<23>(hn::Sub(w_bits, hn::Set(i, 0x3f3504f3)));  // 0x3f3504f3 = sqrt(1/2)
   const VF mantissa = hn::BitCast(f, hn::Sub(w_bits, hn::ShiftLeft<23>(e)));
@@ -37,7 +37,7 @@ VF exponential(hn::Vec<U> x) {
   return hn::Neg(hn::Add(hn::Mul(ef, hn::Set(f, 0.693147181f)), log1p_reduced<5>(f, t)));
 }
 
-/// log of a normal positive float.
+/// log of a positive normal float.
 VF log_float(VF w) {
   const F f;
   const I i;
@@ -47,7 +47,7 @@ VF log_float(VF w) {
   return hn::Add(hn::Mul(hn::ConvertTo(f, e), hn::Set(f, 0.693147181f)), log1p_reduced<5>(f, t));
 }
 
-/// Words of kF neighbouring counters from `index` on, ten rounds.
+/// The Philox words of kF neighbouring counters from `index` on.
 struct Words {
   hn::Vec<U> word[4];
 };
@@ -82,10 +82,9 @@ Words philox(std::uint32_t index, const PhiloxCounter& counter, PhiloxKey key) {
 #endif
 }
 
-// Most tokens need no logarithm. E >= v > x / 2^32, so a token whose x / 2^32 is above `bound * weight`, with
-// room for rounding, loses against the arrival `bound` that was already seen; and one with bound * weight <
-// 2^-33 always loses. Only certain losers are skipped, so the winner is that of the full race for every
-// vector width.
+// Most tokens need no logarithm. `bound` is the earliest arrival so far. E >= v > x / 2^32, so a token whose
+// x / 2^32 exceeds bound * weight (with room for rounding) loses. A token with bound * weight < 2^-33 always
+// loses. Only certain losers are skipped, so the winner is that of the full race for every vector width.
 std::size_t Race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key) {
   const F f;
   const I i;

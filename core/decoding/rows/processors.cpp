@@ -8,7 +8,7 @@
 namespace speclab {
 namespace {
 
-// Row of a token, -1 when the reduced vocabulary lacks it.
+// Row entry of a token, -1 when the reduced vocabulary lacks it.
 int row_of(Token token, std::span<const Token> ids, std::size_t rows) {
   if (ids.empty()) return token >= 0 && static_cast<std::size_t>(token) < rows ? token : -1;
   const auto found = std::lower_bound(ids.begin(), ids.end(), token);
@@ -31,7 +31,7 @@ void LogitsProcessors::apply(std::span<const float> logits, std::span<const Toke
                 logits.size(), out.size(), ids.size());
   std::copy(logits.begin(), logits.end(), out.begin());
   if (options_.repetition_penalty != 1) {
-    // From the row as it was, so a token that occurs often is penalised once.
+    // Reads from the original row, so a token that occurs often is penalised only once.
     const auto penalty = static_cast<float>(options_.repetition_penalty);
     const auto penalise = [&](TokenSpan tokens) {
       for (const Token token : tokens) {

@@ -1,5 +1,5 @@
-// What the kernels over rows share, once for each instruction set: every pass of foreach_target includes it
-// again.
+// Shared by the kernels over rows. Compiled once for each instruction set: every pass of foreach_target
+// includes this file again.
 #if defined(SPECLAB_ROW_KERNELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SPECLAB_ROW_KERNELS_INL_H_
 #undef SPECLAB_ROW_KERNELS_INL_H_
@@ -26,8 +26,8 @@ using VD = hn::Vec<D>;
 constexpr std::size_t kF = hn::MaxLanes(F());
 constexpr std::size_t kD = hn::MaxLanes(D());
 
-/// log(1 + t) for 1 + t in [sqrt(1/2), sqrt(2)]: 2 artanh(s), s = t / (2 + t), s^2 <= .0295; relative error
-/// of the series below 1e-8 with five terms (float), 1e-16 with eleven (double).
+/// log(1 + t) for 1 + t in [sqrt(1/2), sqrt(2)], as 2 artanh(s) with s = t / (2 + t), s^2 <= .0295. The
+/// relative error of the series is below 1e-8 with five terms (float) and 1e-16 with eleven (double).
 template <int kTerms, class Tag, class V>
 V log1p_reduced(Tag tag, V t) {
   using T = hn::TFromD<Tag>;

@@ -1,5 +1,5 @@
 #undef HWY_DISABLED_TARGETS
-// Vectors without a compile-time size cannot stand in arrays (partial sums, words of Philox).
+// Arrays of vectors (partial sums, words of Philox) need vectors with a compile-time size.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/decoding/rows/row_kernels.cpp"
@@ -20,7 +20,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace speclab::row_kernels::HWY_NAMESPACE {
-/// Calls body(pointer, base) for each sixteen entries, the last ones copied behind `pad`.
+/// Calls body(pointer, base) for each sixteen entries. The last ones are copied and filled up with `pad`.
 template <class T, class Body>
 void for_sixteen(std::span<const T> row, T pad, const Body& body) {
   std::size_t i = 0;
@@ -33,7 +33,7 @@ void for_sixteen(std::span<const T> row, T pad, const Body& body) {
   }
 }
 
-/// The same for two rows of one size; body(a, b, out) also writes sixteen values.
+/// The same for two rows of equal size. body(a, b, out) also writes sixteen values.
 template <class T, class Body>
 void for_sixteen(std::span<const float> a, std::span<const float> b, std::span<T> out, const Body& body) {
   std::size_t i = 0;
@@ -65,12 +65,12 @@ void for_sixteen(std::span<const float> a, std::span<const float> b, const Body&
 
 VD doubles(const float* p) { return hn::PromoteTo(D(), hn::LoadU(H(), p)); }
 
-/// Sums in the order of kSumChunk: done() after each sixteen entries.
+/// Sums in the order described at kSumChunk. Call done() after each sixteen entries.
 struct Sums {
   static_assert(kLanes == kSumLanes);
   VD lanes[kLanes / kD];
   double folded = 0;
-  std::size_t left = kSumChunk / kLanes;  // of this chunk
+  std::size_t left = kSumChunk / kLanes;  // groups of sixteen that are left in this chunk
   Sums() { clear(); }
   void clear() {
     for (VD& v : lanes) v = hn::Zero(D());
@@ -93,8 +93,8 @@ struct Sums {
   }
 };
 
-/// exp for x <= 0: 2^n * Taylor(r), |r| <= ln2 / 2, degree 7 (truncation 5e-9). ln 2 is split so that n *
-/// kHigh is exact.
+/// exp for x <= 0 as 2^n * Taylor(r) with |r| <= ln2 / 2 and degree 7 (truncation error 5e-9). ln 2 is split
+/// so that n * kHigh is exact.
 VF exp_nonpositive(VF x) {
   const F f;
   const VF clamped = hn::Max(x, hn::Set(f, -100.0f));
@@ -115,7 +115,7 @@ VF exp_nonpositive(VF x) {
   return hn::IfThenElseZero(hn::Ge(x, hn::Set(f, -87.0f)), hn::Mul(y, power));
 }
 
-/// log of positive normal doubles; lanes that hold 0 give a finite number that the caller multiplies by 0.
+/// log of positive normal doubles. Lanes that hold 0 give a finite number, which the caller multiplies by 0.
 VD log_double(VD w) {
   const D d;
   const hn::RebindToSigned<D> i;
@@ -167,7 +167,7 @@ void BlockMax(std::span<const float> row, std::span<float> out) {
   const std::size_t whole = row.size() / kBlock;
   for (std::size_t block = 0; block < whole; ++block) {
     const float* p = row.data() + block * kBlock;
-    // Four chains that do not wait for each other.
+    // Four independent chains hide the latency of an operation.
     VF a = hn::LoadU(f, p), b = hn::LoadU(f, p + kF), c = hn::LoadU(f, p + 2 * kF),
        d = hn::LoadU(f, p + 3 * kF);
     for (const float* q = p + 4 * kF; q != p + kBlock; q += 4 * kF) {
@@ -201,7 +201,7 @@ float ReachedBy(std::span<const float> row, std::size_t count) {
   return columns[count - 1];
 }
 
-/// Calls take(i) for every p[i] >= bar, i < n, ascending.
+/// Calls take(i) for every i < n with p[i] >= bar, ascending.
 template <class Take>
 void each_reaching(const float* p, std::size_t n, float bar, const Take& take) {
   const F f;
@@ -210,7 +210,7 @@ void each_reaching(const float* p, std::size_t n, float bar, const Take& take) {
   for (; i + kF <= n; i += kF) {
     const auto reaches = hn::Ge(hn::LoadU(f, p + i), vbar);
     if (hn::AllFalse(f, reaches)) continue;
-    std::uint8_t bytes[8] = {};  // Highway may write all of them
+    std::uint8_t bytes[8] = {};  // Highway may write all eight
     hn::StoreMaskBits(f, reaches, bytes);
     for (unsigned bits = bytes[0] | static_cast<unsigned>(bytes[1]) << 8; bits != 0; bits &= bits - 1)
       take(i + static_cast<std::size_t>(std::countr_zero(bits)));
@@ -222,7 +222,7 @@ void each_reaching(const float* p, std::size_t n, float bar, const Take& take) {
 
 void AppendReaching(std::span<const float> row, std::span<const float> maxima, float bar,
                     std::vector<TopEntry>& out) {
-  // Blocks are collected before they are read, so that their lines are on the way together.
+  // Collects several blocks before it reads them, so that their cache lines are fetched together.
   constexpr std::size_t kAhead = 16, kLine = 64 / sizeof(float);
   std::size_t found[kAhead], count = 0;
   const auto read = [&] {
@@ -347,22 +347,6 @@ double SumWLogW(std::span<const float> row) {
   return sums.total();
 }
 
-double SumWLogRatio(std::span<const float> row, std::span<const float> other) {
-  const D d;
-  Sums sums;
-  bool outside = false;
-  for_sixteen(row, other, [&](const float* a, const float* b) {
-    for (std::size_t k = 0; k < kLanes / kD; ++k) {
-      const VD w = doubles(a + k * kD), v = doubles(b + k * kD);
-      const auto positive = hn::Gt(w, hn::Zero(d));
-      outside = outside || !hn::AllFalse(d, hn::And(positive, hn::Eq(v, hn::Zero(d))));
-      sums.lanes[k] = hn::Add(sums.lanes[k], hn::Mul(w, hn::Sub(log_double(w), log_double(v))));
-    }
-    sums.done();
-  });
-  return outside ? std::numeric_limits<double>::infinity() : sums.total();
-}
-
 const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace speclab::row_kernels::HWY_NAMESPACE
@@ -384,7 +368,6 @@ HWY_EXPORT(SumMin);
 HWY_EXPORT(SumProduct);
 HWY_EXPORT(PositiveDifference);
 HWY_EXPORT(SumWLogW);
-HWY_EXPORT(SumWLogRatio);
 HWY_EXPORT(TargetName);
 
 float max(std::span<const float> row, bool* valid) { return HWY_DYNAMIC_DISPATCH(Max)(row, valid); }
@@ -411,9 +394,6 @@ double positive_difference(const Law& p, const Law& q, std::span<double> out) {
   return HWY_DYNAMIC_DISPATCH(PositiveDifference)(p, q, out);
 }
 double sum_w_log_w(std::span<const float> row) { return HWY_DYNAMIC_DISPATCH(SumWLogW)(row); }
-double sum_w_log_ratio(std::span<const float> row, std::span<const float> other) {
-  return HWY_DYNAMIC_DISPATCH(SumWLogRatio)(row, other);
-}
 const char* target_name() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
 
 }  // namespace speclab::row_kernels

@@ -7,18 +7,20 @@
 #include "core/base/philox.h"
 #include "core/base/row_order.h"
 
-/// Loops over one vocabulary row, in SIMD (Highway, the widest set that the CPU has). Every result has the
+/// SIMD loops over one vocabulary row (Highway, the widest instruction set of the CPU). Every result has the
 /// same bits for every vector width and on every machine, GPUs included (core/backend/cuda/kernels/law.h):
 /// sums have a fixed order, exp and log are our own polynomials, and no operation is fused. Rows are floats,
 /// [vocab]; sums are doubles. Nothing allocates.
 namespace speclab::row_kernels {
 
-/// The order of every sum over a row: chunks of kSumChunk entries one after the other; in a chunk sixteen
-/// partial sums, of the entries i with the same i mod 16, which are added in that order at its end.
+/// The order of every sum over a row. Chunks of kSumChunk entries are added one after the
+/// other. A chunk has kSumLanes partial sums, one for each value of i mod kSumLanes, which are
+/// added in that order at the chunk's end.
 inline constexpr std::size_t kSumLanes = speclab::kSumLanes;
 inline constexpr std::size_t kSumChunk = speclab::kSumChunk;
 
-/// That order for sums that have no kernel: add(0, v), add(1, v), ... up to the last entry, then total().
+/// Sums in this order where there is no kernel: call add(0, v), add(1, v), ... up
+/// to the last entry, then total().
 class FixedSum {
  public:
   void add(std::size_t index, double value) {
@@ -43,45 +45,43 @@ class FixedSum {
   double folded_ = 0;
 };
 
-/// Largest value; -inf for an empty row. `valid` becomes false when an entry is NaN or +inf.
+/// Largest value; -inf for an empty row. Sets `valid` to false when an entry is NaN or +inf.
 float max(std::span<const float> row, bool* valid);
-/// Smallest index with row[i] == value, or row.size().
+/// Smallest index i with row[i] == value, or row.size().
 std::size_t find(std::span<const float> row, float value);
 /// Largest value of each block of kBlock entries; out [ceil(size / kBlock)].
 inline constexpr std::size_t kBlock = 64;
 void block_max(std::span<const float> row, std::span<float> out);
-/// How many entries precede (value, index) in the order "larger first, ties by index".
+/// Number of entries before (value, index) in the order "larger first, ties by index".
 std::size_t count_before(std::span<const float> row, float value, std::size_t index);
 
-/// out[i] = exp((row[i] - max) * scale), zero below exp(-87); returns the sum of out. Relative error below
-/// 2e-7.
+/// out[i] = exp((row[i] - max) * scale), 0 for results below exp(-87). Returns the sum
+/// of out. Relative error below 2e-7.
 double exp_row(std::span<const float> row, float max, float scale, std::span<float> out);
 double sum(std::span<const float> row);
 double sum(std::span<const double> row);
 
-/// Rows of equal size, each with the factor that turns its weights into probabilities.
+/// A row of weights and the factor that turns them into probabilities.
 struct Law {
   std::span<const float> weights;
   double factor;
 };
 double sum_min(const Law& p, const Law& q);
 double sum_product(const Law& p, const Law& q);
-/// out[i] = max(0, p[i] - q[i]); returns the sum of out.
+/// out[i] = max(0, p[i] - q[i]). Returns the sum of out.
 double positive_difference(const Law& p, const Law& q, std::span<double> out);
 /// sum over w > 0 of w log w.
 double sum_w_log_w(std::span<const float> row);
-/// sum over w > 0 of w (log w - log v); +inf when some v is 0 there.
-double sum_w_log_ratio(std::span<const float> row, std::span<const float> other);
 
-/// Exponential race: argmin over weights[i] > 0 of E_i / weights[i], ties to the lowest index, where E_i is
-/// the standard exponential of token i below. weights.size() when no weight is positive. Token t reads word
-/// (t mod 64) / 16 of the Philox counter {16 (t / 64) + t mod 16, c1, c2, c3}; of its 32 bits x, E = -log(1 -
-/// (x + 1/2) / 2^32).
+/// Exponential race: argmin over weights[i] > 0 of E_i / weights[i], ties to the lowest index. Returns
+/// weights.size() when no weight is positive. E_i is standard exponential: token t reads word (t mod 64) / 16
+/// of the Philox counter {16 (t / 64) + t mod 16, c1, c2, c3}, with c1 to c3 from `counter`. From its 32 bits
+/// x comes E = -log(1 - (x + 1/2) / 2^32).
 std::size_t race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key);
-/// out[i] = -log E of token first + i.
+/// out[i] = -log E of token first + i, with E as in race().
 void gumbel(std::size_t first, std::span<float> out, const PhiloxCounter& counter, const PhiloxKey& key);
 
-/// Name of the instruction set in use, for the record of the environment.
+/// Name of the instruction set in use, for environment.json.
 const char* target_name();
 
 }  // namespace speclab::row_kernels

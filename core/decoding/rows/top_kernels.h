@@ -6,16 +6,16 @@
 
 #include "core/decoding/rows/distribution.h"
 
-/// Loops that find the largest entries of a row, in SIMD; see core/decoding/rows/row_kernels.h. The same
-/// results for every vector width.
+/// SIMD loops that find the largest entries of a row; see core/decoding/rows/row_kernels.h. The results are
+/// the same for every vector width.
 namespace speclab::row_kernels {
 
-/// A value that `count` entries reach at least, and in a row without order few more: the count-th largest of
-/// the kSumLanes largest values of the entries with the same i mod kSumLanes. count in 1 .. kSumLanes, at
-/// most row.size(). NaN counts as -inf.
+/// A value that at least `count` entries reach, and in an unordered row few more. It takes the largest entry
+/// of each class i mod kSumLanes and returns the count-th largest of these. count in 1 .. kSumLanes, at most
+/// row.size(). NaN counts as -inf.
 float reached_by(std::span<const float> row, std::size_t count);
-/// Appends the entries that reach `bar`, ascending; `maxima` are those of block_max(), by which most of the
-/// row is not read at all.
+/// Appends the entries that reach `bar`, by ascending index. `maxima` are those of block_max(): blocks whose
+/// maximum is below the bar are not read.
 void append_reaching(std::span<const float> row, std::span<const float> maxima, float bar,
                      std::vector<TopEntry>& out);
 

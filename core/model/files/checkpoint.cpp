@@ -30,12 +30,12 @@ struct Checkpoint::Impl {
     return parts.tensors[found->second];
   }
 
-  /// The name in the file's model.
+  /// The name of the tensor in the original model.
   std::string original(std::string_view name) const {
     return twin ? twin->original_tensor(name) : std::string(name);
   }
 
-  /// Calls `read(type, first byte, weights, out)` for runs of rows that lie together in the file.
+  /// Calls read(type, first byte, weights, out) for runs of rows that are contiguous in the file.
   template <typename T, typename Read>
   void read_rows(std::string_view name, std::int64_t begin, std::int64_t end, T* out, Read read) const {
     const CheckpointTensor& from = tensor(name);
@@ -44,14 +44,14 @@ struct Checkpoint::Impl {
     const TensorTypeInfo& type = tensor_type_info(from.type);
     const std::int64_t row_bytes = from.stored_columns / type.block * type.block_bytes;
     const Selection& part = from.selection;
-    if (from.info.shape.size() == 1 && !part.whole()) {  // elements of a vector
+    if (from.info.shape.size() == 1 && !part.whole()) {  // a vector: select elements
       for (std::int64_t i = 0; begin < end && i < from.columns; i += part.run(i, from.columns - i)) {
         read(from.type, from.data + part.stored(i) * type.block_bytes, part.run(i, from.columns - i),
              out + i);
       }
       return;
     }
-    if (part.transposed) {  // a run of the wanted rows is a run of every row in the file
+    if (part.transposed) {  // a run of the wanted rows is a run of columns in every row of the file
       std::vector<T> run(static_cast<std::size_t>(end - begin));
       for (std::int64_t row = begin, count = 0; row < end; row += count) {
         count = part.run(row, end - row);
@@ -70,7 +70,7 @@ struct Checkpoint::Impl {
       }
       return;
     }
-    // The converter wrote row s * head_dim/2 + j of a head as row 2 j + s.
+    // The converter has written row s * head_dim/2 + j of a head as row 2 j + s.
     const std::int64_t head_dim = from.rows / from.interleaved_heads, half = head_dim / 2;
     for (std::int64_t row = begin; row < end; ++row, out += from.columns) {
       const std::int64_t head = row / head_dim, i = row % head_dim;
@@ -88,7 +88,7 @@ Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint Checkpoint::open(const std::filesystem::path& path) {
   auto impl = std::make_unique<Impl>();
   impl->path = path;
-  std::error_code ignored;  // what cannot be looked at is opened as a file, and the error says why
+  std::error_code ignored;  // if the path cannot be checked, opening it as a file gives the error
   impl->parts = std::filesystem::is_directory(path, ignored) ? open_huggingface_directory(path)
                                                              : open_gguf_file(MappedFile::open(path));
   impl->make_index();

@@ -16,34 +16,34 @@
 
 namespace speclab {
 
-/// A model on disk: a GGUF file, or a Hugging Face directory (config.json, model.safetensors or a sharded
-/// index, tokenizer.json). Memory-mapped and read-only; all sizes and offsets are checked before anything is
-/// touched.
+/// Reads a model on disk: a GGUF file, or a Hugging Face directory (config.json, model.safetensors or a
+/// sharded index, tokenizer.json). Files are memory-mapped read-only. All sizes and offsets are checked
+/// before any data is read.
 ///
-/// Tensors have one set of canonical names, whatever the file calls them:
+/// Tensors have canonical names, which do not depend on the names in the file:
 ///   token_embedding [vocab, embedding_dim]      embed_projection [hidden, embedding_dim] (drafts)
 ///   layers.N.attn_norm [hidden]                 layers.N.attn_q [heads*head_dim, hidden]
 ///   layers.N.attn_k / attn_v [kv_heads*head_dim, hidden]   layers.N.attn_out [hidden, heads*head_dim]
 ///   layers.N.ffn_norm [hidden]                  layers.N.ffn_gate / ffn_up [ffn, hidden]
 ///   layers.N.ffn_down [hidden, ffn]             final_norm [hidden]        head [head_rows, hidden]
-/// and where the family has them (see ModelConfig)
+/// and, if the family has them (see ModelConfig),
 ///   position_embedding [position_rows, hidden]  layers.N.attn_q_norm / attn_k_norm [head_dim]
 ///   layers.N.attn_post_norm / ffn_post_norm [hidden]       NAME.bias of a matrix [out] or of a norm [hidden]
-/// Matrices are [out, in] row-major; q and k are in the "halves" RoPE order (dimension i pairs with i +
-/// head_dim/2), un-permuted where the file has them interleaved (GGUF of the llama architecture). Tensors
-/// that a file stores as one (fused q, k and v; gate and up) or transposed are parts of it here.
+/// Matrices are [out, in] row-major. q and k are in the "halves" RoPE order (dimension i pairs with i +
+/// head_dim/2); interleaved files (GGUF of the llama architecture) are reordered. Fused tensors (q, k and v;
+/// gate and up) are split, and transposed ones are transposed back.
 class Checkpoint {
  public:
-  /// Throws Error when the file is missing, truncated, foreign, or disagrees with its own configuration.
+  /// Throws Error when the file is missing, truncated, of another kind, or contradicts its own configuration.
   static Checkpoint open(const std::filesystem::path& path);
   /// Decoder layers alone (ModelConfig::bare) of this shape, from one safetensors file that may hold other
   /// tensors too. The name of a tensor of a layer begins with `layer_names`, where "{}" stands for the number
   /// of the layer, and goes on as config.family has it in transformers. Throws Error as open() does.
   static Checkpoint open_layers(const std::filesystem::path& file, const ModelConfig& config,
                                 const std::string& layer_names);
-  /// From here on this is the twin of that shape (inflate.h): configuration, tensors and what is read from
-  /// them. The files, their hash and the tokenizer stay what they are. Throws Error when the model does not
-  /// fit into the shape.
+  /// Turns this into the twin of that shape (inflate.h): the configuration, the tensors and their
+  /// contents change. The files, their hash and the tokenizer stay the same. Throws Error when the
+  /// model does not fit into the shape.
   void inflate(const InflateShape& shape);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
@@ -53,22 +53,23 @@ class Checkpoint {
   const ModelConfig& config() const;
   bool has(std::string_view tensor) const;
 
-  /// Rows [begin, end) of a canonical tensor as bf16 (dequantised in float, rounded to nearest even),
-  /// [end-begin, in]. Thread-safe. Not for norms of Gemma in GGUF, which are stored as 1 + weight.
+  /// Reads rows [begin, end) of a canonical tensor as bf16 (dequantised in float, rounded to
+  /// nearest even), [end-begin, in]. Thread-safe. Not for norms of Gemma in GGUF, which are
+  /// stored as 1 + weight; use read_f32.
   void read_bf16(std::string_view tensor, std::int64_t begin, std::int64_t end, Bf16* out) const;
-  /// The same in float, without rounding to bf16. A vector is one row.
+  /// Reads the same rows in float, without rounding to bf16. A vector is one row.
   void read_f32(std::string_view tensor, std::int64_t begin, std::int64_t end, float* out) const;
 
-  /// Throws Error naming file and tensor when one of these values of it is NaN or infinite: every later sum
-  /// would be.
+  /// Throws Error naming file and tensor when one of these values of the tensor is NaN or infinite. Such a
+  /// value would spread to every later sum.
   void require_finite(std::string_view tensor, std::span<const Bf16> values) const;
 
-  /// Absent for a draft that uses its target's tokenizer, and for bare weights.
+  /// The model's tokenizer. Absent for a draft that uses its target's tokenizer, and for bare weights.
   std::optional<Tokenizer> tokenizer() const;
-  /// What the configuration does not say and was decided as llama.cpp decides it, a sentence each. The
-  /// tokenizer has its own.
+  /// Assumptions about missing entries of the configuration, which follow llama.cpp; one sentence each. The
+  /// tokenizer has its own list.
   const std::vector<std::string>& assumed() const;
-  /// Jinja source of the chat template; empty when the file has none.
+  /// The Jinja source of the chat template; empty when the model has none.
   const std::string& chat_template() const;
 
   struct TensorInfo {
@@ -78,13 +79,14 @@ class Checkpoint {
   };
   const std::vector<TensorInfo>& tensors() const;
   std::uint64_t file_bytes() const;
-  /// Throws Error when a file was written to since it was opened: what was read from it may be half old, half
-  /// new.
+  /// Throws Error when a file was written to since it was opened, because the data
+  /// may then be half old and half new.
   void require_unchanged() const;
-  /// Gives back the memory that reading has filled with pages of the files. Meant for between two matrices:
-  /// packed weights and the whole file together would double what loading takes.
+  /// Frees the memory that holds pages of the files. Call it between matrices while loading: packed weights
+  /// and the whole file together would take twice the memory.
   void forget_pages() const;
-  /// SHA-256 of the file (GGUF) or of its safetensors files in name order; reads everything, so ask once.
+  /// SHA-256 of the file (GGUF) or of all safetensors files in name order. Reads
+  /// everything, so call it only once.
   std::string sha256() const;
 
  private:

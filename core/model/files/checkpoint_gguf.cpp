@@ -17,7 +17,7 @@ constexpr std::int64_t kMaxWidth = 1 << 24;
   throw Error({what, std::move(got), std::move(expected), std::move(advice)});
 }
 
-/// Split files and experts: what is not read.
+/// Refuses split files and mixtures of experts, which are not supported.
 void refuse_other_files(const GgufSettings& settings) {
   const GgufFile& file = settings.file();
   if (file.has("split.count") && file.integer("split.count", 0, 65535) > 1) {
@@ -59,8 +59,7 @@ ModelConfig read_config(const GgufSettings& settings, const GgufFamily& family, 
   const std::string& name = settings.file_name();
   ModelConfig config;
   config.family = settings.architecture();
-  config.name =
-      mapped.path().stem().string();  // general.name is often what a converter made of a checkpoint's path
+  config.name = mapped.path().stem().string();  // general.name is often a path that the converter has changed
   config.hidden = config.embedding_dim = settings.integer("embedding_length", 1, kMaxWidth);
   config.layers = settings.integer("block_count", 1, 10'000);
   config.ffn = settings.integer("feed_forward_length", 1, kMaxWidth);
@@ -94,7 +93,7 @@ ModelConfig read_config(const GgufSettings& settings, const GgufFamily& family, 
     }
   }
   if (static_cast<std::size_t>(config.layers) >
-      file.tensors().size()) {  // before a list of their tensors is made
+      file.tensors().size()) {  // checked before memory is taken for so many layers
     refuse(fmt::format("{}: metadata {}.block_count", name, config.family), fmt::format("{}", config.layers),
            fmt::format("no more layers than the {} tensors that are there", file.tensors().size()),
            "The file is incomplete; convert or fetch the model again.");
@@ -139,7 +138,7 @@ void read_sentencepiece_keys(const GgufFile& file, const std::string& name, Toke
   }
 }
 
-/// Types of tokens; what a 32-bit number cannot hold is no type, 0.
+/// Types of the tokens. A number that does not fit into 32 bits becomes 0, which is no type.
 std::vector<std::int32_t> read_token_types(const GgufFile& file, const std::string& name) {
   std::vector<std::int32_t> types;
   if (!file.has("tokenizer.ggml.token_type")) return types;
@@ -179,7 +178,7 @@ void read_token_ids(const GgufFile& file, Tokenizer::Parts& parts) {
                                                                        {"fim_pad", "fim_pad"},
                                                                        {"fim_rep", "fim_rep"},
                                                                        {"fim_sep", "fim_sep"},
-                                                                       {"prefix", "fim_pre"},  // of old files
+                                                                       {"prefix", "fim_pre"},  // in old files
                                                                        {"suffix", "fim_suf"},
                                                                        {"middle", "fim_mid"}}};
   for (const auto& [key, role] : kRoles) {
@@ -227,7 +226,7 @@ CheckpointParts open_gguf_file(MappedFile mapped) {
   parts.config = read_config(settings, family, mapped, parts.assumed);
   std::vector<ExpectedTensor> expected = expected_tensors(parts.config, family.names);
   for (ExpectedTensor& tensor : expected) {
-    if (tensor.rms_norm) tensor.shift = -parts.config.norm_offset;  // the converter has added it
+    if (tensor.rms_norm) tensor.shift = -parts.config.norm_offset;  // the converter has added the offset
   }
   parts.tensors =
       take_tensors(expected, file.tensors(), name, "its metadata", family.interleaved,

@@ -18,14 +18,14 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-/// False only for what is surely not there: a file that cannot be looked at is opened, and the error says
-/// why.
+/// False only if the file certainly does not exist. If it cannot be checked, opening it gives the error.
 bool file_exists(const fs::path& path) {
   std::error_code ignored;
   return fs::status(path, ignored).type() != fs::file_type::not_found;
 }
 
-/// The safetensors files of a directory: model.safetensors, or those that the index names, in name order.
+/// Opens the safetensors files of a directory: model.safetensors, or the files
+/// that the index names, in name order.
 std::vector<MappedFile> open_weights(const fs::path& directory, Json& index) {
   std::vector<MappedFile> files;
   const fs::path single = directory / "model.safetensors",
@@ -80,15 +80,15 @@ std::vector<StoredTensor> read_weights(const fs::path& directory, const std::vec
     if (found == file_of.end() || found->second != file.get<std::string>()) {
       throw Error(
           {.what = fmt::format("{}: tensor {}", (directory / file.get<std::string>()).string(), tensor),
-           .got = found == file_of.end() ? "no such tensor" : "it in " + found->second,
-           .expected = "it here, as model.safetensors.index.json says",
+           .got = found == file_of.end() ? "no such tensor" : "the tensor in " + found->second,
+           .expected = "the tensor here, as model.safetensors.index.json says",
            .advice = "The shards and the index belong to different models; fetch them again."});
     }
   }
   return tensors;
 }
 
-/// Takes `draft_vocab` out of the tensors: the target ids of the head's rows.
+/// Takes the tensor `draft_vocab` out of the list: the target ids of the head's rows.
 std::vector<Token> take_head_ids(std::vector<StoredTensor>& tensors, const ModelConfig& config,
                                  const fs::path& directory) {
   const auto found =
@@ -115,8 +115,8 @@ std::vector<Token> take_head_ids(std::vector<StoredTensor>& tensors, const Model
   return ids;
 }
 
-/// transformers keeps it in a file of its own, older versions in tokenizer_config.json, as a string or as a
-/// list of named ones.
+/// transformers stores the template in its own file; older versions store it in tokenizer_config.json, as a
+/// string or as a list of named templates.
 std::string read_chat_template(const fs::path& directory) {
   if (const fs::path file = directory / "chat_template.jinja"; file_exists(file)) {
     return std::string(MappedFile::open(file).text());
@@ -135,7 +135,7 @@ std::string read_chat_template(const fs::path& directory) {
   return "";
 }
 
-/// eos_token_id is one id or a list of ids, of which the first is the usual end.
+/// Reads eos_token_id and the like: one id, or a list that begins with the usual one.
 std::vector<Token> read_ids(const ConfigValues& settings, const char* key, int vocab) {
   if (!settings.has(key)) return {};
   if (!settings.at(key).is_array()) return {settings.integer(key, 0, vocab - 1)};
@@ -147,8 +147,8 @@ std::vector<Token> read_ids(const ConfigValues& settings, const char* key, int v
   return out;
 }
 
-/// tokenizer.json or, without it, tokenizer.model of SentencePiece, with the ids that stand in config.json
-/// and, with priority, in generation_config.json.
+/// Reads tokenizer.json or, without it, SentencePiece's tokenizer.model. Takes ids from
+/// generation_config.json first, then from config.json.
 std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
   const fs::path file = directory / "tokenizer.json";
   const fs::path sentencepiece = directory / "tokenizer.model";
@@ -163,8 +163,7 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
     };
     set("bos_token_id", ids.bos);
     set("eos_token_id", ids.eos);
-    // -1 and 4294967295 stand for none. transformers looks at no padding token where one text is read at a
-    // time.
+    // -1 and 4294967295 mean none. transformers ignores the padding token when it reads one text at a time.
     if (settings.has("pad_token_id") && settings.at("pad_token_id").is_number_integer()) {
       const Json& pad = settings.at("pad_token_id");
       if (pad >= 0 && pad < vocab) ids.pad = pad.get<Token>();
@@ -174,7 +173,7 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
     for (const Token id : read_ids(settings, "eos_token_id", vocab)) ids.end_of_generation.push_back(id);
   }
   if (file_exists(file)) return Tokenizer::from_json(MappedFile::open(file).text(), file.string(), ids);
-  bool add_bos = true;  // as transformers does for these files unless it is told otherwise
+  bool add_bos = true;  // the default of transformers for these files
   if (const fs::path settings = directory / "tokenizer_config.json"; file_exists(settings)) {
     const Json json = read_checkpoint_json(settings);
     if (json.is_object() && json.contains("add_bos_token") && json["add_bos_token"].is_boolean())
@@ -225,8 +224,8 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   std::vector<StoredTensor> tensors = read_weights(directory, parts.files, index);
   if (parts.config.embedding_of_target)
     parts.config.head_ids = take_head_ids(tensors, parts.config, directory);
-  if (parts.config.layers > 0 &&
-      static_cast<std::size_t>(parts.config.layers) > tensors.size()) {  // before a list of them is made
+  if (parts.config.layers > 0 && static_cast<std::size_t>(parts.config.layers) >
+                                     tensors.size()) {  // checked before memory is taken for so many layers
     throw Error(
         {.what = (directory / "config.json").string() + ": num_hidden_layers",
          .got = fmt::format("{}", parts.config.layers),
@@ -239,7 +238,7 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   std::vector<ExpectedTensor> expected = expected_tensors(parts.config, family->names);
   std::set<std::string_view> names;
   for (const StoredTensor& tensor : tensors) names.insert(tensor.name);
-  // Files of the bare decoder have no prefix.
+  // Files of a decoder without its head have no prefix.
   const std::string_view prefix = family->decoder;
   const bool bare =
       std::none_of(names.begin(), names.end(), [&](const auto& name) { return name.starts_with(prefix); });
@@ -250,12 +249,12 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   const bool tied = parts.config.tied_head;
   const std::string head = fmt::format("{}.weight", family->names.head);
   if (tied && !names.contains(expected[0].file_name) && names.contains(head)) {
-    expected[0].file_name = head;  // of two tied tensors safetensors keeps one, under either name
+    expected[0].file_name = head;  // safetensors stores one of two tied tensors, under either name
   }
   const bool masks = parts.config.family == "gpt2" || parts.config.family == "gpt_neox";
   parts.tensors = take_tensors(
       expected, std::move(tensors), directory.string(), "config.json", false, [&](const std::string& name) {
-        // A tied head may be stored once more, and old files keep RoPE's constants and the causal mask.
+        // A tied head may be stored twice, and old files contain RoPE's constants and the causal mask.
         if ((tied && name == head) || name.ends_with(".rotary_emb.inv_freq")) return true;
         return masks && (name.ends_with(".attn.bias") || name.ends_with(".attention.bias") ||
                          name.ends_with(".masked_bias"));

@@ -40,7 +40,7 @@ void read_attention(const ConfigValues& settings, const HuggingFaceFamily& famil
   if (std::int64_t{config.heads} * config.head_dim > kMostWidth) {
     settings.refuse(keys.heads, fmt::format("heads * head_dim of at most {}", kMostWidth), "");
   }
-  // GPT-2 leaves it null for four times the hidden width.
+  // GPT-2 has null for four times the hidden width.
   const bool four = family.model_type == std::string_view("gpt2") && !settings.has(keys.ffn) &&
                     config.hidden <= kMostWidth / 4;
   config.ffn = four ? 4 * config.hidden : settings.integer(keys.ffn, 1, kMostWidth);
@@ -55,7 +55,7 @@ void read_draft(const ConfigValues& draft, ModelConfig& config) {
         {.what = draft.name("embedding"),
          .got = draft.has("embedding") ? "something else" : "nothing",
          .expected = "\"target\"",
-         .advice = "A draft with an embedding of its own is a plain Llama directory: remove speclab_draft."});
+         .advice = "A draft with its own embedding is a plain Llama directory: remove speclab_draft."});
   }
   config.embedding_of_target = true;
   config.embedding_dim = draft.integer("embedding_dim", 1, kMostWidth);
@@ -87,7 +87,7 @@ ModelConfig read_huggingface_config(const fs::path& directory) {
   config.family = family.model_type;
   config.name = settings.text_or("_name_or_path", "");
   if (config.name.empty()) {
-    std::error_code gone;  // the current directory may be
+    std::error_code gone;  // the current directory may be gone
     config.name = fs::absolute(directory / "config.json", gone).parent_path().filename().string();
   }
   config.hidden = settings.integer(family.keys.hidden, 1, kMostWidth);
@@ -101,7 +101,7 @@ ModelConfig read_huggingface_config(const fs::path& directory) {
     settings.refuse(family.keys.layers, "0 with speclab_table", "");
   if (settings.has("speclab_draft")) read_draft(settings.object("speclab_draft"), config);
   if (config.embedding_of_target && config.tied_head) {
-    settings.refuse("tie_word_embeddings", "false with speclab_draft", "A draft has a head of its own.");
+    settings.refuse("tie_word_embeddings", "false with speclab_draft", "A draft has its own head.");
   }
   if (config.embedding_of_target && config.family != "llama") {
     settings.refuse("model_type", "\"llama\" with speclab_draft",

@@ -10,37 +10,37 @@
 
 namespace speclab {
 
-/// Inside of Checkpoint: the JSON files of a Hugging Face directory.
+/// Reads the JSON files of a Hugging Face directory. Internal to Checkpoint.
 
-/// What such files have at most. A value costs up to twenty times its text, so that these bound the memory:
-/// config.json and generation_config.json are some kB; the index of the largest models has 9 MB, a
-/// tokenizer_config.json 1.
+/// Limits of file sizes. A parsed value takes up to twenty times the memory of its text, so the limits bound
+/// the memory. config.json and generation_config.json have some kB, the index of the largest models 9 MB, a
+/// tokenizer_config.json 1 MB.
 constexpr std::size_t kMostConfigBytes = std::size_t{1} << 20, kMostJsonBytes = std::size_t{16} << 20;
 
-/// Throws Error with line and column, and for a file of more bytes.
+/// Reads a file. Throws Error with line and column for bad JSON, and for a file of more than `most_bytes`.
 nlohmann::json read_checkpoint_json(const std::filesystem::path& path,
                                     std::size_t most_bytes = kMostJsonBytes);
 
-/// Reads typed members of a JSON object, which must outlive it; null counts as absent, as in transformers.
+/// Reads typed members of a JSON object, which must outlive this. null counts as absent, as in transformers.
 /// Throws Error naming file and member for a value of the wrong type or out of range.
 class ConfigValues {
  public:
   ConfigValues(const nlohmann::json& json, std::string where);
 
   bool has(const char* key) const;
-  bool states(const char* key) const;  ///< also as null
+  bool states(const char* key) const;  ///< true for null too
   std::string name(const char* key) const { return where_ + ": " + key; }
   const nlohmann::json& json() const { return json_; }
   const nlohmann::json& at(const char* key) const;
   int integer(const char* key, std::int64_t least, std::int64_t most) const;
   int integer_or(const char* key, int absent, std::int64_t least, std::int64_t most) const;
-  /// A positive number that a float can hold.
+  /// A positive number within the range of a float.
   float positive(const char* key) const;
   bool flag_or(const char* key, bool absent) const;
   std::string text_or(const char* key, std::string absent) const;
   ConfigValues object(const char* key) const { return {at(key), name(key)}; }
 
-  /// Throws for a member that is there, but cannot be used.
+  /// Throws Error for a member whose value cannot be used.
   [[noreturn]] void refuse(const char* key, std::string expected, std::string advice) const;
 
  private:
@@ -48,11 +48,10 @@ class ConfigValues {
   std::string where_;
 };
 
-/// config.json of a decoder of a known family (huggingface_family.h), of a draft (`speclab_draft`) or of a
-/// table
-/// (`speclab_table`). Throws Error for another architecture, for anything that our forward pass does not
-/// compute, and for missing or impossible values. The reduced head of a draft is not here but among the
-/// tensors.
+/// Reads config.json of a decoder of a known family (huggingface_family.h), of a draft (`speclab_draft`) or
+/// of a table (`speclab_table`). Throws Error for other architectures, for anything that our forward pass
+/// does not compute, and for missing or impossible values. The reduced head of a draft is not in config.json
+/// but among the tensors.
 ModelConfig read_huggingface_config(const std::filesystem::path& directory);
 
 }  // namespace speclab

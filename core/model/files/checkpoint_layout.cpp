@@ -47,8 +47,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
     const auto norm = [&](const char* name, const char* file_name) {
       add_norm(own + name, prefix + file_name);
     };
-    struct Slice {            // rows of a fused tensor
-      std::int64_t rows = 0;  // of the whole; 0: not fused
+    struct Slice {            // a part of a fused tensor
+      std::int64_t rows = 0;  // rows of the whole tensor; 0: not fused
       Selection selection = {};
     };
     const auto add = [&](const char* name, const char* file_name, std::int64_t rows, std::int64_t columns,

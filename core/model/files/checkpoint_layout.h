@@ -13,10 +13,10 @@
 
 namespace speclab {
 
-/// Inside of Checkpoint: what the reader of each format hands to it.
+/// The results of the reader of each file format. Internal to Checkpoint.
 
-/// Which part of a stored tensor a canonical one is: from row `first` on, `block` rows of every `stride`. Of
-/// a vector the same with its elements, and of a transposed matrix ([in, out] in the file) with its columns.
+/// Selects the part of a stored tensor that is a canonical tensor: from row `first` on, `block` rows of every
+/// `stride` rows. For a vector it selects elements, for a transposed matrix ([in, out] in the file) columns.
 struct Selection {
   std::int64_t first = 0;
   std::int64_t block = 0, stride = 0;  ///< block 0: all
@@ -26,64 +26,65 @@ struct Selection {
   std::int64_t stored(std::int64_t row) const {
     return block == 0 ? row : first + row / block * stride + row % block;
   }
-  /// Rows from `row` on, at most `most`, that lie together in the file.
+  /// Number of rows from `row` on, at most `most`, that are contiguous in the file.
   std::int64_t run(std::int64_t row, std::int64_t most) const {
     return block == 0 ? most : std::min(most, block - row % block);
   }
 };
 
-/// A tensor that a model of some configuration must have.
+/// A tensor that a model with a given configuration must have.
 struct ExpectedTensor {
-  std::string name;                 ///< canonical, see checkpoint.h
-  std::string file_name;            ///< in the file
+  std::string name;                 ///< canonical name, see checkpoint.h
+  std::string file_name;            ///< name in the file
   std::vector<std::int64_t> shape;  ///< outermost first
-  int rope_heads = 0;               ///< heads of a q or k matrix, whose rows may be interleaved; else 0
-  std::vector<std::int64_t> stored_shape = {};  ///< in the file, when it is not `shape`
+  int rope_heads =
+      0;  ///< number of heads of a q or k matrix, whose rows may be interleaved; 0 for other tensors
+  std::vector<std::int64_t> stored_shape = {};  ///< shape in the file, if it differs from `shape`
   Selection selection = {};
   bool rms_norm = false;  ///< the weight of an RMS norm
-  float shift = 0;        ///< added to the numbers of the file (to weights of norms, in float)
+  float shift = 0;        ///< added to the file's values (weights of norms, in float)
 };
 
-/// What a family calls its tensors in a format, and which it stores as one. Names are without ".weight" and
-/// ".bias"; those of a layer follow `layer` ("model.layers.{}.").
+/// The names of a family's tensors in a file format, and which tensors are fused. Names are without ".weight"
+/// and ".bias". Names of a layer's tensors come after `layer` ("model.layers.{}.").
 struct TensorNames {
   enum class Fused : std::uint8_t {
     kNo,
-    kStacked,  ///< q, k, v one below the other (or gate, up) in one matrix
+    kStacked,  ///< q, k, v (or gate, up) below each other in one matrix
     kByHead,   ///< q, k, v of head 0, then of head 1, ... (GPT-NeoX)
   };
   const char* layer;
   const char *token_embedding, *position_embedding, *final_norm, *head;
   const char *attn_norm, *attn_post_norm, *ffn_norm, *ffn_post_norm, *q_norm, *k_norm;
-  const char *q, *k, *v;  ///< fused: all three are q
+  const char *q, *k, *v;  ///< if fused, all three have the name q
   const char* attn_out;
-  const char *gate, *up;  ///< fused: both are up
+  const char *gate, *up;  ///< if fused, both have the name up
   const char* down;
   Fused qkv = Fused::kNo;
   bool fused_gate_up = false;
-  bool transposed = false;  ///< matrices of the layers are [in, out] (GPT-2)
+  bool transposed = false;  ///< matrices of the layers are [in, out] in the file (GPT-2)
 };
 
-/// Every tensor of a decoder with this configuration, in the order of the forward pass. `embedding_dim` must
-/// be set.
+/// All tensors of a decoder with this configuration, in the order of the forward
+/// pass. `embedding_dim` must be set.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const TensorNames& names);
 
-/// An expected tensor and its bytes.
+/// An expected tensor and its bytes in the file.
 struct CheckpointTensor {
   Checkpoint::TensorInfo info;
   TensorType type;
   std::int64_t rows, columns;  ///< a vector is one row
   const std::byte* data;
-  int interleaved_heads;  ///< rows of this many heads are in the interleaved RoPE order; 0: rows are as they
-                          ///< should be
+  int interleaved_heads;  ///< rows of this many heads are in the interleaved RoPE order; 0: in the right
+                          ///< order
   Selection selection;
-  std::int64_t stored_columns;  ///< of the tensor in the file
-  float shift;                  ///< of a vector
+  std::int64_t stored_columns;  ///< columns of the tensor in the file
+  float shift;                  ///< added to the values of a vector
 };
 
-/// Takes what the model needs from `stored` and refuses what it does not know: a tensor that is silently left
-/// out would give other logits. Throws Error naming the tensor: missing, another shape or type than
-/// `config_source` (a file or "its metadata") implies, or left over and not `ignorable`.
+/// Takes the expected tensors out of `stored` and refuses unknown ones, because silently leaving out a tensor
+/// would change the logits. Throws Error naming a tensor that is missing, has another shape or type than
+/// `config_source` (a file or "its metadata") implies, or is left over and not `ignorable`.
 std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& expected,
                                            std::vector<StoredTensor> stored, const std::string& model_name,
                                            const std::string& config_source, bool interleaved,
@@ -93,12 +94,12 @@ std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& ex
 void require_finite_weights(const std::string& file, const std::string& tensor, std::span<const Bf16> values);
 
 struct CheckpointParts {
-  std::vector<MappedFile> files;  ///< the weights
+  std::vector<MappedFile> files;  ///< the files of the weights
   ModelConfig config;
   std::vector<CheckpointTensor> tensors;
   std::string chat_template;
   std::vector<std::string> assumed;  ///< see Checkpoint::assumed
-  /// Reads the tokenizer, from `files` or from beside them; called while `files` live.
+  /// Reads the tokenizer, from `files` or from a file beside them. Called while `files` exist.
   std::function<std::optional<Tokenizer>()> tokenizer;
 };
 

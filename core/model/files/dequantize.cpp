@@ -24,7 +24,7 @@ T load(const std::byte* from) {
 
 float load_half(const std::byte* from) { return half_to_float(load<std::uint16_t>(from)); }
 
-/// Nibble i of 32: the low halves of 16 bytes, then the high halves.
+/// Unpacks 32 nibbles: the low halves of 16 bytes, then the high halves.
 void nibbles(const std::byte* from, int* to) {
   for (int i = 0; i < kBlock / 2; ++i) {
     const int byte = static_cast<int>(from[i]);
@@ -73,7 +73,7 @@ void block_q8_0(const std::byte* from, float* to) {
 }
 
 void block_iq4_nl(const std::byte* from, float* to) {
-  // The levels lie closer together around zero, as weights do.
+  // The levels are closer together around zero, like weights.
   constexpr std::array<float, 16> kLevels{-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};
   const float scale = load_half(from);
@@ -123,8 +123,7 @@ std::string weight_type_names() {
 float half_to_float(std::uint16_t bits) {
   const std::uint32_t sign = std::uint32_t{bits & 0x8000u} << 16;
   const std::uint32_t exponent = (bits >> 10) & 31u, mantissa = bits & 1023u;
-  if (exponent ==
-      0) {  // zero or subnormal: mantissa * 2^-24, which a float holds exactly and as a normal number
+  if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24, exact in float
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(static_cast<float>(mantissa) * 0x1p-24f) | sign);
   }
   const std::uint32_t wide = exponent == 31 ? 255 : exponent + 112;
@@ -167,7 +166,7 @@ void dequantize_to_bf16(TensorType type, const std::byte* from, std::int64_t cou
   }
   const TensorTypeInfo& info = tensor_type_info(type);
   SPECLAB_CHECK(count >= 0 && count % info.block == 0, "{} weights of type {}", count, info.name);
-  constexpr std::int64_t kPiece = 512;  // a multiple of every block; stays in the first-level cache
+  constexpr std::int64_t kPiece = 512;  // a multiple of every block that fits into the first-level cache
   static_assert(kPiece % kSuperBlock == 0);
   float piece[kPiece];
   for (std::int64_t at = 0; at < count; at += kPiece) {

@@ -9,16 +9,16 @@
 
 namespace speclab {
 
-/// How the numbers of a tensor lie in a file. The Q types are those of GGUF: blocks along a row, of 32
-/// weights:
+/// The formats of weights in files. The Q types are those of GGUF. They have blocks
+/// along a row, with 32 weights each:
 ///   Q4_0: half d, 16 bytes of nibbles (low nibbles are weights 0..15, high ones 16..31); w = d (n - 8)
 ///   Q4_1: half d, half m, nibbles;                                                      w = d n + m
 ///   Q5_0: half d, 32 fifth bits (bit i of weight i), nibbles;                           w = d (n - 16)
 ///   Q5_1: half d, half m, fifth bits, nibbles;                                          w = d n + m
 ///   Q8_0: half d, 32 signed bytes;                                                      w = d n
 ///   IQ4_NL: half d, nibbles that select one of 16 levels;                               w = d level[n]
-/// or of 256 weights in groups of 16 or 32, each with a scale s (and an offset m) of 4, 6 or 8 bits: the K
-/// types of dequantize_k.h, w = (d s) n - (d_min m) or w = (d s) n. All little-endian.
+/// The K types have 256 weights in groups of 16 or 32. Each group has a scale s (and an offset m) of 4, 6 or
+/// 8 bits, w = (d s) n - (d_min m) or w = (d s) n, see dequantize_k.h. All are little-endian.
 enum class TensorType : std::uint8_t {
   kF32,
   kF16,
@@ -38,23 +38,23 @@ enum class TensorType : std::uint8_t {
 };
 
 struct TensorTypeInfo {
-  std::string_view name;  ///< as GGUF and safetensors write it: "BF16", "Q4_1"
-  int block;              ///< weights in a block, 1 for plain types
+  std::string_view name;  ///< the name in GGUF and safetensors: "BF16", "Q4_1"
+  int block;              ///< weights in a block; 1 for plain types
   int block_bytes;
 };
 const TensorTypeInfo& tensor_type_info(TensorType type);
 
-/// Every type that holds weights, for errors: "F32, F16, ... or Q6_K".
+/// All types of weights, for errors: "F32, F16, ... or Q6_K".
 std::string weight_type_names();
 
-/// IEEE half as its bit pattern; exact.
+/// Converts an IEEE half, given as its bit pattern. Exact.
 float half_to_float(std::uint16_t bits);
 
-/// `count` weights, a multiple of the block, in float: products and sums rounded once each, in the order
-/// above. `from` need not be aligned. Not for I32, which holds no weights.
+/// Converts `count` weights, a multiple of the block, to float. Each product and sum is rounded once, in the
+/// order above. `from` need not be aligned. Not for I32, which is no weight type.
 void dequantize(TensorType type, const std::byte* from, std::int64_t count, float* to);
 
-/// The same, rounded to bf16 (nearest even); BF16 is copied.
+/// The same, rounded to bf16 (nearest even). BF16 is copied.
 void dequantize_to_bf16(TensorType type, const std::byte* from, std::int64_t count, Bf16* to);
 
 }  // namespace speclab

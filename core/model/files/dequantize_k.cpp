@@ -14,22 +14,22 @@ float half_at(const std::byte* from) {
   return half_to_float(bits);
 }
 
-/// Field `index` of `bits` bits in a byte.
+/// Extracts field `index` of `bits` bits from a byte.
 int field(std::byte byte, int index, int bits) {
   return static_cast<int>(byte) >> index * bits & ((1 << bits) - 1);
 }
 
-/// Code i of 256 when `bytes` bytes hold one strip of as many weights in each of their fields, then the next
-/// `bytes` bytes the strips behind.
+/// Code i of 256. Each field of a run of `bytes` bytes holds one strip of `bytes` weights; the next run of
+/// bytes holds the following strips.
 template <int bytes, int bits>
 int strip_code(const std::byte* from, int i) {
-  constexpr int weights = bytes * (8 / bits);  // in the fields of one run of bytes
+  constexpr int weights = bytes * (8 / bits);  // weights in one run of bytes
   return field(from[i / weights * bytes + i % bytes], i % weights / bytes, bits);
 }
 
-/// Scales and offsets of Q4_K and Q5_K: 12 bytes are three rows of four. The low six bits of row 0 are scales
-/// 0..3, those of row 1 offsets 0..3; row 2 has the low nibbles of scales (low) and offsets (high) 4..7,
-/// whose upper two bits are on top of rows 0 and 1.
+/// Unpacks the scales and offsets of Q4_K and Q5_K: 12 bytes in three rows of four. The low six bits of row 0
+/// are scales 0..3, those of row 1 offsets 0..3. Row 2 has the low four bits of scales 4..7 (low nibble) and
+/// offsets 4..7 (high nibble); their upper two bits are the top bits of rows 0 and 1.
 void scales_and_offsets(const std::byte* from, int* scale, int* offset) {
   for (int i = 0; i < 4; ++i) {
     const int s = static_cast<int>(from[i]), m = static_cast<int>(from[4 + i]);
@@ -69,7 +69,7 @@ void block_q3_k(const std::byte* from, float* to) {
   const std::byte* scales = from + 96;
   const float d = half_at(from + 108);
   for (int group = 0; group < 16; ++group) {
-    // Low nibbles: 8 bytes, first their low halves; upper two bits: strips of four.
+    // The low four bits are in 8 bytes, low halves first; the upper two bits are in strips of four.
     const int scale = field(scales[group % 8], group / 8, 4) | field(scales[8 + group % 4], group / 4, 2)
                                                                    << 4;
     const float step = d * static_cast<float>(scale - 32);

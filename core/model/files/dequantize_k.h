@@ -4,22 +4,22 @@
 
 namespace speclab {
 
-/// Weights in a block of a K type.
+/// The K types of GGUF. Number of weights in a block of a K type.
 inline constexpr int kSuperBlock = 256;
 
-/// One block to 256 floats. Layouts, in the order of the file; codes n are spread over the block in strips of
-/// 32 or 64 weights, each strip in other bits of the same bytes. Products and differences are rounded once
-/// each, in the order written.
-///   Q2_K  16 bytes (m << 4 | s), 64 bytes of 2-bit codes, half d, half d_min; groups of 16: w = (d s) n -
-///   (d_min m) Q3_K  32 bytes of third bits, 64 bytes of 2-bit codes, 16 scales of 6 bits in 12 bytes, half
-///   d; groups of 16:
-///         w = (d (s - 32)) (n - 4)
-///   Q4_K  half d, half d_min, 8 scales and 8 offsets of 6 bits in 12 bytes, 128 bytes of nibbles; groups of
-///   32:
-///         w = (d s) n - (d_min m)
-///   Q5_K  as Q4_K with 32 bytes of fifth bits before the nibbles
-///   Q6_K  128 bytes of nibbles, 64 bytes of upper 2 bits, 16 signed scales of 8 bits, half d; groups of 16:
-///         w = (d s) (n - 32)
+/// Each function converts one block to 256 floats. Products and differences are rounded once each, in the
+/// order written. Codes n are spread over the block in strips of 32 or 64 weights; each strip is in other
+/// bits of the same bytes. The layouts, in file order:
+///
+///   Q2_K  16 bytes (m << 4 | s), 64 bytes of 2-bit codes, half d, half d_min;
+///         groups of 16: w = (d s) n - (d_min m)
+///   Q3_K  32 bytes of third bits, 64 bytes of 2-bit codes, 16 scales of 6 bits in 12 bytes, half d;
+///         groups of 16: w = (d (s - 32)) (n - 4)
+///   Q4_K  half d, half d_min, 8 scales and 8 offsets of 6 bits in 12 bytes, 128 bytes of nibbles;
+///         groups of 32: w = (d s) n - (d_min m)
+///   Q5_K  as Q4_K, with 32 bytes of fifth bits before the nibbles
+///   Q6_K  128 bytes of nibbles, 64 bytes of upper 2 bits, 16 signed scales of 8 bits, half d;
+///         groups of 16: w = (d s) (n - 32)
 void block_q2_k(const std::byte* from, float* to);
 void block_q3_k(const std::byte* from, float* to);
 void block_q4_k(const std::byte* from, float* to);

@@ -38,7 +38,7 @@ constexpr TensorNames fused(bool gate_up) {
   return names;
 }
 
-/// layer % pattern == pattern - 1 sees everything, the others the window.
+/// Layers with layer % pattern == pattern - 1 see all positions, the others only the window.
 void set_windows(const GgufSettings& settings, int pattern, ModelConfig& config) {
   if (settings.has("attention.sliding_window_pattern"))
     pattern = settings.integer("attention.sliding_window_pattern", 1, INT32_MAX);
@@ -82,7 +82,7 @@ void read_gpt_neox(const GgufSettings& settings, ModelConfig& config) {
   config.parallel = settings.file().flag(settings.key("use_parallel_residual"));
 }
 
-/// `large`: layers of the 27B model, the only one whose scores are not scaled by the width of a head.
+/// `large` is the number of layers of the 27B model, the only one that does not scale scores by head_dim.
 void read_gemma(const GgufSettings& settings, int large, ModelConfig& config) {
   config.activation = Activation::kGeluTanh;
   config.norm_offset = 1;
@@ -129,7 +129,7 @@ constexpr std::array kFamilies{
     GgufFamily{"smollm3", kLlamaNames, true, true, true, false, 0, read_smollm3},
 };
 
-/// One factor for each pair that turns.
+/// Reads a list with one factor for each rotated pair.
 std::vector<float> read_divisors(const GgufSettings& settings, const char* name, int count) {
   const StoredTensor* tensor = settings.tensor(name);
   const std::string what = fmt::format("{}: tensor {}", settings.file_name(), name);
@@ -191,8 +191,8 @@ const GgufFamily& gguf_family(const GgufSettings& settings) {
 
 Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, ModelConfig& config) {
   Rope rope;
-  // llama.cpp takes 10,000 for every architecture. Models of the others have another base, which some
-  // converters drop.
+  // llama.cpp assumes 10,000 for every architecture. But models of some architectures have another base,
+  // which some converters drop; for these a missing base is an error.
   rope.theta = family.default_theta > 0 ? settings.positive_or("rope.freq_base", family.default_theta)
                                         : settings.positive("rope.freq_base");
   rope.dims = config.head_dim;
@@ -209,7 +209,7 @@ Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, Mode
     rope.dims = dims;
   }
   const bool longrope = settings.tensor(kShortFactors) != nullptr ||
-                        settings.tensor(kLongFactors) != nullptr;  // files need not say so
+                        settings.tensor(kLongFactors) != nullptr;  // files need not state the type
   const std::string type = settings.has("rope.scaling.type")
                                ? std::string(settings.file().text(settings.key("rope.scaling.type")))
                                : "none";
@@ -250,7 +250,7 @@ Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, Mode
   const char* name = listed ? "rope_freqs.weight" : kShortFactors;
   if (rope.scaling != Rope::Scaling::kNone || (listed && longrope)) {
     throw Error({fmt::format("{}: tensor {}", settings.file_name(), name),
-                 "the factors of another scaling than rope.scaling.type", "one of them", ""});
+                 "factors of another scaling than rope.scaling.type", "only one of the two", ""});
   }
   rope.scaling = Rope::Scaling::kListed;
   rope.divisors = read_divisors(settings, name, rope.dims / 2);

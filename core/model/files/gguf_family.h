@@ -10,9 +10,9 @@
 
 namespace speclab {
 
-/// Inside of Checkpoint: how the metadata and the tensors of an architecture differ from those of "llama".
+/// Describes how metadata and tensors of GGUF architectures differ from "llama". Internal to Checkpoint.
 
-/// The metadata under "ARCHITECTURE." with errors that name file and key.
+/// Reads metadata under "ARCHITECTURE."; errors name file and key.
 class GgufSettings {
  public:
   GgufSettings(const GgufFile& file, std::string file_name);
@@ -24,7 +24,7 @@ class GgufSettings {
   int integer(const std::string& name, std::int64_t least, std::int64_t most) const {
     return static_cast<int>(file_.integer(key(name), least, most));
   }
-  /// A positive number that a float can hold.
+  /// A positive number within the range of a float.
   float positive(const std::string& name) const;
   float positive_or(const std::string& name, float absent) const {
     return has(name) ? positive(name) : absent;
@@ -42,23 +42,23 @@ class GgufSettings {
 struct GgufFamily {
   const char* architecture;
   TensorNames names;
-  bool interleaved;  ///< llama.cpp's converter interleaves the rows of q and k
-  bool rms;          ///< RMS norms, else layer norms
+  bool interleaved;  ///< llama.cpp's converter has interleaved the rows of q and k
+  bool rms;          ///< RMS norms; false: layer norms
   bool rotary;
-  bool partial_rope;    ///< rope.dimension_count may be less than a head
-  float default_theta;  ///< where rope.freq_base is missing; 0: it must be there
-  /// Reads what is special; sizes, norms and the rotary embedding have been read.
+  bool partial_rope;    ///< rope.dimension_count may be less than head_dim
+  float default_theta;  ///< used when rope.freq_base is missing; 0: it must not be missing
+  /// Reads the family's own settings, after sizes, norms and the rotary embedding.
   void (*read)(const GgufSettings& settings, ModelConfig& config);
 };
 
-/// Whether a tensor belongs to the rotary embedding and to no layer.
+/// Whether a tensor belongs to the rotary embedding, not to a layer.
 bool is_rope_tensor(const std::string& name);
 
-/// Throws Error for an architecture that is not known.
+/// Throws Error for an unknown architecture.
 const GgufFamily& gguf_family(const GgufSettings& settings);
 
-/// rope.freq_base with rope.scaling, the tensor rope_freqs.weight, or those of LongRoPE (rope_factors_short
-/// and _long), for head_dim and context as they are.
+/// Reads rope.freq_base with rope.scaling, with the tensor rope_freqs.weight, or with those of LongRoPE
+/// (rope_factors_short and _long). head_dim and context must be set in `config`.
 Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, ModelConfig& config);
 
 }  // namespace speclab

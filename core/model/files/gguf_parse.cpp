@@ -18,14 +18,14 @@ constexpr std::array<std::uint64_t, kGgufTypes> kValueBytes{1, 1, 2, 2, 4, 4, 4,
 
 constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr int kMaxNesting = 8;
-// What no model comes near, so that a file costs a few times its size: one of these entries takes some 13
-// times its bytes.
+// Limits far above real models. An entry takes about 13 times its bytes in memory, so the limits keep a file
+// from taking many times its size.
 constexpr std::uint64_t kMostKeys = 4096, kMostTensors = 32'768;
 constexpr std::uint64_t kMostNameBytes =
-    65'535;  // the format's limit for keys; for names of tensors it says 64
+    65'535;  // the format's limit for keys; its limit for names of tensors is 64
 constexpr const char* kFetchAgain = "The file is truncated or damaged; fetch it again.";
 
-/// Takes pieces from the front of the file; never reads past its end.
+/// Reads the file from front to back and never past its end.
 class Cursor {
  public:
   Cursor(std::span<const std::byte> file, const std::string& name) : file_(file), name_(name) {}
@@ -63,7 +63,7 @@ class Cursor {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
 
-  /// A key or a tensor's name.
+  /// Reads a key or a tensor's name.
   std::string unique_name(const std::string& where, std::set<std::string_view>& seen) {
     const std::string_view text = string(where);
     if (text.size() > kMostNameBytes) {
@@ -86,7 +86,7 @@ class Cursor {
   std::uint64_t at_ = 0;
 };
 
-std::uint64_t multiply(std::uint64_t a, std::uint64_t b) {  // saturating: too much is too much
+std::uint64_t multiply(std::uint64_t a, std::uint64_t b) {  // saturates on overflow
   std::uint64_t product;
   return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
 }
@@ -96,12 +96,14 @@ GgufArray read_array(Cursor& cursor, const std::string& where, int depth) {
     cursor.fail(where, "arrays in arrays", fmt::format("at most {} deep", kMaxNesting));
   GgufArray array{cursor.value_type(where), cursor.number<std::uint64_t>(where), {}, {}};
   if (array.element_type == kGgufString || array.element_type == kGgufArray) {
-    const std::uint64_t least = array.element_type == kGgufString ? 8 : 12;  // bytes of the shortest element
+    const std::uint64_t least =
+        array.element_type == kGgufString ? 8 : 12;  // bytes of the smallest possible element
     if (array.count > cursor.left() / least) {
       cursor.fail(where, fmt::format("an array of {} elements", array.count),
                   fmt::format("one that fits in the {} bytes left", cursor.left()));
     }
-    if (array.element_type == kGgufString) array.strings.reserve(array.count);  // growing would hold it twice
+    if (array.element_type == kGgufString)
+      array.strings.reserve(array.count);  // growing would hold two copies
     for (std::uint64_t i = 0; i < array.count; ++i) {
       if (array.element_type == kGgufString) {
         array.strings.push_back(cursor.string(where));
@@ -185,7 +187,7 @@ Description read_description(Cursor& cursor, std::uint64_t index, std::set<std::
   return out;
 }
 
-/// Gives every description its bytes.
+/// Finds the bytes of every described tensor.
 std::vector<StoredTensor> place(const Cursor& cursor, std::vector<Description> descriptions,
                                 std::span<const std::byte> data, std::uint64_t alignment) {
   for (Description& entry : descriptions) {
@@ -239,7 +241,7 @@ std::uint64_t read_count(Cursor& cursor, const char* what, std::uint64_t least_b
   }
   if (count > most) {
     cursor.fail(where, fmt::format("{}", count), fmt::format("at most {}", most),
-                "No model has so many; the file is damaged or made to fill the memory.");
+                "No real model has so many. The file is damaged, or made to exhaust the memory.");
   }
   return count;
 }
@@ -251,8 +253,8 @@ GgufFile GgufFile::parse(std::span<const std::byte> file, std::string name) {
   out.name_ = std::move(name);
   Cursor cursor(file, out.name_);
   read_magic_and_version(cursor);
-  const std::uint64_t tensor_count =
-      read_count(cursor, "tensors", 32, kMostTensors);  // an unnamed tensor of one dimension
+  const std::uint64_t tensor_count = read_count(
+      cursor, "tensors", 32, kMostTensors);  // 32 bytes: a tensor without a name and with one dimension
   const std::uint64_t key_count = read_count(cursor, "metadata keys", 13, kMostKeys);
 
   std::set<std::string_view> keys, names;

@@ -6,7 +6,7 @@
 namespace speclab {
 namespace {
 
-/// Numbers and names: GGMLQuantizationType of the package `gguf` 0.19.
+/// Numbers and names from GGMLQuantizationType in the package `gguf` 0.19.
 struct Entry {
   std::uint32_t number;
   GgmlType type;

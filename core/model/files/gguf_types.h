@@ -7,13 +7,13 @@
 
 namespace speclab {
 
-/// A tensor type of GGUF. Those that cannot be read have a name only, unknown numbers not even that.
+/// A tensor type of GGUF. Unsupported types have only a name, unknown numbers not even that.
 struct GgmlType {
   const char* name;  ///< null: unknown
   std::optional<TensorType> type;
 };
 
-/// By its number in the file.
+/// The type with this number in the file.
 GgmlType ggml_type(std::uint32_t number);
 
 }  // namespace speclab

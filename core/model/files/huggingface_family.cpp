@@ -140,7 +140,7 @@ void rotate_all_layers(const ConfigValues& settings, ModelConfig& config, const 
   config.rope_of.assign(static_cast<std::size_t>(config.layers), 0);
 }
 
-/// layer_types where the file has it, else slides(layer): 1 for layers with a window.
+/// Returns 1 for each layer with a window, by layer_types if config.json has it, otherwise by slides(layer).
 template <typename Slides>
 std::vector<int> sliding_layers(const ConfigValues& settings, const ModelConfig& config,
                                 const Slides& slides) {
@@ -171,7 +171,7 @@ void set_windows(const std::vector<int>& sliding, int window, ModelConfig& confi
   for (const int slides : sliding) config.windows.push_back(slides * window);
 }
 
-/// sliding_window where use_sliding_window is on: in the layers that slide.
+/// Sets sliding_window in the layers with a window if use_sliding_window is on.
 template <typename Slides>
 void read_optional_windows(const ConfigValues& settings, ModelConfig& config, const Slides& slides) {
   if (settings.flag_or("use_sliding_window", false) && settings.has("sliding_window")) {
@@ -197,7 +197,7 @@ void read_llama(const ConfigValues& settings, ModelConfig& config) {
 
 void read_mistral(const ConfigValues& settings, ModelConfig& config) {
   read_llama(settings, config);
-  // transformers takes a missing value for 4096; null is no window.
+  // transformers assumes 4096 for a missing value; null means no window.
   const int window = settings.has("sliding_window")      ? settings.integer("sliding_window", 1, INT32_MAX)
                      : settings.states("sliding_window") ? 0
                                                          : 4096;
@@ -227,7 +227,7 @@ void read_smollm3(const ConfigValues& settings, ModelConfig& config) {
   for (int i = 0; i < config.layers; ++i) {
     if ((i + 1) % interval == 0) config.rope_of[static_cast<std::size_t>(i)] = -1;
   }
-  if (settings.has("no_rope_layers")) {  // in spite of its name: 1 for layers that rotate
+  if (settings.has("no_rope_layers")) {  // despite its name: 1 for layers with RoPE
     const Json& rotates = settings.at("no_rope_layers");
     if (!rotates.is_array() || rotates.size() < static_cast<std::size_t>(config.layers)) {
       settings.refuse("no_rope_layers", fmt::format("a list of at least {} numbers, 0 or 1", config.layers),
@@ -264,7 +264,7 @@ void read_gemma(const ConfigValues& settings, ModelConfig& config) {
   config.attention_scale = 1 / std::sqrt(settings.positive("query_pre_attn_scalar"));
 }
 
-/// A cap, `absent` where the file says nothing; null is none.
+/// A soft cap: `absent` when the key is missing, none when it is null.
 float read_cap(const ConfigValues& settings, const char* key, float absent) {
   if (settings.has(key)) return settings.positive(key);
   return settings.states(key) ? 0 : absent;
@@ -335,7 +335,7 @@ void read_opt(const ConfigValues& settings, ModelConfig& config) {
   config.activation = read_activation(settings, "activation_function", "relu");
   config.gated = false;
   config.qkv_bias = config.attn_out_bias = config.ffn_bias = settings.flag_or("enable_bias", true);
-  config.position_offset = 2;  // the first two rows belonged to padding
+  config.position_offset = 2;  // the first two rows were for padding
   config.context = settings.integer("max_position_embeddings", 1, 1 << 24);
   config.position_rows = config.context + config.position_offset;
   config.rope_of.assign(static_cast<std::size_t>(config.layers), -1);

@@ -8,9 +8,9 @@
 
 namespace speclab {
 
-/// Inside of Checkpoint: how the config.json and the tensors of a family of models differ from Llama's.
+/// Describes how config.json and tensors of model families differ from Llama's. Internal to Checkpoint.
 
-/// Names of the values that every family has.
+/// Names in config.json of the values that every family has.
 struct HuggingFaceKeys {
   const char* hidden = "hidden_size";
   const char* layers = "num_hidden_layers";
@@ -23,32 +23,33 @@ struct HuggingFaceKeys {
 struct HuggingFaceFamily {
   const char* model_type;
   const char* architecture;
-  const char* decoder;  ///< what the names of all tensors but the head begin with; some files leave it out
+  const char* decoder;  ///< prefix of the names of all tensors except the head; some files omit it
   TensorNames names;
   HuggingFaceKeys keys;
-  bool tied;           ///< tie_word_embeddings when the file does not say
-  bool grouped_heads;  ///< the file must say num_key_value_heads, for which transformers has another default
-  /// Reads what is special. Everything in `keys` has been read, and head_dim too.
+  bool tied;           ///< tie_word_embeddings when config.json does not state it
+  bool grouped_heads;  ///< config.json must state num_key_value_heads; the default of transformers is not the
+                       ///< number of heads
+  /// Reads the family's own settings, after everything in `keys` and head_dim.
   void (*read)(const ConfigValues& settings, ModelConfig& config);
 };
 
 std::span<const HuggingFaceFamily> huggingface_families();
-/// The family that model_type and architectures agree on. Throws Error for unknown ones.
+/// The family that both model_type and architectures name. Throws Error for an unknown one.
 const HuggingFaceFamily& huggingface_family(const ConfigValues& config);
 
-/// Where the values of a rotary embedding stand.
+/// Names in config.json of the values of a rotary embedding.
 struct RopeKeys {
   const char* theta = "rope_theta";
   const char* partial = "partial_rotary_factor";
   float default_partial = 1;
-  bool longrope =
-      false;  ///< the only scaling, which these files call "longrope", "su" or "yarn"; else it is refused
+  bool longrope = false;  ///< the family's only scaling is LongRoPE, under the names "longrope", "su" or
+                          ///< "yarn"; false: LongRoPE is refused
 };
-/// rope_theta and rope_scaling as transformers before 5 writes them, or rope_parameters with both inside. A
-/// reader that knew only one of the two would fall back to a wrong base, so there is no default. Lengthens
-/// config.context when the scaling is made for that.
+/// Reads rope_theta and rope_scaling, the form of transformers before 5, or rope_parameters, which contains
+/// both. There is no default base: a wrong one would ruin the text silently. Increases config.context if the
+/// scaling is meant for a longer context.
 Rope read_huggingface_rope(const ConfigValues& settings, ModelConfig& config, const RopeKeys& keys = {});
-/// The same from one object, whose rope_theta is there.
+/// Reads one object, which must contain rope_theta.
 Rope read_rope_object(const ConfigValues& rope, const ConfigValues& settings, ModelConfig& config);
 
 }  // namespace speclab

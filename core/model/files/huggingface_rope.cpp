@@ -51,7 +51,7 @@ void read_yarn(const ConfigValues& rope, ModelConfig& config, Rope& out) {
   if (rope.has("beta_fast")) out.beta_fast = rope.positive("beta_fast");
   if (rope.has("beta_slow")) out.beta_slow = rope.positive("beta_slow");
   out.truncate = rope.flag_or("truncate", true);
-  // Peng et al. 2023, equation 22: sqrt(1/t) = 0.1 ln(s) + 1, on q and k each.
+  // Peng et al. 2023, equation 22: q and k are each scaled by sqrt(1/t) = 0.1 ln(s) + 1.
   const auto temperature = [&](double weight) {
     return out.factor <= 1 ? 1.0 : 0.1 * weight * std::log(static_cast<double>(out.factor)) + 1.0;
   };
@@ -80,8 +80,8 @@ std::vector<float> read_divisors(const ConfigValues& rope, const char* key, int 
   return out;
 }
 
-// LongRoPE (Ding et al. 2024) as Phi-3 has it: a list for texts within the original context, one for longer
-// ones, a factor for both.
+// LongRoPE (Ding et al. 2024) in Phi-3's form: a list of divisors for texts within the original context, one
+// for longer texts, and a factor for both.
 void read_longrope(const ConfigValues& rope, const ConfigValues& settings, const ModelConfig& config,
                    Rope& out) {
   constexpr const char* kOriginal = "original_max_position_embeddings";
@@ -97,12 +97,12 @@ void read_longrope(const ConfigValues& rope, const ConfigValues& settings, const
         static_cast<float>(std::sqrt(1 + std::log(factor) / std::log(out.original_context)));
 }
 
-// Fills in the scaling that `rope` describes.
+// Sets the scaling that `rope` describes.
 void read_scaling(const ConfigValues& rope, const ConfigValues& settings, ModelConfig& config, Rope& out,
                   bool longrope = false) {
   for (const auto& [key, value] : rope.json().items()) {
     if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end() && !value.is_null()) {
-      rope.refuse(key.c_str(), "nothing of this name", "This kind of RoPE is not supported.");
+      rope.refuse(key.c_str(), "no such key", "This kind of RoPE is not supported.");
     }
   }
   const std::string type = rope_type(rope);
@@ -149,7 +149,7 @@ void read_scaling(const ConfigValues& rope, const ConfigValues& settings, ModelC
 
 int rotated_dims(const ConfigValues& where, const char* key, float share, int head_dim) {
   const int dims = static_cast<int>(static_cast<double>(head_dim) * share +
-                                    1e-4);  // share is a float: .7 is a little less
+                                    1e-4);  // the share is a float: .7 is stored as a little less
   if (share > 1 || dims < 2 || dims % 2 != 0) {
     where.refuse(key, fmt::format("a share of head_dim = {} that is even and at least 2", head_dim),
                  "RoPE rotates pairs.");

@@ -16,15 +16,15 @@ namespace {
 
 constexpr std::uint32_t kSeed = 0x7731ab5e;
 
-// FNV-1a (Fowler, Noll and Vo): the name is a part of a random number's address.
+// FNV-1a (Fowler, Noll and Vo). The hash of a tensor's name is part of the address of its random numbers.
 std::uint32_t hash_of(std::string_view name) {
   std::uint32_t hash = 2166136261u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
   return hash;
 }
 
-/// Random weights of one row: uniform, with the deviation 1 / sqrt(3 columns), so that what they make of a
-/// normalised residual is of the size of ordinary activations.
+/// Random weights of one row: uniform with standard deviation 1 / sqrt(3 columns), so that their products
+/// with a normalised residual are as large as ordinary activations.
 class RandomRow {
  public:
   RandomRow(std::uint32_t tensor, std::int64_t row, std::size_t columns)
@@ -49,7 +49,7 @@ class RandomRow {
   PhiloxCounter words_{};
 };
 
-// The original indices, then added ones.
+// The original indices, followed by added ones.
 std::vector<int> extended(int from, int to) {
   std::vector<int> map(static_cast<std::size_t>(to), -1);
   std::iota(map.begin(), map.begin() + from, 0);
@@ -63,8 +63,8 @@ std::vector<int> spread(int from, int to) {
   return map;
 }
 
-// Both halves of every pair (i, i + half) keep their places in their halves, or with `append` all stay in
-// front.
+// Dimensions of an extended head. Both members of a pair (i, i + half) keep their places in their halves;
+// with `append` all original dimensions come first instead.
 std::vector<int> head_dimensions(int from, int to, bool append) {
   if (append) return extended(from, to);
   std::vector<int> map(static_cast<std::size_t>(to), -1);
@@ -75,7 +75,7 @@ std::vector<int> head_dimensions(int from, int to, bool append) {
   return map;
 }
 
-// Heads of a twin to dimensions of all heads.
+// Expands a map of heads to a map of the dimensions of all heads.
 std::vector<int> times_dimensions(const std::vector<int>& heads, const std::vector<int>& dims, int from) {
   std::vector<int> map;
   for (const int head : heads) {
@@ -103,7 +103,7 @@ void InflateShape::fields(OptionVisitor& visit) {
   const auto size = [&](const char* name, int& value, const char* help) {
     visit(name, value, Range<int>{0, 1 << 22}, help);
   };
-  size("hidden", hidden, "width of the residual; 0, as for all: as it is");
+  size("hidden", hidden, "width of the residual (for all sizes 0 keeps the model's own)");
   size("layers", layers, "layers");
   size("heads", heads, "query heads");
   size("kv_heads", kv_heads, "key/value heads");
@@ -121,8 +121,9 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
   };
   if (!shape.any())
     refuse("", "no sizes", "at least one of hidden, layers, heads, kv_heads, head_dim, ffn, vocab",
-           "Leave inflate out to load the model as it is.");
-  if (o.inflated) refuse("", fmt::format("{}, a twin already", o.name), "a model as it is in its file", "");
+           "Leave out inflate to load the model itself.");
+  if (o.inflated)
+    refuse("", fmt::format("{}, which is already a twin", o.name), "a model that is not inflated", "");
   if (o.layers == 0) refuse("", "a table without layers", "a model with layers", "");
   const auto size = [&](const char* key, int wanted, int have) {
     if (wanted > 0 && wanted < have) {
@@ -141,7 +142,7 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
   c.vocab = size("vocab", shape.vocab, o.vocab);
   if (c.layers > 10'000) refuse("layers", std::to_string(c.layers), "at most 10000", "");
   if (c.head_dim % 2 != 0)
-    refuse("head_dim", std::to_string(c.head_dim), "an even number: the dimensions of a head turn in pairs",
+    refuse("head_dim", std::to_string(c.head_dim), "an even number, because RoPE rotates pairs of dimensions",
            "");
   if (c.heads % c.kv_heads != 0) {
     refuse("heads", fmt::format("{} heads on {} key/value heads", c.heads, c.kv_heads),
@@ -152,13 +153,13 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
            fmt::format("at most {} dimensions in all", kMost), "");
   }
   const int group = o.heads / o.kv_heads, new_group = c.heads / c.kv_heads;
-  const int copies =
-      (group + new_group - 1) / new_group;  // places that the query heads of one key/value head need
+  // Key/value heads of the twin that the query heads of one original key/value head need.
+  const int copies = (group + new_group - 1) / new_group;
   if (c.kv_heads < o.kv_heads * copies) {
     refuse("kv_heads", fmt::format("{} with {} query heads each", c.kv_heads, new_group),
            fmt::format("at least {}, because each of the {} of {} serves {} query heads", o.kv_heads * copies,
                        o.kv_heads, o.name, group),
-           "Take more key/value heads, or more query heads on each.");
+           "Use more key/value heads, or more query heads per key/value head.");
   }
   if (c.hidden > o.hidden && o.norm == NormKind::kLayer) {
     refuse("hidden", std::to_string(c.hidden),
@@ -167,7 +168,7 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
   }
   if (c.vocab > o.vocab && (!o.head_ids.empty() || o.embedding_of_target)) {
     refuse("vocab", std::to_string(c.vocab),
-           fmt::format("{}: embedding or head of this draft are not over a vocabulary of its own", o.vocab),
+           fmt::format("{}: embedding or head of this draft do not have their own vocabulary", o.vocab),
            "Inflate the other sizes.");
   }
 
@@ -180,7 +181,7 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
   c.qk_norm_eps = shrink(o.qk_norm_eps > 0 ? o.qk_norm_eps : o.norm_eps, o.head_dim, c.head_dim);
   if (o.attention_scale == 0) c.attention_scale = 1.0f / std::sqrt(static_cast<float>(o.head_dim));
 
-  bool whole = true;  // heads that turn as a whole do so in the twin
+  bool whole = true;  // heads that RoPE rotates completely stay so in the twin
   for (const Rope& rope : o.ropes) whole = whole && rope.dims == o.head_dim;
   if (whole && c.head_dim > o.head_dim) {
     for (Rope& rope : c.ropes) rope.inflated_dims = c.head_dim;
@@ -188,7 +189,8 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
   layers_ = spread(o.layers, c.layers);
   c.rope_of.clear();
   c.windows.clear();
-  for (int layer = 0, last = 0; layer < c.layers; ++layer) {  // an added layer is like the one before it
+  for (int layer = 0, last = 0; layer < c.layers;
+       ++layer) {  // an added layer has the kind of the original layer before it
     if (original_layer(layer) >= 0) last = original_layer(layer);
     c.rope_of.push_back(o.rope_of[static_cast<std::size_t>(last)]);
     if (!o.windows.empty()) c.windows.push_back(o.windows[static_cast<std::size_t>(last)]);
@@ -205,7 +207,7 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
     kv_heads.push_back(head < o.kv_heads * copies ? head / copies : -1);
   for (int head = 0; head < c.heads; ++head) {
     const int on = head / new_group,
-              place = on % copies * new_group + head % new_group;  // among those of the original
+              place = on % copies * new_group + head % new_group;  // index of the query head in the twin
     const int kv = kv_heads[static_cast<std::size_t>(on)];
     heads.push_back(kv >= 0 && place < group ? kv * group + place : -1);
   }
@@ -222,7 +224,7 @@ std::string Inflation::original_tensor(std::string_view name, bool* added) const
   const auto [end, code] = std::from_chars(name.data() + kLayers.size(), name.data() + name.size(), layer);
   if (code != std::errc{} || layer < 0 || layer >= config_.layers) return std::string(name);
   if (added != nullptr) *added = original_layer(layer) < 0;
-  while (original_layer(layer) < 0) --layer;  // place 0 is original
+  while (original_layer(layer) < 0) --layer;  // layer 0 is always an original one
   return fmt::format("layers.{}{}", original_layer(layer), std::string_view(end, name.data() + name.size()));
 }
 
@@ -314,7 +316,7 @@ void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end
     const int first = source(row);
     std::int64_t stop = row + 1;
     while (first >= 0 && stop < end && source(stop) == first + (stop - row))
-      ++stop;  // rows that follow one another there too
+      ++stop;  // rows that are consecutive in the original too
     if (first >= 0) {
       rows.resize(static_cast<std::size_t>(stop - row) * original_width);
       original(from, first, first + (stop - row), rows.data());
@@ -330,7 +332,7 @@ void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end
         continue;
       }
       bool zero = !t.random_rows;
-      if (t.whole_heads && !added_layer) {  // is any dimension of this head an original one?
+      if (t.whole_heads && !added_layer) {  // whether this head contains any original dimension
         const auto dims = static_cast<std::int64_t>(head_dim_.size());
         const auto head = row_of.begin() + r / dims * dims;
         zero = zero || std::any_of(head, head + dims, [](int c) { return c >= 0; });

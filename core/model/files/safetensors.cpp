@@ -17,9 +17,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::uint64_t kLengthBytes = 8;
-constexpr std::uint64_t kMaxHeader = 100'000'000;  // the limit of the format's own reader
-// No model's file comes near these: tensors, entries of __metadata__, dimensions, bytes of a name or a text.
-// Else one that is all header could cost twenty times its size.
+constexpr std::uint64_t kMaxHeader = 100'000'000;  // the limit of the format's reference reader
+// Limits far above real files, for tensors, entries of __metadata__, dimensions, and bytes of a name or text.
+// Without them, a file with nothing but a header could take twenty times its size in memory.
 constexpr JsonLimits kHeaderLimits{
     .depth = 4, .members = 65'536, .inner_members = 4096, .items = 8, .token_bytes = 1 << 20};
 constexpr const char* kFetchWhole = "The file is damaged or not safetensors; fetch it again.";
@@ -50,7 +50,7 @@ const std::map<std::string, Dtype, std::less<>>& dtypes() {
   return table;
 }
 
-/// A list of non-negative integers, or an error that says where.
+/// Reads a list of non-negative integers. Throws Error naming `what` otherwise.
 std::vector<std::uint64_t> numbers(const Json& value, const std::string& what) {
   const auto fail = [&](std::string got) {
     throw Error(

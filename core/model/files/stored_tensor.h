@@ -12,11 +12,11 @@
 namespace speclab {
 
 /// A tensor as a file declares it. The reader has checked that `data` lies inside the file and has exactly
-/// the size that shape and type ask for; the bytes belong to the file and may be unaligned.
+/// the size that shape and type require. The bytes belong to the file and may be unaligned.
 struct StoredTensor {
   std::string name;
-  std::string type_name;            ///< as the file calls it, also when the type is not supported
-  std::optional<TensorType> type;   ///< absent: a type that cannot be read as weights
+  std::string type_name;            ///< the name in the file, also for unsupported types
+  std::optional<TensorType> type;   ///< absent when the type cannot be read as weights
   std::vector<std::int64_t> shape;  ///< outermost first
   std::span<const std::byte> data;
 };

@@ -12,12 +12,12 @@
 namespace speclab {
 namespace {
 
-constexpr std::size_t kHead = 4;  // bytes of the size of the trie
+constexpr std::size_t kHead = 4;  // bytes of the number that gives the size of the trie
 constexpr std::uint32_t kValue = 1u << 31;
 
-/// Units of darts-clone: bit 31 marks a value; else bits 10 to 30 are an offset, times 256 when bit 9 is set,
-/// a step goes to the unit at (own index ^ offset ^ byte), whose low byte must be that byte, and with bit 8
-/// the unit at (own index ^ offset) holds a value.
+/// A unit of darts-clone. Bit 31 marks a value. Otherwise bits 10 to 30 are an offset, times 256 when bit 9
+/// is set. A step by a byte goes to the unit at (own index ^ offset ^ byte), whose low byte must equal that
+/// byte. When bit 8 is set, the unit at (own index ^ offset) holds a value.
 std::uint32_t unit_at(std::string_view map, std::size_t i) {
   std::uint32_t unit;
   std::memcpy(&unit, map.data() + kHead + 4 * i, sizeof unit);
@@ -60,7 +60,7 @@ std::string decode_base64(std::string_view text, const std::string& where) {
   }
   const bool canonical =
       padding == 0 || (out.back() == '\0' && (padding == 1 || out[out.size() - 2] == '\0'));
-  if (!canonical) refuse("bits behind the last byte");
+  if (!canonical) refuse("bits after the last byte");
   out.resize(out.size() - padding);
   return out;
 }
@@ -69,7 +69,7 @@ std::string decode_base64(std::string_view text, const std::string& where) {
 
 void check_character_map(std::string_view map, const std::string& where) {
   const auto refuse = [&](const std::string& got) {
-    throw Error({where, got, "a trie and its texts, without links to the outside",
+    throw Error({where, got, "a trie and its texts, with all links inside",
                  "The file is broken; fetch or convert it again."});
   };
   std::uint32_t trie_bytes = 0;
@@ -82,7 +82,7 @@ void check_character_map(std::string_view map, const std::string& where) {
   if (texts.back() != '\0') refuse("texts without an end");
   if (!is_utf8(texts)) refuse("texts that are not UTF-8");
   if ((unit_at(map, 0) & kValue) != 0)
-    refuse("a value at the root");  // which is followed like any other unit
+    refuse("a value at the root");  // the readers would follow it like any other unit
   for (std::size_t i = 0; i < units; ++i) {
     const std::uint32_t unit = unit_at(map, i);
     if ((unit & kValue) != 0) continue;

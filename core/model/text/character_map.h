@@ -7,29 +7,30 @@
 
 namespace speclab {
 
-/// A longer text of a rule is refused: else a file of a megabyte could make a terabyte of a short text.
+/// Longest replacement text of a rule. Without a limit, a file of a megabyte could
+/// turn a short text into a terabyte.
 inline constexpr std::size_t kMaxReplacementBytes = 255;
 
-/// Normalisation rules of a SentencePiece model (Kudo and Richardson 2018), "precompiled_charsmap": the
-/// number of bytes of a trie, the trie, and texts that end with a NUL byte. The trie is a double array (Aoe
-/// 1989) in the layout of darts-clone (https://github.com/s-yata/darts-clone); its values are places of
-/// texts. Throws Error at `where` unless every link and every text lies inside: the readers follow them
-/// without looking.
+/// Checks the normalisation rules of a SentencePiece model (Kudo and Richardson 2018),
+/// "precompiled_charsmap": the size of a trie in bytes, the trie, and texts that end with a NUL byte. The
+/// trie is a double array (Aoe 1989) in the layout of darts-clone (https://github.com/s-yata/darts-clone);
+/// its values are offsets of texts. Throws Error naming `where` unless every link and every text lies inside
+/// the map, because the readers follow links unchecked.
 void check_character_map(std::string_view map, const std::string& where);
 
-/// Such rules as the normalizer "Precompiled" of Hugging Face's `tokenizers` (its package spm_precompiled
-/// 0.1) applies them, which is not how SentencePiece does: it goes through the text by extended grapheme
-/// clusters. One of at most five bytes that begins with a rule becomes the text of that rule, of several
-/// rules of the shortest, and what else there is in the cluster is lost. In all others the same is done
-/// character by character. Immutable.
+/// Applies such rules as the normalizer "Precompiled" of Hugging Face's `tokenizers` does (its package
+/// spm_precompiled 0.1). This differs from SentencePiece: it goes through the text by extended grapheme
+/// clusters. If a cluster of at most five bytes begins with a rule, the whole cluster becomes the text of the
+/// shortest such rule; the rest of the cluster is lost. Other clusters are replaced character by character in
+/// the same way. Immutable.
 class CharacterMap {
  public:
-  /// Throws Error at `where`.
+  /// Throws Error naming `where` for bad rules.
   static CharacterMap from_bytes(std::string bytes, const std::string& where);
-  /// The bytes as base64 (RFC 4648, with padding), as tokenizer.json has them.
+  /// The same from base64 (RFC 4648, with padding), the form in tokenizer.json.
   static CharacterMap from_base64(std::string_view text, const std::string& where);
 
-  /// Of a valid UTF-8 text; valid UTF-8.
+  /// Normalises a text. Takes and returns valid UTF-8.
   std::string normalize(std::string_view text) const;
 
  private:

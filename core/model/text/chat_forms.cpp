@@ -9,10 +9,9 @@ using System = ChatForm::System;
 using Thoughts = ChatForm::Thoughts;
 using Strip = ChatForm::Strip;
 
-/// The texts are those that the chat templates of the models' makers give (the files tokenizer_config.json
-/// and chat_template.jinja beside their weights). Where a template takes the date of the day, it is 26 July
-/// 2024, as Llama 3.1's own template has it when no clock is there: what a run measures must not depend on
-/// the day.
+/// The texts are those of the chat templates that come with the models' weights (tokenizer_config.json and
+/// chat_template.jinja). A template that asks for today's date gets 26 July 2024, the date that Llama 3.1's
+/// template uses without a clock. A run must not depend on the day.
 const std::vector<ChatForm>& table() {
   static const std::vector<ChatForm> forms{
       // ---- <|im_start|> ----
@@ -413,7 +412,8 @@ std::string canonical_template(std::string_view jinja) {
 }
 
 namespace {
-/// Where the closing mark of a tag stands; not inside a string, but a comment has none.
+/// Position of the closing mark of a tag. Marks inside strings do not count, except in
+/// comments, which have no strings.
 std::size_t end_of_tag(std::string_view jinja, std::size_t at, std::string_view closing) {
   if (closing[0] == '#') return jinja.find(closing, at);
   char quote = 0;
@@ -453,7 +453,7 @@ std::string text_outside(std::string_view jinja) {
       text = text.substr(0, text.find_last_not_of(kSpace) + 1);
     } else if (kind != '{') {
       const std::size_t line = text.find_last_of('\n') + 1;
-      // Only white space between the beginning of the line and the tag goes.
+      // Removes white space between the beginning of the line and the tag, if there is nothing else.
       if (text.find_first_not_of(" \t", line) == text.npos && (line > 0 || at == 0))
         text = text.substr(0, line);
     }

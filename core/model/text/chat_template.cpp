@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::string_view kThoughtEnd = "</think>";
 
-/// The escapes of a Jinja string literal that occur in templates; the source has real line ends as well.
+/// Resolves the escapes of a Jinja string literal that occur in templates. The
+/// source may contain real line ends too.
 std::string unescape(std::string_view literal) {
   std::string text;
   for (std::size_t i = 0; i < literal.size(); ++i) {
@@ -29,8 +30,8 @@ std::string unescape(std::string_view literal) {
   return text;
 }
 
-/// Whether no quote and no brace ends the literal before the end of `body`: else the text comes from a
-/// variable.
+/// Whether `body` is one literal: no quote and no brace ends it early. Otherwise a part
+/// of the text comes from a variable.
 bool is_literal(std::string_view body) {
   for (std::size_t i = 0; i < body.size(); ++i) {
     if (body[i] == '\\') {
@@ -42,7 +43,7 @@ bool is_literal(std::string_view body) {
   return true;
 }
 
-/// The text of the first "<|im_start|>system\n...<|im_end|>" that stands in the source as a literal.
+/// The text of the first "<|im_start|>system\n...<|im_end|>" that is a literal in the source.
 std::optional<std::string> literal_chatml_system(std::string_view source) {
   constexpr std::string_view kHead = "<|im_start|>system", kEnd = "<|im_end|>";
   for (std::size_t at = source.find(kHead); at != source.npos; at = source.find(kHead, at + 1)) {
@@ -61,7 +62,7 @@ std::optional<std::string> literal_chatml_system(std::string_view source) {
   return std::nullopt;
 }
 
-/// From `head`, which must stand at the beginning of a literal, to the end of that literal.
+/// The literal that begins with `head`, up to its end.
 std::optional<std::string> literal_from(std::string_view source, std::string_view head,
                                         std::string_view after = {}) {
   const std::size_t from = after.empty() ? 0 : source.find(after);
@@ -76,7 +77,7 @@ std::optional<std::string> literal_from(std::string_view source, std::string_vie
   return std::nullopt;
 }
 
-/// The system prompt that a template of this form gives to conversations without one.
+/// The default system prompt in the source of a template of this form.
 std::optional<std::string> default_system_of(const ChatForm& form, std::string_view source) {
   if (form.name == "chatml") return literal_chatml_system(source);
   if (form.name == "smollm3") return literal_from(source, "You are a helpful AI assistant named SmolLM");
@@ -127,7 +128,7 @@ std::string_view after_thoughts(std::string_view text) {
   return end == text.npos ? text : text.substr(end + kThoughtEnd.size());
 }
 
-/// An answer after the last question as Qwen3 has it: its thoughts in one form, none if there are none.
+/// An answer after the last question in Qwen3's form: with its thoughts, or with empty thoughts.
 std::string qwen3_answer(std::string_view text, bool last) {
   std::string_view content = text, thoughts;
   if (const std::size_t end = text.find(kThoughtEnd); end != text.npos) {
@@ -154,9 +155,8 @@ std::string known_families() {
 }
 
 constexpr const char* kAdvice =
-    "Name the family that the model was trained with (\"chat_template\" of the prompts, --chat-template), or "
-    "write the "
-    "prompts out as the model wants them and choose \"plain\".";
+    "Name the family that the model was trained with (\"chat_template\" of the prompts, --chat-template). Or "
+    "write the prompts out in the form that the model expects and choose \"plain\".";
 
 }  // namespace
 
@@ -166,7 +166,7 @@ ChatTemplate ChatTemplate::from_source(std::string_view jinja, std::string_view 
   const ChatForm* form = find_chat_form(canonical_template(jinja));
   const std::string what = std::string(file_name_for_errors) + ": chat template";
   if (form == nullptr) {
-    // ChatML says itself what is too much; of others the beginning must do.
+    // For ChatML the message names the unsupported expression, for others the beginning of the template.
     std::string got = fmt::format("\"{}{}\"", jinja.substr(0, 80), jinja.size() > 80 ? "..." : "");
     const ChatForm& chatml = *std::ranges::find(chat_forms(), "chatml", &ChatForm::name);
     const auto holds = [&](std::string_view marker) { return jinja.find(marker) != jinja.npos; };
@@ -178,7 +178,7 @@ ChatTemplate ChatTemplate::from_source(std::string_view jinja, std::string_view 
   if (const std::string outside = text_outside(jinja); !form->text_outside && !outside.empty()) {
     const std::string text =
         nlohmann::json(outside.substr(0, 40)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    throw Error({what, fmt::format("one like those of {}, with {} outside of its tags", form->models, text),
+    throw Error({what, fmt::format("one like those of {}, with {} outside its tags", form->models, text),
                  known_families(), kAdvice});
   }
   ChatTemplate chat(form, special);
@@ -240,13 +240,13 @@ std::string ChatTemplate::render(std::span<const Message> messages, bool add_gen
   const ChatForm& form = *form_;
   if (bos_) text += special_.bos;
 
-  // The system prompt: a turn, or a text that waits for its user message.
+  // The system prompt becomes a turn, or a text that waits for its user message.
   const bool given = !messages.empty() && messages[0].role == "system";
   std::string waiting;
   if (given || form.always_system || (has_default_system_ && !messages.empty())) {
     if (given && form.system == ChatForm::System::kNone) {
       throw Error({fmt::format("chat template {}", form.name), "a system message",
-                   "conversations of user and assistant: this family has no place for another",
+                   "only user and assistant messages: this family has no place for a system message",
                    "Write it into the first user message."});
     }
     std::string_view content =
@@ -267,7 +267,7 @@ std::string ChatTemplate::render(std::span<const Message> messages, bool add_gen
 
   std::size_t last_question = messages.size();
   while (last_question > 0 && !is_question(messages[last_question - 1])) --last_question;
-  // `last_question` counts from 1 so far; without any the last message takes its place.
+  // Until here `last_question` counts from 1. Without any question it becomes the last message.
   last_question = last_question == 0 ? (messages.empty() ? 0 : messages.size() - 1) : last_question - 1;
 
   for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -276,8 +276,8 @@ std::string ChatTemplate::render(std::span<const Message> messages, bool add_gen
     if (message.role == "user") {
       std::string content = message.content;
       const bool takes = form.system == ChatForm::System::kFirstUser ? i == 0 : last;
-      // Llama 2 strips the message with the system prompt in front, Gemma 3 the message alone: it begins with
-      // no space in either case, and what stands in front ends with line ends that Gemma keeps.
+      // Llama 2 strips the system prompt and the message together, Gemma 3 the message alone. Both results
+      // begin without a space, but Gemma keeps the line ends after its system prompt.
       if (!waiting.empty() && takes) {
         content = form.system_head.empty() ? waiting + std::string(stripped(content, form.strip_user))
                                            : std::string(stripped(waiting + content, form.strip_user));

@@ -9,41 +9,41 @@ namespace speclab {
 
 struct ChatForm;
 
-/// One turn of a conversation. `role` is "system", "user" or "assistant".
+/// One message of a conversation. `role` is "system", "user" or "assistant".
 struct Message {
   std::string role, content;
 };
 
-/// Spellings of the tokens that templates call bos_token and eos_token; "" for a model without.
+/// Spellings of the tokens that templates call bos_token and eos_token; "" when the model has none.
 struct ChatTokens {
   std::string bos = {}, eos = {};
 };
 
-/// How a conversation becomes one text. Files hold the rule as a Jinja program. It is not run: the families
-/// below are recognised by the text of that program, or named, and rendered here, with the text that the
-/// program gives. The result is to be encoded with parse_special; as with the Jinja original, special tokens
-/// written out in a message become special tokens. It holds the BOS of the model where the template does: add
-/// none.
+/// Turns a conversation into one prompt text. Model files contain the template as a Jinja program. The
+/// program is not run. Instead its family is recognised by its source, or chosen by name, and rendered here
+/// to the same text. Encode the result with parse_special. As with the original, special tokens that are
+/// written out in a message become special tokens. The text contains the BOS token if the template writes
+/// one, so do not add another.
 class ChatTemplate {
  public:
   using Special = ChatTokens;
 
-  /// Recognises a template; empty source: plain. If the source has a default system prompt (SmolLM2: "You are
-  /// a helpful AI assistant named SmolLM, ..."), conversations that do not begin with a system message get
-  /// it. Throws Error, naming the known families, for a template that is none of them or does more than they
-  /// do.
+  /// Recognises a template by its source; an empty source is plain. If the source has a default system prompt
+  /// (SmolLM2: "You are a helpful AI assistant named SmolLM, ..."), conversations without a system message
+  /// get it. Throws Error, naming the known families, for a template of no known family and for one that does
+  /// more than its family.
   static ChatTemplate from_source(std::string_view jinja, std::string_view file_name_for_errors,
                                   const Special& special = {});
-  /// A family by its name, "plain" included, without a default system prompt. Throws Error naming those that
-  /// there are.
+  /// Chooses a family by name, "plain" included, without a default system prompt. Throws Error naming all
+  /// families when the name is unknown.
   static ChatTemplate by_name(std::string_view name, const Special& special = {});
-  /// No template: the contents, joined by line ends; roles and the generation prompt leave no trace.
+  /// No template: the contents of the messages, joined by line ends, without roles and generation prompt.
   static ChatTemplate plain() { return ChatTemplate(nullptr, {}); }
-  /// What by_name takes.
+  /// The names that by_name() accepts.
   static std::vector<std::string_view> names();
 
-  /// The prompt text; with `add_generation_prompt` the head of the answer that the model is to write. Throws
-  /// Error for a system message where the family has no place for one, and for other roles.
+  /// Renders the prompt text. `add_generation_prompt` appends the head of the answer that the model is to
+  /// write. Throws Error for a system message when the family has no place for one, and for unknown roles.
   std::string render(std::span<const Message> messages, bool add_generation_prompt) const;
 
   bool is_plain() const { return form_ == nullptr; }

@@ -10,13 +10,13 @@ namespace {
 
 enum WireType { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
-/// Numbers of the fields that are read and written.
+/// Numbers of the fields that are read or written.
 enum ModelField { kPieces = 1, kTrainer = 2, kNormalizer = 3, kSelfTest = 4 };
 enum PieceField { kText = 1, kScore = 2, kType = 3 };
 enum TrainerField { kModelType = 3, kByteFallback = 35 };
 enum NormalizerField { kCharacterMap = 2, kAddDummyPrefix = 3, kRemoveExtraWhitespaces = 4 };
 
-/// Fields of one message, front to back (https://protobuf.dev/programming-guides/encoding).
+/// Reads the fields of one message in order (https://protobuf.dev/programming-guides/encoding).
 class Reader {
  public:
   Reader(std::string_view bytes, const std::string& file) : left_(bytes), file_(file) {
@@ -31,7 +31,7 @@ class Reader {
     return true;
   }
 
-  /// The field at hand has this type; what is not asked for is skipped.
+  /// Fails unless the current field has this wire type. Fields that are not asked for are skipped.
   void expect(WireType type) const {
     if (wire != type)
       fail(fmt::format("field {} of wire type {}, not {}", number, wire, static_cast<int>(type)));
@@ -41,7 +41,7 @@ class Reader {
   int wire = 0;
   std::uint64_t value = 0;
   std::string_view bytes;
-  std::string_view whole;  ///< the field with its tag
+  std::string_view whole;  ///< the current field with its tag
 
  private:
   void read() {
@@ -130,7 +130,7 @@ void append_float(std::string& out, int field, float value) {
 
 SentencePieceSpec parse_sentencepiece_file(std::string_view bytes, const std::string& file) {
   SentencePieceSpec spec;
-  spec.kind = SentencePieceSpec::Kind::kUnigram;  // the defaults of the format
+  spec.kind = SentencePieceSpec::Kind::kUnigram;  // the format's defaults
   spec.remove_extra_whitespaces = true;
   for (Reader field(bytes, file); field.next();) {
     if (field.number > kNormalizer) continue;

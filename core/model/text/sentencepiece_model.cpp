@@ -19,9 +19,9 @@ namespace {
 
 constexpr const char* kFetchAgain = "The file is broken; fetch or convert it again.";
 
-/// What the library falls over. It makes its trie by a recursion as deep as the longest piece, and takes a
-/// NUL byte for the end of one. With BPE, a control piece that is a single character is found in texts, and
-/// then the library refuses its own result.
+/// Refuses pieces that break the library. It builds its trie by a recursion as deep as the longest piece, and
+/// takes a NUL byte for the end of a piece. With BPE it finds control pieces of a single character in texts
+/// and then refuses its own result.
 void check_text(const SentencePieceSpec& spec, const SentencePieceSpec::Piece& piece,
                 const std::string& where) {
   constexpr std::size_t kMostBytes = 1024;
@@ -54,13 +54,12 @@ SentencePieceModel::SentencePieceModel(SentencePieceSpec spec, std::string_view 
                                        const std::string& file)
     : spec_(std::move(spec)), library_(std::make_unique<Library>()) {
   check_pieces(spec_, file);
-  // The library walks the trie without looking where it ends.
+  // The library does not check the links of the trie.
   if (!spec_.character_map.empty()) check_character_map(spec_.character_map, file + ": character map");
   const auto status = library_->processor.LoadFromSerializedProto(bytes);
   if (!status.ok()) {
-    throw Error(
-        {file, status.ToString(), "a vocabulary that SentencePiece's library takes",
-         "This program leaves the text to that library; one with an encoder of its own may read the file."});
+    throw Error({file, status.ToString(), "a vocabulary that SentencePiece's library accepts",
+                 "SpecLab encodes with that library. A program with its own encoder may read the file."});
   }
   SPECLAB_CHECK(library_->processor.GetPieceSize() == static_cast<int>(spec_.pieces.size()),
                 "{} pieces of {}", library_->processor.GetPieceSize(), spec_.pieces.size());
@@ -79,12 +78,12 @@ SentencePieceModel SentencePieceModel::from_spec(SentencePieceSpec spec, const s
 }
 
 void SentencePieceModel::encode(std::string_view text, std::vector<Token>& out) const {
-  // The library counts bytes of the normalised text in int. A space becomes a mark of three bytes.
+  // The library counts the bytes of the normalised text in an int. A space becomes a mark of three bytes.
   const std::size_t growth = 3 * (spec_.character_map.empty() ? 1 : kMaxReplacementBytes),
                     most = INT32_MAX / growth - 1;
   if (text.size() > most) {
     throw Error({"text to encode with SentencePiece", fmt::format("{} bytes", text.size()),
-                 fmt::format("at most {}", most), "Divide the text."});
+                 fmt::format("at most {}", most), "Split the text."});
   }
   std::vector<int> ids;
   const auto status = library_->processor.Encode(text, &ids);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "\u2581";
 
-/// Names of special tokens that end an answer, of the families that are around.
+/// Names of special tokens that end an answer, of the common model families.
 constexpr std::string_view kEndNames[] = {
     "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>",          "<|eom_id|>", "<|end|>",
     "</s>",       "<eos>",         "<end_of_turn>",   "<|end_of_sentence|>", "<EOT>",      "<|return|>",
@@ -44,7 +44,7 @@ std::string unmark_spaces(std::string_view text) {
   return plain;
 }
 
-/// Without the white space at the end of a valid UTF-8 text.
+/// A valid UTF-8 text without the white space at its end.
 std::string_view stripped_right(std::string_view text) {
   std::size_t end = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -55,7 +55,7 @@ std::string_view stripped_right(std::string_view text) {
   return text.substr(0, end);
 }
 
-/// With `replacement` for two or more spaces in a row.
+/// Replaces two or more spaces in a row.
 std::string with_space_runs(std::string_view text, std::string_view replacement) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
@@ -105,8 +105,7 @@ struct Tokenizer::Data {
   std::unordered_map<std::string_view, Token> by_spelling;  // views of spec.tokens
   std::vector<std::string> bytes;                           // [vocab]
   std::vector<bool> special;                                // [vocab]
-  std::array<Token, 256> byte_tokens;  // -1: none; of bytes or, with byte_fallback, of <0x..>
-  std::vector<std::uint8_t> dropped;
+  std::array<Token, 256> byte_tokens;  // tokens of bytes or, with byte_fallback, of <0x..>; -1: none
   MergeTable merges;
   UnigramModel unigram;
   AddedTokens added, added_normalized;
@@ -118,7 +117,7 @@ struct Tokenizer::Data {
     if (spec.character_map) out = spec.character_map->normalize(out);
     if (spec.strip_right) out.resize(stripped_right(out).size());
     if (!spec.space_run.empty()) out = with_space_runs(out, spec.space_run);
-    // Metaspace marks spaces later, when added tokens have been found.
+    // Metaspace marks spaces later, after added tokens are found.
     const bool marks = spec.scheme == TokenizerSpec::Scheme::kSpaceMark && !spec.metaspace;
     return marks ? mark_spaces(out, spec.prefix == TokenizerSpec::Prefix::kNormalizer) : out;
   }
@@ -203,13 +202,12 @@ void Tokenizer::Data::index_bytes() {
     }
     if (const auto found = by_spelling.find(name); found != by_spelling.end()) byte_tokens[b] = found->second;
     if (!byte_level || byte_tokens[b] >= 0 || spec.unk_symbol) continue;
-    // Rare bytes are missing from real vocabularies; without letters there is no text.
+    // Real vocabularies lack some rare bytes, but never printable ASCII.
     if (b == '\n' || (b >= 0x20 && b <= 0x7E)) {
       throw Error({spec.tokens_at, fmt::format("no token for byte 0x{:02X}, written \"{}\"", b, name),
                    "a byte-level vocabulary with a token for every printable ASCII character",
                    "The file is broken or is no byte-level BPE."});
     }
-    dropped.push_back(static_cast<std::uint8_t>(b));
   }
 }
 
@@ -238,12 +236,11 @@ void Tokenizer::Data::index_added() {
       if (written.empty() || written.size() > kMaxAddedTokenBytes) {
         throw Error(
             {spec.added_at,
-             fmt::format("token {}, of which the normalizer leaves {} bytes", token.token, written.size()),
-             fmt::format("1..{} bytes", kMaxAddedTokenBytes), "Such a token can never be found in a text."});
+             fmt::format("token {}, which has {} bytes after the normalizer", token.token, written.size()),
+             fmt::format("1..{} bytes", kMaxAddedTokenBytes), "Such a token cannot be found in a text."});
       }
       added_normalized.add(written, token.token, token.special, conditions);
-      bytes[token.token] =
-          plain_text(written);  // as the reference decodes it: with the space that it stands for
+      bytes[token.token] = plain_text(written);  // like the reference: with a space for each mark
     } else {
       added.add(content, token.token, token.special, conditions);
     }
@@ -262,7 +259,7 @@ void Tokenizer::Data::index_added() {
 }
 
 void Tokenizer::Data::hash() {
-  // One string instead of a hundred thousand small updates.
+  // Builds one string, which is faster than a hundred thousand small updates.
   std::string text;
   for (const std::string& token : spec.tokens) text.append(token).push_back('\0');
   for (const auto& [left, right] : spec.merges) text.append(left).append(" ").append(right).push_back('\0');
@@ -270,7 +267,7 @@ void Tokenizer::Data::hash() {
 }
 
 void Tokenizer::Data::encode_bytes(std::string_view word, std::vector<Token>& symbols) const {
-  bool unknown = false;  // the last symbol is the unknown one
+  bool unknown = false;  // the last symbol is the unknown token
   for (const char c : word) {
     const Token token = byte_tokens[static_cast<std::uint8_t>(c)];
     if (token >= 0) {
@@ -283,8 +280,8 @@ void Tokenizer::Data::encode_bytes(std::string_view word, std::vector<Token>& sy
 }
 
 void Tokenizer::Data::encode_characters(std::string_view word, std::vector<Token>& symbols) const {
-  bool pending =
-      false;  // an unknown symbol that later ones may join; it is written before the next known character
+  bool pending = false;  // an unknown symbol is pending: later ones may join it, and it is written before the
+                         // next known character
   for (std::size_t at = 0; at < word.size();) {
     const int length = unicode::decode_one(word.substr(at)).length;
     const std::string_view character = word.substr(at, length);
@@ -308,7 +305,7 @@ void Tokenizer::Data::encode_characters(std::string_view word, std::vector<Token
   if (pending) symbols.push_back(*spec.unk_symbol);
 }
 
-/// Text without special tokens. `at_start`: nothing stands before it.
+/// Encodes text without special tokens. `at_start` says that the text has nothing before it.
 void Tokenizer::Data::encode_ordinary(std::string_view text, bool at_start, std::vector<Token>& out) const {
   if (!spec.metaspace) {
     for (const std::string_view word : split_words(spec.steps, text)) encode_word(word, out);
@@ -327,7 +324,7 @@ void Tokenizer::Data::encode_ordinary(std::string_view text, bool at_start, std:
   }
 }
 
-/// Spaces as U+2581, with one more in front where the pre-tokeniser puts it.
+/// Encodes text after marking spaces as U+2581, with one more in front if the pre-tokeniser adds it.
 void Tokenizer::Data::encode_marked(std::string_view text, bool at_start, std::vector<Token>& out) const {
   std::string marked = mark_spaces(text, false);
   const bool prefix = spec.prefix == TokenizerSpec::Prefix::kAlways ||
@@ -450,9 +447,7 @@ std::optional<Token> Tokenizer::unk() const { return data_->spec.ids.unk; }
 std::optional<Token> Tokenizer::pad() const { return data_->spec.ids.pad; }
 bool Tokenizer::add_bos() const { return data_->spec.add_bos; }
 const std::vector<Token>& Tokenizer::end_of_generation() const { return data_->ends; }
-bool Tokenizer::ends_generation(Token token) const { return std::ranges::binary_search(data_->ends, token); }
 const std::vector<std::string>& Tokenizer::assumed() const { return data_->spec.assumed; }
-const std::vector<std::uint8_t>& Tokenizer::dropped_bytes() const { return data_->dropped; }
 std::string Tokenizer::sha256() const { return data_->sha256; }
 
 StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special)

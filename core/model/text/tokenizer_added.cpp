@@ -11,7 +11,7 @@ bool begins_with_word(std::string_view text) {
   return !text.empty() && (unicode::classes_of(unicode::decode_one(text).code_point) & unicode::kWord) != 0;
 }
 
-/// Where the last character of a valid UTF-8 text begins that is not empty.
+/// Position of the last character of a valid UTF-8 text, which must not be empty.
 std::size_t last_character(std::string_view text) {
   std::size_t at = text.size() - 1;
   while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
@@ -22,7 +22,7 @@ bool ends_with_word(std::string_view text) {
   return !text.empty() && begins_with_word(text.substr(last_character(text)));
 }
 
-/// Bytes of white space at the beginning of a valid UTF-8 text.
+/// Number of bytes of white space at the beginning of a valid UTF-8 text.
 std::size_t leading_space(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
@@ -61,7 +61,7 @@ void AddedTokens::add(std::string_view written, Token token, bool special, Condi
 
 std::vector<AddedTokens::Section> AddedTokens::split(std::string_view text, bool parse_special) const {
   std::vector<Section> sections;
-  std::size_t plain = 0;  // where the ordinary text before `at` begins
+  std::size_t plain = 0;  // start of the ordinary text before `at`
   for (std::size_t at = 0; at < text.size();) {
     if (!starts_[static_cast<std::uint8_t>(text[at])]) {
       ++at;
@@ -85,7 +85,7 @@ std::vector<AddedTokens::Section> AddedTokens::split(std::string_view text, bool
         !(ends_with_word(text.substr(0, at)) || begins_with_word(text.substr(at + length)));
     if ((parse_special || !longest->special) && stands_alone) {
       std::size_t begin = at, end = at + length;
-      // What the token before has taken stays there.
+      // White space that the previous token took stays with it.
       if (longest->conditions.strip_left) begin = std::max(plain, at - trailing_space(text.substr(0, at)));
       if (longest->conditions.strip_right) end += leading_space(text.substr(end));
       if (plain < begin) sections.push_back({text.substr(plain, begin - plain), -1});

@@ -10,27 +10,26 @@
 
 namespace speclab {
 
-/// Finds added tokens in a text: leftmost first, of those the longest, without overlap. A byte trie, walked
-/// once from every position: O(text * longest token), and the longest is at most kMaxAddedTokenBytes.
+/// Finds added tokens in a text: the leftmost first, at one position the longest, without overlap. Walks a
+/// byte trie from every position: O(text * longest token), and the longest is at most kMaxAddedTokenBytes.
 inline constexpr std::size_t kMaxAddedTokenBytes = 1024;
 
 class AddedTokens {
  public:
   struct Conditions {
-    bool strip_left = false, strip_right = false;  ///< a match takes the white space there with it
-    bool single_word =
-        false;  ///< no letter, digit or the like (unicode::kWord) stands directly beside a match
+    bool strip_left = false, strip_right = false;  ///< a match includes the white space on that side
+    bool single_word = false;  ///< no word character (unicode::kWord) may be directly before or after a match
   };
-  /// Two tokens that are written alike: the later one counts.
+  /// Adds a token. If two tokens are written alike, the later one counts.
   void add(std::string_view written, Token token, bool special, Conditions conditions);
 
   struct Section {
     std::string_view text;
     Token token;  ///< -1: ordinary text
   };
-  /// Covers the text without gaps; the white space that a token strips is part of its section. A match of a
-  /// special token counts as ordinary text unless `parse_special`, and so does one that is not a single word
-  /// though it must be; tokens that overlap with it are not looked for (as in the reference).
+  /// Divides the text into sections without gaps. White space that a token strips belongs to its section.
+  /// Without `parse_special` a match of a special token is ordinary text; so is a match that breaks its
+  /// single_word condition. Tokens that overlap with such a match are not searched, as in the reference.
   std::vector<Section> split(std::string_view text, bool parse_special) const;
 
  private:

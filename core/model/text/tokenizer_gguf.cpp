@@ -45,7 +45,7 @@ std::string shown(const Tokenizer::Parts& parts, Token token) {
   return fmt::format("{} ({})", inside ? parts.tokens[static_cast<std::size_t>(token)] : "no token", token);
 }
 
-/// Of SentencePiece: all or none, as its library wants them.
+/// Byte pieces for SentencePiece, whose library requires all or none.
 void find_byte_pieces(Tokenizer::Parts& parts) {
   std::map<std::string, std::size_t> names;
   for (int byte = 0; byte < 256; ++byte) names.emplace(fmt::format("<0x{:02X}>", byte), parts.tokens.size());
@@ -57,9 +57,9 @@ void find_byte_pieces(Tokenizer::Parts& parts) {
   for (const auto& [name, at] : names) parts.token_types[at] = SentencePieceSpec::kByte;
 }
 
-/// Types where the file has none: text, but for what llama.cpp takes for control tokens by their names. It
-/// does so against the types of a file too, and then "</s>" of Gemma, a tag of HTML, is one; here the types
-/// of a file hold.
+/// Types for a file without any: all tokens are text, except those that llama.cpp takes for control tokens by
+/// their names. llama.cpp lets names override types in the file too, which makes Gemma's "</s>", an HTML tag,
+/// a control token. Here the types in the file win.
 void invent_types(Tokenizer::Parts& parts) {
   parts.token_types.assign(parts.tokens.size(), SentencePieceSpec::kNormal);
   if (parts.model != "gpt2") find_byte_pieces(parts);
@@ -75,7 +75,7 @@ void invent_types(Tokenizer::Parts& parts) {
                   list.empty() ? "none" : list + ", which are control tokens by their names"));
 }
 
-/// One known type for each token.
+/// Makes sure that each token has a known type.
 void complete_types(Tokenizer::Parts& parts) {
   if (parts.token_types.empty()) return invent_types(parts);
   if (parts.token_types.size() != parts.tokens.size()) {
@@ -96,9 +96,9 @@ void complete_types(Tokenizer::Parts& parts) {
                   parts.tokens.size()));
 }
 
-/// What llama.cpp takes where the keys are missing and the vocabulary is large enough.
+/// Fills in missing ids as llama.cpp does, if the vocabulary is large enough.
 void complete_ids(Tokenizer::Parts& parts) {
-  if (parts.model == "gpt2") return;  // there 11, of Falcon, in any file: no token is better
+  if (parts.model == "gpt2") return;  // llama.cpp takes Falcon's id 11 in any file; no token is better
   const bool unigram = parts.model == "t5";
   const auto take = [&](const char* name, std::optional<Token>& id, Token absent) {
     if (id || static_cast<std::size_t>(absent) >= parts.tokens.size()) return;
@@ -110,7 +110,7 @@ void complete_ids(Tokenizer::Parts& parts) {
   take("eos", parts.ids.eos, unigram ? 1 : 2);
   if (unigram) take("padding", parts.ids.pad, 0);
   if (parts.ids.unk) return;
-  // Only where no type says it.
+  // Only if no token has this type.
   const auto typed = std::ranges::find(parts.token_types, std::int32_t{SentencePieceSpec::kUnknown});
   if (typed != parts.token_types.end()) {
     parts.ids.unk = static_cast<Token>(typed - parts.token_types.begin());

@@ -19,7 +19,7 @@ std::string shown(const Json& value) {
   return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
 }
 
-/// A JSON value with its path, so that every error says where it is.
+/// A JSON value and its path, so that every error names the place.
 class Node {
  public:
   Node(const Json& value, std::string file, std::string path)
@@ -33,7 +33,7 @@ class Node {
   }
 
   bool is_null() const { return value_.is_null(); }
-  /// The member, or null.
+  /// The member `key`, or null.
   Node get(const std::string& key) const {
     static const Json kNull;
     if (!value_.is_object()) refuse("an object");
@@ -57,7 +57,7 @@ class Node {
     if (!value_.is_string()) refuse("a string");
     return value_.get<std::string>();
   }
-  /// A boolean; `absent` when null or missing.
+  /// The boolean member `key`; `absent` when it is null or missing.
   bool flag(const std::string& key, bool absent) const {
     const Node node = get(key);
     if (node.is_null()) return absent;
@@ -67,7 +67,7 @@ class Node {
   /// A token id below `limit`.
   Token id(std::size_t limit) const {
     if (!value_.is_number_integer()) refuse("a token id");
-    if (value_ < 0 || value_ >= limit) refuse(fmt::format("0..{}, few ids more than tokens", limit - 1));
+    if (value_ < 0 || value_ >= limit) refuse(fmt::format("0..{} (few more ids than tokens)", limit - 1));
     return value_.get<Token>();
   }
   std::string type() const { return at("type").string(); }
@@ -77,8 +77,8 @@ class Node {
   std::string file_, path_;
 };
 
-/// The vocabulary of a unigram model, [[piece, score], ...], as the object of piece to id that the others
-/// have.
+/// Turns the vocabulary of a unigram model, [[piece, score], ...], into the object of
+/// piece to id that other models have.
 Json read_unigram_vocab(const Node& vocab, TokenizerSpec& spec) {
   Json ids = Json::object();
   for (const Node& entry : vocab.items()) {
@@ -91,7 +91,7 @@ Json read_unigram_vocab(const Node& vocab, TokenizerSpec& spec) {
   return ids;
 }
 
-/// Ids without a token cost memory, so that there must not be many.
+/// Limit of ids without a token. They cost memory.
 constexpr std::size_t kMostHoles = 4096;
 
 /// Collects spellings by id.
@@ -135,10 +135,9 @@ void read_tokens(const Node& root, const Node& vocab, TokenizerSpec& spec) {
     const Node node(item.value(), spec.file, "/model/vocab/" + item.key());
     tokens.place(node, tokens.id(node), item.key());
   }
-  // The library `tokenizers` counts added tokens on from the size of the vocabulary and does not look at
-  // their ids.
+  // The library `tokenizers` numbers added tokens from the size of the vocabulary on and ignores their ids.
   auto next = static_cast<Token>(vocab.value().size());
-  std::map<std::string, Token> ids;  // of added tokens that the vocabulary does not have
+  std::map<std::string, Token> ids;  // ids of added tokens that the vocabulary lacks
   for (const Node& token : added) {
     const std::string content = token.at("content").string();
     const Node stated = token.at("id");
@@ -214,7 +213,7 @@ void read_model(const Node& root, TokenizerSpec& spec) {
   spec.unk_symbol = model.at("unk_id").id(spec.unigram_scores.size());
 }
 
-/// The list inside {"type": "Sequence", `key`: [...]}, or the node itself, or nothing.
+/// The list in {"type": "Sequence", `key`: [...]}; otherwise the node itself; empty for null.
 std::vector<Node> sequence(const Node& node, const std::string& key) {
   if (node.is_null()) return {};
   if (node.type() != "Sequence") return {node};
@@ -226,13 +225,13 @@ bool is_replacement(const Node& node, std::string_view from, std::string_view to
          node.at("content").value() == to;
 }
 
-/// Two or more spaces in a row become one space or one mark.
+/// Whether the node replaces two or more spaces in a row by one space or one mark.
 bool replaces_space_runs(const Node& node) {
   return node.type() == "Replace" && node.at("pattern").get("Regex").value() == " {2,}" &&
          (node.at("content").value() == " " || node.at("content").value() == kSpaceMark);
 }
 
-/// Steps in the order in which the converters write them; each of them may be missing.
+/// Reads the steps in the order in which converters write them. Each step may be missing.
 void read_normalizer(const Node& root, TokenizerSpec& spec) {
   const Node node = root.get("normalizer");
   const std::vector<Node> steps = sequence(node, "normalizers");
@@ -287,7 +286,7 @@ void read_metaspace(const Node& node, TokenizerSpec& spec) {
   if (node.at("replacement").value() != kSpaceMark) node.refuse("replacement \"\u2581\"");
   spec.words_begin_at_marks = node.flag("split", true);
   const Node scheme = node.get("prepend_scheme");
-  if (scheme.is_null()) {  // as files before 2024 say it
+  if (scheme.is_null()) {  // the form of files before 2024
     spec.prefix =
         node.flag("add_prefix_space", true) ? TokenizerSpec::Prefix::kAlways : TokenizerSpec::Prefix::kNever;
   } else if (scheme.value() == "always") {
@@ -306,7 +305,7 @@ void read_pre_tokenizer(const Node& root, TokenizerSpec& spec) {
   const std::vector<Node> steps = sequence(node, "pretokenizers");
   if (spec.scheme == TokenizerSpec::Scheme::kSpaceMark) {
     for (const Node& step : steps) {
-      // Gemma: the normalizer has left no such space.
+      // Gemma's form; the normalizer has replaced all spaces, so this never splits.
       if (step.type() == "Split" && step.at("pattern").get("String").value() == " ") continue;
       node.refuse("null with this normalizer", "This combination is not supported.");
     }
@@ -340,7 +339,7 @@ void read_pre_tokenizer(const Node& root, TokenizerSpec& spec) {
   }
 }
 
-/// Decoding follows from the scheme; what would change it is refused.
+/// Checks the decoder. Decoding follows from the scheme, so settings that would change it are refused.
 void read_decoder(const Node& root, TokenizerSpec& spec) {
   const Node node = root.get("decoder");
   const std::vector<Node> steps = sequence(node, "decoders");
@@ -368,7 +367,7 @@ void read_decoder(const Node& root, TokenizerSpec& spec) {
 void read_post_processor(const Node& root, TokenizerSpec& spec) {
   for (const Node& step : sequence(root.get("post_processor"), "processors")) {
     const std::string type = step.type();
-    if (type == "ByteLevel") continue;  // about offsets only
+    if (type == "ByteLevel") continue;  // affects only offsets
     if (type != "TemplateProcessing")
       step.refuse("TemplateProcessing or ByteLevel", "Other post-processors are not supported.");
     const Node single = step.at("single");

@@ -14,14 +14,14 @@ std::uint64_t pair_of(Token left, Token right) {
   return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
 }
 
-/// Position in a doubly linked list of symbols; the left of a pair keeps its place, the right is unlinked.
+/// A node of a doubly linked list of symbols. Merging a pair keeps the left node and unlinks the right one.
 struct MergeNode {
   Token token;
   std::int32_t previous, next;  // -1 at the ends
   bool alive;
 };
 
-/// Entries are not removed when their pair disappears; `merged` tells whether they still hold.
+/// A heap entry. It stays when its pair disappears; `merged` shows whether the entry still holds.
 struct Candidate {
   std::int32_t rank, position;
   Token merged;
@@ -63,7 +63,7 @@ const MergeTable::Rule* MergeTable::find(Token left, Token right) const {
 void MergeTable::merge(std::vector<Token>& symbols) const {
   if (symbols.size() < 2) return;
   const auto count = static_cast<std::int32_t>(symbols.size());
-  // Scratch of the thread: encoding calls this once per word.
+  // Kept between calls, because encoding calls this once per word.
   thread_local std::vector<MergeNode> nodes;
   thread_local std::vector<Candidate> heap;
   nodes.clear(), heap.clear();

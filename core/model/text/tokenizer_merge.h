@@ -8,8 +8,8 @@
 
 namespace speclab {
 
-/// Merge rules of byte-pair encoding: (left, right) -> rank and merged token. Open addressing, one probe per
-/// look-up as a rule.
+/// The merge rules of byte-pair encoding: a hash table from (left, right) to rank and merged token. Open
+/// addressing; a lookup usually takes one probe.
 class MergeTable {
  public:
   struct Rule {
@@ -17,16 +17,17 @@ class MergeTable {
     Token merged;
   };
 
-  /// At most `rules` rules will be added.
+  /// Makes room for `rules` rules. No more may be added.
   explicit MergeTable(std::size_t rules = 0);
 
-  /// Ranks are given by the order of the calls. False when the pair already has a rule (nothing changes).
+  /// Adds a rule. Its rank is the number of rules before it. Returns false, without a change, when the pair
+  /// already has a rule.
   bool add(Token left, Token right, Token merged);
 
-  /// Null when the pair is not merged.
+  /// The rule of a pair, or null.
   const Rule* find(Token left, Token right) const;
 
-  /// Merges the pair of lowest rank, the leftmost of equals, until no pair has a rule: O(n log n), in place.
+  /// Merges the pair of lowest rank (the leftmost of equals) until no pair has a rule. In place, O(n log n).
   void merge(std::vector<Token>& symbols) const;
 
  private:

@@ -7,8 +7,8 @@
 
 namespace speclab {
 
-/// Tokens of a model that SentencePiece itself encodes. User-defined pieces are left to it as well; those
-/// that have no text of their own are cut out before.
+/// The spec of a model that SentencePiece encodes. User-defined pieces are left to it too. Control and
+/// unknown pieces, which have no text, are cut out of the text before.
 TokenizerSpec sentencepiece_tokenizer_spec(SentencePieceModel model, const std::string& file,
                                            const std::string& types_at) {
   TokenizerSpec spec;
@@ -25,8 +25,8 @@ TokenizerSpec sentencepiece_tokenizer_spec(SentencePieceModel model, const std::
       spec.added.push_back({static_cast<Token>(i), true, false});
     spec.byte_fallback = spec.byte_fallback || type == SentencePieceSpec::kByte;
   }
-  // A model that drops spaces in front when it encodes gives none back: the library strips as long as there
-  // is no text.
+  // A model that drops leading spaces when it encodes also decodes without them: the library strips marks
+  // until the first text.
   spec.strip_marks_until_text = model.spec().remove_extra_whitespaces;
   spec.strip_first_space = model.spec().add_dummy_prefix && !spec.strip_marks_until_text;
   spec.ids = {.bos = model.bos(), .eos = model.eos(), .unk = model.unk(), .pad = model.pad()};
@@ -50,8 +50,8 @@ Tokenizer Tokenizer::from_sentencepiece(std::string_view tokenizer_model,
 
 namespace {
 
-/// Undoes what converters do to user-defined pieces: they write their marks as spaces, so that a program
-/// finds them in the text itself. SentencePiece looks for them behind its normalizer, where spaces are marks.
+/// Restores space marks in user-defined pieces. Converters write these marks as spaces, to match the original
+/// text. SentencePiece searches the normalised text, in which spaces are marks.
 void mark_user_defined(std::vector<SentencePieceSpec::Piece>& pieces) {
   constexpr std::string_view kSpaceMark = "\u2581";
   std::unordered_map<std::string, std::size_t> marked;
@@ -62,11 +62,12 @@ void mark_user_defined(std::vector<SentencePieceSpec::Piece>& pieces) {
     for (const char c : pieces[i].text) c == ' ' ? text += kSpaceMark : text += c;
     marked.try_emplace(std::move(text), i);
   }
-  for (const SentencePieceSpec::Piece& piece : pieces) marked.erase(piece.text);  // no piece twice
+  for (const SentencePieceSpec::Piece& piece : pieces)
+    marked.erase(piece.text);  // do not make a duplicate of an existing piece
   for (const auto& [text, at] : marked) pieces[at].text = text;
 }
 
-/// The library wants exactly one piece of type unknown. Converters call it a control token where
+/// The library requires exactly one piece of type unknown. Converters call it a control token if
 /// tokenizer_config.json lists it among the special tokens.
 void choose_unknown(std::vector<SentencePieceSpec::Piece>& pieces, std::optional<Token> unk) {
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -99,7 +100,7 @@ TokenizerSpec sentencepiece_parts_spec(Tokenizer::Parts parts) {
       SentencePieceModel::from_spec(std::move(model), parts.file + ": tokenizer.ggml"), parts.file,
       parts.file + ": tokenizer.ggml.token_type");
   spec.tokens_at = parts.file + ": tokenizer.ggml.tokens";
-  spec.ids = std::move(parts.ids);  // the library knows the usual names only
+  spec.ids = std::move(parts.ids);  // the library knows only the usual names
   spec.add_bos = *parts.add_bos;
   spec.assumed = std::move(parts.assumed);
   return spec;

@@ -14,72 +14,76 @@
 
 namespace speclab {
 
-/// What both file formats are translated to; Tokenizer::build checks it and makes the tables. Internal.
+/// The common form of tokenizers from all file formats. Tokenizer::build checks
+/// it and makes the tables. Internal.
 struct TokenizerSpec {
   enum class Scheme {
-    kByteLevel,      ///< text bytes are written in the 256 characters of GPT-2's alphabet
-    kSpaceMark,      ///< spaces are U+2581; one more stands before the text as `prefix` says
-    kSentencePiece,  ///< the library of that name does all but cutting at special tokens
+    kByteLevel,      ///< bytes are written in the 256 characters of GPT-2's alphabet
+    kSpaceMark,      ///< spaces are U+2581; `prefix` says when one is added before the text
+    kSentencePiece,  ///< SentencePiece's library does everything except cutting at special tokens
   };
   enum class Prefix {
     kNever,
-    kNormalizer,  ///< before every text that is not empty (normalizers Prepend and Replace)
-    kAlways,      ///< pre-tokeniser Metaspace: unless there is one already
-    kFirst,       ///< the same, only at the very beginning of what is encoded
+    kNormalizer,  ///< before every non-empty text (normalizers Prepend and Replace)
+    kAlways,      ///< unless the text begins with one (pre-tokeniser Metaspace)
+    kFirst,       ///< the same, but only at the beginning of the whole encoded text
   };
 
-  /// Names of the places for errors: "x.gguf: tokenizer.ggml.tokens", "tokenizer.json: /model/vocab".
+  /// Places for errors: "x.gguf: tokenizer.ggml.tokens", "tokenizer.json: /model/vocab".
   std::string file, tokens_at, merges_at, added_at;
 
   Scheme scheme = Scheme::kByteLevel;
   std::vector<SplitStep> steps;         ///< byte-level only
   Prefix prefix = Prefix::kNormalizer;  ///< space mark only
-  bool metaspace = false;  ///< space mark only: spaces are marked after added tokens were found, not before
-  bool cut_at_white_space =
-      false;  ///< metaspace only: what lies between white space is marked each for itself
-  bool words_begin_at_marks = false;  ///< metaspace only: every U+2581 begins a word; else there are no words
-  std::shared_ptr<const SentencePieceModel> sentencepiece;  ///< of that scheme
-  std::vector<double>
-      unigram_scores;  ///< not empty: a unigram model instead of merges, over the first so many tokens
-  // What is done to the text before anything else but looking for raw added tokens, in this order:
+  bool metaspace = false;  ///< space mark only: spaces are marked after added tokens are found, not before
+  bool cut_at_white_space = false;  ///< metaspace only: the parts between white space are marked separately
+  bool words_begin_at_marks =
+      false;  ///< metaspace only: every U+2581 begins a word; if false, the text is one word
+  std::shared_ptr<const SentencePieceModel> sentencepiece;  ///< for the scheme kSentencePiece
+  std::vector<double> unigram_scores;  ///< if not empty: a unigram model, instead of merges, over the first
+                                       ///< unigram_scores.size() tokens
+  // Normalisation of the text, in this order, after raw added tokens are found:
   bool nfc = false;  ///< canonical composition
   std::shared_ptr<const CharacterMap> character_map;
-  bool strip_right = false;         ///< white space at the end goes
-  std::string space_run;            ///< stands for two or more spaces in a row; empty: they stay
+  bool strip_right = false;         ///< removes white space at the end
+  std::string space_run;            ///< replaces two or more spaces in a row; empty: no replacement
   std::vector<std::string> tokens;  ///< by id
-  std::vector<bool> is_hole;        ///< by id: no token, whose spelling here is empty; may be empty
+  std::vector<bool>
+      is_hole;  ///< by id: true when there is no token, whose spelling is then empty; the list may be empty
   std::vector<std::pair<std::string, std::string>> merges;
 
   struct Added {
     Token token;
     bool special;
-    bool normalized;                   ///< matched in the normalised text, by its normalised spelling
-    bool left = false, right = false;  ///< takes the white space on that side with it
-    bool single_word = false;          ///< matches only where no letter or digit stands beside it
+    bool normalized;                   ///< matched by its normalised spelling in the normalised text
+    bool left = false, right = false;  ///< includes the white space on that side
+    bool single_word = false;          ///< matches only without a letter or digit beside it
   };
   std::vector<Added> added;
 
-  bool ignore_merges = false;  ///< a word that is a token needs no merges
+  bool ignore_merges = false;  ///< a word that is a token is not merged
   bool byte_fallback = false;  ///< characters without a token become tokens <0x..>
   bool fuse_unk = false;
-  std::optional<Token> unk_symbol;  ///< stands for a character without a token; absent: it vanishes
-  bool strip_first_space = false;   ///< of decoded text
+  std::optional<Token> unk_symbol;  ///< replaces a character without a token; absent: the character vanishes
+  bool strip_first_space = false;   ///< when decoding
   bool strip_marks_until_text =
-      false;  ///< decoding: every token that comes before any text loses one space mark
-  bool first_token_without_spaces = false;  ///< decoding; decoder Metaspace
+      false;  ///< when decoding: each token before the first text loses one space mark
+  bool first_token_without_spaces = false;  ///< when decoding with the decoder Metaspace
 
   Tokenizer::Ids ids;
   bool add_bos = false;
   std::vector<std::string> assumed;
 };
 
-/// Of the keys that GGUF has for SentencePiece (tokenizer.ggml.model "llama": BPE, "t5": unigram), completed:
-/// with types, the ids that llama.cpp takes where keys are missing, and add_bos.
+/// The spec for GGUF's SentencePiece keys (tokenizer.ggml.model "llama": BPE, "t5": unigram). `parts` must be
+/// complete: types, ids that llama.cpp assumes for missing keys, and add_bos.
 TokenizerSpec sentencepiece_parts_spec(Tokenizer::Parts parts);
 
-/// GPT-2's byte-level alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100 upwards.
+/// GPT-2's byte-level alphabet: printable Latin-1 bytes stand for themselves, the
+/// other 68 bytes are U+0100 and up.
 char32_t byte_character(std::uint8_t byte);
-/// The bytes that a spelling in that alphabet stands for; the spelling itself if it has any other character.
+/// The bytes that a spelling in this alphabet stands for, or the spelling
+/// itself if it has any other character.
 std::string bytes_of_spelling(std::string_view spelling);
 
 }  // namespace speclab

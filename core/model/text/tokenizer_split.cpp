@@ -11,11 +11,11 @@ namespace {
 
 using Position = std::size_t;
 
-/// A text as code points; positions below are indices into these arrays.
+/// A text as code points. Positions are indices into these arrays.
 struct Characters {
   std::vector<char32_t> code_points;
   std::vector<std::uint8_t> classes;
-  std::vector<std::size_t> offsets;  // one more than characters
+  std::vector<std::size_t> offsets;  // one more entry than characters
 
   explicit Characters(std::string_view text) {
     code_points.reserve(text.size()), classes.reserve(text.size()), offsets.reserve(text.size() + 1);
@@ -32,9 +32,9 @@ struct Characters {
 
 using Piece = std::pair<Position, Position>;
 
-/// Finds words within a piece that ends at `end`. The first two functions return the end of the word that
-/// begins at a position, the others the next word from there on; an empty one at the end means that there is
-/// none.
+/// Finds words within a piece that ends at `end`. The first two functions return the end of the
+/// word that begins at a position. The others return the next word from a position on, or an empty
+/// word at the end if there is none.
 class Scanner {
  public:
   Scanner(const Characters& text, Position end) : text_(text), end_(end) {}
@@ -57,7 +57,7 @@ class Scanner {
         ++after;
       return after;
     }
-    // Any one character but a line end may lead a word.
+    // Any single character except a line end may begin a word.
     if (!is_line_end(at) && at + 1 < end_ && is(at + 1, unicode::kLetter))
       return run(at + 1, unicode::kLetter);
     const Position body = text_.code_points[at] == U' ' && at + 1 < end_ ? at + 1 : at;
@@ -110,8 +110,8 @@ class Scanner {
     return {at, at < end_ ? at + 1 : at};
   }
 
-  /// \s+$, where $ is the end or stands before any U+000A (as in Ruby): white space up to its last line end,
-  /// or all of it at the end.
+  /// \s+$, where $ is the end or a position before any U+000A (as in Ruby). Matches white space up to its
+  /// last line end, or all of it at the end of the text.
   Piece next_trailing_spaces(Position at) const {
     while (at < end_) {
       if (!is(at, unicode::kSpace)) {
@@ -165,7 +165,7 @@ class Scanner {
     return c > 0x20 && c < 0x7F && !is_ascii_letter(at) && !(c >= U'0' && c <= U'9');
   }
 
-  /// \s*[\r\n]+|\s+(?!\S)|\s+ : the first reaches to the last line end of the white space.
+  /// \s*[\r\n]+|\s+(?!\S)|\s+ : the first alternative reaches to the last line end of the white space.
   Position lines_or_spaces(Position at) const {
     for (Position after = run(at, unicode::kSpace); after > at; --after) {
       if (is_line_end(after - 1)) return after;
@@ -188,13 +188,14 @@ class Scanner {
     return at;
   }
 
-  /// \s+(?!\S)|\s+ : before a word the last space is left to that word, unless it is the only one.
+  /// \s+(?!\S)|\s+ : the last space before a word belongs to the word, unless it is the only one.
   Position spaces(Position at) const {
     const Position after = run(at, unicode::kSpace);
     return after == end_ || after == at + 1 ? after : after - 1;
   }
 
-  /// 's 't 're 've 'm 'll 'd; `at` itself if there is none. Ignoring case takes in U+017F, which folds to s.
+  /// The end of 's 't 're 've 'm 'll 'd, or `at` if there is none. Ignoring case
+  /// includes U+017F, which folds to s.
   Position contraction(Position at, bool ignore_case) const {
     if (text_.code_points[at] != U'\'' || at + 1 == end_) return at;
     const auto letter = [&](Position i) -> char32_t {

@@ -10,8 +10,8 @@
 namespace speclab {
 namespace {
 
-// Sets of DeepSeek's expressions: pairs joined by '-' and single code points. Escapes, because a text editor
-// that normalises would change some of them (U+2126, U+1FBE).
+// The sets in DeepSeek's expressions: ranges and single code points. They are escaped because an editor that
+// normalises would change some of them (U+2126, U+1FBE).
 constexpr std::string_view kLetterSet =
     "A-Za-z\u00B5\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u01BA\u01BC-\u01BF\u01C4-\u0293\u0295-\u02AF"
     "\u0370-\u0373\u0376\u0377\u037B-\u037D\u037F\u0386\u0388-\u038A\u038C\u038E-\u03A1\u03A3-\u03F5"
@@ -55,7 +55,7 @@ bool contains(const std::vector<Range>& ranges, char32_t code_point) {
   return above != ranges.begin() && code_point <= std::prev(above)->last;
 }
 
-/// Line ends as escapes, and canonically composed, as one of two spellings of the same set may be.
+/// The pattern with escaped line ends and canonically composed, so that both spellings of a set are equal.
 std::string canonical(std::string_view pattern) {
   std::string text;
   for (const char c : pattern) {

@@ -66,7 +66,7 @@ void UnigramModel::encode(std::string_view word, std::vector<Token>& out) const 
     if (!single) offer(from, from + length, unk_, unk_score_);
     from += length;
   }
-  std::vector<std::pair<std::size_t, Token>> steps;  // where each piece begins, last first
+  std::vector<std::pair<std::size_t, Token>> steps;  // start and token of each piece, the last piece first
   for (std::size_t to = word.size(); to > 0; to = best[to].from) {
     if (best[to].token == unk_ && !steps.empty() && steps.back().second == unk_) {
       steps.back().first = best[to].from;
@@ -79,7 +79,8 @@ void UnigramModel::encode(std::string_view word, std::vector<Token>& out) const 
     const std::size_t end = i + 1 < steps.size() ? steps[i + 1].first : word.size();
     const std::string_view text = word.substr(steps[i].first, end - steps[i].first);
     const auto byte_token = [&](char byte) { return (*byte_tokens_)[static_cast<std::uint8_t>(byte)]; };
-    if (steps[i].second == unk_ && byte_tokens_ && find(text) != unk_ &&  // not written out as "<unk>"
+    if (steps[i].second == unk_ && byte_tokens_ &&
+        find(text) != unk_ &&  // unless it is written out as "<unk>"
         std::ranges::all_of(text, [&](char byte) { return byte_token(byte) >= 0; })) {
       for (const char byte : text) out.push_back(byte_token(byte));
     } else {

@@ -13,19 +13,20 @@
 
 namespace speclab {
 
-/// The unigram language model of tokens (Kudo 2018): of all ways to write a word as pieces, the one with the
-/// greatest sum of log probabilities (Viterbi 1967). With the ids of Hugging Face's `tokenizers`: sums in
-/// double from the left, the first of equals among the starts of a piece; a character that is no piece costs
-/// 10 more than the least probable piece, neighbours of that kind are one unknown, which becomes bytes if
-/// there are tokens for all of them.
+/// Encodes words with a unigram language model (Kudo 2018): of all ways to write a word as pieces it takes
+/// the one with the greatest sum of log probabilities (Viterbi 1967). It gives the same ids as Hugging Face's
+/// `tokenizers`: sums are in double from the left, and among equals the earliest start of a piece wins. A
+/// character that is no piece costs 10 more than the least probable piece. Neighbouring characters of that
+/// kind are one unknown token, which becomes bytes if all of them have tokens.
 class UnigramModel {
  public:
   UnigramModel() = default;
-  /// Pieces by id with their scores. `byte_tokens`: -1 where there is none; used with byte_fallback only.
+  /// `pieces` are by id, with their scores. `byte_tokens` is given with
+  /// byte_fallback only; -1 means no token.
   UnigramModel(const std::vector<std::pair<std::string, double>>& pieces, Token unk,
                std::optional<std::array<Token, 256>> byte_tokens);
 
-  /// Appends the ids of a valid UTF-8 word: O(bytes * longest piece).
+  /// Appends the ids of a valid UTF-8 word. O(bytes * longest piece).
   void encode(std::string_view word, std::vector<Token>& out) const;
 
  private:
@@ -33,7 +34,7 @@ class UnigramModel {
 
   std::vector<double> scores_;
   std::unordered_map<std::uint64_t, std::uint32_t> children_;  // node << 8 | byte -> node
-  std::vector<Token> ends_{-1};                                // by node; -1: no piece ends here
+  std::vector<Token> ends_{-1};                                // by node; -1: no piece ends at the node
   Token unk_ = -1;
   double unk_score_ = 0;
   std::optional<std::array<Token, 256>> byte_tokens_;

@@ -11,8 +11,8 @@ namespace {
 
 using namespace speclab::fixtures;
 
-// Drafts from the model, but spoils one token of some drafts: rejections at every depth, in between drafts
-// that are left alone.
+// Drafts from the model but replaces one token of some drafts by a wrong one. So there are rejections at
+// every depth, between unchanged drafts.
 class Spoiled final : public Strategy {
  public:
   explicit Spoiled(const Resources& resources) : chain_({.gamma = 4, .schedule = {}}, resources) {}
@@ -50,8 +50,8 @@ TEST(DraftChain, TheTargetAsItsOwnDraftIsAlwaysAccepted) {
         EXPECT_EQ(step.accepted, static_cast<int>(step.drafted.size())) << all << gamma;
         for (const DraftedToken& token : step.drafted) EXPECT_NEAR(token.p, token.q, 1e-15);
       }
-      // After full acceptance the draft's cache lacks one token more: gamma rows and one, but for
-      // the first step. A last step that has room for the bonus alone drafts nothing.
+      // After full acceptance the draft's cache lacks one more token, so gamma + 1 rows are fed, except in
+      // the first step. A last step that has only room for the bonus drafts nothing.
       const int full = static_cast<int>(record.steps.size()) - (record.steps.back().drafted.empty() ? 1 : 0);
       EXPECT_EQ(record.draft.rows, drafted(record) + full - 1);
       EXPECT_EQ(record.draft.calls, drafted(record));
@@ -77,12 +77,11 @@ TEST(DraftChain, TheCacheIsRightAfterRejectionsToo) {
     const StepRecord& step = record.steps[i];
     if (step.ended_by == EndedBy::rejection) ++rejections;
     if (i % 2 == 0) {
-      EXPECT_EQ(step.accepted, static_cast<int>(step.drafted.size())) << i;  // left alone
+      EXPECT_EQ(step.accepted, static_cast<int>(step.drafted.size())) << i;  // an unchanged draft
     }
   }
   EXPECT_GE(rejections, 8);
-  // One token more to feed after the steps that accepted everything; nothing else is ever fed twice or left
-  // out.
+  // A step after full acceptance feeds one more token. No other token is ever fed twice or left out.
   int rows = drafted(record);
   for (std::size_t i = 0; i + 1 < record.steps.size(); ++i) {
     const bool full = record.steps[i].accepted == static_cast<int>(record.steps[i].drafted.size());
@@ -91,8 +90,8 @@ TEST(DraftChain, TheCacheIsRightAfterRejectionsToo) {
   EXPECT_EQ(record.draft.rows, rows);
 }
 
-// Half of the drafts are a tree: a chain of the model that is fed wrong tokens, and beside it the right ones.
-// The right branch wins, so the cache is full of tokens that are not the text.
+// Half of the drafts are a tree: a chain of the model with wrong tokens, and the right tokens beside it. The
+// right branch wins, so the cache is full of tokens that are not in the text.
 class Beside final : public Strategy {
  public:
   explicit Beside(const Resources& resources) : chain_({.gamma = 4, .schedule = {}}, resources) {}
@@ -134,7 +133,7 @@ TEST(DraftChain, TheCacheIsRightAfterAnotherBranchWon) {
 }
 
 TEST(DraftChain, DraftsHaveCoinsOfTheirOwn) {
-  // Were the draft's token drawn with the target's coin, a draft equal to the target would always match.
+  // If the draft's token were drawn with the target's coin, a draft equal to the target would always match.
   const ModelPtr target = tiny_target();
   const GenerationRecord record =
       Decode{.target = target,
@@ -178,7 +177,7 @@ TEST(DraftChain, AReducedVocabularyIsLossless) {
   for (const StepRecord& step : record.steps) {
     for (const DraftedToken& token : step.drafted) EXPECT_EQ(token.id % 2, 0);  // the head has even ids only
   }
-  // All of it banned: nothing can be drafted, and the text goes on.
+  // All tokens of the draft are banned: it drafts nothing, and the text continues.
   std::vector<int> even;
   for (int id = 0; id < 64; id += 2) even.push_back(id);
   decode.options["banned_tokens"] = even;
@@ -223,8 +222,8 @@ TEST(DraftChain, AShorterContextOfTheDraftEndsDraftingOnly) {
   decode.strategy = choose("speculative_sampling", {{"gamma", 4}});
   const GenerationRecord record = decode.run();
   EXPECT_EQ(record.tokens, plain.tokens);
-  // Draft and target agree, so drafts are whole until position 24 is reached: 24 fed positions from prompt
-  // on.
+  // Draft and target agree, so no draft is cut until position 24: the prompt and
+  // the fed tokens fill 24 positions.
   EXPECT_EQ(record.draft_prefill.rows + record.draft.rows, 24);
   EXPECT_TRUE(record.steps.back().drafted.empty());
   decode.prompt.assign(30, 5);  // longer than the draft's context

@@ -1,5 +1,5 @@
-// N-gram counts, files of them and the laws made of them, against sums by hand and against a scan of the
-// texts.
+// N-gram counts, n-gram files and the laws computed from them, compared with sums by
+// hand and with a scan of the texts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ Documents random_documents(std::mt19937& random, unsigned alphabet) {
   return documents;
 }
 
-/// By definition, from the texts alone.
+/// Counts by definition, from the texts alone.
 class CountingScan {
  public:
   CountingScan(const Documents& documents, int vocab, int order)
@@ -220,7 +220,7 @@ TEST(NgramCounts, CountWhatAScanCounts) {
   }
 }
 
-// The laws of both tables after every context of up to two tokens, and of the whole texts.
+// The laws by both tables after every context of up to two tokens, and after the whole texts.
 TEST(NgramEstimate, EveryLawIsThatOfAScanAndSumsToOne) {
   TempDir dir;
   const std::string path = (dir.path() / "ngrams").string();
@@ -238,7 +238,7 @@ TEST(NgramEstimate, EveryLawIsThatOfAScanAndSumsToOne) {
       for (const NgramSmoothing smoothing : kAllSmoothings) {
         NgramEstimate<NgramCounts> by_text(kVocab, order, smoothing);
         NgramEstimate<NgramFile> by_file(kVocab, order, smoothing);
-        by_file.fix(file);
+        by_file.freeze(file);
         for (Token context = 0; context < kVocab * kVocab; ++context) {
           const std::vector<Token> both{context / kVocab, context % kVocab};
           const std::vector<Token> used(both.end() - std::min(2, order - 1), both.end());
@@ -326,7 +326,7 @@ TEST(NgramFile, WhatIsNoNgramModelIsRefused) {
   EXPECT_THAT(message_of([&] { NgramFile::Builder(4, "").write(path, 2); }), HasSubstr("no tokens"));
 }
 
-// A checksum proves nothing about who made a file: what it says is checked as well.
+// A malicious file can have a valid checksum, so its contents are checked too.
 TEST(NgramFile, ImpossibleNgramsAreRefused) {
   TempDir dir;
   const std::filesystem::path path = dir.path() / "ngrams";
@@ -345,17 +345,16 @@ TEST(NgramFile, ImpossibleNgramsAreRefused) {
     return level;
   };
   EXPECT_THAT(error_of({}), HasSubstr("no n-grams"));
-  EXPECT_THAT(error_of({{}, bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 0, 0, 8), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 0, 0, 3), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 0, 0, 0xffffffff), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 0, 1, 0), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 0, 2, 0), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 0, 3, 1), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 1, 3, 3), bigrams}), HasSubstr("n-grams that are none"));
-  EXPECT_THAT(error_of({changed(unigrams, 1, 3, 0), bigrams}), HasSubstr("n-grams that are none"))
-      << "3 before 1";
-  EXPECT_THAT(error_of({unigrams, changed(bigrams, 1, 3, 1)}), HasSubstr("n-grams that are none"));
+  EXPECT_THAT(error_of({{}, bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 0, 0, 8), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 0, 0, 3), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 0, 0, 0xffffffff), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 0, 1, 0), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 0, 2, 0), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 0, 3, 1), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 1, 3, 3), bigrams}), HasSubstr("invalid n-grams"));
+  EXPECT_THAT(error_of({changed(unigrams, 1, 3, 0), bigrams}), HasSubstr("invalid n-grams")) << "3 before 1";
+  EXPECT_THAT(error_of({unigrams, changed(bigrams, 1, 3, 1)}), HasSubstr("invalid n-grams"));
 }
 
 }  // namespace

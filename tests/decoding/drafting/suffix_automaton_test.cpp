@@ -15,7 +15,7 @@ using Match = SuffixAutomaton::Match;
 struct Scan {
   std::vector<Token> text;
 
-  // Occurrences of a string: how often, and what follows each.
+  // The number of occurrences of a string, and the token after each.
   int count(TokenSpan string, std::map<Token, int>* followers = nullptr) const {
     int found = 0;
     for (std::size_t at = 0; at + string.size() <= text.size(); ++at) {
@@ -34,13 +34,13 @@ struct Scan {
   }
 };
 
-// Everything that is said about the string of a match.
+// Checks all results for the string of a match.
 void expect_same(const SuffixAutomaton& automaton, Match match, TokenSpan string, const Scan& scan) {
   ASSERT_EQ(match.length, static_cast<int>(string.size()));
   if (string.empty()) return;
   std::map<Token, int> followers;
   ASSERT_EQ(static_cast<int>(automaton.count(match.state)), scan.count(string, &followers));
-  if (match.length == automaton.depth()) return;  // the counts of what follows are those of longer strings
+  if (match.length == automaton.depth()) return;  // continuations of longer strings are not counted
   std::vector<SuffixAutomaton::Child> children;
   automaton.children(match.state, 1000, children);
   ASSERT_EQ(children.size(), followers.size());
@@ -72,12 +72,12 @@ void check(const std::vector<Token>& text, int depth, std::mt19937& random, int 
     // A foreign text is matched while the automaton grows.
     query.push_back(static_cast<Token>(random() % static_cast<unsigned>(alphabet)));
     in_query = automaton.extend(in_query, query.back());
-    // What came in since may have made a longer match possible; a match is of the text at its time.
+    // Tokens that were added since may allow a longer match. A match is that of the text at its time.
     string = TokenSpan(query).last(static_cast<std::size_t>(in_query.length));
-    expect_same(automaton, automaton.last(in_query, in_query.length), string, scan);
+    expect_same(automaton, automaton.suffix(in_query, in_query.length), string, scan);
     // Shorter strings.
     for (match = in_query; match.length > 0;) {
-      const int count = static_cast<int>(automaton.count(automaton.last(match, match.length).state));
+      const int count = static_cast<int>(automaton.count(automaton.suffix(match, match.length).state));
       match = automaton.more_frequent(match);
       string = string.last(static_cast<std::size_t>(match.length));
       expect_same(automaton, match, string, scan);
@@ -87,7 +87,7 @@ void check(const std::vector<Token>& text, int depth, std::mt19937& random, int 
     }
     if (::testing::Test::HasFatalFailure()) return;
   }
-  // On a finished text the match is the longest there is.
+  // On a finished text the match is the longest possible one.
   in_query = {};
   query.clear();
   for (int i = 0; i < 100; ++i) {

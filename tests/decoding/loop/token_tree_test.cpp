@@ -49,6 +49,22 @@ TEST(TokenTree, ChildrenKeepDrawOrderAndDuplicatesAndDropProbes) {
   EXPECT_EQ(tree.max_probe_depth(), 3);
 }
 
+TEST(TokenTree, FindsTheFirstCandidateBelowANodeWithAToken) {
+  TokenTree tree;
+  tree.reset(5);
+  tree.add(5, 0);
+  tree.add(3, 0);
+  tree.add(3, 1);
+  tree.add(3, 0);
+  tree.add(8, 0, NodeKind::probe);
+  EXPECT_EQ(tree.child(0, 5), 1);
+  EXPECT_EQ(tree.child(0, 3), 2) << "the first of two children with one token";
+  EXPECT_EQ(tree.child(1, 3), 3);
+  EXPECT_EQ(tree.child(1, 5), 0) << "the parent's own token is no child";
+  EXPECT_EQ(tree.child(0, 8), 0) << "a probe is no candidate";
+  EXPECT_EQ(tree.child(4, 3), 0) << "a leaf has no children";
+}
+
 TEST(TokenTree, ResetForgets) {
   TokenTree tree;
   tree.reset(0);

@@ -49,7 +49,7 @@ TEST(Coins, AreAFunctionOfTheirAddress) {
   EXPECT_EQ(values.size(), 9u);
 }
 
-// So that a seed gives the same text for ever.
+// These values must never change, so that a seed always gives the same text.
 TEST(Coins, UniformNumbersAreTheTop53BitsOfTheDocumentedPhiloxWords) {
   const PhiloxCounter words = philox4x32({12, 0, 0, 0}, {11, 0});
   const PhiloxCounter w =

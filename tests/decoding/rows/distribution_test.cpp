@@ -263,7 +263,7 @@ TEST(Distribution, RankEntropyAndDistances) {
   p.top(2, top);
   EXPECT_THAT(top, testing::ElementsAre(1, 0));
   p.top(9, top);
-  EXPECT_THAT(top, testing::ElementsAre(1, 0, 2));  // none of mass 0
+  EXPECT_THAT(top, testing::ElementsAre(1, 0, 2));  // no token of mass 0
   hot.top(3, top);
   EXPECT_THAT(top, testing::ElementsAre(1));
   p.top(0, top);
@@ -277,18 +277,12 @@ TEST(Distribution, RankEntropyAndDistances) {
   EXPECT_NEAR(agreement(hot, hot), 1, 1e-15);
   EXPECT_NEAR(total_variation(p, q), .5, 1e-15);
   EXPECT_EQ(total_variation(p, p), 0);
-  EXPECT_EQ(kl_divergence(p, p), 0);
-  EXPECT_EQ(kl_divergence(p, q), std::numeric_limits<double>::infinity());
-  EXPECT_EQ(kl_divergence(p, hot), std::numeric_limits<double>::infinity());
-  EXPECT_EQ(kl_divergence(hot, hot), 0);
-  EXPECT_NEAR(kl_divergence(hot, p), std::log(2.0), 1e-15);
   std::mt19937 random(5);
   const Distribution a = standardise(random_logits(777, random), {1, 0, 1}),
                      b = standardise(random_logits(777, random), {1, 0, 1});
-  double entropy = 0, kl = 0, min = 0, product = 0;
+  double entropy = 0, min = 0, product = 0;
   for (Token x = 0; x < 777; ++x) {
     entropy -= a.prob(x) * std::log(a.prob(x));
-    kl += a.prob(x) * std::log(a.prob(x) / b.prob(x));
     min += std::min(a.prob(x), b.prob(x));
     product += a.prob(x) * b.prob(x);
     const auto ahead = [&](Token y) { return a.prob(y) > a.prob(x) || (a.prob(y) == a.prob(x) && y < x); };
@@ -297,7 +291,6 @@ TEST(Distribution, RankEntropyAndDistances) {
     EXPECT_EQ(a.rank(x), rank);
   }
   EXPECT_NEAR(a.entropy(), entropy, 1e-12);
-  EXPECT_NEAR(kl_divergence(a, b), kl, 1e-12);
   EXPECT_NEAR(overlap(a, b), min, 1e-12);
   EXPECT_NEAR(agreement(a, b), product, 1e-12);
   EXPECT_THROW(overlap(a, p), Bug);

@@ -90,7 +90,7 @@ TEST_F(Hostile, AModelFileThatIsWrittenToWhileItIsRead) {
     file.write("abcd", 4);
   });
   EXPECT_EQ(result.code, 2) << result.err;
-  EXPECT_THAT(result.err, AllOf(StartsWith("error: " + path.string()), HasSubstr("other contents by now")));
+  EXPECT_THAT(result.err, AllOf(StartsWith("error: " + path.string()), HasSubstr("changed contents")));
   EXPECT_EQ(result.out, "");
 }
 

@@ -7,8 +7,9 @@
 #include "core/model/files/checkpoint.h"
 #include "tests/model/files/gguf_files.h"
 
-/// Damaged files are read or refused with an Error; nothing else is thrown and nothing outside the file is
-/// touched (run it under AddressSanitizer too). A file that is accepted must be readable to its last byte.
+/// Damaged files must be read or refused with an Error. Nothing else may be thrown, and no
+/// byte outside the file may be read (run this under AddressSanitizer too). An accepted file
+/// must be readable to its last byte.
 namespace speclab {
 namespace {
 

@@ -184,9 +184,7 @@ TEST(CheckpointGguf, ReadsTheTokenizer) {
   EXPECT_EQ(tokenizer->bos(), 256);
   EXPECT_EQ(tokenizer->eos(), 257);
   EXPECT_TRUE(tokenizer->add_bos());
-  EXPECT_TRUE(tokenizer->ends_generation(9));
-  EXPECT_TRUE(tokenizer->ends_generation(10));
-  EXPECT_FALSE(tokenizer->ends_generation(11));
+  EXPECT_THAT(tokenizer->end_of_generation(), ElementsAre(9, 10, 257));
   EXPECT_EQ(checkpoint.chat_template(), kChatMl);
 
   write_tiny_llama(dir.path() / "hf", shape, 1);
@@ -217,7 +215,7 @@ TEST(CheckpointGguf, RefusesABadTokenizer) {
               HasSubstr("tokenizer.ggml.merges: got no such key"));
 }
 
-/// What only a wide array holds: no type, and an id that is none.
+/// Values that only a wide array can hold: an invalid type and an invalid id.
 TEST(CheckpointGguf, ReadsOddTokenNumbersAsNone) {
   Shape shape = tiny_shape();
   shape.vocab = kByteVocab;

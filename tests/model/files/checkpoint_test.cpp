@@ -41,7 +41,8 @@ TEST(CheckpointHuggingFace, ReadsEveryTensorInEveryTypeAndSharding) {
     for (const int shards : {1, 3}) {
       TempDir dir;
       TinyModel model = random_llama(tiny_shape(), 7);
-      if (std::string(dtype) == "F16") {  // bf16 has more exponents than half; keep what half holds
+      if (std::string(dtype) ==
+          "F16") {  // bf16 has more exponents than half; keep the values that half can hold
         for (auto& [name, tensor] : model.tensors) {
           for (float& value : tensor.values) value = std::round(value * 64) / 64;
         }
@@ -386,12 +387,13 @@ TEST(CheckpointHuggingFace, RefusesABadIndex) {
   EXPECT_THAT(index_error([](const auto&, Json& i) { i.erase("weight_map"); }),
               HasSubstr("weight_map: got nothing"));
   EXPECT_THAT(index_error([](const auto&, Json& i) { i["weight_map"]["extra"] = "model-0.safetensors"; }),
-              HasSubstr("model-0.safetensors: tensor extra: got no such tensor, expected it here"));
+              HasSubstr("model-0.safetensors: tensor extra: got no such tensor, expected the tensor here"));
   EXPECT_THAT(index_error([](const auto&, Json& i) {
                 Json& file = i["weight_map"]["lm_head.weight"];
                 file = file == "model-0.safetensors" ? "model-1.safetensors" : "model-0.safetensors";
               }),
-              AllOf(HasSubstr("tensor lm_head.weight: got it in model-"), HasSubstr("expected it here")));
+              AllOf(HasSubstr("tensor lm_head.weight: got the tensor in model-"),
+                    HasSubstr("expected the tensor here")));
   EXPECT_THAT(
       index_error([](const auto& dir, Json&) { std::filesystem::remove(dir / "model-1.safetensors"); }),
       HasSubstr("model-1.safetensors: got No such file or directory"));
@@ -428,12 +430,12 @@ TEST(CheckpointHuggingFace, ReadsTheTokenizerAndItsIds) {
   config["eos_token_id"] = {7, 8};
   config["bos_token_id"] = 5;
   write_file(dir.path() / "config.json", config.dump());
-  EXPECT_EQ(checkpoint.tokenizer()->eos(), 257);  // generation_config.json has the last word
+  EXPECT_EQ(checkpoint.tokenizer()->eos(), 257);  // generation_config.json has priority
   EXPECT_THAT(checkpoint.tokenizer()->end_of_generation(), ::testing::ElementsAre(7, 8, 257));
   std::filesystem::remove(dir.path() / "generation_config.json");
   EXPECT_EQ(checkpoint.tokenizer()->eos(), 7);
   EXPECT_EQ(checkpoint.tokenizer()->bos(), 5);
-  for (const Json& pad : {Json(-1), Json(4294967295), Json(300)}) {  // stands for none
+  for (const Json& pad : {Json(-1), Json(4294967295), Json(300)}) {  // all mean none
     config["pad_token_id"] = pad;
     write_file(dir.path() / "config.json", config.dump());
     EXPECT_EQ(checkpoint.tokenizer()->pad(), std::nullopt) << pad;

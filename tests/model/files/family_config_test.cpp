@@ -7,8 +7,8 @@
 #include "core/model/net/model.h"
 #include "tests/model/files/model_files.h"
 
-// Configurations of the families: what changes the arithmetic and is not computed is refused, defaults are
-// those of transformers. The models are those of tests/golden/families.
+// Configurations of the families. Settings that change the arithmetic and are not supported are refused, and
+// defaults are those of transformers. The models are those of tests/golden/families.
 
 namespace speclab {
 namespace {

@@ -35,8 +35,8 @@ std::vector<float> values(const Checkpoint& from, const std::string& tensor, std
   return out;
 }
 
-/// Tensors of the checkpoint one below the other as one of the file: BF16 matrices, F32 vectors as converters
-/// keep them.
+/// Fuses tensors of the checkpoint into one tensor of the file: BF16 matrices, and
+/// F32 vectors as in converted files.
 void add(W& to, const Checkpoint& from, const std::string& file_name, const std::vector<std::string>& parts,
          int interleaved_heads = 0) {
   std::vector<float> all;

@@ -106,8 +106,9 @@ inline std::uint32_t ggml_type(const std::string& dtype) {
   return dtype == "F32" ? 0 : dtype == "F16" ? 1 : 30;
 }
 
-/// The model in a writer, for tests that change it further. q and k rows are interleaved as llama.cpp's
-/// converter does: reshape(heads, 2, head_dim / 2, in).swapaxes(1, 2). Vectors stay F32, as there.
+/// The model in a writer, for tests that change it further. q and k rows are interleaved as
+/// llama.cpp's converter does: reshape(heads, 2, head_dim / 2, in).swapaxes(1, 2). Vectors
+/// stay F32, as in converted files.
 inline GgufWriter gguf_writer(const TinyModel& model, const std::string& dtype = "BF16") {
   const Shape& shape = model.config;
   GgufWriter out;

@@ -14,8 +14,8 @@
 #include "tests/model/files/gguf_files.h"
 #include "tests/base/error_text.h"
 
-/// What has broken readers of GGUF and safetensors elsewhere, as far as gguf_test, safetensors_test and
-/// checkpoint_damage_test do not have it: a clear error each.
+/// Files that have broken other readers of GGUF and safetensors must give a clear error. Cases that
+/// gguf_test, safetensors_test and checkpoint_damage_test do not cover.
 namespace speclab {
 namespace {
 
@@ -213,8 +213,7 @@ TEST(HostileFiles, JsonThatFillsTheMemory) {
               HasSubstr("tokenizer_config.json: got 16777217 bytes, expected at most 16777216"));
 }
 
-/// A configuration of two lines that asks for ten thousand layers must not make a list of their tensors
-/// first.
+/// A short configuration with ten thousand layers must be refused before memory is taken for their tensors.
 TEST(HostileFiles, MoreLayersThanTensors) {
   TempDir dir;
   write_tiny_llama(dir.path() / "m", tiny_shape(), 1);
@@ -240,7 +239,7 @@ TEST(HostileFiles, AModelThatIsWrittenToWhileItIsLoaded) {
                                    std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
   EXPECT_THAT(
       message_of([&] { Model::load(checkpoint, make_cpu_backend({1, "f32"}), {}); }),
-      AllOf(HasSubstr("model.safetensors: got other contents by now"), HasSubstr("Another program writes")));
+      AllOf(HasSubstr("model.safetensors: got changed contents"), HasSubstr("Another program writes")));
 }
 
 }  // namespace

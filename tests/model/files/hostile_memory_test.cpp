@@ -1,5 +1,5 @@
-// What a made-up file costs while it is read: a few times its size at most, however it is filled. Not under
-// AddressSanitizer, which has its own operator new and checks that nobody else's is mixed with it.
+// Reading a malicious file must take at most a few times its size in memory. Not under AddressSanitizer,
+// which has its own operator new and does not allow another.
 #ifndef __SANITIZE_ADDRESS__
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ using W = GgufWriter;
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-/// The bytes that were held at once while `action` ran, beyond those before it.
+/// The peak of allocated bytes while `action` runs, beyond those before it.
 std::int64_t peak_of(const std::function<void()>& action) {
   const std::int64_t before = most_held = held.load();
   action();
@@ -74,7 +74,7 @@ Read read_header(const std::string& header, const std::string& data = "") {
   return out;
 }
 
-/// The smallest entries, and how many the file says it has.
+/// The smallest possible entries, and the number that the file claims.
 std::string gguf_file(std::uint64_t tensors, std::uint64_t keys) {
   std::string file = "GGUF";
   append(file, 3u);
@@ -99,10 +99,11 @@ TEST(HostileMemory, MoreEntriesInAGgufFileThanAnyModelHas) {
   const Read keys = read_gguf_file(gguf_file(1, 1'000'000)), tensors = read_gguf_file(gguf_file(200'000, 1));
   EXPECT_THAT(
       keys.error,
-      HasSubstr("f: number of metadata keys: got 1000000, expected at most 4096. No model has so many"));
+      HasSubstr("f: number of metadata keys: got 1000000, expected at most 4096. No real model has so many"));
   EXPECT_LT(keys.peak, kMiB / 4);
-  EXPECT_THAT(tensors.error,
-              HasSubstr("f: number of tensors: got 200000, expected at most 32768. No model has so many"));
+  EXPECT_THAT(
+      tensors.error,
+      HasSubstr("f: number of tensors: got 200000, expected at most 32768. No real model has so many"));
   EXPECT_LT(tensors.peak, kMiB / 4);
 
   const std::string most = gguf_file(32'768, 4096);

@@ -22,20 +22,19 @@
 /// Tiny models for tests, in memory and as files. Only for tests: no checks, small sizes.
 ///
 ///   TempDir dir;
-///   write_tiny_llama(dir.path(), tiny_shape(), 1);               // a Hugging Face directory, bf16, random
-///   weights Checkpoint model = Checkpoint::open(dir.path());
+///   write_tiny_llama(dir.path(), tiny_shape(), 1);           // a Hugging Face directory, random
+///   Checkpoint model = Checkpoint::open(dir.path());
 ///
-///   TinyModel model = random_llama(tiny_shape(), 1);             // or look at and change the weights first
+///   TinyModel model = random_llama(tiny_shape(), 1);         // or look at and change the weights first
 ///   write_huggingface(dir.path(), model, {.dtype = "F32", .shards = 3});
-///   write_gguf(dir.path() / "model.gguf", model, "F16");          // tests/model/files/gguf_files.h
-///   write_huggingface(dir.path(), markov_table(V, logits));      // zero layers: row t of logits follows
-///   token t
+///   write_gguf(dir.path() / "model.gguf", model, "F16");     // tests/model/files/gguf_files.h
+///   write_huggingface(dir.path(), markov_table(V, logits));  // zero layers: row t of logits follows token t
 namespace speclab::fixtures {
 
 using Json = nlohmann::json;
 using Shape = ModelConfig;
 
-/// A directory of its own under the system's temporary one, removed at the end.
+/// A new directory under the system's temporary directory, removed at the end.
 class TempDir {
  public:
   TempDir() {
@@ -163,7 +162,7 @@ inline TinyModel markov_table(int vocab, const std::vector<float>& logits) {
 }
 
 inline void write_file(const std::filesystem::path& path, const std::string& bytes) {
-  std::filesystem::remove(path);  // ext4 writes a truncated file through to the disk when it is closed: slow
+  std::filesystem::remove(path);  // closing a truncated file is slow on ext4, which writes it to the disk
   std::ofstream file(path, std::ios::binary);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
@@ -312,8 +311,7 @@ inline void write_huggingface(const std::filesystem::path& directory, const Tiny
              Json{{"metadata", Json::object()}, {"weight_map", map}}.dump(2));
 }
 
-/// A tokenizer that knows every byte and nothing else: token b is byte b, then <|im_start|> and <|im_end|>
-/// (the end).
+/// A tokenizer of single bytes: token b is byte b, followed by <|im_start|> and <|im_end|> (the end token).
 constexpr int kByteVocab = 258;
 
 /// Spellings of the byte tokenizer by id, in the alphabet of byte-level BPE (Radford et al. 2019): printable

@@ -25,7 +25,7 @@ std::vector<std::string> clusters(std::string_view text) {
   return out;
 }
 
-/// One example of each rule of Unicode Standard Annex 29, and one beside it.
+/// One example of each rule of Unicode Standard Annex 29, and one counterexample.
 TEST(Graphemes, EndWhereTheAnnexSays) {
   EXPECT_THAT(clusters("a\r\nb\n\r"), ElementsAre("a", "\r\n", "b", "\n", "\r"));                  // GB3
   EXPECT_THAT(clusters("\x01\u0301\u0302"), ElementsAre("\x01", "\u0301\u0302"));                  // GB4
@@ -87,7 +87,7 @@ TEST(CharacterMap, RefusesWhatPointsOutside) {
   EXPECT_THAT(error_with(character_map({{"a", std::string(256, 'x')}})),
               HasSubstr("a text of more than 255 bytes"));
   std::string map = good;
-  map[4 + 3] = '\x80';  // the root as a value: its link would be followed all the same
+  map[4 + 3] = '\x80';  // marks the root as a value, whose link readers would follow
   EXPECT_THAT(error_with(map), HasSubstr("a value at the root"));
   map = good, map[4 + 2] = '\x7F';
   EXPECT_THAT(error_with(map), HasSubstr("a link from 0 beyond 256 units"));
@@ -113,7 +113,7 @@ TEST(CharacterMap, ReadsBase64) {
   EXPECT_THAT(error_of("abc"), HasSubstr("t: got 3 characters, not a multiple of 4, expected base64"));
   EXPECT_THAT(error_of("ab\xC3\xA9"), HasSubstr("got \"\\xc3\" at character 2"));
   EXPECT_THAT(error_of("a=bc"), HasSubstr("got \"=\" at character 1"));
-  EXPECT_THAT(error_of("AB=="), HasSubstr("bits behind the last byte"));
+  EXPECT_THAT(error_of("AB=="), HasSubstr("bits after the last byte"));
   EXPECT_THAT(error_of("===="), HasSubstr("\"=\" at character 0"));
 }
 

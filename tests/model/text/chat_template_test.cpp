@@ -88,7 +88,7 @@ std::vector<std::vector<Message>> conversations(const Json& golden) {
   return out;
 }
 
-/// Every rendering of a template of the golden file, where jinja2 gives one, is ours.
+/// Each rendering by jinja2 in the golden file must equal ours.
 void expect_renderings(const ChatTemplate& chat, const Json& golden, const Json& one) {
   const auto all = conversations(golden);
   ASSERT_EQ(one["texts"].size(), all.size());
@@ -99,7 +99,7 @@ void expect_renderings(const ChatTemplate& chat, const Json& golden, const Json&
       EXPECT_EQ(ours, text.is_null() ? "an error" : text.get<std::string>())
           << chat.family_name() << ", " << i;
     } catch (const Error& error) {
-      // The first templates of Phi-3 leave a system message out without a word.
+      // The first templates of Phi-3 silently drop a system message.
       if (!text.is_null() && chat.family_name() != "phi-3-mini") ADD_FAILURE() << error.what();
       EXPECT_EQ(all[i][0].role, "system");
     }
@@ -121,7 +121,8 @@ TEST(ChatTemplate, RendersEveryFamilyAsJinjaDoes) {
     const ChatTemplate chat = ChatTemplate::from_source(one["source"].get<std::string>(), "x", special);
     EXPECT_EQ(chat.family_name(), one["family"]);
     expect_renderings(chat, golden, one);
-    // The name gives the same, where the template has no system prompt of its own and the usual BOS.
+    // The family chosen by name must render the same, if the template has no default
+    // system prompt and the usual BOS.
     const bool again = !seen.insert(one["family"]).second;
     if (!again && one["family"] != "smollm3" && one["family"] != "deepseek-coder")
       expect_renderings(ChatTemplate::by_name(one["family"].get<std::string>(), special), golden, one);
@@ -133,8 +134,7 @@ TEST(ChatTemplate, RendersEveryFamilyAsJinjaDoes) {
 // Templates of others, by scripts/oracle/chat_templates.py --templates: refused, or rendered exactly.
 TEST(ChatTemplate, IsNeverWrongAboutTheTemplatesOfOthers) {
   const char* path = std::getenv("SPECLAB_CHAT_TEMPLATES");
-  if (path == nullptr)
-    return;  // they are nobody's to ship: without a file that the script wrote there are none
+  if (path == nullptr) return;  // we may not ship these templates; the script writes the file
   const Json golden = read_golden(path);
   const ChatTemplate::Special special{.bos = golden["bos"], .eos = golden["eos"]};
   int known = 0;

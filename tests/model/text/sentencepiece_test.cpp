@@ -27,8 +27,8 @@ Json golden_file() {
 
 std::string model_bytes(const std::string& name) { return read_file(kGolden / name); }
 
-/// Ids and decoded text of every string. `without` is left out before decoding (SentencePiece has its own
-/// sign for unknown characters), and what is special too if `skip_special`.
+/// Compares ids and decoded text of every string. `without` is left out before decoding (SentencePiece has
+/// its own sign for unknown characters); special tokens too if `skip_special`.
 void expect_same(const Tokenizer& tokenizer, const Json& one, std::optional<Token> without,
                  bool skip_special) {
   static const Generator generator;
@@ -122,7 +122,7 @@ Json flags_of(const Json& values) {
           {"single_word", values.size() > 3 && values[3].get<bool>()}};
 }
 
-/// The character map of the model that the normalizer names in its place.
+/// The character map of the model whose name stands for it in the normalizer.
 void add_map(Json& normalizer) {
   if (normalizer.is_null()) return;
   if (normalizer["type"] == "Sequence") {
@@ -239,7 +239,7 @@ TEST(SentencePiece, RefusesBrokenFiles) {
   EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[40].text.clear(); }),
               HasSubstr("piece must not be empty"));
   EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[7].type = 9; }), HasSubstr("type of piece 7"));
-  // What the library falls over.
+  // Pieces that break the library.
   EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[300].text = std::string(1025, 'e'); }),
               HasSubstr("t: piece 300: got 1025 bytes, expected at most 1024"));
   EXPECT_THAT(broken([](SentencePieceSpec& s) { s.pieces[300].text = std::string("\0e", 2); }),
@@ -250,7 +250,7 @@ TEST(SentencePiece, RefusesBrokenFiles) {
   EXPECT_THAT(
       broken(control),
       HasSubstr("t: piece 1: got the control piece \"\xe2\x82\xac\", expected more than one character"));
-  spec.kind = SentencePieceSpec::Kind::kUnigram;  // which never takes it for text
+  spec.kind = SentencePieceSpec::Kind::kUnigram;  // this kind never finds the piece in a text
   EXPECT_EQ(broken(control), "no error");
 }
 
@@ -267,12 +267,12 @@ TEST(SentencePiece, DoesNotRunTheSelfTestsOfAFile) {
 
 TEST(SentencePiece, RefusesTextsThatTheLibraryCannotCount) {
   const Tokenizer tokenizer = Tokenizer::from_sentencepiece(model_bytes("sp_unigram.model"), "t.model");
-  const std::string text(INT32_MAX / (3 * 255), 'e');  // a rule makes at most so much of a byte
+  const std::string text(INT32_MAX / (3 * 255), 'e');  // a rule turns a byte into at most 255 bytes
   EXPECT_THAT(error_of([&] { tokenizer.encode(text); }),
               HasSubstr("text to encode with SentencePiece: got 2807168 bytes, expected at most 2807167"));
 }
 
-/// The library follows the links of the character map wherever they lead.
+/// The library follows the links of the character map unchecked.
 TEST(SentencePiece, RefusesCharacterMapsThatPointOutside) {
   const SentencePieceSpec spec = parse_sentencepiece_file(model_bytes("sp_unigram.model"), "t");
   ASSERT_GT(spec.character_map.size(), 1024u);
@@ -344,7 +344,7 @@ TEST(SentencePiece, RefusesBrokenUnigramJson) {
   state["added_tokens"][0]["content"] = "   ", state["added_tokens"][0]["normalized"] = true;
   state["model"]["vocab"][state["added_tokens"][0]["id"].get<std::size_t>()][0] = "   ";
   EXPECT_THAT(error_of([&] { Tokenizer::from_json(state.dump(), "t.json"); }),
-              HasSubstr("of which the normalizer leaves 0 bytes"));
+              HasSubstr("which has 0 bytes after the normalizer"));
   const Json split = {{"type", "Whitespace"}};
   EXPECT_THAT(
       error_with("/pre_tokenizer",

@@ -19,8 +19,8 @@
 #include "core/model/text/tokenizer.h"
 #include "core/model/text/unicode/unicode.h"
 
-/// What the tests of tokenizers share with scripts/oracle/tokenizer.py: both make the same strings from
-/// tests/golden/tokenizer/generator.json, and compare a hash of the ids per string.
+/// Shared by the tests of tokenizers. These and scripts/oracle/tokenizer.py make the same strings from
+/// tests/golden/tokenizer/generator.json and compare a hash of the ids of each string.
 namespace speclab::golden {
 
 using Json = nlohmann::json;

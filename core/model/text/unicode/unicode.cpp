@@ -13,7 +13,7 @@ std::uint8_t search(char32_t code_point) {
   return code_point > 0x10FFFF ? 0 : std::prev(after)->classes;
 }
 
-/// Most text lies below U+0800: one load instead of a search.
+/// Classes below U+0800, where most text lies: one load instead of a search.
 const std::array<std::uint8_t, 0x800>& low_classes() {
   static const auto table = [] {
     std::array<std::uint8_t, 0x800> classes;

@@ -10,15 +10,14 @@ namespace speclab::unicode {
 
 /// Classes of a code point, as bits; one code point can have several.
 enum Class : std::uint8_t {
-  kLetter = 1,  ///< \p{L} of the regular expressions that split text
-  kNumber = 2,  ///< \p{N} of the same (Nd, Nl, No)
-  kSpace = 4,   ///< \s = White_Space: U+0085 and U+3000 yes, U+180E and U+200B no
-  kDigit = 8,  ///< what the splitter "Digits" isolates: \p{N} of a newer Unicode than that of the expressions
+  kLetter = 1,        ///< \p{L} in the regular expressions that split text
+  kNumber = 2,        ///< \p{N} in the same expressions (Nd, Nl, No)
+  kSpace = 4,         ///< \s = White_Space: U+0085 and U+3000 yes, U+180E and U+200B no
+  kDigit = 8,         ///< the digits that the splitter "Digits" isolates: \p{N} of a newer Unicode version
   kPunctuation = 16,  ///< \p{P}
   kSymbol = 32,       ///< \p{S}
   kMark = 64,         ///< \p{M}
-  kWord =
-      128,  ///< \w of the engine that looks at the neighbours of added tokens: letters, marks, Nd, connectors
+  kWord = 128,        ///< \w in the check of neighbours of added tokens: letters, marks, Nd, connectors
 };
 
 /// The code points from `first` to just before the next run have these classes.
@@ -30,26 +29,27 @@ struct ClassRun {
 /// All runs in ascending order, the first at 0 (unicode_tables.cpp, generated).
 std::span<const ClassRun> class_runs();
 
-/// Bits of Class; 0 for code points without any of them and for numbers that are no code points.
+/// Bits of Class; 0 for code points without any class and for numbers that are no code points.
 std::uint8_t classes_of(char32_t code_point);
 inline bool is_space(char32_t code_point) { return (classes_of(code_point) & kSpace) != 0; }
 
-/// The next code point of a text. `length` bytes (at least 1) belong to it.
+/// A decoded code point of a text and its length in bytes (at least 1).
 struct Decoded {
-  char32_t code_point;  ///< kReplacement where the bytes are not UTF-8
-  int length;           ///< of an ill-formed sequence: its maximal subpart (Unicode 16, 3.9, table 3-8)
+  char32_t code_point;  ///< kReplacement when the bytes are not UTF-8
+  int length;           ///< for an ill-formed sequence its maximal subpart (Unicode 16, 3.9, table 3-8)
   bool valid;
-  bool truncated;  ///< not valid, but more bytes behind the end could make it so
+  bool truncated;  ///< not valid, but more bytes after the end could make it valid
 };
 inline constexpr char32_t kReplacement = 0xFFFD;
 
-/// Decodes at the beginning of `text`, which must not be empty. Surrogates and overlong forms are ill-formed.
+/// Decodes the first code point of `text`, which must not be empty. Surrogates
+/// and overlong forms are ill-formed.
 Decoded decode_one(std::string_view text);
 
 void append_utf8(std::string& text, char32_t code_point);
 
-/// The text with U+FFFD for every maximal subpart of an ill-formed sequence, as Python's
-/// bytes.decode("utf-8", "replace"); the identity on valid UTF-8.
+/// Replaces every maximal subpart of an ill-formed sequence by U+FFFD, as Python's bytes.decode("utf-8",
+/// "replace") does. Valid UTF-8 stays unchanged.
 std::string replace_invalid(std::string_view bytes);
 
 }  // namespace speclab::unicode

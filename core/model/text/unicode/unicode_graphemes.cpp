@@ -23,12 +23,12 @@ GraphemeClass grapheme_class(char32_t c) {
 bool is_control(GraphemeClass c) { return c == kControl || c == kCarriageReturn || c == kLineFeed; }
 bool is_extend(GraphemeClass c) { return c == kExtend || c == kExtendOutsideConjuncts || c == kLinker; }
 
-/// What lies between the beginning of a cluster and a place in it, as far as the rules look back.
+/// The state of a cluster after some of its characters, as far as the rules look back.
 class Cluster {
  public:
   explicit Cluster(GraphemeClass first) { append(first); }
 
-  /// Whether a character of this class belongs to the cluster; the rules by their numbers.
+  /// Whether a character of this class belongs to the cluster. GB3 and so on are the numbers of the rules.
   bool joins(GraphemeClass next) const {
     if (last_ == kCarriageReturn && next == kLineFeed) return true;  // GB3
     if (is_control(last_) || is_control(next)) return false;         // GB4, GB5
@@ -65,9 +65,9 @@ class Cluster {
 
  private:
   GraphemeClass last_ = kOther;
-  int conjunct_ = 0;   // 1: a consonant and marks; 2: with a linker among them
-  int emoji_ = 0;      // 1: a pictograph and marks; 2: with a joiner behind
-  int regionals_ = 0;  // in a row, up to the end
+  int conjunct_ = 0;   // 1: a consonant and marks; 2: the marks include a linker
+  int emoji_ = 0;      // 1: a pictograph and marks; 2: and a joiner
+  int regionals_ = 0;  // number of regional indicators at the end
 };
 
 }  // namespace

@@ -7,16 +7,17 @@
 
 #include "core/model/text/unicode/unicode.h"
 
-/// Extended grapheme clusters (Unicode Standard Annex 29): what a reader takes for one character.
+/// Extended grapheme clusters (Unicode Standard Annex 29): sequences that a reader sees as one character.
 namespace speclab::unicode {
 
-/// What the rules of the annex tell apart: Grapheme_Cluster_Break and, for GB9c, Indic_Conjunct_Break. The
-/// numbers stand in the generated table, except for the last five, which are found by arithmetic.
+/// The character classes in the rules of the annex: Grapheme_Cluster_Break and, for
+/// GB9c, Indic_Conjunct_Break. The generated table contains their numbers, except for
+/// the last five, which are computed.
 enum class GraphemeClass : std::uint8_t {
   kOther,
   kControl,
-  kExtend,                  ///< of both properties
-  kExtendOutsideConjuncts,  ///< of the first only
+  kExtend,                  ///< Extend in both properties
+  kExtendOutsideConjuncts,  ///< Extend only in the first property
   kLinker,                  ///< extends and joins consonants
   kJoiner,                  ///< U+200D
   kSpacingMark,
@@ -33,11 +34,10 @@ enum class GraphemeClass : std::uint8_t {
   kClosedSyllable,  ///< Hangul LVT
 };
 
-/// Runs of equal class, the number of a GraphemeClass each; in ascending order, the first at 0
-/// (unicode_grapheme_tables.cpp, generated).
+/// Runs of equal GraphemeClass in ascending order, the first at 0 (unicode_grapheme_tables.cpp, generated).
 std::span<const ClassRun> grapheme_runs();
 
-/// Bytes of the first cluster of a valid UTF-8 text that is not empty.
+/// Length in bytes of the first cluster of a valid UTF-8 text, which must not be empty.
 std::size_t first_grapheme(std::string_view text);
 
 }  // namespace speclab::unicode

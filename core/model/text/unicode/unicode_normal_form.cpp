@@ -46,8 +46,8 @@ void append_decomposed(char32_t c, std::vector<Character>& out) {
 
 std::uint64_t pair_of(char32_t first, char32_t second) { return std::uint64_t{first} << 32 | second; }
 
-/// (first, second) -> composed. The first of a longer decomposition is itself composed of all parts but the
-/// last.
+/// (first, second) -> composed. For a longer decomposition `first` is itself
+/// composed of all parts except the last.
 const std::unordered_map<std::uint64_t, char32_t>& compositions() {
   static const auto map = [] {
     std::unordered_map<std::uint64_t, char32_t> pairs;
@@ -65,7 +65,7 @@ const std::unordered_map<std::uint64_t, char32_t>& compositions() {
   return map;
 }
 
-/// 0 when the two do not compose.
+/// Composes two code points; 0 when they do not compose.
 char32_t compose(char32_t first, char32_t second) {
   if (first >= kLeads && first < kLeads + kLeadCount && second >= kVowels && second < kVowels + kVowelCount) {
     return kSyllables + ((first - kLeads) * kVowelCount + (second - kVowels)) * kTrailCount;
@@ -80,7 +80,7 @@ char32_t compose(char32_t first, char32_t second) {
 }  // namespace
 
 std::string to_nfc(std::string_view text) {
-  // Nothing below U+0300 combines with what stands before it, and nothing there decomposes to something else.
+  // No code point below U+0300 combines with the one before it, so a text of these is already in NFC.
   if (std::ranges::all_of(text, [](char c) { return static_cast<std::uint8_t>(c) < 0xCC; }))
     return std::string(text);
   std::vector<Character> characters;
@@ -100,10 +100,11 @@ std::string to_nfc(std::string_view text) {
     begin = end;
   }
   std::vector<Character> composed;
-  std::ptrdiff_t starter = -1;  // the last in `composed`
+  std::ptrdiff_t starter = -1;  // index in `composed` of the last starter
   for (const Character& c : characters) {
     if (starter >= 0) {
-      // Blocked when something of the same or a higher class, or another starter, stands between.
+      // A code point of the same or a higher class, or another starter, between
+      // the two blocks the composition.
       const bool adjacent = starter + 1 == static_cast<std::ptrdiff_t>(composed.size());
       if (adjacent || composed.back().combining_class < c.combining_class) {
         if (const char32_t both = compose(composed[starter].code_point, c.code_point); both != 0) {

@@ -8,12 +8,13 @@
 /// Canonical composition (NFC, Unicode Standard Annex 15), for tokenizers that normalise before they split.
 namespace speclab::unicode {
 
-/// A code point with its full canonical decomposition. Hangul syllables are not listed; they follow
-/// arithmetic.
+/// A code point with its full canonical decomposition. Hangul syllables are not
+/// listed, because they are computed.
 struct Decomposition {
   std::uint32_t code_point;
-  bool composes;      ///< NFC makes the code point from it; false for singletons and composition exclusions
-  char32_t parts[4];  ///< 0 behind the last
+  bool composes;      ///< NFC composes the code point from its parts; false for singletons and composition
+                      ///< exclusions
+  char32_t parts[4];  ///< 0 after the last part
 };
 
 /// Code points from `first` to just before the next run have this canonical combining class.

@@ -1,4 +1,4 @@
-#include "core/simulate/acceptance_process.h"
+#include "tests/theory/acceptance_process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(AcceptanceProcess, PositionalFollowsTheIdentity) {
   EXPECT_DOUBLE_EQ(exact_expected_tokens(process, 3), theory::positional_expected_tokens(acceptance));
   const auto rounds = simulate_rounds(process, 3, 100'000, 2);
   EXPECT_NEAR(mean_emitted(rounds), theory::positional_expected_tokens(acceptance), 0.015);
-  // The last entry goes on for longer drafts.
+  // The last entry also holds for longer drafts.
   const std::vector<double> longer = {0.9, 0.5, 0.8, 0.8, 0.8};
   EXPECT_DOUBLE_EQ(exact_expected_tokens(process, 5), theory::positional_expected_tokens(longer));
 }

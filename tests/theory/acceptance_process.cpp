@@ -1,4 +1,4 @@
-#include "core/simulate/acceptance_process.h"
+#include "tests/theory/acceptance_process.h"
 
 #include <algorithm>
 #include <cmath>
@@ -44,8 +44,8 @@ class Walk {
   Walk(const AcceptanceProcess& process, std::uint64_t seed)
       : process_(process), random_(seed), state_(draw(stationary_law(process))) {}
 
-  /// One round that emits at most `left` tokens: a draft token that fills them is the end of the text, so
-  /// nothing behind it is tested and no bonus follows.
+  /// One round that emits at most `left` tokens. The token that fills them ends the text: no later token is
+  /// tested, and no bonus follows.
   Round round(int gamma, int left) {
     if (gamma < 0) throw Error({"gamma", fmt::format("{}", gamma), "at least 0", ""});
     Round round{.drafted = gamma};

@@ -1,4 +1,4 @@
-#include "core/theory/row_acceptance.h"
+#include "tests/theory/row_acceptance.h"
 
 #include <algorithm>
 #include <cmath>
@@ -32,7 +32,7 @@ double require_lenience(const char* name, double l) {
   return require_positive(name, l);
 }
 
-/// Accepted mass min(p / l, q) plus what is left over, spread in proportion to (p - scale q)+.
+/// The accepted mass min(p / l, q), plus the rejected mass in proportion to (p - scale q)+.
 std::vector<double> lossy_law(Row p, Row q, double l, double scale) {
   std::vector<double> law(p.size()), residual(p.size());
   double accepted = 0, mass = 0;
@@ -42,7 +42,7 @@ std::vector<double> lossy_law(Row p, Row q, double l, double scale) {
     accepted += law[x];
     mass += residual[x];
   }
-  // mass 0 happens only for p == q, where nothing is rejected either: fall back to p as the verifier does.
+  // The mass is 0 only for p == q, when nothing is rejected either. Then use p, as the verifier does.
   for (std::size_t x = 0; x < p.size(); ++x)
     law[x] += (1 - accepted) * (mass > 0 ? residual[x] / mass : p[x]);
   return law;
@@ -93,9 +93,9 @@ double accept_lenient(Row p, Row q, double l) {
 
 double accept_gumbel(Row p, Row q) {
   require_pair(p, q);
-  // max(p_y / p_x, q_y / q_x) is the first where p_y / q_y >= p_x / q_x: in the order of falling p / q the
-  // inner sum is (prefix of p) / p_x + (suffix of q) / q_x. Tokens of equal ratio give the same number on
-  // either side.
+  // max(p_y / p_x, q_y / q_x) is its first argument if p_y / q_y >= p_x / q_x. With tokens sorted by falling
+  // p / q, the inner sum is therefore (prefix sum of p) / p_x + (suffix sum of q) / q_x. Tokens of equal
+  // ratio may be on either side.
   std::vector<std::size_t> order;
   for (std::size_t x = 0; x < p.size(); ++x) {
     if (p[x] > 0 || q[x] > 0) order.push_back(x);
