@@ -8,7 +8,7 @@
 namespace speclab {
 namespace {
 
-constexpr int kRowsInFlight = 128;
+constexpr int kLeastRowsInFlight = 128;
 
 constexpr std::array kKinds = {
     ExecutorKind{"device_steps", true, make_device_steps_executor},
@@ -22,7 +22,7 @@ constexpr std::array kKinds = {
 
 std::span<const ExecutorKind> executor_kinds() { return kKinds; }
 
-int StepExecutor::rows_in_flight(int nodes) const { return std::max(kRowsInFlight, nodes); }
+int StepExecutor::rows_in_flight(int nodes) const { return std::max(kLeastRowsInFlight, nodes); }
 
 void StepExecutor::draft(Strategy& strategy, const StepGroup& group) {
   strategy.draft(group.sequences, group.drafts);
