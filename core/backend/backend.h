@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/backend/keys_in_view.h"
 #include "core/base/bf16.h"
 #include "core/base/token.h"
 
@@ -59,6 +60,9 @@ struct RowsInFlight {
   const std::int32_t* committed_at = nullptr;
   /// Rows of forwards before this one that paths may hold: positions are below committed + earlier + n.
   int earlier = 0;
+  /// The committed keys that attention reads; null: all. Not together with committed_at. Belongs to the host
+  /// and is read while an operation is queued.
+  const KeysInView* view = nullptr;
 };
 
 /// A rotary embedding as tables: dimensions i and i + dims/2 turn together.

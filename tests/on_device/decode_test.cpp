@@ -3,6 +3,7 @@
 #include "core/backend/cuda/runtime/gpu.h"
 #include "core/decoding/registry.h"
 #include "tests/model/net/family_logits.h"
+#include "tests/model/net/part_life.h"
 #include "tests/model/net/session_life.h"
 #include "tests/model/net/target_model.h"
 #include "tests/on_device/on_device.h"
@@ -41,6 +42,19 @@ TEST_F(OnDeviceModel, RowsHaveTheBitsOfAFreshPrefill) {
       Life life(kDeviceUnderTest, model, 1, seed);
       for (int step = 0; step < size(4, 12); ++step)
         ASSERT_TRUE(life.step()) << kLifeModels[model] << ", seed " << seed << ", step " << step;
+    }
+  }
+}
+
+TEST_F(OnDeviceModel, PartsOfTheModelAndOfTheCacheHaveTheBitsOfTheWhole) {
+  const std::vector<std::size_t> which =
+      on_gpu() ? std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 13, 14}
+               : std::vector<std::size_t>{6};
+  for (const std::size_t model : which) {
+    for (unsigned seed = 1; seed <= size(1u, 3u); ++seed) {
+      PartLife life(kDeviceUnderTest, model, 1, seed);
+      for (int step = 0; step < size(4, 16); ++step)
+        ASSERT_EQ(life.step(), "") << kLifeModels[model] << ", seed " << seed << ", step " << step;
     }
   }
 }

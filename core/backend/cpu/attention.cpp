@@ -160,6 +160,35 @@ HWY_INLINE void mix_in_place(const Kv* HWY_RESTRICT values, int head_dim, int d,
   }
 }
 
+// The same over positions that stand in `slots`, which are those of all rows.
+template <int kRows, int kVectors, typename Kv>
+HWY_INLINE void mix_listed(const Kv* HWY_RESTRICT values, int head_dim, int d,
+                           const std::int32_t* HWY_RESTRICT slots, int begin, int end, float* const* out,
+                           const float* HWY_RESTRICT weights, int stride) {
+  V sum[kRows][kVectors], x[kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::LoadU(f, out[r] + d + v * kLanes);
+  }
+  for (int i = begin; i < end; ++i) {
+    const bool odd = sizeof(Kv) == 2 && slots[i] % 2 != 0;
+    const Kv* value = values + value_index<Kv>(slots[i], d, head_dim) - odd;
+    for (int v = 0; v < kVectors; ++v) {
+      if constexpr (sizeof(Kv) == 4) x[v] = hn::LoadU(f, value + v * kLanes);
+      else if (odd) x[v] = second_of(load_words(value + 2 * v * kLanes));
+      else x[v] = first_of(load_words(value + 2 * v * kLanes));
+    }
+    HWY_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      const V weight = hn::Set(f, weights[r * stride + i]);
+      HWY_UNROLL(16)
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(x[v], weight, sum[r][v]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], f, out[r] + d + v * kLanes);
+  }
+}
+
 // out[d .. d + kLanes) += the same over one query's positions from `begin` on, wherever they stand.
 template <typename Kv>
 HWY_INLINE void mix_path(const Kv* HWY_RESTRICT values, int head_dim, int d, const QueryBlock& block, int r,
@@ -183,9 +212,12 @@ void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scr
   for (int d = 0; d < head_dim; ++d) {
     for (int r = 0; r < kRows; ++r) q[d * kRows + r] = block.q[r][d];
   }
-  for (int slot = block.begin; slot <= block.last_slot; slot += kKeyBlock) {
-    score_block<kRows>(cache.keys + static_cast<std::size_t>(slot) * head_dim, head_dim, q, scratch + slot,
-                       stride);
+  SlotRange all;
+  for (const SlotRange& range : block.scored(all)) {
+    for (int slot = range.begin; slot < range.end; slot += kKeyBlock) {
+      score_block<kRows>(cache.keys + static_cast<std::size_t>(slot) * head_dim, head_dim, q, scratch + slot,
+                         stride);
+    }
   }
   float total[kRows];
   int shared = block.count(0);  // what all of them see, in its place
@@ -205,6 +237,16 @@ void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scr
     for (; d < whole; d += kLanes)
       mix_in_place<kRows, 1>(cache.values, head_dim, d, slot, end, block.out, scratch, stride);
   }
+  for (int from = shared; from < block.alike; from += kSlots) {
+    const int end = std::min(from + kSlots, block.alike);
+    int d = 0;
+    for (; d + kVectors * kLanes <= whole; d += kVectors * kLanes)
+      mix_listed<kRows, kVectors>(cache.values, head_dim, d, block.path[0], from, end, block.out, scratch,
+                                  stride);
+    for (; d < whole; d += kLanes)
+      mix_listed<kRows, 1>(cache.values, head_dim, d, block.path[0], from, end, block.out, scratch, stride);
+  }
+  shared = std::max(shared, block.alike);
   for (int r = 0; r < kRows; ++r) {
     for (int d = 0; d < whole; d += kLanes)
       mix_path(cache.values, head_dim, d, block, r, shared, scratch + r * stride);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/backend/cpu/kernels.h"
 #include "core/base/bf16.h"
@@ -42,9 +43,15 @@ struct HeadCache {
   int head_dim;
 };
 
+/// Slots [begin, end), whole blocks of keys.
+struct SlotRange {
+  int begin, end;
+};
+
 /// Attention of up to query_block_rows() queries that read the same keys: rows and heads of one key/value
 /// head. All see slots [0, committed) first and then their own path, so that key number i of a query is
-/// always the key at position i.
+/// always the key at position i. With a view of part of the cache `committed` is 0 and each path starts with
+/// the listed slots: then "position" means rank in that path.
 struct QueryBlock {
   static constexpr int kRows = 12;  ///< query_block_rows() at most
   int rows;
@@ -58,6 +65,9 @@ struct QueryBlock {
   float soft_cap = 0;     ///< 0: none
   int begin = 0;          ///< a multiple of kKeyBlock: no row sees a position before it
   int first[kRows] = {};  ///< first position that the row sees
+  /// Slots that the rows see, ascending; empty: all from `begin` to `last_slot`.
+  std::span<const SlotRange> ranges = {};
+  int alike = 0;  ///< the first so many entries are the same in all paths
 
   int count(int r) const { return committed + path_length[r]; }
   int slot(int r, int position) const {
@@ -66,6 +76,11 @@ struct QueryBlock {
   /// Positions [0, in_place(r)) of row r stand in the slots of the same number: what is committed, and a
   /// chain's rows.
   int in_place(int r) const;
+  /// The ranges to score; `all`: memory for one of them.
+  std::span<const SlotRange> scored(SlotRange& all) const {
+    all = {begin, padded(last_slot + 1, kKeyBlock)};
+    return ranges.empty() ? std::span<const SlotRange>(&all, 1) : ranges;
+  }
 };
 /// 12 where there are 32 registers of 16 numbers, else 6; more queries share each key that is read.
 int query_block_rows();

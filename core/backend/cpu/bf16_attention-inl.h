@@ -67,6 +67,29 @@ inline void join_words(const Bf16* first, int slot, const Bf16* second, int seco
   std::memcpy(line, both, sizeof(both));
 }
 
+// The same over positions that stand in `slots`, which are those of all rows.
+template <int kRows, int kVectors>
+void mix_listed_pairs(const Bf16* values, int head_dim, int d, const std::int32_t* slots, int begin, int end,
+                      float* sums, int width, const Bf16* weights, int stride) {
+  Vector sum[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = load(sums + r * width + d + 16 * v);
+  }
+  for (int i = begin; i < end; i += 2) {
+    const Bf16 *first = values + value_index<Bf16>(slots[i] / 2 * 2, d, head_dim),
+               *second = values + value_index<Bf16>(slots[i + 1] / 2 * 2, d, head_dim);
+    alignas(64) Bf16 lines[kVectors][32];
+    for (int v = 0; v < kVectors; ++v)
+      join_words(first + kWord * 16 * v, slots[i], second + kWord * 16 * v, slots[i + 1], lines[v]);
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = dot(sum[r][v], lines[v], word(weights + r * stride + i));
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) store(sum[r][v], sums + r * width + d + 16 * v);
+  }
+}
+
 template <int kRows>
 void score_rows(const BlockOfScores& s) {
   constexpr int kBlocks = sums_at_once(kRows);
@@ -95,12 +118,23 @@ void mix_rows(const BlockOfValues& m) {
       mix_pairs<kRows, 1>(m.values + kWord * d, m.head_dim, slot, end, m.sums + d, m.width, m.weights,
                           m.stride);
   }
+  const int alike = std::max(block.alike / 2 * 2, m.in_place);
+  for (int from = m.in_place; from < alike; from += kSlots) {
+    const int end = std::min(from + kSlots, alike);
+    int d = 0;
+    for (; d + 16 * kVectors <= whole; d += 16 * kVectors)
+      mix_listed_pairs<kRows, kVectors>(m.values, m.head_dim, d, block.path[0], from, end, m.sums, m.width,
+                                        m.weights, m.stride);
+    for (; d < whole; d += 16)
+      mix_listed_pairs<kRows, 1>(m.values, m.head_dim, d, block.path[0], from, end, m.sums, m.width,
+                                 m.weights, m.stride);
+  }
   for (int r = 0; r < kRows; ++r) {
     const int count = block.count(r);
     for (int d = 0; d < m.width; d += 16) {
       float* const to = m.sums + r * m.width + d;
       Vector sum = load(to);
-      for (int i = d < whole ? m.in_place : block.begin; i < count; i += 2) {
+      for (int i = d < whole ? alike : block.begin; i < count; i += 2) {
         const int slot = block.slot(r, i), next = i + 1 < count ? block.slot(r, i + 1) : -1;
         alignas(64) Bf16 line[32] = {};
         if (d < whole) {

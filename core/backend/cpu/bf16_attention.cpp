@@ -20,15 +20,18 @@ void attend_bf16(bool emulated, const HeadCache<Bf16>& cache, const QueryBlock& 
     round_row(block.q[r], head_dim, row);
     for (int d = 0; d < head_dim; d += 2) std::memcpy(q + d * rows + 2 * r, row + d, 2 * sizeof(Bf16));
   }
-  const std::size_t begin = static_cast<std::size_t>(block.begin) * static_cast<std::size_t>(head_dim);
-  const BlockOfScores all{cache.keys + begin,
-                          head_dim,
-                          rows,
-                          (padded(block.last_slot + 1, kKeyBlock) - block.begin) / kKeyBlock,
-                          q,
-                          scores + block.begin,
-                          stride};
-  (emulated ? avx512_scores_emulated : avx512_scores)(all);
+  SlotRange all;
+  for (const SlotRange& range : block.scored(all)) {
+    const BlockOfScores scored{
+        cache.keys + static_cast<std::size_t>(range.begin) * static_cast<std::size_t>(head_dim),
+        head_dim,
+        rows,
+        (range.end - range.begin) / kKeyBlock,
+        q,
+        scores + range.begin,
+        stride};
+    (emulated ? avx512_scores_emulated : avx512_scores)(scored);
+  }
 
   float inverse[QueryBlock::kRows];
   int in_place = block.count(0);

@@ -19,6 +19,7 @@
 #include "core/backend/cpu/bf16_units.h"
 #include "core/base/cpu_topology.h"
 #include "core/backend/cpu/kernels.h"
+#include "core/backend/cpu/listed_keys.h"
 #include "core/backend/cpu/row_operations.h"
 #include "core/base/thread_pool.h"
 #include "core/base/error.h"
@@ -97,6 +98,7 @@ class CpuBackend final : public Backend {
   CpuBackend(int threads, std::string_view name, std::optional<MatrixUnit> unit = {})
       : pool_(threads), class_(name), unit_(unit), device_(cpu_model_name()) {
     scratch_.resize(static_cast<std::size_t>(threads));
+    listed_.resize(static_cast<std::size_t>(threads));
   }
 
   std::string_view name() const override { return "cpu"; }
@@ -320,6 +322,8 @@ class CpuBackend final : public Backend {
         }
       }
       block.begin = begin / kKeyBlock * kKeyBlock;
+      if (rows.view != nullptr)
+        list_keys(rows, first, group, listed_[static_cast<std::size_t>(thread)], block);
       auto& scratch = scratch_[static_cast<std::size_t>(thread)];
       if (const std::size_t need = attention_scratch(query_rows(), block.last_slot, hd);
           scratch.size() < need)
@@ -476,6 +480,7 @@ class CpuBackend final : public Backend {
   std::optional<MatrixUnit> unit_;
   std::string device_;
   std::vector<Scratch> scratch_;    // per thread: attention, outputs of a chunk
+  std::vector<ListedKeys> listed_;  // per thread: attention with a view
   std::vector<float> interleaved_;  // activations of a linear
   std::vector<Bf16> rounded_;       // the same for a matrix unit
 };

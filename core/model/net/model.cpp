@@ -22,7 +22,10 @@ std::int64_t layer_parameters(const ModelConfig& c) {
 }  // namespace
 
 Model::Model(std::shared_ptr<const Weights> weights, std::vector<int> layers)
-    : weights_(std::move(weights)), layers_(std::move(layers)), workspace_(std::make_unique<Workspace>()) {}
+    : weights_(std::move(weights)), layers_(std::move(layers)), workspace_(std::make_unique<Workspace>()) {
+  all_.resize(layers_.size());
+  std::iota(all_.begin(), all_.end(), 0);
+}
 
 Model::~Model() = default;
 
@@ -71,39 +74,35 @@ std::uint64_t Model::weight_bytes() const {
   return static_cast<std::uint64_t>(work(1, 1, 0, 1).weight_bytes);
 }
 
-std::int64_t Model::keys_of(int position) const {
-  if (config().windows.empty()) return static_cast<std::int64_t>(layers_.size()) * (position + 1);
-  std::int64_t keys = 0;
-  for (const int layer : layers_) {
-    const int window = config().window(layer);
-    keys += window > 0 ? std::min(window, position + 1) : position + 1;
-  }
-  return keys;
-}
-
 Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys,
                  std::int64_t layer_keys) const {
+  Ran ran{all_, true, n, m, keys, layer_keys};
+  if (layer_keys < 0) ran.layer_keys = static_cast<std::int64_t>(layers_.size()) * keys;
+  for (const int layer : layers_) {  // the first row sees the most committed ones
+    const std::int64_t window = config().window(layer);
+    ran.cached += window > 0 ? std::min(committed, window - 1) : committed;
+  }
+  return work(ran);
+}
+
+Work Model::work(const Ran& ran) const {
   const ModelConfig& c = config();
-  const auto layers = static_cast<std::int64_t>(layers_.size());
+  const auto layers = static_cast<std::int64_t>(ran.layers.size());
   const std::int64_t projection =
-      weights_->embed_projection.out > 0 ? std::int64_t{c.hidden} * c.embedding_dim : 0;
+      ran.embedded && weights_->embed_projection.out > 0 ? std::int64_t{c.hidden} * c.embedding_dim : 0;
   const std::int64_t body = layers * layer_parameters(c) + projection;
   const std::int64_t head = std::int64_t{c.head_rows()} * c.hidden;
   const double kv_position = 2.0 * static_cast<double>(c.kv_width()) * weights_->backend->kv_number_bytes();
-  std::int64_t kv_positions = layers * 2 * n;  // written, and read by their own rows
-  for (const int layer : layers_) {            // the first row sees the most committed ones
-    const std::int64_t window = c.window(layer);
-    kv_positions += window > 0 ? std::min(committed, window - 1) : committed;
-  }
   Work work;
   work.calls = 1;
-  work.rows = n;
-  work.logit_rows = m;
-  work.keys = keys;
-  work.flops = 2.0 * static_cast<double>(n * body + m * head) +
-               4.0 * static_cast<double>(c.query_width() * (layer_keys < 0 ? layers * keys : layer_keys));
-  work.weight_bytes = sizeof(Bf16) * static_cast<double>(body + (m > 0 ? head : 0));
-  work.kv_bytes = kv_position * static_cast<double>(kv_positions);
+  work.rows = ran.n;
+  work.logit_rows = ran.m;
+  work.keys = ran.keys;
+  work.flops = 2.0 * static_cast<double>(ran.n * body + ran.m * head) +
+               4.0 * static_cast<double>(c.query_width() * ran.layer_keys);
+  work.weight_bytes = sizeof(Bf16) * static_cast<double>(body + (ran.m > 0 ? head : 0));
+  // Rows write their own keys and values in each layer, and read them.
+  work.kv_bytes = kv_position * static_cast<double>(layers * 2 * ran.n + ran.cached);
   return work;
 }
 

@@ -10,6 +10,8 @@
 #include "core/base/token.h"
 #include "core/measure/work.h"
 #include "core/model/files/checkpoint.h"
+#include "core/model/net/cache_view.h"
+#include "core/model/net/layer_part.h"
 #include "core/model/net/model_config.h"
 #include "core/model/net/taps.h"
 
@@ -44,6 +46,10 @@ struct Feed {
   /// parents.size().
   const float* embeddings = nullptr;
   Memory embeddings_in = Memory::kHost;
+  /// The layers to run. All feeds of a forward have the same part.
+  LayerPart layers = {};
+  /// The committed positions that these rows attend to; null: all.
+  const CacheView* view = nullptr;
 
   int size() const { return static_cast<int>(parents.size()); }
 };
@@ -126,6 +132,7 @@ class Model : public std::enable_shared_from_this<Model> {
   struct Placed;
   struct TappedRows;
   struct EmbeddedRows;
+  struct Ran;
   Model(std::shared_ptr<const Weights> weights, std::vector<int> layers);
   std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions, bool long_divisors) const;
   void forward(std::span<const Feed> feeds, bool prompt) const;
@@ -138,9 +145,13 @@ class Model : public std::enable_shared_from_this<Model> {
   void embed_inputs(const Inputs& in, float* x) const;
   void normalise(const float* states, int n, float* out) const;
   void compute_logits(const float* normed, int n, bool maxima, float* logits) const;
-  std::int64_t keys_of(int position) const;  // that a row sees there, summed over the layers
+  void lay_out_views(std::span<const Feed> feeds, std::size_t positions) const;
+  void check_taps_of_rest(const Feed& feed) const;
+  void resume(const Inputs& in, std::span<const Placed> sequences, float* x) const;
+  void keep_exit_rows(const Inputs& in, std::span<const Placed> sequences, const float* x) const;
+  Work work(const Ran& ran) const;
   std::shared_ptr<const Weights> weights_;
-  std::vector<int> layers_;
+  std::vector<int> layers_, all_;         // all_: indices into layers_
   std::unique_ptr<Workspace> workspace_;  // buffers of a forward: one forward at a time on a model
   friend class Session;
 };

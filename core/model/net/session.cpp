@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/model/net/transformer.h"
 
 namespace speclab {
 
@@ -19,6 +20,7 @@ Session::Session(std::shared_ptr<const Model> model, int capacity, int scratch)
   }
   parents_.reserve(static_cast<std::size_t>(scratch));
   depths_.reserve(static_cast<std::size_t>(scratch));
+  ran_.reserve(model_->layers().size());
 }
 
 void Session::check_room(std::int64_t tokens, int after) const {
@@ -118,6 +120,8 @@ void Session::fetch_states(const float* states, std::span<const std::int32_t> ro
 void Session::commit(std::span<const int> path) {
   SPECLAB_CHECK(length_ + static_cast<int>(path.size()) <= capacity_, "{} + {} rows, room for {}", length_,
                 path.size(), capacity_);
+  SPECLAB_CHECK(path.empty() || ran_.size() == model_->layers().size(),
+                "a commit of rows that ran through {} of {} layers", ran_.size(), model_->layers().size());
   moved_from_.resize(path.size());
   moved_to_.resize(path.size());
   for (std::size_t i = 0; i < path.size(); ++i) {
@@ -133,22 +137,27 @@ void Session::commit(std::span<const int> path) {
   drop_flight();
 }
 
-int Session::fly(std::span<const std::int32_t> parents, bool continues, int wanted, int after) {
-  if (!continues) drop_flight();
-  const int earlier = in_flight(), end = earlier + static_cast<int>(parents.size());
+int Session::fly(std::span<const std::int32_t> parents, const Flight& flight) {
+  const bool rest = flight.part.rest();
+  if (rest) check_rest(parents, flight);
+  else if (!flight.continues) drop_flight();
+  if (!rest && in_flight() > 0) check_continued(flight);
+  const int earlier = rest ? 0 : in_flight(), end = earlier + static_cast<int>(parents.size());
   SPECLAB_CHECK(end <= scratch_, "{} rows in flight, room for {}", end, scratch_);
-  std::int64_t keys = 0, layer_keys = 0;
-  for (int node = earlier; node < end; ++node) {
+  for (int node = in_flight(); node < end; ++node) {
     const int parent = parents[static_cast<std::size_t>(node - earlier)];
     SPECLAB_CHECK(parent < node && parent >= -1, "node {} has parent {}", node, parent);
     parents_.push_back(parent);
     depths_.push_back(parent < 0 ? 0 : depths_[static_cast<std::size_t>(parent)] + 1);
-    const int position = length_ + after + depths_.back();
-    keys += position + 1;
-    layer_keys += model_->keys_of(position);
   }
-  work_ += model_->work(end - earlier, wanted, length_ + after + earlier, keys, layer_keys);
-  if (after > 0) {  // weights are read once for all feeds of a prompt
+  if (rest) ran_ = model_->all_;
+  else ran_.assign(flight.run.begin(), flight.run.end());
+  exit_ = flight.part.early_exit() ? flight.part.exit() : 0;
+  viewed_ = viewed_ || flight.view != nullptr;
+  if (flight.view != nullptr)
+    flight.view->check(static_cast<int>(model_->layers().size()), length_ + flight.after);
+  work_ += model_->work(count(earlier, end, flight));
+  if (flight.after > 0) {  // weights are read once for all feeds of a prompt
     const Work pass = model_->work(0, 0, 0, 0, 0);
     work_.calls -= pass.calls;
     work_.weight_bytes -= pass.weight_bytes;
@@ -156,13 +165,70 @@ int Session::fly(std::span<const std::int32_t> parents, bool continues, int want
   return earlier;
 }
 
+void Session::check_continued(const Flight& flight) const {
+  const int exit = flight.part.early_exit() ? flight.part.exit() : 0;
+  SPECLAB_CHECK(std::ranges::equal(flight.run, ran_) && exit == exit_,
+                "rows with {} layers, exit {}, continue rows with {}, exit {}", flight.run.size(), exit,
+                ran_.size(), exit_);
+}
+
+void Session::check_rest(std::span<const std::int32_t> parents, const Flight& flight) const {
+  SPECLAB_CHECK(exit_ == flight.part.exit() && !flight.continues && flight.after == 0,
+                "the rest from layer {} of rows that stopped at {}", flight.part.exit(), exit_);
+  SPECLAB_CHECK(std::ranges::equal(parents, parents_), "the rest of {} rows is fed as another tree of {}",
+                in_flight(), parents.size());
+  SPECLAB_CHECK(!viewed_, "the rest of {} rows that saw part of the cache", in_flight());
+}
+
+// The first row sees the most committed keys, and `begin` rows were in flight before.
+Model::Ran Session::count(int begin, int end, const Flight& flight) const {
+  static const CacheView everything;
+  const ModelConfig& c = model_->config();
+  const int committed = length_ + flight.after;
+  Model::Ran ran{flight.run, !flight.part.rest(), end - begin, flight.wanted};
+  const bool alike = c.windows.empty() && (flight.view == nullptr || flight.view->same_in_all_layers());
+  const std::size_t different = alike ? std::min<std::size_t>(flight.run.size(), 1) : flight.run.size();
+  std::int64_t cached = 0, layer_keys = 0;
+  for (std::size_t i = 0; i < different; ++i) {
+    const CacheView& view = flight.view == nullptr ? everything : flight.view->of(flight.run[i]);
+    const int window = c.window(model_->layers()[static_cast<std::size_t>(flight.run[i])]);
+    const KeysOfRow first = keys_of_row(view, committed, committed, window);
+    const int seen = first.count() - 1 + begin;
+    cached += window > 0 ? std::min(seen, window - 1) : seen;
+    for (int node = begin; node < end; ++node)
+      layer_keys +=
+          keys_of_row(view, committed, committed + depths_[static_cast<std::size_t>(node)], window).count();
+  }
+  const auto times = static_cast<std::int64_t>(alike ? flight.run.size() : 1);
+  ran.cached = cached * times;
+  ran.layer_keys = layer_keys * times;
+  const int most = flight.view == nullptr ? committed : flight.view->most(committed);
+  for (int node = begin; node < end; ++node) ran.keys += most + depths_[static_cast<std::size_t>(node)] + 1;
+  return ran;
+}
+
+void Session::copy_exit_rows(const Session& from) {
+  Backend& device = model_->backend();
+  const auto count = static_cast<std::size_t>(from.in_flight());
+  const int hidden = model_->config().hidden;
+  std::vector<std::int32_t> rows(count);
+  std::iota(rows.begin(), rows.end(), 0);
+  Buffer<std::int32_t> staged;
+  float* to = device.room(exit_rows_, static_cast<std::size_t>(scratch_) * static_cast<std::size_t>(hidden));
+  device.copy_rows(from.exit_rows_.data(), device.stage(rows, staged), from.in_flight(), hidden, to);
+  device.submit();  // `staged` goes
+}
+
 void Session::drop_flight() {
   parents_.clear();
   depths_.clear();
+  ran_.clear();
+  exit_ = 0;
+  viewed_ = false;
 }
 
 void Session::follow(std::span<const std::int32_t> parents, bool continues, int wanted) {
-  fly(parents, continues, wanted);
+  fly(parents, {model_->all_, wanted, continues});
 }
 
 void Session::follow_commit(int count) {
@@ -184,6 +250,10 @@ std::unique_ptr<Session> Session::fork() const {
   copy->length_ = length_;
   copy->parents_ = parents_;
   copy->depths_ = depths_;
+  copy->ran_ = ran_;
+  copy->exit_ = exit_;
+  copy->viewed_ = viewed_;
+  if (exit_ > 0) copy->copy_exit_rows(*this);
   return copy;
 }
 

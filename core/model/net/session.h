@@ -13,7 +13,8 @@ namespace speclab {
 struct RopeBuffers;
 
 /// One sequence on a model: its KV cache and how much of it is committed. Rows of the last forward stay in
-/// flight until commit() keeps a path of them; rewind() drops committed positions.
+/// flight until commit() keeps a path of them; rewind() drops committed positions. Rows that did not run
+/// through all layers can only be finished or dropped, see LayerPart.
 class Session {
  public:
   const Model& model() const { return *model_; }
@@ -37,7 +38,8 @@ class Session {
   /// out: [rows, hidden]. Counted in work().
   void fetch_states(const float* states, std::span<const std::int32_t> rows, float* out);
   /// Keeps the given nodes in flight, in order: a path from a root, each the child of the one before it.
-  /// Their rows move to positions C, C+1, ...; everything else in flight is dropped.
+  /// Their rows move to positions C, C+1, ...; everything else in flight is dropped. All layers have run for
+  /// them.
   void commit(std::span<const int> path);
   /// The host's side of a forward that was queued (Model::forward of QueuedRows): rows with these parents are
   /// in flight, as after a forward of a Feed, `wanted` of them with logits.
@@ -61,8 +63,23 @@ class Session {
   void check_room(std::int64_t tokens, int after) const;
   struct PromptRun;
   void prefill(const PromptRun& run);
-  // Rows come in flight, their work is counted; returns how many were there before. after: as in Feed.
-  int fly(std::span<const std::int32_t> parents, bool continues, int wanted, int after = 0);
+  // What runs for rows that come in flight. run: indices of the layers; wanted: rows with logits; the rest as
+  // in Feed.
+  struct Flight {
+    std::span<const int> run;
+    int wanted = 0;
+    bool continues = false;
+    int after = 0;
+    LayerPart part = {};
+    const CacheView* view = nullptr;
+  };
+  // Rows come in flight, their work is counted; returns how many were there before. Where the part is the
+  // rest of an early exit, the rows in flight go on.
+  int fly(std::span<const std::int32_t> parents, const Flight& flight);
+  void check_continued(const Flight& flight) const;
+  void check_rest(std::span<const std::int32_t> parents, const Flight& flight) const;
+  void copy_exit_rows(const Session& from);
+  Model::Ran count(int begin, int end, const Flight& flight) const;
   void drop_flight();
   std::shared_ptr<const Model> model_;
   KvStore kv_;
@@ -76,6 +93,11 @@ class Session {
       moved_to_;  // slots of a commit; members because a step allocates nothing
   Buffer<std::int32_t> fetched_rows_;
   Buffer<float> fetched_;
+  // What ran for the rows in flight.
+  std::vector<int> ran_;     // indices of the layers
+  int exit_ = 0;             // their hidden states at this layer are in exit_rows_; 0: they are not
+  bool viewed_ = false;      // with a view of part of the cache
+  Buffer<float> exit_rows_;  // [scratch, hidden]; empty until an early exit
   Work work_;
   friend class Model;
 };

@@ -1,5 +1,7 @@
 #include "core/model/net/transformer.h"
 
+#include <numeric>
+
 #include "core/base/error.h"
 #include "core/model/net/session.h"
 
@@ -24,6 +26,8 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
     if (feed.embeddings != nullptr && feed.embeddings_in == Memory::kBackend) given += feed.parents.size();
     if (feed.maxima != nullptr) feed.maxima->clear(), maxima = true;
   }
+  const LayerPart part = feeds.empty() ? LayerPart() : feeds[0].layers;
+  part.indices(layers_, name(), s.run);
   std::vector<std::int32_t>& numbers = s.numbers;
   const std::size_t position_rows = n, positions = 2 * n, slots = 3 * n, path_begin = 4 * n,
                     wanted_rows = 5 * n + 1, tapped_rows = wanted_rows + wanted,
@@ -37,8 +41,10 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
     SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
     SPECLAB_CHECK(feed.tokens.size() == (feed.embeddings == nullptr ? feed.parents.size() : 0),
                   "{} tokens, {} parents", feed.tokens.size(), count);
-    const int earlier =
-        session.fly(feed.parents, feed.continues, static_cast<int>(feed.rows.size()), feed.after);
+    SPECLAB_CHECK(feed.layers == part, "feeds of one forward with different layers");
+    if (part.rest()) check_taps_of_rest(feed);
+    const int earlier = session.fly(feed.parents, {s.run, static_cast<int>(feed.rows.size()), feed.continues,
+                                                   feed.after, feed.layers, feed.view});
     for (const std::int32_t row : feed.rows)
       numbers[wanted_rows + out++] = static_cast<std::int32_t>(at) + row;
     tapped_out = list_tapped_rows(feed, static_cast<std::int32_t>(at), tapped_out);
@@ -64,7 +70,16 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
     }
   }
   if (n == 0) return;
+  lay_out_views(feeds, positions);
+  const std::size_t own = numbers.size();
+  if (part.exit() > 0) {
+    numbers.resize(own + n);
+    std::iota(numbers.begin() + static_cast<std::ptrdiff_t>(own), numbers.end(), 0);
+  }
   const std::int32_t* const staged = device.stage(numbers, s.staged);
+  s.views.clear();
+  for (const StagedKeys& keys : s.viewed) s.views.push_back(keys.in(staged));
+  const KeysInView* next_views = s.views.data();
   s.placed.clear();
   s.given.clear();
   at = 0;
@@ -84,14 +99,15 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
                       staged + path_begin + at,
                       staged + paths};
     if (feed.continues) rows.earlier = feed.session->in_flight() - count;
-    s.placed.push_back({feed.session, rows});
+    s.placed.push_back({feed.session, rows, feed.view != nullptr ? next_views : nullptr});
+    if (feed.view != nullptr) next_views += s.run.size();
     at += feed.parents.size();
   }
   place_taps(feeds, staged + tapped_rows, tapped);
   const bool in_place = feeds.size() == 1 && device.host_memory();
   const float* next_logits =
       compute({static_cast<int>(n), staged, staged + position_rows, staged + wanted_rows,
-               static_cast<int>(wanted), maxima, prompt, s.taps, s.given},
+               static_cast<int>(wanted), maxima, prompt, s.taps, s.given, s.run, part, staged + own},
               s.placed, in_place ? feeds[0].logits : nullptr);
   const auto deliver = [&](const float* from, std::size_t count, int columns, float* to) {
     device.download(from, count * static_cast<std::size_t>(columns) * sizeof(float), to);
@@ -118,8 +134,9 @@ void Model::forward(Session& session, const QueuedRows& queued, float* logits) c
   SPECLAB_CHECK(queued.rows.n > 0 && queued.rows.n <= session.scratch_, "{} rows, room for {}", queued.rows.n,
                 session.scratch_);
   const Placed placed{&session, queued.rows};
-  compute({queued.rows.n, queued.tokens, queued.position_rows, queued.wanted, queued.wanted_count},
-          {&placed, 1}, logits);
+  Inputs in{queued.rows.n, queued.tokens, queued.position_rows, queued.wanted, queued.wanted_count};
+  in.run = all_;
+  compute(in, {&placed, 1}, logits);
 }
 
 // All sequences go through the matrix products together and through attention one by one. Returns the logits,
@@ -140,7 +157,8 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
     else device.linear(by, from, rows, to, accumulate);
   };
   float* x = sized(s.residual, n, c.hidden);
-  embed_inputs(in, x);
+  if (in.part.rest()) resume(in, sequences, x);
+  else embed_inputs(in, x);
   // Serves the taps of layers `from` to `to` from what the residual stream is now.
   const auto tap = [&](int from, int to) {
     for (const TappedRows& tapped : in.taps) {
@@ -176,9 +194,13 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
     norm(branch, post, rows, branch);
     device.add(branch, rows, c.hidden, x);
   };
-  tap(0, layers_.empty() ? c.layers : layers_[0]);
-  for (std::size_t index = 0; index < layers_.size(); ++index) {
-    const Weights::Layer& layer = w.layers[static_cast<std::size_t>(layers_[index])];
+  const auto layer_number = [&](std::size_t at_run) {
+    return at_run < in.run.size() ? layers_[static_cast<std::size_t>(in.run[at_run])] : c.layers;
+  };
+  tap(0, layer_number(0));
+  for (std::size_t at_run = 0; at_run < in.run.size(); ++at_run) {
+    const int index = in.run[at_run];
+    const Weights::Layer& layer = w.layers[static_cast<std::size_t>(layer_number(at_run))];
     if (layer.attn_norm.weight.empty()) {
       product(layer.qkv, x, qkv, false);
     } else if (in.prompt) {
@@ -197,14 +219,15 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
     const AttentionForm form{c.attention_scale, c.attention_soft_cap, layer.window};
     const Placed* alone = sequences.size() == 1 && !in.prompt ? &sequences[0] : nullptr;
     std::size_t at = 0;
-    for (const auto& [sequence, own] : sequences) {
-      Session& session = *sequence;
+    for (const Placed& placed : sequences) {
+      Session& session = *placed.session;
+      const RowsInFlight own = placed.rows_in(at_run);
       const Rotation rotation =
           layer.rope < 0 ? Rotation{} : (*session.ropes_)[static_cast<std::size_t>(layer.rope)].rotation();
       float* from = qkv + at * static_cast<std::size_t>(qkv_width);
-      device.rope_and_store(from, c.heads, rotation, own, session.kv_, static_cast<int>(index));
+      device.rope_and_store(from, c.heads, rotation, own, session.kv_, index);
       if (alone == nullptr) {
-        device.attention(from, c.heads, session.kv_, static_cast<int>(index), own,
+        device.attention(from, c.heads, session.kv_, index, own,
                          attended + at * static_cast<std::size_t>(c.query_width()), form);
       }
       at += static_cast<std::size_t>(own.n);
@@ -213,8 +236,8 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
     add_to_residual(
         [&](float* to, bool accumulate) {
           if (alone == nullptr) return product(layer.attn_out, attended, to, accumulate);
-          device.attention_linear(qkv, c.heads, alone->session->kv_, static_cast<int>(index), alone->rows,
-                                  form, layer.attn_out, attended, to, accumulate);
+          device.attention_linear(qkv, c.heads, alone->session->kv_, index, alone->rows_in(at_run), form,
+                                  layer.attn_out, attended, to, accumulate);
         },
         layer.attn_out_bias, layer.attn_post_norm);
     const NormForm ffn_norm = c.parallel ? NormForm{} : norm_form(layer.ffn_norm);
@@ -233,13 +256,14 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
           product(layer.ffn_down, activated, to, accumulate);
         },
         layer.ffn_down_bias, layer.ffn_post_norm);
-    tap(layers_[index] + 1, index + 1 < layers_.size() ? layers_[index + 1] : c.layers);
+    tap(layer_number(at_run) + 1, layer_number(at_run + 1));
   }
   for (const TappedRows& tapped : in.taps) {
     if (tapped.layer != kFinalNorm) continue;
     device.copy_rows(x, tapped.rows, tapped.count, c.hidden, tapped.to);
     normalise(tapped.to, tapped.count, tapped.to);
   }
+  if (in.part.early_exit()) keep_exit_rows(in, sequences, x);
   if (in.wanted_count == 0) return nullptr;
 
   // Only the rows whose logits are wanted pay for the head.

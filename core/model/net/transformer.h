@@ -7,6 +7,7 @@
 #include "core/backend/backend.h"
 #include "core/backend/plan.h"
 #include "core/model/net/model.h"
+#include "core/model/net/view_rows.h"
 #include "core/model/net/weights.h"
 
 namespace speclab {
@@ -40,11 +41,30 @@ struct Model::Inputs {
   bool prompt = false;  ///< products take Backend::prompt_linear()
   std::span<const TappedRows> taps = {};
   std::span<const EmbeddedRows> embedded = {};
+  std::span<const int> run = {};      ///< indices of the layers to run
+  LayerPart part = {};                ///< says whether hidden states come from the sessions or go to them
+  const std::int32_t* own = nullptr;  ///< [n], 0, 1, ...; where the part is an early exit or its rest
 };
 /// The rows of a sequence among them, in order.
 struct Model::Placed {
   Session* session;
   RowsInFlight rows;
+  const KeysInView* views = nullptr;  ///< of each layer that runs; null: no view
+
+  RowsInFlight rows_in(std::size_t run_index) const {
+    RowsInFlight in = rows;
+    if (views != nullptr) in.view = views + run_index;
+    return in;
+  }
+};
+/// What Model::work() counts of a forward of one sequence.
+struct Model::Ran {
+  std::span<const int> layers;  ///< indices of those that ran
+  bool embedded = true;         ///< from tokens, and not from kept hidden states
+  std::int64_t n = 0, m = 0;    ///< rows, rows with logits
+  std::int64_t keys = 0;        ///< visible keys, summed over the rows
+  std::int64_t layer_keys = 0;  ///< the same summed over the layers
+  std::int64_t cached = 0;  ///< keys in the cache before this forward that it read, summed over the layers
 };
 
 /// Buffers of one forward; they grow to the largest one and stay. Private to the model layer.
@@ -68,8 +88,11 @@ struct Model::Workspace {
   // tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1], wanted
   // [rows], tapped [rows], given in memory of the backend [rows], paths.
   std::vector<std::int32_t> numbers;
-  Buffer<std::int32_t> staged;  // the same there
-  std::vector<Placed> placed;   // [feeds with rows]
+  Buffer<std::int32_t> staged;     // the same there
+  std::vector<Placed> placed;      // [feeds with rows]
+  std::vector<int> run;            // indices of the layers to run
+  std::vector<StagedKeys> viewed;  // [feeds with a view][run]
+  std::vector<KeysInView> views;   // the same in memory of the backend
 };
 
 }  // namespace speclab

@@ -180,9 +180,9 @@ struct Layer {
 TEST(PersistentTable, ALayerHasFiveTasksAtOneRow) {
   constexpr int kNormed = kPersistentIndex<LinearFewKernel<1, 6, true>>,
                 kPlain = kPersistentIndex<LinearFewKernel<1, 6, false>>;
-  constexpr int kSplits = kPersistentIndex<AttentionSplitsKernel>,
+  constexpr int kSplits = kPersistentIndex<AttentionSplitsKernel<Attention>>,
                 kNorm = kPersistentIndex<NormKernel<NormOf::kRms>>,
-                kSum = kPersistentIndex<AttentionSumKernel>;
+                kSum = kPersistentIndex<AttentionSumKernel<Attention>>;
   const Layer one(1);
   EXPECT_EQ(one.tasks.size(), 7u);
   EXPECT_THAT(one.fused(),

@@ -91,19 +91,43 @@ struct Attention {
   std::size_t sums_size() const { return static_cast<std::size_t>(splits()) * n * heads * 2; }
   std::size_t mixed_size() const { return static_cast<std::size_t>(splits()) * n * heads * head_dim; }
 };
+/// Attention over part of the committed keys (core/backend/keys_in_view.h). Ranks stand where `Attention` has
+/// positions: `committed` is the number of listed keys, `positions` are the rows' ranks, and `window` is 0,
+/// because `first` holds what it hides. Splits that a window hides from all rows are empty blocks here.
+struct AttentionView : Attention {
+  const std::int32_t* listed = nullptr;  ///< [committed], slots
+  const std::int32_t* first = nullptr;   ///< [n], first rank that a row sees
+};
 struct AttentionSplits {
   Attention of;
 };
 struct AttentionSum {
   Attention of;
 };
+struct AttentionViewSplits {
+  AttentionView of;
+};
+struct AttentionViewSum {
+  AttentionView of;
+};
 
 inline namespace SPECLAB_SIDE {
 
+/// First position, or rank, that a row sees; it is at `position` itself.
+SPECLAB_DEVICE int first_of(const Attention& a, int /*row*/, int position) { return a.first_seen(position); }
+SPECLAB_DEVICE int first_of(const AttentionView& a, int row, int /*position*/) {
+  return simt::load(a.first + row);
+}
+/// Slot of a committed key.
+SPECLAB_DEVICE int slot_at(const Attention& /*a*/, int position) { return position; }
+SPECLAB_DEVICE int slot_at(const AttentionView& a, int rank) { return simt::load(a.listed + rank); }
+
+/// Keys: Attention or AttentionView.
+template <typename Keys>
 struct AttentionSplitsKernel {
   static constexpr const char* kName = "attention_splits";
   static constexpr int kThreads = kAttentionThreads;
-  Attention a;
+  Keys a;
 
   // Shared memory: the queries of a tile in the order of the matrix unit, as [2][blocks of 32
   // dimensions][rows g, g + 8][lanes][8] bf16 (what rounds to bf16, then the rest); of each query and warp
@@ -156,7 +180,7 @@ struct AttentionSplitsKernel {
     int last = -1;  // position that one of the rows sees here
     for (int row = first / group; row <= (first + count - 1) / group; ++row) {
       const int position = simt::load(a.positions + row);
-      if (position >= begin && a.first_seen(position) < begin + kSplit) last = simt::max(last, position);
+      if (position >= begin && first_of(a, row, position) < begin + kSplit) last = simt::max(last, position);
     }
     if (last < 0) return;
 
@@ -180,7 +204,7 @@ struct AttentionSplitsKernel {
     const std::int32_t* path =
         a.paths + simt::load(a.path_begin + first / group) - committed;  // slot of position p: path[p]
     const auto slot_of = [&](int position) {
-      return position > last ? -1 : position < committed ? position : simt::load(path + position);
+      return position > last ? -1 : position < committed ? slot_at(a, position) : simt::load(path + position);
     };
 
     simt::Accumulator scores[4];
@@ -222,7 +246,8 @@ struct AttentionSplitsKernel {
     float weight[4][4], most[2] = {kUnseen, kUnseen}, sum[2] = {0, 0};
     SPECLAB_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const int at = row_position[g + i / 2 * 8], from = a.first_seen(at);
+      const int q = simt::min(g + i / 2 * 8, count - 1), at = row_position[g + i / 2 * 8],
+                from = first_of(a, (first + q) / group, at);
       SPECLAB_UNROLL
       for (int j = 0; j < 4; ++j) {
         const int position = warp_begin + 8 * j + 2 * t + i % 2;
@@ -374,17 +399,18 @@ struct AttentionSplitsKernel {
 };
 
 /// The splits that a query sees, and what they add up to.
+template <typename Keys>
 struct AttendedQuery {
-  const Attention& a;
+  const Keys& a;
   int begin, end;
   std::size_t queries, query;
   float most;
 
-  SPECLAB_DEVICE AttendedQuery(const Attention& attention, int row, int head) : a(attention) {
+  SPECLAB_DEVICE AttendedQuery(const Keys& attention, int row, int head) : a(attention) {
     const int position = simt::load(a.positions + row),
               committed = a.committed_at != nullptr ? simt::load(a.committed_at) : a.committed,
               first = a.first_split(committed);
-    begin = a.first_seen(position) / kSplit - first;
+    begin = first_of(a, row, position) / kSplit - first;
     end = position / kSplit + 1 - first;
     queries = static_cast<std::size_t>(a.n) * a.heads;
     query = static_cast<std::size_t>(row) * a.heads + head;
@@ -408,10 +434,11 @@ struct AttendedQuery {
 };
 
 // A block is one query.
+template <typename Keys>
 struct AttentionSumKernel {
   static constexpr const char* kName = "attention_sum";
   static constexpr int kThreads = kCombineThreads;
-  Attention a;
+  Keys a;
 
   SPECLAB_DEVICE void operator()() const {
     const int row = simt::block_x(), head = simt::block_y();
@@ -432,20 +459,35 @@ struct AttentionSumKernel {
 
 }  // namespace SPECLAB_SIDE
 
-template <typename Visit>
-void with_kernel(const AttentionSplits& arguments, const Visit& visit) {
-  const Attention& a = arguments.of;
-  visit(AttentionSplitsKernel{a},
+template <typename Keys, typename Visit>
+void with_splits(const Keys& a, const Visit& visit) {
+  visit(AttentionSplitsKernel<Keys>{a},
         LaunchShape{.grid_x = a.blocks(),
                     .grid_y = a.kv_heads,
                     .threads = kAttentionThreads,
-                    .shared_bytes = AttentionSplitsKernel::shared_bytes(a.kv.stride)});
+                    .shared_bytes = AttentionSplitsKernel<Keys>::shared_bytes(a.kv.stride)});
+}
+template <typename Keys, typename Visit>
+void with_sum(const Keys& a, const Visit& visit) {
+  visit(AttentionSumKernel<Keys>{a},
+        LaunchShape{.grid_x = a.n, .grid_y = a.heads, .threads = kCombineThreads});
 }
 
 template <typename Visit>
+void with_kernel(const AttentionSplits& arguments, const Visit& visit) {
+  with_splits(arguments.of, visit);
+}
+template <typename Visit>
 void with_kernel(const AttentionSum& arguments, const Visit& visit) {
-  const Attention& a = arguments.of;
-  visit(AttentionSumKernel{a}, LaunchShape{.grid_x = a.n, .grid_y = a.heads, .threads = kCombineThreads});
+  with_sum(arguments.of, visit);
+}
+template <typename Visit>
+void with_kernel(const AttentionViewSplits& arguments, const Visit& visit) {
+  with_splits(arguments.of, visit);
+}
+template <typename Visit>
+void with_kernel(const AttentionViewSum& arguments, const Visit& visit) {
+  with_sum(arguments.of, visit);
 }
 
 }  // namespace speclab::cuda

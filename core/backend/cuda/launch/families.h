@@ -8,8 +8,8 @@
 #define SPECLAB_LAYER_KERNELS(apply)                                                               \
   apply(PackWeights) apply(Gather) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows) \
       apply(RopeStore) apply(MoveSlots) apply(CopyKv) apply(AttentionSplits) apply(AttentionSum)   \
-          apply(CopyRows) apply(FillColumns) apply(UnpackWeights) apply(RoundPlain) apply(ReadAll) \
-              apply(MultiplyAll)
+          apply(AttentionViewSplits) apply(AttentionViewSum) apply(CopyRows) apply(FillColumns)    \
+              apply(UnpackWeights) apply(RoundPlain) apply(ReadAll) apply(MultiplyAll)
 #define SPECLAB_LINEAR_KERNELS(apply) apply(Linear)
 #define SPECLAB_LINEAR_FREE_KERNELS(apply) apply(LinearFree)
 #define SPECLAB_SAMPLING_KERNELS(apply)                                                             \
@@ -25,11 +25,11 @@
 // Those that a persistent kernel can run as tasks (PersistentKernels in
 // core/backend/cuda/program/persistent_tasks.h), so that a task can also be launched alone.
 
-#define SPECLAB_LAYER_TASKS(apply)                                                               \
-  apply(NormKernel<NormOf::kRms>) apply(RopeStoreKernel) apply(AttentionSplitsKernel)            \
-      apply(AttentionSumKernel) apply(GatherKernel) apply(RoundRowsKernel) apply(CopyRowsKernel) \
-          apply(FillColumnsKernel) apply(ActivateKernel<Activation::kSilu>)                      \
-              apply(ElementwiseKernel<ElementwiseOf::kAdd>)                                      \
+#define SPECLAB_LAYER_TASKS(apply)                                                                          \
+  apply(NormKernel<NormOf::kRms>) apply(RopeStoreKernel) apply(AttentionSplitsKernel<Attention>)            \
+      apply(AttentionSumKernel<Attention>) apply(GatherKernel) apply(RoundRowsKernel) apply(CopyRowsKernel) \
+          apply(FillColumnsKernel) apply(ActivateKernel<Activation::kSilu>)                                 \
+              apply(ElementwiseKernel<ElementwiseOf::kAdd>)                                                 \
                   apply(ElementwiseKernel<ElementwiseOf::kAddBias>)
 #define SPECLAB_LINEAR_TASKS(apply) \
   apply(LinearFewKernel<1, 6, true>) apply(LinearFewKernel<1, 6, false>) apply(LinearFewKernel<2, 4, false>)

@@ -42,7 +42,7 @@ bool rotate(const Task& linear, const Task& behind, std::vector<Task>& out) {
 }
 
 bool combine(const Task& before, const Task& linear, std::vector<Task>& out) {
-  const Attention of = kernel_of<AttentionSumKernel>(before).a;
+  const Attention of = kernel_of<AttentionSumKernel<Attention>>(before).a;
   const Linear a = kernel_of<LinearFewKernel<1, 6, false>>(linear).a;
   if (of.n != 1 || of.out != nullptr || of.activations != a.activations || a.rows != 1 ||
       of.heads * of.head_dim != a.in || of.splits() > kMostStagedSplits)
@@ -64,7 +64,7 @@ std::vector<Task> fuse(std::span<const Task> tasks) {
       if (next.kernel == kPersistentIndex<RopeStoreKernel>)
         fused = rotate<1, 6, true>(one, next, out) || rotate<1, 6, false>(one, next, out) ||
                 rotate<2, 4, false>(one, next, out);
-      else if (one.kernel == kPersistentIndex<AttentionSumKernel> &&
+      else if (one.kernel == kPersistentIndex<AttentionSumKernel<Attention>> &&
                next.kernel == kPersistentIndex<LinearFewKernel<1, 6, false>>)
         fused = combine(one, next, out);
       if (fused) {

@@ -25,9 +25,9 @@ inline namespace SPECLAB_SIDE {
 /// not among them.
 using PersistentKernels =
     std::tuple<LinearFewKernel<1, 6, true>, LinearFewKernel<1, 6, false>, LinearFewKernel<2, 4, false>,
-               NormKernel<NormOf::kRms>, RopeStoreKernel, AttentionSplitsKernel, AttentionSumKernel,
-               GatherKernel, RoundRowsKernel, CopyRowsKernel, FillColumnsKernel,
-               ActivateKernel<Activation::kSilu>, ElementwiseKernel<ElementwiseOf::kAdd>,
+               NormKernel<NormOf::kRms>, RopeStoreKernel, AttentionSplitsKernel<Attention>,
+               AttentionSumKernel<Attention>, GatherKernel, RoundRowsKernel, CopyRowsKernel,
+               FillColumnsKernel, ActivateKernel<Activation::kSilu>, ElementwiseKernel<ElementwiseOf::kAdd>,
                ElementwiseKernel<ElementwiseOf::kAddBias>, LayRowsKernel, StandardiseKernel<false>,
                SampleKernel<PhiloxCoins>>;
 /// What two neighbours among them become (fuse() in program.h). Numbered behind them.

@@ -220,12 +220,26 @@ void CudaBackend::attend(const float* qkv, int heads, const KvStore& kv, int lay
   a.scale = form.scale > 0 ? form.scale : 1.0f / std::sqrt(static_cast<float>(kv.head_dim));
   a.soft_cap = form.soft_cap;
   a.window = form.window;
-  a.sums = room(sums_, a.sums_size());
-  a.mixed = room(mixed_, a.mixed_size());
   a.out = out;
   a.activations = activations;
+  if (rows.view != nullptr) return attend_view(a, rows);
+  a.sums = room(sums_, a.sums_size());
+  a.mixed = room(mixed_, a.mixed_size());
   start("attention_splits", AttentionSplits{a});
   start("attention_sum", AttentionSum{a});
+}
+
+void CudaBackend::attend_view(const Attention& all, const RowsInFlight& rows) {
+  SPECLAB_CHECK(rows.committed_at == nullptr, "a view of {} keys whose number the host does not know",
+                rows.view->count);
+  AttentionView a{all, rows.view->slots, rows.view->first};
+  a.committed = rows.view->count;
+  a.positions = rows.view->ranks;
+  a.window = 0;
+  a.sums = room(sums_, a.sums_size());
+  a.mixed = room(mixed_, a.mixed_size());
+  start("attention_splits", AttentionViewSplits{a});
+  start("attention_sum", AttentionViewSum{a});
 }
 
 void CudaBackend::gather(const PackedMatrix& table, const Token* tokens, int n, float* out) {

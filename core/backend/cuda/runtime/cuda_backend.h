@@ -86,6 +86,7 @@ class CudaBackend final : public Backend {
   }
   void attend(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows,
               const AttentionForm& form, float* out, simt::u16* activations);
+  void attend_view(const Attention& all, const RowsInFlight& rows);
   NormedRow round_norm(const NormForm& form, const float* x, int rows, int width);
   Linear linear_of(const PackedMatrix& w, int rows) const;
   void product(const PackedMatrix& w, int rows, float* y, bool accumulate, const NormedRow& norm = {});
