@@ -29,7 +29,7 @@ ORDER = {
 }
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 MODULES = SOURCES | {".py", ".sh"}
-LIMITED = ("core", "experiments", "tests")
+LIMITED = ("core", "experiments", "scripts", "tests")
 MOST_MODULES, MOST_LINES = 20, 600
 
 STDERR = re.compile(r"\((?:[^;\n]*\W)?stderr\b|std::cerr\b")

@@ -10,8 +10,9 @@
 namespace speclab::cpu {
 namespace {
 
-// Tiles: 0-3 sums of four panels [rows][16] float, 4 inputs [rows][32] bf16, 5 weights [16 pairs][16][2]
-// bf16, 6 and 7 inputs and weights of what is left when a row is no multiple of 32.
+// Tiles 0 to 3 hold the sums of four panels, [rows][16] float. Tile 4 holds inputs, [rows][32] bf16, and tile
+// 5 weights, [16 pairs][16][2] bf16. Tiles 6 and 7 hold the last inputs and weights if a row is no multiple
+// of 32.
 constexpr int kPanelsOfBlock = 4, kTileRows = 16, kTilePairs = 16;
 
 /// What LDTILECFG reads: 64 bytes.
@@ -37,8 +38,7 @@ TileShapes tile_shapes(int rows, int left_pairs) {
   return shapes;
 }
 
-// The compiler's own intrinsics do not say that a load reads memory (gcc 12): stores to it could move behind
-// them.
+// The intrinsics of gcc 12 do not say that a load reads memory, so the compiler could move stores past them.
 struct HardwareTiles {
   static void configure(const TileShapes& shapes) { asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory"); }
   static void release() { asm volatile("tilerelease" ::: "memory"); }
@@ -60,7 +60,7 @@ struct HardwareTiles {
   }
 };
 
-/// The same instructions as the manual describes them.
+/// The same instructions in C++, as the manual describes them.
 struct EmulatedTiles {
   static inline thread_local TileShapes shapes;
   static inline thread_local std::uint8_t data[8][16][64];
@@ -86,7 +86,7 @@ struct EmulatedTiles {
       std::memcpy(static_cast<char*>(to) + row * stride, data[kTile][row], shapes.row_bytes[kTile]);
   }
   static float flush(float value) { return std::fabs(value) < FLT_MIN ? std::copysign(0.0f, value) : value; }
-  // [2 * bytes / 4] numbers of a row as floats.
+  // The [2 * bytes / 4] numbers of a row as floats.
   static void widen(int tile, int row, float* to) {
     for (int i = 0; i < shapes.row_bytes[tile] / 2; ++i) {
       Bf16 bits;
@@ -123,7 +123,8 @@ struct Block {
   int x_stride;
 };
 
-// Sums of kPanels panels for the rows that the tiles are shaped for; out: [panel][16 rows][16].
+// Computes the sums of kPanels panels for the rows that the tiles are configured for. out: [panel][16
+// rows][16].
 template <class Tiles, int... kPanels>
 void tile_block(const Block& b, float* out, std::integer_sequence<int, kPanels...>) {
   const long x_bytes = 2L * b.x_stride;

@@ -1,20 +1,20 @@
-// The kernel of class avx512-bf16, included once for the real vectors and once for emulated ones, because
-// functions for one instruction set cannot be inlined into functions for another. Expects in the enclosing
-// namespace: a type Vector of sixteen floats, and zero(), dot(sum, weights, pair), load(floats),
-// store(vector, floats), the last two on boundaries of 64 bytes.
+// The kernel of class avx512-bf16. It is included once for real vectors and once for emulated ones, because
+// functions for one instruction set cannot be inlined into functions for another. The enclosing namespace
+// must have a type Vector of sixteen floats and zero(), dot(sum, weights, pair), load(floats), store(vector,
+// floats); the last two take addresses that are multiples of 64 bytes.
 
-// Two inputs that are multiplied by one instruction.
+// Two inputs that one instruction multiplies.
 inline std::int32_t word(const Bf16* pair) {
   std::int32_t both;
   std::memcpy(&both, pair, sizeof(both));
   return both;
 }
 
-/// Weights to fetch while a block works: `step` bytes per pair of inputs, from `from` on and after `pairs`
-/// pairs from `then` on; in as many streams as panels when the block has the fetching to itself. Without it a
-/// block of many rows waits for memory: its instructions between two loads of weights fill the window that
-/// the processor looks ahead in. (Zen 5, all matrices of SmolLM2-135M: 16 rows cost 1.15 instead of 1.3 of
-/// one.)
+/// Weights to prefetch while a block works: `step` bytes per pair of inputs, from `from` on, and from `then`
+/// on after `pairs` pairs. A block that prefetches alone uses one stream per panel. Without prefetching a
+/// block of many rows waits for memory, because its instructions between two loads of weights fill the window
+/// in which the processor looks ahead. (Zen 5, all matrices of SmolLM2-135M: 16 rows take 1.15 instead of 1.3
+/// times as long as one.)
 struct Ahead {
   const char* from;
   int step;
@@ -22,14 +22,15 @@ struct Ahead {
   int pairs;
   const char* then;
 };
-// How far ahead of itself a block that is alone fetches. Many rows take longer over the same bytes: the whole
-// next block then, unless that is too much for a cache.
+// How far ahead a block that is alone prefetches. Many rows need more time for the same bytes, so they
+// prefetch the whole next block, unless that is too much for a cache.
 constexpr std::size_t near_bytes(int rows, std::size_t block_bytes) {
   if (rows <= 6) return 4096;
   return block_bytes <= 128 << 10 ? block_bytes : 16384;
 }
 
-// sums[row][panel][16] = W[panel] x[row], rows `stride` floats apart; x: the rows' inputs, pairs interleaved.
+// sums[row][panel][16] = W[panel] x[row]; rows of sums are `stride` floats apart. x: the inputs, pairs of the
+// rows interleaved.
 template <int kRows, int kPanels>
 void dot_block(const Bf16* panel, std::size_t panel_elements, int pairs, const Bf16* x, float* sums,
                int stride, Ahead ahead) {
@@ -65,8 +66,8 @@ void dot_rows(int panels, const Bf16* panel, std::size_t panel_elements, int pai
   dot_block<kRows, 1>(panel, panel_elements, pairs, x, sums, stride, ahead);
 }
 
-// Groups first .. end of a slice. They take turns at a block of panels and fetch the next one together. Sums
-// go to their rows when the slice is done (see class f32).
+// Groups first .. end - 1 of a slice. They take turns at a block of panels and prefetch the next one
+// together. Sums are written to their rows at the end of the slice (as in kernels.cpp).
 constexpr int kDotGroups = 10;
 void dot_groups(const Bf16Slice& s, const RowGroups& groups, int first, int end) {
   alignas(64) float sums[kDotGroups * 16 * Bf16Slice::kOutputs];

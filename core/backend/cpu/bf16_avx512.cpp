@@ -1,5 +1,5 @@
-// Everything that the pragmas below reach must be included before them: a template of the library that is
-// compiled for AVX-512 here could be the copy that the linker keeps for everyone.
+// All headers must be included before the pragmas below. A library template that is compiled for AVX-512 here
+// could be the copy that the linker keeps for the whole program.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -44,14 +44,14 @@ void avx512_scores(const BlockOfScores& scores) { hardware::scores(scores); }
 void avx512_values(const BlockOfValues& values) { hardware::values(values); }
 
 double avx512_rounds(std::int64_t rounds) {
-  constexpr int kSums = 16;  // more than two units times the latency of six
+  constexpr int kSums = 16;  // more than two units times a latency of six cycles
   __m512 sums[kSums];
   const __m512i zeros = _mm512_setzero_si512();
   for (auto& sum : sums) sum = _mm512_setzero_ps();
   for (std::int64_t round = 0; round < rounds; ++round) {
     for (auto& sum : sums) {
       sum = _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(zeros), reinterpret_cast<__m512bh>(zeros));
-      asm volatile("" : "+v"(sum));  // every one of them is done
+      asm volatile("" : "+v"(sum));  // keeps the compiler from dropping any of them
     }
   }
   return static_cast<double>(rounds) * kSums * 64;

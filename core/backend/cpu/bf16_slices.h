@@ -5,7 +5,7 @@
 #include "core/backend/cpu/attention.h"
 #include "core/backend/cpu/bf16_units.h"
 
-// Private to the kernels of bf16_units.h.
+// Internal to the kernels of bf16_units.h.
 
 namespace speclab::cpu {
 
@@ -17,8 +17,8 @@ void amx_slice_emulated(const Bf16Slice& slice);
 double avx512_rounds(std::int64_t rounds);  ///< bf16_unit_rounds()
 double amx_rounds(std::int64_t rounds);
 
-/// scores[row][slot] for `blocks` blocks of keys, rows `stride` apart; q: rows rounded to bf16,
-/// [head_dim/2][rows][2].
+/// Computes scores[row][slot] for `blocks` blocks of keys; rows of scores are `stride` apart. q: the queries
+/// rounded to bf16, [head_dim/2][rows][2].
 struct BlockOfScores {
   const Bf16* keys;
   int head_dim, rows, blocks;
@@ -26,9 +26,9 @@ struct BlockOfScores {
   float* scores;
   int stride;
 };
-/// sums[row][head dimension] += weight * value over all positions of a row, rows `width` apart, sixteen
-/// numbers after the other; weights[row][position], rows `stride` apart, zero behind the last position. The
-/// positions before `in_place`, an even number, stand in the slots of the same number for all rows.
+/// sums[row][head dimension] += weight * value over all positions of a row; rows of sums are `width` apart.
+/// weights: [row][position], rows `stride` apart, zero after the last position. For all rows, the positions
+/// before `in_place`, an even number, are in the slots with the same numbers.
 struct BlockOfValues {
   const Bf16* values;
   int head_dim;
@@ -44,7 +44,7 @@ void avx512_values(const BlockOfValues& values);
 void avx512_scores_emulated(const BlockOfScores& scores);
 void avx512_values_emulated(const BlockOfValues& values);
 
-/// Puts one row of a panel's sums, of which `width` exist, where it belongs.
+/// Writes the first `width` sums of one row of a panel to y, or adds them to y.
 inline void put_sums(const float* sums, int width, float* y, bool accumulate) {
   if (accumulate) {
     for (int i = 0; i < width; ++i) y[i] += sums[i];

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// Without fused multiply-add the class does not exist; do not build targets that lack it (the baseline cannot
+// The class needs fused multiply-add, so targets without it are not built (except the baseline, which cannot
 // be left out).
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
@@ -19,9 +19,9 @@ namespace {
 
 // --- linear -----------------------------------------------------------------------------------------------
 
-// Weights to fetch while a register block works: `step` bytes per pair of inputs from `from` on. Left to the
-// processor, the reading stops whenever the inputs of the rows leave the first-level cache: on a Zen 4 with
-// AVX2 three to five rows then cost a fifth to a half more in a loop of this kernel alone.
+// Weights to prefetch while a register block works: `step` bytes per pair of inputs from `from` on. Without
+// it, reading stops whenever the inputs of the rows leave the first-level cache. On a Zen 4 with AVX2, three
+// to five rows then took 20 to 50 % more time in a loop of this kernel alone.
 struct Ahead {
   const char* from;
   int step;
@@ -34,13 +34,12 @@ struct Outputs {
   bool accumulate;
 };
 
-// Panels of a register block. A row takes two vectors either way, and no more: one forward stream is read
-// fastest. With two or four streams one and two rows cost a tenth more (Zen 4, AVX2); not measured with 16
-// lanes.
+// Panels of a register block. A row uses two vectors either way. One forward stream is read fastest: with two
+// or four streams, one and two rows took 10 % more time (Zen 4, AVX2; not measured with 16 lanes).
 constexpr int kPanelsAtOnce = kLanes >= 16 ? 2 : 1;
 
-// sums[row][panel] = W[panel] x[row], k ascending; sums: rows `stride` apart. x: the rows' inputs, pairs
-// interleaved.
+// sums[row][panel] = W[panel] x[row], k ascending; rows of sums are `stride` apart. x: the inputs, pairs of
+// the rows interleaved.
 template <int kRows, int kPanels>
 HWY_NOINLINE void micro(const Bf16* HWY_RESTRICT w, int in, const float* HWY_RESTRICT x,
                         float* HWY_RESTRICT sums, int stride, Ahead ahead) {
@@ -57,7 +56,7 @@ HWY_NOINLINE void micro(const Bf16* HWY_RESTRICT w, int in, const float* HWY_RES
   for (int pair = 0; pair < in / 2; ++pair) {
     for (int p = 0; p < kPanels; ++p) __builtin_prefetch(ahead.from + p * panel * sizeof(std::uint32_t));
     ahead.from += ahead.step;
-    for (int odd = 0; odd < 2; ++odd) {  // the weights of a pair are widened twice
+    for (int odd = 0; odd < 2; ++odd) {  // the weights of a pair are converted to float twice
       V weight[kVectors];
       for (int v = 0; v < kVectors; ++v) {
         auto raw = hn::Load(u, words + v / kParts * panel + v % kParts * kLanes);
@@ -78,7 +77,7 @@ HWY_NOINLINE void micro(const Bf16* HWY_RESTRICT w, int in, const float* HWY_RES
   }
 }
 
-// A register block: one panel, or as many as are taken at once, for a group of rows.
+// A register block: one panel, or kPanelsAtOnce panels, for a group of rows.
 struct RegisterBlock {
   const Bf16* w;
   bool whole;  // kPanelsAtOnce panels
@@ -92,9 +91,9 @@ void block_of_group(const RegisterBlock& b, const float* x, float* sums, int str
   else micro<kRows, 1>(b.w, b.in, x, sums, stride, b.ahead);
 }
 
-// Groups first .. end of a slice of up to kSlicePanels panels. Sums go to their rows when the slice is done:
-// with a line of 64 bytes into each row after every panel four and five rows cost about a tenth more (Zen 4,
-// AVX2, weights from memory).
+// Groups first .. end - 1 of a slice of up to kSlicePanels panels. Sums are written to their rows at the end
+// of the slice. Writing a line of 64 bytes to each row after every panel made four and five rows about 10 %
+// slower (Zen 4, AVX2, weights from memory).
 constexpr int kSlicePanels = 4, kSliceGroups = 10;
 void slice_of_groups(const Bf16* panels, int in, int outputs, const float* x, const RowGroups& groups,
                      int first, int end, const Outputs& to) {
@@ -106,8 +105,8 @@ void slice_of_groups(const Bf16* panels, int in, int outputs, const float* x, co
   for (int p = 0; p < count; p += kPanelsAtOnce) {
     const Bf16* w = panels + packed_panel_elements(in) * static_cast<std::size_t>(p);
     const auto* bytes = reinterpret_cast<const char*>(w);
-    // The groups take turns at a block. A single one fetches just ahead of itself, several fetch the next
-    // block together.
+    // The groups take turns at a block. A single group prefetches just ahead of itself; several prefetch the
+    // next block together.
     for (int g = first; g < end; ++g) {
       const int turns = end - first;
       const Ahead ahead = turns == 1 ? Ahead{bytes + kPrefetchBytes, 64}
@@ -180,7 +179,7 @@ void SiluMultiplyRow(const float* gate, const float* up, int n, float* out) {
     const V silu = hn::Div(g, hn::Add(one, hn::Exp(f, hn::Neg(g))));
     hn::StoreU(hn::Mul(silu, hn::LoadU(f, up + i)), f, out + i);
   }
-  if (i < n) {  // a padded vector, so that the tail has the same bits as the body
+  if (i < n) {  // the tail as a padded vector, for the same bits as the body
     HWY_ALIGN float g[16] = {}, w[16] = {};
     std::copy(gate + i, gate + n, g);
     std::copy(up + i, up + n, w);

@@ -5,40 +5,40 @@
 
 #include "core/base/bf16.h"
 
-// The arithmetic of class `f32` (and `f32-kv16`, which differs only in the type of the KV cache): float
-// activations, bf16 weights, float accumulation. One Highway source, compiled for AVX2 and AVX-512 and chosen
-// at run time; a lane is one output, so every sum is one chain of fused multiply-adds in a fixed order and
-// neither the vector width nor the number of rows enters the bits. Attention is in attention.h.
+// The arithmetic of class `f32` (and of `f32-kv16`, which differs only in the type of the KV cache): float
+// activations, bf16 weights, float sums. One Highway source is compiled for AVX2 and AVX-512 and chosen at
+// run time. A lane is one output, so every sum is one chain of fused multiply-adds in a fixed order. The bits
+// depend neither on the vector width nor on the number of rows. Attention is in attention.h.
 
 namespace speclab::cpu {
 
-/// Outputs per panel of a packed matrix: a pair of inputs takes one line of 64 bytes.
+/// Outputs per panel of a packed matrix. The weights of a pair of inputs fill one line of 64 bytes.
 inline constexpr int kPanel = 16;
 
 inline constexpr int padded(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
-/// Packed layout: [ceil(out/16)][ceil(in/2)][16][2] bf16, padded with zeros: a panel is read from its first
+/// Packed layout: [ceil(out/16)][ceil(in/2)][16][2] bf16, padded with zeros. A panel is read from its first
 /// byte to its last.
 inline constexpr std::size_t packed_panel_elements(int in) {
   return static_cast<std::size_t>((in + 1) / 2) * kPanel * 2;
 }
 
-/// Rows that a register block takes at most.
+/// Most rows of a register block.
 inline constexpr int kGroupRows = 6;
-/// n rows in as few groups of at most `most` as possible, of about equal size: blocks of 4 to 6 rows are the
-/// fastest. Activations are interleaved by groups, [group][in/2][rows of the group][2], so that a block reads
-/// them in order.
+/// Divides n rows into as few groups of at most `most` rows as possible, of about equal size, because blocks
+/// of 4 to 6 rows are fastest. Activations are interleaved within groups, [group][in/2][rows of the
+/// group][2], so that a block reads them in order.
 struct RowGroups {
   explicit constexpr RowGroups(int n, int most = kGroupRows)
       : count((n + most - 1) / most), least(n / count), larger(n % count) {}
   constexpr int begin(int group) const { return group * least + (group < larger ? group : larger); }
   constexpr int size(int group) const { return least + (group < larger ? 1 : 0); }
-  int count;   ///< groups
-  int least;   ///< rows of a group, ...
-  int larger;  ///< ... and one more of the first so many
+  int count;   ///< number of groups
+  int least;   ///< rows of a group
+  int larger;  ///< number of groups, the first ones, that have one row more
 };
 
-/// y[row, j] (+)= sum_k W[j, k] x[row, k] for j in [0, outputs): `panels` points at the panel of output 0, y
-/// at its column. x: n interleaved rows of even length `in`.
+/// y[row, j] (+)= sum_k W[j, k] x[row, k] for j in [0, outputs). `panels` points at the panel of output 0,
+/// and y at its column. x: n interleaved rows of even length `in`.
 void linear_slice(const Bf16* panels, int in, int outputs, const float* x, int n, float* y, int y_stride,
                   bool accumulate);
 
@@ -46,12 +46,11 @@ void rms_norm_row(const float* x, const float* weight, float eps, int d, float* 
 /// out = silu(gate) * up
 void silu_multiply_row(const float* gate, const float* up, int n, float* out);
 
-/// True when this CPU has fused multiply-add vectors (AVX2 or better), without which the class does not
-/// exist.
+/// True if this CPU has vectors with fused multiply-add (AVX2 or better), which the class needs.
 bool kernels_supported();
-/// "AVX2", "AVX3", ...: for the record only, the bits are the same.
+/// "AVX2", "AVX3", ...; for the record only, because the bits are the same.
 const char* kernel_target();
-/// Restricts to AVX2 where the CPU has more (false: back to the best).
+/// true: use AVX2 even if the CPU has more. false: use the best again.
 void force_avx2(bool on);
 
 }  // namespace speclab::cpu

@@ -1,4 +1,4 @@
-// What the Highway sources of class f32 share; include after highway.h, once per target.
+// Shared by the Highway sources of class f32. Include it after highway.h, once per target.
 #if defined(SPECLAB_LANES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef SPECLAB_LANES_INL_H
 #undef SPECLAB_LANES_INL_H
@@ -13,7 +13,7 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Vectors of at most 16 lanes: 16 partial sums are the widest fixed reduction, and a panel is 16 outputs.
+// Vectors have at most 16 lanes, because reductions use 16 partial sums and a panel has 16 outputs.
 using F = hn::CappedTag<float, 16>;
 using U = hn::RebindToUnsigned<F>;
 using V = hn::Vec<F>;
@@ -21,7 +21,7 @@ constexpr F f;
 constexpr U u;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(f));
 
-// Sum of 16 partial sums in a fixed order.
+// Adds 16 partial sums in a fixed order.
 HWY_INLINE float reduce16(const float* partial) {
   float level[8];
   for (int i = 0; i < 8; ++i) level[i] = partial[i] + partial[i + 8];

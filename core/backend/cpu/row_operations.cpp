@@ -17,8 +17,8 @@ namespace speclab::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// out[i] = function(x[i], other[i]) for whole vectors; what fills none goes through a padded one and has the
-// same bits.
+// out[i] = function(x[i], other[i]) in whole vectors. The tail goes through a padded vector and has the same
+// bits.
 template <typename Function>
 HWY_INLINE void map_row(const float* x, const float* other, int n, float* out, const Function& function) {
   int i = 0;
@@ -34,7 +34,7 @@ HWY_INLINE void map_row(const float* x, const float* other, int n, float* out, c
   for (int j = 0; i + j < n; ++j) out[i + j] = a[j];
 }
 
-// Sum over x by add_to(x, sum), in 16 partial sums that are added in a fixed order.
+// Sums over x with add_to(x, sum), in 16 partial sums that are then added in a fixed order.
 template <typename Function>
 HWY_INLINE float sum_row(const float* x, int n, const Function& add_to) {
   constexpr int kParts = 16 / kLanes;
@@ -47,7 +47,7 @@ HWY_INLINE float sum_row(const float* x, int n, const Function& add_to) {
   }
   HWY_ALIGN float level[16];
   for (int part = 0; part < kParts; ++part) hn::Store(sums[part], f, level + part * kLanes);
-  if (i < n) {  // a sum that has no number left stays as it is
+  if (i < n) {  // lanes past the end leave their sums unchanged
     HWY_ALIGN float tail[16] = {}, after[16];
     for (int j = 0; i + j < n; ++j) tail[j] = x[i + j];
     for (int part = 0; part < kParts; ++part)
@@ -73,7 +73,7 @@ void LayerNormRow(const float* x, const float* weight, const float* bias, float 
 }
 
 void ActivateRow(Activation kind, const float* x, const float* up, int n, float* out) {
-  const V one = hn::Set(f, 1.0f), most = hn::Set(f, 88.0f);  // exp() of more is no float
+  const V one = hn::Set(f, 1.0f), most = hn::Set(f, 88.0f);  // exp() of more overflows
   const auto sigmoid_times = [&](V v, V exponent) {
     return hn::Div(v, hn::Add(one, hn::Exp(f, hn::Min(exponent, most))));
   };

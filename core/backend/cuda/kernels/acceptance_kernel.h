@@ -2,29 +2,28 @@
 
 #include "core/backend/cuda/kernels/criterion.h"
 
-// Verification on the device: accept() of core/decoding/rules/accept.h with every rule, one block for one
-// tree. Decisions, coins and tokens have the bits of the host's for rows of the same bits (law.h).
+// Verifies a draft on the device: accept() of core/decoding/rules/accept.h with every rule, one block per
+// tree. For rows with the same bits, decisions, coins and tokens are the same as on the host (law.h).
 
 namespace speclab::cuda {
 
-inline constexpr int kMostNodes = 128;  ///< of a tree: the pending token and what may be accepted
+inline constexpr int kMostNodes = 128;  ///< nodes of a tree, with the pending token and without probes
 
 using speclab::AcceptRule, speclab::boosted, speclab::CriterionForm, speclab::RatioForm,
     speclab::residual_weight;
 
 struct Verdict {
-  std::int32_t accepted = 0;           ///< nodes on the path, without the pending token
-  std::int32_t path[kMostNodes] = {};  ///< [accepted], from depth 1 on
+  std::int32_t accepted = 0;           ///< length of `path`
+  std::int32_t path[kMostNodes] = {};  ///< [accepted] nodes, from depth 1 on
   std::int32_t next = -1;              ///< bonus or correction
   std::int32_t bonus = 0;              ///< 1: the path ended at a leaf
-  std::int32_t fault =
-      -1;  ///< a node whose token has no mass in the row that it was drawn from: the draft is broken
-  /// Cache rows that move so that the path lies behind the pending token's: from slot C + from[i] to slot C +
-  /// to[i] in this order, C the committed length. Rows that lie right already are left out.
+  std::int32_t fault = -1;  ///< a node whose token has probability 0 in the row that it was drawn from (a
+                            ///< broken draft); -1: none
+  /// Moves of cache rows that bring the path right behind the pending token: from slot C + from[i] to slot
+  /// C + to[i], in this order, where C is the committed length. Rows that already are in place are left out.
   std::int32_t moves = 0;
   std::int32_t from[kMostNodes] = {}, to[kMostNodes] = {};
-  /// What was tested, in order: the node, p and q of its token (q = 1: one-hot), and the ratio's or the
-  /// match's outcome.
+  /// The tested nodes in order: the node, and p and q of its token (q = 1: one-hot).
   std::int32_t tested = 0;
   std::int32_t tested_node[kMostNodes] = {};
   double tested_p[kMostNodes] = {}, tested_q[kMostNodes] = {};
@@ -35,27 +34,27 @@ struct Accept {
   RatioForm form{};
   CriterionForm criterion{};
   int nodes = 0,
-      vocab = 0;  ///< nodes without probes, which come behind the candidates (core/decoding/token_tree.h)
-  const std::int32_t* nodes_at = nullptr;  ///< where not null, how many of the nodes count is there
+      vocab = 0;  ///< nodes: without probes, which come after the candidates (core/decoding/token_tree.h)
+  const std::int32_t* nodes_at = nullptr;  ///< not null: the number of nodes in use is read from here
   const std::int32_t* tokens = nullptr;    ///< [nodes], node 0 the pending token
   const std::int32_t* parents = nullptr;   ///< [nodes], parent < node, -1 for node 0
   const float* p = nullptr;       ///< [nodes, vocab] weights of the target's rows; null when all are one-hot
   const Law* p_laws = nullptr;    ///< [nodes]
-  const float* raw = nullptr;     ///< [nodes, vocab] rows that a criterion looks at; null: those of p
+  const float* raw = nullptr;     ///< [nodes, vocab] rows that a criterion looks at; null: p
   const Law* raw_laws = nullptr;  ///< [nodes]
-  const std::int32_t* q_rows = nullptr;  ///< [nodes] row of q that the token was drawn from, -1: one-hot
+  const std::int32_t* q_rows = nullptr;  ///< [nodes] row of q that the token was drawn from; -1: one-hot
   const float* q = nullptr;              ///< [.., vocab]
   const Law* q_laws = nullptr;
   PhiloxKey key{};
   const PhiloxKey* key_at = nullptr;       ///< see PhiloxCoins
-  const std::int64_t* position = nullptr;  ///< of node 0
+  const std::int64_t* position = nullptr;  ///< position of node 0
   double* residual = nullptr;              ///< [vocab] scratch
   Verdict* verdict = nullptr;              ///< out
 };
 
 inline namespace SPECLAB_SIDE {
 
-/// rules::Remainder on the device: the law that is left for the children not yet tested.
+/// The residual distribution for the children that are not yet tested; rules::Remainder on the host.
 struct Remainder {
   enum class Kind { kRow, kDifference, kWithoutToken, kStored };
   LawRow p;
@@ -68,7 +67,7 @@ struct Remainder {
   double p_factor = 1, q_factor = 1;  // kDifference
   double unit = 0;                    // kWithoutToken: the weight of probability one
 
-  /// Weight of token x, not normalised. Not for kRow.
+  /// Weight of token x, not normalised. Not defined for kRow.
   SPECLAB_DEVICE double weight(int x) const {
     if (kind == Kind::kStored) return simt::load(stored + x);
     if (kind == Kind::kWithoutToken) {
@@ -80,7 +79,7 @@ struct Remainder {
   }
   SPECLAB_DEVICE double prob(int x) const { return kind == Kind::kRow ? p.prob(x) : weight(x) / sum; }
 
-  /// Becomes norm((f - q)+); q one-hot at a token: all mass of the draft there. Without any mass left it
+  /// Becomes norm((f - q)+). If q is one-hot, all of its mass is at that token. If no mass would be left, it
   /// stays as it is.
   SPECLAB_DEVICE void subtract(const LawSpace& space, const LawRow& drawn_from) {
     if (p.one_hot >= 0) return;
@@ -98,7 +97,7 @@ struct Remainder {
     const auto left_of = [&](int x) { return residual_weight(f, prob(x), drawn_from.prob(x)); };
     const double left = sum_row(space, vocab, left_of);
     if (!(left > 0)) return;
-    // Each weight is read and written by one thread, so that it may overwrite the law that it comes from.
+    // The same thread reads and writes a weight, so the result may overwrite its source.
     for (int x = simt::thread_index(); x < vocab; x += simt::block_threads())
       simt::store(stored + x, left_of(x));
     simt::block_sync();
@@ -116,11 +115,11 @@ template <typename Coins>
 struct AcceptKernel {
   static constexpr const char* kName = "accept";
   static constexpr int kThreads = kLawThreads;
-  static constexpr bool kAlone = true;  // one block: see device_kernels.cu
+  static constexpr bool kAlone = true;  // one block: run_alone() in core/backend/cuda/launch/run_on_device.h
   Accept a;
   Coins coins;
 
-  /// The target's own token: what a match rule compares with, and the bonus of every rule.
+  /// The target's own token: match rules compare with it, and it is the bonus token of every rule.
   SPECLAB_DEVICE int target_token(const LawSpace& space, const LawRow& row, std::int64_t position) const {
     if (a.rule == AcceptRule::kExact) return row.argmax(space, a.vocab);
     if (a.rule == AcceptRule::kCoupled) return row.sample_coupled(space, a.vocab, coins, position);
@@ -131,14 +130,14 @@ struct AcceptKernel {
     return AcceptedSet(space, a.criterion, row,
                        a.raw != nullptr ? LawRow::of(a.raw, a.raw_laws, node, a.vocab) : row, a.vocab);
   }
-  /// What a criterion rule emits behind what it accepts.
+  /// The token that a criterion rule emits after the accepted ones.
   SPECLAB_DEVICE int token_within(const LawSpace& space, const LawRow& row, const AcceptedSet& set,
                                   std::int64_t position) const {
     if (!a.criterion.typical || row.one_hot >= 0) return target_token(space, row, position);
     return coins.categorical(
         space, a.vocab, [&](int x) { return set.meets(x) ? row.prob(x) : 0.0; }, position, kTargetCoin, 0);
   }
-  /// After a rejection under the envelope.
+  /// The token after a rejection by an envelope rule.
   SPECLAB_DEVICE int token_redrawn(const LawSpace& space, const LawRow& row, const LawRow& q, double inverse,
                                    int children, std::int64_t position) const {
     const int redraws =
@@ -153,7 +152,7 @@ struct AcceptKernel {
     return row.sample(space, a.vocab, coins, position, kResidualCoin);
   }
 
-  /// The next child of `node` behind `child`; `nodes` when there is none.
+  /// The next child of `node` after `child`; `nodes` if there is none.
   SPECLAB_DEVICE int next_child(int node, int child, int nodes) const {
     for (++child; child < nodes; ++child) {
       if (simt::load(a.parents + child) == node) break;
@@ -161,7 +160,7 @@ struct AcceptKernel {
     return child;
   }
 
-  /// The row that a child's token was drawn from; one-hot where nothing drew it.
+  /// The row that a child's token was drawn from; one-hot if it was not drawn.
   SPECLAB_DEVICE LawRow drawn_from(int child, int token) const {
     const int row = simt::load(a.q_rows + child);
     return row < 0 ? LawRow{.one_hot = token} : LawRow::of(a.q, a.q_laws, row, a.vocab);

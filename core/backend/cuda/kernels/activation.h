@@ -3,7 +3,8 @@
 #include "core/backend/backend.h"
 #include "core/backend/cuda/kernels/simt.h"
 
-// The functions of Activation, for the kernel that applies them and for the linear layer that feeds it.
+// The activation functions (Activation in core/backend/backend.h), for the kernel that applies them and for
+// the linear layers that apply them to their own output.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {

@@ -4,7 +4,7 @@
 
 #include "core/backend/cuda/kernels/simt.h"
 
-// Rows and columns of floats, moved and filled.
+// Kernels that copy rows and fill columns of floats.
 
 namespace speclab::cuda {
 

@@ -6,9 +6,9 @@
 #include "core/backend/plan.h"
 #include "core/base/exp_log.h"
 
-// What the criterion rules and the textbook rules ask of a row (core/decoding/rules/accepted_set.h,
-// rules_classical.cpp), with the host's bits. All threads of the block call these together, but for
-// AcceptedSet::meets().
+// What acceptance rules compute from whole rows: the set of accepted tokens
+// (core/decoding/rules/accepted_set.h) and the envelope (rules_classical.cpp), with the bits of the host. All
+// threads of a block call these functions together, except AcceptedSet::meets().
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -24,13 +24,13 @@ SPECLAB_DEVICE double entropy_of(const LawSpace& space, const LawRow& row, int v
   return entropy > 0 ? entropy : 0;
 }
 
-/// rules::Accepted: the tokens of a row that a criterion accepts.
+/// The tokens of a row that a criterion accepts; rules::Accepted on the host.
 struct AcceptedSet {
   CriterionForm form;
-  LawRow seen;  ///< the row that is looked at
+  LawRow seen;  ///< the row that the criterion looks at
   int vocab;
-  int best = -1;   ///< accepted whatever it has
-  double bar = 0;  ///< in weights of `seen`
+  int best = -1;   ///< this token is always accepted; -1: none
+  double bar = 0;  ///< least weight in `seen` of an accepted token
 
   static constexpr double kNobody = 1e300;
 
@@ -51,7 +51,7 @@ struct AcceptedSet {
     }
   }
   SPECLAB_DEVICE double weight(int x) const { return seen.one_hot >= 0 ? seen.prob(x) : seen.weight(x); }
-  /// All but the rank.
+  /// True if the token meets every condition except its rank.
   SPECLAB_DEVICE bool meets(int x) const {
     const double w = weight(x);
     return x == best || (w > 0 && (form.typical ? w > bar : w >= bar));
@@ -71,7 +71,7 @@ struct AcceptedSet {
 SPECLAB_DEVICE double inverse_envelope(const LawSpace& space, const LawRow& p, const LawRow& q, int vocab) {
   if (q.one_hot >= 0) return p.prob(q.one_hot) >= 1 ? 1 : 0;
   if (p.one_hot >= 0) return q.prob(p.one_hot);
-  simt::u64 least = 0;  // bits of the ratio, turned round: they are ordered as ratios, which are not negative
+  simt::u64 least = 0;  // inverted bits of the ratio: ratios are not negative, so their bits have their order
   for (int x = simt::thread_index(); x < vocab; x += simt::block_threads()) {
     const double w = p.weight(x);
     if (!(w > 0)) continue;
@@ -81,7 +81,7 @@ SPECLAB_DEVICE double inverse_envelope(const LawSpace& space, const LawRow& p, c
     if (~bits > least) least = ~bits;
   }
   least = block_largest(space, least);
-  if (least == 0) return 1;  // p has no support here
+  if (least == 0) return 1;  // p has no support in this row
   const simt::u64 bits = ~least;
   double ratio;
   std::memcpy(&ratio, &bits, sizeof ratio);

@@ -4,19 +4,19 @@
 #include "core/backend/cuda/kernels/linear/fragments.h"
 #include "core/backend/cuda/kernels/rows.h"
 
-// Operations in which an element of a row meets no other element of it. Each has the same bits wherever it
-// lies.
+// Operations on single elements. The bits of an element do not depend on its place.
 
 namespace speclab::cuda {
 
-/// f(x), or f(gate) * up when gated. As floats, or rounded as the input of a linear layer, or both.
+/// f(x), or f(gate) * up when gated. The result is written as floats, rounded as input of a linear layer, or
+/// both.
 struct Activate {
   Activation function = Activation::kSilu;
   bool gated = false;
   const float* x = nullptr;  ///< [rows, width], or [rows, 2 * width], gate first
   int rows = 0, width = 0;
-  float* out = nullptr;              ///< [rows, width]; null: not wanted
-  simt::u16* activations = nullptr;  ///< [rows, width] as in fragments.h; null: not wanted
+  float* out = nullptr;              ///< [rows, width]; null: not written
+  simt::u16* activations = nullptr;  ///< [rows, width] as in fragments.h; null: not written
 };
 
 enum class ElementwiseOf {

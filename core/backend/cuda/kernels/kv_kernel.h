@@ -4,17 +4,18 @@
 
 #include "core/backend/cuda/kernels/simt.h"
 
-// The KV cache of a sequence on a GPU, and the kernels that write, move and copy its slots. bf16,
-// [layer][kv_head][keys, values][slot][stride]: a slot is one row of whole 16-byte pieces, the dimensions of
-// a head and then zeros, so that the keys of neighbouring slots lie together and a piece belongs to one slot.
+// The KV cache of a sequence on a GPU, and the kernels that write, move and copy its slots. Its layout is
+// bf16 [layer][kv_head][keys, values][slot][stride]. A slot holds the dimensions of a head, padded with zeros
+// to whole pieces of 16 bytes. So keys of neighbouring slots are neighbours in memory, and a piece belongs to
+// one slot.
 
 namespace speclab::cuda {
 
-inline constexpr int kKvPiece = 8;         ///< bf16 of 16 bytes
-inline constexpr int kKvThreads = 64;      ///< of a block here
-inline constexpr int kMovedAtOnce = 2048;  ///< pieces of a block of CopyKv
+inline constexpr int kKvPiece = 8;         ///< bf16 numbers in 16 bytes
+inline constexpr int kKvThreads = 64;      ///< per block of the kernels in this file
+inline constexpr int kMovedAtOnce = 2048;  ///< pieces per block of CopyKv
 
-/// bf16 of a slot of keys or of values.
+/// bf16 numbers per slot of keys or of values.
 SPECLAB_BOTH constexpr int kv_stride(int head_dim) { return (head_dim + kKvPiece - 1) / kKvPiece * kKvPiece; }
 
 /// One layer of a cache.
@@ -37,13 +38,14 @@ struct RopeStore {
   int n = 0, heads = 0, kv_heads = 0, head_dim = 0;
   const float* cos = nullptr;  ///< [positions, half]; null when half is 0
   const float* sin = nullptr;
-  int half = 0;                             ///< dimensions j and j + half turn together, j < half
+  int half = 0;                             ///< dimensions j and j + half rotate together, j < half
   const std::int32_t* positions = nullptr;  ///< [n]
   const std::int32_t* slots = nullptr;      ///< [n]
   KvLayer kv;
 };
 
-/// Backend::move_slots, for all planes (keys or values of a head of a layer) of a cache.
+/// Backend::move_slots() for all planes of a cache. A plane holds the keys, or the values, of one head of one
+/// layer.
 struct MoveSlots {
   simt::u16* data = nullptr;
   int planes = 0, slots = 0, stride = 0;
@@ -52,7 +54,7 @@ struct MoveSlots {
   int count = 0;
 };
 
-/// The first `used` slots of every plane of one cache into another.
+/// Copies the first `used` slots of every plane of one cache into another.
 struct CopyKv {
   const simt::u16* from = nullptr;
   simt::u16* to = nullptr;
@@ -61,7 +63,7 @@ struct CopyKv {
 
 inline namespace SPECLAB_SIDE {
 
-// A block is one vector of one row: a query head, a key or a value.
+// One block per vector of a row: a query head, a key or a value.
 struct RopeStoreKernel {
   static constexpr const char* kName = "rope_and_store";
   static constexpr int kThreads = kKvThreads;
@@ -101,7 +103,7 @@ struct RopeStoreKernel {
   }
 };
 
-// A block is a plane; a thread has one piece of all slots, so that moves in order need no barrier.
+// One block per plane. A thread moves the same piece of all slots, so moves in order need no barrier.
 struct MoveSlotsKernel {
   static constexpr const char* kName = "move_slots";
   static constexpr int kThreads = kKvThreads;

@@ -8,32 +8,32 @@
 #include "core/base/exact_float.h"
 #include "core/base/row_order.h"
 
-// Laws over a vocabulary as a block of threads sees them: sums, searches and races over one row, with the
-// coins that address them. What is promised: given the same bits of logits (or of weights), every number and
-// every choice here has the bits of core/decoding (Distribution, Coins, row_kernels), whatever the number of
-// threads. Sums run in the order of row_kernels::kSumChunk, exp and log are the same polynomials, and nothing
-// is fused. Logits themselves differ between numerics classes, so texts do too.
+// Distributions over a vocabulary ("laws") as a block of threads computes them: sums, searches and races over
+// one row, and the coins that they use. For logits (or weights) with the same bits, every number and every
+// choice here has the bits of the host's code in core/decoding (Distribution, Coins, row_kernels), for any
+// number of threads: sums follow the order of row_kernels::kSumChunk, exp and log are the same polynomials,
+// and no multiply-add is fused. Logits differ between numerics classes, and so do texts.
 
 namespace speclab::cuda {
 
-/// One row of weights as core/decoding/rows/distribution.h has it: probabilities are weight / sum.
+/// One row of weights, like Distribution (core/decoding/rows/distribution.h): probabilities are weight / sum.
 struct Law {
   double sum = 1;
-  std::int32_t one_hot = -1;  ///< all mass on this token, the weights are not there; -1: look at the weights
-  /// Index of the first logit that is NaN or +infinity; the number of logits where all are -infinity; -1: a
-  /// valid row. Others have one_hot 0, so that whoever goes on with them reads no weights.
+  std::int32_t one_hot = -1;  ///< the token with all mass, then there are no weights; -1: the weights count
+  /// -1: a valid row. Otherwise the index of the first logit that is NaN or +infinity, or the number of
+  /// logits if all are -infinity. Such rows have one_hot 0, so that no weights are read.
   std::int32_t invalid = -1;
 };
 
 inline namespace SPECLAB_SIDE {
 
-/// row_kernels::race: the token whose exponential / weight comes first, ties to the lowest; n when no weight
+/// row_kernels::race(): the token with the least exponential / weight, the lowest one on ties; n if no weight
 /// is positive.
 template <typename Weight>
 SPECLAB_DEVICE int race_row(const LawSpace& space, int n, PhiloxKey key, std::int64_t position,
                             simt::u32 purpose, const Weight& weight) {
   const int counters = (n + kRaceBlock - 1) / kRaceBlock * kSumLanes;
-  simt::u64 best = 0;  // of (bits of the time, token), both turned round
+  simt::u64 best = 0;  // inverted bits of (time, token): the largest is the earliest
   for (int i = simt::thread_index(); i < counters; i += simt::block_threads()) {
     const PhiloxCounter words = philox4x32(coin_counter(position, purpose, static_cast<simt::u32>(i)), key);
     for (int word = 0; word < 4; ++word) {
@@ -42,7 +42,7 @@ SPECLAB_DEVICE int race_row(const LawSpace& space, int n, PhiloxKey key, std::in
       const float w = weight(token);
       if (!(w > 0)) continue;
       const simt::u32 time = exact_bits(arrival(words.word[word], w));
-      if (time >= 0x7f800000u) continue;  // not within the floats: loses against everything
+      if (time >= 0x7f800000u) continue;  // infinite: never the first
       const simt::u64 candidate =
           static_cast<simt::u64>(~time) << 32 | (0xffffffffu - static_cast<simt::u32>(token));
       best = candidate > best ? candidate : best;
@@ -54,12 +54,12 @@ SPECLAB_DEVICE int race_row(const LawSpace& space, int n, PhiloxKey key, std::in
 
 // ---- Coins
 
-/// Coins (core/decoding/rows/coins.h) of one prompt on the device. Another type with the same members can
-/// stand for it in kernels that are templates over it: one that walks every branch, for proofs by
-/// enumeration.
+/// Coins (core/decoding/rows/coins.h) of one prompt on the device. Kernels are templates over this type, so
+/// tests can put another one in its place that walks every branch, for proofs by enumeration.
 struct PhiloxCoins {
-  PhiloxKey key{};                    ///< Coins::key()
-  const PhiloxKey* key_at = nullptr;  ///< where not null it is there, so that one launch serves any prompt
+  PhiloxKey key{};  ///< Coins::key()
+  const PhiloxKey* key_at =
+      nullptr;  ///< not null: the key is read from here, so one recorded launch serves any prompt
 
   SPECLAB_DEVICE PhiloxKey own_key() const {
     if (key_at == nullptr) return key;
@@ -87,7 +87,7 @@ struct PhiloxCoins {
   }
 };
 
-/// Purposes of coins as Coins addresses them.
+/// Purposes of coins, as in Coins.
 enum : simt::u32 {
   kTargetCoin = static_cast<simt::u32>(Purpose::target),
   kDraftCoin = static_cast<simt::u32>(Purpose::draft),
@@ -96,9 +96,9 @@ enum : simt::u32 {
   kGumbelCoin = static_cast<simt::u32>(Purpose::gumbel),
 };
 
-/// A row on the device.
+/// One row of weights with its law.
 struct LawRow {
-  const float* weights = nullptr;  ///< may be null where the row is one-hot
+  const float* weights = nullptr;  ///< may be null if the row is one-hot
   double sum = 1;
   int one_hot = -1;
 
@@ -112,19 +112,19 @@ struct LawRow {
     if (one_hot >= 0) return x == one_hot ? 1 : 0;
     return weight(x) / sum;
   }
-  /// Distribution::argmax; ties to the lowest token.
+  /// Distribution::argmax(); the lowest token on ties.
   SPECLAB_DEVICE int argmax(const LawSpace& space, int vocab) const {
     if (one_hot >= 0) return one_hot;
     return index_of(largest_of_row(space, vocab, [&](int i) { return simt::load(weights + i); }));
   }
-  /// Distribution::sample.
+  /// Distribution::sample().
   template <typename Coins>
   SPECLAB_DEVICE int sample(const LawSpace& space, int vocab, const Coins& coins, std::int64_t position,
                             simt::u32 purpose, simt::u32 draw = 0) const {
     if (one_hot >= 0) return one_hot;
     return coins.categorical(space, vocab, [&](int i) { return weight(i); }, position, purpose, draw);
   }
-  /// Distribution::sample_coupled.
+  /// Distribution::sample_coupled().
   template <typename Coins>
   SPECLAB_DEVICE int sample_coupled(const LawSpace& space, int vocab, const Coins& coins,
                                     std::int64_t position) const {

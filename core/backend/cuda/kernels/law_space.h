@@ -5,17 +5,17 @@
 #include "core/backend/cuda/kernels/simt.h"
 #include "core/base/row_order.h"
 
-// A block of threads that works on one row over the vocabulary: its shared memory, sums, searches and cuts.
-// The order of sums is that of row_kernels::kSumChunk whatever the number of threads, so that law.h can
-// promise the bits of core/decoding.
+// A block of threads that works on one row over the vocabulary: its shared memory, and its sums, searches and
+// cuts. Sums follow the order of row_kernels::kSumChunk for any number of threads, so that law.h can promise
+// the bits of the host's code.
 
 namespace speclab::cuda {
 
-inline constexpr int kLawThreads = 512;  ///< of a block, at most
-inline constexpr int kCutBuckets = 16;   ///< of a step of cut_of_row
+inline constexpr int kLawThreads = 512;  ///< most threads per block
+inline constexpr int kCutBuckets = 16;   ///< buckets of one step of cut_of_row()
 
-/// Threads for rows of `vocab` tokens: one for each partial sum while there are enough. No result depends on
-/// it.
+/// Threads per block for rows of `vocab` tokens: one per partial sum, at most kLawThreads. No result depends
+/// on it.
 inline int law_threads(int vocab) {
   const int threads = (vocab + kSumChunk - 1) / kSumChunk * kSumLanes;
   return threads > kLawThreads ? kLawThreads : (threads + simt::kWarp - 1) / simt::kWarp * simt::kWarp;
@@ -23,7 +23,7 @@ inline int law_threads(int vocab) {
 
 inline namespace SPECLAB_SIDE {
 
-/// The shared memory of a block that works on rows of `vocab` tokens, from its beginning on.
+/// Layout of the shared memory of a block that works on rows of `vocab` tokens.
 class LawSpace {
  public:
   SPECLAB_BOTH explicit constexpr LawSpace(int vocab) : chunks_((vocab + kSumChunk - 1) / kSumChunk) {}
@@ -42,7 +42,7 @@ class LawSpace {
   SPECLAB_DEVICE simt::Shared<simt::u64> keys() const {
     return simt::shared<simt::u64>(8 * (chunks_ * (kSumLanes + 1) + kSearchGroup), simt::kWarp);
   }
-  /// One number that a thread tells the others.
+  /// A number that one thread tells the others.
   SPECLAB_DEVICE simt::Shared<simt::u64> told() const {
     return simt::shared<simt::u64>(8 * (chunks_ * (kSumLanes + 1) + kSearchGroup + simt::kWarp), 1);
   }
@@ -56,15 +56,15 @@ class LawSpace {
   int chunks_;
 };
 
-// ---- Sums and searches. All threads of the block call them together and get the same result.
+// ---- Sums and searches. All threads of a block call them together and get the same result.
 
-/// Sum of value(0) .. value(n - 1), n at most the vocabulary; each is asked for once, by one thread. Leaves
-/// the sums of the chunks in space.chunk_sums().
+/// Sum of value(0) .. value(n - 1), where n is at most the vocabulary. Each value is computed once, by one
+/// thread. Leaves the sums of the chunks in space.chunk_sums().
 template <typename Value>
 SPECLAB_DEVICE double sum_row(const LawSpace& space, int n, const Value& value) {
   const int chunks = (n + kSumChunk - 1) / kSumChunk;
   const auto lanes = space.lanes(), sums = space.chunk_sums();
-  simt::block_sync();  // what was there has been read
+  simt::block_sync();  // all threads have read the old contents
   for (int part = simt::thread_index(); part < chunks * kSumLanes; part += simt::block_threads()) {
     const int begin = part / kSumLanes * kSumChunk, end = begin + kSumChunk < n ? begin + kSumChunk : n;
     double sum = 0;
@@ -83,8 +83,8 @@ SPECLAB_DEVICE double sum_row(const LawSpace& space, int n, const Value& value) 
   return total;
 }
 
-/// The first of `count` masses with which the running sum passes `wanted`, else the last one with any mass;
-/// `running` becomes the sum before it.
+/// Index of the first of `count` masses at which the running sum exceeds `wanted`; the last one with any mass
+/// if none does. `running` becomes the sum before it.
 template <typename Masses>
 SPECLAB_DEVICE int pass(const Masses& masses, int count, double wanted, double& running) {
   int chosen = 0;
@@ -101,7 +101,8 @@ SPECLAB_DEVICE int pass(const Masses& masses, int count, double wanted, double& 
   return chosen;
 }
 
-/// Coins::categorical with the uniform number u: sums the row, then chunk, group and entry.
+/// Coins::categorical() with the uniform number u: sums the row, then finds the chunk, the group and the
+/// entry.
 template <typename Value>
 SPECLAB_DEVICE int search_row(const LawSpace& space, int n, double u, const Value& value) {
   const double wanted = u * sum_row(space, n, value);
@@ -127,7 +128,7 @@ SPECLAB_DEVICE int search_row(const LawSpace& space, int n, double u, const Valu
   return first + pass(parts, count, wanted, running);
 }
 
-/// The largest key of all threads.
+/// The largest key among all threads.
 SPECLAB_DEVICE simt::u64 block_largest(const LawSpace& space, simt::u64 key) {
   for (int mask = simt::kWarp / 2; mask > 0; mask /= 2) {
     const simt::u64 other = simt::shuffle_xor(key, mask);
@@ -142,8 +143,8 @@ SPECLAB_DEVICE simt::u64 block_largest(const LawSpace& space, simt::u64 key) {
   return key;
 }
 
-/// A key whose order is that of floats, then of lower indices; both zeros are one number. Of NaN and
-/// +infinity: above all finite ones.
+/// A key for (value, index): larger values have larger keys, and on ties lower indices have. Both zeros are
+/// the same value. NaN and +infinity are above all finite values.
 SPECLAB_DEVICE simt::u64 key_of(float value, int index) {
   const simt::u32 bits = simt::bits_of(value + 0.0f);
   simt::u32 order = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
@@ -157,9 +158,10 @@ SPECLAB_DEVICE float value_of(simt::u64 key) {
   const auto order = static_cast<simt::u32>(key >> 32);
   return simt::float_of(order >> 31 != 0 ? order & 0x7fffffffu : ~order);
 }
-inline constexpr simt::u64 kInvalidKey = 0xffffffffull << 32;  ///< keys from here on are of NaN or +infinity
+inline constexpr simt::u64 kInvalidKey = 0xffffffffull
+                                         << 32;  ///< keys from here on belong to NaN or +infinity
 
-/// Key of the largest value, ties to the lowest index.
+/// Key of the largest value; the lowest index on ties.
 template <typename Value>
 SPECLAB_DEVICE simt::u64 largest_of_row(const LawSpace& space, int n, const Value& value) {
   simt::u64 best = 0;
@@ -170,7 +172,7 @@ SPECLAB_DEVICE simt::u64 largest_of_row(const LawSpace& space, int n, const Valu
   return block_largest(space, best);
 }
 
-/// Sums over the block of each of the 16 numbers of its threads.
+/// Sums, over the block, of each of the 16 numbers that every thread has.
 SPECLAB_DEVICE void sum_buckets(const LawSpace& space, simt::u64 (&own)[kCutBuckets]) {
   const auto buckets = space.buckets();
   const int warps = simt::block_threads() / simt::kWarp;
@@ -194,9 +196,9 @@ SPECLAB_DEVICE void sum_buckets(const LawSpace& space, simt::u64 (&own)[kCutBuck
   for (int b = 0; b < kCutBuckets; ++b) own[b] = buckets[kLawThreads / simt::kWarp * kCutBuckets + b];
 }
 
-/// The largest key such that the entries with that key or a larger one are enough; 0 when all together are
-/// not. Masses are integers, so that their order does not matter. Sixteen passes over the row, four bits of
-/// the key each.
+/// The largest key such that the entries with this key or a larger one are enough; 0 if even all entries are
+/// not. Masses are integers, so the order of their sum does not matter. Makes sixteen passes over the row,
+/// four bits of the key each.
 template <typename Key, typename Mass, typename Enough>
 SPECLAB_DEVICE simt::u64 cut_of_row(const LawSpace& space, int n, const Key& key, const Mass& mass,
                                     const Enough& enough) {
@@ -229,8 +231,8 @@ SPECLAB_DEVICE simt::u64 cut_of_row(const LawSpace& space, int n, const Key& key
   return cut;
 }
 
-/// Mass of a weight for top-p, as core/decoding/rows/distribution.cpp counts it: in units of 2^-44 of the
-/// heaviest token's.
+/// Mass of a weight for top-p, as in core/decoding/rows/distribution.cpp: in units of 2^-44 of the largest
+/// weight.
 SPECLAB_DEVICE simt::u64 mass_of(float weight) { return static_cast<simt::u64>(weight * 0x1p44f); }
 
 }  // namespace SPECLAB_SIDE

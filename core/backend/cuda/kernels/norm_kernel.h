@@ -3,15 +3,15 @@
 #include "core/backend/cuda/kernels/linear/fragments.h"
 #include "core/backend/cuda/kernels/rows.h"
 
-// Norms of rows, or of the heads in them.
+// Norms of rows, or of heads within rows.
 
 namespace speclab::cuda {
 
 enum class NormOf { kRms, kLayer };
 
 /// out = x / rms(x) * weight (Zhang and Sennrich 2019, eq. 4), or (x - mean) / sqrt(variance + eps) * weight
-/// + bias (Ba et al. 2016, eq. 4), for each of `heads` vectors of d in each row. As floats, or rounded as the
-/// input of a linear layer, or both.
+/// + bias (Ba et al. 2016, eq. 4), for each of `heads` vectors of d numbers in each row. The result is
+/// written as floats, rounded as input of a linear layer, or both.
 struct Norm {
   NormOf kind = NormOf::kRms;
   const float* x = nullptr;  ///< vector h of row i begins at x + i * x_stride + h * d
@@ -20,9 +20,9 @@ struct Norm {
   const float* bias = nullptr;    ///< [d]; kLayer only
   float eps = 0;
   int rows = 0, heads = 1, d = 0;
-  float* out = nullptr;  ///< null: not wanted; laid out by out_stride as x is; may be x
+  float* out = nullptr;  ///< null: not written; laid out by out_stride like x; may be x
   int out_stride = 0;
-  simt::u16* activations = nullptr;  ///< null: not wanted; [rows, d] as in fragments.h; only for one head
+  simt::u16* activations = nullptr;  ///< null: not written; [rows, d] as in fragments.h; one head only
 };
 
 inline namespace SPECLAB_SIDE {
@@ -30,8 +30,8 @@ inline namespace SPECLAB_SIDE {
 struct Moments {
   float mean = 0, scale = 1;
 };
-/// Of a row, read by the first `threads` threads of the block; sum(value, i) adds their values, for i = 0
-/// and 1.
+/// Statistics of a row that the first `threads` threads of the block read. sum(value, i) adds the values of
+/// these threads; i is 0 or 1.
 template <NormOf kKind, typename Sum>
 SPECLAB_DEVICE Moments moments_of(const float* x, int d, float eps, int threads, const Sum& sum) {
   const bool aligned = on_16_bytes(x, 0);

@@ -3,19 +3,19 @@
 #include "core/backend/cuda/kernels/linear/fragments.h"
 #include "core/backend/cuda/kernels/rows.h"
 
-// Row-major forms of what a linear layer multiplies, for a library that knows no other (cublaslt.h): a packed
-// matrix out of the order of fragments.h, and rows of floats as bf16.
+// Brings the operands of a linear layer into row-major order, for a library that knows no other (cublaslt.h):
+// unpacks a matrix from the order of fragments.h, and rounds rows of floats to bf16.
 
 namespace speclab::cuda {
 
-/// All rows of a packed matrix as it was before PackWeights.
+/// Undoes PackWeights for a whole matrix.
 struct UnpackWeights {
   const simt::u16* weights = nullptr;  ///< [out, in] as in fragments.h
   int out = 0, in = 0;
   simt::u16* rows = nullptr;  ///< [out, in], 16-byte aligned
 };
 
-/// Rows of floats to bf16, to nearest, once: the numbers of RoundRows where a library looks for them.
+/// Rounds rows of floats to the nearest bf16, to the same numbers as RoundRows.
 struct RoundPlain {
   const float* x = nullptr;  ///< [rows, in]
   int rows = 0, in = 0;
@@ -24,8 +24,8 @@ struct RoundPlain {
 
 inline namespace SPECLAB_SIDE {
 
-/// Elements [k, k + 8) of row `row` of a matrix with `in` of them, k a multiple of 8; what lies behind the
-/// row is left alone.
+/// Stores elements [k, k + 8) of a row of `in` elements, k a multiple of 8. Does not write past the end of
+/// the row.
 SPECLAB_DEVICE void store_plain(simt::u16* matrix, int in, int row, int k, const simt::Bytes16& eight) {
   simt::u16* to = matrix + static_cast<std::size_t>(row) * static_cast<std::size_t>(in) + k;
   if (in % kPiece == 0) return simt::store16(to, eight);
@@ -35,7 +35,7 @@ SPECLAB_DEVICE void store_plain(simt::u16* matrix, int in, int row, int k, const
   }
 }
 
-/// A thread per lane of a tile: its pieces of both steps are eight neighbours of two rows.
+/// One thread per lane of a tile: its pieces of both steps are eight neighbouring elements of two rows.
 struct UnpackWeightsKernel {
   static constexpr const char* kName = "unpack_weights";
   static constexpr int kThreads = kRowThreads;

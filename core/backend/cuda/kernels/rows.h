@@ -2,16 +2,16 @@
 
 #include "core/backend/cuda/kernels/simt.h"
 
-// What the kernels of row operations share: pieces of eight floats, and sums over a block in a fixed order.
+// Shared by the kernels that work on rows: pieces of eight floats, and sums over a block in a fixed order.
 
 namespace speclab::cuda {
 
-inline constexpr int kRowThreads = 256;  ///< of a block, at most
-/// Shared memory of one block_sum.
+inline constexpr int kRowThreads = 256;  ///< most threads per block
+/// Shared memory of one block_sum().
 inline constexpr int kSumBytes = kRowThreads / simt::kWarp * 4;
 
-/// Threads for a row of d elements, a piece of eight each while there are enough: a function of d alone, as
-/// is every sum.
+/// Threads for a row of d elements: one per piece of eight, at most kRowThreads. It depends on d alone, and
+/// so does the order of every sum.
 SPECLAB_BOTH int row_threads(int d) {
   const int threads = (d + 255) / 256 * 32;
   return threads < kRowThreads ? threads : kRowThreads;
@@ -19,7 +19,8 @@ SPECLAB_BOTH int row_threads(int d) {
 
 inline namespace SPECLAB_SIDE {
 
-/// Elements [begin, begin + 8) of a row of d; zeros after its end. `aligned`: the row begins on 16 bytes.
+/// Elements [begin, begin + 8) of a row of d elements; zeros past its end. `aligned`: the row starts at a
+/// multiple of 16 bytes.
 struct Piece {
   float v[8];
 
@@ -51,7 +52,7 @@ struct Piece {
       }
     }
   }
-  /// Rounded to bf16.
+  /// The piece, rounded to bf16.
   SPECLAB_DEVICE simt::Bytes16 rounded() const {
     return {{simt::pack_bf16(v[0], v[1]), simt::pack_bf16(v[2], v[3]), simt::pack_bf16(v[4], v[5]),
              simt::pack_bf16(v[6], v[7])}};
@@ -62,8 +63,8 @@ SPECLAB_BOTH bool on_16_bytes(const void* p, int stride) {
   return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && stride % 4 == 0;
 }
 
-/// Sum over the threads of the block: a tree in each warp, then the warps in order. Every thread gets it. Two
-/// sums of a kernel need memory of their own.
+/// Sum over the threads of the block: a tree within each warp, then the warps in order. Every thread gets the
+/// result. Two sums of one kernel need separate memory.
 SPECLAB_DEVICE float block_sum(float value, int offset_bytes) {
   const int warps = simt::block_threads() / simt::kWarp;
   value = simt::warp_sum(value);
@@ -76,8 +77,8 @@ SPECLAB_DEVICE float block_sum(float value, int offset_bytes) {
   return total;
 }
 
-/// block_sum of a block of so many threads, in one that has more; the others add nothing. Every thread gets
-/// it.
+/// block_sum() over the first `threads` threads of a larger block, with the same bits. Every thread of the
+/// block gets the result.
 SPECLAB_DEVICE float leading_sum(float value, int threads, int offset_bytes) {
   const auto sums = simt::shared<float>(offset_bytes, kSumBytes / 4);
   value = simt::warp_sum(value);

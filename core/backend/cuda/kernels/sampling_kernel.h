@@ -2,13 +2,13 @@
 
 #include "core/backend/cuda/kernels/law.h"
 
-// From logits to tokens: Distribution::assign_logits, then a draw. One block per row.
+// From logits to tokens: Distribution::assign_logits(), then a draw. One block per row.
 
 namespace speclab::cuda {
 
-/// Makes laws of rows of logits: at temperature 0 the argmax as a one-hot row, else weights exp((z - max) *
-/// scale), zero below e^-87 of the largest; of these top-k, then top-p keep some, the others become zero; and
-/// the sum.
+/// Turns rows of logits into laws. At temperature 0: a one-hot row at the argmax. Otherwise: weights exp((z -
+/// max) * scale), zero below e^-87; top-k, then top-p set the weights that they drop to zero; the law holds
+/// the sum of the rest.
 struct Standardise {
   const float* logits = nullptr;  ///< [rows, columns]
   const std::int32_t* ids =
@@ -16,14 +16,14 @@ struct Standardise {
   int rows = 0, columns = 0, vocab = 0;
   bool greedy = false;  ///< temperature 0
   float scale = 1;      ///< float(min(1 / temperature, 1e30))
-  int top_k = 0;        ///< 0: all
+  int top_k = 0;        ///< 0: keep all
   double top_p = 1;
-  float* weights = nullptr;  ///< out [rows, vocab]; not touched when greedy, may be null then
+  float* weights = nullptr;  ///< out [rows, vocab]; not written when greedy, may then be null
   Law* laws = nullptr;       ///< out [rows]
-  int every = 1;             ///< row i goes to row i * every of both
+  int every = 1;             ///< row i is written to row i * every of weights and laws
 };
 
-/// Draws one token from each law, with a coin of its position: Distribution::sample, or sample_coupled.
+/// Draws one token from each law with a coin of its position: Distribution::sample() or sample_coupled().
 struct Sample {
   const float* weights = nullptr;  ///< [rows, vocab]
   const Law* laws = nullptr;       ///< [rows], valid
@@ -31,15 +31,15 @@ struct Sample {
   PhiloxKey key{};
   const PhiloxKey* key_at = nullptr;  ///< see PhiloxCoins
   const std::int64_t* positions =
-      nullptr;                      ///< [rows] of the coins; when coupled of the tokens that are drawn
-  simt::u32 purpose = 0, draw = 0;  ///< of the coins; not read when coupled
+      nullptr;                      ///< [rows] positions of the coins; when coupled, of the drawn tokens
+  simt::u32 purpose = 0, draw = 0;  ///< purpose and draw index of the coins; unused when coupled
   bool coupled = false;
   std::int32_t* tokens = nullptr;  ///< out [rows]
 };
 
 inline namespace SPECLAB_SIDE {
 
-// kAnyThreads: a block may have fewer threads than it is launched with, and the same bits (law_threads).
+// kAnyThreads: the bits do not depend on the number of threads (law_threads), so a block may have fewer.
 template <bool kTruncate>
 struct StandardiseKernel {
   static constexpr const char* kName = kTruncate ? "standardise_truncate" : "standardise";
@@ -49,7 +49,7 @@ struct StandardiseKernel {
 
   SPECLAB_DEVICE float weight(float z, float max) const { return exp_nonpositive((z - max) * a.scale); }
 
-  /// Key of the last entry that is kept.
+  /// Key of the smallest entry that is kept.
   SPECLAB_DEVICE simt::u64 cut_of(const LawSpace& space, const float* logits, float max) const {
     if constexpr (!kTruncate) return 0;
     const int n = a.columns;

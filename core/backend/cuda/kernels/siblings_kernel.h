@@ -2,27 +2,26 @@
 
 #include "core/backend/cuda/kernels/law.h"
 
-// The children of drafted nodes: SiblingDraw of core/decoding/drafting/draft_model.h, with its bits.
+// Draws the children of drafted nodes, with the bits of SiblingDraw (core/decoding/drafting/draft_model.h).
 
 namespace speclab::cuda {
 
-/// For each row of a draft that has been standardised, `count` tokens drawn without replacement, the j-th
-/// from the law without the j tokens before it; where no mass is left, and at temperature 0, the next best
-/// token by logit takes the place and has a one-hot law. Token j of row i is number i count + j of all; its
-/// coin is that number behind `draw`.
+/// Draws `count` tokens without replacement from each standardised row of a draft. Token j is drawn from the
+/// law without the j tokens before it. If no mass is left, and at temperature 0, the next best token by logit
+/// takes its place, with a one-hot law. Token j of row i uses the coin with draw index draw + i * count + j.
 struct Siblings {
   const float* logits = nullptr;  ///< [rows, columns]
   const std::int32_t* ids =
       nullptr;  ///< [columns] tokens of a reduced vocabulary, ascending; null: column i is token i
   int rows = 0, columns = 0, vocab = 0;
   int count = 0;             ///< at most `columns`
-  float* weights = nullptr;  ///< [rows, count, vocab]: of each row the first is there, the others are made;
-                             ///< null when all are one-hot
-  Law* laws = nullptr;       ///< [rows, count], the same
+  float* weights = nullptr;  ///< [rows, count, vocab]: entry 0 of each row is input, the others are
+                             ///< output; null if all are one-hot
+  Law* laws = nullptr;       ///< [rows, count], likewise
   PhiloxKey key{};
   const PhiloxKey* key_at = nullptr;       ///< see PhiloxCoins
-  const std::int64_t* position = nullptr;  ///< of the coins; when coupled of the tokens that are drawn
-  simt::u32 draw = 0;                      ///< of the first token's coin
+  const std::int64_t* position = nullptr;  ///< position of the coins; when coupled, of the drawn tokens
+  simt::u32 draw = 0;                      ///< draw index of the first token's coin
   bool coupled = false;
   std::int32_t* tokens = nullptr;  ///< out [rows, count]
 };
@@ -43,7 +42,7 @@ struct SiblingsKernel {
     const int invalid = simt::load(&a.laws[first].invalid);
     LawRow q = LawRow::of(a.weights, a.laws, first, a.vocab);
     bool has_mass = true;
-    simt::u64 bound = ~simt::u64{0};  // of keys of logits that have not been looked at
+    simt::u64 bound = ~simt::u64{0};  // keys of the logits that were not yet used are below this
     for (int i = first; i < first + a.count; ++i) {
       int token = 0;
       if (invalid < 0) {
@@ -65,7 +64,7 @@ struct SiblingsKernel {
   }
 
  private:
-  /// The law becomes that without the token, one row further. False: nothing is left.
+  /// Writes the law without the token into the next row. False: no mass is left.
   SPECLAB_DEVICE bool leave_out(const LawSpace& space, int token, LawRow& q) const {
     if (q.one_hot >= 0) return false;
     const float* from = q.weights;
@@ -79,7 +78,7 @@ struct SiblingsKernel {
     return q.sum > 0;
   }
 
-  /// The best token of the row by logit that is none of those from `first` to before `end`.
+  /// The best token of the row by logit that is not among tokens first .. end - 1.
   SPECLAB_DEVICE int next_best(const LawSpace& space, int first, int end, simt::u64& bound) const {
     const float* logits =
         a.logits + static_cast<std::size_t>(simt::block_x()) * static_cast<std::size_t>(a.columns);

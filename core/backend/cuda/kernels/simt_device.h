@@ -4,19 +4,19 @@
 
 #include "core/backend/cuda/kernels/simt.h"
 
-// The layer of simt.h on a GPU (sm_80 and later).
+// The layer of simt.h on a GPU (sm_80 and later). Kernels include simt.h, not this.
 
 namespace speclab::simt {
 inline namespace SPECLAB_SIDE {
 
 #if defined(SPECLAB_INNER_BLOCKS)
-// Each warp has its own copy of what its block is, so that nobody waits for it.
+// The inner block of a warp. Each warp has its own copy, so no thread waits for it.
 SPECLAB_DEVICE InnerBlock& own_block() {
   __shared__ InnerBlock of_warp[1024 / kWarp];
   return of_warp[threadIdx.x / kWarp];
 }
-// Bound to the block inside: what kernels compute of it must not be moved out of the loop around all of them,
-// into registers that the others need.
+// The thread number as a result that depends on the inner block. Otherwise the compiler would move what
+// kernels compute from it out of the loop over all kernels, into registers that the other kernels need.
 SPECLAB_DEVICE int bound_thread() {
   int thread;
   asm("{ .reg .s32 block; mov.s32 block, %1; mov.u32 %0, %%tid.x; }"
@@ -35,7 +35,7 @@ SPECLAB_DEVICE int grid_x() { return own_block().grid_x; }
 SPECLAB_DEVICE int grid_y() { return own_block().grid_y; }
 SPECLAB_DEVICE int grid_z() { return own_block().grid_z; }
 SPECLAB_DEVICE int shared_begin() { return own_block().shared_begin; }
-// Barrier 0 is that of the whole block; its warps have one each for the blocks that begin with them.
+// Barrier 0 belongs to the whole block. Each warp has a barrier for the inner block that starts with it.
 SPECLAB_DEVICE void block_sync() {
   const InnerBlock& block = own_block();
   const bool whole = block.threads == static_cast<int>(blockDim.x);
@@ -99,8 +99,8 @@ SPECLAB_DEVICE Bytes16 load16(const void* p) {
                : "memory");
   return v;
 }
-// Read-only: not volatile, so that the compiler may move them ahead of barriers and stores. What is constant
-// in a kernel may have been written by another block of the same launch when that has many kernels inside.
+// Read-only loads are not volatile, so the compiler may move them before barriers and stores. In a persistent
+// kernel another block may have written what is constant within one of its inner kernels.
 SPECLAB_DEVICE Bytes16 load16_constant(const void* p) {
   Bytes16 v;
 #if defined(SPECLAB_INNER_BLOCKS)

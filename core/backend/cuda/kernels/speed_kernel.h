@@ -4,27 +4,27 @@
 
 #include "core/backend/cuda/kernels/simt.h"
 
-// What a GPU can do at most, for the shares in records: how fast it reads memory, and how fast its matrix
-// unit is.
+// Measures the limits of a GPU, which records relate times to: how fast it reads memory, and how fast its
+// matrix unit computes.
 
 namespace speclab::cuda {
 
 inline constexpr int kSpeedThreads = 256;
 
-/// Every 16 bytes of `data` are read once and combined by exclusive or.
+/// Reads every 16 bytes of `data` once and combines them by exclusive or.
 struct ReadAll {
   const simt::u32* data = nullptr;
-  std::size_t pieces = 0;  ///< of 16 bytes
+  std::size_t pieces = 0;  ///< pieces of 16 bytes
   int blocks = 1;
-  simt::u32* out = nullptr;  ///< [blocks * kSpeedThreads], so that nothing is left out
+  simt::u32* out = nullptr;  ///< [blocks * kSpeedThreads], so that the compiler keeps every read
 };
 
-/// `rounds` times 8 products m16n8k16 in each warp, from registers.
+/// Computes 8 * rounds products m16n8k16 in each warp, from registers.
 struct MultiplyAll {
   int rounds = 0, blocks = 1;
   float* out = nullptr;  ///< [blocks * kSpeedThreads]
 };
-/// Operations of those products, 2 per multiply-add.
+/// Floating-point operations of these products, 2 per multiply-add.
 inline double operations_of(const MultiplyAll& a) {
   return 2.0 * 16 * 8 * 16 * 8 * a.rounds * a.blocks * (kSpeedThreads / simt::kWarp);
 }
@@ -62,7 +62,7 @@ struct MultiplyAllKernel {
   MultiplyAll a;
 
   SPECLAB_DEVICE void operator()() const {
-    constexpr simt::u32 kOnes = 0x3f803f80u;  // two bf16
+    constexpr simt::u32 kOnes = 0x3f803f80u;  // two ones as bf16
     const simt::u32 x[4] = {kOnes, kOnes, kOnes, kOnes}, y[2] = {kOnes, kOnes};
     simt::Accumulator sums[8];
     SPECLAB_UNROLL

@@ -3,21 +3,21 @@
 #include "core/backend/cuda/kernels/linear/fragments.h"
 #include "core/backend/cuda/kernels/rows.h"
 
-// Weights and activations into the order of fragments.h, and rows of a packed table out of it.
+// Packs weights and activations into the order of fragments.h, and reads rows of a packed table.
 
 namespace speclab::cuda {
 
-/// Rows [first, first + count) of a matrix [out, in] of bf16 into its packed form; first is a multiple of 16,
-/// count too unless the rows end there. What pads the matrix becomes zero.
+/// Packs rows [first, first + count) of a bf16 matrix [out, in]. `first` is a multiple of 16; so is `count`,
+/// unless the matrix ends there. The padding becomes zero.
 struct PackWeights {
   const simt::u16* rows = nullptr;  ///< [count, in]
   int first = 0, count = 0;
   int out = 0, in = 0;
-  simt::u16* weights = nullptr;  ///< all of the matrix
+  simt::u16* weights = nullptr;  ///< the whole packed matrix
 };
 
-/// Rows tokens[i] of a packed table as floats. The tokens are below table's `out`: the kernel does not check
-/// them.
+/// Reads rows tokens[i] of a packed table as floats. The kernel does not check that the tokens are below the
+/// table's `out`.
 struct Gather {
   const simt::u16* weights = nullptr;
   int in = 0;
@@ -26,7 +26,7 @@ struct Gather {
   float* y = nullptr;  ///< [rows, in]
 };
 
-/// Rows of floats as the input of a linear layer: to bf16, to nearest, once.
+/// Rounds rows of floats to the nearest bf16, as input of a linear layer.
 struct RoundRows {
   const float* x = nullptr;  ///< row i begins at x + i * x_stride
   int x_stride = 0;
@@ -36,11 +36,11 @@ struct RoundRows {
 
 inline namespace SPECLAB_SIDE {
 
-/// A thread per piece of 16 bytes of the packed form.
+/// One thread per piece of 16 bytes of the packed form.
 struct PackWeightsKernel {
   static constexpr const char* kName = "pack_weights";
   static constexpr int kThreads = kRowThreads;
-  static constexpr int kPieces = kTileOut * kTileIn / kPiece;  // of a tile
+  static constexpr int kPieces = kTileOut * kTileIn / kPiece;  // pieces of a tile
   PackWeights a;
 
   SPECLAB_DEVICE void operator()() const {
@@ -48,7 +48,7 @@ struct PackWeightsKernel {
     const long long index = static_cast<long long>(simt::block_x()) * kThreads + simt::thread_index();
     if (index >= static_cast<long long>(tiles_of(a.count, kTileOut)) * in_tiles * kPieces) return;
     const int piece = static_cast<int>(index % kPieces), lane = piece % 32, step = piece / 32;
-    const int m = static_cast<int>(index / kPieces / in_tiles) * kTileOut + lane / 4;  // from `first` on
+    const int m = static_cast<int>(index / kPieces / in_tiles) * kTileOut + lane / 4;  // relative to `first`
     const int k = static_cast<int>(index / kPieces % in_tiles) * kTileIn + lane % 4 * kPiece + step * 4;
     simt::Bytes16 packed;
     SPECLAB_UNROLL
@@ -62,7 +62,7 @@ struct PackWeightsKernel {
   }
 };
 
-/// A thread per two elements, which lie together in the packed form.
+/// One thread per two elements that are neighbours in the packed form.
 struct GatherKernel {
   static constexpr const char* kName = "gather";
   static constexpr int kThreads = kRowThreads;

@@ -25,22 +25,22 @@
 
 namespace speclab::cuda {
 
-/// True when this program has code for GPUs (built with nvcc); whether there is one is another question.
+/// True if this program was built with nvcc and so has code for GPUs. It does not say that there is a GPU.
 bool built_for_gpus();
 
-/// Starts the kernel of `arguments` (with_kernel in its header). Throws Error that names the kernel when the
-/// device refuses.
+/// Starts the kernel of `arguments`, which with_kernel() in its header chooses. Throws Error with the name of
+/// the kernel if the device refuses.
 template <typename Arguments>
 void launch(const Arguments& arguments, const Stream& stream);
 
-/// What launch() of the same arguments starts.
+/// Describes what launch() with these arguments starts.
 template <typename Arguments>
 GraphNode describe(const Arguments& arguments);
 
-/// The same launch as a task of a persistent kernel; nothing when its kernel is not among PersistentKernels.
+/// The launch as a task of a persistent kernel; nullopt if its kernel is not among PersistentKernels.
 template <typename Arguments>
 std::optional<Task> task_of(const Arguments& arguments);
-/// Starts a task as the launch that it stands for.
+/// Starts a task as a launch of its own.
 void launch(const Task& task, const Stream& stream);
 GraphNode describe(const Task& task);
 /// All tasks of a table as one cooperative launch.

@@ -7,14 +7,14 @@
 namespace speclab::cuda {
 namespace {
 
-/// The kernel of a task that is one of that type.
+/// The kernel of a task of that type.
 template <typename Kernel>
 Kernel kernel_of(const Task& task) {
   Kernel kernel{};
   std::memcpy(static_cast<void*>(&kernel), task.arguments, sizeof kernel);
   return kernel;
 }
-/// `linear` with another kernel, whose blocks are laid out in the same way.
+/// Replaces the kernel of `linear` by another one with the same layout of blocks.
 template <typename Kernel>
 Task with_kernel_in(const Task& linear, const Kernel& kernel) {
   static_assert(sizeof kernel <= kTaskBytes && std::is_trivially_copyable_v<Kernel>);

@@ -2,23 +2,23 @@
 
 #include "core/backend/cuda/kernels/simt.h"
 
-// A barrier between all blocks of a cooperative launch: one number in memory that counts arrivals and never
-// goes back, so that nothing has to be reset between launches. In two halves, so that a block can begin what
-// needs no other block before it waits.
+// A barrier between all blocks of a cooperative launch. One number in memory counts arrivals. It never goes
+// back, so nothing has to be reset between launches. The barrier has two halves, arrive() and wait(), so that
+// a block can do work in between that needs no other block.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// Of `arrived`: a number that is zero before the first launch and belongs to launches of one grid. All
-/// threads of a block do the same with their own copy; every arrive() is followed by a wait().
+/// Every thread of a block has its own copy and makes the same calls. A wait() must follow every arrive().
 class GridBarrier {
  public:
-  /// A block that begins late may find arrivals of this launch there, fewer than one of each block.
+  /// `arrived`: zero before the first launch; all launches that use it have the same number of blocks. A
+  /// block that starts late may find arrivals of this launch in it, fewer than one per block.
   SPECLAB_DEVICE explicit GridBarrier(simt::u64* arrived)
       : arrived_(arrived), blocks_(static_cast<simt::u64>(simt::grid_x())) {
     if (simt::thread_index() == 0) passed_ = simt::load_acquire(arrived_) / blocks_ * blocks_;
   }
-  /// What the threads of this block have stored will be seen by all blocks behind their wait().
+  /// Publishes the stores of this block: all blocks see them after their wait().
   SPECLAB_DEVICE void arrive() {
     simt::block_sync();
     if (simt::thread_index() == 0) simt::add_release(arrived_, 1);

@@ -4,19 +4,21 @@
 #include "core/backend/cuda/kernels/kv_kernel.h"
 #include "core/backend/cuda/kernels/linear/linear_few.h"
 
-// Launches that are one task, where one needs of another only what its own block has: two barriers fewer in a
-// layer. The code is that of both, so the bits are too.
+// Pairs of launches that become one task, because each block of the second needs only results of the same
+// block of the first. This saves two barriers per layer. The fused kernels run the code of both, so the bits
+// are the same.
 
 namespace speclab::cuda {
 
-/// RopeStore behind the product that makes queries, keys and values: the two halves of a head are pairs of
-/// tiles in a block. `slices` of the product, which leave a block two tiles or more.
+/// True if RopeStore can be fused with the product before it, which makes queries, keys and values. The two
+/// halves of a head must be pairs of tiles of one block, so `slices`, of the product, must leave a block two
+/// tiles or more.
 SPECLAB_BOTH constexpr bool can_rotate(const RopeStore& rope, int slices) {
   return rope.half > 0 && 2 * rope.half == rope.head_dim && rope.half % kTileOut == 0 &&
          slices <= kLinearWarps / 2;
 }
-/// AttentionSum before the product that takes it: every block adds up the one row itself, so it has to be
-/// short.
+/// Most splits for which AttentionSum is fused with the product after it: every block adds up the row by
+/// itself, so the sum has to be short.
 inline constexpr int kMostStagedSplits = 8;
 
 inline namespace SPECLAB_SIDE {
@@ -25,12 +27,12 @@ struct Rotated {
   static constexpr bool kStages = false, kPairs = true;
   RopeStore rope;
 
-  /// Tile of the lower or upper half of a head.
+  /// The tile of the lower or upper half of a head.
   SPECLAB_DEVICE int tile_of(int pair, int upper) const {
     const int of_half = rope.half / kTileOut;
     return pair / of_half * (2 * of_half) + pair % of_half + upper * of_half;
   }
-  /// finish_linear of both, and RopeStoreKernel.
+  /// Does what finish_linear() and then RopeStoreKernel do, for both halves.
   SPECLAB_DEVICE void finish(const Linear& a, int pair, int row_tile, int i, int lane, float low,
                              float high) const {
     const int m = tile_of(pair, 0) * kTileOut + lane / 4 + i / 2 * 8,
@@ -68,7 +70,7 @@ struct Combined {
   static constexpr bool kStages = true, kPairs = false;
   Attention of;
 
-  /// AttentionSumKernel of one row, into shared memory.
+  /// Does what AttentionSumKernel does for one row, into shared memory.
   SPECLAB_DEVICE void stage(const simt::Shared<simt::u16>& row, int padded) const {
     const int width = of.heads * of.head_dim;
     SPECLAB_ROLLED

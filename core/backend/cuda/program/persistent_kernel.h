@@ -7,8 +7,8 @@
 #include "core/backend/cuda/program/grid_barrier.h"
 #include "core/backend/cuda/program/persistent_tasks.h"
 
-// The kernel of persistent.h. Only where simt.h has blocks inside of blocks: on the host, and in
-// persistent.cu.
+// The kernel of persistent.h. Include it only where simt.h has inner blocks: on the host, and in
+// core/backend/cuda/launch/device_persistent.cu.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -35,7 +35,7 @@ struct PersistentKernel {
           kernel, static_cast<const FusedKernels*>(nullptr));
       if (++i == a.count) return;
       barrier.arrive();
-      fetch_task(i);  // arrive() has waited for all who read the one before
+      fetch_task(i);  // all threads have read the previous task: arrive() waited for them
       prefetch(prefetched, end);
       prefetched = end;
       barrier.wait();
@@ -55,7 +55,7 @@ struct PersistentKernel {
       slot.set16(4 * piece, simt::load16(reinterpret_cast<const std::byte*>(a.tasks + i) + 16 * piece));
   }
 
-  /// This block's part, pieces in turn.
+  /// Prefetches this block's share; blocks take pieces in turn.
   SPECLAB_DEVICE void prefetch(int begin, int end) const {
     SPECLAB_ROLLED
     for (int i = begin; i < end; ++i) {
@@ -78,7 +78,7 @@ struct PersistentKernel {
     int index = kFirst;
     ((kernel == index++ ? run_as<Kernels>() : void()), ...);
   }
-  // Blocks inside, those with neighbouring numbers in different blocks.
+  // Runs inner blocks. Those with neighbouring numbers run in different blocks.
   template <typename Kernel>
   SPECLAB_DEVICE static void run_as() {
     static_assert(sizeof(Kernel) <= kTaskBytes && std::is_trivially_copyable_v<Kernel>);

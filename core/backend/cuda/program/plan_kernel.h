@@ -4,38 +4,36 @@
 #include "core/backend/cuda/kernels/kv_kernel.h"
 #include "core/backend/plan.h"
 
-// What a planned round needs besides forwards, sampling and acceptance: rows laid out from the state of the
-// sequence, and that state moved on. One block each.
+// The kernels of a planned round (core/backend/plan.h) besides forwards, sampling and acceptance: they lay
+// out rows from the state of the sequence and update that state. One block each, unless they say otherwise.
 
 namespace speclab::cuda {
 
 inline constexpr int kPlanThreads = kMostPlanNodes;
 
-/// A sequence under a plan.
+/// The state of a sequence that a plan runs.
 struct PlanState {
-  std::int64_t position = 0;                  ///< of the pending token
+  std::int64_t position = 0;                  ///< position of the pending token
   std::int64_t draw_at[kMostPlanNodes] = {};  ///< positions of the drafted tokens, by depth from 1 on
   PhiloxKey key{};
-  std::int32_t nodes = 1;     ///< of this round: what is drafted, and the pending token
-  std::int32_t previous = 0;  ///< token at position - 1
-  std::int32_t tokens[kMostPlanNodes] =
-      {};  ///< the pending token, then the draft by node; behind the draft any token
+  std::int32_t nodes = 1;                    ///< nodes of this round: the pending token and the draft
+  std::int32_t previous = 0;                 ///< token at position - 1
+  std::int32_t tokens[kMostPlanNodes] = {};  ///< by node: the pending token, then the draft, then any tokens
   std::int32_t emitted = 0, max_tokens = 0;
-  std::int32_t rounds = 0;       ///< finished
-  PlanEnd end = PlanEnd::kNone;  ///< otherwise rounds change nothing any more
+  std::int32_t rounds = 0;       ///< number of finished rounds
+  PlanEnd end = PlanEnd::kNone;  ///< any other value: further rounds change nothing
   std::int32_t ends = 0, end_tokens[kMostPlanEnds] = {};
   simt::u64 stamp_ns[4] = {};
-  // The tree of all nodes that a round has room for, the same in every round, or of the one round whose draft
-  // is given.
+  // The tree. It is the same in every round and has all nodes that a round has room for. If the host drafts,
+  // it is the tree of the one round.
   std::int32_t parents[kMostPlanNodes] = {}, depths[kMostPlanNodes] = {};
-  std::int32_t q_rows[kMostPlanNodes] = {};  ///< see Accept
-  std::int32_t path_begin[kMostPlanNodes + 1] =
-      {};  ///< of the rows of the target's forward, see RowsInFlight
+  std::int32_t q_rows[kMostPlanNodes] = {};           ///< see Accept
+  std::int32_t path_begin[kMostPlanNodes + 1] = {};   ///< RowsInFlight::path_begin of the target's forward
   std::int32_t level_begin[kMostPlanNodes + 1] = {};  ///< [depth + 2], see PlanShape
 };
 
-/// Depth to which may be drafted behind a pending token: the next one must have room, in the text and in both
-/// caches.
+/// The depth to which a draft may go after a pending token: one more token must fit into the text and into
+/// both caches.
 SPECLAB_BOTH int plan_draft_limit(int depth, std::int64_t position, int emitted, int max_tokens,
                                   int target_capacity, int draft_capacity) {
   std::int64_t limit = depth;
@@ -45,25 +43,24 @@ SPECLAB_BOTH int plan_draft_limit(int depth, std::int64_t position, int emitted,
   return limit > 0 ? static_cast<int>(limit) : 0;
 }
 
-/// Slot and position of the pending token in a cache of so many positions. Where a sequence has outgrown it
-/// rows lie at its end: nobody reads what they give.
+/// Slot and position of the pending token in a cache of `capacity` positions. If the sequence has outgrown
+/// the cache, its rows use the last positions and their results are not read.
 SPECLAB_BOTH int plan_origin(std::int64_t position, int capacity) {
   const std::int64_t origin = position < capacity ? position : capacity - 1;
   return origin > 1 ? static_cast<int>(origin) : 1;
 }
 
-/// Nodes `first` .. first + n - 1 of the state's tree as rows of a forward; node -1 is the token before the
-/// pending one, node i is in slot i behind the pending token's.
+/// Lays out nodes first .. first + n - 1 of the state's tree as rows of a forward. Node -1 is the token
+/// before the pending one. Node i uses the i-th slot after the slot of the pending token.
 struct LayRows {
   PlanState* state = nullptr;
   const std::int32_t* parents = nullptr;  ///< [nodes]
   const std::int32_t* depths = nullptr;   ///< [nodes]
   int first = 0, n = 0;
-  int base = 0;      ///< depth from which on nodes are in flight, those before are committed: -1, 0 or 1
+  int base = 0;      ///< nodes of this depth and deeper are in flight, others are committed; -1, 0 or 1
   int capacity = 0;  ///< positions
-  int offset = 0;    ///< of the position embedding
-  int draws =
-      -1;  ///< >= 0: tokens of depth 1 + draws are drawn from this forward; their position is written too
+  int offset = 0;    ///< offset of the position embedding
+  int draws = -1;    ///< >= 0: this forward gives the tokens at depth 1 + draws; writes their position, too
   std::int32_t* tokens = nullptr;            ///< out [n]
   std::int32_t* position_rows = nullptr;     ///< out [n]
   std::int32_t* positions = nullptr;         ///< out [n]
@@ -73,8 +70,8 @@ struct LayRows {
   std::int32_t* committed = nullptr;         ///< out
 };
 
-/// Moves the accepted path behind the pending token, in all planes of a cache: MoveSlots with what the
-/// verdict says.
+/// Moves the accepted path right behind the pending token, in all planes of a cache (MoveSlots with the moves
+/// of the verdict).
 struct MoveAccepted {
   simt::u16* data = nullptr;
   int planes = 0, slots = 0, stride = 0;
@@ -83,8 +80,8 @@ struct MoveAccepted {
   const Verdict* verdict = nullptr;
 };
 
-/// Takes what was accepted into the text, up to the first end token or limit; then the round goes to the ring
-/// and the state to the next one.
+/// Adds the accepted tokens to the text, up to the first end token or limit. Then writes the round into the
+/// ring and prepares the state for the next round.
 struct Settle {
   PlanState* state = nullptr;
   const Verdict* verdict = nullptr;
@@ -97,13 +94,13 @@ struct Settle {
   PlanRound* ring = nullptr;  ///< [kPlanRing]
 };
 
-/// Whether the loop that a round is the body of goes on.
+/// Tells the recorded loop around a round whether to run again.
 struct Continue {
   const PlanState* state = nullptr;
-  simt::u64 conditional = 0;  ///< of the loop
+  simt::u64 conditional = 0;  ///< handle of the loop's condition
 };
 
-/// The clock of the device into state->stamp_ns[which].
+/// Writes the device's clock into state->stamp_ns[which].
 struct Stamp {
   PlanState* state = nullptr;
   int which = 0;
@@ -138,7 +135,7 @@ struct LayRowsKernel {
   }
 };
 
-// A block is a plane; a thread has one piece of all slots, so that moves in order need no barrier.
+// One block per plane. A thread moves the same piece of all slots, so moves in order need no barrier.
 struct MoveAcceptedKernel {
   static constexpr const char* kName = "move_accepted";
   static constexpr int kThreads = kKvThreads;
@@ -191,7 +188,7 @@ struct SettleKernel {
     }
     if (i < accepted) simt::store(&round->path[i], simt::load(&a.verdict->path[i]));
     simt::fence_system();
-    simt::block_sync();  // all has been read
+    simt::block_sync();  // all threads have read the state
     if (i == 0) finish(round, rounds, nodes, tested, accepted);
   }
 
@@ -240,7 +237,7 @@ struct SettleKernel {
 
     simt::store(&state->rounds, rounds + 1);
     simt::store(&state->end, end);
-    if (end != PlanEnd::kNone) return;  // what is still queued repeats this round
+    if (end != PlanEnd::kNone) return;  // rounds that are still queued write this one again
     const int total = before + emitted;
     simt::store(&state->previous, simt::load(&state->tokens[node_at(accepted)]));
     simt::store(&state->tokens[0], next);
@@ -250,7 +247,7 @@ struct SettleKernel {
                                           plan_draft_limit(a.depth, position + emitted, total, most,
                                                            a.target_capacity, a.draft_capacity)));
   }
-  /// Of the accepted path.
+  /// A node of the accepted path.
   SPECLAB_DEVICE int node_at(int depth) const {
     return depth == 0 ? 0 : simt::load(&a.verdict->path[depth - 1]);
   }

@@ -10,14 +10,15 @@
 namespace speclab::cuda {
 namespace {
 
-// Children come behind their parents.
+// Children follow their parents.
 void set_parent(PlanState& state, int node, int parent) {
   state.parents[node] = parent;
   state.depths[node] = parent < 0 ? 0 : state.depths[parent] + 1;
   state.path_begin[node + 1] = state.path_begin[node] + state.depths[node] + 1;
 }
 
-/// `rows` has its place in the tree; its paths are `path_keys` numbers. The last `wanted` rows have logits.
+/// Allocates the arrays of `rows`, whose nodes are set. Its paths have `path_keys` numbers; the last `wanted`
+/// rows get logits.
 QueuedRows make_rows(Backend& backend, int wanted, int path_keys, TreeRows& rows) {
   const int n = rows.n;
   std::vector<std::int32_t> last(static_cast<std::size_t>(wanted));
@@ -34,7 +35,7 @@ QueuedRows make_rows(Backend& backend, int wanted, int path_keys, TreeRows& rows
   return out;
 }
 
-/// Rows of the draft's forward.
+/// Rows of a forward of the draft.
 QueuedRows make_level(Backend& backend, int wanted, const PlanState& tree, TreeRows& rows) {
   std::vector<std::int32_t> path_begin(1, 0);
   for (int node = rows.first; node < rows.first + rows.n; ++node) {
@@ -45,7 +46,7 @@ QueuedRows make_level(Backend& backend, int wanted, const PlanState& tree, TreeR
   return make_rows(backend, wanted, path_begin.back(), rows);
 }
 
-// The tree that the plan knows: all of it, or the pending token.
+// The tree that the plan knows: the whole tree, or only the pending token if the host drafts.
 PlanState tree_of(const PlanShape& shape) {
   PlanState state;
   int node = 0;
@@ -60,8 +61,7 @@ PlanState tree_of(const PlanShape& shape) {
   return state;
 }
 
-// The draft of the host into the state, and the laws where they are read. Nodes behind it are rows that
-// nobody looks at.
+// Copies the draft of the host into the state and uploads its laws. Nodes after the draft are padding.
 void take_draft(Backend& backend, const Plan& plan, const PlanDraft& draft, PlanState& state) {
   const PlanShape& shape = plan.shape;
   const std::size_t drafted = draft.tokens.size(), laws = draft.laws.size();

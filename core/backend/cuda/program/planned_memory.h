@@ -7,16 +7,17 @@
 #include "core/backend/cuda/program/plan_kernel.h"
 #include "core/backend/plan.h"
 
-// What a plan has on the device. Internal to planned.cpp and planned_memory.cpp.
+// The memory of a plan on the device. Internal to planned.cpp and planned_memory.cpp.
 
 namespace speclab::cuda {
 
-/// Rows first .. first + n - 1 of a tree, as a forward takes them: those below depth `base` are committed.
-/// What is written for each forward lies in one array.
+/// Nodes first .. first + n - 1 of a tree as rows of a forward. Nodes of a depth below `base` are committed.
+/// One array holds all that is written for each forward.
 struct TreeRows {
   int first = 0, n = 0, base = 0;
   const std::int32_t* path_begin = nullptr;  ///< [n + 1]
-  Buffer<std::int32_t> begins{}, numbers{};  ///< begins: of the draft's rows, whose tree stays
+  Buffer<std::int32_t> begins{},
+      numbers{};  ///< begins: path_begin of a draft's rows, whose tree never changes
   std::int32_t* tokens() const { return numbers.data(); }
   std::int32_t* position_rows() const { return tokens() + n; }
   std::int32_t* positions() const { return tokens() + 2 * n; }
@@ -26,17 +27,17 @@ struct TreeRows {
   std::int32_t* paths() const { return tokens() + 5 * n + 1; }
 };
 
-/// Plan::own.
+/// What Plan::own points to.
 struct Memory {
   Buffer<PlanState> state;
-  PlanState begin;              ///< of every generation: the tree, as far as the plan knows it
+  PlanState begin;              ///< initial state of every generation, with the tree if the plan knows it
   std::vector<TreeRows> draft;  ///< [depth]
   TreeRows target;
   Buffer<float> q, p, raw, draft_logits, target_logits;
   Buffer<Law> q_laws, p_laws, raw_laws;
   Buffer<double> residual;
   Buffer<Verdict> verdict;
-  Buffer<std::int32_t> ids;  ///< [draft_columns] of a reduced vocabulary
+  Buffer<std::int32_t> ids;  ///< [draft_columns] tokens of a reduced vocabulary
   std::shared_ptr<void> ring;
 };
 

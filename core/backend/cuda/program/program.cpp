@@ -47,10 +47,11 @@ Persistent TaskTable::arguments(const void* table, simt::u64* arrived) const {
 TaskTable make_table(std::vector<Task> tasks, std::size_t ahead) {
   TaskTable table;
   table.tasks = std::move(tasks);
-  std::vector<std::size_t> begins(table.tasks.size() + 1);  // of the weights of a task among those of all
+  std::vector<std::size_t> begins(table.tasks.size() +
+                                  1);  // [i]: bytes of the weights of the tasks before task i
   for (std::size_t i = 0; i < table.tasks.size(); ++i)
     begins[i + 1] = begins[i] + table.tasks[i].weight_bytes;
-  std::size_t asked = 0, of = 0;  // bytes; the task whose weights come next
+  std::size_t asked = 0, of = 0;  // prefetched bytes; the task with the next weights
   const auto ask_up_to = [&](std::size_t limit) {
     limit = std::min(limit, begins.back());
     while (asked < limit) {

@@ -91,7 +91,7 @@ struct CublasLt::Library {
   }
 };
 
-// A row-major matrix [a, b] is the library's [b, a], column by column.
+// The library stores matrices by columns: our row-major [a, b] is its [b, a].
 struct CublasLt::Shape {
   Shape(const Library& library, int out, int in, int rows) : library(library) {
     require(library.MatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");

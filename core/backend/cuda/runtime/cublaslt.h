@@ -10,13 +10,12 @@
 #include "core/backend/cuda/runtime/gpu.h"
 #include "core/backend/cuda/kernels/simt.h"
 
-// Products of many rows by the library of the toolkit on this machine. It is loaded when it is asked for: no
-// program needs it to run, and only its header is needed to build (where that is missing too, asking for it
-// says so).
+// Products of many rows by cuBLASLt, a library of the CUDA toolkit. It is loaded on first use, so programs
+// run without it. Its header is needed to build this; without the header, the first use throws Error.
 
 namespace speclab::cuda {
 
-/// y (+)= x W^T in row-major memory, each beginning at a multiple of 16 bytes.
+/// y (+)= x W^T in row-major order; each array starts at a multiple of 16 bytes.
 struct PlainProduct {
   const simt::u16* weights = nullptr;  ///< [out, in], bf16
   const simt::u16* x = nullptr;        ///< [rows, in], bf16
@@ -25,33 +24,32 @@ struct PlainProduct {
   bool accumulate = false;
 };
 
-/// The same on the host, what stands for the library on a simulated GPU: sums in float, k descending, because
-/// a library has bits that are not ours.
+/// Computes the product on the host, in place of the library on a simulated GPU. It sums in float with
+/// descending k, so that its bits differ from ours, like those of a library.
 void plain_product(const PlainProduct& a);
 
-/// Handle of the first of these libraries that the loader finds. Throws Error that names them when it finds
-/// none.
+/// Loads the first of these libraries that is found. Throws Error that names them if there is none.
 void* load_library(const std::vector<std::string>& files);
-/// libcublasLt of the toolkit that this program was built with. Throws Error where that was none.
+/// Loads libcublasLt of the toolkit that this program was built with. Throws Error if it was built without
+/// one.
 void* load_cublaslt();
 
-/// cuBLASLt on one GPU. bf16 in, sums in float, in an order of the library's own that may depend on the
-/// number of rows; equal shapes take the same algorithm, so that equal products have equal bits.
+/// cuBLASLt on one GPU: bf16 input, float sums in the library's own order, which may depend on the number of
+/// rows. Products of equal shape use the same algorithm, so equal products have equal bits.
 class CublasLt {
  public:
   static constexpr std::size_t kWorkspace = std::size_t{32} << 20;
-  /// Throws Error where the library is not found or does not start, or there is no memory for its workspace.
+  /// Throws Error if the library is missing or does not start, or if there is no memory for its workspace.
   explicit CublasLt(Gpu& gpu);
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  /// Queues the product, in the order of the GPU's stream. Throws Error with the shape when the library
-  /// refuses it.
+  /// Queues the product in the GPU's stream. Throws Error with the shape if the library refuses it.
   void product(const PlainProduct& a);
-  /// How many algorithms it proposes for a shape, the one that it expects to be the fastest first ...
+  /// Number of algorithms that the library proposes for a shape, the one that it expects to be fastest first.
   int proposals(int out, int in, int rows);
-  /// ... and which of them product() takes from now on; 0 unless told.
+  /// Makes product() use proposal `which` for this shape; 0 is the default.
   void choose(int out, int in, int rows, int which);
 
  private:

@@ -56,7 +56,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options, CudaKernels kernels)
 template <typename Arguments, typename T>
 double CudaBackend::seconds(int times, const char* kernel, const Arguments& arguments, const Buffer<T>& out) {
   T one;
-  download(out.data(), sizeof one, &one);  // what was before is done
+  download(out.data(), sizeof one, &one);  // earlier work is done
   const std::int64_t begun = wall_now_ns();
   for (int i = 0; i < times; ++i) start(kernel, arguments);
   download(out.data(), sizeof one, &one);
@@ -64,7 +64,7 @@ double CudaBackend::seconds(int times, const char* kernel, const Arguments& argu
 }
 
 DeviceSpeed CudaBackend::measure_speed() {
-  // Simulated, these are what the simulation does, at sizes that it can bear.
+  // On the simulated GPU this measures the simulation, at sizes that take little time.
   const bool simulated = device_->simulated();
   constexpr int kTimes = 8;
   const int blocks = simulated ? 1 : 4 * 132;
@@ -102,7 +102,7 @@ void CudaBackend::download(const void* from, std::size_t bytes, void* host) {
 }
 
 PackedMatrix CudaBackend::pack(int out, int in, const std::function<void(int, int, Bf16*)>& read) {
-  constexpr std::size_t kChunk = std::size_t{32} << 20;  // bytes of rows on the way
+  constexpr std::size_t kChunk = std::size_t{32} << 20;  // bytes of rows per upload
   PackedMatrix matrix{out, in, nullptr, weight_elements(out, in) * sizeof(Bf16)};
   matrix.data = allocate(matrix.bytes);
   reserve(out, in);
@@ -135,7 +135,7 @@ PackedMatrix CudaBackend::pack(int out, int in, const std::function<void(int, in
 }
 
 KvStore CudaBackend::allocate_kv(int layers, int kv_heads, int head_dim, int slots) {
-  constexpr int kMostHeadDim = kSplit * kKvPiece;  // a split's threads have a piece each
+  constexpr int kMostHeadDim = kSplit * kKvPiece;  // each thread of a split has one piece
   if (head_dim > kMostHeadDim)
     throw Error({"dimensions of a head", std::to_string(head_dim),
                  fmt::format("at most {} on a GPU", kMostHeadDim), "Use --backend cpu."});

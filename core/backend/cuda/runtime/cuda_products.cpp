@@ -20,7 +20,8 @@ void in_portions(int n, const Portion& portion) {
 
 }  // namespace
 
-// norm(x), or x itself, into activations_, unless the product is to norm the row that it gets.
+// Writes norm(x), or x if there is no norm, to activations_. If the product computes the norm itself, returns
+// its arguments instead.
 NormedRow CudaBackend::round_norm(const NormForm& form, const float* x, int rows, int width) {
   const NormOf kind = form.layer ? NormOf::kLayer : NormOf::kRms;
   if (form.weight == nullptr) {
@@ -36,7 +37,7 @@ NormedRow CudaBackend::round_norm(const NormForm& form, const float* x, int rows
   return {};
 }
 
-// W activations_, without a place for the result
+// W activations_, without a destination
 Linear CudaBackend::linear_of(const PackedMatrix& w, int rows) const {
   Linear product;
   product.weights = static_cast<const Bf16*>(w.data.get());
@@ -59,7 +60,7 @@ void CudaBackend::product(const PackedMatrix& w, int rows, float* y, bool accumu
   start("linear", product);
 }
 
-// What products with such a matrix need beside it: now, so that it stays where it is while they run.
+// Allocates what products with such a matrix need, now, so that no buffer moves while they run.
 void CudaBackend::reserve(int out, int in) {
   const LinearPlan plan = plan_of(out, in, kMostRows);
   room(activations_, activation_elements(kMostRows, in));

@@ -12,20 +12,20 @@
 
 namespace speclab::cuda {
 
-/// Why this program can use no GPU on this machine: "no CUDA driver: ...", "no GPU: ...", "built without
-/// nvcc". "": it can.
+/// Why this program cannot use a GPU on this machine: "no CUDA driver: ...", "no GPU: ...", "built without
+/// nvcc". "" if it can.
 std::string gpu_absent();
 
-/// "0000:65:00.0" of a GPU that a Gpu can be made of.
+/// The PCI address of a GPU, like "0000:65:00.0". Throws Error if there is no such GPU.
 std::string gpu_bus_id(int ordinal);
-/// Memory of such a GPU that nobody has now, other processes included.
+/// Free memory of a GPU in bytes. Throws Error if there is no such GPU.
 std::size_t gpu_free_bytes(int ordinal);
 
 /// One GPU with a stream of its own. Failures of the runtime throw Error with the call, its size, the device
-/// and (they may come late) the kernel that was started last.
+/// and the last started kernel, because errors may be reported late.
 class Gpu final : public Device {
  public:
-  /// Throws Error when there is no such GPU or it cannot be used.
+  /// Throws Error if there is no such GPU or it cannot be used.
   explicit Gpu(int ordinal);
   ~Gpu() override;
   Gpu(const Gpu&) = delete;
@@ -66,20 +66,20 @@ class Gpu final : public Device {
   int ordinal_, architecture_ = 0;
   void* stream_ = nullptr;
   const char* kernel_ = "";
-  // Two halves of pinned memory, used in turn; each has an event behind its last copy.
+  // For uploads: two halves of pinned memory, used in turn. Each has an event after its last copy.
   char* pinned_ = nullptr;
   void* copied_[2] = {};
   bool pending_[2] = {};
   int half_ = 0;
   std::size_t used_ = 0;
-  // Two pieces of pinned memory for downloads, with events too.
+  // For downloads: two pieces of pinned memory, each with an event.
   char* fetched_ = nullptr;
   void* arrived_[2] = {};
-  void* captured_ = nullptr;  // the graph that is being recorded, when that is a loop around the capture
+  void* captured_ = nullptr;  // the graph with the loop around the capture in progress, if any
 };
 
-/// Bytes per second that a GPU moves when it copies a gigabyte of its memory, those that it reads and those
-/// that it writes counted: the best of several copies.
+/// Bytes read plus bytes written per second while a GPU copies a gigabyte of its memory, the best of several
+/// copies.
 double gpu_copy_bandwidth(int ordinal);
 
 }  // namespace speclab::cuda

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-// Messages about GPUs. Apart from gpu.cu, so that nvcc need not read fmt.
+// Errors about GPUs. They are not in gpu.cu, so nvcc does not have to compile fmt.
 
 namespace speclab::cuda {
 
@@ -13,7 +13,7 @@ namespace speclab::cuda {
 [[noreturn]] void fail_memory(std::size_t bytes, std::size_t free, std::size_t total, int ordinal,
                               const std::string& name);
 [[noreturn]] void fail_topology(std::size_t nodes, std::size_t edges, std::size_t kernels);
-/// `kernel`: started last; "": none yet.
+/// `kernel`: the last started one; "" if there is none.
 [[noreturn]] void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::string& name,
                            const char* kernel, const char* reason);
 

@@ -15,9 +15,9 @@
 #include <type_traits>
 #endif
 
-// The driver's management library (NVML API reference), loaded when it is asked for, so that neither it nor
-// its header is needed to build or to start. Where the header is there the compiler holds what is declared
-// here against it.
+// NVML, the driver's management library (NVML API reference). It is loaded on first use, so neither the
+// library nor its header is needed to build or to start the program. If the header is installed, the compiler
+// checks these declarations against it.
 
 namespace speclab::cuda::nvml {
 
@@ -33,16 +33,16 @@ struct Process {
 inline constexpr int kSuccess = 0;
 inline constexpr int kSmClock = 1, kMemoryClock = 2;
 inline constexpr int kGpuTemperature = 0;
-/// Why clocks are lower than they could be; the others are no slowdown of a busy GPU.
+/// Reasons for clocks below their maximum. NVML has others, which are no slowdown of a busy GPU.
 inline constexpr std::pair<unsigned long long, const char*> kReasons[] = {
     {0x2, "applications' clocks"}, {0x4, "power cap"},         {0x8, "hardware slowdown"},
     {0x10, "sync boost"},          {0x20, "thermal slowdown"}, {0x40, "hardware thermal slowdown"},
     {0x80, "power brake"},         {0x100, "display clocks"}};
 
-/// Functions by name; one that is missing fails like one that is not supported.
+/// Calls functions by name. A missing function fails like an unsupported one.
 class Library {
  public:
-  /// Loads and starts it; see problem().
+  /// Loads and starts the library; see problem().
   explicit Library(const char* name)
       : handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL), [](void* h) {
           if (h != nullptr) dlclose(h);
@@ -56,13 +56,13 @@ class Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  const std::string& problem() const { return problem_; }  ///< "": it works
+  const std::string& problem() const { return problem_; }  ///< "" if it works
   template <typename... Arguments>
   bool call(const char* name, Arguments... arguments) const {
     const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(handle_.get(), name));
     return function != nullptr && function(arguments...) == kSuccess;
   }
-  /// `bus_id`: "0000:65:00.0"; null when there is no such GPU.
+  /// `bus_id`: "0000:65:00.0". Null if there is no such GPU.
   Device device(const std::string& bus_id) const {
     Device device = nullptr;
     return call("nvmlDeviceGetHandleByPciBusId_v2", bus_id.c_str(), &device) ? device : nullptr;
@@ -73,9 +73,9 @@ class Library {
   std::string problem_;
 };
 
-/// Processes that compute on it now, this one included; -1: not known.
+/// Number of processes that compute on the GPU now, with this one; -1: unknown.
 int compute_processes(const Library& library, Device device);
-/// Names of kReasons that hold now; nothing: not known.
+/// The kReasons that hold now; nullopt: unknown.
 std::optional<std::vector<std::string>> slowed_by(const Library& library, Device device);
 
 #if defined(SPECLAB_NVML_HEADER)
@@ -108,7 +108,7 @@ static_assert(same<kReasons[0].first, nvmlClocksThrottleReasonApplicationsClocks
               same<kReasons[5].first, nvmlClocksThrottleReasonHwThermalSlowdown> &&
               same<kReasons[6].first, nvmlClocksThrottleReasonHwPowerBrakeSlowdown> &&
               same<kReasons[7].first, nvmlClocksThrottleReasonDisplayClockSetting>);
-// Every function that is called by name, with the arguments that it is called with.
+// Every function that is called by name, with the arguments of the call.
 static_assert(takes<nvmlInit_v2> && takes<nvmlShutdown> &&
               takes<nvmlSystemGetDriverVersion, char*, unsigned> &&
               takes<nvmlDeviceGetHandleByPciBusId_v2, const char*, nvmlDevice_t*> &&

@@ -4,14 +4,14 @@
 #include <cstddef>
 #include <cstring>
 
-// How much memory goes through little pinned memory: copies of pageable memory would be staged by the driver,
+// Copies much memory through little pinned memory. The driver would stage copies of pageable memory itself,
 // one piece after the other.
 
 namespace speclab::cuda {
 
-/// Fetches `bytes` in pieces through two halves of `staged` (2 * piece bytes): while the device copies one,
-/// the host empties the other. `fetch(to, from, size, half)` begins a copy, `wait(half)` waits for the last
-/// one that was begun into that half.
+/// Fetches `bytes` in pieces through the two halves of `staged` (2 * piece bytes): while the device fills one
+/// half, the host empties the other. `fetch(to, from, size, half)` starts a copy; `wait(half)` waits for the
+/// last copy into that half.
 template <typename Fetch, typename Wait>
 void in_pieces(const char* from, std::size_t bytes, std::size_t piece, char* to, char* staged,
                const Fetch& fetch, const Wait& wait) {

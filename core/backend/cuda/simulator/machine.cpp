@@ -49,7 +49,7 @@ struct Machine::Fibers {
   std::vector<Stack> stacks;
   context::fiber main;
   Stack main_stack;
-  int from = kMain;  // who switched last
+  int from = kMain;  // the thread that switched last
   bool stopping = false;
   std::exception_ptr error;
 
@@ -57,7 +57,7 @@ struct Machine::Fibers {
     return thread == kMain ? main : of_threads[static_cast<std::size_t>(thread)];
   }
 
-  // What AddressSanitizer must know: which stack is next, and that it is there.
+  // Tells AddressSanitizer which stack comes next, and that it is active.
   void announce([[maybe_unused]] int thread, [[maybe_unused]] void** fake_stack) {
 #if defined(__SANITIZE_ADDRESS__)
     const Stack& stack = thread == kMain ? main_stack : stacks[static_cast<std::size_t>(thread)];
@@ -91,7 +91,7 @@ void Machine::switch_to(int thread) {
   if (fibers_->stopping && self != nullptr) throw Fibers::Stop();
 }
 
-// Ends all fibers; what they were doing is unwound.
+// Ends all fibers and unwinds their stacks.
 void Machine::stop_threads() {
   fibers_->stopping = true;
   for (int index = 0; index < static_cast<int>(threads_.size()); ++index) switch_to(index);
@@ -101,7 +101,7 @@ void Machine::stop_threads() {
   threads_.clear();
 }
 
-// One thread: a block after the other, until it is stopped.
+// A thread runs one block after the other until it is stopped.
 void Machine::thread_main(int index) {
   while (!fibers_->stopping) {
     try {
@@ -133,7 +133,7 @@ void Machine::fail(const std::string& message, const std::source_location& where
                         where.line() > 0 ? text_of(where) : "", message));
 }
 
-// Block number `which` of the launch, from its beginning.
+// Prepares block number `which` of the launch.
 void Machine::place_block(Group& block, int which) {
   block.index[0] = which % shape_.grid_x;
   block.index[1] = which / shape_.grid_x % shape_.grid_y;
@@ -148,7 +148,7 @@ void Machine::place_block(Group& block, int which) {
   }
 }
 
-// All threads of the blocks that are placed, to their end.
+// Runs all threads of the placed blocks to their end.
 void Machine::run_placed() {
   for (Warp& warp : warps_) {
     warp.runnable = 0xffffffffu;

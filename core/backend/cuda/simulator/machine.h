@@ -12,9 +12,9 @@
 
 #include "core/backend/cuda/launch/launch_shape.h"
 
-// A simulated GPU for kernels over simt.h: the threads of a block run as fibers on the CPU, so that kernels
-// are tested, and whole models run ("host-simt"), without a device. Slow, deterministic for a seed, and
-// strict: see the rules in simt.h.
+// A simulated GPU for kernels over simt.h. The threads of a block run as fibers on the CPU, so kernels can be
+// tested and whole models can run ("host-simt") without a GPU. It is slow, deterministic for a seed, and
+// enforces the rules in simt.h.
 
 namespace speclab::simt {
 
@@ -22,7 +22,7 @@ class Machine;
 struct Bytes16;
 struct InnerBlock;
 
-/// An index together with the line of the kernel that uses it.
+/// An index, and the line of the kernel that uses it.
 struct Index {
   Index(int i, std::source_location at = std::source_location::current()) : value(i), where(at) {}
   int value;
@@ -32,10 +32,10 @@ struct Index {
 /// One lane's part of a 16 x 8 accumulator.
 struct AccumulatorFragment {
   float c[4] = {};
-  int pending = 0;  ///< products that are queued and not yet added
+  int pending = 0;  ///< products that are queued but not yet added
 };
-/// One lane's matrix products that the warp has not carried out yet: in batches, because a switch between
-/// fibers costs more than the arithmetic.
+/// One lane's matrix products that the warp has not computed yet. They are computed in batches, because a
+/// switch between fibers costs more than the arithmetic.
 struct MmaQueue {
   static constexpr int kRoom = 32;
   struct Item {
@@ -51,33 +51,33 @@ struct AsyncCopy {
   std::source_location where;
 };
 
-/// Threads that share barriers and a part of shared memory: a block, or a block inside of it.
+/// Threads that share barriers and a part of shared memory: a block or an inner block.
 struct Group {
   int index[3] = {}, grid[3] = {1, 1, 1};
-  int first = 0, threads = 0;              ///< among the threads of the launch that are there now
-  int shared_begin = 0, shared_bytes = 0;  ///< of the memory of all blocks
-  std::uint64_t epoch = 0, begin = 0;      ///< of its barriers; when its shared memory was poisoned
+  int first = 0, threads = 0;              ///< thread ids first .. first + threads - 1
+  int shared_begin = 0, shared_bytes = 0;  ///< within the memory of all placed blocks
+  std::uint64_t epoch = 0, begin = 0;      ///< of its last barrier; of the poisoning of its shared memory
   int parked = 0;                          ///< threads at the barrier
   std::source_location barrier;
   int inside = 0,
-      entering = 0;  ///< of a block inside: threads that have not left it, threads that wait for the next one
+      entering = 0;  ///< inner blocks: threads that have not left it; threads that wait to enter the next
 };
 
 /// One simulated thread.
 struct Thread {
   Machine* machine;
-  int id;                         ///< among the threads of the launch that are there now
-  int index, lane;                ///< index: in `group`
-  Group* block = nullptr;         ///< its block
-  Group* group = nullptr;         ///< the same, or the block inside that it has entered
-  std::uint32_t collectives = 0;  ///< passed so far; all lanes of a warp agree when it is at rest
-  std::uint32_t warp_epoch = 0;   ///< warp_sync passed
+  int id;                         ///< among the placed threads
+  int index, lane;                ///< index: within `group`
+  Group* block = nullptr;         ///< the block
+  Group* group = nullptr;         ///< the inner block that it has entered, or its block
+  std::uint32_t collectives = 0;  ///< number of collectives so far; lanes of a warp agree outside of one
+  std::uint32_t warp_epoch = 0;   ///< number of warp_sync() so far
   MmaQueue products;
   std::vector<AsyncCopy> copies;    ///< not finished, oldest first
-  std::vector<std::size_t> groups;  ///< how many of `copies` belong to the groups up to this one
+  std::vector<std::size_t> groups;  ///< [i]: number of `copies` in groups 0 .. i
 };
 
-/// The thread that is running.
+/// The running thread; null outside of kernels.
 extern constinit thread_local Thread* self;
 
 /// "linear_few.h:12"
@@ -85,18 +85,18 @@ std::string text_of(const std::source_location& where);
 
 class Machine {
  public:
-  /// `seed` chooses the order of blocks and warps.
+  /// `seed` determines the order of blocks and warps.
   explicit Machine(std::uint64_t seed = 0);
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
-  /// Another order from here on.
+  /// Changes the order from here on.
   void reseed(std::uint64_t seed) { random_.seed(seed); }
 
-  /// Global memory, poisoned with 0xff bytes (NaN as float and as bf16); kernels reach no other. Throws Error
-  /// when there is none left. release(nullptr) is allowed; of anything else that is not an allocation it is a
-  /// Bug.
+  /// Global memory, filled with 0xff bytes (NaN as float and as bf16). Kernels may access no other memory.
+  /// Throws Error if there is not enough. release(nullptr) does nothing; release() of any other pointer that
+  /// is no allocation throws Bug.
   void* allocate(std::size_t bytes);
   void release(void* p);
   template <typename T>
@@ -104,15 +104,15 @@ class Machine {
     return static_cast<T*>(allocate(count * sizeof(T)));
   }
 
-  /// Runs all blocks of a kernel to their end, one after the other. Throws Bug for a violation of the rules.
+  /// Runs all blocks of a kernel, one after the other. Throws Bug if the kernel breaks a rule.
   template <typename Kernel>
   void run(const Kernel& kernel, const cuda::LaunchShape& shape) {
     run_blocks(
         Kernel::kName, Kernel::kThreads, shape, false,
         [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
   }
-  /// All blocks at once, as a cooperative launch has them: they may wait for each other. At most
-  /// kMostTogether warps.
+  /// Runs all blocks at once, like a cooperative launch: they may wait for each other. At most kMostTogether
+  /// warps.
   template <typename Kernel>
   void run_together(const Kernel& kernel, const cuda::LaunchShape& shape) {
     run_blocks(
@@ -121,7 +121,7 @@ class Machine {
   }
   static constexpr int kMostTogether = 64;
 
-  /// Condition of a loop, from 1 on.
+  /// A new condition of a loop. Handles count from 1.
   std::uint64_t make_conditional() {
     conditionals_.push_back(0);
     return conditionals_.size();
@@ -139,7 +139,8 @@ class Machine {
     }
     find_global(p, bytes, where);
   }
-  /// Of blocks that run together: notices an access that no barrier orders behind one of another block.
+  /// For blocks that run together: fails if no barrier orders this access after a conflicting one of another
+  /// block.
   void watch_global(const void* p, std::size_t bytes, Access access, const std::source_location& where) {
     if (!clocks_.empty()) watch(p, bytes, access, where);
   }
@@ -151,8 +152,8 @@ class Machine {
   void check_shared(int offset, int count, std::size_t size, std::size_t alignment,
                     const std::source_location& where);
   std::byte* touch_shared(int offset, int bytes, bool write, const std::source_location& where);
-  /// Deposits the lane's value; returns those of all lanes, valid until the next but one exchange of the
-  /// warp.
+  /// Deposits the lane's value and returns the values of all lanes. They are valid until the second next
+  /// exchange of the warp.
   const std::uint64_t* exchange(std::uint64_t value, const std::source_location& where);
   void block_sync(const std::source_location& where);
   void finish_products(const std::source_location& where);
@@ -162,7 +163,7 @@ class Machine {
 
  private:
   struct Fibers;                      // of Boost.Context
-  static constexpr int kMain = -1;    // the caller, in place of a thread
+  static constexpr int kMain = -1;    // the caller of run(), in place of a thread
   static constexpr int kGranule = 2;  // bytes of memory that are watched together
   struct Range {
     std::uintptr_t begin = 0;
@@ -170,28 +171,28 @@ class Machine {
   };
   struct Warp {
     std::uint32_t runnable = 0;  ///< lanes that can go on
-    std::uint32_t waiting = 0;   ///< lanes in a collective that others have not reached
-    std::uint32_t parked = 0;    ///< lanes at the barrier
-    std::source_location where;  ///< of the collective
+    std::uint32_t waiting = 0;   ///< lanes that wait in a collective for the others
+    std::uint32_t parked = 0;    ///< lanes that wait at a barrier
+    std::source_location where;  ///< line of the collective
     std::uint64_t values[2][32];
   };
-  // Who touched two bytes of shared memory last. Epochs count the barriers of all groups, so nothing is ever
-  // reset.
+  // The last accesses to two bytes of shared memory. Epochs count the barriers of all groups, so nothing
+  // needs to be reset.
   struct Shadow {
-    std::uint64_t written = 0, read = 0;  ///< block epoch
+    std::uint64_t written = 0, read = 0;  ///< epochs of the last accesses
     std::uint32_t write_warp_epoch = 0, read_warp_epoch = 0;
     std::uint16_t writer = 0, reader = 0;
   };
 
-  // Who touched two bytes of global memory last, by the clocks of blocks that run together (Flanagan and
+  // The last accesses to two bytes of global memory, in clocks of the blocks that run together (Flanagan and
   // Freund 2009, "FastTrack").
   struct Watched {
     std::int16_t writer = -1;
     std::uint32_t written = 0;
-    std::vector<std::uint32_t> read;  ///< by block; empty: by none
+    std::vector<std::uint32_t> read;  ///< clocks by block; empty: not read
   };
   using Clock =
-      std::vector<std::uint32_t>;  ///< what a block knows of the others' releases, and its own next one
+      std::vector<std::uint32_t>;  ///< by block: the last release that this block knows; its own next one
 
   void run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, bool together,
                   void (*call)(const void*), const void* kernel);
@@ -219,23 +220,23 @@ class Machine {
   std::unique_ptr<Fibers> fibers_;
   std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<Warp> warps_;
-  std::uint64_t awake_ = 0;  ///< warps with a runnable lane
-  int running_ = 0;          ///< threads that were placed
+  std::uint64_t awake_ = 0;  ///< bits of the warps with a runnable lane
+  int running_ = 0;          ///< number of placed threads
   int ended_ = 0;
-  std::uint64_t pauses_ = 0;   ///< since a collective or barrier was passed
-  std::vector<Group> blocks_;  ///< that are there now
-  std::vector<Group> inner_;   ///< blocks inside, by their first warp
+  std::uint64_t pauses_ = 0;   ///< pauses since the last collective or barrier
+  std::vector<Group> blocks_;  ///< the placed blocks
+  std::vector<Group> inner_;   ///< inner blocks, by their first warp
 
   std::uint64_t epochs_ = 0;
   std::vector<std::byte> shared_;
   std::vector<Shadow> shadows_;
 
-  std::vector<Range> ranges_;  ///< by address
+  std::vector<Range> ranges_;  ///< allocations by address
   Range recent_[4];
   int next_recent_ = 0;
 
   std::vector<Clock> clocks_;                         ///< of blocks that run together; empty otherwise
-  std::unordered_map<const void*, Clock> published_;  ///< by what was released
+  std::unordered_map<const void*, Clock> published_;  ///< by the address of the release
   std::unordered_map<std::uintptr_t, Watched> watched_;
   std::vector<std::uint32_t> conditionals_;
 };

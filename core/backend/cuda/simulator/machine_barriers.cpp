@@ -12,7 +12,7 @@
 namespace speclab::simt {
 namespace {
 
-constexpr std::uint64_t kMostPauses = 1'000'000;  // while nothing happens
+constexpr std::uint64_t kMostPauses = 1'000'000;  // without progress of any thread
 
 bool same(const std::source_location& a, const std::source_location& b) {
   return a.line() == b.line() && a.column() == b.column() && std::string_view(a.file_name()) == b.file_name();
@@ -36,7 +36,7 @@ const std::uint64_t* Machine::exchange(std::uint64_t value, const std::source_lo
   return values;
 }
 
-// Returns when all lanes of the warp have arrived; the last one goes on first.
+// Returns when all lanes of the warp have arrived. The last one continues first.
 void Machine::arrive(const std::source_location& where) {
   Thread& me = *self;
   Warp& warp = warps_[static_cast<std::size_t>(me.id / kWarp)];
@@ -70,7 +70,7 @@ void Machine::block_sync(const std::source_location& where) {
   wake(group.first / kWarp, group.threads / kWarp);
 }
 
-// Whole warps go on, in a random order among all that can; the running thread belongs to one of them.
+// Wakes whole warps, one of which has the running thread. Continues with a random one of all runnable warps.
 void Machine::wake(int first_warp, int warps) {
   pauses_ = 0;
   for (int warp = first_warp; warp < first_warp + warps; ++warp) {
@@ -83,7 +83,7 @@ void Machine::wake(int first_warp, int warps) {
     switch_to(next * kWarp + std::countr_zero(warps_[static_cast<std::size_t>(next)].runnable));
 }
 
-// Of a thread that waits for another block.
+// Called by a thread that waits for another block.
 void Machine::pause(const std::source_location& where) {
   if (++pauses_ > kMostPauses) fail("blocks wait for each other and nobody comes", where);
   const int next = random_warp(awake_),
@@ -91,7 +91,7 @@ void Machine::pause(const std::source_location& where) {
   if (thread != self->id) switch_to(thread);
 }
 
-// The running thread cannot go on: another lane of its warp does, or else another warp.
+// The running thread must wait. Continues with another lane of its warp, or else with another warp.
 void Machine::leave_to_others(const char* doing, const std::source_location& where) {
   const int id = self->id;
   Warp& warp = warps_[static_cast<std::size_t>(id / kWarp)];

@@ -13,8 +13,8 @@
 #include "core/backend/cuda/kernels/simt.h"
 #include "core/base/bf16.h"
 
-// The layer of simt.h on the CPU: the threads of a block are fibers of a Machine. Kernels include simt.h, not
-// this.
+// The layer of simt.h on the CPU: the threads of a block are fibers of a Machine (machine.h). Kernels include
+// simt.h, not this.
 
 namespace speclab::simt {
 inline namespace SPECLAB_SIDE {
@@ -195,7 +195,7 @@ SPECLAB_DEVICE bool all(bool predicate, Where where = Where::current()) {
 template <typename Combine>
 SPECLAB_DEVICE float warp_tree(float v, const Combine& combine, const Where& where) {
   const u64* bits = self->machine->exchange(std::bit_cast<u32>(v), where);
-  float level[kWarp];  // halves: what lane 0 of the butterfly computes, and by symmetry every lane
+  float level[kWarp];  // what lane 0 of the butterfly computes; by symmetry every lane gets the same
   for (int i = 0; i < kWarp; ++i) level[i] = std::bit_cast<float>(static_cast<u32>(bits[i]));
   for (int half = kWarp / 2; half > 0; half /= 2) {
     for (int i = 0; i < half; ++i) level[i] = combine(level[i], level[i + half]);

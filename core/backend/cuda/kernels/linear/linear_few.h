@@ -2,28 +2,28 @@
 
 #include "core/backend/cuda/kernels/linear/linear.h"
 
-// Linear layers for few rows, bound by reading the weights once.
+// Linear layers for few rows. Their time is the time to read the weights once.
 //
-// Weights are the M operand of mma.m16n8k16 and rows the N operand: eight rows cost the same as one, and no
-// lane of the matrix unit's large side is idle. The weights of a tile go from memory straight into registers,
-// 16 bytes per lane and load, several loads ahead; activations come from L1 and L2.
+// Weights are the M operand of mma.m16n8k16 and rows are the N operand, so eight rows cost the same as one
+// and the large side of the matrix unit is always full. The weights of a tile go from memory straight into
+// registers, 16 bytes per lane and load, several loads ahead. Activations come from L1 and L2.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// What is fused with a linear layer: nothing. Others (persistent_fused.h) stage the row, or finish pairs of
-/// outputs.
+/// A linear layer that is fused with nothing. Others (persistent_fused.h) compute the row first, or process
+/// pairs of outputs.
 struct Alone {
   static constexpr bool kStages = false, kPairs = false;
 };
 
-/// kRowTiles: row tiles of a block; kAhead: blocks of inputs whose weights and activations are under way;
-/// kNorm: the row comes before its norm, and every block has all of it in shared memory.
+/// kRowTiles: row tiles per block. kAhead: blocks of inputs whose weights and activations are in flight.
+/// kNorm: the input is a row before its norm, and every block holds all of it in shared memory.
 template <int kRowTiles, int kAhead, bool kNorm, typename Arguments = Linear, typename Fused = Alone>
 struct LinearFewKernel {
   static constexpr const char* kName = "linear_few";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
-  static constexpr int kSumFloats = kRowTiles * 128;  ///< of a warp
+  static constexpr int kSumFloats = kRowTiles * 128;  ///< per warp
   static constexpr int kSumsBytes = kLinearWarps * kSumFloats * 4, kRowAt = kSumsBytes + 2 * kSumBytes;
   static constexpr bool kStaged = kNorm || Fused::kStages;
   static constexpr int shared_bytes(int in) {
@@ -36,7 +36,7 @@ struct LinearFewKernel {
     const int slices = slices_of(a), slice = simt::warp_index() % slices, group = simt::warp_index() / slices;
     const int out_tiles = tiles_of(a.out, kTileOut), in_tiles = tiles_of(a.in, kTileIn);
     const int groups = kLinearWarps / slices;
-    // Gated, the upper half of the groups has what the lower half gates.
+    // Gated: the lower half of the groups has the gate, the upper half the part that it gates.
     const bool pairs = Fused::kPairs || a.activated != nullptr;
     const int lower = pairs ? simt::block_x() * (groups / 2) + group % (groups / 2) : 0;
     int out_tile = pairs ? lower + group / (groups / 2) * (out_tiles / 2) : simt::block_x() * groups + group;
@@ -44,7 +44,7 @@ struct LinearFewKernel {
     const int begin = slice_begin(a.in, slices, slice), end = slice_begin(a.in, slices, slice + 1);
 
     const int read =
-        simt::min(out_tile, out_tiles - 1);  // a warp beyond the end reads the last and stores nothing
+        simt::min(out_tile, out_tiles - 1);  // a warp past the end reads the last tile and stores nothing
     const simt::u16* weights =
         a.weights +
         static_cast<std::size_t>(read) * static_cast<std::size_t>(in_tiles) * (kTileOut * kTileIn) +
@@ -52,8 +52,8 @@ struct LinearFewKernel {
     const simt::u16* activations = a.activations + simt::lane() * kPiece;
 
     simt::Accumulator sums[kRowTiles];
-    // Of a slice that ends early some are never loaded: without a value they would keep their registers
-    // through a kernel that has others behind this one (persistent.h).
+    // A slice that ends early never loads some of them. They get a value so that they do not occupy registers
+    // during the kernels that follow this one in a persistent kernel (persistent.h).
     simt::Bytes16 w[kAhead][2] = {}, x[kAhead][kRowTiles] = {};
     SPECLAB_UNROLL
     for (int n = 0; n < kRowTiles; ++n) sums[n].clear();
@@ -64,7 +64,7 @@ struct LinearFewKernel {
       if constexpr (!kStaged) {
         SPECLAB_UNROLL
         for (int n = 0; n < kRowTiles; ++n) {
-          x[at][n] = {};  // rows that are not there are not read: one row is an eighth of a tile
+          x[at][n] = {};  // missing rows are not read: one row is an eighth of a tile
           if (n * kTileRows + simt::lane() / 4 < a.rows) {
             x[at][n] = simt::load16_constant(
                 activations + (static_cast<std::size_t>(k) * kRowTiles + static_cast<std::size_t>(n)) *
@@ -143,7 +143,7 @@ struct LinearFewKernel {
   }
 
  private:
-  // With the bits of NormKernel.
+  // Has the bits of NormKernel.
   template <NormOf kKind>
   SPECLAB_DEVICE void stage_norm(const simt::Shared<simt::u16>& row) const {
     const int threads = row_threads(a.in);

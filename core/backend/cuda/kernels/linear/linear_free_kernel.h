@@ -4,39 +4,37 @@
 
 #include "core/backend/cuda/kernels/linear/linear_kernel.h"
 
-// Linear layers whose bits may depend on the number of rows: the kernels of linear.h without its one rule.
-// Benchmarks only: the best of these forms for a shape and a number of rows, found by timing them, is what
-// invariant bits are compared with
-// ("cuda/linear_free" of speclab_bench). No model runs on them.
+// Linear layers whose bits may depend on the number of rows: the kernels of linear.h without row invariance.
+// They are for benchmarks only ("cuda/linear_free" of speclab_bench): the fastest of these forms shows what
+// row invariance costs. No model runs on them.
 //
-// What the rule forbids is free here: the number of slices, which of the two kernels takes them (so that they
-// meet in shared memory or in L2), and whether their sums wait for each other at all. Everything else (tiles,
-// loads ahead, blocks) may be tuned in linear.h as well, so the forms differ in nothing else, and that of
-// linear.h is one of them.
+// The forms differ only in what row invariance fixes: the number of slices, the kernel that computes them (so
+// that they meet in shared memory or in L2), and whether their sums are added in order. Everything else
+// (tiles, loads ahead, blocks) can be tuned in linear.h too. The form of linear.h is one of them.
 
 namespace speclab::cuda {
 
 struct LinearFree : Linear {
-  int slices = 1;     ///< 1, 2, 4 or 8; up to 16 where they meet in y
-  bool many = false;  ///< linear_many.h, for more than 8 rows; else linear_few.h, for up to 16
-  bool in_y = false;  ///< of `many`: slices are added to y as they come, in no order; accumulate must be true
+  int slices = 1;     ///< 1, 2, 4 or 8; up to 16 if in_y
+  bool many = false;  ///< linear_many.h, for more than 8 rows; otherwise linear_few.h, for up to 16
+  bool in_y = false;  ///< only with `many`: slices are added to y in any order; requires accumulate
 };
 SPECLAB_BOTH constexpr int slices_of(const LinearFree& a) { return a.slices; }
 SPECLAB_BOTH constexpr bool meet_in_y(const LinearFree& a) { return a.in_y; }
-/// Slices that never meet in y: for more than 64 rows, where registers are short.
+/// Slices that are never added to y directly: for more than 64 rows, where registers are scarce.
 struct LinearFreeOrdered : LinearFree {};
 SPECLAB_BOTH constexpr bool meet_in_y(const LinearFreeOrdered&) { return false; }
 inline constexpr int kMostRowsInY = 64;
 
-/// Row tiles that these are compiled for: 1, 2, 4, 8 and 16 (up to 16, 25 to 32, 49 to 64 and 97 to 128
-/// rows).
+/// Row tiles that the kernels are compiled for: 1, 2, 4, 8 and 16, for up to 16, 25 to 32, 49 to 64 and 97 to
+/// 128 rows.
 SPECLAB_BOTH constexpr bool has_free_forms(int rows) {
   return (row_tiles(rows) & (row_tiles(rows) - 1)) == 0 && rows <= kMostRows;
 }
 
-/// All forms of a layer, whose partials and arrivals are as free_meeting(layer) says. Those that meet in y
-/// accumulate whatever the layer does: for them y has to be cleared before, which is not counted, so that
-/// they look rather better than they are.
+/// All forms of a layer. Its partials and arrivals must have the sizes in free_meeting(layer). Forms with
+/// in_y always accumulate, so y would have to be cleared first; benchmarks do not count that, in favour of
+/// these forms.
 inline std::vector<LinearFree> free_forms(const Linear& layer) {
   std::vector<LinearFree> forms;
   for (int slices = 1; slices <= 16 && slices * 2 <= tiles_of(layer.in, kTileIn); slices *= 2) {
@@ -49,7 +47,7 @@ inline std::vector<LinearFree> free_forms(const Linear& layer) {
   }
   return forms;
 }
-/// The plan with the most partials and arrivals that a form needs.
+/// A plan with the largest partials and arrivals that any form needs.
 inline LinearPlan free_meeting(const Linear& layer) { return plan_with(layer.out, layer.rows, 8, true); }
 
 inline namespace SPECLAB_SIDE {

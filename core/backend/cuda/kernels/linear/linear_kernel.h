@@ -3,7 +3,7 @@
 #include "core/backend/cuda/kernels/linear/linear_few.h"
 #include "core/backend/cuda/kernels/linear/linear_many.h"
 
-// Which kernel computes a linear layer (linear.h).
+// Chooses the kernel of a linear layer (linear.h).
 
 namespace speclab::cuda {
 

@@ -2,17 +2,17 @@
 
 #include "core/backend/cuda/kernels/linear/linear.h"
 
-// Linear layers for many rows, bound by reading the weights once and the activations as seldom as shared
-// memory allows.
+// Linear layers for many rows. They read the weights once and the activations as rarely as shared memory
+// allows.
 //
-// A warp has two tiles of outputs and all rows, so that each piece of activations that it takes from shared
-// memory meets two tiles of weights; the weights go from memory straight into its registers. The activations
-// of a block of kAhead steps are copied for all warps while they work on those of an earlier one.
+// A warp has two tiles of outputs and all rows, so each piece of activations from shared memory serves two
+// tiles of weights. The weights go from memory straight into registers. The activations of kAhead steps (a
+// stage) are copied for all warps while the warps work on an earlier stage.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// kRowTiles: row tiles; kAhead: blocks of inputs whose weights are under way, and of a stage of activations.
+/// kRowTiles: row tiles. kAhead: blocks of inputs whose weights are in flight, and blocks per stage.
 template <int kRowTiles, int kAhead, typename Arguments = Linear>
 struct LinearManyKernel {
   static constexpr const char* kName = "linear_many";
@@ -20,7 +20,7 @@ struct LinearManyKernel {
   static constexpr int kStages = 3;
   static constexpr int kStagePieces = kAhead * kRowTiles * simt::kWarp;
   static constexpr int kSharedBytes = kStages * kStagePieces * 16;
-  static constexpr int kTiles = kManyOutTiles * kRowTiles;  ///< accumulators of a warp
+  static constexpr int kTiles = kManyOutTiles * kRowTiles;  ///< accumulators per warp
   Arguments a;
 
   SPECLAB_DEVICE void operator()() const {
@@ -30,15 +30,15 @@ struct LinearManyKernel {
               warp_tiles = tiles_of(out_tiles, kManyOutTiles);
     const int begin = slice_begin(a.in, slices, slice), end = slice_begin(a.in, slices, slice + 1);
 
-    // Two neighbours, or a gate and what it gates.
+    // Two neighbouring tiles, or a gate and the part that it gates.
     const auto out_tile = [&](int m) {
       return a.activated == nullptr ? warp_tile * kManyOutTiles + m : warp_tile + m * warp_tiles;
     };
-    const simt::u16* weights[kManyOutTiles];  // of the lane
+    const simt::u16* weights[kManyOutTiles];  // this lane's pieces
     SPECLAB_UNROLL
     for (int m = 0; m < kManyOutTiles; ++m) {
-      const int tile =
-          simt::min(out_tile(m), out_tiles - 1);  // a warp beyond the end reads the last and stores nothing
+      const int tile = simt::min(
+          out_tile(m), out_tiles - 1);  // a warp past the end reads the last tile and stores nothing
       weights[m] =
           a.weights +
           static_cast<std::size_t>(tile) * static_cast<std::size_t>(in_tiles) * (kTileOut * kTileIn) +
@@ -58,7 +58,7 @@ struct LinearManyKernel {
       if (begin + ahead < end) fetch(begin + ahead, ahead);
     }
 
-    // The activations of a slice lie together.
+    // The activations of a slice are contiguous.
     const auto staged = simt::shared<simt::u16>(0, kStages * kStagePieces * kPiece);
     const simt::u16* activations =
         a.activations + static_cast<std::size_t>(begin) * (kRowTiles * kTileRows * kTileIn);
@@ -69,7 +69,7 @@ struct LinearManyKernel {
         simt::async_copy16(staged, (to * kStagePieces + i) * kPiece,
                            activations + static_cast<std::size_t>(from + i) * kPiece);
       }
-      simt::async_commit();  // of nothing at the end: so that the groups can be counted
+      simt::async_commit();  // at the end an empty group, so that the count of groups stays right
     };
     SPECLAB_UNROLL
     for (int stage = 0; stage < kStages - 1; ++stage) copy(stage, stage);
@@ -83,7 +83,7 @@ struct LinearManyKernel {
     for (int k = begin, stage = 0, now = 0; k < end;
          k += kAhead, ++stage, now = now + 1 < kStages ? now + 1 : 0) {
       simt::async_wait<kStages - 2>();
-      simt::block_sync();  // the stage is there, and the one before it has been read
+      simt::block_sync();  // this stage has arrived, and all warps have read the previous one
       copy(stage + kStages - 1, now > 0 ? now - 1 : kStages - 1);
       SPECLAB_UNROLL
       for (int at = 0; at < kAhead; ++at) {
@@ -119,7 +119,7 @@ struct LinearManyKernel {
       }
       return;
     }
-    // [slices][warp tiles][kTiles][lanes][4]: what one lane has of a tile is 16 bytes.
+    // [slices][warp tiles][kTiles][lanes][4]: one lane has 16 bytes of a tile.
     const auto floats_of = [](int tiles) { return static_cast<std::size_t>(tiles) * (kTileOut * kTileRows); };
     const std::size_t of_slice = floats_of(warp_tiles * kTiles);
     float* meeting = a.partials + floats_of(warp_tile * kTiles) + simt::lane() * 4;
@@ -141,7 +141,7 @@ struct LinearManyKernel {
     if (simt::lane() == 0) simt::store(a.arrivals + warp_tile, 0u);
     constexpr int kMostSlices = 8, kTogether = kRowTiles % 2 == 0 ? 2 : 1;
     for (int n = 0; n < kRowTiles; n += kTogether) {
-      simt::Bytes16 part[kMostSlices][kTogether][kManyOutTiles];  // all under way at once
+      simt::Bytes16 part[kMostSlices][kTogether][kManyOutTiles];  // all loads are in flight at once
       SPECLAB_UNROLL
       for (int from = 0; from < kMostSlices; ++from) {
         SPECLAB_UNROLL

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 class CheckLayers(unittest.TestCase):
@@ -14,7 +14,7 @@ class CheckLayers(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.root = pathlib.Path(self.folder.name)
-        for name in ("core/backend/cuda", "core/backend/cpu", "strategies", "experiments", "tests"):
+        for name in ("core/backend/cuda", "core/backend/cpu", "strategies", "experiments", "scripts", "tests"):
             (self.root / name).mkdir(parents=True)
 
     def write(self, name, text=""):
@@ -104,8 +104,8 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(self.breaches(), [])
 
     def test_a_full_folder(self):
-        for top in ("core/base", "experiments/run", "tests/python"):
-            suffix = ".py" if top == "tests/python" else ".cpp"
+        for top in ("core/base", "experiments/run", "scripts", "tests/python"):
+            suffix = ".py" if top in ("scripts", "tests/python") else ".cpp"
             for i in range(20):
                 self.write(f"{top}/m{i}{suffix}")
             self.write(f"{top}/m0.h")  # a header and its source are one module
