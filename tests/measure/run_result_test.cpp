@@ -52,6 +52,7 @@ LineRecord example() {
     if (t == 1) turn.planned_steps = 1, turn.verified_steps = 4, turn.round_trips = 2, turn.stamped_ns = 3900;
     turn.target.calls = 1;
     turn.target.flops = 2.5e9;
+    if (t == 1) turn.target.hidden_bytes = 1536;
     turn.draft.rows = 3;
     StepRecord step;
     step.source = "draft";
@@ -117,6 +118,9 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_EQ(back.drift[1].rows, 3);
   EXPECT_EQ(back.drift[1].ns, 8500000);
   EXPECT_FALSE(*back.matches_reference);
+  EXPECT_EQ(back.turns[1].target.hidden_bytes, 1536);
+  EXPECT_EQ(json["work"]["target"]["hidden_bytes"], 1536);
+  EXPECT_FALSE(json["turns"][0]["work"]["target"].contains("hidden_bytes"));  // as in older records
 }
 
 TEST_F(RunResult, ALineSaysWhatItPromisesAndNotWhetherItIsKept) {
