@@ -8,7 +8,7 @@
 
 namespace speclab {
 
-/// What a coin decides. The number is part of the coin's address and never changes its meaning.
+/// What a coin decides. The value is part of the coin's address, so the meaning of a value never changes.
 enum class Purpose : std::uint32_t {
   target = 0,    ///< a token drawn from a target row: autoregressive, sample-match, bonus
   draft = 1,     ///< a token drawn from a draft row

@@ -10,7 +10,7 @@
 namespace speclab {
 namespace {
 
-// Cores that the cgroup's bandwidth limit allows; 0 = no limit known.
+// Cores that the cgroup's CPU quota allows; 0 when there is no known limit.
 double cgroup_cores() {
   if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2) {
     std::string quota;

@@ -5,14 +5,14 @@
 
 namespace speclab {
 
-/// Logical processors that this process may use, ascending: its affinity mask.
+/// The logical processors in this process's affinity mask, ascending.
 std::vector<int> allowed_processors();
 
-/// Cores that are worth a thread: the affinity mask, capped by the CPU bandwidth limit of the cgroup (v1 or
-/// v2, rounded up). At least 1.
+/// The number of threads worth starting: the processors in the affinity mask, limited by the CPU quota of the
+/// cgroup (v1 or v2, rounded up). At least 1.
 int usable_threads();
 
-/// "AMD EPYC 9354" from /proc/cpuinfo; "unknown CPU" where there is none.
+/// The name in /proc/cpuinfo ("AMD EPYC 9354"), or "unknown CPU".
 std::string cpu_model_name();
 
 }  // namespace speclab

@@ -5,9 +5,9 @@
 
 #include "core/base/exp_log.h"
 
-// Float arithmetic of sampling, with the same bits on the CPU and, compiled by nvcc, on a GPU. Nothing is
-// fused. The vector loops of core/decoding/rows/row_kernels.cpp and noise_kernels.cpp run these formulas
-// operation by operation.
+// Float arithmetic for sampling, with the same bits on the CPU and, compiled by nvcc, on a GPU. No operation
+// is fused. The vector loops in core/decoding/rows/row_kernels.cpp and noise_kernels.cpp do the same
+// operations in the same order.
 
 namespace speclab {
 
@@ -22,7 +22,7 @@ SPECLAB_EXACT float exact_float(std::uint32_t bits) {
   return x;
 }
 
-/// exp(x) for x <= 0; zero below -87.
+/// exp(x) for x <= 0; 0 for x below -87.
 SPECLAB_EXACT float exp_nonpositive(float x) {
   const float clamped = x > -100.0f ? x : -100.0f;
   const float magic = 12582912.0f;  // 1.5 * 2^23 rounds to the nearest integer
@@ -67,8 +67,8 @@ SPECLAB_EXACT float exponential(std::uint32_t x) {
   return -(ef * 0.693147181f + log1p_reduced(t));
 }
 
-/// When a token of this weight arrives in a race whose first arrival is a sample of the weights: an
-/// exponential number / weight (Gumbel-max trick). The weight is positive.
+/// The arrival time of a token with this positive weight: an exponential number / weight. The token that
+/// arrives first is a sample of the weights (Gumbel-max trick).
 SPECLAB_EXACT float arrival(std::uint32_t random_bits, float weight) {
   return exponential(random_bits) / weight;
 }

@@ -42,7 +42,7 @@ class OptionVisitor {
                   std::string_view help);
   void operator()(std::string_view name, std::string& value, const std::vector<std::string>& choices,
                   std::string_view help);
-  /// A value of an enumeration, by its name in configs.
+  /// An enum, whose values have names in configs.
   template <class Enum>
     requires std::is_enum_v<Enum>
   void operator()(std::string_view name, Enum& value,

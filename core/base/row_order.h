@@ -1,17 +1,17 @@
 #pragma once
 
-// The order of work on a row over the vocabulary. Host and devices keep to it, so that sums, searches and
-// races give the same bits whatever the number of vector lanes or threads.
+// The order of operations on a row over the vocabulary. Host and devices follow it, so sums, searches and
+// races have the same bits for any number of vector lanes or threads.
 
 namespace speclab {
 
-/// A sum over a row goes chunk after chunk. In a chunk of kSumChunk entries, lane i mod kSumLanes adds the
+/// A sum over a row adds chunk after chunk. In a chunk of kSumChunk entries, lane i mod kSumLanes adds its
 /// entries i in ascending order; then the lanes are added in order.
 inline constexpr int kSumLanes = 16;
 inline constexpr int kSumChunk = 1024;
-/// A search for a running sum looks at chunks, then at groups of this many entries, then at entries.
+/// A search for a running sum looks at chunks, then at groups of this many entries, then at single entries.
 inline constexpr int kSearchGroup = 32;
-/// Tokens that share their Philox counters in a race: four words of each of kSumLanes counters.
+/// Number of tokens in a race that share Philox counters: four words of each of kSumLanes counters.
 inline constexpr int kRaceBlock = 64;
 
 }  // namespace speclab

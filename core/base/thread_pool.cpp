@@ -18,19 +18,19 @@
 namespace speclab {
 namespace {
 
-// Spinning answers within a fraction of a microsecond; after about this many pauses (some 50 microseconds)
-// the core is worth more to somebody else.
+// A spinning worker responds within a fraction of a microsecond. After this many pauses (about 50
+// microseconds) it frees the core for other processes.
 constexpr int kSpins = 2000;
 constexpr int kMostChunks = 0xffff;
 
-// A worker that is pushed off its processor in the middle of a chunk makes everybody wait until it comes
-// back, for milliseconds. Where that happens another process wants the processor: the worker stands back for
-// some time, longer if it happens again right away, and leaves the chunks to the others.
+// A worker that loses its processor in the middle of a chunk makes all threads wait for milliseconds. When
+// this happens, another process wants the processor. The worker then pauses, longer if it happens again soon,
+// and leaves the chunks to the other workers.
 constexpr auto kLongWait =
-    std::chrono::microseconds(500);  // the kernel is asked only about regions that took as long
+    std::chrono::microseconds(500);  // the kernel is asked only about regions that took at least this long
 constexpr auto kShortestBreak = std::chrono::milliseconds(10), kLongestBreak = std::chrono::milliseconds(160);
 
-/// How long this thread has waited for its processor since the last call, as the kernel counts it.
+/// Time that this thread has waited for a processor since the last call, by the kernel's count.
 class Waiting {
  public:
   Waiting() : file_(open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)) {}
@@ -77,8 +77,8 @@ ThreadPool::ThreadPool(int threads) {
            .advice =
                "Ask for fewer with --threads, or raise the limits of the shell (ulimit -u, ulimit -v)."});
     }
-    // The caller stays where the scheduler puts it; with as many threads as processors the workers leave it
-    // the first.
+    // The caller is not pinned. With as many threads as processors, the workers
+    // leave the first processor to it.
     if (threads <= static_cast<int>(processors.size()))
       pin(workers_.back().native_handle(), processors[static_cast<std::size_t>(i)]);
   }
@@ -113,8 +113,8 @@ void ThreadPool::run(int chunks, Call call, const void* context) {
   }
 }
 
-// A worker that wakes late finds either no chunk left or one of a later region, which is as good: whoever has
-// taken a chunk keeps its region from ending, so region_ is read only while it stands.
+// A worker that wakes late finds no chunk, or a chunk of a later region, which it may run. A region does not
+// end while a thread holds one of its chunks, so region_ is valid whenever it is read.
 void ThreadPool::drain(int thread) {
   std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
   while (true) {
@@ -133,7 +133,7 @@ void ThreadPool::work(int thread) {
   using Clock = std::chrono::steady_clock;
   Waiting waiting;
   auto pause = kShortestBreak;
-  Clock::time_point back{};  // from the last break
+  Clock::time_point back{};  // end of the last pause
   std::uint32_t seen = 0;
   while (true) {
     std::uint32_t epoch = epoch_.load(std::memory_order_acquire);

@@ -10,13 +10,13 @@
 
 namespace speclab {
 
-/// A pinned pool for regions of a few microseconds: workers spin for the next region and sleep when none
-/// comes. The caller works too and waits for chunks, never for workers: one whose core another process has
-/// taken delays the chunk that it holds, or nothing when it holds none, and it then stands back for a while.
-/// Which thread runs a chunk never enters a result.
+/// A pool of pinned threads for parallel regions of a few microseconds. Workers spin for the next region and
+/// sleep when none comes. The caller works too. It waits for chunks, not for workers: a worker that loses its
+/// core to another process delays only the chunk that it holds, and then pauses for a while. Results do not
+/// depend on which thread runs a chunk.
 class ThreadPool {
  public:
-  /// Throws Error when the system gives no more threads; pinning is best effort.
+  /// Throws Error when the system cannot start so many threads. Failing to pin a thread is no error.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -24,7 +24,7 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Runs body(chunk, thread) for chunk = 0 .. chunks-1 and returns when all are done. `body` must not throw.
+  /// Runs body(chunk, thread) for chunk = 0 .. chunks-1. Returns when all are done. `body` must not throw.
   template <typename Body>
   void parallel(int chunks, const Body& body) {
     if (chunks <= 1 || workers_.empty()) {
@@ -50,13 +50,13 @@ class ThreadPool {
     Call call = nullptr;
     const void* context = nullptr;
   };
-  Region region_;  ///< written while no chunk is out, read by those that have taken one
+  Region region_;  ///< written while no chunk is running; read by threads that have taken a chunk
   alignas(64) std::atomic<std::uint32_t> epoch_{0};   ///< number of the region; workers wait for a change
   alignas(64) std::atomic<std::uint64_t> ticket_{0};  ///< epoch (32 bits), chunks (16), next chunk (16)
   alignas(64) std::atomic<int> done_{0};              ///< finished chunks of the region
   std::atomic<bool> stop_{false};
   std::mutex break_mutex_;
-  std::condition_variable break_over_;  ///< ends the break of a worker that stands back
+  std::condition_variable break_over_;  ///< ends the pause of a worker
   std::vector<std::thread> workers_;
 };
 

@@ -8,30 +8,30 @@
 
 namespace speclab {
 
-/// What a strategy reads of the target (Strategy::reads()). The decode loop fetches this and nothing more. A
-/// step that a device judges by itself brings nothing to the host, so a strategy that reads anything in its
-/// steps is decoded by an executor that does.
+/// The results of the target that a strategy reads (Strategy::reads()). The decode loop fetches exactly
+/// these. A step that a device verifies brings no rows to the host. So a strategy that reads results of its
+/// steps is decoded by an executor that fetches them.
 struct Reads {
-  /// Of which nodes of a draft the hidden states are wanted.
+  /// The nodes of a draft whose hidden states are fetched.
   enum class Nodes : std::uint8_t {
-    kAll,        ///< of all: they come with the forward
-    kCommitted,  ///< of the pending token and the accepted nodes that were emitted: fetched after the verdict
+    kAll,        ///< all nodes; their states come with the forward
+    kCommitted,  ///< the pending token and the accepted nodes that were emitted; fetched after the verdict
   };
-  bool rows = false;  ///< the rows of logits of each step, see Outcome::rows
+  bool rows = false;  ///< whether to fetch the logits rows of each step, see Outcome::rows
   std::vector<int> hidden =
-      {};  ///< layers whose hidden states are wanted, as Tap::layer; see Outcome::states
+      {};  ///< layers whose hidden states are fetched, numbered as Tap::layer; see Outcome::states
   Nodes nodes = Nodes::kAll;
-  /// The same layers for the whole prompt: Strategy::observe_prompt(). Such a prompt is prefilled for each
-  /// generation anew and not shared between cases.
+  /// Whether to fetch the same layers for the whole prompt, for Strategy::observe_prompt(). The prompt is
+  /// then prefilled anew for each generation; cases do not share the prefill.
   bool prompt = false;
 };
 
 /// Hidden states of the nodes of one step.
 struct StepStates {
-  std::span<const float* const> layers = {};  ///< one for each of Reads::hidden: [rows, width]
-  std::span<const std::int32_t> row_of = {};  ///< [nodes], the row of a node; -1: not fetched
+  std::span<const float* const> layers = {};  ///< for each entry of Reads::hidden: [rows, width]
+  std::span<const std::int32_t> row_of = {};  ///< [nodes], row of each node; -1: not fetched
   int width = 0;
-  /// The state of a node at entry `layer` of Reads::hidden. A node that was not asked for is a bug.
+  /// The state of a node at entry `layer` of Reads::hidden. Throws Bug for a node that was not fetched.
   std::span<const float> of(std::size_t layer, int node) const;
 };
 

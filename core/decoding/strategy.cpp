@@ -13,7 +13,7 @@ static_assert(row_kernels::kBlock == kMaximumOf);
 
 std::size_t row_index(const StepRows& rows, int node) {
   SPECLAB_CHECK(node >= 0 && static_cast<std::size_t>(node) < rows.row_of.size(),
-                "the row of node {} of {}: a strategy that looks at rows says so in reads()", node,
+                "the row of node {} of {}: a strategy that reads rows must say so in reads()", node,
                 rows.row_of.size());
   const std::int32_t row = rows.row_of[static_cast<std::size_t>(node)];
   SPECLAB_CHECK(row >= 0, "the row of node {}, which has none", node);

@@ -71,7 +71,7 @@ struct Outcome {
   const Acceptance* acceptance = nullptr;
   int emitted = 0;      ///< tokens that this step emitted, after cuts at EOS or the limit
   StepRows rows{};      ///< valid during observe(); empty unless the strategy reads them
-  StepStates states{};  ///< the same with hidden states
+  StepStates states{};  ///< valid during observe(); empty unless the strategy reads hidden states
 };
 
 /// What a strategy gets when it is made. Valid as long as the strategy.
@@ -84,12 +84,12 @@ struct Resources {
   /// shorter. Call it in begin(): the loop counts the session's work for the slot that begins. Keep the
   /// session as long as the strategy exists.
   std::function<std::unique_ptr<Session>()> open_draft;
-  /// Opens a session with that room on another model of the target's backend: decoder layers of a head
-  /// (HeadFile::decoder_layers). Its work counts as the draft's. Call it in observe_prompt() or begin(), and
-  /// keep it as open_draft() says.
+  /// Opens a session with the same room on another model on the target's backend: the decoder layers of a
+  /// head (HeadFile::decoder_layers). Its work counts as the draft's. Call it in observe_prompt() or begin(),
+  /// and keep the session as long as the strategy exists.
   std::function<std::unique_ptr<Session>(const Model&)> open_session;
-  /// Makes what computes the modules of a head on the target's backend. Its work counts as the draft's. Call
-  /// and keep it as open_session().
+  /// Makes the runner that computes the modules of a head on the target's backend. Its work counts as the
+  /// draft's. Call it where open_session() may be called, and keep the runner as long as the strategy exists.
   std::function<std::unique_ptr<HeadRunner>()> open_heads;
 };
 
@@ -110,12 +110,12 @@ class Strategy {
   virtual ~Strategy() = default;
   /// Largest number of nodes of a draft, the pending token included, if it may exceed 128; otherwise 0.
   virtual int max_nodes() const { return 0; }
-  /// What the strategy reads of the target, asked once. Nothing by default: rows and hidden states can stay
-  /// on a device, which then verifies the drafts (core/decoding/loop/device_verifier.h). With rows, forwards
-  /// also note maxima where the model can.
+  /// The results of the target that the strategy reads; called once. By default none: rows and hidden states
+  /// can stay on a device, which then verifies the drafts (core/decoding/loop/device_verifier.h). With rows,
+  /// forwards also note block maxima if the model can.
   virtual Reads reads() const { return {}; }
-  /// Hidden states of the prompt where reads() asks for them: chunk by chunk during the prefill, before
-  /// begin(). The sequence holds the prompt alone.
+  /// Called with the hidden states of the prompt if reads() asks for them: chunk by chunk during the prefill,
+  /// before begin(). The sequence contains only the prompt.
   virtual void observe_prompt(const Sequence& sequence, const PromptStates& states);
   /// The plan for a sequence whose target samples with `target`. None: the host drafts in every
   /// step. If the plan uses a draft model, exactly one session is open after begin(), and it

@@ -14,7 +14,8 @@ struct Work {
   double flops = 0;             ///< useful floating-point operations
   double weight_bytes = 0;      ///< weights read, counted once per call
   double kv_bytes = 0;          ///< KV cache bytes read and written
-  double hidden_bytes = 0;  ///< hidden states brought to the host (a download where the device has memory)
+  double hidden_bytes =
+      0;  ///< hidden states fetched to the host (a download from a device with its own memory)
 
   Work& operator+=(const Work& other);
   Work operator-(const Work& earlier) const;

@@ -8,8 +8,8 @@
 
 namespace speclab {
 
-/// Which ending of the text is looked up: the one that promises most accepted tokens, or the longest one with
-/// enough continuations.
+/// Which suffix of the text is continued: the one with the most expected accepted tokens, or the longest one
+/// with enough continuations.
 enum class SuffixContexts { best, enough };
 
 struct SuffixSpeculationOptions {

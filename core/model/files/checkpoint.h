@@ -36,9 +36,10 @@ class Checkpoint {
  public:
   /// Throws Error when the file is missing, truncated, of another kind, or contradicts its own configuration.
   static Checkpoint open(const std::filesystem::path& path);
-  /// Decoder layers alone (ModelConfig::bare) of this shape, from one safetensors file that may hold other
-  /// tensors too. The name of a tensor of a layer begins with `layer_names`, where "{}" stands for the number
-  /// of the layer, and goes on as config.family has it in transformers. Throws Error as open() does.
+  /// Reads decoder layers of this shape without embedding and head (ModelConfig::bare) from one
+  /// safetensors file, which may contain other tensors too. Names of a layer's tensors begin with
+  /// `layer_names`, in which "{}" is the number of the layer, and continue as config.family has them in
+  /// transformers. Throws Error like open().
   static Checkpoint open_layers(const std::filesystem::path& file, const ModelConfig& config,
                                 const std::string& layer_names);
   /// Turns this into the twin of that shape (inflate.h): the configuration, the tensors and their

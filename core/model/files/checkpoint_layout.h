@@ -90,7 +90,7 @@ std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& ex
                                            const std::string& config_source, bool interleaved,
                                            const std::function<bool(const std::string&)>& ignorable);
 
-/// Throws Error naming file and tensor when one of these weights of it is NaN or infinite.
+/// Throws Error naming file and tensor when one of these weights of the tensor is NaN or infinite.
 void require_finite_weights(const std::string& file, const std::string& tensor, std::span<const Bf16> values);
 
 struct CheckpointParts {
@@ -105,7 +105,7 @@ struct CheckpointParts {
 
 CheckpointParts open_huggingface_directory(const std::filesystem::path& directory);
 CheckpointParts open_gguf_file(MappedFile file);
-/// See Checkpoint::open_layers().
+/// Implements Checkpoint::open_layers().
 CheckpointParts open_layers_file(MappedFile file, const ModelConfig& config, const std::string& layer_names);
 
 }  // namespace speclab

@@ -1,4 +1,4 @@
-// The two ends of the decoder: what goes into the first layer, and the output head behind the last one.
+// The two ends of the decoder: the input of the first layer, and the output head after the last layer.
 #include <limits>
 
 #include "core/base/error.h"
@@ -6,7 +6,7 @@
 
 namespace speclab {
 
-// Embedding, projection and scale of tokens in memory of the backend.
+// Embedding, projection and scale of tokens in the backend's memory.
 void Model::embed_tokens(const Token* tokens, int n, bool prompt, float* x) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
@@ -23,7 +23,7 @@ void Model::embed_tokens(const Token* tokens, int n, bool prompt, float* x) cons
   if (c.embedding_scale != 1) device.scale(c.embedding_scale, n, c.hidden, x);
 }
 
-// What the first layer reads.
+// Computes the input of the first layer.
 void Model::embed_inputs(const Inputs& in, float* x) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
@@ -44,7 +44,7 @@ void Model::embed_inputs(const Inputs& in, float* x) const {
   }
 }
 
-// The final norm, where there is one. out may be states.
+// Applies the final norm, if there is one. `out` may equal `states`.
 void Model::normalise(const float* states, int n, float* out) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
@@ -54,7 +54,7 @@ void Model::normalise(const float* states, int n, float* out) const {
   else w.backend->layer_norm(states, weight, bias, c.norm_eps, n, c.hidden, out);
 }
 
-// Where maxima are wanted and can be noted they are in the workspace afterwards.
+// Computes logits. If maxima are wanted and can be noted, they are in the workspace afterwards.
 void Model::compute_logits(const float* normed, int n, bool maxima, float* logits) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
@@ -62,7 +62,7 @@ void Model::compute_logits(const float* normed, int n, bool maxima, float* logit
   Workspace& s = *workspace_;
   const int width = c.head_rows();
   SPECLAB_CHECK(w.head.out > 0, "logits of {}, which has no output head", name());
-  // What follows the product would change what has been noted.
+  // Masks and soft caps after the product would invalidate the maxima.
   const bool plain = c.logit_soft_cap == 0 && w.masked_rows == 0;
   const std::size_t blocks = static_cast<std::size_t>(n) * static_cast<std::size_t>(maxima_of(width));
   s.noted = maxima && plain && device.linear_noting(w.head, normed, n, logits, device.room(s.maxima, blocks));

@@ -14,102 +14,108 @@ enum class NormKind : std::uint8_t {
   kLayer,  ///< (x - mean) / deviation * weight + bias (Ba et al. 2016)
 };
 
-/// A rotary embedding (Su et al. 2021): which dimensions of a head turn, and how fast. Frequency i of
+/// A rotary embedding (Su et al. 2021): which dimensions of a head it rotates, and how fast. Frequency i of
 /// `dims`/2 is theta^(-2i/dims), then changed by the scaling; see rope_table.h.
 struct Rope {
   enum class Scaling : std::uint8_t {
     kNone,
     kLinear,   ///< frequencies / factor (Chen et al. 2023)
     kDynamic,  ///< beyond original_context the base grows with the position ("dynamic NTK")
-    kLlama3,   ///< low frequencies / factor, with a smooth passage (Grattafiori et al. 2024)
-    kYarn,     ///< by parts, and attention_factor on the rotated values (Peng et al. 2023)
-    kListed,   ///< frequency i / divisors[i] (Llama 3 in GGUF; LongRoPE: Ding et al. 2024), and
-               ///< attention_factor
+    kLlama3,   ///< low frequencies / factor, with a smooth transition (Grattafiori et al. 2024)
+    kYarn,    ///< scales low frequencies only, and multiplies rotated values by attention_factor (Peng et al.
+              ///< 2023)
+    kListed,  ///< frequency i / divisors[i], and attention_factor (Llama 3 in GGUF; LongRoPE: Ding et al.
+              ///< 2024)
   };
   float theta = 0;
-  int dims = 0;  ///< the first so many of a head, even; pairs are (i, i + dims/2)
+  int dims = 0;  ///< number of rotated dimensions, the first of a head; even. Pairs are (i, i + dims/2)
   Scaling scaling = Scaling::kNone;
   float factor = 1;
   int original_context =
-      0;  ///< that the model was trained with, for kDynamic, kLlama3, kYarn and long_divisors
+      0;  ///< context that the model was trained with; for kDynamic, kLlama3, kYarn and long_divisors
   float low_freq_factor = 1, high_freq_factor = 4;  ///< kLlama3
-  float beta_fast = 32, beta_slow = 1;  ///< kYarn: turns within original_context at the ends of the ramp
-  bool truncate = true;                 ///< kYarn: ends of the ramp at whole dimensions
-  float attention_factor = 1;           ///< kYarn, kListed: on cos and sin
+  float beta_fast = 32, beta_slow = 1;  ///< kYarn: rotations within original_context at the ends of the ramp
+  bool truncate = true;                 ///< kYarn: rounds the ends of the ramp to whole dimensions
+  float attention_factor = 1;           ///< kYarn, kListed: multiplies cos and sin
   std::vector<float> divisors;          ///< kListed, [dims/2]
-  /// LongRoPE, [dims/2], else empty: the divisors of sessions with room for more than original_context
-  /// positions, from their first token on (as llama.cpp has it), so that all keys of a sequence turn alike;
-  /// transformers changes over when the text gets there and reads it again. Capacities on the two sides of
-  /// original_context are two models.
+  /// LongRoPE: the divisors for sessions with room for more than original_context positions, [dims/2];
+  /// otherwise empty. Such sessions use them from the first token on, as in llama.cpp, so that all keys of a
+  /// sequence are rotated alike. (transformers switches when the text exceeds original_context, and reads it
+  /// again.) So capacities below and above original_context give different logits.
   std::vector<float> long_divisors;
-  int inflated_dims =
-      0;  ///< of a twin whose heads are larger: so many turn; pairs 0 .. dims/2 - 1 as said above; 0: dims
+  int inflated_dims = 0;  ///< for a twin with larger heads: its number of rotated dimensions; pairs 0 ..
+                          ///< dims/2 - 1 keep their frequencies. 0: dims
 };
 
-/// The model that a twin was made from (inflate.h): its shape.
+/// The shape of the model that a twin was made from (inflate.h).
 struct InflatedFrom {
   std::string name;
   int hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
 };
 
 /// Shape and constants of a decoder, as read from a checkpoint. Immutable after loading. All families are
-/// this one decoder with other values:
+/// this decoder with different values:
+///
 ///   x = embedding (* embedding_scale) (+ position embedding);
-///   per layer  x += post_norm(attention(norm(x))), x += post_norm(ffn(norm(x)));  both from the same x if
-///   parallel; logits = soft_cap(head(norm(x))).
+///   per layer: x += post_norm(attention(norm(x))), x += post_norm(ffn(norm(x)));
+///              both read the same x if `parallel`;
+///   logits = soft_cap(head(norm(x))).
 struct ModelConfig {
   std::string family;  ///< "llama", "qwen2", "gpt2", ...
-  std::string name;    ///< what the file calls itself, for people
-  int hidden = 0;      ///< residual width d
+  std::string name;    ///< name of the model in the file, for people
+  int hidden = 0;      ///< width d of the residual stream
   int layers = 0;      ///< L; 0 is allowed: a table (embedding -> head), as in Markov models
   int heads = 0;       ///< query heads
   int kv_heads = 0;    ///< key/value heads; heads % kv_heads == 0
-  int head_dim = 0;    ///< per head; need not be hidden / heads
+  int head_dim = 0;    ///< dimensions of a head; need not be hidden / heads
   int ffn = 0;         ///< width of the feed-forward
-  int vocab = 0;       ///< token ids are 0 .. vocab-1 (of the target, for a draft too)
-  int context = 0;     ///< most positions that the model was made for
+  int vocab = 0;       ///< token ids are 0 .. vocab-1; a draft has those of its target
+  int context = 0;     ///< largest number of positions that the model supports
   float norm_eps = 1e-5f;
-  float qk_norm_eps = 0;   ///< of the norms of q and k; 0: norm_eps
-  float rope_theta = 0;    ///< of the first of `ropes`, for people; 0 without
+  float qk_norm_eps = 0;   ///< epsilon of the norms of q and k; 0: norm_eps
+  float rope_theta = 0;    ///< theta of the first of `ropes`, for people; 0 without
   bool tied_head = false;  ///< the head is the embedding
-  bool final_norm = true;  ///< false for zero-layer tables and for some layers of heads
+  bool final_norm = true;  ///< false for zero-layer tables and some trained heads
   int embedding_dim = 0;   ///< width of the embedding; differs from hidden when it is projected (drafts)
   bool embedding_of_target = false;     ///< a draft that reads the target's embedding
-  std::string target_embedding_sha256;  ///< of that embedding as bf16, row-major; empty when not bound
-  std::string target_tokenizer_sha256;  ///< Tokenizer::sha256() of the target; empty when not bound
-  /// Decoder layers alone, without embedding and output head, as a trained head has them (vocab is 0). They
-  /// are fed with Feed::embeddings and read with taps.
+  std::string target_embedding_sha256;  ///< SHA-256 of that embedding as bf16, row-major; empty when the
+                                        ///< draft is not bound to it
+  std::string target_tokenizer_sha256;  ///< Tokenizer::sha256() of the target; empty when the draft is not
+                                        ///< bound to it
+  /// Decoder layers without embedding and output head, as in a trained head (vocab is 0). Their input is
+  /// Feed::embeddings, and taps read their output.
   bool bare = false;
-  /// Reduced head: row i of the head predicts head_ids[i] (ascending); empty = all tokens. q = 0 elsewhere.
+  /// Reduced head: row i of the head predicts head_ids[i] (ascending); all other
+  /// tokens have q = 0. Empty = all tokens.
   std::vector<Token> head_ids;
 
-  // What tells the families apart; the defaults are Llama's.
+  // Differences between families. The defaults are Llama's.
   NormKind norm = NormKind::kRms;
   float norm_offset = 0;    ///< added to the weights of all RMS norms (Gemma: 1)
-  bool post_norms = false;  ///< what attention and feed-forward return is normalised too
+  bool post_norms = false;  ///< the outputs of attention and feed-forward are normalised too
   bool qk_norm = false;     ///< every head of q and k is RMS-normalised before it is rotated
   bool qkv_bias = false, attn_out_bias = false, ffn_bias = false;
   Activation activation = Activation::kSilu;
   bool first_attn_norm = true;  ///< false: layer 0 has no norm before its attention (EAGLE: Li et al. 2024)
-  bool gated = true;            ///< feed-forward is activation(gate) * up, else activation(up)
+  bool gated = true;            ///< feed-forward is activation(gate) * up; false: activation(up)
   bool parallel = false;        ///< attention and feed-forward read the same x
-  int position_rows = 0;        ///< rows of a learned position embedding; 0: none
+  int position_rows = 0;        ///< rows of a learned position embedding; 0 without
   int position_offset = 0;      ///< row of position 0
   float embedding_scale = 1;
-  float attention_scale = 0;     ///< on the scores; 0: 1 / sqrt(head_dim)
+  float attention_scale = 0;     ///< factor of the scores; 0: 1 / sqrt(head_dim)
   float attention_soft_cap = 0;  ///< 0: none
   float logit_soft_cap = 0;      ///< 0: none
-  std::vector<Rope> ropes;       ///< that the layers choose from
+  std::vector<Rope> ropes;       ///< the rotary embeddings, see rope_of
   std::vector<int> rope_of;      ///< [layers]: index into ropes, -1: no rotation
   std::vector<int>
-      windows;  ///< [layers]: a position sees the last so many, itself included; 0: all. Empty: all 0
-  std::optional<InflatedFrom> inflated;  ///< of a twin, whose sizes are those above
+      windows;  ///< [layers]: a position sees this many last positions, itself included; 0: all. Empty: all 0
+  std::optional<InflatedFrom> inflated;  ///< for a twin: its original. The sizes above are the twin's
 
   bool has_attn_norm(int layer) const { return layer > 0 || first_attn_norm; }
   int head_rows() const { return head_ids.empty() ? vocab : static_cast<int>(head_ids.size()); }
-  /// Ids that can be drawn; those above are masked (a twin's).
+  /// Number of ids that can be drawn. Higher ids, which only a twin has, are masked.
   int tokens() const { return inflated ? inflated->vocab : vocab; }
-  /// Whether sessions of so many positions take long_divisors.
+  /// Whether sessions of this capacity use long_divisors.
   bool takes_long_divisors(int capacity) const {
     return !ropes.empty() && !ropes[0].long_divisors.empty() && capacity > ropes[0].original_context;
   }

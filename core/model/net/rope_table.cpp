@@ -8,8 +8,8 @@
 namespace speclab {
 namespace {
 
-// In float as the reference implementation computes it: frequency, then angle, then cosine. divisors:
-// [dims/2], or null for ones.
+// Frequencies without scaling, in float as the reference implementation computes them (frequency, then angle,
+// then cosine). `divisors` is [dims/2], or null for ones.
 std::vector<float> plain(float theta, int dims, const float* divisors = nullptr) {
   std::vector<float> out(static_cast<std::size_t>(dims / 2));
   for (int i = 0; i < dims / 2; ++i) {
@@ -20,8 +20,8 @@ std::vector<float> plain(float theta, int dims, const float* divisors = nullptr)
   return out;
 }
 
-// Wavelengths longer than the trained context are interpolated, those that fit into it high_freq_factor times
-// are kept.
+// Wavelengths longer than the trained context are interpolated. Wavelengths that fit into
+// it high_freq_factor times are kept.
 float llama3(const Rope& rope, float frequency) {
   const auto context = static_cast<float>(rope.original_context);
   const float wavelength = 2 * std::numbers::pi_v<float> / frequency;
@@ -32,8 +32,8 @@ float llama3(const Rope& rope, float frequency) {
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
-// Peng et al. 2023, section 3.2 ("NTK-by-parts"): dimensions that turn more than beta_fast times
-// within the trained context are kept, those below beta_slow turns are interpolated, with a ramp between.
+// Peng et al. 2023, section 3.2 ("NTK-by-parts"): dimensions with more than beta_fast rotations within the
+// trained context are kept, dimensions with fewer than beta_slow are interpolated, and a ramp is in between.
 void yarn(const Rope& rope, std::vector<float>& frequencies) {
   const auto dimension = [&](double turns) {
     return rope.dims * std::log(rope.original_context / (turns * 2 * std::numbers::pi)) /
@@ -85,8 +85,9 @@ RopeTable make_rope_table(const Rope& rope, int positions, const RopeTable& know
     to->reserve(size);
     to->assign(from->begin(), from->begin() + static_cast<std::ptrdiff_t>(copied));
   }
-  std::vector<float> frequencies = rope_frequencies(rope, 1),
-                     added;  // a twin's: behind the original ones, as slow as those of its heads
+  std::vector<float>
+      frequencies = rope_frequencies(rope, 1),
+      added;  // added pairs of a twin, after the original ones, with frequencies of its larger heads
   if (dims > rope.dims) {
     added = plain(rope.theta, dims);
     added.erase(added.begin(), added.begin() + rope.dims / 2);

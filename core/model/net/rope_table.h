@@ -7,24 +7,24 @@
 
 namespace speclab {
 
-/// Cosines and sines of the first positions, [positions, dims/2] each. A position has its own row whatever
-/// the length of the sequence or of the table: with dynamic scaling position p turns with the base of a
-/// sequence of p + 1 tokens, as it does when tokens come one by one.
+/// Cosines and sines of the first positions, [positions, dims/2] each. The row of a position depends neither
+/// on the length of the sequence nor on that of the table: with dynamic scaling, position p has the base of a
+/// sequence of p + 1 tokens, as in decoding token by token.
 struct RopeTable {
   int dims = 0;
   std::vector<float> cos, sin;
 };
-/// `known`: a table of the same rope whose rows are copied instead of computed again.
+/// Makes a table. Rows that `known`, a table of the same rope, contains are copied instead of computed.
 RopeTable make_rope_table(const Rope& rope, int positions, const RopeTable& known = {});
 
-/// A table in memory of a backend.
+/// A table in a backend's memory.
 struct RopeBuffers {
   int dims = 0;
   Buffer<float> cos, sin;
   Rotation rotation() const { return {cos.data(), sin.data(), dims}; }
 };
 
-/// The frequencies of a sequence of `length` tokens (which only dynamic scaling asks for), [dims/2].
+/// The frequencies for a sequence of `length` tokens, [dims/2]. Only dynamic scaling depends on the length.
 std::vector<float> rope_frequencies(const Rope& rope, int length);
 
 }  // namespace speclab

@@ -1,6 +1,6 @@
-// How a forward serves its taps: the rows of all of them go to the backend with the other numbers of the
-// forward, each layer copies its own out of the residual stream, and those for the host are downloaded at the
-// end.
+// How a forward serves its taps. The row numbers of all taps go to the backend with the other
+// numbers of the forward. Each layer copies its tapped rows out of the residual stream, and rows for
+// the host are downloaded at the end.
 #include "core/model/net/taps.h"
 
 #include "core/base/error.h"
@@ -9,8 +9,8 @@
 
 namespace speclab {
 
-// Writes the rows of the taps of a feed, whose first row is row `first` of the forward, into the numbers from
-// `at` on; returns where the next one goes.
+// Writes the row numbers of a feed's taps to the staged numbers from `at` on; the feed's first row is row
+// `first` of the forward. Returns the next free place.
 std::size_t Model::list_tapped_rows(const Feed& feed, std::int32_t first, std::size_t at) const {
   const int layers = config().layers, count = feed.size();
   for (const Tap& tap : feed.taps) {
@@ -25,7 +25,7 @@ std::size_t Model::list_tapped_rows(const Feed& feed, std::int32_t first, std::s
   return at;
 }
 
-// Says where each tap writes. rows: of all taps in order, memory of the backend.
+// Decides where each tap writes. `rows` are the row numbers of all taps in order, in the backend's memory.
 void Model::place_taps(std::span<const Feed> feeds, const std::int32_t* rows, std::size_t count) const {
   Workspace& s = *workspace_;
   const auto width = static_cast<std::size_t>(config().hidden);
@@ -45,7 +45,7 @@ void Model::place_taps(std::span<const Feed> feeds, const std::int32_t* rows, st
   }
 }
 
-// Brings to the host what is wanted there, and counts it.
+// Downloads the rows for the host and counts the bytes.
 void Model::deliver_taps(std::span<const Feed> feeds) const {
   const auto width = static_cast<std::size_t>(config().hidden);
   const float* next = workspace_->states.data();

@@ -21,7 +21,7 @@ struct Part {
   int rows;
 };
 
-// Several tensors of the same width, one below the other.
+// Packs several tensors of the same width as one matrix, one below the other.
 PackedMatrix pack(const Checkpoint& checkpoint, Backend& backend, const std::vector<Part>& parts, int in) {
   int out = 0;
   for (const Part& part : parts) out += part.rows;
@@ -48,7 +48,7 @@ PackedMatrix pack(const Checkpoint& checkpoint, Backend& backend, const std::vec
 }
 
 std::vector<float> vector(const Checkpoint& checkpoint, const std::string& tensor, int size) {
-  // Rounded like every weight, so that the model is one set of bf16 numbers.
+  // Rounded to bf16 like every weight, so that the model is one set of bf16 numbers.
   std::vector<float> values(static_cast<std::size_t>(size));
   checkpoint.read_f32(tensor, 0, 1, values.data());
   for (float& value : values) {
@@ -59,7 +59,7 @@ std::vector<float> vector(const Checkpoint& checkpoint, const std::string& tenso
   return values;
 }
 
-// Several vectors, one after the other.
+// Concatenates several vectors.
 std::vector<float> joined(const Checkpoint& checkpoint, const std::vector<Part>& parts) {
   std::vector<float> out;
   for (const Part& part : parts) {
@@ -69,7 +69,7 @@ std::vector<float> joined(const Checkpoint& checkpoint, const std::vector<Part>&
   return out;
 }
 
-// `original`: of a twin, over how many channels the mean was.
+// `original` is the number of channels over which the original of a twin takes the mean.
 std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& tensor, int size,
                               int original) {
   std::vector<float> values = vector(checkpoint, tensor, size);
@@ -84,7 +84,7 @@ std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& t
 }
 
 /// Throws Error naming the first ids that stand for different tokens. Ids past the end of one vocabulary
-/// (rows that a model is padded with) are not looked at.
+/// (padding rows) are ignored.
 void check_ids(const std::string& file, const Tokenizer& draft, const Tokenizer& target,
                const std::string& target_name) {
   constexpr int kShown = 3;
@@ -107,9 +107,8 @@ void check_ids(const std::string& file, const Tokenizer& draft, const Tokenizer&
                "Speculation needs one vocabulary; use a draft of the target's family."});
 }
 
-/// Whether two models with vocabularies of different sizes share their tokens and differ in the rows behind
-/// them, with which models are padded to a round number: Qwen2.5 has 151,936 rows up to 3B and 152,064 from
-/// 7B on.
+/// Whether two models with vocabularies of different sizes have the same tokens and differ only in padding
+/// rows. Models are padded to a round number: Qwen2.5 has 151,936 rows up to 3B and 152,064 from 7B on.
 bool differs_in_padding(const ModelConfig& draft, const std::optional<Tokenizer>& tokenizer,
                         const Model& target) {
   if (!tokenizer || !target.tokenizer() || draft.inflated || target.config().inflated) return false;
@@ -159,9 +158,8 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
       config.vocab = target->config().vocab;
       rows_of_tokens = std::min(rows_of_tokens, config.vocab);
       padding = masked_rows = config.vocab - rows_of_tokens;
-    } else if (config.vocab !=
-               target->config()
-                   .vocab) {  // of a twin's original: its head is one over a part of the vocabulary
+    } else if (config.vocab != target->config().vocab) {  // draft of a twin's original: its head covers only
+                                                          // a part of the twin's vocabulary
       if (config.head_ids.empty()) {
         config.head_ids.resize(static_cast<std::size_t>(config.vocab));
         std::iota(config.head_ids.begin(), config.head_ids.end(), 0);
@@ -175,7 +173,7 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
   if (c.inflated && c.head_ids.empty()) masked_rows = c.vocab - c.inflated->vocab;
   if (c.embedding_of_target) {
     if (target == nullptr) {
-      throw Error({checkpoint.path().string(), "a draft without an embedding of its own",
+      throw Error({checkpoint.path().string(), "a draft without its own embedding",
                    "a model that stands alone", "Name it as the draft of its target."});
     }
     embedding = target->weights_->original_embedding();
@@ -245,7 +243,7 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
 
 std::shared_ptr<const std::vector<RopeBuffers>> Model::Weights::rope_tables(int positions,
                                                                             bool long_divisors) const {
-  constexpr int kStep = 256;  // prompts of about one length share a table
+  constexpr int kStep = 256;  // prompts of similar length share a table
   const std::lock_guard lock(rope_mutex_);
   RopeTables& last = rope_tables_[long_divisors ? 1 : 0];
   if (!last.tables || positions > last.positions) {
@@ -303,7 +301,7 @@ const std::string& Model::Weights::embedding_sha256() const {
   std::call_once(hashed_, [this] {
     const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
     EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
-    // Of a twin the original's: what a draft was trained on.
+    // For a twin the original's embedding, on which drafts were trained.
     const bool own = config.inflated && !config.embedding_of_target;
     const int count = own ? config.inflated->vocab : embedding.out,
               width = own ? config.inflated->hidden : embedding.in;

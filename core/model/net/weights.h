@@ -13,11 +13,11 @@
 
 namespace speclab {
 
-/// All weights of a decoder in the backend's layout. Private to the model layer.
+/// All weights of a decoder, in the backend's layout. Private to the model layer.
 struct Model::Weights {
   struct Norm {
-    Buffer<float> weight;  // [hidden], the offset added
-    Buffer<float> bias;    // [hidden], of a layer norm
+    Buffer<float> weight;  // [hidden], with norm_offset added
+    Buffer<float> bias;    // [hidden], only for layer norms
   };
   struct Layer {
     Norm attn_norm, ffn_norm;
@@ -27,45 +27,45 @@ struct Model::Weights {
     PackedMatrix attn_out;               // [hidden, heads * head_dim]
     PackedMatrix gate_up;                // [2 * ffn, hidden]: gate, up; [ffn, hidden] when not gated: up
     PackedMatrix ffn_down;               // [hidden, ffn]
-    Buffer<float> qkv_bias, attn_out_bias, gate_up_bias, ffn_down_bias;  // absent: empty
+    Buffer<float> qkv_bias, attn_out_bias, gate_up_bias, ffn_down_bias;  // empty when absent
     int rope = -1;  // index into config.ropes; -1: no rotation
     int window = 0;
   };
   ModelConfig config;
   std::shared_ptr<Backend> backend;
-  PackedMatrix embedding;  // [vocab, embedding_dim]; of the target for a draft that shares it, of a twin the
-                           // original one
+  PackedMatrix embedding;  // [vocab, embedding_dim]; a draft may share its target's. For a twin's draft it is
+                           // the original's
   PackedMatrix embed_projection;  // [hidden, embedding_dim]; out == 0 when there is none
   PackedMatrix positions;         // [position_rows, hidden]; out == 0 when there are none
   std::vector<Layer> layers;
   Norm final_norm;
   PackedMatrix head;  // [head_rows, hidden]; the embedding itself when tied
   bool embedding_beside_target =
-      false;            // `embedding` is of the target's original and not what the target reads
-  int masked_rows = 0;  // so many last rows of the head are no tokens: a twin's, or those by which a target
-                        // is padded wider than its draft
+      false;  // `embedding` is that of the target's original, which the target itself does not read
+  int masked_rows =
+      0;  // number of trailing head rows that stand for no token (an inflated twin's, or padding)
   std::optional<Tokenizer> tokenizer;
-  std::string tokenizer_sha256;  // of that; "": none
+  std::string tokenizer_sha256;  // SHA-256 of the tokenizer; "" without
 
   Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Model* target);
   const std::string& embedding_sha256() const;
-  /// Tables of config.ropes for at least so many positions. They are made for what sessions ask, not for the
-  /// context, which is a number that the file claims; sessions share them, and a longer one gets longer
-  /// tables with the same rows. long_divisors: of Rope::long_divisors where there are some.
+  /// Tables of config.ropes for at least this many positions. Their length follows the requests of sessions,
+  /// because the context is only a number in the file. Sessions share the tables; a longer session gets
+  /// longer tables with the same rows. `long_divisors` selects the tables with Rope::long_divisors.
   std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions, bool long_divisors) const;
-  // [tokens, embedding_dim] of the model that a twin was made from, packed once when first asked for; else
-  // the embedding.
+  // For a twin the embedding of its original, [tokens, embedding_dim], packed at the
+  // first call. Otherwise the embedding.
   const PackedMatrix& original_embedding() const;
 
  private:
-  // Rows of the embedding from the backend, [end - begin, embedding.in].
+  // Reads rows of the embedding back from the backend, [end - begin, embedding.in].
   std::vector<float> embedding_rows(Token begin, Token end) const;
   mutable std::mutex rope_mutex_;
   struct RopeTables {
     std::shared_ptr<const std::vector<RopeBuffers>> tables;
     int positions = 0;
   };
-  mutable RopeTables rope_tables_[2];  // the longest so far, without and with long_divisors
+  mutable RopeTables rope_tables_[2];  // the longest tables so far, without and with long_divisors
   mutable std::once_flag hashed_;
   mutable std::string embedding_sha256_;
   mutable std::once_flag extracted_;
