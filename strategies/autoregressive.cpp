@@ -28,6 +28,8 @@ const RegisterStrategy<NoOptions, Autoregressive> registered{{
     .criterion = "any",
     .loss = "reference",
     .trained = "nothing",
+    .is_baseline = true,
+    .shows_recording_cost = true,
 }};
 
 }  // namespace

@@ -357,6 +357,9 @@ class Composition final : public Strategy {
   std::vector<double> doubt_;
 };
 
+constexpr StrategyBenchmark kBenchmarks[] = {
+    {"composition", R"({"sources": ["text"]})", BenchmarkKind::replayed}};
+
 const RegisterStrategy<Options, Composition> registered{{
     .name = "composition",
     .summary = "copies and a draft model together: the surest source alone, or a small tree of everything "
@@ -369,6 +372,7 @@ const RegisterStrategy<Options, Composition> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing, or a small model",
     .may_name_file = "datastore",
+    .benchmarks = kBenchmarks,
 }};
 
 }  // namespace

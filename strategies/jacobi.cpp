@@ -130,6 +130,7 @@ const RegisterStrategy<Options, Jacobi> registered{{
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
+    .guesses_whole_blocks = true,
 }};
 
 }  // namespace

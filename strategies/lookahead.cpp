@@ -251,6 +251,9 @@ class Lookahead final : public Strategy {
   std::vector<std::unique_ptr<Slot>> slots_;
 };
 
+constexpr StrategyBenchmark kBenchmarks[] = {
+    {"lookahead,W:15,N:5,G:15", R"({"W": 15, "N": 5, "G": 15})", BenchmarkKind::decoded}};
+
 const RegisterStrategy<Options, Lookahead> registered{{
     .name = "lookahead",
     .summary = "n-grams from a parallel Jacobi iteration of the target itself, verified as a tree",
@@ -261,6 +264,8 @@ const RegisterStrategy<Options, Lookahead> registered{{
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
+    .divides_over_devices = true,
+    .benchmarks = kBenchmarks,
 }};
 
 }  // namespace

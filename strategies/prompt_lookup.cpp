@@ -258,6 +258,11 @@ class PromptLookup final : public Strategy {
   std::vector<Draft*> rest_drafts_;
 };
 
+constexpr StrategyBenchmark kBenchmarks[] = {
+    {"prompt_lookup", "{}", BenchmarkKind::replayed},
+    {"prompt_lookup,frequent,candidates:3", R"({"match": "frequent", "candidates": 3})",
+     BenchmarkKind::replayed}};
+
 const RegisterStrategy<Options, PromptLookup> registered{{
     .name = "prompt_lookup",
     .summary =
@@ -269,6 +274,8 @@ const RegisterStrategy<Options, PromptLookup> registered{{
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
+    .shows_recording_cost = true,
+    .benchmarks = kBenchmarks,
 }};
 
 }  // namespace

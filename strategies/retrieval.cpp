@@ -51,6 +51,8 @@ class Retrieval final : public Strategy {
   RetrievalTree tree_;
 };
 
+constexpr StrategyBenchmark kBenchmarks[] = {{"retrieval", "{}", BenchmarkKind::from_datastore}};
+
 const RegisterStrategy<Options, Retrieval> registered{{
     .name = "retrieval",
     .summary =
@@ -63,6 +65,7 @@ const RegisterStrategy<Options, Retrieval> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing; a datastore is built",
     .needs_file = "datastore",
+    .benchmarks = kBenchmarks,
 }};
 
 }  // namespace

@@ -78,6 +78,10 @@ class SuffixDecoding final : public Strategy {
   SuffixSpeculation best_;
 };
 
+constexpr StrategyBenchmark kBenchmarks[] = {
+    {"suffix_decoding", "{}", BenchmarkKind::replayed},
+    {"suffix_decoding,tree", R"({"tree": true, "length": 16, "factor": 4})", BenchmarkKind::replayed}};
+
 const RegisterStrategy<Options, SuffixDecoding> registered{{
     .name = "suffix_decoding",
     .summary = "copies the most frequent continuation of the longest suffix of the text that occurred before",
@@ -88,6 +92,7 @@ const RegisterStrategy<Options, SuffixDecoding> registered{{
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
+    .benchmarks = kBenchmarks,
 }};
 
 }  // namespace

@@ -155,6 +155,10 @@ class TokenRecycling final : public Strategy {
   std::vector<std::uint64_t> learnt_;  // [vocab], the last step that set the token's candidates
 };
 
+constexpr StrategyBenchmark kBenchmarks[] = {
+    {"token_recycling", "{}", BenchmarkKind::decoded},
+    {"token_recycling,learn:accepted", R"({"learn": "accepted"})", BenchmarkKind::decoded}};
+
 const RegisterStrategy<Options, TokenRecycling> registered{{
     .name = "token_recycling",
     .summary = "the target's own best candidates after each token, from rows of earlier steps, as a tree of "
@@ -166,6 +170,7 @@ const RegisterStrategy<Options, TokenRecycling> registered{{
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
+    .benchmarks = kBenchmarks,
 }};
 
 }  // namespace

@@ -65,6 +65,21 @@ const StrategyEntry& find_strategy(std::string_view name) {
   throw Error({"strategy", fmt::format("\"{}\"", name), "a registered strategy", suggest(name, names)});
 }
 
+const StrategyInfo* recorded_strategy(std::string_view name) {
+  const auto& all = entries();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const StrategyEntry& entry) { return entry.info.name == name; });
+  return found == all.end() ? nullptr : &found->info;
+}
+
+const StrategyEntry& baseline_strategy() {
+  const auto& all = entries();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [](const StrategyEntry& entry) { return entry.info.is_baseline; });
+  SPECLAB_CHECK(found != all.end(), "no strategy is registered as the baseline");
+  return *found;
+}
+
 void register_strategy(const StrategyEntry& entry) {
   auto& all = entries();
   const auto by_name = [](const StrategyEntry& a, const StrategyEntry& b) {

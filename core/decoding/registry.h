@@ -9,22 +9,40 @@
 
 namespace speclab {
 
-/// Describes a strategy for people: one row of the table that `speclab list
-/// strategies` prints. Static strings.
+/// How `speclab_bench` times a setting of a strategy (experiments/bench/copies.cpp).
+enum class BenchmarkKind {
+  replayed,        ///< draft and observe along a given text, without a target forward
+  decoded,         ///< real decoding, for strategies that read the target's rows
+  from_datastore,  ///< as replayed, with a datastore of a long text as the file that the strategy needs
+};
+struct StrategyBenchmark {
+  std::string_view label;    ///< its part of the benchmark's name
+  std::string_view options;  ///< options of the strategy, a JSON object
+  BenchmarkKind kind;
+};
+
+/// Describes a strategy and what it needs. The rest of the program asks these properties and knows no
+/// strategy by name. The texts are one row of the table that `speclab list strategies` prints. All are
+/// static.
 struct StrategyInfo {
-  std::string_view name;             ///< the name, which is also that of its file in strategies/
-  std::string_view summary;          ///< one line
-  std::string_view paper;            ///< authors, year, title
-  std::string_view draft_source;     ///< "small model", "copies from the context", ...
-  std::string_view stop_rule;        ///< what ends a draft
-  std::string_view verification;     ///< "chain", "tree", "none"
-  std::string_view criterion;        ///< acceptance rules that it is meant for
-  std::string_view loss;             ///< "L1 / L2 as the rule"
-  std::string_view trained;          ///< what must be trained before
-  bool needs_draft = false;          ///< needs a draft model
-  std::string_view needs_file{};     ///< name of an option that must name a file; empty when there is none
-  bool needs_reference = false;      ///< drafts from the autoregressive text; experiments decode that first
-  std::string_view may_name_file{};  ///< name of an option that may name a file; empty when there is none
+  std::string_view name;              ///< the name, which is also that of its file in strategies/
+  std::string_view summary;           ///< one line
+  std::string_view paper;             ///< authors, year, title
+  std::string_view draft_source;      ///< "small model", "copies from the context", ...
+  std::string_view stop_rule;         ///< what ends a draft
+  std::string_view verification;      ///< "chain", "tree", "none"
+  std::string_view criterion;         ///< acceptance rules that it is meant for
+  std::string_view loss;              ///< "L1 / L2 as the rule"
+  std::string_view trained;           ///< what must be trained before
+  bool needs_draft = false;           ///< needs a draft model
+  std::string_view needs_file{};      ///< name of an option that must name a file; empty when there is none
+  bool needs_reference = false;       ///< drafts from the autoregressive text; experiments decode that first
+  std::string_view may_name_file{};   ///< name of an option that may name a file; empty when there is none
+  bool is_baseline = false;           ///< drafts nothing: the reference of all cases; exactly one strategy is
+  bool divides_over_devices = false;  ///< LoopOptions::devices may divide its steps
+  bool guesses_whole_blocks = false;  ///< a draft is a guess at every token of a block (misplaced_ngrams)
+  bool shows_recording_cost = false;  ///< `speclab bench` measures the cost of recording with it
+  std::span<const StrategyBenchmark> benchmarks{};  ///< settings that `speclab_bench` times; a static array
 };
 
 /// A registered strategy: data and a factory. The type of its options is erased.
@@ -68,6 +86,10 @@ class StrategyChoice {
 std::span<const StrategyEntry> strategies();
 /// Throws Error naming the nearest name when the strategy is unknown.
 const StrategyEntry& find_strategy(std::string_view name);
+/// The strategy named in a record, or nullptr: another version may have written the name.
+const StrategyInfo* recorded_strategy(std::string_view name);
+/// The strategy that all others are compared with (StrategyInfo::is_baseline).
+const StrategyEntry& baseline_strategy();
 
 void register_strategy(const StrategyEntry& entry);
 

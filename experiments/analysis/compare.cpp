@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/decoding/registry.h"
 #include "experiments/analysis/compare_lines.h"
 #include "experiments/metrics/machine_load.h"
 #include "experiments/metrics/metrics.h"
@@ -17,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-/// What is known of a case in both runs.
+/// Compares the same case of two runs.
 class CaseComparer {
  public:
   CaseComparer(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options,
@@ -68,10 +69,10 @@ class CaseComparer {
     result.texts = compare_line_texts(lines);
     const CaseData& fresh = *lines.fresh;
     const std::string loss_class = fresh.config.value("loss_class", "");
+    const StrategyInfo* strategy = recorded_strategy(fresh.config.value("strategy", ""));
     const bool drafts_cannot_matter =
-        loss_class == "L2" ||
-        (loss_class == "L1" && (fresh.options().value("coins", "") == "gumbel" ||
-                                fresh.config.value("strategy", "") == "autoregressive"));
+        loss_class == "L2" || (loss_class == "L1" && (fresh.options().value("coins", "") == "gumbel" ||
+                                                      (strategy && strategy->is_baseline)));
     result.texts.promised =
         environment_differences(base_.run.environment, fresh_.run.environment, false).empty() &&
         same_case(base_.run.config, fresh_.run.config, result.id) &&
@@ -126,7 +127,8 @@ class CaseComparer {
     return compute_metrics(data, {"tokens", "tau", "alpha", "target_rows", "target_calls", "draft_calls"});
   }
 
-  /// Of a whole case: from its lines, or from the summary of a run without lines. `why`: there are none.
+  /// The metrics of a whole case, from its lines or from the summary of a run without lines. Sets `why` when
+  /// there are none.
   static json whole_metrics(const ComparedRun& one, const char* name, const std::string& id,
                             std::string& why) {
     const bool lines = has_lines(one.run);
@@ -150,7 +152,7 @@ class CaseComparer {
     return metrics;
   }
 
-  /// Of the lines that both have. `why`: there are none.
+  /// The metrics over the lines that both runs have. Sets `why` when there are none.
   std::pair<json, json> gate_metrics(const CommonLines& lines, const std::string& id,
                                      std::string& why) const {
     if (!lines.base->lines.empty()) return {line_metrics(*lines.base), line_metrics(*lines.fresh)};
@@ -176,7 +178,7 @@ void require_comparable(const ComparedRun& base, const ComparedRun& fresh, const
                  .expected = options.gates.empty() ? "the same models, machine, numerics class and threads"
                                                    : "the same models and numerics class",
                  .advice = options.gates.empty()
-                               ? "Measure both on one machine, or compare what is free of noise with --gate."
+                               ? "Measure both on one machine, or compare counts only, with --gate."
                                : "Run NEW with the same models and --numerics."});
   }
 }
@@ -190,7 +192,7 @@ std::vector<std::string> allowed_workload(const ComparedRun& base, const Compare
   for (std::size_t i = 0; i < std::min(found.size(), kShown); ++i) shown += (i > 0 ? "; " : "") + found[i];
   if (found.size() > kShown) shown += fmt::format("; {} more", found.size() - kShown);
   throw Error({.what = "speclab compare",
-               .got = "other work in BASE than in NEW, " + shown,
+               .got = "different workloads in BASE and NEW, " + shown,
                .expected = "the same prompts, seeds and options",
                .advice = "--allow-other-workload compares what both have."});
 }
@@ -244,7 +246,7 @@ Comparison compare_runs(const ComparedRun& base, const ComparedRun& fresh, const
     throw Error({.what = "speclab compare",
                  .got = "no case that both runs have",
                  .expected = "runs of the same experiment",
-                 .advice = ""});
+                 .advice = "Compare two runs of one config."});
   }
   Comparison comparison;
   comparison.workload = allowed_workload(base, fresh, options);

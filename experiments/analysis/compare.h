@@ -12,75 +12,75 @@
 
 namespace speclab {
 
-/// One side of a comparison. A committed record has a summary and no raw lines.
+/// One run of a comparison. A committed record has a summary but no raw lines.
 struct ComparedRun {
   RunData run;
   nlohmann::json summary;  ///< summary.json
 };
-/// Reads a run folder. A run that was killed has no summary; it is computed then, and not written. Throws
-/// Error when the folder holds no run.
+/// Reads a run folder. Computes the summary, without writing it, when the folder has lines. Throws Error when
+/// the folder holds no run.
 ComparedRun load_compared_run(const std::filesystem::path& folder);
 
 /// Why a comparison fails.
 enum class Failure { slower, lost_equality, failed, changed_text, missing, not_compared, gate };
 std::string_view to_string(Failure failure);
-std::string_view allowing_flag(Failure failure);  ///< "--allow-missing"; "" where there is none
+/// The option that allows a failure, such as "--allow-missing"; "" when there is none.
+std::string_view allowing_flag(Failure failure);
 
 struct CompareOptions {
-  std::vector<std::string> gates = {};  ///< see parse_gates; not empty: times are ignored
+  std::vector<std::string> gates = {};  ///< see parse_gates; times are ignored unless this is empty
   bool allow_changed_text = false, allow_missing = false, allow_uncompared = false,
        allow_other_workload = false;
 };
 
-/// The texts of a case in both runs. A text is what one prompt and one seed gave.
+/// The texts of a case in both runs. A text belongs to one prompt and one seed.
 struct TextComparison {
   std::size_t compared = 0, changed = 0;
-  bool promised = false;  ///< a change is a failure
-  std::string prompt;     ///< of the first changed text
+  bool promised = false;  ///< true when a changed text is a failure
+  std::string prompt;     ///< prompt and seed of the first changed text
   std::uint64_t seed = 0;
-  std::size_t index = 0;  ///< of its first token that differs
+  std::size_t index = 0;  ///< index of the first token that differs in it
 };
 
 /// One case of two runs.
 struct CaseComparison {
   std::string id;
-  /// "faster", "slower", "same", "unclear: REASON"; "lost equality", "failed", "missing", "only in new", "not
-  /// compared: REASON"; with gates "equal" and "differs" instead of the first four.
+  /// "faster", "slower", "same", "unclear: REASON" (with gates: "equal" or "differs"), or "lost equality",
+  /// "failed", "missing", "only in new", "not compared: REASON".
   std::string verdict;
-  double ratio =
-      0;  ///< time per emitted token, base / new: above 1 = the new one is faster; 0: there is none
+  double ratio = 0;  ///< time per emitted token, base / new: above 1 the new run is faster; 0: not known
   std::optional<stats::Interval> ci;
-  std::size_t prompts = 0;  ///< that the interval was drawn from
+  std::size_t prompts = 0;  ///< number of prompts behind the interval
   TextComparison texts;
-  std::size_t missing_texts = 0;  ///< that the base has and the new run should have
+  std::size_t missing_texts = 0;  ///< texts of the base that the new run should have and lacks
   std::vector<GateResult> gates;
-  std::vector<Failure> failures;  ///< those that are not allowed
+  std::vector<Failure> failures;  ///< failures that the options do not allow
 };
 
 struct Comparison {
-  std::vector<CaseComparison> cases;  ///< in the order of the base, then those that only the new run has
-  std::optional<double> noise;        ///< the larger noise floor of both runs; absent: one has no repeats
-  std::vector<std::string> workload;  ///< how the workloads differ, where that is allowed
+  std::vector<CaseComparison> cases;  ///< in the order of the base; cases of the new run alone come last
+  std::optional<double> noise;        ///< larger noise floor of both runs; absent when one has no repeats
+  std::vector<std::string> workload;  ///< allowed differences of the workloads
   nlohmann::json base_machine, new_machine;  ///< see judge_machine
   std::string nothing_compared;              ///< why no case was compared; "" when one was
   bool failed() const;
 };
 
-/// Joins on case id, then on prompt and seed.
+/// Compares two runs case by case, joined by case id, prompt and seed.
 ///
-/// Texts: decoding is deterministic and every coin has an address. The same case with the same options,
-/// models, prompt and seed gives the same ids on one machine and numerics class, lossy or not; a change is a
-/// failure. Where the workloads differ and that is allowed, this holds for greedy decoding and coupled
-/// sampling only: drafts may depend on other prompts of the run.
+/// Texts: decoding is deterministic. The same case with the same options, models, prompt and seed gives the
+/// same token ids on one machine and numerics class, lossy or not. A changed text is a failure. If the
+/// options allow different workloads, this holds for greedy decoding and coupled sampling only, because
+/// drafts may depend on other prompts of the run.
 ///
-/// Times: per emitted token, on the texts that both have. There is no verdict without two repeats in both
-/// runs, because the noise is unknown then, and none when one of both was measured on a busy machine.
+/// Times are compared per emitted token on the texts that both runs have. There is no verdict without two
+/// repeats in both runs, because the noise is unknown, and none when one of them ran on a busy machine.
 ///
-/// Gates: computed from the lines that both have. When one run has no raw lines, both must be complete and
-/// have the same workload; its summary is then held against all lines of the other one, or its summary.
+/// Gates are computed from the lines that both runs have. When a run has no raw lines, both must be complete
+/// and have the same workload; its summary is then compared with all lines, or the summary, of the other run.
 ///
-/// Throws Error when models or numerics differ, without gates also when the machine, backend or threads do,
-/// when the workloads differ and that is not allowed, and when no case is common.
+/// Throws Error when models or numerics class differ; without gates, when machine, backend or threads differ;
+/// when the workloads differ and that is not allowed; and when the runs have no case in common.
 Comparison compare_runs(const ComparedRun& base, const ComparedRun& fresh,
                         const CompareOptions& options = {});
 

@@ -9,25 +9,26 @@
 #include "experiments/metrics/run_data.h"
 #include "experiments/analysis/workload.h"
 
-/// The raw lines of a case in two runs, for compare_runs.
+/// Finds and compares the raw lines that two runs have in common, for compare_runs.
 namespace speclab {
 
 /// The lines of one case with the same prompts and seeds in both runs.
 struct CommonLines {
-  std::shared_ptr<const CaseData> base, fresh;  ///< never null; without prompts when nothing is common
-  std::size_t missing = 0;                      ///< texts that only the base has
-  std::string why_none;                         ///< why nothing is common
+  std::shared_ptr<const CaseData> base,
+      fresh;                ///< never null; without prompts when there are no common lines
+  std::size_t missing = 0;  ///< number of texts that only the base has
+  std::string why_none;     ///< why there are no common lines
 };
-/// Of the texts that both runs planned.
+/// The common lines of a case. `work`: the texts that both runs planned.
 CommonLines common_lines(const CaseData& base, const CaseData& fresh, const CommonWork& work);
 
-/// Counts equal and changed texts, by the first repeat.
+/// Counts equal and changed texts of the first repeat.
 TextComparison compare_line_texts(const CommonLines& lines);
 
-/// Noise floor of the decode times of a run; absent without repeats.
+/// The noise floor of a run's decode times; absent without repeats.
 std::optional<double> noise_of(const RunData& run);
 
-/// False for a committed record.
+/// True when the run has raw lines; a committed record has none.
 bool has_lines(const RunData& run);
 
 }  // namespace speclab

@@ -30,16 +30,6 @@ struct Counts {
   std::optional<double> prefill_ms, decode_ms;  ///< sums; target and draft
 };
 
-/// Longest path of the draft: its length, or the depth of its tree.
-std::size_t depth_of(const StepRecord& step) {
-  std::vector<std::size_t> depth(step.drafted.size() + 1, 0);
-  for (std::size_t i = 0; i < step.drafted.size(); ++i) {
-    const auto parent = static_cast<std::size_t>(step.drafted[i].parent);
-    depth[i + 1] = 1 + (parent <= i ? depth[parent] : 0);
-  }
-  return *std::max_element(depth.begin(), depth.end());
-}
-
 template <class Time>
 std::optional<double> median_ms(const CaseData& data, Time time) {
   std::vector<double> sums(common_repeats(data), 0.0);
@@ -64,7 +54,7 @@ Counts count(const CaseData& data) {
         ++n.drafts;
         n.drafted += static_cast<std::int64_t>(step.drafted.size());
         n.accepted += step.accepted;
-        n.width = std::max({n.width, depth_of(step), static_cast<std::size_t>(step.accepted)});
+        n.width = std::max({n.width, draft_depth(step), static_cast<std::size_t>(step.accepted)});
         n.accepted_at.resize(n.width, 0);
         n.histogram.resize(n.width + 1, 0);
         ++n.histogram[static_cast<std::size_t>(step.accepted)];
@@ -84,7 +74,7 @@ json per_second(double count, std::optional<double> ms) {
 }
 json or_null(std::optional<double> value) { return value ? json(*value) : json(nullptr); }
 
-double decode_steps(const Counts& n) {  // llama.cpp's: the first token of a request comes from its prompt
+double decode_steps(const Counts& n) {  // as llama.cpp counts: prefill gives the first token of a request
   return static_cast<double>(n.tokens - n.requests);
 }
 json accept_rate(const Counts& n) {
@@ -93,7 +83,7 @@ json accept_rate(const Counts& n) {
 json accept_percent(const Counts& n) {
   return ratio(100.0 * static_cast<double>(n.accepted), static_cast<double>(n.drafted));
 }
-json mean_length(const Counts& n) {  // of the steps that drafted, a bonus for each of them
+json mean_length(const Counts& n) {  // mean over the steps that drafted; each emits one more token
   return ratio(static_cast<double>(n.drafts + n.accepted), static_cast<double>(n.drafts));
 }
 json joint_rates(const Counts& n) {
@@ -103,7 +93,7 @@ json joint_rates(const Counts& n) {
   return rates;
 }
 
-// SGLang verifies at every step of a server that speculates, were the draft empty.
+// A server of SGLang that speculates verifies at every step, also when the draft is empty.
 std::int64_t verified(const Counts& n) { return n.drafts == 0 ? 0 : n.steps; }
 json verified_histogram(const Counts& n) {
   json histogram = n.histogram;
@@ -191,9 +181,8 @@ std::vector<std::string> answers(const LineRecord& line) {
   if (texts.size() != line.turns.size()) {
     throw Error({.what = fmt::format("export of {}, prompt {}", line.case_id, line.prompt),
                  .got = fmt::format("{} answers", texts.size()),
-                 .expected = fmt::format("{}, one for each turn, with U+241E between them and nowhere else",
-                                         line.turns.size()),
-                 .advice = ""});
+                 .expected = fmt::format("{}, one for each turn, separated by U+241E", line.turns.size()),
+                 .advice = "An answer contains U+241E itself; such a run cannot be exported."});
   }
   return texts;
 }
@@ -228,10 +217,10 @@ std::string answer_file(const CaseData& data) {
   if (data.unequal()) {
     throw Error({.what = "export of " + data.id(),
                  .got = "texts that differ from their reference although they must not",
-                 .expected = "a case whose times mean something",
+                 .expected = "a case that is equal to its reference, because others have no valid times",
                  .advice = "speclab report RUN --json shows where they differ first."});
   }
-  // Their questions have numbers, and reorg_answer_file sorts by them: all or none.
+  // Spec-Bench's questions have numbers, and reorg_answer_file sorts by them, so all ids are numbers or none.
   const bool numbers = std::all_of(data.prompts.begin(), data.prompts.end(), is_number);
   std::string text;
   for (std::size_t i = 0; i < data.prompts.size(); ++i) {
@@ -274,7 +263,7 @@ std::string export_run(const RunData& run, const std::string& tool, const std::s
     if (chosen.size() > 1) {
       throw Error({.what = "--export spec-bench",
                    .got = fmt::format("{} cases", chosen.size()),
-                   .expected = "one: an answer file holds one method",
+                   .expected = "one case, because an answer file holds one method",
                    .advice = fmt::format("Choose it with --case, for example --case {}.", ids.back())});
     }
     return answer_file(*chosen.front());

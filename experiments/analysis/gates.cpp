@@ -17,15 +17,15 @@ using nlohmann::json;
 struct GateMetric {
   const char* gate;
   const char* metric;
-  bool count;  ///< a count over the tokens: the metric times "tokens" is a whole number
+  bool count;  ///< true for a count per token: the metric times "tokens" is a whole number
 };
 constexpr GateMetric kGates[] = {
     {"tau", "tau", false},           {"alpha", "alpha", false},      {"rows", "target_rows", true},
     {"calls", "target_calls", true}, {"calls", "draft_calls", true},
 };
 
-// Equal counts give equal ratios but for rounding. Two ratios of different counts up to 10^5 are 10^-10
-// apart.
+// Equal counts give ratios that differ by rounding alone. Ratios of different counts up to 10^5 are at least
+// 10^-10 apart.
 constexpr double kRounding = 1e-12;
 
 Better better_of(const char* metric) {
@@ -47,7 +47,7 @@ GateResult compare_metric(const GateMetric& one, const json& base, const json& f
   if (result.base == result.fresh) {
     result.change = "equal";
   } else if (result.base.is_number() && result.fresh.is_number()) {
-    // Per token, also for counts: a longer text has more of them.
+    // Counts are compared per token too, because a longer text has more of them.
     const double was = base.at(one.metric), is = fresh.at(one.metric);
     const bool near = std::abs(is - was) <= kRounding * std::max(std::abs(is), std::abs(was));
     if (near && !one.count) result.change = "equal";
@@ -68,7 +68,7 @@ std::vector<std::string> parse_gates(const std::string& text) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       throw Error({.what = "--gate",
                    .got = fmt::format("\"{}\"", name),
-                   .expected = "names of tau, alpha, rows, calls with commas between them",
+                   .expected = "one or more of tau, alpha, rows, calls, separated by commas",
                    .advice = nearest_name(name, known).empty() ? "" : suggest(name, known)});
     }
     if (std::find(gates.begin(), gates.end(), name) == gates.end()) gates.push_back(name);
@@ -76,7 +76,7 @@ std::vector<std::string> parse_gates(const std::string& text) {
   if (gates.empty()) {
     throw Error({.what = "--gate",
                  .got = "no name",
-                 .expected = "names of tau, alpha, rows, calls with commas between them",
+                 .expected = "one or more of tau, alpha, rows, calls, separated by commas",
                  .advice = "For example --gate tau,rows."});
   }
   return gates;

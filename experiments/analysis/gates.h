@@ -7,21 +7,21 @@
 
 namespace speclab {
 
-/// What two runs of one version must have in common exactly, however fast the machine was: continuous
-/// integration can hold a new version against a committed record. Names: tau, alpha, rows, calls.
+/// Gates compare counts that do not depend on the speed of the machine. Continuous integration uses them to
+/// compare a new version exactly with a committed record. The gates are tau, alpha, rows and calls.
 
-/// Names with commas between them. Throws Error for an unknown name.
+/// Reads names separated by commas. Throws Error for an unknown name.
 std::vector<std::string> parse_gates(const std::string& text);
 
 /// One metric of a gate in both runs. Counts are totals over all prompts and seeds of one repeat.
 struct GateResult {
   std::string gate, metric;
-  nlohmann::json base, fresh;  ///< null where the metric does not apply
-  std::string change;          ///< "equal", "better", "worse"; "changed" where one of both is null
+  nlohmann::json base, fresh;  ///< null when the metric does not apply
+  std::string change;          ///< "equal", "better", "worse"; "changed" when one of the two is null
 };
 
-/// Both are "metrics" of a summary. Absent when one of them lacks a metric of the gates: an older version
-/// wrote it.
+/// Compares the gates of two cases. `base` and `fresh` are "metrics" of a summary. Absent when one of them
+/// lacks a metric of the gates, because an older version wrote it.
 std::optional<std::vector<GateResult>> compare_gates(const std::vector<std::string>& gates,
                                                      const nlohmann::json& base, const nlohmann::json& fresh);
 

@@ -10,6 +10,7 @@
 #include "core/base/token.h"
 #include "core/theory/lookahead.h"
 #include "experiments/analysis/lookahead_fit.h"
+#include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
 #include "experiments/analysis/table.h"
 
@@ -18,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Over all steps of all lines and repeats.
+/// Sums over all steps of all lines and repeats.
 struct Sums {
   double steps = 0, tokens = 0, decode_ns = 0, slowest_ns = 0, other_ns = 0;
   std::vector<double> rows, ns;        ///< [devices]
@@ -150,8 +151,9 @@ std::string lookahead_devices_text(const json& devices) {
                           number_text(row["speedup"]), number_text(row["predicted_speedup"]),
                           number_text(row["undivided_speedup"])});
   }
-  return "Lookahead parallelism: what so many devices would do, measured here one after the other; only the "
-         "exchange is a model.\n" +
+  return "Lookahead parallelism: D devices, measured here one after the other. Only the exchange between "
+         "them "
+         "is a model.\n" +
          to_text(table) + "\n";
 }
 

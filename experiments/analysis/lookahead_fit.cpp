@@ -10,6 +10,7 @@
 
 #include "core/theory/lookahead.h"
 #include "core/theory/lookahead_hold_out.h"
+#include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
 #include "experiments/analysis/table.h"
 
@@ -118,7 +119,7 @@ json fit_json(const Group& group, const json& calibration) {
   return out;
 }
 
-/// What the law says about cells and prompts that its fit has not seen; empty without such tests.
+/// The errors of the law on cells and prompts that its fit has not seen, as a table; "" without such tests.
 std::string held_out_text(const json& tests) {
   if (tests.empty()) return "";
   Table table{.header = {"left out of the fit", "cells", "interpolated", "same prompts", "by the mean",
@@ -137,28 +138,12 @@ std::string held_out_text(const json& tests) {
                           percent("mean_error"), percent("error_other_prompts"),
                           percent("mean_error_other_prompts")});
   }
-  return "How far its tau is off (median) where the fit has not seen it. Cells that are not interpolated lie "
-         "outside the hull of the fitted ones: extrapolation.\n" +
+  return "Median error of the predicted tau on what was left out of the fit. Cells that are not interpolated "
+         "lie outside the hull of the fitted cells (extrapolation).\n" +
          to_text(table) + "\n";
 }
 
 }  // namespace
-
-theory::RowTimes calibrated_row_times(const json& calibration) {
-  std::map<int, double> times;
-  for (const auto& [n, ns] : calibration.at("t_n_ns").items()) times[std::stoi(n)] = ns.get<double>();
-  const int largest = times.rbegin()->first;
-  double count = 0, x = 0, y = 0, xx = 0, xy = 0;
-  for (const auto& [n, ns] : times) {
-    if (4 * n < largest) continue;
-    count += 1, x += n, y += ns, xx += static_cast<double>(n) * n, xy += n * ns;
-  }
-  const double spread = xx - x * x / count;
-  const double slope = spread > 0 ? std::max(0.0, (xy - x * y / count) / spread) : 0;
-  const int beyond = 2 * largest;
-  times[beyond] = times[largest] + slope * (beyond - largest);
-  return theory::RowTimes(std::move(times));
-}
 
 theory::RowTimes free_row_times(int rows) {
   return theory::RowTimes(std::map<int, double>{{1, 1.0}, {rows, 1.0}, {2 * rows, 2.0}});
@@ -200,7 +185,7 @@ json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases, const json
   std::map<std::string, Group> groups;
   for (const auto& data : cases) {
     if (data->config["strategy"] != "lookahead" || data->lines.empty() || data->unequal()) continue;
-    if (data->devices() > 1) continue;  // the same S as on one, of more rows
+    if (data->devices() > 1) continue;  // the same tau as on one device, but more rows
     json rest = data->options();
     LookaheadCell cell = cell_of(*data);
     if (cell.shape.W < 1 || cell.shape.G < 1 || cell.tokens.empty()) continue;
@@ -276,7 +261,7 @@ json lookahead_prediction(const json& fits, const std::string& case_id, const js
       const bool square = cell["W"] == cell["G"];
       double value = cell["fitted"];
       std::string sight = "alpha and f fitted to a grid that holds this case";
-      for (const char* what : {"N", "W"}) {  // rather without the row of the grid than without the column
+      for (const char* what : {"N", "W"}) {  // the fit without this W wins over the fit without this N
         if (!cell["held_out"].contains(what)) continue;
         const json& unseen = cell["held_out"][what];
         value = unseen["tau"];

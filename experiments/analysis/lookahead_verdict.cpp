@@ -10,6 +10,7 @@
 #include "core/decoding/loop/generation.h"
 #include "core/decoding/registry.h"
 #include "experiments/analysis/lookahead_fit.h"
+#include "experiments/metrics/calibration_costs.h"
 #include "experiments/analysis/table.h"
 
 namespace speclab {
@@ -19,8 +20,8 @@ using nlohmann::json;
 using theory::LookaheadChoice;
 
 constexpr int kRepeats = 5;
-constexpr double kFree = 1.05;  // t(n) up to which rows count as free
-constexpr double kSame = 1.05;  // speedups up to this, either way, are no difference that matters
+constexpr double kFree = 1.05;  // rows with t(n) up to this count as free
+constexpr double kSame = 1.05;  // speedups from 1 / kSame to kSame count as the same
 
 json choice_json(const LookaheadChoice& choice) {
   return {{"W", choice.shape.W},
@@ -61,7 +62,7 @@ std::optional<stats::Interval> widened(const json& ci95, const json& noise) {
   return stats::Interval{ci95[0].get<double>() / factor, ci95[1].get<double>() * factor};
 }
 
-/// true, false, or null where neither is shown.
+/// "never_slower" of the verdict: true, false or null.
 json is_never_slower(const json& ci95, const json& noise) {
   const auto interval = widened(ci95, noise);
   if (!interval) return nullptr;
@@ -122,7 +123,7 @@ json lookahead_candidates(const json& summary) {
 json follow_up_config(const json& run_config, const json& summary) {
   const json& fit = largest_lookahead_fit(summary);
   const json& options = case_by_id(summary, fit["cells"][0]["case"])["options"];
-  const auto changed = [&](const OptionFields& fields) {  // what is not as it is when nobody says anything
+  const auto changed = [&](const OptionFields& fields) {  // the options that differ from their defaults
     json out = json::object();
     for (const OptionInfo& info : describe_options(fields)) {
       if (options.at(info.name) != json::parse(info.default_value)) out[info.name] = options[info.name];
@@ -132,7 +133,7 @@ json follow_up_config(const json& run_config, const json& summary) {
   StrategyChoice lookahead(find_strategy("lookahead"));
   GenerationOptions generation;
   const json of_strategy = changed(lookahead.fields()), shared = changed(option_fields(generation));
-  json cases = json::array({{{"strategy", "autoregressive"}}});
+  json cases = json::array({{{"strategy", baseline_strategy().info.name}}});
   for (const json& candidate : lookahead_candidates(summary)) {
     json one = of_strategy;
     one["strategy"] = "lookahead";
@@ -261,7 +262,7 @@ std::string to_verdict_text(const json& verdict) {
               ? fmt::format("Here a second row costs more than {:.0f} % of a forward.", 100 * (kFree - 1))
               : fmt::format("Here a forward over {} rows takes at most {:.0f} % longer than over one.",
                             verdict["free_rows"].dump(), 100 * (kFree - 1));
-  text += " What the same law recommends where more rows are free:\n\n";
+  text += " The same law recommends for machines with more free rows:\n\n";
   Table machines{.header = {"free rows", "W", "N", "G", "tau", "speedup"},
                  .rows = {},
                  .right = {true, true, true, true, true, true}};

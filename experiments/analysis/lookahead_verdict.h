@@ -3,22 +3,21 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-/// The end of the W, N, G laboratory: what the law that was fitted to a run recommends for the machine of the
-/// run is measured in a run of its own, beside autoregressive decoding.
+/// Tests the law of lookahead decoding: measures the settings that the law, fitted to a run, recommends for
+/// this machine, in a follow-up run beside autoregressive decoding.
 namespace speclab {
 
 /// The fit with most cells in summary.json's "lookahead". Throws Error when there is none.
 const nlohmann::json& largest_lookahead_fit(const nlohmann::json& summary);
 
-/// What to measure of a run with this summary: [{"role", "W", "N", "G", "tau", "speedup"}], tau and speedup
-/// as predicted. First the recommendation ("recommended"), or, where that is to decode autoregressively, the
-/// setting that the law likes best among all ("best of lookahead"); then the one that was fastest in the run
-/// itself
-/// ("fastest in the run"), if it is another one. Throws Error without a calibration.
+/// The settings to measure: [{"role", "W", "N", "G", "tau", "speedup"}] with predicted tau and speedup. The
+/// first is the law's recommendation ("recommended"). If the law recommends autoregressive decoding, it is
+/// the best setting of lookahead decoding instead ("best of lookahead"). The second is the fastest setting of
+/// the run itself ("fastest in the run"), if it differs. Throws Error without a calibration.
 nlohmann::json lookahead_candidates(const nlohmann::json& summary);
 
-/// A config that measures the candidates: target, prompts and options of the run (its resolved config.json),
-/// several repeats.
+/// A config that measures the candidates with several repeats. It takes target, prompts and options from the
+/// run's config.json.
 nlohmann::json follow_up_config(const nlohmann::json& run_config, const nlohmann::json& summary);
 
 /// The verdict over a run and the follow-up measured after it (both summaries):
@@ -26,21 +25,22 @@ nlohmann::json follow_up_config(const nlohmann::json& run_config, const nlohmann
 ///    "ratio_noise", "measured": [{"role", "case", "W", "N", "G", "predicted": {"tau", "speedup"}, "tau",
 ///    "speedup", "speedup_ci95", "verdict": see judge_speedup}], "regret": x,
 ///    "free_rows": n, "by_free_rows": [{"rows", "W", "N", "G", "tau", "speedup"}]}
-/// ratio_noise: how far the same speedup differs between repeats of the follow-up (ratio_noise.h).
-/// never_slower is about the recommendation: true when it is at most 5 % slower for certain, false when it is
-/// slower for certain, null when neither is shown; decoding autoregressively is not slower than itself.
-/// regret: 1 - speedup of the recommendation / best speedup measured in the follow-up. free_rows: most rows
-/// that cost up to 5 % of a forward here; by_free_rows: the recommendation for machines on which so many rows
-/// cost nothing. `follow_up` null: all but what needs it.
+/// - ratio_noise: how far the same speedup differs between repeats of the follow-up (ratio_noise.h).
+/// - never_slower: true when the recommendation is certainly at most 5 % slower than autoregressive decoding,
+///   false when it is certainly slower, else null. It is true when the recommendation is autoregressive.
+/// - regret: 1 - speedup of the recommendation / best speedup measured in the follow-up.
+/// - free_rows: largest number of rows whose forward costs at most 5 % more than one row on this machine.
+/// - by_free_rows: the recommendation for machines on which that many rows cost no more than one.
+/// With `follow_up` null, the fields that need a follow-up are null or empty.
 nlohmann::json lookahead_verdict(const nlohmann::json& summary, const nlohmann::json& follow_up);
 
-/// A speedup's interval (null: one prompt) is first widened by the noise of ratios (null: no repeats), to
-/// [lo / (1 + noise), hi * (1 + noise)]. Then: "faster" or "slower" when 1 lies outside, "same" when it stays
-/// within 5 % of 1, else "unclear"; "unclear: no repeats" and "unclear: one prompt" where it cannot be
-/// judged.
+/// Judges a speedup by its interval. `ci95` is null for a single prompt, `noise` (ratio_noise) is null
+/// without repeats; the result is then "unclear: one prompt" or "unclear: no repeats". Otherwise the interval
+/// is widened to [lo / (1 + noise), hi * (1 + noise)]. The result is "faster" or "slower" when 1 lies outside
+/// it, "same" when it stays within 5 % of 1, else "unclear".
 std::string judge_speedup(const nlohmann::json& ci95, const nlohmann::json& noise);
 
-/// For people.
+/// The verdict as text for people.
 std::string to_verdict_text(const nlohmann::json& verdict);
 
 }  // namespace speclab

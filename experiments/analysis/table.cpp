@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Characters, not bytes: what a terminal shows.
+/// The number of characters, not bytes, because a terminal shows characters.
 std::size_t width_of(const std::string& text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
@@ -115,12 +115,12 @@ std::string interval_text(const json& metrics, const std::string& name, int digi
 
 namespace {
 
-constexpr const char* kOtherTexts = " *";  ///< behind a speedup
-constexpr double kMeaninglessNoise = .5;   ///< a floor above it says that next to nothing was measured
-constexpr std::size_t kLeastPrompts = 3;   ///< for a noise floor
+constexpr const char* kOtherTexts = " *";  ///< mark after a speedup, see notes_text
+constexpr double kMeaninglessNoise = .5;   ///< a noise floor above this means that too little was measured
+constexpr std::size_t kLeastPrompts = 3;   ///< prompts that a noise floor needs
 
-/// Whether its speedup compares texts that are not those of its reference. Records from before the flag do
-/// not say.
+/// True when the case's speedup compares texts that differ from those of its reference. Older records do not
+/// say; then false.
 bool speedup_of_other_texts(const json& entry) {
   const json& metrics = entry.at("metrics");
   return metrics.value("texts_equal", json()) == json(false) && !metrics.value("speedup", json()).is_null();
@@ -147,8 +147,7 @@ std::string notes_text(const json& summary) {
   const json& cases = summary.at("cases");
   const bool others = std::any_of(cases.begin(), cases.end(), speedup_of_other_texts);
   return std::string(others ? "* Its texts are not those of its reference: the speedup compares the time per "
-                              "emitted token "
-                              "of different texts.\n"
+                              "emitted token of different texts.\n"
                             : "") +
          noise_text(summary);
 }

@@ -8,36 +8,36 @@
 
 namespace speclab {
 
-/// A table of texts with one header row; printed for people, as CSV or as LaTeX (booktabs).
+/// A table of texts with one header row, to be printed as text or as LaTeX (booktabs).
 struct Table {
   std::vector<std::string> header;
   std::vector<std::vector<std::string>> rows;
-  std::vector<bool> right;  ///< [columns] align right; missing = left
+  std::vector<bool> right;  ///< [columns] true aligns right; a missing entry aligns left
 };
 std::string to_text(const Table& table);
 std::string to_latex(const Table& table, const std::string& caption);
 std::string csv_field(const std::string& text);
 
-/// "1.23", "—" for null; `digits` significant ones.
+/// A number with `digits` significant digits, such as "1.23"; "—" for null.
 std::string number_text(const nlohmann::json& value, int digits = 3);
-/// " (n = 9)", what stands beside an interval over so few prompts; "" from stats::kFewClusters on, and for 0:
-/// not known.
+/// The note " (n = 9)" after an interval over few prompts. "" for stats::kFewClusters prompts or more, and
+/// for 0, which means that the number is not known.
 std::string few_prompts_text(std::size_t prompts);
-/// "1.23 [1.20, 1.26]", with few_prompts_text where the number of prompts is given.
+/// A metric with its interval, such as "1.23 [1.20, 1.26]", and few_prompts_text(prompts).
 std::string interval_text(const nlohmann::json& metrics, const std::string& name, int digits = 3,
                           std::size_t prompts = stats::kFewClusters);
 
-/// The table of a summary: one row per case, the columns that have a value somewhere.
+/// The table of a summary: one row per case, without columns that are empty for all cases.
 Table summary_table(const nlohmann::json& summary);
-/// What the table's marks mean, and which differences of time are noise: a line each.
+/// Notes on that table, one per line: what its marks mean, and which differences of time are noise.
 std::string notes_text(const nlohmann::json& summary);
-/// For each case about which the config quotes published numbers: those beside the ones measured here; ""
-/// without.
+/// A table of published and measured numbers for each case about which the config quotes published ones; ""
+/// when there is none.
 std::string published_text(const nlohmann::json& summary);
-/// For each case, or the one that is named, a line for each prompt: the share of its text that is copied,
-/// tau, speedup.
+/// A table of prompts for each case, or for the case `case_id`: the copied share of the text, tau and
+/// speedup.
 std::string prompts_text(const nlohmann::json& summary, const std::string& case_id);
-/// Every scalar metric of every case, with its interval: header, then one line per case.
+/// All scalar metrics with their intervals as CSV: a header, then one line per case.
 std::string summary_csv(const nlohmann::json& summary);
 
 }  // namespace speclab

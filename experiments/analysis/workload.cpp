@@ -29,8 +29,8 @@ void compare_keys(const json& base, const json& fresh, const std::set<std::strin
   }
 }
 
-/// A model is known by its hash in the environment. What is made of it, layers or an inflated twin, stands
-/// here.
+/// The entry of a model without its path, because the environment compares model files by hash. Layers and
+/// inflation remain.
 json without_file(json model) {
   if (!model.is_object()) return nullptr;
   model.erase("model");
@@ -68,7 +68,7 @@ std::vector<std::string> case_differences(const json& base_config, const json& f
   return found;
 }
 
-/// What every case decodes with.
+/// The differences in settings that all cases share.
 std::vector<std::string> shared_differences(const json& base, const json& fresh) {
   std::vector<std::string> found;
   compare_keys(base, fresh, {"chat_template", "system"}, "", found);
@@ -78,7 +78,7 @@ std::vector<std::string> shared_differences(const json& base, const json& fresh)
   return found;
 }
 
-/// Texts and options by id.
+/// The turns and options of the prompts, by id.
 std::map<std::string, json> prompts_of(const json& config) {
   std::map<std::string, json> prompts;
   for (const json& prompt : config.at("prompts"))

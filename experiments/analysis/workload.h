@@ -8,17 +8,17 @@
 
 namespace speclab {
 
-/// Whether two runs decode the same things. All configs are those of run folders (config.json). What an older
-/// version did not write is not compared.
+/// Finds out whether two runs decode the same texts. All arguments are config.json of run folders. Fields
+/// that an older version did not write are not compared.
 
-/// The prompts, seeds and settings in which they differ, for the cases that both have: "seeds: [1], [1,2]".
+/// The differences in prompts, seeds and settings over the cases that both have, such as "seeds: [1], [1,2]".
 std::vector<std::string> workload_differences(const nlohmann::json& base, const nlohmann::json& fresh);
 
-/// Does a case of both have the same options, rule, draft and so on? device_loop and device_graph do not
-/// count: they say how the work is queued.
+/// Does the case have the same options, rule, draft and so on in both runs? The options device_loop and
+/// device_graph are ignored, because they only say how work is queued.
 bool same_case(const nlohmann::json& base, const nlohmann::json& fresh, const std::string& id);
 
-/// What both decode: the ids of the prompts that have the same text and options, and the seeds.
+/// What both runs decode: the ids of prompts with the same text and options, and the common seeds.
 struct CommonWork {
   std::set<std::string> prompts;
   std::set<std::uint64_t> seeds;

@@ -10,44 +10,47 @@
 
 #include "experiments/run/model_set.h"
 
-/// speclab_bench: Google Benchmarks of the CPU engine on the shapes of a real model, or with --backend cuda
-/// of the kernels of a GPU. Each benchmark counts the bytes that it must read and the floating-point
-/// operations that it must do, and says which share of the machine's read bandwidth and arithmetic peak,
-/// measured by the same process, that is.
+/// speclab_bench: Google Benchmarks of the CPU engine on the shapes of a real model, or of a GPU's kernels
+/// (--backend cuda). Each benchmark counts the bytes that it must read and the floating-point operations that
+/// it must do. It reports their rates as shares of the machine's read bandwidth and arithmetic peak, which
+/// the same process measures.
 namespace speclab::bench {
 
+/// What the benchmarks run on.
 struct Setting {
-  std::shared_ptr<ModelSet> models;  ///< "draft" among the drafts when one was named
+  std::shared_ptr<ModelSet> models;  ///< the target; and the draft as "draft" if has_draft
   bool has_draft = false;
-  std::string model, draft;  ///< where they come from
+  std::string model, draft;  ///< paths of target and draft
   BackendChoice backend;
-  std::string text;           ///< a file for the indexes of copies/; "" for a text that is made up
+  std::string text;           ///< file with the text that copies/ indexes; "" for a made-up text
   double read_bandwidth = 0;  ///< bytes per second from memory, all threads
   double peak_flops = 0;      ///< operations per second, all threads
 };
 
-/// Target and draft on such a backend.
+/// Loads target and draft on a backend.
 std::shared_ptr<ModelSet> load(const Setting& setting, const BackendChoice& backend);
 
-/// Counters of one iteration's work: bytes_per_second, flops_per_second, of_bandwidth, of_peak.
+/// Sets the counters bytes_per_second, flops_per_second, of_bandwidth and of_peak from the work of one
+/// iteration.
 void count_work(benchmark::State& state, const Setting& setting, double bytes, double flops);
 
 using Body = std::function<void(benchmark::State&)>;
-/// Registers a benchmark in wall time, or in the time that the body sets. Bodies set up on their first call
-/// and keep what they set up: with random interleaving they are called once a repetition.
+/// Registers a benchmark. It reports wall time, or the time that the body sets (kManual). With random
+/// interleaving a body is called once per repetition, so it does its set-up in the first call and keeps it.
 enum class Clock : std::uint8_t { kWall, kManual };
 benchmark::internal::Benchmark* add(const std::string& name, Body body, Clock clock = Clock::kWall);
 
-void add_machine(const Setting& setting);   ///< read bandwidth, peak: how steady is the machine?
-void add_kernels(const Setting& setting);   ///< matrices, attention, row operations, empty parallel regions
+void add_machine(const Setting& setting);   ///< read bandwidth and peak, which show how steady the machine is
+void add_kernels(const Setting& setting);   ///< matrices, attention, row operations
 void add_forwards(const Setting& setting);  ///< whole forwards, prefill, greedy steps, draft steps
-void add_copies(const Setting& setting);    ///< steps of strategies that copy, indexes of long texts
+void add_copies(
+    const Setting& setting);  ///< steps of strategies without a draft model, indexes of long texts
 
-/// "cuda/...": the kernels of GPU `device` or, at tiny sizes, of the simulated one
+/// Adds "cuda/...": the kernels of GPU `device`, or at tiny sizes those of the simulated one
 /// (core/backend/kernel_trials.h), and single steps of the draft.
 void add_device(const Setting& setting, int device);
 
-/// Repeats of a benchmark on a device: each one is a batch of launches of about two milliseconds.
+/// Repetitions of a benchmark on a device. Each is a batch of launches of about two milliseconds.
 inline constexpr int kDeviceRepeats = 5;
 
 }  // namespace speclab::bench

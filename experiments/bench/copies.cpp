@@ -2,9 +2,10 @@
 //
 //     speclab_bench --model MODEL --benchmark_filter=copies [--text FILE]
 //
-// Times are CPU time of the thread, which other processes disturb least; those of copies/decoding are wall
-// time of real decoding. `p99_us`, `slowest_us`: over steps. Without --text the text is made up: passages of
-// what was there before, of geometric length, between tokens drawn by Zipf's law.
+// Times are CPU time of the thread, because other processes disturb it least. Only copies/decoding uses the
+// wall time of real decoding. `p99_us` and `slowest_us` are taken over the steps. Without --text the text is
+// made up: tokens drawn by Zipf's law, with copies of earlier passages of geometric length between them. Each
+// strategy says in its registration which settings are timed (StrategyInfo::benchmarks).
 #include <fmt/format.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,7 +34,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMostTokens = 10'000'000;
-constexpr int kHeldOut = 20'000;  // behind the indexed text: what is looked up
+constexpr int kHeldOut = 20'000;  // tokens after the indexed text; these are looked up
 
 std::int64_t thread_cpu_ns() {
   timespec time{};
@@ -63,7 +64,7 @@ std::vector<Token> made_up_text(std::size_t size, int vocab) {
   return text;
 }
 
-/// The text of --text, or one that is made up, and what is held out behind it.
+/// The text of --text, or a made-up one. Its last kHeldOut tokens are not indexed.
 const std::vector<Token>& long_text(const Setting& setting) {
   static std::vector<Token> text;
   if (!text.empty()) return text;
@@ -74,7 +75,7 @@ const std::vector<Token>& long_text(const Setting& setting) {
   }
   SPECLAB_CHECK(model.tokenizer(), "no tokenizer for {}", setting.text);
   const MappedFile file = MappedFile::open(setting.text);
-  // Line by line in pieces, as far as it is needed: encoding is what takes long.
+  // Encodes pieces of whole lines and stops as soon as there are enough tokens, because encoding is slow.
   std::string_view rest = file.text();
   while (!rest.empty() && text.size() < kMostTokens + kHeldOut) {
     const std::size_t end = rest.find('\n', std::min<std::size_t>(rest.size(), 100'000));
@@ -96,14 +97,14 @@ TokenSpan indexed_text(const Setting& setting, std::size_t most) {
   return text.first(std::min(most, text.size() - kHeldOut));
 }
 TokenSpan held_out_text(const Setting& setting) { return TokenSpan(long_text(setting)).last(kHeldOut); }
-/// A text that repeats itself: for what copies from nowhere else.
+/// A text that repeats itself, for strategies that copy from the text alone.
 TokenSpan short_text(const Setting& setting) {
   if (!setting.text.empty()) return held_out_text(setting);
   static const std::vector<Token> text = made_up_text(kHeldOut, setting.models->target()->config().tokens());
   return text;
 }
 
-/// Times of single steps; the benchmark's own time is their mean.
+/// Collects the times of single steps. The benchmark's own time is their mean.
 class Steps {
  public:
   template <class Work>
@@ -125,15 +126,16 @@ class Steps {
   std::vector<std::int64_t> ns_;
 };
 
-/// Every step from `context` tokens on as the loop would make it, the next token being that of the text.
-void run_steps(benchmark::State& state, const Setting& setting, const std::string& name, const json& options,
-               TokenSpan text, int context) {
+/// Times the steps that a decode loop would make along a given text, starting after `context` tokens. Each
+/// step emits the next token of the text.
+void run_steps(benchmark::State& state, const Setting& setting, const StrategyEntry& entry,
+               const json& options, TokenSpan text, int context) {
   constexpr int kSteps = 256, kPrompts = 8;
   Resources resources;
   resources.target = setting.models->target();
   resources.capacity = context + kSteps + 1;
-  StrategyChoice choice(find_strategy(name));
-  parse_options(choice.fields(), options, name);
+  StrategyChoice choice(entry);
+  parse_options(choice.fields(), options, std::string(entry.info.name));
   const auto strategy = choice.make(resources);
   Sequence sequence;
   sequence.tokens.reserve(static_cast<std::size_t>(resources.capacity));
@@ -164,31 +166,31 @@ void run_steps(benchmark::State& state, const Setting& setting, const std::strin
   state.counters["drafted"] = drafted / kSteps / kPrompts;
 }
 
-void add_steps(const Setting& setting, const std::string& label, const std::string& name,
+void add_steps(const Setting& setting, const StrategyEntry& entry, const std::string& label,
                const json& options) {
   for (const int context : {1024, 8192}) {
     add(
         fmt::format("copies/step/{}/context:{}", label, context),
         [=](benchmark::State& state) {
-          for (auto _ : state) run_steps(state, setting, name, options, short_text(setting), context);
+          for (auto _ : state) run_steps(state, setting, entry, options, short_text(setting), context);
         },
         Clock::kManual)
         ->Iterations(1);
   }
 }
 
-/// What a strategy that reads the target's rows does beside its forward, in real decoding, since it matters
-/// where the forward has left them: draft and observe, in wall time. `host_us`: with all else that is not
-/// forward or acceptance (trees, masks, commit, record); `of_step`: their share of a step. Medians over the
-/// steps, but for the first ones, in which there is little to draft yet.
-void add_decoding(const Setting& setting, const std::string& label, const std::string& name,
+/// Times draft and observe of a strategy that reads the target's rows, in wall time. It needs real decoding,
+/// because the time depends on where the forward has left the rows. `host_us` adds everything else that is
+/// neither forward nor acceptance (trees, masks, commit, record). `of_step` is the share of `host_us` in a
+/// step. All are medians over the steps, without the first ones, in which there is little to draft yet.
+void add_decoding(const Setting& setting, const StrategyEntry& entry, const std::string& label,
                   const json& options) {
   add(
       "copies/decoding/" + label,
       [=](benchmark::State& state) {
         constexpr std::size_t kPrompt = 128, kFirst = 6;
-        StrategyChoice choice(find_strategy(name));
-        parse_options(choice.fields(), options, name);
+        StrategyChoice choice(entry);
+        parse_options(choice.fields(), options, std::string(entry.info.name));
         DecodeLoop loop(setting.models->target(), nullptr, choice,
                         {.capacity = 256, .hash_rows = false, .details = false});
         Request request;
@@ -215,7 +217,8 @@ void add_decoding(const Setting& setting, const std::string& label, const std::s
       ->Iterations(1);
 }
 
-/// Memory and time of the automaton, then speculation after each token of a text that is not in it.
+/// Measures memory and build time of a suffix automaton, then the time of a look-up after each token of a
+/// text that the automaton does not hold.
 void add_index(const Setting& setting, int tokens) {
   add(
       fmt::format("copies/index/suffix_automaton/tokens:{}", tokens),
@@ -258,10 +261,11 @@ void add_index(const Setting& setting, int tokens) {
       ->Iterations(1);
 }
 
-/// The step of `retrieval` over a datastore of the text.
-void add_retrieval(const Setting& setting, int tokens) {
+/// Times steps with a datastore of `tokens` tokens of the long text.
+void add_datastore_steps(const Setting& setting, const StrategyEntry& entry, const std::string& label,
+                         json options, int tokens) {
   add(
-      fmt::format("copies/step/retrieval/tokens:{}", tokens),
+      fmt::format("copies/step/{}/tokens:{}", label, tokens),
       [=](benchmark::State& state) {
         std::error_code ignored;  // without such a folder: the current one
         const auto path = std::filesystem::temp_directory_path(ignored) /
@@ -270,8 +274,9 @@ void add_retrieval(const Setting& setting, int tokens) {
         Datastore::Builder builder(target.config().vocab, target.tokenizer_sha256());
         builder.add(indexed_text(setting, static_cast<std::size_t>(tokens)));
         builder.write(path);
-        const json options = {{"datastore", path.string()}};
-        for (auto _ : state) run_steps(state, setting, "retrieval", options, held_out_text(setting), 1024);
+        json with_file = options;
+        with_file[std::string(entry.info.needs_file)] = path.string();
+        for (auto _ : state) run_steps(state, setting, entry, with_file, held_out_text(setting), 1024);
         std::filesystem::remove(path, ignored);
       },
       Clock::kManual)
@@ -281,17 +286,20 @@ void add_retrieval(const Setting& setting, int tokens) {
 }  // namespace
 
 void add_copies(const Setting& setting) {
-  add_steps(setting, "prompt_lookup", "prompt_lookup", json::object());
-  add_steps(setting, "prompt_lookup,frequent,candidates:3", "prompt_lookup",
-            {{"match", "frequent"}, {"candidates", 3}});
-  add_steps(setting, "suffix_decoding", "suffix_decoding", json::object());
-  add_steps(setting, "suffix_decoding,tree", "suffix_decoding",
-            {{"tree", true}, {"length", 16}, {"factor", 4}});
-  add_steps(setting, "composition", "composition", {{"sources", json::array({"text"})}});
-  add_decoding(setting, "token_recycling", "token_recycling", json::object());
-  add_decoding(setting, "token_recycling,learn:accepted", "token_recycling", {{"learn", "accepted"}});
-  add_decoding(setting, "lookahead,W:15,N:5,G:15", "lookahead", {{"W", 15}, {"N", 5}, {"G", 15}});
-  for (const int tokens : {100'000, kMostTokens}) add_retrieval(setting, tokens);
+  for (const StrategyEntry& entry : strategies()) {
+    for (const StrategyBenchmark& benchmark : entry.info.benchmarks) {
+      const std::string label(benchmark.label);
+      const json options = json::parse(benchmark.options);
+      switch (benchmark.kind) {
+        case BenchmarkKind::replayed: add_steps(setting, entry, label, options); break;
+        case BenchmarkKind::decoded: add_decoding(setting, entry, label, options); break;
+        case BenchmarkKind::from_datastore:
+          for (const int tokens : {100'000, kMostTokens})
+            add_datastore_steps(setting, entry, label, options, tokens);
+          break;
+      }
+    }
+  }
   for (const int tokens : {100'000, 1'000'000, kMostTokens}) add_index(setting, tokens);
 }
 

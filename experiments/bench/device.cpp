@@ -12,7 +12,7 @@
 namespace speclab::bench {
 namespace {
 
-/// "cuda/NAME" for a trial, which is set up when it is first timed.
+/// Adds "cuda/NAME" for a trial. The trial is set up when it is first timed.
 void add_trial(const Setting& setting, const KernelTrial& trial) {
   const auto held = std::make_shared<KernelTrial::Ready>();
   add(
@@ -33,9 +33,9 @@ void add_trial(const Setting& setting, const KernelTrial& trial) {
       ->Repetitions(kDeviceRepeats);
 }
 
-/// A forward of one row of the draft, with its logits back on the host: what a step of a draft costs a
-/// strategy that asks for it. "cuda/draft_step", each kernel launched; "cuda/draft_step_persistent", all of
-/// them as one launch.
+/// Times a forward of one row of the draft until its logits are on the host, which is the cost of a drafted
+/// token for a strategy on the host. "cuda/draft_step" launches each kernel; "cuda/draft_step_persistent"
+/// runs all of them in one launch.
 void add_draft_step(const Setting& setting, const std::string& kernels) {
   if (!setting.has_draft) return;
   struct Held {

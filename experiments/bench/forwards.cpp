@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostRows = 32;
 
-/// Work of a forward of n rows behind `context` tokens, all with logits.
+/// Work of a forward of n rows after `context` tokens, all with logits.
 Work work_of(const Model& model, int n, int context) {
   const std::int64_t rows = n;
   return model.work(rows, rows, context, rows * context + rows * (rows + 1) / 2);
@@ -38,7 +38,7 @@ void add_rows(const Setting& setting) {
   }
 }
 
-/// Greedy decoding through the whole loop, in time per step.
+/// Times a step of greedy decoding with the decode loop.
 void add_greedy(const Setting& setting) {
   constexpr int kSteps = 16;
   for (const int context : {128, 512}) {
@@ -51,8 +51,8 @@ void add_greedy(const Setting& setting) {
           options.capacity = context + kSteps + 1;
           options.hash_rows = options.details = false;
           if (!*loop) {
-            *loop = std::make_unique<DecodeLoop>(model, nullptr,
-                                                 StrategyChoice(find_strategy("autoregressive")), options);
+            *loop =
+                std::make_unique<DecodeLoop>(model, nullptr, StrategyChoice(baseline_strategy()), options);
           }
           const std::vector<Token> prompt = timed_context(*model, context);
           Request request;
@@ -88,9 +88,10 @@ void add_prefill(const Setting& setting) {
   }
 }
 
-/// The draft's forwards where they happen: behind a verification by the target, which has emptied the caches.
-/// The first one of a round feeds two tokens (the last accepted one and the new one), later ones feed one.
-/// "hot": again and again, with nothing between them, where a profile sees nothing else.
+/// Times forwards of the draft as they occur in decoding: after a verification by the target, which has
+/// evicted the draft's weights from the caches. The first forward of a round feeds two tokens (the last
+/// accepted one and the new one), later ones feed one. "hot" repeats the forward without a target forward in
+/// between, for profiles.
 void add_draft(const Setting& setting) {
   if (!setting.has_draft) return;
   constexpr int kContext = 512;
@@ -117,8 +118,8 @@ void add_draft(const Setting& setting) {
         },
         Clock::kManual);
   }
-  // What a later step could take at best: as many bytes, read a second time behind as many as the target has,
-  // and read again and again, by as many threads.
+  // Lower bounds for a later forward: reading as many bytes with as many threads, once directly after as many
+  // bytes as the target has, and once again and again.
   const Work work = work_of(*setting.models->draft("draft"), 1, kContext),
              target = work_of(*setting.models->target(), 5, kContext);
   const auto bytes = static_cast<std::size_t>(work.weight_bytes + work.kv_bytes),

@@ -40,7 +40,7 @@ std::vector<Shape> shapes_of(const ModelConfig& c) {
 
 double flops_of(const PackedMatrix& w, int rows) { return 2.0 * w.out * w.in * rows; }
 
-/// Every matrix of a forward once, in order, from memory: what a forward would take without anything else.
+/// Multiplies by every matrix of a forward once, in order, from memory: a forward without anything else.
 void add_all_matrices(const Setting& setting) {
   auto matrices = std::make_shared<std::vector<PackedMatrix>>();
   const auto prepare = [setting, matrices] {
@@ -73,7 +73,7 @@ void add_all_matrices(const Setting& setting) {
   }
 }
 
-/// One matrix again and again: from a cache when it fits into one.
+/// Multiplies by one matrix again and again; it comes from a cache if it fits.
 void add_single_matrices(const Setting& setting) {
   for (const Shape& shape : shapes_of(setting.models->target()->config())) {
     auto matrix = std::make_shared<PackedMatrix>();
@@ -90,7 +90,7 @@ void add_single_matrices(const Setting& setting) {
   }
 }
 
-/// The head with and without noting the largest of each kMaximumOf logits.
+/// Times the output head with and without noting the largest of each kMaximumOf logits.
 void add_noting(const Setting& setting) {
   auto matrix = std::make_shared<PackedMatrix>();
   for (const int rows : {1, 8, 30, 62, 81}) {
@@ -116,7 +116,7 @@ void add_noting(const Setting& setting) {
   }
 }
 
-/// Attention of all layers over a committed context, the rows of one chain.
+/// Times the attention of all layers for the rows of a chain over a committed context.
 void add_attention(const Setting& setting) {
   for (const int context : {128, 512, 4096}) {
     if (context + kRows.back() > setting.models->target()->config().context) continue;
@@ -148,7 +148,7 @@ void add_attention(const Setting& setting) {
   }
 }
 
-/// What is left of a forward: norms, rotation, activation; and what costs when nothing is done.
+/// Times the small operations: norm and activation of a forward, standardising and hashing a logits row.
 void add_small_operations(const Setting& setting) {
   for (const int rows : {1, 4, 16}) {
     const auto values = [rows](int width) {

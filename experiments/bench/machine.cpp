@@ -22,8 +22,8 @@ benchmark::internal::Benchmark* add(const std::string& name, Body body, Clock cl
 
 void add_machine(const Setting& setting) {
   Backend& backend = setting.models->backend();
-  // The same two measurements that the shares refer to, again and among the others: how far they move is how
-  // far the shares can be trusted.
+  // Repeats the two measurements behind the shares among the other benchmarks. Their spread shows how far the
+  // shares can be trusted.
   add(
       "machine/read_bandwidth",
       [&backend, setting](benchmark::State& state) {

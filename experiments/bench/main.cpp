@@ -1,4 +1,4 @@
-// speclab_bench --model PATH [--draft PATH] [--numerics CLASS] [--threads N] [Google Benchmark's own options]
+// speclab_bench --model PATH [--draft PATH] [--numerics CLASS] [--threads N] [options of Google Benchmark]
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -36,9 +36,9 @@ int run(int argc, char** argv) {
   BackendChoice backend;
   po::options_description options;
   options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
-      "draft", po::value(&draft), "a draft that belongs to it")(
-      "text", po::value(&text), "a long text for the indexes of copies/; else one is made up")("help",
-                                                                                               "this text");
+      "draft", po::value(&draft), "draft model of the target: a GGUF file or a directory")(
+      "text", po::value(&text), "file with a long text for copies/; default: a made-up text")("help",
+                                                                                              "this text");
   add_backend_options(options, backend);
   const auto parsed = po::command_line_parser(argc, argv).options(options).allow_unregistered().run();
   po::variables_map values;
@@ -95,7 +95,7 @@ int run(int argc, char** argv) {
     bench::add_device(setting, backend.device);
   }
   benchmark::RunSpecifiedBenchmarks();
-  benchmark::ClearRegisteredBenchmarks();  // they hold models, which must not outlive main
+  benchmark::ClearRegisteredBenchmarks();  // benchmarks hold models, which must not outlive main
   return kOk;
 }
 

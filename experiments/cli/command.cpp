@@ -113,25 +113,27 @@ void add_backend_options(po::options_description& options, BackendChoice& choice
   options.add_options()(
       "backend",
       po::value(&choice.backend)->default_value(chosen == nullptr || *chosen == '\0' ? "auto" : chosen),
-      "auto (a GPU where one is usable), cpu, cuda, or host-simt: the GPU's kernels on the CPU, slowly; "
-      "SPECLAB_BACKEND in the environment sets the default")(
-      "device", po::value(&choice.device)->default_value(0), "which one of the backend's devices")(
+      "cpu, cuda, host-simt (the GPU's kernels simulated on the CPU, slow), or auto (cuda if a GPU is "
+      "usable, "
+      "else cpu). SPECLAB_BACKEND in the environment sets the default")(
+      "device", po::value(&choice.device)->default_value(0), "index of the backend's device")(
       "numerics", po::value(&choice.numerics)->default_value("auto"),
-      "numerics class; bits are equal within one")("threads", po::value(&choice.threads)->default_value(0),
-                                                   "0: every core that affinity mask and cgroup allow")(
+      "numerics class; results are bitwise equal within a class (speclab numerics lists the classes)")(
+      "threads", po::value(&choice.threads)->default_value(0),
+      "number of threads; 0: every core that the affinity mask and the cgroup allow")(
       "kernels", po::value(&choice.kernels)->default_value("launches"),
-      "of a GPU: launches, persistent (a forward, or a drafted chain, is one cooperative launch), or auto "
-      "(for models up to 1 GiB); same bits")(
+      "GPU only: launches, persistent (one cooperative launch for a forward or a drafted chain), or auto "
+      "(persistent for models up to 1 GiB). Results are bitwise equal")(
       "prefill", po::value(&choice.prefill)->default_value("own"),
-      "prompts of more than 128 tokens on a GPU: own kernels, or cublaslt of the toolkit there, whose rows "
-      "do not have the bits of decoded ones");
+      "GPU only, prompts of more than 128 tokens: own kernels, or cublaslt, the toolkit's library. The rows "
+      "of "
+      "cublaslt are not bitwise equal to those of decoding");
 }
 
 void add_inflate_option(po::options_description& options, std::string& text) {
   options.add_options()("inflate", po::value(&text),
-                        "embed the model in a larger shape, same function: any of hidden, layers, heads, "
-                        "kv_heads, head_dim, ffn, "
-                        "vocab, as hidden=2048,ffn=8192");
+                        "embed the model in a larger shape that computes the same function, such as "
+                        "hidden=2048,ffn=8192; sizes: hidden, layers, heads, kv_heads, head_dim, ffn, vocab");
 }
 
 InflateShape parse_inflate_text(const std::string& text) {
@@ -146,8 +148,8 @@ InflateShape parse_inflate_text(const std::string& text) {
     if (!size.is_number_integer()) {
       throw Error({.what = "--inflate",
                    .got = "\"" + part + "\"",
-                   .expected = "sizes as hidden=2048,ffn=8192",
-                   .advice = ""});
+                   .expected = "SIZE=NUMBER, such as hidden=2048,ffn=8192",
+                   .advice = "Sizes are hidden, layers, heads, kv_heads, head_dim, ffn and vocab."});
     }
     object[part.substr(0, equals)] = size;
   }
@@ -159,7 +161,7 @@ int reading_records(const Command& command, const std::function<int()>& work) {
     return work();
   } catch (const nlohmann::json::exception& error) {
     throw Error({.what = fmt::format("speclab {}", command.name),
-                 .got = fmt::format("a record with a value that does not fit ({})", error.what()),
+                 .got = fmt::format("a record with a value of the wrong type ({})", error.what()),
                  .expected = "a record as results/SCHEMA.md describes it",
                  .advice = "A file of the run was changed or damaged, or another version wrote it."});
   }
@@ -172,7 +174,8 @@ void catch_interrupts() {
   action.sa_handler = on_interrupt;
   for (const int signal : kStopSignals) {
     sigaction(signal, nullptr, &before);
-    if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup: the run outlives its terminal
+    if (signal == SIGHUP && before.sa_handler == SIG_IGN)
+      continue;  // under nohup the run survives its terminal
     sigaction(signal, &action, nullptr);
   }
 }

@@ -19,12 +19,12 @@ namespace speclab {
 /// Exit codes of every command.
 enum ExitCode { kOk = 0, kCheckFailed = 1, kUserError = 2, kBug = 3, kInterrupted = 130 };
 
-/// A command of the `speclab` binary. stdout is data, stderr is status.
+/// A command of the `speclab` binary. It writes data to stdout and status to stderr.
 struct Command {
   std::string_view name;
-  std::string_view usage;    ///< "CONFIG [options]"
-  std::string_view summary;  ///< one line
-  std::string_view example;  ///< a line that works
+  std::string_view usage;    ///< its arguments: "CONFIG [options]"
+  std::string_view summary;  ///< one sentence for the overview and for --help
+  std::string_view example;  ///< a complete command line that works
   int (*run)(const Command& command, const std::vector<std::string>& arguments);
 };
 std::span<const Command> commands();
@@ -33,8 +33,9 @@ extern const Command kRunCommand, kGenerateCommand, kListCommand, kDescribeComma
     kTheoryCommand, kExplainCommand, kCompareCommand, kReportCommand, kBenchCommand, kNumericsCommand,
     kDatastoreCommand, kNgramCommand, kLookaheadCommand;
 
-/// Parses the arguments of a command. `positional` names arguments in order; a last one ending in "..." takes
-/// the rest. Absent when --help was asked for, and printed. Throws Error for anything unknown or malformed.
+/// Parses the arguments of a command. `positional` names the positional arguments in order; if the last name
+/// ends in "...", it takes all remaining ones. Prints the help and returns nothing for --help. Throws Error
+/// for anything unknown or malformed.
 std::optional<boost::program_options::variables_map> parse_arguments(
     const Command& command, const std::vector<std::string>& arguments,
     const boost::program_options::options_description& options, const std::vector<std::string>& positional);
@@ -42,19 +43,21 @@ std::optional<boost::program_options::variables_map> parse_arguments(
 std::string required(const boost::program_options::variables_map& values, const std::string& name,
                      const Command& command);
 
-/// --backend (SPECLAB_BACKEND in the environment, else auto), --device, --numerics, --threads.
+/// Adds --backend (default: SPECLAB_BACKEND in the environment, else auto), --device, --numerics, --threads,
+/// --kernels and --prefill.
 void add_backend_options(boost::program_options::options_description& options, BackendChoice& choice);
 
-/// --inflate hidden=2048,ffn=8192. Throws Error for a text that is no such list.
+/// Adds --inflate, such as --inflate hidden=2048,ffn=8192.
 void add_inflate_option(boost::program_options::options_description& options, std::string& text);
+/// Reads the value of --inflate. Throws Error when it is no such list.
 InflateShape parse_inflate_text(const std::string& text);
 
-/// Does the work of a command that reads run folders. A value of another type than their format has is then
-/// an Error about the record, not a bug.
+/// Calls `work` of a command that reads run folders. A JSON value of the wrong type then becomes an Error
+/// about the record, not a bug.
 int reading_records(const Command& command, const std::function<int()>& work);
 
-/// True once SIGINT (Ctrl-C), SIGTERM or SIGHUP has come; a second one ends the process at once. Call
-/// catch_interrupts() first. What is interrupted ends with kInterrupted, whichever signal it was.
+/// True after SIGINT (Ctrl-C), SIGTERM or SIGHUP; a second signal ends the process at once. Call
+/// catch_interrupts() first. An interrupted command returns kInterrupted for each of these signals.
 bool interrupted();
 void catch_interrupts();
 

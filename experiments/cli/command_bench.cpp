@@ -27,7 +27,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostRows = 128;  ///< of a timed forward
+constexpr int kMostRows = 128;  ///< largest timed forward
 
 /// Median nanoseconds of a call.
 double time_of(int repeats, const std::function<void()>& work) {
@@ -40,9 +40,9 @@ double time_of(int repeats, const std::function<void()>& work) {
   return stats::median(times);
 }
 
-/// What measuring adds to a decoding step, piece by piece. Pieces are timed alone, because their sum is far
-/// below the spread of step times.
-json cost_of_measuring(const ModelSet& models, const std::string& strategy, int tokens, int repeats) {
+/// What recording adds to a decoding step, piece by piece. Each piece is timed alone, because the sum of all
+/// is far below the spread of step times.
+json cost_of_measuring(const ModelSet& models, const StrategyEntry& strategy, int tokens, int repeats) {
   std::vector<Token> prompt;
   const int vocab = models.target()->config().vocab;
   for (int i = 0; i < 48; ++i) prompt.push_back(static_cast<Token>((i % 16) * 37 % vocab));
@@ -50,7 +50,7 @@ json cost_of_measuring(const ModelSet& models, const std::string& strategy, int 
   options.capacity =
       std::min(static_cast<int>(prompt.size()) + tokens + 64, models.target()->config().context);
   options.hash_rows = options.details = false;
-  const StrategyChoice choice(find_strategy(strategy));
+  const StrategyChoice choice(strategy);
   DecodeLoop bare(models.target(), nullptr, choice, options);
   options.hash_rows = options.details = true;
   DecodeLoop recorded(models.target(), nullptr, choice, options);
@@ -79,7 +79,7 @@ json cost_of_measuring(const ModelSet& models, const std::string& strategy, int 
   }
   PhaseClock clock;
   clock.start(Phase::other);
-  constexpr int kChanges = 8;  // of phase in a step, at most
+  constexpr int kChanges = 8;  // a step changes its phase at most this often
   const double clock_ns = time_of(101, [&] {
     for (int i = 0; i < 100 * kChanges; ++i) clock.enter(static_cast<Phase>(i % kPhases));
   });
@@ -93,7 +93,7 @@ json cost_of_measuring(const ModelSet& models, const std::string& strategy, int 
   std::size_t bytes = 0;
   const double json_ns = time_of(11, [&] { bytes = to_json(line).dump().size(); });
   const double step_ns = stats::median(without);
-  json out = {{"strategy", strategy},
+  json out = {{"strategy", strategy.info.name},
               {"steps", steps},
               {"step_ns", step_ns},
               {"recorded_step_ns", stats::median(with)},
@@ -118,7 +118,7 @@ std::vector<int> parse_list(const std::string& text, const std::string& option, 
     if (code != std::errc{} || end != part.data() + part.size() || number < 1 || number > most) {
       throw Error({.what = option,
                    .got = "\"" + part + "\"",
-                   .expected = fmt::format("numbers from 1 to {} with commas between them", most),
+                   .expected = fmt::format("numbers from 1 to {}, separated by commas", most),
                    .advice = ""});
     }
     numbers.push_back(number);
@@ -126,7 +126,7 @@ std::vector<int> parse_list(const std::string& text, const std::string& option, 
   return numbers;
 }
 
-/// What the device can do, measured now. Copies count what they read and what they write.
+/// The device and its measured speed. The bandwidth of copies counts bytes read and bytes written.
 json device_block(Backend& backend, const DeviceSpeed& speed) {
   json block = {{"name", backend.device_name()},
                 {"read_bandwidth_bytes_per_second", speed.read_bytes_per_second},
@@ -134,7 +134,7 @@ json device_block(Backend& backend, const DeviceSpeed& speed) {
   if (const DeviceStatus* status = backend.device_status()) {
     try {
       block["copy_bandwidth_bytes_per_second"] = status->measure_copy_bandwidth();
-    } catch (const Error& error) {  // two gigabytes beside the model
+    } catch (const Error& error) {  // it needs two gigabytes beside the model
       block["copy_bandwidth_problem"] = error.what();
     }
     block["state"] = status->state();
@@ -159,8 +159,9 @@ void print_measuring(const json& measuring) {
                           fmt::format("{:.3f} %", 100 * entry["share"].get<double>())});
   }
   fmt::print(
-      "What measuring adds to a step, in microseconds:\n{}\nHashes, ranks and the record are outside the "
-      "clock; only the clock's own readings are in a step's time.\n",
+      "What measuring adds to a step, in microseconds:\n{}\nRow hashes, ranks and the record are made while "
+      "the "
+      "clock is stopped. Only reading the clock is part of a step's time.\n",
       to_text(table));
 }
 
@@ -170,14 +171,17 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
   BackendChoice backend;
   po::options_description options;
   options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
-      "tokens", po::value(&tokens)->default_value(32), "of a decoding")(
+      "tokens", po::value(&tokens)->default_value(32), "tokens of a decoding")(
       "repeats", po::value(&repeats)->default_value(5), "decodings of each kind, or forwards of each size")(
-      "rows", po::value(&rows), "time the target instead: forwards of so many rows, as 1,2,4,5,8,16")(
-      "context", po::value(&contexts)->default_value("512"), "with --rows: tokens before them, as 128,512")(
+      "rows", po::value(&rows),
+      "time forwards of the target with these numbers of rows, such as 1,2,4,5,8,16")(
+      "context", po::value(&contexts)->default_value("512"),
+      "with --rows: numbers of tokens before the forward, such as 128,512")(
       "prompts", po::value(&prompts),
-      "time prompts of so many tokens instead, as 512,2048; with --prefill cublaslt both ways")(
-      "texts", po::value(&texts)->default_value(1), "with --rows: greedy decodings at each context")(
-      "json", "as JSON");
+      "time the prefill of prompts with these numbers of tokens, such as 512,2048; with --prefill cublaslt, "
+      "times own kernels and cublaslt")("texts", po::value(&texts)->default_value(1),
+                                        "with --rows: greedy decodings at each context")("json",
+                                                                                         "print JSON");
   add_inflate_option(options, inflate);
   add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {});
@@ -191,8 +195,10 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
   EngineTimesOptions engine{.contexts = {}, .rows = {}, .tokens = tokens, .texts = texts, .repeats = repeats};
   if (values->count("rows") > 0) engine.rows = parse_list(rows, "--rows", kMostRows);
   if (!rows.empty() && !prompts.empty())
-    throw Error(
-        {.what = "speclab bench", .got = "--rows and --prompts", .expected = "one of them", .advice = ""});
+    throw Error({.what = "speclab bench",
+                 .got = "--rows and --prompts",
+                 .expected = "only one of them",
+                 .advice = ""});
   const ModelSet models(model, make_backend(backend), "plain", parse_inflate_text(inflate));
   const int threads = models.backend().threads();
   const DeviceSpeed speed = models.backend().measure_speed();
@@ -205,13 +211,15 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
     out["prompts"] = prompt_times(
         *models.target(), parse_list(prompts, "--prompts", models.target()->config().context), repeats);
   } else if (!engine.rows.empty()) {
-    const int behind = std::max(tokens, *std::max_element(engine.rows.begin(), engine.rows.end()));
-    engine.contexts = parse_list(contexts, "--context", models.target()->config().context - behind);
+    const int after = std::max(tokens, *std::max_element(engine.rows.begin(), engine.rows.end()));
+    engine.contexts = parse_list(contexts, "--context", models.target()->config().context - after);
     out["engine"] = engine_times(models, engine);
   } else {
     out["measuring"] = json::array();
-    for (const char* strategy : {"autoregressive", "prompt_lookup"})
-      out["measuring"].push_back(cost_of_measuring(models, strategy, tokens, repeats));
+    for (const StrategyEntry& entry : strategies()) {
+      if (entry.info.shows_recording_cost)
+        out["measuring"].push_back(cost_of_measuring(models, entry, tokens, repeats));
+    }
   }
   if (values->count("json") > 0) {
     fmt::print("{}\n", out.dump(1));
@@ -232,7 +240,7 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
 
 const Command kBenchCommand = {
     "bench", "--model PATH [options]",
-    "Measures the machine's roofline and what measuring itself costs per step, or the target's forwards.",
+    "Measures the machine's roofline, and the cost of measuring per step or the target's forwards.",
     "speclab bench --model models/SmolLM2-135M-Instruct.Q4_1.gguf --rows 1,4,16", run_bench};
 
 }  // namespace speclab

@@ -87,7 +87,7 @@ Table time_table(const Comparison& comparison) {
   return table;
 }
 
-/// Counts as they are, ratios with so many digits.
+/// A gate's value as text: a count in full, a ratio with `digits` digits.
 std::string gate_value(const json& value, int digits) {
   return value.is_number_integer() ? value.dump() : number_text(value, digits);
 }
@@ -155,15 +155,15 @@ void print_text(const Comparison& comparison, bool gates) {
 int run_compare(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   std::string gates;
-  options.add_options()("json", "as JSON")("gate", po::value(&gates),
-                                           "compare exactly what is free of noise and ignore times; any of "
-                                           "tau, alpha, rows, calls with commas between "
-                                           "them. Works on committed records without raw lines and on "
-                                           "another machine with the same numerics class")(
+  options.add_options()("json", "print JSON")(
+      "gate", po::value(&gates),
+      "compare counts exactly and ignore times: any of tau, alpha, rows, calls, separated by commas. Works "
+      "on "
+      "committed records without raw lines, and across machines with the same numerics class")(
       "allow-changed-text", "texts may differ")("allow-missing",
                                                 "cases and texts of BASE may be missing in NEW")(
-      "allow-uncompared", "cases may have nothing to compare, such as raw lines")(
-      "allow-other-workload", "prompts, seeds and options may differ; what both have is compared");
+      "allow-uncompared", "cases without anything to compare, such as raw lines, are no failure")(
+      "allow-other-workload", "prompts, seeds and options may differ; compare what both runs have");
   const auto values = parse_arguments(command, arguments, options, {"BASE", "NEW"});
   if (!values) return kOk;
   const std::string base = required(*values, "BASE", command), fresh = required(*values, "NEW", command);
@@ -190,9 +190,9 @@ int run_compare(const Command& command, const std::vector<std::string>& argument
 }  // namespace
 
 const Command kCompareCommand = {"compare", "BASE NEW [options]",
-                                 "Compares texts and times of two runs; exit code 1: a case is slower, "
-                                 "changed, missing or not compared, or a gate "
-                                 "differs; 2: the runs differ in machine, models or workload.",
+                                 "Compares texts and times of two runs. Exit code 1: a case is slower, "
+                                 "changed, missing or not compared, or a gate differs; 2: the runs differ in "
+                                 "machine, models or workload.",
                                  "speclab compare results/baselines/quickstart-epyc-avx512-2cores "
                                  "results/runs/quickstart-20260101-120000 --gate "
                                  "tau,alpha,rows,calls",

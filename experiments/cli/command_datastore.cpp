@@ -30,7 +30,7 @@ int run_datastore(const Command& command, const std::vector<std::string>& argume
 }  // namespace
 
 const Command kDatastoreCommand = {"datastore", "build --model PATH --out FILE TEXT...",
-                                   "Builds the datastore that the strategy `retrieval` looks up.",
+                                   "Builds a datastore of texts for strategies that copy from one.",
                                    "speclab datastore build --model models/SmolLM2-135M-Instruct.Q4_1.gguf "
                                    "--out texts.datastore notes.txt answers.jsonl",
                                    run_datastore};

@@ -5,9 +5,9 @@
 #include "core/base/error.h"
 #include "core/base/standard_streams.h"
 #include "experiments/analysis/case_match.h"
-#include "experiments/analysis/case_theory.h"
+#include "experiments/analysis/case_waterfall.h"
 #include "experiments/cli/command.h"
-#include "experiments/analysis/lookahead_fit.h"
+#include "experiments/analysis/strategy_theory.h"
 #include "experiments/metrics/metrics.h"
 #include "experiments/metrics/run_data.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-/// How steps ran on a device with a memory of its own, all lines of a case together; null on the CPU.
+/// How the steps of a case ran on a device with memory of its own, over all its lines; null on the CPU.
 json device_of(const CaseData& data) {
   std::int64_t steps = 0, planned = 0, verified = 0, trips = 0, wall_ns = 0, stamped_ns = 0;
   for (const auto& prompt : data.lines) {
@@ -48,12 +48,12 @@ json device_of(const CaseData& data) {
 
 std::string device_text(const json& device) {
   std::string text = fmt::format(
-      "device: {:.0f} % of the steps without the host, {:.0f} % drafted by the host and verified there, "
-      "{:.2f} round trips a step",
+      "device: {:.0f} % of the steps ran without the host, {:.0f} % were drafted by the host and verified on "
+      "the device, {:.2f} round trips per step",
       100 * device["planned_share"].get<double>(), 100 * device["verified_share"].get<double>(),
       device["round_trips_per_step"].get<double>());
   if (device.contains("step_ms")) {
-    text += fmt::format(", {:.3f} ms a step; run again with stamps, phases of {:.3f} ms",
+    text += fmt::format(", {:.3f} ms per step, {:.3f} ms in the timed replay that gives the phases",
                         device["step_ms"].get<double>(), device["stamped_step_ms"].get<double>());
   }
   return text;
@@ -61,7 +61,7 @@ std::string device_text(const json& device) {
 
 int explain(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
-  options.add_options()("json", "as JSON");
+  options.add_options()("json", "print JSON");
   const auto values = parse_arguments(command, arguments, options, {"RUN", "CASE"});
   if (!values) return kOk;
   const RunData data = load_run(required(*values, "RUN", command));
@@ -71,16 +71,16 @@ int explain(const Command& command, const std::vector<std::string>& arguments) {
                                  ? match_case((*values)["CASE"].as<std::string>(), known, "speclab explain")
                                  : "";
   json out = json::object();
-  const json fits = lookahead_fits(data.cases, data.calibration);
+  const json theory = theory_sections(data.cases, data.calibration);
   for (const auto& one : data.cases) {
     if (!wanted.empty() && one->id() != wanted) continue;
-    const auto waterfall = case_waterfall(*one, compute_metrics(*one), fits);
+    const auto waterfall = case_waterfall(*one, compute_metrics(*one), theory);
     if (!waterfall) {
       if (!wanted.empty()) {
         throw Error({.what = "speclab explain " + wanted,
                      .got = "no waterfall for this case",
-                     .expected = "a case that drafts, with a speedup, in a run with a calibration",
-                     .advice = ""});
+                     .expected = "a case that drafts and has a speedup, in a run with a calibration",
+                     .advice = "speclab report RUN shows which cases have a speedup."});
       }
       continue;
     }
@@ -94,7 +94,7 @@ int explain(const Command& command, const std::vector<std::string>& arguments) {
   }
   if (values->count("json") > 0) fmt::print("{}\n", out.dump(1));
   if (out.empty())
-    print_status("no case of this run has a waterfall: it needs drafts, a speedup and a calibration\n");
+    print_status("No case of this run has a waterfall. It needs drafts, a speedup and a calibration.\n");
   return kOk;
 }
 
@@ -105,7 +105,7 @@ int run_explain(const Command& command, const std::vector<std::string>& argument
 }  // namespace
 
 const Command kExplainCommand = {
-    "explain", "RUN [CASE] [--json]", "Shows the waterfall from prediction to measurement, term by term.",
+    "explain", "RUN [CASE] [--json]", "Explains a measured speedup term by term, from its prediction.",
     "speclab explain results/runs/quickstart-20260101-120000 speculative_sampling/draft=distilled/gamma=4",
     run_explain};
 

@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-/// PATH, keep:N or layers:0-4,29.
+/// Reads --draft: PATH, keep:N or layers:0-4,29. Throws Error for anything else.
 DraftSpec draft_of(const std::string& text) {
   const auto fail = [&] {
     throw Error({.what = "--draft",
@@ -51,7 +51,7 @@ DraftSpec draft_of(const std::string& text) {
   return parse_draft({{"layers", layers}}, "", "--draft");
 }
 
-/// Prints text as it comes. On a terminal accepted drafted tokens are green, the target's own ones plain.
+/// Prints the text while it is generated. On a terminal, accepted drafted tokens are green.
 class Stream {
  public:
   Stream(const ModelSet& models, bool quiet) : quiet_(quiet), colour_(isatty(STDOUT_FILENO) == 1) {
@@ -66,7 +66,7 @@ class Stream {
     }
     flush_output();
   }
-  /// True when the output cannot be written any more: the pipe is closed, or the disk is full.
+  /// True when the output can no longer be written, because the pipe is closed or the disk is full.
   static bool broken() { return flush_output() != 0; }
   void finish() {
     if (quiet_) return;
@@ -86,7 +86,7 @@ StrategyChoice strategy_of(const std::string& name) {
   }
 }
 
-/// Reads --set as `run` does for a config of one case.
+/// Applies --set as `run` does for a config with one case.
 GenerationOptions read_options(StrategyChoice& strategy, const std::vector<std::string>& texts) {
   json config = {{"options", json::object()}, {"cases", json::array({{{"strategy", strategy.info().name}}})}};
   Settings settings(texts);
@@ -106,7 +106,7 @@ GenerationOptions read_options(StrategyChoice& strategy, const std::vector<std::
       throw Error({.what = fmt::format("--strategy {}", info.name),
                    .got = fmt::format("no {}", info.needs_file),
                    .expected = fmt::format("--set {}=FILE", info.needs_file),
-                   .advice = fmt::format("speclab describe {} says which one.", info.name)});
+                   .advice = fmt::format("speclab describe {} says what the file holds.", info.name)});
     }
     generation.acceptance_rule();
   });
@@ -138,12 +138,16 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
   BackendChoice backend;
   po::options_description options;
   options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
-      "draft", po::value(&draft), "draft model: PATH, keep:N or layers:0-4,29")(
-      "strategy", po::value(&strategy_name)->default_value("autoregressive"), "speclab list strategies")(
-      "set", po::value(&settings)->composing(), setting_help().c_str())(
-      "prompt", po::value(&prompt_text), "text")("system", po::value(&system), "system message")(
-      "chat-template", po::value(&chat_template), "a family by name instead of the template in the file")(
-      "plain", "no chat template")("seed", po::value(&seed)->default_value(1), "of the coins")(
+      "draft", po::value(&draft),
+      "draft model: PATH, keep:N (N layers of the target) or layers:0-4,29 (these layers)")(
+      "strategy", po::value(&strategy_name)->default_value(std::string(baseline_strategy().info.name)),
+      "name of a strategy (speclab list strategies)")("set", po::value(&settings)->composing(),
+                                                      setting_help().c_str())(
+      "prompt", po::value(&prompt_text), "text of the prompt")("system", po::value(&system),
+                                                               "system message")(
+      "chat-template", po::value(&chat_template),
+      "name of a family of chat templates, instead of the template in the model's files")(
+      "plain", "use no chat template")("seed", po::value(&seed)->default_value(1), "seed of the coins")(
       "json", "print the record as JSON instead of the text");
   add_inflate_option(options, inflate);
   add_backend_options(options, backend);

@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Column keys in order, and objects of texts.
+/// A table to print: the keys of its columns in order, and one object of texts per row.
 struct Listing {
   std::vector<std::string> columns;
   json rows = json::array();
@@ -48,7 +48,7 @@ Listing list_strategies() {
   return listing;
 }
 
-/// "L1", or "L1 or L3" of a rule that some of its options make lossy and its defaults do not.
+/// The loss class of a rule: "L1", or "L1 or L3" when some options make it lossy and its defaults do not.
 std::string loss_text(const AcceptanceRule& rule, double temperature) {
   const RuleOptions loose{.lenience = .5, .b = .5, .beta = 2, .gap = 1, .epsilon = .5};
   const LossClass usual = rule.loss({}, {.temperature = temperature}),
@@ -91,7 +91,7 @@ Listing list_metrics() {
   return listing;
 }
 
-/// Every model below models/ that can be opened.
+/// All models below models/ that can be opened.
 Listing list_models() {
   Listing listing{{"path", "family", "parameters", "layers", "vocab", "tokenizer"}, json::array()};
   if (!path_exists("models")) return listing;
@@ -108,16 +108,10 @@ Listing list_models() {
   for (const fs::path& path : paths) {
     try {
       const Checkpoint checkpoint = Checkpoint::open(path);
-      double parameters = 0;
-      for (const auto& tensor : checkpoint.tensors()) {
-        double size = 1;
-        for (const auto extent : tensor.shape) size *= static_cast<double>(extent);
-        parameters += size;
-      }
       const ModelConfig& config = checkpoint.config();
       listing.rows.push_back({{"path", path.string()},
                               {"family", config.family},
-                              {"parameters", fmt::format("{:.1f} M", parameters * 1e-6)},
+                              {"parameters", fmt::format("{:.1f} M", weight_count(checkpoint) * 1e-6)},
                               {"layers", std::to_string(config.layers)},
                               {"vocab", std::to_string(config.vocab)},
                               {"tokenizer", config.embedding_of_target ? "of its target"
@@ -132,7 +126,7 @@ Listing list_models() {
 
 int run_list(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
-  options.add_options()("json", "as JSON");
+  options.add_options()("json", "print JSON");
   const auto values = parse_arguments(command, arguments, options, {"KIND"});
   if (!values) return kOk;
   const std::string kind = required(*values, "KIND", command);
@@ -194,7 +188,7 @@ json options_json(const std::vector<OptionInfo>& infos) {
 
 int describe(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
-  options.add_options()("json", "as JSON");
+  options.add_options()("json", "print JSON");
   const auto values = parse_arguments(command, arguments, options, {"NAME"});
   if (!values) return kOk;
   const std::string name = required(*values, "NAME", command);
@@ -206,7 +200,7 @@ int describe(const Command& command, const std::vector<std::string>& arguments) 
     if (as_json) {
       fmt::print("{}\n", json{{"name", name}, {"options", options_json(infos)}}.dump(1));
     } else {
-      fmt::print("generation: what every case may set, whatever drafts\n\n");
+      fmt::print("generation: options of every case, whatever its strategy\n\n");
       print_options(infos);
     }
     return kOk;
@@ -281,20 +275,19 @@ int describe(const Command& command, const std::vector<std::string>& arguments) 
     return kOk;
   }
   throw Error({.what = "speclab describe",
-               .got = fmt::format("nothing is called \"{}\"", name),
-               .expected = "a strategy, acceptance rule, schedule, metric, or generation",
+               .got = fmt::format("unknown name \"{}\"", name),
+               .expected = "a strategy, acceptance rule, schedule, metric, or \"generation\"",
                .advice = suggest(name, known)});
 }
 
 }  // namespace
 
-const Command kListCommand = {
-    "list", "strategies|acceptances|schedules|metrics|models [--json]",
-    "Lists what there is: the taxonomy of strategies, rules, schedules, metrics, models.",
-    "speclab list strategies", run_list};
+const Command kListCommand = {"list", "strategies|acceptances|schedules|metrics|models [--json]",
+                              "Lists strategies, acceptance rules, schedules, metrics or models.",
+                              "speclab list strategies", run_list};
 const Command kDescribeCommand = {
     "describe", "NAME [--json]",
-    "Describes a strategy with its options, a rule, a schedule, a metric, or generation.",
+    "Describes a strategy, acceptance rule, schedule or metric, or the options of generation.",
     "speclab describe speculative_sampling", describe};
 
 }  // namespace speclab

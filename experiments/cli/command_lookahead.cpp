@@ -15,6 +15,7 @@
 #include "experiments/run/resume.h"
 #include "experiments/metrics/record_files.h"
 #include "experiments/cli/row_times_text.h"
+#include "experiments/config/config_file.h"
 #include "experiments/run/runner.h"
 #include "experiments/metrics/summary.h"
 
@@ -31,27 +32,29 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
   Link link;
   po::options_description options;
   options.add_options()("measure", "measure the recommended setting beside autoregressive decoding")(
-      "out", po::value(&out), "folder of what --measure records; default RUN/verdict")(
-      "resume", "go on with an interrupted --measure")(
-      "t", po::value(&times), "also for a machine with these times of a forward by rows: 1:1,128:1,256:2")(
+      "out", po::value(&out), "folder for the run of --measure; default RUN/verdict")(
+      "resume", "resume an interrupted --measure")(
+      "t", po::value(&times),
+      "also recommend for a machine with these forward times by number of rows: 1:1,128:1,256:2")(
       "link-us", po::value(&link.latency_us),
-      "steps divided over devices: a message's latency in microseconds")(
+      "for steps divided over devices: latency of a message in microseconds")(
       "link-gbytes", po::value(&link.gigabytes_per_second),
-      "and gigabytes per second of a link; 0: no limit")("json", "as JSON")("quiet,q", "no progress");
+      "for steps divided over devices: gigabytes per second of a link; 0: no limit")("json", "print JSON")(
+      "quiet,q", "show no progress");
   add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {"RUN"});
   if (!values) return kOk;
   const fs::path folder = required(*values, "RUN", command);
   const fs::path own = out.empty() ? folder / "verdict" : fs::path(out);
   if (link.latency_us < 0 || link.gigabytes_per_second < 0)
-    throw Error({"--link-us and --link-gbytes", "a negative number", "0 or more", ""});
+    throw Error({"--link-us, --link-gbytes", "a negative number", "0 or more", ""});
   const bool measure = values->count("measure") > 0;
   auto [summary, stored] = read_summary(folder);
-  if (stored) print_status("{} has no raw lines; this is from its summary.json\n", folder.string());
+  if (stored) print_status("{} has no raw lines; using its summary.json.\n", folder.string());
   if (!summary["lookahead_devices"].empty()) {
     if (!stored)
       summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
-    if (summary["lookahead"].empty()) {  // a division of one setting: no law, no verdict
+    if (summary["lookahead"].empty()) {  // a single setting, divided over devices, has no law and no verdict
       if (values->count("json") > 0)
         fmt::print("{}\n", json({{"devices", summary["lookahead_devices"]}}).dump(1));
       else fmt::print("{}", lookahead_devices_text(summary["lookahead_devices"]));
@@ -77,7 +80,7 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
                                               progress);
     if (outcome.interrupted) {
       progress.warn(fmt::format(
-          "interrupted; finished lines are kept. Go on with: speclab lookahead {} --measure --resume{}",
+          "interrupted; finished lines are kept. Resume with: speclab lookahead {} --measure --resume{}",
           shell_word(folder.string()), out.empty() ? "" : " --out " + shell_word(out)));
       return kInterrupted;
     }
@@ -98,10 +101,10 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
     fmt::print("{}\n{}{}\n", lookahead_text(summary), lookahead_devices_text(summary["lookahead_devices"]),
                to_verdict_text(verdict));
   if (verdict["measured"].empty() && path_exists(own / "verdict.json"))
-    print_status("What was measured of it is in {}; its lines are not here.\n",
+    print_status("The measured verdict is in {}; the lines of its run are not here.\n",
                  (own / "verdict.json").string());
   else if (verdict["measured"].empty())
-    print_status("Nothing of this is measured yet: speclab lookahead {} --measure\n",
+    print_status("The recommendation is not measured yet. Measure it with: speclab lookahead {} --measure\n",
                  shell_word(folder.string()));
   return code;
 }
@@ -114,9 +117,8 @@ int run_lookahead(const Command& command, const std::vector<std::string>& argume
 
 const Command kLookaheadCommand = {
     "lookahead", "RUN [options]",
-    "From a run over W, N and G: the law of lookahead decoding, the best setting for this machine, that "
-    "setting measured, and "
-    "which machine would profit. Exit code 1 when the recommended setting is slower than none beyond the "
+    "Fits the law of lookahead decoding to a run over W, N and G, recommends a setting for this machine and "
+    "measures it. Exit code 1: the recommended setting is slower than autoregressive decoding, beyond the "
     "noise.",
     "speclab lookahead results/runs/lookahead_wng-20260101-120000 --measure --t 1:1,128:1,256:2",
     run_lookahead};

@@ -26,13 +26,8 @@ std::string bytes_text(double bytes) {
 json describe(const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config();
   std::map<std::string, double> types;
-  double parameters = 0;
-  for (const Checkpoint::TensorInfo& tensor : checkpoint.tensors()) {
-    double size = 1;
-    for (const std::int64_t extent : tensor.shape) size *= static_cast<double>(extent);
-    parameters += size;
-    types[tensor.type] += size;
-  }
+  for (const Checkpoint::TensorInfo& tensor : checkpoint.tensors())
+    types[tensor.type] += weight_count(tensor);
   json out = {{"path", checkpoint.path().string()},
               {"family", config.family},
               {"name", config.name},
@@ -50,7 +45,7 @@ json describe(const Checkpoint& checkpoint) {
               {"tied_head", config.tied_head},
               {"tokens", config.tokens()},
               {"embedding_of_target", config.embedding_of_target},
-              {"parameters", parameters},
+              {"parameters", weight_count(checkpoint)},
               {"types", types},
               {"file_bytes", checkpoint.file_bytes()},
               {"sha256", checkpoint.sha256()}};
@@ -136,12 +131,12 @@ int run_model(const Command& command, const std::vector<std::string>& arguments)
   po::options_description options;
   BackendChoice backend;
   std::string inflate;
-  options.add_options()("tensors", "list them")("json", "as JSON");
+  options.add_options()("tensors", "list the tensors")("json", "print JSON");
   add_inflate_option(options, inflate);
   add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {"PATH"});
   if (!values) return kOk;
-  make_backend(backend);  // the numbers are of no backend; a wrong choice is an error all the same
+  make_backend(backend);  // only checks the options; the numbers do not depend on the backend
   Checkpoint checkpoint = Checkpoint::open(required(*values, "PATH", command));
   if (const InflateShape shape = parse_inflate_text(inflate); shape.any()) checkpoint.inflate(shape);
   json model = describe(checkpoint);

@@ -18,7 +18,8 @@ int run_ngram(const Command& command, const std::vector<std::string>& arguments)
   const auto build = parse_build(command, arguments, more);
   if (!build) return kOk;
   if (order < 1 || order > NgramCounts::kMostOrder) {
-    throw Error({"--order", std::to_string(order), fmt::format("1 to {}", NgramCounts::kMostOrder), ""});
+    throw Error({"--order", std::to_string(order),
+                 fmt::format("an order from 1 to {}", NgramCounts::kMostOrder), ""});
   }
   NgramFile::Builder builder(build->vocab, build->tokenizer_sha256());
   add_documents(builder, build->files, build->tokenizer);
@@ -41,7 +42,7 @@ int run_ngram(const Command& command, const std::vector<std::string>& arguments)
 }  // namespace
 
 const Command kNgramCommand = {"ngram", "build --model PATH --out FILE [--order N] TEXT...",
-                               "Builds the n-gram model that the strategy `ngram_model` drafts from.",
+                               "Builds an n-gram model of texts for strategies that draft from one.",
                                "speclab ngram build --model models/SmolLM2-135M-Instruct.Q4_1.gguf "
                                "--out texts.ngrams --order 3 notes.txt answers.jsonl",
                                run_ngram};

@@ -18,8 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-/// What is compared with f32: the classes that are named, else all of this CPU and that of the device that
-/// was chosen.
+/// The backends to compare with f32: one for each named class, or by default one for each class of this CPU
+/// and the chosen device.
 std::vector<BackendChoice> compared(const BackendChoice& choice, std::vector<std::string> classes) {
   check_backend(choice);
   std::vector<BackendChoice> all;
@@ -44,11 +44,12 @@ int run_numerics(const Command& command, const std::vector<std::string>& argumen
   po::options_description options;
   options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
       "prompts", po::value(&prompts)->default_value("configs/prompts/quickstart.jsonl"),
-      "JSONL, first turns")("limit", po::value(&limit)->default_value(0), "first n prompts; 0 = all")(
-      "tokens", po::value(&tokens)->default_value(64), "of each text")(
+      "JSONL file of prompts; only first turns are used")("limit", po::value(&limit)->default_value(0),
+                                                          "only the first n prompts; 0: all")(
+      "tokens", po::value(&tokens)->default_value(64), "tokens of each text")(
       "class", po::value<std::vector<std::string>>()->composing(),
-      "compare this one (may be repeated; default: all that this CPU has, and the backend's), as "
-      "amx-bf16-emulated")("json", "as JSON");
+      "compare this numerics class, such as amx-bf16-emulated (may be repeated; default: all classes of this "
+      "CPU and the class of --backend)")("json", "print JSON");
   add_backend_options(options, choice);
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;
@@ -97,9 +98,9 @@ int run_numerics(const Command& command, const std::vector<std::string>& argumen
     return kOk;
   }
   fmt::print(
-      "{}Against class f32 on texts that f32 writes greedily. KL(p_f32 || p_class) in nats at temperature 1; "
-      "logits within:\n"
-      "largest difference over the largest logit of its row.\n",
+      "{}Compared with class f32 on texts that f32 decodes greedily. KL(p_f32 || p_class) in nats at "
+      "temperature 1.\n"
+      "logits within: largest difference of a logit, divided by the largest logit of its row.\n",
       to_text(table));
   return kOk;
 }
@@ -107,7 +108,7 @@ int run_numerics(const Command& command, const std::vector<std::string>& argumen
 }  // namespace
 
 const Command kNumericsCommand = {"numerics", "--model PATH [options]",
-                                  "Compares every numerics class of this machine, a GPU's too, with f32: KL "
+                                  "Compares the numerics classes of this machine and its GPU with f32: KL "
                                   "divergence, top-1 agreement, logits.",
                                   "speclab numerics --model models/SmolLM2-135M-Instruct.Q4_1.gguf",
                                   run_numerics};

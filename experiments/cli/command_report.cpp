@@ -18,8 +18,7 @@
 #include "core/measure/run_result.h"
 #include "experiments/cli/command.h"
 #include "experiments/analysis/export.h"
-#include "experiments/analysis/lookahead_devices.h"
-#include "experiments/analysis/lookahead_fit.h"
+#include "experiments/analysis/strategy_theory.h"
 #include "experiments/metrics/machine_load.h"
 #include "experiments/metrics/record_files.h"
 #include "experiments/metrics/summary.h"
@@ -48,7 +47,7 @@ fs::path project_root() {
                .advice = "Change to it and try again."});
 }
 
-/// A temporary file without a name that holds the text, to be read from its beginning.
+/// A temporary file without a name that holds a text.
 class TextFile {
  public:
   explicit TextFile(const std::string& text) : file_(std::tmpfile()) {
@@ -68,8 +67,8 @@ class TextFile {
   std::FILE* file_;
 };
 
-/// scripts/report.py in the project's virtual environment, with the summary on its standard input. Its
-/// messages go to stderr, not among the data.
+/// Runs scripts/report.py in the project's virtual environment with the summary on its standard input. Its
+/// messages go to stderr, because stdout is for data.
 void write_html(const fs::path& run, const json& summary, const fs::path& out) {
   const fs::path root = project_root(), python = root / ".venv" / "bin" / "python";
   if (!path_exists(python)) {
@@ -116,7 +115,7 @@ void require_case(const json& summary, const std::string& case_id) {
                .advice = suggest(case_id, known)});
 }
 
-/// Throws Error for a summary of before prompts had numbers of their own.
+/// Throws Error for a summary of an older version, which has no numbers for each prompt.
 void require_prompts(const json& summary, const fs::path& run) {
   for (const json& entry : summary["cases"]) {
     if (entry["by_prompt"].empty() && entry["errors"] == 0 && summary["complete"] == true) {
@@ -128,7 +127,7 @@ void require_prompts(const json& summary, const fs::path& run) {
   }
 }
 
-/// The numbers on standard output and nothing else there; what is wrong with them on stderr.
+/// Prints the export on standard output, and errors and warnings about its cases on stderr.
 int print_export(const RunData& data, const std::string& tool, const std::string& case_id) {
   fmt::print("{}", export_run(data, tool, case_id));
   int code = kOk;
@@ -144,7 +143,7 @@ int print_export(const RunData& data, const std::string& tool, const std::string
   return code;
 }
 
-/// What of a summary is wanted, and where.
+/// The options of the command line: what to print or write of a summary.
 struct WantedReport {
   std::string csv, latex, out, case_id;
   bool as_json = false, prompts = false;
@@ -173,8 +172,7 @@ int print_report(const fs::path& run, const json& summary, const WantedReport& w
     fmt::print("{}", prompts_text(summary, wanted.case_id));
   } else if (wanted.csv.empty() && wanted.latex.empty() && wanted.out.empty()) {
     fmt::print("{}{}\n", to_text(table), notes_text(summary));
-    fmt::print("{}{}", published_text(summary),
-               lookahead_text(summary) + lookahead_devices_text(summary["lookahead_devices"]));
+    fmt::print("{}{}", published_text(summary), theory_text(summary));
     fmt::print("{}", machine_text(machine));
     for (const json& error : summary["errors"])
       fmt::print("error: {}: {}\n", error["case"].get<std::string>(), error["message"].get<std::string>());
@@ -187,17 +185,15 @@ int run_report(const Command& command, const std::vector<std::string>& arguments
   std::string csv, latex, out, tool, case_id;
   po::options_description options;
   options.add_options()("csv", po::value(&csv),
-                        "write every metric of every case to this file, - for standard output")(
-      "latex", po::value(&latex), "write the table for a paper, - for standard output")(
+                        "write all metrics of all cases to this file; - is standard output")(
+      "latex", po::value(&latex), "write the table as LaTeX to this file; - is standard output")(
       "out", po::value(&out),
-      "write the report, one HTML file; its figures go into the folder FILE-figures beside it, nothing into "
-      "RUN")("json", "print the summary as JSON, computed anew from the lines")(
-      "prompts",
-      "print for each prompt how much of its text is copied, beside tau "
-      "and speedup")("export", po::value(&tool),
-                     "print the numbers under the names of vllm, sglang, spec-bench or "
-                     "llama.cpp, as JSON lines")("case", po::value(&case_id),
-                                                 "with --export or --prompts: only this case");
+      "write the report to this HTML file, and its figures to the folder FILE-figures beside it")(
+      "json", "print the summary as JSON, computed anew from the lines")(
+      "prompts", "print the copied share of the text, tau and speedup for each prompt")(
+      "export", po::value(&tool),
+      "print the numbers as JSON lines with the names of vllm, sglang, spec-bench or llama.cpp")(
+      "case", po::value(&case_id), "with --export or --prompts: only this case");
   const auto values = parse_arguments(command, arguments, options, {"RUN"});
   if (!values) return kOk;
   const fs::path run = required(*values, "RUN", command);
@@ -206,7 +202,7 @@ int run_report(const Command& command, const std::vector<std::string>& arguments
     if (exports && values->count(other) > 0)
       throw Error({.what = "speclab report",
                    .got = fmt::format("--export and --{}", other),
-                   .expected = "one of them",
+                   .expected = "only one of them",
                    .advice = ""});
   }
   if (!exports && values->count("prompts") == 0 && values->count("case") > 0)
@@ -225,7 +221,7 @@ int run_report(const Command& command, const std::vector<std::string>& arguments
   }
   const auto [summary, stored] = read_summary(run);
   if (stored) {
-    print_status("{} has no raw lines; this is its summary.json as it was written\n", run.string());
+    print_status("{} has no raw lines; this is its stored summary.json.\n", run.string());
   }
   if (values->count("prompts") > 0) {
     require_case(summary, case_id);
@@ -252,7 +248,7 @@ int run_report(const Command& command, const std::vector<std::string>& arguments
 
 const Command kReportCommand = {"report", "RUN [options]",
                                 "Prints the table of a run, writes it as CSV, LaTeX or HTML with figures, or "
-                                "exports it to other tools' names.",
+                                "exports it with the names of other tools.",
                                 "speclab report results/runs/quickstart-20260101-120000 --out report.html",
                                 run_report};
 

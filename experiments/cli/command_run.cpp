@@ -16,13 +16,13 @@
 #include "core/measure/run_result.h"
 #include "experiments/cli/command.h"
 #include "experiments/run/dry_run.h"
-#include "experiments/analysis/lookahead_devices.h"
-#include "experiments/analysis/lookahead_fit.h"
+#include "experiments/analysis/strategy_theory.h"
 #include "experiments/metrics/machine_load.h"
 #include "experiments/run/resume.h"
 #include "experiments/run/run_folder.h"
 #include "experiments/run/run_plan.h"
 #include "experiments/run/runner.h"
+#include "experiments/config/config_file.h"
 #include "experiments/config/settings.h"
 #include "experiments/analysis/table.h"
 
@@ -33,7 +33,7 @@ namespace {
 
 using nlohmann::json;
 
-/// results/runs/NAME-TIME for a new run, the newest results/runs/NAME-* to go on with.
+/// The default folder: results/runs/NAME-TIME for a new run, the newest results/runs/NAME-TIME to resume.
 fs::path default_folder(const std::string& name, bool resume) {
   const fs::path runs = fs::path("results") / "runs";
   if (!resume) return runs / fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time(nullptr)));
@@ -45,7 +45,7 @@ fs::path default_folder(const std::string& name, bool resume) {
   if (found.empty()) {
     throw Error({.what = "--resume",
                  .got = fmt::format("no run of {} in {}", name, runs.string()),
-                 .expected = "a run to go on with",
+                 .expected = "a run to resume",
                  .advice = "Name its folder: speclab run --resume DIR."});
   }
   return *std::max_element(found.begin(), found.end());
@@ -85,7 +85,7 @@ void print_plan(const Experiment& experiment, const Shard& shard, bool as_json) 
              experiment.cases.size(), lines / of_prompt, experiment.seeds.size(), experiment.repeats, lines);
 }
 
-/// What was asked for beside the experiment.
+/// The options of the command line.
 struct Wanted {
   std::string config, filter, shard_text;
   std::vector<std::string> settings, backend_words;
@@ -93,9 +93,8 @@ struct Wanted {
   Shard shard;
   bool resume = false, as_json = false;
 
-  /// The command that goes on with the run in `folder`: the short one, and the one that says everything
-  /// again.
-  std::string go_on(const fs::path& folder) const {
+  /// The command that resumes the run in `folder`, in its short form and, for a config, in full.
+  std::string resume_command(const fs::path& folder) const {
     const std::string short_one =
         fmt::format("speclab run --resume {}{}", shell_word(folder.string()), shard_words(shard_text));
     if (config.empty()) return short_one;
@@ -103,19 +102,19 @@ struct Wanted {
     for (const std::string& setting : settings) words += fmt::format(" --set {}", shell_word(setting));
     if (!filter.empty()) words += fmt::format(" --filter {}", shell_word(filter));
     for (const std::string& word : backend_words) words += fmt::format(" {}", shell_word(word));
-    return fmt::format("{}\nor, the same in full: speclab run {}{}{} --resume --out {}", short_one,
-                       shell_word(config), words, shard_words(shard_text), shell_word(folder.string()));
+    return fmt::format("{}\nor in full: speclab run {}{}{} --resume --out {}", short_one, shell_word(config),
+                       words, shard_words(shard_text), shell_word(folder.string()));
   }
   static std::string shard_words(const std::string& text) { return text.empty() ? "" : " --shard " + text; }
 };
 
-/// True when a line of any case was measured.
+/// True when any case has a line.
 bool has_lines(const json& summary) {
   return std::any_of(summary["cases"].begin(), summary["cases"].end(),
                      [](const json& one) { return one.value("lines", 0) > 0; });
 }
 
-/// Runs it into `folder` and prints its table; adds its summary to `summaries` when JSON is wanted.
+/// Runs an experiment into `folder` and prints its table, or adds its summary to `summaries` for --json.
 int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wanted& wanted,
             Progress& progress, json& summaries) {
   const std::string target = experiment.target_name;
@@ -131,24 +130,24 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
   if (wanted.as_json) {
     summaries[target] = summary;
   } else if (!has_lines(summary)) {
-    progress.warn("nothing was measured; there is nothing to show");
+    progress.warn("nothing was measured, so there is no table");
   } else {
     if (!target.empty()) fmt::print("{}\n", target);
     fmt::print("{}{}\n", to_text(summary_table(summary)), notes_text(summary));
-    fmt::print("{}{}", published_text(summary),
-               lookahead_text(summary) + lookahead_devices_text(summary["lookahead_devices"]));
+    fmt::print("{}{}", published_text(summary), theory_text(summary));
     fmt::print("{}", machine_text(summary["machine"]));
     fmt::print("Record: {}\n", folder.string());
   }
   flush_output();  // the next target takes a while
   if (outcome.interrupted) {
-    progress.warn(fmt::format("interrupted; finished lines are kept. Go on with: {}",
-                              wanted.go_on(target.empty() ? folder : folder.parent_path())));
+    progress.warn(fmt::format("interrupted; finished lines are kept. Resume with: {}",
+                              wanted.resume_command(target.empty() ? folder : folder.parent_path())));
     return kInterrupted;
   }
   if (wanted.shard.n > 1 && !summary["complete"].get<bool>())
-    progress.note(fmt::format("shard {}/{} is done; another one: speclab run --shard i/{} --resume {}",
-                              wanted.shard.i, wanted.shard.n, wanted.shard.n, shell_word(folder.string())));
+    progress.note(
+        fmt::format("shard {}/{} is done; run the others with: speclab run --shard i/{} --resume {}",
+                    wanted.shard.i, wanted.shard.n, wanted.shard.n, shell_word(folder.string())));
   if (outcome.failed > 0)
     progress.warn(fmt::format("exit code 1: {} lines failed; {} lists them", outcome.failed,
                               (folder / "summary.json").string()));
@@ -158,7 +157,7 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
   return outcome.failed + outcome.unequal > 0 ? kCheckFailed : kOk;
 }
 
-/// One target after the other, each a whole run in a folder of its own beside targets.json.
+/// Runs one target after the other, each in a folder of its own beside targets.json.
 int run_targets(std::vector<Experiment> experiments, const fs::path& folder, const json& header,
                 const Wanted& wanted, Progress& progress, json& summaries) {
   const TargetsFolder held(folder, wanted.resume, header, command_line());
@@ -195,7 +194,7 @@ int dry_run(const std::vector<Experiment>& experiments, bool several, const Want
   return kOk;
 }
 
-/// The options of add_backend_options() that stand on the command line, as they stand there.
+/// The options of add_backend_options() that the command line sets, as words of a command line.
 std::vector<std::string> backend_words_of(const po::variables_map& values, const BackendChoice& choice) {
   std::vector<std::string> words;
   const json options = to_json(choice);
@@ -213,17 +212,17 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("set", po::value(&wanted.settings)->composing(), setting_help().c_str())(
       "filter", po::value(&wanted.filter),
-      "regular expression (RE2): only these cases, with their references")(
+      "run only the cases whose id matches this regular expression (RE2), and their references")(
       "out", po::value(&out), "folder of the run; default results/runs/NAME-TIME")(
       "resume",
-      "go on with an interrupted run: --resume DIR alone takes everything else from the folder; with a "
-      "CONFIG, the run in --out "
-      "or the newest results/runs/NAME-TIME")(
+      "resume an interrupted run. --resume DIR takes everything else from the folder; with a CONFIG it "
+      "resumes "
+      "the run in --out or the newest results/runs/NAME-TIME")(
       "dry-run", "check config, options and files, show the cases, estimate the time, run nothing")(
       "shard", po::value(&wanted.shard_text),
-      "i/n: every n-th prompt from the i-th on; the other shards go into the same --out with --resume")(
+      "i/n: run every n-th prompt from the i-th on; run the other shards with --resume into the same --out")(
       "json", "print the summary (or, with --dry-run, the resolved config) as JSON")(
-      "quiet,q", "no progress, only why the exit code is not 0");
+      "quiet,q", "print no progress, only why the exit code is not 0");
   add_backend_options(options, wanted.backend);
   const auto values = parse_arguments(command, arguments, options, {"CONFIG"});
   if (!values) return kOk;
@@ -237,7 +236,7 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
   if (of_folder && (!wanted.resume || !out.empty() || !wanted.filter.empty())) {
     throw Error({.what = given,
                  .got = "a folder",
-                 .expected = "a config, or with --resume the folder of a run alone",
+                 .expected = "a config file, or --resume with the folder of a run and nothing else",
                  .advice = "speclab run --resume DIR takes config, cases and options from the folder."});
   }
   RecordedRun run;
@@ -257,7 +256,7 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
   }
   for (const Experiment& experiment : run.experiments) require_few_lines(experiment);
   if (values->count("dry-run") > 0) return dry_run(run.experiments, run.several, wanted);
-  require_files(run.experiments);  // those of the last target too, before hours pass
+  require_files(run.experiments);  // all targets now, because the last one may start hours later
   const fs::path folder = of_folder     ? fs::path(given)
                           : out.empty() ? default_folder(run.experiments.front().name, wanted.resume)
                                         : fs::path(out);
@@ -280,7 +279,7 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
 
 const Command kRunCommand = {
     "run", "CONFIG [options], or: speclab run --resume DIR",
-    "Runs an experiment: every case on every prompt, beside its reference and its theory.",
+    "Runs an experiment: every case on every prompt, compared with its reference and with theory.",
     "speclab run configs/quickstart.json --set prompts.limit=2 --filter gamma=4", run_run};
 
 }  // namespace speclab

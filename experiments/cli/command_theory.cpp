@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-/// W, N and G where they are given; G is W when left out, as in the paper.
+/// The options W, N and G; absent when none is set. G defaults to W, as in the paper.
 std::optional<theory::LookaheadShape> parse_shape(const po::variables_map& values) {
   const auto given = [&](const char* name) { return values.count(name) > 0; };
   if (!given("W") && !given("N") && !given("G")) return std::nullopt;
@@ -25,7 +25,7 @@ std::optional<theory::LookaheadShape> parse_shape(const po::variables_map& value
     const int found = given(name) ? values[name].as<int>() : -1;
     if (found < least || found > most) {
       throw Error({.what = fmt::format("--{}", name),
-                   .got = given(name) ? fmt::format("{}", found) : "nothing",
+                   .got = given(name) ? fmt::format("{}", found) : "no value",
                    .expected = fmt::format("{} to {}", least, most),
                    .advice = "For example --alpha .425 --f 3.106 --W 15 --N 5."});
     }
@@ -36,7 +36,7 @@ std::optional<theory::LookaheadShape> parse_shape(const po::variables_map& value
   return shape;
 }
 
-/// Evaluates the formulas. What is wrong with a number is said of its option.
+/// Evaluates the formulas. An Error about an input names its option.
 std::vector<theory::Prediction> predict(const theory::PredictionInputs& inputs,
                                         const po::options_description& options) {
   try {
@@ -55,19 +55,22 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
   po::options_description options;
   options.add_options()("alpha", po::value<double>(), "P(accept | reached), 0 to 1")(
       "gamma", po::value<int>(), "tokens drafted per step (K)")(
-      "c", po::value<double>(), "time of a draft step / of a target step")("c-hat", po::value<double>(),
-                                                                           "the same of operations")(
-      "t", po::value<std::string>(), "times of a target forward by rows: 1:1,5:1.3,9:1.7")(
+      "c", po::value<double>(), "time of a draft step / time of a target step")(
+      "c-hat", po::value<double>(), "operations of a draft step / operations of a target step")(
+      "t", po::value<std::string>(), "times of a target forward by number of rows: 1:1,5:1.3,9:1.7")(
       "acceptance", po::value<std::string>(), "acceptance by position: .8,.75,.7")(
       "tau", po::value<double>(), "measured tokens per step")(
       "r", po::value<double>(), "tau / (gamma + 1), when tau is not known")("speedup", po::value<double>(),
-                                                                            "measured")(
-      "W", po::value<int>(), "lookahead decoding: window; alpha is that of a guess's tokens")(
-      "N", po::value<int>(), "n-gram size")("G", po::value<int>(), "guesses; default: as W")(
-      "f", po::value<double>(), "one step in f has a good guess")(
-      "share", po::value<double>(), "of W in the exponent where W differs from G; default .5")(
-      "max-gamma", po::value<int>()->default_value(64), "range of the search for the best gamma")("json",
-                                                                                                  "as JSON");
+                                                                            "measured speedup")(
+      "W", po::value<int>(),
+      "lookahead decoding: window size; --alpha is then P(accept) of a token of a guess")(
+      "N", po::value<int>(), "lookahead decoding: n-gram size")(
+      "G", po::value<int>(), "lookahead decoding: number of guesses; default: W")(
+      "f", po::value<double>(), "lookahead decoding: one step in f has a good guess")(
+      "share", po::value<double>(),
+      "lookahead decoding: share of W in the exponent when W differs from G; default .5")(
+      "max-gamma", po::value<int>()->default_value(64), "largest gamma in the search for the best one")(
+      "json", "print JSON");
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;
   theory::PredictionInputs inputs;
@@ -91,7 +94,7 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
   const std::vector<theory::Prediction> found = predict(inputs, options);
   if (found.empty()) {
     throw Error({.what = "speclab theory",
-                 .got = "too little for any formula",
+                 .got = "too few options for any formula",
                  .expected = "at least --alpha",
                  .advice = fmt::format("For example: {}", command.example)});
   }
@@ -120,7 +123,7 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
 
 const Command kTheoryCommand = {
     "theory", "[options]",
-    "Evaluates every closed form that applies to what is given, with its equation and assumptions.",
+    "Evaluates every closed form that the given options allow, with its equation and assumptions.",
     "speclab theory --alpha .8 --gamma 5 --c .05", run_theory};
 
 }  // namespace speclab

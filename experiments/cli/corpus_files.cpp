@@ -27,7 +27,7 @@ std::vector<Token> ids_of(const json& document, const std::string& where,
   if (!whole) {
     throw Error({where, document.dump().substr(0, 80),
                  tokenizer ? R"({"text": "..."} or {"ids": [1, 2]})"
-                           : R"({"ids": [1, 2]}: the model has no tokenizer)",
+                           : R"({"ids": [1, 2]}, because the model has no tokenizer)",
                  ""});
   }
   return ids.get<std::vector<Token>>();
@@ -38,8 +38,8 @@ void add_file(TokenCorpus& corpus, const std::string& path, const std::optional<
   std::string_view text = file.text();
   if (!path.ends_with(".jsonl")) {
     if (!tokenizer)
-      throw Error(
-          {path, "text", "a .jsonl file with ids: the model has no tokenizer", "Encode it yourself."});
+      throw Error({path, "text", "a .jsonl file with ids, because the model has no tokenizer",
+                   "Encode it yourself."});
     corpus.add(tokenizer->encode(text));
     return;
   }
@@ -50,7 +50,7 @@ void add_file(TokenCorpus& corpus, const std::string& path, const std::optional<
     const std::string where = fmt::format("{}:{}", path, number);
     const json document = json::parse(line, nullptr, false);
     if (document.is_discarded())
-      throw Error({where, "no JSON", "a document as JSON on each line", "Repair or remove the line."});
+      throw Error({where, "no JSON", "one JSON document per line", "Repair or remove the line."});
     corpus.add(ids_of(document, where, tokenizer));
   }
 }
@@ -65,8 +65,9 @@ void add_documents(TokenCorpus& corpus, const std::vector<std::string>& paths,
 std::optional<BuildArguments> parse_build(const Command& command, const std::vector<std::string>& arguments,
                                           const po::options_description& more) {
   po::options_description options;
-  options.add_options()("model", po::value<std::string>(), "whose tokenizer and ids it is for")(
-      "out", po::value<std::string>(), "the file to write")("json", "as JSON");
+  options.add_options()("model", po::value<std::string>(),
+                        "the model whose tokenizer encodes the texts: a GGUF file or a directory")(
+      "out", po::value<std::string>(), "the file to write")("json", "print JSON");
   options.add(more);
   auto values = parse_arguments(command, arguments, options, {"ACTION", "FILE..."});
   if (!values) return std::nullopt;
@@ -77,7 +78,7 @@ std::optional<BuildArguments> parse_build(const Command& command, const std::vec
   const std::string out = required(*values, "out", command);
   const Checkpoint checkpoint = Checkpoint::open(required(*values, "model", command));
   if (!values->count("FILE"))
-    throw Error({name + " build", "no files", "texts to put into it", "Name .txt or .jsonl files."});
+    throw Error({name + " build", "no files", "one or more texts", "Name .txt or .jsonl files."});
   const auto files = (*values)["FILE"].as<std::vector<std::string>>();
   return BuildArguments{std::move(*values), out, checkpoint.config().vocab, checkpoint.tokenizer(), files};
 }

@@ -9,11 +9,12 @@
 #include "core/decoding/drafting/token_corpus.h"
 #include "experiments/cli/command.h"
 
-/// What `speclab datastore` and `speclab ngram` share: both build a file from texts.
+/// Arguments and input files of `speclab datastore` and `speclab ngram`, which both build a file from texts.
 namespace speclab {
 
-/// Reads texts into a corpus. A .jsonl file holds a document a line, {"text": "..."} or {"ids": [1, 2]}; any
-/// other file is a document. Without a tokenizer only ids. Throws Error naming file and line.
+/// Reads texts into a corpus. A .jsonl file holds one document per line, {"text": "..."} or {"ids": [1, 2]}.
+/// Any other file is a single document. Without a tokenizer, only ids are allowed. Throws Error naming file
+/// and line.
 void add_documents(TokenCorpus& corpus, const std::vector<std::string>& paths,
                    const std::optional<Tokenizer>& tokenizer);
 
@@ -26,7 +27,7 @@ struct BuildArguments {
   std::vector<std::string> files;
   std::string tokenizer_sha256() const { return tokenizer ? tokenizer->sha256() : ""; }
 };
-/// Absent when --help was asked for. `more`: options of this command alone.
+/// Parses these arguments; `more` holds the options that only this command has. Absent for --help.
 std::optional<BuildArguments> parse_build(const Command& command, const std::vector<std::string>& arguments,
                                           const boost::program_options::options_description& more);
 

@@ -1,4 +1,4 @@
-// speclab: one binary for everything. Errors are caught here and nowhere else.
+// The `speclab` binary: finds the command, runs it, and turns exceptions into messages and exit codes.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -21,15 +21,15 @@ namespace speclab {
 namespace {
 
 std::string overview() {
-  std::string text = fmt::format(
-      "speclab {}: speculative decoding, measured beside its theory\n\nCommands:\n", build_info().version);
+  std::string text =
+      fmt::format("speclab {}: measures speculative decoding and compares it with theory\n\nCommands:\n",
+                  build_info().version);
   for (const Command& command : commands())
     text += fmt::format("  {:<9} {}\n", command.name, command.summary);
   return text +
          "\nspeclab COMMAND --help shows options and an example.\n"
          "Exit codes: 0 ok, 1 a check failed, 2 user error, 3 bug, 130 interrupted (Ctrl-C, SIGTERM or "
-         "SIGHUP; "
-         "finished lines are kept).\n";
+         "SIGHUP; finished lines are kept).\n";
 }
 
 int dispatch(const std::vector<std::string>& words) {
@@ -58,7 +58,7 @@ int dispatch(const std::vector<std::string>& words) {
                .advice = suggest(name, known)});
 }
 
-/// The exit code of dispatch(), or of what it throws.
+/// The exit code of dispatch(), or of the exception that it throws.
 int run_command(const std::vector<std::string>& words) {
   try {
     return dispatch(words);
@@ -70,8 +70,7 @@ int run_command(const std::vector<std::string>& words) {
     return kBug;
   } catch (const std::bad_alloc&) {
     write_status(
-        "error: memory: got none left. Free some, raise the limit of the shell (ulimit -v), or ask for "
-        "less.\n");
+        "error: out of memory. Free some, raise the limit of the shell (ulimit -v), or ask for less.\n");
     return kUserError;
   } catch (const std::system_error& error) {
     if (std::ferror(stdout) == 0) {
@@ -79,15 +78,15 @@ int run_command(const std::vector<std::string>& words) {
       return kBug;
     }
     note_output_error(error.code().value());  // thrown by fmt::print
-    return kOk;                               // finish() knows what became of the output
+    return kOk;                               // finish() reports the error of the output
   } catch (const std::exception& error) {
     print_status("bug: {}\n", error.what());
     return kBug;
   }
 }
 
-/// The exit code after the output is written. A reader that closes the pipe (`| head`) has what it wanted;
-/// any other failure loses data.
+/// Writes the rest of the output and returns the exit code. A closed pipe (`| head`) is no error, because its
+/// reader has what it wanted. Any other failure loses data.
 int finish(int code) {
   const int error = flush_output();
   if (error == 0 || error == EPIPE) return code;
@@ -101,9 +100,9 @@ int finish(int code) {
 int main(int argc, char** argv) {
   using namespace speclab;
   open_standard_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an ordinary write error
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit then gives an ordinary write error
   std::signal(SIGPIPE, SIG_IGN);
-  // Whole outputs fit, so that the exit code is known before a write can fail.
+  // A whole output fits into this buffer, so that the exit code is known before a write can fail.
   static char buffer[1 << 18];
   if (::isatty(STDOUT_FILENO) == 0) std::setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
   report_mapped_file_faults();

@@ -18,17 +18,16 @@ void say(const char* text) {
 // Only what POSIX allows in a signal handler.
 void on_bus_error(int, siginfo_t* info, void*) {
   const char* path = MappedFile::path_at(info->si_addr);
-  if (info->si_code <= 0 ||
-      path == nullptr) {  // sent by somebody, or not ours: it ends as it would without us
+  if (info->si_code <= 0 || path == nullptr) {  // another process sent the signal, or no mapped file is there
     ::signal(SIGBUS, SIG_DFL);
-    ::raise(SIGBUS);  // pending until this returns
+    ::raise(SIGBUS);  // takes effect when this handler returns
     return;
   }
-  say("error: ");  // in the form of Error
+  say("error: ");  // the message has the form of an Error
   say(path);
   say(": got a page that is gone or cannot be read, expected the file as it was when it was opened. Another "
-      "program "
-      "shortened it, or the disk failed; fetch the file again and leave it alone while it is in use.\n");
+      "program shortened it, or the disk failed. Fetch the file again and do not change it while it is in "
+      "use.\n");
   ::_exit(kUserError);
 }
 

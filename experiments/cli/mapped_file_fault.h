@@ -2,9 +2,9 @@
 
 namespace speclab {
 
-/// From now on a mapped file that another process cuts off ends the program with exit code 2 and a sentence
-/// that names the file, where the system would only say "Bus error". What had been recorded until then is on
-/// the disk.
+/// Installs a handler for access to a mapped file that another process has shortened. The program then ends
+/// with exit code 2 and a message that names the file; without the handler, the system only prints "Bus
+/// error". Finished lines are already on the disk.
 void report_mapped_file_faults();
 
 }  // namespace speclab

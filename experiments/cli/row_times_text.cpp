@@ -20,8 +20,8 @@ std::vector<double> parse_number_list(const std::string& text, const std::string
     if (code != std::errc{} || end != part.data() + part.size()) {
       throw Error({.what = option,
                    .got = "\"" + part + "\"",
-                   .expected = "numbers with commas between them",
-                   .advice = ""});
+                   .expected = "numbers separated by commas",
+                   .advice = fmt::format("For example {} .8,.75,.7.", option)});
     }
     numbers.push_back(number);
   }
@@ -39,7 +39,7 @@ theory::RowTimes parse_row_times(const std::string& text) {
         end != part.data() + colon || rows < 1) {
       throw Error({.what = "--t",
                    .got = "\"" + part + "\"",
-                   .expected = "pairs rows:time with commas between them",
+                   .expected = "pairs ROWS:TIME separated by commas",
                    .advice = "For example --t 1:1,5:1.3,9:1.7."});
     }
     times[rows] = parse_number_list(part.substr(colon + 1), "--t").at(0);

@@ -20,8 +20,8 @@ using nlohmann::json;
 
 constexpr int kMostDevices = 64;
 
-/// What may differ between two cases that emit texts of the same law: the rule and its parameters, and how
-/// drafts are verified.
+/// Options that do not change the law of autoregressive text: the acceptance rule and its parameters. Two
+/// cases that differ in these alone share a reference.
 const std::set<std::string> kNotOfTheText = {"rule",    "lenience", "b",     "beta",           "gap",
                                              "epsilon", "delta",    "theta", "threshold_top_k"};
 
@@ -41,7 +41,7 @@ bool is_list(const std::vector<OptionInfo>& infos, std::string_view key) {
                      [&](const OptionInfo& info) { return info.list && info.name == key; });
 }
 
-/// What decides the text that autoregressive decoding writes.
+/// The options that decide which text autoregressive decoding writes.
 json text_key(const GenerationOptions& generation) {
   GenerationOptions copy = generation;
   json key = echo_options(option_fields(copy));
@@ -89,7 +89,7 @@ class Expander {
 
   Experiment& experiment_;
   std::string where_;
-  std::map<std::string, std::string> place_of_;  // of the cases so far, by id
+  std::map<std::string, std::string> place_of_;  // place in the config of each case so far, by id
   const std::vector<OptionInfo> generation_ = generation_infos();
 };
 
@@ -133,9 +133,9 @@ void Expander::add_entry(const json& entry, const json& shared, const std::strin
     const auto list_of = [&](std::string_view key) {
       return is_list(own_infos, key) || is_list(generation_, key);
     };
-    json common = shared;  // what the case itself says goes before what all share
+    json common = shared;  // an option of the case itself overrides the shared one
     for (const auto& [key, value] : own.items()) common.erase(key);
-    if (name == "autoregressive") {  // it drafts nothing that a rule could judge, or devices could share
+    if (found->info.is_baseline) {  // it drafts nothing that a rule could judge or devices could share
       for (const std::string& key : kNotOfTheText) common.erase(key);
       common.erase("devices");
     }
@@ -206,13 +206,19 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
                    .expected = fmt::format("1 to {} devices", kMostDevices),
                    .advice = ""});
     }
-    if (count > 1 && (strategy != "lookahead" || spec.verify != VerifyWith::one_pass)) {
+    if (count > 1 && (!spec.strategy.info().divides_over_devices || spec.verify != VerifyWith::one_pass)) {
+      std::vector<std::string_view> dividing;
+      for (const StrategyEntry& entry : strategies()) {
+        if (entry.info.divides_over_devices) dividing.push_back(entry.info.name);
+      }
       throw Error(
           {.what = where + "/devices",
-           .got = fmt::format("{} for {}{}", count, strategy,
-                              spec.verify == VerifyWith::batch_of_prefixes ? ", a batch of prefixes" : ""),
-           .expected = "lookahead, verified in one pass",
-           .advice = "Nothing else is divided over devices."});
+           .got = fmt::format(
+               "{} devices for {}{}", count, strategy,
+               spec.verify == VerifyWith::batch_of_prefixes ? " verified as a batch of prefixes" : ""),
+           .expected =
+               fmt::format("1 device, or {} with \"verify\": \"one_pass\"", fmt::join(dividing, ", ")),
+           .advice = "Only such steps can be divided over several devices; remove \"devices\"."});
     }
     spec.devices = static_cast<int>(count);
   }
@@ -223,7 +229,8 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
         {where + ": " + error.text().what, error.text().got, error.text().expected, error.text().advice});
   }
 
-  // The id: what the case itself says, in the order of declaration, then the axes of what all cases share.
+  // The id holds the case's own options in the order of their declaration, then the axes among the shared
+  // ones.
   const auto part = [&](const std::string& key, const json& value) {
     spec.id += "/" + key + "=" + id_text(value);
   };
@@ -279,8 +286,8 @@ void Expander::insert(CaseSpec spec) {
   experiment_.cases.push_back(std::move(spec));
 }
 
-/// What the text of a case is held against: the same decoding, but greedy for a rule that decodes greedily
-/// whatever the temperature.
+/// The options of the reference that a case's text is compared with: those of the case with the standard
+/// rule. The temperature is 0 for a rule that decodes greedily at every temperature.
 GenerationOptions reference_generation(const CaseSpec& spec) {
   GenerationOptions generation = spec.generation;
   generation.rule = "auto";
@@ -291,7 +298,7 @@ GenerationOptions reference_generation(const CaseSpec& spec) {
 
 void Expander::add_references() {
   const auto is_reference = [](const CaseSpec& spec) {
-    return spec.strategy.info().name == "autoregressive" && spec.generation.rule == "auto";
+    return spec.strategy.info().is_baseline && spec.generation.rule == "auto";
   };
   std::map<json, std::string> reference_of;  // id by text_key
   for (const CaseSpec& spec : experiment_.cases) {
@@ -303,12 +310,12 @@ void Expander::add_references() {
     const GenerationOptions generation = reference_generation(spec);
     const json key = text_key(generation);
     if (is_reference(spec) || reference_of.contains(key)) continue;
-    CaseSpec reference("autoregressive", spec.where);
+    CaseSpec reference(std::string(baseline_strategy().info.name), spec.where);
     reference.generation = generation;
     reference.added = true;
     GenerationOptions defaults;
     const json usual = text_key(defaults);
-    for (const OptionInfo& info : generation_) {  // named by what is special about it
+    for (const OptionInfo& info : generation_) {  // the id holds the options that the experiment sweeps
       if (kNotOfTheText.contains(info.name) || !spec.axes.contains(info.name)) {
         continue;
       }
@@ -328,7 +335,7 @@ void Expander::add_references() {
     added_ids.insert(reference.id);
     added.push_back(std::move(reference));
   }
-  // References first: their texts are what the others are compared with.
+  // References come first, because the texts of the others are compared with theirs.
   for (CaseSpec& reference : added) insert(std::move(reference));
   std::stable_partition(experiment_.cases.begin(), experiment_.cases.end(), is_reference);
   for (CaseSpec& spec : experiment_.cases) {
@@ -349,10 +356,11 @@ std::vector<std::string> common_case_keys() {
 
 void expand_cases(Experiment& experiment, const json& cases, const json& shared, const std::string& where) {
   if (!cases.is_array() || cases.empty()) {
-    throw Error({.what = where + ": /cases",
-                 .got = cases.is_array() ? "an empty list" : std::string(json_type_name(cases)),
-                 .expected = "a list of at least one case",
-                 .advice = "For example [{\"strategy\": \"autoregressive\"}]."});
+    throw Error(
+        {.what = where + ": /cases",
+         .got = cases.is_array() ? "an empty list" : std::string(json_type_name(cases)),
+         .expected = "a list of at least one case",
+         .advice = fmt::format("For example [{{\"strategy\": \"{}\"}}].", baseline_strategy().info.name)});
   }
   if (!shared.is_object()) {
     throw Error({.what = where + ": /options",

@@ -8,13 +8,13 @@
 
 namespace speclab {
 
-/// Expands the entries of "cases" crossed with the shared "options" into experiment.cases, makes ids, names
-/// inline drafts, adds autoregressive references. `where` is the file.
+/// Fills experiment.cases: expands the entries of "cases", crosses them with the shared "options", makes ids,
+/// names inline drafts, and adds the autoregressive references that are missing. `where` is the file.
 void expand_cases(Experiment& experiment, const nlohmann::json& cases, const nlohmann::json& shared,
                   const std::string& where);
 
-/// Names of all options that a case may set besides its strategy's own: generation options, "strategy",
-/// "draft", "verify".
+/// Names of the options that every case may set, whatever its strategy: generation options, "strategy",
+/// "draft", "verify", "devices".
 std::vector<std::string> common_case_keys();
 
 }  // namespace speclab

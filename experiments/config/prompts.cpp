@@ -85,7 +85,7 @@ PromptSpec parse_prompt(const json& value, int number, const std::string& where)
       prompt.split = entry == "fit" ? PromptSplit::fit : PromptSplit::measure;
     } else if (key == "turns") {
       if (!entry.is_array() || entry.empty())
-        wrong(json_pointer(where, key), entry, "a list of at least one text");
+        wrong(json_pointer(where, key), entry, "a list of one or more texts");
       for (const json& turn : entry) {
         if (!turn.is_string()) wrong(json_pointer(where, key), turn, "texts only");
         prompt.turns.push_back(turn.get<std::string>());
@@ -93,7 +93,7 @@ PromptSpec parse_prompt(const json& value, int number, const std::string& where)
     } else if (key == "options") {
       if (!entry.is_object()) wrong(json_pointer(where, key), entry, "an object of options");
       prompt.options = entry;
-    } else if (key != "reference" && key != "source") {  // Spec-Bench has reference answers; we do not grade
+    } else if (key != "reference" && key != "source") {  // Spec-Bench's reference answers: nothing is graded
       const std::vector<std::string> known{"id",    "question_id", "category",  "split",
                                            "turns", "options",     "reference", "source"};
       throw Error({.what = json_pointer(where, key),
@@ -117,7 +117,7 @@ std::vector<PromptSpec> load_prompts(const PromptSource& source) {
       throw Error({.what = where,
                    .got = fmt::format("two prompts with the id \"{}\"", prompt.id),
                    .expected = "distinct ids",
-                   .advice = ""});
+                   .advice = "Give each prompt an id of its own."});
     }
     categories.insert(prompt.category);
     if (source.split != PromptSplit::none && prompt.split != source.split) continue;

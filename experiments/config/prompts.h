@@ -8,15 +8,16 @@
 
 namespace speclab {
 
-/// What a prompt may be used for, so that nothing is measured on prompts that a constant was fitted to.
+/// What a prompt may be used for. Nothing is measured on prompts to which a constant was fitted.
 enum class PromptSplit {
   none,     ///< the file does not say
-  fit,      ///< constants are chosen on it
+  fit,      ///< constants may be chosen on it
   measure,  ///< no constant is chosen on it
 };
 std::string_view to_string(PromptSplit split);  ///< "", "fit", "measure"
 
-/// A prompt: its turns are asked one after the other, each with the model's own answers as history.
+/// A prompt of one or more turns. The turns are asked one after the other; the model's own answers are their
+/// history.
 struct PromptSpec {
   std::string id;
   std::string category;  ///< "" when it has none
@@ -25,21 +26,21 @@ struct PromptSpec {
   nlohmann::json options = nlohmann::json::object();  ///< overrides for this prompt, flat, as in a case
 };
 
-/// Which prompts an experiment uses.
+/// Which prompts an experiment uses: a file or inline prompts, and what is selected from them.
 struct PromptSource {
   std::filesystem::path file;  ///< JSONL; empty: inline
   std::vector<PromptSpec> inline_prompts;
-  int limit = 0;                          ///< first n; 0 = all
-  int per_category = 0;                   ///< first n of each category; 0 = all
-  std::vector<std::string> categories;    ///< only these; empty = all
+  int limit = 0;                          ///< only the first n; 0: all
+  int per_category = 0;                   ///< only the first n of each category; 0: all
+  std::vector<std::string> categories;    ///< only these; empty: all
   PromptSplit split = PromptSplit::none;  ///< only prompts of this split; none: all prompts
 };
 
-/// One prompt from JSON: Spec-Bench's {question_id, category, turns} (Xia et al. 2024), {id, category, split,
-/// turns, options}, or a text. `number` gives the id when there is none.
+/// Reads one prompt from JSON: Spec-Bench's {question_id, category, turns} (Xia et al. 2024), {id, category,
+/// split, turns, options}, or a text. The id is `number` when the value has none.
 PromptSpec parse_prompt(const nlohmann::json& value, int number, const std::string& where);
 
-/// Reads, checks (ids are distinct) and selects. Throws Error naming file and line.
+/// Reads the prompts, checks that their ids are distinct, and selects. Throws Error naming file and line.
 std::vector<PromptSpec> load_prompts(const PromptSource& source);
 
 }  // namespace speclab

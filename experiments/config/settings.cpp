@@ -24,7 +24,8 @@ using nlohmann::json;
 
 bool is_digit(char c) { return '0' <= c && c <= '9'; }
 
-/// A number as people write it, as JSON: .3 is 0.3, 3. is 3, +3 is 3. Empty for what is no number.
+/// The JSON form of a number as people write it: 0.3 for .3, 3 for 3. and for +3. Empty when the word is no
+/// number.
 std::string json_number(std::string_view word) {
   std::size_t at = 0;
   const auto digits = [&] {
@@ -40,7 +41,7 @@ std::string json_number(std::string_view word) {
   std::string fraction;
   if (!take(".").empty()) fraction = digits();
   if (whole.empty() && fraction.empty()) return "";
-  if (whole.size() > 1 && whole[0] == '0') return "";  // a text of digits: 007
+  if (whole.size() > 1 && whole[0] == '0') return "";  // 007 is a text of digits, not a number
   std::string exponent = take("eE");
   if (!exponent.empty()) {
     exponent += take("+-");
@@ -53,7 +54,7 @@ std::string json_number(std::string_view word) {
          exponent;
 }
 
-/// JSON with its numbers as JSON has them; texts in quotes stay what they are.
+/// Replaces numbers outside quoted texts by their JSON form.
 std::string with_json_numbers(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
@@ -75,7 +76,7 @@ std::string with_json_numbers(std::string_view text) {
   return out;
 }
 
-/// Strategies that have an option of this name.
+/// The strategies that have an option of this name.
 std::vector<std::string> strategies_with(const std::string& option) {
   std::vector<std::string> names;
   for (const StrategyEntry& entry : strategies()) {
@@ -100,7 +101,7 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Options that all cases may share: "options" of a config.
+/// The options that all cases may share: the keys of "options" in a config.
 std::vector<std::string> shared_options() {
   std::vector<std::string> names = common_case_keys();
   std::erase_if(names, [](const std::string& name) { return name == "strategy" || name == "draft"; });
@@ -132,7 +133,7 @@ json parse_setting_value(std::string_view text, const std::string& where) {
       return parse_json(with_json_numbers(text), where);
     } catch (const Error& error) {
       throw Error({error.text().what, error.text().got, error.text().expected,
-                   "Texts inside of JSON stand in double quotes; quote the whole setting for the shell."});
+                   "Put texts inside JSON in double quotes, and quote the whole setting for the shell."});
     }
   }
   const std::string number = json_number(text);
@@ -168,7 +169,7 @@ void Settings::set(json& config, const std::string& text, const std::vector<std:
   }
   const std::vector<std::string> shared = shared_options();
   json* cases = config.contains("cases") && config["cases"].is_array() ? &config["cases"] : nullptr;
-  if (has(shared, path)) {  // what a case says itself would go before it
+  if (has(shared, path)) {  // a value in a case would override the shared one, so it is removed
     for (std::size_t i = 0; cases != nullptr && i < cases->size(); ++i) {
       if ((*cases)[i].is_object()) (*cases)[i].erase(path);
     }
@@ -205,7 +206,7 @@ void Settings::set(json& config, const std::string& text, const std::vector<std:
   }
   if (!found) {
     throw Error({.what = "--set " + text,
-                 .got = fmt::format("an option of {}, which no case has", fmt::join(owners, ", ")),
+                 .got = fmt::format("an option of {}, which no case uses", fmt::join(owners, ", ")),
                  .expected = "an option of generation or of the strategy of a case",
                  .advice = "`speclab describe generation` and `speclab describe STRATEGY` list them."});
   }
@@ -255,8 +256,8 @@ void Settings::explain(const std::function<void()>& work) const {
     for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
       const std::string name = place->pointer.substr(place->pointer.rfind('/') + 1);
       const bool inside = pointer == place->pointer || pointer.starts_with(place->pointer + "/");
-      // A key on the way to the place that was written: an object was made where there is none. A section of
-      // the config or a whole case may be wrong for other reasons.
+      // Writing to a/b also makes the object a where there was none, so an error about a is blamed on the
+      // setting. Not so for a section of the config or a whole case: they may be wrong for other reasons.
       const bool part =
           std::count(pointer.begin(), pointer.end(), '/') >= (pointer.starts_with("/cases/") ? 3 : 2);
       const bool on_the_way = place->pointer.starts_with(pointer + "/") && !pointer.empty() &&

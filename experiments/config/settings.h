@@ -8,23 +8,24 @@
 
 namespace speclab {
 
-/// The NAME=VALUE texts of --set, one syntax for `run` and `generate` (configs/README.md, "--set").
+/// Applies the NAME=VALUE texts of --set to a config. `run` and `generate` share this syntax
+/// (configs/README.md, "--set").
 ///
-/// NAME is a dotted path into the config ("prompts.limit", "cases.0.gamma"), or the bare name of an option.
-/// An option of generation goes into "options" and out of every case, so that it holds for all; an option of
-/// a strategy goes into every case whose strategy has it. VALUE is JSON with numbers as people write them
-/// (.3, 3., +3), or else a text.
+/// NAME is a dotted path into the config ("prompts.limit", "cases.0.gamma"), or the bare name of an option. A
+/// generation option is written into "options" and removed from every case, so that it holds for all cases.
+/// An option of a strategy is written into every case whose strategy has it. VALUE is JSON, and numbers may
+/// be written as .3, 3. or +3; anything that is not JSON is a text.
 class Settings {
  public:
   explicit Settings(std::vector<std::string> texts) : texts_(std::move(texts)) {}
 
-  /// Changes the config in the order of the texts. `top` are the keys that a config may have. Throws Error:
-  /// no name, an unknown name (the nearest one suggested), a path into a scalar or past the end of an array,
-  /// a value that begins like JSON and is none.
+  /// Changes the config, text by text in order. `top` holds the keys that a config may have. Throws Error for
+  /// a missing name, an unknown name (suggests the nearest one), a path into a scalar or past the end of an
+  /// array, and a value that begins like JSON but is malformed.
   void apply(nlohmann::json& config, const std::vector<std::string>& top);
 
-  /// Does the work. When it throws an Error about a value that was set here, the Error names --set NAME=VALUE
-  /// first.
+  /// Calls `work`. If that throws an Error about a value that was set here, adds --set NAME=VALUE to the
+  /// front of its message.
   void explain(const std::function<void()>& work) const;
 
  private:

@@ -52,7 +52,7 @@ void resolve_ties(json& object, const std::string& where) {
   }
 }
 
-/// The number of points, known before any of them is made.
+/// Throws Error for too many points, before any of them is made.
 void require_few_points(const json& axes, const std::string& where) {
   std::size_t points = 1;
   for (const auto& [key, values] : axes.items()) {
@@ -81,7 +81,7 @@ std::vector<SweepPoint> expand_sweep(const json& object, const std::function<boo
   for (const auto& [key, value] : object.items()) {
     if (!is_axis(value, is_list(key))) continue;
     axes[key] = value;
-    fixed[key] = nullptr;  // no point carries the values of others
+    fixed[key] = nullptr;  // each point gets its own value below
   }
   require_few_points(axes, where);
   std::vector<SweepPoint> points{{std::move(fixed), {}}};

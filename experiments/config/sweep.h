@@ -8,25 +8,26 @@
 
 namespace speclab {
 
-/// Of an experiment: nobody waits for more, and the product of a few short lists is soon all memory.
+/// Most cases that an experiment may have. More would run for too long, and the product of a few short lists
+/// could fill the memory.
 inline constexpr std::size_t kMostCases = 10'000;
 
-/// One member of a sweep: an object without axes and ties, and the keys that were axes.
+/// One point of a sweep: the object with a single value for each key, and the keys that were axes.
 struct SweepPoint {
   nlohmann::json object;
   std::vector<std::string> axes;
 };
 
-/// Expands a flat object: an array where a scalar is expected is an axis, the result is the cartesian
-/// product, in the order of keys, the last one fastest. `is_list(key)` says that an array is a value of this
-/// key; there an array of arrays is the axis. A text "=KEY" ties the key to another one of the same object.
-/// `where` locates the object for messages ("a.json: /cases/0"). Throws Error: an empty axis, a tie to a
-/// missing or tied key, more than 10,000 points.
+/// Expands a flat object. An array where a scalar is expected is an axis; the result is the cartesian product
+/// of all axes in the order of keys, the last key varies fastest. `is_list(key)` says that the value of this
+/// key is an array itself; its axis is an array of arrays. A text "=KEY" ties the key to another key of the
+/// same object. `where` locates the object for messages ("a.json: /cases/0"). Throws Error for an empty axis,
+/// a tie to a missing or tied key, and more than 10,000 points.
 std::vector<SweepPoint> expand_sweep(const nlohmann::json& object,
                                      const std::function<bool(std::string_view)>& is_list,
                                      const std::string& where);
 
-/// A value as it stands in a case id: text bare, numbers and others as JSON.
+/// A value as it is written in a case id: a text without quotes, anything else as JSON.
 std::string id_text(const nlohmann::json& value);
 
 }  // namespace speclab

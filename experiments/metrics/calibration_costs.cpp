@@ -15,8 +15,9 @@ namespace {
 
 using nlohmann::json;
 
-/// Sums are what is predicted, so means; but a pause of a tenth of a second, of which a run has few, would
-/// weigh a hundred times as much among these few measurements as among the steps of the lines.
+/// Predictions are sums of times, so they need means and not medians. The mean is trimmed, because a run has
+/// a few pauses of a tenth of a second. Among these few measurements, such a pause would weigh a hundred
+/// times as much as it does among the steps of the lines.
 double mean_of(const std::vector<double>& samples) { return stats::trimmed_mean(samples, 0.05); }
 
 json as_json(const LinearCost& cost) { return {{"constant", cost.constant}, {"slope", cost.slope}}; }
@@ -29,11 +30,11 @@ constexpr int kMostCount = 1'000'000;  ///< of rows or tokens in one forward
   throw Error({.what = "calibration.jsonl",
                .got = got,
                .expected = expected,
-               .advice = "The record is damaged; delete this file and go on with --resume."});
+               .advice = "The record is damaged; delete this file and resume the run with --resume."});
 }
 
-/// On the mean machine of the rounds, as everything here: sizes that few rounds measured, and cases with few
-/// texts, are not what the seconds cost into which those fell.
+/// Adds the times of a round, divided by how slow the machine was in it. Otherwise sizes and cases that few
+/// rounds measured would get the speed that the machine had in just those seconds.
 void add(Times& times, const json& round, double slow) {
   for (const auto& [n, ns] : round.items()) {
     int rows = 0;
@@ -152,7 +153,7 @@ json calibration_costs(std::span<const json> rounds) {
 std::vector<json> resampled_costs(std::span<const json> rounds, int count) {
   std::vector<json> tables;
   if (rounds.size() < 2) return tables;
-  // Every table comes from drawn rounds alone, so the statistic only keeps what it is shown.
+  // The tables are the result; the statistic of the bootstrap is not used.
   const auto keep = [&](std::span<const std::size_t> drawn) {
     std::vector<const json*> sample;
     for (const std::size_t i : drawn) sample.push_back(&rounds[i]);
@@ -161,6 +162,22 @@ std::vector<json> resampled_costs(std::span<const json> rounds, int count) {
   };
   stats::bootstrap_interval(rounds.size(), keep, {.resamples = count});
   return tables;
+}
+
+theory::RowTimes calibrated_row_times(const json& calibration) {
+  std::map<int, double> times;
+  for (const auto& [n, ns] : calibration.at("t_n_ns").items()) times[std::stoi(n)] = ns.get<double>();
+  const int largest = times.rbegin()->first;
+  double count = 0, x = 0, y = 0, xx = 0, xy = 0;
+  for (const auto& [n, ns] : times) {
+    if (4 * n < largest) continue;
+    count += 1, x += n, y += ns, xx += static_cast<double>(n) * n, xy += n * ns;
+  }
+  const double spread = xx - x * x / count;
+  const double slope = spread > 0 ? std::max(0.0, (xy - x * y / count) / spread) : 0;
+  const int beyond = 2 * largest;
+  times[beyond] = times[largest] + slope * (beyond - largest);
+  return theory::RowTimes(std::move(times));
 }
 
 }  // namespace speclab

@@ -10,26 +10,27 @@
 
 namespace speclab {
 
-/// How slow the machine was in each of these calibration rounds: the time of a forward over its mean in all
-/// of them, the mean of that ratio over the numbers of rows that all rounds measured. Above 1 = slow; 1 where
-/// there is no such number.
+/// How slow the machine was in each of these calibration rounds: the time of a forward divided by its mean
+/// over all rounds, averaged over the numbers of rows that every round measured. Above 1 is slow. 1 when no
+/// number of rows was measured in every round.
 std::vector<double> round_factors(std::span<const nlohmann::json* const> rounds);
 
-/// The same while a line was measured, by the calibration's own forwards between its steps or by the rounds
-/// next to it. On a shared host a forward takes twice as long in one second as in another; cases whose lines
-/// fell into slow seconds look slow, and no mean over the run can say so.
+/// How slow the machine was while a line was measured. On a shared host, a forward can take twice as long in
+/// one second as in another. A case whose lines fell into slow seconds looks slow, and no mean over the run
+/// shows that. The answer comes from the forwards that were timed between the steps of the line, or from the
+/// calibration rounds next to it.
 class MachineDrift {
  public:
-  /// `rounds`: of calibration.jsonl. Knows nothing where several shards measured: lines do not say whose
-  /// rounds were near.
+  /// `rounds`: the lines of calibration.jsonl. With rounds of several shards nothing is known, because a line
+  /// does not say which shard's rounds were near it.
   explicit MachineDrift(std::span<const nlohmann::json> rounds);
   bool known() const { return !factors_.empty(); }
-  /// How much more time the rounds took in the slowest third of the run than in the fastest one, as a share.
-  /// Absent with fewer than two rounds in each.
+  /// How much longer the rounds took in the slowest third of the run than in the fastest third: 0.1 means 10
+  /// % longer. Absent with fewer than two rounds in each third.
   std::optional<double> across_run() const;
-  /// Of a line: the mean of the forwards between its steps, each over what `target` (ns) says of as many
-  /// rows; where there were none, by the last round before it and the next one. Absent when it knows of
-  /// neither.
+  /// The factor of a line. If forwards were timed between its steps: the mean of their times, each divided by
+  /// the time that `target` (ns) gives for as many rows. Otherwise: the mean factor of the last round before
+  /// the line and the next one. Absent when neither is known.
   std::optional<double> during(const LineRecord& line, const theory::RowTimes& target) const;
 
  private:

@@ -10,11 +10,10 @@ namespace {
 
 using nlohmann::json;
 
-// The committed records of a shared host with two threads have 0.87 of the share that their threads should
-// give, or more. Runs beside a compilation have between 0.21 and 0.74.
+// In the committed records of a shared host with two threads, cases got at least 0.87 of the CPU time that
+// their threads could use. In runs beside a compilation they got between 0.21 and 0.74.
 constexpr double kLeastShare = .8;
-// The same records lose up to 13 % to the seconds into which a case falls. A run beside a compilation had 32
-// %.
+// The drift across those committed runs is up to 13 %. It was 32 % in a run beside a compilation.
 constexpr double kMostDrift = .2;
 
 std::optional<double> number(const json& object, const char* name) {
@@ -23,8 +22,8 @@ std::optional<double> number(const json& object, const char* name) {
   return found->get<double>();
 }
 
-/// cpu_share of a case whose threads always have their processors. Forwards use all threads. Drafting without
-/// a model, the acceptance rule and the bookkeeping use one.
+/// The cpu_share that a case would have if its threads always had their processors. Forwards use all threads.
+/// Drafting without a model, the acceptance rule and the bookkeeping use one.
 std::optional<double> share_of_threads(const json& entry, double threads) {
   const json& metrics = entry.at("metrics");
   const auto draft = number(metrics, "time_draft"), target = number(metrics, "time_target"),
@@ -40,8 +39,8 @@ json reason(const char* kind, const json& case_id, double value, double limit, s
   return {{"kind", kind}, {"case", case_id}, {"value", value}, {"limit", limit}, {"text", std::move(text)}};
 }
 
-/// The case with the least CPU time beside what its threads should have had. CPU backend only: with another
-/// one the processor waits for the device.
+/// The case whose cpu_share is lowest compared with share_of_threads(), if any is too low. Only for the CPU
+/// backend: with another one, the processor waits for the device.
 json low_share(const json& cases, const json& environment) {
   const double threads = environment.value("threads", 0.0);
   const std::string backend = environment.value("backend", "cpu");
@@ -66,8 +65,9 @@ json low_share(const json& cases, const json& environment) {
   return found;
 }
 
-/// A step holds a target forward at least, so it takes no less time than an autoregressive one, and no
-/// speedup is above tau. The lower end of the interval is judged: the speedup itself may be above by chance.
+/// The case whose speedup is farthest above its tau, if any is. A step contains at least one target forward,
+/// so it takes no less time than an autoregressive step, and no speedup can exceed tau. The lower end of the
+/// interval is judged, because the speedup itself may exceed tau by chance.
 json impossible_speedup(const json& cases) {
   json found;
   double most = 1;
@@ -80,7 +80,7 @@ json impossible_speedup(const json& cases) {
     const auto loop = [](const json& one) {
       return one.contains("options") ? one["options"].value("device_loop", json()) : json();
     };
-    bool other_loop = false;  // a GPU that runs whole steps by itself saves more than forwards
+    bool other_loop = false;  // whole steps on a GPU save more than target forwards alone
     for (const json& other : cases)
       other_loop |= other.at("id") == entry.value("reference", json()) && loop(other) != loop(entry);
     const double low = (*interval)[0].get<double>();

@@ -27,7 +27,7 @@ std::span<const Metric> metrics() {
 json compute_metrics(const CaseData& data, std::initializer_list<std::string_view> names) {
   json out = json::object();
   const bool wrong = data.unequal() || (data.reference && data.reference->unequal());
-  const bool timeless = wrong || data.devices() > 1;  // those ran one after the other
+  const bool timeless = wrong || data.devices() > 1;  // divided steps ran one device after the other
   for (const Metric& metric : metrics()) {
     if (names.size() > 0 && std::find(names.begin(), names.end(), metric.name) == names.end()) continue;
     MetricValue result;
@@ -46,6 +46,23 @@ void for_each_line(const CaseData& data, std::size_t repeat,
       if (repeat < seed.size()) visit(i, seed[repeat]);
     }
   }
+}
+
+bool any_step(const CaseData& data, const std::function<bool(const StepRecord&)>& predicate) {
+  bool any = false;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) any = any || std::ranges::any_of(turn.steps, predicate);
+  });
+  return any;
+}
+
+std::size_t draft_depth(const StepRecord& step) {
+  std::vector<std::size_t> depth(step.drafted.size() + 1, 0);  // [nodes], the pending token first
+  for (std::size_t i = 0; i < step.drafted.size(); ++i) {
+    const auto parent = static_cast<std::size_t>(step.drafted[i].parent);
+    depth[i + 1] = 1 + (parent <= i ? depth[parent] : 0);
+  }
+  return std::ranges::max(depth);
 }
 
 double emitted_tokens(const LineRecord& line) {
@@ -95,6 +112,18 @@ double total_tokens(const CaseData& data) {
 json interval_json(const std::optional<stats::Interval>& interval) {
   if (!interval) return nullptr;
   return {interval->lo, interval->hi};
+}
+
+MetricValue mean_of_prompts(const CaseData& data,
+                            const std::map<std::string, std::pair<double, double>>& values) {
+  std::vector<double> sum, count;
+  for (const std::string& prompt : data.prompts) {
+    const auto found = values.find(prompt);
+    if (found == values.end()) continue;
+    sum.push_back(found->second.first);
+    count.push_back(found->second.second);
+  }
+  return ratio_of_sums(data, sum, count);
 }
 
 MetricValue ratio_of_sums(const CaseData& data, const std::vector<double>& numerator,

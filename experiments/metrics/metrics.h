@@ -10,30 +10,32 @@
 
 namespace speclab {
 
-/// A value and its 95 % interval, both JSON; null when the metric does not apply.
+/// The value of a metric and its 95 % interval as JSON.
 struct MetricValue {
-  nlohmann::json value;
-  nlohmann::json ci95;  ///< null: none
+  nlohmann::json value;  ///< null when the metric does not apply
+  nlohmann::json ci95;   ///< null when there is no interval
 };
 
 enum class Better { higher, lower, neither };
 std::string_view to_string(Better better);
 
-/// One metric: everything that report, comparison and documentation need to know. Computed from raw records
-/// only.
+/// One metric: everything that reports, comparisons and documentation need. It is computed from raw records
+/// alone.
 struct Metric {
   std::string_view name;
   std::string_view unit;
   std::string_view description;
   Better better;
-  bool timed;  ///< null for a case that lost equality with its reference: no number without a check; and for
-               ///< one whose steps were divided over devices: see lookahead_devices
+  /// True for a metric of time. It is null for a case that is not equal to its reference, and for a case
+  /// whose steps were divided over devices (lookahead_devices has its times).
+  bool timed;
   MetricValue (*compute)(const CaseData&);
 };
 
-/// The one table, in the order of results/SCHEMA.md.
+/// The table of all metrics, in the order of results/SCHEMA.md.
 std::span<const Metric> metrics();
-/// All of them for one case, or those that are named: a flat map with X and, where it is an estimate, X_ci95.
+/// Computes the named metrics of a case, or all of them. The result is a flat map with X and, for an
+/// estimate, X_ci95.
 nlohmann::json compute_metrics(const CaseData& data, std::initializer_list<std::string_view> names = {});
 
 }  // namespace speclab

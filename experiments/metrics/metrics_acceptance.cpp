@@ -1,4 +1,4 @@
-// What was accepted. alpha by four estimators; all from the first repeat, because repeats use the
+// Metrics of acceptance, alpha by four estimators. All come from the first repeat, because repeats use the
 // same coins.
 #include <algorithm>
 #include <array>
@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "core/decoding/registry.h"
 #include "core/theory/alpha_estimators.h"
 #include "experiments/metrics/metrics_detail.h"
 
@@ -40,16 +41,7 @@ MetricValue draft_utilization(const CaseData& data) {
   return as_metric(theory::draft_utilization(data.rounds(), data.bootstrap()));
 }
 
-MetricValue alpha_teacher_forced(const CaseData& data) {
-  std::vector<double> sum, count;
-  for (const std::string& prompt : data.prompts) {
-    const auto found = data.alpha_forced.find(prompt);
-    if (found == data.alpha_forced.end()) continue;
-    sum.push_back(found->second.first);
-    count.push_back(found->second.second);
-  }
-  return ratio_of_sums(data, sum, count);
-}
+MetricValue alpha_teacher_forced(const CaseData& data) { return mean_of_prompts(data, data.alpha_forced); }
 
 MetricValue agreement(const CaseData& data) {
   const auto found = theory::estimators_agree(data.rounds());
@@ -92,7 +84,7 @@ MetricValue drafted_per_step(const CaseData& data) {
   return {drafted / steps, nullptr};
 }
 
-// Per source that drafted: {steps, those with an accepted token of it}.
+/// For each source: the steps in which it drafted, and the steps in which a token of its draft was accepted.
 std::map<std::string, std::pair<double, double>> steps_by_source(const CaseData& data, double* all) {
   std::map<std::string, std::pair<double, double>> out;
   for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
@@ -111,7 +103,7 @@ std::map<std::string, std::pair<double, double>> steps_by_source(const CaseData&
         };
         const std::size_t drafted = step.drafted.size(), parts = step.contributions.size();
         if (parts == 0) count(step.source, 0, drafted);
-        const auto begin = [&](std::size_t i) {  // of contribution i, as an index of drafted
+        const auto begin = [&](std::size_t i) {  // first index in `drafted` of contribution i
           return i < parts ? static_cast<std::size_t>(step.contributions[i].first) - 1 : drafted;
         };
         for (std::size_t i = 0; i < parts; ++i) count(step.contributions[i].source, begin(i), begin(i + 1));
@@ -139,10 +131,11 @@ MetricValue hit_rate(const CaseData& data) {
 
 using Three = std::array<Token, 3>;
 
-/// Of the three tokens from index i of a Jacobi iterate on: the text they stand in has them elsewhere, or
-/// nowhere.
+/// Looks at each three neighbouring tokens of a guessed block that are all wrong at their place: the share
+/// that stands somewhere else in the text.
 MetricValue misplaced_ngrams(const CaseData& data) {
-  if (data.config["strategy"] != "jacobi") return {};
+  const StrategyInfo* strategy = recorded_strategy(data.config["strategy"].get<std::string>());
+  if (!strategy || !strategy->guesses_whole_blocks) return {};
   std::vector<double> elsewhere(data.prompts.size()), wrong(data.prompts.size());
   for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
     for (const GenerationRecord& turn : line.turns) {

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "experiments/metrics/metrics.h"
 
-/// Shared by the files of the metric table.
+/// Sums over the lines of a case, for the files of the metric table and for analyses.
 namespace speclab {
 
 inline constexpr Better kHigh = Better::higher, kLow = Better::lower, kNone = Better::neither;
@@ -15,24 +18,31 @@ std::span<const Metric> time_metrics();
 std::span<const Metric> acceptance_metrics();
 std::span<const Metric> work_metrics();
 
-/// Adds up over steps, lines of repeat 0, or whatever: calls visit for each finished line of repeat `repeat`.
+/// Calls `visit` for each finished line of one repeat, with the index of its prompt.
 void for_each_line(const CaseData& data, std::size_t repeat,
                    const std::function<void(std::size_t prompt, const LineRecord&)>& visit);
-double emitted_tokens(const LineRecord& line);  ///< without those from prefill
+/// True when the predicate holds for some step of repeat 0.
+bool any_step(const CaseData& data, const std::function<bool(const StepRecord&)>& predicate);
+/// Depth of a draft: the length of a chain, or of the longest path of a tree.
+std::size_t draft_depth(const StepRecord& step);
+double emitted_tokens(const LineRecord& line);  ///< without the first token of each turn, which prefill gives
 double step_count(const LineRecord& line);
-std::size_t common_repeats(const CaseData& data);  ///< that every finished prompt has
-Work target_work(const CaseData& data);            ///< decoding, repeat 0
-Work draft_work(const CaseData& data);
-double total_tokens(const CaseData& data);       ///< repeat 0
-double rows_fed_per_step(const CaseData& data);  ///< repeat 0; 0 without steps
-/// Rows with logits that are as much work as a step: its operations over those of a step of the reference.
-/// Where a step feeds rows whose logits nobody wants (relays of a lookahead window) it is less than the rows
-/// fed. Those, where there is no reference or work was not counted.
+std::size_t common_repeats(const CaseData& data);  ///< number of repeats that every finished prompt has
+Work target_work(const CaseData& data);            ///< work of the target's decoding forwards in repeat 0
+Work draft_work(const CaseData& data);             ///< the same for the draft
+double total_tokens(const CaseData& data);         ///< emitted tokens of repeat 0
+double rows_fed_per_step(const CaseData& data);    ///< target rows per step in repeat 0; 0 without steps
+/// The work of a step in units of rows with logits: the operations of a step divided by those of a step of
+/// the reference. Less than rows_fed_per_step() when steps feed rows whose logits are not needed, such as the
+/// relays of a lookahead window. Equal to it without a reference or counted work.
 double row_equivalents(const CaseData& data);
 
 nlohmann::json interval_json(const std::optional<stats::Interval>& interval);
-/// Bootstrap over prompts of sum(numerator) / sum(denominator); both [prompts].
+/// sum(numerator) / sum(denominator) with an interval by a bootstrap over prompts. Both are [prompts].
 MetricValue ratio_of_sums(const CaseData& data, const std::vector<double>& numerator,
                           const std::vector<double>& denominator);
+/// The mean over the prompts of the case that `values` holds. `values` maps a prompt to a sum and its count.
+MetricValue mean_of_prompts(const CaseData& data,
+                            const std::map<std::string, std::pair<double, double>>& values);
 
 }  // namespace speclab

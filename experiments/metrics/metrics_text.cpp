@@ -1,4 +1,4 @@
-// What was written, and whether it is what the reference wrote.
+// Metrics of the text: how much was emitted, and whether it equals the text of the reference.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -42,8 +42,8 @@ MetricValue tau_variance(const CaseData& data) {
   return {stats::variance(emitted), nullptr};
 }
 
-/// Of the tokens of a line: how many end n tokens in a row, and how many of these stand earlier in prompt and
-/// text.
+/// Counts the 4-grams that end in an emitted token of the line, and those among them that also occur earlier
+/// in prompt or text.
 std::pair<double, double> copied_ngrams(const LineRecord& line) {
   constexpr std::size_t kLength = 4;
   std::pair<double, double> all_and_copied{0, 0};
@@ -71,8 +71,8 @@ MetricValue copied_4grams(const CaseData& data) {
 }
 
 /// Calls visit(index of the prompt, line of the reference, line of the case) for every finished line of the
-/// case whose prompt and seed the reference has; all repeats of a seed stand beside the reference's first
-/// one, whose text is theirs.
+/// case whose prompt and seed the reference has. Every repeat is paired with the first repeat of the
+/// reference, because all repeats of the reference have the same text.
 template <class Visit>
 void for_each_pair(const CaseData& data, Visit visit) {
   std::map<std::string, const PromptLines*> reference;
@@ -141,8 +141,8 @@ MetricValue distance(const CaseData& data) {
   return ratio_of_sums(data, sum, count);
 }
 
-/// Against the reference at the same index, up to the shorter end; where texts would otherwise be equal token
-/// for token.
+/// Compares with the reference token by token, up to the end of the shorter text. Only for sampling under
+/// which a lossless rule would give equal texts.
 MetricValue token_disagreement(const CaseData& data) {
   const json& options = data.options();
   const bool comparable = options.value("temperature", 0.0) == 0 || options.value("coins", "") == "gumbel";
@@ -158,16 +158,7 @@ MetricValue token_disagreement(const CaseData& data) {
   return ratio_of_sums(data, different, count);
 }
 
-MetricValue target_nll(const CaseData& data) {
-  std::vector<double> sum, count;
-  for (const std::string& prompt : data.prompts) {
-    const auto found = data.nll.find(prompt);
-    if (found == data.nll.end()) continue;
-    sum.push_back(found->second.first);
-    count.push_back(found->second.second);
-  }
-  return ratio_of_sums(data, sum, count);
-}
+MetricValue target_nll(const CaseData& data) { return mean_of_prompts(data, data.nll); }
 
 const std::array kTextMetrics = {
     Metric{"tokens", "tokens", "emitted tokens after the one from prefill, one repeat", kNone, false, tokens},

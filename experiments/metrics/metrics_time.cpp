@@ -1,4 +1,4 @@
-// How long it took. Medians over repeats; intervals by a bootstrap over prompts.
+// Metrics of time: medians over repeats, intervals by a bootstrap over prompts.
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Median over repeats of sum(numerator) / sum(denominator), with its interval; both take a line.
+/// The median over repeats of sum(above) / sum(below), with its interval. `above` and `below` take a line.
 template <class Above, class Below>
 MetricValue median_ratio(const CaseData& data, Above above, Below below) {
   const std::size_t repeats = common_repeats(data), prompts = data.lines.size();
@@ -27,7 +27,7 @@ MetricValue median_ratio(const CaseData& data, Above above, Below below) {
     for (std::size_t r = 0; r < repeats; ++r) {
       double x = 0, y = 0;
       for (const std::size_t i : drawn) x += a[r][i], y += b[r][i];
-      if (!std::isfinite(x / y)) return std::nan("");  // no time, or a line that does not know
+      if (!std::isfinite(x / y)) return std::nan("");  // no time passed, or a line lacks the value
       ratios.push_back(x / y);
     }
     return stats::median(ratios);
@@ -109,39 +109,36 @@ MetricValue cpu_share(const CaseData& data) {
   return {result.value, nullptr};
 }
 
-MetricValue read_bandwidth_share(const CaseData& data) {
-  const double bandwidth = data.environment.value("read_bandwidth_bytes_per_second", 0.0);
-  if (bandwidth <= 0) return {};
+/// The work of all forwards per second as a share of a measured limit of the machine, a field of
+/// environment.json. `amount` takes the work of target or draft in a turn.
+template <class Amount>
+MetricValue share_of_limit(const CaseData& data, const char* limit_name, Amount amount) {
+  const double limit = data.environment.value(limit_name, 0.0);
+  if (limit <= 0) return {};
   const MetricValue rate = median_ratio(
       data,
-      [](const LineRecord& line) {
-        double bytes = 0;
-        for (const GenerationRecord& turn : line.turns)
-          bytes +=
-              turn.target.weight_bytes + turn.target.kv_bytes + turn.draft.weight_bytes + turn.draft.kv_bytes;
-        return bytes;
+      [&](const LineRecord& line) {
+        double sum = 0;
+        for (const GenerationRecord& turn : line.turns) sum += amount(turn);
+        return sum;
       },
       [](const LineRecord& line) { return wall_ms(line) * 1e-3; });
   if (rate.value.is_null()) return {};
-  return {rate.value.get<double>() / bandwidth, nullptr};
+  return {rate.value.get<double>() / limit, nullptr};
+}
+
+MetricValue read_bandwidth_share(const CaseData& data) {
+  return share_of_limit(data, "read_bandwidth_bytes_per_second", [](const GenerationRecord& turn) {
+    return turn.target.weight_bytes + turn.target.kv_bytes + turn.draft.weight_bytes + turn.draft.kv_bytes;
+  });
 }
 
 MetricValue peak_flops_share(const CaseData& data) {
-  const double peak = data.environment.value("peak_flops", 0.0);
-  if (peak <= 0) return {};
-  const MetricValue rate = median_ratio(
-      data,
-      [](const LineRecord& line) {
-        double flops = 0;
-        for (const GenerationRecord& turn : line.turns) flops += turn.target.flops + turn.draft.flops;
-        return flops;
-      },
-      [](const LineRecord& line) { return wall_ms(line) * 1e-3; });
-  if (rate.value.is_null()) return {};
-  return {rate.value.get<double>() / peak, nullptr};
+  return share_of_limit(data, "peak_flops",
+                        [](const GenerationRecord& turn) { return turn.target.flops + turn.draft.flops; });
 }
 
-/// Null when a line has no energy: NaN is in the sum then.
+/// Null when any line has no energy, because its NaN spreads to the sum.
 MetricValue energy_per_token(const CaseData& data) {
   return median_ratio(
       data,

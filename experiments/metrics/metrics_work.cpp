@@ -1,4 +1,4 @@
-// What was computed: calls, rows, operations, bytes, per emitted token.
+// Metrics of work: calls, rows, operations and bytes per emitted token.
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -51,25 +51,27 @@ MetricValue ops_factor(const CaseData& data) {
   return {own.value.get<double>() / base.value.get<double>(), nullptr};
 }
 
-MetricValue c(const CaseData& data) {
-  if (!has_draft(data) || data.calibration.is_null()) return {};
-  const json& drafts = data.calibration.at("drafts");
-  const auto found = drafts.find(data.config["draft"].get<std::string>());
-  return {found == drafts.end() ? json(nullptr) : found->at("c"), nullptr};
+/// The calibration of the case's draft model; null when there is none.
+json draft_calibration(const CaseData& data) {
+  if (!has_draft(data) || data.calibration.is_null()) return nullptr;
+  return data.calibration.at("drafts").value(data.config["draft"].get<std::string>(), json());
 }
 
-/// Milliseconds of a forward of one row, of the calibration.
+MetricValue c(const CaseData& data) {
+  const json draft = draft_calibration(data);
+  return {draft.is_null() ? json(nullptr) : draft.at("c"), nullptr};
+}
+
+/// Calibrated time of a target forward of one row, in ms.
 MetricValue t_target(const CaseData& data) {
   if (data.calibration.is_null()) return {};
   return {data.calibration.at("t_n_ns").at("1").get<double>() * 1e-6, nullptr};
 }
 
 MetricValue t_draft(const CaseData& data) {
-  if (!has_draft(data) || data.calibration.is_null()) return {};
-  const json& drafts = data.calibration.at("drafts");
-  const auto found = drafts.find(data.config["draft"].get<std::string>());
-  if (found == drafts.end()) return {};
-  return {found->at("n_ns").at("1").get<double>() * 1e-6, nullptr};
+  const json draft = draft_calibration(data);
+  if (draft.is_null()) return {};
+  return {draft.at("n_ns").at("1").get<double>() * 1e-6, nullptr};
 }
 
 MetricValue c_hat(const CaseData& data) {

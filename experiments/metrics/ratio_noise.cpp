@@ -6,7 +6,7 @@
 namespace speclab {
 namespace {
 
-/// [repeats]; empty where a repeat took no time.
+/// The log of the speedup in each repeat, [repeats]. Empty when the times of a repeat are 0.
 std::vector<double> log_speedups(const CaseData& data) {
   const PairedTimes times = paired_times(*data.reference, data, false);
   if (times.test.empty()) return {};

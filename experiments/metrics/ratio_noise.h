@@ -8,9 +8,9 @@
 
 namespace speclab {
 
-/// How far apart two measurements of the same speedup lie by chance. The speedup of a repeat is the
-/// reference's decode time over the case's, both summed over the prompts of that repeat; what slows the whole
-/// machine down for a while is in both and cancels. Returns exp(x) - 1, where x is the 95 % quantile of
+/// How far apart two measurements of the same speedup are by chance. The speedup of a repeat is the
+/// reference's decode time divided by the case's, both summed over the prompts of that repeat. A slow phase
+/// of the machine slows down both and cancels. Returns exp(x) - 1, where x is the 95 % quantile of
 /// |log(speedup of repeat i / speedup of repeat j)| over all pairs of repeats of all cases. Absent when no
 /// case has two repeats of all its prompts.
 std::optional<double> ratio_noise(std::span<const std::shared_ptr<CaseData>> cases);

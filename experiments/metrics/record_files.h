@@ -5,15 +5,15 @@
 
 namespace speclab {
 
-// The JSON files of a run folder, read and held against what results/SCHEMA.md says of their fields. Each
-// throws Error that names the file and the field when it is missing, is no JSON, or a field that is read
-// later has another type.
+// Reads the JSON files of a run folder and checks their fields against results/SCHEMA.md, so that code that
+// uses them later need not check. Each function throws Error that names the file and the field when the file
+// is missing or is no JSON, or a field has another type.
 
-/// config.json: every field that the code reads is there.
+/// Reads config.json. Every field that the code reads must be there.
 nlohmann::json read_run_config(const std::filesystem::path& folder);
-/// environment.json: fields may be missing, but those that are there have their type.
+/// Reads environment.json. Fields may be missing, but present ones must have the right type.
 nlohmann::json read_run_environment(const std::filesystem::path& folder);
-/// summary.json: what tables and reports show is there.
+/// Reads summary.json. Every field that tables and reports show must be there.
 nlohmann::json read_run_summary(const std::filesystem::path& folder);
 
 }  // namespace speclab

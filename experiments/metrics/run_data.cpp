@@ -17,13 +17,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kResamples = 400;  ///< of the calibration: ten beyond each end of a 95 % interval
+constexpr int kResamples = 400;  ///< of the calibration; leaves ten beyond each end of a 95 % interval
 
 double seconds(const LineRecord& line, bool with_prefill) {
   return static_cast<double>(line.decode_ns() + (with_prefill ? line.prefill_ns() : 0)) * 1e-9;
 }
 
-/// Repeats that every seed of the prompt has.
+/// The number of repeats that every seed of the prompt has.
 std::size_t repeats_of(const PromptLines& lines) {
   std::size_t repeats = SIZE_MAX;
   for (const auto& seed : lines) repeats = std::min(repeats, seed.size());
@@ -39,7 +39,7 @@ std::vector<double> sums_of(const PromptLines& lines, std::size_t repeats,
   return sums;
 }
 
-/// Lines by prompt and seed, without failed ones and without repeats behind a gap.
+/// Sorts lines by prompt and seed into the case. Leaves out failed lines and repeats after a missing one.
 void sort_lines(CaseData& data, std::vector<LineRecord> lines, const json& prompts) {
   std::map<std::string, std::map<std::uint64_t, std::map<int, LineRecord>>> sorted;
   for (LineRecord& line : lines) {
@@ -136,7 +136,7 @@ std::shared_ptr<CaseData> CaseData::of_prompt(const std::string& prompt) const {
 
 namespace {
 
-/// Prompts, seeds and repeats of a config: what lines a case has when it is complete.
+/// The lines of a complete case: the prompts, seeds and repeats of a config.
 class PlannedKeys {
  public:
   explicit PlannedKeys(const json& config) : repeats_(config.at("repeats").get<int>()) {
@@ -146,7 +146,7 @@ class PlannedKeys {
   std::size_t count() const {
     return prompts_.size() * seeds_.size() * static_cast<std::size_t>(std::max(repeats_, 0));
   }
-  /// Throws Error for a line that the run does not have.
+  /// Throws Error for a line that the config does not plan.
   void require(const std::filesystem::path& folder, const LineRecord& line) const {
     const bool prompt = prompts_.contains(line.prompt), seed = seeds_.contains(line.seed);
     if (prompt && seed && line.repeat < repeats_) return;
@@ -155,7 +155,7 @@ class PlannedKeys {
                         : !seed ? fmt::format("seed {}", line.seed)
                                 : fmt::format("repeat {}", line.repeat),
                  .expected = "prompts, seeds and repeats of config.json",
-                 .advice = "The line is of another run. Take it out of the folder."});
+                 .advice = "The line belongs to another run. Take it out of the folder."});
   }
 
  private:
@@ -164,7 +164,7 @@ class PlannedKeys {
   int repeats_;
 };
 
-/// Adds what teacher.jsonl says to the cases.
+/// Adds the estimates in teacher.jsonl to the cases.
 void add_teacher(const std::filesystem::path& file,
                  const std::map<std::string, std::shared_ptr<CaseData>>& by_id) {
   std::set<std::tuple<std::string, std::string, std::string, std::uint64_t>> known;

@@ -15,39 +15,39 @@
 
 namespace speclab {
 
-/// The finished lines of one prompt under one case: [seeds][repeats], in order of seed and repeat.
+/// The finished lines of one prompt under one case: [seeds][repeats], in ascending order.
 using PromptLines = std::vector<std::vector<LineRecord>>;
 
-/// One case of a finished or interrupted run, ready for metrics. A subset of its prompts makes another one
-/// (categories).
+/// One case of a finished or interrupted run, ready for metrics; or the part of it that belongs to a category
+/// or a prompt.
 struct CaseData {
-  nlohmann::json config;                ///< its entry in config.json's "cases"
-  std::vector<std::string> prompts;     ///< ids, those with finished lines, in the order of the config
-  std::vector<std::string> categories;  ///< of each prompt
+  nlohmann::json config;             ///< the case's entry in "cases" of config.json
+  std::vector<std::string> prompts;  ///< ids of the prompts with finished lines, in the order of the config
+  std::vector<std::string> categories;                      ///< category of each prompt
   std::vector<std::shared_ptr<const PromptLines>> lines;    ///< [prompts]
   std::vector<std::pair<std::string, std::string>> errors;  ///< prompt and message of failed lines
-  std::shared_ptr<const CaseData>
-      reference;  ///< its autoregressive case; null for that case itself, or when it has no lines
+  /// The autoregressive case. Null for that case itself, or when it has no lines.
+  std::shared_ptr<const CaseData> reference;
 
   nlohmann::json environment;
-  nlohmann::json calibration;  ///< see calibration_costs; null when there is none
+  nlohmann::json calibration;  ///< see calibration_costs; null without a calibration
   std::shared_ptr<const std::vector<nlohmann::json>> resampled_calibrations;  ///< see resampled_costs
   std::shared_ptr<const MachineDrift> drift;                      ///< of the run; null without a calibration
-  std::map<std::string, std::pair<double, double>> alpha_forced;  ///< by prompt: sum, positions
-  std::map<std::string, std::pair<double, double>> nll;           ///< by prompt: sum, tokens
+  std::map<std::string, std::pair<double, double>> alpha_forced;  ///< by prompt: sum and positions
+  std::map<std::string, std::pair<double, double>> nll;           ///< by prompt: sum and tokens
 
-  bool intervals = true;  ///< false: no bootstrap (categories)
+  bool intervals = true;  ///< false: no bootstrap, for parts of a case
   std::string id() const { return config.at("id"); }
   const nlohmann::json& options() const { return config.at("options"); }
-  int devices() const { return config.value("devices", 1); }  ///< that steps were divided over
-  /// A line that differs from its reference although equality is promised: such a case has no speed.
+  int devices() const { return config.value("devices", 1); }  ///< devices that each step was divided over
+  /// True when some line differs from its reference although equality is promised. Such a case has no speed.
   bool unequal() const;
-  std::vector<PromptRounds> rounds()
-      const;  ///< [prompts], of repeat 0, seeds one after the other; empty when drafts branch
+  /// The steps of repeat 0, [prompts], one seed after the other. Empty when some draft branches.
+  std::vector<PromptRounds> rounds() const;
   stats::BootstrapOptions bootstrap() const;
-  /// Only the prompts of one category.
+  /// The part of this case with the prompts of one category.
   std::shared_ptr<CaseData> of_category(const std::string& category) const;
-  std::shared_ptr<CaseData> of_prompt(const std::string& prompt) const;  ///< the same for one prompt
+  std::shared_ptr<CaseData> of_prompt(const std::string& prompt) const;  ///< the part with one prompt
 };
 
 /// A run folder as data.
@@ -56,26 +56,27 @@ struct RunData {
   std::vector<std::shared_ptr<CaseData>> cases;  ///< in the order of the config
   bool complete = true;                          ///< every planned line is there
 };
-/// Throws Error when the folder holds no run, when a line is damaged, stands twice, is in the file of another
-/// case, or is none of those that config.json plans.
+/// Reads a run folder. Throws Error when the folder holds no run, when a line is damaged or stands twice,
+/// when it is in the file of another case, or when config.json does not plan it.
 RunData load_run(const std::filesystem::path& folder);
 
-/// Decode times in seconds (with those of both prefills), seeds summed, [prompts][repeats]: of the prompts
-/// that both have, with the repeats that all of them have.
+/// A value of the lines of two cases, [prompts][repeats], summed over seeds. Holds the prompts that both
+/// cases have and the repeats that all of these prompts have.
 struct PairedTimes {
   stats::Times base, test;
 };
+/// Decode times in seconds; `with_prefill` adds the prefill of target and draft.
 PairedTimes paired_times(const CaseData& base, const CaseData& test, bool with_prefill);
-/// The same of anything that a line has.
+/// Any value of a line.
 PairedTimes paired_values(const CaseData& base, const CaseData& test,
                           const std::function<double(const LineRecord&)>& value);
-/// Those times beside the tokens that were emitted in them.
+/// Decode times and the numbers of tokens that were emitted in them.
 struct PairedDecoding {
   stats::Decoded base, test;
 };
 PairedDecoding paired_decoding(const CaseData& base, const CaseData& test, bool with_prefill);
-/// How many times as fast as `base` the case `test` emits a token, see stats::paired_speedup. The two may be
-/// of two runs. Absent when they have no prompt in common or one of them emitted nothing.
+/// How many times as fast as `base` the case `test` emits a token (stats::paired_speedup). The cases may
+/// belong to different runs. Absent when they have no prompt in common or one of them emitted nothing.
 std::optional<stats::Ratio> speed_ratio(const CaseData& base, const CaseData& test, bool with_prefill = false,
                                         const stats::BootstrapOptions& options = {});
 stats::Times decode_times(const CaseData& data);

@@ -10,8 +10,8 @@
 #include "core/measure/run_result.h"
 #include "core/theory/alpha_estimators.h"
 #include "experiments/analysis/case_theory.h"
-#include "experiments/analysis/lookahead_devices.h"
-#include "experiments/analysis/lookahead_fit.h"
+#include "experiments/analysis/case_waterfall.h"
+#include "experiments/analysis/strategy_theory.h"
 #include "experiments/metrics/machine_load.h"
 #include "experiments/metrics/metrics.h"
 #include "experiments/metrics/ratio_noise.h"
@@ -27,7 +27,7 @@ json or_null(const json& object, const char* key) {
   return object.contains(key) ? object[key] : json(nullptr);
 }
 
-/// gamma when every draft asks for the same number of tokens.
+/// gamma, or null when the strategy's drafts vary in length by design.
 json gamma_of(const CaseData& data) {
   const json& options = data.options();
   if (data.config["draft"].is_null() || options.contains("fallback")) return nullptr;
@@ -59,7 +59,7 @@ json alpha_by_prompt(const CaseData& data) {
   return out;
 }
 
-/// What there is to copy in each prompt, beside what the case made of it.
+/// For each prompt: how much of its text is copied, and the tau and speedup of the case on it.
 json by_prompt(const CaseData& data) {
   json out = json::object();
   for (std::size_t i = 0; i < data.prompts.size(); ++i) {
@@ -82,7 +82,7 @@ json categories(const CaseData& data) {
   return out;
 }
 
-/// What the config says was published about this case, beside what was measured here.
+/// The published numbers of this case in the config, each beside the number measured here.
 json published(const json& rows, const std::string& id, const json& whole, const json& predictions,
                const json& of_categories) {
   json out = json::array();
@@ -111,7 +111,7 @@ json published(const json& rows, const std::string& id, const json& whole, const
 }
 
 json case_summary(const CaseData& data, const std::string& file, std::size_t repeats,
-                  const json& published_rows, const json& fits) {
+                  const json& published_rows, const json& theory) {
   const json& config = data.config;
   const json& options = data.options();
   std::size_t lines = 0, seeds = 0;
@@ -151,9 +151,9 @@ json case_summary(const CaseData& data, const std::string& file, std::size_t rep
               {"categories", categories(data)},
               {"alpha_by_prompt", alpha_by_prompt(data)},
               {"by_prompt", by_prompt(data)}};
-  out["predictions"].update(lookahead_prediction(fits, data.id(), or_null(metrics, "tau")));
+  out["predictions"].update(theory_predictions(theory, data.id(), or_null(metrics, "tau")));
   out["published"] = published(published_rows, data.id(), metrics, out["predictions"], out["categories"]);
-  if (const auto waterfall = case_waterfall(data, metrics, fits))
+  if (const auto waterfall = case_waterfall(data, metrics, theory))
     out["waterfall"] = waterfall_json(*waterfall);
   return out;
 }
@@ -164,7 +164,7 @@ json summarise_run(const std::filesystem::path& folder) try {
   const RunData run = load_run(folder);
   json errors = json::array(), cases = json::array();
   std::vector<stats::Times> times;
-  const json fits = lookahead_fits(run.cases, run.calibration);
+  const json theory = theory_sections(run.cases, run.calibration);
   for (const auto& data : run.cases) {
     for (const auto& [prompt, message] : data->errors)
       errors.push_back({{"case", data->id()}, {"prompt", prompt}, {"message", message}});
@@ -176,21 +176,21 @@ json summarise_run(const std::filesystem::path& folder) try {
     if (!data->lines.empty()) times.push_back(decode_times(*data));
     const std::string file = "cases/" + find_case_file(folder, data->id()).filename().string();
     cases.push_back(case_summary(*data, file, run.config.at("repeats"),
-                                 run.config.value("published", json::array()), fits));
+                                 run.config.value("published", json::array()), theory));
   }
   const auto noise = stats::noise_floor(times), of_ratios = ratio_noise(run.cases);
-  return {{"schema_version", kSchemaVersion},
-          {"name", run.config["name"]},
-          {"description", run.config["description"]},
-          {"complete", run.complete},
-          {"errors", errors},
-          {"noise_floor", noise ? json(*noise) : json(nullptr)},
-          {"ratio_noise", of_ratios ? json(*of_ratios) : json(nullptr)},
-          {"machine", judge_machine(cases, run.environment, drift_of(run))},
-          {"calibration", run.calibration},
-          {"lookahead", fits},
-          {"lookahead_devices", lookahead_devices(run.cases, run.calibration)},
-          {"cases", cases}};
+  json summary = {{"schema_version", kSchemaVersion},
+                  {"name", run.config["name"]},
+                  {"description", run.config["description"]},
+                  {"complete", run.complete},
+                  {"errors", errors},
+                  {"noise_floor", noise ? json(*noise) : json(nullptr)},
+                  {"ratio_noise", of_ratios ? json(*of_ratios) : json(nullptr)},
+                  {"machine", judge_machine(cases, run.environment, drift_of(run))},
+                  {"calibration", run.calibration},
+                  {"cases", cases}};
+  summary.update(theory);
+  return summary;
 } catch (const json::exception& error) {  // all JSON here comes from the folder
   throw Error({.what = folder.string(),
                .got = error.what(),

@@ -6,21 +6,21 @@
 
 namespace speclab {
 
-/// summary.json (results/SCHEMA.md), computed from the raw record of a run folder alone; a run that is not
-/// complete gives what its finished lines give. Throws Error when the folder holds no run.
+/// Computes summary.json (results/SCHEMA.md) from the raw record of a run folder alone. For an incomplete run
+/// it uses the finished lines. Throws Error when the folder holds no run.
 nlohmann::json summarise_run(const std::filesystem::path& folder);
 
-/// The text of summary.json: each key on a line of its own, and each case on one, so that a change shows in a
-/// diff.
+/// The text of summary.json: each key on a line of its own, and each case on one, so that a diff shows a
+/// change.
 std::string summary_text(const nlohmann::json& summary);
 
-/// What a run says: the summary computed now from its lines, or, of a folder that was kept without them (no
-/// cases/, such as results/baselines/*), the stored one. Never writes. Throws Error when the folder has
-/// neither.
+/// The summary of a run and where it comes from.
 struct RunSummary {
   nlohmann::json summary;
-  bool stored = false;  ///< there are no lines; summary.json as it is
+  bool stored = false;  ///< true: read from summary.json, because the folder has no lines
 };
+/// Computes the summary from the lines of a run. A folder that was kept without lines (no cases/, such as
+/// results/baselines/*) gives its stored summary. Never writes. Throws Error when the folder has neither.
 RunSummary read_summary(const std::filesystem::path& folder);
 
 }  // namespace speclab

@@ -6,36 +6,32 @@
 
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
+#include "experiments/metrics/metrics_detail.h"
 
 namespace speclab {
 namespace {
 
 using nlohmann::json;
 
-constexpr int kStepTokens = 24;         ///< of a short text
-constexpr int kWideSamples = 4;         ///< of sizes that no usual case has
-constexpr int kNarrow = 5, kUsual = 9;  ///< rows: every round, every other round
-/// Of the narrow ones in a round, because every prediction stands on t(1) and a few of them; less where lines
-/// have forwards of their own between their steps (drift_every).
+constexpr int kStepTokens = 24;  ///< tokens of a short text
+constexpr int kWideSamples = 4;  ///< measurements of row counts that usual cases do not have
+/// Up to kNarrow rows are measured in every round, up to kUsual rows in every other round.
+constexpr int kNarrow = 5, kUsual = 9;
+/// Measurements of each narrow size in a round. Every prediction depends on t(1) and a few narrow sizes.
+/// Fewer are needed when the lines time forwards between their steps (drift_every).
 constexpr int kNarrowTurns = 5, kNarrowTurnsBesideDrift = 2;
 
-/// In how many of the rounds so many rows, more than the narrow ones, are measured.
+/// The number of rounds in which a forward of n rows, more than kNarrow, is measured.
 int samples_of(int n, int rounds) { return n <= kUsual ? (rounds + 1) / 2 : std::min(kWideSamples, rounds); }
 
-int depth_of(const StepRecord& step) {
-  std::vector<int> depth(1);  // by node, the pending token first
-  for (const DraftedToken& token : step.drafted)
-    depth.push_back(depth[static_cast<std::size_t>(token.parent)] + 1);
-  return std::ranges::max(depth);
-}
-
-/// The steps of a text of at most so many tokens whose drafts its end did not cut: short drafts at the end of
-/// a short text would say of long ones what their first tokens cost, which find no weights in a cache.
+/// The steps of a text of at most `most_tokens` tokens whose drafts the end of the text did not cut. Cut
+/// drafts would bias the fitted cost of long drafts: the first tokens of a draft cost more, because they find
+/// no weights in a cache.
 std::vector<const StepRecord*> whole_steps(const GenerationRecord& text, int most_tokens) {
   int deepest = 0;
-  for (const StepRecord& step : text.steps) deepest = std::max(deepest, depth_of(step));
+  for (const StepRecord& step : text.steps) deepest = std::max(deepest, static_cast<int>(draft_depth(step)));
   std::vector<const StepRecord*> whole;
-  int left = most_tokens - 1;  // prefill gave the first
+  int left = most_tokens - 1;  // the first token came from prefill
   for (const StepRecord& step : text.steps) {
     if (whole.empty() || left > deepest) whole.push_back(&step);
     left -= step.emitted;
@@ -70,7 +66,7 @@ Calibration::Calibration(const Experiment& experiment, const ModelSet& models, D
   rounds_ = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(options.rounds), lines + 1));
   for (const json& round : read_json_lines(file_)) {
     if (!round.is_object())
-      throw Error({file_.string(), "a line that is no object", "rounds of the calibration",
+      throw Error({file_.string(), "a line that is no JSON object", "rounds of the calibration",
                    "Delete the file; the run measures it again."});
     done_ += round.value("shard", json({1, 1})) == shard_;
   }
@@ -109,7 +105,7 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
   json round = {{"round", done_},           {"shard", shard_},          {"context_length", context_},
                 {"t_n_ns", json::object()}, {"drafts", json::object()}, {"cases", json::object()}};
   const int narrow = std::min(kNarrow, rows_);
-  for (int n = rows_; n > narrow; --n) {  // wide ones first: what wakes up the machine weighs least there
+  for (int n = rows_; n > narrow; --n) {  // wide forwards first: waking up the machine distorts them least
     if (interrupted()) return;
     if (measured_in(done_, rounds_, samples_of(n, rounds_), n))
       round["t_n_ns"][std::to_string(n)] = timer("").time(n);
@@ -173,7 +169,7 @@ json Calibration::steps(const CaseSpec& spec, const PromptSpec& prompt,
     }
     return steps;
   } catch (const Error&) {
-    return nullptr;  // its lines will say what is wrong
+    return nullptr;  // the lines of this case will record the error
   }
 }
 

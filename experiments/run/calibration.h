@@ -16,33 +16,35 @@
 
 namespace speclab {
 
-/// Costs measured apart from the lines, for predictions (a prediction never uses the times of the case that
-/// it predicts). Many short rounds between the lines rather than one long one before them: other processes
-/// change what the machine can do from second to second, and predictions and lines must see the same machine.
+/// Measures the costs that predictions need, apart from the lines of the run: a prediction never uses the
+/// times of the case that it predicts. It measures in many short rounds between the lines, not in one long
+/// round before them. Other processes change the speed of the machine from second to second, and predictions
+/// and lines must see the same machine.
 ///
-/// Forwards: the target over n rows, n = 1 .. 5 in every round (several turns), the others less often, and
-/// each draft over 1 and 2, at the mean context of the run. Steps: each case decodes a few short texts in
-/// all, outside its lines, which gives what a step costs besides the target's forward. Rounds go into
-/// calibration.jsonl (results/SCHEMA.md); calibration_costs makes one table of them.
+/// A round times forwards at the mean context of the run: the target over n rows (n = 1 .. 5 several times in
+/// every round, larger n less often) and each draft model over 1 and 2 rows. Over all rounds, each case also
+/// decodes a few short texts outside its lines; they show what a step costs besides the target's forward.
+/// Rounds are written to calibration.jsonl (results/SCHEMA.md); calibration_costs makes one table of them.
 class Calibration {
  public:
-  /// The autoregressive line of (case, prompt, seed) when it has been measured, else null.
+  /// Returns the finished autoregressive line of (case, prompt, seed), or null.
   using Texts = std::function<const LineRecord*(const std::string&, const std::string&, std::uint64_t)>;
 
-  /// `lines`: of the shard. Reads the rounds that an interrupted run of this shard left in `folder`; each
-  /// shard measures rounds of its own. Everything handed over must outlive this.
+  /// `lines`: number of lines of the shard. Reads the rounds that an interrupted run of this shard left in
+  /// `folder`; each shard measures its own rounds. All arguments must outlive this object.
   Calibration(const Experiment& experiment, const ModelSet& models, Decoder& decoder, const Shard& shard,
               std::size_t lines, const std::filesystem::path& folder, Texts texts);
-  /// Whether a round is due when so many lines are done: the first before all lines, the last after them.
+  /// Is a round due when `done` lines are finished? The first is due before all lines, the last after them.
   bool due(std::size_t done) const;
-  int rounds() const { return done_; }  ///< measured so far, those of an interrupted run too
-  /// Measures the next round; `prompt` is the one of the next line. Nothing is kept of a round during which
+  int rounds() const { return done_; }  ///< rounds measured so far, also by an interrupted run
+  /// Measures the next round. `prompt` is the prompt of the next line. Drops a round during which
   /// `interrupted` became true.
   void measure(const PromptSpec& prompt, const std::function<bool()>& interrupted);
-  /// What to call behind each step of a line: every drift_every steps, first behind half as many, it times a
-  /// forward of as many rows as the step fed, because what slows down the reading of weights slows down many
-  /// rows less. Steps of more than calibration/rows are left out. Empty where none is wanted, and on a
-  /// device, whose steps the host must not hold up.
+  /// Returns a function to call after each step of a line. Every drift_every steps, it times a forward of as
+  /// many rows as the step fed and appends the time to `drift`; the first time after drift_every / 2 steps.
+  /// The number of rows matters, because slow reading of weights slows down many rows less than few. Skips
+  /// steps of more than calibration/rows rows. Empty when drift_every is 0, and on a device, because the host
+  /// must not hold up its steps.
   std::function<void(const StepRecord&)> drift_watch(std::vector<TimedForward>& drift);
 
  private:
@@ -63,8 +65,8 @@ class Calibration {
   std::map<std::string, ForwardTimer> timers_;  ///< by draft; "": the target
 };
 
-/// Whether something wanted `wanted` times in `rounds` rounds is measured in this one: as evenly as it can
-/// be, exactly so many times in all; `phase` moves it.
+/// Spreads `wanted` measurements evenly over `rounds` rounds: is one made in this round? Exactly `wanted`
+/// rounds say yes. `phase` shifts them.
 constexpr bool measured_in(int round, int rounds, int wanted, int phase) {
   const long at = (round + phase) % rounds;
   return wanted >= rounds || (at + 1) * wanted / rounds != at * wanted / rounds;

@@ -17,12 +17,12 @@ bool CaseMemory::prepare(const PlannedLine& next, const std::function<bool()>& i
   State& state = states_[next.case_index];
   const std::pair pass(next.repeat, next.seed);
   const bool knows = state.valid && state.pass == pass && state.prompts == wanted;
-  state.valid = false;  // unless the line is finished
+  state.valid = false;  // until the line is finished
   if (knows) return true;
   decoder_.forget(spec);
   if (!wanted.empty())
     progress_.note(
-        fmt::format("{} decodes {} finished texts again to have them in its memory", spec.id, wanted.size()));
+        fmt::format("{} decodes {} finished texts again to rebuild its memory", spec.id, wanted.size()));
   for (const int prompt : wanted) {
     if (!decode_again(spec, next, prompt, interrupted)) return false;
   }
@@ -43,11 +43,10 @@ bool CaseMemory::decode_again(const CaseSpec& spec, const PlannedLine& next, int
                                       .interrupted = interrupted});
   if (!turns) return false;
   if (fingerprint_of(*turns) != *lines_.fingerprint({spec.id, text.id, next.seed, next.repeat})) {
-    throw Error(
-        {.what = fmt::format("the memory of {}", spec.id),
-         .got = fmt::format("another text or other drafts for prompt {} than the record has", text.id),
-         .expected = "the same ones, decoded again",
-         .advice = "Start a new run with another --out."});
+    throw Error({.what = fmt::format("the memory of {}", spec.id),
+                 .got = fmt::format("a text or drafts for prompt {} that differ from the record", text.id),
+                 .expected = "the recorded ones when it is decoded again",
+                 .advice = "Start a new run with another --out."});
   }
   return true;
 }

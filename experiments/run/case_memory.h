@@ -14,28 +14,29 @@
 
 namespace speclab {
 
-/// Keeps the promise that a line of a case with memory depends on the record alone: when a line begins, the
-/// strategy knows the finished texts of the same pass (repeat and seed) that come before it in the file of
-/// prompts, and nothing else. Where it knows something else, because a pass begins, a run goes on or a line
-/// has failed, it is made anew and decodes those texts again, untimed and not recorded. That is exact for
-/// every strategy, also for those whose memory cannot be read off a text.
+/// Gives a strategy that carries memory the right memory before each line, so that a line depends on the
+/// record alone. When a line begins, the strategy must know the finished texts of the same pass (repeat and
+/// seed) that come before it in the file of prompts, and nothing else. Its memory is wrong when a pass
+/// begins, a run is resumed or a line has failed. Then the strategy is made anew and decodes those texts
+/// again, untimed and not recorded. This is exact for every strategy, also when its memory cannot be derived
+/// from a text.
 class CaseMemory {
  public:
-  /// Everything handed over must outlive this.
+  /// All arguments must outlive this object.
   CaseMemory(const Experiment& experiment, Decoder& decoder, const RunLines& lines, Progress& progress)
       : experiment_(experiment), decoder_(decoder), lines_(lines), progress_(progress) {}
 
-  /// To be called before each line. False: interrupted. Throws Error when a text that is decoded again is not
-  /// that of the record.
+  /// Call this before each line. Returns false when interrupted. Throws Error when a text that is decoded
+  /// again differs from the record.
   bool prepare(const PlannedLine& next, const std::function<bool()>& interrupted);
-  /// To be called when the line that was prepared has been decoded as a whole.
+  /// Call this when the prepared line has been decoded to its end.
   void finished(const PlannedLine& line);
 
  private:
   struct State {
     bool valid = false;
     std::pair<int, std::uint64_t> pass;  ///< repeat and seed
-    std::vector<int> prompts;            ///< that the strategy has decoded
+    std::vector<int> prompts;            ///< indices of the prompts that the strategy has decoded
   };
   bool decode_again(const CaseSpec& spec, const PlannedLine& next, int prompt,
                     const std::function<bool()>& interrupted);

@@ -47,8 +47,7 @@ void Conversation::ask() {
     messages_.push_back({"user", text});
     const Tokenizer& tokenizer = *models_.tokenizer();
     const ChatTemplate& form = models_.chat_template();
-    const bool wrapped =
-        !form.is_plain();  // and then the template has a BOS of its own if the model wants one
+    const bool wrapped = !form.is_plain();  // the template then writes the BOS itself
     tokens_.clear();
     if (!wrapped && tokenizer.add_bos() && tokenizer.bos()) tokens_.push_back(*tokenizer.bos());
     const std::vector<Token> ids = tokenizer.encode(form.render(messages_, true), wrapped);

@@ -10,19 +10,19 @@
 
 namespace speclab {
 
-/// A prompt as tokens, turn by turn: the model's own answers are the history of the next turn.
-/// With a tokenizer the whole conversation is rendered (chat template or plain) and encoded anew at each
-/// turn; without one turns are token ids as text, and the answer's tokens are kept as they are.
+/// Turns a prompt into tokens, turn by turn. The model's own answers are the history of the next turn.
+/// With a tokenizer, the whole conversation is rendered (chat template or plain) and encoded anew at each
+/// turn. Without one, a turn is a text of token ids, and the tokens of an answer are kept as they are.
 class Conversation {
  public:
   /// The models must outlive the conversation.
   Conversation(const ModelSet& models, const PromptSpec& prompt, const std::string& system);
   int turns() const { return static_cast<int>(prompt_.turns.size()); }
   int turn() const { return turn_; }
-  /// Tokens of everything up to the answer of the present turn. Throws Error for ids that are none of the
-  /// model's.
+  /// The tokens of everything before the answer of the present turn.
   const std::vector<Token>& tokens() const { return tokens_; }
-  /// The answer of this turn, end tokens included; goes on to the next turn.
+  /// Takes the answer of this turn, end tokens included, and goes on to the next turn. Like the constructor,
+  /// throws Error for a prompt without tokens and for ids outside the model's vocabulary.
   void answer(TokenSpan tokens);
 
  private:
@@ -35,9 +35,10 @@ class Conversation {
   std::vector<Token> tokens_;
 };
 
-/// Text of each token, whole characters only: bytes of an unfinished one appear at the token that ends it.
-/// Special tokens are spelled out. Without a tokenizer: the ids.
+/// The text of each token in whole characters: a character that several tokens make up appears at the last of
+/// them. Special tokens are spelled out. Without a tokenizer: the ids.
 std::vector<std::string> token_pieces(const ModelSet& models, TokenSpan tokens);
+/// The text of all tokens without special tokens. Without a tokenizer: the ids.
 std::string answer_text(const ModelSet& models, TokenSpan tokens);
 
 }  // namespace speclab

@@ -8,9 +8,9 @@
 namespace speclab {
 namespace {
 
-constexpr long kMostOpen = 12;  ///< decode loops; each holds the target's cache and more
+constexpr long kMostOpen = 12;  ///< decode loops; each holds a KV cache of the target and more
 
-/// The prompt's part in the address of a coin depends on its id alone, not on which other prompts there are.
+/// The prompt's part of a coin's address. It depends on the prompt's id alone, not on the other prompts.
 std::uint64_t prompt_number(const std::string& id) {
   return std::stoull(sha256_hex(id).substr(0, 15), nullptr, 16);
 }
@@ -38,14 +38,14 @@ Decoder::Decoder(const Experiment& experiment, const ModelSet& models)
     const long first = static_cast<long>(conversation.tokens().size());
     long rest = 0;
     for (std::size_t turn = 1; turn < prompt.turns.size(); ++turn) {
-      rest += static_cast<long>(prompt.turns[turn].size()) +
-              32;  // a byte is at most a token, and the template adds a few
+      // A byte is at most one token, and the template adds a few tokens.
+      rest += static_cast<long>(prompt.turns[turn].size()) + 32;
     }
     longest = std::max(
         longest, first + rest + static_cast<long>(most_tokens) * static_cast<long>(prompt.turns.size()));
     sum += std::min(first + most_tokens / 2, context - 1);
   }
-  constexpr long kMargin = 64;  // drafts that reach past the last token
+  constexpr long kMargin = 64;  // for drafts that reach past the last token
   capacity_ = static_cast<int>(std::min(longest + kMargin, context));
   mean_context_ = static_cast<int>(sum / static_cast<long>(experiment.prompts.size()));
   loops_.resize(2 * experiment.cases.size());
@@ -73,7 +73,7 @@ std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const Strat
     };
   }
   options.on_emit = [this](int, const StepRecord& step, TokenSpan) {
-    if (job_->after_step && step.emitted > 0) job_->after_step(step);  // prefill emits an empty record
+    if (job_->after_step && step.emitted > 0) job_->after_step(step);  // the record of prefill is empty
     if (job_->interrupted && job_->interrupted()) stop_.request_stop();
   };
   return std::make_unique<DecodeLoop>(models_.target(), models_.draft(spec.draft), strategy, options);
@@ -111,7 +111,7 @@ std::optional<std::vector<GenerationRecord>> Decoder::decode(const Job& job) {
   GenerationOptions generation = job.spec->generation;
   const bool changes_strategy = apply_prompt_options(*job.prompt, strategy, generation);
   if (job.max_tokens > 0) generation.max_tokens = std::min(generation.max_tokens, job.max_tokens);
-  // Options of the strategy belong to its construction: a prompt that changes some gets a loop of its own.
+  // A strategy takes its options when it is made, so a prompt that changes one gets a loop of its own.
   std::unique_ptr<DecodeLoop> own;
   if (changes_strategy) own = make_loop(*job.spec, strategy);
   DecodeLoop& loop = own ? *own : loop_for(*job.spec, job.apart);

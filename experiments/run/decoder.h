@@ -15,14 +15,14 @@
 
 namespace speclab {
 
-/// Decodes prompts under cases, all turns of a prompt through one decode loop. Loops hold caches, so only the
-/// most recently used ones stay open.
-/// Of a case that carries memory there are two: the one of its lines stays open as long as the decoder lives,
-/// because its strategy is the memory; warm-up and calibration have another one, so that they leave nothing
-/// in the first.
+/// Decodes prompts under the cases of an experiment, all turns of a prompt with one decode loop. Loops hold
+/// caches, so only the most recently used loops stay open.
+/// A case that carries memory has two loops. The loop of its lines stays open as long as the decoder lives,
+/// because its strategy holds the memory. Warm-up and calibration use the other loop, so that they leave
+/// nothing in that memory.
 class Decoder {
  public:
-  /// Opens a loop for every case, so that what does not fit fails before anything is measured. Throws Error.
+  /// Opens a loop for every case, so that a case that does not fit throws Error before anything is measured.
   Decoder(const Experiment& experiment, const ModelSet& models);
   Decoder(const Decoder&) = delete;  // its loops call it
   Decoder& operator=(const Decoder&) = delete;
@@ -31,23 +31,22 @@ class Decoder {
     const CaseSpec* spec;
     const PromptSpec* prompt;
     std::uint64_t seed;
-    int max_tokens =
-        0;  ///< at most so many per turn; 0: as the case says (warm-up and calibration are short)
+    int max_tokens = 0;  ///< most tokens per turn; 0: as the case says (warm-up and calibration are short)
     const LineRecord* reference = nullptr;  ///< autoregressive line of the same prompt and seed, when known
-    std::function<void(const StepRecord&)> after_step =
-        nullptr;                                  ///< called behind each step, outside the clock
-    std::function<bool()> interrupted = nullptr;  ///< asked before each step; true: stop there
-    bool apart = false;                           ///< no line: warm-up or calibration
+    /// Called after each step, outside the clock.
+    std::function<void(const StepRecord&)> after_step = nullptr;
+    std::function<bool()> interrupted = nullptr;  ///< called before each step; true stops the decoding
+    bool apart = false;                           ///< true for warm-up and calibration, which are not lines
   };
-  /// All turns of the prompt; null when it was interrupted before its end. What fails throws Error.
+  /// Decodes all turns of the prompt. Null when it was interrupted. Throws Error when decoding fails.
   std::optional<std::vector<GenerationRecord>> decode(const Job& job);
-  /// Empties the memory of a case: its strategy is made anew.
+  /// Empties the memory of a case by making its strategy anew.
   void forget(const CaseSpec& spec);
   /// Generation options of a case for a prompt.
   static GenerationOptions generation_for(const CaseSpec& spec, const PromptSpec& prompt);
-  /// Positions that a sequence may need for the longest prompt.
+  /// Positions that a sequence needs for the longest prompt and its answer.
   int capacity() const { return capacity_; }
-  /// Mean over prompts of the cached positions in the middle of a decoding.
+  /// Number of cached positions in the middle of a decoding, mean over prompts.
   int mean_context() const { return mean_context_; }
 
  private:
@@ -61,13 +60,13 @@ class Decoder {
   struct Open {
     std::unique_ptr<DecodeLoop> loop;  ///< null: closed
     long last_use = 0;
-    bool stays = false;  ///< it holds the memory of a case
+    bool stays = false;  ///< true when its strategy holds the memory of a case
   };
-  std::vector<Open> loops_;  ///< [cases], then [cases] apart of those with memory
+  std::vector<Open> loops_;  ///< [cases] of the lines, then [cases] of warm-up and calibration with memory
   std::shared_ptr<PrefillCache> prefills_ = std::make_shared<PrefillCache>();
   long uses_ = 0;
-  const Job* job_ = nullptr;  ///< that is decoded
-  std::stop_source stop_;     ///< of it
+  const Job* job_ = nullptr;  ///< the job that is being decoded
+  std::stop_source stop_;     ///< stops that job
 };
 
 }  // namespace speclab

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kWeightBytes = 2;  // weights become bf16 when they are loaded
+constexpr double kWeightBytes = 2;  // weights are converted to bf16 when they are loaded
 
 /// The value of the option that names a file; empty when the strategy has none or it is not set.
 std::string file_of(const CaseSpec& spec) {
@@ -30,7 +30,7 @@ std::string file_of(const CaseSpec& spec) {
   return echo_options(choice.fields()).at(name);
 }
 
-/// Paths with where they can be had; empty where that is not known.
+/// The paths of all files, each with the place where it can be had ("" when the config does not say).
 std::map<std::string, std::string> files_of(std::span<const Experiment> experiments) {
   std::map<std::string, std::string> files;
   for (const Experiment& experiment : experiments) {
@@ -70,12 +70,7 @@ std::string time_estimate(const Experiment& experiment, const Shard& shard, cons
   if (is_device(choice)) return "No estimate of the time: a dry run does not open the GPU.";
   Checkpoint checkpoint = Checkpoint::open(experiment.target);
   if (experiment.inflate.any()) checkpoint.inflate(experiment.inflate);
-  double bytes = 0;
-  for (const Checkpoint::TensorInfo& tensor : checkpoint.tensors()) {
-    double size = kWeightBytes;
-    for (const std::int64_t extent : tensor.shape) size *= static_cast<double>(extent);
-    bytes += size;
-  }
+  const double bytes = kWeightBytes * weight_count(checkpoint);
   double tokens = 0;
   for (const PlannedLine& line : plan_lines(experiment, shard)) {
     const PromptSpec& prompt = experiment.prompts[static_cast<std::size_t>(line.prompt_index)];
@@ -85,10 +80,11 @@ std::string time_estimate(const Experiment& experiment, const Shard& shard, cons
   const double bandwidth = measure_read_bandwidth(make_backend(choice)->threads()),
                reading = bytes / bandwidth;
   return fmt::format(
-      "Rough estimate of the time: {}, for {:.0f} tokens at most, each at {:.2f} ms: one reading of {:.0f} "
-      "MB of weights at the {:.1f} GB/s "
-      "just measured. Not counted: what drafts cost and accepted tokens save, prompts, texts that end early, "
-      "warm-up, calibration.",
+      "Rough estimate of the time: {} for at most {:.0f} tokens of {:.2f} ms each (the time to read {:.0f} "
+      "MB "
+      "of weights at the {:.1f} GB/s just measured). It leaves out the cost of drafts, the gain from "
+      "accepted "
+      "tokens, prefill, texts that end early, warm-up and calibration.",
       duration_text(tokens * reading), tokens, 1e3 * reading, 1e-6 * bytes, 1e-9 * bandwidth);
 }
 

@@ -7,15 +7,15 @@
 #include "experiments/run/model_set.h"
 #include "experiments/run/run_plan.h"
 
-/// What can be known about a run before a model is loaded.
+/// Checks and estimates that need no loaded model.
 namespace speclab {
 
-/// Looks whether the files that the experiments name are there: targets, the drafts of cases, datastores and
-/// n-gram counts. Throws Error naming all that are missing.
+/// Checks that the files which the experiments name exist: targets, the drafts of cases, datastores and
+/// n-gram counts. Throws Error that names all missing files.
 void require_files(std::span<const Experiment> experiments);
 
-/// A rough estimate of the time that the lines of a shard take, as a sentence that says how it was made.
-/// Opens the target's files and measures the memory for half a second.
+/// A sentence with a rough estimate of the time that the lines of a shard take, and how it was made. Opens
+/// the target's files and measures the memory bandwidth for half a second.
 std::string time_estimate(const Experiment& experiment, const Shard& shard, const BackendChoice& choice);
 
 }  // namespace speclab

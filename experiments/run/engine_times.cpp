@@ -16,13 +16,13 @@ namespace {
 
 using nlohmann::json;
 
-/// Adds prefill_ns, step_ns and tokens.
+/// Adds prefill_ns, step_ns and tokens to the entry.
 void time_texts(const ModelSet& models, int context, const EngineTimesOptions& options, json& entry) {
   const std::vector<Token> prompt = timed_context(*models.target(), context);
   LoopOptions loop_options;
   loop_options.capacity = context + options.tokens;
   loop_options.hash_rows = loop_options.details = false;
-  DecodeLoop loop(models.target(), nullptr, StrategyChoice(find_strategy("autoregressive")), loop_options);
+  DecodeLoop loop(models.target(), nullptr, StrategyChoice(baseline_strategy()), loop_options);
   Request request;
   request.prompt = prompt;
   request.options.max_tokens = options.tokens;
@@ -40,7 +40,7 @@ void time_texts(const ModelSet& models, int context, const EngineTimesOptions& o
   entry["step_ns"] = step;
 }
 
-/// Adds rows_ns and work.
+/// Adds rows_ns and work to the entry.
 void time_rows(const Model& model, int context, const EngineTimesOptions& options, json& entry) {
   json samples = json::object(), work = json::object();
   for (const auto& [n, times] : sample_forwards(model, context, options.rows, options.repeats)) {
@@ -82,7 +82,7 @@ Table engine_table(const json& times, double read_bandwidth, double peak_flops) 
     const std::string context = std::to_string(entry["context"].get<int>());
     table.rows.push_back({context, "prefill", number_text(milliseconds(entry["prefill_ns"])), "", "", ""});
     table.rows.push_back({context, "greedy step", number_text(milliseconds(entry["step_ns"])), "", "", ""});
-    std::map<int, double> medians;  // in the order of n, which the object's keys have not
+    std::map<int, double> medians;  // sorted by number; the object's keys are sorted as texts
     for (const auto& [n, samples] : entry["rows_ns"].items()) medians[std::stoi(n)] = milliseconds(samples);
     for (const auto& [n, time] : medians) {
       const json& work = entry["work"][std::to_string(n)];

@@ -12,7 +12,7 @@
 namespace speclab {
 
 std::vector<Token> timed_context(const Model& model, int length) {
-  // Beside a twin a draft's embedding is that of the original, without the ids that are masked.
+  // The draft of an inflated target may have a smaller embedding: ids above the head's last one are masked.
   const ModelConfig& config = model.config();
   const int known = config.head_ids.empty() ? config.tokens() : config.head_ids.back() + 1;
   std::vector<Token> tokens(static_cast<std::size_t>(length));

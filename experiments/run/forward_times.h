@@ -9,15 +9,16 @@
 
 namespace speclab {
 
-/// The tokens that stand for a text of this length wherever only time counts: arbitrary, the same each time.
+/// Makes a text of `length` tokens for measurements in which only time counts. The tokens are arbitrary, and
+/// the same in each call.
 std::vector<Token> timed_context(const Model& model, int length);
 
-/// Times forwards on one sequence with `context` committed tokens of timed_context. The rows are dropped, not
-/// committed, so that every forward sees the same context.
+/// Times forwards on one sequence with `context` committed tokens (timed_context). The rows of a forward are
+/// not committed, so every forward sees the same context.
 class ForwardTimer {
  public:
-  /// Room for forwards of 1 .. most_rows rows. `context` >= 1 is clamped to what the model's context leaves;
-  /// Error when that leaves nothing.
+  /// Makes room for forwards of 1 .. most_rows rows. `context` (at least 1) is clamped to the positions that
+  /// the rows leave of the model's context. Throws Error when they leave none.
   ForwardTimer(const Model& model, int context, int most_rows);
   ~ForwardTimer();
   /// Wall time in ns of the forward of a causal chain of n rows, all with logits.
@@ -30,11 +31,11 @@ class ForwardTimer {
   std::vector<float> logits_;
 };
 
-/// Wall times in ns, by number of rows, one per repeat in order.
+/// Wall times in ns by number of rows, one for each repeat, in order.
 using ForwardSamples = std::map<int, std::vector<double>>;
 
-/// The sizes take turns within a repeat; one round before the first repeat warms up. Throws like
-/// ForwardTimer.
+/// Times forwards of each size. The sizes take turns within a repeat, and an untimed round before the first
+/// repeat warms up. Throws Error like ForwardTimer.
 ForwardSamples sample_forwards(const Model& model, int context, const std::vector<int>& sizes, int repeats);
 
 }  // namespace speclab

@@ -11,16 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-double parameters(const Checkpoint& checkpoint) {
-  double count = 0;
-  for (const Checkpoint::TensorInfo& tensor : checkpoint.tensors()) {
-    double size = 1;
-    for (const std::int64_t extent : tensor.shape) size *= static_cast<double>(extent);
-    count += size;
-  }
-  return count;
-}
-
 nlohmann::json describe(const Model& model, const std::string& path, const std::string& sha256,
                         double count) {
   const auto layers = model.layers();
@@ -44,6 +34,18 @@ nlohmann::json describe(const Model& model, const std::string& path, const std::
 
 }  // namespace
 
+double weight_count(const Checkpoint::TensorInfo& tensor) {
+  double count = 1;
+  for (const std::int64_t extent : tensor.shape) count *= static_cast<double>(extent);
+  return count;
+}
+
+double weight_count(const Checkpoint& checkpoint) {
+  double count = 0;
+  for (const Checkpoint::TensorInfo& tensor : checkpoint.tensors()) count += weight_count(tensor);
+  return count;
+}
+
 ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
                               const std::string& name) {
   const auto spelling = [&](std::optional<Token> token) {
@@ -56,10 +58,10 @@ ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tok
 
 namespace {
 
-/// `from`: where a model that is not there can be had; "" when nothing says so.
+/// Throws Error when the model does not exist. `from`: where it can be had; "" when that is not known.
 void require_present(const std::string& path, const std::string& from) {
   if (path_exists(path)) return;
-  if (from.empty()) fail_path(path, ENOENT, "a model: a GGUF file, or a folder of Hugging Face's form");
+  if (from.empty()) fail_path(path, ENOENT, "a model: a GGUF file, or a folder in Hugging Face's layout");
   throw Error({.what = path,
                .got = "no such file or directory",
                .expected = "the model " + from,
@@ -78,7 +80,7 @@ ModelSet::ModelSet(const std::string& target, std::shared_ptr<Backend> backend,
   if (inflate.any()) checkpoint.inflate(inflate);
   target_ = Model::load(checkpoint, backend_, {});
   if (tokenizer()) template_ = chat_template_of(checkpoint, *tokenizer(), chat_template);
-  descriptions_["target"] = describe(*target_, target, checkpoint.sha256(), parameters(checkpoint));
+  descriptions_["target"] = describe(*target_, target, checkpoint.sha256(), weight_count(checkpoint));
 }
 
 void ModelSet::add_draft(const DraftSpec& draft) {
@@ -88,7 +90,7 @@ void ModelSet::add_draft(const DraftSpec& draft) {
     Checkpoint checkpoint = Checkpoint::open(draft.model);
     if (draft.inflate.any()) checkpoint.inflate(draft.inflate);
     const auto model = Model::load(checkpoint, backend_, {.layers = {}, .target = target_});
-    descriptions_[draft.name] = describe(*model, draft.model, checkpoint.sha256(), parameters(checkpoint));
+    descriptions_[draft.name] = describe(*model, draft.model, checkpoint.sha256(), weight_count(checkpoint));
     drafts_[draft.name] = model;
     return;
   }

@@ -17,24 +17,28 @@
 
 namespace speclab {
 
-/// The chat template that goes by `name`, or ("") the one in the model's files, with BOS and EOS as the
-/// tokenizer spells them. Throws Error for one that is not known.
+/// Number of weights in a tensor, and in all tensors of a checkpoint.
+double weight_count(const Checkpoint::TensorInfo& tensor);
+double weight_count(const Checkpoint& checkpoint);
+
+/// The chat template called `name`, or the one in the model's files for "". BOS and EOS are spelled as the
+/// tokenizer spells them. Throws Error for an unknown template.
 ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
                               const std::string& name);
 
 /// A target with its tokenizer and its drafts, each loaded once.
 class ModelSet {
  public:
-  /// `chat_template`: "" for the one in the file, or a name (ChatTemplate::names). `from`: where the target
-  /// can be had, for the message when it is missing. Throws Error when a file is missing or damaged, for a
-  /// template that is not known, and for a shape that cannot contain the model.
+  /// `chat_template`: a name (ChatTemplate::names), or "" for the template in the model's files. `from`:
+  /// where the target can be had, for the message when it is missing. Throws Error when a file is missing or
+  /// damaged, when the template is unknown, and when `inflate` is a shape that cannot contain the model.
   ModelSet(const std::string& target, std::shared_ptr<Backend> backend, const std::string& chat_template,
            const InflateShape& inflate = {}, const std::string& from = "");
 
   const std::shared_ptr<const Model>& target() const { return target_; }
   /// Loads the draft, bound to the target. Throws Error when it does not fit the target.
   void add_draft(const DraftSpec& draft);
-  /// Null for the empty name.
+  /// A draft that was added; null for the empty name.
   std::shared_ptr<const Model> draft(const std::string& name) const;
 
   const std::optional<Tokenizer>& tokenizer() const { return target_->tokenizer(); }
@@ -43,8 +47,9 @@ class ModelSet {
   std::vector<Token> end_tokens() const;
   Backend& backend() const { return *backend_; }
 
-  /// {"<role>": {"path", "name", "sha256", "parameters", "weight_bytes", "embedding_bytes", "layers"}}:
-  /// "target" and each draft; of a twin "inflated": {"from": {"name", sizes}, "to": {sizes}} too.
+  /// {ROLE: {"path", "name", "sha256", "parameters", "weight_bytes", "embedding_bytes", "layers"}}, where
+  /// ROLE is "target" or the name of a draft. An inflated model also has "inflated": {"from": {"name",
+  /// sizes}, "to": {sizes}}.
   const nlohmann::json& descriptions() const { return descriptions_; }
 
  private:

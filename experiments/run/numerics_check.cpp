@@ -68,7 +68,7 @@ NumericsAgreement compare_numerics(const Model& exact, const Model& other, const
         difference = std::max(difference, std::abs(static_cast<double>(row[v]) - right[v]));
         largest = std::max(largest, std::abs(static_cast<double>(right[v])));
       }
-      kl = std::max(kl, 0.0);  // rounding, where the rows are equal
+      kl = std::max(kl, 0.0);  // equal rows may give a tiny negative value by rounding
       kl_sum += kl;
       out.kl_max = std::max(out.kl_max, kl);
       if (largest > 0) out.logit_difference = std::max(out.logit_difference, difference / largest);

@@ -6,15 +6,14 @@
 
 namespace speclab {
 
-/// Status for people on stderr: a bar with elapsed and remaining time on a terminal, plain lines otherwise,
-/// at most one every five seconds. Quiet prints warnings only.
+/// Shows the progress of a run on stderr. A terminal gets a bar with elapsed and remaining time; anything
+/// else gets plain lines, at most one every five seconds. A quiet Progress prints warnings only.
 class Progress {
  public:
   explicit Progress(bool quiet);
   ~Progress();
-  void note(std::string_view message);  ///< a line of its own
-  void warn(std::string_view
-                message);  ///< the same, printed by a quiet one too: it says why the exit code is not 0
+  void note(std::string_view message);  ///< prints a line
+  void warn(std::string_view message);  ///< prints a line even if quiet: it says why the exit code is not 0
   void start(std::string_view what, int total, int done);
   void advance(std::string_view detail);
   void finish();

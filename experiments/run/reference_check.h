@@ -11,29 +11,30 @@
 
 namespace speclab {
 
-/// How a line stands to the autoregressive line of the same prompt and seed.
+/// The result of comparing a line with the autoregressive line of the same prompt and seed.
 struct ReferenceCheck {
   std::optional<bool> matches;  ///< null: equality is not promised (another sample of the law, or lossy)
-  std::optional<int> first_divergence;  ///< first token, or logits row, that differs; null when none does or
-                                        ///< nothing is promised
+  /// Index of the first token or logits row that differs; null when none differs or nothing is promised.
+  std::optional<int> first_divergence;
 };
 
-/// L2: token ids and the logits rows behind them. Coupled sampling: ids. Otherwise nothing.
+/// What a line with these options promises to share with its reference. Loss class L2: token ids and logits
+/// rows. Coupled sampling: token ids. Otherwise nothing.
 Promise promise_of(const GenerationOptions& generation);
 
-/// Compares what is promised.
+/// Compares a line with its reference, as far as the promise goes.
 ReferenceCheck check_against(const LineRecord& line, const LineRecord& reference, Promise promise);
 
-/// Compares every line of a record that says what it promises with the first repeat of its reference,
-/// whichever of the two was measured first, and fills in matches_reference and first_divergence. A reference
-/// is held against its own first repeat. There is no number without a check: a line becomes a failed one
-/// where its reference failed, and is taken out where its reference is not there yet. `lines`: by case;
-/// `reference_of`: the reference of each case, of a reference itself.
+/// Compares every line that promises something with the first repeat of its reference and fills in
+/// matches_reference and first_divergence. Either of the two may have been measured first. The later repeats
+/// of a reference are compared with its own first repeat. No line counts without a check: a line is marked as
+/// failed when its reference failed, and is removed when its reference is missing. `lines` is keyed by case;
+/// `reference_of` maps each case to its reference, and a reference to itself.
 void check_record(std::map<std::string, std::vector<LineRecord>>& lines,
                   const std::map<std::string, std::string>& reference_of);
 
-/// First index at which two texts differ; the shorter length when one is a prefix of the other; null when
-/// equal.
+/// The first index at which two texts differ. The length of the shorter one when it is a prefix of the other;
+/// null when they are equal.
 std::optional<int> first_difference(TokenSpan a, TokenSpan b);
 
 }  // namespace speclab

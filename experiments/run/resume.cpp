@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/measure/run_result.h"
+#include "experiments/config/config_file.h"
 
 namespace speclab {
 namespace {
@@ -17,14 +18,14 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// The experiments of a record. Throws Error for one that does not say how its run was configured.
+/// The experiments of a record. Throws Error when the record does not say how its run was configured.
 std::vector<Experiment> configure(const json& record, const fs::path& file,
                                   const std::vector<std::string>& settings) {
   const bool complete = record.is_object() && record.contains("source") && record["source"].is_object() &&
                         record.contains("file") && record["file"].is_string();
   if (!complete) {
     throw Error({.what = file.string(),
-                 .got = "no \"source\" with the \"file\" that it was read from",
+                 .got = "no \"source\" (the config) or no \"file\" (its name)",
                  .expected = "the record of a run",
                  .advice = "Name the config: speclab run CONFIG --resume --out DIR."});
   }
@@ -49,7 +50,7 @@ RecordedRun read_recorded_run(const fs::path& folder, const std::vector<std::str
   if (!path_exists(file)) {
     throw Error({.what = folder.string(),
                  .got = "no run",
-                 .expected = "the folder of a run to go on with",
+                 .expected = "the folder of a run to resume",
                  .advice = "Start one: speclab run CONFIG --out DIR."});
   }
   const json record = read_json_file(file);
@@ -98,7 +99,7 @@ json to_json(const BackendChoice& choice) {
 void take_recorded_options(const fs::path& folder, const boost::program_options::variables_map& values,
                            BackendChoice& choice) {
   fs::path file = folder / "environment.json";
-  if (!path_exists(file)) {  // of several targets: the first that was begun
+  if (!path_exists(file)) {  // several targets: any of their runs that was begun has the same options
     std::error_code code;
     for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
       if (path_exists(entry->path() / "environment.json")) file = entry->path() / "environment.json";

@@ -12,30 +12,29 @@ namespace boost::program_options {
 class variables_map;
 }
 
-/// `speclab run --resume DIR`: a run folder says by itself how its run goes on.
+/// `speclab run --resume DIR`: reads from a run folder how its run was configured, so that it can go on.
 namespace speclab {
 
-/// How a run of one or several targets was configured. Of one target it stands in its config.json, of several
-/// in targets.json.
+/// How a run was configured. A run of one target keeps this in config.json, a run of several in targets.json.
 struct RecordedRun {
   std::vector<Experiment> experiments;
   bool several = false;
 };
-/// Makes the experiments of a run again from its record, with the same cases. `settings` (--set) come on top:
-/// what differs is refused when the run goes on. Throws Error when the folder holds no run, or one without
-/// what is needed.
+/// Makes the experiments of a recorded run again, with the same cases, and applies `settings` (--set). If
+/// they change the config, RunFolder refuses to resume. Throws Error when the folder holds no run or its
+/// record lacks the config.
 RecordedRun read_recorded_run(const std::filesystem::path& folder, const std::vector<std::string>& settings);
 
-/// targets.json of a run of several targets: its config with --set applied, and its --filter.
+/// targets.json of a run of several targets: the config with --set applied, and the --filter.
 nlohmann::json targets_header(const std::vector<Experiment>& experiments, const std::string& filter);
 
-/// environment.json's "options": those of the command line that decide on backend and device.
+/// "options" of environment.json: the command line's options for backend and device.
 nlohmann::json to_json(const BackendChoice& choice);
-/// Takes the recorded options in place of those that the command line leaves out.
+/// Replaces the options that the command line leaves out by the recorded ones.
 void take_recorded_options(const std::filesystem::path& folder,
                            const boost::program_options::variables_map& values, BackendChoice& choice);
 
-/// A word as a shell reads it.
+/// Quotes a word for the shell where that is needed.
 std::string shell_word(const std::string& word);
 
 }  // namespace speclab

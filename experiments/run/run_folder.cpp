@@ -24,7 +24,7 @@ std::string short_text(const json& value) {
   return printable(value.dump(-1, ' ', false, json::error_handler_t::replace), 57);
 }
 
-/// JSON pointer and both values of the first difference.
+/// The first difference, as its JSON pointer and both values; "" when there is none.
 std::string first_json_difference(const json& a, const json& b) {
   const json patch = json::diff(a, b);
   if (patch.empty()) return "";
@@ -59,19 +59,19 @@ std::vector<std::string> environment_differences(const json& a, const json& b, b
 
 namespace {
 
-/// The longest name below a run folder: "/cases/" and that of a case's file.
+/// Length of the longest path below a run folder: "/cases/" and the name of a case's file.
 constexpr std::size_t kMostBytesBelow = 7 + 255;
 
 void require_short_path(const fs::path& path) {
   if (path.native().size() + kMostBytesBelow < PATH_MAX) return;
   throw Error({.what = "--out",
                .got = fmt::format("a path of {} bytes", path.native().size()),
-               .expected = fmt::format("at most {}: the longest name in a run folder has {}",
+               .expected = fmt::format("at most {} bytes, because a file in a run folder needs {} more",
                                        PATH_MAX - kMostBytesBelow - 1, kMostBytesBelow),
-               .advice = "Change to a folder nearer to it, and name it from there."});
+               .advice = "Change to a folder nearer to it, and give --out a relative path."});
 }
 
-/// Lines that a new run would take for its own.
+/// Throws Error when the folder holds lines that a new run would take for its own.
 void require_no_lines(const fs::path& path) {
   std::vector<fs::path> found = folder_entries(path / "cases");
   for (const char* name : {"calibration.jsonl", "teacher.jsonl"}) {
@@ -85,7 +85,7 @@ void require_no_lines(const fs::path& path) {
                .advice = "Choose another one with --out, or move those files away."});
 }
 
-/// The config without the name of its file: "a.json" and "./a.json" are one.
+/// The config without the name of its file, because "a.json" and "./a.json" are the same file.
 json without_place(json config) {
   if (config.is_object()) config.erase("file");
   return config;
@@ -115,7 +115,7 @@ RunFolder::RunFolder(const fs::path& path, bool resume, json config,
   if (resume && !path_exists(path / "config.json")) {
     throw Error({.what = path.string(),
                  .got = "no run",
-                 .expected = "the folder of a run to go on with",
+                 .expected = "the folder of a run to resume",
                  .advice = "Leave --resume out to start one."});
   }
   try {
@@ -143,7 +143,7 @@ RunFolder::~RunFolder() { remove_made(); }
 
 void RunFolder::remove_made() {
   lock_.reset();
-  std::error_code ignored;  // what holds something by now stays
+  std::error_code ignored;  // a folder that is no longer empty stays
   for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) fs::remove(*folder, ignored);
 }
 
@@ -161,7 +161,7 @@ void RunFolder::begin(const json& environment) {
   make_folders(path_ / "cases");
   if (!resume_) {
     write_json_file(path_ / "environment.json", environment);
-    write_json_file(path_ / "config.json", config_);  // last: a folder with a config is a run
+    write_json_file(path_ / "config.json", config_);  // last, because a folder with a config counts as a run
   }
   made_.clear();
 }

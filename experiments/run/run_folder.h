@@ -11,22 +11,22 @@
 
 namespace speclab {
 
-/// A run folder (results/SCHEMA.md) being written. Holds it for this process as long as the object lives.
+/// A run folder (results/SCHEMA.md) that this process writes. Locks the folder as long as the object lives.
 class RunFolder {
  public:
-  /// Takes the folder and checks all that can be checked before a model is loaded. A new run (`resume`
-  /// false): makes the folder; throws Error when it holds a run or lines of one, or cannot be written. A run
-  /// that goes on: throws Error when there is none, or it had another config. Throws Error when another
-  /// process writes into it.
+  /// Locks the folder and checks everything that can be checked before a model is loaded.
+  /// A new run (`resume` false) makes the folder. Throws Error when it holds a run or lines of one, or cannot
+  /// be written. A resumed run throws Error when the folder holds no run or a run with another config. Both
+  /// throw Error when another process writes into the folder.
   RunFolder(const std::filesystem::path& path, bool resume, nlohmann::json config,
             const std::vector<std::string>& command_line);
-  /// Removes the folders that it made, unless begin() was called.
+  /// Removes the folders that the constructor made, unless begin() was called.
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
 
-  /// Before the first line. A new run: writes environment.json and config.json. A run that goes on: throws
-  /// Error when it was made with another binary, machine, backend or model, because numbers of both would be
-  /// mixed.
+  /// Call this before the first line. A new run writes environment.json and config.json. A resumed run throws
+  /// Error when it was begun with another binary, machine, backend or model, because it would mix the numbers
+  /// of both.
   void begin(const nlohmann::json& environment);
 
   const std::filesystem::path& path() const { return path_; }
@@ -37,15 +37,15 @@ class RunFolder {
   std::filesystem::path path_;
   bool resume_;
   nlohmann::json config_;
-  std::vector<std::filesystem::path> made_;  ///< folders that were not there, outermost first
+  std::vector<std::filesystem::path> made_;  ///< folders that the constructor made, outermost first
   std::optional<FolderLock> lock_;
 };
 
-/// The folder around the runs of one config with several targets: holds it, writes targets.json or compares
-/// it.
+/// The folder around the runs of one config with several targets. Locks it as RunFolder does.
 class TargetsFolder {
  public:
-  /// Throws Error as RunFolder does.
+  /// A new run writes `header` to targets.json; a resumed run must have the same header. Throws Error as
+  /// RunFolder does.
   TargetsFolder(const std::filesystem::path& path, bool resume, const nlohmann::json& header,
                 const std::vector<std::string>& command_line);
 
@@ -53,9 +53,9 @@ class TargetsFolder {
   std::optional<FolderLock> lock_;
 };
 
-/// What must be equal for two environments to give numbers that may stand side by side. Returns "name: a, b"
-/// of each difference; `same_binary` false leaves the binary out (compare of two versions), `same_machine`
-/// false all that changes times and no number that is free of noise.
+/// Compares what must be equal in two environments for their numbers to be comparable. Returns "name: a, b"
+/// for each difference. `same_binary` false ignores the binary (to compare two versions). `same_machine`
+/// false ignores what changes times only: CPU, backend, device and threads.
 std::vector<std::string> environment_differences(const nlohmann::json& a, const nlohmann::json& b,
                                                  bool same_binary, bool same_machine = true);
 

@@ -61,7 +61,7 @@ void RunLines::keep(LineRecord line) {
   if (line.repeat > 0) return;
   const LineRecord& kept =
       texts_.emplace(std::tuple(line.case_id, line.prompt, line.seed), std::move(line)).first->second;
-  for (const CaseSpec& other : experiment_.cases) {  // what was measured before its reference
+  for (const CaseSpec& other : experiment_.cases) {  // lines that were measured before this reference
     if (!is_reference || other.reference != spec.id) continue;
     if (const LineRecord* earlier = text(other.id, kept.prompt, kept.seed)) compare(*earlier, kept);
   }

@@ -14,12 +14,12 @@
 
 namespace speclab {
 
-/// The lines of a run that are finished, and where more go. A file is open only while a line is written into
-/// it, so that the number of cases is not bounded by that of file descriptors.
+/// The finished lines of a run; writes new ones. A file is open only while a line is written into it, so that
+/// the limit on open files does not limit the number of cases.
 class RunLines {
  public:
-  /// Reads what an interrupted run left in the folder. `note` gets a line of status for each text that
-  /// differs from its reference. Both must outlive this.
+  /// Reads the lines that an interrupted run left in the folder. `note` gets a message for each text that
+  /// differs from its reference. Experiment and folder must outlive this object.
   RunLines(const Experiment& experiment, const RunFolder& folder,
            std::function<void(const std::string&)> note);
 
@@ -27,14 +27,14 @@ class RunLines {
   bool failed(const LineKey& key) const { return failed_.contains(key); }
   /// The finished line of repeat 0; null when it is missing or failed.
   const LineRecord* text(const std::string& case_id, const std::string& prompt, std::uint64_t seed) const;
-  /// What fingerprint_of() says of a line of a case that carries memory; null when it is missing or failed.
+  /// fingerprint_of() a line of a case that carries memory; null when the line is missing or failed.
   const std::string* fingerprint(const LineKey& key) const;
-  /// Writes a line; it is on the disk afterwards.
+  /// Writes a line. It is on the disk when the call returns.
   void add(LineRecord line);
 
   int failures() const { return static_cast<int>(failed_.size()); }
-  /// Lines that differ from their reference although equality is promised. A line is compared as soon as both
-  /// are there, whichever is measured first.
+  /// Number of lines that differ from their reference although equality is promised. A line is compared as
+  /// soon as both lines are finished, in either order.
   int unequal() const { return unequal_; }
 
  private:
@@ -51,8 +51,8 @@ class RunLines {
   int unequal_ = 0;
 };
 
-/// SHA-256 of everything of a text that depends on what its strategy had in its memory: emitted and drafted
-/// ids, step by step. Two decodings with the same one have left the same behind.
+/// SHA-256 of the emitted and drafted ids of a text, step by step: everything that depends on the memory of
+/// its strategy. Two decodings with the same fingerprint leave the same memory behind.
 std::string fingerprint_of(const std::vector<GenerationRecord>& turns);
 
 }  // namespace speclab

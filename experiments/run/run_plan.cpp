@@ -12,13 +12,13 @@ namespace {
 
 using Random = std::mt19937_64;
 
-/// Fisher and Yates with our own bounded numbers: std::shuffle differs between libraries.
+/// The Fisher-Yates shuffle. std::shuffle is not used, because it differs between libraries.
 template <class T>
 void shuffle(std::vector<T>& items, Random& random) {
   for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random() % i]);
 }
 
-/// Places 0 .. n-1 in a random order, each once before any comes again.
+/// Draws places from 0 .. n-1 at random; each comes once before any comes again.
 class Places {
  public:
   int next(int n, Random& random) {
@@ -38,12 +38,12 @@ class Places {
   std::vector<int> left_;
 };
 
-/// The order of the cases for one text after the other.
+/// Draws the order of the cases for one text after the other.
 class CaseOrder {
  public:
   CaseOrder(const Experiment& experiment, Random& random) : cases_(experiment.cases), random_(random) {}
 
-  /// `references_known`: the texts of all references are there, so no case has to come behind its reference.
+  /// `references_known`: the texts of all references are finished, so no case has to wait for its reference.
   std::vector<int> next(bool references_known) {
     std::vector<int> order, references, behind;
     for (int i = 0; i < static_cast<int>(cases_.size()); ++i) {
@@ -80,13 +80,13 @@ void check_shard(const Experiment& experiment, const Shard& shard, const CaseSpe
   if (shard.n > std::max(1, prompts)) {
     throw Error({.what = "--shard",
                  .got = got,
-                 .expected = fmt::format("at most {} shards, one prompt each", prompts),
-                 .advice = ""});
+                 .expected = fmt::format("at most {} shards, one for each prompt", prompts),
+                 .advice = "Use fewer shards."});
   }
   if (shard.n > 1 && with_memory != nullptr) {
     throw Error(
         {.what = "--shard",
-         .got = fmt::format("{} of an experiment with {}, which takes memory from one prompt to the next",
+         .got = fmt::format("{} of an experiment with {}, which carries memory from one prompt to the next",
                             got, with_memory->id),
          .expected = "cases that decode every prompt on its own",
          .advice = "Run it without --shard, or leave such cases out with --filter."});
@@ -120,7 +120,7 @@ std::vector<PlannedLine> plan_lines(const Experiment& experiment, const Shard& s
       }
     }
   }
-  // Drawn for the whole run first: a shard's order is that of the run without the other prompts.
+  // The order was drawn for the whole run. A shard keeps that order and leaves out the other prompts.
   std::erase_if(plan, [&](const PlannedLine& line) { return line.prompt_index % shard.n != shard.i - 1; });
   return plan;
 }

@@ -43,7 +43,7 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   }
   environment["options"] = to_json(request.backend);
   if (const DeviceStatus* status = backend.device_status()) environment["gpu"] = status->state();
-  if (!request.resume) {  // a run that goes on keeps what was measured when it began
+  if (!request.resume) {  // a resumed run keeps the values that were measured when it began
     const DeviceSpeed speed = backend.measure_speed();
     environment["read_bandwidth_bytes_per_second"] = speed.read_bytes_per_second;
     environment["peak_flops"] = speed.peak_flops;
@@ -52,13 +52,13 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   return environment;
 }
 
-/// Warns, once each, about what makes times of a GPU doubtful.
+/// Warns about each condition that makes times of a GPU doubtful, once.
 class GpuWarnings {
  public:
   explicit GpuWarnings(Progress& progress) : progress_(progress) {}
   void look_at(const json& gpu) {
     if (gpu.value("other_processes", 0) > 0 && !std::exchange(shared_, true))
-      progress_.note("warning: another process uses this GPU; times are not to be trusted");
+      progress_.note("warning: another process uses this GPU; do not trust the times");
     for (const auto& reason : gpu.value("slowed_by", json::array())) {
       if (told_.insert(reason.get<std::string>()).second)
         progress_.note(fmt::format("warning: this GPU is slowed by its {}", reason.get<std::string>()));
@@ -78,7 +78,7 @@ json to_json(const DeviceUse& use) {
   return out;
 }
 
-/// What a line needs besides itself.
+/// What the measurement of a line needs besides the line's plan.
 struct Bench {
   const Experiment& experiment;
   const ModelSet& models;
@@ -105,7 +105,7 @@ const LineRecord* reference_for(const Bench& bench, const CaseSpec& spec, const 
   return needed ? bench.lines.text(spec.reference, line.prompt, line.seed) : nullptr;
 }
 
-/// The line, finished or failed; null when it was interrupted.
+/// Measures a line. The result is finished or failed; null when it was interrupted.
 std::optional<LineRecord> measure(const Bench& bench, const PlannedLine& planned) {
   const CaseSpec& spec = bench.experiment.cases[static_cast<std::size_t>(planned.case_index)];
   const PromptSpec& prompt = bench.experiment.prompts[static_cast<std::size_t>(planned.prompt_index)];
@@ -163,7 +163,7 @@ void warm_up(const Experiment& experiment, Decoder& decoder, const std::set<int>
                         .interrupted = interrupted,
                         .apart = true});
       } catch (const Error&) {
-        break;  // its lines will say what is wrong
+        break;  // the lines of this case will record the error
       }
     }
     progress.advance(spec.id);

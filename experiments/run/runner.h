@@ -12,14 +12,15 @@
 
 namespace speclab {
 
+/// Everything that run_experiment needs.
 struct RunRequest {
   Experiment experiment;
   BackendChoice backend;
   std::filesystem::path out;
   bool resume = false;
-  Shard shard = {};  ///< the lines to measure; the others come from other calls into the same folder
+  Shard shard = {};  ///< the lines to measure; other calls with the same folder measure the others
   std::vector<std::string> command_line;
-  std::function<bool()> interrupted;  ///< asked between steps; true: stop, keep the finished lines
+  std::function<bool()> interrupted;  ///< called between steps; true stops the run and keeps finished lines
 };
 
 struct RunOutcome {
@@ -28,11 +29,11 @@ struct RunOutcome {
   bool interrupted = false;
 };
 
-/// Loads the models once, calibrates, measures every line of the plan that is not there yet, estimates on the
-/// finished texts, writes summary.json, also when it is interrupted. A line holds ids and hashes of logits
-/// rows, and is compared with its reference wherever both are there (check_record): neither has to come
-/// first. Throws Error when nothing more can be measured (models, folder, full disk); what goes wrong in one
-/// line is recorded there and the run goes on.
+/// Runs an experiment: loads the models once, calibrates, measures every line of the plan that is not
+/// finished yet, makes teacher-forced estimates on the finished texts, and writes summary.json, also after an
+/// interruption. A line holds token ids and hashes of logits rows; it is compared with its reference as soon
+/// as both are finished (check_record). An error in one line is recorded there, and the run goes on. Throws
+/// Error when nothing more can be measured (models, folder, full disk).
 RunOutcome run_experiment(const RunRequest& request, Progress& progress);
 
 }  // namespace speclab

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The draft's own sampling, where a strategy has such options; -1 and absent mean the target's.
+/// The sampling parameters of the draft. A strategy's option that is missing or -1 means the target's value.
 SamplingParams draft_sampling(const json& options, SamplingParams sampling) {
   if (const double t = options.value("draft_temperature", -1.0); t >= 0) sampling.temperature = t;
   if (const int k = options.value("draft_top_k", -1); k >= 0) sampling.top_k = k;
@@ -25,14 +25,14 @@ SamplingParams draft_sampling(const json& options, SamplingParams sampling) {
   return sampling;
 }
 
-/// Does every drafted token come from the draft model's own distribution? Not for copies, nor for simulated
-/// acceptance.
+/// Does every drafted token come from the draft model's own distribution? Strategies that copy, and those
+/// that can do without a draft model, do not promise that.
 bool drafts_from_model(const CaseSpec& spec) {
   return !spec.draft.empty() && spec.strategy.info().needs_draft &&
-         spec.options().contains("draft_temperature") && spec.strategy.info().name != "simulated";
+         spec.options().contains("draft_temperature");
 }
 
-/// One acceptance estimate: cases that share it differ in gamma or schedule only.
+/// One acceptance estimate. All cases that differ in gamma or max_tokens alone share it.
 struct Estimate {
   std::vector<std::string> cases;
   const AcceptanceRule* rule;
@@ -41,7 +41,7 @@ struct Estimate {
   double sum = 0;
 };
 
-/// The estimates of one draft, with its logits over the text at hand.
+/// The estimates of one draft, with its logits over the current text.
 struct DraftEstimates {
   std::map<std::string, Estimate> estimates;
   const ModelConfig* config = nullptr;
@@ -51,7 +51,7 @@ struct DraftEstimates {
 
 }  // namespace
 
-/// A turn's text after its context.
+/// The answer of a turn and the context before it.
 struct TeacherForcing::Text {
   std::vector<Token> context, answer;
 };
@@ -90,7 +90,7 @@ bool TeacherForcing::run(const std::filesystem::path& file, const std::function<
       try {
         lines = measure(prompt, seed, alpha, nll, interrupted);
       } catch (const Error&) {
-        continue;  // a model that gives no numbers failed in the lines of its cases already
+        continue;  // the lines of the cases have recorded the error of this model
       }
       for (const json& line : lines) writer.append(line);
     }
@@ -135,7 +135,7 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
     out.push_back(line_json("nll", id, sum, "tokens", count));
   }
 
-  // Cases by reference and draft: one pass over each model serves them all.
+  // Cases are grouped by reference and draft, because one pass of each model serves a whole group.
   std::map<std::string, std::map<std::string, DraftEstimates>> references;
   for (const std::string& id : missing_alpha) {
     const CaseSpec& spec = experiment_.case_by_id(id);
@@ -153,7 +153,6 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
   for (auto& [reference, drafts] : references) {
     for (const Text& text : texts_of(*texts_(reference, prompt.id, seed))) {
       if (interrupted()) return {};
-      // From the second token on: the first one comes from prefill and is never drafted.
       std::vector<DraftEstimates*> fitting;
       for (auto& [name, of_draft] : drafts) {
         const Model& draft = *models_.draft(name);
@@ -168,7 +167,7 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
       }
       if (fitting.empty()) continue;
       forced_rows(target, text.context, text.answer, [&](std::size_t i, std::span<const float> row) {
-        if (i == 0) return;
+        if (i == 0) return;  // the first token comes from prefill and is never drafted
         raw.assign_logits(row, {.temperature = 1}, {}, vocab);
         for (DraftEstimates* of_draft : fitting) {
           ++of_draft->positions;

@@ -12,15 +12,14 @@
 
 namespace speclab {
 
-/// Untimed estimates on finished texts, written to teacher.jsonl (results/SCHEMA.md):
-///  {"kind": "alpha", "case", "prompt", "seed", "sum", "positions"}: the rule's expected acceptance of one
-///  draw from the
-///     draft model, over the autoregressive text (Leviathan et al. 2023, Corollary 3.6);
-///  {"kind": "nll", "case", "prompt", "seed", "sum", "tokens"}: -log p of the case's own text under the
-///  target at temperature 1;
-///     lossy cases and their references.
-/// Lines that are there already are kept. `texts(case, prompt, seed)` gives a finished line of repeat 0, or
-/// null.
+/// Makes untimed estimates on finished texts and writes them to teacher.jsonl (results/SCHEMA.md):
+/// - {"kind": "alpha", "case", "prompt", "seed", "sum", "positions"}: the acceptance rule's expected
+/// acceptance
+///   of one draw from the draft model, along the autoregressive text (Leviathan et al. 2023, Corollary 3.6).
+/// - {"kind": "nll", "case", "prompt", "seed", "sum", "tokens"}: -log p of the case's own text under the
+/// target
+///   at temperature 1, for lossy cases and their references.
+/// Lines of an earlier run are kept. `texts(case, prompt, seed)` returns a finished line of repeat 0 or null.
 class TeacherForcing {
  public:
   using Texts = std::function<const LineRecord*(const std::string& case_id, const std::string& prompt,

@@ -1,5 +1,5 @@
 #include "core/base/json_text.h"
-#include "experiments/config/experiment.h"
+#include "experiments/config/config_file.h"
 #include "tests/fuzz/entry_points.h"
 #include "tests/fuzz/reading.h"
 

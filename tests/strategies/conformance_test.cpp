@@ -1,5 +1,4 @@
-// What every registered strategy must do, whatever it is. A new file in strategies/ is tested here without a
-// change.
+// Requirements on every registered strategy. A new file in strategies/ is tested here without a change.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,8 +22,15 @@ TEST(Registry, HoldsExactlyTheFilesOfStrategies) {
   for (std::string file; std::getline(list, file, ',');) files.push_back(std::filesystem::path(file).stem());
   for (const StrategyEntry& entry : strategies()) names.emplace_back(entry.info.name);
   std::sort(files.begin(), files.end());
-  EXPECT_EQ(names, files);  // sorted by name, each once
+  EXPECT_EQ(names, files);  // sorted by name, without duplicates
   EXPECT_GE(names.size(), 4u);
+}
+
+TEST(Registry, OneStrategyIsTheBaseline) {
+  const auto all = strategies();
+  EXPECT_EQ(std::count_if(all.begin(), all.end(), [](const auto& one) { return one.info.is_baseline; }), 1);
+  EXPECT_TRUE(baseline_strategy().info.is_baseline);
+  EXPECT_EQ(recorded_strategy("of another version"), nullptr);
 }
 
 TEST(Registry, UnknownNamesGetTheNearestKnownOne) {
@@ -45,7 +51,7 @@ TEST(Registry, ChoicesAreValues) {
   EXPECT_EQ(echo_options(a.fields())["gamma"], 2);
 }
 
-/// A datastore of what the target may say, made once.
+/// Makes a datastore of possible texts of the target, once.
 std::string tiny_datastore(const Model& target) {
   static const TempDir dir;
   const std::filesystem::path path = dir.path() / "datastore";
@@ -64,7 +70,7 @@ class Conformance : public ::testing::TestWithParam<std::string> {
   ModelPtr target = tiny_target(3);
   ModelPtr draft = Model::with_layers(target, {0});
 
-  /// The strategy with what it needs. A new kind of needed file is to be made here.
+  /// The strategy with everything that it needs. A new kind of needed file must be made here.
   StrategyChoice chosen(json options = json::object()) const {
     const std::string_view file = find_strategy(GetParam()).info.needs_file;
     if (file == "datastore") {
@@ -102,6 +108,11 @@ TEST_P(Conformance, DescribesItself) {
   const json echo = echo_options(choice.fields());
   StrategyChoice again = choose(GetParam(), echo);
   EXPECT_EQ(echo_options(again.fields()), echo);
+  for (const StrategyBenchmark& benchmark : info.benchmarks) {
+    EXPECT_TRUE(benchmark.label.starts_with(info.name)) << benchmark.label;
+    EXPECT_NO_THROW(choose(GetParam(), json::parse(benchmark.options))) << benchmark.label;
+    EXPECT_EQ(benchmark.kind == BenchmarkKind::from_datastore, !info.needs_file.empty()) << benchmark.label;
+  }
 }
 
 TEST_P(Conformance, RefusesToRunWithoutWhatItNeeds) {
@@ -168,7 +179,7 @@ TEST_P(Conformance, SampledTextRepeatsItself) {
 }
 
 TEST_P(Conformance, TheLoopServesManyPromptsOneAfterTheOther) {
-  // The same prompt again, after a longer and a shorter one: no state may leak.
+  // Repeats the prompt after a longer and a shorter one: no state may leak.
   const Decode wanted = decode();
   const GenerationRecord expected = wanted.run();
   DecodeLoop loop(target, draft, wanted.strategy, {.capacity = 256});
@@ -185,9 +196,9 @@ TEST_P(Conformance, TheLoopServesManyPromptsOneAfterTheOther) {
   }
 }
 
-// An option that keeps something for the next prompt is declared: experiments then decode prompts in the
-// order of their file, with a strategy of their own. Every boolean and every choice is tried, and `sources`
-// of the composition.
+// An option that keeps something for the next prompt must be declared, because experiments then decode
+// prompts in the order of their file with a separate strategy. Tries every boolean, every choice, and
+// `sources` of composition.
 TEST_P(Conformance, WhatCarriesMemoryToTheNextPromptSaysSo) {
   std::vector<json> settings{json::object()};
   StrategyChoice defaults = chosen();
@@ -205,7 +216,7 @@ TEST_P(Conformance, WhatCarriesMemoryToTheNextPromptSaysSo) {
       wanted.strategy = chosen(setting);
       DecodeLoop(target, draft, wanted.strategy, {.capacity = 64});
     } catch (const Error&) {
-      continue;  // it does not go together with the other defaults
+      continue;  // it contradicts the other defaults
     }
     const bool declared = wanted.strategy.carries_memory();
     with_memory += declared;
@@ -265,7 +276,7 @@ std::vector<std::string> names() {
   for (const StrategyEntry& entry : strategies()) out.emplace_back(entry.info.name);
   return out;
 }
-// The registry is filled before main() and parameters are asked for in it.
+// The registry is filled before main(), and test parameters are read in main().
 INSTANTIATE_TEST_SUITE_P(Strategies, Conformance, ::testing::ValuesIn(names()),
                          [](const auto& info) { return info.param; });
 

@@ -20,7 +20,7 @@ TEST(Compare, TimesOfTheSameTexts) {
   const Comparison slower = compare_runs(base, slow);
   EXPECT_EQ(slower.cases[0].verdict, "slower");
   EXPECT_NEAR(slower.cases[0].ratio, .8, 1e-6);
-  EXPECT_NEAR(*slower.noise, .02, 1e-6) << "what the repeats of both runs say, nothing else";
+  EXPECT_NEAR(*slower.noise, .02, 1e-6) << "only the repeats of both runs count";
   EXPECT_THAT(slower.cases[0].failures, ElementsAre(Failure::slower));
   EXPECT_TRUE(slower.failed());
   EXPECT_EQ(compare_runs(slow, base).cases[0].verdict, "faster");
@@ -38,7 +38,7 @@ TEST(Compare, NoVerdictOnTimeWithoutRepeats) {
     EXPECT_FALSE(comparison.noise.has_value());
     EXPECT_FALSE(comparison.failed());
   }
-  EXPECT_NEAR(compare_runs(base, slow).cases[0].ratio, .8, 1e-6) << "the ratio is still told";
+  EXPECT_NEAR(compare_runs(base, slow).cases[0].ratio, .8, 1e-6) << "the ratio is still reported";
 }
 
 TEST(Compare, NoVerdictOnTimeOfABusyMachine) {
@@ -104,7 +104,7 @@ TEST(Compare, NothingComparedIsAFailure) {
   EXPECT_FALSE(compare_runs(committed, run, {.allow_uncompared = true}).failed());
 }
 
-/// The text of the error, "" when there is none.
+/// The text of the Error that compare_runs throws; "" when it throws none.
 std::string refusal(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options = {}) {
   try {
     compare_runs(base, fresh, options);
@@ -124,7 +124,7 @@ TEST(Compare, OtherWorkloadsAreRefusedUnlessTheyAreAllowed) {
   prompt.run.config["prompts"][0]["turns"] = {"another text"};
   EXPECT_THAT(refusal(base, prompt), HasSubstr("prompts: 3, 3 (2 in common)"));
   draft.run.config["system"] = "Be brief.";
-  EXPECT_EQ(refusal(base, draft), "") << "a version that did not write it cannot be compared in it";
+  EXPECT_EQ(refusal(base, draft), "") << "a field that an older version did not write is not compared";
   const Comparison comparison =
       compare_runs(base, made_run({{.prompts = {"1", "2"}}}), {.allow_other_workload = true});
   EXPECT_EQ(comparison.cases[0].texts.compared, 2u);
@@ -135,7 +135,7 @@ TEST(Compare, OtherWorkloadsAreRefusedUnlessTheyAreAllowed) {
   EXPECT_THAT(none.cases[0].failures, ElementsAre(Failure::not_compared));
 }
 
-TEST(Compare, InAnotherWorkloadOnlyTextsThatNoDraftChangesArePromised) {
+TEST(Compare, InAnotherWorkloadOnlyTextsThatDraftsCannotChangeArePromised) {
   const auto changed = [](const std::string& loss_class, const std::string& coins, int max_tokens) {
     const MadeCase base{.loss_class = loss_class, .coins = coins};
     MadeCase fresh = base;

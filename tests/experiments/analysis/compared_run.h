@@ -13,14 +13,14 @@ namespace speclab::fixtures {
 struct MadeCase {
   std::string id = "spec", loss_class = "L2", coins = "independent";
   std::vector<std::string> prompts = {"1", "2", "3"};
-  int tokens = 6;                           ///< of each text, without the one from prefill
-  double ms = 10;                           ///< of a text
+  int tokens = 6;                           ///< tokens of each text, without the one from prefill
+  double ms = 10;                           ///< time of a text
   std::vector<double> repeats = {1, 1.02};  ///< factors of the time
-  std::string other_text = {};              ///< this prompt has another fourth token
+  std::string other_text = {};              ///< the prompt whose fourth token differs
   int max_tokens = 32;
 };
 
-/// A run with these cases, as load_compared_run would read it, with what compare_runs looks at.
+/// A run with these cases and all fields that compare_runs reads, as load_compared_run would return it.
 inline ComparedRun made_run(const std::vector<MadeCase>& cases) {
   using nlohmann::json;
   ComparedRun made;
@@ -80,7 +80,7 @@ inline ComparedRun made_run(const std::vector<MadeCase>& cases) {
   return made;
 }
 
-/// As a committed record is read: without raw lines.
+/// The same run as a committed record, without raw lines.
 inline ComparedRun without_lines(ComparedRun run) {
   for (auto& data : run.run.cases) {
     auto empty = std::make_shared<CaseData>(*data);

@@ -1,4 +1,4 @@
-// The names of other tools, on a hand-made record whose numbers were worked out by hand.
+// Export to other tools, on a hand-made record whose numbers were computed by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -79,8 +79,8 @@ class Export : public ::testing::Test {
       line.pieces.assign(11, "");
       line.case_id = "spec";
       line.matches_reference = equal;
-      // Two of two accepted; one of two; nothing drafted; none of two. Then a tree of depth 2, cut by the end
-      // token: both accepted tokens and no bonus.
+      // Steps: two of two accepted; one of two; nothing drafted; none of two; then a tree of depth 2 that the
+      // end token cuts, with both accepted tokens and no bonus.
       line.turns = {
           turn({step({0, 1}, 2, 3, ns), step({0, 1}, 1, 2, ns), step({}, 0, 1, ns), step({0, 1}, 0, 1, ns)},
                7, 2'000'000, 1'000'000),
@@ -160,13 +160,13 @@ TEST_F(Export, LlamaCppTimes) {
   EXPECT_EQ(out["llamacpp:spec_decode_num_accepted_tokens_per_pos_total"], (json{3, 2}));
 }
 
-TEST_F(Export, WhatDoesNotExistIsNull) {
+TEST_F(Export, ValuesThatDoNotExistAreNull) {
   write_run();
   const json vllm = of("vllm", "autoregressive"), sglang = of("sglang", "autoregressive");
   EXPECT_EQ(vllm["vllm:spec_decode_num_drafts"], 0);
   EXPECT_TRUE(vllm["Mean acceptance length"].is_null());
   EXPECT_EQ(vllm["Per-position acceptance rate"], json::array());
-  EXPECT_EQ(sglang["meta_info"]["spec_verify_ct"], 0) << "no server that speculates";
+  EXPECT_EQ(sglang["meta_info"]["spec_verify_ct"], 0) << "the server does not speculate";
   EXPECT_TRUE(sglang["sglang:spec_accept_length"].is_null());
   EXPECT_DOUBLE_EQ(of("llama.cpp", "autoregressive")["timings"]["predicted_per_second"], 9 / .018);
   const std::string both = text("vllm", "");
@@ -203,7 +203,7 @@ TEST_F(Export, ACaseThatLostEqualityHasNoTimes) {
   expect_error("spec-bench", "spec", "differ from their reference");
 }
 
-TEST_F(Export, WrongWords) {
+TEST_F(Export, UnknownNamesAreRefused) {
   write_run();
   expect_error("tgi", "", "vllm, sglang, spec-bench, llama.cpp");
   expect_error("vllm", "spek", "Did you mean \"spec\"");

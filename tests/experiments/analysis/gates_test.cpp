@@ -1,4 +1,4 @@
-// Gates: what repeats exactly is compared exactly.
+// Gates compare counts exactly, because counts repeat exactly.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -77,10 +77,10 @@ TEST(Gates, ACommittedRecordWithoutRawLinesGates) {
   EXPECT_EQ(differs.cases[0].gates[1].change, "worse");
 }
 
-TEST(Gates, OfTheLinesThatBothHave) {
+TEST(Gates, UseTheLinesThatBothHave) {
   const ComparedRun base = made_run({{}});
   ComparedRun slow = made_run({{.prompts = {"1", "2"}, .ms = 100}});
-  slow.summary["cases"][0]["metrics"]["target_rows"] = 7;  // not looked at: both have raw lines
+  slow.summary["cases"][0]["metrics"]["target_rows"] = 7;  // ignored, because both have raw lines
   const Comparison comparison =
       compare_runs(base, slow, {.gates = {"tau", "alpha", "rows", "calls"}, .allow_other_workload = true});
   EXPECT_EQ(comparison.cases[0].verdict, "equal") << "times do not count";
@@ -89,7 +89,7 @@ TEST(Gates, OfTheLinesThatBothHave) {
   EXPECT_FALSE(comparison.failed());
 }
 
-TEST(Gates, WhatCannotBeGatedIsNotCompared) {
+TEST(Gates, CasesWithoutTheMetricsAreNotCompared) {
   const CompareOptions gates{.gates = {"tau"}, .allow_other_workload = true};
   const ComparedRun committed = without_lines(made_run({{}}));
   const auto verdict = [&](const ComparedRun& fresh) {
@@ -109,7 +109,7 @@ TEST(Gates, WhatCannotBeGatedIsNotCompared) {
   EXPECT_THAT(verdict(failed), HasSubstr("errors in NEW"));
 }
 
-TEST(Gates, TextsAreStillComparedWhereThereAreLines) {
+TEST(Gates, TextsAreStillComparedIfThereAreLines) {
   const Comparison comparison =
       compare_runs(made_run({{}}), made_run({{.other_text = "2"}}), {.gates = {"tau"}});
   EXPECT_THAT(comparison.cases[0].failures, ElementsAre(Failure::changed_text));

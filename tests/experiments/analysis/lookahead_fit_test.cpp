@@ -51,13 +51,13 @@ std::vector<std::shared_ptr<CaseData>> grid() {
       cases.push_back(case_of("lookahead", options, kLaw.compression({w, n, w}), 2 * w * (n - 1) - 1));
     }
   }
-  // Alone in its group, and without a window: no part of any fit.
+  // These cases belong to no fit: one is alone in its group, one has no window.
   cases.push_back(case_of("lookahead", {{"W", 3}, {"N", 3}, {"G", 3}, {"temperature", 1}}, 1.9, 12));
   cases.push_back(case_of("lookahead", {{"W", 0}, {"N", 3}, {"G", 3}, {"temperature", 0}}, 1.9, 12));
   return cases;
 }
 
-TEST(LookaheadFits, OneForCasesThatDifferInWNGAlone) {
+TEST(LookaheadFits, OneFitForCasesThatDifferInWNGAlone) {
   const auto cases = grid();
   const json calibration = {{"t_n_ns", {{"1", 1e6}, {"4", 1.5e6}, {"16", 4e6}, {"64", 15e6}}}};
   const json fits = lookahead_fits(cases, calibration);
@@ -87,7 +87,7 @@ TEST(LookaheadFits, OneForCasesThatDifferInWNGAlone) {
     EXPECT_EQ(cell["rows"].get<double>(), cell["most_rows"].get<double>() - 1);
   }
   ASSERT_EQ(fit["machines"].size(), 2u);
-  const auto at_120_rows = [&](double last) {  // of W = G = 15, N = 5
+  const auto at_120_rows = [&](double last) {  // predicted speedup at W = G = 15, N = 5
     const json noisy = {
         {"t_n_ns", {{"1", 1e6}, {"8", 2e6}, {"16", 4e6}, {"24", 6e6}, {"31", 7.8e6}, {"32", last}}}};
     return lookahead_fits(cases, noisy)[0]["machines"][0]["published"][0]["speedup"].get<double>();
@@ -129,7 +129,7 @@ TEST(LookaheadFits, PredictEachCaseFromTheOthers) {
   EXPECT_TRUE(lookahead_prediction(fits, cases[0]->id(), 1).empty());
 }
 
-TEST(MisplacedNgrams, AreRightWordsInAWrongPlace) {
+TEST(MisplacedNgrams, AreRightTokensAtAWrongPlace) {
   auto data = case_of("jacobi", {{"block", 5}}, 1, 1);
   data->intervals = false;
   LineRecord line = data->lines[0]->front().front();
@@ -137,7 +137,8 @@ TEST(MisplacedNgrams, AreRightWordsInAWrongPlace) {
   line.turns[0].steps.assign(1, {});
   StepRecord& step = line.turns[0].steps[0];
   step.emitted = 1;
-  // In place of 2 3 4 5 6: (3 4 5) stands one later in the text, (4 5 9) and (5 9 9) nowhere.
+  // The draft stands where the text has 2 3 4 5 6. (3 4 5) occurs one place later, (4 5 9) and (5 9 9)
+  // nowhere.
   for (const Token id : {3, 4, 5, 9, 9}) step.drafted.emplace_back().id = id;
   data->lines.assign(1, std::make_shared<const PromptLines>(PromptLines{{line}}));
   data->prompts = {"0"};

@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/options_json.h"
-#include "experiments/config/experiment.h"
+#include "experiments/config/config_file.h"
 #include "experiments/analysis/lookahead_fit.h"
 
 namespace speclab {
@@ -27,7 +27,7 @@ json options_of(int w, int n, int g) {
   return options;
 }
 
-/// Of a run over W = G and N on a machine with this t(n); the case W = 8, N = 3 was the fastest.
+/// The summary of a run over W = G and N on a machine with this t(n). The case W = 8, N = 3 was the fastest.
 json summary_of(const json& t_n_ns) {
   json fit = {{"alpha", kVerdictLaw.alpha}, {"f", kVerdictLaw.f},     {"share", nullptr},
               {"row_share", 1.0},           {"cells", json::array()}, {"machines", json::array()}};
@@ -63,7 +63,7 @@ json follow_up_of(const json& candidates, double speedup, double lo, double hi) 
   return {{"cases", cases}, {"noise_floor", .358}, {"ratio_noise", .02}};
 }
 
-TEST(LookaheadVerdict, RecommendsWhatTheLawAndTheMachineSay) {
+TEST(LookaheadVerdict, RecommendsTheBestSettingOfTheLawForTheMachine) {
   const json summary = summary_of(kFreeRows);
   const json candidates = lookahead_candidates(summary);
   ASSERT_EQ(candidates.size(), 2u);
@@ -80,7 +80,8 @@ TEST(LookaheadVerdict, RecommendsWhatTheLawAndTheMachineSay) {
   EXPECT_EQ(verdict["free_rows"], 33);
   ASSERT_EQ(verdict["by_free_rows"].size(), 9u);
   EXPECT_EQ(verdict["by_free_rows"][0]["W"], 0) << "no row is free";
-  EXPECT_EQ(verdict["by_free_rows"][5]["speedup"], verdict["best"]["speedup"]) << "32 rows, as here";
+  EXPECT_EQ(verdict["by_free_rows"][5]["speedup"], verdict["best"]["speedup"])
+      << "32 free rows, as on this machine";
   EXPECT_GT(verdict["by_free_rows"][8]["speedup"], verdict["best"]["speedup"]);
   EXPECT_THAT(to_verdict_text(verdict), HasSubstr("a forward over 33 rows takes at most 5 % longer"));
 
@@ -111,12 +112,12 @@ TEST(LookaheadVerdict, IsJudgedByTheNoiseOfRatiosNotOfTimes) {
   EXPECT_THAT(to_verdict_text(verdict), HasSubstr("differs by up to 2.0 % between repeats"));
   EXPECT_EQ(judge(1.15, 1.04, 1.28, .06)["measured"][0]["verdict"], "unclear") << "1.04 is within this noise";
   EXPECT_EQ(judge(1.15, 1.04, 1.28, .5)["measured"][0]["verdict"], "unclear")
-      << "loud machines prove nothing";
+      << "a noisy machine proves nothing";
   EXPECT_EQ(judge(1.15, 1.04, 1.28, .5)["never_slower"], nullptr);
 
   verdict = judge(.74, .72, .76);
   EXPECT_EQ(verdict["never_slower"], false) << "26 % slower";
-  EXPECT_EQ(judge(.74, .72, .76, .36)["never_slower"], nullptr) << "not shown to be slower, nor not to be";
+  EXPECT_EQ(judge(.74, .72, .76, .36)["never_slower"], nullptr) << "neither slower nor faster for certain";
   EXPECT_THAT(to_verdict_text(judge(.74, .72, .76, .36)), HasSubstr("It is not decided"));
 
   verdict = judge(1, .98, 1.02);
@@ -125,7 +126,7 @@ TEST(LookaheadVerdict, IsJudgedByTheNoiseOfRatiosNotOfTimes) {
   EXPECT_EQ(judge(.97, .93, 1.01)["never_slower"], nullptr) << "it may be 7 % slower";
 }
 
-TEST(LookaheadVerdict, WithoutRepeatsOrIntervalThereIsNone) {
+TEST(LookaheadVerdict, NeedsRepeatsAndAnInterval) {
   const json summary = summary_of(kFreeRows);
   json follow_up = follow_up_of(lookahead_candidates(summary), 1, .99, 1.01);
   follow_up["ratio_noise"] = nullptr;
@@ -143,7 +144,7 @@ TEST(LookaheadVerdict, WithoutRepeatsOrIntervalThereIsNone) {
 TEST(LookaheadVerdict, SaysWhenTheRecommendationIsDegenerate) {
   const json summary = summary_of(kDearRows);
   const json candidates = lookahead_candidates(summary);
-  EXPECT_EQ(candidates[0]["role"], "best of lookahead") << "measured all the same, to be seen to lose";
+  EXPECT_EQ(candidates[0]["role"], "best of lookahead") << "it is measured although the law expects a loss";
   EXPECT_LT(candidates[0]["speedup"], 1);
   const json verdict = lookahead_verdict(summary, follow_up_of(candidates, .8, .7, .9));
   EXPECT_EQ(verdict["best"]["W"], 0);
@@ -154,13 +155,13 @@ TEST(LookaheadVerdict, SaysWhenTheRecommendationIsDegenerate) {
   const std::string text = to_verdict_text(verdict);
   EXPECT_THAT(text, HasSubstr("no setting of lookahead decoding is predicted to be faster"));
   EXPECT_THAT(text, HasSubstr("a second row costs more than 5 %"));
-  // A window of one column is not much of one either.
+  // A window of one column is degenerate too.
   json one = {
       {"machine", "m"}, {"best", {{"W", 1}, {"N", 3}, {"G", 1}, {"speedup", 1.1}}}, {"degenerate", true}};
   EXPECT_THAT(lookahead_sentence(one), HasSubstr("degenerate"));
 }
 
-TEST(LookaheadVerdict, TheFollowUpIsAnExperimentOfItsOwn) {
+TEST(LookaheadVerdict, TheFollowUpIsAValidExperiment) {
   const json run_config = {{"name", "grid"},
                            {"target", "models/a.gguf"},
                            {"seeds", {4}},

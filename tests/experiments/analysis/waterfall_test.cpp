@@ -1,4 +1,4 @@
-// What a record predicts, what it calls explained, and by what.
+// Predictions of a record, and the terms that explain its speedup.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -21,8 +21,7 @@ using ::testing::Not;
 
 class Explained : public Record {
  protected:
-  /// `wide`: what the calibration says of a forward over three rows, which takes 1.2 times as long as one
-  /// over one.
+  /// `wide`: the calibrated t(3); the true one is 1.2.
   json spec(const std::string& name, double wide = 1.2, bool drift_in_lines = false,
             bool rounds_known = false) {
     const auto path = write_run(name, 1'600'000);
@@ -45,7 +44,7 @@ class Explained : public Record {
   }
 };
 
-TEST_F(Explained, ACalibrationThatLiesIsSeenWithoutTheForwardsTimedAgain) {
+TEST_F(Explained, AWrongCalibrationShowsInTheUnexplainedShare) {
   const json honest = spec("honest", 1.2, true), lie = spec("lie", .7 * 1.2, true);
   const auto share = [](const json& entry, const std::string& name) {
     return entry["waterfall"].back()[name];
@@ -55,13 +54,13 @@ TEST_F(Explained, ACalibrationThatLiesIsSeenWithoutTheForwardsTimedAgain) {
   EXPECT_NEAR(share(lie, "unexplained_share").get<double>(), missing, 1e-12);
   for (const int end : {0, 1})
     EXPECT_NEAR(share(lie, "unexplained_share_ci95")[end].get<double>(), missing, 1e-12);
-  // The forwards in the lines have the case's own row counts: they make up for the lie, and so the residual
-  // behind them does not tell the two calibrations apart.
+  // The forwards timed in the lines have the case's own row counts. They make up for the wrong calibration,
+  // so the residual after them is the same for both calibrations.
   EXPECT_NEAR(share(lie, "residual_share").get<double>(), share(honest, "residual_share").get<double>(), .06);
   EXPECT_EQ(term(lie, "machine_drift")["measured_by"], "lines");
 }
 
-TEST_F(Explained, TheTermSaysByWhatItWasMeasured) {
+TEST_F(Explained, TheDriftTermNamesItsMeasurement) {
   const auto explanation = [&](const char* name, bool lines, bool rounds) {
     const json found = term(spec(name, 1.2, lines, rounds), "machine_drift");
     return found.is_null() ? std::string("none") : found["explanation"].get<std::string>();
@@ -82,7 +81,7 @@ TEST_F(Explained, Theorem38HasOneValueInARecord) {
     line.turns[0].steps.back().drafted.resize(1);  // the end of the text cut this draft
   });
   const json entry = summarise_run(path)["cases"][1];
-  const double c = .1;  // one forward of the draft for each drafted token but the one that was cut
+  const double c = .1;  // one draft forward per drafted token; the cut token has none
   const json& prediction = entry["predictions"]["leviathan_3_8"];
   ASSERT_TRUE(prediction["value"].is_number());
   EXPECT_EQ(entry["waterfall"][0]["step"], "leviathan_3_8");
@@ -95,12 +94,12 @@ TEST_F(Explained, Theorem38HasOneValueInARecord) {
       1e-12);
 }
 
-TEST_F(Explained, DraftsThatAreShortWithinATextHaveNoGamma) {
+TEST_F(Explained, ShortDraftsWithinATextMeanNoConstantGamma) {
   const auto path = write_run("short", 1'600'000);
   EXPECT_TRUE(summarise_run(path)["cases"][1]["predictions"].contains("leviathan_eq_1"));
   rewrite(path / "cases" / "spec.jsonl", [](LineRecord& line) {
     StepRecord& step =
-        line.turns[0].steps[1];  // three tokens before the end: nothing cuts a draft of two there
+        line.turns[0].steps[1];  // three tokens before the end, where a draft of two is not cut
     step.drafted.resize(1);
     step.ended_by = EndedBy::schedule;
   });

@@ -1,4 +1,4 @@
-// Bad input through the real binary: exit code and message, and what of a run remains.
+// Bad input to the real binary: exit code, message, and what is left of a run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -11,11 +11,7 @@
 namespace speclab {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace speclab::fixtures;
-using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 TEST_F(Speclab, BadInputOfEveryKind) {
   expect_error(run({"run", "none.json"}), {"none.json"});
@@ -58,7 +54,7 @@ TEST_F(Speclab, BadInputOfEveryKind) {
   expect_error(run({"list", "rules"}), {"acceptances"});
   expect_error(run({"theory", "--alpha", "1.5", "--gamma", "2"}), {"alpha", "1.5"});
   expect_error(run({"theory", "--alpha", "x"}), {"alpha"});
-  expect_error(run({"theory", "--alpha", ".4", "--W", "15"}), {"--N", "nothing", "2 to 64"});
+  expect_error(run({"theory", "--alpha", ".4", "--W", "15"}), {"--N", "no value", "2 to 64"});
   expect_error(run({"theory", "--alpha", ".4", "--N", "1", "--W", "15"}), {"--N", "1"});
   expect_error(run({"model", "a.json"}), {"a.json"});
 }
@@ -81,7 +77,7 @@ TEST_F(Speclab, FoldersThatCannotBeWritten) {
             0);
 }
 
-TEST_F(Speclab, WhatFailsInOneLineIsRecordedThere) {
+TEST_F(Speclab, AnErrorInOneLineIsRecordedInIt) {
   json long_prompt = config();
   std::string ids;
   for (int i = 0; i < 300; ++i) ids += "1 ";
@@ -109,7 +105,8 @@ TEST_F(Speclab, WeightsThatAreNoNumbersAreRefused) {
 
 TEST_F(Speclab, NanLogitsAreAnErrorWithoutNumbers) {
   TinyModel broken = random_llama(tiny_shape(), 2);
-  for (float& weight : broken.tensors["final_norm"].values) weight = 3e38f;  // finite, but not what it scales
+  for (float& weight : broken.tensors["final_norm"].values)
+    weight = 3e38f;  // finite, but its products are not
   write_huggingface(dir() / "draft", broken);
   const Result result = run({"run", "a.json", "--out", "run", "--filter", "small/gamma=1"});
   EXPECT_EQ(result.code, 1);

@@ -1,4 +1,4 @@
-// Every command of the real binary once.
+// Runs every command of the real binary once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -9,10 +9,6 @@ namespace speclab {
 namespace {
 
 using namespace speclab::fixtures;
-using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 TEST_F(Speclab, SmallCommands) {
   EXPECT_EQ(run({"--help"}).code, 0);
@@ -95,7 +91,7 @@ TEST_F(Speclab, SmallCommands) {
   EXPECT_THAT(text.out, Not(HasSubstr("\033"))) << "no colours in a file";
 }
 
-// Every command that opens a backend, and the dry run, which opens none.
+// Checks every command that opens a backend, and the dry run, which opens none.
 TEST_F(Speclab, HowKernelsAreLaunchedIsChecked) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{"run", "a.json", "--out", "x"},
                                                 {"run", "a.json", "--dry-run"},

@@ -8,20 +8,11 @@
 namespace speclab {
 namespace {
 
-using fixtures::Speclab;
-using nlohmann::json;
-using ::testing::HasSubstr;
+using namespace speclab::fixtures;
 
 class CompareCommand : public Speclab {
  protected:
-  /// A run without calibration into `out`.
-  void measure(const std::string& out, std::vector<std::string> more = {}) {
-    std::vector<std::string> words = {"run", "a.json", "--out", out, "-q", "--set", "calibration=false"};
-    words.insert(words.end(), more.begin(), more.end());
-    const Result result = run(words);
-    ASSERT_EQ(result.code, 0) << result.err;
-  }
-  /// As a record is committed: without raw lines.
+  /// Copies a run as a committed record, without raw lines.
   void commit(const std::string& from, const std::string& to) {
     std::filesystem::create_directory(dir() / to);
     for (const char* file : {"config.json", "environment.json", "summary.json"})
@@ -108,7 +99,7 @@ TEST_F(CompareCommand, OtherWorkloadsMissingCasesAndChangedTexts) {
 
   std::filesystem::copy(dir() / "base", dir() / "changed", std::filesystem::copy_options::recursive);
   for (const auto& entry : std::filesystem::directory_iterator(
-           dir() / "changed" / "cases")) {  // in all cases, so that they stay equal
+           dir() / "changed" / "cases")) {  // in all cases, so that each stays equal to its reference
     rewrite(entry.path(), [](LineRecord& line) {
       if (line.prompt == "two") line.turns[1].tokens[5] += 1;
     });

@@ -9,11 +9,8 @@ namespace speclab {
 namespace {
 
 using namespace speclab::fixtures;
-using nlohmann::json;
-using ::testing::HasSubstr;
 
-// The kernels of a GPU on the CPU: speculation changes nothing there either, and the record says what it ran
-// on.
+// Speculation changes no text on the simulated GPU, and the record names the device.
 TEST_F(Speclab, TheSimulatedGpuGeneratesAndIsMeasured) {
   const auto generated = [&](std::vector<std::string> more) {
     std::vector<std::string> words = {"generate", "--model",      "target",   "--backend", "host-simt",
@@ -41,7 +38,7 @@ TEST_F(Speclab, TheSimulatedGpuGeneratesAndIsMeasured) {
                {"--numerics", "got f32", "host-simt"});
 }
 
-// Steps that a device runs by itself leave the record that the host's steps leave, but for the times.
+// Steps that a device runs by itself leave the same record as the host's steps, except for the times.
 TEST_F(Speclab, DeviceLoopLeavesTheRecordOfTheHost) {
   json small = config();
   small["options"] = {{"max_tokens", 7}, {"temperature", 1}};
@@ -68,7 +65,7 @@ TEST_F(Speclab, DeviceLoopLeavesTheRecordOfTheHost) {
   };
   std::map<std::string, std::vector<json>> host, planned;
   const auto expected = record("off", host), got = record("auto", planned);
-  EXPECT_EQ(got.size(), 6u);  // the teacher's lines too
+  EXPECT_EQ(got.size(), 6u);  // with the lines of teacher forcing
   EXPECT_EQ(got, expected);
   for (const auto& [file, turns] : planned) {
     const bool learns = file.find("jacobi") != file.npos, copies = file.find("prompt_lookup") != file.npos;
@@ -88,7 +85,7 @@ TEST_F(Speclab, DeviceLoopLeavesTheRecordOfTheHost) {
                {"option device_loop", "backend cpu runs no steps by itself", "\"auto\""});
 }
 
-TEST_F(Speclab, WhoMultipliesPromptsIsChecked) {
+TEST_F(Speclab, PrefillOptionIsChecked) {
   const std::vector<std::string> model = {"model", "target"}, dry = {"run", "a.json", "--dry-run"};
   for (const std::vector<std::string>& words : {model, dry}) {
     const auto with = [&](const std::vector<std::string>& more) {
@@ -111,8 +108,7 @@ TEST_F(Speclab, WhoMultipliesPromptsIsChecked) {
                {"--rows and --prompts", "one of them"});
 }
 
-// Cases of a run share the way of their prompts, so that speculation changes nothing in it; the record says
-// which it was.
+// All cases of a run prefill in the same way, so that speculation changes no text. The record says which way.
 TEST_F(Speclab, PromptsByALibraryAreMeasuredAndRecorded) {
   const Result measured = run({"bench", "--model", "target", "--backend", "host-simt", "--prefill",
                                "cublaslt", "--prompts", "20,40", "--repeats", "2", "--json"});

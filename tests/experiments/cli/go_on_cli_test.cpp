@@ -1,4 +1,4 @@
-// --resume DIR, what an interrupted run says, dry runs, parts of case ids.
+// --resume DIR, messages of an interrupted run, dry runs, parts of case ids.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -14,16 +14,11 @@
 namespace speclab {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace speclab::fixtures;
-using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 class GoOn : public Speclab {
  protected:
-  /// Ctrl-C as soon as a file is there.
+  /// Runs the command and sends Ctrl-C as soon as the file exists.
   Result interrupt(std::vector<std::string> words, const fs::path& file) {
     Cli cli(dir(), std::move(words));
     while (cli.running() && !fs::exists(dir() / file))
@@ -43,20 +38,20 @@ TEST_F(GoOn, TheFolderAloneIsEnough) {
   const Result cut = interrupt(words, "it's a run/cases/prompt_lookup.jsonl");
   ASSERT_EQ(cut.code, 130) << cut.err;
   const std::string folder = "'it'\\''s a run'";
-  EXPECT_THAT(cut.err, AllOf(HasSubstr("Go on with: speclab run --resume " + folder + "\n"),
+  EXPECT_THAT(cut.err, AllOf(HasSubstr("Resume with: speclab run --resume " + folder + "\n"),
                              HasSubstr("speclab run a.json --set repeats=60 --set max_tokens=+20 --set "
                                        "calibration=false --filter 'small|lookup' "
                                        "--numerics=f32 --threads=1 --resume --out " +
                                        folder + "\n")));
   const json before = read_json_file(dir() / "it's a run/config.json");
   EXPECT_EQ(before["cases"].size(), 4u);
-  fs::remove(dir() / "a.json");  // the record has it all
+  fs::remove(dir() / "a.json");  // the record holds the config
   const Result rest = run({"run", "--resume", "it's a run", "-q"});
   ASSERT_EQ(rest.code, 0) << rest.err;
   EXPECT_EQ(read_json_file(dir() / "it's a run/config.json"), before);
   EXPECT_TRUE(read_json_file(dir() / "it's a run/summary.json")["complete"].get<bool>());
   EXPECT_EQ(read_json_file(dir() / "it's a run/environment.json")["options"]["threads"], 1);
-  // The words that were printed work in a shell, and other options are refused.
+  // The printed command works in a shell, and --resume refuses other options.
   const std::string said = cut.err.substr(cut.err.find("--resume 'it"));
   EXPECT_EQ(shell("$SPECLAB run " + said.substr(0, said.find('\n'))).code, 0);
   expect_error(run({"run", "--resume", "it's a run", "--threads", "2", "-q"}), {"--resume", "threads"});
@@ -66,12 +61,12 @@ TEST_F(GoOn, TheFolderAloneIsEnough) {
   expect_error(run({"run", "it's a run"}), {"a folder", "speclab run --resume DIR"});
   expect_error(run({"run", "--resume", "target"}), {"target/config.json", "the record of a run"});
   expect_error(run({"run", "--resume", "it's a run/cases"}), {"it's a run/cases", "no run"});
-  // A part of a case id is enough where one case has it.
+  // A part of a case id is enough if only one case has it.
   expect_error(run({"explain", "it's a run", "draft=small"}),
                {"a part of 2 case ids", "draft=small/gamma=1, ", "draft=small/gamma=3"});
 }
 
-TEST_F(GoOn, ARunOfSeveralTargetsToo) {
+TEST_F(GoOn, ARunOfSeveralTargetsResumesFromItsFolder) {
   json two = config();
   two.erase("target");
   two["targets"] = {{"one", "target"}, {"two", "target"}};
@@ -106,8 +101,8 @@ TEST_F(GoOn, ARunWithoutLinesClaimsNothing) {
 TEST_F(GoOn, ADryRunLooksForFilesAndEstimatesTheTime) {
   const Result dry = run({"run", "a.json", "--dry-run"});
   EXPECT_EQ(dry.code, 0) << dry.err;
-  EXPECT_THAT(dry.out, AllOf(HasSubstr("36 lines"), HasSubstr("Rough estimate of the time"),
-                             HasSubstr("Not counted")));
+  EXPECT_THAT(dry.out,
+              AllOf(HasSubstr("36 lines"), HasSubstr("Rough estimate of the time"), HasSubstr("leaves out")));
   json more = config();
   more["cases"].push_back({{"strategy", "retrieval"}, {"datastore", "none.datastore"}});
   more["cases"].push_back({{"strategy", "ngram_model"}, {"counts", "file"}, {"file", "none.ngrams"}});
@@ -156,7 +151,7 @@ TEST_F(GoOn, ExpressionsTakeLinearTimeAndBadOnesAreRefused) {
               AllOf(HasSubstr("draft=small/gamma=1"), Not(HasSubstr("gamma=3")), HasSubstr("2 cases")));
 }
 
-TEST_F(GoOn, PlansThatNobodyWaitsForAreRefusedBeforeTheyAreMade) {
+TEST_F(GoOn, TooLargePlansAreRefusedBeforeTheyAreMade) {
   json huge = config();
   std::string prompts;
   for (int i = 0; i < 1000; ++i) prompts += "{\"id\": \"" + std::to_string(i) + "\", \"turns\": [\"1 2\"]}\n";
@@ -175,18 +170,18 @@ TEST_F(GoOn, PlansThatNobodyWaitsForAreRefusedBeforeTheyAreMade) {
       0);
 }
 
-TEST_F(GoOn, ANumberThatNoDoubleHoldsHasItsPlace) {
+TEST_F(GoOn, ANumberTooLargeForADoubleIsNamedWithItsPlace) {
   std::ofstream(dir() / "bad.json") << "{\n  \"name\": \"1e999\",\n  \"repeats\": 1e999\n}";
   expect_error(run({"run", "bad.json"}), {"bad.json: line 3, column 14", "1e999"});
 }
 
-TEST_F(GoOn, FoldersOfRunsStayAmongThem) {
+TEST_F(GoOn, ARunFolderStaysInsideTheFolderOfRuns) {
   expect_error(run({"run", "a.json", "-q", "--set", "name=../../../x"}),
                {"name=../../../x", "without a slash"});
   EXPECT_FALSE(fs::exists(dir() / "results"));
 }
 
-TEST_F(GoOn, CommandsSpeakOfTheirOwnOptions) {
+TEST_F(GoOn, ErrorsNameTheOptionOfTheCommand) {
   const auto generate = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"generate", "--model", "target", "--prompt", "1 2"});
     return run(more);
@@ -230,7 +225,7 @@ TEST(CaseMatch, APartOfOneIdIsEnough) {
   }
 }
 
-TEST(ShellWord, WhatAShellReadsIsTheWord) {
+TEST(ShellWord, AShellReadsTheWordUnchanged) {
   EXPECT_EQ(shell_word("a/b.json"), "a/b.json");
   EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
   EXPECT_EQ(shell_word("gamma=[1,2]"), "'gamma=[1,2]'");

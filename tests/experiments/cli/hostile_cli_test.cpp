@@ -1,5 +1,5 @@
-// The real binary on files that change, on machines without descriptors, memory or threads to spare: exit
-// code 0 or 2 and a sentence, never a signal and never "bug:".
+// The real binary on files that change while it reads them, and without file descriptors, memory or threads
+// to spare. It exits with code 0 or 2 and a message, never by a signal and never with "bug:".
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -28,7 +28,8 @@ class Hostile : public ::testing::Test {
 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // terabytes of address space, and a handler of its own for every signal
+constexpr bool kSanitized =
+    true;  // sanitizers reserve terabytes of address space and handle every signal themselves
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -43,7 +44,8 @@ Result shell(const fs::path& folder, const std::string& command) {
   return {code, cli.out(), cli.err()};
 }
 
-/// A right model file of which one tensor is a hole of 256 MB in a sparse file: hashing it takes a while.
+/// A valid model file with a tensor that is a hole of 256 MB in a sparse file, so that hashing it takes a
+/// while.
 fs::path large_file(const fs::path& folder) {
   constexpr std::uint64_t kRows = 1 << 21;
   Shape shape = tiny_shape();
@@ -62,7 +64,7 @@ bool is_mapped(int process, const fs::path& path) {
          std::string::npos;
 }
 
-/// `speclab model` on a large file to which `change` happens as soon as it is mapped.
+/// Runs `speclab model` on a large file and calls `change` as soon as the file is mapped.
 Result model_of_a_changing_file(const fs::path& folder, const fs::path& path,
                                 const std::function<void()>& change) {
   Cli cli(folder, {"model", path.string()});
@@ -94,7 +96,7 @@ TEST_F(Hostile, AModelFileThatIsWrittenToWhileItIsRead) {
   EXPECT_EQ(result.out, "");
 }
 
-/// Somebody's kill -BUS is no word about files.
+/// A SIGBUS that another process sends is not blamed on a file.
 TEST_F(Hostile, AForeignBusError) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer catches it";
   const fs::path path = large_file(dir());
@@ -106,7 +108,8 @@ TEST_F(Hostile, AForeignBusError) {
   EXPECT_EQ(cli.err(), "");
 }
 
-/// Every kind of file that is read, empty and of one byte: exit code 2 and a sentence that names it.
+/// Every kind of input file, once empty and once with one byte: exit code 2 and a message that names the
+/// file.
 TEST_F(Hostile, EmptyFilesAndFilesOfAByte) {
   const std::string config =
       R"({"target": "m", "prompts": {"file": "p.jsonl"}, "repeats": 1, "calibration": false,
@@ -148,8 +151,8 @@ TEST_F(Hostile, EmptyFilesAndFilesOfAByte) {
   }
 }
 
-/// A finished line that somebody changed stops --resume and the report with its place; nothing is written
-/// over it.
+/// A finished line that was changed by hand stops --resume and the report; the message names its place, and
+/// nothing overwrites it.
 TEST_F(Hostile, DamagedRecords) {
   write_tiny_llama(dir() / "m", tiny_shape(), 1);
   fixtures::write_file(
@@ -160,7 +163,7 @@ TEST_F(Hostile, DamagedRecords) {
   const Result whole = shell(dir(), "$SPECLAB run a.json --out r -q");
   ASSERT_EQ(whole.code, 0) << whole.err;
   struct Damage {
-    const char *file, *was, *is;  // the first occurrence in its second line
+    const char *file, *was, *is;  // replaces the first occurrence in the second line
     std::vector<std::string> says;
   };
   const Damage damages[] = {
@@ -211,7 +214,7 @@ TEST_F(Hostile, DamagedRecords) {
   EXPECT_EQ(shell(dir(), "$SPECLAB run a.json --out r -q --resume").code, 0);
 }
 
-/// What other tests ask of the readers, once more of the whole program: exit code 2 and one line.
+/// The whole program on input that the tests of the readers cover too: exit code 2 and a message of one line.
 TEST_F(Hostile, InputThatContradictsItself) {
   write_tiny_llama(dir() / "m", tiny_shape(), 1);
   fixtures::write_file(dir() / "a.json",
@@ -284,12 +287,12 @@ TEST_F(Hostile, LittleMemory) {
                                              std::string(32 << 20, 'a') + "\"]}}");
   struct Limit {
     int megabytes;
-    std::string command, says;  // nothing: it works
+    std::string command, says;  // "": the command succeeds
   };
   for (const Limit& limit :
        {Limit{32, tiny + "4", "ulimit -v"}, Limit{1024, tiny + "4", ""}, Limit{32, tiny + "1", "memory for "},
         Limit{64, "model " + large.string(), large.string() + ": got Cannot allocate memory"},
-        Limit{64, "run a.json --out r", "memory: got none left"}}) {
+        Limit{64, "run a.json --out r", "out of memory"}}) {
     const Result result =
         shell(dir(), "ulimit -v " + std::to_string(1024 * limit.megabytes) + "; $SPECLAB " + limit.command);
     if (result.code == 127) continue;  // the dynamic linker itself gave up
@@ -300,7 +303,7 @@ TEST_F(Hostile, LittleMemory) {
   }
 }
 
-/// Weights that are no numbers are refused by name.
+/// Weights that are NaN or infinite are refused by name.
 TEST_F(Hostile, WeightsThatAreNoNumbers) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     TinyModel model = random_llama(tiny_shape(), 1);

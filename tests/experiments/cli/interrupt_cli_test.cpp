@@ -1,5 +1,5 @@
-// Signals: a run stops between two steps, writes its summary and can go on; the second signal ends it at
-// once.
+// Signals: after the first, a run stops between two steps, writes its summary and can be resumed. The second
+// ends it at once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -12,16 +12,12 @@
 namespace speclab {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace speclab::fixtures;
 using namespace std::chrono_literals;
-using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 class Interrupted : public Speclab {
  protected:
-  /// A target with room for a text or a prompt that takes minutes, and only the lines to do.
+  /// Writes a config with a text or prompt that takes minutes, without calibration and warm-up.
   void write_long(const std::string& prompt, int tokens) {
     Shape shape = tiny_shape();
     shape.context = 120'000;
@@ -36,7 +32,7 @@ class Interrupted : public Speclab {
     config["repeats"] = 1;
     write(config);
   }
-  /// Waits until lines are measured: the config is what a run writes last before them.
+  /// Waits until lines are measured. A run writes its config directly before the first line.
   void wait_for_lines(Cli& cli, const std::string& run) {
     while (cli.running() && !fs::exists(dir() / run / "config.json")) std::this_thread::sleep_for(2ms);
     std::this_thread::sleep_for(300ms);
@@ -71,7 +67,7 @@ TEST_F(Interrupted, EverySignalStopsBetweenStepsAndLeavesASummary) {
 TEST_F(Interrupted, TheSecondSignalEndsItAtOnce) {
   std::string prompt;
   for (int i = 0; i < 100'000; ++i) prompt += std::to_string(i % 60) + " ";
-  write_long(prompt, 4);  // nothing stops within a prefill
+  write_long(prompt, 4);  // a prefill is not interrupted
   for (const int second : {SIGINT, SIGTERM}) {
     const std::string run = "run" + std::to_string(second);
     Cli cli(dir(), {"run", "a.json", "--out", run});

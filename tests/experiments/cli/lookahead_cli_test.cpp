@@ -1,4 +1,4 @@
-// speclab lookahead: law and verdict of a grid, steps divided over devices.
+// `speclab lookahead`: law and verdict of a grid, and steps divided over devices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -11,9 +11,6 @@ namespace speclab {
 namespace {
 
 using namespace speclab::fixtures;
-using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 TEST_F(Speclab, TheLaboratoryOfLookaheadDecodingEndToEnd) {
   json grid = config();
@@ -28,13 +25,13 @@ TEST_F(Speclab, TheLaboratoryOfLookaheadDecodingEndToEnd) {
                                 HasSubstr("t(n) = 1:1,128:1,256:2"), HasSubstr("free rows")));
   EXPECT_THAT(before.err, HasSubstr("--measure"));
   const Result after = run({"lookahead", "run", "--measure", "--json", "-q"});
-  ASSERT_TRUE(after.code == 0 || after.code == 1) << after.err;  // tiny models: nobody knows what is faster
+  ASSERT_TRUE(after.code == 0 || after.code == 1) << after.err;  // with tiny models either may be faster
   const json verdict = json::parse(after.out)["verdict"];
   EXPECT_EQ(after.code == 1, verdict["never_slower"] == false);
   ASSERT_GE(verdict["measured"].size(), 1u);
   EXPECT_GT(verdict["measured"][0]["speedup"], 0);
   EXPECT_EQ(read_json_file(dir() / "run" / "verdict" / "verdict.json"), verdict);
-  // A window has a waterfall of its own, and it adds up.
+  // Cases with a window have a waterfall that adds up.
   const Result explained = run({"explain", "run", "lookahead/W=4/N=4", "--json"});
   ASSERT_EQ(explained.code, 0) << explained.err;
   const json terms = json::parse(explained.out)["lookahead/W=4/N=4"];
@@ -42,7 +39,7 @@ TEST_F(Speclab, TheLaboratoryOfLookaheadDecodingEndToEnd) {
   double sum = 0;
   for (const json& term : terms) sum += term["log_ratio"].get<double>();
   EXPECT_NEAR(sum, std::log(terms.back()["speedup"].get<double>() / terms[0]["speedup"].get<double>()), 1e-9);
-  expect_error(run({"lookahead", "run", "--t", "5:"}), {"--t", "rows:time"});
+  expect_error(run({"lookahead", "run", "--t", "5:"}), {"--t", "ROWS:TIME"});
   write(config());
   ASSERT_EQ(run({"run", "a.json", "--out", "other", "-q", "--filter", "lookup"}).code, 0);
   expect_error(run({"lookahead", "other"}), {"no two cases", "lookahead_wng"});
@@ -95,13 +92,13 @@ TEST_F(Speclab, StepsDividedOverDevices) {
       EXPECT_LE(row["rows"][d].get<double>(), row["most_rows"][d].get<double>() + tau - 1 + 3)
           << "accepted tokens again; warming up takes longer rows";
     EXPECT_GT(row["slowest_ms"], 0);
-    for (const json& ms : row["device_ms"])  // means of the same numbers, summed in another order
+    for (const json& ms : row["device_ms"])  // the same means, summed in another order
       EXPECT_LE(ms.get<double>(), row["slowest_ms"].get<double>() * (1 + 1e-12));
     EXPECT_NEAR(row["exchange_bytes"], 4 * (devices * tau + 6), 1e-9);
     EXPECT_EQ(row["exchange_ms"], 0.);
     EXPECT_GT(row["predicted_speedup"], 0);
     EXPECT_GT(row["undivided_speedup"], 0);
-    // An all-gather: 1 message for two devices, 3 for five; 1 byte takes a second.
+    // An all-gather takes 1 message for two devices and 3 for five; 1 byte takes a second.
     const double ms =
         1e3 * ((devices == 2 ? 1 : 3) + row["exchange_bytes"].get<double>() * (devices - 1) / devices);
     EXPECT_NEAR(far[i]["exchange_ms"], ms, 1e-6 * ms);

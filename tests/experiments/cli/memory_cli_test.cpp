@@ -1,5 +1,5 @@
-// Strategies that take memory from one prompt to the next: their texts and drafts depend on the prompts
-// before them in the file and on nothing else, however the run goes.
+// Strategies that carry memory from one prompt to the next. Their texts and drafts depend on the prompts
+// before them in the file and on nothing else, also in repeats and resumed runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -14,14 +14,11 @@
 namespace speclab {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace speclab::fixtures;
-using nlohmann::json;
-using ::testing::HasSubstr;
 
 class CasesWithMemory : public Speclab {
  protected:
-  /// (case, prompt, seed, repeat)
+  /// Case, prompt, seed, repeat.
   using Key = std::tuple<std::string, std::string, std::uint64_t, int>;
   using Texts = std::map<Key, json>;
 
@@ -44,7 +41,7 @@ class CasesWithMemory : public Speclab {
     config["options"] = {{"max_tokens", 40}, {"temperature", 1}, {"coins", "gumbel"}};
     return config;
   }
-  /// What was emitted and drafted in each line of the cases with memory.
+  /// Emitted and drafted tokens of each line of the cases with memory.
   Texts texts_of(const std::string& run) const {
     Texts texts;
     for (const auto& entry : fs::directory_iterator(dir() / run / "cases")) {
@@ -65,7 +62,7 @@ class CasesWithMemory : public Speclab {
     EXPECT_EQ(result.code, 0) << result.err;
     return texts_of(name);
   }
-  /// The texts of each case alone, decoded once, with nothing beside them.
+  /// The texts of each case when it is decoded alone.
   const Texts& expected() {
     int run = 0;
     for (const json& spec : with_memory()) {
@@ -109,7 +106,7 @@ TEST_F(CasesWithMemory, FindSomethingInTheirMemory) {
     EXPECT_GT(lines, 0) << strategy << ": nothing else here means anything";
 }
 
-TEST_F(CasesWithMemory, RepeatsFindNothingOfTheOneBefore) {
+TEST_F(CasesWithMemory, RepeatsFindNothingOfTheRepeatBefore) {
   expect_the_same(run_of("repeats", experiment(with_memory(), 3)), 3);
 }
 
@@ -131,13 +128,12 @@ TEST_F(CasesWithMemory, SurviveManyOtherCases) {
   expect_the_same(run_of("many", config), 1);
 }
 
-TEST_F(CasesWithMemory, ARunThatGoesOnDecodesAgainWhatTheyKnew) {
+TEST_F(CasesWithMemory, AResumedRunRebuildsTheirMemory) {
   const json config = experiment(with_memory(), 2);
   run_of("whole", config);
   const auto whole = record_of(dir() / "whole");
   constexpr int kLines = 2 * 2 * 5 * 5;
-  for (const int cut :
-       {1, 9, 17, 33, 48, 66, 87, kLines - 1}) {  // after so many lines the run was interrupted
+  for (const int cut : {1, 9, 17, 33, 48, 66, 87, kLines - 1}) {  // number of lines before the interruption
     const std::string name = "cut" + std::to_string(cut);
     fs::copy(dir() / "whole", dir() / name, fs::copy_options::recursive);
     for (const auto& entry : fs::directory_iterator(dir() / name / "cases")) {
@@ -153,8 +149,8 @@ TEST_F(CasesWithMemory, ARunThatGoesOnDecodesAgainWhatTheyKnew) {
 }
 
 TEST_F(CasesWithMemory, AFailedLineLeavesNothing) {
-  // The second prompt fits, its answer does not fit into the context any more: nothing of it is remembered,
-  // also not after a run that goes on.
+  // The second prompt fits into the context, but its answer does not. Nothing of it is remembered, neither in
+  // this run nor in a resumed one.
   json config = experiment(with_memory(), 1);
   std::string full;
   for (int i = 0; i < 300; ++i) full += std::to_string(i % 60) + " ";
@@ -163,7 +159,7 @@ TEST_F(CasesWithMemory, AFailedLineLeavesNothing) {
   EXPECT_EQ(run({"run", "a.json", "--out", "failing", "-q"}).code, 1);
   json shorter = config;
   shorter["prompts"]["inline"].erase(1);
-  for (auto& prompt : shorter["prompts"]["inline"]) {  // the same ids, which coins depend on
+  for (auto& prompt : shorter["prompts"]["inline"]) {  // keeps the ids, because coins depend on them
     if (prompt.is_string())
       prompt = {{"id", prompt == "1 2 3" ? "1" : prompt == "1 2 3 4" ? "3" : "4"}, {"turns", {prompt}}};
   }
@@ -181,7 +177,7 @@ TEST_F(CasesWithMemory, AFailedLineLeavesNothing) {
   EXPECT_TRUE(clean == with_failures);
 }
 
-TEST_F(CasesWithMemory, ARecordThatIsNotWhatTheyDecodeIsNoticed) {
+TEST_F(CasesWithMemory, ARecordThatDiffersFromTheirTextsIsNoticed) {
   const json config = experiment(json::array({with_memory()[0]}), 1);
   run_of("run", config);
   const fs::path file = dir() / "run/cases/lookahead__W=4__N=3__G=4__keep_pool=true.jsonl";

@@ -1,4 +1,4 @@
-// `speclab model` says what a file leaves open.
+// `speclab model` reports what it assumes where a file says nothing.
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -9,10 +9,6 @@ namespace speclab {
 namespace {
 
 using namespace speclab::fixtures;
-using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 TEST_F(Speclab, ModelSaysWhatWasAssumed) {
   Shape shape = tiny_shape();

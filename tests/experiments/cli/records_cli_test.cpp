@@ -1,4 +1,4 @@
-// Commands that read a record: they leave it alone, and they take no line that is not right.
+// Commands that read a record do not change it and refuse lines that are not valid.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -10,25 +10,18 @@
 namespace speclab {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace speclab::fixtures;
-using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 class Records : public Speclab {
  protected:
-  /// A small run in "run": two cases, three prompts, two repeats.
-  void measure(const std::string& out = "run") {
-    const Result result = run({"run", "a.json", "--out", out, "-q", "--filter", "autoregressive|lookup",
-                               "--set", "calibration=false"});
-    ASSERT_EQ(result.code, 0) << result.err;
+  /// A small run: two cases, three prompts, two repeats.
+  void measure_two_cases(const std::string& out = "run") {
+    measure(out, {"--filter", "autoregressive|lookup"});
   }
   fs::path lines(const std::string& case_id) const {
     return dir() / "run" / "cases" / case_file_name(case_id);
   }
-  /// The n-th line of a case, changed.
+  /// Changes the n-th line of a case.
   void change(const std::string& case_id, std::size_t n, const std::function<void(json&)>& how) {
     std::vector<json> all = read_json_lines(lines(case_id));
     how(all.at(n));
@@ -55,7 +48,7 @@ TEST_F(Records, ReadingChangesNothing) {
   write(grid);
   ASSERT_EQ(run({"run", "a.json", "--out", "run", "-q"}).code, 0);
   json summary = read_json_file(dir() / "run" / "summary.json");
-  summary["cases"][0]["metrics"]["tau"] = 7;  // as an older version had computed it
+  summary["cases"][0]["metrics"]["tau"] = 7;  // as if an older version had computed another value
   write_json_file(dir() / "run" / "summary.json", summary);
   const auto before = contents_of(dir() / "run");
   for (const std::vector<std::string>& command : {std::vector<std::string>{"report", "run"},
@@ -76,7 +69,7 @@ TEST_F(Records, ReadingChangesNothing) {
 }
 
 TEST_F(Records, ARecordWithoutLinesIsReportedFromItsSummary) {
-  measure();
+  measure_two_cases();
   json summary = read_json_file(dir() / "run" / "summary.json");
   summary["cases"][1]["metrics"]["speedup"] = 4.25;
   write_json_file(dir() / "run" / "summary.json", summary);
@@ -95,12 +88,12 @@ TEST_F(Records, ARecordWithoutLinesIsReportedFromItsSummary) {
   EXPECT_THAT(run({"report", "run", "--json"}).out, HasSubstr("\"complete\": false"));
 }
 
-TEST_F(Records, TheReportTakesTheSummaryThatWasComputedJustNow) {
-  measure();
+TEST_F(Records, TheHtmlReportShowsTheNewlyComputedSummary) {
+  measure_two_cases();
   json summary = read_json_file(dir() / "run" / "summary.json");
   summary["description"] = "of an older version";
   write_json_file(dir() / "run" / "summary.json", summary);
-  // A checkout of its own, in which Python writes down what it is given.
+  // A fake checkout whose python writes its input to a file.
   fs::create_directories(dir() / "scripts");
   fs::create_directories(dir() / ".venv" / "bin");
   std::ofstream(dir() / "scripts" / "report.py") << "";
@@ -139,15 +132,15 @@ TEST_F(Records, CommittedRecordsAreReportedAndStayAsTheyAre) {
   }
 }
 
-TEST_F(Records, ACaseThatIsNotThereIsNamed) {
-  measure();
+TEST_F(Records, AnUnknownCaseIsNamed) {
+  measure_two_cases();
   expect_error(run({"report", "run", "--prompts", "--case", "nothing"}), {"--case", "no case \"nothing\""});
   expect_error(run({"report", "run", "--export", "vllm", "--case", "nothing"}),
                {"--case", "no case \"nothing\""});
 }
 
 TEST_F(Records, AChangedTokenIsFoundAtItsLine) {
-  measure();
+  measure_two_cases();
   change("autoregressive", 2,
          [](json& line) { line["tokens"][3] = (line["tokens"][3].get<int>() + 1) % 64; });
   expect_refused_by_readers({"autoregressive.jsonl: line 3: output_hash"});
@@ -157,14 +150,14 @@ TEST_F(Records, AChangedTokenIsFoundAtItsLine) {
 }
 
 TEST_F(Records, AChangedLogitsHashIsFoundAtItsLine) {
-  measure();
+  measure_two_cases();
   change("prompt_lookup", 1,
          [](json& line) { line["row_hashes"][0] = line["row_hashes"][0].get<std::uint32_t>() ^ 1; });
   expect_refused_by_readers({"prompt_lookup.jsonl: line 2: logits_hash"});
 }
 
 TEST_F(Records, ADoubledLineDoesNotHideALostOne) {
-  measure();
+  measure_two_cases();
   std::vector<json> all = read_json_lines(lines("prompt_lookup"));
   std::ofstream file(lines("prompt_lookup"));
   for (std::size_t i = 0; i + 1 < all.size(); ++i) file << all[i].dump() << "\n";
@@ -174,7 +167,7 @@ TEST_F(Records, ADoubledLineDoesNotHideALostOne) {
 }
 
 TEST_F(Records, AMissingLineMakesTheRunIncomplete) {
-  measure();
+  measure_two_cases();
   std::vector<json> all = read_json_lines(lines("prompt_lookup"));
   std::ofstream file(lines("prompt_lookup"));
   for (std::size_t i = 1; i < all.size(); ++i) file << all[i].dump() << "\n";
@@ -183,7 +176,7 @@ TEST_F(Records, AMissingLineMakesTheRunIncomplete) {
 }
 
 TEST_F(Records, LinesOfOtherCasesAndOtherRunsAreRefused) {
-  measure();
+  measure_two_cases();
   const std::string good = Cli::read(lines("prompt_lookup"));
   std::ofstream(lines("prompt_lookup")) << Cli::read(lines("autoregressive"));
   expect_refused_by_readers({"prompt_lookup.jsonl: line 1: case: got autoregressive"});
@@ -219,15 +212,15 @@ TEST_F(Records, TwoCasesNeverShareAFile) {
   EXPECT_EQ(run({"run", "a.json", "--out", "run", "-q", "--resume"}).code, 0);
 }
 
-TEST_F(Records, FilesOfTheWrongShapeAreNoBugs) {
-  measure();
+TEST_F(Records, FilesOfTheWrongShapeAreUserErrors) {
+  measure_two_cases();
   for (const char* file : {"config.json", "environment.json"}) {
     const std::string good = Cli::read(dir() / "run" / file);
     for (const char* bad : {"[]", "7", "\"text\"", "{\"cpu\": [], \"models\": []}",
                             "{\"models\": {\"target\": 3}, \"threads\": \"many\"}",
                             "{\"prompts\": {}, \"cases\": [1]}", "{\"schema_version\": 9}"}) {
       if (file == std::string("environment.json") && std::string(bad).starts_with("{\"prompts"))
-        continue;  // it may miss everything
+        continue;  // all of its fields are optional
       std::ofstream(dir() / "run" / file) << bad;
       SCOPED_TRACE(std::string(file) + " " + bad);
       expect_refused_by_readers({file});
@@ -243,7 +236,7 @@ TEST_F(Records, FilesOfTheWrongShapeAreNoBugs) {
     for (const char* option : {"--json", "--prompts"})
       expect_error(run({"report", "run", option}), {"summary.json"});
   }
-  measure("other");
+  measure_two_cases("other");
   json summary = read_json_file(dir() / "other" / "summary.json");
   fs::remove_all(dir() / "other" / "cases");
   for (const char* place : {"/cases/0/metrics", "/cases/1/lossy", "/errors", "/cases/0/by_prompt/1/tau",

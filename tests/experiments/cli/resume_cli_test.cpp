@@ -13,11 +13,7 @@
 namespace speclab {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace speclab::fixtures;
-using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 TEST_F(Speclab, ResumeAfterKillEqualsTheUninterruptedRun) {
   const std::vector<std::string> settings = {"--set", "repeats=12", "-q"};
@@ -35,7 +31,7 @@ TEST_F(Speclab, ResumeAfterKillEqualsTheUninterruptedRun) {
   int kills = 0;
   for (int attempt = 0; attempt < 60; ++attempt) {
     Cli cli(dir(), command("killed", resume));
-    // Half of the lives end at a random moment after lines began to appear, the others at any time.
+    // Half of the runs are killed at a random moment after the first lines, the others at any moment.
     const fs::path cases = dir() / "killed" / "cases";
     if (random() % 2 == 0) {
       while (cli.running() && !fs::exists(cases / "autoregressive.jsonl"))
@@ -47,7 +43,7 @@ TEST_F(Speclab, ResumeAfterKillEqualsTheUninterruptedRun) {
     cli.kill(SIGKILL);
     const int code = cli.wait();
     if (code == 0 && kills > 0) break;
-    if (code == 0) {  // it was faster than its killer
+    if (code == 0) {  // it finished before it was killed
       fs::remove_all(dir() / "killed");
       continue;
     }
@@ -93,21 +89,23 @@ TEST_F(Speclab, ShardsTogetherAreTheWholeRun) {
     EXPECT_EQ(result.code, 0) << result.err;
     return result;
   };
-  const auto sorted_record = [](const fs::path& folder) {  // lines stand in order of measurement
-    auto record = record_of(folder);
-    for (auto& [file, lines] : record) {
-      const bool raw = file != "teacher.jsonl";
-      std::sort(lines.begin(), lines.end(), [&](const json& a, const json& b) {
-        return raw ? a["order"] < b["order"] : a.dump() < b.dump();
-      });
-    }
-    return record;
-  };
+  const auto sorted_record =
+      [](const fs::path& folder) {  // files hold their lines in the order of measurement
+        auto record = record_of(folder);
+        for (auto& [file, lines] : record) {
+          const bool raw = file != "teacher.jsonl";
+          std::sort(lines.begin(), lines.end(), [&](const json& a, const json& b) {
+            return raw ? a["order"] < b["order"] : a.dump() < b.dump();
+          });
+        }
+        return record;
+      };
   shard("whole", {});
   EXPECT_THAT(shard("parts", {"--shard", "1/2"}).err, HasSubstr("speclab run --shard i/2 --resume parts"));
   EXPECT_FALSE(read_json_file(dir() / "parts" / "summary.json")["complete"].get<bool>());
   shard("other", {"--shard", "2/2"});
-  for (const char* folder : {"cases", "."}) {  // the parts of two machines, put together by hand
+  for (const char* folder :
+       {"cases", "."}) {  // combines the parts as a user would with parts from two machines
     fs::create_directories(dir() / "joined" / folder);
     for (const char* part : {"parts", "other"}) {
       for (const auto& entry : fs::directory_iterator(dir() / part / folder)) {

@@ -1,4 +1,4 @@
-// Whole runs of the real binary: config to table, and what a run promises.
+// Whole runs of the real binary, from config to table.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -14,11 +14,7 @@
 namespace speclab {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace speclab::fixtures;
-using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 TEST_F(Speclab, ARunFromConfigToTable) {
   const Result result = run({"run", "a.json", "--out", "run"});
@@ -95,7 +91,7 @@ TEST_F(Speclab, ARunFromConfigToTable) {
   expect_error(run({"run", "a.json", "--out", "run", "--resume"}), {"model target"});
 }
 
-TEST_F(Speclab, ForwardsBetweenStepsSayHowSlowTheMachineWas) {
+TEST_F(Speclab, ForwardsBetweenStepsMeasureTheSpeedOfTheMachine) {
   const Result result = run({"run", "a.json", "--out", "run", "-q", "--set", "calibration.drift_every=4",
                              "--set", "calibration.rows=16"});
   ASSERT_EQ(result.code, 0) << result.err;
@@ -137,7 +133,7 @@ TEST_F(Speclab, TakesAsManyThreadsAsItsAffinityAllows) {
   EXPECT_EQ(environment["cpu"]["cores_allowed"], 1);
 }
 
-TEST_F(Speclab, SampledRunsSayWhatTheyPromise) {
+TEST_F(Speclab, SampledRunsRecordTheirPromise) {
   json sampled = config();
   sampled["options"]["temperature"] = 1;
   sampled["seeds"] = {1, 2};
@@ -164,8 +160,7 @@ TEST_F(Speclab, GreedyVerificationAtATemperatureIsGreedyDecoding) {
   greedy["options"]["temperature"] = 1;
   greedy["cases"][1]["rule"] = "exact";
   write(greedy);
-  const Result result = run({"run", "a.json", "--out", "run", "-q", "--set", "calibration=false"});
-  ASSERT_EQ(result.code, 0) << result.err;
+  measure();
   int compared = 0;
   const json summary = read_json_file(dir() / "run" / "summary.json");
   for (const json& entry : summary["cases"]) {
@@ -178,19 +173,15 @@ TEST_F(Speclab, GreedyVerificationAtATemperatureIsGreedyDecoding) {
 
 TEST_F(Speclab, SharedPrefillsChangeNothingButTheirTime) {
   for (const std::string share : {"true", "false"}) {
-    const Result result = run({"run", "a.json", "--out", share, "--set", "share_prefills=" + share, "--set",
-                               "calibration=false", "-q"});
-    ASSERT_EQ(result.code, 0) << result.err;
+    measure(share, {"--set", "share_prefills=" + share});
     EXPECT_EQ(read_json_file(dir() / share / "config.json")["share_prefills"], share == "true");
   }
   EXPECT_EQ(record_of(dir() / "true"), record_of(dir() / "false"));
 }
 
-// The baseline does not always come first, and no line has to wait for it.
-TEST_F(Speclab, ALineIsHeldAgainstAReferenceThatIsMeasuredLater) {
-  const Result result =
-      run({"run", "a.json", "--out", "run", "--set", "repeats=1", "--set", "calibration=false", "-q"});
-  ASSERT_EQ(result.code, 0) << result.err;
+// A line may be measured before its reference.
+TEST_F(Speclab, ALineIsComparedWithAReferenceThatIsMeasuredLater) {
+  measure("run", {"--set", "repeats=1"});
   const RunData whole = load_run(dir() / "run");
   std::map<std::string, int> reference;
   for (const auto& line : read_json_lines(dir() / "run/cases/autoregressive.jsonl"))
@@ -211,7 +202,7 @@ TEST_F(Speclab, ALineIsHeldAgainstAReferenceThatIsMeasuredLater) {
   }
   EXPECT_GT(earlier, 0);
   EXPECT_LT(earlier, lines);
-  // A kill between such a line and its reference: nothing is lost, nothing is claimed.
+  // After a kill between such a line and its reference, the line is kept, and it has no numbers yet.
   std::string cut_case, cut_prompt;
   for (const auto& entry : fs::directory_iterator(dir() / "run/cases")) {
     const std::vector<json> all = read_json_lines(entry.path());
@@ -226,10 +217,7 @@ TEST_F(Speclab, ALineIsHeldAgainstAReferenceThatIsMeasuredLater) {
     if (data->id() != cut_case) continue;
     EXPECT_THAT(data->prompts, ::testing::Not(::testing::Contains(cut_prompt)));
   }
-  ASSERT_EQ(run({"run", "a.json", "--out", "run", "--set", "repeats=1", "--set", "calibration=false", "-q",
-                 "--resume"})
-                .code,
-            0);
+  measure("run", {"--set", "repeats=1", "--resume"});
   for (const auto& data : load_run(dir() / "run").cases) EXPECT_EQ(data->prompts.size(), 3u) << data->id();
 }
 
@@ -269,7 +257,8 @@ TEST_F(Speclab, GammaPastTheContextEndIsCut) {
   const json summary = read_json_file(dir() / "run" / "summary.json");
   ASSERT_EQ(summary["cases"].size(), 4u);
   for (const json& entry : summary["cases"]) {
-    const bool is_reference = entry["reference"].is_null();  // one repeat: nothing to hold it against
+    const bool is_reference =
+        entry["reference"].is_null();  // a reference with one repeat is compared with nothing
     EXPECT_EQ(entry["metrics"]["matches_reference"], is_reference ? json() : json(true)) << entry["id"];
     EXPECT_GE(entry["metrics"]["tokens"].get<double>(), 256 - 5) << entry["id"];
   }

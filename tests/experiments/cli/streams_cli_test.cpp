@@ -1,4 +1,4 @@
-// Output and status that cannot be written: neither ends a run, and only lost output changes the exit code.
+// Output and status that cannot be written do not end a run. Only lost output changes the exit code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -8,16 +8,11 @@
 namespace speclab {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace speclab::fixtures;
-using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 class Streams : public Speclab {
  protected:
-  /// The run is whole: every line, every file.
+  /// Expects a complete run with all lines and files.
   void expect_whole(const std::string& folder) {
     ASSERT_TRUE(fs::exists(dir() / folder / "summary.json")) << folder;
     EXPECT_TRUE(read_json_file(dir() / folder / "summary.json")["complete"].get<bool>()) << folder;
@@ -29,13 +24,13 @@ class Streams : public Speclab {
   }
 };
 
-TEST_F(Streams, AnErrorOutputThatCannotBeWrittenChangesNothing) {
+TEST_F(Streams, AStderrThatCannotBeWrittenChangesNothing) {
   int number = 0;
   for (const char* error : {"2>&-", "2>/dev/full", "2>&1 >/dev/null | head -c 1 >/dev/null",
                             "2>&1 >/dev/null | true", "<&- 2>&-", "<&- >/dev/null 2>&-"}) {
     SCOPED_TRACE(error);
     const std::string out = "run" + std::to_string(number++);
-    // The exit code of the program goes into a file, because a pipe has the one of its last command.
+    // The exit code is written to a file, because a pipe returns the code of its last command.
     const Result result = shell("{ $SPECLAB run a.json --out " + out + "; echo $? > code; } " + error);
     EXPECT_EQ(Cli::read(dir() / "code"), "0\n") << result.err;
     expect_whole(out);
@@ -69,7 +64,7 @@ TEST_F(Streams, OutputThatIsLostIsReported) {
   expect_whole("run");
 }
 
-TEST_F(Streams, AReaderThatHasEnoughEndsTheCommandQuietly) {
+TEST_F(Streams, AReaderThatClosesThePipeEndsTheCommandQuietly) {
   for (const char* words :
        {"list strategies", "list strategies --json", "--help", "describe generation",
         "run a.json --dry-run --json",

@@ -1,4 +1,4 @@
-// Who writes into a run folder: one process at a time, and nobody into the lines of another run.
+// Only one process at a time writes into a run folder, and never into the lines of another run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -11,15 +11,11 @@
 namespace speclab {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace speclab::fixtures;
-using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 class Writers : public Speclab {
  protected:
-  /// The words of a run into "run" that takes long.
+  /// The command line of a long run into the folder "run".
   static std::vector<std::string> long_run(const std::vector<std::string>& more = {}) {
     std::vector<std::string> words = {
         "run", "a.json", "--out", "run", "-q", "--set", "repeats=900", "--set", "calibration=false"};
@@ -30,7 +26,7 @@ class Writers : public Speclab {
     while (cli.running() && !fs::exists(path)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     ASSERT_TRUE(fs::exists(path)) << cli.err();
   }
-  /// Every line of the run is whole and stands once.
+  /// Expects that every line of the run is complete and occurs once.
   void expect_sound_record() {
     for (const auto& entry : fs::directory_iterator(dir() / "run" / "cases")) {
       std::set<std::string> keys;
@@ -41,7 +37,7 @@ class Writers : public Speclab {
   }
 };
 
-TEST_F(Writers, ASecondOneIsToldWhoHoldsTheFolder) {
+TEST_F(Writers, ASecondWriterIsToldWhoHoldsTheFolder) {
   Cli first(dir(), long_run());
   wait_for(first, dir() / "run" / "cases" / "prompt_lookup.jsonl");
   const std::string pid = "process " + std::to_string(first.process());
@@ -97,16 +93,16 @@ TEST_F(Writers, AFolderOfSeveralTargetsIsHeldAsAWhole) {
 }
 
 TEST_F(Writers, LinesOfAnotherRunAreNotTakenForNewOnes) {
-  ASSERT_EQ(run({"run", "a.json", "--out", "run", "-q", "--set", "calibration=false"}).code, 0);
+  measure();
   fs::remove(dir() / "run" / "config.json");
   const auto before = contents_of(dir() / "run");
   expect_error(run({"run", "a.json", "--out", "run", "-q", "--set", "calibration=false"}),
                {"run: got no config.json", "cases/autoregressive.jsonl", "--out"});
   EXPECT_EQ(contents_of(dir() / "run"), before);
   fs::remove_all(dir() / "run" / "cases");
-  fs::create_directories(dir() / "run" / "cases");  // as if killed before the first line
+  fs::create_directories(dir() / "run" / "cases");  // as after a kill before the first line
   fs::remove(dir() / "run" / "teacher.jsonl");
-  EXPECT_EQ(run({"run", "a.json", "--out", "run", "-q", "--set", "calibration=false"}).code, 0);
+  measure();
 }
 
 TEST_F(Writers, AConfigIsTheSameFromEveryPlace) {

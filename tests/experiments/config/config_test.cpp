@@ -1,11 +1,11 @@
-// Experiments as configured: sweeps, ids, references, bad input. No model is opened.
+// Reading of configs: sweeps, ids, references, bad input. No model is opened.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
-#include "experiments/config/experiment.h"
+#include "experiments/config/config_file.h"
 #include "experiments/run/run_plan.h"
 #include "experiments/config/settings.h"
 #include "experiments/config/sweep.h"
@@ -55,7 +55,7 @@ TEST(Sweep, TiesFollowTheirAxis) {
   EXPECT_THAT(message({{"G", "=W"}, {"W", "=G"}}), HasSubstr("\"W\" is tied itself"));
 }
 
-TEST(Sweep, RefusesAProductThatNobodyWaitsFor) {
+TEST(Sweep, RefusesTooLargeProducts) {
   const std::vector<int> hundred(100, 1), more(101, 1);
   EXPECT_EQ(expand_sweep({{"a", hundred}, {"b", hundred}}, no_lists, "f").size(), kMostCases);
   try {
@@ -101,7 +101,7 @@ std::vector<std::string> ids_of(const json& config) {
   return ids;
 }
 
-TEST(Experiment, IdsNameWhatTheCaseSaysAndWhatIsSwept) {
+TEST(Experiment, IdsNameTheOptionsOfTheCaseAndTheAxes) {
   json config = base_config();
   config["options"] = {{"temperature", {0, 1}}, {"max_tokens", 16}};
   config["cases"][1]["gamma"] = {1, 2};
@@ -131,8 +131,8 @@ TEST(Experiment, AMissingReferenceIsAdded) {
   EXPECT_EQ(experiment.cases[3].reference, "autoregressive/temperature=1");
 }
 
-/// Every case has a reference of its own here, which must not be looked for in all of them, one by one.
-TEST(Experiment, ManyCasesAreExpandedInATimeOfTheirNumber) {
+/// Every case has its own reference here. Finding it must not take a search through all cases.
+TEST(Experiment, ExpandingManyCasesTakesLinearTime) {
   json config = base_config();
   json temperatures = json::array();
   for (int i = 1; i <= 2500; ++i) temperatures.push_back(i * 1e-3);
@@ -156,7 +156,7 @@ TEST(Experiment, ARuleDoesNotChangeTheReference) {
   EXPECT_EQ(experiment.cases[2].loss_class(), LossClass::l3);
 }
 
-TEST(Experiment, ARuleThatIsAlwaysGreedyIsHeldAgainstGreedyDecoding) {
+TEST(Experiment, ARuleThatIsAlwaysGreedyHasAGreedyReference) {
   json config = base_config();
   config["options"] = {{"temperature", {0, 1}}, {"rule", {"rejection", "exact"}}};
   Experiment experiment = parse_experiment(config, "a.json");
@@ -243,9 +243,9 @@ TEST(Experiment, BadInputIsNamedWithItsPlace) {
       {"cases.1.verify=two_pass", {"/cases/1/verify", "batch_of_prefixes"}},
       {"cases.1.devices=0", {"/cases/1/devices", "1 to 64"}},
       {"cases.1.devices=1.5", {"/cases/1/devices", "1.5"}},
-      {"cases.1.devices=2", {"/cases/1/devices", "2 for speculative_sampling", "lookahead"}},
+      {"cases.1.devices=2", {"/cases/1/devices", "2 devices for speculative_sampling", "lookahead"}},
       {"cases=[{\"strategy\":\"lookahead\",\"devices\":2,\"verify\":\"batch_of_prefixes\"}]",
-       {"/cases/0/devices", "one pass"}},
+       {"/cases/0/devices", "one_pass"}},
       {"cases=[]", {"/cases", "empty list"}},
       {"cases=[7]", {"/cases/0", "number"}},
       {"cases=[{\"gamma\":4}]", {"/cases/0", "no \"strategy\""}},
@@ -277,7 +277,7 @@ TEST(Experiment, BadInputIsNamedWithItsPlace) {
       json config = base_config();
       set_one(config, bad.setting);
       parse_experiment(config, "a.json");
-      ADD_FAILURE() << bad.setting << " was taken";
+      ADD_FAILURE() << bad.setting << " was accepted";
     } catch (const Error& error) {
       for (const char* word : bad.words) EXPECT_THAT(error.what(), HasSubstr(word)) << bad.setting;
     }
@@ -350,7 +350,7 @@ TEST(Prompts, ASplitIsChosenBeforeCounting) {
   config["prompts"]["inline"] = json::array({{{"id", "a"}, {"split", "fit"}, {"turns", {"1"}}}});
   try {
     ids("measure", 0);
-    ADD_FAILURE() << "a prompt of the other split was taken";
+    ADD_FAILURE() << "a prompt of the other split was accepted";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("at least one of split \"measure\""));
   }

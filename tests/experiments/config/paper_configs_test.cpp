@@ -1,4 +1,5 @@
-// configs/paper: experiments on weights that the user fetches, here with tiny random ones of the same family.
+// configs/paper: experiments on weights that the user downloads, run here with tiny random weights of the
+// family.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -7,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
-#include "experiments/config/experiment.h"
+#include "experiments/config/config_file.h"
 #include "tests/experiments/cli/cli.h"
 #include "tests/model/files/model_files.h"
 
@@ -17,7 +18,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-/// A random GPT-2 (Radford et al. 2019) as its checkpoints are laid out: Conv1D weights [in, out], learned
+/// A random GPT-2 (Radford et al. 2019) in the layout of its checkpoints: Conv1D weights [in, out], learned
 /// positions.
 void write_gpt2(const std::filesystem::path& folder, int hidden, int layers, std::uint64_t seed) {
   constexpr int kPositions = 512;
@@ -81,7 +82,7 @@ TEST(PaperConfigs, Gpt2ReportStandsBesideThePublishedRow) {
   const json summary = parse_json(fixtures::Cli::read(dir.path() / "run/summary.json"), "summary.json");
   const json& speculative = summary["cases"][1];
   const json& metrics = speculative["metrics"];
-  EXPECT_EQ(metrics["tokens"], 255);  // of 256, the first is the prefill's
+  EXPECT_EQ(metrics["tokens"], 255);  // of 256; the first comes from prefill
   EXPECT_EQ(metrics["matches_reference"], true);
   ASSERT_EQ(speculative["published"].size(), 1u);
   const std::map<std::string, std::pair<double, json>> expected{
@@ -100,7 +101,7 @@ TEST(PaperConfigs, Gpt2ReportStandsBesideThePublishedRow) {
     ++seen;
   }
   EXPECT_EQ(seen, expected.size());
-  // r' = tau / (K + 1); r'(K+1) t_t / (K t_d + t_t) is made of it.
+  // r' = tau / (K + 1) enters r'(K+1) t_t / (K t_d + t_t).
   EXPECT_NEAR(metrics["r_prime"].get<double>(), metrics["tau"].get<double>() / 5, 1e-12);
 }
 

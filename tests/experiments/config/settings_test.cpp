@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
-#include "experiments/config/experiment.h"
+#include "experiments/config/config_file.h"
 
 namespace speclab {
 namespace {
@@ -38,7 +38,7 @@ std::string refusal(const std::vector<std::string>& texts) {
   } catch (const Error& error) {
     return error.what();
   }
-  ADD_FAILURE() << texts.back() << " was taken";
+  ADD_FAILURE() << texts.back() << " was accepted";
   return "";
 }
 
@@ -63,8 +63,7 @@ TEST(SettingValue, NumbersAsPeopleWriteThem) {
     EXPECT_EQ(parsed, value) << text;
     EXPECT_EQ(parsed.type_name(), std::string(value.type_name())) << text;
   }
-  EXPECT_TRUE(parse_setting_value("3.", "--set x").is_number_integer())
-      << "an option of whole numbers takes it";
+  EXPECT_TRUE(parse_setting_value("3.", "--set x").is_number_integer()) << "an option of integers accepts it";
   for (const char* text : {"a b", ".", "+", "-", "1e", "e5", "1.2.3", "007", "3x", "models/x.gguf", "=W", ""})
     EXPECT_EQ(parse_setting_value(text, "--set x"), text) << "a text";
   const std::pair<const char*, const char*> bad[] = {
@@ -83,7 +82,7 @@ TEST(SettingValue, NumbersAsPeopleWriteThem) {
 TEST(SettingName, AnOptionAloneHoldsForAllCases) {
   const json hot = with({"temperature=.5"});
   EXPECT_EQ(hot["options"], (json{{"max_tokens", 8}, {"temperature", .5}}));
-  EXPECT_FALSE(hot["cases"][0].contains("temperature")) << "a case's own word would go before it";
+  EXPECT_FALSE(hot["cases"][0].contains("temperature")) << "the value of a case would override it";
   const json longer = with({"gamma=[1,2]"});
   EXPECT_FALSE(longer["cases"][0].contains("gamma"));
   EXPECT_EQ(longer["cases"][1]["gamma"], (json{1, 2}));
@@ -101,7 +100,7 @@ TEST(SettingName, AWrongOneIsRefusedInWordsOfTheCommandLine) {
   EXPECT_THAT(refusal({"prompts.foo.bar=3"}), StartsWith("--set prompts.foo.bar=3"));
   EXPECT_THAT(refusal({"cases.gamma=3"}),
               AllOf(StartsWith("--set cases.gamma=3"), HasSubstr("For all cases: --set gamma=3")));
-  EXPECT_THAT(refusal({"W=3"}), AllOf(StartsWith("--set W=3"), HasSubstr("lookahead, which no case has")));
+  EXPECT_THAT(refusal({"W=3"}), AllOf(StartsWith("--set W=3"), HasSubstr("lookahead, which no case uses")));
   EXPECT_THAT(refusal({"gamma"}), HasSubstr("NAME=VALUE"));
   EXPECT_THAT(refusal({"repeats.x=1"}), AllOf(StartsWith("--set repeats.x=1"), HasSubstr("an integer")));
   EXPECT_THAT(refusal({"name.x=1"}), AllOf(StartsWith("--set name.x=1"), HasSubstr("name is a string")));
@@ -116,7 +115,7 @@ TEST(SettingValue, AWrongOneIsRefusedInWordsOfTheCommandLine) {
   EXPECT_THAT(refusal({"lenience=.3"}),
               AllOf(StartsWith("--set lenience=.3 "), HasSubstr("choose another rule")));
   EXPECT_THAT(refusal({"cases.1.draft=none"}), StartsWith("--set cases.1.draft=none "));
-  try {  // what the file says is not blamed on the command line
+  try {  // errors in the file are not blamed on the command line
     json config = three_cases();
     config["cases"][1]["gamma"] = "high";
     configure_experiments(config, "a.json", {"cases.0.temperature=0", "repeats=2"});

@@ -1,5 +1,5 @@
-// The experiments of tests/slow leave nothing out: a new strategy, schedule or lossless rule without an entry
-// fails here, among the fast tests.
+// The experiments of tests/slow cover everything. A new strategy, schedule or lossless rule without an entry
+// there fails in this fast test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@
 
 #include "core/decoding/drafting/draft_chain.h"
 #include "core/decoding/drafting/schedule.h"
-#include "experiments/config/experiment.h"
+#include "experiments/config/config_file.h"
 #include "tests/slow/random_options.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
@@ -86,7 +86,7 @@ TEST(SlowConfigs, EveryScheduleAndEveryRuleThatIsLosslessWhenGreedy) {
   for (const CaseSpec& spec : experiment.cases) EXPECT_NE(spec.loss_class(), LossClass::l3) << spec.id;
 }
 
-// Every option of a listed strategy is drawn, and every set of options is one that the strategy can have.
+// Every option of the listed strategies is drawn, and every drawn set of options is valid.
 TEST(SlowConfigs, RandomOptionsLeaveNoOptionOut) {
   const std::filesystem::path root = SPECLAB_SOURCE_DIR;
   const json spaces_of = fixtures::random_option_spaces(root);
@@ -96,7 +96,7 @@ TEST(SlowConfigs, RandomOptionsLeaveNoOptionOut) {
   for (const auto& [name, spaces] : spaces_of.items()) {
     StrategyChoice choice(find_strategy(name));
     int draws = 0;
-    // Those of a draft model's chain are tests/slow/lossless_variants.json's.
+    // Options of a draft model's chain are covered by tests/slow/lossless_variants.json.
     std::set<std::string> drawn;
     DraftChainOptions chain;
     for (const OptionInfo& info : describe_options(option_fields(chain))) drawn.insert(info.name);
@@ -124,7 +124,7 @@ TEST(SlowConfigs, RandomOptionsLeaveNoOptionOut) {
   }
 }
 
-// A config that comes with the project is one that `speclab run` takes.
+// `speclab run` accepts every config of the project.
 TEST(ShippedConfigs, CanBeRead) {
   const std::filesystem::path root = SPECLAB_SOURCE_DIR;
   int read = 0;

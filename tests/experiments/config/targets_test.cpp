@@ -1,11 +1,11 @@
-// Inflated targets and configs with several targets: the config, and the real binary.
+// Inflated targets and configs with several targets, as config and with the real binary.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
-#include "experiments/config/experiment.h"
+#include "experiments/config/config_file.h"
 #include "experiments/config/settings.h"
 #include "tests/experiments/cli/cli.h"
 #include "tests/model/files/model_files.h"
@@ -62,7 +62,7 @@ TEST(Targets, BadOnesAreRefusedWithTheirPlace) {
     Settings(std::vector<std::string>{setting}).apply(changed, config_keys());
     try {
       parse_experiments(changed, "a.json");
-      ADD_FAILURE() << setting << " was taken";
+      ADD_FAILURE() << setting << " was accepted";
     } catch (const Error& error) {
       for (const char* word : words) EXPECT_THAT(error.what(), HasSubstr(word)) << setting;
     }
@@ -86,7 +86,7 @@ class Twins : public ::testing::Test {
     err_ = cli.err();
     return code;
   }
-  /// What was emitted and what became of every drafted token, without times.
+  /// Emitted tokens and the fate of every drafted token, without times.
   static json decided(const json& line) {
     json steps = json::array();
     for (const json& step : line.at("steps")) {
@@ -111,7 +111,7 @@ TEST_F(Twins, ARunOfEachTargetWithTheSameAcceptances) {
   EXPECT_EQ(models["target"]["inflated"]["to"]["hidden"], 128);
   EXPECT_EQ(models["target"]["inflated"]["from"]["name"], "tiny");
   EXPECT_EQ(models["one"]["embedding_bytes"], 2 * 64 * 32)
-      << "the draft has the original embedding beside the twin's";
+      << "the draft has the original embedding, not the inflated one";
   EXPECT_EQ(read_json_file(dir() / "r/small/environment.json")["models"]["one"]["embedding_bytes"], 0);
   EXPECT_THAT(models["fat"]["name"].get<std::string>(), HasSubstr("inflated from tiny"));
   EXPECT_FALSE(models["one"].contains("inflated"));
@@ -139,7 +139,7 @@ TEST_F(Twins, ARunOfEachTargetWithTheSameAcceptances) {
   EXPECT_THAT(out_, HasSubstr("inflated from tiny"));
   EXPECT_EQ(run({"run", "a.json", "--out", "r", "-q"}), 2);
   EXPECT_THAT(err_, HasSubstr("targets.json"));
-  fs::remove_all(dir() / "r/wide");  // as if it had been interrupted between the two
+  fs::remove_all(dir() / "r/wide");  // as after an interruption between the two targets
   EXPECT_EQ(run({"run", "a.json", "--out", "r", "-q", "--resume"}), 0) << err_;
   EXPECT_TRUE(fs::exists(dir() / "r/wide/summary.json"));
   EXPECT_EQ(run({"run", "a.json", "--out", "r", "-q", "--resume", "--set", "targets.third=target"}), 2);
@@ -164,7 +164,7 @@ TEST_F(Twins, OnTheCommandLine) {
       << err_;
   EXPECT_EQ(plain["tokens"], json::parse(out_)["tokens"]);
   const std::pair<const char*, const char*> bad[] = {
-      {"hidden", "sizes as"}, {"hidden=x", "sizes as"}, {"hidden=8", "at least 32"}, {"width=8", "width"}};
+      {"hidden", "SIZE=NUMBER"}, {"hidden=x", "sizes as"}, {"hidden=8", "at least 32"}, {"width=8", "width"}};
   for (const auto& [text, word] : bad) {
     EXPECT_EQ(run({"model", "target", "--inflate", text}), 2) << text;
     EXPECT_THAT(err_, HasSubstr(word));

@@ -77,7 +77,7 @@ inline GenerationRecord autoregressive_turn(std::int64_t step_ns) {
   return turn;
 }
 
-/// Folders of runs whose numbers were worked out by hand.
+/// Makes folders of runs whose numbers were computed by hand.
 class Record : public ::testing::Test {
  protected:
   /// A run folder with 3 prompts and 2 repeats; the speculative case takes `step_ns` per step.
@@ -128,13 +128,13 @@ class Record : public ::testing::Test {
     }
     return path;
   }
-  /// As if the run had been planned with so many repeats.
+  /// Changes the config as if the run had been planned with this many repeats.
   static void plan_repeats(const std::filesystem::path& path, int repeats) {
     json config = read_json_file(path / "config.json");
     config["repeats"] = repeats;
     write_json_file(path / "config.json", config);
   }
-  /// Changes every line of one case file of such a folder.
+  /// Changes every line of one case file of the folder.
   template <class Change>
   static void rewrite(const std::filesystem::path& file, Change change) {
     std::vector<LineRecord> lines = read_case_file(file);

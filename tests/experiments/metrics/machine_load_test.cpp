@@ -1,4 +1,4 @@
-// Which runs were measured on a busy machine.
+// Judging whether a run was measured on a busy machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -45,7 +45,7 @@ TEST(MachineLoad, WorkOfOneThreadIsNoSignOfABusyMachine) {
   EXPECT_EQ(judge_machine(json::array({timed_case("copies", .65, 6, 4)}), sixteen, {})["busy"], false);
   EXPECT_EQ(judge_machine(json::array({timed_case("copies", .4, 6, 4)}), sixteen, {})["busy"], true);
   json model = timed_case("model", .65, 6, 4);
-  model["draft"] = "small";  // a model's forwards take all threads
+  model["draft"] = "small";  // forwards of a draft model use all threads
   EXPECT_EQ(judge_machine(json::array({model}), sixteen, {})["busy"], true);
   EXPECT_EQ(judge_machine(json::array({model}), {{"threads", 16}, {"backend", "cuda"}}, {})["busy"], false)
       << "the processor waits for the device";
@@ -61,7 +61,7 @@ TEST(MachineLoad, NoSpeedupIsAboveTau) {
   };
   EXPECT_EQ(of(1.6, {1.4, 1.8}, "off")["busy"], false) << "the interval permits it";
   EXPECT_EQ(of(1.6, nullptr, "off")["busy"], false);
-  EXPECT_EQ(of(1.6, {1.55, 1.8}, "on")["busy"], false) << "it saves more than forwards";
+  EXPECT_EQ(of(1.6, {1.55, 1.8}, "on")["busy"], false) << "the device loop saves more than forwards";
   const json busy = of(1.6, {1.55, 1.8}, "off");
   EXPECT_EQ(busy["busy"], true);
   EXPECT_THAT(machine_text(busy), HasSubstr("speedup 1.60 [1.55, 1.80] of a is above its tau 1.50"));
@@ -89,7 +89,7 @@ TEST(MachineLoad, ASummaryOfAnOlderVersionIsJudgedFromItsCases) {
   json summary = {{"cases", json::array({timed_case("a", .3, 10, 0)})}};
   EXPECT_EQ(machine_of(summary, kTwoThreads)["busy"], true);
   summary["machine"] = judge_machine(json::array(), kTwoThreads, {});
-  EXPECT_EQ(machine_of(summary, kTwoThreads)["busy"], false) << "what the run itself found counts";
+  EXPECT_EQ(machine_of(summary, kTwoThreads)["busy"], false) << "the judgement in the summary wins";
 }
 
 }  // namespace

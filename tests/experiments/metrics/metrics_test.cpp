@@ -60,11 +60,11 @@ TEST_F(Record, MetricsOfAHandMadeRun) {
   EXPECT_DOUBLE_EQ(m["wasted_rows"], .5);
   EXPECT_DOUBLE_EQ(m["c_hat"], .1);
   EXPECT_DOUBLE_EQ(m["ops_factor"], 160. / 100);
-  // 1 5 6 7 5 6 5 was said: 5 6 7 5 and 6 7 5 6 stand in the prompt.
+  // The text is 1 5 6 7 5 6 5; 5 6 7 5 and 6 7 5 6 occur in the prompt.
   EXPECT_DOUBLE_EQ(m["copied_4grams"], 2. / 7);
   EXPECT_TRUE(summary["cases"][0]["metrics"]["copied_4grams"].is_null()) << "its record holds no prompts";
   EXPECT_DOUBLE_EQ(m["peak_flops_share"], 960 / 4.8e-3 / 1e6);
-  EXPECT_DOUBLE_EQ(m["energy_per_token"], 14. / 7);  // the token of prefill is one of them
+  EXPECT_DOUBLE_EQ(m["energy_per_token"], 14. / 7);  // the token from prefill counts too
   EXPECT_DOUBLE_EQ(m["gpu_busy_share"], .75);
   EXPECT_TRUE(summary["cases"][0]["metrics"]["energy_per_token"].is_null());
   EXPECT_TRUE(summary["cases"][0]["metrics"]["gpu_busy_share"].is_null());
@@ -79,7 +79,7 @@ TEST_F(Record, MetricsOfAHandMadeRun) {
   EXPECT_NEAR(summary["noise_floor"].get<double>(), 0, 1e-12);
 }
 
-TEST_F(Record, EveryPromptWithWhatThereIsToCopy) {
+TEST_F(Record, EveryPromptHasItsCopiedShare) {
   const auto path = write_run("run", 1'600'000);
   LineRecord line = read_case_file(path / "cases" / "spec.jsonl").front();
   // Prompt 1 copies itself: its text was 7 7 7 7 7.
@@ -110,25 +110,26 @@ TEST_F(Record, TheResidualHasTheIntervalThatPromptsAndRoundsGiveIt) {
     for (const double ns : rounds) JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(ns));
     return json(summarise_run(path)["cases"][1]["waterfall"].back());
   };
-  // Equal prompts and equal rounds: nothing varies. A step by calibration: 1.2 + .2 ms for 1.6 ms measured.
+  // Equal prompts and equal rounds vary in nothing. The calibrated step takes 1.2 + .2 ms, the measured
+  // one 1.6 ms.
   const json steady = last_term("steady", {1e6, 1e6, 1e6});
   EXPECT_NEAR(steady["residual_share"].get<double>(), .2 / 1.6, 1e-12);
   EXPECT_NEAR(steady["residual_share_ci95"][0].get<double>(), .2 / 1.6, 1e-12);
   EXPECT_NEAR(steady["residual_share_ci95"][1].get<double>(), .2 / 1.6, 1e-12);
-  // Rounds that differ: the draft's .2 ms are more or less against a target forward.
+  // With rounds that differ, the draft's .2 ms are a larger or smaller part of a target forward.
   const json noisy = last_term("noisy", {.5e6, 1e6, 1.5e6});
   EXPECT_LT(noisy["residual_share_ci95"][0].get<double>(), .2 / 1.6 - .02);
   EXPECT_GT(noisy["residual_share_ci95"][1].get<double>(), .2 / 1.6 + .02);
   EXPECT_TRUE(last_term("single", {1e6})["residual_share_ci95"].is_null());
 }
 
-TEST_F(Record, TheSecondsOfItsLinesAreATermOfTheWaterfall) {
+TEST_F(Record, DriftOfTheMachineIsATermOfTheWaterfall) {
   const auto path = write_run("run", 1'600'000);
   for (const double ns : {1e6, 1e6, 2e6})
     JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(ns));
   const auto waterfall = [&] { return json(summarise_run(path)["cases"][1]["waterfall"]); };
   const json unknown = waterfall();
-  EXPECT_EQ(unknown.size(), 7u) << "lines of older records do not say which rounds were near";
+  EXPECT_EQ(unknown.size(), 7u) << "lines of older records do not name the rounds next to them";
   const auto say = [&](const char* file, int rounds) {
     std::vector<LineRecord> lines = read_case_file(path / "cases" / file);
     std::filesystem::remove(path / "cases" / file);

@@ -29,13 +29,13 @@ std::shared_ptr<CaseData> timed_case(const std::string& id, const std::vector<st
   return data;
 }
 
-TEST(RatioNoise, IsThatOfRatiosNotOfTimes) {
-  // The machine is a third slower in the second repeat, in both arms.
+TEST(RatioNoise, IsTheNoiseOfRatiosNotOfTimes) {
+  // The machine is a third slower in the second repeat, for both cases.
   const auto base = timed_case("autoregressive", {{1e9, 1.33e9}, {2e9, 2.66e9}});
   const auto fast = timed_case("lookup", {{.5e9, .665e9}, {1e9, 1.33e9}});
   fast->reference = base;
   EXPECT_NEAR(*ratio_noise(std::vector{base, fast}), 0, 1e-9);
-  // Here only one arm is slower: that is noise of the ratio.
+  // Only one case is slower in the second repeat: noise of the ratio.
   const auto loud = timed_case("lookup", {{.5e9, .55e9}, {1e9, 1.1e9}});
   loud->reference = timed_case("autoregressive", {{1e9, 1e9}, {2e9, 2e9}});
   EXPECT_NEAR(*ratio_noise(std::vector{base, loud}), .1, 1e-9);

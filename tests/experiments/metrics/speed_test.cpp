@@ -1,5 +1,5 @@
-// Speeds of texts that are not the reference's: per emitted token, marked, and no more sure than their
-// prompts allow.
+// Speeds of cases whose texts differ from the reference's: measured per emitted token, marked in tables, and
+// with intervals that the number of prompts allows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// Its sampled texts stop after `steps` of their three steps.
+/// Makes a sampled text stop after `steps` of its three steps.
 void cut(LineRecord& line, std::size_t steps) {
   GenerationRecord& turn = line.turns[0];
   turn.decode_ns = 0;
@@ -47,7 +47,7 @@ class Speed : public Record {
   }
 };
 
-TEST_F(Speed, IsOfTimePerTokenWhereTextsEndElsewhere) {
+TEST_F(Speed, IsTimePerTokenWhenTextsEndElsewhere) {
   const json summary = summarise_run(write_half_texts("half"));
   const json &base = summary["cases"][0]["metrics"], &m = summary["cases"][1]["metrics"];
   EXPECT_EQ(m["tokens"], 12);
@@ -72,24 +72,24 @@ TEST_F(Speed, IsTheRatioOfTimesWhereTextsAreEqual) {
   EXPECT_EQ(m["speedup"].get<double>(), base / test) << "bit for bit";
 }
 
-TEST_F(Speed, OfOneTextThatEndsWithItsFirstToken) {
+TEST_F(Speed, LeavesOutATextThatEndsWithItsFirstToken) {
   const json summary = summarise_run(write_half_texts("none", 0));
   EXPECT_DOUBLE_EQ(summary["cases"][1]["metrics"]["speedup"], 1.25) << "prompt 0 alone has tokens";
   EXPECT_TRUE(summary["cases"][1]["by_prompt"]["1"]["speedup"].is_null());
   EXPECT_TRUE(summary["noise_floor"].is_number());
 }
 
-TEST_F(Speed, ThePredictionsAndTheWaterfallAreOfTheSame) {
+TEST_F(Speed, PredictionsAndWaterfallUseTheSameSpeedup) {
   const auto path = write_half_texts("half");
   for (int i = 0; i < 3; ++i) JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(1e6));
   const json entry = summarise_run(path)["cases"][1];
   const json& waterfall = entry["waterfall"];
   EXPECT_DOUBLE_EQ(waterfall.back()["speedup"], 1.5);
   EXPECT_DOUBLE_EQ(waterfall[waterfall.size() - 2]["speedup"], 1.5);
-  // tau = 12 / 5; a step by calibration: 1.2 + .2 ms for 1.6 ms measured.
+  // tau = 12 / 5. The calibrated step takes 1.2 + .2 ms, the measured one 1.6 ms.
   EXPECT_NEAR(waterfall.back()["unexplained_share"].get<double>(), .2 / 1.6, 1e-12);
   EXPECT_NEAR(waterfall.back()["unexplained_share_ci95"][0].get<double>(), .2 / 1.6, 1e-12)
-      << "whatever prompts are drawn";
+      << "for all drawn prompts";
   EXPECT_NEAR(waterfall.back()["unexplained_share_ci95"][1].get<double>(), .2 / 1.6, 1e-12);
   EXPECT_DOUBLE_EQ(entry["predictions"]["measured_costs"]["measured"], 1.5);
 }
@@ -102,7 +102,7 @@ TEST_F(Speed, ComparesRunsPerToken) {
   EXPECT_EQ(result.prompts, 3u);
 }
 
-TEST_F(Speed, OfOtherTextsIsMarked) {
+TEST_F(Speed, OfDifferentTextsIsMarked) {
   const json half = summarise_run(write_half_texts("half")),
              equal = summarise_run(write_run("equal", 1'600'000));
   EXPECT_THAT(to_text(summary_table(half)), HasSubstr("1.50 [1.25, 1.88] (n = 3) *"));
@@ -121,7 +121,7 @@ TEST_F(Speed, AFewPromptsAreNamedBesideTheirIntervals) {
   EXPECT_EQ(interval_text({{"x", 2.0}}, "x", 3, 9), "2.00");
 }
 
-TEST_F(Speed, ANoiseFloorOfNextToNothingIsNotOne) {
+TEST_F(Speed, TooFewPromptsGiveNoNoiseFloor) {
   json summary = summarise_run(write_run("run", 1'600'000));
   summary["noise_floor"] = .0312;
   EXPECT_EQ(notes_text(summary), "Differences of time below 3.1 % are noise.\n");

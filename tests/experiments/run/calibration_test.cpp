@@ -73,21 +73,21 @@ TEST(MachineDrift, OfALine) {
   EXPECT_DOUBLE_EQ(during(0).value(), slow[0]);
   EXPECT_DOUBLE_EQ(during(1).value(), (slow[0] + slow[1]) / 2);
   EXPECT_DOUBLE_EQ(during(2).value(), (slow[1] + slow[2]) / 2);
-  EXPECT_DOUBLE_EQ(during(3).value(), slow[2]) << "none behind it";
+  EXPECT_DOUBLE_EQ(during(3).value(), slow[2]) << "there is no round after it";
   EXPECT_DOUBLE_EQ(during(9).value(), slow[2]);
   EXPECT_FALSE(during(-1)) << "an older record";
   EXPECT_DOUBLE_EQ(during(1, {{1, 25}, {2, 30}}).value(), (25 / 20. + 30 / 40.) / 2)
-      << "its own forwards know better than the rounds next to it";
+      << "its own forwards win over the rounds next to it";
   rounds[2]["shard"] = {2, 2};
   EXPECT_FALSE(MachineDrift(rounds).known());
   EXPECT_FALSE(MachineDrift({}).known());
 }
 
-TEST(CalibrationCosts, StepsAreThoseOfTheMeanMachine) {
+TEST(CalibrationCosts, StepsAreCorrectedForTheSpeedOfTheMachine) {
   std::vector<json> rounds = {round_of(10, 20),
-                              round_of(30, 60)};  // half as slow as the mean, and half as slow again
+                              round_of(30, 60)};  // half of the mean time, and 1.5 times of it
   rounds[0]["cases"] = {
-      {"a", {step(1, 0, 4, 2, 1), step(1, 0, 4, 2, 1)}}};  // the fast seconds weigh no more for it
+      {"a", {step(1, 0, 4, 2, 1), step(1, 0, 4, 2, 1)}}};  // this case has more steps in the fast round
   rounds[1]["cases"] = {{"a", {step(1, 0, 12, 6, 3)}}};
   const json a = calibration_costs(rounds)["cases"]["a"];
   EXPECT_DOUBLE_EQ(a["draft_ns"]["slope"].get<double>(), 8);

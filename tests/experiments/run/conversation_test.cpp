@@ -1,4 +1,4 @@
-// Prompts as the model gets them: template by file or by name, BOS once.
+// Prompts as tokens: template from the file or by name, and a single BOS.
 #include "experiments/run/conversation.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// A tiny model whose tokenizer puts BOS (token 256) before a text.
+/// A tiny model whose tokenizer adds BOS (token 256) before a text.
 std::filesystem::path model_with_bos(const std::string& name) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / name;
   speclab::fixtures::Shape shape = speclab::fixtures::tiny_shape();
@@ -47,7 +47,7 @@ TEST(Conversation, HasOneBosWhetherTheTokenizerOrTheTemplateAddsIt) {
   EXPECT_EQ(gemma[0], 256);
   EXPECT_EQ(std::string(gemma.begin() + 1, gemma.end()),
             "<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n");
-  // The template of the file, ChatML, says no BOS, and the tokenizer's is for bare texts.
+  // The template of the file, ChatML, writes no BOS; the tokenizer adds one to plain texts only.
   const std::vector<Token> chatml = tokens_of(folder, "");
   EXPECT_EQ(chatml[0], 256);  // <|im_start|>
   EXPECT_EQ(chatml[1], 'u');
@@ -68,7 +68,7 @@ TEST(Conversation, AnUnknownTemplateNeedsAName) {
   }
 }
 
-TEST(BackendChoice, AutoIsAGpuWhereOneIsUsableAndNoClassOfTheCpuIsAskedFor) {
+TEST(BackendChoice, AutoIsAUsableGpuUnlessANumericsClassIsAskedFor) {
   const std::string none = "no CUDA driver: libcuda.so.1 was not found";
   EXPECT_EQ(backend_name({}, none), "cpu");
   EXPECT_EQ(backend_name({}, ""), "cuda");

@@ -1,4 +1,5 @@
-// Agreement of numerics classes: nothing differs from itself, another model does, bf16 KV lies between.
+// Agreement of numerics classes: a class equals itself, another model is far away, a bf16 KV cache is in
+// between.
 #include "experiments/run/numerics_check.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +47,7 @@ TEST_F(Numerics, Bf16CacheIsNearAndAnotherModelIsFar) {
   EXPECT_LT(far.top1, .5);
 }
 
-/// KL of the first position against its definition, summed here.
+/// Compares the KL divergence of the first position with its definition.
 TEST_F(Numerics, DivergenceByDefinition) {
   const auto p = model(1, "f32"), q = model(2, "f32");
   const NumericsAgreement found = compare_numerics(*p, *q, "f32", {{5, 6}}, 1);

@@ -1,4 +1,4 @@
-// Lines held against their references in a finished record, whichever was measured first.
+// Lines of a finished record are compared with their references, whichever was measured first.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -32,15 +32,15 @@ class CheckRecord : public ::testing::Test {
   void check() { check_record(lines, {{"auto", "auto"}, {"fast", "auto"}}); }
 };
 
-TEST_F(CheckRecord, HoldsEveryRepeatAgainstTheFirstOfTheReference) {
+TEST_F(CheckRecord, ComparesEveryRepeatWithTheFirstOfTheReference) {
   check();
-  EXPECT_FALSE(lines["auto"][0].matches_reference.has_value()) << "there is nothing to hold it against";
+  EXPECT_FALSE(lines["auto"][0].matches_reference.has_value()) << "it is the first repeat of the reference";
   EXPECT_EQ(lines["auto"][1].matches_reference, true);
   EXPECT_EQ(lines["fast"][0].matches_reference, true);
   EXPECT_EQ(lines["fast"][1].matches_reference, true);
 }
 
-TEST_F(CheckRecord, FindsTheFirstDifferenceOfWhatIsPromised) {
+TEST_F(CheckRecord, FindsTheFirstDifferenceInTheScopeOfThePromise) {
   lines["fast"][0].turns[0].row_hashes[1] = 5;
   lines["fast"][1].turns[0].tokens[2] = 4;
   lines["auto"][1].turns[0].tokens.pop_back();
@@ -70,7 +70,7 @@ TEST_F(CheckRecord, ALineOfAFailedReferenceHasFailed) {
   EXPECT_EQ(lines["auto"][1].error, "nothing to compare with: the line of auto failed");
 }
 
-TEST_F(CheckRecord, OlderRecordsHoldTheAnswerThemselves) {
+TEST_F(CheckRecord, OlderRecordsKeepTheirStoredAnswer) {
   lines["auto"].clear();
   lines["fast"][0].promise.reset();
   lines["fast"][0].matches_reference = false;
@@ -81,7 +81,7 @@ TEST_F(CheckRecord, OlderRecordsHoldTheAnswerThemselves) {
   EXPECT_FALSE(lines["fast"][1].matches_reference.has_value());
 }
 
-TEST(Promise, IsThatOfTheRule) {
+TEST(Promise, DependsOnTheRule) {
   GenerationOptions generation;
   generation.sampling.temperature = 0;
   EXPECT_EQ(promise_of(generation), Promise::rows);

@@ -1,4 +1,4 @@
-// In which order the lines of a run are measured.
+// The order in which the lines of a run are measured.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "core/base/error.h"
-#include "experiments/config/experiment.h"
+#include "experiments/config/config_file.h"
 #include "experiments/run/run_plan.h"
 
 namespace speclab {
@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-/// So many prompts; each case is a strategy or an object with one.
+/// An experiment with `prompts` prompts. A case is the name of a strategy or an object.
 Experiment planned(int prompts, const json& cases, const json& more = json::object()) {
   json config = {{"name", "plan"}, {"target", "m"}, {"repeats", 1}, {"cases", json::array()}};
   for (int i = 0; i < prompts; ++i) config["prompts"]["inline"].push_back(std::to_string(i));
@@ -30,7 +30,7 @@ Experiment planned(int prompts, const json& cases, const json& more = json::obje
 
 const json kWithMemory = {{"strategy", "lookahead"}, {"keep_pool", true}};
 
-/// How often the case has which place among the cases of a text, in the first repeat.
+/// How often the case has each place among the cases of a text, in the first repeat.
 std::map<int, int> places_of(const Experiment& experiment, const std::string& id) {
   const int cases = static_cast<int>(experiment.cases.size());
   std::map<int, int> places;
@@ -64,9 +64,9 @@ TEST(Plan, AReferenceTakesEachPlaceEquallyOften) {
   for (const auto& [place, times] : places_of(planned(40, five), "autoregressive"))
     EXPECT_EQ(times, 8) << "place " << place;
   EXPECT_EQ(places_of(planned(40, five), "autoregressive").size(), 5u);
-  // With one repeat of few prompts it is neither always first nor always last.
+  // With one repeat of few prompts, it is not always first or always last.
   EXPECT_EQ(places_of(planned(5, five), "autoregressive").size(), 5u);
-  // Two references: about equally often.
+  // Each of two references takes each place about equally often.
   const Experiment two =
       planned(300, {"autoregressive", "prompt_lookup", "jacobi"}, {{"options", {{"temperature", {0, 1}}}}});
   for (const char* id : {"autoregressive/temperature=0", "autoregressive/temperature=1"}) {
@@ -76,7 +76,7 @@ TEST(Plan, AReferenceTakesEachPlaceEquallyOften) {
   }
 }
 
-TEST(Plan, WhatDraftsFromTheReferenceComesBehindItInTheFirstRepeat) {
+TEST(Plan, ACaseThatDraftsFromTheReferenceComesAfterItInTheFirstRepeat) {
   const Experiment experiment =
       planned(60, {"autoregressive", "simulated", "prompt_lookup", "jacobi"}, {{"repeats", 2}});
   std::map<std::pair<int, int>, std::map<std::string, int>> order;  // by repeat and prompt
@@ -89,7 +89,7 @@ TEST(Plan, WhatDraftsFromTheReferenceComesBehindItInTheFirstRepeat) {
     EXPECT_FALSE(text.first == 0 && is_before) << "prompt " << text.second;
     before += is_before;
   }
-  EXPECT_GT(before, 10) << "in later repeats the text is there";
+  EXPECT_GT(before, 10) << "in later repeats the reference text exists";
   for (const auto& [place, times] : places_of(experiment, "autoregressive"))
     EXPECT_EQ(times, 20) << "the reference takes each place among the other cases, place " << place;
 }
@@ -139,13 +139,14 @@ TEST(Config, RefusesPromptsThatChangeAStrategyWithMemory) {
   };
   EXPECT_THAT(error_of({{"N", 4}}),
               HasSubstr("prompt own: /options: got {\"N\":4} for lookahead/keep_pool=true"));
-  EXPECT_THAT(error_of({{"keep", true}}), HasSubstr("for token_recycling")) << "memory in one prompt alone";
-  EXPECT_EQ(error_of({{"max_tokens", 4}}), "") << "options of generation are no business of the memory";
+  EXPECT_THAT(error_of({{"keep", true}}), HasSubstr("for token_recycling"))
+      << "one prompt switches memory on";
+  EXPECT_EQ(error_of({{"max_tokens", 4}}), "") << "options of generation do not change the memory";
   EXPECT_EQ(error_of({{"N", 5}}), "") << "the value that it has anyway";
   EXPECT_EQ(error_of({{"k", 4}}), "") << "of a case without memory";
 }
 
-TEST(Shard, PartsAreTheWholePlanWithoutRest) {
+TEST(Shard, PartsTogetherAreTheWholePlan) {
   const Experiment experiment = planned(3, {"autoregressive", "prompt_lookup"}, {{"repeats", 2}});
   const std::vector<PlannedLine> whole = plan_lines(experiment);
   std::vector<int> orders;

@@ -10,7 +10,7 @@
 namespace speclab::cuda {
 namespace {
 
-/// One product, its weights from memory each time.
+/// One matrix product. Its weights come from memory in each launch, not from a cache.
 class Product {
  public:
   Product(Gpu& gpu, CublasLt& library, int out, int in, int rows)

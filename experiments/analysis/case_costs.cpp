@@ -1,0 +1,90 @@
+#include "experiments/analysis/case_costs.h"
+
+#include <nlohmann/json.hpp>
+
+#include "experiments/metrics/calibration_costs.h"
+#include "experiments/metrics/metrics_detail.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+/// The calibrated step costs of a case; absent when it could not be run.
+const json* step_costs(const json& table, const std::string& id) {
+  if (table.is_null()) return nullptr;
+  const json& cases = table.at("cases");
+  const auto found = cases.find(id);
+  return found == cases.end() || found->is_null() ? nullptr : &*found;
+}
+
+double linear(const json& cost, double count) {
+  return cost.at("constant").get<double>() + cost.at("slope").get<double>() * count;
+}
+
+/// Forwards of the draft model for each drafted token; tokens that were copied lower it.
+std::optional<double> draft_calls_per_drafted_token(const json& metrics) {
+  const auto calls = metric_number(metrics, "draft_calls"), tokens = metric_number(metrics, "tokens"),
+             steps = metric_number(metrics, "steps"), drafted = metric_number(metrics, "drafted_per_step");
+  if (!calls || !tokens || !steps || !drafted) return std::nullopt;
+  const double drafted_tokens = *drafted * *steps;
+  return drafted_tokens > 0 ? *calls * *tokens / drafted_tokens : 0.0;
+}
+
+}  // namespace
+
+std::optional<double> metric_number(const json& metrics, const char* name) {
+  const auto found = metrics.find(name);
+  if (found == metrics.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+bool feeds_probes(const CaseData& data) {
+  return any_step(data, [](const StepRecord& step) { return !step.probes.empty(); });
+}
+
+std::optional<theory::Calibration> calibration_of(const CaseData& data, const json& table) {
+  if (!data.reference) return std::nullopt;
+  const json* own = step_costs(table, data.id());
+  const json* base = step_costs(table, data.reference->id());
+  if (!own || !base) return std::nullopt;
+  theory::Calibration calibration;
+  calibration.target = calibrated_row_times(table);  // in nanoseconds
+  calibration.t_ar = calibration.target.at(1) + linear(base->at("draft_ns"), 0) +
+                     linear(base->at("accept_ns"), 1) + base->at("other_ns").get<double>();
+  calibration.draft_token = own->at("draft_ns").at("slope");
+  calibration.draft_step = own->at("draft_ns").at("constant");
+  calibration.accept_step = own->at("accept_ns").at("constant");
+  calibration.accept_row = own->at("accept_ns").at("slope");
+  calibration.other = own->at("other_ns");
+  return calibration;
+}
+
+std::optional<int> constant_gamma(const CaseData& data, const theory::DraftLengths& lengths) {
+  const int longest = static_cast<int>(lengths.size()) - 1;
+  if (longest < 1) return std::nullopt;
+  double steps = 0, shorter = 0;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      int left = 0;  // tokens from this step to the end of the text
+      for (auto step = turn.steps.rbegin(); step != turn.steps.rend(); ++step) {
+        left += step->emitted;
+        ++steps;
+        if (static_cast<int>(step->drafted.size()) < longest && left > longest) ++shorter;
+      }
+    }
+  });
+  if (shorter > .05 * steps) return std::nullopt;
+  return longest;
+}
+
+std::optional<double> cost_per_drafted_token(const CaseData& data, const json& metrics, const json& table) {
+  if (data.config["draft"].is_null()) return 0.0;
+  if (table.is_null()) return std::nullopt;
+  const auto found = table.at("drafts").find(data.config["draft"].get<std::string>());
+  const auto calls = draft_calls_per_drafted_token(metrics);
+  if (found == table.at("drafts").end() || !calls) return std::nullopt;
+  return found->at("c").get<double>() * *calls;
+}
+
+}  // namespace speclab

@@ -1,0 +1,98 @@
+#include "experiments/analysis/case_noise.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "experiments/analysis/case_costs.h"
+#include "experiments/metrics/metrics_detail.h"
+
+namespace speclab {
+namespace {
+
+/// The numbers of steps of the lines of a case and its reference: `plain` as counted, `slowed` multiplied by
+/// how slow the machine was during the line. Both [prompts][repeats].
+struct DriftedSteps {
+  PairedTimes plain, slowed;
+  theory::DriftSource source = theory::DriftSource::lines;
+
+  /// The factor that drift puts on the speedup of these prompts: a median over repeats, as the speedup is.
+  double factor(std::span<const std::size_t> prompts) const {
+    const auto ratio = [&](const PairedTimes& steps) {
+      stats::Times base, test;
+      for (const std::size_t i : prompts) base.push_back(steps.base[i]), test.push_back(steps.test[i]);
+      return stats::paired_ratio(base, test, {.resamples = 1}).value;
+    };
+    return ratio(slowed) / ratio(plain);
+  }
+};
+
+std::optional<DriftedSteps> drifted_steps(const CaseData& data, const theory::RowTimes& target) {
+  if (!data.drift || !data.drift->known()) return std::nullopt;
+  bool known = true, in_lines = false, in_rounds = false;
+  const auto steps = [](const LineRecord& line) { return std::max(1.0, step_count(line)); };
+  const auto slowed = [&](const LineRecord& line) {
+    const std::optional<double> factor = data.drift->during(line, target);
+    known = known && factor;
+    (line.drift.empty() ? in_rounds : in_lines) = true;
+    return steps(line) * factor.value_or(1);
+  };
+  DriftedSteps drifted{paired_values(*data.reference, data, steps),
+                       paired_values(*data.reference, data, slowed)};
+  if (!known || drifted.plain.test.empty()) return std::nullopt;
+  drifted.source = in_lines && in_rounds ? theory::DriftSource::both
+                   : in_lines            ? theory::DriftSource::lines
+                                         : theory::DriftSource::rounds;
+  return drifted;
+}
+
+/// The speedup over the prompts with these indices; NaN when there is none.
+double speedup_of(const PairedDecoding& both, std::span<const std::size_t> drawn) {
+  stats::Decoded base, test;
+  for (const std::size_t i : drawn) {
+    base.seconds.push_back(both.base.seconds[i]), base.tokens.push_back(both.base.tokens[i]);
+    test.seconds.push_back(both.test.seconds[i]), test.tokens.push_back(both.test.tokens[i]);
+  }
+  const auto ratio = stats::paired_speedup(base, test, {.resamples = 1});
+  return ratio ? ratio->value : std::nan("");
+}
+
+}  // namespace
+
+std::optional<theory::Drift> case_drift(const CaseData& data, const theory::RowTimes& target) {
+  const auto drifted = drifted_steps(data, target);
+  if (!drifted) return std::nullopt;
+  std::vector<std::size_t> all(drifted->plain.test.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return theory::Drift{drifted->factor(all), drifted->source};
+}
+
+theory::ResidualIntervals residual_intervals(const CaseData& data, std::size_t prompts,
+                                             const ModelledSpeedup& modelled) {
+  const PairedDecoding both = paired_decoding(*data.reference, data, false);
+  theory::ResidualIntervals out;
+  if (!data.intervals || prompts != both.test.seconds.size() || !data.resampled_calibrations ||
+      data.resampled_calibrations->empty()) {
+    return out;
+  }
+  const auto interval = [&](bool with_drift) {
+    std::size_t next = 0;
+    const auto share = [&](std::span<const std::size_t> drawn) {
+      const auto calibration = calibration_of(data, (*data.resampled_calibrations)[next++]);
+      if (!calibration) return std::nan("");
+      const auto drifted = with_drift ? drifted_steps(data, calibration->target) : std::nullopt;
+      return 1 - speedup_of(both, drawn) /
+                     (modelled(drawn, *calibration) * (drifted ? drifted->factor(drawn) : 1));
+    };
+    return stats::bootstrap_interval(prompts, share,
+                                     {.resamples = static_cast<int>(data.resampled_calibrations->size())});
+  };
+  out.prompts = prompts;
+  out.unexplained = interval(false);
+  out.residual = data.drift && data.drift->known() ? interval(true) : out.unexplained;
+  return out;
+}
+
+}  // namespace speclab

@@ -1,0 +1,182 @@
+#include "experiments/analysis/case_waterfall.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/theory/alpha_estimators.h"
+#include "experiments/analysis/case_costs.h"
+#include "experiments/analysis/case_noise.h"
+#include "experiments/analysis/strategy_theory.h"
+#include "experiments/metrics/metrics_detail.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+bool drafts_anything(const CaseData& data) {
+  return any_step(data, [](const StepRecord& step) { return !step.drafted.empty(); });
+}
+
+std::vector<std::size_t> all_of(std::size_t count) {
+  std::vector<std::size_t> all(count);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
+}
+
+theory::ResidualIntervals chain_intervals(const CaseData& data) {
+  const std::vector<PromptRounds> run = data.rounds();
+  return residual_intervals(
+      data, run.size(), [&](std::span<const std::size_t> drawn, const theory::Calibration& costs) {
+        std::vector<PromptRounds> rounds;
+        double steps = 0, tokens = 0;
+        for (const std::size_t i : drawn) {
+          rounds.push_back(run[i]);
+          steps += static_cast<double>(run[i].size());
+          for (const Round& round : run[i]) tokens += round.emitted;
+        }
+        if (steps == 0) return std::nan("");
+        const theory::StepTimes step =
+            theory::calibrated_step(costs, theory::draft_length_counts(rounds), tokens / steps);
+        return theory::measured_cost_speedup(tokens / steps, step);
+      });
+}
+
+/// The rows that the steps of one prompt fed.
+struct FedRows {
+  theory::DraftLengths window, rows;  ///< number of steps by rows that are no candidates, and by all rows
+  double steps = 0, tokens = 0, drafted = 0;
+};
+
+void count(theory::DraftLengths& counts, int rows) {
+  if (static_cast<int>(counts.size()) <= rows) counts.resize(static_cast<std::size_t>(rows) + 1);
+  ++counts[static_cast<std::size_t>(rows)];
+}
+
+std::vector<FedRows> fed_rows(const CaseData& data) {
+  std::vector<FedRows> out(data.prompts.size());
+  for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
+    FedRows& fed = out[prompt];
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) {
+        const auto drafted = static_cast<int>(step.drafted.size());
+        count(fed.window, std::max(1, step.rows - drafted));
+        count(fed.rows, step.rows);
+        fed.steps += 1, fed.tokens += step.emitted, fed.drafted += drafted;
+      }
+    }
+  });
+  return out;
+}
+
+void add(theory::DraftLengths& sum, const theory::DraftLengths& counts) {
+  if (sum.size() < counts.size()) sum.resize(counts.size());
+  for (std::size_t n = 0; n < counts.size(); ++n) sum[n] += counts[n];
+}
+
+/// The input of explain_rows over the prompts with these indices; tau is 0 when they have no steps.
+theory::RowsExplainInput rows_input(const std::vector<FedRows>& fed, std::span<const std::size_t> prompts,
+                                    const theory::Calibration& calibration, double equivalent_share) {
+  theory::RowsExplainInput input;
+  double steps = 0, tokens = 0, drafted = 0;
+  for (const std::size_t i : prompts) {
+    add(input.window_rows, fed[i].window);
+    add(input.rows, fed[i].rows);
+    steps += fed[i].steps, tokens += fed[i].tokens, drafted += fed[i].drafted;
+  }
+  input.tau = steps > 0 ? tokens / steps : 0;
+  input.drafted = steps > 0 ? drafted / steps : 0;
+  input.calibration = calibration;
+  input.equivalent_share = equivalent_share;
+  return input;
+}
+
+theory::ResidualIntervals rows_intervals(const CaseData& data, const std::vector<FedRows>& fed,
+                                         double equivalent_share) {
+  return residual_intervals(
+      data, fed.size(), [&](std::span<const std::size_t> drawn, const theory::Calibration& costs) {
+        const theory::RowsExplainInput input = rows_input(fed, drawn, costs, equivalent_share);
+        if (input.tau == 0) return std::nan("");
+        return theory::measured_cost_speedup(input.tau, theory::calibrated_rows_step(input));
+      });
+}
+
+std::optional<theory::Waterfall> rows_waterfall(const CaseData& data, const json& metrics,
+                                                const json& sections) {
+  const auto speedup = metric_number(metrics, "speedup");
+  const auto calibration = calibration_of(data, data.calibration);
+  if (!speedup || !calibration) return std::nullopt;
+  const std::vector<FedRows> fed = fed_rows(data);
+  const double rows = rows_fed_per_step(data);
+  const double share = rows > 0 ? std::min(1.0, row_equivalents(data) / rows) : 1;
+  theory::RowsExplainInput input = rows_input(fed, all_of(fed.size()), *calibration, share);
+  input.speedup = *speedup;
+  if (const auto predicted = theory_tau(sections, data.id())) {
+    input.predicted_tau = predicted->tau;
+    input.law = predicted->law;
+  }
+  try {
+    input.drift = case_drift(data, calibration->target);
+    input.intervals = rows_intervals(data, fed, share);
+    return theory::explain_rows(input);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json& metrics,
+                                                const json& sections) {
+  if (feeds_probes(data) || (data.rounds().empty() && drafts_anything(data)))
+    return rows_waterfall(data, metrics, sections);
+  const auto alpha = metric_number(metrics, "alpha"), tau = metric_number(metrics, "tau"),
+             speedup = metric_number(metrics, "speedup");
+  const auto calibration = calibration_of(data, data.calibration);
+  const auto c = cost_per_drafted_token(data, metrics, data.calibration);
+  if (!alpha || !tau || !speedup || !calibration || !c) return std::nullopt;
+  theory::ExplainInput input;
+  input.alpha = *alpha;
+  input.lengths = theory::draft_length_counts(data.rounds());
+  input.gamma = constant_gamma(data, input.lengths);
+  input.tau = *tau;
+  input.speedup = *speedup;
+  input.calibration = *calibration;
+  input.assumed_c = *c;
+  try {
+    input.drift = case_drift(data, calibration->target);
+    input.intervals = chain_intervals(data);
+    return theory::explain(input);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+json waterfall_json(const theory::Waterfall& waterfall) {
+  json out = json::array({{{"step", waterfall.start_name},
+                           {"speedup", waterfall.predicted},
+                           {"log_ratio", 0.0},
+                           {"explanation", waterfall.start}}});
+  for (const theory::WaterfallTerm& term : waterfall.terms) {
+    out.push_back({{"step", term.key},
+                   {"speedup", term.speedup},
+                   {"log_ratio", term.log_ratio},
+                   {"explanation", term.explanation}});
+    if (term.key == "machine_drift" && waterfall.drift)
+      out.back()["measured_by"] = to_string(*waterfall.drift);
+  }
+  out.push_back({{"step", "measured"},
+                 {"speedup", waterfall.measured},
+                 {"log_ratio", 0.0},
+                 {"unexplained_share", waterfall.unexplained_share},
+                 {"unexplained_share_ci95", interval_json(waterfall.intervals.unexplained)},
+                 {"residual_share", waterfall.residual_share},
+                 {"residual_share_ci95", interval_json(waterfall.intervals.residual)}});
+  return out;
+}
+
+}  // namespace speclab

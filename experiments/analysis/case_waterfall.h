@@ -1,0 +1,20 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/theory/explain.h"
+#include "experiments/metrics/run_data.h"
+
+namespace speclab {
+
+/// Explains the speedup of one case term by term, from the i.i.d. prediction (Theorem 3.8 at the calibrated
+/// c) to the measurement. Where steps feed probes or branching drafts, it starts from tokens per step and
+/// free rows instead (theory::explain_rows); tokens per step are then those of the strategy's own theory, if
+/// `sections` (theory_sections) says something about the case. Absent without calibration, drafts or speedup.
+std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const nlohmann::json& metrics,
+                                                const nlohmann::json& sections = nlohmann::json::object());
+/// "waterfall" of a case in summary.json: the prediction first, the measurement last.
+nlohmann::json waterfall_json(const theory::Waterfall& waterfall);
+
+}  // namespace speclab

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "experiments/config/experiment.h"
+
+/// Reads config files into experiments (configs/README.md describes the format). All functions throw Error
+/// that names the file, the JSON pointer, what was found and what was expected; an error about a value of
+/// --set names that --set first.
+namespace speclab {
+
+/// The keys that a config may have.
+const std::vector<std::string>& config_keys();
+
+/// Reads the file, applies `settings` (--set), expands sweeps and adds missing reference cases. Returns one
+/// experiment for each of the config's "targets", or a single one: baseline, calibration and t(n) belong to
+/// one target.
+std::vector<Experiment> load_experiments(const std::filesystem::path& file,
+                                         const std::vector<std::string>& settings);
+/// The same for a config that was read already. Messages call it `name`.
+std::vector<Experiment> configure_experiments(nlohmann::json config, const std::string& name,
+                                              const std::vector<std::string>& settings);
+/// The same without settings.
+std::vector<Experiment> parse_experiments(const nlohmann::json& config, const std::string& name);
+/// A config with a single target. `target_at` is the JSON pointer of the target in the file, for messages.
+Experiment parse_experiment(nlohmann::json config, const std::string& name,
+                            const std::string& target_at = "/target");
+
+}  // namespace speclab

@@ -1,0 +1,70 @@
+"""Core and experiments name no strategy: what a strategy needs is said in its registration (StrategyInfo)."""
+
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# The theory of lookahead decoding and its command are about that strategy.
+THEORY_OF_LOOKAHEAD = re.compile(
+    r"core/theory/lookahead|experiments/analysis/lookahead_|experiments/cli/command_lookahead"
+)
+
+
+def registered_names():
+    text = "".join(file.read_text(encoding="utf-8") for file in sorted((ROOT / "strategies").glob("*.cpp")))
+    return re.findall(r"RegisterStrategy<[^>]*> registered\{\{\s*\.name = \"(\w+)\"", text)
+
+
+def literals(text):
+    """The string literals of C++ source, without comments."""
+    token = re.compile(r'//[^\n]*|/\*.*?\*/|R"\((.*?)\)"|"((?:[^"\\\n]|\\.)*)"', re.S)
+    for match in token.finditer(text):
+        value = match[1] if match[1] is not None else match[2]
+        if value is not None:
+            yield value.replace('\\"', '"')
+
+
+def named_in(literal, names):
+    """The strategies that a literal names: as the whole literal, at its beginning as in a case id, or as a JSON text."""
+    return [n for n in names if re.match(rf"{n}(?![\w ])", literal) or f'"{n}"' in literal]
+
+
+def mentions(names):
+    for top in ("core", "experiments"):
+        for file in sorted((ROOT / top).rglob("*")):
+            path = file.relative_to(ROOT).as_posix()
+            if file.suffix not in {".h", ".cpp", ".cu"} or THEORY_OF_LOOKAHEAD.match(path):
+                continue
+            for literal in literals(file.read_text(encoding="utf-8")):
+                yield from ((path, name, literal) for name in named_in(literal, names))
+
+
+# (file, literal) of mentions that decide nothing.
+ALLOWED = {
+    ("core/decoding/drafting/retrieval_tree.cpp", "retrieval: ngram_min"),  # the building block has the same name
+}
+
+
+class StrategyNames(unittest.TestCase):
+    def test_every_strategy_is_found(self):
+        files = sorted(file.stem for file in (ROOT / "strategies").glob("*.cpp"))
+        self.assertEqual(sorted(registered_names()), files)
+
+    def test_a_mention_is_found(self):
+        names = registered_names()
+        for source in ('if (name == "jacobi") {', 'id = "lookahead/W=4";', 'advice = "use \\"autoregressive\\".";'):
+            self.assertTrue([n for value in literals(source) for n in named_in(value, names)], source)
+        for source in ('// as "jacobi" does', '"simulated GPU"', '"lookahead decoding"', '"lookahead_rows"'):
+            self.assertFalse([n for value in literals(source) for n in named_in(value, names)], source)
+
+    def test_core_and_experiments_name_no_strategy(self):
+        found = set(mentions(registered_names()))
+        unknown = {mention for mention in found if (mention[0], mention[2]) not in ALLOWED}
+        self.assertEqual(unknown, set(), "say it in StrategyInfo (core/decoding/registry.h) and ask that property")
+        self.assertEqual(ALLOWED - {(file, literal) for file, _, literal in found}, set(), "no longer needed")
+
+
+if __name__ == "__main__":
+    unittest.main()
