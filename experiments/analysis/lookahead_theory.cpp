@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFits = "lookahead";
-constexpr const char* kDevices = "lookahead_devices";
+constexpr const char* kDevicesKey = "lookahead_devices";
 
 void require_fits(const json& fits, const std::string& where) {
   require_list(fits,
@@ -69,14 +69,14 @@ void require_options(const json& entry, const std::string& where) {
 }
 
 void require_sections(json& summary, const std::string& where) {
-  require_fields(summary, {{kFits, "?array"}, {kDevices, "?array"}}, where);
-  for (const char* name : {kFits, kDevices}) summary.emplace(name, json::array());
+  require_fields(summary, {{kFits, "?array"}, {kDevicesKey, "?array"}}, where);
+  for (const char* name : {kFits, kDevicesKey}) summary.emplace(name, json::array());
   require_fits(summary[kFits], where + "/" + kFits);
-  require_devices(summary[kDevices], where + "/" + kDevices);
+  require_devices(summary[kDevicesKey], where + "/" + kDevicesKey);
 }
 
 json sections(std::span<const std::shared_ptr<CaseData>> cases, const json& calibration) {
-  return {{kFits, lookahead_fits(cases, calibration)}, {kDevices, lookahead_devices(cases, calibration)}};
+  return {{kFits, lookahead_fits(cases, calibration)}, {kDevicesKey, lookahead_devices(cases, calibration)}};
 }
 
 json predictions(const json& sections, const std::string& case_id, const json& tau) {
@@ -94,7 +94,7 @@ std::optional<TauPrediction> tau_of(const json& sections, const std::string& cas
 }
 
 std::string text(const json& summary) {
-  return lookahead_text(summary) + lookahead_devices_text(summary.value(kDevices, json::array()));
+  return lookahead_text(summary) + lookahead_devices_text(summary.value(kDevicesKey, json::array()));
 }
 
 }  // namespace
