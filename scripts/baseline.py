@@ -23,7 +23,7 @@ import shutil
 import sys
 import textwrap
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent / folder) for folder in ("", "pages")]
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent / folder) for folder in ("", "pages", "records")]
 
 import kept_lines
 import lookahead_page

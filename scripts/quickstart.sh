@@ -20,7 +20,7 @@ stage() {  # name, command...
 
 build() {
   local options
-  read -ra options < <(scripts/quickstart_options.sh)
+  read -ra options < <(scripts/quickstart/quickstart_options.sh)
   cmake "${options[@]}" > /dev/null
   cmake --build build/release --target speclab
 }

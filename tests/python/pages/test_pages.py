@@ -1,4 +1,4 @@
-"""Pages and folders: the first page is short, what a page names exists, every term is explained once, folders are small."""
+"""Pages that are written by hand: the first page is short, what a page names exists, every term is explained once."""
 
 import itertools
 import pathlib
@@ -78,24 +78,13 @@ class Names(unittest.TestCase):
                     self.assertIn(anchor, anchors(target), f"{page.relative_to(ROOT)}: {link}#{anchor}")
 
 
-class Rooms(unittest.TestCase):
+class Scripts(unittest.TestCase):
     def test_the_page_of_commands_names_all_scripts(self):
         page = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
         scripts = [file for file in (ROOT / "scripts").iterdir() if file.suffix in (".sh", ".py") or file.is_dir()]
         for script in scripts:
             if script.name != "__pycache__":
                 self.assertIn(f"`scripts/{script.name}`", page)
-
-    def test_a_folder_has_at_most_20_modules(self):
-        """A header and its source count once. strategies/ has one file for each strategy."""
-        modules = {}
-        for top in ("core", "experiments", "scripts", "tests"):
-            for file in (ROOT / top).rglob("*.*"):
-                if file.suffix in (".h", ".cpp", ".cu", ".py", ".sh"):
-                    modules.setdefault(file.parent, set()).add(file.stem)
-        self.assertGreater(len(modules), 40)
-        for folder, names in modules.items():
-            self.assertLessEqual(len(names), 20, f"{folder.relative_to(ROOT)}: make folders by subject")
 
 
 class Glossary(unittest.TestCase):

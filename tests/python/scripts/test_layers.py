@@ -1,4 +1,4 @@
-"""scripts/check_layers.py fails on each breach of its rules, and only then."""
+"""scripts/checks/check_layers.py fails on each breach of its rules, and only then."""
 
 import pathlib
 import subprocess
@@ -24,7 +24,7 @@ class CheckLayers(unittest.TestCase):
 
     def breaches(self):
         done = subprocess.run(
-            [sys.executable, ROOT / "scripts/check_layers.py", self.root], capture_output=True, text=True
+            [sys.executable, ROOT / "scripts/checks/check_layers.py", self.root], capture_output=True, text=True
         )
         self.assertEqual(done.stderr, "")
         lines = done.stdout.splitlines()

@@ -134,13 +134,13 @@ class QuickstartOptions(Temporary):
 
     def setUp(self):
         super().setUp()
-        (self.folder / "scripts").mkdir()
-        shutil.copy(ROOT / "scripts/quickstart_options.sh", self.folder / "scripts")
+        (self.folder / "scripts/quickstart").mkdir(parents=True)
+        shutil.copy(ROOT / "scripts/quickstart/quickstart_options.sh", self.folder / "scripts/quickstart")
         self.fakes.add("nvcc", "printf 'sm_80\\nsm_86\\nsm_90\\n'")
         self.fakes.add("nvidia-smi", "exit 9")
 
     def options(self):
-        result = run(self.folder / "scripts/quickstart_options.sh", path=self.folder)
+        result = run(self.folder / "scripts/quickstart/quickstart_options.sh", path=self.folder)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout.split()
 

@@ -2,7 +2,7 @@
 # Prints the CMake options with which scripts/quickstart.sh configures build/release: the program alone, with code for the GPUs that
 # this machine has, or for none. A folder that was configured with tests keeps them, so that nothing is compiled twice.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 if grep -qs '^SPECLAB_TESTS:BOOL=ON' build/release/CMakeCache.txt; then
   echo "--preset release"
