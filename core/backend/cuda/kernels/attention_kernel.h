@@ -80,10 +80,10 @@ struct Attention {
   SPECLAB_BOTH int shared_tiles() const { return (n * group() + kTileQueries - 1) / kTileQueries; }
   SPECLAB_BOTH int shared_blocks() const {
     return (shared_tiles() + kMostTiles - 1) / kMostTiles;
-  }  ///< numbers in `sums`
+  }  ///< blocks for a split whose keys are all committed
   SPECLAB_BOTH int own_tiles() const {
     return (group() + kTileQueries - 1) / kTileQueries;
-  }  ///< numbers in `mixed`
+  }  ///< tiles of one row in any other split
   int blocks() const {
     if (committed_at == nullptr)
       return shared_splits(committed) * shared_blocks() +
