@@ -16,7 +16,7 @@
 
 namespace speclab {
 
-/// A matrix of bf16 weights in the backend's own layout. [out, in]
+/// A matrix [out, in] of bf16 weights in the backend's own layout.
 struct PackedMatrix {
   int out = 0;
   int in = 0;
@@ -24,9 +24,9 @@ struct PackedMatrix {
   std::uint64_t bytes = 0;
 };
 
-/// Numbers in memory of a backend; copies share it and the last one releases it. The pointer is for
-/// operations of that backend (arithmetic on it is fine); the host reads it only where Backend::host_memory()
-/// says so.
+/// Numbers in the memory of a backend. Copies share the memory; the last one releases it. Only operations of
+/// that backend may use the pointer (pointer arithmetic is fine). The host may read it only if
+/// Backend::host_memory().
 template <typename T>
 class Buffer {
  public:
@@ -44,51 +44,51 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-/// Rows of one sequence in a forward. Row i sees all committed keys, whose positions are their slots, and
-/// then the rows of its own path, by position. The arrays are memory of the backend.
+/// Rows of one sequence in a forward. Row i sees all committed keys, whose slots are their positions, and
+/// then the rows of its own path in the order of their positions. The arrays are in memory of the backend.
 struct RowsInFlight {
   int n = 0;
-  int committed = 0;                        ///< keys in slots 0 .. committed-1
-  const std::int32_t* positions = nullptr;  ///< [n], from `committed` on
-  const std::int32_t* slots = nullptr;      ///< [n], where their keys and values go
+  int committed = 0;                        ///< number of committed keys, in slots 0 .. committed-1
+  const std::int32_t* positions = nullptr;  ///< [n], not below `committed`
+  const std::int32_t* slots = nullptr;      ///< [n], slots for the keys and values of the rows
   const std::int32_t* path_begin =
       nullptr;  ///< [n + 1]: the path of row i is paths[path_begin[i]] .. paths[path_begin[i + 1] - 1]
   const std::int32_t* paths =
-      nullptr;  ///< slots of in-flight ancestors and of the row itself, ascending positions
-  /// Not null: the number of keys is there, in memory of the backend, and `committed` is the most that it may
-  /// be. Operations that are queued then follow a sequence whose length the host does not know yet.
+      nullptr;  ///< slots of the in-flight ancestors and of the row itself, by ascending position
+  /// Not null: the number of committed keys is read from here, in memory of the backend, and `committed` is
+  /// its upper bound. So operations can be queued for a sequence whose length the host does not know yet.
   const std::int32_t* committed_at = nullptr;
-  /// Rows of forwards before this one that paths may hold: positions are below committed + earlier + n.
+  /// Number of rows of earlier forwards that paths may contain: positions are below committed + earlier + n.
   int earlier = 0;
   /// The committed keys that attention reads; null: all. Not together with committed_at. Belongs to the host
   /// and is read while an operation is queued.
   const KeysInView* view = nullptr;
 };
 
-/// A rotary embedding as tables: dimensions i and i + dims/2 turn together.
+/// Tables of a rotary embedding. Dimensions i and i + dims/2 rotate together.
 struct Rotation {
-  const float* cos = nullptr;  ///< [positions, dims/2], memory of the backend; null when dims is 0
+  const float* cos = nullptr;  ///< [positions, dims/2] in memory of the backend; null if dims is 0
   const float* sin = nullptr;
-  int dims = 0;  ///< the first so many of a head turn, even; 0: none
+  int dims = 0;  ///< number of leading dimensions of a head that rotate, even; 0: none
 };
 
-/// Outputs of a linear layer that one maximum stands for, see Backend::linear_noting().
+/// Number of outputs of a linear layer per maximum, see Backend::linear_noting().
 inline constexpr int kMaximumOf = 64;
 inline constexpr int maxima_of(int outputs) { return (outputs + kMaximumOf - 1) / kMaximumOf; }
 
 class DeviceProgram;
 class DeviceStatus;
 
-/// How the scores of attention become weights.
+/// How attention turns scores into weights.
 struct AttentionForm {
-  float scale = 0;     ///< on q . k; 0: 1 / sqrt(head_dim)
-  float soft_cap = 0;  ///< scores become cap * tanh(score / cap), after the scale; 0: they stay
-  int window = 0;      ///< a row sees the last so many positions, its own included; 0: all
+  float scale = 0;     ///< factor of q . k; 0: 1 / sqrt(head_dim)
+  float soft_cap = 0;  ///< scaled scores become cap * tanh(score / cap); 0: unchanged
+  int window = 0;      ///< a row sees this many last positions, with its own; 0: all
 };
 
-/// Which norm, as one operation.
+/// The kind of a norm and its parameters.
 struct NormForm {
-  bool layer = false;  ///< layer_norm with a bias; otherwise rms_norm
+  bool layer = false;  ///< layer_norm() with a bias; otherwise rms_norm()
   const float* weight = nullptr;
   const float* bias = nullptr;
   float eps = 0;
@@ -101,35 +101,34 @@ enum class Activation : std::uint8_t {
   kRelu,      ///< max(x, 0)
 };
 
-/// The two layers of a feed-forward part: W_down f(W_up x + bias), or W_down (f(gate) * up) of both halves
-/// when gated.
+/// The two layers of a feed-forward part: W_down f(W_up x + bias). When gated, W_up gives a gate and a part
+/// up: W_down (f(gate) * up).
 struct FeedForward {
-  const PackedMatrix* up = nullptr;  ///< gate first
+  const PackedMatrix* up = nullptr;  ///< when gated, the gate comes first
   const float* up_bias = nullptr;    ///< [up.out]; null: none
   Activation function = Activation::kSilu;
   bool gated = false;
   const PackedMatrix* down = nullptr;
 };
 
-/// KV cache of one sequence: for each layer the keys and values of all slots, in the backend's layout and
+/// KV cache of one sequence: the keys and values of all slots for each layer, in the backend's layout and
 /// precision.
 struct KvStore {
   int layers = 0, kv_heads = 0, head_dim = 0, slots = 0;
-  std::uint64_t bytes_per_position = 0;  ///< K and V, all layers
+  std::uint64_t bytes_per_position = 0;  ///< keys and values of all layers
   std::shared_ptr<void> data;
   std::uint64_t bytes = 0;
 };
 
-/// Prompts of `least` rows and more go `most` rows at a time, see Backend::prompt_linear().
+/// Prompts of at least `least` rows are computed `most` rows at a time, see Backend::prompt_linear().
 struct PromptRows {
-  int least = 0, most = 0;  ///< 0: none do
+  int least = 0, most = 0;  ///< 0: no prompts are
 };
 
-/// What a device can do at most, as measured by kernels of its own.
+/// The limits of a device, as measured by kernels.
 struct DeviceSpeed {
-  double read_bytes_per_second = 0;  ///< of memory, far beyond what its caches hold
-  double peak_flops =
-      0;  ///< operations per second of the arithmetic that linear layers use; 2 per multiply-add
+  double read_bytes_per_second = 0;  ///< from memory, for data much larger than its caches
+  double peak_flops = 0;  ///< operations per second of the arithmetic of linear layers, 2 per multiply-add
 };
 
 /// The device operations that a decoder needs; float activations are row-major. Every operation computes a
@@ -141,21 +140,21 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;  ///< "cpu", "cuda", "host-simt"
-  /// Name of the arithmetic: bits are promised within one class, never across. "f32", "f32-kv16", ...
+  /// Name of the arithmetic: "f32", "f32-kv16", ... Results have the same bits within a class, never across
+  /// classes.
   virtual std::string_view numerics_class() const = 0;
   virtual std::string_view device_name() const = 0;
   virtual int threads() const = 0;
-  /// Takes about half a second.
+  /// Measures for about half a second.
   virtual DeviceSpeed measure_speed() = 0;
-  /// Bytes of one number in the KV cache.
+  /// Bytes per number in the KV cache.
   virtual int kv_number_bytes() const = 0;
 
-  /// True: memory of the host and of the backend are the same, and operations take any pointer of the
-  /// process.
+  /// True: the backend uses the memory of the host, and operations take any pointer of the process.
   virtual bool host_memory() const = 0;
-  /// Memory of the backend, contents undefined. Throws Error when there is not enough.
+  /// Allocates memory of the backend; its contents are undefined. Throws Error if there is not enough.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
-  /// Both return when the host may use its side again.
+  /// Both return when the host may use its memory again.
   virtual void upload(const void* host, std::size_t bytes, void* to) = 0;
   virtual void download(const void* from, std::size_t bytes, void* host) = 0;
 
@@ -165,65 +164,64 @@ class Backend {
     T* data = static_cast<T*>(memory.get());
     return {std::move(memory), data, size};
   }
-  /// `numbers` as a buffer; where host_memory() they are not copied.
+  /// Puts `numbers` into a buffer. If host_memory(), they are not copied.
   Buffer<float> keep(std::vector<float> numbers);
-  /// `buffer` with room for so many numbers at least; what it held is lost when it has to grow.
+  /// Makes room for at least `size` numbers in `buffer`. If it has to grow, its contents are lost.
   template <typename T>
   T* room(Buffer<T>& buffer, std::size_t size) {
     if (buffer.size() < size) buffer = allocate_buffer<T>(size);
     keep_for_graph(buffer.memory());
     return buffer.data();
   }
-  /// Numbers of the host as operations take them: where host_memory() themselves, else a copy in `buffer`,
-  /// which grows.
+  /// Makes numbers of the host usable for operations: returns the numbers themselves if host_memory(),
+  /// otherwise a copy in `buffer`, which grows as needed.
   const std::int32_t* stage(std::span<const std::int32_t> numbers, Buffer<std::int32_t>& buffer);
 
-  /// Packs rows delivered by `read(begin, end, out)` ([end-begin, in] bf16 on the host; called from several
-  /// threads).
+  /// Packs a matrix. `read(begin, end, rows)` writes rows [begin, end) as bf16 [end-begin, in] in host
+  /// memory; it is called from several threads.
   virtual PackedMatrix pack(int out, int in,
                             const std::function<void(int begin, int end, Bf16* rows)>& read) = 0;
   virtual KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) = 0;
-  /// Copies the first `slots` slots of every layer and head; both stores are of the same model, `to` may hold
-  /// more.
+  /// Copies the first `slots` slots of every layer and head. Both stores belong to the same model; `to` may
+  /// be larger.
   virtual void copy_kv(const KvStore& from, int slots, KvStore& to) = 0;
 
-  /// y[i] (+)= W x[i] for n rows. x [n, W.in], y [n, W.out].
+  /// y[i] (+)= W x[i] for n rows. x [n, w.in], y [n, w.out]
   virtual void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) = 0;
-  /// y[i] = W x[i] with the bits of linear(), and the largest of each kMaximumOf outputs of a row, noted
-  /// while they are at hand: whoever looks for the best of many outputs need not read them all again. maxima
-  /// [n, maxima_of(W.out)]; where the outputs hold NaN, any number. False, and nothing is done, where the
-  /// backend does not note (the default).
+  /// y[i] = W x[i] with the bits of linear(). It also notes the maximum of each kMaximumOf outputs of a row
+  /// while they are in registers, so that a search for the best output need not read all of them again.
+  /// maxima [n, maxima_of(w.out)]; any number where the outputs hold NaN. Returns false and does nothing if
+  /// the backend does not support it (the default).
   virtual bool linear_noting(const PackedMatrix& w, const float* x, int n, float* y, float* maxima);
-  /// Of a prompt, those for which products of many rows have a way of their own here. None by default:
-  /// prompt_linear() is not called.
+  /// The prompts for which prompt_linear() replaces linear(). By default none.
   virtual PromptRows prompt_rows() const { return {}; }
-  /// linear() of some rows of a prompt, at most prompt_rows().most: near it, with bits that are its own and
-  /// depend on n.
+  /// linear() for at most prompt_rows().most rows of a prompt. Its results are close to those of linear(),
+  /// but the bits differ and depend on n.
   virtual void prompt_linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate);
-  /// Row `tokens[i]` of a packed table as float. tokens [n], each below table.out; out [n, table.in]
+  /// out[i] = row tokens[i] of a packed table, as floats. tokens [n], each below table.out; out [n, table.in]
   virtual void gather(const PackedMatrix& table, const Token* tokens, int n, float* out) = 0;
   /// out[i] = x[i] / rms(x[i]) * weight. [n, d]; out may be x.
   virtual void rms_norm(const float* x, const float* weight, float eps, int n, int d, float* out) = 0;
   /// out[i] = (x[i] - mean) / sqrt(variance + eps) * weight + bias. [n, d]; out may be x.
   virtual void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, int d,
                           float* out) = 0;
-  /// rms_norm of each of `heads` vectors of d that lie together at x + i * stride, with one weight [d], in
-  /// place.
+  /// rms_norm() in place on each of the `heads` vectors of d numbers that start at x + i * stride, with the
+  /// same weight [d].
   virtual void rms_norm_heads(float* x, int stride, int heads, const float* weight, float eps, int n,
                               int d) = 0;
-  /// Rotates every head of the q and k parts of qkv [n, (heads + 2 kv_heads) * head_dim] by the rows'
-  /// positions, and stores k and v in their slots of `layer`.
+  /// Rotates every head of the q and k parts of qkv [n, (heads + 2 kv_heads) * head_dim] by the positions of
+  /// the rows, and stores k and v in the slots of the rows in `layer`.
   virtual void rope_and_store(float* qkv, int heads, const Rotation& rotation, const RowsInFlight& rows,
                               KvStore& kv, int layer) = 0;
-  /// Softmax attention of the query rows of qkv over what `rows` and the window let them see. out [n, heads *
-  /// head_dim]
+  /// Softmax attention of the query rows of qkv over the keys that `rows` and the window let them see. out
+  /// [n, heads * head_dim]
   virtual void attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows,
                          float* out, const AttentionForm& form = {}) = 0;
   /// out[i] = silu(gate) * up; gate_up [n, 2 * ffn] (gate first). out [n, ffn]
   virtual void silu_multiply(const float* gate_up, int n, int ffn, float* out) = 0;
   /// out[i] = f(x[i]), or f(gate) * up when gated. x [n, ffn] or [n, 2 * ffn] (gate first), out [n, ffn]
   virtual void activate(Activation f, bool gated, const float* x, int n, int ffn, float* out) = 0;
-  /// Every row y[i] += x, one vector for all. y [n, d], x [d]
+  /// y[i] += x for every row, with one vector x. y [n, d], x [d]
   virtual void add_bias(const float* x, int n, int d, float* y) = 0;
   /// y += x. [n, d]
   virtual void add(const float* x, int n, int d, float* y) = 0;
@@ -236,9 +234,9 @@ class Backend {
   /// x[i][begin .. d-1] = value. [n, d]
   virtual void fill_columns(float value, int begin, int n, int d, float* x) = 0;
 
-  // A linear layer and what its input comes from, with the bits of the two operations, which it is by
-  // default. Where input of linear layers has a form of its own (a GPU) it is written in that form at once;
-  // `scratch` [n, w.in] has undefined contents afterwards.
+  // A linear layer together with the operation that makes its input, with the bits of the two operations. By
+  // default they are just called one after the other. A GPU has its own form for the input of linear layers
+  // and writes it directly. The contents of `scratch` [n, w.in] are undefined afterwards.
 
   /// y = W norm(x)
   virtual void norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch,
@@ -246,15 +244,15 @@ class Backend {
   /// y (+)= W activate(x)
   virtual void activate_linear(Activation f, bool gated, const float* x, const PackedMatrix& w, int n,
                                float* scratch, float* y, bool accumulate);
-  /// y (+)= the part of norm(x), or of x where norm has no weight. Scratch, undefined afterwards: normed [n,
-  /// up.in], raised [n, up.out], activated [n, down.in].
+  /// y (+)= the feed-forward part of norm(x), or of x if norm has no weight. Scratch, undefined afterwards:
+  /// normed [n, up.in], raised [n, up.out], activated [n, down.in].
   virtual void feed_forward(const NormForm& norm, const float* x, const FeedForward& form, int n,
                             float* normed, float* raised, float* activated, float* y, bool accumulate);
   /// y (+)= W attention(qkv), for all rows of one sequence
   virtual void attention_linear(const float* qkv, int heads, const KvStore& kv, int layer,
                                 const RowsInFlight& rows, const AttentionForm& form, const PackedMatrix& w,
                                 float* scratch, float* y, bool accumulate);
-  /// Moves slots from[j] to to[j] in order, all layers (from[j] >= to[j]).
+  /// Moves slots from[j] to to[j] in order, in all layers. from[j] >= to[j]
   virtual void move_slots(KvStore& kv, std::span<const std::int32_t> from,
                           std::span<const std::int32_t> to) = 0;
 
@@ -274,38 +272,38 @@ class Backend {
   virtual bool simulated() const { return false; }
 
  protected:
-  /// room() gives this memory to an operation.
+  /// Called by room(): an operation is about to use this memory.
   virtual void keep_for_graph(const std::shared_ptr<void>&) {}
 };
 
 struct CpuBackendOptions {
   int threads = 0;  ///< 0: every core that the affinity mask and the cgroup allow
   std::string numerics =
-      "auto";  ///< "auto" (avx512-bf16 on AMD processors that have it, else f32-kv16), one of
+      "auto";  ///< "auto" (avx512-bf16 on AMD processors that have it, otherwise f32-kv16), one of
                ///< cpu_numerics_classes(), "avx512-bf16-emulated" or "amx-bf16-emulated"
 };
-/// The classes that this CPU can compute, "f32" first.
+/// The numerics classes that this CPU can compute, "f32" first.
 std::vector<std::string> cpu_numerics_classes();
-/// Throws Error for an unknown numerics class (naming those that this CPU has) or a thread count out of
-/// range.
+/// Throws Error for a thread count out of range and for an unknown numerics class; the error names the
+/// classes of this CPU.
 std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options);
 
 struct CudaBackendOptions {
-  int device = 0;   ///< which GPU, as the driver numbers them
-  int threads = 0;  ///< of the host, that read weights; 0: every core that affinity mask and cgroup allow
-  bool simulated = false;  ///< host-simt: the kernels run on the CPU, slowly, and strictly checked
+  int device = 0;   ///< the driver's number of the GPU
+  int threads = 0;  ///< host threads that read weights; 0: every core that affinity mask and cgroup allow
+  bool simulated = false;  ///< host-simt: the kernels run on the CPU, slowly, with strict checks
                            ///< (core/backend/cuda/kernels/simt.h)
-  /// Long prompts go through cuBLASLt (core/backend/cuda/runtime/cublaslt.h): weights are unpacked for it,
-  /// one matrix at a time. What stays in the cache of a prompt then has other bits than if it had been
-  /// decoded. Simulated, a plain product stands for the library.
+  /// Computes long prompts with cuBLASLt (core/backend/cuda/runtime/cublaslt.h), which needs the weights
+  /// unpacked, one matrix at a time. The cache of such a prompt has other bits than if its tokens had been
+  /// decoded. The simulated GPU computes a plain product in place of the library.
   bool cublaslt = false;
 };
-/// Backend "cuda", of class cuda-sm80, cuda-sm90, ..., or "host-simt", a class of its own; with cublaslt
-/// cuda-sm80-cublaslt and so on. Activations are floats, inputs of linear layers are rounded to bf16, keys
-/// and values are bf16. Throws Error when there is no such GPU, none can be used, or cuBLASLt is wanted and
-/// not found.
+/// Backend "cuda" with class cuda-sm80, cuda-sm90, ..., or "host-simt" with a class of its own; with cublaslt
+/// the class is cuda-sm80-cublaslt and so on. Activations are floats, inputs of linear layers are rounded to
+/// bf16, keys and values are bf16. Throws Error if the GPU is missing or cannot be used, if cuBLASLt is
+/// wanted and not found, and if the program was built without the simulated GPU (SPECLAB_SIMULATOR).
 std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options);
-/// Why make_cuda_backend() finds no GPU: "no CUDA driver: ...", "no GPU: ..."; "": it finds one.
+/// Why make_cuda_backend() finds no GPU: "no CUDA driver: ...", "no GPU: ..."; "" if it finds one.
 std::string gpu_absent();
 
 }  // namespace speclab

@@ -15,7 +15,7 @@ namespace speclab::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// kLanes words of two bf16 numbers: their first ones and their second ones as floats.
+// Converts kLanes words of two bf16 numbers: the first ones and the second ones as floats.
 HWY_INLINE auto load_words(const Bf16* p) { return hn::LoadU(u, reinterpret_cast<const std::uint32_t*>(p)); }
 template <class Words>
 HWY_INLINE V first_of(Words words) {
@@ -28,8 +28,8 @@ HWY_INLINE V second_of(Words words) {
 
 // --- scores -----------------------------------------------------------------------------------------------
 
-// scores[row][slot] = q[row] . key[slot] for the 16 slots of a block, while the next one is fetched: lane =
-// key, one chain over the head dimensions.
+// scores[row][slot] = q[row] . key[slot] for the 16 slots of a block; prefetches the next block. A lane is a
+// key, and each sum is one chain over the head dimensions.
 template <int kRows, typename Kv>
 HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const float* HWY_RESTRICT q,
                             float* HWY_RESTRICT scores, int stride) {
@@ -72,11 +72,11 @@ HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const flo
 
 // --- softmax ----------------------------------------------------------------------------------------------
 
-// Turns scores[begin, count) into exponentials, zero before `first`, and returns their sum: partial sum i
-// takes the positions i mod 16, and zeros leave it as it is, so that `begin`, which the rows of a block
-// share, does not enter it.
+// Turns scores[begin, count) into exponentials, zero before `first`, and returns their sum. Partial sum i
+// adds the positions with remainder i mod 16. Zeros do not change it, so the sum does not depend on `begin`,
+// which the rows of a block share.
 HWY_INLINE float softmax_weights(float* scores, int begin, int first, int count, float scale) {
-  constexpr float kUnseen = -1e30f;  // exp() of it is an exact zero
+  constexpr float kUnseen = -1e30f;  // its exp() is exactly zero
   const int full = padded(count, kKeyBlock);
   std::fill(scores + begin, scores + first, kUnseen);
   std::fill(scores + count, scores + full, kUnseen);
@@ -99,7 +99,7 @@ HWY_INLINE float softmax_weights(float* scores, int begin, int first, int count,
   return reduce16(partial);
 }
 
-// scores[begin, count) become cap * tanh(scale * score / cap); `scores` has room for whole blocks.
+// Replaces scores[begin, count) by cap * tanh(scale * score / cap). `scores` has room for whole blocks.
 HWY_INLINE void cap_scores(float* scores, int begin, int count, float scale, float cap) {
   const V v_cap = hn::Set(f, cap), v_scale = hn::Set(f, scale / cap);
   for (int i = count; i < padded(count, kKeyBlock); ++i) scores[i] = 0;
@@ -108,8 +108,8 @@ HWY_INLINE void cap_scores(float* scores, int begin, int count, float scale, flo
 }
 
 float AttentionWeights(const QueryBlock& block, int r, float* scores) {
-  // Slot order to position order; a path's slots never precede their positions and ascend, so in place is
-  // safe.
+  // From slot order to position order, in place. That is safe because the slots of a path ascend and are
+  // never below their positions.
   const int count = block.count(r);
   for (int i = std::max(block.begin, block.in_place(r)); i < count; ++i) scores[i] = scores[block.slot(r, i)];
   if (block.soft_cap > 0) cap_scores(scores, block.begin, count, block.scale, block.soft_cap);
@@ -118,12 +118,12 @@ float AttentionWeights(const QueryBlock& block, int r, float* scores) {
 
 // --- values -----------------------------------------------------------------------------------------------
 
-// Slots whose values stay in the first-level cache while the vectors of a head take turns; the next ones are
-// fetched meanwhile.
+// Slots per turn: their values stay in the first-level cache while the vectors of a head take turns, and the
+// next ones are prefetched.
 constexpr int kSlots = 64;
 
-// out[row][d .. d + width) += sum over positions [begin, end), in the slots of the same number, of weight *
-// value, ascending.
+// out[row][d .. d + width) += sum of weight * value over ascending positions [begin, end), which are in the
+// slots with the same numbers.
 template <int kRows, int kVectors, typename Kv>
 HWY_INLINE void mix_in_place(const Kv* HWY_RESTRICT values, int head_dim, int d, int begin, int end,
                              float* const* out, const float* HWY_RESTRICT weights, int stride) {
@@ -189,7 +189,7 @@ HWY_INLINE void mix_listed(const Kv* HWY_RESTRICT values, int head_dim, int d,
   }
 }
 
-// out[d .. d + kLanes) += the same over one query's positions from `begin` on, wherever they stand.
+// out[d .. d + kLanes) += the same sum over one query's positions from `begin` on, in any slots.
 template <typename Kv>
 HWY_INLINE void mix_path(const Kv* HWY_RESTRICT values, int head_dim, int d, const QueryBlock& block, int r,
                          int begin, const float* weights) {
@@ -220,7 +220,7 @@ void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scr
     }
   }
   float total[kRows];
-  int shared = block.count(0);  // what all of them see, in its place
+  int shared = block.count(0);  // positions that all queries see in place
   for (int r = 0; r < kRows; ++r) {
     total[r] = AttentionWeights(block, r, scratch + r * stride);
     shared = std::min(shared, block.in_place(r));
@@ -250,7 +250,7 @@ void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scr
   for (int r = 0; r < kRows; ++r) {
     for (int d = 0; d < whole; d += kLanes)
       mix_path(cache.values, head_dim, d, block, r, shared, scratch + r * stride);
-    for (int i = whole; i < head_dim; ++i) {  // head dimensions that fill no vector
+    for (int i = whole; i < head_dim; ++i) {  // head dimensions that do not fill a vector
       float sum = 0;
       for (int key = block.begin; key < block.count(r); ++key) {
         const Kv raw = cache.values[value_index<Kv>(block.slot(r, key), i, head_dim)];
@@ -324,7 +324,7 @@ void attend(const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratc
 }
 
 int QueryBlock::in_place(int r) const {
-  // path[i] - i never falls: the last i where it is `committed` by bisection.
+  // path[i] - i never decreases: bisection finds the last i at which it equals `committed`.
   int low = 0, high = path_length[r];
   while (low < high) {
     const int middle = (low + high) / 2;

@@ -1,13 +1,13 @@
-// Scores and values of attention in bf16 products, included where bf16_avx512-inl.h is and of the same
+// Scores and values of attention with bf16 products. Included together with bf16_avx512-inl.h, for the same
 // vectors.
 
-// Numbers that a word of two holds; a line of a key block or of a vector of values is sixteen words.
+// A word holds two numbers. A line of a key block, or of a vector of values, is sixteen words.
 constexpr int kWord = 2;
 
-// Vectors of sums for each row: enough to keep the units busy, and no more than there are registers for.
+// Vectors of sums per row: enough to keep the units busy, few enough for the registers.
 constexpr int sums_at_once(int rows) { return rows <= 6 ? 4 : 2; }
 
-// scores[row][slot] for kBlocks blocks of keys, while as many are fetched; q: [head_dim/2][kRows] words.
+// Computes scores[row][slot] for kBlocks blocks of keys and prefetches as many. q: [head_dim/2][kRows] words.
 template <int kRows, int kBlocks>
 void score_blocks(const Bf16* keys, int head_dim, const Bf16* q, float* scores, int stride) {
   const std::size_t block = static_cast<std::size_t>(kKeyBlock) * static_cast<std::size_t>(head_dim);
@@ -29,12 +29,12 @@ void score_blocks(const Bf16* keys, int head_dim, const Bf16* q, float* scores, 
   }
 }
 
-// Slots whose values stay in the first-level cache while the vectors of a head take turns; the next ones are
-// fetched meanwhile.
+// Slots per turn: their values stay in the first-level cache while the vectors of a head take turns, and the
+// next ones are prefetched.
 constexpr int kSlots = 64;
 
-// sums[row][0 .. 16 kVectors) += weight * value over the positions [begin, end), both even, in the slots of
-// the same number.
+// sums[row][0 .. 16 kVectors) += weight * value over positions [begin, end), which are in the slots with the
+// same numbers; begin and end are even.
 template <int kRows, int kVectors>
 void mix_pairs(const Bf16* values, int head_dim, int begin, int end, float* sums, int width,
                const Bf16* weights, int stride) {
@@ -56,7 +56,7 @@ void mix_pairs(const Bf16* values, int head_dim, int begin, int end, float* sums
   }
 }
 
-// Sixteen words of the values at two slots that stand anywhere; no second one: zeros beside the first.
+// Sixteen words of the values at any two slots. Without a second slot, its numbers are zero.
 inline void join_words(const Bf16* first, int slot, const Bf16* second, int second_slot, Bf16* line) {
   std::uint32_t a[16], b[16], both[16];
   std::memcpy(a, first, sizeof(a));

@@ -29,8 +29,8 @@ namespace speclab {
 namespace cpu {
 namespace {
 
-// Memory on 2 MiB boundaries, so that the kernel can back it with large pages. Untouched: nothing is resident
-// yet.
+// Memory at a multiple of 2 MiB, so that the kernel can back it with large pages. It is not touched, so
+// nothing is resident yet.
 std::shared_ptr<void> reserve(std::size_t bytes) {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   const std::size_t size =
@@ -53,9 +53,9 @@ std::shared_ptr<void> zeroed(std::size_t bytes) {
   return data;
 }
 
-// Weights one after the other in slabs of large pages. In small pages of their own the matrices of a layer
-// came from memory at half the speed of the head, which is large enough to have large pages by itself: the
-// processor prefetches no further than the end of a page.
+// Places weights one after the other in slabs of large pages. In small pages of their own, the matrices of a
+// layer were read at half the speed of the head, which is large enough to get large pages: the processor does
+// not prefetch beyond the end of a page.
 class WeightArena {
  public:
   std::shared_ptr<void> take(std::size_t bytes) {
@@ -73,7 +73,7 @@ class WeightArena {
 
  private:
   static constexpr std::size_t kSlab = std::size_t{32} << 20;
-  std::shared_ptr<void> slab_;  // lives as long as a matrix in it
+  std::shared_ptr<void> slab_;  // lives as long as any matrix in it
   std::size_t left_ = 0;
 };
 
@@ -85,13 +85,13 @@ Kv narrow(float value) {
 
 using Scratch = std::vector<float, boost::alignment::aligned_allocator<float, 64>>;
 
-/// Matrices by a bf16 unit instead of float arithmetic.
+/// Computes matrix products with a bf16 unit instead of float arithmetic.
 struct MatrixUnit {
   Bf16Unit unit;
   bool emulated;
 };
 
-/// Class `f32` (Kv = float) or `f32-kv16` (Kv = Bf16), or that of a matrix unit.
+/// Classes `f32` (Kv = float) and `f32-kv16` (Kv = Bf16), and those of the bf16 units.
 template <typename Kv>
 class CpuBackend final : public Backend {
  public:
@@ -159,7 +159,7 @@ class CpuBackend final : public Backend {
     if (__builtin_mul_overflow(kv.bytes_per_position, static_cast<std::uint64_t>(kv.slots), &kv.bytes))
       kv.bytes = UINT64_MAX;
     kv.data = zeroed(kv.bytes);
-    // Room for the scores of its longest text, untouched: a text that grows allocates nothing.
+    // Room for the scores of the longest text, not touched yet, so a growing text allocates nothing.
     for (auto& scratch : scratch_) scratch.reserve(attention_scratch(query_rows(), kv.slots - 1, head_dim));
     return kv;
   }
@@ -185,20 +185,19 @@ class CpuBackend final : public Backend {
     product(w, x, n, y, false, maxima);
     return true;
   }
-  /// Both: maxima may be null.
+  /// linear() and linear_noting(); `maxima` may be null.
   void product(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate, float* maxima) {
     if (n == 0) return;
     const auto* data = static_cast<const Bf16*>(w.data.get());
     const int in = w.in + w.in % 2;
     const Bf16* rounded = unit_ ? round(x, n, w.in) : nullptr;
     if (!unit_ && (n > 1 || in != w.in)) x = interleave(x, n, w.in);
-    // Chunks of whole panels; what is left over when every thread has had as many is cut finer, so that the
-    // threads end together. A maximum is one thread's.
+    // Chunks of whole panels. Chunks that do not divide evenly among the threads are halved, so that the
+    // threads finish together. With maxima they are not, because one thread computes a maximum.
     const std::size_t panel = packed_panel_elements(w.in);
     const int chunks = padded(w.out, kChunk) / kChunk,
               whole = maxima ? chunks : chunks - chunks % pool_.threads();
-    // Of all threads here: one that got no chunk of an earlier forward as large would allocate in a later
-    // step.
+    // For all threads now. Otherwise a thread that got no chunk so far would allocate in a later step.
     for (auto& place : scratch_) {
       if (const std::size_t need = static_cast<std::size_t>(n) * kChunk; maxima && place.size() < need)
         place.resize(need);
@@ -209,8 +208,8 @@ class CpuBackend final : public Backend {
       const int end = std::min(w.out, begin + (half ? kChunk / 2 : kChunk));
       if (begin >= end) return;
       const Bf16* panels = data + panel * static_cast<std::size_t>(begin / kPanel);
-      // Rows of y may be a power of two apart, and of many such rows a cache keeps little: what is read again
-      // stands together.
+      // Rows of y may be a power of two apart, and a cache keeps few such rows. So sums that are read again
+      // are stored together.
       auto& place = scratch_[static_cast<std::size_t>(thread)];
       float* const to = maxima ? place.data() : y + begin;
       const int stride = maxima ? kChunk : w.out;
@@ -294,7 +293,7 @@ class CpuBackend final : public Backend {
   void attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows,
                  float* out, const AttentionForm& form) override {
     const int hd = kv.head_dim, group = heads / kv.kv_heads, width = (heads + 2 * kv.kv_heads) * hd;
-    const int queries = rows.n * group;  // of one key/value head
+    const int queries = rows.n * group;  // queries of one key/value head
     const int blocks = query_blocks(queries, kv.kv_heads);
     const float scale = form.scale > 0 ? form.scale : 1.0f / std::sqrt(static_cast<float>(hd));
     pool_.parallel(blocks * kv.kv_heads, [&](int item, int thread) {
@@ -401,7 +400,7 @@ class CpuBackend final : public Backend {
   static constexpr int kChunk = 4 * kPanel;  // outputs that a thread takes at once
   static_assert(kChunk == kMaximumOf);
 
-  // Per layer and head: all keys, then all values.
+  // Layout per layer and head: all keys, then all values.
   static Kv* keys(const KvStore& kv, int layer, int head) {
     const std::size_t one = static_cast<std::size_t>(kv.slots) * static_cast<std::size_t>(kv.head_dim);
     return static_cast<Kv*>(kv.data.get()) + 2 * one * (static_cast<std::size_t>(layer) * kv.kv_heads + head);
@@ -410,12 +409,12 @@ class CpuBackend final : public Backend {
     return keys(kv, layer, head) + static_cast<std::size_t>(kv.slots) * static_cast<std::size_t>(kv.head_dim);
   }
 
-  // Attention as the matrices of AVX-512: in its products. AMX would need tiles for it and keeps to floats.
+  // With AVX-512, attention uses bf16 products, too. With AMX it would need tiles, so it uses floats.
   bool bf16_attention() const { return unit_ && unit_->unit == Bf16Unit::kAvx512; }
   int query_rows() const { return bf16_attention() ? QueryBlock::kRows : query_block_rows(); }
 
-  // Blocks of at most query_rows() for the queries of each key/value head: as few as keep the threads equally
-  // busy, when reading the keys of a block costs about as much as one query does.
+  // Number of blocks of at most query_rows() queries per key/value head: the fewest that keep the threads
+  // equally busy, assuming that reading the keys of a block costs about as much as one query.
   int query_blocks(int queries, int kv_heads) const {
     const auto time = [&](int blocks) {
       const int in_turn = (blocks * kv_heads + pool_.threads() - 1) / pool_.threads();
@@ -429,7 +428,7 @@ class CpuBackend final : public Backend {
     return best;
   }
 
-  // Rows on the threads when they are worth a region (a microsecond or so of work each side).
+  // Divides rows among the threads if the work is worth it (about a microsecond per thread).
   template <typename Body>
   void each_row(int n, int cost, const Body& body) {
     if (n * cost < 16384) {
@@ -439,7 +438,7 @@ class CpuBackend final : public Backend {
     }
   }
 
-  // x [n, in] as linear_slice reads it; an odd row ends in a zero.
+  // x [n, in] in the order of linear_slice(); an odd row ends with a zero.
   const float* interleave(const float* x, int n, int in) {
     const int even = in + in % 2;
     const std::size_t need = static_cast<std::size_t>(n) * static_cast<std::size_t>(even);
@@ -460,7 +459,7 @@ class CpuBackend final : public Backend {
     return interleaved_.data();
   }
 
-  // x [n, in] as bf16_linear_slice reads it.
+  // x [n, in] in the order of bf16_linear_slice().
   const Bf16* round(const float* x, int n, int in) {
     const auto length = static_cast<std::size_t>(bf16_row_length(in));
     if (rounded_.size() < static_cast<std::size_t>(n) * length)
@@ -515,8 +514,7 @@ std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
   }
   const int threads = options.threads == 0 ? usable_threads() : options.threads;
   if (options.numerics == "f32") return std::make_shared<cpu::CpuBackend<float>>(threads, "f32");
-  // "auto" has a 16-bit cache at least: half the bytes per cached key, and every other engine's baseline has
-  // one too.
+  // "auto" uses a 16-bit cache: half the bytes per cached key, and every other engine does so by default.
   const auto preferred = cpu::preferred_bf16_unit();
   const std::string numerics = options.numerics != "auto" ? options.numerics
                                : preferred                ? std::string(cpu::name_of(*preferred))

@@ -7,64 +7,68 @@
 #include "core/backend/cuda/kernels/kv_kernel.h"
 #include "core/backend/cuda/kernels/simt.h"
 
-// Attention of rows in flight over a cache (Vaswani et al. 2017, eq. 1), split over the keys (Dao et al.
-// 2023, "Flash-Decoding for long-context inference"). Splits are kSplit positions at multiples of kSplit,
-// whatever the length of the sequence, and a key takes its place in every sum by its position: that of a
-// committed key is its slot, those of keys in flight are looked up in the path of the row. So the bits of a
-// row depend on its query and on the keys that it sees, and not on the other rows, on what is committed
-// already, on the slots, or on how the rows are cut into tiles: a tree has the bits of its chains, and these
-// the bits of tokens that come one by one.
+// Attention of the rows of a forward over a KV cache (Vaswani et al. 2017, eq. 1), split over the keys (Dao
+// et al. 2023, "Flash-Decoding for long-context inference").
 //
-// Both products run on the matrix unit: 16 queries of one key/value head by the 32 positions of a warp, four
-// warps to a split. Where all keys of a split are committed, a tile has queries of any rows, and up to
-// kMostTiles tiles read the keys and values together; where some are in flight, a tile has queries of one row
-// alone, because another has other keys at the same places. (So no depth of a tree is refused, and nothing is
-// added outside the matrix unit; a tile costs the same however many of its 16 queries there are, and rows in
-// flight meet two or three splits of that kind.) Queries and weights are floats: each goes in as the sum of
-// two bf16 (a rounding and what it left, to 2^-17), keys and values as they are kept. Two kernels: splits,
-// each with its own maximum; then their sum.
+// Row invariance. A split is kSplit positions from a multiple of kSplit on, whatever the length of the
+// sequence. The position of a key decides its place in every sum. A committed key's position is its slot; the
+// path of a row lists the slots of the keys in flight. So the bits of a row depend on its query and on the
+// keys that it sees. They do not depend on the other rows, on how many keys are committed, on the slots, or
+// on how rows are cut into tiles. A tree has the same bits as its chains, and a chain the same bits as its
+// tokens one by one.
 //
-// Assumed of the matrix unit, as in linear.h: an element of a product does not depend on the other rows and
-// columns, nor on which row it is.
+// Both products run on the matrix unit: 16 queries of one key/value head times the 32 positions of a warp,
+// with four warps per split. If all keys of a split are committed, a tile takes queries of any rows, and up
+// to kMostTiles tiles share one read of the keys and values. If some keys are in flight, a tile takes queries
+// of one row only, because other rows have other keys at the same positions. Hence a tree may have any depth,
+// and the matrix unit computes every sum. A tile costs the same for 1 query and for 16, and rows in flight
+// meet only two or three splits of the second kind.
+//
+// Queries and weights are floats. Each enters the matrix unit as a sum of two bf16: its rounding, and the
+// rest, accurate to 2^-17. Keys and values are bf16 already. There are two kernels: one computes the splits,
+// each with its own maximum; the other adds them up.
+//
+// The code assumes of the matrix unit, as in linear.h, that an element of a product depends neither on the
+// other rows and columns nor on its own row number.
 
 namespace speclab::cuda {
 
 inline constexpr int kSplit = 128;             ///< positions of a split
-inline constexpr int kAttentionThreads = 128;  ///< a warp has a quarter of them
+inline constexpr int kAttentionThreads = 128;  ///< each of the four warps takes a quarter of a split
 inline constexpr int kTileQueries = 16;
-inline constexpr int kMostTiles = 4;  ///< of a block
+inline constexpr int kMostTiles = 4;  ///< per block
 inline constexpr int kCombineThreads = 64;
 
-/// What both kernels know. Query h of row i is head h of the row; the `heads / kv_heads` queries of a row
+/// Arguments of both kernels. Query h of row i is head h of that row. The heads / kv_heads queries of a row
 /// that share a key/value head read it together.
 struct Attention {
   const float* qkv = nullptr;  ///< [n, (heads + 2 kv_heads) * head_dim], queries first
   int n = 0, heads = 0, kv_heads = 0, head_dim = 0;
   KvLayer kv;
-  int committed = 0;  ///< keys with slots 0 .. committed - 1, or ...
-  int earlier = 0;    ///< positions are below committed + earlier + n, see RowsInFlight
-  const std::int32_t* committed_at =
-      nullptr;  ///< ... when not null the most that may be, and here is how many there are
-  const std::int32_t* positions = nullptr;   ///< [n]
-  const std::int32_t* path_begin = nullptr;  ///< [n + 1]
-  const std::int32_t* paths = nullptr;       ///< slots of the positions from `committed` on
+  int committed =
+      0;            ///< number of committed keys, in slots 0 .. committed - 1; with committed_at its maximum
+  int earlier = 0;  ///< positions are below committed + earlier + n (RowsInFlight)
+  const std::int32_t* committed_at = nullptr;  ///< not null: the number of committed keys is read from here
+  const std::int32_t* positions = nullptr;     ///< [n]
+  const std::int32_t* path_begin = nullptr;    ///< [n + 1]
+  const std::int32_t* paths = nullptr;         ///< slots of the positions from `committed` on
   float scale = 1;
   float soft_cap = 0;      ///< 0: none
   int window = 0;          ///< 0: none
   float* sums = nullptr;   ///< [splits, n, heads, 2]: maximum of the scores, sum of their exponentials
-  float* mixed = nullptr;  ///< [splits, n, heads, head_dim]: values by exponentials
-  float* out = nullptr;    ///< [n, heads, head_dim]; null: not wanted
+  float* mixed = nullptr;  ///< [splits, n, heads, head_dim]: values weighted with the exponentials
+  float* out = nullptr;    ///< [n, heads, head_dim]; null: not written
   simt::u16* activations =
-      nullptr;  ///< the same rounded as the input of a linear layer (fragments.h); null: not wanted; n <= 128
+      nullptr;  ///< the output rounded as input of a linear layer (fragments.h), n <= 128; null: not written
 
   SPECLAB_BOTH int first_seen(int position) const {
     return window > 0 && position >= window ? position - window + 1 : 0;
   }
-  /// Of the splits that any row may see when so many keys are committed.
+  /// The splits that any row may see when `committed` keys are committed.
   SPECLAB_BOTH int first_split(int keys) const { return first_seen(keys) / kSplit; }
-  /// Those of them in which all keys are committed; in the others rows have keys of their own.
+  /// The splits whose keys are all committed. In the others each row has keys of its own.
   SPECLAB_BOTH int shared_splits(int keys) const { return keys / kSplit - first_split(keys); }
-  /// Room for the splits that rows may see, whatever is committed.
+  /// Upper bound of the number of splits that rows may see, for any number of committed keys.
   int splits() const {
     const int end = (committed + earlier + n - 1) / kSplit + 1;
     if (committed_at == nullptr) return end - first_split(committed);
@@ -76,10 +80,10 @@ struct Attention {
   SPECLAB_BOTH int shared_tiles() const { return (n * group() + kTileQueries - 1) / kTileQueries; }
   SPECLAB_BOTH int shared_blocks() const {
     return (shared_tiles() + kMostTiles - 1) / kMostTiles;
-  }  ///< of a split
+  }  ///< blocks for a split whose keys are all committed
   SPECLAB_BOTH int own_tiles() const {
     return (group() + kTileQueries - 1) / kTileQueries;
-  }  ///< of a row in a split
+  }  ///< tiles of one row in any other split
   int blocks() const {
     if (committed_at == nullptr)
       return shared_splits(committed) * shared_blocks() +
@@ -129,10 +133,10 @@ struct AttentionSplitsKernel {
   static constexpr int kThreads = kAttentionThreads;
   Keys a;
 
-  // Shared memory: the queries of a tile in the order of the matrix unit, as [2][blocks of 32
-  // dimensions][rows g, g + 8][lanes][8] bf16 (what rounds to bf16, then the rest); of each query and warp
-  // the maximum and the sum; shares [warps][queries][kShare], kChunk dimensions of the values at a time;
-  // positions of the queries.
+  // Layout of shared memory. First the queries of a tile in the order of the matrix unit: [2][blocks of 32
+  // dimensions][rows g, g + 8][lanes][8] bf16, where [2] is the rounding and the rest. Then the maximum and
+  // the sum of each query and warp. Then each warp's share of the values, [warps][queries][kShare], kChunk
+  // dimensions at a time. Then the positions of the queries.
   static constexpr int kWarps = kThreads / simt::kWarp, kOfWarp = kSplit / kWarps, kChunk = 64,
                        kShare = kChunk + 4;
   SPECLAB_BOTH static constexpr int blocks_of(int stride) { return (stride + 31) / 32; }
@@ -150,7 +154,7 @@ struct AttentionSplitsKernel {
               first_split = a.first_split(committed);
     const int shared_blocks = a.shared_blocks(), shared = a.shared_splits(committed) * shared_blocks,
               block = simt::block_x(), group = a.group();
-    int split, query, end;  // queries from one to the other
+    int split, query, end;  // queries query .. end - 1
     if (block < shared) {
       split = first_split + block / shared_blocks;
       query = block % shared_blocks * (kMostTiles * kTileQueries);
@@ -158,7 +162,8 @@ struct AttentionSplitsKernel {
     } else {
       const int tiles = a.own_tiles(), of_split = a.n * tiles, i = (block - shared) % of_split;
       split = committed / kSplit + (block - shared) / of_split;
-      if (split * kSplit >= committed + a.earlier + a.n) return;  // blocks for as many keys as there may be
+      if (split * kSplit >= committed + a.earlier + a.n)
+        return;  // the grid is sized for the maximum of committed keys
       query = i / tiles * group + i % tiles * kTileQueries;
       end = simt::min(query + kTileQueries, i / tiles * group + group);
     }
@@ -169,15 +174,15 @@ struct AttentionSplitsKernel {
 
  private:
   static constexpr float kUnseen =
-      -3.402823466e+38f;  // no score is as small; not infinite: infinity - infinity is no number
+      -3.402823466e+38f;  // below every score; finite, because infinity - infinity is NaN
 
-  // Queries first .. first + count - 1 of this key/value head, `group` of a row; of one row unless all keys
-  // are committed.
+  // Queries first .. first + count - 1 of this key/value head; each row has `group` of them. They belong to
+  // one row unless all keys are committed.
   SPECLAB_DEVICE void run_tile(int committed, int split, int first, int count) const {
     const int first_split = a.first_split(committed), group = a.group(), kv_head = simt::block_y(),
               stride = a.kv.stride, begin = split * kSplit;
     const int thread = simt::thread_index(), lane = simt::lane(), g = lane / 4, t = lane % 4;
-    int last = -1;  // position that one of the rows sees here
+    int last = -1;  // the last position that a row of the tile sees in this split
     for (int row = first / group; row <= (first + count - 1) / group; ++row) {
       const int position = simt::load(a.positions + row);
       if (position >= begin && first_of(a, row, position) < begin + kSplit) last = simt::max(last, position);
@@ -191,18 +196,18 @@ struct AttentionSplitsKernel {
                sums = simt::shared<float>(at_sums, kWarps * kTileQueries);
     const auto shares = simt::shared<float>(at_shares, kWarps * kTileQueries * kShare);
     const auto row_position = simt::shared<int>(at_shares + kShareBytes, kTileQueries);
-    simt::block_sync();  // the tile before has been read
+    simt::block_sync();  // all threads have read the previous tile
     load_queries(queries, first, count);
     if (thread < kTileQueries)
       row_position.set(thread, thread < count ? simt::load(a.positions + (first + thread) / group) : -1);
     simt::block_sync();
 
-    // Slots of the warp's positions: of lane 4 g + t the keys g + 8 j, and the values 2 t, 2 t + 1 + 8 j. -1:
-    // nobody sees it.
+    // Slots of the warp's positions: lane 4 g + t has the keys g + 8 j and the values 2 t + 8 j, 2 t + 1 + 8
+    // j. -1: no row sees the position.
     const int warp = simt::warp_index(), warp_begin = begin + warp * kOfWarp;
-    const bool busy = warp_begin <= last;  // of all lanes
+    const bool busy = warp_begin <= last;  // the same for all lanes
     const std::int32_t* path =
-        a.paths + simt::load(a.path_begin + first / group) - committed;  // slot of position p: path[p]
+        a.paths + simt::load(a.path_begin + first / group) - committed;  // the slot of position p is path[p]
     const auto slot_of = [&](int position) {
       return position > last ? -1 : position < committed ? slot_at(a, position) : simt::load(path + position);
     };
@@ -242,7 +247,7 @@ struct AttentionSplitsKernel {
     }
     simt::mma_wait();
 
-    // Weights. Element i of scores[j] is query g + i / 2 * 8 with position 8 j + 2 t + i % 2.
+    // Weights. Element i of scores[j] belongs to query g + i / 2 * 8 and position 8 j + 2 t + i % 2.
     float weight[4][4], most[2] = {kUnseen, kUnseen}, sum[2] = {0, 0};
     SPECLAB_UNROLL
     for (int i = 0; i < 4; ++i) {
@@ -284,8 +289,8 @@ struct AttentionSplitsKernel {
       sum[half] += simt::shuffle_xor(sum[half], 2);
       if (t == 0) sums.set(warp * kTileQueries + g + half * 8, sum[half]);
     }
-    // The scores of two times eight positions are the left side of a product over 16.
-    simt::u32 left[2][2][4];  // [steps of 16 positions][parts]
+    // The scores of 16 positions are the left operand of one product.
+    simt::u32 left[2][2][4];  // [steps of 16 positions][rounding, rest]
     SPECLAB_UNROLL
     for (int step = 0; step < 2; ++step) {
       SPECLAB_UNROLL
@@ -305,7 +310,7 @@ struct AttentionSplitsKernel {
     }
 
     for (int chunk = 0; chunk < stride; chunk += kChunk) {
-      simt::Accumulator mixed[8];  // of columns n the dimensions 8 n + j
+      simt::Accumulator mixed[8];  // [n]: dimensions 8 n + j
       SPECLAB_UNROLL
       for (int j = 0; j < 8; ++j) mixed[j].clear();
       if (busy) {
@@ -324,7 +329,7 @@ struct AttentionSplitsKernel {
         }
       }
       simt::mma_wait();
-      if (chunk > 0) simt::block_sync();  // the shares before have been read
+      if (chunk > 0) simt::block_sync();  // all threads have read the previous shares
       SPECLAB_UNROLL
       for (int j = 0; j < 8; ++j) {
         SPECLAB_UNROLL
@@ -378,7 +383,7 @@ struct AttentionSplitsKernel {
       queries.set16((blocks * 2 * simt::kWarp + i) * 8, rest);
     }
   }
-  /// Eight dimensions of a slot; zeros where nobody sees it and beyond its end.
+  /// Eight dimensions of a slot; zeros if no row sees it, and past its end.
   SPECLAB_DEVICE simt::Bytes16 piece(const simt::u16* plane, int slot, int d) const {
     simt::Bytes16 none = {};
     if (slot < 0 || d >= a.kv.stride) return none;
@@ -389,7 +394,7 @@ struct AttentionSplitsKernel {
   SPECLAB_DEVICE static simt::u32 pair_of(simt::u32 first, simt::u32 second, int upper) {
     return upper ? first >> 16 | (second & 0xffff0000u) : (first & 0xffffu) | second << 16;
   }
-  // Place of a query of this key/value head in sums and mixed.
+  // Index of a query of this key/value head in sums and mixed.
   SPECLAB_DEVICE std::size_t place(int split, int i) const {
     const int row = i / a.group(), head = simt::block_y() * a.group() + i % a.group();
     return (static_cast<std::size_t>(split) * static_cast<std::size_t>(a.n) + static_cast<std::size_t>(row)) *
@@ -398,7 +403,7 @@ struct AttentionSplitsKernel {
   }
 };
 
-/// The splits that a query sees, and what they add up to.
+/// Adds up the splits that a query sees.
 template <typename Keys>
 struct AttendedQuery {
   const Keys& a;
@@ -419,7 +424,7 @@ struct AttendedQuery {
     for (int split = begin + 1; split < end; ++split)
       most = simt::max(most, simt::load(a.sums + 2 * (split * queries + query)));
   }
-  /// Dimension d: the splits with their maximum nearest to the largest count most.
+  /// Dimension d of the result. Each split is scaled by exp(its maximum - the largest maximum).
   SPECLAB_DEVICE float operator[](int d) const {
     float total = 0, sum = 0;
     SPECLAB_ROLLED
@@ -433,7 +438,7 @@ struct AttendedQuery {
   }
 };
 
-// A block is one query.
+// One block per query.
 template <typename Keys>
 struct AttentionSumKernel {
   static constexpr const char* kName = "attention_sum";
@@ -450,7 +455,7 @@ struct AttentionSumKernel {
         simt::store(a.activations + activation_at(a.n, row, head * a.head_dim + d), simt::to_bf16(mixed));
     }
     if (a.activations == nullptr || head < a.heads - 1) return;
-    const int width = a.heads * a.head_dim;  // padded with zeros
+    const int width = a.heads * a.head_dim;  // the rest is padded with zeros
     for (int k = width + simt::thread_index(); k < tiles_of(width, kTileIn) * kTileIn; k += kCombineThreads) {
       simt::store(a.activations + activation_at(a.n, row, k), simt::u16{0});
     }

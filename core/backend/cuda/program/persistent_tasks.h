@@ -16,13 +16,13 @@
 #include "core/backend/cuda/kernels/sampling_kernel.h"
 #include "core/backend/cuda/kernels/weights_kernel.h"
 
-// The kernels whose launches can be tasks of a persistent kernel.
+// The kernels whose launches can become tasks of a persistent kernel.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// What can be a task, and is a launch of its own otherwise. Kernels that need more than a block has here are
-/// not among them.
+/// Kernels that can be a task or a launch of their own. Each is also in a list SPECLAB_..._TASKS of
+/// core/backend/cuda/launch/families.h. Kernels that need more than a block offers here are missing.
 using PersistentKernels =
     std::tuple<LinearFewKernel<1, 6, true>, LinearFewKernel<1, 6, false>, LinearFewKernel<2, 4, false>,
                NormKernel<NormOf::kRms>, RopeStoreKernel, AttentionSplitsKernel<Attention>,
@@ -30,7 +30,8 @@ using PersistentKernels =
                FillColumnsKernel, ActivateKernel<Activation::kSilu>, ElementwiseKernel<ElementwiseOf::kAdd>,
                ElementwiseKernel<ElementwiseOf::kAddBias>, LayRowsKernel, StandardiseKernel<false>,
                SampleKernel<PhiloxCoins>>;
-/// What two neighbours among them become (fuse() in program.h). Numbered behind them.
+/// Kernels that replace two neighbouring tasks (fuse() in program.h). Their numbers follow those of
+/// PersistentKernels.
 using FusedKernels =
     std::tuple<LinearFewKernel<1, 6, true, Linear, Rotated>, LinearFewKernel<1, 6, false, Linear, Rotated>,
                LinearFewKernel<2, 4, false, Linear, Rotated>, LinearFewKernel<1, 6, false, Linear, Combined>>;
@@ -41,14 +42,15 @@ constexpr int index_among(const std::tuple<Each...>*) {
   ((found = std::is_same_v<Kernel, Each> ? index : found, ++index), ...);
   return found;
 }
-/// Index of a kernel among them; -1: it is none.
+/// Index of a kernel among them; -1: not among them.
 template <typename Kernel>
 inline constexpr int kPersistentIndex = index_among<Kernel>(static_cast<const PersistentKernels*>(nullptr));
 template <typename Kernel>
 inline constexpr int kFusedIndex = static_cast<int>(std::tuple_size_v<PersistentKernels>) +
                                    index_among<Kernel>(static_cast<const FusedKernels*>(nullptr));
 
-/// visit(kernel, shape) with the launch that a task stands for, which is not fused. Host code on both sides.
+/// Calls visit(kernel, shape) for the launch that a task stands for. The task must not be fused. For the
+/// host.
 template <typename Visit, typename... Kernels>
 void with_task(const Task& task, const std::tuple<Kernels...>*, const Visit& visit) {
   const auto visit_as = [&]<typename Kernel>(std::type_identity<Kernel>) {
