@@ -139,6 +139,7 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
   const int prompt_length = static_cast<int>(request.prompt.size());
   slot.request = request;
   slot.executor = nullptr;
+  slot.state_fetches = 0;
   slot.running = false;
   slot.rule = &options.acceptance_rule();
   slot.lossy = slot.rule->loss(options.rule_options, options.sampling) == LossClass::l3;

@@ -99,9 +99,11 @@ void RunningSequence::emit(int capacity, const std::function<void(Token, std::st
 }
 
 void RunningSequence::fetch_states(const Reads& reads) {
+  if (reads.hidden.empty() || reads.nodes != Reads::Nodes::kCommitted) return;
   path.assign(1, 0);
   path.insert(path.end(), acceptance.path.begin(), acceptance.path.begin() + (emitted - 1));
   states.fetch(reads, *session, path);
+  ++state_fetches;
 }
 
 }  // namespace speclab

@@ -62,6 +62,7 @@ struct RunningSequence {
   std::vector<std::int32_t> rows;     ///< rows fed that want logits, ascending
   std::vector<DevicePart> parts;      ///< by device, where a step is divided over several; else empty
   StepStatesReader states;            ///< the hidden states that the strategy reads
+  int state_fetches = 0;              ///< steps that waited for hidden states after the verdict
   std::vector<int> path;
   StepRecord step;  ///< its lists keep their memory; out.steps gets copies
   int emitted = 0;

@@ -52,7 +52,7 @@ void StepExecutor::observe(Strategy& strategy, const StepGroup& group, std::span
 
 void StepExecutor::finish(RunningSequence& sequence) {
   if (!sequence.session->model().backend().host_memory())
-    sequence.out.round_trips = sequence.out.target.calls + sequence.out.draft.calls;
+    sequence.out.round_trips = sequence.out.target.calls + sequence.out.draft.calls + sequence.state_fetches;
 }
 
 void check_rows_in_flight(const ExecutorSetting& setting, std::size_t rows, std::string_view advice) {

@@ -41,7 +41,6 @@ std::span<const Tap> StepStatesReader::taps(const Reads& reads, const Session& s
 }
 
 void StepStatesReader::fetch(const Reads& reads, Session& session, std::span<const int> committed) {
-  if (reads.nodes != Reads::Nodes::kCommitted || reads.hidden.empty()) return;
   row_of_.assign(nodes_.size(), -1);
   wanted_.assign(committed.begin(), committed.end());
   for (std::size_t i = 0; i < wanted_.size(); ++i)

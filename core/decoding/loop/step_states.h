@@ -18,8 +18,8 @@ class StepStatesReader {
   /// is read. Valid until the next call.
   std::span<const Tap> taps(const Reads& reads, const Session& session,
                             std::span<const std::int32_t> rows_of_nodes);
-  /// Brings those of the committed nodes to the host, where the strategy reads no others. committed: node 0
-  /// and the accepted nodes that were emitted, in order.
+  /// Brings the states of the committed nodes to the host. For strategies that read these alone
+  /// (Reads::Nodes::kCommitted). committed: node 0 and the accepted nodes that were emitted, in order.
   void fetch(const Reads& reads, Session& session, std::span<const int> committed);
   StepStates states() const;
 

@@ -217,8 +217,13 @@ TEST_P(HeadStrategy, ARandomHeadIsLossless) {
               nodes == Reads::Nodes::kAll ? all : committed);
     EXPECT_EQ(record.target_prefill.hidden_bytes, static_cast<double>(with_head.prompt.size()) * state);
     EXPECT_EQ(plain.target.hidden_bytes, 0);
+    const auto steps_and_drafts = record.target.calls + record.draft.calls;
+    const auto later = nodes == Reads::Nodes::kAll ? 0 : static_cast<std::int64_t>(record.steps.size());
+    EXPECT_EQ(record.round_trips, target_->backend().host_memory() ? 0 : steps_and_drafts + later);
     // The head's work is the draft's.
-    EXPECT_GT(record.draft.flops, 0);
+    EXPECT_GT(record.draft.keys, 0);        // of the decoder layer's session
+    EXPECT_GT(record.draft.logit_rows, 0);  // of the modules
+    EXPECT_EQ(record.draft_prefill.calls, 0);
   }
 }
 
