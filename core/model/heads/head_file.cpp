@@ -13,7 +13,7 @@
 namespace speclab {
 namespace {
 
-/// The one tensor of this name and shape.
+/// Takes the tensor with this name and shape.
 CheckpointTensor take(const std::vector<StoredTensor>& tensors, const std::string& file,
                       const std::string& name, std::vector<std::int64_t> shape) {
   const std::vector<ExpectedTensor> expected{{name, name, std::move(shape)}};

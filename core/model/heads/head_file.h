@@ -13,12 +13,11 @@
 
 namespace speclab {
 
-/// A linear layer of a head: y = W x + b, where x is one vector or several, one behind the other. The columns
-/// of W that meet one of several inputs are a matrix of their own, so that the inputs need not be copied
-/// together.
+/// A linear layer of a head: y = W x + b, where x is one vector or several concatenated ones. The columns of
+/// W for each input are a separate matrix, so that inputs need not be copied together.
 struct HeadLinear {
-  std::vector<PackedMatrix> parts;  ///< one per input, [out, width of the input]
-  Buffer<float> bias;               ///< [out]; empty: none
+  std::vector<PackedMatrix> parts;  ///< one for each input, [out, width of the input]
+  Buffer<float> bias;               ///< [out]; empty without a bias
   int out() const { return parts.front().out; }
 };
 
@@ -26,35 +25,35 @@ struct HeadLinear {
 struct HeadNorm {
   NormKind kind = NormKind::kRms;
   float eps = 0;
-  Buffer<float> weight, bias;  ///< [width]; no bias: empty
+  Buffer<float> weight, bias;  ///< [width]; `bias` is empty for RMS norms
   int width() const { return static_cast<int>(weight.size()); }
 };
 
 enum class Bias : std::uint8_t { kNone, kPresent };
 
-/// The weights of a trained head: a safetensors file whose tensors are read by name. Types are F32, F16 or
-/// BF16, and all numbers are rounded to bf16, as those of models are.
+/// Reads the weights of a trained head from a safetensors file, by name. Types are F32, F16 or BF16, and all
+/// numbers are rounded to bf16, like those of models.
 ///
-/// Every function throws Error for a tensor that is missing, has another shape than asked for, or holds a
-/// number that is not finite; the error names file, tensor, found and expected shape. Tensors that nobody
-/// asks for are ignored.
+/// Every function throws Error for a tensor that is missing, has an unexpected shape, or contains
+/// a number that is not finite. The error names file, tensor, found and expected shape. Other
+/// tensors in the file are ignored.
 class HeadFile {
  public:
-  /// Throws Error when the file is missing or is no safetensors file.
+  /// Throws Error when the file is missing or not a safetensors file.
   static HeadFile open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return file_.path(); }
   bool has(const std::string& tensor) const;
 
-  /// NAME.weight [out, sum of inputs] and, where wanted, NAME.bias [out].
+  /// Reads NAME.weight [out, sum of inputs] and, with Bias::kPresent, NAME.bias [out].
   HeadLinear linear(Backend& backend, const std::string& name, const std::vector<int>& inputs, int out,
                     Bias bias) const;
-  /// NAME.weight [width], and NAME.bias [width] of a layer norm.
+  /// Reads NAME.weight [width], and for a layer norm NAME.bias [width].
   HeadNorm norm(Backend& backend, const std::string& name, NormKind kind, int width, float eps) const;
-  /// Decoder layers as a model of their own, whose sessions have the KV caches: fed with Feed::embeddings,
-  /// read with taps. `config` says their shape, see decoder_layers_of(). `layer_names` is what the names of a
-  /// layer's tensors begin with, "{}" in it stands for the number of the layer: "layers.{}." (EAGLE),
-  /// "midlayer." (EAGLE-3). The rest of the names is that of config.family in transformers.
+  /// Reads decoder layers as a separate model, whose sessions have the KV caches. Its input is
+  /// Feed::embeddings, and taps read its output. `config` is their shape, see decoder_layers_of(). Names of a
+  /// layer's tensors begin with `layer_names`, in which "{}" is the number of the layer: "layers.{}."
+  /// (EAGLE), "midlayer." (EAGLE-3). They continue as config.family has them in transformers.
   std::shared_ptr<const Model> decoder_layers(std::shared_ptr<Backend> backend, const ModelConfig& config,
                                               const std::string& layer_names) const;
 
@@ -65,8 +64,9 @@ class HeadFile {
   std::vector<StoredTensor> tensors_;
 };
 
-/// The shape of decoder layers like the first one of a target, for HeadFile::decoder_layers(): no embedding,
-/// no output head, no final norm. Change what differs in the head. Throws Error for a target without layers.
+/// The shape of decoder layers like the first one of a target, for HeadFile::decoder_layers(): no
+/// embedding, no output head, no final norm. Change the fields in which the head differs. Throws
+/// Error for a target without layers.
 ModelConfig decoder_layers_of(const ModelConfig& target, int layers = 1);
 
 }  // namespace speclab

@@ -11,7 +11,7 @@
 
 namespace speclab {
 
-/// Rows of numbers in memory of a backend, [rows, width]. The memory grows to the largest content and stays.
+/// Rows of numbers in a backend's memory, [rows, width]. The memory grows to the largest content and stays.
 class HeadRows {
  public:
   int rows() const { return rows_; }
@@ -26,13 +26,13 @@ class HeadRows {
 };
 
 /// Computes the modules of a trained head on the backend of its target, and counts their work. Rows stay in
-/// memory of the backend between put() and get(). A row has the same bits whatever other rows there are.
+/// the backend's memory between put() and get(). The bits of a row do not depend on other rows.
 ///
 ///   Medusa:  put(states, h); linear(block, {&h}, y); activate(kSilu, y); add(h, y); linear(head, {&y}, l)
 ///   Hydra:   embed(tokens, e); linear(mlp, {&h, &e}, y); activate(kSilu, y); linear(head, {&y}, l)
-///   EAGLE:   embed(tokens, e); linear(fc, {&e, &h}, x); a forward of HeadFile::decoder_layers() from
-///   x.data()
-///            with a tap into room(y, ...); logits(y, FinalNorm::kDone, l)
+///   EAGLE:   embed(tokens, e); linear(fc, {&e, &h}, x);
+///            a forward of HeadFile::decoder_layers() from x.data() with a tap into room(y, ...);
+///            logits(y, FinalNorm::kDone, l)
 class HeadRunner {
  public:
   explicit HeadRunner(std::shared_ptr<const Model> target);
@@ -40,19 +40,19 @@ class HeadRunner {
   const Model& target() const { return *target_; }
   Backend& backend() const { return target_->backend(); }
 
-  /// Room for rows that a tap will write; contents undefined.
+  /// Makes room for rows that a tap will write. The contents are undefined.
   float* room(HeadRows& rows, int count, int width) const;
-  /// Rows of the host, [count, width].
+  /// Uploads rows, [count, width].
   void put(const float* host, int count, int width, HeadRows& to) const;
-  /// Brings rows to the host, [rows, width]: waits for everything before it, and counts as one call.
+  /// Downloads rows, [rows, width]. Waits for all earlier operations, and counts as one call.
   void get(const HeadRows& from, float* host);
-  /// Model::embed() of the target.
+  /// Calls Model::embed() of the target.
   void embed(TokenSpan tokens, HeadRows& to) const;
-  /// Some rows of others, in this order. `to` is not `from`.
+  /// Copies the given rows of `from`, in this order. `to` must not be `from`.
   void select(const HeadRows& from, std::span<const std::int32_t> rows, HeadRows& to);
 
-  /// y = W x + b. The inputs have the widths that the layer was read with and equally many rows; y is none of
-  /// them.
+  /// y = W x + b. The inputs must have the widths that the layer was read with, and equal numbers of rows. y
+  /// must not be one of them.
   void linear(const HeadLinear& layer, std::span<const HeadRows* const> inputs, HeadRows& y);
   void linear(const HeadLinear& layer, std::initializer_list<const HeadRows*> inputs, HeadRows& y) {
     linear(layer, std::span(inputs.begin(), inputs.size()), y);
@@ -60,11 +60,11 @@ class HeadRunner {
   void norm(const HeadNorm& norm, HeadRows& x) const;     ///< in place
   void activate(Activation function, HeadRows& x) const;  ///< in place
   void add(const HeadRows& x, HeadRows& y) const;         ///< y += x
-  /// Logits of the target's output head, see Model::head().
+  /// Applies the target's output head, see Model::head().
   void logits(const HeadRows& states, FinalNorm norm, HeadRows& to);
 
-  /// Everything since it was made. `calls` counts get(). Norms, activations and sums are not counted, nor are
-  /// forwards of decoder layers, which their session counts.
+  /// All work since construction. `calls` counts get(). Norms, activations and sums are not counted. Forwards
+  /// of decoder layers are counted by their session.
   const Work& work() const { return work_; }
 
  private:

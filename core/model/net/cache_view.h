@@ -5,40 +5,40 @@
 
 namespace speclab {
 
-/// Which committed positions the rows of a forward attend to. For drafts that use the weights of the target
-/// with a sparse cache: first and last positions (StreamingLLM: Xiao et al. 2024; MagicDec: Chen et al. 2024)
-/// or chosen ones (TriForce: Sun et al. 2024).
+/// The committed positions that the rows of a forward attend to. For drafts that use the target's weights
+/// with a sparse cache: the first and last positions (StreamingLLM: Xiao et al. 2024; MagicDec: Chen et al.
+/// 2024) or chosen ones (TriForce: Sun et al. 2024).
 ///
 /// A row always sees its own path in flight. Keys keep the rotation of their absolute positions. A layer with
 /// a window shows the intersection: listed positions within the window of the row. A view of everything gives
 /// the bits of a forward without a view. Rows are invariant: their bits depend on the listed positions and on
 /// their own path, and not on other rows.
 ///
-/// Rows that ran with a view have other K/V than those of the full cache. They may be committed: that is how
-/// a draft model lives with a sparse cache of its own. On the target's session verify with a forward that
-/// does not continue: it drops them and computes the rows again.
+/// Rows that ran with a view have other K/V than with the full cache. A draft model with its own sparse cache
+/// may commit them. On the target's session, verify with a forward that does not continue: it drops these
+/// rows and computes them again.
 class CacheView {
  public:
   CacheView() = default;  ///< everything
   /// The first `first` and the last `last` committed positions.
   static CacheView ends(int first, int last);
-  /// These positions, ascending and committed when a forward uses them.
+  /// These positions. They must ascend, and be committed when a forward uses them.
   static CacheView list(std::vector<std::int32_t> positions);
-  /// One view for each layer that the model runs, in their order; each is one of the forms above.
+  /// One view for each layer that the model runs, in order. Each has one of the forms above.
   static CacheView per_layer(std::vector<CacheView> layers);
 
   /// The view of layer `index` (into Model::layers()).
   const CacheView& of(int index) const;
   bool same_in_all_layers() const { return layers_.empty(); }
-  /// The most positions that a layer of it shows when so many are committed.
+  /// The largest number of positions that any layer sees when `committed` positions are committed.
   int most(int committed) const;
-  /// Throws std::logic_error when it does not fit: layers of the model, committed positions.
+  /// Throws std::logic_error when the view does not fit the number of layers or committed positions.
   void check(int layers, int committed) const;
 
-  // Of the view of one layer, when so many positions are committed.
+  // For the view of one layer, with `committed` committed positions: its number of positions.
 
   int count(int committed) const;
-  /// Number of its positions below `position`.
+  /// The number of its positions below `position`.
   int rank(int committed, int position) const;
   /// Appends its positions, ascending.
   void append(int committed, std::vector<std::int32_t>& out) const;
@@ -50,10 +50,10 @@ class CacheView {
   std::vector<CacheView> layers_;
 };
 
-/// Keys of a row at `position`, which is `committed` or more, in a layer with that view and window (0: none).
-/// Listed keys come first, by rank, then its path.
+/// The keys of a row at `position` >= `committed`, in a layer with this view and window (0: none). Positions
+/// of the view come first, by rank, then the row's path.
 struct KeysOfRow {
-  int first;  ///< lowest rank that it sees: the window hides those below
+  int first;  ///< lowest rank that the row sees; the window hides lower ones
   int rank;   ///< its own rank, the last that it sees
   int count() const { return rank + 1 - first; }
 };

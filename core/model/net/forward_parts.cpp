@@ -4,10 +4,9 @@
 
 namespace speclab {
 
-// What a forward of a part of the model, or with a view of part of the cache, does besides the decoder
-// itself.
+// The extra work of a forward that runs a part of the model or sees a part of the cache.
 
-// Appends to the numbers what feeds with a view need in each layer.
+// Appends to the staged numbers those that feeds with a view need in each layer.
 void Model::lay_out_views(std::span<const Feed> feeds, std::size_t positions) const {
   Workspace& s = *workspace_;
   s.viewed.clear();
@@ -21,7 +20,7 @@ void Model::lay_out_views(std::span<const Feed> feeds, std::size_t positions) co
   }
 }
 
-// The hidden states before an exit are gone when its rest runs.
+// Hidden states of layers before the exit no longer exist when the rest runs, so taps there are refused.
 void Model::check_taps_of_rest(const Feed& feed) const {
   const int exit = layers_[static_cast<std::size_t>(feed.layers.exit()) - 1] + 1;
   for (const Tap& tap : feed.taps) {
@@ -30,7 +29,7 @@ void Model::check_taps_of_rest(const Feed& feed) const {
   }
 }
 
-// Hidden states where an early exit left them, of all rows in flight.
+// Loads the hidden states that an early exit kept, for all rows in flight.
 void Model::resume(const Inputs& in, std::span<const Placed> sequences, float* x) const {
   for (const Placed& placed : sequences) {
     backend().copy_rows(placed.session->exit_rows_.data(), in.own, placed.rows.n, config().hidden, x);
@@ -38,7 +37,7 @@ void Model::resume(const Inputs& in, std::span<const Placed> sequences, float* x
   }
 }
 
-// Puts the hidden states behind the last layer that ran into the sessions, which hold those of earlier rows.
+// Keeps the hidden states after the last layer that ran in the sessions, after those of earlier rows.
 void Model::keep_exit_rows(const Inputs& in, std::span<const Placed> sequences, const float* x) const {
   const auto hidden = static_cast<std::size_t>(config().hidden);
   for (const auto& [session, rows, views] : sequences) {

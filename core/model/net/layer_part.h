@@ -7,13 +7,13 @@
 
 namespace speclab {
 
-/// Which layers of a model one forward runs. With it the target drafts for itself, on its own session and
-/// without a second cache. Two forms:
+/// The layers of a model that one forward runs. With it the target drafts for itself, on its own session and
+/// without a second cache. There are two forms:
 ///
 /// Early exit (LayerSkip: Elhoushi et al. 2024; Kangaroo: Liu et al. 2024). Draft forwards run until(E),
 /// level by level with Feed::continues. The session keeps the K/V of layers [0, E) and the hidden states at E
-/// of all rows in flight. One forward of the same rows with from(E) then runs layers [E, L) from there.
-/// Logits and cache have the bits of one forward of these rows through all layers.
+/// of all rows in flight. One forward of the same rows with from(E) then runs the remaining layers [E, L).
+/// Logits and cache have the same bits as after one forward of these rows through all layers.
 ///
 /// Layer skip (Draft & Verify: Zhang et al. 2024; SWIFT: Xia et al. 2024). Draft forwards run only(layers)
 /// and write K/V of these layers only. The verifying forward runs all layers and does not continue: it drops
@@ -26,14 +26,14 @@ namespace speclab {
 class LayerPart {
  public:
   LayerPart() = default;  ///< all layers
-  /// The first `exit` layers. 0 < exit < layers of the model, else a forward throws Error.
+  /// The first `exit` layers. A forward throws Error unless 0 < exit < layers of the model.
   static LayerPart until(int exit) { return {Kind::kUntil, exit, {}}; }
   /// The rest of a forward that stopped at `exit`. Tokens and parents of the feed are those of all rows in
-  /// flight, in their order; Feed::continues is false. Drafted tokens that have not been fed yet go through
-  /// until(exit) first, without rows. Taps are those of layers from the exit on.
+  /// flight, in order; Feed::continues is false. First feed drafted tokens that are not in flight yet with
+  /// until(exit), without logits rows. Taps are possible from layer `exit` on.
   static LayerPart from(int exit) { return {Kind::kFrom, exit, {}}; }
-  /// Layers by number as in Model::Options, ascending, each once, all of them layers that the model runs;
-  /// else a forward throws Error. The list is read while the forward is called.
+  /// Layers by number as in Model::Options. A forward throws Error unless they ascend, each once, and the
+  /// model runs all of them. The list must exist until the forward returns.
   static LayerPart only(std::span<const int> layers) { return {Kind::kOnly, 0, layers}; }
 
   bool operator==(const LayerPart& other) const {
@@ -41,9 +41,10 @@ class LayerPart {
   }
   bool early_exit() const { return kind_ == Kind::kUntil; }
   bool rest() const { return kind_ == Kind::kFrom; }
-  /// The layer at which an early exit leaves and the rest begins; 0 for the other forms.
+  /// The layer at which an early exit ends and the rest begins; 0 for the other forms.
   int exit() const { return exit_; }
-  /// Indices into `layers` (those that the model runs) of the layers to run. Throws Error as said above.
+  /// Sets `out` to the indices into `layers` (those that the model runs) of the layers
+  /// to run. Throws the errors above.
   void indices(std::span<const int> layers, const std::string& model, std::vector<int>& out) const;
 
  private:

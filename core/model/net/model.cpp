@@ -78,7 +78,7 @@ Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::in
                  std::int64_t layer_keys) const {
   Ran ran{all_, true, n, m, keys, layer_keys};
   if (layer_keys < 0) ran.layer_keys = static_cast<std::int64_t>(layers_.size()) * keys;
-  for (const int layer : layers_) {  // the first row sees the most committed ones
+  for (const int layer : layers_) {  // the first row sees the most committed positions
     const std::int64_t window = config().window(layer);
     ran.cached += window > 0 ? std::min(committed, window - 1) : committed;
   }
@@ -101,7 +101,7 @@ Work Model::work(const Ran& ran) const {
   work.flops = 2.0 * static_cast<double>(ran.n * body + ran.m * head) +
                4.0 * static_cast<double>(c.query_width() * ran.layer_keys);
   work.weight_bytes = sizeof(Bf16) * static_cast<double>(body + (ran.m > 0 ? head : 0));
-  // Rows write their own keys and values in each layer, and read them.
+  // Rows write and read their own keys and values in each layer.
   work.kv_bytes = kv_position * static_cast<double>(layers * 2 * ran.n + ran.cached);
   return work;
 }
@@ -112,7 +112,7 @@ std::shared_ptr<const std::vector<RopeBuffers>> Model::rope_tables(int positions
 
 std::unique_ptr<Session> Model::open(int capacity, int scratch) const {
   constexpr int kMost =
-      (1 << 30) - 128;  // a file may claim a context at which sums of positions and rows overflow
+      (1 << 30) - 128;  // a file may state a context at which sums of positions and rows overflow
   if (capacity > kMost) {
     throw Error({fmt::format("positions for a sequence on {}", name()), std::to_string(capacity),
                  fmt::format("at most {}", kMost), "Shorten the prompt or ask for fewer tokens."});

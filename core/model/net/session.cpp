@@ -30,9 +30,9 @@ void Session::check_room(std::int64_t tokens, int after) const {
                "Shorten the prompt or ask for fewer tokens."});
 }
 
-/// What is left of a prompt.
+/// A prompt during its prefill.
 struct Session::PromptRun {
-  TokenSpan tokens;                   // empty where embeddings are given
+  TokenSpan tokens;                   // empty if embeddings are given
   const float* embeddings = nullptr;  // [count, hidden]
   Memory memory = Memory::kHost;
   std::size_t count = 0;
@@ -56,19 +56,21 @@ void Session::prefill(const PromptRun& run) {
   const PromptRows together = model_->backend().prompt_rows();
   const auto hidden = static_cast<std::size_t>(model_->config().hidden);
   const std::span<const int> layers = run.taps != nullptr ? run.taps->layers : std::span<const int>();
-  std::vector<float> states;           // of the rows of one forward: layer by layer, [count, hidden] each
-  std::vector<const float*> of_layer;  // where each begins
-  std::vector<Tap> taps;               // of all feeds of the forward
+  std::vector<float>
+      states;  // hidden states of the rows of one forward, layer by layer, [count, hidden] each
+  std::vector<const float*> of_layer;  // where each layer's states begin
+  std::vector<Tap> taps;               // taps of all feeds of the forward
   std::vector<Feed> feeds;
   for (std::size_t done = 0, count = 0; done < run.count; done += count) {
-    // Where many rows go through the products together, attention takes them as chunks of which each sees
-    // those before it.
+    // If many rows go through the products together, attention takes them in chunks, and
+    // each chunk sees the earlier ones.
     const std::size_t left = run.count - done;
     const bool prompt = together.most > 0 && left >= static_cast<std::size_t>(together.least);
     count = std::min(left, prompt ? static_cast<std::size_t>(together.most) : parents.size());
     feeds.clear();
     taps.clear();
-    taps.reserve(layers.size() * ((count + parents.size() - 1) / parents.size()));  // feeds point into it
+    taps.reserve(layers.size() *
+                 ((count + parents.size() - 1) / parents.size()));  // feeds point into this vector
     states.resize(std::max(states.size(), layers.size() * count * hidden));
     std::int32_t last = 0;
     for (std::size_t at = 0; at < count; at += parents.size()) {
@@ -157,7 +159,7 @@ int Session::fly(std::span<const std::int32_t> parents, const Flight& flight) {
   if (flight.view != nullptr)
     flight.view->check(static_cast<int>(model_->layers().size()), length_ + flight.after);
   work_ += model_->work(count(earlier, end, flight));
-  if (flight.after > 0) {  // weights are read once for all feeds of a prompt
+  if (flight.after > 0) {  // all feeds of a prompt read the weights only once
     const Work pass = model_->work(0, 0, 0, 0, 0);
     work_.calls -= pass.calls;
     work_.weight_bytes -= pass.weight_bytes;
@@ -180,7 +182,7 @@ void Session::check_rest(std::span<const std::int32_t> parents, const Flight& fl
   SPECLAB_CHECK(!viewed_, "the rest of {} rows that saw part of the cache", in_flight());
 }
 
-// The first row sees the most committed keys, and `begin` rows were in flight before.
+// Counts the work of rows `begin` .. `end`. The first row sees the most committed keys.
 Model::Ran Session::count(int begin, int end, const Flight& flight) const {
   static const CacheView everything;
   const ModelConfig& c = model_->config();
@@ -216,7 +218,7 @@ void Session::copy_exit_rows(const Session& from) {
   Buffer<std::int32_t> staged;
   float* to = device.room(exit_rows_, static_cast<std::size_t>(scratch_) * static_cast<std::size_t>(hidden));
   device.copy_rows(from.exit_rows_.data(), device.stage(rows, staged), from.in_flight(), hidden, to);
-  device.submit();  // `staged` goes
+  device.submit();  // before `staged` is destroyed
 }
 
 void Session::drop_flight() {

@@ -126,7 +126,9 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
     }
     next_maxima += noted;
   }
-  if (wanted == 0) device.submit();  // no download begins it, and what it uses may go before one does
+  if (wanted == 0)
+    device
+        .submit();  // without a download nothing else would start the work, and its buffers may be destroyed
 }
 
 void Model::forward(Session& session, const QueuedRows& queued, float* logits) const {
@@ -140,7 +142,7 @@ void Model::forward(Session& session, const QueuedRows& queued, float* logits) c
 }
 
 // All sequences go through the matrix products together and through attention one by one. Returns the logits,
-// in `logits` or where that is null in the workspace.
+// which are in `logits`, or in the workspace if that is null.
 const float* Model::compute(const Inputs& in, std::span<const Placed> sequences, float* logits) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
@@ -159,7 +161,7 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
   float* x = sized(s.residual, n, c.hidden);
   if (in.part.rest()) resume(in, sequences, x);
   else embed_inputs(in, x);
-  // Serves the taps of layers `from` to `to` from what the residual stream is now.
+  // Serves the taps of layers `from` to `to` from the current residual stream.
   const auto tap = [&](int from, int to) {
     for (const TappedRows& tapped : in.taps) {
       if (tapped.layer >= from && tapped.layer <= to)
@@ -232,7 +234,7 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
       }
       at += static_cast<std::size_t>(own.n);
     }
-    if (c.parallel) norm(x, layer.ffn_norm, rows, branch);  // before attention is added
+    if (c.parallel) norm(x, layer.ffn_norm, rows, branch);  // before attention is added to x
     add_to_residual(
         [&](float* to, bool accumulate) {
           if (alone == nullptr) return product(layer.attn_out, attended, to, accumulate);
@@ -266,7 +268,7 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
   if (in.part.early_exit()) keep_exit_rows(in, sequences, x);
   if (in.wanted_count == 0) return nullptr;
 
-  // Only the rows whose logits are wanted pay for the head.
+  // The head runs only for rows whose logits are wanted.
   const int heads = in.wanted_count, width = c.head_rows();
   const auto wanted = static_cast<std::size_t>(heads);
   float* hidden = sized(s.wanted, wanted, c.hidden);

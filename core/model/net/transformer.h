@@ -12,44 +12,44 @@
 
 namespace speclab {
 
-/// How many states a tap asks for.
+/// Number of states that a tap asks for.
 inline std::size_t nodes_of(const Tap& tap, const Feed& feed) {
   return tap.nodes.empty() ? feed.parents.size() : tap.nodes.size();
 }
 
-/// A tap as the forward serves it, in memory of the backend.
+/// A tap in the backend's memory, as the forward serves it.
 struct Model::TappedRows {
   int layer;
   const std::int32_t* rows;  ///< [count]
   int count;
   float* to;  ///< [count, hidden]
 };
-/// Rows whose input of the first layer is given.
+/// Rows for which the caller gives the input of the first layer.
 struct Model::EmbeddedRows {
   int first, count;
   const float* from;         ///< [count, hidden]
-  const std::int32_t* rows;  ///< 0, 1, ... where `from` is memory of the backend; null: of the host
+  const std::int32_t* rows;  ///< 0, 1, ... if `from` is in the backend's memory; null if it is on the host
 };
-/// What a forward is of, in memory of the backend.
+/// The input of a forward, in the backend's memory.
 struct Model::Inputs {
   int n = 0;
   const Token* tokens = nullptr;                ///< [n]
-  const std::int32_t* position_rows = nullptr;  ///< [n], of the position embedding
-  const std::int32_t* wanted = nullptr;         ///< [wanted_count], rows whose logits are wanted
+  const std::int32_t* position_rows = nullptr;  ///< [n], rows of the position embedding
+  const std::int32_t* wanted = nullptr;         ///< [wanted_count], rows whose logits are computed
   int wanted_count = 0;
-  bool maxima = false;  ///< of their logits too
-  bool prompt = false;  ///< products take Backend::prompt_linear()
+  bool maxima = false;  ///< whether to note maxima of their logits
+  bool prompt = false;  ///< products use Backend::prompt_linear()
   std::span<const TappedRows> taps = {};
   std::span<const EmbeddedRows> embedded = {};
   std::span<const int> run = {};      ///< indices of the layers to run
-  LayerPart part = {};                ///< says whether hidden states come from the sessions or go to them
-  const std::int32_t* own = nullptr;  ///< [n], 0, 1, ...; where the part is an early exit or its rest
+  LayerPart part = {};                ///< whether hidden states are read from the sessions or kept in them
+  const std::int32_t* own = nullptr;  ///< [n], 0, 1, ...; for an early exit and its rest
 };
-/// The rows of a sequence among them, in order.
+/// The rows of one sequence among the inputs, in order.
 struct Model::Placed {
   Session* session;
   RowsInFlight rows;
-  const KeysInView* views = nullptr;  ///< of each layer that runs; null: no view
+  const KeysInView* views = nullptr;  ///< views of each layer that runs; null without a view
 
   RowsInFlight rows_in(std::size_t run_index) const {
     RowsInFlight in = rows;
@@ -57,42 +57,44 @@ struct Model::Placed {
     return in;
   }
 };
-/// What Model::work() counts of a forward of one sequence.
+/// The size of a forward of one sequence, for Model::work().
 struct Model::Ran {
-  std::span<const int> layers;  ///< indices of those that ran
-  bool embedded = true;         ///< from tokens, and not from kept hidden states
+  std::span<const int> layers;  ///< indices of the layers that ran
+  bool embedded = true;         ///< the input came from tokens, not from kept hidden states
   std::int64_t n = 0, m = 0;    ///< rows, rows with logits
   std::int64_t keys = 0;        ///< visible keys, summed over the rows
   std::int64_t layer_keys = 0;  ///< the same summed over the layers
-  std::int64_t cached = 0;  ///< keys in the cache before this forward that it read, summed over the layers
+  std::int64_t cached =
+      0;  ///< keys from earlier forwards that it read from the cache, summed over the layers
 };
 
-/// Buffers of one forward; they grow to the largest one and stay. Private to the model layer.
+/// Buffers of one forward. They grow to the largest forward and stay. Private to the model layer.
 struct Model::Workspace {
   Buffer<float> embedded;          // [n, embedding_dim], with a projection
   Buffer<float> residual, normed;  // [n, hidden]
   Buffer<float> branch;  // [n, hidden], with position embeddings, post norms or a parallel feed-forward
   Buffer<float> qkv, attended;       // [n, (heads + 2 kv_heads) * head_dim], [n, heads * head_dim]
   Buffer<float> gate_up, activated;  // [n, 2 ffn] or [n, ffn], [n, ffn]
-  Buffer<float> maxima;              // [rows, maxima_of(head_rows)], of the last forward where noted
+  Buffer<float> maxima;              // [rows, maxima_of(head_rows)], of the last forward if `noted`
   bool noted = false;
   Buffer<float> wanted,
-      logits;  // [rows, hidden], [rows, head_rows] (unless the backend writes where they are wanted)
+      logits;  // [rows, hidden], [rows, head_rows] (unless the backend writes logits directly to their
+               // destination)
 
-  Buffer<float> states;  // [tapped rows, hidden], on their way to the host
+  Buffer<float> states;  // [tapped rows, hidden], before they are downloaded
   std::vector<TappedRows> taps;
   std::vector<EmbeddedRows> given;
-  Buffer<std::int32_t> token_ids;  // of embed()
+  Buffer<std::int32_t> token_ids;  // for embed()
 
-  // What the operations must know about the rows, in one array that goes to the backend in one piece:
+  // All numbers that the operations need about the rows, in one array that goes to the backend as one upload:
   // tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1], wanted
-  // [rows], tapped [rows], given in memory of the backend [rows], paths.
+  // [rows], tapped [rows], given in the backend's memory [rows], paths.
   std::vector<std::int32_t> numbers;
-  Buffer<std::int32_t> staged;     // the same there
+  Buffer<std::int32_t> staged;     // the same numbers in the backend's memory
   std::vector<Placed> placed;      // [feeds with rows]
   std::vector<int> run;            // indices of the layers to run
   std::vector<StagedKeys> viewed;  // [feeds with a view][run]
-  std::vector<KeysInView> views;   // the same in memory of the backend
+  std::vector<KeysInView> views;   // the same in the backend's memory
 };
 
 }  // namespace speclab

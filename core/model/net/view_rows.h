@@ -10,7 +10,7 @@
 
 namespace speclab {
 
-/// KeysInView whose arrays stand in `numbers` of a forward, which goes to the backend in one piece.
+/// A KeysInView whose arrays are in `numbers` of a forward, which goes to the backend as one upload.
 struct StagedKeys {
   int count = 0;
   std::size_t slots = 0, ranks = 0, first = 0;  ///< offsets
@@ -19,17 +19,17 @@ struct StagedKeys {
   }
 };
 
-/// Rows of one sequence whose attention has a view.
+/// The rows of one sequence that attend with a view.
 struct ViewedRows {
   const CacheView& view;
   int n, committed;
-  std::size_t positions;        ///< offset in `numbers` of the positions of the rows, [n]
+  std::size_t positions;        ///< offset in `numbers` of the rows' positions, [n]
   std::span<const int> run;     ///< indices into `layers` of the layers that the forward runs
   std::span<const int> layers;  ///< Model::layers()
-  const ModelConfig& config;    ///< knows the windows
+  const ModelConfig& config;    ///< for the windows
 };
-/// Appends to `numbers` what attention must know in each layer of rows.run, and to `out` where it stands,
-/// [run]. Layers with the same list and window share it.
+/// Appends to `numbers` the arrays that attention needs in each layer of rows.run, and to `out` their
+/// offsets, [run]. Layers with the same list and window share them.
 void lay_out_view(const ViewedRows& rows, std::vector<std::int32_t>& numbers, std::vector<StagedKeys>& out);
 
 }  // namespace speclab
