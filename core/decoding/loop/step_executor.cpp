@@ -5,18 +5,27 @@
 
 #include "core/base/error.h"
 
+/// All executors in the order in which they are tried: name, and whether a device runs the steps of one
+/// sequence. NAME stands for the factory make_NAME_executor() in NAME_executor.cpp.
+#define SPECLAB_EXECUTORS(ENTRY) \
+  ENTRY(device_steps, true)      \
+  ENTRY(device_verdict, true)    \
+  ENTRY(divided, false)          \
+  ENTRY(prefix, false)           \
+  ENTRY(tree, false)
+
 namespace speclab {
+
+#define SPECLAB_DECLARE(name, on_device) \
+  std::unique_ptr<StepExecutor> make_##name##_executor(const ExecutorSetting& setting);
+SPECLAB_EXECUTORS(SPECLAB_DECLARE)
+
 namespace {
 
 constexpr int kLeastRowsInFlight = 128;
 
-constexpr std::array kKinds = {
-    ExecutorKind{"device_steps", true, make_device_steps_executor},
-    ExecutorKind{"device_verdict", true, make_device_verdict_executor},
-    ExecutorKind{"divided", false, make_divided_executor},
-    ExecutorKind{"prefixes", false, make_prefix_executor},
-    ExecutorKind{"tree", false, make_tree_executor},
-};
+#define SPECLAB_KIND(name, on_device) ExecutorKind{#name, on_device, make_##name##_executor},
+constexpr std::array kKinds = {SPECLAB_EXECUTORS(SPECLAB_KIND)};
 
 }  // namespace
 

@@ -23,7 +23,8 @@ struct StepGroup {
 
 /// Runs a step of a group of sequences between "the strategy drafts" and "the text grows". The decode loop
 /// chooses an executor when a generation starts and calls the functions below in their order, in every step.
-/// One file holds one executor; a new one is added to executor_kinds().
+/// One file holds one executor and its factory make_NAME_executor(). A new
+/// one also gets a line in step_executor.cpp.
 ///
 /// All executors give the same verdicts, bit for bit. They differ in where and how the target's rows are
 /// computed and who judges them.
@@ -80,13 +81,6 @@ struct ExecutorKind {
 };
 /// All kinds in the order in which they are tried.
 std::span<const ExecutorKind> executor_kinds();
-
-// The factories, one in each file.
-std::unique_ptr<StepExecutor> make_device_steps_executor(const ExecutorSetting&);
-std::unique_ptr<StepExecutor> make_device_verdict_executor(const ExecutorSetting&);
-std::unique_ptr<StepExecutor> make_divided_executor(const ExecutorSetting&);
-std::unique_ptr<StepExecutor> make_prefix_executor(const ExecutorSetting&);
-std::unique_ptr<StepExecutor> make_tree_executor(const ExecutorSetting&);
 
 /// Throws Error when a draft needs more rows than the sessions have room for.
 void check_rows_in_flight(const ExecutorSetting& setting, std::size_t rows, std::string_view advice);
