@@ -8,13 +8,13 @@
 
 namespace speclab {
 
-/// The part of a device plan that describes the target and the rule of a generation. None, with the reason,
-/// when the host has to judge the drafts: the rule has no device form, logits depend on the text, or coins
-/// are scripted.
+/// Describes the target and the rule of a generation for a device program. Returns none and sets `reason` if
+/// the host has to judge the drafts: the rule has no device form, logits depend on the text, or coins are
+/// scripted.
 std::optional<PlanShape> target_plan_shape(const ExecutorSetting& setting, const RunningSequence& sequence,
                                            std::string& reason);
 
-/// SamplingParams as a device takes them.
+/// Converts SamplingParams to the form that a device reads.
 PlanSampling device_sampling(const SamplingParams& sampling);
 
 }  // namespace speclab

@@ -1,7 +1,7 @@
-// A device drafts and verifies whole steps by itself; the host reads finished ones. Some steps are always
-// queued ahead. What needs rows (hashes, expected acceptance, ranks) and the times of the phases come from a
-// second run of the same steps after the text has ended, step by step and with stamps, so that nothing slows
-// down the first run.
+// The device drafts and verifies whole steps; the host reads finished steps. Some steps are always queued
+// ahead. After the text has ended, the same steps run a second time, one by one and with time stamps. The
+// second run gives everything that needs rows on the host (hashes, expected acceptance, ranks) and the times
+// of the phases, so the first run is not slowed down.
 #include <algorithm>
 #include <numeric>
 
@@ -54,7 +54,7 @@ class DeviceStepsExecutor final : public StepExecutor {
   SiblingDraw siblings_;
 };
 
-// None where the host has to do something in each step.
+// None if the host has work to do in each step.
 std::optional<DevicePlan> DeviceStepsExecutor::plan_of(const RunningSequence& sequence) const {
   if (sequence.stops.active() || sequence.sequence.eos.size() > kMostPlanEnds) return std::nullopt;
   std::optional<DevicePlan> plan = setting_.strategy->device_plan(sequence.request.options.sampling);
@@ -121,9 +121,9 @@ void DeviceStepsExecutor::draft(Strategy&, const StepGroup& group) {
   read_verdict(round, sequence.acceptance);
 }
 
-// Keeps the host's side of the draft's session up to date. The pending token was fed, and the one before it
-// where that was the last of a draft; then all levels of the tree but the last. The accepted ones of them are
-// in the cache.
+// Keeps the host's side of the draft's session up to date. The device fed the pending token, also the token
+// before it if that was the last token of a draft, and then all levels of the tree but the last. The cache
+// keeps the accepted nodes.
 void DeviceStepsExecutor::follow_draft(RunningSequence& sequence) {
   const TokenTree& tree = sequence.draft.tree;
   Session& draft = *sequence.draft_sessions.front();
@@ -155,7 +155,7 @@ void DeviceStepsExecutor::finish(RunningSequence& sequence) {
   GenerationRecord& out = sequence.out;
   out.planned_steps = static_cast<int>(out.steps.size());
   for (StepRecord& step : out.steps) step.times = PhaseTimes();
-  if (out.finish == Finish::cancelled) return;  // who cancels does not want to wait for a second run
+  if (out.finish == Finish::cancelled) return;  // a user who cancels does not wait for a second run
   if (setting_.options->hash_rows || setting_.options->details) run_again(sequence);
   // The phases are those of the second run. The rest of the first run's time is shared by all steps.
   const auto steps = static_cast<std::int64_t>(out.steps.size());

@@ -12,26 +12,27 @@
 
 namespace speclab {
 
-/// Verifies on a device what the host has drafted: tokens, parents and laws go there, one entry of the ring
-/// comes back, and neither rows of logits nor a verdict of the host are in between. The decisions have the
-/// bits of accept(). The accepted path is moved behind the pending token in the target's cache. Of each
-/// number of rows (a power of two, the rest is padding) the rounds are of one plan with graphs of its own,
-/// made when a draft first has so many.
+/// Verifies the host's drafts on the device. Tokens, parents and draft laws are uploaded and the verdict
+/// comes back; rows of logits stay on the device. The decisions have the same bits as accept(). The device
+/// also moves the accepted path behind the pending token in the target's KV cache. Drafts are padded to a
+/// power of two rows; each size has one device program with graphs of its own, made when a draft first needs
+/// it.
 class DeviceVerifier {
  public:
-  /// Of `shape` what describes the target and the rule is read. The session outlives this; no draft has more
-  /// than `most_nodes` nodes, itself at most what the session has room for. Null: its backend does not plan.
+  /// Returns null if the backend has no device programs. Reads the parts of `shape` that describe the target
+  /// and the rule. The session outlives this object and has room for `most_nodes` rows, the size of the
+  /// largest draft.
   static std::unique_ptr<DeviceVerifier> make(const PlanShape& shape, Session& target, int most_nodes);
 
   bool is_of(const PlanShape& shape, const Session& target) const {
     return shape == shape_ && &target == target_;
   }
-  /// `draft`, whose pending token is at `position` behind `previous`; it has no probes. The round is valid
-  /// until the next call; its `end` and `emitted` say nothing: end tokens and limits are the caller's. Throws
-  /// Error when the device has failed, or logits are no numbers.
+  /// Verifies `draft`, which has no probes. Its pending token is at `position`, and `previous` is the token
+  /// before it. The result is valid until the next call; ignore its `end` and `emitted`, because the caller
+  /// handles end tokens and limits. Throws Error if the device failed or logits are NaN.
   const PlanRound& verify(const Draft& draft, std::int64_t position, Token previous, const Coins& coins,
                           RoundQueue queue);
-  /// The target's rows of the last verify(), [nodes, vocab].
+  /// Copies the target's rows of the last verify() to the host, [nodes, vocab].
   void download(std::span<float> rows) { last_->download(rows, {}); }
 
  private:

@@ -1,6 +1,6 @@
 // Divides a step's tree over several devices (lookahead parallelism, Fu et al. 2024, Section 3.4). Each
-// device's part is a forward of its own. The parts run one after the other on the one device that is there,
-// so that each can be timed.
+// device's part is a forward of its own. The parts run one after the other on one device, so that each can
+// be timed.
 #include <algorithm>
 #include <numeric>
 
@@ -38,7 +38,7 @@ class DividedExecutor final : public StepExecutor {
     }
   }
 
-  // The parts of all sequences for one device go through one forward, as they would on it. Rows that several
+  // One forward takes the parts of all sequences for one device, as on the real device. Rows that several
   // devices compute have the same bits.
   void forward(const StepGroup& group) override {
     for (std::size_t device = 0; device < static_cast<std::size_t>(setting_.options->devices); ++device) {
@@ -58,8 +58,8 @@ class DividedExecutor final : public StepExecutor {
     }
   }
 
-  // The cache gets what every device was fed: the tokens that the step before accepted, and the pending
-  // token.
+  // The cache keeps the tokens that every device was fed: those accepted by the previous step, and the
+  // pending token.
   void commit(RunningSequence& sequence) override {
     std::vector<Token>& refeed = of(sequence).refeed;
     keep_.resize(refeed.size() + 1);

@@ -11,7 +11,7 @@
 namespace speclab {
 namespace {
 
-constexpr std::int64_t kPatienceNs = 5'000'000'000;  // without a round, from a device that has nothing to do
+constexpr std::int64_t kPatienceNs = 5'000'000'000;  // longest wait for a round while the device is idle
 
 void check_round(const PlanRound& round) {
   if (round.end == PlanEnd::kBadTarget || round.end == PlanEnd::kBadDraft) {
@@ -63,7 +63,7 @@ void PlannedRounds::queue() {
   const PlanShape& shape = plan.shape;
   const bool loop = mode_ == RoundQueue::kLoop;
   const int rounds = loop ? kPlanLoop : 1;
-  // Every round before the last one may move the sequence by all that it has.
+  // Every earlier round may move the sequence by all of its nodes.
   const std::int64_t most =
       position_ + (static_cast<std::int64_t>(queued_ - read_) + rounds - 1) * (shape.depth() + 1);
   std::int64_t tier = kTier;
@@ -111,7 +111,7 @@ const PlanRound& PlannedRounds::next(int ahead) {
   while (static_cast<int>(queued_ - read_) < ahead) queue();
   Backend& backend = target_->model().backend();
   ++read_;
-  // A stream may call itself idle while the loop of a graph goes on in it: only patience tells.
+  // A stream may report idle while a looping graph still runs in it, so wait for some time.
   std::int64_t idle_since = 0;
   for (;;) {
     if (const PlanRound* round = plan_->round(read_)) {

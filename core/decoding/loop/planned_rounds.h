@@ -14,42 +14,43 @@
 
 namespace speclab {
 
-/// Fills `out` with the verdict of a finished round; Tested::expected and rank stay unknown.
+/// Fills `out` with the verdict of a finished round, except Tested::expected and Tested::rank.
 void read_verdict(const PlanRound& round, Acceptance& out);
 
-/// How rounds are queued.
+/// How the host queues rounds on the device.
 enum class RoundQueue {
   kLaunches,  ///< kernel by kernel
-  kGraph,     ///< each round one launch of a graph
+  kGraph,     ///< each round is one launch of a graph
   kLoop,      ///< one launch of a graph that repeats the round, kPlanLoop times or until the text ends
 };
 
-/// Rounds of one sequence on a device that plans (core/backend/plan.h): some are always queued ahead, the
-/// host reads those that are done. It waits for the device only when there is none to read.
+/// Runs the steps of one sequence on a device, as rounds of a device program (core/backend/device_program.h).
+/// Some rounds are always queued ahead. The host reads finished rounds and waits only when there is none.
 class PlannedRounds {
  public:
-  static constexpr int kAhead = 4;  ///< rounds that are queued and not read
+  static constexpr int kAhead = 4;  ///< queued rounds that are not read yet
 
-  /// The sessions outlive this; draft may be null when the shape drafts nothing. Null: their backend does not
-  /// plan.
+  /// Returns null if the backend has no device programs. The sessions outlive this object. `draft` may be
+  /// null if the shape drafts nothing.
   static std::unique_ptr<PlannedRounds> make(const PlanShape& shape, Session& target, Session* draft);
 
   bool is_of(const PlanShape& shape, const Session& target, const Session* draft) const {
     return shape == plan_->shape && &target == target_ && draft == draft_;
   }
   const PlanShape& shape() const { return plan_->shape; }
-  std::span<const std::int32_t> parents() const { return plan_->parents; }  ///< of the nodes of a round
+  std::span<const std::int32_t> parents() const {
+    return plan_->parents;
+  }  ///< parent of each node of a round
   /// Starts a generation. If the host drafts, starts a single round; read its result with next(1). With
-  /// `stamps` every round fills PlanRound::stamp_ns.
+  /// `stamps`, every round fills PlanRound::stamp_ns.
   void start(PlanStart start, RoundQueue queue, bool stamps);
-  /// The next round. At least `ahead` are queued and not read before this waits. Valid until the next call.
-  /// After a round with an end there is none. Throws Error when the device has failed, or logits are no
-  /// numbers.
+  /// Returns the next finished round; valid until the next call. Queues up to `ahead` rounds before it waits.
+  /// Do not call it after a round that ended the text. Throws Error if the device failed or logits are NaN.
   const PlanRound& next(int ahead = kAhead);
-  /// Logits of the last round that was queued: rows of the target, rows of the draft.
+  /// Copies the logits of the last queued round to the host: rows of the target and rows of the draft.
   void download(std::span<float> target, std::span<float> draft);
 
-  /// A graph has room for positions up to its tier, a power of two, this at least.
+  /// A graph serves positions up to its tier. Tiers are powers of two; this is the smallest.
   static constexpr int kTier = 256;
   struct GraphKey {
     std::int64_t tier;
@@ -68,11 +69,11 @@ class PlannedRounds {
   std::shared_ptr<Plan> plan_;
   Session* target_;
   Session* draft_;
-  std::int64_t position_ = 0;            ///< of the pending token, after the last round that was read
-  std::uint32_t queued_ = 0, read_ = 0;  ///< numbers of the last ones; of those of a loop, at most
+  std::int64_t position_ = 0;            ///< position of the pending token after the last round that was read
+  std::uint32_t queued_ = 0, read_ = 0;  ///< number of the last queued and the last read round
   RoundQueue mode_ = RoundQueue::kLaunches;
   bool stamps_ = false;
-  std::map<GraphKey, std::shared_ptr<Graph>> graphs_;  ///< what they use is the plan's, the sessions' or kept
+  std::map<GraphKey, std::shared_ptr<Graph>> graphs_;
 };
 
 }  // namespace speclab

@@ -1,6 +1,6 @@
-// Verifies every node as the last token of a sequence of its own, its path from the root: the same rows as
-// those of one forward over the tree, at the cost of more rows. It shows what the tree's attention mask is
-// worth.
+// Verifies every node as the last token of a sequence of its own: its path from the root. The logits equal
+// those of one forward over the tree, but more rows are fed. The comparison shows what the tree's attention
+// mask saves.
 #include <algorithm>
 
 #include "core/decoding/loop/step_executor.h"

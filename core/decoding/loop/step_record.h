@@ -5,11 +5,11 @@
 
 namespace speclab {
 
-/// Fills RunningSequence::step with what the current step did, but for its times. Inside the clock.
+/// Fills RunningSequence::step with what the current step did, except its times. Runs inside the clock.
 void record_step(RunningSequence& sequence);
 
-/// Adds what costs passes over the vocabulary to the step `index` of the record: row hashes, expected
-/// acceptance, ranks, distances, probes. Needs the rows of the step on the host. Outside the clock.
+/// Adds the parts of the record that cost passes over the vocabulary to step `index`: row hashes, expected
+/// acceptance, ranks, distances, probes. Needs the rows of the step on the host. Runs outside the clock.
 void look_closer(RunningSequence& sequence, int index, const LoopOptions& options);
 
 }  // namespace speclab

@@ -10,12 +10,12 @@
 
 namespace speclab {
 
-/// Fetches the hidden states that a strategy reads of the steps of one sequence. Its buffers are kept between
-/// steps. An executor asks for taps() before its forward and calls fetch() after the text has grown.
+/// Fetches the hidden states that a strategy reads in the steps of one sequence. An executor calls taps()
+/// before its forward and fetch() after the text has grown. The buffers are kept between steps.
 class StepStatesReader {
  public:
-  /// Taps for a forward in which node i of the draft is row rows_of_nodes[i] of the feed. Empty where nothing
-  /// is read. Valid until the next call.
+  /// Taps for a forward in which node i of the draft is row rows_of_nodes[i] of the feed. Empty if the
+  /// strategy reads none. Valid until the next call.
   std::span<const Tap> taps(const Reads& reads, const Session& session,
                             std::span<const std::int32_t> rows_of_nodes);
   /// Brings the states of the committed nodes to the host. For strategies that read these alone

@@ -10,7 +10,8 @@
 
 namespace speclab {
 
-/// Finds stop strings in a text that grows token by token; looks at new bytes only.
+/// Finds stop strings in a text that grows token by token. It looks only at new bytes and at as many earlier
+/// ones as a stop string may span.
 class StopStrings {
  public:
   void reset(const std::vector<std::string>& stops) {
@@ -20,6 +21,7 @@ class StopStrings {
     for (const std::string& stop : stops) longest_ = std::max(longest_, stop.size());
   }
   bool active() const { return longest_ > 0; }
+  /// Appends a token. True: the text now contains a stop string.
   bool push(Token token, const std::function<void(Token, std::string&)>& bytes) {
     bytes(token, tail_);
     for (const std::string& stop : *stops_) {

@@ -27,10 +27,11 @@ struct TargetRow {
   const Distribution* raw = nullptr;  ///< may equal p
 };
 
-/// Gives the row of a node when the walk reaches it; rows that are never reached are never computed.
+/// Returns the row of a node. Rows are standardised when they are first asked for, so a rule that walks pays
+/// only for the nodes that it reaches.
 using TargetRows = std::function<TargetRow(int node)>;
 
-/// Everything that a rule may depend on at one node: pure, so that it can be enumerated.
+/// The input of a rule at one node. A rule depends on nothing else, so it can be enumerated.
 struct NodeTest {
   TargetRow row;
   struct Child {
@@ -58,8 +59,8 @@ struct NodeVerdict {
   std::vector<double> expected;
 };
 
-/// Parameters of all rules, one flat struct, so that a config names them simply. Each rule lists those that
-/// it reads; a config that sets another one is refused.
+/// Parameters of all rules in one flat struct, as configs name them. Each rule lists the parameters that it
+/// reads; a config that sets another one is refused.
 struct RuleOptions {
   double lenience = 1;   ///< l in (0, 1] (Leviathan A.5)
   double b = 1;          ///< upper end of U[0, b], in (0, 1]

@@ -10,13 +10,14 @@
 
 namespace speclab::rules {
 
-/// The set A of one row, by the criterion's row (criterion_row); never a token of probability 0. The argmax
-/// is in it where always_best says so, so that the tightest parameter is exact matching at temperature 0.
+/// The set of tokens that a criterion rule accepts at one row. The criterion looks at criterion_row(). Tokens
+/// of probability 0 are never in the set. With always_best the argmax is always in it, so the strictest
+/// parameter is exact matching at temperature 0.
 class Accepted {
  public:
   Accepted(const TargetRow& target, const CriterionForm& condition)
       : row_(criterion_row(target)), best_(condition.always_best ? target.p->argmax() : -1) {
-    // In weights of the row, so that one token and the whole set are judged by the same comparison.
+    // The bar is in weights of the row, so one token and the whole set are compared in the same way.
     const double bar = condition.typical
                            ? std::min(condition.bar, condition.delta * exact_exp(-row_.entropy()))
                            : condition.bar;
@@ -32,7 +33,7 @@ class Accepted {
     }
   }
   bool operator()(Token x) const { return x == best_ || passes(x, weight(x)); }
-  /// q(A), or whether the token is in A.
+  /// The mass of q on the set. Without q: 1 if the token is in the set, else 0.
   double mass(const Distribution* q, Token one_hot) const {
     if (q == nullptr || q->one_hot()) return (*this)(q == nullptr ? one_hot : q->argmax()) ? 1 : 0;
     double mass = 0;
@@ -55,7 +56,7 @@ class Accepted {
   Token best_;
   double bar_;
   bool strict_;
-  Token last_ = -1;  // the last one in rank that is accepted, and its weight
+  Token last_ = -1;  // the accepted token of the lowest rank, and its weight
   double last_weight_ = -1;
 };
 
@@ -63,7 +64,7 @@ CriterionForm top_beta_form(const RuleOptions& options);
 CriterionForm gap_form(const RuleOptions& options);
 CriterionForm typical_form(const RuleOptions& options);
 CriterionForm threshold_form(const RuleOptions& options);
-/// Of lenience where p is one-hot.
+/// Lenience at temperature 0, where p is one-hot.
 CriterionForm near_argmax_form(const RuleOptions& options);
 
 }  // namespace speclab::rules

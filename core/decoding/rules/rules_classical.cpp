@@ -1,6 +1,6 @@
 // Textbook rejection sampling with the envelope M q >= p, M = max p/q: baselines that show what speculative
-// sampling improves on. Both accept with 1/M, and never where q misses a part of the support of p (M
-// infinite).
+// sampling gains. Both accept with probability 1/M, and never if q is zero on a part of the support of p (M
+// is infinite).
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -30,8 +30,7 @@ double acceptance(const Distribution& p, const Distribution* q, Token token, dou
   return envelope_acceptance(p.prob(token), q != nullptr ? q->prob(token) : 1, inverse_m);
 }
 
-/// Tests the children, each on its own: given that the earlier ones were rejected, the token still has to
-/// have law p.
+/// Tests each child on its own. Given that the earlier ones were rejected, the token must still have law p.
 bool test_children(const NodeTest& node, NodeVerdict& out) {
   out.accepted = out.correction = -1;
   out.expected.clear();

@@ -1,8 +1,8 @@
-// Lossy rules that accept a token for what it is in the target's row, whatever the draft's probability:
-// accept x when x is in a set A of the row. The criterion looks at p, or at temperature 0 at the raw row (p
-// is one-hot there); the token after a rejection is the target's: a sample of p (argmax at temperature 0), or
-// of the typical set. Output law for one child: q(x) [x in A] + (1 - q(A)) f(x). The papers below are greedy;
-// above temperature 0 this is our reading.
+// Lossy rules that accept a token by its place in the target's row, whatever the draft's probability: they
+// accept x if x is in a set A of the row. The criterion looks at p, or at the raw row at temperature 0, where
+// p is one-hot. The token after a rejection is a sample f of p (the argmax at temperature 0), or of the
+// typical set. Output law for one child: q(x) [x in A] + (1 - q(A)) f(x). The papers below are greedy; above
+// temperature 0 this is our reading.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -82,7 +82,7 @@ void output_law(const TargetRow& row, const Distribution* q, Token one_hot, cons
 }
 
 LossClass lossy(const RuleOptions&, const SamplingParams&) { return LossClass::l3; }
-/// The tightest parameter leaves only the argmax: exact matching at temperature 0.
+/// The strictest parameter accepts only the argmax: exact matching at temperature 0.
 LossClass loss_beta(const RuleOptions& o, const SamplingParams& s) {
   return o.beta <= 1 && s.temperature <= 0 ? LossClass::l2 : LossClass::l3;
 }

@@ -1,6 +1,6 @@
-// Rules that first draw the target's own token at the node and accept the child that equals it. Lossless
-// whatever the draft does, and the token depends on (row, position, seed) alone, so that text with and
-// without speculation is equal.
+// Rules that draw the target's own token at the node and accept the child that equals it. They are lossless
+// for any draft. The token depends only on row, position and seed, so text with and without speculation is
+// equal.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -20,9 +20,9 @@ Token coupled_target(const TargetRow& row, const Coins& coins, std::int64_t posi
 }
 
 /// P(target and draft choose the same token under one Gumbel noise) = sum_x 1 / sum_y max(p_y / p_x, q_y /
-/// q_x) (Daliri, Musco, Suresh 2024). In the inner sum the left term is the larger one where p_y / q_y >= p_x
-/// / q_x, so that one pass over the tokens in order of p / q is enough. The order is that of float ratios by
-/// a radix sort.
+/// q_x) (Daliri, Musco, Suresh 2024). In the inner sum the left term is the larger one if p_y / q_y >= p_x
+/// / q_x. So one pass over the tokens in order of p / q is enough. A radix sort orders them by the float
+/// ratio.
 double coupling_mass(const Distribution& p, const Distribution& q) {
   if (p.one_hot() || q.one_hot()) return agreement(p, q);
   struct Entry {
@@ -63,9 +63,9 @@ double coupling_mass(const Distribution& p, const Distribution& q) {
   return std::min(mass, 1.0);
 }
 
-/// P(the target's token is the child's | it is none of the tokens that failed before), mean over the draw of
-/// the child. For coupled siblings after the first this takes the draws as independent, which the noise does
-/// not promise.
+/// Probability that the target's token is the child's, given that it is none of the tokens that failed
+/// before; mean over the draw of the child. For coupled siblings after the first this assumes independent
+/// draws, which is an approximation: siblings share the noise.
 template <bool kCoupled>
 double match_mass(const Distribution& p, const Distribution* q, Token token,
                   std::span<const NodeTest::Child> failed) {

@@ -1,10 +1,10 @@
-// Rules that compare a coin with a ratio of target to draft, and on rejection draw from what the draft left
-// over.
+// Rules that accept by the ratio of target to draft probability, and after a rejection draw from the
+// residual.
 //
 // All are one algorithm with a boost f(p) >= p (RatioForm): accept x ~ q with probability min(1, f(p(x)) /
 // q(x)), else draw from norm((f(p) - q)+), or from norm((p - q)+) for U[0, b]. f(p) = p is Leviathan's
-// Algorithm 1, and lossless. With several children at one node p is replaced by the current residual R, the
-// norm of the last difference (Miao et al. 2024, Alg. 2).
+// Algorithm 1, and lossless. With several children at one node, the current residual R, normalised, takes the
+// place of p after each rejection (Miao et al. 2024, Alg. 2).
 #include <algorithm>
 #include <array>
 
@@ -30,7 +30,7 @@ RatioForm distillspec_lin(const RuleOptions& o) { return {.scale = 1 / checked(o
 RatioForm distillspec_sq(const RuleOptions& o) { return {.scale = 1 / (checked(o.epsilon) * o.epsilon)}; }
 RatioForm distillspec_exp(const RuleOptions& o) { return {.power = checked(o.epsilon)}; }
 
-/// The law that is left for the children not yet tested: the target's row p, or a residual of it.
+/// The law under which the next child is tested: the target's row p, or the residual after rejections.
 class Remainder {
  public:
   Remainder(const Distribution& p, std::vector<double>& memory) : p_(p), weights_(memory) {}
@@ -49,8 +49,8 @@ class Remainder {
     return mass;
   }
 
-  /// Becomes norm((f - q)+), q a row or one-hot. Without any mass left it stays as it is: then f <=
-  /// q everywhere, so the rejection before this call had probability zero but for rounding.
+  /// Becomes norm((f - q)+); q is a row or one-hot. If no mass is left it stays unchanged: then f <= q
+  /// everywhere, so the rejection before this call had probability zero up to rounding.
   void subtract(const Distribution* q, Token one_hot, const RatioForm& f) {
     if (p_.one_hot()) return;
     if (q != nullptr && q->one_hot()) {
@@ -66,7 +66,7 @@ class Remainder {
       return;
     }
     if (q == nullptr && !touched_ && f.power == 1) {
-      // Only the token of the draft changes: the others keep their weights, up to one factor.
+      // Only the drafted token changes; the others keep their weights, up to one factor.
       weights_.assign(p_.weights().begin(), p_.weights().end());
       const double unit = p_.sum() / (f.plain_residual ? 1 : f.scale);  // weight of probability one
       at(one_hot) = std::max(0.0, at(one_hot) - unit);
