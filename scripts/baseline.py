@@ -12,7 +12,7 @@
     .venv/bin/python scripts/baseline.py pages            write results/README.md, results/lookahead.md and the measured parts of README.md again
     .venv/bin/python scripts/baseline.py check            exit 1 when the pages are not what `pages` would write
 
-A number on a page comes from a committed summary.json or it is not there.
+Every number on a page comes from a committed summary.json.
 """
 
 import argparse
@@ -110,7 +110,7 @@ def table(run, explained=False, cases=None):
 
 
 def by_category(run):
-    """How much of its text each category copies, and every case's speedup in it; "" for a record that does not know."""
+    """The copied share of the text of each category, and the speedup of each case in it; "" when the record has neither."""
     first = run.cases[0]
     copied = {name: part["metrics"].get("copied_4grams") for name, part in (first.categories or {}).items()}
     if len(copied) < 2 or None in copied.values():
@@ -139,7 +139,7 @@ def device_of(run):
 
 
 def busy_note(run):
-    """A paragraph for a run whose times are doubtful; empty for others."""
+    """A paragraph for a run whose times are doubtful; empty for other runs."""
     return f"**{run.busy}**\n\n" if run.busy else ""
 
 
@@ -172,7 +172,7 @@ def results_page(root):
 
 
 def unexplained_range(found):
-    """One sentence: how much of a step the calibrations of all records leave unexplained."""
+    """A sentence on how much of a step the calibrations of all records leave unexplained."""
     shares = [share[0] for run in found for share in map(report.unexplained_share, run.cases) if share]
     if not shares:
         return ""
@@ -243,7 +243,7 @@ def write_pages(root):
 
 
 def adopt_ladder(root, source, name):
-    """Every target as a baseline of its own, NAME-TARGET; the figures over all of them go with the largest one."""
+    """Adopts each target of a run as a baseline NAME-TARGET. Figures over all targets go with the largest one."""
     ladder = Ladder(source)
     for target in ladder.runs:
         adopt(root, source / target, f"{name}-{target}")
@@ -305,8 +305,8 @@ def main(arguments=None, root=ROOT):
     adoption = commands.add_parser("adopt")
     adoption.add_argument("run", type=pathlib.Path)
     adoption.add_argument("name", help="folder under results/baselines/: MACHINE/CONFIG, such as epyc7b13/quickstart")
-    adoption.add_argument("--figures", help="only these, with commas between them")
-    adoption.add_argument("--summary", help="what `speclab report RUN --json` printed, - for standard input")
+    adoption.add_argument("--figures", help="draw only these figures, separated by commas")
+    adoption.add_argument("--summary", help="file with the output of `speclab report RUN --json`; - is standard input")
     expansion = commands.add_parser("expand")
     expansion.add_argument("name", help="folder under results/baselines/")
     expansion.add_argument("folder", type=pathlib.Path, help="a new run folder")
@@ -327,7 +327,7 @@ def main(arguments=None, root=ROOT):
             ]
             for path in stale:
                 print(
-                    f"baseline: {path.relative_to(root)} is not what its sources say. Run scripts/baseline.py pages.",
+                    f"baseline: {path.relative_to(root)} does not match its records. Run scripts/baseline.py pages.",
                     file=sys.stderr,
                 )
             return 1 if stale else 0

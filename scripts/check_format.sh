@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails where a C++ or Python source is not formatted as .clang-format and ruff.toml say, or ruff finds a mistake.
-#   scripts/check_format.sh         reports
+# Fails when a C++ or Python source is not formatted as .clang-format and ruff.toml say, or when ruff finds a mistake.
+#   scripts/check_format.sh         reports what is wrong
 #   scripts/check_format.sh --fix   formats the files in place
 # clang-format and ruff come from .venv (scripts/setup_python.sh); other versions format differently. Exit status 77: no .venv.
 set -euo pipefail

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Builds the fuzzers with clang 16 and runs them, one after the other: scripts/fuzz.sh MINUTES [TARGET...]
-#   MINUTES   of each target (a fraction will do)
+#   MINUTES   time for each target, may be a fraction
 #   TARGET    safetensors gguf tokenizer sentencepiece chat_template experiment prompts draft datastore ngram_model
-#             record command_lines; all of them without one. command_lines runs the binary build/release/speclab
-#             (another one: SPECLAB_BINARY) on random command lines and damaged run folders (tests/fuzz/command_lines.py).
-# Limits: no crash, no undefined behaviour, no leak, at most a second of processor time and 4 times the size of the
-# input (and a constant) of memory. A finding is written to build/fuzz/findings/TARGET/; repair the reader, then keep
-# the input as tests/regressions/inputs/TARGET/NAME, where the fast tests read it for ever. What was executed is added
-# to results/fuzz/DATE.json, with the share of the lines of the safetensors and GGUF parsers that the corpus reaches.
-# clang comes from scripts/setup.sh --fuzz, which this calls. The corpus stays in build/fuzz/corpus. Exit 1: there is a finding.
+#             record command_lines; default: all. command_lines runs the binary build/release/speclab (or the one that
+#             SPECLAB_BINARY names) on random command lines and damaged run folders (tests/fuzz/command_lines.py).
+# A finding is a crash, undefined behaviour, a leak, more than a second of processor time, or more memory than 4 times the
+# size of the input and a constant. It is written to build/fuzz/findings/TARGET/. Repair the reader, then keep the input as
+# tests/regressions/inputs/TARGET/NAME, so that the fast tests read it from then on. The number of executions is added to
+# results/fuzz/DATE.json, with the share of lines of the safetensors and GGUF parsers that the corpus reaches.
+# clang comes from scripts/setup.sh --fuzz, which this script calls. The corpus stays in build/fuzz/corpus. Exit status 1:
+# there is a finding.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -40,7 +41,7 @@ fuzz_command_lines() {
   fi
   mkdir -p build/fuzz
   echo "== command_lines: $seconds s"
-  # Another seed each time; it stands in the log.
+  # Each run takes another seed, which the log names.
   if ! nice -n 19 python3 tests/fuzz/command_lines.py --binary "$binary" --seconds "$seconds" --seed "$(date +%s)" --findings "$findings" > "$log" 2>&1; then
     status=1
     echo "a finding: $findings"
@@ -49,8 +50,8 @@ fuzz_command_lines() {
   scripts/fuzz/fuzz_record.py command_lines "results/fuzz/$(date -u +%F).json" - "$log"
 }
 
-# Twice as many inputs; where a block was allocated is told when a finding is run again without these. Fewer than two frames
-# and no leak is ever reported: LeakSanitizer lets pass what it knows no caller of.
+# These options allow twice as many inputs per second. Run a finding again without them to see where a block was allocated.
+# With fewer than two stack frames LeakSanitizer would report no leak, because it ignores blocks without a known caller.
 export ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=1:thread_local_quarantine_size_kb=64
 status=0
 for target in "${targets[@]}"; do
@@ -64,7 +65,7 @@ for target in "${targets[@]}"; do
   [ ! -d "tests/regressions/inputs/$target" ] || seeds+=("tests/regressions/inputs/$target")
   case $target in tokenizer | sentencepiece | record) most=8192 ;; draft | gguf) most=4096 ;; experiment) most=2048 ;; *) most=1024 ;; esac  # small inputs are fast
   echo "== $target: $seconds s"
-  # The in-process limits are sharper; these end what does not return to the process.
+  # The limits inside the process are stricter. These end an input that never returns to it.
   if ! LLVM_PROFILE_FILE=/dev/null nice -n 19 "$fuzzer" -max_total_time="$seconds" -max_len=$most -entropic=0 -timeout=60 -report_slow_units=60 -detect_leaks=0 \
     -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$findings/" "$corpus" "${seeds[@]}" > "$log" 2>&1; then
     status=1

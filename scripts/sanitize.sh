@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The engine under tools that slow it down too much for scripts/test.sh. AddressSanitizer is the preset `asan`.
-#   scripts/sanitize.sh thread     ThreadSanitizer: test_base, test_backend, test_decoding and test_model, but for the simulated GPU
-#   scripts/sanitize.sh memory     valgrind's memcheck: one decode of a tiny model, one of it with drafts; no error, no leak
+# Runs the engine under tools that are too slow for scripts/test.sh. (AddressSanitizer has the preset `asan`.)
+#   scripts/sanitize.sh thread     ThreadSanitizer: test_base, test_backend, test_decoding and test_model without the simulated GPU
+#   scripts/sanitize.sh memory     valgrind's memcheck: decodes with a tiny model, without and with drafts; fails on errors and leaks
 #   scripts/sanitize.sh            both
-# Exit 1: something was found; the message names the test or the command.
+# Exit status 1: a tool found something; the message names the test or the command.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -20,8 +20,8 @@ thread() {
   scripts/setup.sh
   cmake --preset tsan -DSPECLAB_UNITY=ON > /dev/null
   cmake --build --preset tsan --target test_base test_backend test_decoding test_model
-  # One thread simulates a GPU with fibers, whose races the simulation itself looks for. ThreadSanitizer takes their stacks
-  # for ever deeper calls and runs out of mappings.
+  # The simulated GPU runs fibers on one thread and looks for races itself. ThreadSanitizer mistakes the fibers' stacks for ever
+  # deeper calls and runs out of mappings.
   local simulated='*Simulated*:*Simt*:*Cuda*:GridBarrier*:InnerBlocks*:*Persistent*:*Device*:*Planned*'
   export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
   for tests in base backend decoding model; do

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that SpecLab needs: the one list, used by quickstart.sh, test.sh and .ci/run.
-# Does nothing (and needs no network) when they are there. Exit 2: something is missing and we are not root.
+# Installs the Debian packages that SpecLab needs. quickstart.sh, test.sh and .ci/run use this list.
+# Does nothing and needs no network when they are installed. Exit status 2: a package is missing and the user is not root.
 #   scripts/setup.sh           install what is missing
-#   scripts/setup.sh --check   only say what is missing; exit 2 if something is
+#   scripts/setup.sh --check   print what is missing; exit status 2 if something is
 #   scripts/setup.sh --list    print the list
-#   scripts/setup.sh --fuzz    install what is missing for scripts/fuzz.sh too: clang 16 and llvm-cov, which nothing else needs
-#   scripts/setup.sh --memcheck  the same for scripts/sanitize.sh: valgrind
+#   scripts/setup.sh --fuzz    also install what only scripts/fuzz.sh needs: clang 16 and llvm-cov
+#   scripts/setup.sh --memcheck  also install what only scripts/sanitize.sh needs: valgrind
 set -euo pipefail
 
 packages=(

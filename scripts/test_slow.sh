@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Builds SpecLab and runs the tests that take long: on the real target, 60 prompts of 128 tokens, every lossless strategy, schedule
-# and rule must give bitwise the text and the logits rows of autoregressive decoding, and a draft that is the target must be
-# accepted everywhere; and the joint law of 100,000 sampled texts of a tiny target must be the target's, for every strategy and lossless
-# rule. 28 minutes on two cores with AVX2 (2026-11-21), and 100 MB of disk. Not part of scripts/test.sh.
+# Builds SpecLab and runs the slow tests, which scripts/test.sh leaves out:
+# - On the real target, with 60 prompts of 128 tokens, every lossless strategy, schedule and rule must give bitwise the text and the
+#   logits rows of autoregressive decoding, and a draft that is the target itself must always be accepted.
+# - The joint law of 100,000 sampled texts of a tiny target must be the target's, for every strategy and lossless rule.
+# They take 28 minutes on two cores with AVX2 (2026-11-21) and 100 MB of disk.
 #   scripts/test_slow.sh            from the beginning
-#   scripts/test_slow.sh --resume   goes on where an earlier call was stopped (same binary, same machine); finished runs are only checked
-#   scripts/test_slow.sh --trial    two prompts of 16 tokens, some minutes: do these tests work at all?
+#   scripts/test_slow.sh --resume   continues an earlier call that was stopped (same binary, same machine); only checks finished runs
+#   scripts/test_slow.sh --trial    checks with two prompts of 16 tokens that these tests work, in a few minutes
 # The records (results/SCHEMA.md) stay in build/release/slow.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

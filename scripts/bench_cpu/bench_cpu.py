@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs speclab_bench and what it cannot measure from inside, and writes a record and a page for this CPU.
+"""Runs speclab_bench and a few measurements from outside its process, and writes a record and a page for this CPU.
 
     scripts/bench_cpu/bench_cpu.py [--model PATH] [--draft PATH] [--out DIR] [--repetitions N]     (see bench_cpu.sh)
 
-Benchmarks of one process take turns in random order, N repetitions of each; medians count. Outside the process: peak
-memory of a generation, and greedy steps while another process keeps one core busy.
+The benchmarks of a process take turns in random order, with N repetitions each; the medians count. From outside the
+process it measures the peak memory of a generation, and greedy steps while another process keeps one core busy.
 """
 
 import argparse
@@ -27,11 +27,11 @@ BENCH, SPECLAB = ROOT / "build/release/speclab_bench", ROOT / "build/release/spe
 
 
 class Problem(Exception):
-    """The outside world is not as it must be; the text says what to do."""
+    """Something outside the program is missing or wrong; the text says what to do."""
 
 
 def bench(arguments, pattern, repetitions):
-    """What Google Benchmark writes as JSON, and the command."""
+    """The JSON of Google Benchmark, and the command."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         command = [
             str(BENCH),
@@ -67,7 +67,7 @@ def busy_core(core):
 
 
 def taken_core(model, repetitions):
-    """Greedy steps in microseconds: alone with one thread and with all, and with all while one core is taken."""
+    """Greedy steps in microseconds: with one thread, with all threads, and with all threads while one core is busy."""
     step, cores = ["--model", model], sorted(os.sched_getaffinity(0))
     runs = {"one_thread": bench([*step, "--threads", "1"], "greedy_step/context:128", repetitions)}
     runs["all_threads"] = bench(step, "greedy_step/context:128", repetitions)
@@ -77,7 +77,7 @@ def taken_core(model, repetitions):
 
 
 def processes(model, repetitions):
-    """Whole processes: seconds until one token is out, which is mostly loading; peak memory of 64 tokens."""
+    """Measures whole processes: seconds until the first token, mostly loading; peak memory with 64 tokens."""
 
     def generate(tokens):
         command = [str(SPECLAB), "generate", "--backend", "cpu", "--model", model, "--prompt", "Why is the sky blue?"]
@@ -93,17 +93,19 @@ def processes(model, repetitions):
     command = [str(SPECLAB), "model", model, "--json"]
     described = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     return {
-        "first_token_seconds": [generate(1)[0] for _ in range(repetitions + 1)][1:],  # the first one fills the cache
+        "first_token_seconds": [generate(1)[0] for _ in range(repetitions + 1)][
+            1:
+        ],  # without the first call, which fills the page cache
         "peak_rss_bytes": generate(64)[1],
         "model": {key: described[key] for key in ("name", "weight_bytes_per_forward", "parameters")},
     }
 
 
-REPEATED = ("family_index", "per_family_instance_index", "repetitions", "threads", "aggregate_unit")  # of no use here
+REPEATED = ("family_index", "per_family_instance_index", "repetitions", "threads", "aggregate_unit")  # not used here
 
 
 def slim(value):
-    """Without the means and deviations that can be computed from the single times, and numbers to seven digits."""
+    """The record without means and deviations, which follow from the single times, and with seven digits per number."""
     if isinstance(value, dict):
         return {key: slim(entry) for key, entry in value.items() if key not in REPEATED or "run_type" not in value}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The page of a CPU: what its benchmarks say, as Markdown."""
+"""Writes the page of a CPU as Markdown from its benchmarks."""
 
 import re
 import statistics
@@ -7,7 +7,7 @@ UNITS_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 
 
 def without_paths(value):
-    """Absolute paths say nothing about a measurement and much about a home."""
+    """Removes absolute paths, which only show the author's folders."""
     if isinstance(value, dict):
         return {
             key: without_paths(each)
@@ -37,7 +37,7 @@ class Results:
         return self.median[name]["us"] if name in self.median else None
 
     def floor_us(self, name):
-        """The longer of bytes / bandwidth and operations / peak."""
+        """Lower bound of a time: the longer of bytes / bandwidth and operations / peak."""
         entry = self.median[name]
         seconds = entry["us"] * 1e-6
         return 1e6 * max(
@@ -97,7 +97,7 @@ def forwards(record):
 
 
 def draft_from_cache(record):
-    """Draft steps against reading as many bytes from the cache that may hold them."""
+    """Draft steps compared with reading as many bytes from a cache that may hold them."""
     results = Results(record["classes"]["auto"])
     rows = [
         ("draft_step/later", "a second time, behind as many bytes as the target has", "machine/draft_bytes_second"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Drafting without a draft model beside others, in one run: tokens per target call and time, the same prompts for all.
+"""Compares drafting without a draft model with other programs: tokens per target call and time on the same prompts.
 
     scripts/compare/compare_drafting.py --llama-cpp DIR [--python PYTHON] [--tokens 128] [--repeats 3] [--out FILE.json]
 
@@ -7,9 +7,9 @@ Theirs: llama.cpp's examples lookup and lookahead (W 15, N 5, G 15 are fixed the
 with an empty draft), from a checkout that was built beside this project, with bf16 weights; with --python, an
 interpreter with torch, transformers, gguf and accelerate, transformers' prompt lookup and its greedy
 decoding. Ours: the strategies that do the same, and those that the project recommends. In each repeat every program
-decodes every prompt once, in a seeded random order. A program's first token comes from its prefill and counts in
-neither calls nor time; all hold end tokens back, so that texts have their length. A speedup is against the
-program's own greedy decoding; texts are compared with SpecLab's greedy one.
+decodes every prompt once, in a seeded random order. The first token of a text comes from prefill and counts neither as
+a call nor in the time. End tokens are suppressed, so that all texts have the same length. A speedup is relative to the
+program's own greedy decoding. Texts are compared with SpecLab's greedy text.
 """
 
 import argparse
@@ -33,7 +33,7 @@ DRIVER = ROOT / "scripts/compare/transformers_lookup.py"
 EXAMPLES = ("llama-lookup", "llama-lookahead")
 HOW_TO_BUILD = "cmake --build DIR/build --target " + " ".join(EXAMPLES) + " llama-quantize -j"
 GREEDY = "speclab autoregressive"
-# Name -> strategy and options. The first four answer a program of others each; the others are ours alone.
+# Name -> strategy and options. Each of the first four has a counterpart in another program; the others have none.
 OURS = {
     GREEDY: ("autoregressive", {}),
     "speclab prompt_lookup, 16": ("prompt_lookup", {"length": 16}),
@@ -53,12 +53,12 @@ ANSWERS = {
 
 
 def said(output):
-    """The text alone: without colours, and without the candidates that lookup names in between."""
+    """The text without colours and without the candidates that lookup prints in between."""
     return re.sub(r"\033\[[0-9;]*m| - draft candidate: token=\d+\n", "", output)
 
 
 def read_example(log, answer, lookahead):
-    """What an example of llama.cpp says of itself; `answer` is its standard output behind the prompt."""
+    """The numbers that an example of llama.cpp prints; `answer` is its standard output after the prompt."""
 
     def found(pattern, kind=float):
         match = re.search(pattern, log)
@@ -68,8 +68,8 @@ def read_example(log, answer, lookahead):
 
     encoded, decoded = found(r"encoded\s+(\d+) tokens", int), found(r"decoded\s+(\d+) tokens", int)
     seconds, accepted = found(r"decoded\s+\d+ tokens in\s+([\d.]+) seconds"), found(r"n_accept\s*=\s*(\d+)", int)
-    # Each pass of its loop says one token and the accepted ones. The first pass of lookup says the token that came from
-    # the prompt, and its last one needs no forward; lookahead says that token before it begins to count.
+    # Each pass of its loop emits one token and the accepted ones. The first pass of lookup emits the token from prefill,
+    # and its last pass needs no forward. lookahead emits the token from prefill before it begins to count.
     calls = decoded - accepted - (0 if lookahead else 1)
     return {
         "context": encoded,
@@ -95,14 +95,14 @@ class Llama:
     def command(self, name, tokens, context, file):
         command = [
             self.checkout.build / "bin" / ("llama-lookahead" if name == LLAMA[2] else "llama-lookup"),
-            # It ends when it has counted more than n; lookahead does not count the first token.
+            # The program stops after counting more than n tokens; lookahead does not count the first token.
             *(
                 "-m",
                 self.file,
                 "-t",
                 self.threads,
                 "-c",
-                # lookahead needs cells for its window in every step, in one piece behind what it has left full of holes
+                # lookahead needs contiguous cells for its window in every step, after cells that it has left full of holes
                 context + tokens + (4096 if name == LLAMA[2] else 512),
                 "-n",
                 tokens - (2 if name == LLAMA[2] else 1),
@@ -115,7 +115,7 @@ class Llama:
 
     def decode(self, name, prompt, tokens):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-            file.write(prompt["text"] + "\n")  # it drops one newline at the end
+            file.write(prompt["text"] + "\n")  # the program drops one newline at the end
             file.flush()
             command = self.command(name, tokens, len(prompt["ids"]), file.name)
             result = subprocess.run(
@@ -141,7 +141,7 @@ class Llama:
 
 
 class Transformers:
-    """One process for the whole run: importing torch takes longer than a text."""
+    """One transformers process for the whole run, because importing torch takes longer than decoding a text."""
 
     def __init__(self, python, model, threads, dtype):
         command = [str(word) for word in (python, DRIVER, model, threads, dtype)]
@@ -295,7 +295,7 @@ def aligned(rows):
 
 
 def verdicts(summary):
-    """One line for each program of others: is our answer at least as good?"""
+    """One line for each other program: is our counterpart at least as good?"""
     lines = []
     for theirs, ours in ANSWERS.items():
         if theirs not in summary:
@@ -309,39 +309,45 @@ def verdicts(summary):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--llama-cpp", type=pathlib.Path, metavar="DIR", help="checkout with a build in build/; without: left out"
+        "--llama-cpp", type=pathlib.Path, metavar="DIR", help="checkout with a build in build/; default: leave it out"
     )
     parser.add_argument(
         "--python",
         type=pathlib.Path,
-        help="interpreter with torch, transformers, gguf and accelerate; without: left out",
+        help="interpreter with torch, transformers, gguf and accelerate; default: leave it out",
     )
     parser.add_argument(
-        "--dtype", default="bfloat16", choices=["bfloat16", "float32"], help="of transformers, default %(default)s"
+        "--dtype",
+        default="bfloat16",
+        choices=["bfloat16", "float32"],
+        help="weights of transformers, default %(default)s",
     )
     parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--speclab", type=pathlib.Path, default=ROOT / "build/release/speclab")
     parser.add_argument(
-        "--prompts", type=pathlib.Path, default=ROOT / "configs/prompts/speclab.jsonl", help="first turns of these"
+        "--prompts",
+        type=pathlib.Path,
+        default=ROOT / "configs/prompts/speclab.jsonl",
+        help="file of prompts; only first turns are used",
     )
     parser.add_argument(
         "--per-category", type=int, default=1, help="first n prompts of each category, 0: all; default %(default)s"
     )
-    parser.add_argument("--tokens", type=int, default=128, help="of a text, the one from the prompt included")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens of a text, including the one from prefill")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--out", type=pathlib.Path, help="writes every text's counts and times, commands and the machine here"
+        "--out", type=pathlib.Path, help="file for the counts and times of every text, the commands and the machine"
     )
     args = parser.parse_args()
     if min(args.tokens - 1, args.repeats, args.threads) < 1:
-        parser.error("two tokens, one repeat and one thread at least")
+        parser.error("needs at least two tokens, one repeat and one thread")
     return args
 
 
 def measure(args, programs, prompts):
-    """Program -> prompt -> one result for each repeat; and the cores that others used, for each decoding."""
+    """Program -> prompt -> one result per repeat; and the cores that other processes used during each decoding."""
     runs, others = {name: {prompt["id"]: [] for prompt in prompts} for name in programs}, []
     order = random.Random(args.seed)
     for repeat in range(args.repeats):
@@ -356,7 +362,7 @@ def measure(args, programs, prompts):
             )
             before, begin = engine.cpu_reading(), time.monotonic()
             got = programs[name](name, prompt, args.tokens)
-            if not name.startswith("transformers"):  # its process is counted only when it has ended
+            if not name.startswith("transformers"):  # the CPU time of its process is known only after it has ended
                 others.append(engine.others_use(before, engine.cpu_reading(), time.monotonic() - begin))
             got["same_text"] = same_text(got, prompt)
             runs[name][prompt["id"]].append(
@@ -367,7 +373,7 @@ def measure(args, programs, prompts):
 
 
 def same_text(got, prompt):
-    """Compared as ids where the program gives them, else as text, as far as both go."""
+    """Compares ids if the program prints them, else texts, up to the end of the shorter one."""
     if "ids" in got:
         length = min(len(got["ids"]), len(prompt["greedy"]["ids"]))
         return got["ids"][:length] == prompt["greedy"]["ids"][:length]
@@ -391,7 +397,7 @@ def main():
         transformers = Transformers(args.python, args.model, args.threads, args.dtype)
         programs |= {name: transformers.decode for name in TRANSFORMERS}
     prompts = read_prompts(args.prompts, args.per_category)
-    for prompt in prompts:  # what every program is given, and what the texts are compared with
+    for prompt in prompts:  # the ids for every program, and the text to compare with
         prompt["greedy"] = speclab(args, GREEDY, prompt, args.tokens)
         prompt["ids"], prompt["text"] = prompt["greedy"]["context"], prompt["greedy"]["prompt_text"]
     runs, others = measure(args, programs, prompts)

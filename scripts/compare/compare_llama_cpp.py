@@ -32,7 +32,7 @@ from publish import Page, Problem, command_line, leave, publish
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "scripts/compare/verify_rows.cpp"
-COMMIT = "c392e5094deaf2d1a7c18683214f007fad3fe42b"  # what the figures on the pages were taken with
+COMMIT = "c392e5094deaf2d1a7c18683214f007fad3fe42b"  # the commit behind the numbers on the pages
 HOW_TO_BUILD = f"""Clone and build it like this ({COMMIT[:9]} is the version that this script was written for):
     git clone https://github.com/ggml-org/llama.cpp DIR
     git -C DIR checkout {COMMIT}
@@ -69,7 +69,7 @@ def cache_value(build, name):
 
 
 def git_state(folder):
-    """Commit, its date, and the files that differ from it (compared through an index of our own; the checkout's may be anything)."""
+    """Commit, its date, and the files that differ from it (compared with a temporary index, because the checkout's may be stale)."""
     try:
         index = ROOT / ".cache/compare_llama_cpp/index"
         index.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def git_state(folder):
 
 
 class LlamaCpp:
-    """A built checkout, the driver compiled against its libllama, and the model in its formats: `files`, by the name of a peer."""
+    """A built checkout, the driver that was compiled against its libllama, and the model in its formats (`files`, by name of a peer)."""
 
     def __init__(self, folder, prefix=""):
         self.folder = folder
@@ -166,7 +166,7 @@ class LlamaCpp:
 
 
 def others_use(before, after, wall):
-    """Cores that everything but our child processes kept busy between two readings; stolen time counts."""
+    """Number of cores that processes other than our children kept busy between two readings, stolen time included."""
     return max(0.0, (after[0] - before[0]) - (after[1] - before[1])) / wall
 
 
@@ -186,7 +186,7 @@ def run_once(command):
 
 
 def check(name, got, args, reference):
-    """That the process did the work that it was asked for, and the same work as SpecLab."""
+    """Checks that the process did the requested work, the same as SpecLab."""
     if got["threads"] != args.threads:
         raise Problem(f"{name} ran {got['threads']} threads instead of {args.threads}")
     for entry, ours in zip(got["contexts"], reference["contexts"], strict=True):
@@ -291,7 +291,7 @@ def measure(args, engines):
 
 
 def cross_check(llama, args):
-    """llama-bench's own generation and prefill where it was built: they must be like the driver's."""
+    """Generation and prefill by llama-bench, if it was built, to check the driver's times."""
     program = llama.build / "bin/llama-bench"
     if "bf16" not in llama.files or not program.exists():
         return None
@@ -346,22 +346,26 @@ def arguments():
         "--llama-cpp", type=pathlib.Path, required=True, metavar="DIR", help="checkout with a build in build/"
     )
     parser.add_argument(
-        "--ik-llama-cpp", type=pathlib.Path, metavar="DIR", help="one of ik_llama.cpp, to be timed as well"
+        "--ik-llama-cpp", type=pathlib.Path, metavar="DIR", help="checkout of ik_llama.cpp, to be timed as well"
     )
     parser.add_argument("--ik-peers", default="bf16,q8_0", help="weights of ik_llama.cpp, default %(default)s")
     parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--speclab", type=pathlib.Path, default=ROOT / "build/release/speclab")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--numerics", default="auto", help="of SpecLab")
+    parser.add_argument("--numerics", default="auto", help="numerics class of SpecLab")
     parser.add_argument("--peers", default=",".join(PEERS), help="weights of llama.cpp, default %(default)s")
-    parser.add_argument("--context", default="128,512", help="tokens before what is timed, ascending")
+    parser.add_argument("--context", default="128,512", help="numbers of tokens before the timed part, ascending")
     parser.add_argument("--rows", default="1,2,4,5,8,16")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--forwards", type=int, default=4, help="of each size in a process, after one that warms up")
+    parser.add_argument(
+        "--forwards", type=int, default=4, help="forwards of each size in a process, after one that warms up"
+    )
     parser.add_argument("--steps", type=int, default=16, help="greedy steps of a text")
-    parser.add_argument("--texts", type=int, default=1, help="in a process at each context, after one that warms up")
+    parser.add_argument(
+        "--texts", type=int, default=1, help="texts in a process at each context, after one that warms up"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path, help="writes every sample, commands, commits and the machine here")
+    parser.add_argument("--out", type=pathlib.Path, help="file for all samples, commands, commits and the machine")
     args = parser.parse_args()
     args.peers, args.ik_peers = args.peers.split(","), args.ik_peers.split(",")
     if unknown := {*args.peers, *args.ik_peers} - set(PEERS):

@@ -1,4 +1,4 @@
-"""How a comparison with other programs ends: what it says, its record and the page of it, its exit code."""
+"""The end of a comparison with other programs: its messages, record, page and exit code."""
 
 import json
 import re
@@ -6,15 +6,15 @@ import shlex
 import statistics
 import sys
 
-QUIET = 0.1  # cores that other processes may take in the middle one of the measurements: the figures are medians
+QUIET = 0.1  # cores that other processes may take, median over the measurements, as the figures are medians
 
 
 class Problem(Exception):
-    """The outside world is not as it must be; the text says what to do."""
+    """Something outside the program is missing or wrong; the text says what to do."""
 
 
 class Page:
-    """Prints what a comparison says, and keeps it."""
+    """Prints the messages of a comparison and keeps them."""
 
     def __init__(self, title):
         self.title, self.parts = title, []
@@ -24,7 +24,7 @@ class Page:
         self.parts.append(text)
 
     def say_how_quiet(self, others, what, advice):
-        """`others`: cores that other processes took, for each of `what`. Returns what the record says of it."""
+        """`others`: cores that other processes took, for each of `what`. Returns the entry of the record."""
         busy = statistics.median(others)
         self.say(f"Other processes took {busy:.2f} cores in the middle one of the {what}, {max(others):.2f} at most.")
         if busy > QUIET:
@@ -37,7 +37,7 @@ def forms(path):
 
 
 def without_homes(text, homes):
-    """A record as another machine can read it. homes: path (None: there is none) -> what stands for it there."""
+    """A record without paths of this machine. homes: path (None: there is none) -> text that replaces it."""
     known = [(form, name) for path, name in homes.items() if path for form in forms(path)]
     for form, name in sorted(known, key=lambda each: -len(each[0])):
         text = re.sub(re.escape(form) + r"(?![\w-])", name, text)
@@ -45,7 +45,7 @@ def without_homes(text, homes):
 
 
 def command_line(words, homes):
-    """The same of a command, whose words may be relative paths."""
+    """The same for a command, whose words may be relative paths."""
     shown = []
     for word in map(str, words):
         option, sign, value = word.rpartition("=")
@@ -58,7 +58,7 @@ def command_line(words, homes):
 
 
 def publish(out, page, record, homes):
-    """Writes the record to `out` and the page beside it: the command, what was said, and a link to the record."""
+    """Writes the record to `out` and a page beside it, with the command, the messages and a link to the record."""
     out.parent.mkdir(parents=True, exist_ok=True)
     command = command_line(sys.argv, homes)
     out.write_text(without_homes(json.dumps({**record, "command": command}, separators=(",", ":")), homes) + "\n")
@@ -70,7 +70,7 @@ def publish(out, page, record, homes):
 
 
 def leave(main, name):
-    """Runs `main` and ends the process: 0, or 2 with one line where something outside is missing."""
+    """Runs `main` and ends the process with 0, or with 2 and a one-line message if something outside is missing."""
     try:
         main()
     except Problem as problem:

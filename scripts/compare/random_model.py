@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a GGUF of a given Llama shape with random bf16 weights: the cost of a model that is not at hand.
+"""Writes a GGUF of a given Llama shape with random bf16 weights, to measure the cost of a model that is not available.
 
     scripts/compare/random_model.py TOKENIZER.gguf OUT.gguf [--hidden 2048] [--layers 16] [--heads 32]
         [--kv-heads 8] [--ffn 8192]
 
-The tokenizer, and everything else that is no number of the shape, comes from TOKENIZER.gguf. The default is the shape of
-Llama 3.2 1B but for the vocabulary. Needs numpy and the package gguf. Seeded: the same file each time.
+The tokenizer and all other keys but the shape come from TOKENIZER.gguf. The default is the shape of Llama 3.2 1B except
+for the vocabulary. Needs numpy and the package gguf. The weights are seeded, so the file is the same each time.
 """
 
 import argparse

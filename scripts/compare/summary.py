@@ -8,7 +8,7 @@ RESAMPLES = 2000
 
 
 def lines_of(contexts):
-    """Every line of the table, (context, what) -> samples, of one process."""
+    """The samples of one process for every line of the table: (context, what) -> samples."""
     lines = {}
     for entry in contexts:
         lines[entry["context"], "prefill"] = entry["prefill_ns"]

@@ -3,7 +3,7 @@
     PYTHON transformers_lookup.py MODEL.gguf THREADS DTYPE
     {"ids": [1, 2], "tokens": 64, "lookup": 10} -> {"ids": [...], "calls": n, "decode_ns": n, "prefill_ns": n}
 
-`lookup`: tokens to copy, 0: none. `calls`: forwards behind the one of the prompt. Prints {"ready": versions} first.
+`lookup`: number of tokens to copy, 0: none. `calls`: forwards after the one of the prompt. Prints {"ready": versions} first.
 """
 
 import json
@@ -46,7 +46,7 @@ def main():
                 ids,
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=asked["tokens"],
-                min_new_tokens=asked["tokens"],  # the end token does not end it
+                min_new_tokens=asked["tokens"],  # so that the end token does not end the text
                 do_sample=False,
                 use_cache=True,
                 **options,

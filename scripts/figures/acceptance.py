@@ -10,7 +10,7 @@ def longest_of_each(run):
         usable = [case for case in members if case.metric("acceptance_at")]
         if usable:
             chosen.append(max(usable, key=lambda case: len(case.metric("acceptance_at"))))
-    chosen.sort(key=lambda case: case.lossy)  # stable: lossless first where there is no room for all
+    chosen.sort(key=lambda case: case.lossy)  # stable: lossless cases come first, because there may be no room for all
     return chosen[: len(style.COLOURS)]
 
 

@@ -1,4 +1,4 @@
-"""Does the draft know when it is right? Its probability for the token it drew against how often that token was accepted."""
+"""Does the draft know when it is right? Shows its probability for the drawn token against how often it was accepted."""
 
 import math
 

@@ -3,7 +3,7 @@
 from figures import Figure, style
 from figures.record import NotApplicable
 
-MOST_SWEEPS = 4  # more bands than these cannot be told apart
+MOST_SWEEPS = 4  # more bands could not be told apart
 MOST_CATEGORIES = 4
 
 
@@ -48,7 +48,7 @@ def draw(run):
             [tau / (k + 1) for tau, k in zip(of("tau"), x)],
         )
         index += 1
-    if len(sweeps) == 1:  # room for the categories
+    if len(sweeps) == 1:  # there is room for the categories
         (members,) = sweeps.values()
         names = [name for name in members[0].categories if name and all(name in case.categories for case in members)]
         if 1 < len(names):

@@ -7,7 +7,7 @@ from figures import Figure, style, theory
 from figures.record import NotApplicable
 
 LEVELS = [0, 1, 2, 3, 4, 6, 8, 12, 20, 40]
-COLUMNS_PER_CHARACTER = 2.2  # of the 90 that the map is wide
+COLUMNS_PER_CHARACTER = 2.2  # the map has 90 columns
 
 
 def best_measured(members):
@@ -37,11 +37,11 @@ def draw(run):
     best = gains.argmax(axis=0)
     shades = matplotlib.colormaps["Greys"](np.linspace(0, 0.55, len(LEVELS)))
     for level, shade in zip(LEVELS[1:], shades[1:]):
-        # Smooth where best itself jumps: how much better the longer drafts are than the shorter ones.
+        # A smooth measure of how much better longer drafts are than shorter ones; the best length itself jumps.
         advantage = gains[level:].max(axis=0) - gains[:level].max(axis=0)
         axes.contourf(alpha, c, advantage, levels=[0, np.inf], colors=[shade])
         axes.contour(alpha, c, advantage, levels=[0], colors="#555555", linewidths=0.4)
-    # The number of each region, written where the region is wide enough for it, low in the map; a sliver has none.
+    # Writes the number of each region low in the map, at a place that is wide enough; narrow regions get none.
     for low, high in zip(LEVELS, LEVELS[1:] + [41]):
         inside = (best >= low) & (best < high)
         text = f"{low}+" if high == 41 else f"{low}" if high == low + 1 else f"{low}-{high - 1}"

@@ -5,8 +5,8 @@ from figures.record import NotApplicable
 
 LINES = 24
 FONT_PT = style.SMALL_PT
-ADVANCE_IN = 0.602 * FONT_PT / 72  # of a character of DejaVu Sans Mono
-LOOKS = {  # fill, frame, name: grey levels differ as well as colours
+ADVANCE_IN = 0.602 * FONT_PT / 72  # width of a character of DejaVu Sans Mono
+LOOKS = {  # fill, frame, name; grey levels differ too
     "accepted": ("#CDE7D8", "#006B4F", "accepted from the draft"),
     "rejection": ("#F4B183", "#8C3B00", "target's correction"),
     "bonus": ("#FFFFFF", "#0072B2", "target's bonus"),
@@ -45,7 +45,7 @@ def marked_calls(line):
 
 
 def visible(text):
-    """One line without layout of its own; spaces are dots, as tokens differ by them."""
+    """The text on one line; spaces are shown as dots, because tokens differ by them."""
     return text.replace("\n", "↵").replace("\t", "→").replace(" ", "·") or "∅"
 
 

@@ -24,7 +24,7 @@ def lookahead_cases(run):
 
 
 def grid(run):
-    """The largest group of cases that differ in W, N and G alone, as the summary has fitted them, and its fit."""
+    """The largest group of cases that differ in W, N and G alone, and its fit in the summary."""
     fits = run.summary.get("lookahead") or []
     if not fits:
         raise NotApplicable("no two cases of lookahead decoding that differ in W, N and G alone")
@@ -34,7 +34,7 @@ def grid(run):
 
 
 def law(fit, w, n, g):
-    """Fu et al. 2024, Eq. 5 and 7; the exponent for W other than G is ours."""
+    """Fu et al. 2024, Eq. 5 and 7; for W other than G the exponent is ours."""
     share = 0.5 if fit["share"] is None else fit["share"]
     branches = w**share * g ** (1 - share)
     expected = n - sum((1 - fit["alpha"] ** i) ** branches for i in range(1, n))
@@ -186,7 +186,7 @@ def draw_pool(run):
 
 
 def one_step(case):
-    """The recorded step with a full window in which most was accepted, and the line that it stands in."""
+    """The recorded step with a full window and the most accepted tokens, and its line."""
     best = None
     for line in case.lines():
         if line["repeat"] != 0 or "pieces" not in line:
@@ -296,7 +296,7 @@ def draw_step(run):
 
 
 def draw_devices(run):
-    """The setting that was divided over most numbers of devices."""
+    """The setting that was measured with the largest number of device counts."""
     settings = {}
     for each in run.summary.get("lookahead_devices") or []:
         if each["speedup"] is not None:

@@ -1,4 +1,4 @@
-"""What lossy acceptance buys and costs: speed against distance from the target."""
+"""Gain and cost of lossy acceptance: speed against distance from the target."""
 
 from figures import Figure, style
 from figures.record import NotApplicable
@@ -9,7 +9,7 @@ def group_of(case):
 
 
 def looks(run):
-    """The same look for a rule in every panel, whichever cases a panel has."""
+    """Gives a rule the same look in every panel."""
     return {rule: style.curve_style(index) for index, rule in enumerate(dict.fromkeys(map(group_of, run.cases)))}
 
 

@@ -19,7 +19,7 @@ SYMBOLS = {"gamma": "γ", "temperature": "T"}
 
 
 def hash_of(numbers):
-    """SHA-256 of numbers as little-endian words of 32 bits, as the record holds it."""
+    """SHA-256 of numbers as little-endian 32-bit words, as in the record."""
     return hashlib.sha256(struct.pack(f"<{len(numbers)}I", *(number & 0xFFFFFFFF for number in numbers))).hexdigest()
 
 
@@ -33,7 +33,7 @@ class NotApplicable(Exception):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-    """One entry of summary.json's "cases"; attribute names as there."""
+    """An entry of "cases" in summary.json, with the same names."""
 
     data: dict
     run: "Run"
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def gamma(self):
-        """Most tokens drafted per step, for whatever strategy has such a number."""
+        """The largest number of tokens drafted per step, for strategies that have such a number."""
         options = self.data.get("options") or {}
         if self.data["strategy"] == "prompt_lookup":
             return options.get("length")
@@ -61,11 +61,11 @@ class Case:
         return [tuple(part.split("=", 1)) if "=" in part else (part, "") for part in self.data["id"].split("/")[1:]]
 
     def family(self, without=("gamma",)):
-        """What stays the same along a sweep of the settings in `without`: a key for a curve."""
+        """Everything but the settings in `without`: the key of a curve that sweeps these settings."""
         return (self.data["strategy"], *(item for item in self.settings() if item[0] not in without))
 
     def label(self, without=("gamma",)):
-        """Short and unambiguous within the run: the strategy and those settings that differ between its cases."""
+        """A label that is unambiguous within the run: the strategy and the settings in which its cases differ."""
         strategy, *settings = self.family(without)
         names = {name for name, _ in settings}
         schedule = dict(settings).get("schedule")
@@ -74,13 +74,13 @@ class Case:
             if name == "draft":
                 words = [value] if strategy == "speculative_sampling" else [*words, "+", value]
             elif name == "fallback":
-                continue  # the draft says it
+                continue  # the name of the draft says it
             elif name not in self.run.varying:
                 continue
             elif name in RULE_PARAMETERS and "rule" in self.run.varying and "rule" in names:
-                words.append(value)  # the rule's name stands before it
+                words.append(value)  # follows the name of the rule
             elif name == f"{schedule}_threshold":
-                words.append(f"≥ {value}")  # the schedule's name stands before it
+                words.append(f"≥ {value}")  # follows the name of the schedule
             elif name in ("rule", "schedule"):
                 words.append(value.replace("_", " "))
             else:
@@ -100,7 +100,7 @@ class Case:
         return None if entry is None else entry.get("value")
 
     def lines(self):
-        """Raw lines, good ones only; a torn last line is dropped."""
+        """The finished raw lines without errors; drops an incomplete last line."""
         if not self.run.has_lines:
             raise NotApplicable("the raw lines of this record were not kept")
         try:
@@ -116,7 +116,7 @@ class Case:
         return [line for line in lines if "error" not in line]
 
     def _check(self, line, where):
-        """A line is of this case, and its hashes are those of what it holds."""
+        """Checks that a line belongs to this case and that its hashes match its content."""
         if line["case"] != self.data["id"]:
             raise BadRun(f"{where}: case {line['case']}, expected {self.data['id']}. The line is in the wrong file.")
         for values, name in (("tokens", "output_hash"), ("row_hashes", "logits_hash")):
@@ -182,7 +182,7 @@ class Run:
         return sweeps
 
     def fastest_gamma_sweeps(self, most):
-        """Those with the best speedups, at most so many, in the order of the run."""
+        """At most `most` families with the best speedups, in the order of the run."""
         sweeps = self.gamma_sweeps()
         best = {family: max(case.metric("speedup") for case in members) for family, members in sweeps.items()}
         kept = sorted(best, key=best.get, reverse=True)[:most]
@@ -198,12 +198,12 @@ class Run:
 
     @functools.cached_property
     def busy(self):
-        """Why the times are doubtful: something else used the machine. Empty for a quiet one and for older records."""
+        """Why the times are doubtful, if something else used the machine. Empty for a quiet machine and for older records."""
         return (self.summary.get("machine") or {}).get("text", "")
 
     @functools.cached_property
     def twins(self):
-        """What every figure and page says of models that are not as their file has them; empty when all are."""
+        """The note of every figure and page on inflated models; empty when there are none."""
         named = [
             (role, model["name"]) for role, model in self.environment.get("models", {}).items() if "inflated" in model
         ]
@@ -214,7 +214,7 @@ class Run:
 
 
 class Ladder:
-    """The runs of one config with several targets: a folder with targets.json and a run for each. From the smallest target on."""
+    """The runs of a config with several targets, the smallest target first: a folder with targets.json and a run per target."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)

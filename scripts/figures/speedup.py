@@ -3,7 +3,7 @@
 from figures import Figure, style
 from figures.record import NotApplicable
 
-MOST_SWEEPS = 6  # more curves than these cannot be told apart
+MOST_SWEEPS = 6  # more curves could not be told apart
 
 
 def draw(run):

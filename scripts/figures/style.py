@@ -5,11 +5,11 @@ import logging
 import matplotlib
 
 matplotlib.use("Agg")
-logging.getLogger("fontTools").setLevel(logging.ERROR)  # it remarks on the time stamps of fonts
+logging.getLogger("fontTools").setLevel(logging.ERROR)  # it warns about the time stamps of fonts
 import matplotlib.pyplot as plt
 
 COLUMN_IN = 3.35
-ROOM_FOR_LEGEND_IN = 0.5  # of the heights that the figures ask for
+ROOM_FOR_LEGEND_IN = 0.5  # added to the height that a figure asks for
 FONT_PT = 8
 SMALL_PT = 7
 
@@ -106,7 +106,7 @@ def render(draw, run, stem, formats=("svg", "pdf")):
     with matplotlib.rc_context(RC):
         figure_ = draw(run)
         try:
-            if run.twins:  # a picture travels without its caption
+            if run.twins:  # a picture may be shown without its caption
                 note = figure_.suptitle(run.twins.replace("; ", "\n"), fontsize=SMALL_PT)
                 figure_.set_figheight(figure_.get_figheight() + 0.13 * (1 + note.get_text().count("\n")))
             return save(figure_, stem, formats)

@@ -1,5 +1,5 @@
-"""The few closed forms that curves behind measured points need (Leviathan et al. 2023). Predictions of a case come from
-summary.json, which the C++ library computes; this is for drawing only and is checked against those values by a test."""
+"""Closed forms for the curves behind measured points (Leviathan et al. 2023), for drawing only. The predictions of a case
+come from summary.json, which the C++ library computes; a test compares both."""
 
 import numpy as np
 

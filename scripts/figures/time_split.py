@@ -12,14 +12,14 @@ PHASES = [
     ("time_other", "other", "#CCCCCC"),
 ]
 MOST = 22
-WIDEST = 26  # characters of a name; the bars get what is left of the column
+WIDEST = 26  # characters of a name; the bars get the rest of the column
 
 
 def draw(run):
     cases = [case for case in run.cases if case.metric("time_target") is not None]
     if not cases:
         raise NotApplicable("no case has phase times")
-    if len(cases) > MOST:  # of each family the case with the best speedup
+    if len(cases) > MOST:  # keeps the case with the best speedup of each family
         chosen = {}
         for case in cases:
             key = case.family()

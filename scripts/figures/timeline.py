@@ -3,7 +3,7 @@
 from figures import Figure, style
 from figures.record import NotApplicable
 
-TOKENS = 24  # length of the stretch that is shown
+TOKENS = 24  # number of tokens that are shown
 
 
 def pick(run):
@@ -22,7 +22,7 @@ def pick(run):
     ]
     if not shared:
         raise NotApplicable(f"no prompt with {TOKENS} tokens in every case")
-    # Of the shared prompts the one whose long-draft speed is the median: neither the best nor the worst.
+    # Takes the shared prompt with the median speed of the long draft, neither the best nor the worst.
     speed = lambda prompt: lines[0][prompt]["wall_ns"] / max(1, sum(s["emitted"] for s in lines[0][prompt]["steps"]))
     prompt = sorted(shared, key=speed)[len(shared) // 2]
     return [(case, own[prompt]) for case, own in zip(cases, lines)]
@@ -50,7 +50,7 @@ def draw(run):
             if draft > 0 and step["drafted"]:
                 calls = max(1, step.get("draft_calls") or 1)
                 axes.barh(row - 0.2, draft, left=now, height=0.34, color="#E69F00", linewidth=0)
-                if draft / calls > 0.004 * end:  # thinner ones would be all gap
+                if draft / calls > 0.004 * end:  # thinner bars would be all gap
                     axes.vlines(
                         [now + call * draft / calls for call in range(1, calls)],
                         row - 0.37,
@@ -61,7 +61,7 @@ def draw(run):
             axes.barh(
                 row + 0.2, target, left=now + draft, height=0.34, color="#0072B2", edgecolor="white", linewidth=0.25
             )
-            if target > 0.022 * end:  # else there is no room for the number
+            if target > 0.022 * end:  # narrower bars have no room for the number
                 axes.text(
                     now + draft + target / 2,
                     row + 0.2,

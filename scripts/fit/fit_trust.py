@@ -4,13 +4,13 @@
     build/release/speclab run configs/fit_texts.json --out results/runs/fit_texts
     .venv/bin/python scripts/fit/fit_trust.py results/runs/fit_texts --out results/fits/composition_trust.json
 
-RUN: a run with greedy autoregressive texts. Only prompts of split "fit" may be in it (configs/prompts/*.jsonl); a run
-that has any other prompt is refused, because what is measured must not have been fitted.
+RUN: a run with greedy autoregressive texts. All its prompts must be of split "fit" (configs/prompts/*.jsonl). A run with
+any other prompt is refused, because a constant must not be fitted to prompts on which it is measured.
 
-At each emitted token the longest ending of the text (prompt and output) that occurs before is looked up. The copy is
-what followed it most often; its frequency s is the share of these occurrences. trust(m) is the factor that makes
-trust x s right on average: tokens copied right / sum of s, over all places with a match of m tokens. The constants are
-its isotonic fit (a longer match is never trusted less), rounded to hundredths. The spread is a bootstrap over prompts.
+At each emitted token, the longest ending of the text (prompt and output) that occurs earlier is looked up. The copied
+token is the one that followed it most often; s is the share of occurrences with this token. trust(m) is the factor that
+makes trust x s right on average: tokens copied right / sum of s, over all places with a match of m tokens. The constants
+are an isotonic fit (a longer match is never trusted less), rounded to hundredths. The spread is a bootstrap over prompts.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import sys
 import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEPTH = 64  # as in the strategy: longer matches are not told apart
+DEPTH = 64  # as in the strategy: longer matches count as this long
 RESAMPLES = 1000
 
 
@@ -31,7 +31,7 @@ class Refused(Exception):
 
 
 def splits(folder=ROOT / "configs/prompts"):
-    """Split of every prompt text that comes with the project."""
+    """The split of every prompt text of the project."""
     found = {}
     for file in sorted(folder.glob("*.jsonl")):
         for line in file.read_text(encoding="utf-8").splitlines():
@@ -80,7 +80,7 @@ def texts(folder, case):
 def copies(ids, begin):
     """(tokens that match, share of the most frequent continuation, was it right) at each emitted token with a match."""
     ids = np.asarray(ids)
-    common = np.zeros(len(ids), dtype=int)  # [j]: tokens that the texts up to j and up to `end` end with alike
+    common = np.zeros(len(ids), dtype=int)  # [j]: length of the common ending of the texts up to j and up to `end`
     for end in range(len(ids) - 1):
         same = ids[: end + 1] == ids[end]
         common[1 : end + 1] = np.where(same[1:], common[:end] + 1, 0)
@@ -94,7 +94,7 @@ def copies(ids, begin):
         for position in np.flatnonzero(before == matched):
             token = int(ids[position + 1])
             counts[token] += 1
-            if best is None or counts[token] > counts[best]:  # among equals the one that had so many first
+            if best is None or counts[token] > counts[best]:  # ties: the token that reached the count first
                 best = token
         yield matched, counts[best] / counts.total(), best == ids[end + 1]
 
@@ -134,7 +134,7 @@ def fit(folder, lengths):
     found = list(texts(folder, greedy_case(config)))
     missing = {prompt["id"] for prompt in config["prompts"]} - {prompt for prompt, _, _ in found}
     if missing:
-        raise Refused(f"the run has no text of {len(missing)} prompts. Go on with it: speclab run ... --resume.")
+        raise Refused(f"the run has no text of {len(missing)} prompts. Finish it with: speclab run ... --resume.")
     counted = table(found, lengths)
     raw, smooth = trust(counted)
     rng = np.random.default_rng(1)
@@ -155,7 +155,9 @@ def fit(folder, lengths):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("run", type=pathlib.Path)
-    parser.add_argument("--lengths", type=int, default=16, help="constants to fit; the last one goes on")
+    parser.add_argument(
+        "--lengths", type=int, default=16, help="number of constants to fit; the last one holds for longer matches too"
+    )
     parser.add_argument("--out", type=pathlib.Path, help="also write the fit here, as JSON")
     options = parser.parse_args(arguments)
     try:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Adds runs of a fuzzer to a record: fuzz_record.py TARGET RECORD.json COVERAGE.json LOG..., and prints them as a line.
 
-COVERAGE.json is what `llvm-cov export -summary-only` says about the whole corpus, or "-". Several logs are one run in pieces.
+COVERAGE.json is the output of `llvm-cov export -summary-only` for the whole corpus, or "-". Several logs belong to one run.
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 
 
 def parse(text):
-    """What libFuzzer says with -print_final_stats=1."""
+    """The statistics that libFuzzer prints with -print_final_stats=1."""
     stats = {name: int(value) for name, value in re.findall(r"^stat::(\w+):\s+(\d+)", text, re.MULTILINE)}
     covered = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", text)
     done = re.search(r"^Done \d+ runs in (\d+) second", text, re.MULTILINE)
@@ -29,7 +29,7 @@ def parse(text):
 
 
 def together(pieces):
-    """One run of several logs, in order."""
+    """Joins the logs of one run, in order."""
     sums = {key: sum(piece[key] for piece in pieces) for key in ("executions", "seconds")}
     most = {key: max(piece[key] for piece in pieces) for key in ("edges", "features", "corpus", "peak_rss_mb")}
     findings = [piece["finding"] for piece in pieces if piece["finding"]]

@@ -1,8 +1,8 @@
-# Cuts the bundle for a GPU into transfers, for gpu_bundle.sh.
+# Cuts the bundle for a machine with a GPU into transfers, for gpu_bundle.sh.
 
-# transfers FOLDER LIMIT PART MODEL BUNDLE: fills FOLDER/transfer01/, transfer02/, ... with at most LIMIT bytes each: the parts of the model
-# (model.part01, ... of at most PART bytes), then the bundle (bundle.part01, ...), whole where the last of them leaves room for it, else cut
-# so that it fills what they leave.
+# transfers FOLDER LIMIT PART MODEL BUNDLE: fills FOLDER/transfer01/, transfer02/, ... with at most LIMIT bytes each. First come the parts
+# of the model (model.part01, ... of at most PART bytes), then the bundle (bundle.part01, ...). The bundle stays in one part if the last
+# transfer of the model has room for it; else it is cut so that it fills the room that is left.
 transfers() {
   local folder=$1 limit=$2 most=$3 model=$4 bundle=$5 left transfer=1 room=$2 piece=0 at=0 size of place
   rm -rf "$folder"/transfer*

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# gaps.sh COMMAND...: what the GPU does inside of the steps of a decode that it runs by itself, by nsys: the share of a step in which it
-# waits more than 5 us for its next kernel. A step ends with the kernel Settle; what lies between one step and the next is another
-# figure (gpu_busy_share). Prints {"steps", "kernels", "inside_ns", "gaps_over_5us", "gaps_over_5us_ns", "largest_gap_ns"}. nsys's own work
-# makes gaps longer. Exit 77 where it cannot run.
+# gaps.sh COMMAND...: measures with nsys how much of a step the GPU waits for its next kernel (gaps of more than 5 us), in steps that it
+# runs by itself. A step ends with the kernel Settle; time between steps does not count (see gpu_busy_share). Prints {"steps", "kernels",
+# "inside_ns", "gaps_over_5us", "gaps_over_5us_ns", "largest_gap_ns"}. nsys itself makes gaps longer. Exit status 77: it cannot run here.
 set -uo pipefail
 command -v nsys > /dev/null || { echo "there is no nsys" >&2; exit 77; }
 folder=$(mktemp -d)
@@ -10,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 log=$(nsys profile --trace=cuda --cuda-graph-trace=node --sample=none --cpuctxsw=none --output="$folder/report" "$@" 2>&1) &&
   nsys stats --report cuda_gpu_trace --format csv --force-export=true "$folder/report.nsys-rep" > "$folder/trace" 2> "$folder/problem"
 code=$?
-# Columns are found by name. Copies are work too.
+# Columns are found by name. Copies count as work, not as gaps.
 found=$(awk -F, '
   /Start \(ns\)/ { for (i = 1; i <= NF; ++i) { if ($i ~ /Start/) s = i; if ($i ~ /Duration/) d = i }; next }
   s && $s ~ /^"?[0-9]+"?$/ {

@@ -1,4 +1,4 @@
-"""Reads a GGUF file with NumPy alone: metadata and tensors of the types that the target has (F32, F16, Q4_1, Q8_0).
+"""Reads metadata and tensors of a GGUF file with NumPy alone. Knows the tensor types of the target: F32, F16, Q4_1, Q8_0.
 
 Layout: magic, version, counts, then key/value pairs, tensor descriptions (name, sizes from the innermost, type, offset), and the data
 behind the next multiple of the alignment (the GGUF specification of ggml). Integers are little-endian.
@@ -10,7 +10,7 @@ import numpy as np
 
 SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 STRING, ARRAY = 8, 9
-BLOCK_BYTES = {0: (1, 4), 1: (1, 2), 3: (32, 20), 8: (32, 34)}  # type: weights of a block, its bytes
+BLOCK_BYTES = {0: (1, 4), 1: (1, 2), 3: (32, 20), 8: (32, 34)}  # type: (weights per block, bytes per block)
 
 
 class GgufFile:
@@ -53,7 +53,7 @@ class GgufFile:
         return self._number(SCALARS[kind])
 
     def tensor(self, name):
-        """As float32, outermost dimension first."""
+        """A tensor as float32, outermost dimension first."""
         shape, kind, offset = self.places[name]
         weights, size = BLOCK_BYTES[kind]
         blocks = int(np.prod(shape)) // weights

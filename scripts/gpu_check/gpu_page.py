@@ -2,19 +2,19 @@
 """Writes results/gpu/README.md from the JSON files that gpu_check.sh left under results/gpu/<device>/.
 
     gpu_page.py            writes the page
-    gpu_page.py --check    exit 1 when the page is not what would be written
-    gpu_page.py DIR        prints the page of one folder; a dry run is shown as what it is and never among results
+    gpu_page.py --check    exit status 1 if the page is not up to date
+    gpu_page.py DIR        prints the page of one folder; a dry run is marked as one and is never part of the results
 
-Standard library only, because it may run on a machine that has nothing else. Every number comes from a stage's JSON:
+Uses the standard library only, because the machine may have nothing else. Every number comes from the JSON of a stage:
 
     forwards_<shape>     speclab bench --json: engine.contexts[].rows_ns {n: [ns]}, work; of a GPU also "device":
                          {read_bandwidth_bytes_per_second, copy_bandwidth_bytes_per_second, peak_flops}, measured in the same run.
-                         The numbers of these names beside it are the host's, and no share of a GPU's time is taken of them
+                         Numbers with the same names outside "device" are the host's and are not used for shares of a GPU's time
     forwards_<shape>_persistent  the same with --kernels persistent
     prefill_<shape>      speclab bench --prompts --prefill cublaslt --json: prompts[]: {tokens, own_ns, library_ns}
     speculation_<shape>  summary.json of speclab run configs/gpu_check.json
-    kernels              Google Benchmark's JSON; the goals name the benchmarks that they are read from
-    profile, gaps        what ncu and nsys say of a short decode
+    kernels              Google Benchmark's JSON; the goals name their benchmarks
+    profile, gaps        results of ncu and nsys for a short decode
 """
 
 import argparse
@@ -37,7 +37,7 @@ RUN_OPTIONS = re.compile(
 
 
 class BadRecord(Exception):
-    """A file under results/gpu that is no measurement on a GPU."""
+    """A file under results/gpu does not hold a measurement on a GPU."""
 
 
 class Device:
@@ -73,7 +73,7 @@ def table(header, rows):
 
 
 class Forwards:
-    """t(n) of one shape: medians in seconds, by context and rows."""
+    """Median times of forwards of one shape in seconds, by context and rows."""
 
     def __init__(self, device, shape):
         self.data = device.data(f"forwards_{shape}")
@@ -94,7 +94,7 @@ class Forwards:
         return time / one if time and one else None
 
     def share(self):
-        """Of the read bandwidth, one row, at the shortest context."""
+        """Share of the read bandwidth of a forward of one row at the shortest context."""
         time = self.seconds(1, self.first())
         if not time or not self.bandwidth:
             return None
@@ -102,7 +102,7 @@ class Forwards:
 
 
 def benchmarks(device):
-    """Median microseconds by name, or the single time where there was no repetition."""
+    """Median microseconds by name, or the single time if there was no repetition."""
     units = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
     found = {}
     for entry in device.data("kernels").get("benchmarks", []):
@@ -123,7 +123,7 @@ def linear_times(device):
 
 
 def worst_linear(device, other, most_rows):
-    """Our time over that of `other`, the worst layer of the 8B shape with up to so many rows; None when one is missing."""
+    """Our time divided by that of `other`, for the worst layer of the 8B shape with at most `most` rows; None if one is missing."""
     ratios = [
         times["linear"] / times[other] if times.keys() >= {"linear", other} else None
         for shape, by_rows in linear_times(device).items()
@@ -135,7 +135,7 @@ def worst_linear(device, other, most_rows):
 
 
 def best_greedy(device, shape):
-    """The case of the shipped draft with the greatest speedup, and what its tau, gamma and c allow with free verification."""
+    """The case of the shipped draft with the largest speedup, and the speedup that its tau, gamma and c allow with free verification."""
     cases = [
         case
         for case in device.data(f"speculation_{shape}").get("cases", [])
@@ -149,14 +149,14 @@ def best_greedy(device, shape):
 
 
 def idle_share(device, shape):
-    """Of the time of drafted steps that the device runs by itself, what lies between them; the largest of the cases."""
+    """Share of time between steps that the device drafts and runs by itself; the largest over the cases."""
     cases = device.data(f"speculation_{shape}").get("cases", [])
     busy = [case["metrics"].get("gpu_busy_share") for case in cases if case["draft"]]
     return max((1 - share for share in busy if share is not None), default=None)
 
 
 def gaps_share(device):
-    """Of the time of drafted steps that the device runs by itself, gaps of more than 5 us between their kernels."""
+    """Share of gaps of more than 5 us between kernels, in the time of steps that the device drafts and runs by itself."""
     found = device.data("gaps")
     return found["gaps_over_5us_ns"] / found["inside_ns"] if found.get("inside_ns") else None
 
@@ -174,7 +174,7 @@ def linear_goal(other, most_rows):
 
 
 PERCENT, MS, RATIO, US = ("{:.0f} %", 100), ("{:.3f} ms", 1e3), ("{:.2f}", 1), ("{:.1f} µs", 1)
-# what, goal, (unit, bound, at least or at most), (stage, how it is read), what the stage must hold for it
+# name, goal, (unit, bound, at least or at most), (stage, function that reads it), what the stage must hold
 GOALS = [
     (
         "8B shape, n = 1, share of read bandwidth",

@@ -1,4 +1,4 @@
-# What gpu_check.sh needs of JSON in plain bash, because a machine with a GPU need not have Python.
+# JSON in plain bash for gpu_check.sh, because a machine with a GPU may have no Python.
 
 json_string() {  # text -> "text"
   printf '"'
@@ -6,7 +6,7 @@ json_string() {  # text -> "text"
   printf '"'
 }
 
-is_json() {  # FILE: whether it begins and ends as an object or a list; a program that was stopped leaves half of one
+is_json() {  # FILE: true if it begins and ends like an object or a list; a stopped program leaves an incomplete one
   [ -s "$1" ] || return 1
   local first last
   first=$(tr -d '[:space:]' < "$1" | head -c 1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# kernels.sh SPECLAB_BENCH OPTIONS...: benchmarks whose names begin with cuda/, as Google Benchmark's JSON. Exit 77 when it has none.
+# kernels.sh SPECLAB_BENCH OPTIONS...: runs the benchmarks cuda/... and prints Google Benchmark's JSON. Exit status 77: there are none.
 set -uo pipefail
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT

@@ -1,4 +1,4 @@
-# What the GPU and its software are, for gpu_check.sh.
+# Describes the GPU and its software, for gpu_check.sh.
 
 device_slug() {  # N -> "nvidia-h200"
   local name
@@ -6,7 +6,7 @@ device_slug() {  # N -> "nvidia-h200"
   sed -e 's/[^A-Za-z0-9]\+/-/g' -e 's/^-\|-$//g' <<< "${name:-no-device}" | tr '[:upper:]' '[:lower:]'
 }
 
-# machine FILE N PROGRAM: writes the object; prints what is missing for a measurement, nothing when all is there.
+# machine FILE N PROGRAM: writes the description to FILE as a JSON object. Prints what is missing for a measurement, if anything.
 machine() {
   local fields=(name driver_version compute_cap memory.total memory.used clocks.sm clocks.mem clocks.max.sm clocks.max.mem
     temperature.gpu power.draw power.limit clocks_throttle_reasons.active)
@@ -33,6 +33,6 @@ machine() {
   elif [ ${#values[@]} != ${#fields[@]} ]; then
     echo "nvidia-smi says: ${values[*]}"
   elif [ "${others:-0}" != 0 ]; then
-    echo "$others other process(es) use this GPU: times are not to be trusted"
+    echo "$others other process(es) use this GPU: do not trust the times"
   fi
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# profile.sh COMMAND...: the three kernels that take the most time in the command, by ncu: duration, achieved share of memory bandwidth
-# and of the tensor pipe. Prints {"kernels": [...]}. Exit 77 where ncu cannot read the counters. Clocks are left alone.
+# profile.sh COMMAND...: profiles the command with ncu and prints {"kernels": [...]}: the three kernels that take the most time, each with
+# its duration and its shares of memory bandwidth and of the tensor pipe. Does not change clocks. Exit status 77: ncu cannot read counters.
 set -uo pipefail
 source scripts/gpu_check/json.sh
 command -v ncu > /dev/null || { echo "there is no ncu" >&2; exit 77; }

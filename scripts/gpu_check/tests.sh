@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# tests.sh BACKEND N TEST_PROGRAM...: runs the tests that are for a device and prints a JSON object with what they found. Those tests
-# have "OnDevice" in the name of their suite and take backend and device from SPECLAB_TEST_BACKEND and SPECLAB_TEST_DEVICE. Every
-# program has some, and each test that it lists must end: one that was left out is a failure, as one that failed. Exit 1 when there
-# was a failure, 77 when all tests skipped. When it is interrupted it prints what it knows by then.
+# tests.sh BACKEND N TEST_PROGRAM...: runs the tests for a device and prints their results as a JSON object. These tests have "OnDevice"
+# in the name of their suite and take backend and device from SPECLAB_TEST_BACKEND and SPECLAB_TEST_DEVICE. Every program must have such
+# tests, and a listed test that does not run counts as a failure. Exit status 1: there was a failure; 77: all tests were skipped. After an
+# interruption it prints the results so far.
 set -uo pipefail
 export SPECLAB_TEST_BACKEND=$1 SPECLAB_TEST_DEVICE=$2
 shift 2
@@ -13,7 +13,7 @@ trap 'rm -f "$log"' EXIT
 count() { grep -c -- "$1" "$log" || true; }
 programs=0 passed=0 failed=0 skipped=0 broken=0 names='' text='' why=''
 
-collect() {  # adds what the log says
+collect() {  # adds the results in the log
   passed=$((passed + $(count '^\[       OK \]')))
   failed=$((failed + $(count '^\[  FAILED  \].*([0-9]* ms)$')))
   skipped=$((skipped + $(count '^\[  SKIPPED \].*([0-9]* ms)$')))
@@ -37,7 +37,7 @@ for program in "$@"; do
   if [ "$listed" = 0 ]; then
     broken=$((broken + 1)) why="${program##*/} lists no test of $filter: $(tail -n 1 "$log")"
   elif [ $ended != "$listed" ] || { [ $code != 0 ] && ! grep -q '^\[  FAILED  \]' "$log"; }; then
-    # It was ended by a signal, could not begin, or left tests out.
+    # The program was ended by a signal, could not start, or left tests out.
     broken=$((broken + 1)) why="${program##*/} ended with status $code after $ended of $listed tests: $(tail -n 2 "$log" | tr '\n' ' ')"
   fi
   [ -n "$why" ] || why=$(grep -m 1 -A 1 ': Skipped' "$log" | tail -n 1)

@@ -3,9 +3,9 @@
 
     transformers_times.py --model FILE.gguf [--backend cuda] [--device N]
 
-Prints JSON: milliseconds per token, without prefill, of plain generation, of prompt lookup and of assisted generation with 20 of the 30
-layers as assistant on the target itself, and of plain generation at the shapes of the 1B and 8B twins, with random weights (the time
-does not depend on them). Any other backend than cuda runs on the CPU, four tokens, the target alone. Exit 77 without PyTorch.
+Prints JSON with milliseconds per token, without prefill: on the target itself for plain generation, prompt lookup and assisted generation
+with 20 of the 30 layers as assistant; and for plain generation at the shapes of the inflated 1B and 8B models, with random weights (the
+time does not depend on them). Any backend but cuda runs on the CPU, with four tokens and the target alone. Exit status 77: no PyTorch.
 """
 
 import argparse
@@ -44,7 +44,7 @@ SHAPES = {
         "vocab_size": 128256,
     },
 }
-NAMES = {  # ours in the file -> of transformers
+NAMES = {  # name in the GGUF file -> name in transformers
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
@@ -80,13 +80,13 @@ def config_of(file, **changes):
 
 
 def in_halves(weight, head_dim):
-    """Rows of a head from pairs (i, i + 1), as the file has them, to halves (i, i + d/2)."""
+    """Reorders the rows of a head from pairs (i, i + 1), as in the file, to halves (i, i + d/2)."""
     out, hidden = weight.shape
     return weight.reshape(out // head_dim, head_dim // 2, 2, hidden).swapaxes(1, 2).reshape(out, hidden)
 
 
 def load(file, layers, device):
-    """The target with these of its layers."""
+    """The target with only these layers."""
     config = config_of(file, num_hidden_layers=len(layers))
     head_dim = config.hidden_size // config.num_attention_heads
     state = {
@@ -110,7 +110,7 @@ def load(file, layers, device):
 
 def empty(config, device):
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16 if device != "cpu" else torch.float32)  # a CPU need not have bf16
+    torch.set_default_dtype(torch.bfloat16 if device != "cpu" else torch.float32)  # a CPU may not support bf16
     try:
         with torch.device(device):
             model = transformers.LlamaForCausalLM(config)
@@ -120,7 +120,7 @@ def empty(config, device):
 
 
 def prompts(file, count):
-    """Token ids of the first prompts of the quickstart, in the target's chat form."""
+    """Token ids of the first prompts of the quickstart, in the target's chat template."""
     words = file.fields["tokenizer.ggml.tokens"]
     merges = [tuple(merge.split(" ")) for merge in file.fields["tokenizer.ggml.merges"]]
     words = tokenizers.Tokenizer(tokenizers.models.BPE({word: i for i, word in enumerate(words)}, merges))
@@ -136,7 +136,7 @@ def prompts(file, count):
 
 
 def timed(model, ids, tokens, **how):
-    """Seconds and the new tokens."""
+    """Times a generation; returns seconds and the new tokens."""
     row = torch.tensor([ids], device=model.device)
     if model.device.type == "cuda":
         torch.cuda.synchronize()

@@ -5,9 +5,9 @@
     python3 scripts/oracle/chat_templates.py --templates DIR --write FILE
 
 jinja2, set up as transformers does it, renders conversations with one template for each family that is known by name.
-The templates are this script's own: as short as can be, with the expressions by which the makers' ones are recognised.
-The second form takes templates (*.jinja) from a folder instead; the C++ test reads what it writes with
-SPECLAB_CHAT_TEMPLATES=FILE: each must be refused or rendered exactly. Dates are those of 26 July 2024.
+The templates were written for this script. They are short and contain the expressions by which the original ones are recognised.
+The second form takes templates (*.jinja) from a folder instead. The C++ test reads its output with
+SPECLAB_CHAT_TEMPLATES=FILE; it must refuse each template or render it exactly. Dates are 26 July 2024.
 --check writes nothing and exits 1 if the golden file would change. Needs transformers and jinja2.
 """
 
@@ -306,7 +306,7 @@ TEMPLATES = [
 
 
 def rendered(source):
-    """A text for each conversation; null where the template raises an error."""
+    """The text of each conversation; null if the template raises an error."""
     try:
         template = _compile_jinja_template(source)
     except jinja2.exceptions.TemplateError:

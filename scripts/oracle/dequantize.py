@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/dequantize/blocks.json: blocks of every tensor type and what the `gguf` package makes of them.
+"""Writes tests/golden/dequantize/blocks.json: blocks of every tensor type, dequantised by the package `gguf`.
 
     python3 scripts/oracle/dequantize.py [FILE] [BLOCKS]
 
-With BLOCKS, so many random blocks of every type; run the C++ test with SPECLAB_DEQUANTIZE_GOLDEN=FILE on it.
+BLOCKS is the number of random blocks of every type; run the C++ test on it with SPECLAB_DEQUANTIZE_GOLDEN=FILE.
 Needs gguf and numpy. The input is random and fixed by the seed; the first blocks have extreme scales: zeros, the
-smallest and the largest half, subnormals, infinities and NaN. Every NaN is written as 7fc00000: which one comes out
-of inf * 0 is the processor's choice. Of the K types, whose blocks are 256 weights, a block's output is stored as the SHA-256 of
+smallest and the largest half, subnormals, infinities and NaN. Every NaN is written as 7fc00000, because the NaN
+of inf * 0 depends on the processor. Of the K types, whose blocks are 256 weights, a block's output is stored as the SHA-256 of
 its little-endian bits, and the last block also in full.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 
 SCALES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00]
 RANDOM_BLOCKS = 6
-# Where the halves (scale, offset) stand in a block.
+# Positions of the halves (scale, offset) in a block.
 HALVES = {
     "Q4_0": [0],
     "Q4_1": [0, 2],

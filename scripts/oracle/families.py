@@ -2,8 +2,8 @@
 
     scripts/oracle/families.py [NAME ...]     writes tests/golden/families/NAME/{config.json,model.safetensors,golden.json}
 
-Weights are random numbers that bf16 holds, norms and biases too, so that none of them can be left out unseen. The golden
-file has token ids and logits of some positions: "prefill" of one forward over all tokens, "steps" of a prefill of the
+All weights, with norms and biases, are random numbers that bf16 holds exactly, so that a test notices when one is left out. The
+golden file has token ids and logits of some positions: "prefill" of one forward over all tokens, "steps" of a prefill of the
 first tokens and single cached steps after it. tests/model/net/family_oracle_test.cpp compares the engine with them.
 """
 
@@ -19,7 +19,7 @@ import transformers
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests/golden/families"
 VOCAB = 112
-ROUNDING = 1e-5  # of the largest logit: golden files that close to what is written today stay as they are
+ROUNDING = 1e-5  # of the largest logit: a golden file that is this close to the new values is not rewritten
 
 SHAPE = dict(
     vocab_size=VOCAB,
@@ -58,7 +58,7 @@ LONGROPE = shape(
 CASES = {
     "llama": ("Llama", shape(head_dim=16, tie_word_embeddings=True, rope_parameters=rope("default")), 24, 9),
     "llama_linear": ("Llama", shape(rope_parameters=rope("linear", factor=4.0)), 40, 20),
-    # transformers turns a whole prefill by the base of its length: beyond the trained context only steps are comparable
+    # transformers rotates a whole prefill with the base for its length, so beyond the trained context only steps are comparable
     "llama_dynamic": ("Llama", shape(max_position_embeddings=16, rope_parameters=rope("dynamic", factor=3.0)), 40, 16),
     "llama_llama3": (
         "Llama",
@@ -185,18 +185,18 @@ CASES = {
         40,
         9,
     ),
-    # transformers goes by the length of the text, the engine by the room of the session: both beyond the 44, both within
+    # transformers decides by the length of the text, the engine by the capacity of the session: here both are above or below 44
     "phi3_longrope": ("Phi3", LONGROPE, 56, 46),
     "phi3_longrope_short": ("Phi3", LONGROPE, 40, 9),
 }
-WEIGHTS = {"phi3_longrope": "phi3", "phi3_longrope_short": "phi3"}  # of another case, by a link
-CAPACITY = {"phi3_longrope_short": 44}  # of the sessions of the test; default: 64
+WEIGHTS = {"phi3_longrope": "phi3", "phi3_longrope_short": "phi3"}  # weights of another case, by a link
+CAPACITY = {"phi3_longrope_short": 44}  # capacity of the sessions in the test; default: 64
 CLASSES = {"GPT2": "GPT2LMHeadModel", "Gemma3": "Gemma3ForCausalLM"}
 CONFIGS = {"Gemma3": "Gemma3TextConfig"}
 
 
 def randomise(model, random):
-    """bf16 numbers: matrices that keep the variance, norms about their neutral value, biases that are seen."""
+    """Random bf16 numbers: matrices that keep the variance, norms around their neutral value, biases large enough to matter."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=random)
@@ -252,7 +252,7 @@ def make(name):
         "prefill": {p: numbers(prefill[p]) for p in sorted({0, 1, whole // 2, whole - 1})},
         "steps": {p: numbers(steps[p]) for p in sorted({begin, begin + 1, (begin + length) // 2, length - 1})},
     }
-    if name in WEIGHTS:  # of what differs from the other case one row each is enough
+    if name in WEIGHTS:  # one row each is enough, because only these differ from the other case
         middle = (begin + length) // 2
         rows = {"prefill": {whole - 1: numbers(prefill[-1])}, "steps": {middle: numbers(steps[middle])}}
     if name in CAPACITY:
@@ -269,7 +269,7 @@ def make(name):
 
 
 def same(old, new):
-    """Whether two golden files differ by rounding only, which depends on the machine that PyTorch runs on."""
+    """True if two golden files differ by rounding alone, which depends on the machine that runs PyTorch."""
     if any(old.get(key) != new.get(key) for key in ("tokens", "begin", "capacity")):
         return False
     for kind in ("prefill", "steps"):

@@ -4,8 +4,8 @@
     python scripts/oracle/forward.py models/SmolLM2-135M-Instruct.Q4_1.gguf [--full FOLDER]
 
 Writes tests/golden/forward/smollm2.json: for 20 prompts of configs/prompts/speclab.jsonl the ids, 128 greedily decoded
-ids (no end-of-text stop), and for some rows the largest magnitude and the logits of 16 chosen ids. With --full also
-FOLDER/NN.f32: whole logits rows [rows, vocab], little-endian; `scripts/oracle.sh` lets the engine's test compare these.
+ids (no end-of-text stop), and for some rows the largest magnitude and the logits of 16 chosen ids. --full also writes
+FOLDER/NN.f32: whole logits rows [rows, vocab], little-endian, which `scripts/oracle.sh` passes to the engine's test.
 """
 
 import argparse
@@ -21,8 +21,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NEW_TOKENS = 128
 PROMPTS = 20
-ROUNDING = 1e-5  # of a row's largest logit: golden files that close to what is written today stay as they are
-EVERY = 8  # of the generated positions, one in EVERY is compared
+ROUNDING = 1e-5  # of the largest logit of a row: a golden file that is this close to the new values is not rewritten
+EVERY = 8  # one in EVERY generated positions is compared
 
 
 def field(reader, name):
@@ -97,7 +97,7 @@ def load_tokenizer(reader):
 
 
 def same(old, new):
-    """Whether two lists of records differ by rounding only, which depends on the machine that PyTorch runs on."""
+    """True if two lists of records differ by rounding alone, which depends on the machine that runs PyTorch."""
     if len(old) != len(new):
         return False
     for a, b in zip(old, new):

@@ -1,4 +1,4 @@
-"""What the oracles of tokenizers have in common on the command line: strings of the generator, one golden file, --check."""
+"""The common command line of the tokenizer oracles: strings of the generator, one golden file, --check."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ def parse(description, golden_name, strings, **flags):
 
 
 def finish(options, golden, summary):
-    """Writes `golden`, or with --check compares it with what is there; ends the program."""
+    """Writes `golden`, or with --check compares it with the committed file. Ends the program."""
     text = dump(golden)
     if options.check:
         same = options.write.exists() and options.write.read_text() == text

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Oracle of what llama.cpp makes of a GGUF tokenizer: writes tests/golden/tokenizer/llama_cpp.json.
+"""Oracle of GGUF tokenizers as llama.cpp reads them: writes tests/golden/tokenizer/llama_cpp.json.
 
     python3 scripts/oracle/llama_cpp.py [--strings N] [--write FILE] [--check]
 
@@ -7,12 +7,12 @@ Writes small GGUF files without weights and asks llama.cpp's library (in the pac
 tokens, ends, BOS and add_bos:
 - every name of tokenizer.ggml.pre that the project reads, on the vocabulary of pre_tokenizers.json, and the names that
   llama.cpp knows and the project refuses;
-- files that leave keys out or hold odd values ("files"; the C++ test writes the same ones). Their types, if any, agree
-  with the names of tokens: llama.cpp overrides types by names, the project does not.
-The strings are those of tokenizer.py whose characters Unicode 3.2 has, composed: llama.cpp has another version of
-Unicode than `tokenizers` and never normalises. Their indices are in the file. The names deepseek-llm and deepseek-coder
+- files that leave keys out or hold odd values ("files"; the C++ test writes the same files). Their token types, if any,
+  agree with the names of the tokens, because llama.cpp overrides types by names and the project does not.
+The strings are those of tokenizer.py, composed, whose characters are in Unicode 3.2, because llama.cpp uses another
+version of Unicode than `tokenizers` and never normalises. Their indices are in the file. The names deepseek-llm and deepseek-coder
 are not compared: llama.cpp keeps numbers together where `tokenizers` separates digits.
-In a byte-level file without a key for BOS or EOS llama.cpp takes token 11, which is Falcon's; written is none.
+In a byte-level file without a key for BOS or EOS, llama.cpp takes token 11, which is Falcon's; the golden file holds none.
 """
 
 import ctypes
@@ -97,7 +97,7 @@ class UnknownPreTokenizer(Exception):
 
 
 class Vocabulary:
-    """What llama.cpp makes of a file."""
+    """Loads a file with llama.cpp and returns ids, control tokens, ends, BOS and add_bos."""
 
     def __init__(self, path):
         LOG.clear()
@@ -187,7 +187,7 @@ def pre_tokenizers(path, generator, count):
         except UnknownPreTokenizer:
             raise SystemExit(f"llama.cpp does not know the pre-tokeniser {name}")
         except RuntimeError:
-            pass  # it is known, but wants other keys
+            pass  # the name is known, but needs other keys
     return {
         "indices": " ".join(map(str, indices)),
         "groups": [{"names": n, "add_bos": b, "strings": pack(list(h))} for (b, h), n in groups.items()],

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""One page from finished runs: what was measured here beside what was published, and why the two differ.
+"""Writes a page from finished runs: measured and published numbers side by side, and why they differ.
 
     scripts/pages/lookahead_page.py RUN... --out results/lookahead.md [--no-times]
 
 RUN: folders that `speclab run` wrote, of configs with "published" (lookahead_ablation, leaderboard_draft_free, jacobi) or
 with a law of lookahead decoding in their summary (lookahead_wng, lookahead_scaling). A verdict that
-`speclab lookahead RUN --measure` left beside a run is told, too. --no-times leaves out all that depends on how busy the
-machine was: what remains are tokens per step. Standard library only.
+`speclab lookahead RUN --measure` left in a run is shown too. --no-times leaves out everything that depends on the load of
+the machine; tokens per step remain. Uses the standard library only.
 """
 
 import argparse
@@ -14,9 +14,9 @@ import json
 import pathlib
 import sys
 
-CELLS = 6  # of a fitted law that is told; fewer are settings beside one another
-VERDICT = "verdict/verdict.json"  # of `speclab lookahead RUN --measure`, in RUN
-FEW_PROMPTS = 10  # an interval over fewer says how many
+CELLS = 6  # cells of a fit that is shown as a law; fewer cells are shown as single settings
+VERDICT = "verdict/verdict.json"  # file in RUN that `speclab lookahead RUN --measure` writes
+FEW_PROMPTS = 10  # an interval over fewer prompts shows their number
 TIMED = ("speedup", "tokens_per_second", "ms_per_token")
 
 
@@ -42,7 +42,7 @@ def interval(metrics, name, prompts):
 class Page:
     def __init__(self, times):
         self.times = times
-        self.prompts = 0  # of the run at hand; its verdict has the same ones
+        self.prompts = 0  # of the current run; its verdict has the same prompts
         self.parts = []
 
     def shown(self, name):
@@ -52,7 +52,7 @@ class Page:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
         if not summary["complete"]:
-            raise ValueError(f"{folder}: the run is not complete. Go on with it: speclab run ... --resume.")
+            raise ValueError(f"{folder}: the run is not complete. Finish it with: speclab run ... --resume.")
         self.prompts = max((case["prompts"] for case in summary["cases"]), default=0)
         self.parts.append(f"## {summary['name']}\n\n{summary['description']}\n")
         self.parts.append(
@@ -116,7 +116,7 @@ class Page:
         self.parts.append(
             f"Law of lookahead decoding, fitted to {len(fit['cells'])} cases: " + ", ".join(words) + ".\n"
         )
-        if isinstance(fit.get("held_out"), list) and fit["held_out"]:  # older records have another test
+        if isinstance(fit.get("held_out"), list) and fit["held_out"]:  # older records hold another test
             self.held_out(fit["held_out"])
         if self.times:
             rows = [
@@ -179,7 +179,7 @@ class Page:
         self.parts.append(table(header, rows))
 
     def verdict(self, verdict):
-        judged = "ratio_noise" in verdict  # older verdicts took the noise of times for that of ratios
+        judged = "ratio_noise" in verdict  # older verdicts used the noise of times instead of the noise of ratios
         noise = verdict.get("ratio_noise")
         best = verdict["best"]
         if best["W"] == 0:
@@ -250,7 +250,9 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("runs", nargs="+", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--no-times", action="store_true", help="tokens per step only: the machine was busy")
+    parser.add_argument(
+        "--no-times", action="store_true", help="show tokens per step only, for a run on a busy machine"
+    )
     options = parser.parse_args(arguments)
     try:
         options.out.write_text(page(options.runs, times=not options.no_times), encoding="utf-8")

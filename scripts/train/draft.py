@@ -25,7 +25,7 @@ def shape(width, heads, head_dim, ffn, draft_vocab=15360):
     )
 
 
-SIZES = {  # by width; 256 is the default, the two below show what a smaller draft loses, 512 is for a GPU's worth of text
+SIZES = {  # by width; 256 is the default, 128 and 192 show what smaller drafts lose, 512 needs the amount of text that a GPU writes
     "128": shape(128, 2, 64, 384),
     "192": shape(192, 2, 96, 576),
     "256": shape(256, 2, 128, 768),
@@ -88,7 +88,7 @@ class Draft(nn.Module):
         return F.rms_norm(x, self.norm.shape, self.norm, 1e-5)
 
     def step_bytes(self):
-        """Bytes of weights that one draft step reads in bf16 (the row of the shared embedding is not counted)."""
+        """Bytes of weights that one draft step reads in bf16, without the row of the shared embedding."""
         return 2 * sum(p.numel() for p in self.parameters())
 
 
@@ -146,7 +146,7 @@ def export(draft, directory, file):
 
 
 def load(directory, file, device="cpu"):
-    """An exported draft in float32 (bf16-rounded weights); refuses another target's embedding or tokenizer."""
+    """Loads an exported draft in float32 (bf16-rounded weights). Refuses a draft of another target (embedding or tokenizer)."""
     directory = Path(directory)
     config = json.loads((directory / "config.json").read_text())
     bound = config["speclab_draft"]

@@ -1,10 +1,10 @@
-"""Acceptance of an exported draft on prompts of the user's: alpha, greedy agreement and tau (tokens per target call) by category.
+"""Acceptance of an exported draft on the user's prompts: alpha, greedy agreement and tau (tokens per target call) by category.
 
-The prompts come as JSON lines in Spec-Bench's format (question_id, category, turns; the first turn is used). The target writes its
-text once, greedily and at T = 1; both are kept in the cache. Tau then needs no rollout:
-  greedy  a drafted token is accepted when it is the target's next token, and all accepted ones lie on the target's own text;
-  T = 1   text of the target has the law of speculative sampling's output, in which the token x at a tested position was accepted with
-          probability min(p(x), q(x)) / p(x); coins are drawn many times over.
+The prompts are JSON lines in Spec-Bench's format (question_id, category, turns; the first turn is used). The target decodes each
+prompt greedily and at T = 1, once; both texts are kept in the cache. tau then needs no speculative decoding:
+  greedy  a drafted token is accepted if it is the target's next token, so the accepted tokens are the target's own text;
+  T = 1   the target's text has the law of the output of speculative sampling, in which the token x at a tested position was accepted
+          with probability min(p(x), q(x)) / p(x); the coins are drawn many times.
 """
 
 import argparse
@@ -26,7 +26,7 @@ GROUPS = dict(
 
 
 def steps_taken(accepts, gamma):
-    """Target calls for tokens [n] of which accepts[i] tells whether token i is accepted when it is tested."""
+    """Number of target calls for n tokens; accepts[i] says whether token i is accepted if it is tested."""
     i = steps = 0
     while i < len(accepts):
         run = 0
@@ -37,7 +37,7 @@ def steps_taken(accepts, gamma):
 
 
 def target_text(file, tokenizer, prompts, tokens, samples, cache, device):
-    """Arrays as in a shard of generate.py: per prompt one greedy answer and `samples` at T = 1, in the order of the prompts."""
+    """Arrays as in a shard of generate.py: one greedy answer and `samples` answers at T = 1 per prompt, in the order of prompts."""
     key = hashlib.sha256(json.dumps([prompts, tokens, samples]).encode()).hexdigest()[:12]
     path = cache / f"evaluation-{key}.npz"
     if not path.exists():
@@ -103,7 +103,7 @@ def main():
 
             add("alpha", overlap.sum(), len(overlap))
             add("agreement", agree.sum(), len(agree))
-            for gamma in GAMMAS:  # the first token comes from the prefill
+            for gamma in GAMMAS:  # the first token comes from prefill
                 coins = [agree[1:]] if greedy else rng.random((20, len(chance) - 1)) < chance[1:]
                 for accepts in coins:
                     add(f"tau {gamma}", len(accepts), steps_taken(accepts, gamma))

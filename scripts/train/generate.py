@@ -1,14 +1,14 @@
-"""Stage 1: the target writes the training text; its features are kept so that training needs no target forward.
+"""Stage 1: the target writes the training text. Its features are stored, so that training needs no target forward.
 
 One shard per round, `text-00012.npz`, of S sequences:
   ids        int32 [N]       all tokens of all sequences, prompts included, one sequence after the other
   lengths    int32 [S]       tokens of each sequence
-  starts     int32 [S]       first position of a sequence whose successor the target chose (a feature is stored from here on)
-  answers    int32 [S]       first position whose successor belongs to the assistant's answer (>= starts)
+  starts     int32 [S]       first position whose next token the target chose (features are stored from this position)
+  answers    int32 [S]       first position whose next token belongs to the assistant's answer (>= starts)
   features   float16 [M, D]  target's last hidden state after its final norm, for positions starts .. length - 2
   lse        float32 [M]     log-sum-exp of the target's logits at these positions: p = exp(head . feature - lse)
   temperature float32 [S], kind int32 [S] (index in prompts.KINDS)
-A round is a pure function of the seed and its number (and, for tasks over passages, of the passages of earlier rounds).
+A round is a pure function of the seed, its number and, for tasks over passages, the passages of earlier rounds.
 """
 
 import argparse
@@ -27,12 +27,12 @@ import torch
 from target import PREFIX, TO_ANSWER, Gguf, Target
 
 END = 2  # <|im_end|>
-MIN_P = 0.03  # for the user's turn only: tokens below this share of the best one's probability are cut
+MIN_P = 0.03  # for the user's turn only: cuts tokens below this share of the largest probability
 
 
 @dataclass
 class Sequence:
-    """One sequence while it is being written."""
+    """A sequence while it is being written."""
 
     kind: int
     temperature: float
@@ -41,7 +41,7 @@ class Sequence:
     opening: bool = False  # the target is still writing the user's turn
     start: int = 0
     answer: int = 0
-    forced: list = field(default_factory=list)  # tokens to feed regardless of the target's choice
+    forced: list = field(default_factory=list)  # tokens to feed instead of the target's choice
     features: list = field(default_factory=list)
     lse: list = field(default_factory=list)
 
@@ -82,7 +82,7 @@ def sample(logits, temperature, min_p, coins):
 
 
 class Writer:
-    """Runs sequences through the target with continuous batching: a finished one frees its slot for the next."""
+    """Runs sequences through the target with continuous batching: a finished sequence frees its slot for the next one."""
 
     def __init__(self, target, encode, seed, stop_loops=True):
         self.target, self.encode, self.stop_loops = target, encode, stop_loops
@@ -144,7 +144,7 @@ class Writer:
                 s.lse.append(lse[slot])
                 if self._advance(s, tokens[slot], positions):
                     done.append(active.pop(slot))
-            while not groups and active and max(active) >= len(active):  # close gaps when nothing waits for a slot
+            while not groups and active and max(active) >= len(active):  # closes gaps when no sequence waits for a slot
                 source, goal = max(active), min(set(range(slots)) - set(active))
                 t.keys[:, goal], t.values[:, goal] = t.keys[:, source], t.values[:, source]
                 active[goal] = active.pop(source)
@@ -241,7 +241,7 @@ def main():
         "--round",
         type=int,
         default=None,
-        help="prompts of a round, the unit that an interruption loses (default: 3 per slot)",
+        help="prompts per round; an interruption loses at most a round (default: 3 per slot)",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(

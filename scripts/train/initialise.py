@@ -1,11 +1,11 @@
-"""A start for the draft that already knows the target's vocabulary geometry and how to copy from its context.
+"""Initial weights of the draft, which already know the geometry of the target's vocabulary and how to copy from the context.
 
 Head: the best rank-d approximation of the target's logits on its own features. Embedding projection: whitened principal components
 of the target's embedding, and one constant. Layers 0 and 1: an induction circuit (Olsson et al. 2022, "In-context learning and
-induction heads"), which from random weights takes far more text to emerge than two CPU cores can write:
-  layer 0, head 0 writes a code of the previous token, head 1 one of the token before;
-  layer 1, head 0 looks for an earlier position whose two predecessors are the current and the previous token, and copies its token.
-All of it is trained further; the engine sees plain Llama weights.
+induction heads"). From random weights such a circuit needs far more text than two CPU cores can write.
+  Layer 0: head 0 writes a code of the previous token, head 1 a code of the token before that.
+  Layer 1: head 0 finds an earlier position whose two predecessors are the current and the previous token, and copies its token.
+All weights are trained further. The engine sees plain Llama weights.
 """
 
 import torch
@@ -16,7 +16,9 @@ POSITION, MATCH, COPY = (
     20.0,
     3.0,
 )  # strengths of attention by position, of attention by content, and of what is copied
-CONSTANT = 24.0  # the constant's value: it outweighs the rest in a norm, so that attention by position hardly depends on the token
+CONSTANT = (
+    24.0  # value of the constant; it dominates the norm, so that attention by position hardly depends on the token
+)
 
 
 def symmetric_power(matrix, power, floor=1e-4):
@@ -31,7 +33,7 @@ def head_start(embedding_rows, mass, features, d):
     """
     e, f = embedding_rows.double(), features.double()
     mean = (mass.double() / mass.sum()) @ e
-    centred = e - mean  # a shift of all logits is no information
+    centred = e - mean  # a shift of all logits carries no information
     g = (centred * (mass.double() / mass.sum())[:, None]).T @ centred
     root = symmetric_power(g, 0.5)
     u, s, _ = torch.linalg.svd(root @ symmetric_power(f.T @ f / len(f), 0.5))
@@ -56,7 +58,8 @@ def start_head(draft, frequency, features):
 
 @torch.no_grad()
 def start_blocks(draft, frequency, seed=0, circuit=True):
-    """Everything but the head, which must be there: copied tokens are aimed at it. Without `circuit`, the blocks start at random."""
+    """Sets everything but the head, which must be set before, because copied tokens are expressed in it. Without `circuit`, the blocks
+    start at random."""
     g = torch.Generator().manual_seed(seed)
     d, S = draft.size["hidden_size"], draft.size["head_dim"]
     for block in draft.blocks:
@@ -81,8 +84,8 @@ def start_blocks(draft, frequency, seed=0, circuit=True):
     x = draft.embedding @ projection.T  # [V, main]
     code = torch.linalg.qr(torch.randn(main - 1, code_size, generator=g))[0].T  # [code_size, main - 1]
 
-    # Layer 0: attention by position alone. In a rotary pair of frequency w, a fixed query and the same vector turned by `shift`
-    # as key score cos(w (distance - shift)): largest where the distance is `shift`.
+    # Layer 0: attention by position alone. In a rotary pair of frequency w, a fixed query and the same vector rotated by `shift`
+    # as key have the score cos(w (distance - shift)), which is largest at the distance `shift`.
     first, half = draft.blocks[0], S // 2
     w = ROPE_THETA ** (-torch.arange(half) / half)
     weight = torch.where(w > 0.05, w**1.5, torch.zeros(()))
@@ -98,7 +101,7 @@ def start_blocks(draft, frequency, seed=0, circuit=True):
         v[:code_size, : main - 1] = code
         o[place, :code_size] = 1.0 * torch.eye(code_size)
 
-    # Layer 1, head 0: content in the slow rotary pairs, which hardly turn within a few hundred positions.
+    # Layer 1, head 0: attention by content in the slow rotary pairs, which hardly rotate within a few hundred positions.
     second = draft.blocks[1]
     q, k, v, o = second.q_proj[:S], second.k_proj[:S], second.v_proj[:S], second.o_proj[:, :S]
     for part in (q, k, v, o):
@@ -114,7 +117,7 @@ def start_blocks(draft, frequency, seed=0, circuit=True):
         0.7 * strength * torch.eye(code_size),
     )
 
-    # Its values: the linear map from a token's embedding to the hidden vector whose logits point at that token, in rank S.
+    # Its values: a linear map of rank S from a token's embedding to the hidden vector whose logits point at that token.
     seen = x[draft.vocab].double()
     h = draft.head.double()
     ridge = lambda m: m + 1e-2 * m.diagonal().mean() * torch.eye(len(m)).double()

@@ -1,7 +1,7 @@
-"""Seeds of the training prompts: what the target is asked to write about. All of it was written for this project.
+"""Templates of the training prompts. All text in them was written for this project.
 
-`tasks` draws prompts of nine kinds. In "open" ones the target writes the user's turn itself from a few first words; "summarize" and
-"rag" are built over passages that the target wrote in earlier rounds.
+`tasks` draws prompts of nine kinds. In the kind "open", the target itself completes the user's turn from a few first words. The kinds
+"summarize" and "rag" use passages that the target wrote in earlier rounds.
 """
 
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 KINDS = ["open", "chat", "code", "translate", "passage", "summarize", "rag", "maths", "qa"]
 SHARES = dict(
     open=20, chat=16, code=6, translate=13, passage=9, maths=14, qa=13, summarize=6, rag=3
-)  # prompts in a hundred
-SAMPLES = dict(summarize=2, rag=3)  # answers to one long prompt, which share its prefill
-LIMITS = dict(passage=220, translate=100, qa=110)  # answer tokens, where not 136
+)  # per cent of the prompts
+SAMPLES = dict(summarize=2, rag=3)  # number of answers to a long prompt; they share its prefill
+LIMITS = dict(passage=220, translate=100, qa=110)  # answer tokens; other kinds have 136
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Task:
 
 
 def words(text):
-    """Entries separated by bars."""
+    """Splits a list of entries separated by bars."""
     return [w.strip() for w in text.replace("\n", " ").split("|") if w.strip()]
 
 
@@ -280,7 +280,7 @@ MATHS = [
     "A garden is {a} metres long and {b} metres wide. A path {c} metres wide runs around it. What is the area of the path?",
 ]
 
-# German, French and Spanish sentences are put together from parts, so that a few dozen parts give thousands of sentences.
+# German, French and Spanish sentences are combined from parts: a few dozen parts give thousands of sentences.
 GERMAN = dict(
     time=words("""Am Montag | Gestern Abend | Im vergangenen Jahr | Seit 2015 | Nach dem Spiel | In den letzten Wochen | Vor allem im Winter | Zu Beginn der Saison | Am Ende des Tages |
     Während der Sitzung | Bereits im Mai | Trotz des Regens | Laut Angaben der Polizei | Wie jedes Jahr | Für viele Familien überraschend | Nach Meinung der Experten"""),
@@ -429,7 +429,7 @@ def fill(rng, template):
 
 
 def question(rng, passage):
-    """A question over a passage; capitalised or long words of it serve as key words."""
+    """A question about a passage; its capitalised or long words serve as key words."""
     keys = [w.strip(".,:;()\"'*") for w in passage.split()]
     keys = [w for w in keys if len(w) > 6 or (len(w) > 3 and w[0].isupper())] or ["this"]
     return rng.choice(QUESTIONS).format(word=rng.choice(keys), word2=rng.choice(keys))

@@ -1,7 +1,7 @@
 """The target model p: SmolLM2-135M-Instruct from GGUF, with a batched KV-cache decoder in plain torch.
 
 Shapes: V vocabulary, D hidden size, H query heads, G key/value heads, E head size, B slots, T positions.
-Weights are dequantised in float32 and rounded to bf16 (the numbers that the engine loads), then computed with in float32.
+Weights are dequantised in float32 and rounded to bf16, as the engine loads them. Computation is in float32.
 """
 
 import hashlib
@@ -121,7 +121,7 @@ class Target:
     def prefill(self, ids, slots, start=0):
         """Fills the caches of `slots` [b] with ids [b, L] at positions start.. (positions before hold a shared prefix).
 
-        Rows may be padded on the right: later steps overwrite the padding and never look at it. Returns features [b, L, D].
+        Rows may be padded on the right; later steps overwrite the padding and never read it. Returns features [b, L, D].
         """
         b, L = ids.shape
         end = start + L
@@ -146,7 +146,7 @@ class Target:
         def attend(i, q, k, v):
             self.keys[i, rows, :, positions], self.values[i, rows, :, positions] = k, v
             keys, values = self.keys[i, :n, :, :T], self.values[i, :n, :, :T]
-            q = q.view(n, self.G, -1, self.E)  # the query heads of a group take the place of query positions
+            q = q.view(n, self.G, -1, self.E)  # the query heads of a group are treated as query positions
             return F.scaled_dot_product_attention(q, keys, values, attn_mask=hide).reshape(n, -1)
 
         return self._blocks(self.embed[ids], self.cos[positions, None], self.sin[positions, None], attend)

@@ -34,7 +34,7 @@ class TargetTest(unittest.TestCase):
         )
         self.target.allocate(2, 128)
         whole = [self.target.prefill(torch.tensor([ids]), torch.tensor([0]))[0] for ids in (a, b)]
-        n = 24  # prefix shared, the rest padded, the last tokens one by one
+        n = 24  # a shared prefix, a padded rest, and the last tokens one by one
         rows = torch.zeros(2, max(len(a), len(b)) - n, dtype=torch.long)
         for row, ids in enumerate((a, b)):
             rows[row, : len(ids) - n - 3] = torch.tensor(ids[n:-3])
@@ -65,7 +65,7 @@ class TargetTest(unittest.TestCase):
             self.assertRaises(SystemExit, drafts.load, directory, self.file)
 
     def test_initial_weights_copy(self):
-        """Second half of a random sequence said twice: the circuit finds the next token before any training."""
+        """In the second half of a repeated random sequence, the circuit finds the next token before any training."""
         g = torch.Generator().manual_seed(1)
         vocab = torch.arange(500, 500 + SIZE["draft_vocab"])
         draft = drafts.Draft(self.target.embed, vocab, SIZE)

@@ -1,7 +1,7 @@
-"""Stage 2: distils the target into the draft on the stored text, then exports it.
+"""Stage 2: distils the target into the draft on the stored text, then exports the draft.
 
-Loss at a position: -sum_v p(v) log q(v) over the draft vocabulary, p normalised over the full one, so that positions where the head
-cannot follow weigh less. p keeps its 64 largest entries. Matrices inside the blocks learn by Muon (Jordan et al. 2024: momentum,
+Loss at a position: -sum_v p(v) log q(v) over the draft vocabulary, with p normalised over the full vocabulary, so that positions with
+mass outside the draft vocabulary weigh less. p keeps its 64 largest entries. Matrices inside the blocks learn by Muon (Jordan et al. 2024: momentum,
 orthogonalised by a Newton-Schulz iteration), the rest by Adam; constant rate, then linear decay to zero.
 """
 
@@ -26,7 +26,7 @@ HELD_OUT = 40  # every 40th sequence is kept for validation
 
 
 class DistillationLoss(torch.autograd.Function):
-    """Mean over n positions of m * lse(z) - sum_k p_k z_k, z = hidden @ head.T [n, K], m = sum p; gradients are made on the way."""
+    """Mean over n positions of m * lse(z) - sum_k p_k z_k, z = hidden @ head.T [n, K], m = sum p; also computes the gradients."""
 
     @staticmethod
     def forward(ctx, hidden, head, index, p):
@@ -107,7 +107,7 @@ def choose_vocabulary(shards, embedding, size, device):
 def warm_head(draft, text, shards, steps, rng):
     """Fits the head, and a linear map A from the target's feature to a hidden vector, to p = softmax(head A f): no transformer involved.
 
-    Starts from initialise.head_start. The alpha that it ends with bounds what a hidden vector of this width can reach.
+    Starts from initialise.head_start. Its final alpha is an upper bound for a hidden vector of this width.
     """
     head = draft.head
     fit = torch.linalg.lstsq(
@@ -233,7 +233,7 @@ def prepare(args, embedding, shards):
 
 
 def average(parameters, extra):
-    """Replaces the gradients, and the number `extra`, by their mean over all workers; returns the mean of `extra`."""
+    """Replaces the gradients by their mean over all workers; returns the mean of `extra` over all workers."""
     if not dist.is_initialized():
         return extra
     flat = torch.cat([p.grad.flatten() for p in parameters] + [torch.tensor([extra])])
@@ -253,7 +253,7 @@ def main():
     parser.add_argument("--size", choices=SIZES, default="256")
     parser.add_argument("--epochs", type=float, default=None, help="default: 4, on a GPU 1")
     parser.add_argument(
-        "--minutes", type=float, default=1e9, help="the rate decays to zero within this time at the latest"
+        "--minutes", type=float, default=1e9, help="time limit; the learning rate decays to zero by then"
     )
     parser.add_argument(
         "--batch",
@@ -264,7 +264,10 @@ def main():
     parser.add_argument("--muon-rate", type=float, default=0.01)
     parser.add_argument("--adam-rate", type=float, default=7e-4)
     parser.add_argument(
-        "--dropout", type=float, default=None, help="of what each half block adds (default: 0.1, on a GPU 0)"
+        "--dropout",
+        type=float,
+        default=None,
+        help="dropout of the output of each half block (default: 0.1, on a GPU 0)",
     )
     parser.add_argument("--warm-steps", type=int, default=120, help="steps of the head alone, before the blocks")
     parser.add_argument("--shards", type=int, default=None, help="use the first shards only")
@@ -292,7 +295,7 @@ def main():
         os.replace(start.with_suffix(".partial"), start)
     if (
         args.worker is None and workers > 1
-    ):  # single-threaded workers wait for each other once a step, not in every matrix product
+    ):  # single-threaded workers wait for each other once per step, not in every matrix product
         meeting.unlink(missing_ok=True)
         command = [sys.executable, *sys.argv, "--workers", str(workers), "--worker"]
         children = [

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Trains the draft model for SmolLM2-135M-Instruct from nothing: environment, text, training, export, golden values, evaluation.
-# Every stage resumes where it was stopped. On a GPU the defaults grow (more text, one epoch, bigger batches).
+# Trains the draft model for SmolLM2-135M-Instruct from scratch: environment, text, training, export, golden values, evaluation.
+# Every stage resumes where it was stopped. A GPU has larger defaults (more text, one epoch, larger batches).
 #
 #   scripts/train/train_draft.sh [PROMPTS.jsonl [QUESTION_IDS]]    prompts to evaluate on, never used in training
-#   TEXT="--tokens 3e6" TRAIN="--epochs 2" SIZES="128 256" OUT=DIR   options of generate.py and train.py; widths to train on one text
-#                                                                     (default 256, see SIZES in draft.py); where the drafts go
-# Two cores: TEXT="--minutes 40" TRAIN="--minutes 34 --epochs 5" takes an hour and a half.
+#   TEXT="--tokens 3e6" TRAIN="--epochs 2" SIZES="128 256" OUT=DIR   TEXT: options of generate.py; TRAIN: options of train.py;
+#                                                                     SIZES: widths to train (default 256, see draft.py); OUT: folder
+# On two cores, TEXT="--minutes 40" TRAIN="--minutes 34 --epochs 5" takes an hour and a half.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=models/SmolLM2-135M-Instruct.Q4_1.gguf

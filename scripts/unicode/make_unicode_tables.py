@@ -4,8 +4,8 @@ of pre-tokenisers and of added tokens, what NFC needs, and where a grapheme clus
 
     python3 scripts/unicode/make_unicode_tables.py [--check]
 
-Everything is asked of the package `tokenizers` itself, code point by code point, because the tables must be those of
-its own engines and these disagree with each other: in 0.23 the regular expressions (\\p{L}, \\p{N}, \\s) know Unicode
+The tables are read from the package `tokenizers` itself, code point by code point, because they must match its engines,
+which disagree with each other: in 0.23 the regular expressions (\\p{L}, \\p{N}, \\s) know Unicode
 16, the splitter "Digits" (Rust's char::is_numeric) Unicode 17, and the normalizers Unicode 9; the neighbours of added
 tokens and grapheme clusters are looked up in two more tables. --check compares with the committed files instead of
 writing them. Needs tokenizers, in the version of scripts/oracle.
@@ -30,7 +30,7 @@ BITS = {"letter": 1, "number": 2, "space": 4, "digit": 8, "punctuation": 16, "sy
 
 
 def matched(pattern):
-    """Code points that a regular expression of one character matches: those that Split removes."""
+    """Code points that a regular expression of one character matches, because Split removes them."""
     found = set()
     step = 4096
     for at in range(0, len(CODE_POINTS), step):
@@ -44,7 +44,7 @@ def matched(pattern):
 
 
 def digits():
-    """Code points that Digits(individual_digits=True) isolates: each is tried between two letters."""
+    """Code points that Digits(individual_digits=True) isolates when they stand between two letters."""
     found = set()
     splitter = pre_tokenizers.Digits(individual_digits=True)
     step = 4096
@@ -88,7 +88,7 @@ def classes():
 
 
 def runs_of(values):
-    """(first code point, value) wherever the value changes; 0 for code points that are not in `values`."""
+    """(first code point, value) at each change of the value; 0 for code points that are not in `values`."""
     runs = []
     for c in range(0x110000):
         value = values.get(c, 0)
@@ -135,7 +135,7 @@ def normalized_each(normalizer, make):
 
 def combining_classes(nfd, decompositions):
     """Canonical combining classes, from the order in which NFD puts two marks: a mark moves before one of higher
-    class. The marks to compare with are those of which unicodedata gives the class (these never change)."""
+    class. The marks to compare with have classes that unicodedata knows (these never change)."""
     low, high = "\u0334", "\u0345"  # of class 1 and 240, the least and the greatest
     after = normalized_each(nfd, lambda x: "a" + high + x)
     before = normalized_each(nfd, lambda x: "a" + x + low)
@@ -169,7 +169,7 @@ def normal_form_tables():
     whole = {d: c for c, d in decompositions.items() if c in composed}
     for c in composed:
         head = decompositions[c][:-1]
-        assert len(head) == 1 or head in whole, hex(c)  # so that composing pair by pair gets there
+        assert len(head) == 1 or head in whole, hex(c)  # composing pair by pair reaches the whole character
     runs = runs_of(marks)
 
     def entry(c):
@@ -246,11 +246,11 @@ GRAPHEMES = [
 
 
 def grapheme_classes():
-    """Of every code point that has one, by what the normalizer "Precompiled" does to the characters beside it.
+    """The class of every code point that has one, from the effect of the normalizer "Precompiled" on the characters beside it.
 
-    It looks at grapheme clusters. Where one of at most five bytes begins with a key, the key's text stands for all of
-    it; in longer ones, and in those that begin with another character, every key is replaced for itself. So a mark
-    behind a key is lost exactly where the key begins a cluster, and kept where it belongs to the one before.
+    The normalizer works on grapheme clusters. A cluster of at most five bytes that begins with a key is replaced as a whole
+    by the key's text. In longer clusters, and in those that begin with another character, every key is replaced alone. So a
+    mark after a key is lost if the key begins a cluster, and kept if the key belongs to the cluster before.
     """
     mark, joiner, linker = "\u0300", "\u200d", "\u094d"
     letter, vowel, trailing, leading, consonant, pictograph, accent = (
@@ -282,7 +282,7 @@ def grapheme_classes():
     assert before_vowel & syllables == syllables - closed and before_trailing & syllables == syllables
     accented = normalized_each(normalizer, lambda x: x + accent + "\u0301")
     members = {
-        "control": {c for c, text in accented.items() if text == chr(c) + "#"} - {13},  # 10 is not asked for
+        "control": {c for c, text in accented.items() if text == chr(c) + "#"} - {13},  # 10 is not tested
         "extend": extend & inside - linkers,
         "extend_outside_conjuncts": extend - inside,
         "linker": linkers,

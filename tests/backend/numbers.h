@@ -10,7 +10,7 @@
 
 namespace speclab::fixtures {
 
-/// `count` normal numbers of standard deviation `spread`; the same for the same seed.
+/// `count` normal numbers with standard deviation `spread`, the same for the same seed.
 inline std::vector<float> normal_numbers(std::size_t count, unsigned seed, float spread = 1) {
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal(0, spread);
@@ -19,14 +19,14 @@ inline std::vector<float> normal_numbers(std::size_t count, unsigned seed, float
   return values;
 }
 
-/// The matrix rows [out][in] in the backend's layout.
+/// Packs the matrix rows [out][in] in the backend's layout.
 inline PackedMatrix pack(Backend& backend, int out, int in, const std::vector<Bf16>& rows) {
   return backend.pack(out, in, [&](int begin, int end, Bf16* to) {
     std::copy(rows.begin() + begin * in, rows.begin() + end * in, to);
   });
 }
 
-/// Whether the numbers are the same to the bit: -0 is not 0, and a NaN is itself.
+/// True if the numbers have the same bits: -0 differs from 0, and a NaN equals itself.
 template <typename T>
 bool same_bits(const T* a, const T* b, std::size_t count) {
   return std::memcmp(a, b, count * sizeof(T)) == 0;

@@ -8,7 +8,7 @@
 
 namespace speclab {
 
-/// Numbers of the host in memory of the backend and back.
+/// Copies numbers of the host to memory of the backend and back.
 class There {
  public:
   explicit There(Backend& backend) : backend_(backend) {}

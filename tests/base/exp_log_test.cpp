@@ -1,4 +1,4 @@
-// exp, log and powers that have the same bits on every machine, against long double.
+// exp, log and powers with the same bits on every machine, compared with long double.
 #include "core/base/exp_log.h"
 
 #include <gtest/gtest.h>

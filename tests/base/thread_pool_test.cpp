@@ -1,4 +1,5 @@
-// Every chunk of every region runs exactly once, on a thread that nobody else is, before the region ends.
+// Every chunk of every region runs exactly once, on a thread that runs no other chunk at that time, before
+// the region ends.
 #include "core/base/thread_pool.h"
 
 #include <gtest/gtest.h>
@@ -40,14 +41,14 @@ TEST(ThreadPool, MoreThreadsThanCores) {
   check_regions(static_cast<int>(4 * std::thread::hardware_concurrency()), 300, [](int, int) {});
 }
 
-/// Workers fall asleep between regions, and wake up when the caller has done all there was.
+/// Workers fall asleep between regions and wake up after the caller has done all work of a region.
 TEST(ThreadPool, WorkersThatWakeLate) {
   check_regions(3, 60, [](int region, int chunk) {
     if (chunk == 0 && region % 3 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   });
 }
 
-/// A region of one chunk, as the head of a tiny model: on the caller, without waking anybody.
+/// A region of one chunk, such as the head of a tiny model, runs on the caller and wakes no worker.
 TEST(ThreadPool, OneChunkStaysWithTheCaller) {
   ThreadPool pool(4);
   const auto caller = std::this_thread::get_id();

@@ -3,36 +3,36 @@
 #include <span>
 #include <string_view>
 
-/// The readers of files that others wrote, each behind one function, for the fuzzers and for the tests that
-/// repeat what they found.
+/// One function for each reader of foreign files, for the fuzzers and for the tests that repeat their
+/// findings.
 namespace speclab::fuzz {
 
-// All of them read `input` and use what was read. False: refused with an Error that says what and why.
-// Anything else that is thrown is a finding.
+// All functions read `input` and use the result. They return false when it was refused with an Error. Any
+// other exception is a finding.
 
 bool read_safetensors_file(std::string_view input);
-/// The file, and then as a model: metadata, all tensors, tokenizer, chat template.
+/// A GGUF file, and then the model in it: metadata, all tensors, tokenizer, chat template.
 bool read_gguf(std::string_view input);
-/// tokenizer.json; texts go there and back.
+/// tokenizer.json; texts are encoded and decoded.
 bool read_tokenizer(std::string_view input);
-/// tokenizer.model of SentencePiece, and what it holds as GGUF has it; texts go there and back.
+/// tokenizer.model of SentencePiece, and the same content as GGUF keys; texts are encoded and decoded.
 bool read_sentencepiece(std::string_view input);
-/// The Jinja source; conversations are rendered.
+/// The Jinja source of a chat template; conversations are rendered.
 bool read_chat_template(std::string_view input);
-/// A configuration of `speclab run`.
+/// A config of `speclab run`.
 bool read_experiment(std::string_view input);
-/// A JSONL file.
+/// A JSONL file of prompts.
 bool read_prompts(std::string_view input);
-/// A draft's directory: config.json, a zero byte, model.safetensors with draft_vocab.
+/// The directory of a draft: config.json, a zero byte, model.safetensors with draft_vocab.
 bool read_draft(std::string_view input);
-/// A datastore of `retrieval`; phrases are looked up. Its checksum is put right first, here and in the next
-/// one.
+/// A datastore of `retrieval`; phrases are looked up. Its checksum is corrected first, here and in the next
+/// function.
 bool read_datastore(std::string_view input);
 /// A file of `ngram_model`; its laws are computed.
 bool read_ngram_model(std::string_view input);
-/// Of a run folder the lines of a case, of the calibration and of teacher forcing, a zero byte between them,
-/// read as
-/// --resume and `speclab report` do.
+/// The lines of a case, of the calibration and of teacher forcing of a run folder, separated by zero bytes,
+/// read as by
+/// --resume and `speclab report`.
 bool read_record(std::string_view input);
 
 struct EntryPoint {

@@ -1,8 +1,8 @@
-// One libFuzzer target; SPECLAB_FUZZ_TARGET is its name, SPECLAB_FUZZ_READ its entry point. Besides what the
-// sanitizers find, an input must cost less than a second of processor time (not of the wall clock: the
-// machine may be busy) and never hold more than four times its own size plus kAllowance, nor leave any
-// behind. libFuzzer's own counting of allocations, a tenth of the time, is off (-detect_leaks=0, which turns
-// -malloc_limit_mb off too): the hooks here do both.
+// One libFuzzer target; SPECLAB_FUZZ_TARGET is its name, SPECLAB_FUZZ_READ its entry point. Besides findings
+// of the sanitizers, an input must take less than a second of processor time (not wall time, because the
+// machine may be busy), hold at most four times its own size plus kAllowance in memory, and leak nothing.
+// libFuzzer's own counting of allocations takes a tenth of the time and is off (-detect_leaks=0, which also
+// turns -malloc_limit_mb off); the hooks here do both.
 #include <sanitizer/allocator_interface.h>
 #include <sanitizer/lsan_interface.h>
 
@@ -28,7 +28,7 @@ constexpr std::int64_t
     kTarget == "safetensors" ? 64 << 10
     : kTarget == "gguf"      ? 512 << 10
                              : 1 << 20;
-constexpr std::size_t kMostAtOnce = 256 << 20;  // what is asked for at once, before the machine has none left
+constexpr std::size_t kMostAtOnce = 256 << 20;  // most memory in a single request
 constexpr double kSeconds = 1;
 constexpr int kMostLeakChecks =
     1000;  // a table that grows looks like a leak; the check at exit finds the rest

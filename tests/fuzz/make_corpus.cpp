@@ -66,7 +66,7 @@ void gguf() {
   keys.tensors = {{"a", {3}, 0, std::string(12, 'a')},
                   {"b", {32, 2}, 8, std::string(68, 'b')},
                   {"c", {256, 1, 1, 1}, 12, std::string(144, 'c')}};
-  seed("gguf", "bad_model_keys", keys.file());  // a right file that is no model
+  seed("gguf", "bad_model_keys", keys.file());  // a valid file that is no model
   seed("gguf", "good_model", gguf_model(seed_shape(), "F16"));
   Shape text = seed_shape();
   text.vocab = kByteVocab;
@@ -76,7 +76,7 @@ void gguf() {
   seed("gguf", "good_tokenizer", tokenizer.file());
 }
 
-/// The keys that converters write for SentencePiece, with a model of as many rows.
+/// The keys that converters write for SentencePiece, with a model of the same number of rows.
 std::string gguf_sentencepiece(const SentencePieceSpec& spec) {
   using W = GgufWriter;
   Shape shape = seed_shape();
@@ -324,7 +324,7 @@ void token_files() {
   store.write(root / "ngram_model/bad_kind");
 }
 
-/// Of ids and of hashes of rows: both are 32 bits each.
+/// Hash of ids or of hashes of rows, which have 32 bits each.
 std::string hash_of(const std::vector<std::int32_t>& numbers) {
   return sha256_hex(std::as_bytes(std::span(numbers)));
 }
@@ -415,7 +415,7 @@ void record() {
   Json damaged = line_of(0);
   damaged.erase("steps");
   seed("record", "bad_line", damaged.dump() + "\n");
-  // What eyes found before a fuzzer did.
+  // Errors that were found by reading the code.
   const auto bad = [](const char* name, const Json& patch) {
     seed("record", name, line_of(0).patch(patch).dump() + "\n");
   };

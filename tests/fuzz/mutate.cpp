@@ -53,7 +53,7 @@ Json extreme_value(Random& random) {
   return values[below(random, values.size())];
 }
 
-/// All values, but of a long list (a vocabulary) only some: else hardly anything beside it would ever change.
+/// All values, but only some of a long list (a vocabulary); otherwise hardly any other value would change.
 void collect(Json& value, Random& random, std::vector<Json*>& out) {
   constexpr std::size_t kMost = 4000, kLong = 24;
   if (out.size() >= kMost) return;
@@ -81,7 +81,7 @@ void change_leaf(Json& value, Random& random, const MutateBytes& bytes) {
 
 void change_children(Json& value, Random& random, const std::vector<Json*>& nodes, const MutateBytes& bytes) {
   const std::size_t at = value.empty() ? 0 : below(random, value.size());
-  const Json other = *nodes[below(random, nodes.size())];  // a copy: nodes may be inside value
+  const Json other = *nodes[below(random, nodes.size())];  // a copy, because nodes may be inside value
   if (value.is_array()) {
     const auto place = value.begin() + static_cast<std::ptrdiff_t>(at);
     switch (below(random, 4)) {
@@ -197,7 +197,7 @@ std::string mutate_draft(const std::string& input, Random& random, const MutateB
   return config + '\0' + mutate_safetensors(weights, random, bytes);
 }
 
-/// One of the files in it.
+/// Changes one of the files in the input.
 std::string mutate_record(const std::string& input, Random& random, const MutateBytes& bytes) {
   std::vector<std::string> files{""};
   for (const char c : input) {
@@ -209,7 +209,7 @@ std::string mutate_record(const std::string& input, Random& random, const Mutate
   }
   std::string& file = files[below(random, 2) == 0 ? 0 : below(random, files.size())];
   file = mutate_lines(file, random, bytes);
-  if (!file.ends_with('\n') && below(random, 8) != 0) file += '\n';  // else the last line does not count
+  if (!file.ends_with('\n') && below(random, 8) != 0) file += '\n';  // otherwise the last line is ignored
   std::string out;
   for (const std::string& each : files) out += each + '\0';
   out.pop_back();
@@ -281,7 +281,8 @@ std::string mutate_safetensors(const std::string& file, Random& random, const Mu
     case 2: bytes(data); break;
     default: header = Json::parse(mutate_json(dump(header), random, bytes), nullptr, false);
   }
-  // Most of the time offsets are made to follow one another and the data to fill them, or nothing would pass.
+  // Most of the time, offsets are made contiguous and the data complete, because otherwise nothing would
+  // pass.
   if (header.is_object() && below(random, 4) != 0) {
     std::uint64_t at = 0;
     for (auto& [name, entry] : header.items()) {
@@ -296,7 +297,7 @@ std::string mutate_safetensors(const std::string& file, Random& random, const Mu
                                                                : 1;
       for (const Json& dimension : entry["shape"]) {
         if (dimension.is_number_unsigned())
-          size *= dimension.get<std::uint64_t>();  // wraps, as a careless reader's does
+          size *= dimension.get<std::uint64_t>();  // may overflow, as in a careless reader
       }
       entry["data_offsets"] = {at, at + size};
       at += size;

@@ -9,7 +9,7 @@
 namespace speclab::fuzz {
 namespace {
 
-/// A GGUF file taken apart without any judgement: what does not fit is left as it is in `rest`.
+/// A GGUF file split into its parts without validation; `rest` holds the bytes that do not fit the format.
 struct Parts {
   std::uint32_t version = 3;
   struct Key {
@@ -41,7 +41,7 @@ void append_string(std::string& bytes, const std::string& text) {
   bytes += text;
 }
 
-/// Reads from the front; once it has failed it gives zeros.
+/// Reads from the front; after a failure it returns zeros.
 class Reader {
  public:
   explicit Reader(const std::string& file) : file_(file) {}

@@ -38,7 +38,7 @@ bool read_varint(std::string_view& from, std::uint64_t& value) {
   return false;
 }
 
-/// What comes before the first damage.
+/// The fields before the first damaged byte.
 Message take_apart(std::string_view bytes) {
   Message message;
   for (std::uint64_t tag, size; !bytes.empty() && read_varint(bytes, tag);) {
@@ -91,7 +91,7 @@ std::string float_bytes(Random& random) {
   return out;
 }
 
-/// A character map is a trie of 32-bit units behind its size, and texts.
+/// A character map is its size, a trie of 32-bit units, and texts.
 void change_units(std::string& map, Random& random, const MutateBytes& bytes) {
   if (map.size() < 8 || below(random, 4) == 0) return bytes(map);
   const std::size_t at = 4 * below(random, map.size() / 4);
@@ -145,7 +145,7 @@ void change_field(Field& field, Random& random, const MutateBytes& bytes) {
   }
 }
 
-/// Fields of one message: changed, repeated, erased, moved, of another number or type.
+/// Changes the fields of one message: another value, number or type, or repeats, erases or moves them.
 void change_message(Message& message, Random& random, const MutateBytes& bytes) {
   static constexpr std::uint32_t kWires[] = {kVarint, kFixed64, kBytes, kFixed32, 3, 4, 6, 7};
   if (message.empty()) {
@@ -183,7 +183,7 @@ std::string mutate_sentencepiece(const std::string& file, Random& random, const 
       change_message(model, random, bytes);
       continue;
     }
-    // One of the messages in it: the rare ones as often as one of the many pieces.
+    // Changes one of its messages; a rare kind is chosen as often as one of the many pieces.
     const std::uint64_t number = 1 + below(random, 5);
     std::vector<Field*> parts;
     for (Field& field : model) {

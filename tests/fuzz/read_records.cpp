@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// What a run of two cases over one prompt leaves beside its lines.
+/// The files besides the lines of a run of two cases over one prompt.
 const fs::path& run_folder() {
   static const fs::path folder = [] {
     const fs::path path = scratch_folder() / "run";
@@ -46,17 +46,17 @@ void renew_hash(json& line, const char* values, const char* hash) {
   try {
     const auto numbers = line.at(values).get<std::vector<Number>>();
     line[hash] = sha256_hex(std::as_bytes(std::span(numbers)));
-  } catch (const json::exception&) {  // the reader sees it, too
+  } catch (const json::exception&) {  // the reader finds it too
   }
 }
 
-/// The lines as those of one case, with the hashes of what they hold: a changed token is to reach what lies
-/// behind that check. What is no JSON stays as it is.
+/// Makes the lines those of one case and corrects their hashes, so that a changed token passes that check.
+/// Lines that are no JSON stay unchanged.
 std::string lines_of(std::string_view text, const char* id) {
   std::string out;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    bool deep = false;  // such a line is refused, and dump() would recurse as deep
+    bool deep = false;  // such a line is refused, and dump() would recurse too deep
     json line = json::parse(
         text.substr(0, end), [&](int depth, json::parse_event_t, json&) { return !(deep |= depth > 100); },
         false);
@@ -97,7 +97,7 @@ bool read_record(std::string_view input) {
     const RunData run = load_run(folder);
     for (const auto& data : run.cases) {
       CaseData quick = *data;
-      quick.intervals = false;  // else 2,000 resamples of each
+      quick.intervals = false;  // otherwise 2,000 resamples each
       touch(bytes_of(compute_metrics(quick).dump()));
     }
   });

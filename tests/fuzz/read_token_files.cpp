@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kHeadBytes = 208, kChecksumBytes = 64;  // of a TokenFile; the checksum ends its header
 
-/// With the right checksum: a file of somebody with bad intentions has it too.
+/// Corrects the checksum, because a malicious file has a valid one too.
 std::string with_checksum(std::string_view input) {
   std::string file(input);
   if (file.size() < kHeadBytes) return file;
@@ -26,8 +26,8 @@ std::string with_checksum(std::string_view input) {
 void use(const Datastore& store) {
   std::vector<Token> text;
   for (std::size_t i = 0; i < std::min<std::size_t>(store.tokens(), 64); ++i) {
-    // The suffixes are as many as the tokens that are not separators, so an entry i need not exist: find
-    // gives those that do.
+    // There are as many suffixes as tokens that are not separators, so entry i may not exist; find gives
+    // those that do.
     const Datastore::Range all = store.find({});
     if (i >= all.size()) break;
     text.push_back(store.token(i, 0));
@@ -40,8 +40,7 @@ void use(const Datastore& store) {
 }
 
 void use(const NgramFile& file) {
-  constexpr int kMostVocab =
-      256;  // a model of that vocabulary has rows of that size anyway; here it would only take time
+  constexpr int kMostVocab = 256;  // a larger vocabulary would only take more time
   if (file.vocab() > kMostVocab) return;
   std::vector<Token> context;
   for (int token = 0; token < std::min(file.vocab(), 8); ++token)

@@ -16,14 +16,14 @@
 #include "core/base/error.h"
 #include "core/model/files/stored_tensor.h"
 
-/// What the entry points share.
+/// Helpers of the entry points.
 namespace speclab::fuzz {
 
 inline void require(bool condition, const char* what) {
   if (!condition) throw std::logic_error(what);
 }
 
-/// A file without a name that lives in memory.
+/// A file in memory without a name.
 class MemoryFile {
  public:
   explicit MemoryFile(std::string_view bytes) : file_(::memfd_create("input", MFD_CLOEXEC)) {
@@ -43,7 +43,7 @@ class MemoryFile {
   int file_;
 };
 
-/// One folder per process, in memory where the system has that.
+/// A folder for this process, in memory if the system has such a place.
 inline const std::filesystem::path& scratch_folder() {
   struct Folder {
     std::filesystem::path path;
@@ -72,7 +72,7 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-/// Reads every byte, so that one outside the file is seen by the sanitizer.
+/// Reads every byte, so that the sanitizer sees bytes outside the file.
 inline void touch(std::span<const std::byte> bytes) {
   unsigned sum = 0;
   for (const std::byte byte : bytes) sum += static_cast<unsigned>(byte);
@@ -87,7 +87,7 @@ inline void touch_all(const std::vector<StoredTensor>& tensors) {
   }
 }
 
-/// Whether the input was accepted. An Error is a refusal; the rest goes through.
+/// True if the input was accepted, false for an Error. Other exceptions pass through.
 template <typename Action>
 bool accepted(const Action& action) {
   try {
@@ -95,8 +95,8 @@ bool accepted(const Action& action) {
     return true;
   } catch (const Error& error) {
     require(!error.text().what.empty(), "an error that does not say what is wrong");
-    touch(bytes_of(
-        nlohmann::json(error.what()).dump()));  // throws when it is not UTF-8, and then no record can hold it
+    touch(bytes_of(nlohmann::json(error.what())
+                       .dump()));  // throws if it is not UTF-8, because then no record could hold it
     return false;
   }
 }

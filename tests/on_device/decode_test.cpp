@@ -9,8 +9,8 @@
 #include "tests/on_device/on_device.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-// Whole models on the device: near the CPU, the same bits whatever is fed together, the same text with any
-// strategy, and nothing left behind.
+// Whole models on the device: close to the CPU, the same bits for every batch, the same text with every
+// strategy, and no memory leak.
 
 namespace speclab::on_device {
 namespace {
@@ -66,8 +66,8 @@ struct Models {
   int tokens;
 };
 
-/// A tiny model with its first layer as draft; on a GPU the real target with the shipped draft too, where it
-/// is there.
+/// A tiny model with its first layer as draft. On a GPU also the real target with the shipped draft, if
+/// present.
 const std::vector<Models>& models() {
   static const auto* const all = [] {
     auto* made = new std::vector<Models>;
@@ -92,7 +92,7 @@ struct Setting {
   std::string strategy;
   json options = json::object();
 };
-/// On a GPU every registered strategy, and chains and trees of many sizes.
+/// On a GPU: every registered strategy, and chains and trees of many sizes.
 std::vector<Setting> settings() {
   std::vector<Setting> all{{"speculative_sampling", {{"gamma", 3}}},
                            {"prompt_lookup", {{"candidates", 3}, {"ngram_min", 1}}},
@@ -143,10 +143,10 @@ TEST_F(OnDeviceDecoding, PlannedStepsAreThoseOfTheHost) {
     for (const Setting& setting : {Setting{"autoregressive"}, Setting{"speculative_sampling", {{"gamma", 3}}},
                                    copies, Setting{"ngram_model"}}) {
       const bool drafts = setting.strategy == "prompt_lookup" ||
-                          setting.strategy == "ngram_model";  // the host: the device verifies
+                          setting.strategy == "ngram_model";  // the host drafts, the device verifies
       for (const json& options : {json{{"temperature", .8}, {"top_p", .9}}, json{{"temperature", 0}}}) {
         if (!on_gpu() && (options["temperature"] == 0 || setting.strategy == "autoregressive"))
-          continue;  // tests/decoding has them
+          continue;  // tests/decoding covers them
         const Decode host = decode(each, setting, options);
         const GenerationRecord expected = host.run();
         for (const char* graph : {"off", "round", "loop"}) {
@@ -191,7 +191,7 @@ TEST_F(OnDeviceDecoding, SampledTextRepeatsItself) {
   }
 }
 
-// Steps that the device runs by itself, where it can: the same text, the same rows behind it, the same steps.
+// Steps that the device runs by itself, if it can, give the same text, rows and steps.
 TEST_F(OnDeviceDecoding, TheDevicesOwnLoopGivesTheSameText) {
   std::vector<Setting> planned{{"autoregressive"}};
   for (const int gamma : on_gpu() ? std::vector<int>{1, 2, 4, 8} : std::vector<int>{3})
@@ -216,7 +216,7 @@ TEST_F(OnDeviceDecoding, TheDevicesOwnLoopGivesTheSameText) {
 
 class OnDeviceLeaks : public OnDevice {
  protected:
-  /// Of the device; where that is simulated, memory of the process, which holds it.
+  /// Memory of the device; for the simulated one, memory of the process.
   static std::int64_t used() {
     if (on_gpu()) return -static_cast<std::int64_t>(cuda::gpu_free_bytes(ordinal()));
     const struct mallinfo2 heap = mallinfo2();
@@ -227,7 +227,8 @@ class OnDeviceLeaks : public OnDevice {
 // Each generation opens its sessions and closes them.
 TEST_F(OnDeviceLeaks, AThousandGenerationsLeaveNothing) {
   const int generations = size(30, 1000);
-  const std::int64_t block = size(std::int64_t{16} << 10, std::int64_t{2} << 20);  // of the allocator
+  const std::int64_t block =
+      size(std::int64_t{16} << 10, std::int64_t{2} << 20);  // block size of the allocator
   const Models& tiny = models().front();
   const auto generate = [&](int i) {
     Decode one{.target = tiny.target,

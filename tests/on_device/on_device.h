@@ -8,10 +8,10 @@
 
 #include "core/backend/backend.h"
 
-/// Tests that run on a device. SPECLAB_TEST_BACKEND names it: "host-simt", the simulated GPU, with small
-/// sizes, when it is not set (in CTest); "cuda", the GPU of number SPECLAB_TEST_DEVICE, with the sizes of
-/// real models (scripts/gpu_check.sh, stage "tests", which runs every suite whose name has "OnDevice" in it).
-/// With another name they skip.
+/// Tests that run on a device. SPECLAB_TEST_BACKEND names the backend: "host-simt", the default (in CTest),
+/// is the simulated GPU with small sizes; "cuda" is the GPU SPECLAB_TEST_DEVICE with the sizes of real models
+/// (scripts/gpu_check.sh, stage "tests", which runs every suite with "OnDevice" in its name). Tests skip for
+/// any other backend.
 namespace speclab::on_device {
 
 inline std::string backend_name() {
@@ -23,26 +23,26 @@ inline int ordinal() {
   return number == nullptr ? 0 : std::atoi(number);
 }
 inline bool on_gpu() { return backend_name() == "cuda"; }
-/// Why nothing can run; "": it can.
+/// Why the tests cannot run; "" if they can.
 inline std::string absent() {
   const std::string name = backend_name();
   if (name == "cuda") return gpu_absent();
   return name == "host-simt" ? "" : "backend " + name + " is no device: cuda or host-simt";
 }
-/// A size for the simulated GPU, or for a real one.
+/// Returns the size for the simulated GPU or for a real one.
 template <typename T>
 T size(T simulated, T real) {
   return on_gpu() ? real : simulated;
 }
 
-/// The backend under test, one for the program. It is never destroyed: at its exit CUDA may be gone before
-/// it.
+/// The backend under test, one per program. It is never destroyed, because CUDA may be gone when the program
+/// exits.
 inline const std::shared_ptr<Backend>& backend() {
   static const auto* const made = new std::shared_ptr<Backend>(
       make_cuda_backend({.device = ordinal(), .threads = 0, .simulated = !on_gpu()}));
   return *made;
 }
-/// The reference: float activations, keys and values in bf16 as on the device.
+/// The reference on the CPU: float activations, and keys and values in bf16 as on the device.
 inline const std::shared_ptr<Backend>& cpu() {
   static const std::shared_ptr<Backend> made = make_cpu_backend({on_gpu() ? 0 : 1, "f32-kv16"});
   return made;

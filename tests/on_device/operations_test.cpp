@@ -15,8 +15,8 @@
 #include "tests/backend/there.h"
 #include "tests/on_device/on_device.h"
 
-// Every operation of Backend against the CPU backend, and the rows of every operation against themselves: a
-// row has the same bits whatever number of rows it comes with.
+// Compares every operation of Backend with the CPU backend, and checks that a row has the same bits for every
+// number of rows.
 
 namespace speclab::on_device {
 namespace {
@@ -25,7 +25,7 @@ using fixtures::same_bits;
 
 std::size_t at(long long i) { return static_cast<std::size_t>(i); }
 
-/// Reproducible numbers that any thread can make: standard normal, but for the tails.
+/// Reproducible numbers that any thread can compute: standard normal except for the tails.
 float number(std::uint64_t i) {
   std::uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -40,7 +40,7 @@ std::vector<float> numbers(std::size_t count, std::uint64_t seed) {
   for (std::size_t i = 0; i < count; ++i) out[i] = number(i + (seed << 40));
   return out;
 }
-/// Numbers that rounding to bf16 leaves as they are.
+/// Numbers that bf16 holds exactly.
 std::vector<float> rounded(std::vector<float> x) {
   for (float& value : x) value = bf16_to_float(float_to_bf16(value));
   return x;
@@ -63,14 +63,15 @@ PackedMatrix matrix(Backend& backend, int out, int in, bool magnitude = false) {
 struct MatrixShape {
   int out, in;
 };
-/// Those of SmolLM2-135M and of Llama-3.1-8B on a GPU; elsewhere small ones with every number of slices.
+/// On a GPU the shapes of SmolLM2-135M and of Llama-3.1-8B; otherwise small shapes with every number of
+/// slices.
 std::vector<MatrixShape> matrix_shapes() {
   if (on_gpu())
     return {{1, 1},       {50, 70},     {960, 576},   {3072, 576},   {576, 1536},
             {49152, 576}, {6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}};
   return {{1, 1}, {50, 70}, {33, 300}};
 }
-/// Numbers of rows on both sides of every boundary between buckets; all of them on a GPU.
+/// Numbers of rows on both sides of every bucket boundary; on a GPU all numbers.
 std::vector<int> row_counts() {
   std::vector<int> counts{1, 2, 7, 8, 9, 16, 17, 24, 25, 32, 33, 48, 49, 64, 65, 96, 97, 128};
   if (on_gpu()) {
@@ -83,8 +84,7 @@ std::vector<int> row_counts() {
 class OnDeviceOperations : public OnDevice {};
 class OnDeviceRows : public OnDevice {};
 
-// The CPU and the device both sum in floats of their own order: each is within (k + 10) 2^-24 sum |a b| of
-// the true value.
+// CPU and device sum floats in different orders: each is within (k + 10) 2^-24 sum |a b| of the true value.
 TEST_F(OnDeviceOperations, LinearIsWithinTheBoundOfTheCpu) {
   for (const auto& [out, in] : matrix_shapes()) {
     const PackedMatrix there = matrix(*backend(), out, in), here = matrix(*cpu(), out, in),
@@ -133,19 +133,18 @@ TEST_F(OnDeviceRows, LinearHasTheSameBitsForEveryNumberOfRows) {
   }
 }
 
-/// Rows for an operation, and what it may need beside them; all in memory of the backend.
+/// The arguments of an operation, all in memory of the backend.
 struct Given {
   int n;
   const float* x;                     ///< [n, in]
   const float *weight, *bias;         ///< [in]
   const std::int32_t *tokens, *rows;  ///< [n]; `rows` are 0, 1, ...
-  float* y;                           ///< [n, out]; holds x before where both have the same width
+  float* y;                           ///< [n, out]; holds x before if both have the same width
 };
 struct RowOperation {
   const char* name;
   int in, out;
-  double
-      bound;  ///< of the difference to the CPU, as a share of the larger of 1 and the value; 0: the same bits
+  double bound;  ///< bound of the difference to the CPU relative to max(1, value); 0: the same bits
   std::function<void(Backend&, const Given&)> run;
 };
 
@@ -188,10 +187,10 @@ std::vector<RowOperation> row_operations() {
 
 constexpr int kMostRows = 128;
 
-/// What an operation makes of rows [first, first + n).
+/// Runs an operation on rows [first, first + n).
 std::vector<float> rows_by(Backend& backend, const RowOperation& operation, int first, int n) {
   There memory(backend);
-  static std::map<int, std::vector<float>> made;  // by width
+  static std::map<int, std::vector<float>> made;  // keyed by width
   std::vector<float>& x = made[operation.in];
   if (x.empty()) x = numbers(kMostRows * at(operation.in), 5);
   const auto part = [&](int row) {
@@ -238,8 +237,7 @@ TEST_F(OnDeviceRows, OperationsHaveTheSameBitsForEveryNumberOfRows) {
   }
 }
 
-// A layer and what its input comes from, as one operation: the bits of the two apart, at every number of
-// rows.
+// A layer fused with the operation of its input has the bits of both in sequence, for every number of rows.
 TEST_F(OnDeviceRows, LayersWithTheirInputHaveTheBitsOfTheOperationsApart) {
   const int d = size(64, 576), ffn = size(96, 1536);
   const PackedMatrix up = matrix(*backend(), 2 * ffn, d), down = matrix(*backend(), d, ffn);
@@ -280,7 +278,7 @@ struct Heads {
   int width() const { return (heads + 2 * kv_heads) * dim; }
 };
 
-/// A cache behind a text of rows, one row each.
+/// A cache filled with a text of rows, one at a time.
 class Cache {
  public:
   Cache(Backend& backend, Heads heads, int slots, const std::vector<float>& rows)
@@ -380,7 +378,7 @@ TEST_F(OnDeviceAttention, TreesAgreeWithTheCpuAndHaveTheBitsOfTheirChains) {
       ASSERT_NEAR(got[i], expected[i], 1e-5) << "node " << i / at(c.heads.query());
     Cache alone(*backend(), c.heads, slots, text);
     const int stride = on_gpu() ? std::max(1, c.nodes / 12) : 3;
-    for (int node = c.nodes - 1; node >= 0; node -= stride) {  // its path as tokens that come one by one
+    for (int node = c.nodes - 1; node >= 0; node -= stride) {  // its path as single tokens
       std::vector<float> last;
       for (std::size_t step = 0; step < paths[at(node)].size(); ++step) {
         last = alone.mixed(part(tree, width, {paths[at(node)][step]}),
@@ -434,8 +432,8 @@ TEST_F(OnDeviceOperations, RotationHasTheBitsOfTheCpu) {
   }
 }
 
-// A path whose slots were scattered attends as before once they were moved together, here and in a copy with
-// other slots.
+// Attention over a path with scattered slots does not change when the slots are moved together, here and in a
+// copy with other slots.
 TEST_F(OnDeviceAttention, MovedAndCopiedSlotsHoldWhatTheyHeld) {
   const Heads heads = on_gpu() ? Heads{32, 8, 128} : Heads{3, 1, 20};
   const int width = heads.width(), committed = size(43, 1500), nodes = size(12, 100),
@@ -483,13 +481,13 @@ TEST_F(OnDeviceMemory, WhatDoesNotFitIsRefusedWithTheNumbers) {
   } catch (const Error& error) {
     EXPECT_THAT(std::string(error.what()), testing::HasSubstr("MiB"));
   }
-  There memory(*backend());  // and the device is as it was
+  There memory(*backend());  // the device still works
   EXPECT_EQ(memory.back(memory.floats({1, 2, 3}), 3), (std::vector<float>{1, 2, 3}));
 }
 
 class OnDeviceErrors : public OnDevice {};
 
-// In a process of its own: after such an error a GPU serves its process no more.
+// In a separate process, because after such an error a process can no longer use the GPU.
 TEST_F(OnDeviceErrors, NameTheCallAndTheKernel) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto touch_nothing = [] {

@@ -14,14 +14,15 @@
 #include "tests/on_device/on_device.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-// Persistent kernels on the device: a forward as one launch has the bits of one that launches each kernel.
+// Persistent kernels on the device: a forward in one launch has the bits of a forward with a launch per
+// kernel.
 
 namespace speclab::on_device {
 namespace {
 
 using namespace speclab::fixtures;
 
-/// Backends of the same device, one for each way, never destroyed (on_device.h).
+/// Backends of the same device, one for each kind of launch, never destroyed (on_device.h).
 const std::shared_ptr<Backend>& backend_of(CudaKernels kernels) {
   static auto* const made = new std::map<CudaKernels, std::shared_ptr<Backend>>;
   auto& each = (*made)[kernels];
@@ -29,8 +30,8 @@ const std::shared_ptr<Backend>& backend_of(CudaKernels kernels) {
   return each;
 }
 
-/// Queries, keys and values in whole tiles, sums in several slices, a draft that is narrow: everything that
-/// is fused, and not.
+/// Shapes with whole tiles of queries, keys and values, with sums in several slices, and with a narrow draft,
+/// so that everything is fused in one case and not in another.
 std::vector<Shape> shapes() {
   Shape wide = tiny_shape();
   wide.hidden = wide.embedding_dim = 256;
@@ -112,8 +113,7 @@ TEST_F(OnDevicePersistent, RowsHaveTheBitsOfLaunches) {
   }
 }
 
-// Again and again with the same table in the same place: nothing of the launch before is left, or read too
-// late.
+// Repeats launches with the same table in the same place: no launch uses stale data of the one before.
 TEST_F(OnDevicePersistent, DecodingIsThatOfLaunches) {
   for (const Shape& shape : shapes()) {
     const TinyModel tiny = random_llama(shape, 6);
@@ -126,8 +126,8 @@ TEST_F(OnDevicePersistent, DecodingIsThatOfLaunches) {
   }
 }
 
-// Whole steps on the device: a drafted chain is one launch, the target another; queued one by one, as graphs
-// and as a loop.
+// Whole steps on the device: a drafted chain is one launch, the target forward another. They are queued one
+// by one, as graphs, and as a loop.
 TEST_F(OnDevicePersistent, TheDevicesOwnLoopIsThatOfLaunches) {
   const TinyModel tiny = random_llama(shapes().front(), 7);
   const auto run = [&](CudaKernels kernels, json options, const char* graph) {
@@ -139,7 +139,7 @@ TEST_F(OnDevicePersistent, TheDevicesOwnLoopIsThatOfLaunches) {
     if (!on_gpu() && options != json{{"temperature", 1}}) continue;
     const GenerationRecord launches = run(CudaKernels::kLaunches, options, "off");
     for (const char* graph : {"off", "round", "loop"}) {
-      if (!on_gpu() && std::string(graph) == "round") continue;  // the same launches as a loop's
+      if (!on_gpu() && std::string(graph) == "round") continue;  // the same launches as in the loop
       SCOPED_TRACE(options.dump() + ", graph " + graph);
       const GenerationRecord record = run(CudaKernels::kPersistent, options, graph);
       expect_same(record, launches);
@@ -148,8 +148,8 @@ TEST_F(OnDevicePersistent, TheDevicesOwnLoopIsThatOfLaunches) {
   }
 }
 
-// Drafts of the host, of other sizes in every step: the forward that verifies them is one launch, and the
-// ring has its verdict.
+// Drafts of the host with another size in every step: the verifying forward is one launch, and the ring holds
+// its verdict.
 TEST_F(OnDevicePersistent, VerdictsOnTheDeviceAreThoseOfLaunches) {
   const TinyModel tiny = random_llama(shapes().front(), 7);
   const auto run = [&](CudaKernels kernels, const char* graph) {
@@ -170,7 +170,7 @@ TEST_F(OnDevicePersistent, VerdictsOnTheDeviceAreThoseOfLaunches) {
   }
 }
 
-// What is launched, as a recording sees it; and memory that goes while operations wait.
+// The launches that a recording sees, and memory that is freed while operations wait.
 TEST_F(OnDevicePersistent, EnoughOperationsInARowAreOneLaunch) {
   Backend& backend = *backend_of(CudaKernels::kPersistent);
   const std::vector<float> ones(300, 1);
@@ -192,17 +192,17 @@ TEST_F(OnDevicePersistent, EnoughOperationsInARowAreOneLaunch) {
               ElementsAre("persistent", "elementwise", "persistent"));
   add(5);
   {
-    const Buffer<float> z = backend.keep(ones);  // asks for memory: what waits begins
+    const Buffer<float> z = backend.keep(ones);  // needs memory, so waiting operations are launched
     for (int i = 0; i < 10; ++i) backend.add(z.data(), 1, 300, y.data());
-    EXPECT_FALSE(backend.idle());  // nothing but submit() begins them
+    EXPECT_FALSE(backend.idle());  // only submit() launches them
     EXPECT_FALSE(backend.idle());
-    backend.submit();  // z must outlive them
+    backend.submit();  // z must outlive the operations
     EXPECT_TRUE(on_gpu() || backend.idle());
   }
   Buffer<float> grows = backend.allocate_buffer<float>(300);
   backend.add(x.data(), 1, 300, grows.data());
   EXPECT_FALSE(backend.idle());
-  backend.room(grows, 600);  // what waits has begun before its memory goes
+  backend.room(grows, 600);  // waiting operations are launched before their memory is freed
   EXPECT_TRUE(on_gpu() || backend.idle());
   float sum = 0;
   backend.download(y.data() + 299, sizeof sum, &sum);

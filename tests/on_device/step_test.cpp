@@ -2,15 +2,15 @@
 
 #include "tests/on_device/on_device.h"
 
-// Sampling and verification by kernels against the host's: with the same rows and the same seed the same
-// coins, the same laws, the same tokens and the same decisions, bit for bit.
+// Compares sampling and verification by kernels with the host: the same rows and seed give bitwise the same
+// coins, laws, tokens and decisions.
 
 namespace speclab::on_device {
 namespace {
 
 using namespace device_step;
 
-/// Where kernels that are no operation of Backend run.
+/// The place that runs kernels that are no operation of Backend.
 inline const cuda::Place& place() {
   static const auto* const made =
       on_gpu() ? new cuda::Place(*new cuda::Gpu(ordinal())) : new cuda::Place(*new simt::Machine(1));
@@ -40,7 +40,7 @@ TEST_F(OnDeviceSampling, LogitsBecomeTheLawsOfTheHost) {
       const int rows = size(2, 32);
       std::vector<float> logits = random_logits(rows * vocab, ++seed);
       for (int row = 0; row < rows; ++row)
-        logits[static_cast<std::size_t>(row * vocab)] = 2.5f;  // none is banned as a whole
+        logits[static_cast<std::size_t>(row * vocab)] = 2.5f;  // no row is banned completely
       const Laws device = standardise(place(), logits, rows, vocab, params);
       for (int row = 0; row < rows; row += 13) {
         Distribution host;

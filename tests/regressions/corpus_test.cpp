@@ -10,9 +10,9 @@
 #include "tests/fuzz/entry_points.h"
 #include "tests/fuzz/mutate.h"
 
-/// The seeds of the fuzzers and all that they have found (tests/regressions/inputs/<entry point>/), once
-/// more: a file is accepted or refused with an Error; anything else fails. Names that begin with "good" must
-/// be accepted, those that begin with "bad" refused.
+/// Reads the seeds of the fuzzers and all their findings (tests/regressions/inputs/<entry point>/). A file
+/// must be accepted or refused with an Error. Files whose name begins with "good" must be accepted, those
+/// with "bad" refused.
 namespace speclab::fuzz {
 namespace {
 
@@ -69,9 +69,9 @@ TEST_P(Corpus, MutationsAreAcceptedOrRefused) {
     bool good = false;
     ASSERT_NO_THROW(good = GetParam().read(input)) << "seed " << seed;
     accepted += good;
-    if (good && pool.size() < 200) pool.push_back(input);  // go on from there, as a fuzzer does
+    if (good && pool.size() < 200) pool.push_back(input);  // mutates it further, as a fuzzer does
   }
-  // Else the inputs die before they reach anything.
+  // Otherwise the mutated inputs would fail the first checks.
   EXPECT_GT(accepted, kInputs / 100) << GetParam().name;
   EXPECT_LT(accepted, kInputs) << GetParam().name;
 }

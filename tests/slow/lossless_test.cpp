@@ -1,5 +1,5 @@
-// What promises the target's own text keeps the promise on the real model: ids and the hashes of the logits
-// rows behind them, compared here from the record and not by the runner alone.
+// Every case that promises the target's own text keeps the promise on the real model. Ids and hashes of
+// logits rows are compared here from the record, independently of the runner.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using nlohmann::json;
 
 class Lossless : public ::testing::Test {
  protected:
-  /// Is this line what autoregressive decoding says? `rows`: are the logits rows promised as well?
+  /// Does this line equal the autoregressive one? `rows`: compare logits rows too.
   static bool equal(const SlowRun& run, const json& spec, const std::string& prompt, bool rows) {
     const auto id = spec["id"].get<std::string>();
     const LineRecord* line = run.line(id, prompt);
@@ -43,9 +43,9 @@ class Lossless : public ::testing::Test {
            (!rows || line->row_hashes() == reference->row_hashes());
   }
 
-  /// Compares every case with its reference and says how many lines were equal. `each_drafts`: every case
-  /// must have had tokens accepted and rejected, because equality of texts in which nothing was ever drafted
-  /// shows nothing; otherwise every strategy must.
+  /// Compares every case with its reference and reports the number of equal lines. Tokens must have been
+  /// accepted and rejected in every case (`each_drafts`) or at least for every strategy, because equality
+  /// without drafts proves nothing.
   static void compare(const SlowRun& run, bool each_drafts = true) {
     EXPECT_EQ(run.exit_code, 0) << "speclab run";
     ASSERT_FALSE(run.config.is_null()) << "nothing was run";

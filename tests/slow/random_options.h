@@ -14,13 +14,13 @@ namespace speclab::fixtures {
 
 /// tests/slow/random_options.json says, for each strategy, what its options may be:
 ///   {"STRATEGY": [{"draws": 16, "options": {"W": [1, 2, 5], "initial": ["random", "prompt"]}}, ...], ...}
-/// Several entries for options that exclude one another.
+/// A strategy has several entries when options exclude each other.
 inline nlohmann::json random_option_spaces(const std::filesystem::path& root) {
   return read_json_file(root / "tests/slow/random_options.json");
 }
 
-/// Entries for "cases": as many sets of options of the strategy as its spaces ask for, no two of them equal.
-/// The same ones each time: the generator is seeded with the name of the strategy.
+/// Entries for "cases": the number of sets of options that the strategy's entries ask for, all different.
+/// They are the same each time, because the generator is seeded with the name of the strategy.
 inline nlohmann::json random_cases(const std::string& strategy, const nlohmann::json& spaces) {
   std::seed_seq seed(strategy.begin(), strategy.end());
   std::mt19937 random(seed);
@@ -39,7 +39,7 @@ inline nlohmann::json random_cases(const std::string& strategy, const nlohmann::
   return cases;
 }
 
-/// The experiment of all of them: six prompts of six categories, 64 tokens each, greedy.
+/// The experiment with all these cases: six prompts of six categories, 64 tokens each, greedy.
 inline nlohmann::json random_options_config(const std::filesystem::path& root) {
   nlohmann::json cases = {{{"strategy", "autoregressive"}}};
   const nlohmann::json strategies = random_option_spaces(root);

@@ -1,7 +1,7 @@
-// Random trees, commits, rewinds, forks, copies and batches of sessions against the stupid model: a fresh
-// prefill of the same text, by one thread. Bit for bit, for every numerics class (emulated where this CPU
-// lacks its instructions), 1 to 4 threads, several shapes and families. A failure names the seed that repeats
-// it alone: SPECLAB_PROPERTY_SEED=N.
+// Compares random trees, commits, rewinds, forks, copies and batches of sessions bit for bit with a fresh
+// prefill of the same text by one thread: for every numerics class (emulated if this CPU lacks its
+// instructions), 1 to 4 threads, several shapes and families. A failure names the seed that repeats it alone:
+// SPECLAB_PROPERTY_SEED=N.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

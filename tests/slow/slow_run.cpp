@@ -22,7 +22,7 @@ bool asked_for(const char* name) {
   return value != nullptr && *value != '\0';
 }
 
-/// A word of a shell command.
+/// Quotes a word for a shell command.
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);

@@ -9,22 +9,22 @@
 
 namespace speclab::fixtures {
 
-/// Runs `speclab ARGUMENTS` (words of a shell) in the checkout; its exit code, or -1.
+/// Runs `speclab ARGUMENTS` (shell words) in the checkout; returns its exit code, or -1.
 int run_speclab(const std::string& arguments);
 
-/// The files that configs of tests/slow name, build/slow/prompts.datastore and .ngrams: what the prompts of
-/// configs/prompts/speclab.jsonl say, a document each.
+/// Makes the files that configs of tests/slow name, build/slow/prompts.datastore and .ngrams. Each prompt of
+/// configs/prompts/speclab.jsonl is a document in them.
 void make_files_of_prompts();
 
 /// An experiment of tests/slow on the real models, run by the real binary in a process of its own. Its
 /// progress goes to this test's output, its record to <build>/slow/NAME. From the environment
 /// (scripts/test_slow.sh sets it):
-///   SPECLAB_SLOW_RESUME  not empty: goes on with the record that is there; otherwise it is measured anew
-///   SPECLAB_SLOW_TRIAL   not empty: two prompts, 16 tokens; says that a test works, proves little
+///   SPECLAB_SLOW_RESUME  not empty: resumes the existing record; otherwise measures anew
+///   SPECLAB_SLOW_TRIAL   not empty: two prompts, 16 tokens, only to see that a test works
 struct SlowRun {
   /// tests/slow/NAME.json.
   explicit SlowRun(const std::string& name);
-  /// A config that the test itself has made; it is written beside the records.
+  /// A config that the test has made; it is written beside the records.
   SlowRun(const std::string& name, const nlohmann::json& experiment);
 
   bool trial = false;
@@ -40,7 +40,7 @@ struct SlowRun {
   void run(const std::string& name, const std::string& file);
 };
 
-/// Drafted tokens of lines, counted.
+/// Counts of drafted tokens over lines.
 struct DraftCounts {
   int steps = 0, emitted = 0, drafted = 0, tested = 0, accepted = 0, rejected = 0;
   void add(const LineRecord& line);

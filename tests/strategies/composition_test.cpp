@@ -15,7 +15,7 @@ namespace {
 using namespace speclab::fixtures;
 using ::testing::HasSubstr;
 
-/// A datastore of two documents, made once.
+/// Makes a datastore of two documents, once.
 std::string small_datastore(const Model& target, const std::vector<std::vector<Token>>& documents) {
   static const TempDir dir;
   static int made = 0;
@@ -113,8 +113,8 @@ TEST_F(Composition, CopiesOfSeveralSourcesAreOneTree) {
     strategy->draft(sequences, drafts);
     return draft;
   };
-  // The text: 7 8 | 5 6 7, surely. The datastore: 9 9 9 of weight 1/2, 5 6 6 of 1/4, whose beginning is
-  // shared.
+  // The text gives 5 6 7 for certain. The datastore gives 9 9 9 with weight 1/2 and 5 6 6 with 1/4, which
+  // shares a prefix.
   const Draft merged = first_step({{"order", "tree"}});
   const std::vector<Token> tokens(merged.tree.tokens().begin() + 1, merged.tree.tokens().end());
   EXPECT_EQ(tokens, (std::vector<Token>{5, 6, 7, 9, 9, 9, 6}));

@@ -1,5 +1,5 @@
-// A draft that is the target itself has p = q at every position: nothing is ever rejected. On the real model;
-// more of it, with the real runner, is labelled slow.
+// A draft that is the target itself has p = q at every position, so nothing is ever rejected. This test runs
+// on the real model; a longer one with the real runner has the label slow.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -24,7 +24,7 @@ TEST(DraftIsTarget, EveryTokenIsAcceptedOnTheRealModel) {
                         .options = {{"temperature", temperature}, {"max_tokens", 16}},
                         .prompt = {1, 504, 4, 216, 2, 198, 1, 9690, 198}};
     const GenerationRecord record = decode.run();
-    // One token from prefill, then five a step.
+    // One token from prefill, then five per step.
     ASSERT_EQ(record.steps.size(), 3u) << temperature;
     for (const StepRecord& step : record.steps) {
       EXPECT_EQ(step.accepted, 4) << temperature;

@@ -37,7 +37,7 @@ std::vector<Token> order_of(const std::vector<float>& row) {
   return order;
 }
 
-/// visit(text up to and including the parent, its children) of every inner node of a step.
+/// Calls visit(text up to and including the node, its children) for every inner node of a step.
 template <typename Visit>
 void for_families(const std::vector<Token>& text, const StepRecord& step, const Visit& visit) {
   const int nodes = static_cast<int>(step.drafted.size());
@@ -170,7 +170,7 @@ TEST(DraftTree, WhereNoMassIsLeftTheNextBestTokensFollow) {
         text, step, [&](const std::vector<Token>& path, const std::vector<const DraftedToken*>& children) {
           const std::vector<Token> best = order_of(row_after(draft, path));
           EXPECT_EQ(std::set<Token>({children[0]->id, children[1]->id}), std::set<Token>({best[0], best[1]}));
-          EXPECT_EQ(children[1]->confidence, 1);  // what was left had all mass
+          EXPECT_EQ(children[1]->confidence, 1);  // the last token has all remaining mass
           for (const std::size_t i : {2u, 3u}) {
             EXPECT_EQ(children[i]->id, best[i]);
             EXPECT_EQ(children[i]->confidence, -1);
@@ -232,7 +232,7 @@ TEST(DraftTree, AcceptanceIsThatOfTheClosedForm) {
         },
         [&](double probability) { accepted += record.steps[0].accepted * probability; });
     EXPECT_NEAR(accepted, 1 - rejected(law_of(target), law_of(draft), width), 1e-9) << width;
-    EXPECT_NEAR(accepted, golden[width - 1], 5e-3) << width;  // the tables are bf16
+    EXPECT_NEAR(accepted, golden[width - 1], 5e-3) << width;  // tolerance for tables in bf16
   }
 }
 

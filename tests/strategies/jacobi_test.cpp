@@ -42,7 +42,7 @@ TEST_F(Jacobi, NeverTakesMoreForwardsThanAutoregressiveDecoding) {
 
 TEST_F(Jacobi, TheNextGuessIsWhatTheRowsSaid) {
   const GenerationRecord record = run({{"scheme", "sliding"}, {"block", 6}});
-  // An iterate that is fed autoregressively must give the recorded next one.
+  // Feeding an iterate must give the recorded next iterate.
   std::vector<Token> text = decode.prompt;
   text.push_back(record.tokens[0]);
   std::size_t at = 1;
@@ -94,7 +94,7 @@ TEST_F(Jacobi, TheTailIsWorthKeeping) {
   const json kept = {{"scheme", "sliding"}, {"block", 8}, {"initial", "prompt"}};
   json anew = kept;
   anew["keep_tail"] = false;
-  EXPECT_LE(run(kept).steps.size(), 14u);  // eight tokens, then one while the next guess is made
+  EXPECT_LE(run(kept).steps.size(), 14u);  // eight tokens, then one while the next block is guessed
   EXPECT_EQ(run(anew).steps.size(), 59u);
 }
 

@@ -15,7 +15,7 @@
 /// Runs lookahead decoding step by step, for its tests.
 namespace speclab::fixtures {
 
-/// Of the target of LookaheadByHand.
+/// Vocabulary of the target of LookaheadByHand.
 inline constexpr int kHandVocab = 20;
 
 /// The target of the strategy under test is a function from a text to its next token. The test takes the
@@ -88,7 +88,7 @@ class LookaheadByHand {
     return emitted;
   }
 
-  /// Tokens on the way to each leaf among the candidates.
+  /// The tokens on the path to each leaf among the candidates.
   std::set<std::vector<Token>> guesses() const {
     std::set<std::vector<Token>> out;
     std::vector<int> path, children;
@@ -106,7 +106,7 @@ class LookaheadByHand {
   const std::vector<Token>& text() const { return sequence_.tokens; }
   Sequence& sequence() { return sequence_; }
   Draft draft;
-  std::vector<Token> best;  // of every node of the last step
+  std::vector<Token> best;  // best token of every node of the last step
 
  private:
   Oracle oracle_;
@@ -120,7 +120,7 @@ class LookaheadByHand {
 
 inline Token plus_one(const std::vector<Token>& text) { return (text.back() + 1) % kHandVocab; }
 
-/// Hard to guess: depends on three tokens and the length.
+/// A text that is hard to guess: a token depends on three tokens and the length.
 inline Token scrambled(const std::vector<Token>& text) {
   std::uint32_t hash = static_cast<std::uint32_t>(text.size() % 5);
   for (std::size_t i = text.size() > 3 ? text.size() - 3 : 0; i < text.size(); ++i)
@@ -128,7 +128,7 @@ inline Token scrambled(const std::vector<Token>& text) {
   return static_cast<Token>(hash / 3 % kHandVocab);
 }
 
-/// Easy: one of a few phrases, chosen by the token before.
+/// A text that is easy to guess: one of a few phrases, chosen by the token before.
 inline Token phrases(const std::vector<Token>& text) {
   const Token last = text.back();
   return last % 4 == 3 ? static_cast<Token>((text.size() * 4) % kHandVocab) : last + 1;

@@ -67,7 +67,7 @@ struct Naive {
   bool lade;
   std::vector<Token> text;
   std::vector<std::vector<Token>> levels;
-  std::map<Token, std::vector<std::vector<Token>>> pool;  // the newest last
+  std::map<Token, std::vector<std::vector<Token>>> pool;  // newest last
 
   Naive(int w, int n, int g, bool is_lade, const std::vector<Token>& prompt)
       : W(w), N(n), G(g), lade(is_lade), text(prompt) {
@@ -99,7 +99,7 @@ struct Naive {
       levels.push_back(predicted);
       return 1;
     }
-    // lade's index stops at the last token of a guess, whether that is right or not.
+    // lade's index stops at the last token of a guess, right or wrong.
     const std::size_t longest = static_cast<std::size_t>(lade ? N - 2 : N - 1);
     std::vector<Token> hits;
     for (const auto& guess : pool[pending]) {

@@ -46,7 +46,7 @@ TEST(Lookahead, GuessesAreTheNgramsThatTheWindowSpelled) {
   EXPECT_EQ(misspelled(1, json::object()), 0);
 }
 
-// llama.cpp keys the first column by what its window holds there, not by the pending token.
+// llama.cpp uses the window's first token as the key of the first column, not the pending token.
 TEST(Lookahead, TheFirstColumnIsKeyedByThePendingToken) {
   EXPECT_GT(misspelled(1, {{"emulate", "llama_cpp"}}), 0);
 }
@@ -86,7 +86,7 @@ TEST(Lookahead, BigramsWork) {  // an index past the window in the original
 }
 
 TEST(Lookahead, TheTextItselfGoesIntoThePool) {
-  // Two phrases by turns that no window of one column sees coming.
+  // Two alternating phrases that no window of one column can predict.
   const std::vector<Token> prompt{5, 6, 7, 8, 1, 2, 3, 4, 5};
   LookaheadByHand hand(
       {{"W", 0}, {"N", 3}, {"G", 4}, {"pool_from_prompt", true}}, prompt,

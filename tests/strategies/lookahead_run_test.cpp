@@ -11,8 +11,7 @@ namespace {
 
 using namespace speclab::fixtures;
 
-// llama.cpp draws the window's tokens as it draws the text's; they are best tokens here, so that n-grams
-// repeat.
+// llama.cpp samples the window's tokens like the text's; here they are best tokens, so that n-grams repeat.
 TEST(LookaheadRun, TheWindowIsGreedyWhereTheTextIsSampled) {
   const std::size_t W = 5;
   const GenerationRecord record = Decode{
@@ -21,7 +20,7 @@ TEST(LookaheadRun, TheWindowIsGreedyWhereTheTextIsSampled) {
       .options = {{"max_tokens", 30},
                   {"temperature", 1}}}.run();
   ASSERT_GE(record.steps.size(), 12u);
-  for (std::size_t step = 2; step + 1 < 12; ++step) {  // warm, and probes are recorded
+  for (std::size_t step = 2; step + 1 < 12; ++step) {  // the window is full, and probes are recorded
     const auto &now = record.steps[step].probes, &next = record.steps[step + 1].probes;
     ASSERT_EQ(now.size(), (W - 1) + 2 * W);
     ASSERT_EQ(next.size(), now.size());
@@ -124,7 +123,7 @@ TEST(LookaheadRun, RowsThatNobodyReadsAreNotComputed) {
                 .strategy = choose("lookahead", {{"W", 6}, {"N", 5}, {"G", 0}}),
                 .options = {{"max_tokens", 40}}};
   const GenerationRecord record = decode.run();
-  // Warm: 1 + 5 + 3 * 6 rows, of which the root and the last level have logits.
+  // With a full window: 1 + 5 + 3 * 6 rows; the root and the last level have logits.
   EXPECT_EQ(record.steps.back().rows, 24);
   EXPECT_EQ(record.steps.back().drafted.size(), 0u);
   EXPECT_LT(record.target.logit_rows, static_cast<std::int64_t>(record.steps.size()) * 11);

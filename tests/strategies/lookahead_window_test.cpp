@@ -1,4 +1,4 @@
-// The window of lookahead decoding: its size, its shape in the tree, how it moves on.
+// The window of lookahead decoding: its size, its shape in the tree, and how it moves.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,8 +38,8 @@ TEST(Lookahead, WarmUpAndWindowHaveTheSizesOfThePaper) {
         LookaheadByHand hand({{"W", W}, {"N", N}, {"G", G}}, {3, 1, 4, 1, 5, 9, 2, 6}, phrases);
         for (int i = 0; i < 25; ++i) {
           hand.step();
-          const int filled =
-              std::min(i + 1, N - 1);  // N - 2 steps fill a level each, W + N - 3 tokens at first
+          const int filled = std::min(
+              i + 1, N - 1);  // each of N - 2 steps fills a level; there are W + N - 3 tokens at first
           expect_window(hand.draft.tree, W + N - 1 - filled, filled);
           if (filled < N - 1) {
             EXPECT_EQ(hand.draft.tree.drafted(), 0) << "no guesses while the window fills";
@@ -53,8 +53,8 @@ TEST(Lookahead, WarmUpAndWindowHaveTheSizesOfThePaper) {
   }
 }
 
-// The next window is the old one without its first level, and the predictions are the new last one: by hand,
-// from the rows alone (Algorithm 2 of the paper).
+// The next window is the old one without its first level; the predictions are its new last level. Computed by
+// hand from the rows alone (Algorithm 2 of the paper).
 TEST(Lookahead, TheWindowMovesOnByOneLevel) {
   const int W = 4, N = 4;
   LookaheadByHand hand({{"W", W}, {"N", N}, {"G", 4}}, {3, 1, 4, 1, 5, 9, 2, 6}, phrases);

@@ -61,7 +61,7 @@ TEST_F(Simulated, ATraceIsPlayedBack) {
 TEST_F(Simulated, ATraceStartsAgainWithEachPrompt) {
   DecodeLoop loop(target, nullptr, choose("simulated", {{"trace", {3, 0, 2}}, {"gamma", 3}}),
                   {.capacity = 256});
-  decode.options["max_tokens"] = 11;  // three whole steps and the beginning of the trace again
+  decode.options["max_tokens"] = 11;  // three complete steps, then the trace starts again
   const Request request = decode.request();
   for (int repeat = 0; repeat < 3; ++repeat) {
     const GenerationRecord record = loop.run(request);

@@ -40,7 +40,7 @@ class StepByStep {
     EXPECT_EQ(draft_.source.empty(), draft_.tree.drafted() == 0);
     return draft_;
   }
-  /// The same as a list of nodes, all of which must be one-hot.
+  /// The draft as a list of nodes, which must all be one-hot.
   std::vector<TreeNode> nodes() {
     draft();
     std::vector<TreeNode> out;

@@ -44,7 +44,7 @@ TEST(SuffixDecoding, TheMostFrequentContinuationOfTheLongestMatch) {
   const std::vector<Token> text{1, 2, 3, 5, 1, 2, 4, 1, 2, 3, 4, 9, 1, 2};
   const Drafted one = drafted_after(text, {{"length", 1}});
   EXPECT_THAT(one.tokens, ElementsAre(3));
-  EXPECT_FLOAT_EQ(one.confidence[0], 2. / 3);  // the end of the text has no continuation
+  EXPECT_FLOAT_EQ(one.confidence[0], 2. / 3);  // the last occurrence has no continuation
   EXPECT_EQ(one.source, "suffix");
   const Drafted two = drafted_after(text, {{"length", 5}});
   EXPECT_THAT(two.tokens, ElementsAre(3, 5));  // as many tokens as matched
@@ -69,7 +69,7 @@ TEST(SuffixDecoding, AShorterContextWinsWhenItPromisesMore) {
   const Drafted one = drafted_after(text, {{"length", 1}});
   EXPECT_THAT(one.tokens, ElementsAre(3));
   EXPECT_FLOAT_EQ(one.confidence[0], 5. / 7);
-  // Among equals the longest: 7 1 2 was always followed by 8, 1 2 and 2 alone too.
+  // The longest among equals: 7 1 2 was always followed by 8, and so were 1 2 and 2.
   EXPECT_THAT(drafted_after({7, 1, 2, 8, 5, 7, 1, 2}, {{"length", 9}}).tokens, ElementsAre(8, 5, 7));
 }
 

@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// Steps by hand over rows whose best tokens the test chooses.
+/// Makes steps by hand over rows whose best tokens the test chooses.
 class Recycler : public StepByStep {
  public:
   explicit Recycler(const json& options) : StepByStep("token_recycling", options) {}
@@ -51,7 +51,7 @@ TEST(TokenRecycling, CandidatesOfARowComeBackBehindItsToken) {
   r.observe({{0, {5, 6, 7}}}, {}, {5});
   EXPECT_THAT(r.nodes(), IsEmpty());
   r.observe({{0, {2, 5}}}, {}, {2});
-  // 2 is followed by 5 and 6 (two of its three candidates), 5 by 2, and that one by 5 again.
+  // 2 is followed by 5 and 6 (two of its three candidates), 5 by 2, and that 2 by 5 again.
   EXPECT_THAT(r.nodes(), ElementsAre(TreeNode{0, 5}, TreeNode{0, 6}, TreeNode{1, 2}, TreeNode{3, 5}));
   r.sequence.depth_limit = 2;
   EXPECT_THAT(r.nodes(), ElementsAre(TreeNode{0, 5}, TreeNode{0, 6}, TreeNode{1, 2}));
@@ -93,7 +93,7 @@ TEST(TokenRecycling, OneRowOfEachTokenDecides) {
   int shared = 0;
   for (int step = 0; step < 60; ++step) {
     const TokenTree& tree = r.draft().tree;
-    std::map<int, std::vector<Token>> best;  // by node, k different ones of few tokens
+    std::map<int, std::vector<Token>> best;  // by node, k different tokens out of few
     for (int node = 0; node < tree.size(); ++node) {
       std::vector<Token> order{0, 1, 2, 3, 4, 5, 6};
       std::shuffle(order.begin(), order.end(), random);
@@ -144,7 +144,7 @@ TEST(TokenRecycling, ThePublishedTree) {
   }
   EXPECT_THAT(levels, ElementsAre(0, 8, 21, 25, 15, 8, 3));
   EXPECT_THAT(children, ElementsAre(8, 8, 4, 3, 2, 1, 1, 1, 1));
-  // k = 1 leaves its first path.
+  // With k = 1, only the first path remains.
   Recycler chain(json{{"k", 1}});
   chain.begin({5});
   chain.draft();

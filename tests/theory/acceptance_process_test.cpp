@@ -48,7 +48,7 @@ TEST(AcceptanceProcess, SwitchingBeatsEq1AtItsMean) {
   EXPECT_DOUBLE_EQ(exact_expected_tokens(process, 4), expected);
   EXPECT_NEAR(mean_emitted(simulate_rounds(process, 4, 200'000, 3)), expected, 0.03);
   EXPECT_GT(expected, theory::expected_tokens(0.6, 4));  // Jensen
-  EXPECT_GT(exact_alpha(process, 4), 0.6);               // easy rounds test more
+  EXPECT_GT(exact_alpha(process, 4), 0.6);               // easy rounds test more tokens
 }
 
 TEST(AcceptanceProcess, UnevenTransitionsHaveTheirStationaryLaw) {

@@ -110,7 +110,8 @@ TEST(Estimators, TeacherForcedIsTheMeanOverPositions) {
 }
 
 TEST(Estimators, UtilizationOfOtherEngines) {
-  // A report in which accepted / proposed falls from 69.7 % at K = 1 to 37.8 % at K = 6: alpha hardly moves.
+  // In a published report, accepted / proposed falls from 69.7 % at K = 1 to 37.8 % at K = 6, but alpha
+  // hardly changes.
   EXPECT_NEAR(alpha_from_utilization(.697, 1), .697, 1e-12);
   EXPECT_NEAR(alpha_from_utilization(.378, 6), .727, 5e-4);
   EXPECT_EQ(alpha_from_utilization(0, 3), 0);
@@ -147,7 +148,7 @@ TEST(Estimators, AgreementFindsAWrongExpectation) {
     for (auto& round : prompt) round.expected_sum *= 0.93;  // as if rows had another temperature
   }
   EXPECT_LT(estimators_agree(run)->p_value, 1e-4);
-  // Temperature 0: nothing is random, and a difference of one test is a bug.
+  // At temperature 0 nothing is random, so a difference of one test is a bug.
   std::vector<PromptRounds> greedy = {
       {{.drafted = 2, .accepted = 1, .rejected = true, .emitted = 2, .expected_sum = 1}}};
   EXPECT_EQ(estimators_agree(greedy)->p_value, 1);
@@ -171,7 +172,7 @@ TEST(Estimators, TauOverEq1SeesClusteredRounds) {
   const double exact =
       simulate::exact_expected_tokens(process, 5) / expected_tokens(simulate::exact_alpha(process, 5), 5);
   EXPECT_NEAR(ratio->value, exact, .02);
-  EXPECT_LT(exact, 1);  // acceptance rises along the draft: survivors sit in easy rounds
+  EXPECT_LT(exact, 1);  // acceptance rises along the draft, because drafts that survive are in easy rounds
   EXPECT_GT(simulate::exact_expected_tokens(process, 5), expected_tokens((.95 + .3) / 2, 5));  // Jensen
   EXPECT_LT(ratio->ci->hi, 1);
   EXPECT_GT(tokens_over_eq1(simulated(positional_process({.9, .7, .5}), 50, 3, 400, 9), kFew)->ci->lo, 1);
@@ -207,7 +208,7 @@ TEST(IidTests, HoldTheirLevelOnIidRounds) {
   EXPECT_NEAR(rejections(iid_process(.7), prompts_p), 0.05, 0.035);
 }
 
-TEST(IidTests, FindWhatTheyAreMadeFor) {
+TEST(IidTests, FindTheDeviationsThatTheyTest) {
   EXPECT_GT(rejections(positional_process({.8, .7, .6, .6}), positions_p), 0.9);
   EXPECT_GT(rejections(switching_process({.9, .4}, .9), serial_p), 0.9);
   std::vector<PromptRounds> run;
@@ -274,7 +275,7 @@ TEST(Estimators, NothingDraftedIsAbsentNotZero) {
   }
   EXPECT_FALSE(tokens_per_step(none));
   EXPECT_EQ(tokens_per_step(autoregressive)->value, 1);
-  // All accepted: alpha is 1 exactly, and there is nothing to test.
+  // If everything is accepted, alpha is exactly 1, and there is nothing to test.
   const auto perfect = simulated(iid_process(1), 3, 4, 20, 1);
   EXPECT_EQ(alpha_mle(perfect)->value, 1);
   EXPECT_EQ(tokens_over_eq1(perfect)->value, 1);

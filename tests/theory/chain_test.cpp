@@ -214,8 +214,8 @@ struct Table2Row {
 };
 
 TEST(Leviathan, Table2RowsAgainstTheFreeDraftBound) {
-  // T5-XXL with small/base/large drafts, EnDe and CNNDM, T = 0 and 1. Four rounded rows beat what a free
-  // draft allows: alpha varies between rounds, so Eq. 1 with the mean underestimates tau.
+  // T5-XXL with small/base/large drafts, EnDe and CNNDM, T = 0 and 1. Four rounded rows exceed the bound of a
+  // free draft, because alpha varies between rounds and Eq. 1 with the mean underestimates tau.
   const std::vector<Table2Row> rows = {{7, .75, 3.4, .02}, {7, .80, 2.8, .04}, {7, .82, 1.7, .11},
                                        {7, .62, 2.6, .02}, {5, .68, 2.4, .04}, {3, .71, 1.4, .11},
                                        {5, .65, 3.1, .02}, {5, .73, 3.0, .04}, {3, .74, 2.2, .11},

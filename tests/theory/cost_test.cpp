@@ -118,7 +118,8 @@ TEST(Cost, WindowedLayersReadTheirWindow) {
   EXPECT_EQ(cost.attention_flops, 4 * 4 * 3 * (203 + 3 * 2 * 5));
   EXPECT_EQ(cost.kv_read_bytes, 2 * 2 * 3 * 2 * (102 + 3 * (4 + 2)));
   EXPECT_EQ(cost.kv_write_bytes, forward_cost(full, far).kv_write_bytes);
-  EXPECT_EQ(flops_per_token(windowed, 1000) - flops_per_token(windowed, 999), 4 * 4 * 3);  // one layer grows
+  EXPECT_EQ(flops_per_token(windowed, 1000) - flops_per_token(windowed, 999),
+            4 * 4 * 3);  // only one layer grows
   EXPECT_LT(kv_to_weight_ratio(windowed, 8, 1000), 0.3 * kv_to_weight_ratio(full, 8, 1000));
   ModelConfig config;
   config.layers = 3;
@@ -130,7 +131,8 @@ TEST(Cost, WindowedLayersReadTheirWindow) {
 }
 
 TEST(Cost, MeasuredOperationsMeetTheorem311) {
-  // A run that follows the i.i.d. law exactly: gamma 4, alpha .7, no attention growth, all rows with logits.
+  // A run that follows the i.i.d. law exactly, with gamma 4, alpha .7, constant attention and logits for all
+  // rows.
   const DecoderShape draft = gpt2(12, 768, 12), target = gpt2(48, 1600, 25);
   const double steps = 100, tokens = steps * expected_tokens(.7, 4);
   const double measured =

@@ -78,7 +78,7 @@ TEST(Explain, DriftOfTheMachineIsATermAndLeavesTheResidual) {
   EXPECT_THROW(explain(input), Error);
 }
 
-TEST(Explain, TheTermOfDriftSaysByWhatItWasMeasured) {
+TEST(Explain, TheDriftTermNamesItsMeasurement) {
   ExplainInput input = example();
   const auto term = [&](DriftSource source) {
     input.drift = Drift{1.1, source};
@@ -174,7 +174,7 @@ TEST(ExplainRows, TermsByHand) {
   EXPECT_NEAR(waterfall.residual_share, 1 - .7 / wanted[5].second, 1e-12);
 }
 
-TEST(ExplainRows, TermsThatSayNothingAreLeftOut) {
+TEST(ExplainRows, TermsWithoutEffectAreLeftOut) {
   RowsExplainInput input = window_example();
   input.predicted_tau = 0;
   input.window_rows = {0, 4};
@@ -245,7 +245,7 @@ TEST(Explain, AnIdealRunHasNoTerms) {
 }
 
 TEST(Explain, EachCauseLandsInItsOwnTerm) {
-  // Start from a run without gaps and disturb one thing at a time; the speedup follows the measured-cost
+  // Starts from a run without gaps and disturbs one thing at a time; the speedup follows the measured-cost
   // formula.
   ExplainInput ideal;
   ideal.alpha = 0.6;
@@ -282,7 +282,7 @@ TEST(Explain, EachCauseLandsInItsOwnTerm) {
 
 TEST(Explain, StepsThatFindNothingStillPayTheSearch) {
   ExplainInput input = example();
-  input.lengths = {3, 0, 0, 0, 1};  // a drafter that finds something in a quarter of the steps
+  input.lengths = {3, 0, 0, 0, 1};  // a drafter that finds a draft in a quarter of the steps
   const Waterfall waterfall = explain(input);
   EXPECT_NEAR(waterfall.terms[1].factor, 10 / (10 + .2 + 4 * .5 / 4), 1e-14);
   EXPECT_NEAR(waterfall.predicted, (3 + expected_tokens(.7, 4)) / 4, 1e-14);

@@ -65,7 +65,7 @@ TEST(LookaheadHoldOut, WholeRowsAndColumnsAreLeftOut) {
 }
 
 TEST(LookaheadHoldOut, OtherPromptsAreOthers) {
-  // Odd prompts are far easier. The fit over all prompts knows both kinds, a fit on one half does not.
+  // Odd prompts are far easier. The fit over all prompts sees both kinds, a fit on one half does not.
   const auto all = hold_out_lookahead(square_grid({.alpha = .7, .f = 1.5}));
   const LookaheadHoldOut w = hold_out_of(all, "W");
   EXPECT_LT(w.same_prompts->error, .05);

@@ -94,14 +94,14 @@ TEST(LookaheadKnee, FollowsTheMachine) {
   const LookaheadChoice gpu = best_lookahead(kPaper, RowTimes(flat), 64, 8);
   EXPECT_LE(lookahead_rows(gpu.shape), 128);
   EXPECT_GT(gpu.speedup, 1.9);
-  // Every row costs a third of a forward: nothing pays.
+  // If every row costs a third of a forward, no setting pays.
   const LookaheadChoice cpu =
       best_lookahead(kPaper, RowTimes(std::map<int, double>{{1, 1.0}, {4, 2.0}, {100, 34.0}}), 64, 8);
   EXPECT_EQ(cpu.shape.W, 0);
   EXPECT_EQ(cpu.speedup, 1);
   const LookaheadChoice given = predict_lookahead(kPaper, {15, 5, 15}, RowTimes(flat));
   EXPECT_NEAR(given.speedup, 1.979, 5e-4);
-  // Half of the rows: twice the window is free.
+  // With half of the rows per column, twice the window is free.
   const LookaheadChoice wide = predict_lookahead(kPaper, {32, 5, 32}, RowTimes(flat), .5);
   EXPECT_EQ(wide.speedup, wide.compression);
   EXPECT_GT(best_lookahead(kPaper, RowTimes(flat), 64, 8, .5).speedup, gpu.speedup);

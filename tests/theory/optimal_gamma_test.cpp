@@ -60,7 +60,7 @@ TEST(OptimalGamma, OfLookaheadDecodingNeither) {
   for (int rows = 1; rows <= 64; ++rows) times[rows] = 1 + rows / 10.;
   inputs.target = RowTimes(times);
   const double honest = named(inputs, "lookahead_best_speedup").value;
-  times[32] = 1;  // a forward of 32 rows in the time of one
+  times[32] = 1;  // a forward of 32 rows takes the time of one row
   inputs.target = RowTimes(times);
   const double chosen = named(inputs, "lookahead_best_speedup").value;
   EXPECT_LT(chosen, 1.25 * honest) << "a lucky sample lowers the fit around it, and no more";
@@ -82,7 +82,7 @@ TEST(OptimalGamma, HasTheIntervalOfOtherCalibrations) {
   EXPECT_NEAR(speedup.ci->hi, cheap.speedup, 1e-12);
   EXPECT_LE(gamma.ci->lo, gamma.value);
   EXPECT_GE(gamma.ci->hi, gamma.value);
-  inputs.resampled.resize(8);  // few: the quantile falls between two draft lengths
+  inputs.resampled.resize(8);  // with few, the quantile falls between two draft lengths
   const Prediction of_few = named(inputs, "optimal_gamma_measured_t");
   EXPECT_EQ(of_few.ci->lo, std::floor(of_few.ci->lo));
   EXPECT_EQ(of_few.ci->hi, std::ceil(of_few.ci->hi));

@@ -111,7 +111,7 @@ TEST(Predictions, ValuesAreThoseOfTheClosedForms) {
   EXPECT_EQ(value["optimal_gamma"], 6);
   EXPECT_NEAR(value["optimal_speedup"], 2.353, 5e-4);
   EXPECT_DOUBLE_EQ(value["measured_t_speedup"], expected_tokens(.7, 4) / 1.6);
-  EXPECT_EQ(value["optimal_gamma_measured_t"], 3);  // t(n) raises the effective c to .15
+  EXPECT_EQ(value["optimal_gamma_measured_t"], 3);  // because of t(n), the effective c is .15
   EXPECT_DOUBLE_EQ(value["optimal_speedup_measured_t"],
                    optimal_gamma_at_costs(.7, .05, *everything().target, 64).speedup);
   EXPECT_DOUBLE_EQ(value["positional"], 1 + .8 + .56 + .336 + .168);
@@ -194,7 +194,7 @@ TEST(Predictions, SayWhatKindTheyAre) {
   for (const char* name :
        {"optimal_gamma", "optimal_speedup", "optimal_gamma_measured_t", "optimal_speedup_measured_t"})
     EXPECT_EQ(kind[name], "optimum") << name;
-  // With one drafted token, tau is 1 + alpha by counting.
+  // With one drafted token, tau = 1 + alpha holds by counting.
   inputs.gamma = 1;
   inputs.tau = 1.7;
   inputs.acceptance = {.7};

@@ -1,4 +1,4 @@
-// The acceptance rules of core/decoding against the closed forms: two implementations, one number.
+// Compares the acceptance rules of core/decoding with the closed forms of core/theory.
 #include <gtest/gtest.h>
 
 #include <cmath>

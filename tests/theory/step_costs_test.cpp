@@ -11,7 +11,7 @@
 namespace speclab::theory {
 namespace {
 
-TEST(RowTimes, InterpolatesAndGoesOnWithTheLastSlope) {
+TEST(RowTimes, InterpolatesAndContinuesWithTheLastSlope) {
   const RowTimes times(std::map<int, double>{{1, 10}, {2, 13}, {4, 15}, {8, 19}});
   EXPECT_EQ(times.at(1), 10);
   EXPECT_EQ(times.at(2), 13);
@@ -33,7 +33,7 @@ TEST(RowTimes, MonotonePoolsWhatFalls) {
   for (const int rows : {1, 2, 3}) EXPECT_EQ(times.at(rows), 11) << rows;
   for (const int rows : {5, 6}) EXPECT_EQ(times.at(rows), 14.5) << rows;
   EXPECT_EQ(times.at(9), 20);
-  // The fall to 1 is pooled with 5, and their mean with 4.
+  // 1 is pooled with 5 before it, and their mean with 4.
   const RowTimes chain = RowTimes(std::map<int, double>{{1, 4}, {2, 5}, {3, 1}}).monotone();
   for (const int rows : {1, 2, 3}) EXPECT_DOUBLE_EQ(chain.at(rows), 10. / 3) << rows;
   EXPECT_EQ(RowTimes(7).monotone().at(3), 7);
@@ -85,7 +85,7 @@ TEST(Mixture, OneLengthIsTheChainAndManyAreTheMean) {
   EXPECT_DOUBLE_EQ(mixture_expected_tokens(0.7, constant_draft_length(5)), expected_tokens(0.7, 5));
   EXPECT_NEAR(mixture_speedup(0.7, 0.05, constant_draft_length(5), RowTimes()),
               walltime_improvement(0.7, 5, 0.05), 1e-15);
-  const DraftLengths lengths = {1, 0, 3};  // a quarter of the steps drafts nothing
+  const DraftLengths lengths = {1, 0, 3};  // a quarter of the steps draft nothing
   EXPECT_EQ(mean_draft_length(lengths), 1.5);
   EXPECT_DOUBLE_EQ(mixture_expected_tokens(0.5, lengths), (1 + 3 * 1.75) / 4);
   const RowTimes target(std::map<int, double>{{1, 2}, {3, 3}});

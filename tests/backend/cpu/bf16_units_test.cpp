@@ -1,4 +1,5 @@
-// Matrices by AVX-512 and AMX: emulated everywhere, by the real instructions where this machine has them.
+// Matrix products with AVX-512 and AMX: emulated on every machine, and with the real instructions if it has
+// them.
 #include "core/backend/cpu/bf16_units.h"
 
 #include <gmock/gmock.h>
@@ -56,7 +57,7 @@ struct Case {
   std::string numerics() const { return std::string(cpu::name_of(unit)) + (emulated ? "-emulated" : ""); }
 };
 
-/// Emulations everywhere, and what this machine has.
+/// The emulations, and the real instructions that this machine has.
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const Bf16Unit unit : {Bf16Unit::kAvx512, Bf16Unit::kAmx}) {
@@ -69,7 +70,7 @@ std::vector<Case> cases() {
 class Unit : public testing::TestWithParam<Case> {};
 
 TEST_P(Unit, RowsHaveTheBitsOfTheirOrderForAnyNumberOfRowsAndThreads) {
-  constexpr int kMost = 125;  // AVX-512 takes up to 12 at once and 120 before it comes back to the weights
+  constexpr int kMost = 125;  // AVX-512 takes up to 12 rows at once, and 120 rows per pass over the weights
   for (const auto& [out, in] : {std::pair{1, 1}, {16, 32}, {40, 31}, {100, 66}, {33, 44}, {70, 577}}) {
     std::vector<Bf16> rows;
     for (const float value : normal_numbers(static_cast<std::size_t>(out) * in, 1))
@@ -84,8 +85,8 @@ TEST_P(Unit, RowsHaveTheBitsOfTheirOrderForAnyNumberOfRowsAndThreads) {
       const auto backend = make_cpu_backend({threads, GetParam().numerics()});
       const PackedMatrix w = pack(*backend, out, in, rows);
       if (!GetParam().emulated && threads == 1) {
-        // The manual's order is a description; what is promised of the hardware is that a row does not know
-        // of others.
+        // The manual only describes the order. The hardware must promise that a row does not depend on other
+        // rows.
         for (int i = 0; i < kMost; ++i) {
           std::vector<float> alone(static_cast<std::size_t>(out));
           backend->linear(w, x.data() + i * in, 1, alone.data(), false);

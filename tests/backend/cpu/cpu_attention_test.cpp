@@ -1,4 +1,4 @@
-// Attention of every class of the CPU over a cache and rows in flight.
+// Attention of every numerics class of the CPU over a cache and rows in flight.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -80,7 +80,7 @@ TEST_P(Attention, AgreesWithDoubleAndTreeEqualsChains) {
   const auto stored = [&](float value) { return float_cache ? static_cast<double>(value) : rounded(value); };
   const auto asked = [&](float value) { return bf16_products ? rounded(value) : static_cast<double>(value); };
   for (int i = 0; i < kNodes; ++i) {
-    // In double, from the rotated rows.
+    // Reference in double precision from the rotated rows.
     std::vector<const float*> seen;
     for (int slot = 0; slot < kCommitted; ++slot) seen.push_back(rotated_history.data() + slot * kWidth);
     for (const int slot : paths[i]) seen.push_back(rows.data() + (slot - kCommitted) * kWidth);
@@ -104,20 +104,20 @@ TEST_P(Attention, AgreesWithDoubleAndTreeEqualsChains) {
           expected += share;
           magnitude += std::abs(share);
         }
-        const double bound =
-            2e-5 + (bf16_products ? std::ldexp(magnitude, -9) : 0);  // half a unit of the weights' last place
+        const double bound = 2e-5 + (bf16_products ? std::ldexp(magnitude, -9)
+                                                   : 0);  // half a unit in the last place of the weights
         ASSERT_NEAR(out[(i * kHeads + head) * kHeadDim + d], expected, bound)
             << "node " << i << " head " << head;
       }
     }
-    // Bitwise: the same path fed as a chain, one row at a time, in a cache of its own.
+    // Bitwise equal: the same path fed as a chain, one row at a time, in another cache.
     KvStore alone = backend->allocate_kv(1, kKvHeads, kHeadDim, kCommitted + kNodes);
     fill(alone);
     for (std::size_t step = 0; step < paths[i].size(); ++step) {
       std::vector<float> row(tree.begin() + (paths[i][step] - kCommitted) * kWidth,
                              tree.begin() + (paths[i][step] - kCommitted + 1) * kWidth);
       const Flight single_row =
-          Flight::chain(kCommitted + static_cast<int>(step), 1);  // all before it counts as committed
+          Flight::chain(kCommitted + static_cast<int>(step), 1);  // all rows before it count as committed
       backend->rope_and_store(row.data(), kHeads, rotation, single_row.rows(), alone, 0);
       std::vector<float> single(kHeads * kHeadDim);
       backend->attention(row.data(), kHeads, alone, 0, single_row.rows(), single.data());
@@ -141,7 +141,7 @@ TEST_P(Attention, AgreesWithDoubleAndTreeEqualsChains) {
         << "node " << i;
   }
 
-  // Keeping the path 0, 2, 4 and asking again from the compacted cache gives the row of node 5.
+  // After keeping the path 0, 2, 4, the compacted cache gives the same row for node 5.
   const std::vector<std::int32_t> from{kCommitted, kCommitted + 2, kCommitted + 4, kCommitted + 5},
       to{kCommitted, kCommitted + 1, kCommitted + 2, kCommitted + 3};
   backend->move_slots(kv, from, to);
@@ -156,7 +156,7 @@ TEST_P(Attention, AgreesWithDoubleAndTreeEqualsChains) {
   EXPECT_TRUE(same_bits(moved.data(), out.data(), moved.size()));
 }
 
-// Scores far beyond what exp() holds: the largest key takes everything.
+// Scores beyond the range of exp(): the key with the largest score gets all weight.
 TEST_P(Attention, ScoresMayBeLarge) {
   const auto backend = make_cpu_backend({1, numerics});
   constexpr int kHeadDim = 16, kWidth = 3 * kHeadDim;
@@ -175,7 +175,7 @@ TEST_P(Attention, ScoresMayBeLarge) {
   EXPECT_EQ(out, std::vector<float>(kHeadDim, 2.0f));
 }
 
-// Windows that begin anywhere and capped scores: a chain's rows are those of single rows, and the processor's
+// Windows that begin anywhere, and capped scores: the rows of a chain equal single rows, and the processor's
 // instructions give the bits of their emulation.
 TEST(AttentionInProducts, WindowsCapsAndTheRealInstructions) {
   constexpr int kHeads = 4, kHeadDim = 48, kWidth = (kHeads + 2) * kHeadDim, kCommitted = 203, kRows = 20;

@@ -73,8 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Linear,
                                          Shape{960, 576}, Shape{576, 1536}, Shape{129, 130}, Shape{2085, 64},
                                          Shape{4096, 20}));
 
-// The same bits with maxima, whatever the shape, the rows, the threads and the unit; nothing is written
-// beside them.
+// Noting maxima changes no bit, for every shape, number of rows, number of threads and unit. Nothing is
+// written outside the outputs.
 TEST(Linear, NotesTheLargestOutputs) {
   constexpr int kMost = 80;
   std::vector<std::string> classes = cpu_numerics_classes();
@@ -123,8 +123,7 @@ TEST(Linear, Avx2AndAvx512HaveTheSameBits) {
   EXPECT_TRUE(same_bits(best.data(), avx2.data(), best.size()));
 }
 
-// An odd row is padded; the padding must not be what an earlier call left there, which 0 times infinity would
-// show.
+// An odd row is padded. The padding must not be data of an earlier call; 0 times infinity would reveal it.
 TEST(Linear, AnOddRowEndsInAZero) {
   const auto backend = make_cpu_backend({1, "f32"});
   const PackedMatrix even = pack(*backend, 1, 4, random_bf16(4, 3)),
@@ -187,7 +186,7 @@ TEST(SiluMultiply, AgreesWithDoubleAlsoInTheTail) {
   }
 }
 
-// Nothing is copied that is in its place already.
+// Data that is already in place is not copied.
 TEST(CpuBackend, MemoryOfTheHostIsItsOwn) {
   const auto backend = make_cpu_backend({1, "f32"});
   ASSERT_TRUE(backend->host_memory());

@@ -9,15 +9,15 @@
 #include "tests/backend/cuda/flight.h"
 #include "tests/backend/numbers.h"
 
-// The operations of the families beside Llama against double precision, for widths that fill no vector too,
-// and with the same bits for one row and many and for every vector width.
+// Compares the operations of families other than Llama with double precision, also for widths that are not
+// multiples of the vector width. Bits are the same for one row and many, and for every vector width.
 
 namespace speclab {
 namespace {
 
 using namespace speclab::fixtures;
 
-/// run(rows, n) in place for all rows at once, one by one and with AVX2 alone; the bits must agree.
+/// Calls run(rows, n) in place for all rows at once, for each row, and with AVX2 alone; the bits must agree.
 template <typename Run>
 std::vector<float> checked(std::vector<float> in, int n, const Run& run) {
   std::vector<float> all = in;
@@ -39,7 +39,7 @@ TEST(RowOperations, LayerNorm) {
   const auto backend = make_cpu_backend({2, "f32"});
   for (const int d : {1, 7, 16, 24, 61, 768}) {
     std::vector<float> x = normal_numbers(static_cast<std::size_t>(kRows * d), 1, 2);
-    for (float& value : x) value += 3;  // a mean that matters
+    for (float& value : x) value += 3;  // gives the rows a mean
     const std::vector<float> weight = normal_numbers(static_cast<std::size_t>(d), 2, 2),
                              bias = normal_numbers(static_cast<std::size_t>(d), 3, 2);
     const auto out = checked(x, kRows, [&](float* rows, int n) {
@@ -101,7 +101,7 @@ TEST(RowOperations, Activations) {
       for (const bool gated : {false, true}) {
         const int width = gated ? 2 * ffn : ffn;
         std::vector<float> x = normal_numbers(static_cast<std::size_t>(kRows * width), 6, 2);
-        x[0] = -200, x[1] = 200, x[2] = -12;  // exp() of such is no float
+        x[0] = -200, x[1] = 200, x[2] = -12;  // exp() of these is no finite float
         std::vector<float> out(static_cast<std::size_t>(kRows * ffn)), single(out), narrow(out);
         backend->activate(f, gated, x.data(), kRows, ffn, out.data());
         for (int i = 0; i < kRows; ++i)
@@ -156,8 +156,8 @@ TEST(RowOperations, CopiesRowsAndFillsColumns) {
   for (int i = 0; i < kRows * kWidth; ++i) EXPECT_EQ(x[i], i % kWidth < 4 ? before[i] : -1) << i;
 }
 
-// One sequence fed in blocks: window, soft cap and scale against double precision, and block by block the
-// bits of rows that come alone.
+// One sequence fed in blocks: window, soft cap and scale agree with double precision, and each block has the
+// bits of single rows.
 TEST(RowOperations, AttentionWithAWindowAndASoftCap) {
   constexpr int kHeads = 2, kDim = 20, kWidth = (kHeads + 2) * kDim, kTokens = 90;
   const std::vector<float> x = normal_numbers(kTokens * kWidth, 10, 1);

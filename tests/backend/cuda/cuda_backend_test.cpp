@@ -15,9 +15,9 @@
 #include "tests/backend/numbers.h"
 #include "tests/backend/there.h"
 
-// The operations of the GPU backend on its simulated GPU, against the CPU and against double precision. The
-// kernels are the same ones that nvcc compiles; what only a GPU can show (its matrix unit, its races) is left
-// to scripts/gpu_check.sh.
+// Compares the operations of the GPU backend on its simulated GPU with the CPU and with double precision. The
+// kernels are those that nvcc compiles. scripts/gpu_check.sh tests what only a GPU can show: its matrix unit
+// and its races.
 
 namespace speclab {
 namespace {
@@ -35,8 +35,8 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) { return out
 
 class SimulatedAttention : public testing::TestWithParam<AttentionCase> {};
 
-// A prompt, and a tree behind it whose paths cross a split: in double precision, and with the bits of its
-// chains.
+// A prompt and a tree after it whose paths cross a split: agrees with double precision and has the bits of
+// its chains.
 TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
   const AttentionCase c = GetParam();
   const auto backend = make_cuda_backend({.simulated = true});
@@ -67,7 +67,7 @@ TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
   float* mixed = there.room(static_cast<std::size_t>(nodes * out_width));
   backend->attention(rows, c.heads, kv, 0, in_flight, mixed, c.form);
   const auto out = there.back(mixed, static_cast<std::size_t>(nodes * out_width));
-  // How many keys there are is read there; what the host knows is a bound.
+  // The device reads the number of keys; the host only knows a bound.
   RowsInFlight bounded = in_flight;
   bounded.committed = c.committed + 300;
   bounded.committed_at = there.integers({c.committed});
@@ -77,7 +77,7 @@ TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
 
   const double scale = c.form.scale > 0 ? c.form.scale : 1 / std::sqrt(double(c.head_dim));
   for (int i = 0; i < nodes; ++i) {
-    std::vector<std::int32_t> seen(static_cast<std::size_t>(c.committed));  // rows of text, by position
+    std::vector<std::int32_t> seen(static_cast<std::size_t>(c.committed));  // rows of the text by position
     std::iota(seen.begin(), seen.end(), 0);
     seen.insert(seen.end(), paths[i].begin(), paths[i].end());
     const int position = static_cast<int>(seen.size()) - 1,
@@ -100,7 +100,7 @@ TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
         ASSERT_NEAR(out[i * out_width + head * c.head_dim + d], expected[d] / total, 1e-5)
             << "node " << i << ", head " << head;
     }
-    // The path as tokens that come one by one, in a cache of their own.
+    // The path as single tokens, in another cache.
     KvStore alone = backend->allocate_kv(1, c.kv_heads, c.head_dim, slots);
     fill(alone);
     float* single = there.room(static_cast<std::size_t>(out_width));
@@ -116,7 +116,7 @@ TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
         << "node " << i;
   }
 
-  // Keeping the path 0, 2, 4 and asking for node 5 again, here and in a copy with other slots.
+  // Keeps the path 0, 2, 4 and asks for node 5 again, here and in a copy with other slots.
   backend->move_slots(
       kv, std::vector<std::int32_t>{c.committed, c.committed + 2, c.committed + 4, c.committed + 5},
       std::vector<std::int32_t>{c.committed, c.committed + 1, c.committed + 2, c.committed + 3});
@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{"a long context, sixteen splits and more", 2, 1, 8, 2100, {}}),
     [](const auto& info) { return "case_" + std::to_string(info.index); });
 
-// Rotation and what is kept have the bits of the CPU.
+// Rotation and stored keys and values have the bits of the CPU.
 TEST(SimulatedGpu, RotatesAsTheCpuDoes) {
   const auto backend = make_cuda_backend({.simulated = true}), cpu = make_cpu_backend({1, "f32-kv16"});
   There there(*backend);
@@ -163,7 +163,7 @@ TEST(SimulatedGpu, RotatesAsTheCpuDoes) {
                             kv, 1);
     cpu->rope_and_store(host.data(), kHeads, {cos.data(), sin.data(), turned}, flight.rows(), cpu_kv, 1);
     EXPECT_TRUE(same_bits(there.back(rows, host.size()).data(), host.data(), host.size())) << turned;
-    // One key seen: attention returns its value as it was kept.
+    // With one visible key, attention returns its stored value.
     float* mixed = there.room(kHeads * kDim);
     backend->attention(rows + 2 * kWidth, kHeads, kv, 1, there.rows(Flight::chain(2, 1)), mixed, {0, 0, 1});
     const auto out = there.back(mixed, kHeads * kDim);
@@ -189,11 +189,11 @@ TEST(SimulatedGpu, CopiesRowsAndFillsColumns) {
   for (int i = 0; i < kRows * kWidth; ++i) ASSERT_EQ(filled[i], i % kWidth < 17 ? x[i] : -1) << i;
 }
 
-// An operation and the linear layer that it feeds, at once and one after the other, in portions of rows too.
+// An operation fused with the linear layer that it feeds equals both in sequence, also in portions of rows.
 TEST(SimulatedGpu, LinearLayersWithTheirInputsHaveTheBitsOfBoth) {
   const auto backend = make_cuda_backend({.simulated = true});
   There there(*backend);
-  constexpr int kIn = 45, kOut = 20;  // fill no tile
+  constexpr int kIn = 45, kOut = 20;  // partial tiles
   const auto matrix = backend->pack(kOut, kIn, [](int begin, int end, Bf16* rows) {
     for (int i = begin * kIn; i < end * kIn; ++i) *rows++ = float_to_bf16(std::sin(static_cast<float>(i)));
   });
@@ -242,7 +242,7 @@ TEST(SimulatedGpu, LinearLayersWithTheirInputsHaveTheBitsOfBoth) {
   }
 }
 
-// A gate meets what it gates in the kernel of their product; the sum over k in one slice and in four, in few
+// The kernel of the product multiplies gate and up; with the sum over k in one slice and in four, for few
 // rows and many.
 TEST(SimulatedGpu, FeedForwardHasTheBitsOfItsOperations) {
   const auto backend = make_cuda_backend({.simulated = true});
@@ -280,7 +280,7 @@ TEST(SimulatedGpu, FeedForwardHasTheBitsOfItsOperations) {
   }
 }
 
-// Memory of the device is reached through uploads and downloads alone.
+// Memory of the device is only accessed through uploads and downloads.
 TEST(SimulatedGpu, MemoryIsApart) {
   const auto backend = make_cuda_backend({.simulated = true});
   EXPECT_EQ(backend->name(), "host-simt");
@@ -302,7 +302,7 @@ TEST(SimulatedGpu, MemoryIsApart) {
   EXPECT_EQ(again[1], 5);
 }
 
-// Without a GPU the message says what is missing and what works; with one it is there.
+// Without a GPU, the message says what is missing and what works instead. With one, it works.
 TEST(CudaBackend, SaysWhyThereIsNoGpu) {
   const std::string reason = gpu_absent();
   if (reason.empty()) {

@@ -4,7 +4,7 @@
 
 #include "tests/backend/cuda/simt_fixture.h"
 
-// The elementwise kernels on the simulated GPU against double precision.
+// Compares the elementwise kernels on the simulated GPU with double precision.
 
 namespace speclab::cuda {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "core/backend/cuda/kernels/linear/linear.h"
 
-// The table of core/backend/cuda/kernels/linear/linear.h, calculated from the plans that the kernels follow.
+// Checks the table of core/backend/cuda/kernels/linear/linear.h against the plans that the kernels follow.
 
 namespace speclab::cuda {
 namespace {
@@ -19,7 +19,7 @@ struct Traffic {
                  weights = 2.0 * static_cast<double>(weight_elements(out, in));
     Traffic t{weights, 0, 0, 0, 0};
     if (plan.many) {
-      t.activations = 2 * padded * in * plan.blocks_x;  // of all slices
+      t.activations = 2 * padded * in * plan.blocks_x;  // over all slices
       t.sums = 8.0 * static_cast<double>(plan.partials);
       t.shared = weights * row_tiles(rows) / (2 * kManyOutTiles);
     } else {
@@ -81,7 +81,7 @@ TEST(CudaLinearPlan, TrafficIsWhatTheHeaderSays) {
   EXPECT_LE(forward(llama8, 128).seconds, 1.35 * one);
 }
 
-// Reading at 4.3 TB/s (an H200) with 0.8 us of latency takes 3.4 MB under way.
+// Reading at 4.3 TB/s (an H200) with 0.8 us of latency needs 3.4 MB in flight.
 TEST(CudaLinearPlan, EnoughWeightsAreUnderWay) {
   for (const auto& [out, in] : {std::pair{6144, 4096}, std::pair{4096, 4096}, std::pair{28672, 4096},
                                 std::pair{4096, 14336}, std::pair{128256, 4096}, std::pair{3072, 2048},

@@ -26,7 +26,7 @@ struct Matrix {
   std::vector<u16> rows;  // [out, in]
   DeviceArray<u16> packed;
 
-  // Packed in two portions, as a large matrix is.
+  // Packed in two portions, like a large matrix.
   Matrix(Machine& machine, int out, int in, unsigned seed)
       : out(out),
         in(in),
@@ -123,11 +123,11 @@ TEST(CudaLinear, ShapesThatTheKernelsAreCompiledFor) {
                Bug);
   EXPECT_THROW(
       with_kernel(Linear{.out = 16, .in = 4096, .rows = 128}, [](const auto&, const LaunchShape&) {}),
-      Bug);  // no place to meet
+      Bug);  // no memory for partial sums
 }
 
-// The slices of the shapes of SmolLM2-135M and Llama-3.1-8B are part of the numerics class: a change of them
-// is a change of it.
+// The slices of the shapes of SmolLM2-135M and Llama-3.1-8B are part of the numerics class. Changing them
+// changes the class.
 TEST(CudaLinear, SlicesArePartOfTheNumericsClass) {
   EXPECT_EQ(slices_of(960, 576), 4);
   EXPECT_EQ(slices_of(576, 576), 4);
@@ -153,8 +153,7 @@ struct Case {
   std::vector<int> rows;
 };
 
-// x W^T + bias + before of [rows, in] by matrix in double precision, of the x that are rounded to bf16, and
-// the sums of magnitudes.
+// x W^T + bias + before in double precision, with x rounded to bf16, and the sums of magnitudes.
 struct Reference {
   std::vector<double> expected, magnitude;
 
@@ -181,8 +180,8 @@ struct Reference {
   }
 };
 
-// Within (k + slices) 2^-24 sum |a b| of the sum in double precision: a rounding per addition. And each row
-// has the bits that it has alone, in another order of warps and blocks.
+// Within (k + slices) 2^-24 sum |a b| of the sum in double precision, one rounding per addition. Each row has
+// the same bits alone and in another order of warps and blocks.
 void check(const Case& c, bool accumulate, bool biased) {
   Machine machine(at(c.out + c.in));
   const Matrix matrix(machine, c.out, c.in, 5);
@@ -261,7 +260,7 @@ TEST(CudaLinear, HeadOfTheTarget) { check({49152, 64, {2}}, false, false); }
 TEST(CudaLinear, ActivationsBeyondL1) { check({20, 4128, {9, 16}}, true, true); }
 TEST(CudaLinear, EightWarpsShareTheirActivations) { check({27700, 32, {17}}, false, false); }
 
-// Every form within the bound, and that of linear.h with its bits.
+// Every form is within the bound, and the form of linear.h has its bits.
 void check_free(int out, int in, int rows, int at_least) {
   SCOPED_TRACE(testing::Message() << rows << " rows by [" << out << ", " << in << "]");
   Machine machine(at(out + rows));

@@ -2,8 +2,8 @@
 
 #include "tests/backend/cuda/simt_fixture.h"
 
-// The norm kernels on the simulated GPU against double precision, for widths that fill no piece and no block
-// too; the bits of a row do not depend on the others.
+// Compares the norm kernels on the simulated GPU with double precision, also for widths that fill no piece
+// and no block. The bits of a row do not depend on other rows.
 
 namespace speclab::cuda {
 namespace {
@@ -18,7 +18,7 @@ void check(NormOf kind, const Shape& s, unsigned seed) {
   simt::Machine machine(seed);
   const auto size = static_cast<std::size_t>(s.rows) * static_cast<std::size_t>(s.stride);
   std::vector<float> values = normal_numbers(size, seed);
-  for (float& value : values) value += 0.5f;  // a mean that matters
+  for (float& value : values) value += 0.5f;  // gives the rows a mean
   const DeviceArray<float> x(machine, values), out(machine, size);
   const DeviceArray<float> weight(machine, normal_numbers(static_cast<std::size_t>(s.d), seed + 1)),
       bias(machine, normal_numbers(static_cast<std::size_t>(s.d), seed + 2));
@@ -47,7 +47,7 @@ void check(NormOf kind, const Shape& s, unsigned seed) {
         const double scaled = (values[begin + k] - mean) / std::sqrt(squares + 1e-5),
                      b = kind == NormOf::kLayer ? bias[k] : 0.0;
         const double expected = scaled * weight[k] + b;
-        // Deep sums are the trees' 8 d / threads + 8 additions; the mean's error counts once more.
+        // The depth of the sum trees is 8 d / threads + 8 additions; the error of the mean counts once more.
         ASSERT_NEAR(out[begin + k], expected,
                     0x1p-24 * 40 * (std::abs(scaled * weight[k]) + std::abs(b) + std::abs(weight[k])))
             << i << " " << h << " " << k;
@@ -60,7 +60,7 @@ void check(NormOf kind, const Shape& s, unsigned seed) {
     for (int k = s.heads * s.d; k < s.stride; ++k)
       ASSERT_TRUE(std::isnan(out[static_cast<std::size_t>(i * s.stride + k)]));
   }
-  // In place and alone, in another order of warps.
+  // Runs in place for a single row, in another order of warps.
   machine.reseed(seed + 100);
   norm.out = const_cast<float*>(norm.x);
   norm.activations = nullptr;

@@ -21,7 +21,7 @@ class Flight {
     return flight;
   }
   explicit Flight(int committed) : committed_(committed) {}
-  /// A row whose slot is the last of its path.
+  /// Adds a row whose slot is the last of its path.
   void add(const std::vector<std::int32_t>& path) {
     positions_.push_back(committed_ + static_cast<std::int32_t>(path.size()) - 1);
     slots_.push_back(path.back());

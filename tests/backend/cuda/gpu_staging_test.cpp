@@ -8,7 +8,7 @@
 namespace speclab::cuda {
 namespace {
 
-// A device whose copies are carried out when they are waited for, or when the next but one begins.
+// A device that carries out a copy when it is waited for, or when the second copy after it begins.
 TEST(GpuStaging, EveryByteArrivesAndOnePieceIsAlwaysUnderWay) {
   constexpr std::size_t kPiece = 64;
   for (const std::size_t bytes : {0u, 1u, 63u, 64u, 65u, 128u, 129u, 640u, 1000u}) {

@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "tests/backend/cuda/simt_fixture.h"
 
-// Blocks that run together on the simulated GPU, the barrier between them, and blocks inside of blocks.
+// Blocks that run together on the simulated GPU, the barrier between them, and blocks inside blocks.
 
 namespace speclab::simt {
 namespace {
@@ -31,13 +31,13 @@ std::string fault(const std::function<void(Machine&)>& launch) {
     launch(machine);
   } catch (const Bug& bug) {
     machine.run_together(Together{[] { block_sync(); }},
-                         {.grid_x = 2, .threads = 64});  // it can be used again
+                         {.grid_x = 2, .threads = 64});  // the machine can be used again
     return bug.what();
   }
   return "nothing was noticed";
 }
 
-// Every block reads what every other one wrote before the barrier, round after round, in launch after launch.
+// Every block reads what all other blocks wrote before the barrier, in each round of each launch.
 TEST(GridBarrier, BlocksSeeWhatOthersStored) {
   for (unsigned seed = 0; seed < 5; ++seed) {
     for (const int blocks : {1, 3, 8}) {
@@ -82,13 +82,13 @@ TEST(GridBarrier, WhatNoBarrierOrdersIsNoticed) {
                   lane() == 0 ? store(numbers + block_x(), 1) : void(load(numbers + 1));
                 }),
                 HasSubstr("nothing orders the two"));
-    // Read, then written by the other block.
+    // One block reads it, then the other writes it.
     EXPECT_THAT(races([](int* numbers, u64*) {
                   if (block_x() == 0) (void)load(numbers);
                   else if (lane() == 0) store(numbers, 1);
                 }),
                 HasSubstr("nothing orders the two"));
-    // Half a barrier: the first to arrive knows nothing of the other.
+    // Half a barrier: the first block to arrive does not wait for the other.
     EXPECT_THAT(races([](int* numbers, u64* arrived) {
                   GridBarrier barrier(arrived);
                   if (lane() == 0) store(numbers + block_x(), 1);
@@ -177,7 +177,7 @@ TEST(InnerBlocks, WrongUseIsNoticed) {
     });
   };
   const InnerBlock one{0, 0, 0, 1, 1, 1, 0, 32, 0, 128}, two{1, 0, 0, 2, 1, 1, 32, 32, 128, 128};
-  // Shared memory of the block before, of another block inside, or of none.
+  // Shared memory of the block before, of another inner block, or of none.
   EXPECT_THAT(inner([&] {
                 if (thread_index() >= 32) return;
                 for (int i = 0; i < 2; ++i) {
@@ -197,7 +197,7 @@ TEST(InnerBlocks, WrongUseIsNoticed) {
   EXPECT_THAT(inner([&] { enter_block({0, 0, 0, 1, 1, 1, 0, 64, 128, 144}); }),
               HasSubstr("a block inside of threads 0 to 64 of 64, with 144 bytes at 128 of 256"));
   EXPECT_THAT(inner([&] { enter_block(one); }),
-              HasSubstr("a block inside of threads 0 to 32"));  // threads 32 to 63 are not in it
+              HasSubstr("a block inside of threads 0 to 32"));  // threads 32 to 63 are outside
   EXPECT_THAT(inner([&] {
                 const InnerBlock whole{0, 0, 0, 1, 1, 1, 0, 64, 0, 128};
                 enter_block(whole);

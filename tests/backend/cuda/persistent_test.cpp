@@ -12,8 +12,8 @@
 #include "core/base/error.h"
 #include "tests/backend/cuda/simt_fixture.h"
 
-// The table of a persistent kernel: what can be a task, what is fused, when weights are asked for, and how
-// large the grid is.
+// The task table of a persistent kernel: what can be a task, what is fused, when weights are prefetched, and
+// how large the grid is.
 
 namespace speclab::cuda {
 namespace {
@@ -47,7 +47,7 @@ Task weighing(std::size_t bytes, const void* at) {
   return task;
 }
 
-// Each byte once, in the order in which tasks read, and never more than `ahead` before its task begins.
+// Each byte is prefetched once, in the order of the tasks, and at most `ahead` bytes before its task.
 TEST(PersistentTable, AsksForWeightsAhead) {
   const std::byte* const memory = nullptr;
   std::vector<Task> tasks;
@@ -56,7 +56,7 @@ TEST(PersistentTable, AsksForWeightsAhead) {
   std::vector<std::size_t> begins;
   for (const std::size_t size : sizes) {
     begins.push_back(begin);
-    tasks.push_back(weighing(size, memory + 1'000'000 + begin));  // matrices that happen to lie together
+    tasks.push_back(weighing(size, memory + 1'000'000 + begin));  // matrices that happen to be adjacent
     begin += size;
   }
   for (const std::size_t ahead :
@@ -190,7 +190,7 @@ TEST(PersistentTable, ALayerHasFiveTasksAtOneRow) {
                           kFusedIndex<LinearFewKernel<1, 6, false, Linear, Combined>>, kNormed, kPlain));
   EXPECT_THAT(Layer(8).fused(), ElementsAre(kNorm, kFusedIndex<LinearFewKernel<1, 6, false, Linear, Rotated>>,
                                             kSplits, kSum, kPlain, kNorm, kPlain, kPlain));
-  // A long context is added up once and not by every block.
+  // The parts of a long context are summed once, not by every block.
   EXPECT_THAT(Layer(1, kMostStagedSplits * kSplit).fused(),
               ElementsAre(kFusedIndex<LinearFewKernel<1, 6, true, Linear, Rotated>>, kSplits, kSum, kPlain,
                           kNormed, kPlain));
@@ -199,7 +199,7 @@ TEST(PersistentTable, ALayerHasFiveTasksAtOneRow) {
     EXPECT_LE(task.together * task.threads, kPersistentThreads);
     EXPECT_EQ(task.shared_bytes % 16, 0);
   }
-  // Without the product before it the rotation is a task of its own.
+  // Without the product before it, the rotation is a separate task.
   Layer apart(1);
   apart.tasks.erase(apart.tasks.begin());
   EXPECT_EQ(apart.fused().size(), 5u);
@@ -211,7 +211,7 @@ TEST(PersistentTable, RotationNeedsWholeTilesAndTwoInABlock) {
   rope.half = 32;
   EXPECT_TRUE(can_rotate(rope, 4));
   EXPECT_FALSE(can_rotate(rope, 8));
-  rope.half = 16;  // a part of the head turns
+  rope.half = 16;  // only a part of the head is rotated
   EXPECT_FALSE(can_rotate(rope, 4));
   rope.head_dim = 48;
   rope.half = 24;
@@ -232,13 +232,13 @@ TEST(PersistentTable, ManyRowsAreLaunchesOfTheirOwn) {
   law.rows = 1;
   law.vocab = law.columns = 128256;
   ASSERT_TRUE(task_of(law).has_value());
-  EXPECT_EQ(task_of(law)->threads, kPersistentThreads);  // it is launched with 512
+  EXPECT_EQ(task_of(law)->threads, kPersistentThreads);  // outside the table it is launched with 512
   law.top_k = 5;
   EXPECT_FALSE(task_of(law).has_value());
 }
 
-// A long row of operations that need each other, as one launch and one by one: the same bits, with any grid
-// and any order.
+// A long sequence of dependent operations has the same bits as one launch and one by one, with any grid and
+// any order.
 TEST(PersistentKernel, RunsTasksInOrder) {
   constexpr int kRows = 5, kWidth = 300, kTasks = 6;
   const std::vector<float> x = normal_numbers(kRows * kWidth, 1), weight = normal_numbers(kWidth, 2);

@@ -9,7 +9,7 @@
 #include "tests/backend/cuda/simt_fixture.h"
 #include "tests/backend/there.h"
 
-// Products of prompts by a library: the row-major forms that it gets, and what the backend makes of its
+// Prompt products by a library: the row-major matrices that it gets, and what the backend does with its
 // product.
 
 namespace speclab::cuda {
@@ -25,7 +25,7 @@ std::vector<simt::u16> random_bf16(std::size_t count, unsigned seed) {
   return out;
 }
 
-// What lies behind the last element stays: a scratch is larger than most matrices that it holds.
+// Memory after the last element is unchanged, because a scratch buffer is larger than most matrices in it.
 TEST(PromptLinear, UnpackingGivesBackWhatWasPacked) {
   constexpr simt::u16 kUntouched = 0x7fc1;
   for (const auto& [out, in] : {std::pair{16, 32}, std::pair{1, 1}, std::pair{50, 70}, std::pair{33, 129},
@@ -55,7 +55,7 @@ TEST(PromptLinear, RowsAreRoundedInPlace) {
   }
 }
 
-// Against double precision within the bound of every linear layer, c K 2^-24 sum |x w|, with c = 2 and the
+// Within the bound of every linear layer of double precision, c K 2^-24 sum |x w| with c = 2, plus the
 // addition to y.
 TEST(PromptLinear, TheBackendMultipliesWithinTheBound) {
   for (const CudaKernels kernels : {CudaKernels::kLaunches, CudaKernels::kPersistent}) {

@@ -10,7 +10,7 @@
 #include "core/base/bf16.h"
 #include "tests/backend/numbers.h"
 
-// Arrays in the memory of a GPU, simulated or not, and numbers to fill them with.
+// Arrays in the memory of a real or simulated GPU, and numbers to fill them.
 
 namespace speclab::cuda {
 
@@ -26,7 +26,7 @@ class DeviceArray {
   DeviceArray& operator=(const DeviceArray&) = delete;
 
   T* data() const { return static_cast<T*>(memory_.get()); }
-  /// One element, fetched.
+  /// Fetches one element.
   T operator[](std::size_t i) const {
     T value;
     place_.download(data() + i, sizeof(T), &value);

@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "tests/backend/cuda/simt_fixture.h"
 
-// The simulated GPU: what its warps compute, and that it notices what a GPU would punish or hide.
+// The simulated GPU: its warps compute correctly, and it reports errors that a GPU would punish or hide.
 
 namespace speclab::simt {
 namespace {
@@ -39,7 +39,7 @@ std::string violation(std::function<void()> body,
   } catch (const Bug& bug) {
     message = bug.what();
   }
-  machine.run(Body{[] { warp_sync(); }}, shape);  // it can be used again
+  machine.run(Body{[] { warp_sync(); }}, shape);  // the machine can be used again
   return message;
 }
 
@@ -70,7 +70,7 @@ TEST(SimtMachine, CollectivesSeeAllLanes) {
   });
 }
 
-// The tree of warp_sum is the butterfly of shuffles that a GPU runs, bit for bit and for every lane.
+// warp_sum has the bits of the butterfly of shuffles on a GPU, for every lane.
 TEST(SimtMachine, WarpSumIsTheButterfly) {
   const std::vector<float> x = cuda::normal_numbers(64, 1);
   run([&] {
@@ -220,7 +220,7 @@ TEST(SimtMachine, NoticesWrongUseOfSharedMemory) {
               HasSubstr("element 63 of a shared array of 63"));
   EXPECT_THAT(violation([] { (void)shared<float>(0, 257); }), HasSubstr("of 1024 bytes of shared memory"));
   EXPECT_THAT(violation([] { shared<float>(4, 100).set16(4, {}); }), HasSubstr("element 4"));
-  // Memory that the block before has written is not written now.
+  // Memory that an earlier block has written counts as not written.
   EXPECT_THAT(violation(
                   [] {
                     const auto array = shared<float>(0, 64);
@@ -238,7 +238,7 @@ TEST(SimtMachine, NoticesRaces) {
   EXPECT_THAT(violation([] {
                 const auto array = shared<float>(0, 64);
                 array.set(thread_index(), 1);
-                (void)array[thread_index() ^ 1];  // of the same warp, and still nobody has waited for it
+                (void)array[thread_index() ^ 1];  // a lane of the same warp, but without a wait before
               }),
               testing::AnyOf(HasSubstr("race"), HasSubstr("no thread of the block has written")));
   EXPECT_THAT(violation([] { shared<float>(0, 64).set(lane(), 1); }),
@@ -248,7 +248,7 @@ TEST(SimtMachine, NoticesRaces) {
                 array.set(thread_index(), 1);
                 block_sync();
                 (void)array[63 - thread_index()];
-                array.set(thread_index(), 2);  // who read it may not be done
+                array.set(thread_index(), 2);  // a reader may not be done
               }),
               HasSubstr("race"));
   EXPECT_THAT(violation([] {
@@ -257,7 +257,7 @@ TEST(SimtMachine, NoticesRaces) {
                 warp_sync();
                 (void)array[thread_index() ^ 1];
                 warp_sync();
-                array.set(thread_index(), 2);  // a warp is ordered by warp_sync
+                array.set(thread_index(), 2);  // warp_sync orders the lanes of a warp
               }),
               HasSubstr("nothing was noticed"));
 }

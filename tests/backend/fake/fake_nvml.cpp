@@ -1,6 +1,5 @@
 // Stands in for NVML: one GPU, at 0000:65:00.0, which is slowed down by its power cap. It has no temperature.
-// Its counter of energy goes on by 1.5 J with every reading, and is missing where FAKE_NVML_NO_COUNTER is
-// set.
+// Its energy counter grows by 1.5 J with every reading, and is missing if FAKE_NVML_NO_COUNTER is set.
 
 #include <cstdlib>
 #include <cstring>

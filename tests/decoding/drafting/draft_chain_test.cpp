@@ -193,7 +193,7 @@ TEST(DraftChain, OwnTemperatureAndTruncation) {
   decode.strategy = choose("speculative_sampling", {{"draft_temperature", 0}});
   for (const StepRecord& step : decode.run().steps) {
     for (const DraftedToken& token : step.drafted) {
-      EXPECT_EQ(token.q, token.tested ? 1 : -1);  // one-hot, and known to the rule as such
+      EXPECT_EQ(token.q, token.tested ? 1 : -1);  // one-hot, and the rule knows it
     }
   }
   decode.strategy = choose("speculative_sampling", {{"draft_top_k", 2}});
@@ -270,7 +270,7 @@ TEST(DraftChain, HeuristicFollowsAcceptance) {
 }
 
 TEST(DraftChain, LongGapsAreCaughtUp) {
-  // Prompt lookup drafts for many steps from a text that repeats itself; the model is asked again much later.
+  // Prompt lookup drafts for many steps from a text that repeats itself; the model drafts again much later.
   const ModelPtr target = tiny_target();
   std::vector<Token> reference = Decode{.target = target, .options = {{"max_tokens", 120}}}.run().tokens;
   class Rarely final : public Strategy {

@@ -62,7 +62,7 @@ TEST(NgramPool, RefusesOtherLengthsAndUnknownKeys) {
   EXPECT_THROW(NgramPool(10, 0, 2, NgramPool::Order::lru), Bug);
 }
 
-// Against lists of vectors, with clearing.
+// Compares with lists of vectors, with clearing.
 TEST(NgramPool, AgreesWithANaiveOne) {
   std::mt19937 random(5);
   for (const NgramPool::Order order : {NgramPool::Order::lru, NgramPool::Order::fifo}) {

@@ -120,19 +120,19 @@ class CountingScan {
 };
 
 TEST(NgramEstimate, KneserNeyByHand) {
-  // a b a b a c, of four tokens.
+  // The text a b a b a c over four tokens.
   const NgramCounts counts = counts_of({{0, 1, 0, 1, 0, 2}}, 4, 2);
   NgramEstimate<NgramCounts> law(4, 2, NgramSmoothing::kneser_ney);
   law.condition(counts, std::vector<Token>{3});
   EXPECT_EQ(law.known(), 0);
-  // Before a: the beginning and b; before b and c: a. D = 2 / (2 + 2 * 1), .375 of the mass is uniform.
+  // a follows the beginning and b; b and c follow a. D = 2 / (2 + 2 * 1), so .375 of the mass is uniform.
   EXPECT_DOUBLE_EQ(law.prob(0), .46875);
   EXPECT_DOUBLE_EQ(law.prob(1), .21875);
   EXPECT_DOUBLE_EQ(law.prob(2), .21875);
   EXPECT_DOUBLE_EQ(law.prob(3), .09375);
   law.condition(counts, std::vector<Token>{1, 0});
   EXPECT_EQ(law.known(), 1);
-  // ab twice, ba twice, ac once: D = 1 / (1 + 2 * 2), .4 / 3 of the mass goes to the law above.
+  // ab and ba twice, ac once: D = 1 / (1 + 2 * 2), so .4 / 3 of the mass goes to the lower-order law.
   EXPECT_NEAR(law.prob(0), .0625, 1e-15);
   EXPECT_NEAR(law.prob(1), .6 + .4 / 3 * .21875, 1e-15);
   EXPECT_NEAR(law.prob(2), .8 / 3 + .4 / 3 * .21875, 1e-15);
@@ -144,13 +144,13 @@ TEST(NgramEstimate, KatzByHand) {
   const NgramCounts counts = counts_of({{0, 1, 0, 1, 0, 2}}, 4, 2);
   NgramEstimate<NgramCounts> law(4, 2, NgramSmoothing::katz);
   law.condition(counts, {});
-  // Counts 3, 2, 1: n1 = n2 = n3 = 1 has no Good-Turing estimate, each loses 1/3.
+  // With counts 3, 2, 1, n1 = n2 = n3 = 1 has no Good-Turing estimate, so each loses 1/3.
   EXPECT_NEAR(law.prob(0), 8. / 18, 1e-15);
   EXPECT_NEAR(law.prob(1), 5. / 18, 1e-15);
   EXPECT_NEAR(law.prob(2), 2. / 18, 1e-15);
   EXPECT_NEAR(law.prob(3), 3. / 18, 1e-15);
   law.condition(counts, std::vector<Token>{0});
-  // Each loses 1/5; what is lost goes to a and d as 8 to 3.
+  // Each loses 1/5. The lost mass goes to a and d in the ratio 8 to 3.
   EXPECT_NEAR(law.prob(1), .6, 1e-15);
   EXPECT_NEAR(law.prob(2), .8 / 3, 1e-15);
   EXPECT_NEAR(law.prob(0), .4 / 3 * 8 / 11, 1e-15);
@@ -176,7 +176,7 @@ TEST(NgramEstimate, Discounts) {
   const NgramDiscounts five = katz_discounts({0, 1000, 400, 220, 140, 100, 70});
   const double keeps[] = {1, .655172413793, .698275862069, .738766980146, .815270935961, .724137931034, 1};
   for (std::uint32_t r = 1; r <= 7; ++r) EXPECT_NEAR(five(r), r * (1 - keeps[std::min(r, 6u)]), 1e-9) << r;
-  // r = 4 would gain with k = 5 and k = 4; k = 3 is good.
+  // With k = 5 and k = 4, r = 4 would gain mass; k = 3 is valid.
   const NgramDiscounts to_three = katz_discounts({0, 120, 40, 24, 13, 15, 5});
   EXPECT_NEAR(to_three(1), 1 - .411764705882, 1e-9);
   EXPECT_NEAR(to_three(2), 2 * (1 - .823529411764), 1e-9);

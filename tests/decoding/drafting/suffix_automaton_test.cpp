@@ -1,4 +1,4 @@
-// The suffix automaton against a scan of the text.
+// Compares the suffix automaton with a scan of the text.
 #include "core/decoding/drafting/suffix_automaton.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ struct Scan {
     }
     return found;
   }
-  // Longest suffix of `query`, of at most `depth` tokens, that occurs at least `times` times.
+  // The longest suffix of `query`, of at most `depth` tokens, that occurs at least `times` times.
   TokenSpan longest(TokenSpan query, int depth, int times) const {
     std::size_t length = std::min(query.size(), static_cast<std::size_t>(depth));
     while (length > 0 && count(query.last(length)) < times) --length;
@@ -69,7 +69,7 @@ void check(const std::vector<Token>& text, int depth, std::mt19937& random, int 
     if (token >= 0 && std::find(string.begin(), string.end(), -1) == string.end()) {
       expect_same(automaton, match, string, scan);
     }
-    // A foreign text is matched while the automaton grows.
+    // Matches another text while the automaton grows.
     query.push_back(static_cast<Token>(random() % static_cast<unsigned>(alphabet)));
     in_query = automaton.extend(in_query, query.back());
     // Tokens that were added since may allow a longer match. A match is that of the text at its time.

@@ -1,5 +1,5 @@
-// The hot path of sampling and verification does not allocate once its buffers have grown. Not under
-// AddressSanitizer, which has its own operator new and checks that nobody else's is mixed with it.
+// The hot path of sampling and verification does not allocate once its buffers have grown. Not tested under
+// AddressSanitizer, which has its own operator new and does not allow another one.
 #ifndef __SANITIZE_ADDRESS__
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -31,7 +31,7 @@ void* operator new(std::size_t bytes) {
   throw std::bad_alloc();
 }
 void operator delete(void* p) noexcept { std::free(p); }
-// Where the allocators of aligned vectors end.
+// The allocators of aligned vectors end here.
 extern "C" int posix_memalign(void** out, std::size_t alignment, std::size_t bytes) noexcept {
   allocations.fetch_add(1, std::memory_order_relaxed);
   *out = memalign(alignment, bytes);
@@ -83,11 +83,11 @@ TEST(Allocation, NoneInTheSteadyStateOfDraftingAndVerifying) {
   {
     std::vector<int> one(1);
   }
-  EXPECT_GT(allocations.load(), 0);  // the counter counts
+  EXPECT_GT(allocations.load(), 0);  // the counter works
 }
 
-// Steps by hand over rows of which every fourth one agrees with its neighbour, so that windows, pool and tree
-// all move.
+// Steps by hand over rows in which every fourth row equals its neighbour, so that windows, pool and tree all
+// move.
 void expect_no_allocation_in_steps_of(const std::string& name, const nlohmann::json& options,
                                       bool noted = false) {
   Resources resources;
@@ -143,8 +143,8 @@ TEST(Allocation, NoneInTheSteadyStateOfStrategies) {
   expect_no_allocation_in_steps_of("prompt_lookup", {{"reference", "prompt"}, {"candidates", 2}});
 }
 
-// Everything that copies: after a text in which nothing occurs twice, one that is full of copies. A step is
-// draft and observe; what begins a text may allocate.
+// Strategies that copy, on a text without repeats and then on one full of copies. A step is draft and
+// observe; beginning a text may allocate.
 TEST(Allocation, NoneInTheStepsOfCopies) {
   using fixtures::json;
   constexpr int kText = 190;
@@ -192,7 +192,7 @@ TEST(Allocation, NoneInTheStepsOfCopies) {
     sequence.tokens.reserve(200);
     Draft draft;
     draft.reset(0);
-    for (int i = 0; i < 64; ++i) draft.add(0, i);  // the loop's, and as large as it gets
+    for (int i = 0; i < 64; ++i) draft.add(0, i);  // the draft of the loop, at its largest size
     Acceptance acceptance;
     std::size_t guesses = 0;
     const auto steps_of = [&](const std::vector<Token>& text) {

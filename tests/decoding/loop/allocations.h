@@ -2,7 +2,7 @@
 
 namespace speclab::fixtures {
 
-/// Calls of operator new and posix_memalign in this process, all threads. Not in a build for
+/// Number of calls of operator new and posix_memalign by all threads of this process. Not in a build for
 /// AddressSanitizer, see allocation_test.cpp.
 long allocations_so_far();
 

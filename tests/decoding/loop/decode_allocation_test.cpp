@@ -1,5 +1,5 @@
 // A whole step of the decode loop on the real CPU backend allocates nothing: draft, forward, verification,
-// commit and recording. What the record keeps of a step has one block for each of its lists.
+// commit and recording. Only the lists that the record keeps of a step are allocated, one block each.
 #ifndef __SANITIZE_ADDRESS__
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using fixtures::json;
 
-// Blocks that a copy of the step needs.
+// The number of blocks that a copy of the step needs.
 int lists_of(const StepRecord& step) {
   return !step.drafted.empty() + !step.contributions.empty() + !step.parts.empty() + !step.probes.empty();
 }
@@ -54,10 +54,10 @@ INSTANTIATE_TEST_SUITE_P(All, StepAllocations, testing::ValuesIn(kAllocationCase
 
 struct Counted {
   long steps = 0, drafted = 0;
-  long allocations = 0;  // but for what the record keeps
+  long allocations = 0;  // without the lists of the record
 };
 
-// Decodes `first` tokens and then, counting, `second` tokens after the same prompt.
+// Decodes `first` tokens, and then counts while it decodes `second` tokens after the same prompt.
 Counted count_second(const AllocationCase& c, const char* numerics, int first, int second) {
   const auto backend = make_cpu_backend({2, numerics});
   const auto target = fixtures::load_tiny_on(backend, fixtures::random_llama(fixtures::tiny_shape(), 1));
@@ -102,7 +102,7 @@ TEST_P(StepAllocations, NoneOnceBuffersHaveGrown) {
   }
 }
 
-// No buffer grows with the text: the second one is longer than anything before.
+// No buffer grows with the text: the second text is longer than all before.
 TEST(StepAllocation, NoneAsATextGrows) {
   for (const char* numerics : {"f32", "avx512-bf16-emulated"})
     EXPECT_EQ(count_second(kAllocationCases[0], numerics, 10, 240).allocations, 0) << numerics;

@@ -22,7 +22,7 @@ class DecodeLoopTest : public ::testing::Test {
   ModelPtr target = tiny_target();
   ModelPtr skip = Model::with_layers(target, {0});
 
-  // Greedy text by prefilling the whole text again for each token: the stupid way.
+  // Greedy text by the simplest way: prefilling the whole text again for each token.
   std::vector<Token> stupid_greedy(std::vector<Token> text, int count) const {
     std::vector<Token> out;
     std::vector<float> logits(static_cast<std::size_t>(target->config().vocab));
@@ -47,8 +47,8 @@ class DecodeLoopTest : public ::testing::Test {
   }
 };
 
-// Loops that share prefills decode as those that do not, whoever ran the prefill, and record its time and
-// work.
+// Loops that share prefills decode the same text as those that do not, and record time and work of the
+// prefill, whichever loop ran it.
 TEST_F(DecodeLoopTest, SharedPrefillsChangeNothingButTheTime) {
   const auto prefills = std::make_shared<PrefillCache>();
   const std::vector<std::vector<Token>> prompts{{1, 2, 3}, {1, 2, 3}, {4, 5, 6, 7, 8, 9, 10}, {1, 2, 3}};
@@ -73,7 +73,7 @@ TEST_F(DecodeLoopTest, SharedPrefillsChangeNothingButTheTime) {
     }
     EXPECT_EQ(b.target.rows, expected.target.rows);
   }
-  // Asked again it is not run again; another prompt takes its place in its own turn only.
+  // The same prompt is not prefilled again. Another prompt replaces it in its own turn only.
   const std::int64_t rows = prefills->prefill(*target, prompts.back(), 0, 256).session->work().rows;
   prefills->prefill(*target, prompts[2], 1, 256);
   EXPECT_EQ(prefills->prefill(*target, prompts.back(), 0, 256).session->work().rows, rows);
@@ -85,7 +85,7 @@ TEST_F(DecodeLoopTest, AutoregressiveEqualsPrefillingAgainForEachToken) {
   EXPECT_EQ(record.tokens, stupid_greedy({1, 2, 3}, 24));
   EXPECT_EQ(record.context_length, 3);
   EXPECT_EQ(record.finish, Finish::length);
-  ASSERT_EQ(record.steps.size(), 23u);  // the token from prefill is no step
+  ASSERT_EQ(record.steps.size(), 23u);  // the token from prefill is not a step
   EXPECT_EQ(record.row_hashes.size(), 24u);
   for (const StepRecord& step : record.steps) {
     EXPECT_EQ(step.emitted, 1);
@@ -182,7 +182,7 @@ TEST_F(DecodeLoopTest, RecordsWhatTheRuleSaw) {
 
 TEST_F(DecodeLoopTest, EndTokenInsideADraftCutsIt) {
   const std::vector<Token> text = stupid_greedy({1, 2, 3}, 12);
-  // The draft is the target: everything is accepted, and the end token lies in the middle of the first draft.
+  // The draft is the target, so all tokens are accepted. The end token is in the middle of the first draft.
   const Token eos = text[3];
   ASSERT_EQ(std::find(text.begin(), text.begin() + 3, eos), text.begin() + 3);
   const GenerationRecord record = Decode{
@@ -212,7 +212,7 @@ TEST_F(DecodeLoopTest, EndTokenAsCorrectionIsARejection) {
                 .strategy = choose("speculative_sampling", {{"gamma", 4}}),
                 .options = {{"max_tokens", 60}}};
   const GenerationRecord open = decode.run();
-  // A token that came as a correction and never before.
+  // A token that is a correction and does not occur before.
   std::size_t at = 1;
   for (const StepRecord& step : open.steps) {
     at += static_cast<std::size_t>(step.emitted);
@@ -258,7 +258,7 @@ TEST_F(DecodeLoopTest, TheContextEndsTheTextAndShortensDrafts) {
                   .options = {{"max_tokens", 100}},
                   .loop = {.capacity = 16}};
     const GenerationRecord record = decode.run();
-    EXPECT_EQ(record.tokens, stupid_greedy({1, 2, 3}, 14)) << gamma;  // position 16 is emitted, and never fed
+    EXPECT_EQ(record.tokens, stupid_greedy({1, 2, 3}, 14)) << gamma;  // position 16 is emitted but never fed
     EXPECT_EQ(record.finish, Finish::context);
     decode.strategy = choose("autoregressive");
     EXPECT_EQ(decode.run().tokens, record.tokens);
@@ -268,7 +268,7 @@ TEST_F(DecodeLoopTest, TheContextEndsTheTextAndShortensDrafts) {
 TEST_F(DecodeLoopTest, StopStringsAcrossTokens) {
   const std::vector<Token> text = stupid_greedy({1, 2, 3}, 30);
   const auto bytes = [](Token token, std::string& out) { out += "<" + std::to_string(token) + ">"; };
-  // Ends in the middle of the second of two tokens.
+  // The stop string ends in the middle of the second of two tokens.
   const std::string stop = std::to_string(text[4]) + "><" + std::to_string(text[5]);
   for (const char* strategy : {"autoregressive", "speculative_sampling"}) {
     const GenerationRecord record = Decode{
@@ -301,7 +301,7 @@ TEST_F(DecodeLoopTest, ProcessorsSeeEveryDraftedPrefix) {
       EXPECT_EQ(record.tokens, expected.tokens) << extra << gamma;
       EXPECT_EQ(record.row_hashes, expected.row_hashes);
       for (const StepRecord& step : record.steps)
-        EXPECT_NE(step.ended_by, EndedBy::rejection);  // the draft has them too
+        EXPECT_NE(step.ended_by, EndedBy::rejection);  // the draft applies them too
     }
   }
 }
@@ -401,7 +401,7 @@ TEST_F(DecodeLoopTest, CoupledTextIsTheAutoregressiveTextOfTheSeed) {
       EXPECT_EQ(record.tokens, plain.tokens) << seed << gamma;
       EXPECT_GT(total(record, &StepRecord::accepted), 0);
     }
-    decode.draft = target;                     // one noise for both: they always agree
+    decode.draft = target;                     // both use the same noise, so they always agree
     EXPECT_EQ(decode.run().steps.size(), 7u);  // 59 tokens, 9 per step
   }
 }

@@ -12,13 +12,13 @@
 #include "core/decoding/loop/planned_rounds.h"
 #include "tests/backend/cuda/simt_fixture.h"
 
-// Rows, trees and verdicts of core/decoding on a simulated GPU.
+// Runs rows, trees and verdicts of core/decoding on a simulated GPU.
 
 namespace speclab::device_step {
 
 using cuda::DeviceArray;
 
-/// Coins under a script for kernels: one thread asks, the others are told. Stands for cuda::PhiloxCoins.
+/// Scripted coins for kernels: one thread asks and tells the others. Replaces cuda::PhiloxCoins.
 struct ScriptedCoins {
   const Coins* coins;
 
@@ -47,7 +47,7 @@ struct ScriptedCoins {
   }
 };
 
-/// Laws of rows as the device has them.
+/// The laws of rows on the device.
 struct Rows {
   std::vector<float> weights;
   std::vector<cuda::Law> laws;
@@ -69,7 +69,7 @@ struct Rows {
 };
 
 /// accept() by the kernel. Fills path, next, bonus and tested (node, p, q, accepted); `moves` gets the cache
-/// rows that move; greedy: the rows are those of temperature 0. Scripted coins need a simulated GPU.
+/// rows that move. greedy: the rows belong to temperature 0. Scripted coins need a simulated GPU.
 inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, const RuleOptions& options,
                       const Draft& draft, const TargetRows& rows, const Coins& coins, std::int64_t position,
                       Acceptance& out, std::vector<std::pair<int, int>>* moves = nullptr,

@@ -13,9 +13,9 @@
 namespace speclab {
 namespace {
 
-/// Every device feeds what was accepted as a chain, then its nodes with the same way to each as in the tree.
-/// It has the rows of the candidates that it feeds; every probe's row is had by one device, a relay's by
-/// none.
+/// Checks a division. Every device feeds the accepted tokens as a chain, then its nodes with the same paths
+/// as in the tree. It returns the rows of the candidates that it feeds. One device returns the row of each
+/// probe, none that of a relay.
 void expect_whole(const TokenTree& tree, TokenSpan accepted, DividedTree& divided) {
   std::multiset<int> given;
   std::set<int> fed;
@@ -58,7 +58,7 @@ void expect_whole(const TokenTree& tree, TokenSpan accepted, DividedTree& divide
 }
 
 TEST(DividedTree, WindowsAndGuessesAsTheTheoryDealsThemOut) {
-  const int W = 15, N = 5, G = 15;  // guesses that share nothing
+  const int W = 15, N = 5, G = 15;  // guesses without a common prefix
   LookaheadWindow window(W, N - 1);
   window.start_full([](int draw) { return static_cast<Token>(draw); });
   Draft draft;

@@ -12,7 +12,7 @@
 #include "core/decoding/loop/decode_loop.h"
 #include "tests/model/files/model_files.h"
 
-/// Decoding on tiny models in a line or two.
+/// Decodes on tiny models in a line or two.
 namespace speclab::fixtures {
 
 using nlohmann::json;
@@ -32,7 +32,7 @@ inline ModelPtr load_tiny(const TinyModel& tiny, ModelPtr target = nullptr) {
 
 inline ModelPtr tiny_target(std::uint64_t seed = 1) { return load_tiny(random_llama(tiny_shape(), seed)); }
 
-/// A table of random logits, without layers.
+/// A model without layers: a table of random logits.
 inline TinyModel random_table(int vocab, std::uint64_t seed, double spread = 2) {
   std::mt19937_64 random(seed);
   std::vector<float> logits(static_cast<std::size_t>(vocab) * vocab);
@@ -58,7 +58,7 @@ inline StrategyChoice choose(const std::string& name, const json& options = json
   return choice;
 }
 
-/// A strategy that is no file: made by a function, known to nobody else.
+/// A strategy that a test makes from a function; it is not registered.
 inline StrategyEntry local_entry(std::unique_ptr<Strategy> (*make)(const void*, const Resources&)) {
   StrategyInfo info{};
   info.name = "local";

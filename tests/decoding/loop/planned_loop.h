@@ -6,7 +6,7 @@
 
 #include "tests/decoding/loop/loop_fixture.h"
 
-// Steps that a device runs by itself against the same decoding with the host in every step.
+// Compares steps that a device runs by itself with the same decoding by the host.
 
 namespace speclab::planned_loop_test {
 
@@ -22,7 +22,7 @@ inline ModelPtr table_on_device(int vocab, std::uint64_t seed, double spread = 2
   return on_device(random_table(vocab, seed, spread));
 }
 
-/// Row t has token t + 1 as its best; broken: that of token 7 is no row, 4 is beyond the floats there.
+/// Row t has token t + 1 as its best. broken: the row of token 7 is invalid, that of token 4 overflows.
 inline TinyModel counting_table(bool broken) {
   std::vector<float> logits(20 * 20, 0.f);
   for (int token = 0; token < 20; ++token)
@@ -76,7 +76,7 @@ inline void expect_equal(const GenerationRecord& planned, const GenerationRecord
   expect_equal(planned.draft, host.draft, "draft");
 }
 
-/// Decodes with the host in every step and without; returns what the device gave.
+/// Decodes with the host in every step and by the device alone; returns the text of the device.
 inline GenerationRecord compare(Decode decode) {
   decode.options["device_loop"] = "off";
   const GenerationRecord host = decode.run();
@@ -91,7 +91,8 @@ inline GenerationRecord compare(Decode decode) {
   return planned;
 }
 
-/// Decodes with the host in every step, and with its drafts alone; returns what the device gave.
+/// Decodes with the host in every step, and with drafts of the host that the device verifies; returns the
+/// text of the device.
 inline GenerationRecord compare_verdicts(Decode decode) {
   decode.options["device_loop"] = "off";
   const GenerationRecord host = decode.run();

@@ -8,8 +8,8 @@
 #include "core/decoding/loop/planned_rounds.h"
 #include "tests/decoding/loop/planned_loop.h"
 
-// Steps that a device runs by itself, on a simulated GPU, against the same decoding with the host in every
-// step: tokens, rows, verdicts, counts and work are equal to the bit.
+// Compares steps that a (simulated) device runs by itself with the same decoding by the host: tokens, rows,
+// verdicts, counts and work are bitwise equal.
 
 namespace speclab::planned_loop_test {
 
@@ -101,7 +101,7 @@ TEST(PlannedLoop, EndsWhereTheHostEnds) {
                 .strategy = choose("speculative_sampling", {{"gamma", 5}}),
                 .options = {{"temperature", 1}, {"max_tokens", 60}}};
   const std::vector<Token> text = compare(decode).tokens;
-  // Every place in a draft: at the pending token, inside, at its end, at the bonus.
+  // The end may be at the pending token, inside a draft, at its end, or at the bonus.
   for (int most = 1; most <= 13; ++most) {
     decode.options["max_tokens"] = most;
     EXPECT_EQ(compare(decode).finish, Finish::length);
@@ -153,7 +153,8 @@ TEST(PlannedLoop, ContextsOfTargetAndDraftEnd) {
   EXPECT_EQ(compare(to_the_end).finish, Finish::context);
 }
 
-// One loop, one plan: texts after texts, with other coins, lengths and prompts, and one that was cancelled.
+// One loop and one plan decode several texts, with other coins, lengths and prompts; one of them is
+// cancelled.
 TEST(PlannedLoop, GoesOnWithTheNextText) {
   const ModelPtr target = table_on_device(50, 4), draft = table_on_device(50, 5, 1);
   DecodeLoop loop(target, draft, choose("speculative_sampling", {{"gamma", 3}}), {.capacity = 256});
@@ -176,7 +177,7 @@ TEST(PlannedLoop, GoesOnWithTheNextText) {
   }
 }
 
-// Whoever stops a text does not wait until its rounds have run again for the hashes of their rows.
+// Cancelling a text does not wait for the replay that gives the hashes of its rows.
 TEST(PlannedLoop, StopsBetweenRounds) {
   const ModelPtr target = table_on_device(50, 4), draft = table_on_device(50, 5, 1);
   const Decode decode{.target = target,
@@ -224,8 +225,8 @@ PlanStart start_at(std::int64_t position, int most) {
   return start;
 }
 
-// A round is one row of launches, the same whatever it is replayed for; a graph per context tier is enough,
-// and what it uses stays when the buffers of the models grow.
+// A round is one sequence of launches, the same for every replay. One graph per context tier is enough, and
+// the memory that it uses stays valid when the buffers of the models grow.
 TEST(PlannedLoop, GraphOfARound) {
   const TinyModel tiny = random_llama(tiny_shape(), 1);
   const ModelPtr target = on_device(tiny);
@@ -242,7 +243,7 @@ TEST(PlannedLoop, GraphOfARound) {
   draft->prefill(prompt);
   std::vector<std::vector<Token>> texts;
   for (const RoundQueue queue : {RoundQueue::kGraph, RoundQueue::kLoop, RoundQueue::kGraph}) {
-    if (texts.size() == 2) {  // more rows than ever
+    if (texts.size() == 2) {  // more rows than before
       const auto other = target->open(256), another = draft_model->open(256);
       other->prefill(std::vector<Token>(100, 5));
       another->prefill(std::vector<Token>(100, 5));
@@ -268,7 +269,8 @@ TEST(PlannedLoop, GraphOfARound) {
   const auto count = [&](const std::string& name) {
     return std::count(kernels.begin(), kernels.end(), name);
   };
-  // Rows of two drafts and of the target; each draft is drawn; two drafts of one layer and a target of two.
+  // Rows of two drafts and of the target; a draw for each draft; two drafts with one layer and a target with
+  // two.
   EXPECT_EQ(count("lay_rows"), 3);
   EXPECT_EQ(count("gather"), 3);
   EXPECT_EQ(count("sample"), 2);
@@ -296,7 +298,7 @@ TEST(PlannedLoop, GraphOfARound) {
 
   const Graph& loop = *rounds->graphs().at({PlannedRounds::kTier, true, true});
   EXPECT_TRUE(loop.loop);
-  EXPECT_EQ(loop.nodes.size(), plain.nodes.size() + 4);  // three stamps, and whether it goes on
+  EXPECT_EQ(loop.nodes.size(), plain.nodes.size() + 4);  // three stamps, and the decision to continue
   EXPECT_EQ(loop.nodes.front().kernel, "stamp");
   EXPECT_EQ(loop.nodes.back().kernel, "continue_loop");
 }
@@ -310,7 +312,7 @@ TEST(PlannedLoop, ARecordingTakesNoCopies) {
   EXPECT_THROW(program.record(false, [&] { backend.upload(here.data(), 16, there.data()); }), Bug);
   EXPECT_THROW(program.record(false, [&] { program.record(false, [] {}); }), Bug);
   const auto graph = program.record(true, [&] { backend.scale(2, 1, 4, there.data()); });
-  EXPECT_THROW(program.replay(*graph), Bug);  // nothing in it says when it ends
+  EXPECT_THROW(program.replay(*graph), Bug);  // it has no end
 }
 
 TEST(PlannedLoop, StreamsAndWorksWithoutRows) {

@@ -11,8 +11,7 @@
 #include "tests/decoding/rules/device_cases.h"
 #include "tests/decoding/loop/planned_loop.h"
 
-// Trees that a device drafts, verifies and compacts by itself, against draft_tree with the host in every
-// step.
+// Compares trees that a device drafts, verifies and compacts by itself with draft_tree on the host.
 
 namespace speclab::planned_loop_test {
 
@@ -21,7 +20,8 @@ StrategyChoice tree_of(const std::vector<int>& widths, json more = json::object(
   return choose("draft_tree", more);
 }
 
-/// Accepted tokens behind an accepted one that was not on the first path: the caches have moved for them.
+/// Counts accepted tokens after an accepted token that was not on the first path. The caches had to move for
+/// them.
 int behind_branches(const GenerationRecord& record) {
   int count = 0;
   for (const StepRecord& step : record.steps) {
@@ -57,7 +57,7 @@ TEST(PlannedTree, TreesOfADraftModel) {
   }
 }
 
-// A draft that is often right, and often not with its first token.
+// A draft that is often right, but often not with its first token.
 TEST(PlannedTree, CachesMoveForBranches) {
   const ModelPtr target = on_device(random_llama(tiny_shape(), 1));
   int behind = 0;
@@ -125,8 +125,8 @@ TEST(PlannedTree, EndsWhereTheHostEnds) {
   }
 }
 
-// Levels of one row lie deep: their positions are far behind the pending token's, here in another split of
-// attention.
+// With one row per level, levels are deep: their positions are far after the pending token's, here in another
+// split of attention.
 TEST(PlannedTree, DeepLevelsCrossSplitsAndContextsEnd) {
   const TinyModel tiny = random_llama(tiny_shape(), 1);
   Shape shorter = tiny.config;
@@ -163,8 +163,8 @@ TEST(PlannedTree, GraphsAndTextsOneAfterTheOther) {
   }
 }
 
-// One draft forward per level, whatever its width; a chain moves nothing and a level of one node is drawn as
-// in a chain.
+// Each level takes one draft forward, for every width. A chain moves nothing, and a level of one node is
+// drawn as in a chain.
 TEST(PlannedTree, GraphOfARound) {
   const ModelPtr target = on_device(random_llama(tiny_shape(), 1)),
                  draft_model = Model::with_layers(target, {0});
@@ -218,7 +218,7 @@ TEST(PlannedTree, GraphOfARound) {
   }
 }
 
-// What is no row of numbers is an error, of the target as of the draft, in chains and in trees.
+// A row that holds no numbers is an error, for target and draft, in chains and in trees.
 TEST(PlannedTree, BrokenRowsAreReported) {
   const ModelPtr broken = on_device(counting_table(true)), whole = on_device(counting_table(false));
   for (const double temperature : {0., .5}) {
@@ -266,7 +266,7 @@ namespace {
 
 using namespace device_step;
 
-// The kernel against SiblingDraw, on rows of any kind.
+// Compares the kernel with SiblingDraw on rows of any kind.
 TEST(DeviceSiblings, TokensAndLawsAreThoseOfTheHost) {
   simt::Machine machine(1);
   const cuda::Place place(machine);
@@ -286,7 +286,7 @@ TEST(DeviceSiblings, TokensAndLawsAreThoseOfTheHost) {
           const int columns = reduced ? static_cast<int>(ids.size()) : vocab;
           std::vector<float> logits = random_logits(rows * columns, ++seed);
           for (int row = 0; row < rows; ++row)
-            logits[static_cast<std::size_t>(row * columns)] = 2.5f;  // none is banned as a whole
+            logits[static_cast<std::size_t>(row * columns)] = 2.5f;  // no row is banned completely
           const Coins coins(seed, 4);
 
           Draft draft;
@@ -361,7 +361,7 @@ TEST(DeviceSiblings, TokensAndLawsAreThoseOfTheHost) {
   }
 }
 
-// What is no row at all gives laws that say so.
+// A broken row gives laws that report it.
 TEST(DeviceSiblings, BrokenRowsAreReportedByEveryChild) {
   simt::Machine machine(1);
   const cuda::Place place(machine);

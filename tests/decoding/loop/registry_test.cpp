@@ -34,7 +34,7 @@ StrategyEntry entry_of(std::string_view name) {
       [](const void*, const Resources&) -> std::unique_ptr<Strategy> { return std::make_unique<NoDraft>(); }};
 }
 
-// The files of strategies/ happen to be linked in the order of their names; nothing may depend on that.
+// The linker happens to order the files of strategies/ by name; nothing may depend on that.
 TEST(Registry, IsSortedWhateverTheOrderOfRegistration) {
   const std::size_t before = strategies().size();
   for (const char* name : {"zz_test", "_test", "mm_test"}) register_strategy(entry_of(name));

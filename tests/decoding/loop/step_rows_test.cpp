@@ -9,7 +9,7 @@
 #include "core/decoding/strategy.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-// The best tokens of a step's rows, with and without the maxima that a forward has noted.
+// The best tokens of the rows of a step, with and without maxima that a forward has noted.
 
 namespace speclab {
 namespace {
@@ -56,8 +56,8 @@ TEST(StepRows, OfARowWithNaNSomeTokens) {
   }
 }
 
-// Forwards of 1 to 80 rows over vocabularies that fill no block, on 1 to 3 threads, against a plain sort.
-// Logits have few levels, so that equal ones are everywhere.
+// Compares forwards of 1 to 80 rows with a plain sort, on 1 to 3 threads and for vocabularies that are no
+// multiple of a block. Logits have few levels, so that many are equal.
 TEST(StepRows, TheBestOfAForwardAreThoseOfASort) {
   std::mt19937 random(1);
   for (const int vocab : {1, 63, 64, 65, 200, 709}) {
@@ -95,7 +95,7 @@ TEST(StepRows, TheBestOfAForwardAreThoseOfASort) {
   }
 }
 
-/// Drafts nothing and counts the maxima that it is shown.
+/// Drafts nothing and counts the maxima that it gets.
 template <bool kReads>
 struct Watcher final : Strategy {
   static inline std::size_t seen = 0, steps = 0;
@@ -119,7 +119,7 @@ TEST(StepRows, MaximaAreForStrategiesThatReadRows) {
   decode.run();
   EXPECT_EQ(Watcher<true>::steps, 8u);
   EXPECT_EQ(Watcher<true>::seen, 8u * 3);
-  decode.loop.devices = 2;  // each has a part of the rows
+  decode.loop.devices = 2;  // each device has a part of the rows
   decode.run();
   EXPECT_EQ(Watcher<true>::seen, 0u);
   decode.loop.devices = 1;

@@ -25,11 +25,12 @@ struct World {
   const Row& at(const Outcome& context) const { return rows.at(context); }
 };
 
-/// Rows for all contexts shorter than `length`. `greedy`: p is one-hot at the argmax of raw, else p = raw.
+/// Makes rows for all contexts shorter than `length`. `greedy`: p is one-hot at the argmax of raw; else p =
+/// raw.
 World random_world(int vocab, int length, Rows kind, bool greedy, std::mt19937& random);
 World golden_world(int length);  ///< p = [.55, .25, .15, .05], q = [.4, .35, .05, .2] in every context
 
-/// How the children of a node come about.
+/// How the children of a node are drawn.
 enum class Draws {
   iid,         ///< all from q[0]
   swor,        ///< without replacement: q[0] without the earlier draws, renormalised
@@ -41,7 +42,7 @@ enum class Draws {
 inline constexpr Draws kAllDraws[] = {Draws::iid,     Draws::swor,       Draws::two_models,
                                       Draws::one_hot, Draws::duplicates, Draws::mixed};
 
-/// widths[d] children under each node of depth d.
+/// widths[d] is the number of children of each node of depth d.
 struct Shape {
   std::vector<int> widths;
 };
@@ -50,8 +51,8 @@ struct Shape {
 using Verify = std::function<void(const AcceptanceRule&, const RuleOptions&, const Draft&, const TargetRows&,
                                   const Coins&, std::int64_t, Acceptance&)>;
 
-/// One step of speculative decoding by the real code: draws the tree, verifies it, and returns what accept()
-/// said.
+/// One step of speculative decoding by the real code: draws the tree, verifies it, and returns the result of
+/// accept().
 struct Step {
   Draft draft;
   Acceptance acceptance;
@@ -60,7 +61,7 @@ struct Step {
 void run_step(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
               const RuleOptions& options, const Coins& coins, Step& step, const Verify& verify = accept);
 
-/// A step, then target tokens until `length` are there; more are cut.
+/// A step, then target tokens up to `length`; further tokens are cut.
 Outcome emit(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
              const RuleOptions& options, int length, const Coins& coins, const Verify& verify = accept);
 

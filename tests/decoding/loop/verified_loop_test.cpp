@@ -10,15 +10,15 @@
 #include "core/decoding/loop/device_verifier.h"
 #include "tests/decoding/loop/planned_loop.h"
 
-// Drafts of the host that a device verifies, on a simulated GPU, against the same decoding with the host's
-// verdicts: tokens, rows, verdicts, counts and work are equal to the bit.
+// Compares drafts of the host that a (simulated) device verifies with the same decoding with verdicts of the
+// host: tokens, rows, verdicts, counts and work are bitwise equal.
 
 namespace speclab::planned_loop_test {
 
 using ::testing::HasSubstr;
 
-/// Trees of any form and size, chains among them: right tokens, wrong ones, and tokens drawn from laws, of
-/// which siblings may share one. What it drafts is decided by the text alone.
+/// Drafts trees of any form and size, also chains: right tokens, wrong tokens, and tokens drawn from laws
+/// that siblings may share. The text alone determines the draft.
 template <int kMost>
 struct Guesses final : Strategy {
   explicit Guesses(int tokens) : vocab(tokens) {}
@@ -81,7 +81,7 @@ StrategyChoice guesses() {
   return StrategyChoice(entry);
 }
 
-/// With what autoregressive decoding gives here as the reference.
+/// Sets the autoregressive text as the reference.
 Decode with_reference(Decode decode) {
   Decode plain = decode;
   plain.strategy = choose("autoregressive");
@@ -122,7 +122,7 @@ TEST(VerifiedLoop, TreesOfAnySize) {
   int most = 0;
   for (const StepRecord& step : record.steps) most = std::max(most, step.rows);
   EXPECT_GT(most, 64);
-  decode.loop.scratch = 100;  // no power of two
+  decode.loop.scratch = 100;  // not a power of two
   decode.strategy = guesses<100>();
   compare_verdicts(with_reference(decode));
 }
@@ -158,7 +158,8 @@ std::vector<std::string> rules_of_verdicts() {
 INSTANTIATE_TEST_SUITE_P(Rules, VerifiedRule, ::testing::ValuesIn(rules_of_verdicts()),
                          [](const auto& info) { return info.param; });
 
-// Every strategy that needs no file: who has no plan of whole steps and does not read rows is verified.
+// Every strategy that needs no file. The device verifies those that have no plan of whole steps and read no
+// rows.
 TEST(VerifiedLoop, EveryStrategyGivesTheTextOfTheHost) {
   const ModelPtr target = table_on_device(30, 3), draft = table_on_device(30, 3, 1.6);
   int verified = 0;
@@ -187,7 +188,7 @@ TEST(VerifiedLoop, EveryStrategyGivesTheTextOfTheHost) {
   EXPECT_GE(verified, 10);
 }
 
-// Tokens that a model of the host drew: each comes with its law.
+// Tokens that the host drew from a model come with their laws.
 TEST(VerifiedLoop, LawsOfDrawnTokens) {
   const ModelPtr target = table_on_device(40, 3), draft = table_on_device(40, 3, 1.5);
   for (const auto& [name, options] :
@@ -228,10 +229,10 @@ TEST(VerifiedLoop, EndsWhereTheHostEnds) {
         text.begin() + static_cast<std::ptrdiff_t>(at))
       continue;
     Decode with_end = decode;
-    with_end.eos.resize(kMostPlanEnds, 39);  // more than rounds without the host have room for
+    with_end.eos.resize(kMostPlanEnds, 39);  // more than a plan has room for
     with_end.eos.push_back(text[at]);
     ended += compare_verdicts(with_end).finish == Finish::eos;
-    Decode with_stop = decode;  // the host looks for strings
+    Decode with_stop = decode;  // the host finds stop strings
     with_stop.loop.token_bytes = [](Token token, std::string& out) {
       out += "<" + std::to_string(token) + ">";
     };
@@ -249,8 +250,8 @@ TEST(VerifiedLoop, EndsWhereTheHostEnds) {
   }
 }
 
-// Positions behind the first tier, by more than a split of attention, and the end of the context, where
-// padding has no room either.
+// Positions more than a split of attention after the first tier, and the end of the context, where there is
+// no room for padding.
 TEST(VerifiedLoop, LongTextsAndTheEndOfTheContext) {
   Shape shape = tiny_shape();
   shape.context = 420;
@@ -266,8 +267,8 @@ TEST(VerifiedLoop, LongTextsAndTheEndOfTheContext) {
   }
 }
 
-// One loop: texts after texts, with other coins, lengths, sampling and ways to launch, one that was
-// cancelled, one that the device cannot verify.
+// One loop decodes several texts, with other coins, lengths, sampling and launches. One is cancelled, one
+// cannot be verified by the device.
 TEST(VerifiedLoop, GoesOnWithTheNextText) {
   const ModelPtr target = on_device(random_llama(tiny_shape(), 1));
   DecodeLoop loop(target, nullptr, guesses<8>(), {.capacity = 256});
@@ -313,7 +314,7 @@ TEST(VerifiedLoop, StreamsAndWorksWithoutRows) {
   EXPECT_GT(record.steps[0].times[Phase::target], 0);
 }
 
-/// Looks at a row and has not said that it would.
+/// Reads a row without having declared it.
 struct Silent final : Strategy {
   void begin(const Sequence&) override {}
   void draft(std::span<const Sequence* const>, std::span<Draft* const>) override {}
@@ -322,7 +323,7 @@ struct Silent final : Strategy {
   }
 };
 
-TEST(VerifiedLoop, WhoLooksAtRowsSaysSo) {
+TEST(VerifiedLoop, ReadingRowsMustBeDeclared) {
   const StrategyEntry silent = local_entry(
       [](const void*, const Resources&) -> std::unique_ptr<Strategy> { return std::make_unique<Silent>(); });
   for (const ModelPtr& target : {random_markov(20, 1), table_on_device(20, 1)}) {
@@ -336,8 +337,8 @@ TEST(VerifiedLoop, WhoLooksAtRowsSaysSo) {
   }
 }
 
-// A step is [rows | forward | accept | move | settle], the same graph whatever is drafted, one of each number
-// of rows.
+// A step is [rows | forward | accept | move | settle]. There is one graph for each number of rows, the same
+// for all drafts.
 TEST(VerifiedLoop, GraphOfAVerdict) {
   const ModelPtr target = on_device(random_llama(tiny_shape(), 1));
   const auto session = target->open(256);
@@ -384,7 +385,7 @@ TEST(VerifiedLoop, GraphOfAVerdict) {
   }
 }
 
-TEST(VerifiedLoop, DraftsThatAreNoneAreRefused) {
+TEST(VerifiedLoop, InvalidDraftsAreRefused) {
   const ModelPtr target = table_on_device(20, 1);
   const auto session = target->open(64);
   PlanShape shape;
@@ -416,12 +417,12 @@ TEST(VerifiedLoop, DraftsThatAreNoneAreRefused) {
     start.position = 3;
     start.max_tokens = 9;
     start.draft = {tokens, parents, laws, {}};
-    if (laws[0] == 0) start.draft.laws = {&law, 1};  // under a plan without
+    if (laws[0] == 0) start.draft.laws = {&law, 1};  // although the plan has none
     EXPECT_THROW(rounds->start(start, RoundQueue::kLaunches, false), Bug);
   }
 }
 
-// What is no row of numbers is an error, as on the host; the loop can be used again.
+// A row that holds no numbers is an error, as on the host. The loop can be used again.
 TEST(VerifiedLoop, BrokenRowsAreReported) {
   const ModelPtr target = on_device(counting_table(true));
   for (const double temperature : {0., .5}) {

@@ -13,7 +13,7 @@
 namespace speclab {
 namespace {
 
-/// P(chi^2 >= the observed) for counts against equal-sized expectations.
+/// P(chi^2 >= the observed value) of counts with equal expectations.
 double p_value(const std::vector<double>& observed, const std::vector<double>& expected) {
   double chi2 = 0;
   for (std::size_t i = 0; i < observed.size(); ++i)

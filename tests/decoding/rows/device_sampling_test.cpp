@@ -1,4 +1,4 @@
-// Standardising and sampling by kernels, on a simulated GPU: the bits of Distribution and Coins.
+// Standardising and sampling by kernels on a simulated GPU have the bits of Distribution and Coins.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ TEST(DeviceSampling, RowsOfLogitsBecomeTheSameLaws) {
       const int rows = vocab > 1025 ? 1 : 3;
       std::vector<float> logits = random_logits(rows * vocab, ++seed);
       for (int row = 0; row < rows; ++row)
-        logits[static_cast<std::size_t>(row * vocab)] = 2.5f;  // none is banned as a whole
+        logits[static_cast<std::size_t>(row * vocab)] = 2.5f;  // no row is banned completely
       const Laws device = standardise(machine, logits, rows, vocab, {.temperature = temperature});
       for (int row = 0; row < rows; ++row) {
         Distribution host;

@@ -25,7 +25,7 @@ std::vector<float> random_logits(int vocab, std::mt19937& random, double spread 
   return logits;
 }
 
-/// Temperature, top-k, top-p in double with a full sort.
+/// Reference: temperature, top-k and top-p in double with a full sort.
 std::vector<double> naive(const std::vector<float>& logits, const SamplingParams& params) {
   const std::size_t vocab = logits.size();
   std::vector<std::size_t> order(vocab);
@@ -93,7 +93,7 @@ TEST(Distribution, EqualsTheNaiveLawInDouble) {
       const std::vector<double> expected = naive(logits, params), got = probabilities(reused);
       double sum = 0;
       for (int x = 0; x < vocab; ++x) {
-        // exp, and its argument (z - max) / T rounded in float
+        // error of exp and of its float argument (z - max) / T
         const double relative = 4e-7 + 1.2e-7 * (expected[x] > 0 ? -std::log(expected[x]) : 0);
         ASSERT_NEAR(got[x], expected[x], relative * expected[x] + 1e-30)
             << vocab << " k " << params.top_k << " p " << params.top_p;
@@ -129,7 +129,7 @@ TEST(Distribution, TiesGoToTheLowestIds) {
   EXPECT_THAT(support(standardise(logits, {1, 3, 1})), testing::ElementsAre(1, 2, 4));
   EXPECT_THAT(support(standardise(logits, {1, 1, 1})), testing::ElementsAre(1));
   EXPECT_EQ(standardise(logits, {1, 0, 1}).argmax(), 1);
-  // Four equal tokens: the prefix that reaches exactly one half has two.
+  // With four equal tokens, the prefix that reaches exactly one half has two.
   const std::vector<float> equal(4, 2.0f);
   EXPECT_THAT(support(standardise(equal, {1, 0, .5})), testing::ElementsAre(0, 1));
   EXPECT_THAT(support(standardise(equal, {1, 0, .51})), testing::ElementsAre(0, 1, 2));
@@ -148,7 +148,7 @@ TEST(Distribution, TopKAboveTheVocabularyAndTinyTopPKeepWhatTheyMust) {
   EXPECT_EQ(probabilities(standardise(logits, {1, 3, 1})), probabilities(standardise(logits, {1, 0, 1})));
   EXPECT_THAT(support(standardise(logits, {1, 0, 1e-9})), testing::ElementsAre(1));
   EXPECT_THAT(probabilities(standardise(logits, {1, 0, 1e-9})), testing::ElementsAre(0, 1, 0));
-  // The token that crosses the bar is included: e^2 / (e^2 + e + 1) = .665.
+  // The token that crosses the bound is included: e^2 / (e^2 + e + 1) = .665.
   EXPECT_THAT(support(standardise(logits, {1, 0, .66})), testing::ElementsAre(1));
   EXPECT_THAT(support(standardise(logits, {1, 0, .67})), testing::ElementsAre(1, 2));
   // top-p counts within the top-k: of {1, 2} token 1 holds .731.

@@ -112,7 +112,7 @@ TEST(RowKernels, FirstEntriesAreThoseOfTheSortedRow) {
   std::vector<float> scratch;
   std::vector<TopEntry> found;
   for (const std::size_t size : {1, 7, 64, 65, 130, 1000, 1031, 5000}) {
-    for (const unsigned levels : {1u, 3u, 40u, 1u << 24}) {  // few levels: ties everywhere
+    for (const unsigned levels : {1u, 3u, 40u, 1u << 24}) {  // few levels give many ties
       std::vector<float> row(size);
       std::vector<TopEntry> sorted;
       for (std::size_t i = 0; i < size; ++i) {
@@ -151,7 +151,7 @@ TEST(RowKernels, SumsAreThoseOfSixteenPartialSums) {
   EXPECT_EQ(row_kernels::sum(std::vector<float>{}), 0);
 }
 
-// The race skips tokens that cannot win: it must find the winner of the full race, also for heavy tails and
+// The race skips tokens that cannot win. It must find the winner of the full race, also for heavy tails and
 // few tokens.
 TEST(RowKernels, RaceSkipsOnlyLosers) {
   std::mt19937 random(1);
@@ -176,7 +176,7 @@ TEST(RowKernels, RaceSkipsOnlyLosers) {
   }
 }
 
-// A device computes entropies with exact_log (core/backend/cuda/kernels/criterion.h).
+// Devices compute entropies with exact_log (core/backend/cuda/kernels/criterion.h).
 TEST(RowKernels, LogarithmsAreThoseOfADevice) {
   std::mt19937 random(3);
   for (int i = 0; i < 10000; ++i) {

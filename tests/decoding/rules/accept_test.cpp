@@ -81,7 +81,7 @@ Distribution row(std::vector<double> weights) {
   return d;
 }
 
-/// The criterion of a rule on fixed tokens at temperature 0: raw row given, p its argmax.
+/// The criterion of a rule on fixed tokens at temperature 0, for a raw row; p is its argmax.
 std::vector<Token> accepted_at_zero(const char* rule, const RuleOptions& options, const Distribution& raw) {
   Distribution p;
   p.assign_one_hot(raw.argmax(), raw.vocab());
@@ -110,7 +110,7 @@ TEST(LossyAtTemperatureZero, AcceptsByTheRawRow) {
   EXPECT_THAT(accepted_at_zero("lenience", {.lenience = .29}, raw), ElementsAre(0, 1, 2));
   EXPECT_THAT(accepted_at_zero("top_beta", {.beta = 2}, raw), ElementsAre(0, 1));
   EXPECT_THAT(accepted_at_zero("top_beta", {.beta = 9}, raw),
-              ElementsAre(0, 1, 2, 3));  // never a token of mass 0
+              ElementsAre(0, 1, 2, 3));  // a token of mass 0 is never accepted
   EXPECT_THAT(accepted_at_zero("gap", {.gap = std::log(.5 / .15) + 1e-6}, raw), ElementsAre(0, 1, 2));
   EXPECT_THAT(accepted_at_zero("gap", {.gap = std::log(.5 / .15) - 1e-6}, raw), ElementsAre(0, 1));
   EXPECT_THAT(accepted_at_zero("threshold", {.theta = .15 - 1e-8}, raw), ElementsAre(0, 1, 2));
@@ -122,18 +122,18 @@ TEST(LossyAtTemperatureZero, AcceptsByTheRawRow) {
   EXPECT_THAT(accepted_at_zero("typical", {.epsilon = .2, .delta = .9}, raw), ElementsAre(0, 1));
   EXPECT_THAT(accepted_at_zero("typical", {.epsilon = .9, .delta = .16}, raw),
               ElementsAre(0, 1, 2));  // bar .0511
-  // At the bar: typical must pass it, a threshold may reach it.
+  // At the bar itself: typical must exceed it, threshold may equal it.
   const Distribution quarters = row({.5, .25, .25});
   EXPECT_THAT(accepted_at_zero("typical", {.epsilon = .25, .delta = 9}, quarters), ElementsAre(0));
   EXPECT_THAT(accepted_at_zero("threshold", {.theta = .25}, quarters), ElementsAre(0, 1, 2));
-  // Two tokens tie: the tightest parameters take the lower id only.
+  // For two tied tokens, the tightest parameters accept the lower id only.
   const Distribution tied = row({.1, .45, .45});
   EXPECT_THAT(accepted_at_zero("lenience", {.lenience = 1}, tied), ElementsAre(1));
   EXPECT_THAT(accepted_at_zero("gap", {.gap = 0}, tied), ElementsAre(1));
   EXPECT_THAT(accepted_at_zero("top_beta", {.beta = 1}, tied), ElementsAre(1));
 }
 
-// What is emitted after a rejection above temperature 0: a token of the typical set, or of p.
+// After a rejection above temperature 0, a token of the typical set or of p is emitted.
 TEST(Lossy, CorrectionsComeFromTheTypicalSetOrFromTheTarget) {
   const Distribution p = row({.5, .3, .15, .05});
   const auto law_after_rejecting = [&](const char* rule, const RuleOptions& options) {
@@ -150,7 +150,7 @@ TEST(Lossy, CorrectionsComeFromTheTypicalSetOrFromTheTarget) {
   EXPECT_THAT(law_after_rejecting("gap", {.gap = 3}), ElementsAre(0, 0, 0, 1));
 }
 
-/// A chain 1, 2 after the pending token 0 with fixed rows, target rows given per node.
+/// A chain 1, 2 after the pending token 0 with fixed draft rows and a target row per node.
 struct Chain {
   Draft draft;
   std::vector<Distribution> p;
@@ -241,7 +241,7 @@ TEST(Accept, ADraftRowWithoutMassOnItsTokenIsABug) {
   EXPECT_THROW(other.run("rejection", Coins(0, 0)), Bug);
 }
 
-// The token at a position depends on (row, position, seed) alone: whatever is drafted, the text is the same.
+// The token at a position depends on (row, position, seed) alone, so the text is the same for every draft.
 TEST(Accept, MatchingRulesEmitTheTextOfAutoregressiveDecoding) {
   using namespace enumerate;
   std::mt19937 random(2);
@@ -259,7 +259,7 @@ TEST(Accept, MatchingRulesEmitTheTextOfAutoregressiveDecoding) {
   }
 }
 
-// A draft that is drawn with the same noise: acceptance meets its closed form (Daliri et al. 2024).
+// A draft drawn with the same noise has the acceptance of its closed form (Daliri et al. 2024).
 TEST(Coupled, AcceptanceMeetsItsClosedForm) {
   const Distribution p = row({.55, .25, .15, .05}), q = row({.4, .35, .05, .2});
   const AcceptanceRule& rule = find_acceptance_rule("coupled");
@@ -301,7 +301,7 @@ TEST(Coupled, ClosedFormEqualsTheQuadraticSum) {
   }
 }
 
-// With real coins and a vocabulary of several SIMD blocks: frequencies of the emitted token against p.
+// Compares frequencies of the emitted token with p, with real coins and a vocabulary of several SIMD blocks.
 TEST(Rejection, EmitsTheTargetsLawWithRealCoins) {
   std::mt19937 random(8);
   std::vector<double> a(100), b(100);

@@ -4,11 +4,11 @@
 // depend on each other; the law of the text can then be wrong although each decision by itself is right, and
 // enumeration, which gives every question a branch of its own, does not see it.
 //
-// What counts as used: every number that was taken from the generator, in the order in which they were taken,
-// from the first token of the text to the last. A question whose answer is certain (a test with probability 0
-// or 1, a row with one token) takes no number.
+// Every number that was taken from the generator counts as used, from the first token of the text to the
+// last. A question whose answer is certain (a test with probability 0 or 1, a row with one token) takes no
+// number.
 //
-// Drafted tokens behind a rejection count as well, although no rule has tested them. Their values can matter.
+// Drafted tokens after a rejection count as well, although no rule has tested them. Their values can matter.
 // Such a token may have made a schedule stop. Then there was room for one more copy in the tree, and that
 // copy may have been accepted. So the token that was not tested helped to decide where the step ended. If the
 // next step drew its token for the same place in the text with the same coin, that coin would be biased. The
@@ -36,7 +36,7 @@ using markov::Generations;
 /// Notes the coins of one generation.
 struct Audit {
   using Key = std::tuple<std::int64_t, Purpose, std::uint32_t>;
-  bool drafting = false;  // the strategy is being asked, not the rule
+  bool drafting = false;  // the strategy is drafting; otherwise the rule decides
   std::map<Key, int> questions;
   std::vector<std::string> twice;
   std::set<Purpose> purposes;
@@ -53,7 +53,7 @@ struct Audit {
   }
 };
 
-/// A strategy that tells the audit when it is being asked.
+/// A strategy that tells the audit when it drafts.
 class Announced final : public Strategy {
  public:
   struct Options {
@@ -115,7 +115,7 @@ json options_of(const AcceptanceRule& rule) {
   return options;
 }
 
-/// The audits of some generations, one after the other into the same object.
+/// Audits several generations into one object.
 template <class Visit>
 void audit(const Case& c, const json& options, std::uint64_t seeds, const Visit& visit) {
   Audit notes;
@@ -166,7 +166,7 @@ TEST(CoinAuditOf, TruncatedRowsAndEndTokens) {
   }
 }
 
-// The audit sees what it is for: coins of every purpose are noted.
+// The audit notes coins of every purpose.
 TEST(CoinAuditOf, EveryPurposeIsSeen) {
   std::set<Purpose> seen;
   for (const char* rule : {"rejection", "coupled"}) {
@@ -197,7 +197,7 @@ TEST(CoinAuditOf, SharedCoinsAreSeen) {
   }
 }
 
-// The exception is for the noise and for drafters alone.
+// Only drafters may reuse noise, and only noise may be reused.
 TEST(CoinAuditOf, OnlyDraftersMayUseNoiseAgain) {
   Audit notes;
   notes.drafting = true;

@@ -1,11 +1,11 @@
-// The joint law of what the loop emits, with the generator's own coins, against the target's. Enumeration
-// (markov_test.cpp) answers every question with a branch of its own, so it takes all coins for independent
-// and cannot see that two decisions share one. Here thousands of seeds are decoded and the texts are counted.
+// Compares the joint law of the loop's texts, with real coins, with the target's law. Enumeration
+// (markov_test.cpp) gives every question its own branch, so it assumes independent coins and cannot see that
+// two decisions share one. Here thousands of seeds are decoded and the texts are counted.
 //
 // The statistic is Pearson's chi-square over all texts of the first tokens, those with fewer than ten
-// expected counts taken together, as a standard normal number z (Wilson and Hilferty 1931). Its largest
-// absolute value over the 500 comparisons of this file stays below 4 with a probability of 97 %, and seeds
-// are fixed: a z is the same in every run. The slow tests take more seeds, SPECLAB_LAW_SEEDS of them.
+// expected counts merged, converted to a standard normal number z (Wilson and Hilferty 1931). Its largest
+// absolute value over the 500 comparisons of this file stays below 4 with a probability of 97 %. Seeds are
+// fixed, so z is the same in every run. The slow tests take more seeds (SPECLAB_LAW_SEEDS).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,8 +26,8 @@ using markov::Case;
 using markov::Generations;
 
 constexpr double kMostZ = 4;
-constexpr long kWide = 3000;   // seeds where all cases are compared
-constexpr long kDeep = 60000;  // and where few are
+constexpr long kWide = 3000;   // seeds when all cases are compared
+constexpr long kDeep = 60000;  // seeds when few cases are compared
 
 using Counts = std::map<enumerate::Outcome, long>;
 using JointLaw = std::map<enumerate::Outcome, double>;
@@ -92,7 +92,7 @@ TEST_P(CoinLaw, EveryStrategyEmitsTheTargetsJointLaw) {
   }
 }
 
-/// Rules that claim to be lossless at T = 1 as they are.
+/// Rules that claim to be lossless at T = 1 with default options.
 std::vector<std::string> lossless_rules() {
   std::vector<std::string> names;
   for (const AcceptanceRule& rule : acceptance_rules()) {
@@ -113,7 +113,7 @@ TEST(CoinLawOf, TruncatedAndHeatedRows) {
   }
 }
 
-// A shared coin changes least where siblings or several sources are in one tree, so these cases get more
+// A shared coin has the smallest effect in trees with siblings or several sources, so these cases get more
 // seeds.
 TEST(CoinLawOf, TreesAndSeveralSources) {
   const std::set<std::string> names = {"speculative gamma 2",
@@ -145,7 +145,7 @@ TEST(CoinLawOf, SharedCoinsAreSeen) {
   }
 }
 
-// Then the law of these is that of the plain loop.
+// Equal texts imply that these have the law of the plain loop.
 TEST(CoinLawOf, OtherWaysThroughTheLoopGiveTheSameTexts) {
   for (const Case& c : markov::all_cases()) {
     SCOPED_TRACE(c.name);

@@ -1,4 +1,4 @@
-// Verification by the kernel, on a simulated GPU: the same decisions as accept() bit for bit, and the
+// Verification by the kernel on a simulated GPU makes bitwise the same decisions as accept(), and passes the
 // enumeration proof.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -43,7 +43,8 @@ TEST(DeviceAcceptance, EveryRuleRunsOnTheDevice) {
   }
 }
 
-// Ties in rank and bar, the best token of p that is not the best one looked at, and a bar that nobody passes.
+// Ties in rank and at the bar, a best token of p that is not the best raw token, and a bar that no token
+// passes.
 TEST(DeviceAcceptance, CriteriaAtTheirEdges) {
   simt::Machine machine(3);
   const auto decide = [&](const char* name, const RuleOptions& options, Token token,

@@ -13,12 +13,12 @@
 #include "core/decoding/rows/distribution.h"
 #include "tests/decoding/loop/device_step.h"
 
-// Random rows, logits and trees for the device's sampling and verification, and their comparison with the
-// host's.
+// Random rows, logits and trees for sampling and verification on the device, and their comparison with the
+// host.
 
 namespace speclab::device_step {
 
-/// greedy: every row of the target is one-hot, as at temperature 0.
+/// greedy: all rows of the target are one-hot, as at temperature 0.
 enum class Kind { generic, zeros, equal, disjoint, one_hot, by_construction, near, greedy, last };
 
 inline Distribution row_of(Kind kind, int vocab, bool for_q, const Distribution* p, std::mt19937& random) {
@@ -46,11 +46,11 @@ inline Distribution row_of(Kind kind, int vocab, bool for_q, const Distribution*
 
 struct Step {
   Draft draft;
-  std::vector<Distribution> p, raw;  ///< raw: what a criterion looks at where p is one-hot
+  std::vector<Distribution> p, raw;  ///< raw: the rows for criteria if p is one-hot
 };
 
-/// A tree of `nodes` candidates: random parents, or a chain; tokens drawn from their rows, or fixed ones;
-/// some probes behind.
+/// A tree of `nodes` candidates with random parents, or a chain; tokens are drawn from their rows or fixed;
+/// some probes follow.
 inline Step random_step(Kind kind, int vocab, int nodes, bool chain, const Coins& coins,
                         std::mt19937& random) {
   Step step;
@@ -83,7 +83,7 @@ inline Step random_step(Kind kind, int vocab, int nodes, bool chain, const Coins
   return step;
 }
 
-/// The kernel against accept(), with the same coins.
+/// Compares the kernel with accept() for the same coins.
 inline void compare(const cuda::Place& place, const Step& step, std::uint64_t seed, std::int64_t position) {
   const RuleOptions options{
       .lenience = .6, .b = .7, .beta = 2, .gap = 1, .epsilon = .8, .delta = .9, .theta = .02, .top_k = 4};
@@ -96,7 +96,7 @@ inline void compare(const cuda::Place& place, const Step& step, std::uint64_t se
   };
   for (const AcceptanceRule& rule : acceptance_rules()) {
     const std::string_view name = rule.name;
-    if (name == "lenience" && one_hot > 0 && !greedy) continue;  // some rows of each temperature
+    if (name == "lenience" && one_hot > 0 && !greedy) continue;  // its rows would have two temperatures
     if (name == "iterative" && place.machine() != nullptr && step.p[0].vocab() > 100)
       continue;  // a pass over the row for each redraw
     SCOPED_TRACE(fmt::format("{}, seed {}, position {}", name, seed, position));
@@ -116,7 +116,8 @@ inline void compare(const cuda::Place& place, const Step& step, std::uint64_t se
       EXPECT_EQ(device.tested[i].q, host.tested[i].q);
       EXPECT_EQ(device.tested[i].accepted, host.tested[i].accepted);
     }
-    // The moves leave the path's rows behind the pending token's, each read before it is overwritten.
+    // The moves put the rows of the path directly after the pending token's; each is read before it is
+    // overwritten.
     std::vector<int> slots(static_cast<std::size_t>(step.draft.tree.size()));
     for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int>(i);
     for (const auto& [from, to] : moves) {

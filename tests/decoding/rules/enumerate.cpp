@@ -6,7 +6,7 @@
 namespace speclab::enumerate {
 namespace {
 
-struct Cut {};  // thrown out of a program whose run has become too improbable
+struct Cut {};  // thrown to end a run that has become too improbable
 
 struct Choice {
   std::vector<double> weights;

@@ -22,11 +22,11 @@ struct Law {
   long runs = 0;
 };
 
-/// A run whose probability falls below `least` is cut; every mass is then exact to within `pruned`. For
-/// programs that loop until accepted this is the truncation bound; 0 walks everything.
+/// Cuts a run whose probability falls below `least`; every mass is then exact to within `pruned`. Programs
+/// that loop until they accept need such a bound; 0 walks everything.
 Law law_of(const std::function<Outcome(const Coins&)>& program, double least = 0);
 
-/// The same for anything: `visit` gets the probability of the run that just ended. Returns the pruned
+/// The same for any statistic: `visit` gets the probability of each run when it ends. Returns the pruned
 /// probability.
 double walk(const std::function<void(const Coins&)>& program, const std::function<void(double)>& visit,
             double least = 0);

@@ -1,4 +1,4 @@
-// The proofs: the verifier that the decode loop runs, under coins that walk every branch.
+// Proofs of losslessness: the verifier of the decode loop with coins that walk every branch.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ struct Case {
   Shape shape;
 };
 
-/// Chains and trees whose enumeration is small: depth <= 2, up to three children.
+/// Chains and trees with a small enumeration: depth <= 2, up to three children.
 const Case kCases[] = {{5, {{1}}},    {4, {{1, 1}}}, {5, {{2}}},    {4, {{3}}},
                        {3, {{2, 1}}}, {3, {{1, 2}}}, {2, {{2, 2}}}, {2, {{3, 1}}}};
 
@@ -32,8 +32,7 @@ std::string name(const AcceptanceRule& rule, Rows rows, Draws draws, const Shape
 double largest_error(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
                      double least, double* pruned) {
   const int length = static_cast<int>(shape.widths.size()) + 1;
-  const RuleOptions options{.epsilon =
-                                1};  // together with the defaults, where the lenient rules are lossless
+  const RuleOptions options{.epsilon = 1};  // like the defaults, with which the lenient rules are lossless
   const Law law = law_of(
       [&](const Coins& coins) { return emit(world, shape, draws, rule, options, length, coins); }, least);
   *pruned = law.pruned;
@@ -74,8 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Rules, Lossless,
                                          "distillspec_exp"),
                          [](const auto& info) { return std::string(info.param); });
 
-// It draws until a token is accepted, so runs are cut at 1e-9; a mass may miss at most what was cut.
-// Envelopes near 1 keep that small: q = p (1 + at most 50 %).
+// The rule draws until a token is accepted, so runs are cut at 1e-9, and a mass may miss at most the cut
+// mass. Envelopes near 1 keep it small: q = p (1 + at most 50 %).
 TEST(Iterative, EmitsTheTargetsLawToWithinTheMassThatWasCut) {
   const AcceptanceRule& rule = find_acceptance_rule("iterative");
   std::mt19937 random(23);
@@ -94,7 +93,7 @@ TEST(Iterative, EmitsTheTargetsLawToWithinTheMassThatWasCut) {
       EXPECT_LT(pruned, 1e-4);
     }
   }
-  // Where q misses support of p no draft is ever accepted, and the loop must not be entered.
+  // If q misses support of p, no draft is ever accepted, and the loop must not be entered.
   World world = golden_world(2);
   for (auto& [context, row] : world.rows) row.q[0].assign_weights(std::vector<double>{0, .5, .3, .2});
   double pruned = 0;
@@ -144,13 +143,13 @@ const RuleOptions kLossy[] = {
     {.lenience = .9, .b = .1, .beta = 1, .gap = 0, .epsilon = .9, .delta = .3, .theta = .3, .top_k = 2},
     {}};
 
-// Law of the token after the pending one for a single drafted child, against the closed form; and the
-// probability that the child is accepted, against `expected` of the rule and of the verdict.
+// Compares the law of the token after the pending one, for a single drafted child, with the closed form; and
+// the probability that the child is accepted with `expected` of the rule and of the verdict.
 TEST(OneChild, OutputLawAndExpectedAcceptanceAreTheEnumeratedOnes) {
   std::mt19937 random(31);
   for (const AcceptanceRule& rule : acceptance_rules()) {
     if (rule.name == "coupled" || rule.name == "iterative")
-      continue;  // no noise under a script; no end of its runs
+      continue;  // there is no noise with scripted coins; or its runs do not end
     for (const RuleOptions& options : kLossy) {
       for (const bool greedy : {false, true}) {
         for (const Rows rows : kAllRows) {

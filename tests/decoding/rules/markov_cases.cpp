@@ -34,8 +34,7 @@ std::string some_ngrams() {
   return path;
 }
 
-/// The sooner the model's chain ends, the more copies and runners-up there is room for beside its first
-/// tokens.
+/// A shorter chain of the model leaves more room for copies and runners-up beside its first tokens.
 StrategyChoice surest_few(const std::string& order) {
   return choose("composition", {{"gamma", 3},
                                 {"order", order},

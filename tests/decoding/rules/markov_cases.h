@@ -8,8 +8,8 @@
 #include "tests/decoding/rules/enumerate.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-/// Decoding on first-order Markov chains, whose joint law is known: what proofs of whole generations have in
-/// common.
+/// Decodes on first-order Markov chains, whose joint law is known. Shared by the proofs for whole
+/// generations.
 namespace speclab::markov {
 
 inline constexpr int kVocab = 3;
@@ -18,17 +18,18 @@ struct Case {
   std::string name;
   StrategyChoice strategy;
   std::vector<Token> prompt{0, 2, 1};
-  bool patient = true;  ///< classical rejection sampling, which draws until it accepts, ends within reason
-  int length = 5;       ///< tokens whose joint law is looked at by sampling
+  bool patient = true;  ///< classical rejection sampling, which draws until it accepts, ends soon enough
+  int length = 5;       ///< number of tokens whose joint law is sampled
 };
 
-/// Every strategy, with drafts that are small enough to be enumerated.
+/// Every strategy, with drafts small enough for enumeration.
 std::vector<Case> small_cases();
-/// These and longer chains, larger trees, and trees of several sources whose shape depends on what was drawn.
+/// The same, and longer chains, larger trees, and trees of several sources whose shape depends on the drawn
+/// tokens.
 std::vector<Case> all_cases();
 
-/// Generations of one case that differ in their coins alone, by models made by `table`. The loop records
-/// nothing that the text does not need.
+/// Generations of one case that differ in their coins alone, with models made by `table`. The loop records
+/// only what the text needs.
 class Generations {
  public:
   using Table = fixtures::ModelPtr(int vocab, std::uint64_t seed, double spread);
@@ -46,8 +47,8 @@ class Generations {
   Request request_;
 };
 
-/// A way in which decisions can come to share a coin: where a coin is asked for, that of another address is
-/// given. Negative controls: every one of them must be noticed.
+/// A way in which decisions can share a coin: a question gets the coin of another address. These are negative
+/// controls; the tests must notice each of them.
 struct SharedCoins {
   std::string name;
   Case c;
@@ -56,8 +57,8 @@ struct SharedCoins {
 };
 std::vector<SharedCoins> shared_coins();
 
-/// Law of the first `count` tokens behind the token `last`, as the product of the chain's rows. A text ends
-/// with `eos`.
+/// Law of the first `count` tokens after the token `last`, the product of the chain's rows. A text ends with
+/// `eos`.
 std::map<enumerate::Outcome, double> chain_law(const fixtures::ModelPtr& model,
                                                const SamplingParams& sampling, Token last, int count,
                                                Token eos = -1);

@@ -1,6 +1,6 @@
-// Exact joint law, end to end: the real loop, strategies and rules on first-order Markov chains, with every
-// coin walked both ways. Catches wrong rows, wrong caches and wrong commits, which tests of
-// single tokens do not see.
+// The exact joint law end to end: the real loop, strategies and rules on first-order Markov chains, walking
+// all branches of every coin. Finds wrong rows, wrong caches and wrong commits, which tests of single tokens
+// miss.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -61,7 +61,7 @@ TEST_F(Markov, EveryStrategyWithEveryLosslessRuleHasTheTargetsLaw) {
       EXPECT_LT(enumerate::total_variation(law.mass, shorter), 1e-12 + law.pruned)
           << c.name << ", " << rule.name;
       EXPECT_LT(law.pruned, .01);
-      // Classical rejection sampling accepts nothing where q misses support of p.
+      // Classical rejection sampling accepts nothing if q misses support of p.
       const bool classical = rule.name.ends_with("iterative");
       if (!classical || c.name == "autoregressive") {
         EXPECT_EQ(accepted > 0, c.name != "autoregressive") << c.name << ", " << rule.name;
@@ -95,10 +95,8 @@ TEST_F(Markov, ALossyRuleIsSeen) {
   }
 }
 
-// Negative controls: a drafter that is wrong in a small way must be noticed by the very comparison that is
-// used above.
-class WrongQ final
-    : public Strategy {  // draws from the draft, but hands over an argmax as if it had been drawn
+// Negative controls: the comparison above must notice a drafter with a small error.
+class WrongQ final : public Strategy {  // hands over the argmax as if it had been drawn from the draft
  public:
   explicit WrongQ(const Resources& resources) : chain_({.gamma = 2, .schedule = {}}, resources) {}
   void begin(const Sequence& sequence) override { chain_.begin(sequence); }
@@ -132,7 +130,7 @@ class Discards final : public Strategy {  // drops a drawn token because of its 
   DraftChain chain_;
 };
 
-class AsIfWithReplacement final : public Strategy {  // every sibling is handed over with the law of the first
+class AsIfWithReplacement final : public Strategy {  // hands over every sibling with the law of the first one
  public:
   explicit AsIfWithReplacement(const Resources& resources)
       : tree_(choose("draft_tree", {{"widths", {2, 1}}}).make(resources)) {}

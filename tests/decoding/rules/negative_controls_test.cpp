@@ -1,5 +1,5 @@
-// Verifiers that are wrong in the ways in which real ones were: the checker that passes our rules
-// must find each of them, at the total variation that the theory gives for the golden rows.
+// Verifiers with errors that real implementations had. The checker that passes our rules must find each of
+// them, with the total variation that the theory gives for the golden rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::vector<double> without(std::vector<double> q, Token x) {
   return q;
 }
 
-/// Verification of given children with given q_j by the real rule.
+/// Verifies given children with given q_j by the real rule.
 Token verify(const std::vector<Token>& children, const std::vector<std::vector<double>>& q,
              const Coins& coins) {
   Distribution p;
@@ -53,7 +53,7 @@ Token verify(const std::vector<Token>& children, const std::vector<std::vector<d
   return acceptance.path.empty() ? acceptance.next : draft.tree.token(acceptance.path[0]);
 }
 
-/// Total variation between the law of one emitted token and the golden p: the checker.
+/// The checker: total variation between the law of one emitted token and the golden p.
 double distance(const std::function<Token(const Coins&)>& verifier) {
   std::map<Outcome, double> target;
   for (Token x = 0; x < 4; ++x) target[{x}] = kP[x];
@@ -165,9 +165,9 @@ TEST(NegativeControls, Nc10DoesNotRemoveARejectedGuess) {
               .1856, 5e-5);
 }
 
-// The same over a tree of n-gram guesses, as lookahead decoding verifies them when it samples: two tokens of
-// the text. The wrong walk is the one that is printed (Fu et al. 2024, Algorithm 4 without its
-// renormalisation): a rejected guess stays in P. The right one is the engine's.
+// The same for a tree of n-gram guesses, as lookahead decoding verifies them when it samples, over two tokens
+// of the text. The wrong walk is the published one (Fu et al. 2024, Algorithm 4 without its renormalisation),
+// in which a rejected guess stays in P. The right one is the engine's.
 TEST(NegativeControls, Nc10OverATreeOfGuesses) {
   const std::vector<std::vector<Token>> guesses = {{0, 1}, {0, 2}, {1, 0}};
   std::map<Outcome, double> target;

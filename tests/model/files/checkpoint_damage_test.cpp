@@ -15,7 +15,7 @@ namespace {
 
 using namespace speclab::fixtures;
 
-/// Whether the model was accepted.
+/// True when the model was accepted.
 bool open_and_read(const std::filesystem::path& path) {
   try {
     const Checkpoint checkpoint = Checkpoint::open(path);
@@ -41,7 +41,7 @@ Shape small_shape() {
   return shape;
 }
 
-/// One to three bytes changed, cut, or repeated, within the first `header` bytes.
+/// Changes, cuts or repeats one to three bytes within the first `header` bytes.
 std::string damaged(std::string bytes, std::size_t header, std::mt19937_64& random) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   switch (below(8)) {

@@ -66,7 +66,7 @@ TEST(CheckpointGguf, ReadsRowRangesOfPermutedMatrices) {
   for (std::size_t i = 0; i < rows.size(); ++i) ASSERT_EQ(rows[i], float_to_bf16(q[5 * 32 + i])) << i;
 }
 
-/// The converter's rule written out for one head of 4: rows 0 1 2 3 lie in the file as 0 2 1 3.
+/// The converter's order for a head of 4: rows 0 1 2 3 are stored as 0 2 1 3.
 TEST(CheckpointGguf, InterleavedRowsAreThoseOfTheConverter) {
   TempDir dir;
   Shape shape = tiny_shape();
@@ -146,7 +146,7 @@ TEST(CheckpointGguf, ReadsTheConfiguration) {
   EXPECT_EQ(checkpoint.sha256(), sha256_hex(bytes));
 }
 
-/// Like open_error, but asks for the tokenizer too.
+/// Like open_error, but also reads the tokenizer.
 std::string tokenizer_error(const std::function<void(W&)>& change) {
   Shape shape = tiny_shape();
   shape.vocab = kByteVocab;

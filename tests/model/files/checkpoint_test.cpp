@@ -107,15 +107,16 @@ TEST(CheckpointHuggingFace, ReadsATiedHead) {
   EXPECT_FALSE(checkpoint.has("head"));
   expect_same(checkpoint, model);
 
-  std::vector<RawTensor> tensors = huggingface_tensors(model);  // the head once more, as some files have it
+  std::vector<RawTensor> tensors = huggingface_tensors(model);  // with a copy of the head, as in some files
   RawTensor head = tensors.back();
   head.name = "lm_head.weight";
   tensors.push_back(head);
   write_file(dir.path() / "model.safetensors", safetensors_file(tensors));
   EXPECT_FALSE(Checkpoint::open(dir.path()).has("head"));
 
-  std::erase_if(tensors,
-                [](const RawTensor& t) { return t.name == "model.embed_tokens.weight"; });  // and only there
+  std::erase_if(tensors, [](const RawTensor& t) {
+    return t.name == "model.embed_tokens.weight";
+  });  // the embedding is in one of the two files only
   write_file(dir.path() / "model.safetensors", safetensors_file(tensors));
   expect_same(Checkpoint::open(dir.path()), model);
 }
@@ -415,7 +416,7 @@ TEST(CheckpointHuggingFace, ReadsTheTokenizerAndItsIds) {
   EXPECT_THAT(message_of([&] { small.tokenizer(); }),
               AllOf(HasSubstr("tokenizer: got 258 tokens, expected at most 64")));
 
-  shape.vocab = 300;  // some rows more than tokens, as padded vocabularies have
+  shape.vocab = 300;  // more rows than tokens, as in padded vocabularies
   write_tiny_llama(dir.path(), shape, 1);
   write_byte_tokenizer(dir.path());
   const Checkpoint checkpoint = Checkpoint::open(dir.path());

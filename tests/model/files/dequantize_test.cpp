@@ -39,8 +39,8 @@ std::vector<std::uint32_t> words(const std::string& hex) {
 struct Golden {
   TensorType type;
   std::vector<std::byte> input;
-  std::vector<std::uint32_t> output;  ///< of the last weights; of all but for the K types
-  std::vector<std::string> sha256;    ///< of the K types: of every block's little-endian bits
+  std::vector<std::uint32_t> output;  ///< K types: of the last weights; other types: of all weights
+  std::vector<std::string> sha256;    ///< K types: of the little-endian bits of every block
 
   std::size_t weights() const {
     const auto& info = tensor_type_info(type);
@@ -98,7 +98,7 @@ TEST(Dequantize, EqualsTheGgufPackageBitForBit) {
 
 TEST(Dequantize, ToBf16RoundsTheFloats) {
   for (const Golden& one : golden()) {
-    // Several pieces, and a start that is not aligned.
+    // Reads in several pieces, and from a start that is not aligned.
     const std::size_t copies = 3;
     std::vector<std::byte> input(1);
     for (std::size_t i = 0; i < copies; ++i) input.insert(input.end(), one.input.begin(), one.input.end());

@@ -75,7 +75,7 @@ TEST(FamilyConfig, RopeScalingIsReadFromEitherPlace) {
   EXPECT_EQ(linear.factor, 4);
   const ModelConfig dynamic = config("llama", old_style({{"rope_type", "dynamic"}, {"factor", 2}}));
   EXPECT_EQ(dynamic.ropes[0].original_context, 64);
-  EXPECT_EQ(dynamic.context, 128);  // what the scaling is for
+  EXPECT_EQ(dynamic.context, 128);  // the context that the scaling allows
   const ModelConfig yarn = config(
       "llama", old_style({{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 32}}));
   EXPECT_EQ(yarn.context, 128);
@@ -242,7 +242,7 @@ TEST(FamilyConfig, RefusesWhatIsNotComputed) {
   EXPECT_THAT(set("gpt2", "n_inner", 64), HasSubstr("mlp.c_fc.weight: got shape [32, 128]"));
 }
 
-// Files of the bare decoder, as the first ones of GPT-2 are, with its causal masks.
+// Files of the decoder without a head and with causal masks, as the first GPT-2 files.
 TEST(FamilyConfig, ReadsFilesWithoutPrefixAndIgnoresMasks) {
   const fs::path from = fs::path(SPECLAB_SOURCE_DIR) / "tests/golden/families/gpt2";
   std::ifstream file(from / "model.safetensors", std::ios::binary);

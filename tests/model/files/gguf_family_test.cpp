@@ -11,9 +11,9 @@
 #include "core/model/net/session.h"
 #include "tests/model/files/gguf_files.h"
 
-// The golden models of tests/golden/families as GGUF files, in the names and with the metadata of llama.cpp's
-// converter, give the logits of their Hugging Face directories, which family_oracle_test.cpp compares with
-// transformers.
+// The golden models of tests/golden/families as GGUF files, with the names and metadata of llama.cpp's
+// converter, give the same logits as their Hugging Face directories. family_oracle_test.cpp compares those
+// with transformers.
 
 namespace speclab {
 namespace {
@@ -67,7 +67,8 @@ void add(W& to, const Checkpoint& from, const std::string& file_name, const std:
   to.tensors.push_back({file_name, shape, ggml_type(type), encode(all, type)});
 }
 
-/// What all architectures have. `fused`: attn_qkv in one; `gate_up`: and gate with up.
+/// The tensors of all architectures. `fused`: attn_qkv as one tensor; `gate_up`: gate and up as one tensor
+/// too.
 W writer(const Checkpoint& from, const std::string& architecture, bool fused = false,
          bool interleaved = false, bool gate_up = false) {
   const ModelConfig& c = from.config();
@@ -163,7 +164,7 @@ TEST(GgufFamily, Qwen) {
 TEST(GgufFamily, Gpt2) {
   W file = writer(directory("gpt2"), "gpt2", true);
   expect_same(directory("gpt2"), file);
-  file.erase("gpt2.attention.head_count_kv");  // as converters leave it
+  file.erase("gpt2.attention.head_count_kv");  // converters leave it out
   file.erase("gpt2.attention.key_length");
   expect_same(directory("gpt2"), file);
 }
@@ -174,8 +175,7 @@ TEST(GgufFamily, GptNeox) {
     file.add("gptneox.use_parallel_residual", W::kBool,
              std::string(1, directory(name).config().parallel ? '\1' : '\0'));
     expect_same(directory(name), file);
-    file.erase(
-        "gptneox.rope.freq_base");  // the converter writes none, and no such model has another than 10,000
+    file.erase("gptneox.rope.freq_base");  // the converter writes none, and all such models have 10,000
     expect_same(directory(name), file);
   }
 }
@@ -248,7 +248,7 @@ TEST(GgufFamily, LlamaWithAWindowAndScaledRope) {
   yarn.add("llama.rope.scaling.original_context_length", 16u);
   expect_same(directory("llama_yarn"), yarn);
 
-  // Llama 3.1 and later: what its scaling divides each frequency by.
+  // Llama 3.1 and later: the divisor of each frequency.
   const Rope scaled = directory("llama_llama3").config().ropes[0];
   Rope plain = scaled;
   plain.scaling = Rope::Scaling::kNone;
@@ -274,7 +274,7 @@ TEST(GgufFamily, Phi3WithLongRope) {
   W half = file;
   list("rope_factors_short.weight", rope.divisors);
   for (const int capacity : {44, 45}) expect_same(from, file, 0, capacity);
-  file.add("phi3.rope.scaling.type", "longrope");  // newer converters say so
+  file.add("phi3.rope.scaling.type", "longrope");  // written by newer converters
   expect_same(from, file);
 
   const auto error = [](const W& changed) {

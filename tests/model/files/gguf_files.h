@@ -9,10 +9,10 @@
 
 #include "tests/model/files/model_files.h"
 
-/// Tiny models of tests/model/files/model_files.h as GGUF files.
+/// Writes the tiny models of tests/model/files/model_files.h as GGUF files.
 namespace speclab::fixtures {
 
-/// Writes a GGUF file piece by piece, right or wrong.
+/// Writes a GGUF file piece by piece, valid or not.
 class GgufWriter {
  public:
   enum Type : std::uint32_t {
@@ -32,7 +32,7 @@ class GgufWriter {
   };
 
   std::uint32_t version = 3;
-  std::uint64_t alignment = 32;  ///< of the data; add it as "general.alignment" too when it is not 32
+  std::uint64_t alignment = 32;  ///< of the data; if it is not 32, add it as "general.alignment" too
   std::uint64_t extra_tensors = 0, extra_keys = 0;  ///< counted in the header, but not there
 
   static std::string string(std::string_view text) {
@@ -73,7 +73,7 @@ class GgufWriter {
   struct Tensor {
     std::string name;
     std::vector<std::uint64_t> shape;  ///< innermost first, as in the file
-    std::uint32_t type;                ///< ggml's number
+    std::uint32_t type;                ///< number in ggml's enum
     std::string bytes;
     std::uint64_t offset = UINT64_MAX;  ///< default: the next aligned one
   };
@@ -106,7 +106,7 @@ inline std::uint32_t ggml_type(const std::string& dtype) {
   return dtype == "F32" ? 0 : dtype == "F16" ? 1 : 30;
 }
 
-/// The model in a writer, for tests that change it further. q and k rows are interleaved as
+/// A writer with the model, for tests that change it further. q and k rows are interleaved as
 /// llama.cpp's converter does: reshape(heads, 2, head_dim / 2, in).swapaxes(1, 2). Vectors
 /// stay F32, as in converted files.
 inline GgufWriter gguf_writer(const TinyModel& model, const std::string& dtype = "BF16") {
@@ -144,7 +144,7 @@ inline GgufWriter gguf_writer(const TinyModel& model, const std::string& dtype =
   return out;
 }
 
-/// The byte tokenizer's keys.
+/// Adds the keys of the byte tokenizer.
 inline void add_byte_tokenizer(GgufWriter& writer) {
   const std::vector<std::string> tokens = byte_tokenizer_tokens();
   std::string types;

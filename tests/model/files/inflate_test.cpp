@@ -1,4 +1,5 @@
-// An inflated twin computes what its original computes, with the bytes and the operations of its shape.
+// An inflated model computes the same function as its original, with the bytes and operations of its own
+// shape.
 #include "core/model/files/inflate.h"
 
 #include <gmock/gmock.h>
@@ -67,8 +68,9 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// hidden 32, 2 layers, 4 heads of 8 on 2 key/value heads, feed-forward 64, 64 tokens. All of them with four
-// times the channels: the norms multiply by powers of two, and every float must be the same.
+// The original: hidden 32, 2 layers, 4 heads of 8 with 2 key/value heads, feed-forward 64, 64 tokens. All
+// shapes have four times the channels, so that norms multiply by powers of two and every float must be the
+// same.
 const InflateShape kExactShapes[] = {
     {.hidden = 128},
     {.layers = 7},
@@ -207,7 +209,7 @@ TEST(Inflate, DraftsOfTheOriginalServeTheTwin) {
   const Shape shape = tiny_shape();
   write_tiny_llama(dir.path() / "target", shape, 7);
   write_huggingface(dir.path() / "draft", random_llama(tiny_draft_shape(shape), 8));
-  write_tiny_llama(dir.path() / "whole", shape, 9);  // stands alone, head over all of the original's ids
+  write_tiny_llama(dir.path() / "whole", shape, 9);  // independent, with a head over all ids of the original
   const ModelPtr target = load(dir.path() / "target"),
                  twin = load(dir.path() / "target", {.hidden = 40, .ffn = 70, .vocab = 90});
   EXPECT_EQ(target->embedding_sha256(), twin->embedding_sha256());
@@ -223,7 +225,7 @@ TEST(Inflate, DraftsOfTheOriginalServeTheTwin) {
   const ModelPtr whole = load(dir.path() / "whole", {}, twin);
   EXPECT_EQ(whole->config().head_ids.size(), 64u);
   EXPECT_TRUE(same_bits(logits_of(*load(dir.path() / "whole"), tokens, 64), logits_of(*whole, tokens, 64)));
-  // A draft may be a twin itself.
+  // A draft may be inflated itself.
   const ModelPtr wide = load(dir.path() / "draft", {.hidden = 64, .layers = 2, .ffn = 50}, target);
   EXPECT_TRUE(same_bits(logits_of(*draft, tokens, 32), logits_of(*wide, tokens, 32)));
   EXPECT_GT(wide->weight_bytes(), draft->weight_bytes());
@@ -254,7 +256,7 @@ TEST(Inflate, LayerSkipDraftsUseTheLayersOfTheTwin) {
   write_tiny_llama(dir.path(), shape, 10);
   const ModelPtr original = load(dir.path()), twin = load(dir.path(), {.hidden = 128, .layers = 6});
   const std::vector<Token> tokens = some_tokens(20, 64);
-  // Original layers 0, 1, 2 are 0, 2, 4 of the twin.
+  // Layers 0, 1, 2 of the original are layers 0, 2, 4 of the inflated model.
   EXPECT_TRUE(same_bits(logits_of(*Model::with_layers(original, {0, 2}), tokens, 64),
                         logits_of(*Model::with_layers(twin, {0, 4}), tokens, 64)));
   EXPECT_TRUE(same_bits(logits_of(*Model::with_layers(original, {0, 2}), tokens, 64),

@@ -72,8 +72,8 @@ inline Shape tiny_shape() {
   return shape;
 }
 
-/// A draft for a target of this shape: reads its embedding, projects it to 16, one layer, a head over every
-/// second token.
+/// A draft for a target of this shape. It projects the target's embedding to 16 and has one layer and a head
+/// over every second token.
 inline Shape tiny_draft_shape(const Shape& target) {
   Shape shape = target;
   shape.name = "tiny-draft";
@@ -192,7 +192,7 @@ inline std::string encode(const std::vector<float>& values, const std::string& d
   return bytes;
 }
 
-/// A tensor as a safetensors file has it.
+/// A tensor as it is stored in a safetensors file.
 struct RawTensor {
   std::string name, dtype;
   std::vector<std::int64_t> shape;
@@ -218,7 +218,7 @@ inline std::string safetensors_file(const std::vector<RawTensor>& tensors) {
   return safetensors_file(header, data);
 }
 
-/// The file's name of a canonical tensor; `gguf` chooses the format.
+/// The name of a canonical tensor in a file; `gguf` chooses the format.
 inline std::string file_tensor_name(const std::string& name, bool gguf) {
   static const std::map<std::string, std::pair<std::string, std::string>> names{
       {"token_embedding", {"model.embed_tokens.weight", "token_embd.weight"}},
@@ -287,7 +287,7 @@ inline Json huggingface_config(const Shape& shape) {
 
 struct HuggingFaceOptions {
   std::string dtype = "BF16";
-  int shards = 1;  ///< more than one: an index beside them
+  int shards = 1;  ///< with more than one, an index file is written too
 };
 
 /// Writes config.json and the weights; no tokenizer.
@@ -373,7 +373,7 @@ inline void write_byte_tokenizer(const std::filesystem::path& directory) {
   write_file(directory / "generation_config.json", Json{{"eos_token_id", 257}, {"bos_token_id", 256}}.dump());
 }
 
-/// Random weights as a Hugging Face directory; returns what was written.
+/// Writes random weights as a Hugging Face directory and returns them.
 inline TinyModel write_tiny_llama(const std::filesystem::path& directory, const Shape& shape,
                                   std::uint64_t seed) {
   TinyModel model = random_llama(shape, seed);

@@ -63,7 +63,7 @@ TEST(Safetensors, KnowsTheSizesOfTypesThatItCannotRead) {
 
 TEST(Safetensors, AnEmptyTensorHasNoData) {
   EXPECT_EQ(read(safetensors_file({{"a", entry("F32", {0, 4}, {0, 0})}}, "")).at(0).data.size(), 0u);
-  // Beside another at the same byte, whatever their names say.
+  // Two tensors at the same byte are refused, in either order of names.
   EXPECT_EQ(error_of(safetensors_file({{"a", entry("F32", {1}, {0, 4})}, {"b", entry("F32", {0}, {0, 0})}},
                                       "1234")),
             "no error");

@@ -12,7 +12,7 @@
 
 #include "core/model/net/session.h"
 
-/// Forwards of the tiny models of every family (tests/golden/families) on any backend.
+/// Runs forwards of the tiny models of every family (tests/golden/families) on any backend.
 namespace speclab::fixtures {
 
 inline std::filesystem::path family_folder() {
@@ -37,7 +37,7 @@ inline std::vector<float> family_logits(const std::string& family, const std::sh
   return logits;
 }
 
-/// Largest difference, as a share of the largest logit.
+/// The largest difference as a share of the largest logit.
 inline float apart(const std::vector<float>& a, const std::vector<float>& b) {
   float largest = 0, most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {

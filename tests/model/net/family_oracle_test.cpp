@@ -11,8 +11,8 @@
 
 #include "core/model/net/session.h"
 
-// Every family against transformers in float32 (scripts/oracle/families.py wrote the models and the logits):
-// prefill and cached steps within 1e-4 of the largest logit, and a tree whose branches have the bits of
+// Compares every family with transformers in float32 (scripts/oracle/families.py wrote the models and the
+// logits): prefill and cached steps within 1e-4 of the largest logit. The branches of a tree have the bits of
 // separate chains.
 
 namespace speclab {
@@ -132,7 +132,7 @@ TEST_P(FamilyOracle, LogitsEqualTransformers) {
   }
 }
 
-// Three branches that leave each other and the committed tokens at different depths, in mixed order.
+// Three branches that diverge at different depths, in mixed order.
 TEST_P(FamilyOracle, BranchesOfATreeAreChains) {
   for (const char* numerics : {"f32", "f32-kv16"}) {
     const auto model = load_family(GetParam(), 2, numerics);
@@ -187,7 +187,7 @@ TEST(FamilyLayers, KeepTheirWindow) {
 
 TEST(FamilyLayers, KeepTheirRotation) {
   const auto model =
-      load_family("smollm3");  // layer 1 does not rotate: it cannot tell in which order earlier tokens came
+      load_family("smollm3");  // layer 1 does not rotate, so it does not see the order of earlier tokens
   const std::vector<Token> tokens{3, 40, 77, 5, 9}, other{77, 3, 5, 40, 9};
   const auto difference = [&](const std::vector<int>& layers) {
     const auto part = Model::with_layers(model, layers);
@@ -200,7 +200,7 @@ TEST(FamilyLayers, KeepTheirRotation) {
   EXPECT_GT(difference({0}), 1e-2);
 }
 
-// --- LongRoPE: the list by the room of the session, whatever is in it -------------------------------------
+// --- LongRoPE: the capacity of the session decides which factors are used -------------------------------------
 
 TEST(FamilyLongRope, SessionsTurnByTheirCapacity) {
   const auto model = load_family("phi3_longrope");  // original context: 44

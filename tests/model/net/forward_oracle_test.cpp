@@ -13,10 +13,10 @@
 #include "core/model/net/session.h"
 #include "tests/model/net/target_model.h"
 
-// The forward of class f32 against transformers in float32 with the same bf16-rounded weights
-// (scripts/oracle/forward.py wrote the golden file): every compared logit within 1e-4 of the row's largest
-// magnitude, prefill and step by step, and 128 greedy tokens equal. With SPECLAB_ORACLE_FULL=FOLDER whole
-// rows are compared.
+// Compares the forward of class f32 with transformers in float32 and the same bf16-rounded weights
+// (scripts/oracle/forward.py wrote the golden file). Every compared logit is within 1e-4 of the largest
+// magnitude of its row, in prefill and in steps, and 128 greedy tokens are equal. SPECLAB_ORACLE_FULL=FOLDER
+// compares whole rows.
 
 namespace speclab {
 namespace {

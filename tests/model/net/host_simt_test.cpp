@@ -3,16 +3,16 @@
 #include "tests/model/net/family_logits.h"
 #include "tests/model/net/session_life.h"
 
-// Whole forwards through the GPU backend on its simulated GPU (host-simt): every family against the CPU in
-// float32, and random lives of sessions, trees, forks and rewinds included, with the bits of a fresh prefill.
+// Whole forwards of the GPU backend on its simulated GPU (host-simt): every family is compared with the CPU
+// in float32, and random lives of sessions, with trees, forks and rewinds, have the bits of a fresh prefill.
 
 namespace speclab {
 namespace {
 
 using namespace speclab::fixtures;
 
-// Against float32 and against the class of the CPU that rounds as a GPU does: inputs of linear layers, keys
-// and values to bf16. There only the order of sums differs, and what a rounding then decides otherwise.
+// Compares with float32, and with the class of the CPU that rounds as a GPU does: inputs of linear layers,
+// keys and values to bf16. From that class only the order of sums differs, and roundings that depend on it.
 TEST(HostSimt, EveryFamilyIsNearTheCpu) {
   const auto simulated = make_cuda_backend({.simulated = true}), exact = make_cpu_backend({1, "f32"}),
              rounding = make_cpu_backend({1, "amx-bf16-emulated"});
@@ -25,7 +25,7 @@ TEST(HostSimt, EveryFamilyIsNearTheCpu) {
   }
 }
 
-// One launch a forward has the bits of a launch for each operation, in every family.
+// A forward as one launch has the same bits as a launch for each operation, in every family.
 TEST(HostSimt, PersistentKernelsHaveTheBitsOfLaunches) {
   const auto launches = make_cuda_backend({.simulated = true}),
              persistent = make_cuda_backend({.simulated = true}, CudaKernels::kPersistent);
@@ -37,7 +37,7 @@ TEST(HostSimt, PersistentKernelsHaveTheBitsOfLaunches) {
   }
 }
 
-// A prompt without logits downloads nothing that would begin its last layer, and its session may go.
+// A prompt without logits downloads nothing, so its last layer may still wait when its session is destroyed.
 TEST(HostSimt, PersistentKernelsOfAPromptHaveBegunWhenItReturns) {
   const auto backend = make_cuda_backend({.simulated = true}, CudaKernels::kPersistent);
   const auto model = Model::load(Checkpoint::open(family_folder() / "llama"), backend, {});
@@ -46,7 +46,7 @@ TEST(HostSimt, PersistentKernelsOfAPromptHaveBegunWhenItReturns) {
   EXPECT_TRUE(backend->idle());
 }
 
-// Hidden state and logits behind a prompt. [hidden + head_rows]
+// Hidden state and logits after a prompt. [hidden + head_rows]
 std::vector<float> behind_prompt(const std::string& family, const std::shared_ptr<Backend>& backend,
                                  const std::vector<Token>& tokens, int scratch) {
   const auto model = Model::load(Checkpoint::open(family_folder() / family), backend, {});
@@ -72,9 +72,9 @@ std::vector<Token> long_prompt(const std::string& family, std::size_t most) {
   return out;
 }
 
-// A prompt that a library multiplies (here: the plain product that stands for it) is the prompt of our
-// kernels within what rounding does; it is fed in chunks of attention, whose sizes change no bit; twice the
-// same, and not by the same operations.
+// A prompt that a library multiplies (here a plain product stands for it) equals that of our kernels up to
+// rounding. It is fed in chunks of attention, whose sizes change no bit. It repeats bitwise, and other
+// operations ran.
 TEST(HostSimt, PromptsOfALibraryAreNearOurs) {
   const auto own = make_cuda_backend({.simulated = true}),
              library = make_cuda_backend({.simulated = true, .cublaslt = true});
@@ -82,7 +82,7 @@ TEST(HostSimt, PromptsOfALibraryAreNearOurs) {
   for (const auto& entry : std::filesystem::directory_iterator(family_folder())) {
     const std::string family = entry.path().filename();
     const auto config = Model::load(Checkpoint::open(entry.path()), own, {})->config();
-    // More than go together, and more behind those than a short prompt has, where the context allows it.
+    // More rows than go together, and then more rows than a short prompt has, if the context allows it.
     const std::vector<Token> prompt =
         long_prompt(family, static_cast<std::size_t>(std::min(config.context, 50)));
     const auto by_library = behind_prompt(family, library, prompt, 24);
@@ -104,7 +104,7 @@ TEST(HostSimt, ShortPromptsStayOurs) {
   EXPECT_EQ(behind_prompt("llama", library, prompt, 24), behind_prompt("llama", own, prompt, 24));
 }
 
-// One pass over the weights for all chunks that go together.
+// All chunks that go together share one pass over the weights.
 TEST(HostSimt, APromptOfALibraryIsCountedAsOnePass) {
   const auto model = Model::load(Checkpoint::open(family_folder() / "llama"),
                                  make_cuda_backend({.simulated = true, .cublaslt = true}), {});
@@ -118,7 +118,7 @@ TEST(HostSimt, APromptOfALibraryIsCountedAsOnePass) {
   EXPECT_EQ(counted.keys, whole.keys);
 }
 
-// Rows that continue a forward are far behind what is committed, here in another split of attention.
+// Rows that continue a forward are far after the committed ones, here in another split of attention.
 TEST(HostSimt, LevelsOfATreeCrossSplits) {
   const auto model = life_model("host-simt", 0, 1);
   const std::vector<Token> text(124, 5), chain{3, 1, 4, 1, 5, 9, 2, 6};
@@ -158,7 +158,7 @@ TEST_P(HostSimtLife, RowsHaveTheBitsOfAFreshPrefill) {
     ASSERT_TRUE(life.step()) << speclab::fixtures::kLifeModels[GetParam()] << ", step " << step;
 }
 
-// What differs in kernels: shapes that fill no tile, groups, windows, caps, norms, rotations, activations.
+// Cases that differ in the kernels: partial tiles, groups, windows, caps, norms, rotations, activations.
 class PersistentLife : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(PersistentLife, RowsHaveTheBitsOfAFreshPrefill) {

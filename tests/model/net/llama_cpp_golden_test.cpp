@@ -53,7 +53,7 @@ TEST(LlamaCppGolden, PreTokenizersGiveItsIds) {
   std::istringstream indices(golden["indices"].get<std::string>());
   for (std::uint64_t index; indices >> index;) texts.push_back(generator.text(index));
   ASSERT_GT(texts.size(), 100U);
-  std::set<std::string> compared = {"deepseek-llm", "deepseek-coder"};  // read as tokenizers reads them
+  std::set<std::string> compared = {"deepseek-llm", "deepseek-coder"};  // read as `tokenizers` reads them
   for (const Json& group : golden["groups"]) {
     const std::vector<std::string> hashes = unpack(group["strings"]);
     ASSERT_EQ(hashes.size(), texts.size());
@@ -92,7 +92,7 @@ TEST(LlamaCppGolden, OtherPreTokenizersAreRefusedByName) {
   }
 }
 
-/// What `contents` of the oracle makes.
+/// The same file as `contents` of the oracle makes.
 W gguf_as_the_oracle(const Json& settings) {
   const bool pieces = settings["model"] == "llama";
   std::vector<std::string> tokens, merges;
@@ -168,7 +168,7 @@ TEST(LlamaCppGolden, FilesAreReadAsItReadsThem) {
       if (tokenizer.is_special(token)) special.push_back(token);
     }
     std::vector<Token> controls = expected["special"];
-    const Token unk = tokenizer.unk().value_or(-1);  // has no type of its own without types
+    const Token unk = tokenizer.unk().value_or(-1);  // has no type if the file has no types
     std::erase(special, unk), std::erase(controls, unk);
     EXPECT_EQ(special, controls);
     const std::vector<Token> ends = expected["ends"];

@@ -51,7 +51,7 @@ std::shared_ptr<const Model> tiny_with_context(int context) {
   return Model::load(Checkpoint::open(dir.path()), make_cpu_backend({1, "f32"}), {});
 }
 
-/// The context is a number in a file: nothing is made for all of it.
+/// The context is a number in a file, so no table is made for all of it.
 TEST(RopeTable, AClaimedContextCostsNothing) {
   const auto claims = tiny_with_context(INT32_MAX), honest = tiny_with_context(600);
   const auto session = claims->open(16), longer = claims->open(500), whole = honest->open(600);

@@ -17,10 +17,11 @@
 #include "tests/model/files/model_files.h"
 #include "tests/on_device/on_device.h"
 
-/// Random lives of sessions against the stupid model: a fresh prefill of the same text by one thread.
+/// Random lives of sessions, compared with a simple reference: a fresh prefill of the same text by one
+/// thread.
 namespace speclab::fixtures {
 
-/// Decoders that differ in shape, and one of each kind that differs in arithmetic (tests/golden/families).
+/// Decoders of different shapes, and one of each kind of arithmetic (tests/golden/families).
 inline constexpr const char* kLifeModels[] = {
     "tiny",          "head_dim 12", "three heads of 2", "no groups",    "layers 0 and 2", "gemma2",
     "gemma3",        "gpt2",        "mistral",          "phi3",         "pythia",         "opt",
@@ -29,7 +30,7 @@ inline constexpr std::size_t kLifeModelCount = std::size(kLifeModels);
 
 inline Shape life_shape(std::size_t which) {
   Shape shape = tiny_shape();
-  if (which == 1) shape.head_dim = 12, shape.tied_head = true;  // fills no vector
+  if (which == 1) shape.head_dim = 12, shape.tied_head = true;  // not a multiple of the vector width
   if (which == 2 || which == 4) {
     shape.heads = 3, shape.kv_heads = 1, shape.head_dim = 2, shape.hidden = shape.embedding_dim = 10;
     shape.ffn = 7, shape.vocab = 37, shape.layers = 3;
@@ -41,7 +42,7 @@ inline Shape life_shape(std::size_t which) {
   return shape;
 }
 
-/// As a class: the backend of tests/on_device, whichever that is.
+/// The backend of tests/on_device as a numerics class.
 inline constexpr const char* kDeviceUnderTest = "device under test";
 
 /// Loaded once per class, model and number of threads.
@@ -66,8 +67,8 @@ inline std::shared_ptr<const Model> life_model(const std::string& numerics, std:
   return model = Model::load(Checkpoint::open(dir.path()), backend, options);
 }
 
-/// Three sessions of one model that are fed random forests, committed, rewound, forked and copied. Every
-/// choice comes from the seed.
+/// Feeds random forests to three sessions of one model, and commits, rewinds, forks and copies them. The seed
+/// determines every choice.
 class Life {
  public:
   Life(const std::string& numerics, std::size_t which, int threads, unsigned seed)
@@ -81,8 +82,8 @@ class Life {
     }
   }
 
-  /// One forward of one, two or three sessions, compared; then something happens to each. False: a row
-  /// differed.
+  /// Runs and compares one forward of one, two or three sessions; then does something with each of them.
+  /// Returns false when a row differed.
   bool step() {
     const std::size_t feeds = below(4) == 0 ? 1 + below(3) : 1, first = below(pairs_.size());
     std::vector<Draft> drafts;
@@ -111,12 +112,12 @@ class Life {
  private:
   static constexpr int kScratch = 24;
 
-  /// A session and what must be in it.
+  /// A session and the text that it must hold.
   struct Pair {
     std::unique_ptr<Session> session;
     std::vector<Token> text;
   };
-  /// A random forest behind the text of a pair, and the rows whose logits are asked for.
+  /// A random forest after the text of a pair, and the rows whose logits are asked for.
   struct Draft {
     std::vector<Token> tokens;
     std::vector<std::int32_t> parents, rows;
@@ -161,7 +162,7 @@ class Life {
     return out;
   }
 
-  /// The forest in one forward, and up to `cuts` that continue it.
+  /// Feeds the forest in one forward and up to `cuts` continuations.
   void feed_in_parts(Pair& pair, Draft& draft, std::size_t cuts) {
     std::size_t begin = 0, row = 0;
     for (;; --cuts) {
@@ -181,7 +182,8 @@ class Life {
     }
   }
 
-  /// Up to three rows against a fresh session that has seen text and path only, in chunks of another size.
+  /// Compares up to three rows with a fresh session that has only seen text and path, in chunks of another
+  /// size.
   bool agrees(const Pair& pair, const Draft& draft) {
     for (int check = 0; check < 3; ++check) {
       const std::size_t r = below(draft.rows.size());
@@ -201,7 +203,7 @@ class Life {
   void change(Pair& pair, const Draft& draft, bool alone) {
     const std::vector<int> path = draft.path_to(static_cast<int>(below(draft.tokens.size())));
     switch (below(10)) {
-      case 0:  // goes on in a copy of its own; what is in flight goes with it
+      case 0:  // continues in a copy, with the rows in flight
         pair.session = pair.session->fork();
         commit(pair, draft, path);
         break;
@@ -238,7 +240,7 @@ class Life {
   std::vector<Pair> pairs_;
 };
 
-/// The classes of this CPU, and with its instructions emulated those that it lacks.
+/// The numerics classes of this CPU, and emulations of those that it lacks.
 inline std::vector<std::string> life_classes() {
   std::vector<std::string> classes = cpu_numerics_classes();
   for (const std::string unit : {"avx512-bf16", "amx-bf16"}) {
@@ -248,8 +250,8 @@ inline std::vector<std::string> life_classes() {
   return classes;
 }
 
-/// Compares forwards until there were `least`, over every class, model and 1 to 4 threads in turn; returns
-/// how many. A failure names the seed that repeats it alone.
+/// Compares at least `least` forwards over every class, model and 1 to 4 threads in turn; returns their
+/// number. A failure names the seed that repeats it alone.
 inline int compare_lives(int least, int forwards_per_life, unsigned only_seed = 0) {
   const std::vector<std::string> classes = life_classes();
   int compared = 0;

@@ -1,5 +1,5 @@
-// Random trees, commits, rewinds, forks, copies and batches of sessions against the stupid model: a fresh
-// prefill of the same text. Bit for bit. tests/slow/session_property_test.cpp is the long version.
+// Compares random trees, commits, rewinds, forks, copies and batches of sessions bit for bit with a fresh
+// prefill of the same text. tests/slow/session_property_test.cpp is the long version.
 #include <gtest/gtest.h>
 
 #include "tests/model/net/session_life.h"

@@ -62,7 +62,7 @@ TEST(Forward, AgreesWithDoubleForEveryHeadAndEmbedding) {
   for (const bool tied : {false, true}) {
     Shape shape = tiny_shape();
     shape.tied_head = tied;
-    if (tied) shape.head_dim = 12;  // fills no vector
+    if (tied) shape.head_dim = 12;  // not a multiple of the vector width
     const TinyModel tiny = random_llama(shape, 1);
     const auto model = load(tiny);
     const auto tokens = random_tokens(40, shape.vocab, 2);
@@ -98,10 +98,10 @@ TEST(Forward, WeightsAreRoundedToBf16WhateverTheFile) {
   EXPECT_EQ(chain_logits(*wide->open(16), tokens), chain_logits(*load(tiny)->open(16), tokens));
 }
 
-// The cache against a fresh prefill, under random trees, commits, rewinds and forks, bit for bit.
+// Compares the cache with a fresh prefill bit for bit, after random trees, commits, rewinds and forks.
 TEST(Session, EqualsRePrefillUnderRandomOperations) {
   Shape shape = tiny_shape();
-  shape.head_dim = 12;  // fills no vector
+  shape.head_dim = 12;  // not a multiple of the vector width
   for (const char* numerics : {"f32", "f32-kv16"}) {
     const auto model = load(random_llama(shape, 4), 2, nullptr, numerics);
     const auto one_thread = load(random_llama(shape, 4), 1, nullptr, numerics);
@@ -169,7 +169,7 @@ TEST(Session, SequencesOfABatchDoNotTouchEachOther) {
   EXPECT_EQ(0, std::memcmp(got_b.data(), alone_b.data() + 16 * 64, 64 * sizeof(float)));
   EXPECT_EQ(hidden_b, hidden_alone);
   const std::vector<float>& head = tiny.tensors.at("head").values;
-  for (std::size_t token = 0; token < 64; ++token) {  // what the head reads
+  for (std::size_t token = 0; token < 64; ++token) {  // the input of the head
     EXPECT_NEAR(std::inner_product(hidden_b.begin(), hidden_b.end(),
                                    head.begin() + static_cast<std::ptrdiff_t>(32 * token), 0.0),
                 got_b[token], 1e-4);
@@ -209,7 +209,7 @@ TEST(Session, MaximaOfLogitsGoToThoseWhoAsk) {
   EXPECT_TRUE(of_none.empty());
 }
 
-// Where they would not be those of the logits there are none.
+// There are no maxima if they would not match the logits.
 TEST(Session, NoMaximaOfWhatIsNoPlainProduct) {
   const auto maxima = [](const std::shared_ptr<const Model>& model) {
     auto session = model->open(32);
@@ -301,7 +301,7 @@ TEST(Session, CommitTakesOnlyAPathFromARoot) {
   session->forward(tokens, std::vector<std::int32_t>{-1, 0, 0}, {}, nullptr);
   session->rewind(1);
   EXPECT_EQ(session->length(), 1);
-  EXPECT_THROW(session->commit(std::vector<int>{0}), Bug);  // it was of the longer sequence
+  EXPECT_THROW(session->commit(std::vector<int>{0}), Bug);  // it belonged to the longer sequence
 }
 
 TEST(Model, RefusesADraftOfAnotherTarget) {
@@ -345,7 +345,7 @@ TEST(Model, RefusesADraftOfAnotherTokenizer) {
   draft.config.target_tokenizer_sha256 = std::string(64, '0');
   EXPECT_THROW(load(draft, 1, target), Error);
   EXPECT_THROW(load_with_tokenizer(draft, target),
-               Error);  // what it was trained with counts, not what lies beside it
+               Error);  // the tokenizer that it was trained with counts, not the file beside it
 }
 
 TEST(Model, SaysWhichTokenIdsOfADraftDisagree) {
@@ -366,8 +366,7 @@ TEST(Model, SaysWhichTokenIdsOfADraftDisagree) {
   const auto same = [](Json&) {};
   const auto target = load_with(26, same, nullptr);
   EXPECT_NO_THROW(load_with(27, same, target));
-  // Other merges and another token in a row that the target has no token for: the ids agree, the files do
-  // not.
+  // Other merges, and another token in a row for which the target has none: the ids agree, the files differ.
   const auto other_file = [](Json& json) {
     for (const Json& token : json["added_tokens"])
       json["model"]["vocab"][token["content"].get<std::string>()] = token["id"];
@@ -398,7 +397,7 @@ TEST(Model, ADraftMayBePaddedOtherwiseThanItsTarget) {
     shape.vocab = kByteVocab + 8;
     shape.tied_head = tied;
     TinyModel model = random_llama(shape, 31);
-    model.config.vocab = vocab;  // the same rows of tokens, with more or fewer behind them
+    model.config.vocab = vocab;  // the same token rows, with more or fewer rows after them
     for (auto& [name, tensor] : model.tensors) {
       if (tensor.shape[0] != shape.vocab) continue;
       tensor.shape[0] = vocab;
@@ -431,7 +430,7 @@ TEST(Model, ADraftMayBePaddedOtherwiseThanItsTarget) {
             << vocab << " " << id;
     }
     EXPECT_THROW(load_with(kByteVocab - 1, tied, true, target), Error);   // a token is missing
-    EXPECT_THROW(load_with(kByteVocab + 2, tied, false, target), Error);  // nobody knows what the rows are
+    EXPECT_THROW(load_with(kByteVocab + 2, tied, false, target), Error);  // the extra rows have no meaning
   }
 }
 

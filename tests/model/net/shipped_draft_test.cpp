@@ -1,5 +1,5 @@
-// The drafts in models/draft/ compute what they computed in PyTorch when they were exported, and are bound to
-// their target.
+// The drafts in models/draft/ give the values that PyTorch computed at their export, and are bound to their
+// target.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

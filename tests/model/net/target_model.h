@@ -17,14 +17,14 @@ inline std::filesystem::path target_file() {
   return std::filesystem::path(SPECLAB_SOURCE_DIR) / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf";
 }
 
-/// Loaded once for the tests of one executable. Throws when the file is missing: run scripts/get_model.sh.
+/// Loads the model once per executable. Throws when the file is missing (run scripts/get_model.sh).
 inline std::shared_ptr<const Model> target_model() {
   static const std::shared_ptr<const Model> model =
       Model::load(Checkpoint::open(target_file()), make_cpu_backend({0, "f32"}), {});
   return model;
 }
 
-/// scripts/test.sh --offline asks for the tests without the model.
+/// True if tests without the model are wanted (scripts/test.sh --offline).
 inline bool offline() { return std::getenv("SPECLAB_OFFLINE") != nullptr; }
 
 }  // namespace speclab::fixtures

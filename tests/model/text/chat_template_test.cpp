@@ -131,7 +131,7 @@ TEST(ChatTemplate, RendersEveryFamilyAsJinjaDoes) {
     EXPECT_TRUE(seen.contains(std::string(name))) << name;
 }
 
-// Templates of others, by scripts/oracle/chat_templates.py --templates: refused, or rendered exactly.
+// Templates from model files (scripts/oracle/chat_templates.py --templates) are refused or rendered exactly.
 TEST(ChatTemplate, IsNeverWrongAboutTheTemplatesOfOthers) {
   const char* path = std::getenv("SPECLAB_CHAT_TEMPLATES");
   if (path == nullptr) return;  // we may not ship these templates; the script writes the file

@@ -1,6 +1,6 @@
 // Compares the pre-tokenisers of byte-level BPE with Hugging Face's `tokenizers`, through the golden file of
-// scripts/oracle/pre_tokenizers.py. Its merges were learnt without any pre-tokeniser, so that they reach
-// across words wherever a cut is missing.
+// scripts/oracle/pre_tokenizers.py. Its merges were learnt without a pre-tokeniser, so that a missing
+// cut merges tokens across words.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 using Words = std::vector<std::string_view>;
 
-/// tokenizer.json of a case: the shared vocabulary with the case's pre-tokeniser.
+/// The tokenizer.json of a case: the shared vocabulary with the pre-tokeniser of the case.
 std::string tokenizer_json(const Json& golden, const Json& one) {
   Json json = {
       {"model", golden["model"]}, {"added_tokens", Json::array()}, {"decoder", {{"type", "ByteLevel"}}}};
@@ -59,7 +59,7 @@ TEST(PreTokenizer, GivesTheIdsOfTheReference) {
 TEST(PreTokenizer, KnowsTheSpellingsOfItsPatterns) {
   for (const SplitPattern& pattern : split_patterns()) EXPECT_EQ(split_step_of(pattern.text), pattern.step);
   EXPECT_EQ(split_step_of("[\r\n]"),
-            SplitStep::kLineEnds);  // line ends themselves, as JSON's \r and \n give them
+            SplitStep::kLineEnds);  // literal line ends, from \r and \n in JSON
   EXPECT_EQ(split_step_of("[\\r\\n]+"), std::nullopt);
   EXPECT_EQ(split_step_of(""), std::nullopt);
 }

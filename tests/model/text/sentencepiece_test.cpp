@@ -85,7 +85,7 @@ TEST(SentencePiece, GivesTheSameIdsFromGguf) {
   for (const Json& one : golden["models"]) {
     const Tokenizer tokenizer = Tokenizer::from_parts(gguf_parts(one["model"]));
     const bool unigram = one["model"].get<std::string>().find("unigram") != std::string::npos;
-    EXPECT_EQ(tokenizer.bos(), unigram ? std::nullopt : std::optional<Token>(1));  // as llama.cpp takes them
+    EXPECT_EQ(tokenizer.bos(), unigram ? std::nullopt : std::optional<Token>(1));  // as in llama.cpp
     EXPECT_EQ(tokenizer.eos(), std::optional<Token>(unigram ? 1 : 2));
     expect_same(tokenizer, one, tokenizer.unk(), true);
   }
@@ -109,7 +109,7 @@ TEST(SentencePiece, GivesTheSameIdsFromGgufAsConvertersWriteIt) {
     expect_same(tokenizer, one, unk, true);
     parts.ids.unk.reset();
     parts.token_types.at(static_cast<std::size_t>(unk)) = SentencePieceSpec::kUnknown;
-    parts.token_types.at(5) = SentencePieceSpec::kUnknown;  // of several the first counts
+    parts.token_types.at(5) = SentencePieceSpec::kUnknown;  // the first of several counts
     EXPECT_EQ(Tokenizer::from_parts(parts).unk(), unk);
   }
 }
@@ -254,7 +254,7 @@ TEST(SentencePiece, RefusesBrokenFiles) {
   EXPECT_EQ(broken(control), "no error");
 }
 
-/// The library would encode them when it loads the file, and print what differs.
+/// The library would encode these samples while loading the file, and print differences.
 TEST(SentencePiece, DoesNotRunTheSelfTestsOfAFile) {
   const std::string good = model_bytes("sp_bpe.model"), fails(
                                                             "\x22\x09\x0a\x07\x0a\x02"

@@ -171,7 +171,7 @@ class Tally {
 
 inline std::string joined(const std::vector<Token>& ids) { return fmt::format("{}", fmt::join(ids, " ")); }
 
-/// `parse_special`: in every second string.
+/// `parse_special` holds for every second string.
 inline void expect_same_ids(const Tokenizer& tokenizer, const Json& section, bool parse_special = true) {
   static const Generator generator;
   const std::string name = section["pre_tokenizer"];
@@ -203,7 +203,7 @@ inline void expect_same_ids(const Tokenizer& tokenizer, const Json& section, boo
   }
 }
 
-/// What a stream prints, with the ids in the order given.
+/// The text that a stream decoder prints for the ids in this order.
 inline std::string streamed(const Tokenizer& tokenizer, TokenSpan ids, bool skip_special) {
   StreamDecoder stream(tokenizer, skip_special);
   std::string text;

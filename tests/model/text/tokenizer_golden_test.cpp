@@ -22,7 +22,7 @@ void expect_golden(const fs::path& file) {
 
 TEST(TokenizerGolden, ByteLevelJson) { expect_golden(kGolden / "tiny_bytes.json"); }
 
-/// And any other tokenizer.json: `scripts/oracle/tokenizer.py --tokenizer-json FILE --write GOLDEN`, then run
+/// For any other tokenizer.json, run `scripts/oracle/tokenizer.py --tokenizer-json FILE --write GOLDEN`, then
 /// this test with SPECLAB_TOKENIZER_GOLDEN=GOLDEN.
 TEST(TokenizerGolden, SpaceMarkJson) {
   expect_golden(kGolden / "tiny_spaces.json");
@@ -56,7 +56,7 @@ TEST(TokenizerGolden, TargetModel) {
   const Json golden = Json::parse(read_file(kGolden / "smollm2.json"));
   Tokenizer::Parts parts = parts_of(model);
   for (const Json& section : golden["encode"]) {
-    if (section["pre_tokenizer"] == "smollm") continue;  // below, as the checkpoint makes it
+    if (section["pre_tokenizer"] == "smollm") continue;  // tested below with the checkpoint's tokenizer
     parts.pre_tokenizer = section["pre_tokenizer"];
     expect_same_ids(Tokenizer::from_parts(parts), section);
   }

@@ -12,7 +12,7 @@ using namespace golden;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// What `tokenizer_json` of the oracle makes.
+/// The same tokenizer.json as `tokenizer_json` of the oracle makes.
 std::string tokenizer_with_holes(const Json& settings) {
   Json state = Json::parse(read_file(kGolden / "tiny_bytes_tokenizer.json"));
   if (settings.contains("move")) {
@@ -74,7 +74,7 @@ TEST(VocabularyHoles, AreSaidWhereTheyMoveAddedTokens) {
                           "as the library tokenizers counts"));
 }
 
-/// The reference gives one id to both.
+/// The reference gives both tokens the same id.
 TEST(VocabularyHoles, AreRefusedWhereTwoTokensWouldHaveOneId) {
   try {
     Tokenizer::from_json(tokenizer_with_holes({{"move", {{"\u0120the", 601}}}}), "t.json");

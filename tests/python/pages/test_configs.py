@@ -90,7 +90,7 @@ class Configs(unittest.TestCase):
             self.assertTrue((ROOT / config["prompts"]["file"]).exists())
 
     def test_texts_that_differ_from_the_reference_have_its_length(self):
-        """A sampled or lossy text may meet its end token anywhere; times per token of 20 and of 96 tokens say little about each other."""
+        """A sampled or lossy text may end anywhere, and times per token of texts of 20 and of 96 tokens are not comparable."""
         found = 0
         for file in CONFIGS + PAPER:
             config = json.loads(file.read_text(encoding="utf-8"))

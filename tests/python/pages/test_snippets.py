@@ -1,8 +1,8 @@
-"""Every command and code snippet of the pages, and the example of every command's --help, run from the text itself.
+"""Runs every command and code snippet of the pages, and the example of every command's --help, from the text itself.
 
-They run in a folder with tiny random models under the names of the real ones, so that the words are those of the page.
-RULES says of each snippet how it is run: as it stands, with options behind it that make it short, or not at all, and
-what is checked instead. A snippet without a rule fails.
+They run in a folder with tiny random models that have the names of the real ones, so that the commands are those of the page.
+RULES says how each snippet is run: unchanged, with more options that make it short, or not at all, and then what is checked
+instead. A snippet without a rule fails.
 """
 
 import json
@@ -39,7 +39,7 @@ class Snippet:
 
 
 def snippets_of_page(page):
-    """Fenced blocks whole; indented blocks line by line; spans in backticks that begin with a program."""
+    """Whole fenced blocks, lines of indented blocks, and spans in backticks that begin with a program."""
     found, fence, block, begin = [], None, [], 0
     lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
     indented = False
@@ -71,7 +71,7 @@ def help_examples():
 
 
 class Laboratory:
-    """The folder that commands run in."""
+    """The folder in which commands run."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -96,7 +96,7 @@ class Laboratory:
         )
 
     def need_run(self, run, config, more=""):
-        """A small run under the name that a page gives to one."""
+        """Makes a small run with the name of a run on a page."""
         if (self.folder / run / "summary.json").exists():
             return
         result = self.run(f"speclab run configs/{config}.json --out {run} -q{SMALL}{more}")
@@ -110,7 +110,7 @@ def as_it_stands(test, laboratory, text):
 
 
 def with_options(options):
-    """The same words, and behind them what makes it short."""
+    """Runs the command with more options that make it short."""
 
     def check(test, laboratory, text):
         test.succeeds(laboratory.run(text + options), text + options)
@@ -123,7 +123,7 @@ def small_run(test, laboratory, text):
 
 
 def on_small_run(test, laboratory, text):
-    """As it stands, after a small run was made under each name of a run in it. RUN stands for any."""
+    """Runs the command unchanged, after making a small run for each run that it names. RUN stands for any run."""
     text = re.sub(r"\bRUN\b", "results/runs/any", text)
     for run in re.findall(r"results/runs/[\w-]+", text):
         dated = re.fullmatch(r"results/runs/(\w+)-\d{8}-\d{6}", run)
@@ -143,7 +143,7 @@ def own_pair(test, laboratory, text):
 
 
 def on_small_grid(test, laboratory, text):
-    """As it stands, over a small run of lookahead_wng. Exit code 1 is a verdict about the tiny model."""
+    """Runs the command unchanged on a small run of lookahead_wng. Exit code 1 is a verdict about the tiny model."""
     for run in re.findall(r"results/runs/[\w-]+", text):
         laboratory.need_run(run, "lookahead_wng", " --filter 'autoregressive|W=[124]/N=[35]$' --set max_tokens=24")
     result = laboratory.run(text)
@@ -158,7 +158,7 @@ def page_of_lookahead(test, laboratory, text):
 
 
 def comparison(test, laboratory, text):
-    """What it names under results/baselines is there (NAME stands for any); then it runs on two copies of a small run. Exit
+    """Checks that the named baselines exist (NAME stands for any), then runs the command on two copies of a small run. Exit
     code 1 is a verdict."""
     for baseline in re.findall(r"results/baselines/(?!NAME\b|MACHINE\b)[\w/-]+", text):
         test.assertTrue((ROOT / baseline / "summary.json").exists(), baseline)
@@ -175,21 +175,21 @@ def comparison(test, laboratory, text):
 
 
 def smaller_twin(test, laboratory, text):
-    """With a twin of 128 x 192 in place of 2048 x 8192, and four tokens."""
+    """Runs the command with an inflated model of 128 x 192 instead of 2048 x 8192, and four tokens."""
     short = text.replace("hidden=2048,ffn=8192", "hidden=128,ffn=192") + " --set max_tokens=4"
     test.assertNotEqual(short, text)
     test.succeeds(laboratory.run(short), short)
 
 
 def dry_run_of_any(test, laboratory, text):
-    """NAME stands for a config: a dry run of two of them."""
+    """NAME stands for a config; makes a dry run of two configs."""
     for name in ("quickstart", "draft_capability"):
         command = text.replace("NAME", name) + " --dry-run"
         test.succeeds(laboratory.run(command), command)
 
 
 def go_on(test, laboratory, text):
-    """CONFIG and DIR stand for those of a small run."""
+    """CONFIG and DIR stand for the config and folder of a small run."""
     laboratory.need_run("results/runs/go-on", "gamma_sweep")
     command = text.replace("DIR", "results/runs/go-on").replace("CONFIG", "configs/gamma_sweep.json" + SMALL)
     test.succeeds(laboratory.run(command), command)
@@ -201,12 +201,12 @@ def describe_any(test, laboratory, text):
 
 
 def mention(test, laboratory, text):
-    """A command without its arguments: it exists."""
+    """Checks that a command without arguments exists."""
     test.succeeds(laboratory.run(" ".join(text.split()[:2]) + " --help"), text)
 
 
 def script(test, laboratory, text):
-    """Not run: it builds, installs, downloads, needs other programs or takes minutes. It exists and its shell is right."""
+    """Not run, because it builds, installs, downloads, needs other programs or takes minutes. Checks that it exists and its syntax."""
     name = re.search(r"scripts/[\w/]+\.(?:sh|py)", text)[0]
     test.assertTrue((ROOT / name).exists(), text)
     checker = (
@@ -218,7 +218,7 @@ def script(test, laboratory, text):
 
 
 def presets(test, laboratory, text):
-    """Not run: it builds or runs all tests. The presets that it names exist."""
+    """Not run, because it builds or runs all tests. Checks that its presets exist."""
     known = {one["name"] for one in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}
     for name in re.findall(r"--preset (\w+)", text):
         test.assertIn(name, known, text)
@@ -227,7 +227,7 @@ def presets(test, laboratory, text):
 
 
 def benchmark(test, laboratory, text):
-    """With the tiny model and a list of the benchmarks in place of their times."""
+    """Runs the command with the tiny model and lists the benchmarks instead of timing them."""
     words = text.replace("MODEL", TARGET).replace("--backend cuda", "--backend cpu").split()[1:]
     if "--model" not in words:
         words += ["--model", TARGET]
@@ -292,10 +292,10 @@ class Snippets(unittest.TestCase):
                     self.assertIn(snippet.kind, ("mermaid", "text"), f"{snippet} has no rule")  # a picture
 
     def compiles(self, snippet):
-        """As a strategy of its own, with the warnings of the project; what the conformance tests then ask is theirs."""
+        """Compiles the snippet as a strategy, with the warnings of the project. The conformance tests check the rest."""
         file = self.laboratory.folder / "again.cpp"
         if file.exists() and file.read_text(encoding="utf-8") == snippet.text:
-            return  # the same one on another page
+            return  # the same snippet on another page
         file.write_text(snippet.text, encoding="utf-8")
         flags = ["-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{ROOT}"]
         result = subprocess.run([os.environ.get("CXX", "c++"), *flags, file], capture_output=True, text=True)

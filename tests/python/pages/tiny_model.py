@@ -7,7 +7,7 @@ import random
 import struct
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-VOCAB = 272  # of the tokenizer below, and some more
+VOCAB = 272  # tokens of the tokenizer below, and some more
 
 
 def write_tiny_model(folder, layers, seed=1, hidden=32, ffn=48, context=4096):

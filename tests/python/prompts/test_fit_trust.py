@@ -26,10 +26,10 @@ def prompts_of(split):
 
 class Copies(unittest.TestCase):
     def test_longest_match_most_frequent_continuation(self):
-        # 1 2 3 1 2 4 1 2 | 3 9: 1 2 was followed by 3 and by 4, and 3 was first; behind 1 2 3 came 1.
+        # 1 2 3 1 2 4 1 2 | 3 9: 1 2 was followed by 3 and by 4, by 3 first; 1 2 3 was followed by 1.
         found = list(fit_trust.copies([1, 2, 3, 1, 2, 4, 1, 2, 3, 9], 8))
         self.assertEqual(found, [(2, 0.5, True), (3, 1.0, False)])
-        # 2 of 3 endings go on with 7.
+        # 2 of 3 endings continue with 7.
         found = list(fit_trust.copies([5, 8, 5, 7, 5, 7, 5, 7], 7))
         self.assertEqual(found, [(3, 1.0, True)])
         found = list(fit_trust.copies([5, 8, 6, 5, 7, 9, 5, 7, 4, 5, 7], 10))
@@ -88,7 +88,7 @@ class Fit(unittest.TestCase):
         code, _, error = self.run_script()
         self.assertEqual(code, 2)
         self.assertIn('of split "measure"', error)
-        # Nor does a run help that calls them otherwise, or a text that the project does not know.
+        # A run that names another split does not help, nor does a text that the project does not know.
         self.prompts[2]["split"] = "fit"
         self.write()
         code, _, error = self.run_script()

@@ -1,4 +1,4 @@
-"""No constant is measured on what it was fitted to: the splits of the prompts share nothing, and configs keep to them."""
+"""No constant is measured on prompts to which it was fitted: the splits share no prompt, and configs respect them."""
 
 import collections
 import json
@@ -18,8 +18,8 @@ CONFIGS = sorted((ROOT / "configs").glob("**/*.json"))
 GRAM = 8
 TASKS = 20000  # training prompts drawn, so that slots are filled too
 
-# What was chosen by looking at texts or times of prompts: strategies whose defaults were, and options with one such
-# value. A list of values is a sweep, which chooses nothing. configs/README.md tells how each was chosen.
+# Strategies whose defaults, and options with a value that, were chosen by looking at texts or times of prompts. A list of
+# values is a sweep, which chooses nothing. configs/README.md says how each was chosen.
 CHOSEN_STRATEGIES = {"composition"}
 CHOSEN_OPTIONS = {"min_score", "min_probability", "confidence_threshold", "product_threshold", "trust", "known"}
 
@@ -34,7 +34,7 @@ def read(file):
 
 
 def selected(source):
-    """What experiments/config/prompts.cpp chooses."""
+    """The prompts that experiments/config/prompts.cpp selects."""
     chosen, count = [], collections.Counter()
     for prompt in read(ROOT / source["file"]):
         if source.get("split", "any") not in ("any", prompt["split"]):

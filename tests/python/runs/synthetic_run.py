@@ -299,7 +299,7 @@ def case_entry(
 
 
 def write_ladder(folder):
-    """Three targets, two of them twins; the draft's cost falls as theirs grows."""
+    """Runs of three targets, two of them inflated; the relative cost of the draft falls as the target grows."""
     folder = pathlib.Path(folder)
     names = {"135M": 1.0, "500M": 3.5, "1B": 9.0}
     for name, cost in names.items():
@@ -317,7 +317,7 @@ def write_ladder(folder):
 
 
 def write(folder, lossy=True, cost=1.0):
-    """cost: of the target, relative to that which c of DRAFTS belongs to."""
+    """cost: cost of the target, relative to the target for which DRAFTS holds c."""
     folder = pathlib.Path(folder)
     (folder / "cases").mkdir(parents=True, exist_ok=True)
     rng = random.Random(20)

@@ -1,4 +1,5 @@
-"""Figures and report on a made-up run (synthetic_run.py): every figure draws, says what the record says, and refuses bad input."""
+"""Figures and report of a made-up run (synthetic_run.py): every figure draws, shows the numbers of the record, and refuses bad
+input."""
 
 import contextlib
 import copy
@@ -106,7 +107,7 @@ class Drawing(unittest.TestCase):
                             text.get_fontsize(), 7 * 0.69, text.get_text()
                         )  # superscripts of log axes
                         self.assertTrue(text.get_fontsize() >= 7 or "$" in text.get_text(), text.get_text())
-                for axes in drawn.axes:  # nothing hangs out of the page
+                for axes in drawn.axes:  # nothing exceeds the page
                     box = axes.get_tightbbox().transformed(drawn.dpi_scale_trans.inverted())
                     self.assertGreater(box.x0, -0.02, figure.name)
                     self.assertLess(box.x1, 3.37, figure.name)
@@ -121,7 +122,7 @@ class Drawing(unittest.TestCase):
         run = record.Run(RUN)
         lossy = [case for case in run.cases if case.lossy]
         self.assertGreater(len({case.rule for case in lossy}), 1, "one rule shows nothing")
-        for case in run.cases:  # the first panel lacks what the second shows first
+        for case in run.cases:  # the first panel lacks the rule that the second shows first
             case.data["metrics"]["target_nll"] = 1.5
             if case.rule == lossy[0].rule or not case.lossy:
                 case.data["metrics"]["distance"] = None

@@ -1,4 +1,4 @@
-"""Figures of lookahead and Jacobi decoding on made-up records: they draw, and say what the record says."""
+"""Figures of lookahead and Jacobi decoding on made-up records: they draw and show the numbers of the record."""
 
 import json
 import pathlib
@@ -22,7 +22,7 @@ SHAPES = [(w, n, w) for w in (1, 4, 15) for n in (3, 5)] + [(4, 5, 2), (15, 5, 2
 
 
 def step_of(rng, w, n, warm, at):
-    """A step of two guesses, the first of which is right as far as it goes."""
+    """A step with two guesses; the first is right to its end."""
     accepted = rng.randrange(n - 1) if warm else 0
     tokens = []
     for guess in range(2 if warm else 0):

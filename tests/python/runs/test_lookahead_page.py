@@ -1,4 +1,4 @@
-"""The page that sets runs of lookahead and Jacobi decoding beside published numbers."""
+"""The page that compares runs of lookahead and Jacobi decoding with published numbers."""
 
 import json
 import pathlib

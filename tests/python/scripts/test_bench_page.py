@@ -1,4 +1,4 @@
-"""The benchmark program on the real model, and the page that is made of what it says."""
+"""The benchmark program on the real model, and the page that is made from its output."""
 
 import os
 import pathlib
@@ -35,7 +35,7 @@ class Record(unittest.TestCase):
         every = [single, *({**single, "aggregate_name": name} for name in ("mean", "median", "stddev", "cv"))]
         record = {"repetitions": 5, "classes": {"auto": {"benchmarks": every}}}
         kept = bench_cpu.slim(record)
-        self.assertEqual(kept["repetitions"], 5)  # of the run, not of a line
+        self.assertEqual(kept["repetitions"], 5)  # kept for the run, not for each line
         lines = kept["classes"]["auto"]["benchmarks"]
         self.assertEqual([line.get("aggregate_name") for line in lines], [None, "median", "cv"])
         self.assertEqual(

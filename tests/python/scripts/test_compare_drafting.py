@@ -26,11 +26,11 @@ def result(tokens, calls, ms, same=True):
 
 class CompareDrafting(unittest.TestCase):
     def test_the_first_token_of_a_text_is_no_token_of_a_call(self):
-        # Nine passes of the loop said 13 tokens; the first one needed the prompt's forward, the others one each.
+        # Nine passes of the loop emitted 13 tokens; the first used the forward of the prompt, the others one forward each.
         got = drafting.read_example(LOOKUP, "an \033[0;96mans\033[0m - draft candidate: token=5\nwer", lookahead=False)
         self.assertEqual((got["context"], got["tokens"], got["calls"], got["ms"]), (26, 12, 8, 240.0))
         self.assertEqual(got["text"], "an answer")
-        got = drafting.read_example(LOOKUP, "", lookahead=True)  # it counts from the second token on
+        got = drafting.read_example(LOOKUP, "", lookahead=True)  # lookahead counts from the second token on
         self.assertEqual((got["tokens"], got["calls"]), (13, 9))
         with self.assertRaisesRegex(drafting.Problem, "n_accept"):
             drafting.read_example(LOOKUP.replace("n_accept", "accepted"), "", lookahead=False)

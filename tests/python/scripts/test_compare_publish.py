@@ -1,4 +1,4 @@
-"""How the comparisons with other programs end: record, page and exit code."""
+"""The output of comparisons with other programs: record, page and exit code."""
 
 import contextlib
 import io

@@ -1,6 +1,6 @@
-"""The check on a GPU without one: stages, time caps, what is missing, joining the model, and the page made of the records.
+"""gpu_check.sh without a GPU: stages, time caps, missing tools, joining the model, and the page made from the records.
 
-Programs are stand-ins in a copy of the scripts; real ones run in `scripts/gpu_check.sh --backend cpu`.
+Programs are replaced by stand-ins in a copy of the scripts. Real programs run in `scripts/gpu_check.sh --backend cpu`.
 """
 
 import hashlib
@@ -184,7 +184,7 @@ class Parts(Copy):
 
 
 class Transfers(unittest.TestCase):
-    """How gpu_bundle.sh cuts what it made."""
+    """How gpu_bundle.sh cuts the bundle into transfers."""
 
     def cut(self, limit, part, model, bundle):
         folder = tempfile.TemporaryDirectory()
@@ -193,7 +193,7 @@ class Transfers(unittest.TestCase):
         contents = {"model": os.urandom(model), "bundle": os.urandom(bundle)}
         for name, content in contents.items():
             (place / name).write_bytes(content)
-        (place / "transfer09").mkdir()  # of an earlier run
+        (place / "transfer09").mkdir()  # left by an earlier run
         script = f"set -euo pipefail; source {ROOT}/scripts/gpu_bundle/gpu_transfers.sh; transfers . {limit} {part} model bundle"
         subprocess.run(["bash", "-c", script], check=True, cwd=place)
         for name, content in contents.items():
@@ -236,7 +236,7 @@ class Tools(Copy):
         )
 
     def program(self, name, tests, lines, code=0):
-        """A stand-in for a test program that lists so many tests."""
+        """A stand-in for a test program that lists `tests` tests."""
         listed = "".join(f"echo '  t{i}'\n" for i in range(tests))
         body = "\n".join(f"echo '{line}'" for line in lines)
         self.add(
@@ -368,7 +368,7 @@ class Tools(Copy):
 
 
 class Names(unittest.TestCase):
-    """The stage "tests" finds the tests that are written for it: the filter and the names of the suites agree."""
+    """The stage "tests" finds its tests: the filter matches the names of the suites."""
 
     SUITE = re.compile(r"^TEST(?:_F|_P)?\((\w+), (\w+)\)", re.M)
 
@@ -388,7 +388,7 @@ class Names(unittest.TestCase):
 
     @unittest.skipUnless("SPECLAB_TEST_PROGRAM" in os.environ, "CTest names the program")
     def test_the_stage_sees_every_test_of_the_program(self):
-        # On backend "cpu", which is no device, all of them say so.
+        # Backend "cpu" is no device, so all of them skip.
         command = ["bash", "scripts/gpu_check/tests.sh", "cpu", "0", os.environ["SPECLAB_TEST_PROGRAM"]]
         result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
         found = json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""The shell scripts on machines that are not as they should be; nothing here touches the network or the real models."""
+"""The shell scripts on machines where something is missing or wrong. Uses neither the network nor the real models."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def run(*command, path=None, **environment):
 
 
 class Fakes:
-    """A folder of stand-ins for system programs, put in front of PATH."""
+    """A folder of stand-ins for system programs, first in PATH."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -91,7 +91,7 @@ class GetModel(Temporary):
 
     def test_no_network_leaves_nothing_behind(self):
         models = self.folder / "models"
-        (models / "download.abc.part").mkdir(parents=True)  # of a run that was killed
+        (models / "download.abc.part").mkdir(parents=True)  # left by a run that was killed
         result = run(
             ROOT / "scripts/get_model.sh",
             SPECLAB_MODELS=str(models),

@@ -4,7 +4,7 @@ import pathlib
 import re
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 # The theory of lookahead decoding and its command are about that strategy.
 THEORY_OF_LOOKAHEAD = re.compile(
