@@ -163,8 +163,10 @@ TEST_F(Twins, OnTheCommandLine) {
             0)
       << err_;
   EXPECT_EQ(plain["tokens"], json::parse(out_)["tokens"]);
-  const std::pair<const char*, const char*> bad[] = {
-      {"hidden", "SIZE=NUMBER"}, {"hidden=x", "sizes as"}, {"hidden=8", "at least 32"}, {"width=8", "width"}};
+  const std::pair<const char*, const char*> bad[] = {{"hidden", "SIZE=NUMBER"},
+                                                     {"hidden=x", "SIZE=NUMBER"},
+                                                     {"hidden=8", "at least 32"},
+                                                     {"width=8", "width"}};
   for (const auto& [text, word] : bad) {
     EXPECT_EQ(run({"model", "target", "--inflate", text}), 2) << text;
     EXPECT_THAT(err_, HasSubstr(word));
