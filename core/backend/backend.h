@@ -14,6 +14,8 @@
 #include "core/base/bf16.h"
 #include "core/base/token.h"
 
+/// The interface between models and the hardware that computes them: memory, weights, KV caches, and the
+/// operations of a forward. make_cpu_backend() and make_cuda_backend() make its implementations.
 namespace speclab {
 
 /// A matrix [out, in] of bf16 weights in the backend's own layout.
@@ -24,9 +26,9 @@ struct PackedMatrix {
   std::uint64_t bytes = 0;
 };
 
-/// Numbers in the memory of a backend. Copies share the memory; the last one releases it. Only operations of
-/// that backend may use the pointer (pointer arithmetic is fine). The host may read it only if
-/// Backend::host_memory().
+/// An array of numbers in the memory of a backend. Copies of a Buffer share the memory, and the last copy
+/// releases it. Only operations of that backend may access the numbers; the host may do so only if
+/// Backend::host_memory() is true.
 template <typename T>
 class Buffer {
  public:
@@ -44,8 +46,9 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-/// Rows of one sequence in a forward. Row i sees all committed keys, whose slots are their positions, and
-/// then the rows of its own path in the order of their positions. The arrays are in memory of the backend.
+/// The rows of one sequence in a forward, and the keys that each row attends to. A committed key lies in the
+/// slot whose number is its position. Row i attends to all committed keys and then to the rows of its own
+/// path, in the order of their positions. The arrays are in memory of the backend.
 struct RowsInFlight {
   int n = 0;
   int committed = 0;                        ///< number of committed keys, in slots 0 .. committed-1
@@ -55,13 +58,14 @@ struct RowsInFlight {
       nullptr;  ///< [n + 1]: the path of row i is paths[path_begin[i]] .. paths[path_begin[i + 1] - 1]
   const std::int32_t* paths =
       nullptr;  ///< slots of the in-flight ancestors and of the row itself, by ascending position
-  /// Not null: the number of committed keys is read from here, in memory of the backend, and `committed` is
-  /// its upper bound. So operations can be queued for a sequence whose length the host does not know yet.
+  /// If not null, operations read the number of committed keys from this address in memory of the backend,
+  /// and `committed` is an upper bound of it. So operations can be queued for a sequence whose length the
+  /// host does not know yet.
   const std::int32_t* committed_at = nullptr;
-  /// Number of rows of earlier forwards that paths may contain: positions are below committed + earlier + n.
+  /// Paths may contain this many rows of earlier forwards. Positions are below committed + earlier + n.
   int earlier = 0;
-  /// The committed keys that attention reads; null: all. Not together with committed_at. Belongs to the host
-  /// and is read while an operation is queued.
+  /// The committed keys that attention reads; null: all. It cannot be combined with committed_at. The
+  /// KeysInView is in host memory, and a call that queues an operation reads it before it returns.
   const KeysInView* view = nullptr;
 };
 
@@ -72,7 +76,7 @@ struct Rotation {
   int dims = 0;  ///< number of leading dimensions of a head that rotate, even; 0: none
 };
 
-/// Number of outputs of a linear layer per maximum, see Backend::linear_noting().
+/// Backend::linear_noting() notes one maximum per group of this many outputs of a linear layer.
 inline constexpr int kMaximumOf = 64;
 inline constexpr int maxima_of(int outputs) { return (outputs + kMaximumOf - 1) / kMaximumOf; }
 
@@ -83,7 +87,7 @@ class DeviceStatus;
 struct AttentionForm {
   float scale = 0;     ///< factor of q . k; 0: 1 / sqrt(head_dim)
   float soft_cap = 0;  ///< scaled scores become cap * tanh(score / cap); 0: unchanged
-  int window = 0;      ///< a row sees this many last positions, with its own; 0: all
+  int window = 0;      ///< a row attends to this many positions, the last of which is its own; 0: to all
 };
 
 /// The kind of a norm and its parameters.
@@ -97,12 +101,13 @@ struct NormForm {
 enum class Activation : std::uint8_t {
   kSilu,      ///< x / (1 + exp(-x))
   kGelu,      ///< x * Phi(x), with the error function (Hendrycks and Gimpel 2016)
-  kGeluTanh,  ///< its approximation there: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+  kGeluTanh,  ///< approximation of kGelu from the same paper: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
   kRelu,      ///< max(x, 0)
 };
 
-/// The two layers of a feed-forward part: W_down f(W_up x + bias). When gated, W_up gives a gate and a part
-/// up: W_down (f(gate) * up).
+/// The two linear layers of a feed-forward block and the activation f between them: W_down f(W_up x + bias).
+/// If gated, the outputs of W_up are two halves, `gate` and `up`, and the block computes W_down (f(gate) *
+/// up).
 struct FeedForward {
   const PackedMatrix* up = nullptr;  ///< when gated, the gate comes first
   const float* up_bias = nullptr;    ///< [up.out]; null: none
@@ -120,22 +125,23 @@ struct KvStore {
   std::uint64_t bytes = 0;
 };
 
-/// Prompts of at least `least` rows are computed `most` rows at a time, see Backend::prompt_linear().
+/// Backend::prompt_linear() computes prompts of at least `least` rows, and takes at most `most` rows per
+/// call.
 struct PromptRows {
-  int least = 0, most = 0;  ///< 0: no prompts are
+  int least = 0, most = 0;  ///< most = 0: prompt_linear() is not used
 };
 
-/// The limits of a device, as measured by kernels.
+/// The speed limits of a device, measured with kernels of our own.
 struct DeviceSpeed {
   double read_bytes_per_second = 0;  ///< from memory, for data much larger than its caches
   double peak_flops = 0;  ///< operations per second of the arithmetic of linear layers, 2 per multiply-add
 };
 
-/// The device operations that a decoder needs; float activations are row-major. Every operation computes a
-/// row with the same order of floating-point operations whatever the number of rows and threads. Arguments
-/// that are pointers, and the arrays in RowsInFlight and Rotation, are memory of the backend; spans are of
-/// the host and have been read when the call returns. Operations may be queued: they run in order, and only
-/// download() waits.
+/// Computes the forwards of models on one device. Activations are row-major floats. The bits of a row do not
+/// depend on the number of rows or threads, because every operation keeps the order of its floating-point
+/// operations. Pointer arguments and the arrays in RowsInFlight and Rotation must be memory of the backend.
+/// Spans are in host memory, and a call has read them when it returns. A call may only queue its operation.
+/// Queued operations run in order, and only download() waits for them.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -154,7 +160,7 @@ class Backend {
   virtual bool host_memory() const = 0;
   /// Allocates memory of the backend; its contents are undefined. Throws Error if there is not enough.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
-  /// Both return when the host may use its memory again.
+  /// upload() and download() return when the host may use its own memory (`host`) again.
   virtual void upload(const void* host, std::size_t bytes, void* to) = 0;
   virtual void download(const void* from, std::size_t bytes, void* host) = 0;
 
@@ -188,12 +194,12 @@ class Backend {
 
   /// y[i] (+)= W x[i] for n rows. x [n, w.in], y [n, w.out]
   virtual void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) = 0;
-  /// y[i] = W x[i] with the bits of linear(). It also notes the maximum of each kMaximumOf outputs of a row
-  /// while they are in registers, so that a search for the best output need not read all of them again.
-  /// maxima [n, maxima_of(w.out)]; any number where the outputs hold NaN. Returns false and does nothing if
-  /// the backend does not support it (the default).
+  /// y[i] = W x[i] with the bits of linear(). It also writes the maximum of each group of kMaximumOf outputs
+  /// of a row to maxima [n, maxima_of(w.out)]. A search for the largest output then reads the maxima and one
+  /// group instead of the whole row. The maximum of a group that contains NaN is undefined. Returns false and
+  /// does nothing if the backend does not support it (the default).
   virtual bool linear_noting(const PackedMatrix& w, const float* x, int n, float* y, float* maxima);
-  /// The prompts for which prompt_linear() replaces linear(). By default none.
+  /// Tells for which prompts the caller uses prompt_linear() instead of linear(). By default for none.
   virtual PromptRows prompt_rows() const { return {}; }
   /// linear() for at most prompt_rows().most rows of a prompt. Its results are close to those of linear(),
   /// but the bits differ and depend on n.
@@ -213,7 +219,7 @@ class Backend {
   /// the rows, and stores k and v in the slots of the rows in `layer`.
   virtual void rope_and_store(float* qkv, int heads, const Rotation& rotation, const RowsInFlight& rows,
                               KvStore& kv, int layer) = 0;
-  /// Softmax attention of the query rows of qkv over the keys that `rows` and the window let them see. out
+  /// Softmax attention of the query rows of qkv over the keys that `rows` and the window of `form` allow. out
   /// [n, heads * head_dim]
   virtual void attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows,
                          float* out, const AttentionForm& form = {}) = 0;
@@ -234,9 +240,10 @@ class Backend {
   /// x[i][begin .. d-1] = value. [n, d]
   virtual void fill_columns(float value, int begin, int n, int d, float* x) = 0;
 
-  // A linear layer together with the operation that makes its input, with the bits of the two operations. By
-  // default they are just called one after the other. A GPU has its own form for the input of linear layers
-  // and writes it directly. The contents of `scratch` [n, w.in] are undefined afterwards.
+  // The next functions fuse a linear layer with the operation that computes its input. They give the same
+  // bits as the two operations. By default they call one after the other. On a GPU the first operation writes
+  // its result directly in the layout that the linear layer reads. The contents of `scratch` [n, w.in] are
+  // undefined afterwards.
 
   /// y = W norm(x)
   virtual void norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch,
@@ -256,23 +263,24 @@ class Backend {
   virtual void move_slots(KvStore& kv, std::span<const std::int32_t> from,
                           std::span<const std::int32_t> to) = 0;
 
-  /// Launches the operations that were held back for batching (core/backend/cuda_kernels.h). Call it before
-  /// memory that they use is released, unless a download follows.
+  /// Launches the operations that the backend has held back to batch them (core/backend/cuda_kernels.h). Call
+  /// it before you release memory that queued operations use. A download does the same.
   virtual void submit();
   /// True when all queued operations are done. Launches nothing. Throws Error when the device has failed.
   virtual bool idle();
 
-  /// Whole decoding steps that the device runs by itself (core/backend/device_program.h). Null where there
-  /// are none. It lives as long as the backend.
+  /// Runs whole decoding steps on the device (core/backend/device_program.h). Null if the device cannot do
+  /// that. The backend owns the object.
   virtual DeviceProgram* device_program() { return nullptr; }
-  /// Clocks, energy and other users of the device (core/backend/device_status.h). Null where nothing is
-  /// known. It lives as long as the backend.
+  /// Reads the clocks, the energy and the other users of the device (core/backend/device_status.h). Null if
+  /// the backend can read none of them. The backend owns the object.
   virtual DeviceStatus* device_status() { return nullptr; }
-  /// True when the CPU plays the device: sizes must be small and times mean nothing.
+  /// True if the device is simulated on the CPU. Then models must be small, and measured times mean nothing.
   virtual bool simulated() const { return false; }
 
  protected:
-  /// Called by room(): an operation is about to use this memory.
+  /// room() calls this for memory that an operation is about to use. A graph that is being recorded keeps the
+  /// memory.
   virtual void keep_for_graph(const std::shared_ptr<void>&) {}
 };
 
@@ -293,15 +301,17 @@ struct CudaBackendOptions {
   int threads = 0;  ///< host threads that read weights; 0: every core that affinity mask and cgroup allow
   bool simulated = false;  ///< host-simt: the kernels run on the CPU, slowly, with strict checks
                            ///< (core/backend/cuda/kernels/simt.h)
-  /// Computes long prompts with cuBLASLt (core/backend/cuda/runtime/cublaslt.h), which needs the weights
-  /// unpacked, one matrix at a time. The cache of such a prompt has other bits than if its tokens had been
-  /// decoded. The simulated GPU computes a plain product in place of the library.
+  /// Computes long prompts with cuBLASLt (core/backend/cuda/runtime/cublaslt.h). cuBLASLt cannot read packed
+  /// weights, so each matrix is unpacked before its product. The KV cache of such a prompt has other bits
+  /// than the cache that decoding the same tokens would give. The simulated GPU uses a simple matrix product
+  /// instead of the library.
   bool cublaslt = false;
 };
-/// Backend "cuda" with class cuda-sm80, cuda-sm90, ..., or "host-simt" with a class of its own; with cublaslt
-/// the class is cuda-sm80-cublaslt and so on. Activations are floats, inputs of linear layers are rounded to
-/// bf16, keys and values are bf16. Throws Error if the GPU is missing or cannot be used, if cuBLASLt is
-/// wanted and not found, and if the program was built without the simulated GPU (SPECLAB_SIMULATOR).
+/// Makes the backend "cuda" or, if simulated, "host-simt". The numerics class of "cuda" is cuda-sm80,
+/// cuda-sm90, ...; with cublaslt it is cuda-sm80-cublaslt and so on. "host-simt" has a class of its own.
+/// Activations are floats, inputs of linear layers are rounded to bf16, and keys and values are bf16. Throws
+/// Error if the GPU is missing or cannot be used, if cuBLASLt is wanted but not found, or if the simulated
+/// GPU is wanted but the program was built without it (SPECLAB_SIMULATOR).
 std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options);
 /// Why make_cuda_backend() finds no GPU: "no CUDA driver: ...", "no GPU: ..."; "" if it finds one.
 std::string gpu_absent();

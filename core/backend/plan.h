@@ -13,23 +13,23 @@
 
 namespace speclab {
 
-// Planned rounds: decoding steps [draft forwards | target forward | accept | settle] of one sequence that a
-// device runs by itself. The host queues them before it knows the results of the rounds before them. The host
-// decides the shape of a round (the number of rows). Tokens, positions and lengths stay on the device, and
-// the host reads finished rounds from a ring. Queued work never waits for the host, so it can be recorded as
-// a graph and replayed.
+// The data that host and device share to run planned rounds. A planned round is a decoding step [draft
+// forwards | target forward | accept | settle] of one sequence that a device runs by itself. The host queues
+// a round before it knows the results of earlier rounds. The host decides the shape of a round (the number of
+// rows). Tokens, positions and lengths stay on the device. The device writes finished rounds into a ring
+// buffer, where the host reads them. Queued work never waits for the host, so it can be recorded as a graph
+// and replayed.
 //
-// If the host drafts (PlanShape::given), a round is [target forward | accept | settle]. It starts with the
-// tokens that the host uploads and ends with its entry in the ring, which the host needs before it can draft
-// again.
+// If the host drafts (PlanShape::given), a round is [target forward | accept | settle]. The host uploads the
+// drafted tokens before the round, and reads its result from the ring before it drafts again.
 
 inline constexpr int kMostPlanNodes = 128;  ///< most nodes of a round, with the pending token
 inline constexpr int kMostPlanEnds = 32;    ///< most end tokens
 inline constexpr int kPlanRing = 64;        ///< rounds that the ring holds until the host reads them
 inline constexpr int kPlanLoop = 16;        ///< a loop stops after a round whose number is a multiple of this
 
-/// Rows of one sequence for a forward. All pointers are memory of the backend; its contents may change until
-/// an operation reads them.
+/// The rows of one sequence for a forward that is queued. All pointers are memory of the backend. Earlier
+/// queued operations may still change its contents.
 struct QueuedRows {
   const Token* tokens = nullptr;                ///< [rows.n], each below the vocabulary
   const std::int32_t* position_rows = nullptr;  ///< [rows.n], rows of a learned position embedding
@@ -58,15 +58,15 @@ struct PlanShape {
   AcceptRule rule = AcceptRule::kRatio;
   RatioForm form;
   CriterionForm criterion;
-  int draft_columns = 0;                        ///< logits per row of the draft
-  std::vector<Token> draft_ids;                 ///< their tokens, ascending; empty: column i is token i
-  int target_offset = 0, draft_offset = 0;      ///< ModelConfig::position_offset
+  int draft_columns = 0;                    ///< logits per row of the draft
+  std::vector<Token> draft_ids;             ///< token of each column, ascending; empty: column i is token i
+  int target_offset = 0, draft_offset = 0;  ///< ModelConfig::position_offset
   int target_capacity = 0, draft_capacity = 0;  ///< positions of the sessions
   /// Not 0: the host drafts any tree of at most this many nodes, with the pending token, and passes it to
   /// DeviceProgram::start() for each round. `widths` is then empty, and the fields of the draft model are not
   /// read.
   int given = 0;
-  bool given_laws = false;  ///< some of the host's tokens were drawn from laws, which come with them
+  bool given_laws = false;  ///< the host samples some tokens and passes their distributions (PlanDraft::laws)
   bool operator==(const PlanShape&) const = default;
 
   int depth() const { return static_cast<int>(widths.size()); }
@@ -80,11 +80,13 @@ struct PlanShape {
     return begin;
   }
   int nodes() const { return given > 0 ? given : level_begin(depth() + 1); }
-  /// True if accepted tokens already are in place in the cache, right behind the pending token.
+  /// True if the draft is a chain. Its accepted tokens then are already in their final slots of the KV cache,
+  /// right after the pending token.
   bool is_chain() const { return given > 0 ? given <= 2 : nodes() == depth() + 1; }
 };
 
-/// A law that a token was drawn from (core/decoding/rows/distribution.h), in host memory.
+/// The distribution ("law", core/decoding/rows/distribution.h) from which the host sampled a drafted token.
+/// It is in host memory.
 struct PlanLaw {
   const float* weights = nullptr;  ///< [vocab]
   double sum = 0;
@@ -119,13 +121,13 @@ struct PlanRound {
   std::int32_t next, bonus;
   std::int32_t emitted;  ///< emitted tokens, up to the first end token or limit
   PlanEnd end;           ///< kNone: another round follows
-  /// kBadTarget, kBadDraft: index of the first NaN or +infinity, or the number of logits if all are
-  /// -infinity.
+  /// With kBadTarget and kBadDraft: index of the first logit that is NaN or +infinity, or the number of
+  /// logits if all are -infinity.
   std::int32_t bad_entry;
   std::int64_t position;  ///< position of the pending token
   std::int32_t tested;    ///< number of tested nodes, in tested_node
-  std::uint64_t
-      stamp_ns[4];  ///< the device's clock at the start, after the draft, after the target, at the end
+  /// The device's clock at the start, after the draft, after the target's forward and at the end.
+  std::uint64_t stamp_ns[4];
   Token tokens[kMostPlanNodes];                 ///< [nodes], the pending token first
   float confidence[kMostPlanNodes];             ///< [nodes] q of the drafted token; -1 if q is one-hot
   std::int32_t path[kMostPlanNodes];            ///< [accepted] nodes, from depth 1 on
@@ -133,25 +135,26 @@ struct PlanRound {
   double p[kMostPlanNodes], q[kMostPlanNodes];  ///< [nodes] of tested tokens; q = 1: one-hot
 };
 
-/// Memory of planned rounds and the rows of their forwards, made by DeviceProgram::make_plan(). It must
-/// outlive all queued work. Before a forward is queued, the caller sets `committed` in its RowsInFlight to an
-/// upper bound of the number of committed keys at that time.
+/// The memory of planned rounds and the rows of their forwards. DeviceProgram::make_plan() creates it, and it
+/// must outlive all queued work. Before the caller queues a forward, it sets `committed` in the RowsInFlight
+/// to an upper bound of the number of keys that will be committed when the forward runs.
 struct Plan {
   PlanShape shape;
   std::vector<std::int32_t> parents;  ///< [nodes], -1 for node 0; empty if the host drafts
-  /// [depth]: first the two tokens before the draft, then the drafted levels except the last. The earlier of
-  /// the two is computed again and gets the same bits.
+  /// [depth], the rows of each draft forward. The first forward computes the token before the pending token
+  /// and the pending token. The other forwards each compute one drafted level; the last level needs none. The
+  /// token before the pending token may already have been computed; then it gets the same bits again.
   std::vector<QueuedRows> draft;
   QueuedRows target;  ///< all nodes; nodes that the round does not use are padding
   float* draft_logits =
       nullptr;  ///< [nodes with children, draft_columns]; row i gives the children of node i
   float* target_logits = nullptr;     ///< [nodes, vocab]
-  KvStore target_cache, draft_cache;  ///< set by the caller; if the draft is no chain, settle() moves the
-                                      ///< accepted path in them
+  KvStore target_cache, draft_cache;  ///< set by the caller; unless the draft is a chain, settle() moves
+                                      ///< the slots of the accepted path to their final places
   const PlanRound* ring = nullptr;    ///< [kPlanRing], in memory shared by host and device
   std::shared_ptr<void> own;          ///< belongs to the backend
 
-  /// Round `number`; null until it is done.
+  /// Returns round `number`, or null if it has not finished.
   const PlanRound* round(std::uint32_t number) const {
     const PlanRound& at = ring[(number - 1) % kPlanRing];
     const std::uint32_t have =

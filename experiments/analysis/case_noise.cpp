@@ -12,13 +12,15 @@
 namespace speclab {
 namespace {
 
-/// The numbers of steps of the lines of a case and its reference: `plain` as counted, `slowed` multiplied by
-/// how slow the machine was during the line. Both [prompts][repeats].
+/// Numbers of decoding steps of a case and of its reference, [prompts][repeats]. `plain` holds the counts. In
+/// `slowed`, the count of each line is multiplied by the factor by which the machine was slower during that
+/// line.
 struct DriftedSteps {
   PairedTimes plain, slowed;
   theory::DriftSource source = theory::DriftSource::lines;
 
-  /// The factor that drift puts on the speedup of these prompts: a median over repeats, as the speedup is.
+  /// The factor by which drift changes the speedup over these prompts. Like the speedup, each of its two
+  /// ratios is a median over repeats.
   double factor(std::span<const std::size_t> prompts) const {
     const auto ratio = [&](const PairedTimes& steps) {
       stats::Times base, test;
@@ -48,7 +50,8 @@ std::optional<DriftedSteps> drifted_steps(const CaseData& data, const theory::Ro
   return drifted;
 }
 
-/// The speedup over the prompts with these indices; NaN when there is none.
+/// The measured speedup of the case on the prompts with the indices `drawn`; NaN if it is undefined (no
+/// tokens or no time).
 double speedup_of(const PairedDecoding& both, std::span<const std::size_t> drawn) {
   stats::Decoded base, test;
   for (const std::size_t i : drawn) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# tests.sh BACKEND N TEST_PROGRAM...: runs the tests for a device and prints their results as a JSON object. These tests have "OnDevice"
-# in the name of their suite and take backend and device from SPECLAB_TEST_BACKEND and SPECLAB_TEST_DEVICE. Every program must have such
-# tests, and a listed test that does not run counts as a failure. Exit status 1: there was a failure; 77: all tests were skipped. After an
-# interruption it prints the results so far.
+# tests.sh BACKEND N TEST_PROGRAM...: runs the tests for device number N of a backend and prints their results as a JSON object. Only suites
+# with "OnDevice" in their name are run. They read the backend and the device from SPECLAB_TEST_BACKEND and SPECLAB_TEST_DEVICE. Every
+# program must have such tests. A test that a program lists but does not run counts as a failure. Exit status 1: there was a failure; 77:
+# all tests were skipped. If the script is interrupted, it prints the results so far.
 set -uo pipefail
 export SPECLAB_TEST_BACKEND=$1 SPECLAB_TEST_DEVICE=$2
 shift 2
@@ -35,7 +35,7 @@ for program in "$@"; do
   collect
   ended=$((passed + failed + skipped - before))
   if [ "$listed" = 0 ]; then
-    broken=$((broken + 1)) why="${program##*/} lists no test of $filter: $(tail -n 1 "$log")"
+    broken=$((broken + 1)) why="${program##*/} lists no test that matches $filter: $(tail -n 1 "$log")"
   elif [ $ended != "$listed" ] || { [ $code != 0 ] && ! grep -q '^\[  FAILED  \]' "$log"; }; then
     # The program was ended by a signal, could not start, or left tests out.
     broken=$((broken + 1)) why="${program##*/} ended with status $code after $ended of $listed tests: $(tail -n 2 "$log" | tr '\n' ' ')"
@@ -44,9 +44,9 @@ for program in "$@"; do
 done
 report
 if [ $((failed + broken)) -gt 0 ]; then
-  echo "$failed tests failed, $broken programs broke. $names$why" >&2
+  echo "$failed tests failed, $broken programs did not run all of their tests. $names$why" >&2
   exit 1
 elif [ $passed = 0 ]; then
-  echo "none of $programs test programs has a test for this device ($skipped skipped). $why" >&2
+  echo "no test ran on this device: $programs programs skipped all of their $skipped tests. $why" >&2
   exit 77
 fi

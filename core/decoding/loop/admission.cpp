@@ -1,5 +1,5 @@
-// How the decode loop is set up and how a generation starts: checks, prefill, the first token, the choice of
-// an executor.
+// Sets up the decode loop and starts generations: checks the request, runs the prefill, samples the first
+// token and chooses an executor for the steps.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -15,7 +15,7 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
   SPECLAB_CHECK(target_ != nullptr && options_.batch >= 1, "target {}, batch {}", target_ != nullptr,
                 options_.batch);
   SPECLAB_CHECK(options_.devices >= 1 && (options_.devices == 1 || options_.verify == VerifyWith::one_pass),
-                "{} devices and a batch of prefixes", options_.devices);
+                "{} devices, but only a verification in one pass can use several", options_.devices);
   const ModelConfig& config = target_->config();
   if (!config.head_ids.empty()) {
     throw Error({fmt::format("model {}", target_->name()),
@@ -95,7 +95,7 @@ std::uint64_t DecodeLoop::add(const Request& request) {
   sequence.ticket = tickets_++;
   start(sequence, request);
   if (sequence.running) choose_executor(sequence);
-  finished_.reserve(finished_.size() + slots_.size());  // so that no step allocates for it
+  finished_.reserve(finished_.size() + slots_.size());  // so that no step allocates memory for this list
   if (options_.on_emit) options_.on_emit(sequence.sequence.slot, StepRecord(), sequence.out.tokens);
   if (sequence.running) {
     const auto beside =
@@ -170,7 +170,8 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
   out.tokens.reserve(options.max_tokens);
   out.steps.reserve(options.max_tokens);
   if (options_.hash_rows) out.row_hashes.reserve(options.max_tokens);
-  slot.draft.reset(sequence.tokens.back());  // without a path: the row after the prompt is that of node 0
+  // The draft is a tree with one node, so that the row after the prompt is the row of node 0.
+  slot.draft.reset(sequence.tokens.back());
   slot.expect_rows();
   const Work draft_before = slot.draft_work();
   prefill(slot);
@@ -193,7 +194,8 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
   out.draft_prefill = slot.draft_begun - draft_before;
 }
 
-// Afterwards the target's session holds the prompt and slot.logits its last row.
+// Runs the target on the prompt. Afterwards the KV cache of the target's session holds the prompt, and
+// slot.logits holds the logits after its last token.
 void DecodeLoop::prefill(RunningSequence& slot) {
   const Request& request = slot.request;
   PrefillCost cost;
@@ -220,7 +222,8 @@ void DecodeLoop::prefill(RunningSequence& slot) {
   slot.out.target_prefill = cost.work;
 }
 
-// Takes the first executor that can run the steps of this generation; the host's can run all.
+// Chooses the first device executor that can run the steps of this generation, otherwise the host's executor.
+// Throws Error if that one cannot run them either, or if device_loop is on and no device executor can.
 void DecodeLoop::choose_executor(RunningSequence& sequence) {
   const DeviceLoop wanted = sequence.request.options.device_loop;
   std::string reason;

@@ -11,7 +11,8 @@
 namespace speclab {
 namespace {
 
-constexpr std::int64_t kPatienceNs = 5'000'000'000;  // longest wait for a round while the device is idle
+// next() gives up on a round when the device has been idle for this long.
+constexpr std::int64_t kPatienceNs = 5'000'000'000;
 
 void check_round(const PlanRound& round) {
   if (round.end == PlanEnd::kBadTarget || round.end == PlanEnd::kBadDraft) {
@@ -52,8 +53,8 @@ void PlannedRounds::start(PlanStart start, RoundQueue queue, bool stamps) {
   mode_ = queue;
   stamps_ = stamps;
   position_ = start.position;
-  if (queue == RoundQueue::kLoop)
-    queued_ = (queued_ + kPlanLoop - 1) / kPlanLoop * kPlanLoop;  // so that every loop is whole
+  // A loop starts at a multiple of kPlanLoop, so that it runs kPlanLoop rounds.
+  if (queue == RoundQueue::kLoop) queued_ = (queued_ + kPlanLoop - 1) / kPlanLoop * kPlanLoop;
   start.rounds = read_ = queued_;
   program_->start(*plan_, start);
 }
@@ -63,7 +64,7 @@ void PlannedRounds::queue() {
   const PlanShape& shape = plan.shape;
   const bool loop = mode_ == RoundQueue::kLoop;
   const int rounds = loop ? kPlanLoop : 1;
-  // Every earlier round may move the sequence by all of its nodes.
+  // Each round that is queued but not read may append depth() + 1 tokens to the sequence.
   const std::int64_t most =
       position_ + (static_cast<std::int64_t>(queued_ - read_) + rounds - 1) * (shape.depth() + 1);
   std::int64_t tier = kTier;
@@ -111,7 +112,8 @@ const PlanRound& PlannedRounds::next(int ahead) {
   while (static_cast<int>(queued_ - read_) < ahead) queue();
   Backend& backend = target_->model().backend();
   ++read_;
-  // A stream may report idle while a looping graph still runs in it, so wait for some time.
+  // The device may report that it is idle while a looping graph still runs. So give up only after
+  // kPatienceNs.
   std::int64_t idle_since = 0;
   for (;;) {
     if (const PlanRound* round = plan_->round(read_)) {
@@ -121,7 +123,8 @@ const PlanRound& PlannedRounds::next(int ahead) {
     }
     const std::int64_t now = wall_now_ns();
     if (!backend.idle() || idle_since == 0) idle_since = now;
-    SPECLAB_CHECK(now - idle_since < kPatienceNs, "round {} of {} was queued and never came", read_, queued_);
+    SPECLAB_CHECK(now - idle_since < kPatienceNs,
+                  "the device is idle, but round {} of {} queued rounds has not finished", read_, queued_);
     std::this_thread::yield();
   }
 }

@@ -24,19 +24,20 @@ class StepExecutor;
 struct Request {
   TokenSpan prompt;  ///< at least one token; must stay valid until the generation has finished
   GenerationOptions options;
-  Coins coins{0, 0};       ///< of (seed, prompt)
-  int turn = 0;            ///< of a conversation; its earlier turns are part of the prompt
+  Coins coins{0, 0};       ///< random numbers of this (seed, prompt)
+  int turn = 0;            ///< number of this turn in a conversation; the prompt contains the earlier turns
   std::vector<Token> eos;  ///< the model's end tokens
-  TokenSpan reference;     ///< autoregressive output of this prompt where a strategy needs it; else empty
+  TokenSpan reference;     ///< autoregressive output of this prompt if a strategy needs it; else empty
 };
 
-/// One sequence of the decode loop: its session on the target, its text so far, and the buffers of its
-/// current step. The buffers are kept between steps and between generations, so that a step allocates nothing
-/// once they have grown. The decode loop owns it; step executors read the draft and write rows and verdict.
+/// The state of one sequence of the decode loop: its session on the target, its text so far, and the buffers
+/// of its current step. The buffers are kept between steps and generations, so that a step allocates no
+/// memory once they are large enough. The decode loop owns this object. Step executors read the draft and
+/// write the target's rows and the verdict.
 struct RunningSequence {
   std::unique_ptr<Session> session;      ///< on the target
   std::vector<Session*> draft_sessions;  ///< on the draft; the strategy owns them
-  std::vector<Session*> head_sessions;   ///< on decoder layers of its head; the strategy owns them
+  std::vector<Session*> head_sessions;   ///< on the decoder layers of draft heads; the strategy owns them
   std::vector<HeadRunner*> heads;        ///< the strategy owns them
   StepExecutor* executor = nullptr;      ///< runs the steps of this generation
   Request request;
@@ -52,19 +53,19 @@ struct RunningSequence {
   // The current step.
   Draft draft;
   Acceptance acceptance;
-  Acceptance again;                   ///< the verdict with everything that the record wants
+  Acceptance again;                   ///< verdict of a second judge(), with details for the record
   std::int64_t decided_from = 0;      ///< position of the pending token when the draft was judged
-  std::vector<float> logits;          ///< [nodes that want a row, vocab]
+  std::vector<float> logits;          ///< [nodes whose logits are needed, vocab]
   std::vector<float> maxima;          ///< see Feed::maxima; filled where the strategy reads rows
   std::vector<std::int32_t> row_of;   ///< [nodes], row of `logits`; -1: none
   std::vector<Token> fed;             ///< [rows fed]
   std::vector<std::int32_t> parents;  ///< [rows fed], indices into `fed`; -1: the last committed position
   std::vector<std::int32_t> rows;     ///< rows fed that want logits, ascending
-  std::vector<DevicePart> parts;      ///< by device, where a step is divided over several; else empty
+  std::vector<DevicePart> parts;      ///< one per device if a step is divided over several; else empty
   StepStatesReader states;            ///< the hidden states that the strategy reads
   int state_fetches = 0;              ///< steps that waited for hidden states after the verdict
   std::vector<int> path;
-  StepRecord step;  ///< its lists keep their memory; out.steps gets copies
+  StepRecord step;  ///< reused, so that its lists keep their memory; out.steps gets copies
   int emitted = 0;
   Work draft_before;               ///< the draft's work when the step began
   Work target_begun, draft_begun;  ///< work when decoding began, after prefill
@@ -75,32 +76,35 @@ struct RunningSequence {
     return {logits.data() + static_cast<std::size_t>(row_of[node]) * vocab(),
             static_cast<std::size_t>(vocab())};
   }
-  /// The row that is sampled from. Processors see the text up to and including the node.
+  /// The logits after a node that sampling uses, with the logits processors applied. Processors see the text
+  /// up to and including the node.
   std::span<const float> row(int node) const {
     return processors ? std::span<const float>(processed_[node]) : raw_logits(node);
   }
-  /// Work of everything that drafts, so far.
+  /// The work so far of all sessions and heads that draft for this sequence.
   Work draft_work() const;
 
   /// Sets the limits of the next draft and puts the pending token at its root. `capacity`: positions of the
   /// session.
   void begin_step(int capacity);
-  /// Numbers the rows of the draft's nodes and makes room for them.
+  /// Gives each node of the draft that needs logits its row of `logits` (row_of), and makes room for these
+  /// rows.
   void expect_rows();
-  /// The standardised row of a node; computed when it is first asked for.
+  /// The standardised row of a node. It is computed in the first call.
   TargetRow target_row(int node);
   /// Judges the draft with the rule. Needs the rows of every node that the rule may look at.
   void judge(Acceptance& result);
-  /// Takes one token into the text. False: the text ends with it, and out.finish says why.
+  /// Appends one token to the text. Returns false if the text ends with this token; then out.finish says why.
   bool take(Token token, int capacity, const std::function<void(Token, std::string&)>& bytes);
-  /// Takes the accepted path and the next token into the text, up to the first cut.
+  /// Appends the accepted path and the next token to the text. Stops at the first token that ends the text.
   void emit(int capacity, const std::function<void(Token, std::string&)>& bytes);
-  /// Fetches the hidden states that the strategy reads of the committed nodes only. After emit().
+  /// Fetches the hidden states of the committed nodes, for a strategy that reads the states of these nodes
+  /// only. Call it after emit().
   void fetch_states(const Reads& reads);
 
  private:
-  std::vector<Distribution> p_, raw_;          // [node 0 and candidates], filled when a rule asks for them
-  std::vector<std::vector<float>> processed_;  // the same, rows after the processors
+  std::vector<Distribution> p_, raw_;          // [node 0 and candidates], filled by target_row()
+  std::vector<std::vector<float>> processed_;  // the rows of these nodes after the logits processors
   std::vector<char> ready_;
   std::vector<Token> prefix_;
 };

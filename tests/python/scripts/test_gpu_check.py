@@ -280,7 +280,7 @@ class Tools(Copy):
         self.program("test_a", 0, ["[==========] Running 0 tests from 0 test suites."])
         result = self.tool("tests.sh", "cuda", "0", "bin/test_a")
         self.assertEqual(result.returncode, 1)
-        self.assertIn("test_a lists no test of *OnDevice*", result.stderr)
+        self.assertIn("test_a lists no test that matches *OnDevice*", result.stderr)
         self.program("test_a", 2, ["[       OK ] A.x (3 ms)"])
         result = self.tool("tests.sh", "cuda", "0", "bin/test_a")
         self.assertEqual(result.returncode, 1)

@@ -4,15 +4,15 @@
 
 #include "core/backend/cuda/kernels/simt.h"
 
-// The KV cache of a sequence on a GPU, and the kernels that write, move and copy its slots. Its layout is
-// bf16 [layer][kv_head][keys, values][slot][stride]. A slot holds the dimensions of a head, padded with zeros
-// to whole pieces of 16 bytes. So keys of neighbouring slots are neighbours in memory, and a piece belongs to
-// one slot.
+// The kernels that write, move and copy slots of the KV cache of a sequence on a GPU. The cache has the
+// layout bf16 [layer][kv_head][keys, values][slot][stride]. A slot holds one vector of head_dim numbers. It
+// is padded with zeros to a multiple of 16 bytes, so that kernels can copy it in pieces of 16 bytes. The keys
+// of neighbouring slots are adjacent in memory, and so are the values.
 
 namespace speclab::cuda {
 
 inline constexpr int kKvPiece = 8;         ///< bf16 numbers in 16 bytes
-inline constexpr int kKvThreads = 64;      ///< per block of the kernels in this file
+inline constexpr int kKvThreads = 64;      ///< threads per block of the kernels in this file
 inline constexpr int kMovedAtOnce = 2048;  ///< pieces per block of CopyKv
 
 /// bf16 numbers per slot of keys or of values.
@@ -32,7 +32,7 @@ struct KvLayer {
   }
 };
 
-/// Backend::rope_and_store.
+/// Arguments of the kernel for Backend::rope_and_store().
 struct RopeStore {
   float* qkv = nullptr;  ///< [n, (heads + 2 kv_heads) * head_dim]
   int n = 0, heads = 0, kv_heads = 0, head_dim = 0;
@@ -44,8 +44,8 @@ struct RopeStore {
   KvLayer kv;
 };
 
-/// Backend::move_slots() for all planes of a cache. A plane holds the keys, or the values, of one head of one
-/// layer.
+/// Arguments of the kernel for Backend::move_slots(). It moves slots in all planes of a cache. A plane holds
+/// the keys, or the values, of one head of one layer.
 struct MoveSlots {
   simt::u16* data = nullptr;
   int planes = 0, slots = 0, stride = 0;
@@ -54,7 +54,7 @@ struct MoveSlots {
   int count = 0;
 };
 
-/// Copies the first `used` slots of every plane of one cache into another.
+/// Arguments of the kernel that copies the first `used` slots of every plane of one cache into another.
 struct CopyKv {
   const simt::u16* from = nullptr;
   simt::u16* to = nullptr;
@@ -63,7 +63,7 @@ struct CopyKv {
 
 inline namespace SPECLAB_SIDE {
 
-// One block per vector of a row: a query head, a key or a value.
+// The grid has one block per row and head. A head is a query head, a key head or a value head.
 struct RopeStoreKernel {
   static constexpr const char* kName = "rope_and_store";
   static constexpr int kThreads = kKvThreads;
@@ -103,7 +103,8 @@ struct RopeStoreKernel {
   }
 };
 
-// One block per plane. A thread moves the same piece of all slots, so moves in order need no barrier.
+// The grid has one block per plane. A thread moves the piece at the same offset of every slot. So no thread
+// reads what another thread has written, and the moves run in order without a barrier.
 struct MoveSlotsKernel {
   static constexpr const char* kName = "move_slots";
   static constexpr int kThreads = kKvThreads;

@@ -8,32 +8,37 @@
 #include "core/base/exact_float.h"
 #include "core/base/row_order.h"
 
-// Distributions over a vocabulary ("laws") as a block of threads computes them: sums, searches and races over
-// one row, and the coins that they use. For logits (or weights) with the same bits, every number and every
-// choice here has the bits of the host's code in core/decoding (Distribution, Coins, row_kernels), for any
-// number of threads: sums follow the order of row_kernels::kSumChunk, exp and log are the same polynomials,
-// and no multiply-add is fused. Logits differ between numerics classes, and so do texts.
+// Probabilities and samples of one distribution over the vocabulary (a "law"), for kernels in which a block
+// of threads works on one row. The functions draw tokens with the same coins (random numbers) as the host.
+//
+// Given the same logits or weights, these functions compute the same bits as the host's code in core/decoding
+// (Distribution, Coins, row_kernels), for any number of threads. For this, sums follow the order of
+// row_kernels::kSumChunk, exp and log use the same polynomials, and no multiply-add is fused. Generated texts
+// can still differ from those of the host, because each numerics class computes other logits.
 
 namespace speclab::cuda {
 
-/// One row of weights, like Distribution (core/decoding/rows/distribution.h): probabilities are weight / sum.
+/// What a kernel knows about one row of weights besides the weights. The probability of a token is weight /
+/// sum, as in Distribution (core/decoding/rows/distribution.h).
 struct Law {
   double sum = 1;
-  std::int32_t one_hot = -1;  ///< the token with all mass, then there are no weights; -1: the weights count
-  /// -1: a valid row. Otherwise the index of the first logit that is NaN or +infinity, or the number of
-  /// logits if all are -infinity. Such rows have one_hot 0, so that no weights are read.
+  std::int32_t one_hot = -1;  ///< token with probability 1 in a row without weights; -1: there are weights
+  /// -1: the row is valid. Otherwise it is the index of the first logit that is NaN or +infinity, or the
+  /// number of logits if all are -infinity. Invalid rows have one_hot = 0, so that nobody reads their
+  /// weights.
   std::int32_t invalid = -1;
 };
 
 inline namespace SPECLAB_SIDE {
 
-/// row_kernels::race(): the token with the least exponential / weight, the lowest one on ties; n if no weight
-/// is positive.
+/// The same as row_kernels::race(). Draws a standard exponential variable for each token and returns the
+/// token with the smallest quotient variable / weight. On ties it returns the lowest token, and n if no
+/// weight is positive.
 template <typename Weight>
 SPECLAB_DEVICE int race_row(const LawSpace& space, int n, PhiloxKey key, std::int64_t position,
                             simt::u32 purpose, const Weight& weight) {
   const int counters = (n + kRaceBlock - 1) / kRaceBlock * kSumLanes;
-  simt::u64 best = 0;  // inverted bits of (time, token): the largest is the earliest
+  simt::u64 best = 0;  // inverted bits of (time, token): the earliest token has the largest number
   for (int i = simt::thread_index(); i < counters; i += simt::block_threads()) {
     const PhiloxCounter words = philox4x32(coin_counter(position, purpose, static_cast<simt::u32>(i)), key);
     for (int word = 0; word < 4; ++word) {
@@ -42,7 +47,7 @@ SPECLAB_DEVICE int race_row(const LawSpace& space, int n, PhiloxKey key, std::in
       const float w = weight(token);
       if (!(w > 0)) continue;
       const simt::u32 time = exact_bits(arrival(words.word[word], w));
-      if (time >= 0x7f800000u) continue;  // infinite: never the first
+      if (time >= 0x7f800000u) continue;  // an infinite time never wins
       const simt::u64 candidate =
           static_cast<simt::u64>(~time) << 32 | (0xffffffffu - static_cast<simt::u32>(token));
       best = candidate > best ? candidate : best;
@@ -54,12 +59,14 @@ SPECLAB_DEVICE int race_row(const LawSpace& space, int n, PhiloxKey key, std::in
 
 // ---- Coins
 
-/// Coins (core/decoding/rows/coins.h) of one prompt on the device. Kernels are templates over this type, so
-/// tests can put another one in its place that walks every branch, for proofs by enumeration.
+/// The coins (core/decoding/rows/coins.h) of one prompt, on the device. Kernels take the type of the coins as
+/// a template parameter. Tests pass a type that goes through every possible outcome, to prove by enumeration
+/// that the output distribution is right.
 struct PhiloxCoins {
   PhiloxKey key{};  ///< Coins::key()
-  const PhiloxKey* key_at =
-      nullptr;  ///< not null: the key is read from here, so one recorded launch serves any prompt
+  /// If not null, the key is read from this address instead. So a launch that was recorded once works for
+  /// every prompt.
+  const PhiloxKey* key_at = nullptr;
 
   SPECLAB_DEVICE PhiloxKey own_key() const {
     if (key_at == nullptr) return key;
@@ -87,7 +94,7 @@ struct PhiloxCoins {
   }
 };
 
-/// Purposes of coins, as in Coins.
+/// Purposes of coins, with the same numbers as the host uses (Purpose).
 enum : simt::u32 {
   kTargetCoin = static_cast<simt::u32>(Purpose::target),
   kDraftCoin = static_cast<simt::u32>(Purpose::draft),
@@ -96,7 +103,7 @@ enum : simt::u32 {
   kGumbelCoin = static_cast<simt::u32>(Purpose::gumbel),
 };
 
-/// One row of weights with its law.
+/// One row of weights together with its Law.
 struct LawRow {
   const float* weights = nullptr;  ///< may be null if the row is one-hot
   double sum = 1;
@@ -112,19 +119,19 @@ struct LawRow {
     if (one_hot >= 0) return x == one_hot ? 1 : 0;
     return weight(x) / sum;
   }
-  /// Distribution::argmax(); the lowest token on ties.
+  /// The same as Distribution::argmax(): the lowest token on ties.
   SPECLAB_DEVICE int argmax(const LawSpace& space, int vocab) const {
     if (one_hot >= 0) return one_hot;
     return index_of(largest_of_row(space, vocab, [&](int i) { return simt::load(weights + i); }));
   }
-  /// Distribution::sample().
+  /// The same as Distribution::sample().
   template <typename Coins>
   SPECLAB_DEVICE int sample(const LawSpace& space, int vocab, const Coins& coins, std::int64_t position,
                             simt::u32 purpose, simt::u32 draw = 0) const {
     if (one_hot >= 0) return one_hot;
     return coins.categorical(space, vocab, [&](int i) { return weight(i); }, position, purpose, draw);
   }
-  /// Distribution::sample_coupled().
+  /// The same as Distribution::sample_coupled().
   template <typename Coins>
   SPECLAB_DEVICE int sample_coupled(const LawSpace& space, int vocab, const Coins& coins,
                                     std::int64_t position) const {

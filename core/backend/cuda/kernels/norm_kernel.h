@@ -3,15 +3,16 @@
 #include "core/backend/cuda/kernels/linear/fragments.h"
 #include "core/backend/cuda/kernels/rows.h"
 
-// Norms of rows, or of heads within rows.
+// The kernel that normalises rows, or the heads within rows: RMS norm and layer norm.
 
 namespace speclab::cuda {
 
 enum class NormOf { kRms, kLayer };
 
-/// out = x / rms(x) * weight (Zhang and Sennrich 2019, eq. 4), or (x - mean) / sqrt(variance + eps) * weight
-/// + bias (Ba et al. 2016, eq. 4), for each of `heads` vectors of d numbers in each row. The result is
-/// written as floats, rounded as input of a linear layer, or both.
+/// Arguments of the norm kernel. It normalises each of the `heads` vectors of d numbers in each row. kRms:
+/// out = x / rms(x) * weight (Zhang and Sennrich 2019, eq. 4). kLayer: out = (x - mean) / sqrt(variance +
+/// eps) * weight + bias (Ba et al. 2016, eq. 4). The kernel writes the result as floats (`out`), as bf16
+/// input of a linear layer (`activations`), or as both. `out` may be `x`.
 struct Norm {
   NormOf kind = NormOf::kRms;
   const float* x = nullptr;  ///< vector h of row i begins at x + i * x_stride + h * d
@@ -20,7 +21,7 @@ struct Norm {
   const float* bias = nullptr;    ///< [d]; kLayer only
   float eps = 0;
   int rows = 0, heads = 1, d = 0;
-  float* out = nullptr;  ///< null: not written; laid out by out_stride like x; may be x
+  float* out = nullptr;  ///< null: not written; vector h of row i begins at out + i * out_stride + h * d
   int out_stride = 0;
   simt::u16* activations = nullptr;  ///< null: not written; [rows, d] as in fragments.h; one head only
 };
@@ -30,8 +31,9 @@ inline namespace SPECLAB_SIDE {
 struct Moments {
   float mean = 0, scale = 1;
 };
-/// Statistics of a row that the first `threads` threads of the block read. sum(value, i) adds the values of
-/// these threads; i is 0 or 1.
+/// Computes the mean and the scale of one vector of d numbers. The first `threads` threads of the block read
+/// it. sum(value, i) returns the sum of the values of these threads. i is 0 or 1 and tells the two sums
+/// apart, so that they can use different shared memory.
 template <NormOf kKind, typename Sum>
 SPECLAB_DEVICE Moments moments_of(const float* x, int d, float eps, int threads, const Sum& sum) {
   const bool aligned = on_16_bytes(x, 0);
@@ -58,6 +60,7 @@ SPECLAB_DEVICE Moments moments_of(const float* x, int d, float eps, int threads,
   moments.scale = 1.0f / simt::sqrt(sum(squares, 0) / static_cast<float>(d) + eps);
   return moments;
 }
+/// Normalises the eight numbers of the vector from `begin` on.
 template <NormOf kKind>
 SPECLAB_DEVICE Piece normed_piece(const float* x, const float* weights, const float* biases, int begin, int d,
                                   const Moments& moments) {

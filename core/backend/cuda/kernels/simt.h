@@ -5,17 +5,17 @@
 #include "core/backend/cuda/launch/launch_shape.h"
 
 // clang-format off
-// The layer that kernels are written against: what a thread, a warp and a block can do. It has two
-// implementations with the same names. nvcc compiles simt_device.h (PTX). g++ compiles
-// core/backend/cuda/simulator/simt_host.h, which runs the threads of a block as fibers of a simt::Machine. A
-// kernel is written once, in a header *_kernel.h:
+// The functions that CUDA kernels use instead of CUDA's own: indices, memory, shuffles, barriers and matrix
+// products. With them a kernel is written once and runs on a GPU and in a simulator on the CPU. nvcc compiles
+// the functions in simt_device.h (PTX). g++ compiles those in core/backend/cuda/simulator/simt_host.h, where
+// a simt::Machine runs the threads of a block as fibers. A kernel is written in a header *_kernel.h:
 //
 //   namespace speclab::cuda {
 //   struct Scale {                     // arguments: plain data, the same type for both compilers
 //     float* x; float factor; int count;
 //   };
-//   inline namespace SPECLAB_SIDE {    // all code that calls the layer, because its symbols differ between
-//                                      compilers
+//   inline namespace SPECLAB_SIDE {    // for all code that calls functions of simt. Each compiler gives the
+//                                      // namespace another name, so that symbols differ.
 //   struct ScaleKernel {
 //     static constexpr const char* kName = "scale";
 //     static constexpr int kThreads = 256;   // most threads per block
@@ -32,35 +32,38 @@
 //   }
 //   }
 //
-// launch(arguments, stream) starts it. For that its arguments are one word in
-// core/backend/cuda/launch/families.h and its header is included in launch.h.
+// launch(arguments, stream) starts a kernel, here launch(Scale{...}, stream). Two lines make the kernel known
+// to launch(): the name of its arguments (Scale) in core/backend/cuda/launch/families.h, and an include of
+// its header in launch.h.
 //
 // Rules. "Fails" means that the Machine throws Bug with the kernel, block, thread, file and line.
 // - A warp has 32 threads, and a block consists of whole warps. Between barriers the Machine runs warps in
 //   random order.
 // - All 32 lanes of a warp call a collective (shuffle*, ballot, any, all, warp_sum, warp_max, warp_sync,
 //   mma_wait) at the same place. All threads of a block call a barrier (block_sync) at the same place.
-//   Anything else fails, and so does a thread that ends while others wait. Only whole blocks may return
-//   early.
-// - Shared memory is accessed through Shared<T> only. It is poisoned when a block starts. Reading memory that
-//   no thread has written fails, and so does an index out of range. A race fails: two threads touch the same
-//   element, one of them writes, and neither block_sync nor (within a warp) warp_sync is between them.
-//   sizeof(T) is at least 2.
-// - Global memory is accessed through load and store only, at addresses from Machine::allocate (others fail)
-//   and with natural alignment (16 bytes for load16). Blocks run one after the other in random order. A block
-//   must not wait for another block, but atomic_add can find out which block finishes last (publish results
-//   with fence() before it).
-// - The blocks of a cooperative launch (Machine::run_together) run at once, with their warps in random order.
-//   They may wait for each other with add_release and load_acquire; the loop that waits calls pause(). Here
-//   races in global memory fail, too: two blocks touch the same bytes, one of them writes, and no release and
-//   acquire is between them. A load16_streamed of memory that this launch has written fails.
-// - Inner blocks (enter_block): some warps of a block run as the block of another kernel, with a part of the
-//   shared memory.
-// - mma() may execute late. Reading an Accumulator before mma_wait() fails.
-// - async_copy16() may execute late. The data have arrived after async_wait<N>() and a barrier.
-// - No float atomics, except in benchmarks, because their order is not fixed. Sums are fixed trees and
-//   multiply-adds are fma(). nvcc runs with -fmad=false and g++ with -ffp-contract=off, so arithmetic without
-//   exp and the like has the same bits on both.
+//   Anything else fails. A thread that ends while others wait for it fails, too. If a kernel returns early,
+//   all threads of the block must do so.
+// - Kernels access shared memory through Shared<T> only, where sizeof(T) is at least 2. Its contents are
+//   undefined when a block starts, and reading an element that no thread has written fails. An index out of
+//   range fails. A race fails, too: two threads access the same element, at least one of them writes, and no
+//   block_sync separates the accesses (within a warp, warp_sync is enough).
+// - Kernels access global memory through load and store only. Addresses must come from Machine::allocate
+//   (others fail) and must be aligned to the size of the access (16 bytes for load16). The Machine runs
+//   blocks one after the other in random order. So a block must not wait for another block. To find out which
+//   block finishes last, each block calls fence() after its results and then atomic_add on a counter.
+// - The blocks of a cooperative launch (Machine::run_together) run at the same time, with their warps in
+//   random order. They may wait for each other with add_release and load_acquire. A loop that waits calls
+//   pause(). In such a launch, races in global memory fail, too: two blocks access the same bytes, at least
+//   one of them writes, and no release and acquire separate the accesses. A load16_streamed of memory that
+//   this launch has written fails.
+// - An inner block (enter_block) is a group of warps of a block. They run another kernel as if they were a
+//   whole block, and use a part of the block's shared memory.
+// - mma() may finish after it returns. Reading an Accumulator before mma_wait() fails.
+// - async_copy16() may finish after it returns. The data have arrived after async_wait<N>() and a barrier.
+// - Only benchmarks may add floats atomically, because the order of atomic additions is not fixed. A kernel
+//   adds numbers in a fixed order (a tree) and calls fma() wherever it wants a multiply-add. nvcc runs with
+//   -fmad=false and g++ with -ffp-contract=off. So arithmetic without functions such as exp gives the same
+//   bits on both.
 //
 // On a GPU the hardware chooses the order and the precision in which mma() adds the 16 products of a step.
 // The Machine adds them one by one in ascending k; each product is exact and each sum is rounded to float. So
@@ -69,7 +72,7 @@
 // clang-format on
 
 #if defined(__CUDACC__)
-#if defined(SPECLAB_INNER_BLOCKS)  // set by the one source that uses inner blocks, which cost a little time
+#if defined(SPECLAB_INNER_BLOCKS)  // one source defines this: inner blocks make kernels slower
 #define SPECLAB_SIDE inner_side
 #else
 #define SPECLAB_SIDE device_side
@@ -77,7 +80,7 @@
 #define SPECLAB_DEVICE __device__ __forceinline__
 #define SPECLAB_BOTH __host__ __device__ __forceinline__
 #define SPECLAB_UNROLL _Pragma("unroll")    // for a loop of fixed length that indexes registers
-#define SPECLAB_ROLLED _Pragma("unroll 1")  // for a loop whose unrolled copies would only take registers
+#define SPECLAB_ROLLED _Pragma("unroll 1")  // for a loop that unrolling would only make use more registers
 #else
 #define SPECLAB_SIDE host_side
 #define SPECLAB_DEVICE inline
@@ -99,8 +102,8 @@ struct alignas(16) Bytes16 {
   u32 word[4];
 };
 
-/// An inner block: `threads` threads of a block from first_thread on (whole warps), with a part of its shared
-/// memory.
+/// An inner block: the place of the block in its grid, its threads within the outer block (whole warps), and
+/// its part of the shared memory.
 struct InnerBlock {
   int x, y, z, grid_x, grid_y, grid_z;
   int first_thread, threads;
@@ -117,40 +120,45 @@ struct InnerBlock {
 //   void enter_block(const InnerBlock&)      Called by all threads of the inner block. Waits until they have
 //                                            left the previous one. From here on all functions above,
 //                                            block_sync() and shared() refer to the inner block.
-//   void leave_block()                       Ends it. Must also be called once before the first
-//                                            enter_block().
+//   void leave_block()                       Leaves the inner block. Every thread must also call it once
+//                                            before its first enter_block().
 //
 //   T load(const T* p)                       Global memory; T has 2, 4 or 8 bytes.
-//   T load_constant(const T* p)              The same for memory that nobody writes during the kernel.
+//   T load_constant(const T* p)              The same for memory that no thread writes during the kernel.
 //   void store(T* p, T value)
 //   Bytes16 load16(const void* p), void store16(void* p, Bytes16)
-//   Bytes16 load16_constant(const void* p)   Read-only memory that is worth a place in L1: activations.
-//   Bytes16 load16_streamed(const void* p)   Read-only memory that is read once: weights. Bypasses L1.
-//   void prefetch(const void* p, u32 bytes)  Into L2 at some later time; multiples of 16 bytes.
-//   u32 atomic_add(u32* p, u32 value)        Returns the old value; relaxed.
+//   Bytes16 load16_constant(const void* p)   For read-only memory that is read often, such as activations.
+//                                            May keep it in L1.
+//   Bytes16 load16_streamed(const void* p)   For read-only memory that is read once, such as weights.
+//                                            Bypasses L1.
+//   void prefetch(const void* p, u32 bytes)  Starts to load into the L2 cache. p, bytes: multiples of 16.
+//   u32 atomic_add(u32* p, u32 value)        Returns the old value. Orders no other access (relaxed).
 //   u64 atomic_max(u64* p, u64 value)
 //   void add_in_any_order(float* p, float value)   For benchmarks.
-//   void add_release(u64* p, u64 value)      A block that sees this with load_acquire also sees what this
-//                                            block did before.
+//   void add_release(u64* p, u64 value)      A block that reads the sum with load_acquire also sees all that
+//                                            this block wrote before.
 //   u64 load_acquire(const u64* p)
-//   void pause()                             In a loop that waits for another block.
-//   void fence()                             Whoever sees a store after it also sees the stores before it.
-//   void fence_system()                      The same, for the host in shared memory, too.
+//   void pause()                             For the body of a loop that waits for another block.
+//   void fence()                             Another thread of the device that sees a store after the fence
+//                                            also sees the stores before it.
+//   void fence_system()                      The same for the host, too, which reads memory that it shares
+//                                            with the device.
 //   u64 globaltimer()                        A clock of the device in ns.
-//   void set_conditional(u64 handle, u32 value)   Condition of a graph's loop: it runs again unless the last
-//                                                 value is 0.
+//   void set_conditional(u64 handle, u32 value)   Sets the condition of a graph's loop. The loop runs again
+//                                                 unless the last value was 0.
 //
 //   Shared<T> shared<T>(int offset_bytes, int count)   A part of the block's dynamic shared memory.
 //     T operator[](int i); void set(int i, T); Bytes16 get16(int i), void set16(int i, Bytes16)
 //                                            i: an element of T
-//     const Object& view<Object>(int i)      Plain data from element i on. It must not be written meanwhile.
+//     const Object& view<Object>(int i)      The plain data that begin at element i. No thread may write
+//                                            them while the reference is in use.
 //   void async_copy16(Shared<T> to, int i, const void* from)   Copies 16 bytes from global to shared memory.
 //   void async_commit(); void async_wait<N>()    N: number of groups that may still be in flight.
 //
 //   T shuffle(T v, int source_lane), shuffle_xor(T v, int mask)   T has 4 or 8 bytes.
 //   u32 ballot(bool); bool any(bool), all(bool)
-//   float warp_sum(float), warp_max(float)   Trees over lanes l and l^16, l^8, ... l^1. Every lane gets the
-//                                            result.
+//   float warp_sum(float), warp_max(float)   Each step combines lane l with lane l^16, then l^8, ... l^1.
+//                                            Every lane gets the result.
 //   void warp_sync(), block_sync()
 //
 //   Accumulator c; c.clear(); float c[i]     A 16 x 8 matrix of floats over a warp. Lane 4 g + t has c[0],

@@ -5,13 +5,14 @@
 
 #include "core/backend/cuda/kernels/simt.h"
 
-// The layout in memory of the matrix unit's operands. Both are cut into pieces of 16 bytes, one per lane, in
-// the order of the lanes. So a warp loads 512 contiguous bytes straight into the registers of mma.m16n8k16.
+// The layout in memory of weights and activations, the two operands of the GPU's matrix unit. Each operand is
+// a sequence of pieces of 16 bytes. 32 consecutive pieces belong to the 32 lanes of a warp, in the order of
+// the lanes. So a warp loads 512 contiguous bytes straight into the registers of mma.m16n8k16.
 //
-// Within a block of 32 inputs, any assignment of inputs k to lanes gives the same sum, provided that both
-// operands use it. Here lane 4 g + t takes k = 8 t .. 8 t + 7 of the block: the first four in the first step
-// of 16, the others in the second. So eight neighbouring numbers of an activation row are one piece, which
-// the kernel that produces them writes with one store.
+// A tile has 32 inputs k, which the matrix unit adds in two steps of 16. The inputs of a tile may be assigned
+// to lanes in any way that is the same for both operands. Here lane 4 g + t takes the inputs 8 t .. 8 t + 7
+// of the tile: four in the first step and four in the second. So eight neighbouring numbers of an activation
+// row form one piece, and a kernel writes them with one store.
 
 namespace speclab::cuda {
 
@@ -22,8 +23,8 @@ inline constexpr int kPiece = 8;     ///< bf16 numbers in 16 bytes
 
 SPECLAB_BOTH constexpr int tiles_of(int count, int tile) { return (count + tile - 1) / tile; }
 
-/// Row tiles for n rows: 1, 2, 3, 4, 6, 8, 12 or 16, the sizes that the linear kernel is compiled for. Beyond
-/// 128 rows, which the linear kernel does not take, multiples of 8.
+/// Number of row tiles that hold n rows: 1, 2, 3, 4, 6, 8, 12 or 16. The linear kernel is compiled for these
+/// numbers and takes at most 128 rows. For more rows the result is a multiple of 8.
 SPECLAB_BOTH constexpr int row_tiles(int rows) {
   const int tiles = tiles_of(rows, kTileRows), unit = tiles <= 4 ? 1 : tiles <= 8 ? 2 : tiles <= 16 ? 4 : 8;
   return tiles_of(tiles, unit) * unit;
