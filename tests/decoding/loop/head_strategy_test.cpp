@@ -34,6 +34,7 @@ class RandomHead final : public Strategy {
  public:
   static inline std::filesystem::path file;
   static inline Reads wanted;
+  static inline bool plans = false;        // says that a device may run whole steps
   static inline std::map<int, Seen> seen;  // by slot
 
   explicit RandomHead(const Resources& resources) : resources_(resources) {
@@ -46,6 +47,9 @@ class RandomHead final : public Strategy {
   }
 
   Reads reads() const override { return wanted; }
+  std::optional<DevicePlan> device_plan(const SamplingParams&) const override {
+    return plans ? std::optional(DevicePlan()) : std::nullopt;
+  }
 
   void observe_prompt(const Sequence& sequence, const PromptStates& states) override {
     Slot& slot = slots_[static_cast<std::size_t>(sequence.slot)];
@@ -292,9 +296,13 @@ TEST_P(HeadStrategy, WaysOfVerifyingThatHaveNoStatesAreRefused) {
     return "no error";
   };
   on_device.options["device_loop"] = "auto";
-  const GenerationRecord record = on_device.run();
-  EXPECT_EQ(record.tokens, decode(false).run().tokens);
-  EXPECT_EQ(record.verified_steps + record.planned_steps, 0);
+  for (const bool plans : {false, true}) {
+    RandomHead::plans = plans;
+    const GenerationRecord record = on_device.run();
+    EXPECT_EQ(record.tokens, decode(false).run().tokens);
+    EXPECT_EQ(record.verified_steps + record.planned_steps, 0) << plans;
+  }
+  RandomHead::plans = false;
   on_device.options["device_loop"] = "on";
   EXPECT_THAT(message(on_device), HasSubstr("local reads hidden states"));
   divided.loop.devices = 2;

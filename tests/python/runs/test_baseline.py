@@ -100,7 +100,7 @@ class Pages(Adopting):
         (self.root / "results/README.md").write_text("by hand")
         status, err = self.call("check")
         self.assertEqual(status, 1)
-        self.assertIn("results/README.md is not what its sources say", err)
+        self.assertIn("results/README.md does not match its records", err)
 
     def test_a_record_without_the_newer_fields_says_what_it_knows(self):
         def change(summary):
