@@ -1,13 +1,14 @@
-// Jacobi decoding: guesses all tokens of a block at once. One forward computes the target's token for every
-// position, given the guesses before it, and these tokens are the next guess. The correct prefix grows by at
-// least one token per forward; the tokens after the first wrong one stay as the next guess.
+// Jacobi decoding: guesses all tokens of a block at once. One target forward predicts the token at every
+// position of the block, given the guesses before it. These predictions are the guesses of the next step.
+// Every forward makes the correct prefix at least one token longer. The predictions after the first wrong
+// guess are kept as the next guesses.
 //
 // Paper:       Santilli et al. 2023, "Accelerating Transformer Inference for Translation via Parallel
-//              Decoding", Algorithms 1 (parallel) and 2 (blocks: Jacobi inside, one block after the other);
-//              the sliding window is that of lookahead decoding with N = 2 (Fu et al. 2024).
-// Draft cost:  only the rows of the block.
-// Loses when:  nearly always. A wrong token changes all tokens after it, and right tokens appear at wrong
-//              positions.
+//              Decoding", Algorithms 1 (parallel: the whole text at once) and 2 (blocks: one block after the
+//              other). The sliding window is that of lookahead decoding with N = 2 (Fu et al. 2024).
+// Draft cost:  none besides the target's rows of the block.
+// Loses when:  nearly always. A wrong token changes all tokens after it, and correct tokens often appear at
+//              the wrong positions.
 
 #include <algorithm>
 #include <memory>
@@ -32,18 +33,20 @@ struct Options {
   void fields(OptionVisitor& visit) {
     visit("scheme", scheme,
           {{Scheme::blocks, "blocks"}, {Scheme::parallel, "parallel"}, {Scheme::sliding, "sliding"}},
-          "Jacobi on one block after the other, on the whole rest of the text, or on a window that always "
-          "looks the same distance ahead");
-    visit(
-        "block", block, Range<int>{1, 512},
-        "tokens of a block or window, the pending token included; parallel uses the whole rest, at most 512");
+          "what is guessed: one block after the other, all remaining text at once (parallel), or a sliding "
+          "window of constant length after the text so far");
+    visit("block", block, Range<int>{1, 512},
+          "tokens of a block or window, including the pending token; parallel ignores it and guesses all "
+          "remaining tokens, at most 512");
     visit("keep_tail", keep_tail,
-          "keep the tokens after the first wrong one as the next guess; false: guess anew");
+          "true: keep the predictions after the first wrong guess as the next guesses; false: start with new "
+          "guesses");
     visit("initial", initial,
           {{Initial::random, "random"}, {Initial::prompt, "prompt"}, {Initial::repeat, "repeat"}},
-          "first guesses: random tokens of the text, its first tokens in order, or its last token repeated");
+          "first guesses: random tokens of the text so far, its first tokens in order, or its last token "
+          "repeated");
     visit("parallel_tokens", parallel_tokens, Range<int>{0, 1 << 20},
-          "hybrid: after this many tokens decoding continues token by token; 0: never");
+          "after this many emitted tokens, decoding continues without drafts; 0: never");
   }
 };
 
@@ -122,9 +125,9 @@ class Jacobi final : public Strategy {
 
 const RegisterStrategy<Options, Jacobi> registered{{
     .name = "jacobi",
-    .summary = "fixed-point iteration on many tokens at once; the target's own answers are the next guess",
+    .summary = "fixed-point iteration on many tokens at once; the target's predictions are the next guesses",
     .paper = "Santilli et al. 2023; Song et al. 2021 (Jacobi and Gauss-Seidel-Jacobi iterations)",
-    .draft_source = "the target's own rows of the step before",
+    .draft_source = "the target's rows of the previous step",
     .stop_rule = "end of the block",
     .verification = "chain",
     .criterion = "any rule; one-hot q",

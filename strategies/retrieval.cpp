@@ -1,13 +1,13 @@
 // Retrieval: looks up the longest suffix of the text that occurs in a datastore of other texts. The
-// continuations there become a tree, weighted by how often each prefix occurs, and its heaviest nodes are
-// drafted; one-hot.
+// continuations found there form a tree. The weight of a node is how often its prefix occurs. The nodes of
+// the largest weights are drafted, with one-hot q.
 //
 // Paper:       He et al. 2023, "REST: Retrieval-Based Speculative Decoding". Their sampling mode draws a
-//              token per path and drops it on a mismatch, which is biased; here every rule is exact, because
-//              the tree goes through the ordinary verifier.
-// Draft cost:  some binary searches in a mapped suffix array, microseconds.
-// Loses when:  the datastore is about other topics, or rows are expensive: matches of two tokens are often
-//              chance.
+//              token for each path and drops it if it does not match the path, which is biased. Here the
+//              ordinary verifier judges the tree, so every lossless rule stays exact.
+// Draft cost:  a few binary searches in a memory-mapped suffix array, which take microseconds.
+// Loses when:  the datastore is about other topics, or target rows are expensive. A match of two tokens is
+//              often a coincidence.
 
 #include <string>
 
@@ -55,11 +55,11 @@ constexpr StrategyBenchmark kBenchmarks[] = {{"retrieval", "{}", BenchmarkKind::
 
 const RegisterStrategy<Options, Retrieval> registered{{
     .name = "retrieval",
-    .summary =
-        "continuations of the text's longest known suffix in a datastore of other texts, as a weighted tree",
+    .summary = "continuations of the longest suffix of the text that a datastore of other texts contains, as "
+               "a weighted tree",
     .paper = "He et al. 2023, REST",
     .draft_source = "copies from a datastore",
-    .stop_rule = "most frequent prefixes, length",
+    .stop_rule = "limits on nodes and length",
     .verification = "tree",
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

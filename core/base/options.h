@@ -13,7 +13,7 @@
 
 namespace speclab {
 
-/// Closed interval of allowed values. `above_min` excludes the lower end itself.
+/// Interval of allowed values. Both ends are allowed, but with `above_min` the lower end is not.
 template <class T>
 struct Range {
   T min;
@@ -28,8 +28,9 @@ struct Range {
 ///       schedule.fields(visit);  // a struct may contain others; all names share one flat object
 ///     }
 ///
-/// The initial values of the members are the defaults. The same declaration serves parsing from JSON and
-/// echoing the values (options_json.h), and describing the options to people (describe_options).
+/// The initial values of the members are the defaults. The same declaration is used to parse options from
+/// JSON, to write their values as JSON (options_json.h), and to describe the options in help texts
+/// (describe_options).
 class OptionVisitor {
  public:
   void operator()(std::string_view name, int& value, Range<int> range, std::string_view help);
@@ -37,12 +38,12 @@ class OptionVisitor {
                   std::string_view help);
   void operator()(std::string_view name, double& value, Range<double> range, std::string_view help);
   void operator()(std::string_view name, bool& value, std::string_view help);
-  /// One of the choices.
+  /// A text that must be one of the choices.
   void operator()(std::string_view name, std::string& value, std::initializer_list<std::string_view> choices,
                   std::string_view help);
   void operator()(std::string_view name, std::string& value, const std::vector<std::string>& choices,
                   std::string_view help);
-  /// An enum, whose values have names in configs.
+  /// An enum. `names` lists its values with their names in configs.
   template <class Enum>
     requires std::is_enum_v<Enum>
   void operator()(std::string_view name, Enum& value,
@@ -79,22 +80,22 @@ class OptionVisitor {
   Impl& impl_;
 };
 
-/// Calls fields() of some option struct, whose type the caller need not know.
+/// Calls fields() of an option struct. The caller does not have to know the type of the struct.
 using OptionFields = std::function<void(OptionVisitor&)>;
 template <class Options>
 OptionFields option_fields(Options& options) {
   return [&options](OptionVisitor& visit) { options.fields(visit); };
 }
 
-/// Describes one option to people.
+/// The description of one option, for help texts.
 struct OptionInfo {
   std::string name;
   std::string type;           ///< "integer", "number", "boolean", "choice", "text", "list of numbers", ...
   std::string default_value;  ///< as JSON: "4", "\"draft\"", "[]"
   std::string range;          ///< "1 to 64", "above 0, to 1"; empty when there is none
-  std::vector<std::string> choices;  ///< of a choice
+  std::vector<std::string> choices;  ///< the allowed values if `type` is "choice"
   std::string help;
-  bool list = false;  ///< the option takes an array, so an array is no sweep axis
+  bool list = false;  ///< the value is an array, so an array in a config is one value and not a sweep
 };
 std::vector<OptionInfo> describe_options(const OptionFields& fields);
 

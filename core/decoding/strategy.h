@@ -41,9 +41,9 @@ struct Sequence {
   }  ///< position of the pending token
   /// The coin that draws the token of a node of the current draft. It belongs to this step and this
   /// node: when a later step draws a token for the same place in the text, it uses another coin. This
-  /// is necessary for exactness. A drawn token that was never tested may have decided what else was
-  /// drafted (when a schedule stopped, how much room copies had) and so where the step ended. Used
-  /// again, its coin would be biased.
+  /// is necessary for exactness. A drawn token that was never tested may have influenced what else
+  /// was drafted (when a schedule stopped, how many copied tokens there were), and so where the step
+  /// ended. If a later step used its coin again, the text would be biased.
   Coins::Address draft_coin(int node) const {
     return {position(), Purpose::draft, static_cast<std::uint32_t>(node)};
   }
@@ -57,8 +57,8 @@ struct StepRows {
   int vocab = 0;
   std::span<const float>
       maxima{};  ///< block maxima from Feed; without them best() and top() pass over the whole row
-  /// The best token of a node's row, ties to the lowest id: the token of greedy decoding. Arbitrary when the
-  /// row contains NaN; a draft may be any token.
+  /// The best token of a node's row, ties to the lowest id: the token of greedy decoding. If the row
+  /// contains NaN, the token is arbitrary, which is harmless because any token may be drafted.
   Token best(int node) const;
   /// The k best tokens of a node's row, best first, ties to the lowest id. Arbitrary and perhaps fewer when
   /// the row contains NaN.
@@ -74,7 +74,7 @@ struct Outcome {
   StepStates states{};  ///< valid during observe(); empty unless the strategy reads hidden states
 };
 
-/// What a strategy gets when it is made. Valid as long as the strategy.
+/// What a strategy gets when it is made. All of it stays valid as long as the strategy exists.
 struct Resources {
   std::shared_ptr<const Model> target;
   std::shared_ptr<const Model> draft;  ///< null when the case has no draft model
@@ -84,18 +84,18 @@ struct Resources {
   /// shorter. Call it in begin(): the loop counts the session's work for the slot that begins. Keep the
   /// session as long as the strategy exists.
   std::function<std::unique_ptr<Session>()> open_draft;
-  /// Opens a session with the same room on another model on the target's backend: the decoder layers of a
-  /// head (HeadFile::decoder_layers). Its work counts as the draft's. Call it in observe_prompt() or begin(),
-  /// and keep the session as long as the strategy exists.
+  /// Opens a session with the same room on another model, such as the decoder layers of a head
+  /// (HeadFile::decoder_layers). The session runs on the target's backend. Its work counts as the draft's.
+  /// Call it in observe_prompt() or begin(), and keep the session as long as the strategy exists.
   std::function<std::unique_ptr<Session>(const Model&)> open_session;
   /// Makes the runner that computes the modules of a head on the target's backend. Its work counts as the
   /// draft's. Call it where open_session() may be called, and keep the runner as long as the strategy exists.
   std::function<std::unique_ptr<HeadRunner>()> open_heads;
 };
 
-/// The steps of a strategy that does the same in every step of a generation. A device then runs whole steps
-/// without the host (core/decoding/loop/planned_rounds.h), and the loop does not call the strategy between
-/// begin() and the end of the text.
+/// Describes the steps of a strategy that drafts in the same way in every step of a generation. A device then
+/// runs whole steps without the host (core/decoding/loop/planned_rounds.h), and the loop does not call the
+/// strategy between begin() and the end of the text.
 struct DevicePlan {
   /// Number of children of each node by depth, for a tree from the draft model; {1, 1, 1} is a chain. Limits
   /// may cut it. Empty: no draft.
@@ -103,16 +103,17 @@ struct DevicePlan {
   SamplingParams draft;  ///< sampling parameters of the draft; tokens are drawn by Purpose::draft or coupled
 };
 
-/// A drafting strategy: answers "what do you draft?". The decode loop owns the target forward, the rule, the
-/// clock and the counters.
+/// A drafting strategy decides which tokens are drafted. The decode loop owns the target forward, the rule,
+/// the clock and the counters.
 class Strategy {
  public:
   virtual ~Strategy() = default;
   /// Largest number of nodes of a draft, the pending token included, if it may exceed 128; otherwise 0.
   virtual int max_nodes() const { return 0; }
-  /// The results of the target that the strategy reads; called once. By default none: rows and hidden states
-  /// can stay on a device, which then verifies the drafts (core/decoding/loop/device_verifier.h). With rows,
-  /// forwards also note block maxima if the model can.
+  /// The results of the target that the strategy reads; called once. By default it reads none. Rows and
+  /// hidden states can then stay on a device, which verifies the drafts
+  /// (core/decoding/loop/device_verifier.h). If the strategy reads rows, forwards also compute block maxima
+  /// if the model can.
   virtual Reads reads() const { return {}; }
   /// Called with the hidden states of the prompt if reads() asks for them: chunk by chunk during the prefill,
   /// before begin(). The sequence contains only the prompt.
@@ -121,14 +122,15 @@ class Strategy {
   /// step. If the plan uses a draft model, exactly one session is open after begin(), and it
   /// contains the text before the pending token.
   virtual std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
-  /// Starts a sequence in its slot; prompt and first token are known. Prefill the
-  /// draft's cache here (timed as prefill).
+  /// Starts a sequence in its slot. The prompt and the first token are known. Strategies prefill
+  /// the draft model's KV cache here; the time counts as prefill.
   virtual void begin(const Sequence& sequence) = 0;
-  /// Fills drafts[i] for sequences[i]. drafts[i].tree already contains the pending token;
-  /// adding nothing is autoregressive decoding. No candidate may be deeper than depth_limit,
-  /// and no probe deeper than probe_limit.
+  /// Fills drafts[i] for sequences[i]. drafts[i].tree already contains the pending
+  /// token. If nothing is added, the step is autoregressive decoding. No candidate may be deeper than
+  /// depth_limit, and no probe deeper than probe_limit.
   virtual void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) = 0;
-  /// Called after acceptance: roll back the draft's cache, refill pools, adapt gamma.
+  /// Called after acceptance. Strategies roll back the draft model's KV cache, refill pools or adapt
+  /// gamma here.
   virtual void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes);
 };
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# gaps.sh COMMAND...: measures with nsys how much of a step the GPU waits for its next kernel (gaps of more than 5 us), in steps that it
-# runs by itself. A step ends with the kernel Settle; time between steps does not count (see gpu_busy_share). Prints {"steps", "kernels",
-# "inside_ns", "gaps_over_5us", "gaps_over_5us_ns", "largest_gap_ns"}. nsys itself makes gaps longer. Exit status 77: it cannot run here.
+# gaps.sh COMMAND...: measures with nsys how long the GPU waits between kernels inside the steps of a device program. The kernel Settle ends
+# a step. The time between steps is not counted, as in the metric gpu_busy_share. nsys itself makes the gaps longer. The script prints
+# {"steps", "kernels", "inside_ns", "gaps_over_5us", "gaps_over_5us_ns", "largest_gap_ns"}. It exits with status 77 if nsys cannot run here.
 set -uo pipefail
-command -v nsys > /dev/null || { echo "there is no nsys" >&2; exit 77; }
+command -v nsys > /dev/null || { echo "nsys is not installed" >&2; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 log=$(nsys profile --trace=cuda --cuda-graph-trace=node --sample=none --cpuctxsw=none --output="$folder/report" "$@" 2>&1) &&
   nsys stats --report cuda_gpu_trace --format csv --force-export=true "$folder/report.nsys-rep" > "$folder/trace" 2> "$folder/problem"
 code=$?
-# Columns are found by name. Copies count as work, not as gaps.
+# The columns are found by their names. Copies count as work, like kernels.
 found=$(awk -F, '
   /Start \(ns\)/ { for (i = 1; i <= NF; ++i) { if ($i ~ /Start/) s = i; if ($i ~ /Duration/) d = i }; next }
   s && $s ~ /^"?[0-9]+"?$/ {

@@ -5,19 +5,24 @@
 
 #include "core/backend/cpu/kernels.h"
 
-// Matrix products of classes `avx512-bf16` and `amx-bf16`: activations are rounded to bf16, weights are bf16,
-// and special instructions add the products in float. (Attention is in attention.h.) They read the packed
-// layout of class f32 unchanged: a pair of inputs of sixteen outputs is one vector of VDPBF16PS, and sixteen
-// pairs are one B tile of TDPBF16PS. Both flush denormal numbers to zero and round to nearest even, whatever
-// the processor's state (Intel, "Intel 64 and IA-32 Architectures Software Developer's Manual", volume 2).
-// The order of a sum is:
-// - AVX-512: pairs in ascending order, the second product of a pair first, each fused with the sum so far.
-// - AMX: for 32 inputs, the even and the odd products are summed separately as fused chains; then their sum
-//   is added to the result.
+// Computes the matrix products of the numerics classes `avx512-bf16` and `amx-bf16`. Activations are rounded
+// to bf16, weights are bf16, and special instructions (VDPBF16PS, TDPBF16PS) sum the products in float.
+// Attention is in attention.h.
 //
-// Neither uses other rows or outputs, so the bits of a row do not depend on the number of rows. The
-// emulations follow this order. On Zen 5, VDPBF16PS has the bits of its emulation. AMX has not been run yet,
-// because no machine with it was available.
+// Both classes read weights in the packed layout of class f32. In this layout, one vector of VDPBF16PS holds
+// a pair of inputs for sixteen outputs, and one B tile of TDPBF16PS holds sixteen such pairs. Both
+// instructions flush denormal numbers to zero and round to nearest even; the processor's settings do not
+// change this (Intel, "Intel 64 and IA-32 Architectures Software Developer's Manual", volume 2).
+//
+// The products of one output are added in this order:
+// - AVX-512: the pairs in ascending order. Within a pair the second product comes first. Every product is
+//   added to the sum so far by a fused multiply-add.
+// - AMX: 32 inputs at a time. The even and the odd products are summed in two separate chains of fused
+//   multiply-adds. The sum of the two chains is then added to the result.
+//
+// The order does not depend on other rows or outputs, so the bits of a row do not depend on the number of
+// rows. The emulations use the same order. On Zen 5, VDPBF16PS gives the same bits as its emulation. The AMX
+// instructions have not been run yet, because no machine with AMX was available.
 
 namespace speclab::cpu {
 
@@ -27,30 +32,32 @@ constexpr std::string_view name_of(Bf16Unit unit) {
   return unit == Bf16Unit::kAvx512 ? "avx512-bf16" : "amx-bf16";
 }
 
-/// True if this processor has the instructions and the system permits them. The first call requests the AMX
-/// state.
+/// True if this processor has the instructions and the system permits them. The first call asks
+/// the system for permission to use AMX.
 bool supported(Bf16Unit unit);
-/// The unit that "auto" chooses, if any: AVX-512 on AMD processors, where VDPBF16PS is as fast as a fused
-/// multiply-add and does twice the operations. On Intel processors it is slower. AMX is not chosen until it
-/// has been run once.
+/// The unit that "auto" chooses, if any. This is AVX-512 on AMD processors, where VDPBF16PS is as fast as a
+/// fused multiply-add and does twice as many operations. On Intel processors VDPBF16PS is slower. AMX is
+/// never chosen, because it has not been run on a real machine.
 std::optional<Bf16Unit> preferred_bf16_unit();
 
-/// Groups of n rows of activations. AVX-512 reads groups of interleaved rows,
-/// [group][bf16_row_length(in)/2][rows of the group][2]; AMX loads tiles of single rows.
+/// Divides n rows of activations into groups. AVX-512 reads the rows of a group interleaved:
+/// [group][bf16_row_length(in)/2][rows of the group][2]. AMX loads its tiles from rows that are not
+/// interleaved, so each group is one row.
 constexpr RowGroups bf16_row_groups(Bf16Unit unit, int n) {
   if (unit == Bf16Unit::kAmx) return RowGroups(n, 1);
-  return n <= 16 ? RowGroups(n, 16)
-                 : RowGroups(n, 12);  // as many rows as fit in registers, with one panel or two
+  return n <= 16 ? RowGroups(n, 16) : RowGroups(n, 12);  // the sums of 16 rows fit in registers with one
+                                                         // panel of weights, those of 12 with two
 }
-/// Length of a row in memory: a multiple of 32 inputs.
+/// Length of a row in memory: `in` rounded up to a multiple of 32.
 inline constexpr int bf16_row_length(int in) { return padded(in, 32); }
 /// Rounds one group of rows, x [rows, in], and pads it with zeros.
 void round_group(const float* x, int rows, int in, Bf16* out);
 
-/// y[row, j] (+)= sum_k W[j, k] x[row, k] for j in [0, outputs). Like linear_slice() in kernels.h, except for
-/// x.
+/// The arguments of bf16_linear_slice(), which computes y[row, j] (+)= sum_k W[j, k] x[row, k] for j in
+/// [0, outputs). They are those of linear_slice() in kernels.h, except that x is bf16 in groups of
+/// bf16_row_groups().
 struct Bf16Slice {
-  static constexpr int kOutputs = 64;  ///< most `outputs`
+  static constexpr int kOutputs = 64;  ///< largest value of `outputs`
   const Bf16* panels;
   int in, outputs;
   const Bf16* x;
@@ -61,11 +68,12 @@ struct Bf16Slice {
   const void* next;  ///< what this thread is likely to read next; it is only prefetched, so any address is
                      ///< allowed
 };
-/// `emulated`: computes every instruction in plain C++, slowly, on any machine.
+/// `emulated`: computes every instruction in ordinary C++ code, slowly, on machines that do not have it.
 void bf16_linear_slice(Bf16Unit unit, bool emulated, const Bf16Slice& slice);
 
-/// Runs the unit's instruction on registers alone, `rounds` times on each of many independent sums. Returns
-/// the number of operations, 2 per multiply-add, for measure_peak_flops(). Needs supported(unit).
+/// For measure_peak_flops(): runs the unit's instruction `rounds` times on each of many independent sums,
+/// with all operands in registers. Returns the number of operations; a multiply-add counts as 2. Needs
+/// supported(unit).
 double bf16_unit_rounds(Bf16Unit unit, std::int64_t rounds);
 
 }  // namespace speclab::cpu

@@ -19,19 +19,19 @@ namespace speclab {
 enum class LossClass { l1, l2, l3 };
 std::string_view to_string(LossClass loss);
 
-/// The target's row at one node: p standardised with the request's sampling parameters, and `raw` = softmax
-/// at temperature 1 without truncation (after context processors), which lossy criteria at temperature 0 look
-/// at.
+/// The target's distributions at one node. `p` is the one after the request's sampling parameters. `raw` is
+/// the softmax at temperature 1 without truncation, after the context processors. At temperature 0 lossy
+/// criteria look at `raw`.
 struct TargetRow {
   const Distribution* p = nullptr;
   const Distribution* raw = nullptr;  ///< may equal p
 };
 
-/// Returns the row of a node. Rows are standardised when they are first asked for, so a rule that walks pays
-/// only for the nodes that it reaches.
+/// Returns the row of a node. The row is computed from the logits when it is first requested, so a rule that
+/// walks pays only for the nodes that it reaches.
 using TargetRows = std::function<TargetRow(int node)>;
 
-/// The input of a rule at one node. A rule depends on nothing else, so it can be enumerated.
+/// The input of a rule at one node. A rule depends on nothing else, so tests can enumerate its results.
 struct NodeTest {
   TargetRow row;
   struct Child {
@@ -44,7 +44,8 @@ struct NodeTest {
   bool want_expected = true;  ///< false: NodeVerdict::expected holds -1 for each tested child
 };
 
-/// The row that a criterion looks at: p, or the raw row where temperature 0 has made p one-hot.
+/// The row that a criterion looks at: p, or the raw row if temperature 0 has made p
+/// one-hot.
 inline const Distribution& criterion_row(const TargetRow& row) {
   return row.p->one_hot() && row.raw != nullptr ? *row.raw : *row.p;
 }
@@ -53,14 +54,14 @@ inline const Distribution& criterion_row(const TargetRow& row) {
 struct NodeVerdict {
   int accepted = -1;      ///< index into children, or -1
   Token correction = -1;  ///< valid when accepted == -1
-  /// For each child that was tested, in order: the rule's expected acceptance given the earlier rejections,
-  /// i.e. the conditional mean over the draw of the child (sum min(p,q) for rejection, p(x) for one-hot,
-  /// ...).
+  /// For each tested child, in order: the rule's expected acceptance if the children before it were rejected.
+  /// This is the conditional mean over the draw of the child, for example sum min(p, q) for the rule
+  /// "rejection", and p(x) for one-hot q.
   std::vector<double> expected;
 };
 
-/// Parameters of all rules in one flat struct, as configs name them. Each rule lists the parameters that it
-/// reads; a config that sets another one is refused.
+/// The parameters of all rules, with the names that configs use. Each rule lists the parameters that it
+/// reads. A config that sets another parameter is refused.
 struct RuleOptions {
   double lenience = 1;   ///< l in (0, 1] (Leviathan A.5)
   double b = 1;          ///< upper end of U[0, b], in (0, 1]
@@ -72,8 +73,8 @@ struct RuleOptions {
   int top_k = 0;         ///< hard threshold: also among the k best; 0 = off
 };
 
-/// A parameter of rules: a field of RuleOptions, with what configs and --help need to know. Exactly one of
-/// the two fields is set.
+/// A parameter of rules: a field of RuleOptions, with its name, help and range. Exactly one of
+/// `number` and `count` is set.
 struct RuleOption {
   std::string_view name;  ///< in configs
   std::string_view help;
@@ -89,7 +90,7 @@ enum class CoinUse {
   gumbel,       ///< draft and target share the Gumbel noise of (position, token): coupled sampling
 };
 
-/// What a verifier sees of one draft. `position` is that of node 0.
+/// The input of a verifier for one draft. `position` is that of node 0.
 struct DraftToJudge {
   const Draft& draft;
   const TargetRows& rows;
@@ -99,33 +100,35 @@ struct DraftToJudge {
 
 struct Acceptance;
 struct AcceptanceRule;
-/// Walks the tree from the pending token node by node: tests the children of a node, goes on at the accepted
-/// one, and ends with a correction or, at a leaf, a bonus.
+/// Walks the tree node by node, beginning at the pending token. It tests the children of a node and continues
+/// at the accepted child. The walk ends with a correction when no child is accepted, and with a bonus at a
+/// leaf.
 void verify_by_walk(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& draft,
                     Acceptance& out);
 
-/// An acceptance rule is data: this entry is all that there is about it. `verify` judges a whole draft; it is
-/// pure, so that it can be enumerated, and may look at all rows before it decides. Rules that walk the tree
-/// from the pending token share verify_by_walk() and differ in `test`. Ratio rules carry the current residual
-/// R from child to child (multi-step speculative sampling, Miao et al. 2024, Alg. 2), so that `expected` of
-/// the j-th child is under R; criterion rules judge each token on its own.
+/// An acceptance rule. This entry holds everything that the engine knows about the rule. `verify` judges a
+/// whole draft and may look at all rows before it decides. It is a pure function, so tests can enumerate its
+/// results. Rules that walk the tree from the pending token share verify_by_walk() and differ in `test`.
+/// Ratio rules pass the current residual R from child to child (multi-step speculative sampling, Miao et al.
+/// 2024, Alg. 2), so `expected` of the j-th child is computed with R in place of p. Criterion rules judge
+/// each token on its own.
 struct AcceptanceRule {
   std::string_view name;
   std::string_view summary;  ///< "accept when u < p/q, else draw from norm(max(0, p - q))"
   std::string_view source;   ///< paper and equation
   LossClass (*loss)(const RuleOptions&, const SamplingParams&);
-  std::span<const RuleOption* const> options;  ///< those that it reads
-  /// Of a rule that walks: judges the children of one node. Overwrites every field of the verdict; reuses its
-  /// memory.
+  std::span<const RuleOption* const> options;  ///< the options that the rule reads
+  /// Judges the children of one node. Only rules that walk use it. It overwrites every field of the verdict
+  /// and reuses its memory.
   void (*test)(const NodeTest&, const RuleOptions&, NodeVerdict&);
-  /// The token after full acceptance (bonus), and what plain autoregressive decoding under the same rule
-  /// would emit.
+  /// Returns the bonus, the token after a fully accepted path. Autoregressive decoding under the same rule
+  /// emits the same token.
   Token (*bonus)(const TargetRow&, const Coins&, std::int64_t position, const RuleOptions&);
-  /// The rule's expected acceptance of one draw from q (nullptr: of the given one-hot token) on its own; for
+  /// The rule's expected acceptance of a single draw from q, or of the token `one_hot` if q is null. Used for
   /// teacher-forced estimates.
   double (*expected)(const TargetRow&, const Distribution* q, Token one_hot, const RuleOptions&);
-  /// Closed one-step output law [vocab] for one drafted child, for distances of lossy rules and for proofs.
-  /// With q == nullptr the child is `one_hot`.
+  /// Computes the distribution of the next emitted token, [vocab], when one child is drafted from q, or the
+  /// child is the token `one_hot` if q is null. Used for the distances of lossy rules and for proofs.
   void (*output_law)(const TargetRow&, const Distribution* q, Token one_hot, const RuleOptions&,
                      std::vector<double>& law);
   /// The rule as a device runs it with these options. Null: the host judges its drafts.
@@ -136,7 +139,7 @@ struct AcceptanceRule {
 };
 
 std::span<const AcceptanceRule> acceptance_rules();
-/// Throws Error naming the nearest rule when there is none of this name.
+/// Returns the rule of this name. If there is none, throws Error that suggests the most similar name.
 const AcceptanceRule& find_acceptance_rule(std::string_view name);
 
 /// The names of the options that a rule reads.

@@ -8,9 +8,10 @@
 
 namespace speclab {
 
-/// Describes how config.json and tensors of model families differ from Llama's. Internal to Checkpoint.
+/// Describes how the config.json and the tensors of each model family differ from those of Llama. Internal to
+/// Checkpoint.
 
-/// Names in config.json of the values that every family has.
+/// The keys of config.json for the values that every family has.
 struct HuggingFaceKeys {
   const char* hidden = "hidden_size";
   const char* layers = "num_hidden_layers";
@@ -20,36 +21,38 @@ struct HuggingFaceKeys {
   const char* norm_eps = "rms_norm_eps";
 };
 
+/// One model family.
 struct HuggingFaceFamily {
   const char* model_type;
   const char* architecture;
-  const char* decoder;  ///< prefix of the names of all tensors except the head; some files omit it
+  const char* decoder;  ///< prefix of all tensor names except the head's; some files omit it
   TensorNames names;
   HuggingFaceKeys keys;
-  bool tied;           ///< tie_word_embeddings when config.json does not state it
-  bool grouped_heads;  ///< config.json must state num_key_value_heads; the default of transformers is not the
-                       ///< number of heads
-  /// Reads the family's own settings, after everything in `keys` and head_dim.
+  bool tied;           ///< value of tie_word_embeddings if config.json does not state it
+  bool grouped_heads;  ///< config.json must state num_key_value_heads, because the default of transformers
+                       ///< for this family is not the number of heads
+  /// Reads the settings that only this family has. Called when head_dim and the values of `keys` are known.
   void (*read)(const ConfigValues& settings, ModelConfig& config);
 };
 
 std::span<const HuggingFaceFamily> huggingface_families();
-/// The family that both model_type and architectures name. Throws Error for an unknown one.
+/// Returns the family that model_type and architectures name. Throws Error if the family is unknown or the
+/// two do not agree.
 const HuggingFaceFamily& huggingface_family(const ConfigValues& config);
 
-/// Names in config.json of the values of a rotary embedding.
+/// The keys of config.json for the values of a rotary embedding.
 struct RopeKeys {
   const char* theta = "rope_theta";
   const char* partial = "partial_rotary_factor";
   float default_partial = 1;
-  bool longrope = false;  ///< the family's only scaling is LongRoPE, under the names "longrope", "su" or
-                          ///< "yarn"; false: LongRoPE is refused
+  bool longrope = false;  ///< true: the family has no scaling but LongRoPE, which files call "longrope",
+                          ///< "su" or "yarn"; false: LongRoPE is refused
 };
-/// Reads rope_theta and rope_scaling, the form of transformers before 5, or rope_parameters, which contains
-/// both. There is no default base: a wrong one would ruin the text silently. Increases config.context if the
-/// scaling is meant for a longer context.
+/// Reads the rotary embedding. Files of transformers before version 5 have rope_theta and rope_scaling; newer
+/// files have rope_parameters, which contains both. The base has no default, because a wrong base would ruin
+/// the text without an error. Increases config.context if the scaling is meant for a longer context.
 Rope read_huggingface_rope(const ConfigValues& settings, ModelConfig& config, const RopeKeys& keys = {});
-/// Reads one object, which must contain rope_theta.
+/// Reads the rotary embedding of one kind of layer from its own object, which must contain rope_theta.
 Rope read_rope_object(const ConfigValues& rope, const ConfigValues& settings, ModelConfig& config);
 
 }  // namespace speclab

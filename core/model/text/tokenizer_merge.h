@@ -8,8 +8,8 @@
 
 namespace speclab {
 
-/// The merge rules of byte-pair encoding: a hash table from (left, right) to rank and merged token. Open
-/// addressing; a lookup usually takes one probe.
+/// Stores the merge rules of byte-pair encoding and applies them. A hash table with open addressing maps a
+/// pair (left, right) to its rank and its merged token. A lookup usually takes one probe.
 class MergeTable {
  public:
   struct Rule {
@@ -17,7 +17,7 @@ class MergeTable {
     Token merged;
   };
 
-  /// Makes room for `rules` rules. No more may be added.
+  /// Makes room for `rules` rules. At most this many rules may be added.
   explicit MergeTable(std::size_t rules = 0);
 
   /// Adds a rule. Its rank is the number of rules before it. Returns false, without a change, when the pair
@@ -27,7 +27,8 @@ class MergeTable {
   /// The rule of a pair, or null.
   const Rule* find(Token left, Token right) const;
 
-  /// Merges the pair of lowest rank (the leftmost of equals) until no pair has a rule. In place, O(n log n).
+  /// Merges the pair of the lowest rank, again and again, until no pair has a rule. Among pairs of equal rank
+  /// the leftmost one is merged first. Works in place in O(n log n).
   void merge(std::vector<Token>& symbols) const;
 
  private:
@@ -37,7 +38,7 @@ class MergeTable {
   };
   std::size_t slot_of(std::uint64_t pair) const;
 
-  std::vector<Slot> slots_;  // a power of two, at most half full
+  std::vector<Slot> slots_;  // the size is a power of two; at most half of the slots are used
   std::int32_t rules_ = 0;
 };
 

@@ -4,28 +4,29 @@
 #include "core/backend/cuda/kernels/linear/fragments.h"
 #include "core/backend/cuda/kernels/rows.h"
 
-// Operations on single elements. The bits of an element do not depend on its place.
+// Applies operations to every element of a matrix on its own: activation functions, sums, scaling and soft
+// caps. The bits of a result do not depend on where its element is.
 
 namespace speclab::cuda {
 
-/// f(x), or f(gate) * up when gated. The result is written as floats, rounded as input of a linear layer, or
-/// both.
+/// Computes f(x), or f(gate) * up if `gated`. The result is written as floats, as the rounded input of a
+/// linear layer, or both.
 struct Activate {
   Activation function = Activation::kSilu;
   bool gated = false;
-  const float* x = nullptr;  ///< [rows, width], or [rows, 2 * width], gate first
+  const float* x = nullptr;  ///< [rows, width]; if gated [rows, 2 * width], in each row first gate, then up
   int rows = 0, width = 0;
   float* out = nullptr;              ///< [rows, width]; null: not written
-  simt::u16* activations = nullptr;  ///< [rows, width] as in fragments.h; null: not written
+  simt::u16* activations = nullptr;  ///< [rows, width] in the layout of fragments.h; null: not written
 };
 
 enum class ElementwiseOf {
   kAdd,      ///< y += x
-  kAddBias,  ///< every row of y += x [width]
+  kAddBias,  ///< adds x [width] to every row of y
   kScale,    ///< y *= factor
   kSoftCap,  ///< y = factor * tanh(y / factor)
 };
-/// In place on y [rows, width].
+/// Applies the operation to y [rows, width] in place.
 struct Elementwise {
   ElementwiseOf operation = ElementwiseOf::kAdd;
   float* y = nullptr;

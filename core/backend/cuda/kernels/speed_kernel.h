@@ -4,27 +4,27 @@
 
 #include "core/backend/cuda/kernels/simt.h"
 
-// Measures the limits of a GPU, which records relate times to: how fast it reads memory, and how fast its
-// matrix unit computes.
+// Measures two limits of a GPU: how fast it reads memory, and how fast its matrix unit computes. Records
+// compare measured times with these limits.
 
 namespace speclab::cuda {
 
 inline constexpr int kSpeedThreads = 256;
 
-/// Reads every 16 bytes of `data` once and combines them by exclusive or.
+/// Reads all of `data` once, in pieces of 16 bytes, and combines the pieces by exclusive or.
 struct ReadAll {
   const simt::u32* data = nullptr;
   std::size_t pieces = 0;  ///< pieces of 16 bytes
   int blocks = 1;
-  simt::u32* out = nullptr;  ///< [blocks * kSpeedThreads], so that the compiler keeps every read
+  simt::u32* out = nullptr;  ///< [blocks * kSpeedThreads], written so that the compiler keeps every read
 };
 
-/// Computes 8 * rounds products m16n8k16 in each warp, from registers.
+/// Computes 8 * rounds matrix products of shape m16n8k16 in each warp. All operands are in registers.
 struct MultiplyAll {
   int rounds = 0, blocks = 1;
   float* out = nullptr;  ///< [blocks * kSpeedThreads]
 };
-/// Floating-point operations of these products, 2 per multiply-add.
+/// The number of floating-point operations of MultiplyAll. A multiply-add counts as 2.
 inline double operations_of(const MultiplyAll& a) {
   return 2.0 * 16 * 8 * 16 * 8 * a.rounds * a.blocks * (kSpeedThreads / simt::kWarp);
 }
