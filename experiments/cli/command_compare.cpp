@@ -193,7 +193,7 @@ const Command kCompareCommand = {"compare", "BASE NEW [options]",
                                  "Compares texts and times of two runs. Exit code 1: a case is slower, "
                                  "changed, missing or not compared, or a gate differs; 2: the runs differ in "
                                  "machine, models or workload.",
-                                 "speclab compare results/baselines/quickstart-epyc-avx512-2cores "
+                                 "speclab compare results/baselines/epyc-avx512-2cores/quickstart "
                                  "results/runs/quickstart-20260101-120000 --gate "
                                  "tau,alpha,rows,calls",
                                  run_compare};
