@@ -62,7 +62,7 @@ int CacheView::count(int committed) const {
 int CacheView::rank(int committed, int position) const {
   if (listed_)
     return static_cast<int>(std::lower_bound(list_.begin(), list_.end(), position) - list_.begin());
-  const int hidden = committed - count(committed);  // from first_ on
+  const int hidden = committed - count(committed);  // positions that the view leaves out, from first_ on
   return position <= first_ ? position : std::max(first_, position - hidden);
 }
 

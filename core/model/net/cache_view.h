@@ -5,24 +5,24 @@
 
 namespace speclab {
 
-/// The committed positions that the rows of a forward attend to. For drafts that use the target's weights
-/// with a sparse cache: the first and last positions (StreamingLLM: Xiao et al. 2024; MagicDec: Chen et al.
-/// 2024) or chosen ones (TriForce: Sun et al. 2024).
+/// Selects the committed positions that the rows of a forward attend to. It is for drafts that use the
+/// target's weights with a sparse cache. Such a draft sees the first and last positions (StreamingLLM: Xiao
+/// et al. 2024; MagicDec: Chen et al. 2024) or chosen ones (TriForce: Sun et al. 2024).
 ///
-/// A row always sees its own path in flight. Keys keep the rotation of their absolute positions. A layer with
-/// a window shows the intersection: listed positions within the window of the row. A view of everything gives
+/// A row always sees its own path in flight. Keys keep the rotation of their absolute positions. In a layer
+/// with a window, a row sees the listed positions that are also in its window. A view of all positions gives
 /// the bits of a forward without a view. Rows are invariant: their bits depend on the listed positions and on
 /// their own path, and not on other rows.
 ///
-/// Rows that ran with a view have other K/V than with the full cache. A draft model with its own sparse cache
-/// may commit them. On the target's session, verify with a forward that does not continue: it drops these
-/// rows and computes them again.
+/// Rows that ran with a view have other K/V than rows that saw the full cache. A draft model with its own
+/// sparse cache may commit them. On the target's session, verify with a forward that does not set
+/// Feed::continues. That forward drops these rows and computes them again.
 class CacheView {
  public:
-  CacheView() = default;  ///< everything
+  CacheView() = default;  ///< all committed positions
   /// The first `first` and the last `last` committed positions.
   static CacheView ends(int first, int last);
-  /// These positions. They must ascend, and be committed when a forward uses them.
+  /// A list of positions. They must ascend. All of them must be committed when a forward uses the list.
   static CacheView list(std::vector<std::int32_t> positions);
   /// One view for each layer that the model runs, in order. Each has one of the forms above.
   static CacheView per_layer(std::vector<CacheView> layers);
@@ -35,12 +35,13 @@ class CacheView {
   /// Throws std::logic_error when the view does not fit the number of layers or committed positions.
   void check(int layers, int committed) const;
 
-  // For the view of one layer, with `committed` committed positions: its number of positions.
+  // The next functions are for the view of one layer, when `committed` positions are committed.
 
+  /// The number of positions in the view.
   int count(int committed) const;
-  /// The number of its positions below `position`.
+  /// The number of positions of the view that are below `position`.
   int rank(int committed, int position) const;
-  /// Appends its positions, ascending.
+  /// Appends the positions of the view, ascending.
   void append(int committed, std::vector<std::int32_t>& out) const;
 
  private:
@@ -50,8 +51,8 @@ class CacheView {
   std::vector<CacheView> layers_;
 };
 
-/// The keys of a row at `position` >= `committed`, in a layer with this view and window (0: none). Positions
-/// of the view come first, by rank, then the row's path.
+/// The keys that a row at `position` >= `committed` sees in a layer with this view and window (0: no window).
+/// Keys are numbered by rank: positions of the view come first, then the row's path.
 struct KeysOfRow {
   int first;  ///< lowest rank that the row sees; the window hides lower ones
   int rank;   ///< its own rank, the last that it sees

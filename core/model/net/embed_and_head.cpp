@@ -6,7 +6,7 @@
 
 namespace speclab {
 
-// Embedding, projection and scale of tokens in the backend's memory.
+// Computes embedding, projection and scale of tokens that are in the backend's memory.
 void Model::embed_tokens(const Token* tokens, int n, bool prompt, float* x) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;

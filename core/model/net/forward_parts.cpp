@@ -6,7 +6,7 @@ namespace speclab {
 
 // The extra work of a forward that runs a part of the model or sees a part of the cache.
 
-// Appends to the staged numbers those that feeds with a view need in each layer.
+// Appends to the staged numbers the arrays that feeds with a view need in each layer.
 void Model::lay_out_views(std::span<const Feed> feeds, std::size_t positions) const {
   Workspace& s = *workspace_;
   s.viewed.clear();
@@ -37,7 +37,7 @@ void Model::resume(const Inputs& in, std::span<const Placed> sequences, float* x
   }
 }
 
-// Keeps the hidden states after the last layer that ran in the sessions, after those of earlier rows.
+// Copies the hidden states after the last layer that ran into the sessions, behind those of earlier rows.
 void Model::keep_exit_rows(const Inputs& in, std::span<const Placed> sequences, const float* x) const {
   const auto hidden = static_cast<std::size_t>(config().hidden);
   for (const auto& [session, rows, views] : sequences) {

@@ -7,8 +7,8 @@
 
 namespace speclab {
 
-/// The layers of a model that one forward runs. With it the target drafts for itself, on its own session and
-/// without a second cache. There are two forms:
+/// Selects the layers of a model that one forward runs. With it the target drafts for itself, on its own
+/// session and without a second cache. There are two forms:
 ///
 /// Early exit (LayerSkip: Elhoushi et al. 2024; Kangaroo: Liu et al. 2024). Draft forwards run until(E),
 /// level by level with Feed::continues. The session keeps the K/V of layers [0, E) and the hidden states at E
@@ -20,20 +20,20 @@ namespace speclab {
 /// the drafted rows and computes its own in their slots, so nothing of the draft stays in the cache.
 ///
 /// In both forms drafted rows attend to the committed K/V of the target. Their logits come from the final
-/// norm and the head; hidden states alone come from Feed::taps. Work counts each forward with the layers that
-/// it ran. While a layer of a row in flight has not run, the rows cannot be committed and only feeds with the
-/// same part can continue them.
+/// norm and the head. To get only hidden states, use Feed::taps. Work counts each forward with the layers
+/// that it ran. Rows in flight cannot be committed until all layers have run for them. Until then, only feeds
+/// with the same LayerPart can continue them.
 class LayerPart {
  public:
   LayerPart() = default;  ///< all layers
   /// The first `exit` layers. A forward throws Error unless 0 < exit < layers of the model.
   static LayerPart until(int exit) { return {Kind::kUntil, exit, {}}; }
   /// The rest of a forward that stopped at `exit`. Tokens and parents of the feed are those of all rows in
-  /// flight, in order; Feed::continues is false. First feed drafted tokens that are not in flight yet with
-  /// until(exit), without logits rows. Taps are possible from layer `exit` on.
+  /// flight, in order; Feed::continues is false. Drafted tokens that are not in flight yet must be fed before
+  /// with until(exit), without logits rows. Taps are possible from layer `exit` on.
   static LayerPart from(int exit) { return {Kind::kFrom, exit, {}}; }
-  /// Layers by number as in Model::Options. A forward throws Error unless they ascend, each once, and the
-  /// model runs all of them. The list must exist until the forward returns.
+  /// The given layers, numbered as in Model::Options. A forward throws Error unless the numbers ascend, each
+  /// once, and the model runs all of them. The list must exist until the forward returns.
   static LayerPart only(std::span<const int> layers) { return {Kind::kOnly, 0, layers}; }
 
   bool operator==(const LayerPart& other) const {
@@ -43,8 +43,8 @@ class LayerPart {
   bool rest() const { return kind_ == Kind::kFrom; }
   /// The layer at which an early exit ends and the rest begins; 0 for the other forms.
   int exit() const { return exit_; }
-  /// Sets `out` to the indices into `layers` (those that the model runs) of the layers
-  /// to run. Throws the errors above.
+  /// Sets `out` to the layers to run, as indices into `layers` (the layers that the model runs). Throws Error
+  /// for an exit or a list that does not fit, as until() and only() say.
   void indices(std::span<const int> layers, const std::string& model, std::vector<int>& out) const;
 
  private:

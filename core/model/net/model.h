@@ -22,8 +22,8 @@ class Session;
 struct QueuedRows;
 struct RopeBuffers;
 
-/// The input of one sequence to a forward: tokens as a forest in topological order, whose
-/// roots follow the committed tokens.
+/// The input of one sequence to a forward. The tokens form a forest in topological order, whose roots follow
+/// the committed tokens.
 struct Feed {
   Session* session = nullptr;
   TokenSpan tokens;                       ///< [n]
@@ -31,21 +31,22 @@ struct Feed {
   std::span<const std::int32_t> rows;     ///< nodes whose logits are computed, ascending
   float* logits = nullptr;                ///< out, [rows.size(), head_rows]; may be null when rows is empty
   std::span<const Tap> taps = {};         ///< out, optional: hidden states
-  /// Out, optional: the largest of each kMaximumOf logits, [rows.size(),
-  /// maxima_of(head_rows)]. Empty if the backend does not note them, and if the logits are no
-  /// plain product (a soft cap, masked rows of the head).
+  /// Out, optional: the maximum of each group of kMaximumOf logits of a row, [rows.size(),
+  /// maxima_of(head_rows)]. Stays empty if the backend does not note maxima during the head's matrix product,
+  /// or if the logits change after the product (by a soft cap or masked rows of the head).
   std::vector<float>* maxima = nullptr;
-  /// Number of rows of the same session in earlier feeds of this forward, which count as committed. For a
-  /// prompt in several feeds.
+  /// Number of rows that earlier feeds of the same forward have for this session. They count as committed.
+  /// Used for a prompt that is split into several feeds.
   int after = 0;
-  /// If true, the rows in flight stay, these rows are added after them, and parents count from the first row
-  /// in flight. So a tree can be fed level by level.
+  /// If true, the rows in flight stay and these rows are added after them. `parents` then count from the
+  /// first row in flight. In this way a tree is fed level by level.
   bool continues = false;
-  /// If not null, the input of the first layer, [n, hidden], instead of the result of Model::embed(). A
-  /// learned position embedding is still added. `tokens` is then empty, and n is parents.size().
+  /// If not null, this is the input of the first layer, [n, hidden], and replaces the result of
+  /// Model::embed(). A learned position embedding is still added. `tokens` is then empty, and n is
+  /// parents.size().
   const float* embeddings = nullptr;
   Memory embeddings_in = Memory::kHost;
-  /// The layers to run. All feeds of a forward must have the same part.
+  /// The layers to run. All feeds of a forward must have the same LayerPart.
   LayerPart layers = {};
   /// The committed positions that these rows attend to; null: all.
   const CacheView* view = nullptr;
@@ -53,7 +54,7 @@ struct Feed {
   int size() const { return static_cast<int>(parents.size()); }
 };
 
-/// Whether vectors for the output head still need the final norm, or have it.
+/// Says whether vectors for the output head still need the final norm (kApply) or already have it (kDone).
 enum class FinalNorm : std::uint8_t { kApply, kDone };
 
 /// A decoder: its weights on a backend and its forward pass. Immutable after
@@ -63,13 +64,14 @@ class Model : public std::enable_shared_from_this<Model> {
   struct Options {
     /// Layers to run, ascending, each once; empty = all. A subset is a layer-skip draft.
     std::vector<int> layers;
-    /// For a draft: its target, whose vocabulary it must share and whose embedding it may read.
+    /// For a draft: its target. The draft must share the target's vocabulary and may read its embedding.
     std::shared_ptr<const Model> target;
   };
-  /// Loads a model and packs all weights as bf16. Throws Error when a draft does not match its target
-  /// (another vocabulary size, other tokens for the same ids, another embedding or tokenizer than the draft
-  /// is bound to by hash), and when a draft needs a target and has none. The tokenizer files may differ if
-  /// the ids agree; ids that only one of them has are ignored.
+  /// Loads a model and packs all weights as bf16. Throws Error when a draft needs a target and has none, and
+  /// when a draft does not match its target. It does not match if the vocabulary sizes differ (padding rows
+  /// aside), if the same id stands for different tokens, or if the draft is bound by hash to another
+  /// embedding or tokenizer. The tokenizer files may differ if the ids agree; ids that only one of them has
+  /// are ignored.
   static std::shared_ptr<const Model> load(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend,
                                            const Options& options);
   /// The same weights (shared, not copied) with some layers left out.
@@ -81,23 +83,23 @@ class Model : public std::enable_shared_from_this<Model> {
   Backend& backend() const;
   std::shared_ptr<Backend> shared_backend() const;
   std::span<const int> layers() const;  ///< the layers that this model runs
-  std::string name() const;  ///< for records: the configuration's name, with "layers=..." for a subset
-  /// SHA-256 of the bf16 embedding, row-major; for a twin that of the original's.
+  std::string name() const;  ///< for records: the configuration's name, with "[N of L layers]" for a subset
+  /// SHA-256 of the bf16 embedding, row-major. For a twin it is the hash of the original's embedding.
   /// Computed once, at the first call.
   const std::string& embedding_sha256() const;
-  /// Memory of the embedding, if the target does not read it itself: a draft that shares the embedding of a
-  /// twin keeps the original's in memory.
+  /// Bytes of the embedding in memory. 0 for a draft that reads the very matrix of its target. If the target
+  /// is a twin, its draft may need the original's embedding as a matrix of its own, which then counts.
   std::uint64_t embedding_bytes() const;
-  std::uint64_t weight_bytes()
-      const;  ///< bytes that a forward with at least one logits row reads (without gathering embeddings)
+  std::uint64_t weight_bytes() const;  ///< bytes of weights that a forward with at least one row of logits
+                                       ///< reads (gathered embedding rows are not counted)
   /// The checkpoint's tokenizer, if it has one.
   const std::optional<Tokenizer>& tokenizer() const;
   /// SHA-256 of the tokenizer; empty without one.
   const std::string& tokenizer_sha256() const;
-  /// Work of one forward of n rows of one sequence with `committed` cached positions, m rows with logits, and
-  /// `keys` visible keys in total (n * committed + n (n + 1) / 2 for a causal chain). Norms, RoPE and softmax
-  /// are not counted. `layer_keys` is the sum of visible keys over the layers, which is smaller with windows;
-  /// by default all layers see all keys.
+  /// Computes the work of one forward of one sequence: n rows, m of them with logits, after `committed`
+  /// cached positions. `keys` is the number of visible keys, summed over the rows (n * committed + n (n + 1)
+  /// / 2 for a causal chain). `layer_keys` is this sum, added up over the layers; windows make it smaller. By
+  /// default all layers see all keys. Norms, RoPE and softmax are not counted.
   Work work(std::int64_t n, std::int64_t m, std::int64_t committed, std::int64_t keys,
             std::int64_t layer_keys = -1) const;
 
@@ -108,21 +110,22 @@ class Model : public std::enable_shared_from_this<Model> {
 
   /// One forward for all sequences together. The bits of a row do not depend on what else is fed.
   void forward(std::span<const Feed> feeds) const;
-  /// Queues a forward of rows that only the backend needs to know (core/backend/plan.h). `logits` is in the
-  /// backend's memory, [wanted_count, head_rows]. Does not change the session's length and work, see
-  /// Session::follow().
+  /// Queues a forward of rows whose tokens and positions only the backend needs to know
+  /// (core/backend/plan.h). `logits` is in the backend's memory, [wanted_count, head_rows]. Does not change
+  /// the session's length and work; Session::follow() and follow_commit() do that.
   void forward(Session& session, const QueuedRows& rows, float* logits) const;
   /// Computes the input of the first layer for tokens: embedding, projection and scale, without a learned
   /// position embedding. out: [tokens, hidden]. Throws Error for a token without an embedding row.
   void embed(TokenSpan tokens, float* out, Memory memory = Memory::kHost) const;
   /// Applies the output head to the caller's vectors: states [n, hidden], logits [n, head_rows], both in the
-  /// same memory. With kDone the vectors have the final norm (a tap of kFinalNorm); with kApply they are a
-  /// residual stream (a tap of the last layer). The logits have the bits of a forward with these states.
+  /// same memory. With kDone the vectors already have the final norm (from a tap of kFinalNorm). With kApply
+  /// they are a residual stream (from a tap of the last layer). The logits have the same bits as those of a
+  /// forward with these states.
   void head(const float* states, int n, FinalNorm norm, float* logits, Memory memory = Memory::kHost) const;
-  /// Work of head() for n rows. embed() reads only a few rows of a table and is not counted.
+  /// Work of head() for n rows. embed() reads only a few rows of a table, so it is not counted.
   Work head_work(std::int64_t n) const;
-  /// One forward for the feeds of a prompt. The backend may compute products of many rows in another way,
-  /// with other bits (Backend::prompt_rows).
+  /// One forward for the feeds of a prompt. The backend may compute matrix products of many rows by another
+  /// method, which gives other bits (Backend::prompt_rows).
   void forward_prompt(std::span<const Feed> feeds) const;
 
  private:

@@ -9,13 +9,14 @@
 
 namespace speclab {
 
+/// The kind of norm that a model uses.
 enum class NormKind : std::uint8_t {
   kRms,    ///< x / rms(x) * weight (Zhang and Sennrich 2019)
   kLayer,  ///< (x - mean) / deviation * weight + bias (Ba et al. 2016)
 };
 
 /// A rotary embedding (Su et al. 2021): which dimensions of a head it rotates, and how fast. Frequency i of
-/// `dims`/2 is theta^(-2i/dims), then changed by the scaling; see rope_table.h.
+/// `dims`/2 is theta^(-2i/dims). The scaling then changes it, see rope_frequencies() in rope_table.h.
 struct Rope {
   enum class Scaling : std::uint8_t {
     kNone,
@@ -28,23 +29,26 @@ struct Rope {
               ///< 2024)
   };
   float theta = 0;
-  int dims = 0;  ///< number of rotated dimensions, the first of a head; even. Pairs are (i, i + dims/2)
+  /// Number of rotated dimensions, even. They are the first of a head. Pairs are (i, i + dims/2).
+  int dims = 0;
   Scaling scaling = Scaling::kNone;
   float factor = 1;
   int original_context =
       0;  ///< context that the model was trained with; for kDynamic, kLlama3, kYarn and long_divisors
   float low_freq_factor = 1, high_freq_factor = 4;  ///< kLlama3
-  float beta_fast = 32, beta_slow = 1;  ///< kYarn: rotations within original_context at the ends of the ramp
-  bool truncate = true;                 ///< kYarn: rounds the ends of the ramp to whole dimensions
-  float attention_factor = 1;           ///< kYarn, kListed: multiplies cos and sin
-  std::vector<float> divisors;          ///< kListed, [dims/2]
-  /// LongRoPE: the divisors for sessions with room for more than original_context positions, [dims/2];
-  /// otherwise empty. Such sessions use them from the first token on, as in llama.cpp, so that all keys of a
-  /// sequence are rotated alike. (transformers switches when the text exceeds original_context, and reads it
-  /// again.) So capacities below and above original_context give different logits.
+  /// kYarn: the ramp lies between these numbers of rotations within original_context.
+  float beta_fast = 32, beta_slow = 1;
+  bool truncate = true;         ///< kYarn: rounds the ends of the ramp to whole dimensions
+  float attention_factor = 1;   ///< kYarn, kListed: multiplies cos and sin
+  std::vector<float> divisors;  ///< kListed, [dims/2]
+  /// LongRoPE: divisors for sessions with room for more than original_context positions, [dims/2]. Empty
+  /// without LongRoPE. Such a session uses them from its first token on, as llama.cpp does, so that all keys
+  /// of the sequence are rotated alike. (transformers switches when the text grows past original_context, and
+  /// then reads the text again.) So a capacity up to original_context and a larger one give different logits.
   std::vector<float> long_divisors;
-  int inflated_dims = 0;  ///< for a twin with larger heads: its number of rotated dimensions; pairs 0 ..
-                          ///< dims/2 - 1 keep their frequencies. 0: dims
+  /// For a twin with larger heads: number of dimensions that the twin rotates; 0: as `dims`. Pairs
+  /// 0 .. dims/2 - 1 keep the original's frequencies.
+  int inflated_dims = 0;
 };
 
 /// The shape of the model that a twin was made from (inflate.h).
@@ -53,37 +57,37 @@ struct InflatedFrom {
   int hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
 };
 
-/// Shape and constants of a decoder, as read from a checkpoint. Immutable after loading. All families are
-/// this decoder with different values:
+/// Shape and constants of a decoder, as read from a checkpoint. Immutable after loading. Every model family
+/// is this decoder with other values:
 ///
 ///   x = embedding (* embedding_scale) (+ position embedding);
 ///   per layer: x += post_norm(attention(norm(x))), x += post_norm(ffn(norm(x)));
-///              both read the same x if `parallel`;
+///              attention and ffn read the same x if `parallel`;
 ///   logits = soft_cap(head(norm(x))).
 struct ModelConfig {
   std::string family;  ///< "llama", "qwen2", "gpt2", ...
   std::string name;    ///< name of the model in the file, for people
   int hidden = 0;      ///< width d of the residual stream
-  int layers = 0;      ///< L; 0 is allowed: a table (embedding -> head), as in Markov models
+  int layers = 0;      ///< L; 0 for a table, which has only embedding and head (Markov models)
   int heads = 0;       ///< query heads
   int kv_heads = 0;    ///< key/value heads; heads % kv_heads == 0
   int head_dim = 0;    ///< dimensions of a head; need not be hidden / heads
   int ffn = 0;         ///< width of the feed-forward
-  int vocab = 0;       ///< token ids are 0 .. vocab-1; a draft has those of its target
+  int vocab = 0;       ///< token ids are 0 .. vocab-1; a draft has the ids of its target
   int context = 0;     ///< largest number of positions that the model supports
   float norm_eps = 1e-5f;
   float qk_norm_eps = 0;   ///< epsilon of the norms of q and k; 0: norm_eps
-  float rope_theta = 0;    ///< theta of the first of `ropes`, for people; 0 without
-  bool tied_head = false;  ///< the head is the embedding
+  float rope_theta = 0;    ///< theta of ropes[0], for people; 0 without a rotary embedding
+  bool tied_head = false;  ///< the output head uses the matrix of the embedding
   bool final_norm = true;  ///< false for zero-layer tables and some trained heads
-  int embedding_dim = 0;   ///< width of the embedding; differs from hidden when it is projected (drafts)
-  bool embedding_of_target = false;     ///< a draft that reads the target's embedding
-  std::string target_embedding_sha256;  ///< SHA-256 of that embedding as bf16, row-major; empty when the
-                                        ///< draft is not bound to it
+  int embedding_dim = 0;   ///< width of the embedding; differs from `hidden` if a projection follows (drafts)
+  bool embedding_of_target = false;     ///< true for a draft that reads the target's embedding
+  std::string target_embedding_sha256;  ///< SHA-256 of the target's embedding as bf16, row-major; empty when
+                                        ///< the draft is not bound to it
   std::string target_tokenizer_sha256;  ///< Tokenizer::sha256() of the target; empty when the draft is not
                                         ///< bound to it
-  /// Decoder layers without embedding and output head, as in a trained head (vocab is 0). Their input is
-  /// Feed::embeddings, and taps read their output.
+  /// True for decoder layers without embedding and output head, as in a trained head (vocab is then 0). Their
+  /// input is Feed::embeddings, and taps read their output.
   bool bare = false;
   /// Reduced head: row i of the head predicts head_ids[i] (ascending); all other
   /// tokens have q = 0. Empty = all tokens.
@@ -100,16 +104,17 @@ struct ModelConfig {
   bool gated = true;            ///< feed-forward is activation(gate) * up; false: activation(up)
   bool parallel = false;        ///< attention and feed-forward read the same x
   int position_rows = 0;        ///< rows of a learned position embedding; 0 without
-  int position_offset = 0;      ///< row of position 0
+  int position_offset = 0;      ///< position p reads row p + position_offset
   float embedding_scale = 1;
   float attention_scale = 0;     ///< factor of the scores; 0: 1 / sqrt(head_dim)
   float attention_soft_cap = 0;  ///< 0: none
   float logit_soft_cap = 0;      ///< 0: none
   std::vector<Rope> ropes;       ///< the rotary embeddings, see rope_of
   std::vector<int> rope_of;      ///< [layers]: index into ropes, -1: no rotation
-  std::vector<int>
-      windows;  ///< [layers]: a position sees this many last positions, itself included; 0: all. Empty: all 0
-  std::optional<InflatedFrom> inflated;  ///< for a twin: its original. The sizes above are the twin's
+  std::vector<int> windows;  ///< [layers]: number of last positions that a position sees, itself included; 0:
+                             ///< all. An empty list means 0 for all layers
+  std::optional<InflatedFrom>
+      inflated;  ///< set for a twin: the shape of its original. The sizes above are then those of the twin
 
   bool has_attn_norm(int layer) const { return layer > 0 || first_attn_norm; }
   int head_rows() const { return head_ids.empty() ? vocab : static_cast<int>(head_ids.size()); }

@@ -8,13 +8,14 @@
 namespace speclab {
 
 /// Cosines and sines of the first positions, [positions, dims/2] each. The row of a position depends neither
-/// on the length of the sequence nor on that of the table: with dynamic scaling, position p has the base of a
-/// sequence of p + 1 tokens, as in decoding token by token.
+/// on the length of the sequence nor on the length of the table. With dynamic scaling, position p has the
+/// base of a sequence of p + 1 tokens, as in decoding token by token.
 struct RopeTable {
   int dims = 0;
   std::vector<float> cos, sin;
 };
-/// Makes a table. Rows that `known`, a table of the same rope, contains are copied instead of computed.
+/// Makes a table. `known` is a shorter or longer table of the same rope; its rows are copied instead of
+/// computed.
 RopeTable make_rope_table(const Rope& rope, int positions, const RopeTable& known = {});
 
 /// A table in a backend's memory.

@@ -13,39 +13,40 @@ namespace speclab {
 struct RopeBuffers;
 
 /// One sequence on a model, with its KV cache. Rows of the last forward stay in flight until commit() keeps a
-/// path of them. rewind() drops committed positions. Rows that have not run through all layers can only be
-/// finished or dropped, see LayerPart.
+/// path of them. Rows in flight are neither committed nor dropped. rewind() drops committed positions. If
+/// rows in flight have not run through all layers, they can only be finished or dropped, see LayerPart.
 class Session {
  public:
   const Model& model() const { return *model_; }
   int length() const { return length_; }  ///< committed positions C; the next token fed has position C
   int capacity() const { return capacity_; }
-  /// Number of rows in flight, which are neither committed nor dropped: those of the last forward and of the
-  /// forwards that it continued.
+  /// Number of rows in flight: those of the last forward and of the forwards that it continued.
   int in_flight() const { return static_cast<int>(parents_.size()); }
   std::span<const std::int32_t> parents_in_flight() const { return parents_; }  ///< as in Feed
 
   /// Appends and commits tokens, as a causal chain in chunks. `logits`, if not null, gets the last row's
   /// logits, [head_rows]. `taps` get the hidden states of all tokens, chunk by chunk. Throws Error when the
-  /// tokens do not fit. Rows have the same bits as decoded ones, unless the backend computes that many rows
-  /// in another way (Backend::prompt_rows).
+  /// tokens do not fit. The rows have the same bits as decoded rows, unless the backend computes that many
+  /// rows by another method (Backend::prompt_rows).
   void prefill(TokenSpan tokens, float* logits = nullptr, const PromptTaps* taps = nullptr);
-  /// The same with the input of the first layer, [n, hidden], instead of tokens (see Feed::embeddings).
+  /// Like prefill(), but takes the input of the first layer, [n, hidden], instead of tokens (see
+  /// Feed::embeddings).
   void prefill_embeddings(const float* embeddings, int n, Memory memory = Memory::kHost,
                           float* logits = nullptr, const PromptTaps* taps = nullptr);
-  /// A forward of this sequence alone, see Feed. Drops the rows in flight.
+  /// Runs a forward of this sequence alone, see Feed. Rows that were in flight before are dropped.
   void forward(TokenSpan tokens, std::span<const std::int32_t> parents, std::span<const std::int32_t> rows,
                float* logits, std::span<const Tap> taps = {});
-  /// Downloads rows of `states`, the backend's memory that a tap of this session wrote. out: [rows, hidden].
-  /// Counted in work().
+  /// Downloads rows of `states`, which a tap of this session wrote to the backend's memory. out: [rows,
+  /// hidden]. The bytes are counted in work().
   void fetch_states(const float* states, std::span<const std::int32_t> rows, float* out);
-  /// Commits a path of nodes in flight: from a root, each the child of the one before it. Their rows move to
-  /// positions C, C+1, ...; all other rows in flight are dropped. All layers must have run for them.
+  /// Commits a path of nodes in flight. The path starts at a root, and each node is a child of the one before
+  /// it. Their rows move to positions C, C+1, ...; all other rows in flight are dropped. The nodes must have
+  /// run through all layers.
   void commit(std::span<const int> path);
-  /// The host's side of a queued forward (Model::forward of QueuedRows): afterwards rows with these parents
-  /// are in flight, as after a forward of a Feed. `wanted` of them have logits.
+  /// Records on the host a forward that was queued (Model::forward of QueuedRows). Afterwards rows with these
+  /// parents are in flight, as after a forward of a Feed. `wanted` of them have logits.
   void follow(std::span<const std::int32_t> parents, bool continues, int wanted);
-  /// The host's side of a commit of `count` nodes by the device. All other rows in flight are dropped.
+  /// Records on the host that the device committed `count` nodes. All other rows in flight are dropped.
   void follow_commit(int count);
   /// Drops committed positions from `length` on, and all rows in flight.
   void rewind(int length);
@@ -64,8 +65,8 @@ class Session {
   void check_room(std::int64_t tokens, int after) const;
   struct PromptRun;
   void prefill(const PromptRun& run);
-  // What runs for new rows in flight. run: indices of the layers; wanted: number of rows with logits; the
-  // others as in Feed.
+  // Describes how a forward runs its new rows. `run` are the indices of the layers, `wanted` is the number of
+  // rows with logits. The other members are as in Feed.
   struct Flight {
     std::span<const int> run;
     int wanted = 0;
@@ -74,8 +75,8 @@ class Session {
     LayerPart part = {};
     const CacheView* view = nullptr;
   };
-  // Adds rows in flight and counts their work. Returns how many were in flight before. For the rest of an
-  // early exit it continues the rows in flight.
+  // Adds rows in flight and counts their work. Returns how many rows in flight come before the added ones.
+  // The rest of an early exit adds no rows: it finishes all rows in flight, so the result is 0.
   int fly(std::span<const std::int32_t> parents, const Flight& flight);
   void check_continued(const Flight& flight) const;
   void check_rest(std::span<const std::int32_t> parents, const Flight& flight) const;
@@ -88,15 +89,15 @@ class Session {
   int capacity_;
   int scratch_;
   int length_ = 0;
-  std::vector<std::int32_t> parents_, depths_;  // of the rows in flight; row i is in slot length_ + i
+  std::vector<std::int32_t> parents_, depths_;  // [rows in flight]; row i is in slot length_ + i
   std::vector<std::int32_t> moved_from_,
-      moved_to_;  // slots of a commit; members, so that steps do not allocate
+      moved_to_;  // slots that a commit moves; kept as members so that steps do not allocate
   Buffer<std::int32_t> fetched_rows_;
   Buffer<float> fetched_;
   // What has run for the rows in flight.
   std::vector<int> ran_;     // indices of the layers
-  int exit_ = 0;             // exit_rows_ has their hidden states at this layer; 0: it does not
-  bool viewed_ = false;      // they attended to a part of the cache
+  int exit_ = 0;             // layer whose hidden states are in exit_rows_; 0: exit_rows_ has none
+  bool viewed_ = false;      // whether any of them ran with a CacheView
   Buffer<float> exit_rows_;  // [scratch, hidden]; empty until an early exit
   Work work_;
   friend class Model;

@@ -9,8 +9,8 @@
 
 namespace speclab {
 
-// Writes the row numbers of a feed's taps to the staged numbers from `at` on; the feed's first row is row
-// `first` of the forward. Returns the next free place.
+// Writes the row numbers of a feed's taps to the staged numbers, from `at` on. `first` is the number that the
+// feed's first row has in the forward. Returns the next free place.
 std::size_t Model::list_tapped_rows(const Feed& feed, std::int32_t first, std::size_t at) const {
   const int layers = config().layers, count = feed.size();
   for (const Tap& tap : feed.taps) {

@@ -11,11 +11,11 @@ namespace speclab {
 ///
 /// A hidden state is named by its layer, as in output_hidden_states of transformers: layer l is the residual
 /// stream after the first l decoder layers, so layer 0 is the output of the embedding. In a forward that
-/// skips layers, it is the stream after those of the first l layers that run. kFinalNorm is the state after
-/// the final norm, which the output head reads; transformers returns it as the last entry.
+/// skips layers, layer l is the stream after those of the first l layers that the forward runs. kFinalNorm is
+/// the state after the final norm, which the output head reads; transformers returns it as the last entry.
 inline constexpr int kFinalNorm = -1;
 
-/// The memory that a pointer belongs to. The two are the same if Backend::host_memory() is true.
+/// The memory that a pointer belongs to. Both values mean the same memory if Backend::host_memory() is true.
 enum class Memory : std::uint8_t { kHost, kBackend };
 
 /// Asks a forward for the hidden states of one layer. Taps do not change the bits of logits, and the bits of

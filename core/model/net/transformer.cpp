@@ -7,7 +7,8 @@
 
 namespace speclab {
 
-// The decoder, once for all families: embedding, layers of attention and feed-forward, head; see ModelConfig.
+// The decoder, written once for all model families (see ModelConfig): embedding, layers of attention and
+// feed-forward, output head.
 
 void Model::forward(std::span<const Feed> feeds) const { forward(feeds, false); }
 void Model::forward_prompt(std::span<const Feed> feeds) const { forward(feeds, true); }
@@ -141,8 +142,8 @@ void Model::forward(Session& session, const QueuedRows& queued, float* logits) c
   compute(in, {&placed, 1}, logits);
 }
 
-// All sequences go through the matrix products together and through attention one by one. Returns the logits,
-// which are in `logits`, or in the workspace if that is null.
+// All sequences go through the matrix products together and through attention one by one. Returns where the
+// logits are: in `logits`, or in the workspace if `logits` is null. Returns null if no row wants logits.
 const float* Model::compute(const Inputs& in, std::span<const Placed> sequences, float* logits) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
@@ -186,7 +187,8 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
   const auto add_bias = [&](const Buffer<float>& bias, float* to) {
     if (!bias.empty()) device.add_bias(bias.data(), rows, static_cast<int>(bias.size()), to);
   };
-  // x += W y + bias, or with a post norm x += norm(W y + bias); multiply(to, accumulate): to (+)= W y
+  // x += W y + bias, or with a post norm x += norm(W y + bias). multiply(to, accumulate) computes to = W y,
+  // or to += W y if `accumulate` is true.
   const auto add_to_residual = [&](const auto& multiply, const Buffer<float>& bias,
                                    const Weights::Norm& post) {
     float* to = c.post_norms ? branch : x;

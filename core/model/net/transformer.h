@@ -12,12 +12,14 @@
 
 namespace speclab {
 
+// The structs of a forward, for the source files that implement it. Private to the model layer.
+
 /// Number of states that a tap asks for.
 inline std::size_t nodes_of(const Tap& tap, const Feed& feed) {
   return tap.nodes.empty() ? feed.parents.size() : tap.nodes.size();
 }
 
-/// A tap in the backend's memory, as the forward serves it.
+/// A tap as the forward serves it, with rows and output in the backend's memory.
 struct Model::TappedRows {
   int layer;
   const std::int32_t* rows;  ///< [count]
@@ -45,11 +47,11 @@ struct Model::Inputs {
   LayerPart part = {};                ///< whether hidden states are read from the sessions or kept in them
   const std::int32_t* own = nullptr;  ///< [n], 0, 1, ...; for an early exit and its rest
 };
-/// The rows of one sequence among the inputs, in order.
+/// The rows of one sequence. They are consecutive among the inputs of the forward.
 struct Model::Placed {
   Session* session;
   RowsInFlight rows;
-  const KeysInView* views = nullptr;  ///< views of each layer that runs; null without a view
+  const KeysInView* views = nullptr;  ///< [layers that run], the view of each layer; null without a view
 
   RowsInFlight rows_in(std::size_t run_index) const {
     RowsInFlight in = rows;
@@ -60,23 +62,24 @@ struct Model::Placed {
 /// The size of a forward of one sequence, for Model::work().
 struct Model::Ran {
   std::span<const int> layers;  ///< indices of the layers that ran
-  bool embedded = true;         ///< the input came from tokens, not from kept hidden states
+  bool embedded = true;         ///< false if the input was kept hidden states (the rest of an early exit)
   std::int64_t n = 0, m = 0;    ///< rows, rows with logits
   std::int64_t keys = 0;        ///< visible keys, summed over the rows
-  std::int64_t layer_keys = 0;  ///< the same summed over the layers
+  std::int64_t layer_keys = 0;  ///< visible keys, summed over the rows and the layers
   std::int64_t cached =
-      0;  ///< keys from earlier forwards that it read from the cache, summed over the layers
+      0;  ///< keys of earlier forwards that were read from the cache, summed over the layers
 };
 
-/// Buffers of one forward. They grow to the largest forward and stay. Private to the model layer.
+/// Buffers of a forward. Each grows to the size that the largest forward needs, and is kept. Private to the
+/// model layer.
 struct Model::Workspace {
   Buffer<float> embedded;          // [n, embedding_dim], with a projection
   Buffer<float> residual, normed;  // [n, hidden]
   Buffer<float> branch;  // [n, hidden], with position embeddings, post norms or a parallel feed-forward
   Buffer<float> qkv, attended;       // [n, (heads + 2 kv_heads) * head_dim], [n, heads * head_dim]
   Buffer<float> gate_up, activated;  // [n, 2 ffn] or [n, ffn], [n, ffn]
-  Buffer<float> maxima;              // [rows, maxima_of(head_rows)], of the last forward if `noted`
-  bool noted = false;
+  Buffer<float> maxima;              // [rows, maxima_of(head_rows)], valid if `noted`
+  bool noted = false;                // whether the last product with the head noted maxima
   Buffer<float> wanted,
       logits;  // [rows, hidden], [rows, head_rows] (unless the backend writes logits directly to their
                // destination)
@@ -86,9 +89,10 @@ struct Model::Workspace {
   std::vector<EmbeddedRows> given;
   Buffer<std::int32_t> token_ids;  // for embed()
 
-  // All numbers that the operations need about the rows, in one array that goes to the backend as one upload:
-  // tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1], wanted
-  // [rows], tapped [rows], given in the backend's memory [rows], paths.
+  // All integers that the operations need about the rows. They are in one array, which goes to the backend as
+  // one upload: tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1],
+  // wanted [rows], tapped [rows], given in the backend's memory [rows], paths, then the arrays of views
+  // (view_rows.h) and Inputs::own.
   std::vector<std::int32_t> numbers;
   Buffer<std::int32_t> staged;     // the same numbers in the backend's memory
   std::vector<Placed> placed;      // [feeds with rows]

@@ -10,16 +10,17 @@
 
 namespace speclab {
 
-/// A KeysInView whose arrays are in `numbers` of a forward, which goes to the backend as one upload.
+/// A KeysInView whose arrays are part of `numbers` (Model::Workspace), which a forward sends to the backend
+/// as one upload.
 struct StagedKeys {
   int count = 0;
-  std::size_t slots = 0, ranks = 0, first = 0;  ///< offsets
+  std::size_t slots = 0, ranks = 0, first = 0;  ///< offsets in `numbers`
   KeysInView in(const std::int32_t* staged) const {
     return {count, staged + slots, staged + ranks, staged + first};
   }
 };
 
-/// The rows of one sequence that attend with a view.
+/// The rows of one sequence that attend through a CacheView.
 struct ViewedRows {
   const CacheView& view;
   int n, committed;
@@ -28,8 +29,8 @@ struct ViewedRows {
   std::span<const int> layers;  ///< Model::layers()
   const ModelConfig& config;    ///< for the windows
 };
-/// Appends to `numbers` the arrays that attention needs in each layer of rows.run, and to `out` their
-/// offsets, [run]. Layers with the same list and window share them.
+/// Appends to `numbers` the arrays that attention needs in each layer of rows.run. Appends their offsets to
+/// `out`, [run]. Layers with the same list and the same window share their arrays.
 void lay_out_view(const ViewedRows& rows, std::vector<std::int32_t>& numbers, std::vector<StagedKeys>& out);
 
 }  // namespace speclab

@@ -158,8 +158,8 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
       config.vocab = target->config().vocab;
       rows_of_tokens = std::min(rows_of_tokens, config.vocab);
       padding = masked_rows = config.vocab - rows_of_tokens;
-    } else if (config.vocab != target->config().vocab) {  // draft of a twin's original: its head covers only
-                                                          // a part of the twin's vocabulary
+    } else if (config.vocab != target->config().vocab) {  // a draft of a twin's original has a head that
+                                                          // covers only a part of the twin's vocabulary
       if (config.head_ids.empty()) {
         config.head_ids.resize(static_cast<std::size_t>(config.vocab));
         std::iota(config.head_ids.begin(), config.head_ids.end(), 0);
@@ -301,7 +301,7 @@ const std::string& Model::Weights::embedding_sha256() const {
   std::call_once(hashed_, [this] {
     const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
     EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
-    // For a twin the original's embedding, on which drafts were trained.
+    // A twin hashes its original's embedding, because drafts were trained on that one.
     const bool own = config.inflated && !config.embedding_of_target;
     const int count = own ? config.inflated->vocab : embedding.out,
               width = own ? config.inflated->hidden : embedding.in;

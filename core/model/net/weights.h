@@ -33,28 +33,28 @@ struct Model::Weights {
   };
   ModelConfig config;
   std::shared_ptr<Backend> backend;
-  PackedMatrix embedding;  // [vocab, embedding_dim]; a draft may share its target's. For a twin's draft it is
-                           // the original's
+  PackedMatrix embedding;  // [vocab, embedding_dim]; a draft may share its target's. If the target is a twin,
+                           // the draft has that of the twin's original
   PackedMatrix embed_projection;  // [hidden, embedding_dim]; out == 0 when there is none
   PackedMatrix positions;         // [position_rows, hidden]; out == 0 when there are none
   std::vector<Layer> layers;
   Norm final_norm;
   PackedMatrix head;  // [head_rows, hidden]; the embedding itself when tied
   bool embedding_beside_target =
-      false;  // `embedding` is that of the target's original, which the target itself does not read
+      false;  // the target is a twin, and `embedding` is its original's, which the twin itself does not read
   int masked_rows =
       0;  // number of trailing head rows that stand for no token (an inflated twin's, or padding)
   std::optional<Tokenizer> tokenizer;
-  std::string tokenizer_sha256;  // SHA-256 of the tokenizer; "" without
+  std::string tokenizer_sha256;  // SHA-256 of the tokenizer; "" without one
 
   Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Model* target);
   const std::string& embedding_sha256() const;
-  /// Tables of config.ropes for at least this many positions. Their length follows the requests of sessions,
-  /// because the context is only a number in the file. Sessions share the tables; a longer session gets
+  /// Returns tables of config.ropes for at least this many positions. Their length follows what sessions ask
+  /// for, because the context is only a number in the file. Sessions share the tables; a longer session gets
   /// longer tables with the same rows. `long_divisors` selects the tables with Rope::long_divisors.
   std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions, bool long_divisors) const;
-  // For a twin the embedding of its original, [tokens, embedding_dim], packed at the
-  // first call. Otherwise the embedding.
+  // Returns the embedding. For a twin it is the embedding of the original, [tokens, embedding_dim], packed at
+  // the first call.
   const PackedMatrix& original_embedding() const;
 
  private:
