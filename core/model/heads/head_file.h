@@ -13,8 +13,8 @@
 
 namespace speclab {
 
-/// A linear layer of a head: y = W x + b, where x is one vector or several concatenated ones. The columns of
-/// W for each input are a separate matrix, so that inputs need not be copied together.
+/// A linear layer of a head: y = W x + b, where x is one vector or several concatenated ones. Each input has
+/// the columns of W that belong to it as a separate matrix, so that inputs need not be copied together.
 struct HeadLinear {
   std::vector<PackedMatrix> parts;  ///< one for each input, [out, width of the input]
   Buffer<float> bias;               ///< [out]; empty without a bias
@@ -29,6 +29,7 @@ struct HeadNorm {
   int width() const { return static_cast<int>(weight.size()); }
 };
 
+/// Whether a linear layer has a bias.
 enum class Bias : std::uint8_t { kNone, kPresent };
 
 /// Reads the weights of a trained head from a safetensors file, by name. Types are F32, F16 or BF16, and all
@@ -51,9 +52,10 @@ class HeadFile {
   /// Reads NAME.weight [width], and for a layer norm NAME.bias [width].
   HeadNorm norm(Backend& backend, const std::string& name, NormKind kind, int width, float eps) const;
   /// Reads decoder layers as a separate model, whose sessions have the KV caches. Its input is
-  /// Feed::embeddings, and taps read its output. `config` is their shape, see decoder_layers_of(). Names of a
-  /// layer's tensors begin with `layer_names`, in which "{}" is the number of the layer: "layers.{}."
-  /// (EAGLE), "midlayer." (EAGLE-3). They continue as config.family has them in transformers.
+  /// Feed::embeddings, and taps read its output. `config` is the shape of the layers, see
+  /// decoder_layers_of(). The names of a layer's tensors begin with `layer_names`, in which "{}" stands for
+  /// the number of the layer: "layers.{}." (EAGLE), "midlayer." (EAGLE-3). The rest of each name is the one
+  /// that transformers uses for the family config.family.
   std::shared_ptr<const Model> decoder_layers(std::shared_ptr<Backend> backend, const ModelConfig& config,
                                               const std::string& layer_names) const;
 
@@ -64,9 +66,9 @@ class HeadFile {
   std::vector<StoredTensor> tensors_;
 };
 
-/// The shape of decoder layers like the first one of a target, for HeadFile::decoder_layers(): no
-/// embedding, no output head, no final norm. Change the fields in which the head differs. Throws
-/// Error for a target without layers.
+/// Returns the shape of decoder layers like the first one of `target`, for HeadFile::decoder_layers(). It has
+/// no embedding, no output head and no final norm. Change the fields in which the head differs. Throws Error
+/// for a target without layers.
 ModelConfig decoder_layers_of(const ModelConfig& target, int layers = 1);
 
 }  // namespace speclab

@@ -44,15 +44,15 @@ class HeadRunner {
   float* room(HeadRows& rows, int count, int width) const;
   /// Uploads rows, [count, width].
   void put(const float* host, int count, int width, HeadRows& to) const;
-  /// Downloads rows, [rows, width]. Waits for all earlier operations, and counts as one call.
+  /// Downloads rows, [rows, width]. Waits for all earlier operations, and counts as one call in work().
   void get(const HeadRows& from, float* host);
   /// Calls Model::embed() of the target.
   void embed(TokenSpan tokens, HeadRows& to) const;
   /// Copies the given rows of `from`, in this order. `to` must not be `from`.
   void select(const HeadRows& from, std::span<const std::int32_t> rows, HeadRows& to);
 
-  /// y = W x + b. The inputs must have the widths that the layer was read with, and equal numbers of rows. y
-  /// must not be one of them.
+  /// y = W x + b. The inputs must have the widths that the layer was read with, and equal numbers of rows.
+  /// `y` must not be one of the inputs.
   void linear(const HeadLinear& layer, std::span<const HeadRows* const> inputs, HeadRows& y);
   void linear(const HeadLinear& layer, std::initializer_list<const HeadRows*> inputs, HeadRows& y) {
     linear(layer, std::span(inputs.begin(), inputs.size()), y);
