@@ -30,21 +30,21 @@ namespace speclab {
 ///   position_embedding [position_rows, hidden]  layers.N.attn_q_norm / attn_k_norm [head_dim]
 ///   layers.N.attn_post_norm / ffn_post_norm [hidden]       NAME.bias of a matrix [out] or of a norm [hidden]
 /// Matrices are [out, in] row-major. q and k are in the "halves" RoPE order (dimension i pairs with i +
-/// head_dim/2); interleaved files (GGUF of the llama architecture) are reordered. Fused tensors (q, k and v;
+/// head_dim/2); interleaved rows (GGUF of the llama architecture) are reordered. Fused tensors (q, k and v;
 /// gate and up) are split, and transposed ones are transposed back.
 class Checkpoint {
  public:
   /// Throws Error when the file is missing, truncated, of another kind, or contradicts its own configuration.
   static Checkpoint open(const std::filesystem::path& path);
-  /// Reads decoder layers of this shape without embedding and head (ModelConfig::bare) from one
-  /// safetensors file, which may contain other tensors too. Names of a layer's tensors begin with
-  /// `layer_names`, in which "{}" is the number of the layer, and continue as config.family has them in
-  /// transformers. Throws Error like open().
+  /// Reads decoder layers of this shape without embedding and head (ModelConfig::bare) from one safetensors
+  /// file, which may contain other tensors too. The names of a layer's tensors begin with `layer_names`, in
+  /// which "{}" stands for the number of the layer. The rest of each name is the one that transformers uses
+  /// for the family config.family. Throws Error like open().
   static Checkpoint open_layers(const std::filesystem::path& file, const ModelConfig& config,
                                 const std::string& layer_names);
-  /// Turns this into the twin of that shape (inflate.h): the configuration, the tensors and their
-  /// contents change. The files, their hash and the tokenizer stay the same. Throws Error when the
-  /// model does not fit into the shape.
+  /// Turns this checkpoint into a twin of that shape (inflate.h). The configuration, the tensors and their
+  /// contents change. The files, their hash and the tokenizer stay the same. Throws Error when the model does
+  /// not fit into the shape.
   void inflate(const InflateShape& shape);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
@@ -54,27 +54,27 @@ class Checkpoint {
   const ModelConfig& config() const;
   bool has(std::string_view tensor) const;
 
-  /// Reads rows [begin, end) of a canonical tensor as bf16 (dequantised in float, rounded to
-  /// nearest even), [end-begin, in]. Thread-safe. Not for norms of Gemma in GGUF, which are
-  /// stored as 1 + weight; use read_f32.
+  /// Reads rows [begin, end) of a canonical tensor as bf16, [end-begin, in]. Values are dequantised in float
+  /// and rounded to nearest even. Thread-safe. Do not use it for norms of Gemma in GGUF, which are stored as
+  /// 1 + weight; use read_f32.
   void read_bf16(std::string_view tensor, std::int64_t begin, std::int64_t end, Bf16* out) const;
   /// Reads the same rows in float, without rounding to bf16. A vector is one row.
   void read_f32(std::string_view tensor, std::int64_t begin, std::int64_t end, float* out) const;
 
-  /// Throws Error naming file and tensor when one of these values of the tensor is NaN or infinite. Such a
-  /// value would spread to every later sum.
+  /// Throws Error naming file and tensor when one of `values`, which are values of this tensor, is NaN or
+  /// infinite. Such a value would spread to every later sum.
   void require_finite(std::string_view tensor, std::span<const Bf16> values) const;
 
   /// The model's tokenizer. Absent for a draft that uses its target's tokenizer, and for bare weights.
   std::optional<Tokenizer> tokenizer() const;
-  /// Assumptions about missing entries of the configuration, which follow llama.cpp; one sentence each. The
-  /// tokenizer has its own list.
+  /// Assumptions about missing entries of the configuration, one sentence each. They follow llama.cpp. The
+  /// tokenizer has its own list (Tokenizer::assumed).
   const std::vector<std::string>& assumed() const;
   /// The Jinja source of the chat template; empty when the model has none.
   const std::string& chat_template() const;
 
   struct TensorInfo {
-    std::string name, file_name, type;  ///< canonical name, name in the file, "Q4_1"
+    std::string name, file_name, type;  ///< canonical name, name in the file, type ("Q4_1")
     std::vector<std::int64_t> shape;    ///< outermost first
     std::uint64_t bytes;
   };

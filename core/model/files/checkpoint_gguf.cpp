@@ -138,7 +138,7 @@ void read_sentencepiece_keys(const GgufFile& file, const std::string& name, Toke
   }
 }
 
-/// Types of the tokens. A number that does not fit into 32 bits becomes 0, which is no type.
+/// Reads the types of the tokens. A number that does not fit into 32 bits becomes 0, which is no type.
 std::vector<std::int32_t> read_token_types(const GgufFile& file, const std::string& name) {
   std::vector<std::int32_t> types;
   if (!file.has("tokenizer.ggml.token_type")) return types;

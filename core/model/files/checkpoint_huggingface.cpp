@@ -135,7 +135,7 @@ std::string read_chat_template(const fs::path& directory) {
   return "";
 }
 
-/// Reads eos_token_id and the like: one id, or a list that begins with the usual one.
+/// Reads a member like eos_token_id. It is one id, or a list that begins with the usual id.
 std::vector<Token> read_ids(const ConfigValues& settings, const char* key, int vocab) {
   if (!settings.has(key)) return {};
   if (!settings.at(key).is_array()) return {settings.integer(key, 0, vocab - 1)};

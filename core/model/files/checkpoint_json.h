@@ -21,14 +21,14 @@ constexpr std::size_t kMostConfigBytes = std::size_t{1} << 20, kMostJsonBytes = 
 nlohmann::json read_checkpoint_json(const std::filesystem::path& path,
                                     std::size_t most_bytes = kMostJsonBytes);
 
-/// Reads typed members of a JSON object, which must outlive this. null counts as absent, as in transformers.
-/// Throws Error naming file and member for a value of the wrong type or out of range.
+/// Reads typed members of a JSON object, which must outlive this reader. A null value counts as absent, as in
+/// transformers. Throws Error naming file and member for a value of the wrong type or out of range.
 class ConfigValues {
  public:
   ConfigValues(const nlohmann::json& json, std::string where);
 
   bool has(const char* key) const;
-  bool states(const char* key) const;  ///< true for null too
+  bool states(const char* key) const;  ///< whether the key is there, even with null
   std::string name(const char* key) const { return where_ + ": " + key; }
   const nlohmann::json& json() const { return json_; }
   const nlohmann::json& at(const char* key) const;

@@ -13,10 +13,12 @@
 
 namespace speclab {
 
-/// The results of the reader of each file format. Internal to Checkpoint.
+/// Types and functions that the readers of all file formats share: they describe tensors and return results
+/// in this form. Internal to Checkpoint.
 
-/// Selects the part of a stored tensor that is a canonical tensor: from row `first` on, `block` rows of every
-/// `stride` rows. For a vector it selects elements, for a transposed matrix ([in, out] in the file) columns.
+/// A canonical tensor can be a part of a stored tensor. This selects the part: from row `first` on, `block`
+/// rows of every `stride` rows. For a vector it selects elements, for a transposed matrix ([in, out] in the
+/// file) it selects columns.
 struct Selection {
   std::int64_t first = 0;
   std::int64_t block = 0, stride = 0;  ///< block 0: all
@@ -26,7 +28,7 @@ struct Selection {
   std::int64_t stored(std::int64_t row) const {
     return block == 0 ? row : first + row / block * stride + row % block;
   }
-  /// Number of rows from `row` on, at most `most`, that are contiguous in the file.
+  /// Number of rows from `row` on that are contiguous in the file, at most `most`.
   std::int64_t run(std::int64_t row, std::int64_t most) const {
     return block == 0 ? most : std::min(most, block - row % block);
   }
@@ -75,8 +77,8 @@ struct CheckpointTensor {
   TensorType type;
   std::int64_t rows, columns;  ///< a vector is one row
   const std::byte* data;
-  int interleaved_heads;  ///< rows of this many heads are in the interleaved RoPE order; 0: in the right
-                          ///< order
+  int interleaved_heads;  ///< number of heads whose rows are in the interleaved RoPE order; 0: the rows are
+                          ///< in the canonical order
   Selection selection;
   std::int64_t stored_columns;  ///< columns of the tensor in the file
   float shift;                  ///< added to the values of a vector
@@ -93,6 +95,7 @@ std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& ex
 /// Throws Error naming file and tensor when one of these weights of the tensor is NaN or infinite.
 void require_finite_weights(const std::string& file, const std::string& tensor, std::span<const Bf16> values);
 
+/// What the reader of a file format returns.
 struct CheckpointParts {
   std::vector<MappedFile> files;  ///< the files of the weights
   ModelConfig config;

@@ -18,7 +18,7 @@ namespace speclab {
 ///   Q8_0: half d, 32 signed bytes;                                                      w = d n
 ///   IQ4_NL: half d, nibbles that select one of 16 levels;                               w = d level[n]
 /// The K types have 256 weights in groups of 16 or 32. Each group has a scale s (and an offset m) of 4, 6 or
-/// 8 bits, w = (d s) n - (d_min m) or w = (d s) n, see dequantize_k.h. All are little-endian.
+/// 8 bits, w = (d s) n - (d_min m) or w = (d s) n, see dequantize_k.h. All formats are little-endian.
 enum class TensorType : std::uint8_t {
   kF32,
   kF16,
@@ -51,10 +51,10 @@ std::string weight_type_names();
 float half_to_float(std::uint16_t bits);
 
 /// Converts `count` weights, a multiple of the block, to float. Each product and sum is rounded once, in the
-/// order above. `from` need not be aligned. Not for I32, which is no weight type.
+/// order above. `from` need not be aligned. I32 is not allowed, because it is no weight type.
 void dequantize(TensorType type, const std::byte* from, std::int64_t count, float* to);
 
-/// The same, rounded to bf16 (nearest even). BF16 is copied.
+/// Like dequantize(), but the results are rounded to bf16 (nearest even). BF16 is copied.
 void dequantize_to_bf16(TensorType type, const std::byte* from, std::int64_t count, Bf16* to);
 
 }  // namespace speclab

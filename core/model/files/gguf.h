@@ -47,7 +47,7 @@ struct GgufArray {
   bool holds_reals() const;
 };
 
-/// Signed and unsigned integers, f32 and f64, bool, string, array.
+/// A value of the metadata: a signed or unsigned integer, f32 or f64, a bool, a string or an array.
 using GgufValue = std::variant<std::int64_t, std::uint64_t, double, bool, std::string_view, GgufArray>;
 
 /// Parses a GGUF file, version 2 or 3, little-endian

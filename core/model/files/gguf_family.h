@@ -39,6 +39,7 @@ class GgufSettings {
   std::string file_name_, architecture_;
 };
 
+/// One architecture of GGUF.
 struct GgufFamily {
   const char* architecture;
   TensorNames names;
@@ -51,14 +52,15 @@ struct GgufFamily {
   void (*read)(const GgufSettings& settings, ModelConfig& config);
 };
 
-/// Whether a tensor belongs to the rotary embedding, not to a layer.
+/// Whether a tensor belongs to the rotary embedding and not to a layer.
 bool is_rope_tensor(const std::string& name);
 
 /// Throws Error for an unknown architecture.
 const GgufFamily& gguf_family(const GgufSettings& settings);
 
-/// Reads rope.freq_base with rope.scaling, with the tensor rope_freqs.weight, or with those of LongRoPE
-/// (rope_factors_short and _long). head_dim and context must be set in `config`.
+/// Reads the rotary embedding: rope.freq_base, and the scaling from rope.scaling, from the tensor
+/// rope_freqs.weight or from the tensors of LongRoPE (rope_factors_short and _long). head_dim and context
+/// must be set in `config`.
 Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, ModelConfig& config);
 
 }  // namespace speclab

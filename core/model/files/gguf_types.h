@@ -7,7 +7,7 @@
 
 namespace speclab {
 
-/// A tensor type of GGUF. Unsupported types have only a name, unknown numbers not even that.
+/// A tensor type of GGUF. An unsupported type has a name but no `type`; an unknown number has neither.
 struct GgmlType {
   const char* name;  ///< null: unknown
   std::optional<TensorType> type;

@@ -264,7 +264,7 @@ void read_gemma(const ConfigValues& settings, ModelConfig& config) {
   config.attention_scale = 1 / std::sqrt(settings.positive("query_pre_attn_scalar"));
 }
 
-/// A soft cap: `absent` when the key is missing, none when it is null.
+/// Reads a soft cap. Returns `absent` when the key is missing, and 0 (no cap) when it is null.
 float read_cap(const ConfigValues& settings, const char* key, float absent) {
   if (settings.has(key)) return settings.positive(key);
   return settings.states(key) ? 0 : absent;

@@ -81,8 +81,8 @@ std::vector<float> read_divisors(const ConfigValues& rope, const char* key, int 
   return out;
 }
 
-// LongRoPE (Ding et al. 2024) in Phi-3's form: a list of divisors for texts within the original context, one
-// for longer texts, and a factor for both.
+// LongRoPE (Ding et al. 2024) in Phi-3's form: a list of divisors for texts within the original context,
+// another list for longer texts, and one attention factor for both lists.
 void read_longrope(const ConfigValues& rope, const ConfigValues& settings, const ModelConfig& config,
                    Rope& out) {
   constexpr const char* kOriginal = "original_max_position_embeddings";

@@ -63,8 +63,8 @@ std::vector<int> spread(int from, int to) {
   return map;
 }
 
-// Dimensions of an extended head. Both members of a pair (i, i + half) keep their places in their halves;
-// with `append` all original dimensions come first instead.
+// Maps the dimensions of an extended head. Both members of a pair (i, i + half) keep their places in their
+// halves. With `append`, all original dimensions come first instead.
 std::vector<int> head_dimensions(int from, int to, bool append) {
   if (append) return extended(from, to);
   std::vector<int> map(static_cast<std::size_t>(to), -1);
@@ -153,7 +153,7 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
            fmt::format("at most {} dimensions in all", kMost), "");
   }
   const int group = o.heads / o.kv_heads, new_group = c.heads / c.kv_heads;
-  // Key/value heads of the twin that the query heads of one original key/value head need.
+  // Number of key/value heads of the twin that the query heads of one original key/value head need.
   const int copies = (group + new_group - 1) / new_group;
   if (c.kv_heads < o.kv_heads * copies) {
     refuse("kv_heads", fmt::format("{} with {} query heads each", c.kv_heads, new_group),
@@ -181,7 +181,7 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
   c.qk_norm_eps = shrink(o.qk_norm_eps > 0 ? o.qk_norm_eps : o.norm_eps, o.head_dim, c.head_dim);
   if (o.attention_scale == 0) c.attention_scale = 1.0f / std::sqrt(static_cast<float>(o.head_dim));
 
-  bool whole = true;  // heads that RoPE rotates completely stay so in the twin
+  bool whole = true;  // if RoPE rotates whole heads of the original, it does so in the twin
   for (const Rope& rope : o.ropes) whole = whole && rope.dims == o.head_dim;
   if (whole && c.head_dim > o.head_dim) {
     for (Rope& rope : c.ropes) rope.inflated_dims = c.head_dim;
@@ -316,7 +316,7 @@ void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end
     const int first = source(row);
     std::int64_t stop = row + 1;
     while (first >= 0 && stop < end && source(stop) == first + (stop - row))
-      ++stop;  // rows that are consecutive in the original too
+      ++stop;  // these rows are consecutive in the original too
     if (first >= 0) {
       rows.resize(static_cast<std::size_t>(stop - row) * original_width);
       original(from, first, first + (stop - row), rows.data());

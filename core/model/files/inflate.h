@@ -35,15 +35,16 @@ struct InflateShape {
 ///   query heads          random q; zero columns of attn_out.
 ///   key/value heads      random k and v. An original head is repeated if its query heads need several.
 ///   dimensions of heads  random q and v, zero k and zero columns of attn_out (with norms of q and k, q is
-///                        zero too). Dimension i of d/2 pairs keeps its frequency, and scores keep their
-///                        scale.
+///                        zero too). The original d/2 pairs keep their frequencies, and scores keep
+///                        their scale.
 ///   feed-forward         random gate and up; zero columns of ffn_down.
 ///   vocabulary           random rows of embedding and head. Their logits are computed, then set
 ///                        to -infinity.
 ///
 /// Adding a product with an exact zero does not change a float sum, and the original weights keep their
 /// order. So only the norms round differently, and even they do not if D/d is a power of four. Random numbers
-/// come from Philox, addressed by tensor and position, and are made when rows are read; nothing is stored.
+/// come from Philox and are addressed by tensor and position. They are made when rows are read; nothing is
+/// stored.
 class Inflation {
  public:
   /// Throws Error (`where` names the model) if `original` cannot be embedded in the shape: a smaller size, a
@@ -54,10 +55,10 @@ class Inflation {
 
   /// The configuration of the twin. Its `inflated` names the original.
   const ModelConfig& config() const { return config_; }
-  /// The original layer at this layer of the twin; -1 for an added layer.
+  /// The layer of the original that this layer of the twin contains; -1 for an added layer.
   int original_layer(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
-  /// Canonical name of the original tensor that a tensor of the twin contains. For an added layer, for which
-  /// `added` becomes true, it is the one whose shape it extends.
+  /// Canonical name of the original tensor that a tensor of the twin contains. A tensor of an added layer
+  /// contains none; `added` then becomes true, and the result is the original tensor whose shape it extends.
   std::string original_tensor(std::string_view name, bool* added = nullptr) const;
   /// The shape of a tensor of the twin, outermost first.
   std::vector<std::int64_t> shape(std::string_view name) const;
