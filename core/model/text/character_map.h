@@ -11,14 +11,15 @@ namespace speclab {
 /// turn a short text into a terabyte.
 inline constexpr std::size_t kMaxReplacementBytes = 255;
 
-/// Checks the normalisation rules of a SentencePiece model (Kudo and Richardson 2018),
-/// "precompiled_charsmap": the size of a trie in bytes, the trie, and texts that end with a NUL byte. The
-/// trie is a double array (Aoe 1989) in the layout of darts-clone (https://github.com/s-yata/darts-clone);
-/// its values are offsets of texts. Throws Error naming `where` unless every link and every text lies inside
-/// the map, because the readers follow links unchecked.
+/// Checks the normalisation rules of a SentencePiece model (Kudo and Richardson 2018), which files call
+/// "precompiled_charsmap". They consist of the size of a trie in bytes, the trie, and texts that end with a
+/// NUL byte. The trie is a double array (Aoe 1989) in the layout of darts-clone
+/// (https://github.com/s-yata/darts-clone); its values are offsets of texts. Throws Error naming `where`
+/// unless every link and every text lies inside the map, because the readers of the map follow links
+/// unchecked.
 void check_character_map(std::string_view map, const std::string& where);
 
-/// Applies such rules as the normalizer "Precompiled" of Hugging Face's `tokenizers` does (its package
+/// Applies these rules as the normalizer "Precompiled" of Hugging Face's `tokenizers` does (its package
 /// spm_precompiled 0.1). This differs from SentencePiece: it goes through the text by extended grapheme
 /// clusters. If a cluster of at most five bytes begins with a rule, the whole cluster becomes the text of the
 /// shortest such rule; the rest of the cluster is lost. Other clusters are replaced character by character in
@@ -27,7 +28,7 @@ class CharacterMap {
  public:
   /// Throws Error naming `where` for bad rules.
   static CharacterMap from_bytes(std::string bytes, const std::string& where);
-  /// The same from base64 (RFC 4648, with padding), the form in tokenizer.json.
+  /// Like from_bytes(), but reads base64 (RFC 4648, with padding), the form in tokenizer.json.
   static CharacterMap from_base64(std::string_view text, const std::string& where);
 
   /// Normalises a text. Takes and returns valid UTF-8.

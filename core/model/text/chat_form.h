@@ -12,18 +12,21 @@ namespace speclab {
 /// the spellings of these tokens. Internal to ChatTemplate.
 struct ChatForm {
   enum class System {
-    kTurn,       ///< its own turn, between system_head and system_tail
-    kFirstUser,  ///< the same text before the first user message, inside its turn
-    kLastUser,   ///< the same before the last user message
+    kTurn,       ///< a turn of its own, between system_head and system_tail
+    kFirstUser,  ///< head, message and tail stand before the first user message, inside its turn
+    kLastUser,   ///< head, message and tail stand before the last user message, inside its turn
     kNone,       ///< the template has no place for a system message
   };
+  /// How an answer is written that has thoughts before "</think>".
   enum class Thoughts {
-    kKeep,      ///< an answer of an earlier turn is written unchanged
+    kKeep,      ///< unchanged
     kDrop,      ///< without everything up to its last "</think>"
-    kDropLine,  ///< also without the line ends after that
-    kQwen3,     ///< the same, but answers after the last question keep their thoughts, or get an empty one
+    kDropLine,  ///< answers of earlier turns: as kDrop, and also without the line ends after that
+    kQwen3,  ///< as kDropLine, but answers after the last question keep their thoughts; the last message gets
+             ///< empty thoughts if it has none
   };
-  /// What is stripped from a message: nothing, or as Python's str.strip(), str.rstrip(), str.lstrip("\n").
+  /// What is stripped from a message: nothing, or what Python's str.strip(), str.rstrip() or str.lstrip("\n")
+  /// removes.
   enum class Strip { kNo, kBoth, kRight, kLeadingLines };
 
   std::string_view name;    ///< "llama-3"
@@ -33,7 +36,7 @@ struct ChatForm {
   std::vector<std::string_view> all_of, none_of = {};
   bool text_outside =
       false;            ///< whether its templates have text outside the tags; if false, such text is refused
-  bool by_name = true;  ///< can be chosen by name, without the source of a template
+  bool by_name = true;  ///< whether it can be chosen by name, without the source of a template
 
   System system = System::kTurn;
   std::string_view system_head = {}, system_tail = {};

@@ -128,7 +128,8 @@ std::string_view after_thoughts(std::string_view text) {
   return end == text.npos ? text : text.substr(end + kThoughtEnd.size());
 }
 
-/// An answer after the last question in Qwen3's form: with its thoughts, or with empty thoughts.
+/// Writes an answer after the last question in Qwen3's form. It keeps its thoughts; the last message gets
+/// empty thoughts if it has none.
 std::string qwen3_answer(std::string_view text, bool last) {
   std::string_view content = text, thoughts;
   if (const std::size_t end = text.find(kThoughtEnd); end != text.npos) {

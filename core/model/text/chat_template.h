@@ -21,17 +21,17 @@ struct ChatTokens {
 
 /// Turns a conversation into one prompt text. Model files contain the template as a Jinja program. The
 /// program is not run. Instead its family is recognised by its source, or chosen by name, and rendered here
-/// to the same text. Encode the result with parse_special. As with the original, special tokens that are
-/// written out in a message become special tokens. The text contains the BOS token if the template writes
+/// to the same text. Encode the result with parse_special. As with the original template, special tokens that
+/// are written out in a message become special tokens. The text contains the BOS token if the template writes
 /// one, so do not add another.
 class ChatTemplate {
  public:
   using Special = ChatTokens;
 
-  /// Recognises a template by its source; an empty source is plain. If the source has a default system prompt
-  /// (SmolLM2: "You are a helpful AI assistant named SmolLM, ..."), conversations without a system message
-  /// get it. Throws Error, naming the known families, for a template of no known family and for one that does
-  /// more than its family.
+  /// Recognises a template by its source; an empty source gives plain(). If the source has a default system
+  /// prompt (SmolLM2: "You are a helpful AI assistant named SmolLM, ..."), conversations without a system
+  /// message get it. Throws Error, naming the known families, for a template of no known family and for one
+  /// that does more than its family.
   static ChatTemplate from_source(std::string_view jinja, std::string_view file_name_for_errors,
                                   const Special& special = {});
   /// Chooses a family by name, "plain" included, without a default system prompt. Throws Error naming all

@@ -11,8 +11,9 @@
 
 namespace speclab {
 
-/// Rules of llama.cpp for tokenizers that GGUF files do not contain (src/llama-vocab.cpp there). Internal to
-/// Tokenizer. tests/golden/tokenizer/llama_cpp.json holds results of llama.cpp's library.
+/// Rules for tokenizers that GGUF files do not contain and that llama.cpp has in its source
+/// (src/llama-vocab.cpp). Internal to Tokenizer. tests/golden/tokenizer/llama_cpp.json holds results of
+/// llama.cpp's library.
 
 /// A value of tokenizer.ggml.pre, with the options of the models that use it.
 struct GgufPreTokenizer {
@@ -20,7 +21,7 @@ struct GgufPreTokenizer {
   std::vector<SplitStep> steps;
   bool ignore_merges = false;  ///< a word that is a token is not merged
   bool add_bos = false;        ///< used when tokenizer.ggml.add_bos_token is missing
-  bool nfc = false;            ///< as `tokenizers` does for these models; llama.cpp never normalises
+  bool nfc = false;  ///< normalises to NFC, as `tokenizers` does for these models; llama.cpp never does
 };
 
 /// All known values. llama.cpp uses "default" when the key is missing.
@@ -32,9 +33,9 @@ struct ControlToken {
   bool ends;  ///< also ends an answer
 };
 
-/// Finds these tokens, in id order. `stated` are the fill-in-the-middle roles ("fim_pre", "fim_suf",
-/// "fim_mid", "fim_pad", "fim_rep", "fim_sep") whose token the file states; their names are not searched. If
-/// several tokens have names of one role, the one with the lowest id counts.
+/// Finds the control tokens by their names, in id order. `stated` are the fill-in-the-middle roles
+/// ("fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep") whose token the file states; names of
+/// these roles are not searched. If several tokens have names of one role, the one with the lowest id counts.
 std::vector<ControlToken> control_tokens_by_name(std::span<const std::string> tokens,
                                                  const std::set<std::string, std::less<>>& stated);
 

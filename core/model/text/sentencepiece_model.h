@@ -37,7 +37,7 @@ class SentencePieceModel {
   /// has pieces that contradict each other or break the library, or a character map with links outside itself
   /// (the library would follow them). Self-tests in the file are not run.
   static SentencePieceModel from_file(std::string_view bytes, const std::string& file);
-  /// Makes a model from parts, as a GGUF file has them. Throws the same errors.
+  /// Makes a model from parts, as a GGUF file has them. Throws Error like from_file().
   static SentencePieceModel from_spec(SentencePieceSpec spec, const std::string& file);
   ~SentencePieceModel();
   SentencePieceModel(SentencePieceModel&&) noexcept;
@@ -60,8 +60,8 @@ class SentencePieceModel {
 /// Parses the file, a protocol buffer (sentencepiece_model.proto of the library, messages ModelProto,
 /// TrainerSpec and NormalizerSpec). Throws Error naming `file` for malformed data.
 SentencePieceSpec parse_sentencepiece_file(std::string_view bytes, const std::string& file);
-/// The file without its self-tests: texts that the library would encode on loading, printing differences.
-/// Throws the same errors.
+/// Returns the file without its self-tests. These are texts that the library would encode on loading, and it
+/// would print differences. Throws Error like parse_sentencepiece_file().
 std::string without_self_tests(std::string_view bytes, const std::string& file);
 std::string write_sentencepiece_file(const SentencePieceSpec& spec);
 

@@ -240,7 +240,7 @@ void Tokenizer::Data::index_added() {
              fmt::format("1..{} bytes", kMaxAddedTokenBytes), "Such a token cannot be found in a text."});
       }
       added_normalized.add(written, token.token, token.special, conditions);
-      bytes[token.token] = plain_text(written);  // like the reference: with a space for each mark
+      bytes[token.token] = plain_text(written);  // as in `tokenizers`: with a space for each mark
     } else {
       added.add(content, token.token, token.special, conditions);
     }

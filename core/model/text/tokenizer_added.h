@@ -10,10 +10,12 @@
 
 namespace speclab {
 
-/// Finds added tokens in a text: the leftmost first, at one position the longest, without overlap. Walks a
-/// byte trie from every position: O(text * longest token), and the longest is at most kMaxAddedTokenBytes.
+/// Largest length of an added token.
 inline constexpr std::size_t kMaxAddedTokenBytes = 1024;
 
+/// Finds added tokens in a text. It finds the leftmost token first, and at one position the longest. Matches
+/// do not overlap. The search walks a byte trie from every position: O(text * longest token), and the longest
+/// is at most kMaxAddedTokenBytes.
 class AddedTokens {
  public:
   struct Conditions {
@@ -28,8 +30,9 @@ class AddedTokens {
     Token token;  ///< -1: ordinary text
   };
   /// Divides the text into sections without gaps. White space that a token strips belongs to its section.
-  /// Without `parse_special` a match of a special token is ordinary text; so is a match that breaks its
-  /// single_word condition. Tokens that overlap with such a match are not searched, as in the reference.
+  /// Without `parse_special`, a match of a special token is ordinary text. A match that breaks its
+  /// single_word condition is ordinary text too. Tokens that overlap with such a match are not searched, as
+  /// in `tokenizers`.
   std::vector<Section> split(std::string_view text, bool parse_special) const;
 
  private:

@@ -45,7 +45,7 @@ std::string shown(const Tokenizer::Parts& parts, Token token) {
   return fmt::format("{} ({})", inside ? parts.tokens[static_cast<std::size_t>(token)] : "no token", token);
 }
 
-/// Byte pieces for SentencePiece, whose library requires all or none.
+/// Gives the byte pieces their type, for SentencePiece. Its library requires all or none of them.
 void find_byte_pieces(Tokenizer::Parts& parts) {
   std::map<std::string, std::size_t> names;
   for (int byte = 0; byte < 256; ++byte) names.emplace(fmt::format("<0x{:02X}>", byte), parts.tokens.size());
@@ -57,9 +57,9 @@ void find_byte_pieces(Tokenizer::Parts& parts) {
   for (const auto& [name, at] : names) parts.token_types[at] = SentencePieceSpec::kByte;
 }
 
-/// Types for a file without any: all tokens are text, except those that llama.cpp takes for control tokens by
-/// their names. llama.cpp lets names override types in the file too, which makes Gemma's "</s>", an HTML tag,
-/// a control token. Here the types in the file win.
+/// Makes types for a file that has none. All tokens are text, except those that llama.cpp takes for control
+/// tokens by their names. llama.cpp also lets names override types that are in the file. This makes Gemma's
+/// "</s>", an HTML tag, a control token. Here the types in the file win.
 void invent_types(Tokenizer::Parts& parts) {
   parts.token_types.assign(parts.tokens.size(), SentencePieceSpec::kNormal);
   if (parts.model != "gpt2") find_byte_pieces(parts);
@@ -110,7 +110,7 @@ void complete_ids(Tokenizer::Parts& parts) {
   take("eos", parts.ids.eos, unigram ? 1 : 2);
   if (unigram) take("padding", parts.ids.pad, 0);
   if (parts.ids.unk) return;
-  // Only if no token has this type.
+  // The default is taken only if no token has the type "unknown".
   const auto typed = std::ranges::find(parts.token_types, std::int32_t{SentencePieceSpec::kUnknown});
   if (typed != parts.token_types.end()) {
     parts.ids.unk = static_cast<Token>(typed - parts.token_types.begin());

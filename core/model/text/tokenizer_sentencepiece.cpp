@@ -7,8 +7,8 @@
 
 namespace speclab {
 
-/// The spec of a model that SentencePiece encodes. User-defined pieces are left to it too. Control and
-/// unknown pieces, which have no text, are cut out of the text before.
+/// The spec of a model that SentencePiece's library encodes. The library also handles user-defined pieces.
+/// Control and unknown pieces, which have no text, are cut out of the text before.
 TokenizerSpec sentencepiece_tokenizer_spec(SentencePieceModel model, const std::string& file,
                                            const std::string& types_at) {
   TokenizerSpec spec;

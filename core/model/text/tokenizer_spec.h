@@ -22,11 +22,12 @@ struct TokenizerSpec {
     kSpaceMark,      ///< spaces are U+2581; `prefix` says when one is added before the text
     kSentencePiece,  ///< SentencePiece's library does everything except cutting at special tokens
   };
+  /// Whether a U+2581 is added before a text.
   enum class Prefix {
     kNever,
     kNormalizer,  ///< before every non-empty text (normalizers Prepend and Replace)
-    kAlways,      ///< unless the text begins with one (pre-tokeniser Metaspace)
-    kFirst,       ///< the same, but only at the beginning of the whole encoded text
+    kAlways,      ///< before every text that does not begin with one (pre-tokeniser Metaspace)
+    kFirst,       ///< as kAlways, but only at the beginning of the whole encoded text
   };
 
   /// Places for errors: "x.gguf: tokenizer.ggml.tokens", "tokenizer.json: /model/vocab".
@@ -40,8 +41,8 @@ struct TokenizerSpec {
   bool words_begin_at_marks =
       false;  ///< metaspace only: every U+2581 begins a word; if false, the text is one word
   std::shared_ptr<const SentencePieceModel> sentencepiece;  ///< for the scheme kSentencePiece
-  std::vector<double> unigram_scores;  ///< if not empty: a unigram model, instead of merges, over the first
-                                       ///< unigram_scores.size() tokens
+  std::vector<double> unigram_scores;  ///< if not empty: a unigram model over the first unigram_scores.size()
+                                       ///< tokens encodes words, and merges are not used
   // Normalisation of the text, in this order, after raw added tokens are found:
   bool nfc = false;  ///< canonical composition
   std::shared_ptr<const CharacterMap> character_map;
@@ -49,7 +50,7 @@ struct TokenizerSpec {
   std::string space_run;            ///< replaces two or more spaces in a row; empty: no replacement
   std::vector<std::string> tokens;  ///< by id
   std::vector<bool>
-      is_hole;  ///< by id: true when there is no token, whose spelling is then empty; the list may be empty
+      is_hole;  ///< by id: true for an id without a token, whose spelling is empty; an empty list: no such id
   std::vector<std::pair<std::string, std::string>> merges;
 
   struct Added {
@@ -61,9 +62,9 @@ struct TokenizerSpec {
   };
   std::vector<Added> added;
 
-  bool ignore_merges = false;  ///< a word that is a token is not merged
-  bool byte_fallback = false;  ///< characters without a token become tokens <0x..>
-  bool fuse_unk = false;
+  bool ignore_merges = false;       ///< a word that is a token is not merged
+  bool byte_fallback = false;       ///< characters without a token become tokens <0x..>
+  bool fuse_unk = false;            ///< neighbouring characters without a token become one unk_symbol
   std::optional<Token> unk_symbol;  ///< replaces a character without a token; absent: the character vanishes
   bool strip_first_space = false;   ///< when decoding
   bool strip_marks_until_text =
