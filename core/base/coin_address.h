@@ -4,7 +4,8 @@
 
 #include "core/base/philox.h"
 
-// The address of a random number, the same on the host and, compiled by nvcc, on a GPU.
+// A coin is a random number with an address. This header defines the address. The host and the GPU compile
+// the same code, so they use the same addresses.
 
 namespace speclab {
 
@@ -15,11 +16,12 @@ enum class Purpose : std::uint32_t {
   accept = 2,    ///< an acceptance test
   residual = 3,  ///< the correction after a rejection
   gumbel = 4,    ///< noise of coupled sampling
-  simulate = 5,  ///< the acceptance process of `simulated`, and other choices that do not affect the law of
-                 ///< the text
+  simulate = 5,  ///< the simulated acceptance of the strategy `simulated`; other choices that do not affect
+                 ///< the law of the text
 };
 
-/// The Philox counter of a coin. For the noise of a row, word 0 counts blocks of tokens instead of draws.
+/// Returns the Philox counter of a coin. For the noise of coupled sampling (Purpose::gumbel), `draw` is the
+/// number of a group of tokens of the row, because one counter gives the noise of several tokens.
 SPECLAB_HOST_DEVICE constexpr PhiloxCounter coin_counter(std::int64_t position, std::uint32_t purpose,
                                                          std::uint32_t draw) {
   const auto at = static_cast<std::uint64_t>(position);

@@ -13,8 +13,8 @@ std::string sentence(const Error::Text& text) {
   return out;
 }
 
-/// Names and values may come from foreign files. Cleaned, they cannot move the cursor of a
-/// terminal, break a JSON record or fill the screen.
+/// Makes all four parts safe to print. Names and values may come from foreign files. Cleaned text cannot move
+/// the cursor of a terminal, break a JSON record or fill the screen.
 Error::Text clean(Error::Text text) {
   constexpr std::size_t kMost = 4000;
   for (std::string* part : {&text.what, &text.got, &text.expected, &text.advice})
@@ -24,7 +24,8 @@ Error::Text clean(Error::Text text) {
 
 }  // namespace
 
-// The base class is initialised first; its argument cleans the text once for both.
+// The base class is initialised before text_. Its argument also assigns the cleaned text to `text`, so text_
+// then takes the cleaned text.
 Error::Error(Text text)
     : std::runtime_error(sentence(text = clean(std::move(text)))), text_(std::move(text)) {}
 

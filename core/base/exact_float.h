@@ -5,9 +5,9 @@
 
 #include "core/base/exp_log.h"
 
-// Float arithmetic for sampling, with the same bits on the CPU and, compiled by nvcc, on a GPU. No operation
-// is fused. The vector loops in core/decoding/rows/row_kernels.cpp and noise_kernels.cpp do the same
-// operations in the same order.
+// Float arithmetic for sampling. The host and the GPU compile the same code, and results have the same bits
+// on both. No multiply-add is fused. The vector loops in core/decoding/rows/row_kernels.cpp and
+// noise_kernels.cpp do the same operations in the same order.
 
 namespace speclab {
 
@@ -25,7 +25,7 @@ SPECLAB_EXACT float exact_float(std::uint32_t bits) {
 /// exp(x) for x <= 0; 0 for x below -87.
 SPECLAB_EXACT float exp_nonpositive(float x) {
   const float clamped = x > -100.0f ? x : -100.0f;
-  const float magic = 12582912.0f;  // 1.5 * 2^23 rounds to the nearest integer
+  const float magic = 12582912.0f;  // adding 1.5 * 2^23 rounds to the nearest integer
   const float shifted = clamped * 1.44269504f + magic;
   const float whole = shifted - magic;
   float r = clamped - whole * 0.693359375f;

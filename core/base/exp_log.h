@@ -4,19 +4,22 @@
 #include <cstring>
 
 #if defined(__CUDACC__)
-#define SPECLAB_EXACT __host__ __device__ __forceinline__  // a call on a GPU would need a stack
+// Inlined, because a function call on a GPU would need a stack.
+#define SPECLAB_EXACT __host__ __device__ __forceinline__
 #else
 #define SPECLAB_EXACT inline
 #endif
 
-// exp, log and powers of doubles with the same bits on the CPU and, compiled by nvcc, on a GPU. They use only
-// additions, multiplications and bit operations, nothing fused. Library versions differ from each other in
-// the last bit, and an acceptance decision must not depend on the machine that makes it.
+// exp, log and powers of doubles, for acceptance decisions. The host and the GPU compile the same code, and
+// results have the same bits on both. The functions use only basic arithmetic and bit operations, and no
+// multiply-add is fused. The versions in math libraries differ from each other in the last bit, and an
+// acceptance decision must not depend on the machine that makes it.
 
 namespace speclab {
 
-/// log(x) of a normal x > 0; relative error below 5e-16, also near 1. log(0) is some finite number, so that a
-/// product 0 log 0 is 0. Has the same bits as log_double in core/decoding/rows/row_kernels.cpp.
+/// log(x) of a normal x > 0; relative error below 5e-16, also near 1. For x = 0 it returns some finite
+/// number, so that the product 0 log 0 is 0. The result has the same bits as that of log_double in
+/// core/decoding/rows/row_kernels.cpp.
 SPECLAB_EXACT double exact_log(double x) {
   std::int64_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -33,7 +36,7 @@ SPECLAB_EXACT double exact_log(double x) {
 /// exp(x) for x <= 0; 0 for x below -700. Relative error below 4e-16.
 SPECLAB_EXACT double exact_exp(double x) {
   if (!(x >= -700)) return 0;
-  const double magic = 6755399441055744.0;  // 1.5 * 2^52 rounds to the nearest integer
+  const double magic = 6755399441055744.0;  // adding 1.5 * 2^52 rounds to the nearest integer
   const double whole = (x * 1.44269504088896340736 + magic) - magic;
   const double r = (x - whole * 0.693147180369123816490) -
                    whole * 1.90821492927058770002e-10;  // fdlibm's two parts of log 2

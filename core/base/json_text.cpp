@@ -37,19 +37,21 @@ std::string reason(std::string text) {
                .advice = ""});
 }
 
-constexpr JsonLimits kAnyText{200, SIZE_MAX, SIZE_MAX, SIZE_MAX,
-                              SIZE_MAX};  // readers copy, print and destroy values by recursion
+// At most 200 levels, because values are copied, printed and destroyed by recursion.
+constexpr JsonLimits kAnyText{200, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX};
 
 using Json = nlohmann::json;
 using Member = std::function<void(const std::string&, const Json&)>;
 
-/// Checks a text against its limits while it is parsed. Passes its members to the callback if there is one.
+/// Checks a text against its limits while the library parses it. Passes the members of the outermost object
+/// to the callback if there is one.
 class Watch {
  public:
   Watch(const std::string& name, const JsonLimits& limits, const Member& member)
       : name_(name), limits_(limits), member_(member) {}
 
-  /// The library's callback. Returning false drops a complete value.
+  /// The library calls this for each event of the parse. If it returns false for a complete value, the
+  /// library drops that value.
   bool operator()(int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     if (depth >= limits_.depth) {
@@ -157,7 +159,7 @@ Json parse(std::string_view text, const std::string& name, const JsonLimits& lim
     return Json::parse(text, std::ref(watch));
   } catch (const Json::parse_error& error) {
     fail_at(text, std::min(error.byte > 0 ? error.byte - 1 : 0, text.size()), name, reason(error.what()));
-  } catch (const Json::out_of_range& error) {  // it has no position
+  } catch (const Json::out_of_range& error) {  // this exception has no position
     const std::size_t at = too_large_number(text);
     if (at == std::string_view::npos)
       throw Error({.what = name, .got = reason(error.what()), .expected = "valid JSON", .advice = ""});

@@ -9,14 +9,14 @@
 
 namespace speclab {
 
-/// Parses strict JSON: one value and nothing after it, no comments, no key twice in an object, at most 200
-/// levels deep (values are copied, printed and destroyed by recursion). Throws Error with `name` (usually a
-/// file), line and column; both count from 1, columns in bytes.
+/// Parses strict JSON: one value with nothing after it, no comments, no repeated key in an object, at most
+/// 200 levels of nesting (code that copies, prints or destroys a value recurses once per level). Throws Error
+/// with `name` (usually a file), line and column; both count from 1, columns in bytes.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
 /// Limits on a JSON text from an untrusted file, which keep the memory for parsing close to the text's size.
 struct JsonLimits {
-  int depth;                  ///< of nesting; members of the outermost object are at depth 1
+  int depth;                  ///< levels of nesting; members of the outermost object are at depth 1
   std::size_t members;        ///< members of the outermost object
   std::size_t inner_members;  ///< members of any other object
   std::size_t items;          ///< values in a list
@@ -31,7 +31,7 @@ void parse_json_members(
     std::string_view text, const std::string& name, const JsonLimits& limits,
     const std::function<void(const std::string& key, const nlohmann::json& value)>& member);
 
-/// The type for messages: "object", "array", "string", "number", "boolean", "null".
+/// The name of a value's type, for error messages: "object", "array", "string", "number", "boolean", "null".
 std::string_view json_type_name(const nlohmann::json& value);
 
 }  // namespace speclab

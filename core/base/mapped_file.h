@@ -23,7 +23,7 @@ class MappedFile {
   const std::filesystem::path& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   /// Throws Error when the file was shortened, lengthened or written to since it was opened. A new file under
-  /// the same name is no error: the mapping keeps the old one.
+  /// the same name is no error, because the mapping still shows the old file.
   void require_unchanged() const;
 
   /// Drops the pages from the process's memory. Reading them again fetches them from the system's page cache.

@@ -27,7 +27,7 @@ std::string nearest(std::string_view name, std::span<const Name> known) {
 }  // namespace
 
 int edit_distance(std::string_view a, std::string_view b) {
-  // Three rows of the dynamic programme (optimal string alignment). The oldest row is for the swaps.
+  // The last three rows of the table of optimal string alignment. A swap of neighbours reads the oldest row.
   std::vector<int> before(b.size() + 1), previous(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
   for (std::size_t i = 1; i <= a.size(); ++i) {

@@ -16,10 +16,10 @@ struct OptionVisitor::Impl {
   enum class Mode { parse, describe, echo };
   explicit Impl(Mode what) : mode(what) {}
   const Mode mode;
-  const json* object = nullptr;  // parse
-  std::string where;             // parse
+  const json* object = nullptr;  // used by parse
+  std::string where;             // used by parse
   std::vector<std::string> names;
-  std::vector<OptionInfo> infos;  // describe
+  std::vector<OptionInfo> infos;  // filled by describe
   json echo = json::object();
 };
 
@@ -45,7 +45,7 @@ bool inside(T value, const Range<T>& range) {
   return (range.above_min ? value > range.min : value >= range.min) && value <= range.max;
 }
 
-// The value for a message, shortened so that it does not bury the rest.
+// Returns the value as text for an error message, shortened so that the rest of the message stays visible.
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() > 80) text = text.substr(0, 77) + "...";

@@ -13,7 +13,7 @@
 
 namespace speclab {
 
-/// Interval of allowed values. Both ends are allowed, but with `above_min` the lower end is not.
+/// Interval of allowed values. It includes both ends. With `above_min` it excludes the lower end.
 template <class T>
 struct Range {
   T min;

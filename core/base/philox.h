@@ -3,7 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-// The CPU and, compiled by nvcc, the GPU run the same function: coins have the same bits on both.
+// The random number generator behind all coins. The host and the GPU compile the same code, so coins have the
+// same bits on both.
 #if defined(__CUDACC__)
 #define SPECLAB_HOST_DEVICE __host__ __device__
 #else
@@ -14,8 +15,8 @@ namespace speclab {
 
 /// Philox4x32-10, a counter-based random number generator: a bijection of a 128-bit counter
 /// under a 64-bit key. A random number is a pure function of its address, the counter. Salmon,
-/// Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011, §4.3; constants
-/// from table 2. Bit-identical to Random123's philox4x32.
+/// Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011, §4.3; the constants are
+/// those of its table 2. The output has the same bits as that of Random123's philox4x32.
 template <int kCount>
 struct PhiloxWords {
   std::uint32_t word[kCount];

@@ -15,8 +15,8 @@ int g_output_error = 0;
 }  // namespace
 
 void open_standard_streams() noexcept {
-  // Each open() takes the lowest free number. stdout is
-  // opened for reading, so that writing to it still fails.
+  // Each open() takes the lowest free descriptor. A closed stdout is opened for reading, so that writing to
+  // it still fails.
   constexpr int kModes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
   for (int number = 0; number < 3; ++number) {
     if (::fcntl(number, F_GETFD) == -1 && errno == EBADF && ::open("/dev/null", kModes[number]) != number)

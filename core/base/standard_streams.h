@@ -8,8 +8,8 @@
 namespace speclab {
 
 /// Opens /dev/null for each standard stream that is closed. Otherwise a data file could get descriptor 0, 1
-/// or 2 and then receive status or output. Writing to a standard output that was closed still fails and is
-/// reported. Call this first in main().
+/// or 2 and then receive status or output. If stdout was closed, writing to it still fails, and the failure
+/// is reported. Call this first in main().
 void open_standard_streams() noexcept;
 
 /// Writes status for people to stderr. When stderr is closed, full or a pipe without a
@@ -26,7 +26,7 @@ void print_status(fmt::format_string<Values...> format, Values&&... values) noex
 
 /// Flushes stdout. Returns 0, or the errno of the first failure to write to stdout.
 int flush_output() noexcept;
-/// Records the errno of a failed write to stdout that happened elsewhere, if it is the first failure.
+/// Records the errno of a write to stdout that failed in other code. flush_output() returns the first one.
 void note_output_error(int error) noexcept;
 
 }  // namespace speclab

@@ -26,11 +26,11 @@ constexpr int kMostChunks = 0xffff;
 // A worker that loses its processor in the middle of a chunk makes all threads wait for milliseconds. When
 // this happens, another process wants the processor. The worker then pauses, longer if it happens again soon,
 // and leaves the chunks to the other workers.
-constexpr auto kLongWait =
-    std::chrono::microseconds(500);  // the kernel is asked only about regions that took at least this long
+// After a shorter region the kernel is not asked for the waiting time.
+constexpr auto kLongWait = std::chrono::microseconds(500);
 constexpr auto kShortestBreak = std::chrono::milliseconds(10), kLongestBreak = std::chrono::milliseconds(160);
 
-/// Time that this thread has waited for a processor since the last call, by the kernel's count.
+/// Reads from the kernel how long this thread has waited for a processor since the last call.
 class Waiting {
  public:
   Waiting() : file_(open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)) {}
@@ -77,8 +77,8 @@ ThreadPool::ThreadPool(int threads) {
            .advice =
                "Ask for fewer with --threads, or raise the limits of the shell (ulimit -u, ulimit -v)."});
     }
-    // The caller is not pinned. With as many threads as processors, the workers
-    // leave the first processor to it.
+    // The calling thread is not pinned. If there are as many threads as processors, the workers leave the
+    // first processor to the calling thread.
     if (threads <= static_cast<int>(processors.size()))
       pin(workers_.back().native_handle(), processors[static_cast<std::size_t>(i)]);
   }

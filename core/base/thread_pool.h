@@ -11,9 +11,9 @@
 namespace speclab {
 
 /// A pool of pinned threads for parallel regions of a few microseconds. Workers spin for the next region and
-/// sleep when none comes. The caller works too. It waits for chunks, not for workers: a worker that loses its
-/// core to another process delays only the chunk that it holds, and then pauses for a while. Results do not
-/// depend on which thread runs a chunk.
+/// sleep when none comes. The caller runs chunks too. It waits until all chunks are done, not until all
+/// workers are back. So a worker that loses its core to another process delays only the chunk that it holds.
+/// That worker then pauses for a while. Results do not depend on which thread runs a chunk.
 class ThreadPool {
  public:
   /// Throws Error when the system cannot start so many threads. Failing to pin a thread is no error.

@@ -6,14 +6,14 @@
 
 namespace speclab {
 
-/// Length in bytes of the UTF-8 character that begins at text[at]; 0 when no valid one does. Overlong forms,
-/// surrogates and values above U+10FFFF are invalid (RFC 3629).
+/// Length in bytes of the UTF-8 character that begins at text[at]; 0 when no valid character begins there.
+/// Overlong forms, surrogates and values above U+10FFFF are invalid (RFC 3629).
 std::size_t utf8_sequence(std::string_view text, std::size_t at);
 
 bool is_utf8(std::string_view text);
 
 /// Makes a text safe for people, terminals and JSON. Control characters and bytes that are not UTF-8 become
-/// \n, \t or \xNN. A text longer than `most` bytes is cut off with "...".
+/// \n, \t or \xNN. A text longer than `most` bytes is cut, and "..." marks the cut.
 std::string printable(std::string_view text, std::size_t most);
 
 }  // namespace speclab

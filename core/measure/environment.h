@@ -22,11 +22,12 @@ const BuildInfo& build_info();
 /// SHA-256 of the running executable.
 std::string binary_sha256();
 
+/// Describes the CPU and how much of it this process may use.
 struct CpuInfo {
   std::string model;
-  std::vector<std::string> flags;  ///< of /proc/cpuinfo
+  std::vector<std::string> flags;  ///< as /proc/cpuinfo lists them
   int cores_online = 0;
-  int cores_allowed = 0;   ///< affinity mask
+  int cores_allowed = 0;   ///< processors in the affinity mask
   double cgroup_cpus = 0;  ///< CPU quota of the cgroup; 0 = no limit
   std::int64_t l2_bytes = 0, l3_bytes = 0;
   /// Threads that can run at once, limited by the affinity mask and the quota; at least 1.
@@ -35,19 +36,20 @@ struct CpuInfo {
 CpuInfo read_cpu_info();
 std::int64_t memory_bytes();  ///< memory of the machine or of the cgroup, whichever is less
 
-/// Measures the read bandwidth in bytes per second: sums a buffer with this many threads in several passes
-/// and returns the best. A buffer far larger than the last cache measures memory (about half a second); a
-/// small one measures the cache that holds it.
+/// Measures the read bandwidth in bytes per second. Sums a buffer with this many threads in several passes
+/// and returns the best pass. A buffer far larger than the last-level cache measures memory and takes about
+/// half a second. A small buffer measures the cache that holds it.
 double measure_read_bandwidth(int threads, std::size_t buffer_bytes = std::size_t{256} << 20);
 /// Measures the bandwidth of the second read of a buffer, in bytes per second. Each turn reads `other_bytes`
-/// of other data, then the buffer, then the buffer again, and times the last read; returns the median over
-/// turns. A cache may give back much less after a single pass than for data that is read again and again.
+/// of other data, then the buffer, then the buffer again, and times the last read. Returns the median over
+/// turns. The result may be far below measure_read_bandwidth(), because a cache may serve data that was read
+/// once much more slowly than data that is read again and again.
 double measure_second_read_bandwidth(int threads, std::size_t buffer_bytes, std::size_t other_bytes);
-/// Measures peak arithmetic in operations per second (2 per FMA): independent float multiply-adds in the
-/// widest vectors, best of several passes.
+/// Measures the peak of float arithmetic in operations per second (an FMA counts as 2). Runs independent
+/// multiply-adds in the widest vectors and returns the best of several passes.
 double measure_peak_flops(int threads);
-/// The same for other arithmetic. `rounds(n)` runs n rounds of a few dozen cycles each and
-/// returns the number of operations.
+/// Measures the peak of other arithmetic in operations per second, also as the best of several passes.
+/// `rounds(n)` runs n rounds of a few dozen cycles each and returns the number of operations.
 double measure_peak_flops(int threads, const std::function<double(std::int64_t)>& rounds);
 
 /// The machine's part of environment.json (results/SCHEMA.md); backend and models are added by the runner.

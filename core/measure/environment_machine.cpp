@@ -1,4 +1,5 @@
-// Measures the machine's peak bandwidth and arithmetic. Runs are compared with these rooflines.
+// Measures the machine's peak bandwidth and arithmetic. The times of runs are compared with these limits (the
+// roofline model).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/measure/environment_machine.cpp"
 #include <hwy/foreach_target.h>
@@ -21,7 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace speclab::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Sums 64-bit words with eight accumulators, so that only the loads limit its speed.
+/// Sums 64-bit words with four vector accumulators, so that only the loads limit the speed.
 std::uint64_t sum_words(const std::uint64_t* data, std::size_t count) {
   const hn::ScalableTag<std::uint64_t> tag;
   const std::size_t lanes = hn::Lanes(tag);
@@ -36,8 +37,8 @@ std::uint64_t sum_words(const std::uint64_t* data, std::size_t count) {
   return hn::GetLane(hn::SumOfLanes(tag, hn::Add(hn::Add(a, b), hn::Add(c, d))));
 }
 
-/// Ten independent chains of multiply-adds hide the latency of the unit. Returns operations done through
-/// `sink`.
+/// Runs ten independent chains of multiply-adds, which hide the latency of the arithmetic unit. Returns the
+/// number of operations. The sums go to `sink`, so that the compiler keeps the arithmetic.
 double multiply_adds(std::int64_t rounds, volatile float* sink) {
   const hn::ScalableTag<float> tag;
   const auto x = hn::Set(tag, 0.999f), y = hn::Set(tag, 1e-3f);
@@ -85,7 +86,7 @@ std::int64_t timed(int threads, const std::function<void(int)>& work) {
 double measure_read_bandwidth(int threads, std::size_t buffer_bytes) {
   const std::size_t words = buffer_bytes / sizeof(std::uint64_t);
   const auto buffer = std::make_unique<std::uint64_t[]>(words);  // zeroed, so that every page exists
-  // Bytes of a pass: so many that the time to start threads does not matter.
+  // A pass reads at least this many bytes, so that the time to start threads does not matter.
   constexpr std::size_t kAtLeast = std::size_t{128} << 20;
   const std::size_t turns = std::max<std::size_t>(1, kAtLeast / std::max<std::size_t>(buffer_bytes, 1));
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads));
@@ -117,7 +118,8 @@ double measure_second_read_bandwidth(int threads, std::size_t buffer_bytes, std:
     const std::size_t begin = count * thread / threads, end = count * (thread + 1) / threads;
     return Share{all.get() + begin, end - begin};
   };
-  // Starting threads takes as long as a pass, so the threads live through all passes and meet here.
+  // Starting threads takes as long as a pass. So the same threads run all passes and wait for each other
+  // here.
   std::atomic<int> arrived{0};
   const auto meet = [&](int meeting) {
     arrived.fetch_add(1);

@@ -7,12 +7,12 @@
 namespace speclab {
 
 /// Locks a folder for one writing process, with flock on FOLDER/run.lock. The file says who holds the lock.
-/// The system releases the lock when the process ends, also after kill -9; a file that is left behind does no
-/// harm. Readers need no lock.
+/// The system releases the lock when the process ends, also after kill -9; a lock file that is left behind
+/// does no harm. Readers need no lock.
 class FolderLock {
  public:
-  /// Throws Error when another process holds the folder (with its pid, host, start and command), and when the
-  /// file cannot be written.
+  /// Throws Error when another process holds the lock, and when the file cannot be written. The error names
+  /// the pid, host, start and command of that process.
   FolderLock(const std::filesystem::path& folder, const std::vector<std::string>& command_line);
   ~FolderLock();
   FolderLock(FolderLock&& other) noexcept;

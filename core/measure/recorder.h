@@ -40,10 +40,10 @@ class PhaseClock {
   std::int64_t since_ns_ = 0;
 };
 
-/// Why a step ended. `rejection`: a drafted token was rejected. `bonus`: the whole draft was
-/// accepted. `schedule`: the same, for a draft that its schedule had ended early. `eos`: the end
-/// token cut the step. `length`: a limit cut it (tokens, context, stop string). `none`: nothing was
-/// drafted (an autoregressive step).
+/// Why a step ended. `rejection`: a drafted token was rejected. `bonus`: the whole draft was accepted.
+/// `schedule`: the whole draft was accepted, but its schedule had ended the draft early. `eos`: the end token
+/// cut the step. `length`: a limit cut the step (tokens, context, stop string). `none`: nothing was drafted
+/// (an autoregressive step).
 enum class EndedBy { rejection, bonus, eos, length, schedule, none };
 const char* to_string(EndedBy ended_by);
 
@@ -55,41 +55,44 @@ struct DraftedToken {
   bool accepted = false;
   float confidence = -1;  ///< the drafter's probability when it chose the token; -1: unknown
   double p = -1;          ///< target probability; -1 unless tested
-  double q = -1;  ///< probability in the distribution that it was drawn from, 1 for one-hot; -1 unless tested
+  /// Probability of the token in the distribution that it was drawn from; 1 for a one-hot q, -1 unless
+  /// tested.
+  double q = -1;
   double expected = -1;  ///< the rule's expected acceptance (sum min(p,q), p(x), ...); -1 unless tested
-  int rank = -1;         ///< of the token in the target's row, 0 = best; -1: unknown
+  int rank = -1;         ///< rank of the token in the target's row, 0 = best; -1: unknown
   double distance =
       -1;  ///< total variation between the rule's one-step output law and p; -1 for lossless rules
 };
 
-/// A node that the target was fed but that cannot be accepted, see NodeKind.
+/// A probe: a node that was fed to the target for its logits only and cannot be accepted (NodeKind::probe).
 struct ProbedToken {
   Token id = -1;
   int parent = 0;   ///< node index
   Token best = -1;  ///< best token of the target's row; -1 when the row was not computed
 };
 
-/// Marks the nodes that one source added to a tree from several: from `first` up to the next contribution.
+/// Says which source drafted which nodes of a tree that several sources built. The nodes from `first` up to
+/// the `first` of the next contribution come from `source`.
 struct Contribution {
   int first = 0;
   std::string source;
 };
 
-/// The work of one of several devices in a step, see LoopOptions::devices.
+/// The work of one device in a step that is divided over several devices (LoopOptions::devices).
 struct DevicePart {
-  int rows = 0;         ///< tokens that this device was fed
+  int rows = 0;         ///< tokens that were fed to this device
   std::int64_t ns = 0;  ///< time of its forward
 };
 
 /// The record of one decoding step: one target forward and everything around it.
 struct StepRecord {
-  std::string source;  ///< what drafted: "draft", "lookup", ...; empty when nothing was drafted
+  std::string source;  ///< who drafted: "draft", "lookup", ...; empty when nothing was drafted
   int accepted = 0;    ///< drafted tokens that were emitted (after cuts)
   int emitted = 0;     ///< tokens that the step added to the text (after cuts)
   EndedBy ended_by = EndedBy::none;
-  int rows = 0;         ///< tokens that the target was fed (all prefixes of a batch, all devices together)
-  int draft_calls = 0;  ///< forwards of the draft model in this step
-  std::int64_t pool_size = -1;  ///< n-grams in a copying strategy's pool when it drafted; -1: no pool
+  int rows = 0;                 ///< tokens fed to the target (all prefixes of a batch, all devices together)
+  int draft_calls = 0;          ///< forwards of the draft model in this step
+  std::int64_t pool_size = -1;  ///< n-grams that the strategy could copy when it drafted; -1: it has no pool
   PhaseTimes times;
   std::vector<DraftedToken> drafted;        ///< in node order
   std::vector<Contribution> contributions;  ///< empty when `source` drafted all nodes
@@ -108,21 +111,21 @@ struct GenerationRecord {
   int context_length = 0;      ///< prompt tokens
   std::vector<Token> context;  ///< the prompt itself, when an experiment keeps it; otherwise empty
   std::vector<Token> tokens;   ///< emitted, in order
-  /// For each token hash_row() of the target's logits row that it came from,
-  /// [tokens]. Equal rows have equal hashes.
+  /// hash_row() of the target's logits row that each token came from, [tokens]. Equal rows have equal hashes.
   std::vector<std::uint32_t> row_hashes;
   Finish finish = Finish::length;
-  /// Target prefill until the first token is known (time to first token). When loops share a prefill, the
-  /// time of the one that ran.
+  /// Time of the target's prefill, until the first token is known (time to first token). When several loops
+  /// share one prefill, each of them records the time of that prefill.
   std::int64_t prefill_ns = 0;
   std::int64_t draft_prefill_ns = 0;  ///< time of the strategy's begin()
   std::int64_t decode_ns = 0;         ///< wall time of all steps
   std::int64_t cpu_ns = 0;            ///< CPU time of all steps, all threads
   Work target_prefill, target, draft_prefill, draft;
-  int planned_steps = 0;         ///< steps that a device ran without the host, see DevicePlan
+  int planned_steps = 0;         ///< whole steps that a device ran without the host (DevicePlan)
   int verified_steps = 0;        ///< steps that the host drafted and a device verified
   std::int64_t round_trips = 0;  ///< times that decoding waited for a device with its own memory
-  /// Total device time of the timed replay from which phase times are taken; 0 if there was none.
+  /// Total device time of a second, timed run of the planned steps. The phase times are taken from that run.
+  /// 0 if there was none.
   std::int64_t stamped_ns = 0;
   std::vector<StepRecord> steps;
 };

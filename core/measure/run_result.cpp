@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Rounds to seven significant digits: enough for a float probability, in half the bytes.
+/// Rounds to seven significant digits. That is enough for a float probability and takes half the bytes.
 double shortened(double value) { return std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr); }
 
 json to_json(const Work& passes) {
@@ -372,7 +372,8 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
     GenerationRecord turn;
     read(entry, "context_length", turn.context_length);
     if (entry.contains("context")) turn.context = read_all<Token>(entry, "context");
-    // A turn takes its tokens and steps from those that the earlier turns left.
+    // The line holds the tokens and steps of all turns in one list each. Each turn takes the next part of
+    // them.
     std::size_t token_count = 0, step_count = 0;
     read(entry, "tokens", token_count, 0, static_cast<std::int64_t>(tokens.size() - token));
     read(entry, "steps", step_count, 0, static_cast<std::int64_t>(steps.size() - step));
@@ -413,7 +414,7 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
   line.gpu = value.value("gpu", nlohmann::json());
   if (line.gpu.contains("joules"))
     static_cast<void>(
-        line.gpu["joules"].get<double>());  // throws unless it is a number, which metrics rely on
+        line.gpu["joules"].get<double>());  // throws unless joules is a number; metrics rely on that
   return line;
 } catch (const Error& error) {
   Error::Text text = error.text();

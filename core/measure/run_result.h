@@ -12,7 +12,9 @@
 
 namespace speclab {
 
-/// Writes and reads the on-disk record of a run; no other code does. results/SCHEMA.md explains each name.
+// Writes and reads the on-disk record of a run. No other code does. results/SCHEMA.md explains each name.
+
+/// The version of the format, the field schema_version of every file.
 inline constexpr int kSchemaVersion = 1;
 
 /// Time of one target forward over `rows` tokens.
@@ -21,9 +23,9 @@ struct TimedForward {
   std::int64_t ns = 0;
 };
 
-/// What must be equal between a line and the autoregressive line of the same prompt and seed. `nothing`: it
-/// is another sample of the same law, or the rule is lossy. `ids`: the token ids. `rows`: the token ids and
-/// the logits rows that they came from.
+/// What a line must have in common with the autoregressive line of the same prompt and seed. `nothing`: the
+/// text is another sample of the same law, or the rule is lossy. `ids`: the token ids are equal. `rows`: the
+/// token ids and the logits rows that they came from are equal.
 enum class Promise { nothing, ids, rows };
 
 /// One line of cases/<file>.jsonl: one decoding of one prompt (all of its turns) under one case.
@@ -41,14 +43,14 @@ struct LineRecord {
   std::vector<GenerationRecord> turns;  ///< one for each turn of the prompt
   std::vector<std::string> pieces;      ///< text of each token of all turns; repeat 0 only
   std::string text;                     ///< answers joined by U+241E; repeat 0 only
-  /// Absent in records older than this field. There the next two hold what the runner found.
+  /// What this line must have in common with its reference. Absent in records that are older than this field.
   std::optional<Promise> promise;
-  /// Comparison of the line with its reference; absent when nothing is promised. load_run
-  /// computes both from the two lines.
+  /// Comparison of the line with its reference; absent when nothing is promised. load_run computes these two
+  /// fields from the two lines. In older records, which have no promise, they hold what the runner found.
   std::optional<bool> matches_reference;
   std::optional<int> first_divergence;
-  /// State of the GPU while the line was decoded, as its management library reports it; null without one. See
-  /// results/SCHEMA.md.
+  /// State of the GPU while the line was decoded, as the GPU's management library (NVML) reports it; null
+  /// without NVML. results/SCHEMA.md lists the fields.
   nlohmann::json gpu;
 
   std::vector<Token> tokens() const;              ///< of all turns
@@ -59,20 +61,20 @@ struct LineRecord {
 };
 
 nlohmann::json to_json(const LineRecord& line);
-/// Throws Error naming `where` when a field is missing or has the wrong type, and when output_hash or
+/// Throws Error that names `where` when a field is missing or has the wrong type, and when output_hash or
 /// logits_hash does not match the line's tokens or row_hashes.
 LineRecord line_from_json(const nlohmann::json& json, const std::string& where);
 
 /// SHA-256 of the ids as little-endian int32; 64 hex digits.
 std::string output_hash(TokenSpan tokens);
 
-/// Name of a case's file: "a/b=1" -> "a__b=1.jsonl". Two ids never share a name. A slash becomes "__".
-/// An underscore next to another one or to a slash becomes %5F, and every byte outside
+/// Returns the name of a case's file: "a/b=1" -> "a__b=1.jsonl". Two ids never share a name. A slash becomes
+/// "__". An underscore next to another one or to a slash becomes %5F, and every byte outside
 /// [A-Za-z0-9._=+,-] becomes %XX. A name that is too long for a file keeps its first 200 bytes, then
 /// "~" and 32 digits of the id's SHA-256.
 std::string case_file_name(std::string_view case_id);
-/// Path of a case's file: FOLDER/cases/ and case_file_name(). When only a file with the name that an older
-/// version gave exists, the path of that file.
+/// Returns the path of a case's file: FOLDER/cases/ and case_file_name(). Older versions gave some files
+/// another name. If only a file with that older name exists, returns its path.
 std::filesystem::path find_case_file(const std::filesystem::path& folder, const std::string& case_id);
 
 /// Reads the finished lines of a file, in order; empty when there is no file. A last line without its newline
@@ -102,8 +104,8 @@ class JsonLinesWriter {
   std::int64_t size_ = 0;
 };
 
-/// Replaces a file at once: writes a temporary file and renames it, so that a reader never sees half of it. A
-/// device or a pipe is written directly. Throws Error on failure.
+/// Replaces a file in one go. It writes a temporary file and renames it, so that a reader never sees half of
+/// a file. It writes directly to a device or a pipe. Throws Error on failure.
 void write_file(const std::filesystem::path& path, std::string_view text);
 void write_json_file(const std::filesystem::path& path, const nlohmann::json& json);
 /// Reads and parses a file. Throws Error when it is missing or not JSON (with line and column).

@@ -53,7 +53,7 @@ void for_each_line(const fs::path& path, Visit visit) {
   std::size_t begin = 0;
   for (int number = 1;; ++number) {
     const std::size_t end = text.find('\n', begin);
-    if (end == std::string::npos) return;  // a torn last line
+    if (end == std::string::npos) return;  // the last line is torn: it has no newline
     if (end > begin) visit(std::string_view(text).substr(begin, end - begin), number);
     begin = end + 1;
   }
@@ -65,8 +65,8 @@ namespace {
 
 std::string escaped(char c) { return fmt::format("%{:02X}", static_cast<unsigned char>(c)); }
 
-/// Turns a slash into "__". With `injective`, an underscore that could be taken
-/// for part of a slash becomes %5F.
+/// Makes a file name of a case id: a slash becomes "__", and bytes that are not plain become %XX. With
+/// `injective`, an underscore that could be mistaken for part of a slash becomes %5F.
 std::string file_stem(std::string_view id, bool injective) {
   constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=+,-";
   const auto joins = [&](std::size_t i) { return i < id.size() && (id[i] == '_' || id[i] == '/'); };
@@ -97,7 +97,7 @@ fs::path find_case_file(const fs::path& folder, const std::string& case_id) {
   const fs::path path = folder / "cases" / case_file_name(case_id);
   const std::string older = file_stem(case_id, false) + ".jsonl";
   if (older == path.filename() || older.size() > 255 || path_exists(path)) return path;
-  // The older name may now belong to another case. The lines of the file tell.
+  // The older name may now belong to another case. The first line of the file says which case it is.
   for (const nlohmann::json& line : read_json_lines(folder / "cases" / older)) {
     if (line.is_object() && line.value("case", nlohmann::json()) == case_id) return folder / "cases" / older;
     break;
@@ -150,7 +150,8 @@ std::vector<LineRecord> read_case_lines(const fs::path& folder, const std::strin
 
 namespace {
 
-/// Number of bytes up to the last newline. Searches from the end: a record may be large, a line seldom is.
+/// Number of bytes up to and including the last newline. Searches from the end, because a file may be large
+/// but a line seldom is.
 std::int64_t finished_bytes(int file, const fs::path& path) {
   std::int64_t end = ::lseek(file, 0, SEEK_END);
   std::string block(std::size_t{1} << 16, '\0');
@@ -191,7 +192,7 @@ JsonLinesWriter::JsonLinesWriter(JsonLinesWriter&& other) noexcept
 void JsonLinesWriter::append(const nlohmann::json& line) {
   const std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
   if (const int code = write_all(file_, text); code != 0) {
-    // Removes the half-written line. Should that fail too, readers still drop the torn line.
+    // Removes the half-written line. If that fails too, readers still drop the torn line.
     if (::ftruncate(file_, size_) != 0) fail_write(path_, code);
     fail_write(path_, code);
   }
@@ -201,7 +202,7 @@ void JsonLinesWriter::append(const nlohmann::json& line) {
 void write_file(const fs::path& path, std::string_view text) {
   struct stat status{};
   const bool replaces = ::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode);
-  // A symbolic link stays; the file that it points to is replaced.
+  // A symbolic link stays. The file that it points to is replaced.
   std::error_code is_new;
   const fs::path real = replaces ? fs::canonical(path, is_new) : fs::path();
   const fs::path place = !replaces || is_new ? path : real;

@@ -117,8 +117,8 @@ std::optional<Interval> wilson_interval(double successes, double trials, double 
   const double rate = successes / trials, spread = z * z / trials;
   const double center = (rate + spread / 2) / (1 + spread);
   const double half = std::sqrt(spread * (rate * (1 - rate) + spread / 4)) / (1 + spread);
-  // With no successes the lower end is exactly 0, with only successes the upper end is exactly 1. Rounding
-  // must not move them by a bit.
+  // Without successes the lower end is exactly 0. If all trials succeed, the upper end is exactly 1. Rounding
+  // must not move these ends by a bit.
   return Interval{successes == 0 ? 0 : std::max(0.0, center - half),
                   successes == trials ? 1 : std::min(1.0, center + half)};
 }
@@ -130,8 +130,8 @@ std::optional<Interval> bootstrap_interval(std::size_t clusters, const ClusterSt
     throw Error({"bootstrap resamples", fmt::format("{}", options.resamples), "at least 1", ""});
   }
   if (clusters < 2) return std::nullopt;
-  std::mt19937_64 random(
-      options.seed);  // the standard fixes its stream, but not those of std's distributions
+  std::mt19937_64 random(options.seed);  // the C++ standard fixes the numbers of this generator, but not
+                                         // those of std's distributions
   std::vector<std::size_t> drawn(clusters);
   std::vector<double> values;
   values.reserve(options.resamples);
@@ -174,8 +174,8 @@ std::optional<Value> ratio_of_sums(std::span<const double> numerators, std::span
 
 namespace {
 
-/// Median over repeats and its interval. `ratio` computes one repeat over the drawn prompts; if it returns
-/// NaN (undefined), so does the median.
+/// Returns the median over repeats and its interval. `ratio` computes the ratio of one repeat over the drawn
+/// prompts. If it returns NaN (undefined) for some repeat, the median is NaN too.
 template <class RatioOfRepeat>
 Ratio paired(std::size_t prompts, std::size_t repeats, RatioOfRepeat ratio, const BootstrapOptions& options) {
   const auto ratios = [&](std::span<const std::size_t> drawn) {

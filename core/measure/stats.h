@@ -29,9 +29,9 @@ double median(std::span<const double> sample);
 /// Mean without the floor(share n) smallest and the floor(share n) largest values; share in [0, 0.5).
 double trimmed_mean(std::span<const double> sample, double share);
 
-/// Wilson's score interval for a proportion (Wilson 1927). It stays within [0, 1] and is sensible at no and
-/// at all successes. Absent without trials. Assumes independent trials; tests within one prompt are not, so
-/// report a cluster bootstrap beside it.
+/// Wilson's score interval for a proportion (Wilson 1927). It stays within [0, 1] and is also sensible if no
+/// trial or every trial succeeds. Absent without trials. It assumes independent trials. Acceptance tests
+/// within one prompt are not independent, so report a cluster bootstrap beside it.
 std::optional<Interval> wilson_interval(double successes, double trials, double level = 0.95);
 
 struct BootstrapOptions {
@@ -40,7 +40,8 @@ struct BootstrapOptions {
   double level = 0.95;
 };
 
-/// An interval over fewer clusters (prompts) than this is too narrow. Print the number of clusters with it.
+/// An interval over fewer clusters (prompts) than this number is too narrow. Print the number of clusters
+/// with it.
 inline constexpr std::size_t kFewClusters = 10;
 
 /// Bootstrap percentile interval (Efron 1979) of any statistic over clusters (prompts). The statistic gets
@@ -56,8 +57,8 @@ struct Value {
   std::optional<Interval> ci;
 };
 
-/// Sum of numerators / sum of denominators, one pair per prompt, with a bootstrap interval over prompts. For
-/// tokens per second, milliseconds per token, c, tau and the like. Absent when the denominators sum to 0.
+/// Sum of numerators / sum of denominators, one pair per prompt, with a bootstrap interval over prompts. Used
+/// for tokens per second, milliseconds per token, c, tau and the like. Absent when the denominators sum to 0.
 /// Throws Error for unequal lengths, negative denominators or values that are not finite.
 std::optional<Value> ratio_of_sums(std::span<const double> numerators, std::span<const double> denominators,
                                    const BootstrapOptions& options = {});
@@ -72,10 +73,11 @@ struct Ratio {
   std::size_t prompts = 0;      ///< number of prompts behind the interval
 };
 
-/// Ratio of two cases: sum of the base / sum of the test over all prompts, per repeat; then the median over
-/// repeats. The interval is a bootstrap over prompts that keeps pairs and repeats together. A ratio of times
-/// is a ratio of speeds only if both cases have the same texts. Throws Error unless both have the same
-/// prompts in the same order and the same number of repeats.
+/// Compares the times of two cases. For each repeat it divides the base's sum over all prompts by the test's
+/// sum. The value is the median of these ratios over repeats. The interval is a bootstrap over prompts; a
+/// drawn prompt brings the times of both cases and of all repeats. A ratio of times is a ratio of speeds only
+/// if both cases have the same texts. Throws Error unless both have the same prompts in the same order and
+/// the same number of repeats.
 Ratio paired_ratio(const Times& base, const Times& test, const BootstrapOptions& options = {});
 
 /// Tokens that one case decoded and the time that it took, [prompts][repeats]. Zeros are allowed: a text may
@@ -85,25 +87,26 @@ struct Decoded {
   Times tokens;
 };
 
-/// The speedup: time per emitted token of the base / the same of the case; above 1 the case is faster.
-/// Seconds and tokens are each summed over prompts, per repeat; then the median over repeats is taken. The
-/// interval is that of paired_ratio. With equal numbers of tokens the result is the ratio of the summed
-/// times, bit for bit. Absent when one of them has no token or no time in some repeat. Throws Error like
-/// paired_ratio, and for negative or infinite values.
+/// The speedup: time per emitted token of the base / time per emitted token of the test. Above 1 the test is
+/// faster. For each repeat, seconds and tokens are each summed over prompts. The value is the median over
+/// repeats. The interval is computed as in paired_ratio. With equal numbers of tokens the result is the ratio
+/// of the summed times, bit for bit. Absent when the base or the test has no token or no time in some repeat.
+/// Throws Error like paired_ratio, and for negative or infinite values.
 std::optional<Ratio> paired_speedup(const Decoded& base, const Decoded& test,
                                     const BootstrapOptions& options = {});
 
-/// Measures by how much two repeats of the *same* case differ by chance: the 95 % quantile over
-/// pairs of repeats (i, j) of |log(sum of repeat i / sum of repeat j)|, pooled over the cases and
-/// returned as a fraction, exp(.) - 1. A speedup that is this close to 1 is not called a difference.
-/// Absent when no case has two repeats.
+/// Measures by how much two repeats of the *same* case differ by chance. For each pair of repeats (i, j) of a
+/// case it takes x = |log(sum of repeat i / sum of repeat j)|. With X = the 95 % quantile of x over the pairs
+/// of all cases, it returns the fraction exp(X) - 1. A speedup that is this close to 1 is not called a
+/// difference. Absent when no case has two repeats.
 std::optional<double> noise_floor(std::span<const Times> cases);
 
 enum class Verdict { kFaster, kSlower, kSame, kUnclear };
 std::string_view to_string(Verdict verdict);  ///< "faster", "slower", "same", "unclear"
 
 /// Judges a speedup by its interval and the noise band [1 / (1 + noise), 1 + noise]. Faster or slower: the
-/// interval lies wholly outside the band. Same: wholly inside. Unclear: neither.
+/// interval lies wholly outside the band. Same: it lies wholly inside. Unclear: it crosses an end of the
+/// band.
 Verdict verdict(Interval speedup, double noise);
 
 }  // namespace speclab::stats

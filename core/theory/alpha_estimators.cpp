@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// Sums over the rounds of one prompt. Ratio estimates need nothing else.
+/// Sums over the rounds of one prompt. The ratio estimates are computed from these sums alone.
 struct Sums {
   double rounds = 0, drafted = 0, accepted = 0, rejected = 0, emitted = 0, expected = 0, variance = 0;
   double tests() const { return accepted + rejected; }
@@ -137,7 +137,8 @@ std::optional<Agreement> estimators_agree(RunRounds run) {
   Agreement out;
   const double excess = all.accepted - all.expected;
   out.difference = excess / all.tests();
-  // Rows are normalised only to about 1e-7, so sums that differ by such a small share count as equal.
+  // The probabilities of a row sum to 1 only up to about 1e-7, so a mean difference of up to 1e-6 per test
+  // counts as equal.
   if (std::abs(excess) <= 1e-6 * all.tests()) return out;
   out.z = all.variance > 0 ? excess / std::sqrt(all.variance)
                            : std::copysign(std::numeric_limits<double>::infinity(), excess);

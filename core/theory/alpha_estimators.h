@@ -13,60 +13,63 @@
 /// interval over prompts beside the textbook interval.
 namespace speclab::theory {
 
-/// A run, one entry per prompt. Give only one of several repeats: repeats reuse the coins and add no data.
-using RunRounds = std::span<const PromptRounds>;  // [prompts][rounds]
+/// The rounds of a run, [prompts][rounds]. If a run has several repeats, pass only one of them: repeats reuse
+/// the coins and add no data.
+using RunRounds = std::span<const PromptRounds>;
 
-/// A ratio of sums over a run: its value, its number of terms, and its intervals. Functions return none when
-/// there are no terms.
+/// A ratio of two sums over a run, with intervals. The functions below return none when the denominator is 0.
 struct Estimate {
   double value = 0;
-  double terms = 0;                       ///< denominator: tests, drafted tokens, steps
-  std::optional<stats::Interval> wilson;  ///< only for proportions; takes all tests as independent
+  double terms = 0;                       ///< the denominator: number of tests, drafted tokens or steps
+  std::optional<stats::Interval> wilson;  ///< only for proportions; assumes that all tests are independent
   std::optional<stats::Interval> ci;      ///< bootstrap over prompts: the interval to report
 };
 
-/// alpha by maximum likelihood, for a geometric law that is censored at any mixture of gammas: A / (A + R)
-/// with A = accepted tests and R = rejections. Standard error about sqrt(alpha (1 - alpha) / (A + R)).
+/// The maximum-likelihood estimate of alpha: A / (A + R) with A = accepted tests and R = rejections. The
+/// number of accepted tokens of a step is taken as geometric and censored at the step's gamma; gammas may
+/// differ between steps. The standard error is about sqrt(alpha (1 - alpha) / (A + R)).
 std::optional<Estimate> alpha_mle(RunRounds run, const stats::BootstrapOptions& options = {});
 
-/// alpha_min: mean of the rule's expected acceptance at tested positions. It estimates the same number as
-/// alpha_mle with less noise (Rao-Blackwell).
+/// alpha_min is the mean of the rule's expected acceptance at tested positions. It estimates the same number
+/// as alpha_mle with less noise (Rao-Blackwell).
 std::optional<Estimate> alpha_min(RunRounds run, const stats::BootstrapOptions& options = {});
 
-/// alpha teacher-forced: mean of the rule's expected acceptance over every position of text that the target
-/// wrote, [prompts] [positions]. This is Leviathan's alpha = E[beta] over the target's prefixes. alpha_mle
-/// sees only tested positions, which are another population.
+/// Teacher-forced alpha: the mean of the rule's expected acceptance over every position of texts that the
+/// target wrote. `expected` is [prompts][positions]. This is Leviathan's alpha = E[beta] over the target's
+/// prefixes. alpha_mle sees only tested positions, and these are not a fair sample of all positions.
 std::optional<Estimate> alpha_teacher_forced(std::span<const std::vector<double>> expected,
                                              const stats::BootstrapOptions& options = {});
 
-/// Tests whether alpha_mle and alpha_min agree: a strong check of rule, rows and bookkeeping.
-/// For any prefixes, the sum over tests of (accepted - expected) has mean 0 and variance sum
-/// expected (1 - expected). z ~ N(0, 1).
+/// Tests whether alpha_mle and alpha_min agree. This is a strong check of the rule, the rows and the
+/// bookkeeping. For each test let a be 1 if it accepts and 0 otherwise, and e the expected acceptance.
+/// Whatever the prefixes are, the sum of (a - e) over all tests has mean 0, and its variance is the sum of e
+/// (1 - e). So z is distributed like N(0, 1).
 struct Agreement {
   double difference = 0;  ///< alpha_mle - alpha_min
-  double z = 0;           ///< infinite when there is a difference although no test was random
+  double z = 0;           ///< infinite if they differ although no test was random
   double p_value = 1;     ///< two-sided
 };
 std::optional<Agreement> estimators_agree(RunRounds run);
 
-/// Accepted / drafted; llama.cpp and vLLM call it acceptance rate. As an estimate of alpha it is too low,
-/// because drafted tokens after a rejection count as not accepted. Its expectation is alpha (1 - alpha^gamma)
-/// / (gamma (1 - alpha)).
+/// Accepted / drafted tokens. llama.cpp and vLLM call it acceptance rate. As an estimate of alpha it is too
+/// low, because drafted tokens after a rejection count as not accepted. Its expectation is alpha (1 -
+/// alpha^gamma) / (gamma (1 - alpha)).
 std::optional<Estimate> draft_utilization(RunRounds run, const stats::BootstrapOptions& options = {});
 double expected_draft_utilization(double alpha, int gamma);
 
-/// Converts a draft utilization at one gamma >= 1 to the alpha of Eq. 1, for
-/// acceptance rates of other engines.
+/// Returns the alpha of Eq. 1 for a draft utilization that was measured with one gamma >= 1. Use it to
+/// convert the acceptance rates of other engines.
 double alpha_from_utilization(double utilization, int gamma);
 
-/// tau: emitted tokens per step over all steps, also those without a draft.
+/// tau: emitted tokens per step, over all steps. Steps without a draft count too.
 std::optional<Estimate> tokens_per_step(RunRounds run, const stats::BootstrapOptions& options = {});
 
-/// Measured tau / mean over steps of Eq. 1 at alpha_mle and the step's own gamma. It is 1 for i.i.d.
-/// acceptance, above 1 when acceptance falls along the draft, and below 1 when it rises. Acceptance rises
-/// when easy and hard rounds alternate, because only easy rounds get far. (Compared with alpha
-/// teacher-forced, the mean over prefixes, such runs are above 1 by Jensen's inequality. The two alphas
-/// differ because easy rounds are tested more often.) Absent without tests.
+/// Measured tau / predicted tau. The prediction is the mean over steps of Eq. 1 at alpha_mle and the step's
+/// own gamma. The ratio is 1 for i.i.d. acceptance, above 1 when acceptance falls along the draft, and below
+/// 1 when it rises. Acceptance rises along the draft when a run has easy and hard rounds, because only easy
+/// rounds get far. (If Eq. 1 took the teacher-forced alpha instead, which is the mean over prefixes, the
+/// ratio of such runs would be above 1 by Jensen's inequality. The two alphas differ because easy rounds are
+/// tested more often.) Absent without tests.
 std::optional<Estimate> tokens_over_eq1(RunRounds run, const stats::BootstrapOptions& options = {});
 
 /// Acceptance by position in the draft. Entry [i] belongs to drafted token i + 1; the last entry is the last
@@ -79,12 +82,13 @@ struct PositionAcceptance {
 };
 std::vector<PositionAcceptance> acceptance_by_position(RunRounds run);
 
-/// Number of steps by accepted tokens, [0 .. longest].
+/// Entry [n] is the number of steps with n accepted tokens.
 std::vector<std::int64_t> accepted_histogram(RunRounds run);
 
-/// Number of steps by draft length, [0 .. longest]; the input of mixture_expected_tokens.
+/// Entry [g] is the number of steps with g drafted tokens. mixture_expected_tokens takes it as input.
 std::vector<double> draft_length_counts(RunRounds run);
 
+/// The result of a chi-squared test.
 struct Test {
   double statistic = 0;
   double degrees = 0;  ///< degrees of freedom of the chi-squared law under the null hypothesis
@@ -92,14 +96,15 @@ struct Test {
 };
 
 /// Tests whether alpha is the same at every position: G2 = 2 sum_i [A_i ln(a_i / a) + R_i ln((1 -
-/// a_i) / (1 - a))] ~ chi2 with (positions - 1) degrees. Takes all tests as independent. Absent with
-/// fewer than two tested positions.
+/// a_i) / (1 - a))] ~ chi2 with (positions - 1) degrees. It assumes that all tests are independent. Absent
+/// with fewer than two tested positions.
 std::optional<Test> iid_position_test(RunRounds run);
 
-/// Tests whether neighbouring steps of a prompt resemble each other: autocorrelation of the accepted count,
-/// pooled over prompts. Each prompt is centred on its own mean, so that easy and hard prompts are not
-/// mistaken for correlation; the bias -1/n of the centring is removed. Meant for runs with one gamma, because
-/// a schedule alone correlates the counts.
+/// Tests whether neighbouring steps of a prompt resemble each other. It computes the autocorrelation of the
+/// number of accepted tokens per step, pooled over prompts. The mean of each prompt is subtracted first, so
+/// that differences between easy and hard prompts do not look like correlation. This subtraction adds a bias
+/// of -1/n, which is removed. Use it for runs with one gamma, because a schedule by itself correlates the
+/// numbers.
 struct SerialCorrelation {
   double lag1 = 0;
   Test ljung_box;  ///< N (N + 2) sum_k rho_k^2 / (pairs at lag k) ~ chi2 with `lags` degrees (Ljung and Box
@@ -107,7 +112,7 @@ struct SerialCorrelation {
 };
 std::optional<SerialCorrelation> serial_correlation(RunRounds run, int lags = 5);
 
-/// Tests whether prompts differ in alpha beyond chance: chi2 = sum over prompts of (A_p - n_p a)^2 /
+/// Tests whether prompts differ in alpha by more than chance: chi2 = sum over prompts of (A_p - n_p a)^2 /
 /// (n_p a (1 - a)) with (prompts - 1) degrees. factor = chi2 / degrees is 1 under the null
 /// hypothesis. Absent when alpha is 0 or 1.
 struct Dispersion {

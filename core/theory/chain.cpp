@@ -10,8 +10,8 @@
 namespace speclab::theory {
 namespace {
 
-/// alpha^n. 1 - alpha is exact for alpha >= 1/2, so log1p keeps all digits where pow's argument is close
-/// to 1.
+/// alpha^n. For alpha >= 1/2 the difference 1 - alpha is exact, so log1p keeps all digits also when alpha is
+/// close to 1.
 double power(double alpha, double n) {
   if (n == 0) return 1;
   return alpha < 0.5 ? std::pow(alpha, n) : std::exp(n * std::log1p(-(1 - alpha)));
@@ -24,8 +24,8 @@ double expected_tokens(double alpha, int gamma) {
   require_gamma("gamma", gamma);
   if (alpha == 1) return gamma + 1.0;
   if (alpha == 0 || gamma == 0) return 1;
-  // expm1 computes 1 - alpha^(gamma+1) without cancellation: for alpha -> 1
-  // it is as small as the denominator.
+  // expm1 computes 1 - alpha^(gamma+1) without cancellation. For alpha -> 1 this numerator becomes as small
+  // as the denominator.
   const double log_alpha = alpha < 0.5 ? std::log(alpha) : std::log1p(-(1 - alpha));
   return -std::expm1((gamma + 1.0) * log_alpha) / (1 - alpha);
 }
@@ -110,8 +110,8 @@ double break_even_tokens(int gamma, double c, double t_verify) {
 std::optional<double> alpha_from_tokens(double tau, int gamma) {
   require_non_negative("tau", tau);
   require_gamma("gamma", gamma);
-  constexpr double kRounding =
-      1e-14;  // rounding may move speedup times cost a few bits past an end of the range
+  // tau may be a speedup times a cost, and rounding may move that a few bits past an end of the range.
+  constexpr double kRounding = 1e-14;
   if (gamma == 0 || tau < 1 - kRounding || tau > (gamma + 1.0) * (1 + kRounding)) return std::nullopt;
   if (tau <= 1) return 0.0;
   if (tau >= gamma + 1.0) return 1.0;

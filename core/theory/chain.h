@@ -8,12 +8,12 @@
 /// accepted with the same probability alpha, independently. Equation numbers are those of Leviathan, Kalman,
 /// Matias, "Fast Inference from Transformers via Speculative Decoding" (ICML 2023).
 ///
-/// Common assumptions: gamma is fixed, no step is cut by an end of text, the run is long. tau counts the
-/// tokens emitted per target call *including* the correction or bonus, so 1 <= tau <= gamma + 1.
+/// All forms assume that gamma is fixed, that no step is cut by an end of text, and that the run is long. tau
+/// counts the tokens emitted per target call *including* the correction or bonus, so 1 <= tau <= gamma + 1.
 ///
-/// Units: c = time of one draft step / time of one target step; c_hat = the same ratio of
-/// arithmetic operations; t_verify = t(gamma + 1) = time of a target forward over gamma + 1
-/// rows / over one row (Leviathan: 1).
+/// c = time of one draft step / time of one target step. c_hat = arithmetic operations of one draft step /
+/// arithmetic operations of one target step. t_verify = t(gamma + 1) = time of a target forward over gamma +
+/// 1 rows / time over one row. Leviathan et al. assume t_verify = 1.
 ///
 /// All functions throw Error for alpha outside [0, 1], gamma outside [0, kMaxGamma], and a negative or
 /// infinite cost. They are exact at the ends of the domain (alpha = 0 and 1, c = 0, gamma = 0) and lose no
@@ -23,7 +23,8 @@ namespace speclab::theory {
 /// Eq. 1: E[tau] = (1 - alpha^(gamma+1)) / (1 - alpha); gamma + 1 at alpha = 1.
 double expected_tokens(double alpha, int gamma);
 
-/// Limit of Eq. 1 for gamma -> infinity, and of 3.8 at c = 0: 1 / (1 - alpha); infinity at alpha = 1.
+/// Limit of Eq. 1 for gamma -> infinity: 1 / (1 - alpha), or infinity at alpha = 1. It is also the limit of
+/// Theorem 3.8 at c = 0.
 double expected_tokens_limit(double alpha);
 
 /// P(tau = i) for i = 1 .. gamma + 1, at index i - 1: a geometric law capped at gamma + 1.
@@ -38,13 +39,13 @@ double walltime_improvement(double alpha, int gamma, double c, double t_verify =
 /// Corollary 3.9: some gamma improves the walltime if and only if alpha > c (t(n) = 1).
 bool some_gamma_helps(double alpha, double c);
 
-/// Corollary 3.9: a lower bound of the best improvement, (1 + alpha) / (1 + c), which gamma = 1 reaches.
+/// Corollary 3.9: (1 + alpha) / (1 + c) is a lower bound of the best improvement. gamma = 1 reaches it.
 double improvement_lower_bound(double alpha, double c);
 
-/// Checks a consequence of 3.8 on which 3.9 rests: if gamma improves the walltime, every smaller gamma
-/// > 0 does too. Takes the speedup by gamma, computed or measured, with or without gaps. Returns the
-/// gammas that break the rule: they bring no improvement although a larger gamma does. Always empty
-/// for the closed form at t(n) = 1.
+/// Checks a consequence of Theorem 3.8 that the proof of Corollary 3.9 uses: if some gamma improves the
+/// walltime, every smaller gamma > 0 does too. Takes computed or measured speedups by gamma; gammas may be
+/// missing. Returns the gammas that break the rule: they bring no improvement although a larger gamma does.
+/// The result is always empty for the closed form at t(n) = 1.
 std::vector<int> monotonicity_violations(const std::map<int, double>& speedup_by_gamma);
 
 /// Theorem 3.11: factor by which speculation multiplies the arithmetic operations per token,
@@ -52,8 +53,8 @@ std::vector<int> monotonicity_violations(const std::map<int, double>& speedup_by
 /// context.
 double operations_factor(double alpha, int gamma, double c_hat);
 
-/// Section 3.5: the integer gamma that maximises 3.8. The objective is unimodal; ties go to the smaller
-/// gamma, and gamma = 0 (speedup 1) wins when nothing helps.
+/// Section 3.5: the integer gamma that maximises Theorem 3.8. The objective has a single maximum. Ties go to
+/// the smaller gamma. If no gamma > 0 improves the walltime, the result is gamma = 0 with speedup 1.
 struct OptimalGamma {
   int gamma;
   double speedup;
@@ -69,11 +70,12 @@ double break_even_tokens(int gamma, double c, double t_verify = 1);
 /// 1), and for gamma = 0, because every alpha gives tau = 1 there.
 std::optional<double> alpha_from_tokens(double tau, int gamma);
 
-/// The alpha for which 3.8 gives this speedup; absent when no alpha in [0, 1] does.
+/// The alpha for which Theorem 3.8 gives this speedup; absent when no alpha in [0, 1] does.
 std::optional<double> alpha_from_speedup(double speedup, int gamma, double c, double t_verify = 1);
 
-/// The c for which 3.8 gives this speedup, (tau / speedup - t_verify) / gamma, for gamma >= 1. Negative when
-/// the speedup exceeds the bound for a free draft, as in 4 of the 12 rows of the paper's Table 2.
+/// The c for which Theorem 3.8 gives this speedup, (tau / speedup - t_verify) / gamma, for gamma >= 1. The
+/// result is negative when the speedup exceeds the bound for a draft that costs nothing, as in 4 of the 12
+/// rows of the paper's Table 2.
 double c_from_speedup(double speedup, double alpha, int gamma, double t_verify = 1);
 
 }  // namespace speclab::theory

@@ -4,22 +4,23 @@
 
 #include "core/model/net/model_config.h"
 
-/// Counts the arithmetic and memory traffic of a decoder from its shape. The numbers are exact counts for an
-/// idealised kernel: one multiply-add is two operations, and every weight is read once per call. Norms and
-/// activations are left out, since they stay in the caches for the few rows of a decoding step.
+/// Computes the arithmetic and memory traffic of a decoder from its shape. The numbers are exact counts for
+/// an idealised kernel. One multiply-add counts as two operations, and every weight is read once per call.
+/// Norms and activations are left out, because they stay in the processor's caches for the few rows of a
+/// decoding step.
 namespace speclab::theory {
 
-/// The shape of a decoder, independent of any file format. Set extra_weights for dense matrices outside this
-/// pattern, for example a draft's input projection. For a head over a reduced vocabulary set `vocab`; for a
-/// layer-skip draft set `layers`.
+/// The shape of a decoder, independent of any file format. extra_weights counts the weights of further dense
+/// matrices, for example a draft's input projection. For a head over a reduced vocabulary, `vocab` is the
+/// reduced size. For a layer-skip draft, `layers` is the number of layers that are kept.
 struct DecoderShape {
   int layers = 0;
   int hidden = 0;           ///< d
   int heads = 0;            ///< H
-  int kv_heads = 0;         ///< H_kv; = heads without grouped-query attention
+  int kv_heads = 0;         ///< H_kv; equal to `heads` without grouped-query attention
   int head_dim = 0;         ///< d_h
   int ffn = 0;              ///< d_ff
-  bool gated = true;        ///< three feed-forward matrices (Llama), else two (GPT-2)
+  bool gated = true;        ///< true: three feed-forward matrices (Llama); false: two (GPT-2)
   int vocab = 0;            ///< rows of the output head
   double weight_bytes = 2;  ///< bytes per weight, 2 for bf16
   double kv_bytes = 2;      ///< bytes per cached number
@@ -28,8 +29,8 @@ struct DecoderShape {
   int window = 0;           ///< includes the position itself (Mistral: Jiang et al. 2023)
 };
 
-/// The shape of a loaded model. `vocab` is its number of head rows; a projection of a foreign embedding
-/// counts as extra_weights.
+/// Returns the shape of a loaded model. `vocab` is the number of rows of its head. If the model projects the
+/// embedding of another model, that projection counts as extra_weights.
 DecoderShape decoder_shape(const ModelConfig& config, double weight_bytes = 2, double kv_bytes = 2);
 
 double layer_weights(const DecoderShape& shape);  ///< weights in the matrices of one layer
@@ -39,21 +40,24 @@ double head_weights(const DecoderShape& shape);  ///< vocab * hidden
 
 /// One forward call of one sequence.
 struct ForwardSize {
-  int tokens = 1;      ///< n, rows that are fed
-  int logit_rows = 1;  ///< m, rows for which the head runs
-  double context = 0;  ///< C, committed tokens in the cache
-  double keys = 1;  ///< sum over rows of visible keys, the row's own included: see causal_keys. With a window
-                    ///< the costs are exact if it cuts the keys of every row or of none
+  int tokens = 1;      ///< n: number of rows that are fed
+  int logit_rows = 1;  ///< m: number of rows for which the head runs
+  double context = 0;  ///< C: number of committed tokens in the KV cache
+  /// Number of keys that a row sees, its own included, summed over the rows (causal_keys, tree_keys). For
+  /// layers with a window the costs are exact only if the window cuts the keys of every row or of no row.
+  double keys = 1;
 };
 
-/// Visible keys, summed over the rows of a chain of n tokens after C committed ones: n C + n (n + 1) / 2.
+/// Number of keys that a row sees, summed over the rows of a chain: n C + n (n + 1) / 2 for n tokens after C
+/// committed tokens.
 double causal_keys(double context, int tokens);
-/// The same for a tree. depths[i] is the depth of a fed node, 0 for the pending token. Every node sees the C
-/// committed keys, its ancestors and itself.
+/// Number of keys that a node sees, summed over the nodes of a tree. depths[i] is the depth of a fed node, 0
+/// for the pending token. Every node sees the C committed keys, its ancestors and itself.
 double tree_keys(double context, std::span<const int> depths);  // [n]
-/// Keys that a dense kernel with a mask computes: n (C + n).
+/// Number of keys that a dense kernel with a mask computes: n (C + n).
 double dense_keys(double context, int tokens);
 
+/// Operations and bytes of one forward.
 struct ForwardCost {
   double body_flops = 0;
   double head_flops = 0;
@@ -77,16 +81,16 @@ double commit_bytes(const DecoderShape& shape, int rows);
 /// Operations for one token and its logits row at a context of C tokens: 2 (P_body + P_head) + attention.
 double flops_per_token(const DecoderShape& shape, double context = 0);
 
-/// c_hat: operations per draft token / per target token. It differs from c: GPT-2
-/// small / XL has c_hat .079 and c .16.
+/// c_hat: operations of the draft per token / operations of the target per token. It differs from c: with
+/// GPT-2 small as draft and GPT-2 XL as target, c_hat is .079 and c is .16.
 double c_hat(const DecoderShape& draft, const DecoderShape& target, double context = 0);
 
-/// Measured counterpart of Leviathan's Theorem 3.11: operations per emitted token / operations per token of
-/// autoregressive decoding.
+/// The measured value of what Leviathan's Theorem 3.11 predicts: operations per emitted token / operations
+/// per token of autoregressive decoding.
 double measured_operations_factor(double target_flops, double draft_flops, double tokens,
                                   double ar_flops_per_token);
 
-/// A machine for the roofline model. Efficiencies are measured shares of the peaks.
+/// A machine for the roofline model. An efficiency is the share of a peak that measurements reach.
 struct Machine {
   double peak_flops = 0;  ///< per second
   double bandwidth = 0;   ///< bytes per second
@@ -96,7 +100,8 @@ struct Machine {
   double launch_seconds = 0;
 };
 
-/// max(flops / peak, bytes / bandwidth) + launches.
+/// Time by the roofline model: max(flops / peak, bytes / bandwidth) + the time of the launches. Peak and
+/// bandwidth are multiplied by their efficiencies.
 double roofline_seconds(const ForwardCost& cost, const Machine& machine);
 
 /// Number of rows above which the weight matrices are compute-bound: (peak / bandwidth) weight_bytes / 2.

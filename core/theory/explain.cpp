@@ -53,7 +53,8 @@ std::string unexplained_text(double share, const std::optional<stats::Interval>&
   return text + (interval->lo <= 0 && interval->hi >= 0 ? ": no more than noise" : "");
 }
 
-/// Collects the terms. Each is added with the speedup that it leads to; the residual comes last.
+/// Collects the terms. Each term is added with the predicted speedup that includes it. The residual comes
+/// last.
 class Terms {
  public:
   explicit Terms(Waterfall& out) : out_(out), speedup_(out.predicted) {}
@@ -85,7 +86,8 @@ class Terms {
   }
 
  private:
-  /// Unexplained share of the measured step time, which is tau t_ar / speedup.
+  /// Share of the measured step time that the terms so far do not explain. The measured step time is tau t_ar
+  /// / speedup.
   double unexplained() const { return 1 - out_.measured / speedup_; }
 
   Waterfall& out_;
@@ -128,7 +130,7 @@ StepTimes calibrated_step(const Calibration& calibration, const DraftLengths& le
   step.other = calibration.other;
   double total = 0;
   for (std::size_t g = 0; g < lengths.size(); ++g) {
-    if (lengths[g] == 0) continue;  // do not extrapolate t(g + 1) when no step needs it
+    if (lengths[g] == 0) continue;  // avoids extrapolating t(g + 1) when no step needs it
     step.target += lengths[g] * calibration.target.at(static_cast<int>(g) + 1);
     total += lengths[g];
   }

@@ -20,20 +20,20 @@ struct Calibration {
   double draft_token = 0;  ///< draft time per drafted token
   double draft_step =
       0;  ///< draft time per step, for any draft length (catching up, lookups without a match)
-  double accept_step = 0;  ///< verification time per step, without the forward
-  double accept_row = 0;   ///< verification time per row that the verifier reads (about tau rows a step)
+  double accept_step = 0;  ///< time of the acceptance rule per step, without the forward
+  double accept_row = 0;   ///< time of the acceptance rule per row that it reads (about tau rows a step)
   double other = 0;        ///< everything else of a speculative step
 };
 
-/// Mean times of a step, predicted from the calibration for a case with these draft lengths and tau. The
-/// input of measured_cost_speedup and the waterfall. Throws Error for negative or infinite times.
+/// Predicts the mean times of a step from the calibration, for a case with these draft lengths and tau.
+/// measured_cost_speedup and the waterfall use the result. Throws Error for negative or infinite times.
 StepTimes calibrated_step(const Calibration& calibration, const DraftLengths& lengths, double tau);
 
 /// Which forwards measured the machine's speed during the lines of the case and of its baseline.
 enum class DriftSource {
-  lines,   ///< forwards with as many rows as the lines' own, timed between their steps
+  lines,   ///< forwards timed between the steps of the lines, with as many rows as those steps
   rounds,  ///< the calibration rounds next to the lines
-  both,    ///< some lines have `lines`, the others `rounds`
+  both,    ///< `lines` for some lines, `rounds` for the others
 };
 std::string_view to_string(DriftSource source);  ///< "lines", "rounds", "both"
 
@@ -46,11 +46,13 @@ struct Drift {
 
 /// 95 % intervals of the unexplained shares, by a bootstrap over prompts and calibration rounds.
 struct ResidualIntervals {
-  std::optional<stats::Interval> unexplained;  ///< of Waterfall::unexplained_share (drift not taken out)
-  std::optional<stats::Interval> residual;     ///< of Waterfall::residual_share (drift taken out)
-  std::size_t prompts = 0;                     ///< number of prompts behind the intervals
+  std::optional<stats::Interval>
+      unexplained;  ///< interval of Waterfall::unexplained_share (drift not taken out)
+  std::optional<stats::Interval> residual;  ///< interval of Waterfall::residual_share (drift taken out)
+  std::size_t prompts = 0;                  ///< number of prompts behind the intervals
 };
 
+/// The measured quantities of a case of chain drafts.
 struct ExplainInput {
   double alpha = 0;          ///< the case's alpha as one number (alpha_mle)
   std::optional<int> gamma;  ///< draft length that every step asks for; absent when it varies
@@ -58,15 +60,17 @@ struct ExplainInput {
   double tau = 0;        ///< measured tokens per step
   double speedup = 0;    ///< measured
   Calibration calibration;
-  /// c in the prediction that the waterfall starts from. With 0 it starts from Eq. 1 itself, the bound for a
-  /// free draft and t(n) = t(1). With the ratio of the draft's to the target's forward it starts from Theorem
-  /// 3.8. The term "draft cost" is then the additional draft time inside the loop: cold caches after a target
-  /// forward, drawing tokens, catching up.
+  /// c in the prediction that the waterfall starts from. With c = 0 the waterfall starts from Eq. 1 itself,
+  /// which is the bound for a draft that costs nothing and t(n) = t(1). If c is the time of a draft forward /
+  /// time of a target forward, the waterfall starts from Theorem 3.8. The term "draft cost" is then the
+  /// additional draft time inside the decode loop: cold caches after a target forward, drawing tokens,
+  /// catching up.
   double assumed_c = 0;
   std::optional<Drift> drift;  ///< absent when it was not measured
   ResidualIntervals intervals;
 };
 
+/// One factor of the explanation.
 struct WaterfallTerm {
   std::string key;          ///< key in the record: "iid", "draft_cost", ...
   std::string name;         ///< "i.i.d. assumption", "draft cost", "verification width", ...
@@ -76,68 +80,78 @@ struct WaterfallTerm {
   std::string explanation;  ///< one line with the numbers behind it
 };
 
-/// The terms of the explanation, in fixed order; each replaces one idealised quantity by a measured one.
-/// Their log-ratios add up to log(measured / predicted). E is the mean over steps, g the draft length of a
-/// step, gamma the length asked for (g when it varies):
-/// - predicted: E1 / (1 + c E[gamma]), with E1 = Eq. 1 at alpha over gamma (Leviathan et al. 2023)
+/// The terms of the explanation, in a fixed order. Each term replaces one idealised quantity by a measured
+/// one. Their log-ratios add up to log(measured / predicted). E is the mean over steps, g is the draft length
+/// of a step, and gamma is the draft length asked for (g when it varies):
+/// - predicted: E1 / (1 + c E[gamma]), with E1 = Eq. 1 at alpha and gamma (Leviathan et al. 2023)
 /// - i.i.d. assumption: tau replaces E1
 /// - draft cost: E[draft time of a step] replaces c E[gamma] t_ar
 /// - verification width: E[t(g + 1)] replaces t(1)
-/// - sampling and bookkeeping: accept + other of a speculative step replace t_ar - t(1), which stands for
-///   both in an autoregressive step
+/// - sampling and bookkeeping: accept + other of a speculative step replace t_ar - t(1), the time that an
+///   autoregressive step takes besides its forward
 /// - drift of the machine (if it was measured): the step times during this case's lines and during the
 ///   baseline's lines replace the mean of the run. If forwards between the steps of the lines measured it, it
 ///   also contains the errors of the calibrated t(n) for those rows. The residual then says little about the
 ///   calibration: quote `unexplained_share` first.
-/// - residual: the measured speedup replaces this model's. It holds noise and everything that is not
-/// calibrated.
+/// - residual: the measured speedup replaces the modelled one. This term contains noise and everything that
+/// is
+///   not calibrated.
 struct Waterfall {
   std::string start;                         ///< the meaning of `predicted` in words
-  std::string start_name = "leviathan_3_8";  ///< its key in the record
+  std::string start_name = "leviathan_3_8";  ///< key of `predicted` in the record
   double predicted = 0;
   double measured = 0;
   std::vector<WaterfallTerm> terms;
-  /// Time of a step by the calibration, in its unit, at the machine's mean speed during the run.
+  /// Time of a step as the calibration predicts it, at the machine's mean speed during the run. It has the
+  /// unit of the calibration.
   double modelled_step = 0;
   /// (measured - modelled step time) / measured step time. Negative when the case is faster than modelled.
   double unexplained_share = 0;
-  /// The same after the drift is taken out. Equal to unexplained_share when the drift was not measured.
+  /// The unexplained share after the drift is taken out. Equal to unexplained_share when the drift was not
+  /// measured.
   double residual_share = 0;
   std::optional<DriftSource> drift;
   ResidualIntervals intervals;  ///< copied from the input
 };
 
-/// The input for steps that feed more than a chain: a window of probes (lookahead decoding), or a tree.
+/// The measured quantities of a case whose steps feed more than a chain: a window of probes (lookahead
+/// decoding), or a tree.
 struct RowsExplainInput {
-  double predicted_tau = 0;     ///< tau predicted by a law that was not fitted to it; 0 when there is none
+  double predicted_tau = 0;     ///< tau by a law that was not fitted to this case; 0 without a law
   std::string law;              ///< the law in words
   double tau = 0, speedup = 0;  ///< measured
   Calibration calibration;
   double drafted = 0;        ///< drafted tokens per step
-  DraftLengths window_rows;  ///< steps by their rows without candidates, the pending token included
-  DraftLengths rows;         ///< steps by all their rows
-  /// Work of a step in units of rows with logits / its number of rows. Below 1 when some rows have no logits.
+  DraftLengths window_rows;  ///< [n]: steps with n rows that are no candidates, the pending token included
+  DraftLengths rows;         ///< [n]: steps with n rows in all
+  /// Number of rows with logits that would be as much work as the step / number of rows of the step. Below 1
+  /// when some rows have no logits.
   double equivalent_share = 1;
   std::optional<Drift> drift;  ///< as in ExplainInput
   ResidualIntervals intervals;
 };
 
-/// Mean times of such a step, predicted from the calibration.
+/// Predicts the mean times of a step of such a case from the calibration.
 StepTimes calibrated_rows_step(const RowsExplainInput& input);
 
-/// Explains the gap between a prediction in which rows cost nothing and the measured speedup. Terms: law (tau
-/// replaces predicted_tau, if there is one), window rows (E[t(window rows)] replaces t(1), if there are any),
-/// drafted rows (E[t(rows)] replaces that), rows without logits (t at the equivalent rows, if there are any),
-/// draft cost, sampling and bookkeeping, drift, residual. Log-ratios add up to log(measured / predicted).
-/// Throws Error like explain().
+/// Explains the gap between a prediction in which rows cost nothing and the measured speedup. The terms, in
+/// this order:
+/// - law (if there is one): tau replaces predicted_tau
+/// - window rows (if the case has a window): E[t(window rows)] replaces t(1)
+/// - drafted rows: E[t(rows)] replaces the time of the forward so far
+/// - rows without logits (if there are any): the time of the equivalent number of rows with logits replaces
+/// E[t(rows)]
+/// - draft cost, sampling and bookkeeping, drift, residual: as in Waterfall
+/// The log-ratios add up to log(measured / predicted). Throws Error like explain().
 Waterfall explain_rows(const RowsExplainInput& input);
 
 /// Explains a case of chain drafts. Throws Error for values outside their domain (tau < 1, speedup <= 0,
 /// impossible times).
 Waterfall explain(const ExplainInput& input);
 
-/// A table for people, without a trailing newline: one line per term, with the drift and the residual as one
-/// term. After the line of the measured speedup, a second part divides that term into drift and residual.
+/// Returns a table for people, without a trailing newline. It has one line per term; the drift and the
+/// residual share one line, "residual". If the drift was measured, a second part after the line of the
+/// measured speedup shows the drift and the residual separately.
 std::string to_text(const Waterfall& waterfall);
 
 }  // namespace speclab::theory

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kMostAlpha = .999;
 constexpr int kCoarse =
-    24;  // starting points of the search over alpha, because the error may have two minima
+    24;  // starting points of the search over alpha; there are many because the error may have two minima
 constexpr int kBits = 24;
 
 double branches(const LookaheadShape& shape, double share) {
@@ -74,7 +74,7 @@ std::vector<const LookaheadCell*> pointers(std::span<const LookaheadCell> cells)
   return out;
 }
 
-/// Interpolates t(n) between whole rows: with a narrow window half a row matters.
+/// Interpolates t(n) between whole rows, because half a row matters with a narrow window.
 double time_of(const RowTimes& target, double rows) {
   const int below = static_cast<int>(rows);
   const double rest = rows - below;
@@ -105,7 +105,7 @@ LookaheadFit analyse_lookahead(std::span<const LookaheadCell> cells, int resampl
 
   std::size_t prompts = cells.front().tokens.size();
   for (const LookaheadCell& cell : cells) prompts = std::min(prompts, cell.tokens.size());
-  // One bootstrap serves all parameters: the fits of all resamples are kept and read three times.
+  // All parameters share one bootstrap. The fits of its resamples are kept, and each parameter reads them.
   std::vector<LookaheadLaw> laws;
   const stats::BootstrapOptions options{.resamples = resamples};
   const auto refit = [&](std::span<const std::size_t> drawn) {

@@ -8,8 +8,8 @@
 #include "core/theory/step_costs.h"
 
 /// The law of lookahead decoding (Fu, Bailis, Stoica, Zhang 2024, Eq. 5 and 7): fits it to a grid of measured
-/// settings (W, N, G) and finds the best setting for a machine. S = tokens per step ("step compression").
-/// t(n) = time of a forward over n rows / over one row.
+/// settings (W, N, G) and finds the best setting for a machine. S is the number of tokens per step, which the
+/// paper calls "step compression". t(n) = time of a forward over n rows / time of a forward over one row.
 namespace speclab::theory {
 
 /// One setting of lookahead decoding: window, n-gram size, guesses per key.
@@ -19,10 +19,10 @@ struct LookaheadShape {
 /// Rows of a step when no two guesses share a prefix: (W + G)(N - 1).
 int lookahead_rows(const LookaheadShape& shape);
 
-/// Eq. 7 with Eq. 5. There are b guesses of N - 1 tokens, each token is accepted with probability alpha
-/// independently, and one step in f has a good guess. Then S = (f - 1 + E) / f with E = N - sum_{i=1}^{N-1}
-/// (1 - alpha^i)^b. The paper has b = W = G. Our extension to W != G is b = W^share G^(1 - share). Without a
-/// window or without guesses S = 1.
+/// Eq. 7 with Eq. 5 inserted. There are b guesses of N - 1 tokens, each token is accepted with probability
+/// alpha independently, and one step in f has a good guess. Then S = (f - 1 + E) / f with E = N -
+/// sum_{i=1}^{N-1} (1 - alpha^i)^b. The paper has b = W = G. Our extension to W != G is b = W^share G^(1 -
+/// share). S is 1 without a window or without guesses.
 struct LookaheadLaw {
   double alpha = 0;
   double f = 1;
@@ -30,10 +30,10 @@ struct LookaheadLaw {
   double compression(const LookaheadShape& shape) const;
 };
 
-/// Tokens and steps of one setting, [prompts].
+/// The measurement of one setting in the grid.
 struct LookaheadCell {
   LookaheadShape shape;
-  std::vector<double> tokens, steps;
+  std::vector<double> tokens, steps;  ///< numbers of tokens and steps, [prompts]
   double compression() const;
 };
 
@@ -41,12 +41,14 @@ struct LookaheadCell {
 /// fitted only if some cell has W != G. Throws Error with fewer than two cells.
 LookaheadLaw fit_lookahead(std::span<const LookaheadCell> cells);
 
+/// The law that was fitted to a grid, with intervals.
 struct LookaheadFit {
   LookaheadLaw law;
   bool share_fitted = false;
-  /// Bootstrap intervals over prompts, with a new fit for each resample. Absent with fewer than two prompts.
+  /// Bootstrap intervals over prompts. Each resample of the prompts is fitted anew. Absent with fewer than
+  /// two prompts.
   std::optional<stats::Interval> alpha, f, share;
-  std::vector<double> fitted;  ///< [cells]
+  std::vector<double> fitted;  ///< S by the law, [cells]
 };
 LookaheadFit analyse_lookahead(std::span<const LookaheadCell> cells, int resamples);
 
@@ -56,26 +58,27 @@ struct LookaheadChoice {
   double compression = 1;
   double speedup = 1;  ///< S / t(rows)
 };
-/// Predicts S and speedup of a setting. `row_share` is the number of rows that are really fed / (W + G)(N -
-/// 1): guesses share prefixes, and not every token has G guesses.
+/// Predicts S and the speedup of a setting. `row_share` is the number of rows that are really fed / (W + G)(N
+/// - 1). It is below 1 because guesses share prefixes and not every token has G guesses.
 LookaheadChoice predict_lookahead(const LookaheadLaw& law, const LookaheadShape& shape,
                                   const RowTimes& target, double row_share = 1);
 /// Default limits of W and N in the search for the best setting.
 inline constexpr int kWidestLookahead = 64, kLongestLookahead = 8;
-/// The fastest setting with W = G <= max_width and N <= max_n. Returns `bar` when no setting is faster than
-/// it. The default bar {0, 0, 0} with speedup 1 means autoregressive decoding; a bar with speedup 0 returns
-/// the best setting even if it is slow.
+/// The fastest setting with W = G <= max_width and N <= max_n. A setting must be faster than `bar`; if none
+/// is, the function returns `bar`. The default bar is autoregressive decoding: the setting {0, 0, 0} with
+/// speedup 1. With a bar of speedup 0 the function returns the best setting even if it is slow.
 LookaheadChoice best_lookahead(const LookaheadLaw& law, const RowTimes& target, int max_width, int max_n,
                                double row_share = 1, const LookaheadChoice& bar = {});
 
-/// Rows that each device feeds in lookahead parallelism (Section 3.4), the pending token included,
-/// [devices]. Columns and guesses are divided over D devices that all hold the model. A device feeds
-/// again the first-level tokens that its columns depend on, so that devices exchange only tokens.
-/// With several devices, each of them also feeds the tokens that the previous step accepted (at most
-/// N - 1), which are not counted here.
+/// Returns the number of rows that each device feeds in lookahead parallelism (Section 3.4), the pending
+/// token included, [devices]. The columns of the window and the guesses are divided over devices that all
+/// hold the model. Each device also feeds the first-level tokens of other devices that its columns depend on,
+/// so that devices exchange only tokens. With several devices, each of them also feeds the tokens that the
+/// previous step accepted (at most N - 1), which are not counted here.
 std::vector<int> lookahead_device_rows(const LookaheadShape& shape, int devices);
-/// S / the time of a step on several devices: the forward of the slowest device, which also feeds the S - 1
-/// accepted tokens of the previous step, plus `exchange`, the time to exchange tokens, in units of t(1).
+/// Predicts the speedup on several devices: S / the time of a step, in units of t(1). The step takes the
+/// forward of the slowest device plus `exchange`, the time to exchange tokens. That device also feeds the S -
+/// 1 tokens that the previous step accepted.
 double lookahead_parallel_speedup(const LookaheadLaw& law, const LookaheadShape& shape,
                                   const RowTimes& target, int devices, double exchange);
 

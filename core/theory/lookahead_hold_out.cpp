@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kLeastCells = 6;     // smallest grid that is tested
 constexpr std::size_t kLeastToFit = 3;     // one more than the parameters alpha and f
 constexpr double kTiny = 1e-9;             // tolerance; coordinates are 1 or more
-constexpr std::size_t kMostPivots = 1000;  // the simplex method needs about ten
+constexpr std::size_t kMostPivots = 1000;  // the simplex method needs about ten pivots
 
 using Prompts = std::vector<std::size_t>;
 
@@ -64,7 +64,8 @@ struct Errors {
   }
 };
 
-/// Fits once for each part of the grid, without that part. `left_out[i]` is the part of cell i.
+/// Divides the grid into parts. For each part it fits the law to the other parts and tests it on this part.
+/// `left_out[i]` is the part of cell i.
 LookaheadHoldOut leave_out(const std::string& what, std::span<const LookaheadCell> cells,
                            const std::vector<int>& left_out, const std::array<Prompts, 2>& halves) {
   LookaheadHoldOut out{what, {}, std::vector<bool>(cells.size(), false), {}, {}};

@@ -14,14 +14,15 @@ namespace speclab::theory {
 struct LookaheadTest {
   int predictions = 0;
   double error = 0;       ///< median of |predicted / measured - 1|
-  double mean_error = 0;  ///< the same for the mean S of the fitted cells as the prediction
+  double mean_error = 0;  ///< this median if the mean S of the fitted cells is the prediction of every cell
 };
 
 /// One way to leave cells out of the fit.
 struct LookaheadHoldOut {
-  /// Which cells are left out. "prompts": no cell, only prompts. "cells": every second cell in the order of
-  /// their rows, so a near twin of each cell stays in the fit. "W", "N" or "G": all cells with one value of
-  /// it, so a whole row or column of the grid is new.
+  /// What is left out. "prompts": only prompts, no cell. "cells": every second cell in the order of their
+  /// rows, so the fit keeps a cell that is much like each of them. "W", "N" or "G": all cells with the same
+  /// value of W, N or G, so a whole row or column of the grid is new to the fit. Each value is left out in
+  /// turn.
   std::string what;
   /// [cells]: S predicted by a fit without the cell, over all prompts. Absent when too few cells are left.
   /// Empty for "prompts".
@@ -36,11 +37,11 @@ struct LookaheadHoldOut {
   std::optional<LookaheadTest> other_prompts;
 };
 
-/// Runs all hold-outs that the grid allows: W, N or G only if it takes several values, G only if it differs
-/// from W in some cell. Empty with fewer than six cells.
+/// Runs all hold-outs that the grid allows. W, N or G is held out only if it takes several values, and G only
+/// if it also differs from W in some cell. Empty with fewer than six cells.
 std::vector<LookaheadHoldOut> hold_out_lookahead(std::span<const LookaheadCell> cells);
 
-/// Whether `shape` is a weighted mean of `points`.
+/// Whether `shape` lies in the convex hull of `points`, that is, whether it is a weighted mean of them.
 bool in_hull(std::span<const LookaheadShape> points, const LookaheadShape& shape);
 
 }  // namespace speclab::theory

@@ -38,7 +38,8 @@ class List {
     out_.push_back({name, value, quantity, equation, std::move(assumptions), kind, ci});
   }
 
-  /// With at most one drafted token, tau by Eq. 1 uses the same counts as alpha, so it is an identity.
+  /// If a step drafts at most one token, tau by Eq. 1 follows from the counts that give alpha, so it is an
+  /// identity.
   static Kind one_token_is_an_identity(int longest) {
     return longest <= 1 ? Kind::identity : Kind::prediction;
   }

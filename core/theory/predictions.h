@@ -19,39 +19,41 @@ struct ResampledCosts {
   RowTimes target;
 };
 
-/// The known quantities. A formula is computed when all of its inputs are there.
+/// The quantities that are known. A formula is computed when all of its inputs are known.
 struct PredictionInputs {
   std::optional<double> alpha;
   std::optional<int> gamma;             ///< K in Chen et al. 2023; absent when the draft length varies
   std::optional<DraftLengths> lengths;  ///< how often each draft length occurred, when it varies
   std::optional<double> c;              ///< time of one draft step / of one target step
-  std::optional<double> c_hat;          ///< the same ratio of operations
+  std::optional<double> c_hat;          ///< operations of one draft step / of one target step
   std::optional<RowTimes> target;       ///< measured time of a target forward by number of rows
-  std::vector<ResampledCosts>
-      resampled;  ///< for intervals of the optima, which c and t(n) decide; empty: no intervals
+  /// Resamples of the calibration, for intervals of the optima, which depend on c and t(n). Empty: no
+  /// intervals.
+  std::vector<ResampledCosts> resampled;
   std::vector<double> acceptance;  ///< P(accept | tested) by position, [gamma]; empty = unknown
   std::optional<double> tau;       ///< measured tokens per step
   std::optional<double> speedup;   ///< measured
   std::optional<StepTimes> times;  ///< times of a step, from a calibration
-  std::optional<double> r;         ///< r' = tau / (gamma + 1) when tau itself is not known
+  std::optional<double> r;         ///< r' = tau / (gamma + 1), if tau itself is not known
   int max_gamma = 64;              ///< range of the search for the optimal gamma
-  std::optional<LookaheadShape>
-      lookahead;                ///< setting of lookahead decoding; alpha is then that of its guesses
+  /// Setting of lookahead decoding; `alpha` is then that of its guesses.
+  std::optional<LookaheadShape> lookahead;
   std::optional<double> f;      ///< one step in f has a good guess; absent: every step has one (Eq. 5 alone)
   std::optional<double> share;  ///< exponent of W when W differs from G; absent: 1/2
 };
 
 /// How a value relates to the case's measurement of the same quantity.
 enum class PredictionKind {
-  prediction,  ///< predicts the measurement; the only kind that can be wrong
-  identity,    ///< is computed from the same counts as the measurement, so it must agree
+  prediction,  ///< predicts the measurement; only this kind can be wrong
+  identity,    ///< is computed from the same counts as the measurement, so the two must agree
   bound,       ///< bounds the measurement, or is a bar that it must reach
   optimum,     ///< belongs to another setting, so the case has no measurement of it
 };
 std::string_view to_string(PredictionKind kind);  ///< "prediction", "identity", "bound", "optimum"
 
+/// The value of one formula.
 struct Prediction {
-  std::string name;  ///< "leviathan_3_8"; stable, key of the record
+  std::string name;  ///< key in the record, "leviathan_3_8"; it never changes
   double value;
   std::string quantity;  ///< the metric: "tau", "speedup", "ops_factor", "gamma", "alpha"
   std::string equation;  ///< "(1 - alpha^(gamma+1)) / ((1 - alpha)(gamma c + 1))"
