@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The calibrated step costs of a case; absent when it could not be run.
+/// The calibrated step costs of a case; null when the case could not be run.
 const json* step_costs(const json& table, const std::string& id) {
   if (table.is_null()) return nullptr;
   const json& cases = table.at("cases");
@@ -22,7 +22,7 @@ double linear(const json& cost, double count) {
   return cost.at("constant").get<double>() + cost.at("slope").get<double>() * count;
 }
 
-/// Forwards of the draft model for each drafted token; tokens that were copied lower it.
+/// Forwards of the draft model per drafted token. Tokens that were copied lower this number.
 std::optional<double> draft_calls_per_drafted_token(const json& metrics) {
   const auto calls = metric_number(metrics, "draft_calls"), tokens = metric_number(metrics, "tokens"),
              steps = metric_number(metrics, "steps"), drafted = metric_number(metrics, "drafted_per_step");

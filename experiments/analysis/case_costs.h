@@ -19,13 +19,13 @@ std::optional<double> metric_number(const nlohmann::json& metrics, const char* n
 bool feeds_probes(const CaseData& data);
 
 /// Returns the draft length of a case that asks for the same length in every step. This is the longest length
-/// that occurs. Some drafts are shorter: the end of the text cuts them, or the draft model drafts an end
-/// token and stops. If more than 5 % of the steps have a shorter draft that the end of the text did not cut,
-/// the length varies and the result is absent.
+/// that occurs. Some drafts are shorter, because the end of the text cuts them, or because the draft model
+/// drafts an end token and stops. If more than 5 % of the steps have a shorter draft that the end of the text
+/// did not cut, the length varies and the result is absent.
 std::optional<int> constant_gamma(const CaseData& data, const theory::DraftLengths& lengths);
 
-/// The calibrated costs of a case. `table`: see calibration_costs. Absent unless the calibration
-/// has costs of both the case and its reference.
+/// Returns the calibrated costs of a case. `table` comes from calibration_costs. Absent unless the
+/// calibration has costs of both the case and its reference.
 std::optional<theory::Calibration> calibration_of(const CaseData& data, const nlohmann::json& table);
 
 /// Returns c of the closed forms: the time that the draft model's forwards take per drafted token, divided by

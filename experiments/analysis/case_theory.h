@@ -8,8 +8,8 @@
 
 namespace speclab {
 
-/// Inputs of the closed forms for one case: acceptance from its own steps, costs from the calibration alone.
-/// Absent when nothing was drafted.
+/// Computes the inputs of the closed forms for one case. Acceptance comes from the steps of the case, and
+/// costs come from the calibration alone. Absent when nothing was drafted.
 std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data,
                                                           const nlohmann::json& metrics);
 /// "predictions" of a case in summary.json; an empty object when no closed form applies.

@@ -48,7 +48,7 @@ theory::ResidualIntervals chain_intervals(const CaseData& data) {
 
 /// The rows that the steps of one prompt fed.
 struct FedRows {
-  theory::DraftLengths window, rows;  ///< number of steps by rows that are no candidates, and by all rows
+  theory::DraftLengths window, rows;  ///< number of steps: by rows that are not candidates, by all rows
   double steps = 0, tokens = 0, drafted = 0;
 };
 

@@ -28,7 +28,7 @@ std::string_view to_string(Failure failure);
 std::string_view allowing_flag(Failure failure);
 
 struct CompareOptions {
-  std::vector<std::string> gates = {};  ///< see parse_gates; times are ignored unless this is empty
+  std::vector<std::string> gates = {};  ///< see parse_gates; times are judged only if this is empty
   bool allow_changed_text = false, allow_missing = false, allow_uncompared = false,
        allow_other_workload = false;
 };
@@ -58,8 +58,8 @@ struct CaseComparison {
 };
 
 struct Comparison {
-  std::vector<CaseComparison> cases;  ///< in the order of the base; cases of the new run alone come last
-  std::optional<double> noise;        ///< larger noise floor of both runs; absent when one has no repeats
+  std::vector<CaseComparison> cases;  ///< in the order of the base; cases that only the new run has come last
+  std::optional<double> noise;        ///< larger noise floor of the two; absent when one run has no repeats
   std::vector<std::string> workload;  ///< allowed differences of the workloads
   nlohmann::json base_machine, new_machine;  ///< see judge_machine
   std::string nothing_compared;              ///< why no case was compared; "" when one was
@@ -68,19 +68,23 @@ struct Comparison {
 
 /// Compares two runs case by case, joined by case id, prompt and seed.
 ///
-/// Texts: decoding is deterministic. The same case with the same options, models, prompt and seed gives the
-/// same token ids on one machine and numerics class, lossy or not. A changed text is a failure. If the
-/// options allow different workloads, this holds for greedy decoding and coupled sampling only, because
-/// drafts may depend on other prompts of the run.
+/// Texts: decoding is deterministic. On one machine and numerics class, the same case with the same options,
+/// models, prompt and seed gives the same token ids, lossy or not. So a changed text is a failure. If the
+/// workloads differ and the options allow that, a changed text is a failure only for greedy decoding, coupled
+/// sampling and lossless autoregressive decoding. In other cases the text depends on the drafts, and drafts
+/// may depend on other prompts of the run.
 ///
 /// Times are compared per emitted token on the texts that both runs have. There is no verdict without two
-/// repeats in both runs, because the noise is unknown, and none when one of them ran on a busy machine.
+/// repeats in both runs, because the noise is unknown, and none when one of the runs was made on a busy
+/// machine.
 ///
-/// Gates are computed from the lines that both runs have. When a run has no raw lines, both must be complete
-/// and have the same workload; its summary is then compared with all lines, or the summary, of the other run.
+/// Gates are computed from the lines that both runs have. If a run has no raw lines, both runs must be
+/// complete and have the same workload. The summary of that run is then compared with all lines of the other
+/// run, or with its summary.
 ///
-/// Throws Error when models or numerics class differ; without gates, when machine, backend or threads differ;
-/// when the workloads differ and that is not allowed; and when the runs have no case in common.
+/// Throws Error when models or numerics class differ, when the workloads differ and that is not allowed, and
+/// when the runs have no case in common. Without gates, it also throws Error when machine, backend or threads
+/// differ.
 Comparison compare_runs(const ComparedRun& base, const ComparedRun& fresh,
                         const CompareOptions& options = {});
 

@@ -18,13 +18,14 @@ using json = nlohmann::ordered_json;  // names in the order of the table
 
 constexpr std::string_view kTools[] = {"vllm", "sglang", "spec-bench", "llama.cpp"};
 
-/// What all tools count. A draft is a step that drafted; accepted tokens are those that stand in the text.
+/// What all tools count. A draft is a step that drafted; accepted tokens are those that became part of the
+/// text.
 struct Counts {
   std::int64_t requests = 0;       ///< turns
   std::int64_t prompt_tokens = 0;  ///< fed by prefills
-  std::int64_t tokens = 0;         ///< emitted, those from prefill too
+  std::int64_t tokens = 0;         ///< emitted, including those from prefill
   std::int64_t steps = 0, drafts = 0, drafted = 0, accepted = 0;
-  std::size_t width = 0;                        ///< drafted tokens that can be accepted in one step, at most
+  std::size_t width = 0;                        ///< most drafted tokens that can be accepted in one step
   std::vector<std::int64_t> accepted_at;        ///< [width]: drafts of which more than i tokens were accepted
   std::vector<std::int64_t> histogram;          ///< [width + 1]: drafts of which i tokens were accepted
   std::optional<double> prefill_ms, decode_ms;  ///< sums; target and draft
@@ -220,7 +221,8 @@ std::string answer_file(const CaseData& data) {
                  .expected = "a case that is equal to its reference, because others have no valid times",
                  .advice = "speclab report RUN --json shows where they differ first."});
   }
-  // Spec-Bench's questions have numbers, and reorg_answer_file sorts by them, so all ids are numbers or none.
+  // Spec-Bench's questions have numbers, and reorg_answer_file sorts by them. So either all ids are numbers
+  // or none is.
   const bool numbers = std::all_of(data.prompts.begin(), data.prompts.end(), is_number);
   std::string text;
   for (std::size_t i = 0; i < data.prompts.size(); ++i) {

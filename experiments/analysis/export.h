@@ -18,7 +18,7 @@ namespace speclab {
 /// - llama.cpp 0c1e57098, tools/server: server-common.cpp (timings), server-context.cpp (log),
 ///   server-task.cpp (/metrics); examples/speculative-simple/speculative-simple.cpp
 /// - Spec-Bench fd2c1cd7: evaluation/eval.py writes what evaluation/speed.py reads (Xia et al. 2024)
-/// Counts are taken from repeat 0, over all prompts, seeds and turns; a turn is a request of those tools.
+/// Counts are taken from repeat 0, over all prompts, seeds and turns. Those tools call a turn a request.
 /// Times are medians over repeats, and null for a case that is not equal to its reference.
 
 /// The tools: vllm, sglang, spec-bench, llama.cpp.

@@ -23,7 +23,7 @@ using nlohmann::json;
 struct Sums {
   double steps = 0, tokens = 0, decode_ns = 0, slowest_ns = 0, other_ns = 0;
   std::vector<double> rows, ns;        ///< [devices]
-  std::map<int, double> steps_of_max;  ///< by the rows of the largest part
+  std::map<int, double> steps_of_max;  ///< number of steps by the rows of the step's largest part
 };
 
 void add(const StepRecord& step, Sums& sums) {

@@ -10,8 +10,8 @@ namespace speclab {
 
 /// A model of the link between devices. After each step the devices do an all-gather with Bruck's algorithm
 /// (Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH",
-/// Section 4.1): ceil(log2 D) messages one after the other, each with the latency, and (D - 1) / D of all
-/// bytes through each link.
+/// Section 4.1): there are ceil(log2 D) messages one after the other, each with the latency, and (D - 1) / D
+/// of all bytes go through each link.
 struct Link {
   double latency_us = 0;
   double gigabytes_per_second = 0;  ///< 0: unlimited
@@ -40,7 +40,7 @@ double gather_ns(const Link& link, int devices, double bytes);
 nlohmann::json lookahead_devices(std::span<const std::shared_ptr<CaseData>> cases,
                                  const nlohmann::json& calibration, const Link& link = {});
 
-/// The same as a table; "" when there are none.
+/// Formats "lookahead_devices" as a table; "" when there are no such cases.
 std::string lookahead_devices_text(const nlohmann::json& devices);
 
 }  // namespace speclab

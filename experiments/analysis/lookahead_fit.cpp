@@ -27,7 +27,7 @@ using theory::LookaheadShape;
 constexpr int kResamples = 200;  // refits of the whole grid
 constexpr int kDevices = 8;
 constexpr LookaheadShape kPublished[] = {{15, 5, 15}, {10, 5, 10}, {7, 5, 7}, {60, 8, 60}, {20, 7, 20}};
-constexpr int kFreeRows = 128;  // of the made-up accelerator
+constexpr int kFreeRows = 128;  // rows that take as long as one on the made-up accelerator
 
 struct Group {
   std::vector<const CaseData*> cases;
@@ -185,7 +185,7 @@ json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases, const json
   std::map<std::string, Group> groups;
   for (const auto& data : cases) {
     if (data->config["strategy"] != "lookahead" || data->lines.empty() || data->unequal()) continue;
-    if (data->devices() > 1) continue;  // the same tau as on one device, but more rows
+    if (data->devices() > 1) continue;  // it has the tau of one device, but more rows
     json rest = data->options();
     LookaheadCell cell = cell_of(*data);
     if (cell.shape.W < 1 || cell.shape.G < 1 || cell.tokens.empty()) continue;

@@ -25,18 +25,19 @@ theory::LookaheadLaw lookahead_law(const nlohmann::json& fit);
 nlohmann::json lookahead_machine(const std::string& name, const nlohmann::json& fit,
                                  const theory::RowTimes& target);
 
-/// A machine on which `rows` rows take as long as one row. Above that, the time grows in proportion to the
-/// rows.
+/// The forward times of a machine on which up to `rows` rows take as long as one row. Above that number, the
+/// time grows in proportion to the rows.
 theory::RowTimes free_row_times(int rows);
 
 /// The prediction of tau for a case: `lookahead_eq7` (W = G) or `lookahead_eq7_extended`. If the grid is
-/// large enough, it comes from a fit without the cells that have the same W (or the same N, if the grid has a
-/// single W). `tau` is the measured value or null. An empty object when no fit contains the case.
+/// large enough, the prediction comes from a fit that left out all cells with the same W as the case (or with
+/// the same N, if the grid has a single W). `tau` is the measured value or null. The result is an empty
+/// object when no fit contains the case.
 nlohmann::json lookahead_prediction(const nlohmann::json& fits, const std::string& case_id,
                                     const nlohmann::json& tau);
 
-/// The recommendation of an entry of "machines" as a sentence. It says when the recommendation is degenerate
-/// (W = 1) or is not to use lookahead decoding.
+/// The recommendation of an entry of "machines" as a sentence. The sentence says so if the recommendation is
+/// degenerate (W = 1) or if it is not to use lookahead decoding.
 std::string lookahead_sentence(const nlohmann::json& machine);
 
 /// The fits of a summary as text with a table for each; "" when there are none.

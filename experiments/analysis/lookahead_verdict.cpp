@@ -20,7 +20,7 @@ using nlohmann::json;
 using theory::LookaheadChoice;
 
 constexpr int kRepeats = 5;
-constexpr double kFree = 1.05;  // rows with t(n) up to this count as free
+constexpr double kFree = 1.05;  // n rows count as free if t(n) is at most this
 constexpr double kSame = 1.05;  // speedups from 1 / kSame to kSame count as the same
 
 json choice_json(const LookaheadChoice& choice) {

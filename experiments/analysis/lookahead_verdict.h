@@ -3,24 +3,25 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-/// Tests the law of lookahead decoding: measures the settings that the law, fitted to a run, recommends for
-/// this machine, in a follow-up run beside autoregressive decoding.
+/// Tests the law of lookahead decoding. The law is fitted to a run and recommends settings for this machine.
+/// A follow-up run measures these settings and, beside them, autoregressive decoding.
 namespace speclab {
 
 /// The fit with most cells in summary.json's "lookahead". Throws Error when there is none.
 const nlohmann::json& largest_lookahead_fit(const nlohmann::json& summary);
 
 /// The settings to measure: [{"role", "W", "N", "G", "tau", "speedup"}] with predicted tau and speedup. The
-/// first is the law's recommendation ("recommended"). If the law recommends autoregressive decoding, it is
-/// the best setting of lookahead decoding instead ("best of lookahead"). The second is the fastest setting of
-/// the run itself ("fastest in the run"), if it differs. Throws Error without a calibration.
+/// first is the law's recommendation ("recommended"). If the law recommends autoregressive decoding, the
+/// first is instead the best setting of lookahead decoding ("best of lookahead"). The second is the fastest
+/// setting of the run itself ("fastest in the run"), if it differs. Throws Error without a calibration.
 nlohmann::json lookahead_candidates(const nlohmann::json& summary);
 
 /// A config that measures the candidates with several repeats. It takes target, prompts and options from the
 /// run's config.json.
 nlohmann::json follow_up_config(const nlohmann::json& run_config, const nlohmann::json& summary);
 
-/// The verdict over a run and the follow-up measured after it (both summaries):
+/// The verdict on a run and on the follow-up that was measured after it. Both arguments are summaries. The
+/// result is:
 ///   {"machine", "best": {"W", "N", "G", "tau", "speedup"}, "degenerate": bool, "never_slower": bool | null,
 ///    "ratio_noise", "measured": [{"role", "case", "W", "N", "G", "predicted": {"tau", "speedup"}, "tau",
 ///    "speedup", "speedup_ci95", "verdict": see judge_speedup}], "regret": x,

@@ -33,12 +33,12 @@ struct StrategyTheory {
   nlohmann::json (*predictions)(const nlohmann::json& sections, const std::string& case_id,
                                 const nlohmann::json& tau);
   std::optional<TauPrediction> (*tau)(const nlohmann::json& sections, const std::string& case_id);
-  /// The sections of a summary as text; empty when they are.
+  /// The sections of a summary as text; empty when the sections are empty.
   std::string (*text)(const nlohmann::json& summary);
 };
 extern const StrategyTheory kLookaheadTheory;
 
-// The same over all theories.
+// The functions of StrategyTheory, over all theories.
 void require_theory_options(const nlohmann::json& entry, const std::string& where);
 void require_theory_sections(nlohmann::json& summary, const std::string& where);
 nlohmann::json theory_sections(std::span<const std::shared_ptr<CaseData>> cases,

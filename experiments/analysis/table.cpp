@@ -120,7 +120,7 @@ constexpr double kMeaninglessNoise = .5;   ///< a noise floor above this means t
 constexpr std::size_t kLeastPrompts = 3;   ///< prompts that a noise floor needs
 
 /// True when the case's speedup compares texts that differ from those of its reference. Older records do not
-/// say; then false.
+/// say whether they differ; the result is then false.
 bool speedup_of_other_texts(const json& entry) {
   const json& metrics = entry.at("metrics");
   return metrics.value("texts_equal", json()) == json(false) && !metrics.value("speedup", json()).is_null();

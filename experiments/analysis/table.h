@@ -29,13 +29,13 @@ std::string interval_text(const nlohmann::json& metrics, const std::string& name
 
 /// The table of a summary: one row per case, without columns that are empty for all cases.
 Table summary_table(const nlohmann::json& summary);
-/// Notes on that table, one per line: what its marks mean, and which differences of time are noise.
+/// Notes on summary_table(), one per line: what its marks mean, and which differences of time are noise.
 std::string notes_text(const nlohmann::json& summary);
-/// A table of published and measured numbers for each case about which the config quotes published ones; ""
-/// when there is none.
+/// A table of published and measured numbers for each case for which the config quotes published numbers; ""
+/// when there is no such case.
 std::string published_text(const nlohmann::json& summary);
-/// A table of prompts for each case, or for the case `case_id`: the copied share of the text, tau and
-/// speedup.
+/// A table for each case, or for the case `case_id`, with one row per prompt: the copied share of the text,
+/// tau and speedup.
 std::string prompts_text(const nlohmann::json& summary, const std::string& case_id);
 /// All scalar metrics with their intervals as CSV: a header, then one line per case.
 std::string summary_csv(const nlohmann::json& summary);

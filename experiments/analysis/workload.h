@@ -11,11 +11,12 @@ namespace speclab {
 /// Finds out whether two runs decode the same texts. All arguments are config.json of run folders. Fields
 /// that an older version did not write are not compared.
 
-/// The differences in prompts, seeds and settings over the cases that both have, such as "seeds: [1], [1,2]".
+/// The differences in prompts, seeds and settings over the cases that both runs have, such as "seeds: [1],
+/// [1,2]".
 std::vector<std::string> workload_differences(const nlohmann::json& base, const nlohmann::json& fresh);
 
-/// Does the case have the same options, rule, draft and so on in both runs? The options device_loop and
-/// device_graph are ignored, because they only say how work is queued.
+/// Returns true if the case has the same options, rule, draft and so on in both runs. The options device_loop
+/// and device_graph are ignored, because they only say how the work is queued.
 bool same_case(const nlohmann::json& base, const nlohmann::json& fresh, const std::string& id);
 
 /// What both runs decode: the ids of prompts with the same text and options, and the common seeds.

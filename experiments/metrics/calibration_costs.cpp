@@ -24,7 +24,7 @@ json as_json(const LinearCost& cost) { return {{"constant", cost.constant}, {"sl
 
 using Times = std::map<int, std::vector<double>>;  ///< ns by number of rows
 
-constexpr int kMostCount = 1'000'000;  ///< of rows or tokens in one forward
+constexpr int kMostCount = 1'000'000;  ///< most rows or tokens in one forward
 
 [[noreturn]] void refuse(const std::string& got, const std::string& expected) {
   throw Error({.what = "calibration.jsonl",
@@ -33,8 +33,8 @@ constexpr int kMostCount = 1'000'000;  ///< of rows or tokens in one forward
                .advice = "The record is damaged; delete this file and resume the run with --resume."});
 }
 
-/// Adds the times of a round, divided by how slow the machine was in it. Otherwise sizes and cases that few
-/// rounds measured would get the speed that the machine had in just those seconds.
+/// Adds the times of a round, divided by how slow the machine was in it. Without the division, sizes and
+/// cases that few rounds measured would get the speed that the machine had in just those seconds.
 void add(Times& times, const json& round, double slow) {
   for (const auto& [n, ns] : round.items()) {
     int rows = 0;
@@ -45,7 +45,7 @@ void add(Times& times, const json& round, double slow) {
   }
 }
 
-/// The times of one row.
+/// The times of a forward of one row.
 const std::vector<double>& of_one_row(const Times& times) {
   const auto found = times.find(1);
   if (found == times.end()) refuse("no time of one row", "times of 1, 2, ... rows");

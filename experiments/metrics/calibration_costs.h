@@ -13,25 +13,25 @@ namespace speclab {
 struct LinearCost {
   double constant = 0, slope = 0;
 };
-/// Fits a cost to (count, ns) samples by least squares over the mean of each count; a mean leaves out the
-/// smallest and largest 5 %. If all samples have the same count, the line goes through the origin, or is
-/// constant when that count is 0.
+/// Fits a cost to (count, ns) samples. It takes the mean of the samples of each count, without the smallest
+/// and largest 5 %, and fits a line to these means by least squares. If all samples have the same count, the
+/// line goes through the origin; if that count is 0, the line is constant.
 LinearCost fit_cost(const std::multimap<int, double>& samples);
 
 /// Makes "calibration" of summary.json, a table of costs, from the rounds in calibration.jsonl. Every time is
 /// first divided by how slow the machine was in its round (round_factors). The time of a forward is then the
 /// mean of its measurements without the smallest and largest 5 %. The costs of a step are fitted to all steps
-/// of a case. A case that failed once is null. Null without rounds.
+/// of a case. The entry of a case that failed in some round is null. The result is null without rounds.
 nlohmann::json calibration_costs(std::span<const nlohmann::json> rounds);
 
-/// Makes `count` such tables to show how far the costs could be off by chance (bootstrap). Each comes from as
-/// many rounds as were measured, drawn with repetition. Empty with fewer than two rounds. A pure function of
-/// its arguments.
+/// Makes `count` tables like that of calibration_costs. They show how far the costs could be off by chance
+/// (bootstrap). Each table comes from as many rounds as were measured, drawn with repetition. The result is
+/// empty with fewer than two rounds. It depends on the arguments alone.
 std::vector<nlohmann::json> resampled_costs(std::span<const nlohmann::json> rounds, int count);
 
-/// The t(n) of a calibration table. It goes on beyond the largest measured n with the slope of the line
-/// through the upper three quarters of the measured n; the last two points alone differ by little more than
-/// noise.
+/// Returns t(n) from a calibration table. Beyond the largest measured n, t(n) is extrapolated with the slope
+/// of a line that is fitted to the upper three quarters of the measured range of n. The last two points would
+/// not be enough for this, because their times differ by little more than noise.
 theory::RowTimes calibrated_row_times(const nlohmann::json& calibration);
 
 }  // namespace speclab

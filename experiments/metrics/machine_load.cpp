@@ -39,8 +39,9 @@ json reason(const char* kind, const json& case_id, double value, double limit, s
   return {{"kind", kind}, {"case", case_id}, {"value", value}, {"limit", limit}, {"text", std::move(text)}};
 }
 
-/// The case whose cpu_share is lowest compared with share_of_threads(), if any is too low. Only for the CPU
-/// backend: with another one, the processor waits for the device.
+/// Returns the reason with the case whose cpu_share is lowest compared with share_of_threads(). Null when no
+/// case is too low. Only the CPU backend is judged, because with another one the processor waits for the
+/// device.
 json low_share(const json& cases, const json& environment) {
   const double threads = environment.value("threads", 0.0);
   const std::string backend = environment.value("backend", "cpu");
@@ -65,9 +66,10 @@ json low_share(const json& cases, const json& environment) {
   return found;
 }
 
-/// The case whose speedup is farthest above its tau, if any is. A step contains at least one target forward,
-/// so it takes no less time than an autoregressive step, and no speedup can exceed tau. The lower end of the
-/// interval is judged, because the speedup itself may exceed tau by chance.
+/// Returns the reason with the case whose speedup is farthest above its tau. Null when no speedup is above
+/// its tau. A step contains at least one target forward, so it takes no less time than an autoregressive
+/// step, and no speedup can exceed tau. The lower end of the interval is judged, because the speedup itself
+/// may exceed tau by chance.
 json impossible_speedup(const json& cases) {
   json found;
   double most = 1;
@@ -80,7 +82,7 @@ json impossible_speedup(const json& cases) {
     const auto loop = [](const json& one) {
       return one.contains("options") ? one["options"].value("device_loop", json()) : json();
     };
-    bool other_loop = false;  // whole steps on a GPU save more than target forwards alone
+    bool other_loop = false;  // a device program also saves time outside target forwards
     for (const json& other : cases)
       other_loop |= other.at("id") == entry.value("reference", json()) && loop(other) != loop(entry);
     const double low = (*interval)[0].get<double>();

@@ -8,8 +8,8 @@
 
 namespace speclab {
 
-/// Judges whether something else used the machine during a run. The times of such a run are doubtful whatever
-/// their intervals say, because an interval over prompts does not show that the machine was slow.
+/// Judges whether something else used the machine during a run. The times of such a run are doubtful no
+/// matter what their intervals are, because an interval over prompts does not show that the machine was slow.
 ///
 /// `cases` is "cases" of summary.json. `drift` is MachineDrift::across_run(), absent when it is not known.
 /// The result is "machine" of summary.json:
@@ -21,7 +21,8 @@ nlohmann::json judge_machine(const nlohmann::json& cases, const nlohmann::json& 
 /// MachineDrift::across_run() of a run; absent without a calibration.
 std::optional<double> drift_of(const RunData& run);
 
-/// The judgement in a summary. A summary of an older version has none; then it is made from the cases.
+/// Returns the judgement in a summary. A summary of an older version has no judgement; it is then made from
+/// the cases.
 nlohmann::json machine_of(const nlohmann::json& summary, const nlohmann::json& environment,
                           std::optional<double> drift = {});
 

@@ -27,7 +27,7 @@ std::span<const Metric> metrics() {
 json compute_metrics(const CaseData& data, std::initializer_list<std::string_view> names) {
   json out = json::object();
   const bool wrong = data.unequal() || (data.reference && data.reference->unequal());
-  const bool timeless = wrong || data.devices() > 1;  // divided steps ran one device after the other
+  const bool timeless = wrong || data.devices() > 1;  // devices of a divided step ran one by one
   for (const Metric& metric : metrics()) {
     if (names.size() > 0 && std::find(names.begin(), names.end(), metric.name) == names.end()) continue;
     MetricValue result;

@@ -26,16 +26,17 @@ struct Metric {
   std::string_view unit;
   std::string_view description;
   Better better;
-  /// True for a metric of time. It is null for a case that is not equal to its reference, and for a case
-  /// whose steps were divided over devices (lookahead_devices has its times).
+  /// True for a metric of time. Such a metric is null for a case that is not equal to its reference. It is
+  /// also null for a case whose steps were divided over devices; lookahead_devices has the times of that
+  /// case.
   bool timed;
   MetricValue (*compute)(const CaseData&);
 };
 
 /// The table of all metrics, in the order of results/SCHEMA.md.
 std::span<const Metric> metrics();
-/// Computes the named metrics of a case, or all of them. The result is a flat map with X and, for an
-/// estimate, X_ci95.
+/// Computes the named metrics of a case, or all of them. The result is a flat map. It has X for each metric,
+/// and X_ci95 if the metric is an estimate.
 nlohmann::json compute_metrics(const CaseData& data, std::initializer_list<std::string_view> names = {});
 
 }  // namespace speclab

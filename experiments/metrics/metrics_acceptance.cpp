@@ -1,5 +1,5 @@
-// Metrics of acceptance, alpha by four estimators. All come from the first repeat, because repeats use the
-// same coins.
+// Metrics of acceptance. Four of them estimate alpha. All come from the first repeat, because all repeats use
+// the same coins.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -131,8 +131,8 @@ MetricValue hit_rate(const CaseData& data) {
 
 using Three = std::array<Token, 3>;
 
-/// Looks at each three neighbouring tokens of a guessed block that are all wrong at their place: the share
-/// that stands somewhere else in the text.
+/// Looks at all triples of neighbouring tokens in guessed blocks whose three tokens are all wrong at their
+/// place. Returns the share of these triples that occur somewhere else in the text.
 MetricValue misplaced_ngrams(const CaseData& data) {
   const StrategyInfo* strategy = recorded_strategy(data.config["strategy"].get<std::string>());
   if (!strategy || !strategy->guesses_whole_blocks) return {};

@@ -32,16 +32,19 @@ Work target_work(const CaseData& data);            ///< work of the target's dec
 Work draft_work(const CaseData& data);             ///< the same for the draft
 double total_tokens(const CaseData& data);         ///< emitted tokens of repeat 0
 double rows_fed_per_step(const CaseData& data);    ///< target rows per step in repeat 0; 0 without steps
-/// The work of a step in units of rows with logits: the operations of a step divided by those of a step of
-/// the reference. Less than rows_fed_per_step() when steps feed rows whose logits are not needed, such as the
-/// relays of a lookahead window. Equal to it without a reference or counted work.
+/// The work of a step in units of rows with logits. This is the number of operations of a step divided by
+/// that of a step of the reference. It is less than rows_fed_per_step() when steps feed rows whose logits are
+/// not needed, such as the relays of a lookahead window. It is equal to rows_fed_per_step() without a
+/// reference or without counted work.
 double row_equivalents(const CaseData& data);
 
 nlohmann::json interval_json(const std::optional<stats::Interval>& interval);
-/// sum(numerator) / sum(denominator) with an interval by a bootstrap over prompts. Both are [prompts].
+/// sum(numerator) / sum(denominator) with an interval by a bootstrap over prompts. Both arguments are
+/// [prompts].
 MetricValue ratio_of_sums(const CaseData& data, const std::vector<double>& numerator,
                           const std::vector<double>& denominator);
-/// The mean over the prompts of the case that `values` holds. `values` maps a prompt to a sum and its count.
+/// The mean over those prompts of the case that `values` contains. `values` maps a prompt to a sum and to the
+/// number of its terms.
 MetricValue mean_of_prompts(const CaseData& data,
                             const std::map<std::string, std::pair<double, double>>& values);
 

@@ -141,8 +141,8 @@ MetricValue distance(const CaseData& data) {
   return ratio_of_sums(data, sum, count);
 }
 
-/// Compares with the reference token by token, up to the end of the shorter text. Only for sampling under
-/// which a lossless rule would give equal texts.
+/// Compares the text with that of the reference token by token, up to the end of the shorter text. Applies
+/// only to sampling under which a lossless rule would give equal texts.
 MetricValue token_disagreement(const CaseData& data) {
   const json& options = data.options();
   const bool comparable = options.value("temperature", 0.0) == 0 || options.value("coins", "") == "gumbel";

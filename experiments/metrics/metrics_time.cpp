@@ -10,7 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-/// The median over repeats of sum(above) / sum(below), with its interval. `above` and `below` take a line.
+/// The median over repeats of sum(above) / sum(below), with its interval. `above` and `below` are functions
+/// of a line.
 template <class Above, class Below>
 MetricValue median_ratio(const CaseData& data, Above above, Below below) {
   const std::size_t repeats = common_repeats(data), prompts = data.lines.size();
@@ -109,8 +110,8 @@ MetricValue cpu_share(const CaseData& data) {
   return {result.value, nullptr};
 }
 
-/// The work of all forwards per second as a share of a measured limit of the machine, a field of
-/// environment.json. `amount` takes the work of target or draft in a turn.
+/// The work of all forwards per second as a share of a measured limit of the machine. The limit is a field of
+/// environment.json. `amount` is a function of the work of target or draft in a turn.
 template <class Amount>
 MetricValue share_of_limit(const CaseData& data, const char* limit_name, Amount amount) {
   const double limit = data.environment.value(limit_name, 0.0);

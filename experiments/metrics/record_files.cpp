@@ -169,7 +169,7 @@ json read_run_summary(const fs::path& folder) {
                       {"category", "?string|null"},
                       {"reason", "?string|null"}},
                      at + "/published");
-      for (const char* key : {"category", "reason"}) {  // older summaries have null for none
+      for (const char* key : {"category", "reason"}) {  // older summaries have null instead of no field
         if (row.contains(key) && row[key].is_null()) row.erase(key);
       }
       require_list(row["values"],

@@ -7,7 +7,7 @@ namespace speclab {
 
 // Reads the JSON files of a run folder and checks their fields against results/SCHEMA.md, so that code that
 // uses them later need not check. Each function throws Error that names the file and the field when the file
-// is missing or is no JSON, or a field has another type.
+// is missing or is not JSON, or when a field has another type.
 
 /// Reads config.json. Every field that the code reads must be there.
 nlohmann::json read_run_config(const std::filesystem::path& folder);

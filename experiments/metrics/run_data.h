@@ -26,7 +26,8 @@ struct CaseData {
   std::vector<std::string> categories;                      ///< category of each prompt
   std::vector<std::shared_ptr<const PromptLines>> lines;    ///< [prompts]
   std::vector<std::pair<std::string, std::string>> errors;  ///< prompt and message of failed lines
-  /// The autoregressive case. Null for that case itself, or when it has no lines.
+  /// The autoregressive case. Null for the autoregressive case itself, and when the autoregressive case has
+  /// no lines.
   std::shared_ptr<const CaseData> reference;
 
   nlohmann::json environment;
@@ -56,18 +57,18 @@ struct RunData {
   std::vector<std::shared_ptr<CaseData>> cases;  ///< in the order of the config
   bool complete = true;                          ///< every planned line is there
 };
-/// Reads a run folder. Throws Error when the folder holds no run, when a line is damaged or stands twice,
-/// when it is in the file of another case, or when config.json does not plan it.
+/// Reads a run folder. Throws Error when the folder holds no run, when a line is damaged or occurs twice,
+/// when a line is in the file of another case, or when a line is not planned in config.json.
 RunData load_run(const std::filesystem::path& folder);
 
-/// A value of the lines of two cases, [prompts][repeats], summed over seeds. Holds the prompts that both
+/// A value of the lines of two cases, [prompts][repeats], summed over seeds. It covers the prompts that both
 /// cases have and the repeats that all of these prompts have.
 struct PairedTimes {
   stats::Times base, test;
 };
 /// Decode times in seconds; `with_prefill` adds the prefill of target and draft.
 PairedTimes paired_times(const CaseData& base, const CaseData& test, bool with_prefill);
-/// Any value of a line.
+/// Pairs any value of a line.
 PairedTimes paired_values(const CaseData& base, const CaseData& test,
                           const std::function<double(const LineRecord&)>& value);
 /// Decode times and the numbers of tokens that were emitted in them.
@@ -75,8 +76,9 @@ struct PairedDecoding {
   stats::Decoded base, test;
 };
 PairedDecoding paired_decoding(const CaseData& base, const CaseData& test, bool with_prefill);
-/// How many times as fast as `base` the case `test` emits a token (stats::paired_speedup). The cases may
-/// belong to different runs. Absent when they have no prompt in common or one of them emitted nothing.
+/// Returns how many times as fast the case `test` emits a token as the case `base` (stats::paired_speedup).
+/// The cases may belong to different runs. Absent when they have no prompt in common or one of them emitted
+/// nothing.
 std::optional<stats::Ratio> speed_ratio(const CaseData& base, const CaseData& test, bool with_prefill = false,
                                         const stats::BootstrapOptions& options = {});
 stats::Times decode_times(const CaseData& data);

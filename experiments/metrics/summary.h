@@ -10,8 +10,8 @@ namespace speclab {
 /// it uses the finished lines. Throws Error when the folder holds no run.
 nlohmann::json summarise_run(const std::filesystem::path& folder);
 
-/// The text of summary.json: each key on a line of its own, and each case on one, so that a diff shows a
-/// change.
+/// Formats summary.json. Each key has a line of its own, and so has each case, so that a diff shows what
+/// changed.
 std::string summary_text(const nlohmann::json& summary);
 
 /// The summary of a run and where it comes from.

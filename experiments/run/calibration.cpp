@@ -14,19 +14,20 @@ namespace {
 using nlohmann::json;
 
 constexpr int kStepTokens = 24;  ///< tokens of a short text
-constexpr int kWideSamples = 4;  ///< measurements of row counts that usual cases do not have
-/// Up to kNarrow rows are measured in every round, up to kUsual rows in every other round.
+constexpr int kWideSamples = 4;  ///< measurements of each row count above kUsual; usual cases feed fewer rows
+/// Forwards of up to kNarrow rows are measured in every round. Larger ones of up to kUsual rows are measured
+/// in every other round.
 constexpr int kNarrow = 5, kUsual = 9;
 /// Measurements of each narrow size in a round. Every prediction depends on t(1) and a few narrow sizes.
 /// Fewer are needed when the lines time forwards between their steps (drift_every).
 constexpr int kNarrowTurns = 5, kNarrowTurnsBesideDrift = 2;
 
-/// The number of rounds in which a forward of n rows, more than kNarrow, is measured.
+/// The number of rounds that measure a forward of n rows, for n above kNarrow.
 int samples_of(int n, int rounds) { return n <= kUsual ? (rounds + 1) / 2 : std::min(kWideSamples, rounds); }
 
-/// The steps of a text of at most `most_tokens` tokens whose drafts the end of the text did not cut. Cut
-/// drafts would bias the fitted cost of long drafts: the first tokens of a draft cost more, because they find
-/// no weights in a cache.
+/// Returns the steps whose drafts were not cut by the end of the text. The text has at most `most_tokens`
+/// tokens. Cut drafts would bias the fitted cost of long drafts, because the first tokens of a draft cost
+/// more than later ones: the weights that they read are not in a cache yet.
 std::vector<const StepRecord*> whole_steps(const GenerationRecord& text, int most_tokens) {
   int deepest = 0;
   for (const StepRecord& step : text.steps) deepest = std::max(deepest, static_cast<int>(draft_depth(step)));
@@ -105,7 +106,7 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
   json round = {{"round", done_},           {"shard", shard_},          {"context_length", context_},
                 {"t_n_ns", json::object()}, {"drafts", json::object()}, {"cases", json::object()}};
   const int narrow = std::min(kNarrow, rows_);
-  for (int n = rows_; n > narrow; --n) {  // wide forwards first: waking up the machine distorts them least
+  for (int n = rows_; n > narrow; --n) {  // wide ones first: the machine's waking up distorts them least
     if (interrupted()) return;
     if (measured_in(done_, rounds_, samples_of(n, rounds_), n))
       round["t_n_ns"][std::to_string(n)] = timer("").time(n);

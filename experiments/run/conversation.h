@@ -35,10 +35,10 @@ class Conversation {
   std::vector<Token> tokens_;
 };
 
-/// The text of each token in whole characters: a character that several tokens make up appears at the last of
-/// them. Special tokens are spelled out. Without a tokenizer: the ids.
+/// Returns the text of each token in whole characters. If several tokens make up one character, the character
+/// appears at the last of them. Special tokens are spelled out. Without a tokenizer, the texts are the ids.
 std::vector<std::string> token_pieces(const ModelSet& models, TokenSpan tokens);
-/// The text of all tokens without special tokens. Without a tokenizer: the ids.
+/// Returns the text of all tokens without special tokens. Without a tokenizer, the text consists of the ids.
 std::string answer_text(const ModelSet& models, TokenSpan tokens);
 
 }  // namespace speclab

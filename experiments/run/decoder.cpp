@@ -8,7 +8,7 @@
 namespace speclab {
 namespace {
 
-constexpr long kMostOpen = 12;  ///< decode loops; each holds a KV cache of the target and more
+constexpr long kMostOpen = 12;  ///< most open decode loops; each holds a KV cache of the target and more
 
 /// The prompt's part of a coin's address. It depends on the prompt's id alone, not on the other prompts.
 std::uint64_t prompt_number(const std::string& id) {
@@ -111,7 +111,7 @@ std::optional<std::vector<GenerationRecord>> Decoder::decode(const Job& job) {
   GenerationOptions generation = job.spec->generation;
   const bool changes_strategy = apply_prompt_options(*job.prompt, strategy, generation);
   if (job.max_tokens > 0) generation.max_tokens = std::min(generation.max_tokens, job.max_tokens);
-  // A strategy takes its options when it is made, so a prompt that changes one gets a loop of its own.
+  // A strategy takes its options when it is created, so a prompt that changes an option gets its own loop.
   std::unique_ptr<DecodeLoop> own;
   if (changes_strategy) own = make_loop(*job.spec, strategy);
   DecodeLoop& loop = own ? *own : loop_for(*job.spec, job.apart);

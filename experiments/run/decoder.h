@@ -15,30 +15,29 @@
 
 namespace speclab {
 
-/// Decodes prompts under the cases of an experiment, all turns of a prompt with one decode loop. Loops hold
-/// caches, so only the most recently used loops stay open.
-/// A case that carries memory has two loops. The loop of its lines stays open as long as the decoder lives,
-/// because its strategy holds the memory. Warm-up and calibration use the other loop, so that they leave
-/// nothing in that memory.
+/// Decodes prompts under the cases of an experiment. One decode loop decodes all turns of a prompt. A loop
+/// holds caches, so only the most recently used loops stay open. A case that carries memory has two loops.
+/// The loop of its lines stays open as long as the decoder lives, because its strategy holds the memory.
+/// Warm-up and calibration use the other loop, so that they leave nothing in that memory.
 class Decoder {
  public:
   /// Opens a loop for every case, so that a case that does not fit throws Error before anything is measured.
   Decoder(const Experiment& experiment, const ModelSet& models);
-  Decoder(const Decoder&) = delete;  // its loops call it
+  Decoder(const Decoder&) = delete;  // its loops hold callbacks to it
   Decoder& operator=(const Decoder&) = delete;
 
   struct Job {
     const CaseSpec* spec;
     const PromptSpec* prompt;
     std::uint64_t seed;
-    int max_tokens = 0;  ///< most tokens per turn; 0: as the case says (warm-up and calibration are short)
+    int max_tokens = 0;  ///< limit per turn; 0: the case's limit. Warm-up and calibration use a lower one
     const LineRecord* reference = nullptr;  ///< autoregressive line of the same prompt and seed, when known
     /// Called after each step, outside the clock.
     std::function<void(const StepRecord&)> after_step = nullptr;
     std::function<bool()> interrupted = nullptr;  ///< called before each step; true stops the decoding
     bool apart = false;                           ///< true for warm-up and calibration, which are not lines
   };
-  /// Decodes all turns of the prompt. Null when it was interrupted. Throws Error when decoding fails.
+  /// Decodes all turns of the prompt. Returns null when it was interrupted. Throws Error when decoding fails.
   std::optional<std::vector<GenerationRecord>> decode(const Job& job);
   /// Empties the memory of a case by making its strategy anew.
   void forget(const CaseSpec& spec);
@@ -46,7 +45,7 @@ class Decoder {
   static GenerationOptions generation_for(const CaseSpec& spec, const PromptSpec& prompt);
   /// Positions that a sequence needs for the longest prompt and its answer.
   int capacity() const { return capacity_; }
-  /// Number of cached positions in the middle of a decoding, mean over prompts.
+  /// Mean over prompts of the number of cached positions in the middle of a decoding.
   int mean_context() const { return mean_context_; }
 
  private:
@@ -62,7 +61,7 @@ class Decoder {
     long last_use = 0;
     bool stays = false;  ///< true when its strategy holds the memory of a case
   };
-  std::vector<Open> loops_;  ///< [cases] of the lines, then [cases] of warm-up and calibration with memory
+  std::vector<Open> loops_;  ///< [cases] for lines, then [cases] for warm-up and calibration with memory
   std::shared_ptr<PrefillCache> prefills_ = std::make_shared<PrefillCache>();
   long uses_ = 0;
   const Job* job_ = nullptr;  ///< the job that is being decoded

@@ -21,7 +21,8 @@ using nlohmann::json;
 
 constexpr double kWeightBytes = 2;  // weights are converted to bf16 when they are loaded
 
-/// The value of the option that names a file; empty when the strategy has none or it is not set.
+/// The value of the option that names a file. Empty when the strategy has no such option or the option is not
+/// set.
 std::string file_of(const CaseSpec& spec) {
   const StrategyInfo& info = spec.strategy.info();
   const std::string name(info.needs_file.empty() ? info.may_name_file : info.needs_file);
@@ -30,7 +31,7 @@ std::string file_of(const CaseSpec& spec) {
   return echo_options(choice.fields()).at(name);
 }
 
-/// The paths of all files, each with the place where it can be had ("" when the config does not say).
+/// The paths of all files, each with the place to get the file from ("" when the config does not say).
 std::map<std::string, std::string> files_of(std::span<const Experiment> experiments) {
   std::map<std::string, std::string> files;
   for (const Experiment& experiment : experiments) {

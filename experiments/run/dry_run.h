@@ -14,8 +14,9 @@ namespace speclab {
 /// n-gram counts. Throws Error that names all missing files.
 void require_files(std::span<const Experiment> experiments);
 
-/// A sentence with a rough estimate of the time that the lines of a shard take, and how it was made. Opens
-/// the target's files and measures the memory bandwidth for half a second.
+/// Returns a sentence with a rough estimate of the time that the lines of a shard take. The sentence also
+/// says how the estimate was made. Opens the target's files and measures the memory bandwidth for half a
+/// second.
 std::string time_estimate(const Experiment& experiment, const Shard& shard, const BackendChoice& choice);
 
 }  // namespace speclab

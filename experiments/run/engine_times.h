@@ -15,20 +15,20 @@ struct EngineTimesOptions {
   std::vector<int> contexts;
   std::vector<int> rows;  ///< sizes of the forwards
   int tokens = 17;        ///< tokens of a text, at least 2; the first one comes from prefill
-  int texts = 1;          ///< greedy decodings per context, after one that warms up
-  int repeats = 5;        ///< forwards of each size, after one that warms up
+  int texts = 1;          ///< timed greedy decodings per context; an untimed one before them warms up
+  int repeats = 5;        ///< timed forwards of each size; an untimed one before them warms up
 };
 
-/// Times the target alone. For each context it decodes greedy texts (prefill until the first token, then the
-/// mean autoregressive step of the decode loop), then runs forwards of n rows with logits for each row
-/// (sample_forwards). All samples are in ns:
+/// Times the target alone. For each context it first decodes greedy texts. It times the prefill until the
+/// first token, and the mean autoregressive step of the decode loop. Then it times forwards of n rows with
+/// logits for each row (sample_forwards). All samples are in ns:
 ///   {"numerics", "threads", "weight_bytes", "contexts": [{"context", "prefill_ns": [], "step_ns": [],
 ///    "rows_ns": {n: []}, "work": {n: {"bytes", "flops"}}, "tokens": [], "cpu_per_wall"}]}
 /// cpu_per_wall is the CPU time of all threads divided by wall time, over everything timed at this context.
 nlohmann::json engine_times(const ModelSet& models, const EngineTimesOptions& options);
 
-/// Engine times as a table: medians, t(n)/t(1), and the shares of the machine's read bandwidth (bytes per
-/// second) and arithmetic peak (FLOP/s).
+/// Formats engine times as a table: medians, t(n)/t(1), and the shares of the machine's read bandwidth (bytes
+/// per second) and arithmetic peak (FLOP/s).
 Table engine_table(const nlohmann::json& times, double read_bandwidth, double peak_flops);
 
 }  // namespace speclab

@@ -7,12 +7,13 @@
 
 namespace speclab {
 
-/// Called with the index of a token of the text and the logits row [head_rows] of the position before it.
+/// A function that takes the index of a token of the text and the logits row [head_rows] of the position
+/// before that token.
 using RowVisitor = std::function<void(std::size_t, std::span<const float>)>;
 
-/// Teacher forcing: feeds a text after its context (at least one token) and visits, in order, the logits row
-/// from which each token of the text would be drawn. Throws Error when context and text together do not fit
-/// the model's context.
+/// Runs the model over a fixed text (teacher forcing). Feeds `context`, which has at least one token, and
+/// then `text`. For each token of the text, in order, calls `visit` with the logits row from which the token
+/// would be drawn. Throws Error when context and text together do not fit the model's context.
 void forced_rows(const Model& model, TokenSpan context, TokenSpan text, const RowVisitor& visit);
 
 }  // namespace speclab

@@ -12,7 +12,8 @@
 namespace speclab {
 
 std::vector<Token> timed_context(const Model& model, int length) {
-  // The draft of an inflated target may have a smaller embedding: ids above the head's last one are masked.
+  // The draft of an inflated target may have a smaller embedding. Ids above the head's last one are masked,
+  // so the text does not use them.
   const ModelConfig& config = model.config();
   const int known = config.head_ids.empty() ? config.tokens() : config.head_ids.back() + 1;
   std::vector<Token> tokens(static_cast<std::size_t>(length));

@@ -17,11 +17,11 @@ std::vector<Token> timed_context(const Model& model, int length);
 /// not committed, so every forward sees the same context.
 class ForwardTimer {
  public:
-  /// Makes room for forwards of 1 .. most_rows rows. `context` (at least 1) is clamped to the positions that
-  /// the rows leave of the model's context. Throws Error when they leave none.
+  /// Makes room for forwards of 1 .. most_rows rows. `context` is at least 1. It is reduced if context and
+  /// rows together exceed the model's context. Throws Error when the rows leave no position for a context.
   ForwardTimer(const Model& model, int context, int most_rows);
   ~ForwardTimer();
-  /// Wall time in ns of the forward of a causal chain of n rows, all with logits.
+  /// Runs the forward of a causal chain of n rows, all with logits. Returns its wall time in ns.
   double time(int n);
 
  private:
@@ -31,7 +31,7 @@ class ForwardTimer {
   std::vector<float> logits_;
 };
 
-/// Wall times in ns by number of rows, one for each repeat, in order.
+/// Wall times in ns by number of rows. Each list has one time for each repeat, in order.
 using ForwardSamples = std::map<int, std::vector<double>>;
 
 /// Times forwards of each size. The sizes take turns within a repeat, and an untimed round before the first

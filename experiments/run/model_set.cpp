@@ -58,7 +58,7 @@ ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tok
 
 namespace {
 
-/// Throws Error when the model does not exist. `from`: where it can be had; "" when that is not known.
+/// Throws Error when the model does not exist. `from` is the place to get it from; "" when that is not known.
 void require_present(const std::string& path, const std::string& from) {
   if (path_exists(path)) return;
   if (from.empty()) fail_path(path, ENOENT, "a model: a GGUF file, or a folder in Hugging Face's layout");

@@ -29,14 +29,15 @@ ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tok
 /// A target with its tokenizer and its drafts, each loaded once.
 class ModelSet {
  public:
-  /// `chat_template`: a name (ChatTemplate::names), or "" for the template in the model's files. `from`:
-  /// where the target can be had, for the message when it is missing. Throws Error when a file is missing or
-  /// damaged, when the template is unknown, and when `inflate` is a shape that cannot contain the model.
+  /// `chat_template`: a name (ChatTemplate::names), or "" for the template in the model's files. `from` is
+  /// the place to get the target from; the message about a missing target names it. Throws Error when a file
+  /// is missing or damaged, when the template is unknown, and when `inflate` is a shape that cannot contain
+  /// the model.
   ModelSet(const std::string& target, std::shared_ptr<Backend> backend, const std::string& chat_template,
            const InflateShape& inflate = {}, const std::string& from = "");
 
   const std::shared_ptr<const Model>& target() const { return target_; }
-  /// Loads the draft, bound to the target. Throws Error when it does not fit the target.
+  /// Loads the draft and binds it to the target. Throws Error when it does not fit the target.
   void add_draft(const DraftSpec& draft);
   /// A draft that was added; null for the empty name.
   std::shared_ptr<const Model> draft(const std::string& name) const;

@@ -13,7 +13,7 @@ class Progress {
   explicit Progress(bool quiet);
   ~Progress();
   void note(std::string_view message);  ///< prints a line
-  void warn(std::string_view message);  ///< prints a line even if quiet: it says why the exit code is not 0
+  void warn(std::string_view message);  ///< prints a line even if quiet; says why the exit code is not 0
   void start(std::string_view what, int total, int done);
   void advance(std::string_view detail);
   void finish();

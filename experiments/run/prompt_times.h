@@ -8,15 +8,16 @@
 
 namespace speclab {
 
-/// Times the prefill of prompts with these numbers of tokens, until the last token's logits are on the host.
-/// All samples are in ns: [{"tokens", "own_ns": [], "library_ns": []}].
-/// A backend may have a library for long prompts (Backend::prompt_rows). `library_ns` feeds the prompt as a
-/// whole, through that library, and is missing where the backend has none. `own_ns` feeds pieces that are too
-/// short for the library, so that the decode kernels run. Both take turns, and an untimed round before the
-/// first repeat warms up.
+/// Times prefills. For each number in `tokens`, it times the prefill of a prompt of that length, until the
+/// logits of the last token are on the host. All samples are in ns:
+///   [{"tokens", "own_ns": [], "library_ns": []}]
+/// A backend may have a library for long prompts (Backend::prompt_rows). For `library_ns`, the whole prompt
+/// is fed at once, through that library; the field is missing where the backend has no library. For `own_ns`,
+/// the prompt is fed in pieces that are too short for the library, so that the decode kernels run. The two
+/// ways take turns, and an untimed round before the first repeat warms up.
 nlohmann::json prompt_times(const Model& model, const std::vector<int>& tokens, int repeats);
 
-/// The medians as a table.
+/// Formats the medians of prompt_times() as a table.
 Table prompt_table(const nlohmann::json& times);
 
 }  // namespace speclab

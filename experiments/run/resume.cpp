@@ -99,7 +99,7 @@ json to_json(const BackendChoice& choice) {
 void take_recorded_options(const fs::path& folder, const boost::program_options::variables_map& values,
                            BackendChoice& choice) {
   fs::path file = folder / "environment.json";
-  if (!path_exists(file)) {  // several targets: any of their runs that was begun has the same options
+  if (!path_exists(file)) {  // with several targets, all runs that were begun have the same options
     std::error_code code;
     for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
       if (path_exists(entry->path() / "environment.json")) file = entry->path() / "environment.json";

@@ -24,7 +24,7 @@ std::string short_text(const json& value) {
   return printable(value.dump(-1, ' ', false, json::error_handler_t::replace), 57);
 }
 
-/// The first difference, as its JSON pointer and both values; "" when there is none.
+/// Describes the first difference by its JSON pointer and both values; "" when there is none.
 std::string first_json_difference(const json& a, const json& b) {
   const json patch = json::diff(a, b);
   if (patch.empty()) return "";

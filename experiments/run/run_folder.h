@@ -11,13 +11,15 @@
 
 namespace speclab {
 
-/// A run folder (results/SCHEMA.md) that this process writes. Locks the folder as long as the object lives.
+/// A run folder (results/SCHEMA.md) that this process writes. The folder is locked as long as the object
+/// lives.
 class RunFolder {
  public:
   /// Locks the folder and checks everything that can be checked before a model is loaded.
-  /// A new run (`resume` false) makes the folder. Throws Error when it holds a run or lines of one, or cannot
-  /// be written. A resumed run throws Error when the folder holds no run or a run with another config. Both
-  /// throw Error when another process writes into the folder.
+  /// A new run (`resume` false) makes the folder. Then the constructor throws Error when the folder holds a
+  /// run or lines of a run, or cannot be written. For a resumed run, it throws Error when the folder holds no
+  /// run or a run with another config. In either case it throws Error when another process writes into the
+  /// folder.
   RunFolder(const std::filesystem::path& path, bool resume, nlohmann::json config,
             const std::vector<std::string>& command_line);
   /// Removes the folders that the constructor made, unless begin() was called.
@@ -25,8 +27,8 @@ class RunFolder {
   RunFolder(const RunFolder&) = delete;
 
   /// Call this before the first line. A new run writes environment.json and config.json. A resumed run throws
-  /// Error when it was begun with another binary, machine, backend or model, because it would mix the numbers
-  /// of both.
+  /// Error when it was begun with another binary, machine, backend or model, because the record would then
+  /// mix the numbers of two environments.
   void begin(const nlohmann::json& environment);
 
   const std::filesystem::path& path() const { return path_; }
@@ -41,7 +43,8 @@ class RunFolder {
   std::optional<FolderLock> lock_;
 };
 
-/// The folder around the runs of one config with several targets. Locks it as RunFolder does.
+/// The folder around the runs of one config with several targets. This class locks the folder as RunFolder
+/// does.
 class TargetsFolder {
  public:
   /// A new run writes `header` to targets.json; a resumed run must have the same header. Throws Error as

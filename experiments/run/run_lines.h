@@ -14,8 +14,8 @@
 
 namespace speclab {
 
-/// The finished lines of a run; writes new ones. A file is open only while a line is written into it, so that
-/// the limit on open files does not limit the number of cases.
+/// Holds the finished lines of a run and writes new ones. A file is open only while a line is written into
+/// it, so that the limit on open files does not limit the number of cases.
 class RunLines {
  public:
   /// Reads the lines that an interrupted run left in the folder. `note` gets a message for each text that
@@ -27,14 +27,15 @@ class RunLines {
   bool failed(const LineKey& key) const { return failed_.contains(key); }
   /// The finished line of repeat 0; null when it is missing or failed.
   const LineRecord* text(const std::string& case_id, const std::string& prompt, std::uint64_t seed) const;
-  /// fingerprint_of() a line of a case that carries memory; null when the line is missing or failed.
+  /// Returns fingerprint_of() the turns of a line whose case carries memory; null when the line is missing or
+  /// failed.
   const std::string* fingerprint(const LineKey& key) const;
   /// Writes a line. It is on the disk when the call returns.
   void add(LineRecord line);
 
   int failures() const { return static_cast<int>(failed_.size()); }
   /// Number of lines that differ from their reference although equality is promised. A line is compared as
-  /// soon as both lines are finished, in either order.
+  /// soon as the line and its reference are finished, in either order.
   int unequal() const { return unequal_; }
 
  private:
@@ -51,8 +52,8 @@ class RunLines {
   int unequal_ = 0;
 };
 
-/// SHA-256 of the emitted and drafted ids of a text, step by step: everything that depends on the memory of
-/// its strategy. Two decodings with the same fingerprint leave the same memory behind.
+/// SHA-256 of the emitted and drafted ids of a text, step by step. These ids are everything that depends on
+/// the memory of the strategy. Two decodings with the same fingerprint leave the same memory behind.
 std::string fingerprint_of(const std::vector<GenerationRecord>& turns);
 
 }  // namespace speclab

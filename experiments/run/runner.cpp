@@ -52,7 +52,7 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   return environment;
 }
 
-/// Warns about each condition that makes times of a GPU doubtful, once.
+/// Warns once about each condition that makes times of a GPU doubtful.
 class GpuWarnings {
  public:
   explicit GpuWarnings(Progress& progress) : progress_(progress) {}
@@ -90,8 +90,8 @@ struct Bench {
   const std::function<bool()>& interrupted;
 };
 
-/// The reference's text where the strategy drafts from it. Throws Error where the reference has failed,
-/// because then there is nothing to draft from, or nothing to hold the line against.
+/// Returns the reference's line if the strategy drafts from its text, else null. Throws Error if the
+/// reference has failed and this line needs it, either to draft from it or to be compared with it.
 const LineRecord* reference_for(const Bench& bench, const CaseSpec& spec, const LineRecord& line) {
   if (spec.reference.empty()) return nullptr;
   const bool needed = spec.strategy.info().needs_reference;

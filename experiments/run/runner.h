@@ -18,7 +18,7 @@ struct RunRequest {
   BackendChoice backend;
   std::filesystem::path out;
   bool resume = false;
-  Shard shard = {};  ///< the lines to measure; other calls with the same folder measure the others
+  Shard shard = {};  ///< the lines to measure; other calls with this folder measure the other shards
   std::vector<std::string> command_line;
   std::function<bool()> interrupted;  ///< called between steps; true stops the run and keeps finished lines
 };
@@ -29,11 +29,11 @@ struct RunOutcome {
   bool interrupted = false;
 };
 
-/// Runs an experiment: loads the models once, calibrates, measures every line of the plan that is not
-/// finished yet, makes teacher-forced estimates on the finished texts, and writes summary.json, also after an
-/// interruption. A line holds token ids and hashes of logits rows; it is compared with its reference as soon
-/// as both are finished (check_record). An error in one line is recorded there, and the run goes on. Throws
-/// Error when nothing more can be measured (models, folder, full disk).
+/// Runs an experiment. It loads the models once, calibrates, measures every line of the plan that is not
+/// finished yet, and makes teacher-forced estimates on the finished texts. It writes summary.json at the end,
+/// also after an interruption. A line holds token ids and hashes of logits rows. A line is compared with its
+/// reference as soon as both lines are finished (check_record). An error in one line is recorded there, and
+/// the run goes on. Throws Error when nothing more can be measured (models, folder, full disk).
 RunOutcome run_experiment(const RunRequest& request, Progress& progress);
 
 }  // namespace speclab

@@ -25,14 +25,14 @@ SamplingParams draft_sampling(const json& options, SamplingParams sampling) {
   return sampling;
 }
 
-/// Does every drafted token come from the draft model's own distribution? Strategies that copy, and those
-/// that can do without a draft model, do not promise that.
+/// Returns true if every drafted token comes from the draft model's own distribution. Strategies that copy do
+/// not promise that. Nor do strategies that can work without a draft model.
 bool drafts_from_model(const CaseSpec& spec) {
   return !spec.draft.empty() && spec.strategy.info().needs_draft &&
          spec.options().contains("draft_temperature");
 }
 
-/// One acceptance estimate. All cases that differ in gamma or max_tokens alone share it.
+/// One acceptance estimate. Cases that differ only in gamma or max_tokens share it.
 struct Estimate {
   std::vector<std::string> cases;
   const AcceptanceRule* rule;
