@@ -14,8 +14,7 @@ struct RopeTable {
   int dims = 0;
   std::vector<float> cos, sin;
 };
-/// Makes a table. `known` is a shorter or longer table of the same rope; its rows are copied instead of
-/// computed.
+/// Makes a table. `known` is a table of the same rope; rows that it contains are copied instead of computed.
 RopeTable make_rope_table(const Rope& rope, int positions, const RopeTable& known = {});
 
 /// A table in a backend's memory.
