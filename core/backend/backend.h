@@ -64,7 +64,7 @@ struct RowsInFlight {
   const std::int32_t* committed_at = nullptr;
   /// Paths may contain this many rows of earlier forwards. Positions are below committed + earlier + n.
   int earlier = 0;
-  /// The committed keys that attention reads; null: all. It cannot be combined with committed_at. The
+  /// The committed keys that attention reads; null: all. A view cannot be combined with committed_at. The
   /// KeysInView is in host memory, and a call that queues an operation reads it before it returns.
   const KeysInView* view = nullptr;
 };
@@ -87,7 +87,7 @@ class DeviceStatus;
 struct AttentionForm {
   float scale = 0;     ///< factor of q . k; 0: 1 / sqrt(head_dim)
   float soft_cap = 0;  ///< scaled scores become cap * tanh(score / cap); 0: unchanged
-  int window = 0;      ///< a row attends to this many positions, the last of which is its own; 0: to all
+  int window = 0;  ///< a row attends to its own position and the window - 1 positions before it; 0: to all
 };
 
 /// The kind of a norm and its parameters.
@@ -131,7 +131,7 @@ struct PromptRows {
   int least = 0, most = 0;  ///< most = 0: prompt_linear() is not used
 };
 
-/// The speed limits of a device, measured with kernels of our own.
+/// The speed limits of a device, measured with the kernels of this project.
 struct DeviceSpeed {
   double read_bytes_per_second = 0;  ///< from memory, for data much larger than its caches
   double peak_flops = 0;  ///< operations per second of the arithmetic of linear layers, 2 per multiply-add
@@ -151,7 +151,7 @@ class Backend {
   virtual std::string_view numerics_class() const = 0;
   virtual std::string_view device_name() const = 0;
   virtual int threads() const = 0;
-  /// Measures for about half a second.
+  /// Measures the speed limits of the device. Takes about half a second.
   virtual DeviceSpeed measure_speed() = 0;
   /// Bytes per number in the KV cache.
   virtual int kv_number_bytes() const = 0;
@@ -170,7 +170,7 @@ class Backend {
     T* data = static_cast<T*>(memory.get());
     return {std::move(memory), data, size};
   }
-  /// Puts `numbers` into a buffer. If host_memory(), they are not copied.
+  /// Puts `numbers` into a buffer. If host_memory(), the buffer takes over the vector and nothing is copied.
   Buffer<float> keep(std::vector<float> numbers);
   /// Makes room for at least `size` numbers in `buffer`. If it has to grow, its contents are lost.
   template <typename T>
@@ -264,7 +264,7 @@ class Backend {
                           std::span<const std::int32_t> to) = 0;
 
   /// Launches the operations that the backend has held back to batch them (core/backend/cuda_kernels.h). Call
-  /// it before you release memory that queued operations use. A download does the same.
+  /// submit() before you release memory that queued operations use. download() calls it, too.
   virtual void submit();
   /// True when all queued operations are done. Launches nothing. Throws Error when the device has failed.
   virtual bool idle();
@@ -292,8 +292,8 @@ struct CpuBackendOptions {
 };
 /// The numerics classes that this CPU can compute, "f32" first.
 std::vector<std::string> cpu_numerics_classes();
-/// Throws Error for a thread count out of range and for an unknown numerics class; the error names the
-/// classes of this CPU.
+/// Makes the CPU backend. Throws Error for a thread count out of range and for an unknown numerics class; the
+/// error names the classes of this CPU.
 std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options);
 
 struct CudaBackendOptions {

@@ -10,12 +10,12 @@ namespace {
 
 constexpr std::string_view kCpu = "cpu", kCuda = "cuda", kSimulated = "host-simt";
 
-/// The backend that the choice means on this machine.
+/// Returns the name of the backend that the choice means on this machine.
 std::string name_here(const BackendChoice& choice) {
   return backend_name(choice, choice.backend == "auto" ? gpu_absent() : "");
 }
 
-/// For a backend with a single device.
+/// Throws Error unless the choice names device 0. For backends that have a single device.
 void require_first_device(const BackendChoice& choice, std::string_view backend) {
   if (choice.device == 0) return;
   throw Error({.what = "--device",
@@ -24,7 +24,7 @@ void require_first_device(const BackendChoice& choice, std::string_view backend)
                .advice = "--threads limits the cores."});
 }
 
-/// True: cublaslt.
+/// Returns true for "cublaslt" and false for "own". Throws Error for any other name.
 bool parse_prefill(const std::string& name) {
   if (name != "own" && name != "cublaslt")
     throw Error({.what = "--prefill", .got = name, .expected = "own or cublaslt", .advice = ""});

@@ -8,9 +8,10 @@
 
 namespace speclab {
 
-/// How operations of a GPU become kernel launches. The bits are the same. Operations that are held back to
-/// become one launch with others start with Backend::submit() and with every download, upload, graph,
-/// allocation, and operation that needs a launch of its own.
+/// How operations of a GPU become kernel launches. Every choice gives the same bits. With kPersistent and
+/// kAuto the backend may hold operations back, to make one launch of several. Held-back operations start with
+/// Backend::submit(). They also start with every download, upload, graph and allocation, and with every
+/// operation that needs a launch of its own.
 enum class CudaKernels : std::uint8_t {
   kLaunches,    ///< one launch per operation
   kPersistent,  ///< one launch for the operations of a forward, or of all forwards of a drafted chain,
@@ -20,7 +21,8 @@ enum class CudaKernels : std::uint8_t {
 /// "launches", "persistent", "auto". Throws Error for another name.
 CudaKernels parse_cuda_kernels(const std::string& name);
 
-/// make_cuda_backend(options) uses kLaunches. Throws Error for kPersistent on a device that cannot do it.
+/// Makes the backend as make_cuda_backend(options) does, which uses kLaunches. Throws Error for kPersistent
+/// on a device that cannot run persistent kernels.
 std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, CudaKernels kernels);
 
 }  // namespace speclab

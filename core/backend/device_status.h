@@ -25,8 +25,8 @@ class DeviceWatch {
   virtual DeviceUse end() = 0;
 };
 
-/// The state of a device: what a measurement must know besides its own times. A backend offers one with
-/// Backend::device_status().
+/// Reads the state of a device. A measurement records this state besides its own times. A backend offers a
+/// DeviceStatus with Backend::device_status().
 class DeviceStatus {
  public:
   virtual ~DeviceStatus() = default;

@@ -15,10 +15,11 @@ namespace speclab {
 
 // The data that host and device share to run planned rounds. A planned round is a decoding step [draft
 // forwards | target forward | accept | settle] of one sequence that a device runs by itself. The host queues
-// a round before it knows the results of earlier rounds. The host decides the shape of a round (the number of
-// rows). Tokens, positions and lengths stay on the device. The device writes finished rounds into a ring
-// buffer, where the host reads them. Queued work never waits for the host, so it can be recorded as a graph
-// and replayed.
+// a round before it knows the results of earlier rounds. "Settle" is the last part of a round: it appends the
+// accepted tokens to the text, publishes the round and prepares the next one. The host decides the shape of a
+// round (the number of rows). Tokens, positions and lengths stay on the device. The device writes finished
+// rounds into a ring buffer, where the host reads them. Queued work never waits for the host, so it can be
+// recorded as a graph and replayed.
 //
 // If the host drafts (PlanShape::given), a round is [target forward | accept | settle]. The host uploads the
 // drafted tokens before the round, and reads its result from the ring before it drafts again.
@@ -28,8 +29,8 @@ inline constexpr int kMostPlanEnds = 32;    ///< most end tokens
 inline constexpr int kPlanRing = 64;        ///< rounds that the ring holds until the host reads them
 inline constexpr int kPlanLoop = 16;        ///< a loop stops after a round whose number is a multiple of this
 
-/// The rows of one sequence for a forward that is queued. All pointers are memory of the backend. Earlier
-/// queued operations may still change its contents.
+/// The rows of one sequence for a forward that is queued. All pointers point into memory of the backend.
+/// Operations that were queued earlier may still change the contents of this memory.
 struct QueuedRows {
   const Token* tokens = nullptr;                ///< [rows.n], each below the vocabulary
   const std::int32_t* position_rows = nullptr;  ///< [rows.n], rows of a learned position embedding
@@ -111,6 +112,8 @@ struct PlanStart {
   PlanDraft draft;                  ///< only if PlanShape::given
 };
 
+/// Why no round follows. kBadTarget and kBadDraft: the logits of the target or of the draft are invalid.
+/// kNoMass: a drafted token has probability 0 in the distribution from which it was drawn.
 enum class PlanEnd : std::int32_t { kNone, kEndToken, kLength, kContext, kBadTarget, kBadDraft, kNoMass };
 
 /// A finished round, for the host.
@@ -122,7 +125,7 @@ struct PlanRound {
   std::int32_t emitted;  ///< emitted tokens, up to the first end token or limit
   PlanEnd end;           ///< kNone: another round follows
   /// With kBadTarget and kBadDraft: index of the first logit that is NaN or +infinity, or the number of
-  /// logits if all are -infinity.
+  /// logits if all logits are -infinity.
   std::int32_t bad_entry;
   std::int64_t position;  ///< position of the pending token
   std::int32_t tested;    ///< number of tested nodes, in tested_node
@@ -132,7 +135,7 @@ struct PlanRound {
   float confidence[kMostPlanNodes];             ///< [nodes] q of the drafted token; -1 if q is one-hot
   std::int32_t path[kMostPlanNodes];            ///< [accepted] nodes, from depth 1 on
   std::int32_t tested_node[kMostPlanNodes];     ///< [tested] nodes in the order of the tests
-  double p[kMostPlanNodes], q[kMostPlanNodes];  ///< [nodes] of tested tokens; q = 1: one-hot
+  double p[kMostPlanNodes], q[kMostPlanNodes];  ///< [nodes], set for tested nodes only; q = 1: one-hot
 };
 
 /// The memory of planned rounds and the rows of their forwards. DeviceProgram::make_plan() creates it, and it
@@ -142,8 +145,8 @@ struct Plan {
   PlanShape shape;
   std::vector<std::int32_t> parents;  ///< [nodes], -1 for node 0; empty if the host drafts
   /// [depth], the rows of each draft forward. The first forward computes the token before the pending token
-  /// and the pending token. The other forwards each compute one drafted level; the last level needs none. The
-  /// token before the pending token may already have been computed; then it gets the same bits again.
+  /// and the pending token. The other forwards each compute one drafted level; the last level needs none. If
+  /// the token before the pending token is already in the KV cache, it is computed again, with the same bits.
   std::vector<QueuedRows> draft;
   QueuedRows target;  ///< all nodes; nodes that the round does not use are padding
   float* draft_logits =

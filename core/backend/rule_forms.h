@@ -4,58 +4,62 @@
 
 #include "core/base/exp_log.h"
 
-// Acceptance rules as data: what a device needs to judge a draft as core/decoding/rules/rules_*.cpp does. The
-// arithmetic that host and device must share bit for bit is here once; nvcc compiles it too.
+// Describes acceptance rules as plain data, so that a device can verify a draft exactly as
+// core/decoding/rules/rules_*.cpp does on the host. This header also holds the arithmetic whose bits must be
+// the same on host and device. Both the host's compiler and nvcc compile it.
 
 namespace speclab {
 
 /// The algorithm of a rule.
 enum class AcceptRule : std::int32_t {
-  kRatio,          ///< compares a coin with f(p) / q, see RatioForm
-  kExact,          ///< accepts the argmax of the row
-  kSampleMatch,    ///< accepts the token that a sample of the row gives
-  kCoupled,        ///< accepts the token that wins the row's Gumbel race
-  kCriterion,      ///< accepts tokens that meet a condition on the row, see CriterionForm
-  kEnvelope,       ///< accepts with p / (M q), M = max p / q; then a sample of the row
-  kEnvelopeAgain,  ///< the same, but draws from q again until a draw is accepted
+  kRatio,        ///< compares a coin with f(p) / q, see RatioForm
+  kExact,        ///< accepts the argmax of the row
+  kSampleMatch,  ///< accepts the token that a sample of the row gives
+  kCoupled,      ///< accepts the token that coupled sampling (Gumbel noise) gives for the row
+  kCriterion,    ///< accepts tokens that meet a condition on the row, see CriterionForm
+  kEnvelope,  ///< accepts with probability p / (M q), M = max p / q; after a rejection takes a sample of the
+              ///< row
+  kEnvelopeAgain,  ///< like kEnvelope, but after a rejection draws from q again until a draw is accepted
 };
 
-/// f(p) of a ratio rule: accept x ~ q with probability min(1, f(p(x)) / q(x)), else draw from norm((f(p) -
-/// q)+), or from norm((p - q)+) with plain_residual. f(p) = scale * p, or p^power. f(p) = p is Leviathan et
-/// al. 2023, Alg. 1. With several children p is the current residual (Miao et al. 2024, Alg. 2).
+/// The function f(p) of a ratio rule. The rule accepts a token x ~ q with probability min(1, f(p(x)) / q(x)).
+/// After a rejection it draws from norm((f(p) - q)+), or from norm((p - q)+) with plain_residual. f(p) is
+/// p^power, or scale * p if power is 1. f(p) = p is Leviathan et al. 2023, Alg. 1. If a node has several
+/// children, p is the current residual (Miao et al. 2024, Alg. 2).
 struct RatioForm {
   double scale = 1;
   double power = 1;
   bool plain_residual = false;
-  bool ignore_q = false;  ///< every draft is taken as deterministic
+  bool ignore_q = false;  ///< treats every drafted token as one-hot
   bool operator==(const RatioForm&) const = default;
 };
-/// f(p). Parameters of the rules lie in (0, 1], so f(p) >= p.
+/// Returns f(p). The user's parameters of the ratio rules lie in (0, 1] (scale is the inverse of one), so
+/// f(p) >= p.
 SPECLAB_EXACT double boosted(const RatioForm& form, double p) {
   return form.power == 1 ? form.scale * p : exact_power(p, form.power);
 }
-/// (f(p) - q)+, or (p - q)+ with plain_residual.
+/// Returns (f(p) - q)+, or (p - q)+ with plain_residual.
 SPECLAB_EXACT double residual_weight(const RatioForm& form, double p, double q) {
   const double left = (form.plain_residual ? p : boosted(form, p)) - q;
   return left > 0 ? left : 0;
 }
 
-/// 1 / M of the envelope M q >= p, from the least ratio of weights q / p over the support of p and the sums
-/// of both rows.
+/// Returns 1 / M of the envelope M q >= p. `least_ratio` is the least ratio of the weights, q / p, over the
+/// support of p. p_sum and q_sum are the sums of the weights of the two rows.
 SPECLAB_EXACT double inverse_envelope_of(double least_ratio, double p_sum, double q_sum) {
   const double inverse = least_ratio * p_sum / q_sum;
   return inverse < 1 ? inverse : 1;
 }
-/// Probability that a token drawn from q is accepted under the envelope; inverse = 1 / M > 0.
+/// Returns the probability that a token drawn from q is accepted under the envelope; inverse = 1 / M > 0.
 SPECLAB_EXACT double envelope_acceptance(double p, double q, double inverse) { return inverse * p / q; }
 
 /// Which tokens of a row a criterion rule accepts. Tokens of probability 0 are never accepted.
 struct CriterionForm {
   double bar = 0;      ///< probability that a token must reach
-  double of_best = 0;  ///< and the share of the best token's probability that it must reach; 1 or more: no
-                       ///< other token is accepted
-  /// The bar is min(bar, delta exp(-H)), H the entropy of the row; the token must be above it; a rejection
-  /// draws from the accepted set.
+  double of_best = 0;  ///< share of the best token's probability that the token must also reach; 1 or more:
+                       ///< only the best token is accepted, see always_best
+  /// If true, the bar is min(bar, delta exp(-H)), where H is the entropy of the row, and a token must be
+  /// above the bar. After a rejection, the next token is drawn from the accepted tokens.
   bool typical = false;
   double delta = 0;
   int ranks = 0;            ///< the token must be among this many most probable ones; 0: no condition
@@ -63,8 +67,9 @@ struct CriterionForm {
   bool operator==(const CriterionForm&) const = default;
 };
 
-/// The most redraws of kEnvelopeAgain; after them it takes a sample of p. The law is p for any limit, because
-/// an accepted draw has the law p however many were rejected before it. The limit keeps the time finite.
+/// The most redraws of kEnvelopeAgain. After them it takes a sample of p. The law of the token is p for any
+/// limit, because an accepted draw has the law p however many draws were rejected before it. The limit keeps
+/// the time finite.
 inline constexpr int kMostRedraws = 1000;
 
 /// A rule with its options, for a device.

@@ -73,8 +73,8 @@ HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const flo
 // --- softmax ----------------------------------------------------------------------------------------------
 
 // Turns scores[begin, count) into exponentials, zero before `first`, and returns their sum. Partial sum i
-// adds the positions with remainder i mod 16. Zeros do not change it, so the sum does not depend on `begin`,
-// which the rows of a block share.
+// adds the positions with remainder i mod 16. Zeros do not change the sum, so it does not depend on `begin`,
+// which is the same for all rows of a block.
 HWY_INLINE float softmax_weights(float* scores, int begin, int first, int count, float scale) {
   constexpr float kUnseen = -1e30f;  // its exp() is exactly zero
   const int full = padded(count, kKeyBlock);
@@ -108,8 +108,8 @@ HWY_INLINE void cap_scores(float* scores, int begin, int count, float scale, flo
 }
 
 float AttentionWeights(const QueryBlock& block, int r, float* scores) {
-  // From slot order to position order, in place. That is safe because the slots of a path ascend and are
-  // never below their positions.
+  // Moves the scores from slot order to position order, in place. This is safe because the slots of a path
+  // ascend and a slot is never below its position.
   const int count = block.count(r);
   for (int i = std::max(block.begin, block.in_place(r)); i < count; ++i) scores[i] = scores[block.slot(r, i)];
   if (block.soft_cap > 0) cap_scores(scores, block.begin, count, block.scale, block.soft_cap);
@@ -118,8 +118,8 @@ float AttentionWeights(const QueryBlock& block, int r, float* scores) {
 
 // --- values -----------------------------------------------------------------------------------------------
 
-// Slots per turn: their values stay in the first-level cache while the vectors of a head take turns, and the
-// next ones are prefetched.
+// Number of slots that are processed at once. Their values stay in the first-level cache while one group of
+// head dimensions after the other uses them. The values of the next slots are prefetched meanwhile.
 constexpr int kSlots = 64;
 
 // out[row][d .. d + width) += sum of weight * value over ascending positions [begin, end), which are in the
@@ -160,7 +160,8 @@ HWY_INLINE void mix_in_place(const Kv* HWY_RESTRICT values, int head_dim, int d,
   }
 }
 
-// The same over positions that stand in `slots`, which are those of all rows.
+// Like mix_in_place(), but the values may be in any slots: position i is in slot slots[i]. All rows use the
+// same slots.
 template <int kRows, int kVectors, typename Kv>
 HWY_INLINE void mix_listed(const Kv* HWY_RESTRICT values, int head_dim, int d,
                            const std::int32_t* HWY_RESTRICT slots, int begin, int end, float* const* out,
@@ -189,7 +190,8 @@ HWY_INLINE void mix_listed(const Kv* HWY_RESTRICT values, int head_dim, int d,
   }
 }
 
-// out[d .. d + kLanes) += the same sum over one query's positions from `begin` on, in any slots.
+// Adds the weighted values of one query to out[d .. d + kLanes). The sum goes over the query's positions from
+// `begin` on, which may be in any slots.
 template <typename Kv>
 HWY_INLINE void mix_path(const Kv* HWY_RESTRICT values, int head_dim, int d, const QueryBlock& block, int r,
                          int begin, const float* weights) {

@@ -48,10 +48,10 @@ struct SlotRange {
   int begin, end;
 };
 
-/// Up to query_block_rows() queries that read the same keys: rows and heads of one key/value head. Each sees
-/// slots [0, committed) first and then its own path, so key number i of a query is always the key at position
-/// i. With a view of part of the cache `committed` is 0 and each path starts with the listed slots: then
-/// "position" means rank in that path.
+/// Up to query_block_rows() queries that read the same keys. They are the queries of several rows and query
+/// heads that share one key/value head. Each query sees slots [0, committed) first and then its own path, so
+/// key number i of a query is always the key at position i. With a view of part of the cache `committed` is 0
+/// and each path starts with the listed slots: then "position" means rank in that path.
 struct QueryBlock {
   static constexpr int kRows = 12;  ///< most query_block_rows()
   int rows;
@@ -67,22 +67,24 @@ struct QueryBlock {
   int first[kRows] = {};  ///< first position that the row sees
   /// Slots that the rows see, ascending; empty: all from `begin` to `last_slot`.
   std::span<const SlotRange> ranges = {};
-  int alike = 0;  ///< the first so many entries are the same in all paths
+  int alike = 0;  ///< number of entries at the start of a path that are the same in all paths
 
   int count(int r) const { return committed + path_length[r]; }
   int slot(int r, int position) const {
     return position < committed ? position : path[r][position - committed];
   }
-  /// Positions [0, in_place(r)) of row r are in the slots with the same numbers: the committed ones and the
-  /// rows of a chain.
+  /// Positions [0, in_place(r)) of row r are in the slots with the same numbers. These are the committed
+  /// positions and the rows of a chain.
   int in_place(int r) const;
-  /// The ranges to score; `all`: memory for one of them.
+  /// Returns the ranges of slots to score. `all` is memory for the range that is returned if `ranges` is
+  /// empty.
   std::span<const SlotRange> scored(SlotRange& all) const {
     all = {begin, padded(last_slot + 1, kKeyBlock)};
     return ranges.empty() ? std::span<const SlotRange>(&all, 1) : ranges;
   }
 };
-/// Queries per block: 12 with 32 registers of 16 numbers, otherwise 6. They share each key that is read.
+/// Returns the largest number of queries per block: 12 on a CPU with 32 vector registers of 16 numbers,
+/// otherwise 6. The queries of a block share each key that is read.
 int query_block_rows();
 
 /// Distance between the scores of two rows: whole blocks of keys plus two cache lines, because rows at
@@ -93,18 +95,18 @@ constexpr std::size_t attention_scratch(int rows, int last_slot, int head_dim) {
   const auto stride = static_cast<std::size_t>(score_stride(last_slot));
   return static_cast<std::size_t>(rows) * (stride + stride / 2 + 2 * static_cast<std::size_t>(head_dim) + 16);
 }
-/// Computes attention in float arithmetic: classes `f32`, `f32-kv16` and `amx-bf16`.
+/// Computes attention in float arithmetic, for the numerics classes `f32`, `f32-kv16` and `amx-bf16`.
 void attend(const HeadCache<float>& cache, const QueryBlock& block, float* scratch);
 void attend(const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratch);
 
 /// Replaces the scores of row r, ordered by slot, with the exponentials of the softmax, ordered by position.
-/// They are zero from block.begin to first[r], and from count(r) to the end of its block of keys. Returns
-/// their sum.
+/// The exponentials are zero from block.begin to first[r], and from count(r) to the end of the last block of
+/// keys. Returns the sum of the exponentials.
 float attention_weights(const QueryBlock& block, int r, float* scores);
 
 /// Computes attention with bf16 products (class `avx512-bf16`). Queries and the exponentials of the softmax
 /// are rounded to bf16. VDPBF16PS multiplies pairs of head dimensions for the scores and pairs of positions
-/// for the values, in the order of bf16_units.h; an odd last position is paired with zero. Up to
+/// for the values, in the order of bf16_units.h; an odd last position is paired with zero. `block` has up to
 /// QueryBlock::kRows queries.
 void attend_bf16(bool emulated, const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratch);
 

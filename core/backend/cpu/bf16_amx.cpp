@@ -15,7 +15,7 @@ namespace {
 // of 32.
 constexpr int kPanelsOfBlock = 4, kTileRows = 16, kTilePairs = 16;
 
-/// What LDTILECFG reads: 64 bytes.
+/// The 64 bytes that the instruction LDTILECFG reads.
 struct alignas(64) TileShapes {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {};
@@ -60,7 +60,7 @@ struct HardwareTiles {
   }
 };
 
-/// The same instructions in C++, as the manual describes them.
+/// Computes the instructions of HardwareTiles in C++, as the manual describes them.
 struct EmulatedTiles {
   static inline thread_local TileShapes shapes;
   static inline thread_local std::uint8_t data[8][16][64];
@@ -86,7 +86,7 @@ struct EmulatedTiles {
       std::memcpy(static_cast<char*>(to) + row * stride, data[kTile][row], shapes.row_bytes[kTile]);
   }
   static float flush(float value) { return std::fabs(value) < FLT_MIN ? std::copysign(0.0f, value) : value; }
-  // The [2 * bytes / 4] numbers of a row as floats.
+  // Converts the row_bytes / 2 numbers of a row of a tile to floats.
   static void widen(int tile, int row, float* to) {
     for (int i = 0; i < shapes.row_bytes[tile] / 2; ++i) {
       Bf16 bits;

@@ -1,13 +1,15 @@
-// Scores and values of attention with bf16 products. Included together with bf16_avx512-inl.h, for the same
-// vectors.
+// Computes the scores and the weighted values of attention with bf16 products. Include it together with
+// bf16_avx512-inl.h. It uses the same type Vector and the same functions.
 
 // A word holds two numbers. A line of a key block, or of a vector of values, is sixteen words.
 constexpr int kWord = 2;
 
-// Vectors of sums per row: enough to keep the units busy, few enough for the registers.
+// Number of vectors of sums per row. There are enough to keep the arithmetic units busy and few enough to fit
+// in the registers.
 constexpr int sums_at_once(int rows) { return rows <= 6 ? 4 : 2; }
 
-// Computes scores[row][slot] for kBlocks blocks of keys and prefetches as many. q: [head_dim/2][kRows] words.
+// Computes scores[row][slot] for kBlocks blocks of keys and prefetches the next kBlocks blocks. q:
+// [head_dim/2][kRows] words.
 template <int kRows, int kBlocks>
 void score_blocks(const Bf16* keys, int head_dim, const Bf16* q, float* scores, int stride) {
   const std::size_t block = static_cast<std::size_t>(kKeyBlock) * static_cast<std::size_t>(head_dim);
@@ -29,8 +31,8 @@ void score_blocks(const Bf16* keys, int head_dim, const Bf16* q, float* scores, 
   }
 }
 
-// Slots per turn: their values stay in the first-level cache while the vectors of a head take turns, and the
-// next ones are prefetched.
+// Number of slots that are processed at once. Their values stay in the first-level cache while one group of
+// head dimensions after the other uses them. The values of the next slots are prefetched meanwhile.
 constexpr int kSlots = 64;
 
 // sums[row][0 .. 16 kVectors) += weight * value over positions [begin, end), which are in the slots with the
@@ -56,7 +58,8 @@ void mix_pairs(const Bf16* values, int head_dim, int begin, int end, float* sums
   }
 }
 
-// Sixteen words of the values at any two slots. Without a second slot, its numbers are zero.
+// Writes sixteen words to `line`. Each word pairs a number of one slot with a number of another slot. If
+// second_slot is negative, the second numbers are zero.
 inline void join_words(const Bf16* first, int slot, const Bf16* second, int second_slot, Bf16* line) {
   std::uint32_t a[16], b[16], both[16];
   std::memcpy(a, first, sizeof(a));
@@ -67,7 +70,8 @@ inline void join_words(const Bf16* first, int slot, const Bf16* second, int seco
   std::memcpy(line, both, sizeof(both));
 }
 
-// The same over positions that stand in `slots`, which are those of all rows.
+// Like mix_pairs(), but the values may be in any slots: position i is in slot slots[i]. All rows use the same
+// slots.
 template <int kRows, int kVectors>
 void mix_listed_pairs(const Bf16* values, int head_dim, int d, const std::int32_t* slots, int begin, int end,
                       float* sums, int width, const Bf16* weights, int stride) {

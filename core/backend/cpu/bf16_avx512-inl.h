@@ -1,7 +1,7 @@
-// The kernel of class avx512-bf16. It is included once for real vectors and once for emulated ones, because
-// functions for one instruction set cannot be inlined into functions for another. The enclosing namespace
-// must have a type Vector of sixteen floats and zero(), dot(sum, weights, pair), load(floats), store(vector,
-// floats); the last two take addresses that are multiples of 64 bytes.
+// The matrix product of numerics class avx512-bf16. This file is included once for real vectors and once for
+// emulated ones, because functions for one instruction set cannot be inlined into functions for another. The
+// enclosing namespace must have a type Vector of sixteen floats and zero(), dot(sum, weights, pair),
+// load(floats), store(vector, floats); the last two take addresses that are multiples of 64 bytes.
 
 // Two inputs that one instruction multiplies.
 inline std::int32_t word(const Bf16* pair) {
@@ -10,10 +10,11 @@ inline std::int32_t word(const Bf16* pair) {
   return both;
 }
 
-/// Weights to prefetch while a block works: `step` bytes per pair of inputs, from `from` on, and from `then`
-/// on after `pairs` pairs. A block that prefetches alone uses one stream per panel. Without prefetching a
-/// block of many rows waits for memory, because its instructions between two loads of weights fill the window
-/// in which the processor looks ahead. (Zen 5, all matrices of SmolLM2-135M: 16 rows take 1.15 instead of 1.3
+/// The weights that a block prefetches while it works. It prefetches `step` bytes per pair of inputs. The
+/// address starts at `from` and continues at `then` after `pairs` pairs. If `alone` is true, no other group
+/// of rows helps with the prefetching, and the block prefetches one stream per panel. Without prefetching, a
+/// block of many rows waits for memory: its instructions between two loads of weights fill the window in
+/// which the processor looks ahead. (Zen 5, all matrices of SmolLM2-135M: 16 rows take 1.15 instead of 1.3
 /// times as long as one.)
 struct Ahead {
   const char* from;
@@ -22,8 +23,8 @@ struct Ahead {
   int pairs;
   const char* then;
 };
-// How far ahead a block that is alone prefetches. Many rows need more time for the same bytes, so they
-// prefetch the whole next block, unless that is too much for a cache.
+// How many bytes ahead a block prefetches if Ahead::alone is true. A block of many rows takes longer for the
+// same bytes, so it prefetches the whole next block, unless that is too much for a cache.
 constexpr std::size_t near_bytes(int rows, std::size_t block_bytes) {
   if (rows <= 6) return 4096;
   return block_bytes <= 128 << 10 ? block_bytes : 16384;
@@ -66,8 +67,9 @@ void dot_rows(int panels, const Bf16* panel, std::size_t panel_elements, int pai
   dot_block<kRows, 1>(panel, panel_elements, pairs, x, sums, stride, ahead);
 }
 
-// Groups first .. end - 1 of a slice. They take turns at a block of panels and prefetch the next one
-// together. Sums are written to their rows at the end of the slice (as in kernels.cpp).
+// Computes groups first .. end - 1 of a slice. The groups work on a block of panels one after the other, and
+// together they prefetch the next block. Sums are written to their rows at the end of the slice (as in
+// kernels.cpp).
 constexpr int kDotGroups = 10;
 void dot_groups(const Bf16Slice& s, const RowGroups& groups, int first, int end) {
   alignas(64) float sums[kDotGroups * 16 * Bf16Slice::kOutputs];

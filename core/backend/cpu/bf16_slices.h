@@ -5,16 +5,18 @@
 #include "core/backend/cpu/attention.h"
 #include "core/backend/cpu/bf16_units.h"
 
-// Internal to the kernels of bf16_units.h.
+// The kernels behind bf16_linear_slice() (bf16_units.h) and attend_bf16() (attention.h), one set for each
+// bf16 instruction and one for its emulation. Include this header only in the files that implement or choose
+// these kernels.
 
 namespace speclab::cpu {
 
 void avx512_slice(const Bf16Slice& slice);           ///< needs supported(Bf16Unit::kAvx512)
-void avx512_slice_emulated(const Bf16Slice& slice);  ///< needs AVX2 and FMA, like class f32
+void avx512_slice_emulated(const Bf16Slice& slice);  ///< needs AVX2 and FMA, like numerics class f32
 void amx_slice(const Bf16Slice& slice);              ///< needs supported(Bf16Unit::kAmx)
 void amx_slice_emulated(const Bf16Slice& slice);
 
-double avx512_rounds(std::int64_t rounds);  ///< bf16_unit_rounds()
+double avx512_rounds(std::int64_t rounds);  ///< bf16_unit_rounds() of the AVX-512 unit
 double amx_rounds(std::int64_t rounds);
 
 /// Computes scores[row][slot] for `blocks` blocks of keys; rows of scores are `stride` apart. q: the queries
@@ -26,9 +28,9 @@ struct BlockOfScores {
   float* scores;
   int stride;
 };
-/// sums[row][head dimension] += weight * value over all positions of a row; rows of sums are `width` apart.
-/// weights: [row][position], rows `stride` apart, zero after the last position. For all rows, the positions
-/// before `in_place`, an even number, are in the slots with the same numbers.
+/// Computes sums[row][head dimension] += weight * value over all positions of a row; rows of sums are `width`
+/// apart. weights: [row][position], rows `stride` apart, zero after the last position. For all rows, the
+/// positions before `in_place`, an even number, are in the slots with the same numbers.
 struct BlockOfValues {
   const Bf16* values;
   int head_dim;

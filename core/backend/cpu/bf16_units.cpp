@@ -13,7 +13,8 @@
 namespace speclab::cpu {
 namespace {
 
-// Bits of CPUID leaf 7. XCR0 says what the system saves and restores: bits 5-7 for AVX-512, 17-18 for AMX.
+// Reads a bit of CPUID leaf 7. The register XCR0 says which registers the operating system saves and
+// restores: bits 5-7 stand for AVX-512, bits 17-18 for AMX.
 bool cpuid_bit(int subleaf, int reg, int bit) {
   unsigned registers[4];
   if (!__get_cpuid_count(7, static_cast<unsigned>(subleaf), &registers[0], &registers[1], &registers[2],

@@ -29,8 +29,8 @@ namespace speclab {
 namespace cpu {
 namespace {
 
-// Memory at a multiple of 2 MiB, so that the kernel can back it with large pages. It is not touched, so
-// nothing is resident yet.
+// Allocates memory at a multiple of 2 MiB, so that the operating system can back it with large pages. The
+// memory is not touched, so none of it is resident yet.
 std::shared_ptr<void> reserve(std::size_t bytes) {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   const std::size_t size =
@@ -53,9 +53,9 @@ std::shared_ptr<void> zeroed(std::size_t bytes) {
   return data;
 }
 
-// Places weights one after the other in slabs of large pages. In small pages of their own, the matrices of a
-// layer were read at half the speed of the head, which is large enough to get large pages: the processor does
-// not prefetch beyond the end of a page.
+// Places weights one after the other in slabs of large pages. Without the slabs, the matrices of a layer were
+// in small pages, and were read at half the speed of the output head, which is large enough to get large
+// pages. The reason is that the processor does not prefetch beyond the end of a page.
 class WeightArena {
  public:
   std::shared_ptr<void> take(std::size_t bytes) {
@@ -91,7 +91,8 @@ struct MatrixUnit {
   bool emulated;
 };
 
-/// Classes `f32` (Kv = float) and `f32-kv16` (Kv = Bf16), and those of the bf16 units.
+/// The CPU backend for the numerics classes `f32` (Kv = float), `f32-kv16` (Kv = Bf16), and those of the bf16
+/// units.
 template <typename Kv>
 class CpuBackend final : public Backend {
  public:
@@ -185,19 +186,21 @@ class CpuBackend final : public Backend {
     product(w, x, n, y, false, maxima);
     return true;
   }
-  /// linear() and linear_noting(); `maxima` may be null.
+  /// Does the work of linear() and linear_noting(). linear() passes no `maxima` (null).
   void product(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate, float* maxima) {
     if (n == 0) return;
     const auto* data = static_cast<const Bf16*>(w.data.get());
     const int in = w.in + w.in % 2;
     const Bf16* rounded = unit_ ? round(x, n, w.in) : nullptr;
     if (!unit_ && (n > 1 || in != w.in)) x = interleave(x, n, w.in);
-    // Chunks of whole panels. Chunks that do not divide evenly among the threads are halved, so that the
-    // threads finish together. With maxima they are not, because one thread computes a maximum.
+    // The work is divided into chunks of whole panels. The last chunks, which do not divide evenly among the
+    // threads, are halved, so that the threads finish together. With maxima no chunk is halved, because one
+    // thread must compute the whole group of a maximum.
     const std::size_t panel = packed_panel_elements(w.in);
     const int chunks = padded(w.out, kChunk) / kChunk,
               whole = maxima ? chunks : chunks - chunks % pool_.threads();
-    // For all threads now. Otherwise a thread that got no chunk so far would allocate in a later step.
+    // Allocates the memory of all threads now. Otherwise a thread that has had no chunk so far would allocate
+    // in a later step.
     for (auto& place : scratch_) {
       if (const std::size_t need = static_cast<std::size_t>(n) * kChunk; maxima && place.size() < need)
         place.resize(need);
@@ -208,8 +211,8 @@ class CpuBackend final : public Backend {
       const int end = std::min(w.out, begin + (half ? kChunk / 2 : kChunk));
       if (begin >= end) return;
       const Bf16* panels = data + panel * static_cast<std::size_t>(begin / kPanel);
-      // Rows of y may be a power of two apart, and a cache keeps few such rows. So sums that are read again
-      // are stored together.
+      // Rows of y may be a power of two apart, and a cache can hold only few such rows. Sums whose maximum is
+      // still to be found are therefore stored together first and copied to y afterwards.
       auto& place = scratch_[static_cast<std::size_t>(thread)];
       float* const to = maxima ? place.data() : y + begin;
       const int stride = maxima ? kChunk : w.out;
@@ -409,12 +412,14 @@ class CpuBackend final : public Backend {
     return keys(kv, layer, head) + static_cast<std::size_t>(kv.slots) * static_cast<std::size_t>(kv.head_dim);
   }
 
-  // With AVX-512, attention uses bf16 products, too. With AMX it would need tiles, so it uses floats.
+  // With AVX-512, attention uses bf16 products, too. With AMX, attention uses floats, because bf16 products
+  // would need tiles there.
   bool bf16_attention() const { return unit_ && unit_->unit == Bf16Unit::kAvx512; }
   int query_rows() const { return bf16_attention() ? QueryBlock::kRows : query_block_rows(); }
 
-  // Number of blocks of at most query_rows() queries per key/value head: the fewest that keep the threads
-  // equally busy, assuming that reading the keys of a block costs about as much as one query.
+  // Returns the number of blocks of at most query_rows() queries per key/value head. It is the smallest
+  // number with the least estimated time of the busiest thread. The estimate assumes that reading the keys of
+  // a block costs about as much as one query.
   int query_blocks(int queries, int kv_heads) const {
     const auto time = [&](int blocks) {
       const int in_turn = (blocks * kv_heads + pool_.threads() - 1) / pool_.threads();
@@ -438,7 +443,7 @@ class CpuBackend final : public Backend {
     }
   }
 
-  // x [n, in] in the order of linear_slice(); an odd row ends with a zero.
+  // Returns x [n, in] in the order that linear_slice() reads. A row of odd length is extended with a zero.
   const float* interleave(const float* x, int n, int in) {
     const int even = in + in % 2;
     const std::size_t need = static_cast<std::size_t>(n) * static_cast<std::size_t>(even);
@@ -459,7 +464,7 @@ class CpuBackend final : public Backend {
     return interleaved_.data();
   }
 
-  // x [n, in] in the order of bf16_linear_slice().
+  // Returns x [n, in] rounded to bf16, in the order that bf16_linear_slice() reads.
   const Bf16* round(const float* x, int n, int in) {
     const auto length = static_cast<std::size_t>(bf16_row_length(in));
     if (rounded_.size() < static_cast<std::size_t>(n) * length)
@@ -480,8 +485,8 @@ class CpuBackend final : public Backend {
   std::string device_;
   std::vector<Scratch> scratch_;    // per thread: attention, outputs of a chunk
   std::vector<ListedKeys> listed_;  // per thread: attention with a view
-  std::vector<float> interleaved_;  // activations of a linear
-  std::vector<Bf16> rounded_;       // the same for a matrix unit
+  std::vector<float> interleaved_;  // activations of a linear layer
+  std::vector<Bf16> rounded_;       // activations of a linear layer, for a bf16 unit
 };
 
 }  // namespace
@@ -514,7 +519,8 @@ std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
   }
   const int threads = options.threads == 0 ? usable_threads() : options.threads;
   if (options.numerics == "f32") return std::make_shared<cpu::CpuBackend<float>>(threads, "f32");
-  // "auto" uses a 16-bit cache: half the bytes per cached key, and every other engine does so by default.
+  // "auto" uses a 16-bit KV cache, because it needs half the bytes per cached key and every other engine uses
+  // one by default.
   const auto preferred = cpu::preferred_bf16_unit();
   const std::string numerics = options.numerics != "auto" ? options.numerics
                                : preferred                ? std::string(cpu::name_of(*preferred))

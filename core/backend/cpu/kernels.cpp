@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-// The class needs fused multiply-add, so targets without it are not built (except the baseline, which cannot
-// be left out).
+// Class f32 needs fused multiply-add, so no code is built for instruction sets without it (except the
+// baseline, which cannot be left out).
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/kernels.cpp"
@@ -19,9 +19,10 @@ namespace {
 
 // --- linear -----------------------------------------------------------------------------------------------
 
-// Weights to prefetch while a register block works: `step` bytes per pair of inputs from `from` on. Without
-// it, reading stops whenever the inputs of the rows leave the first-level cache. On a Zen 4 with AVX2, three
-// to five rows then took 20 to 50 % more time in a loop of this kernel alone.
+// The weights to prefetch while a register block works: `step` bytes per pair of inputs, from address `from`
+// on. Without prefetching, the reading of weights stalls whenever the inputs of the rows leave the
+// first-level cache. On a Zen 4 with AVX2, three to five rows then took 20 to 50 % more time in a loop of
+// this kernel alone.
 struct Ahead {
   const char* from;
   int step;
@@ -34,8 +35,9 @@ struct Outputs {
   bool accumulate;
 };
 
-// Panels of a register block. A row uses two vectors either way. One forward stream is read fastest: with two
-// or four streams, one and two rows took 10 % more time (Zen 4, AVX2; not measured with 16 lanes).
+// Panels of a register block. A row uses two vectors with 8 lanes and with 16 lanes. A single forward stream
+// is read fastest: with two or four streams, products of one and two rows took 10 % more time (Zen 4, AVX2;
+// not measured with 16 lanes).
 constexpr int kPanelsAtOnce = kLanes >= 16 ? 2 : 1;
 
 // sums[row][panel] = W[panel] x[row], k ascending; rows of sums are `stride` apart. x: the inputs, pairs of
@@ -91,9 +93,9 @@ void block_of_group(const RegisterBlock& b, const float* x, float* sums, int str
   else micro<kRows, 1>(b.w, b.in, x, sums, stride, b.ahead);
 }
 
-// Groups first .. end - 1 of a slice of up to kSlicePanels panels. Sums are written to their rows at the end
-// of the slice. Writing a line of 64 bytes to each row after every panel made four and five rows about 10 %
-// slower (Zen 4, AVX2, weights from memory).
+// Computes groups first .. end - 1 of a slice of up to kSlicePanels panels. Sums are written to their rows at
+// the end of the slice. Writing a line of 64 bytes to each row after every panel made four and five rows
+// about 10 % slower (Zen 4, AVX2, weights from memory).
 constexpr int kSlicePanels = 4, kSliceGroups = 10;
 void slice_of_groups(const Bf16* panels, int in, int outputs, const float* x, const RowGroups& groups,
                      int first, int end, const Outputs& to) {
@@ -105,8 +107,8 @@ void slice_of_groups(const Bf16* panels, int in, int outputs, const float* x, co
   for (int p = 0; p < count; p += kPanelsAtOnce) {
     const Bf16* w = panels + packed_panel_elements(in) * static_cast<std::size_t>(p);
     const auto* bytes = reinterpret_cast<const char*>(w);
-    // The groups take turns at a block. A single group prefetches just ahead of itself; several prefetch the
-    // next block together.
+    // The groups work on a block one after the other. A single group prefetches just ahead of itself. Several
+    // groups together prefetch the next block.
     for (int g = first; g < end; ++g) {
       const int turns = end - first;
       const Ahead ahead = turns == 1 ? Ahead{bytes + kPrefetchBytes, 64}

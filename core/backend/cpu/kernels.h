@@ -24,9 +24,9 @@ inline constexpr std::size_t packed_panel_elements(int in) {
 
 /// Most rows of a register block.
 inline constexpr int kGroupRows = 6;
-/// Divides n rows into as few groups of at most `most` rows as possible, of about equal size, because blocks
-/// of 4 to 6 rows are fastest. Activations are interleaved within groups, [group][in/2][rows of the
-/// group][2], so that a block reads them in order.
+/// Divides n rows into as few groups of at most `most` rows as possible. The groups have about equal size,
+/// because blocks of 4 to 6 rows are fastest. Activations are interleaved within groups, [group][in/2][rows
+/// of the group][2], so that a block reads them in order.
 struct RowGroups {
   explicit constexpr RowGroups(int n, int most = kGroupRows)
       : count((n + most - 1) / most), least(n / count), larger(n % count) {}
@@ -46,9 +46,10 @@ void rms_norm_row(const float* x, const float* weight, float eps, int d, float* 
 /// out = silu(gate) * up
 void silu_multiply_row(const float* gate, const float* up, int n, float* out);
 
-/// True if this CPU has vectors with fused multiply-add (AVX2 or better), which the class needs.
+/// True if this CPU has vectors with fused multiply-add (AVX2 or better), which class f32 needs.
 bool kernels_supported();
-/// "AVX2", "AVX3", ...; for the record only, because the bits are the same.
+/// The instruction set that is used: "AVX2", "AVX3", ... It is only reported in records, because the bits are
+/// the same.
 const char* kernel_target();
 /// true: use AVX2 even if the CPU has more. false: use the best again.
 void force_avx2(bool on);

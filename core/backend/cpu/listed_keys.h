@@ -8,16 +8,17 @@
 
 namespace speclab::cpu {
 
-/// What the attention of a query block needs to know about a view of part of the cache. Each thread reuses
-/// its own.
+/// Arrays for the attention of one query block over part of the cache (core/backend/keys_in_view.h). Each
+/// thread has one ListedKeys and reuses it.
 struct ListedKeys {
   std::vector<std::int32_t> paths;
   std::vector<SlotRange> ranges;
 };
 
-/// Makes `block` attend to the keys of rows.view: each query gets one path with the listed slots and then its
-/// own rows in flight, and only blocks of keys that hold one of them are scored. `first_query` is the number
-/// of the block's first query; `group` queries belong to a row. `keys` must live as long as the block.
+/// Makes `block` attend to the keys of rows.view. Each query gets a path that has the listed slots first and
+/// then the query's own rows in flight. Only blocks of keys that hold one of these slots are scored.
+/// `first_query` is the number of the block's first query; `group` queries belong to a row. `keys` must live
+/// as long as the block.
 void list_keys(const RowsInFlight& rows, int first_query, int group, ListedKeys& keys, QueryBlock& block);
 
 }  // namespace speclab::cpu

@@ -17,8 +17,8 @@ namespace speclab::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// out[i] = function(x[i], other[i]) in whole vectors. The tail goes through a padded vector and has the same
-// bits.
+// Computes out[i] = function(x[i], other[i]) in whole vectors. The last numbers of a row go through a padded
+// vector and get the same bits.
 template <typename Function>
 HWY_INLINE void map_row(const float* x, const float* other, int n, float* out, const Function& function) {
   int i = 0;

@@ -2,8 +2,8 @@
 
 #include "core/backend/backend.h"
 
-// Operations on one row, or a few, that only some model families need. Like kernels.h they use Highway, every
-// vector width gives the same bits, and a row does not depend on others.
+// Operations on one row or a few rows. Only some model families need them. They use Highway, as kernels.h
+// does. Every vector width gives the same bits, and the result of a row does not depend on other rows.
 
 namespace speclab::cpu {
 
@@ -13,9 +13,9 @@ void layer_norm_row(const float* x, const float* weight, const float* bias, floa
 void activate_row(Activation f, const float* x, const float* up, int n, float* out);
 /// y += x
 void add_row(const float* x, int n, float* y);
-/// Copies x to out and finds the largest number of each row (any number if the row holds NaN). One call for
-/// all rows, because one call per row took three times as long. Rows of x [rows, width] are x_stride apart,
-/// and so on. The results are in largest[row * largest_stride].
+/// Copies x to out and finds the largest number of each row (any number if the row holds NaN). A single call
+/// does all rows, because one call per row took three times as long. Rows of x [rows, width] are x_stride
+/// apart, and so on. The results are in largest[row * largest_stride].
 void copy_noting(const float* x, int x_stride, int rows, int width, float* out, int out_stride,
                  float* largest, int largest_stride);
 /// x = cap * tanh(x / cap)

@@ -2,8 +2,9 @@
 
 #include "core/backend/cuda/kernels/criterion.h"
 
-// Verifies a draft on the device: accept() of core/decoding/rules/accept.h with every rule, one block per
-// tree. For rows with the same bits, decisions, coins and tokens are the same as on the host (law.h).
+// Verifies a draft on the device. One block does what accept() of core/decoding/rules/accept.h does for a
+// tree, with any rule. If the rows have the same bits as on the host, the decisions, coins and tokens are the
+// same, too (law.h).
 
 namespace speclab::cuda {
 
@@ -12,11 +13,12 @@ inline constexpr int kMostNodes = 128;  ///< nodes of a tree, with the pending t
 using speclab::AcceptRule, speclab::boosted, speclab::CriterionForm, speclab::RatioForm,
     speclab::residual_weight;
 
+/// The result of the verification of a draft.
 struct Verdict {
   std::int32_t accepted = 0;           ///< length of `path`
   std::int32_t path[kMostNodes] = {};  ///< [accepted] nodes, from depth 1 on
   std::int32_t next = -1;              ///< bonus or correction
-  std::int32_t bonus = 0;              ///< 1: the path ended at a leaf
+  std::int32_t bonus = 0;              ///< 1: the accepted path ended at a leaf, so `next` is a bonus token
   std::int32_t fault = -1;  ///< a node whose token has probability 0 in the row that it was drawn from (a
                             ///< broken draft); -1: none
   /// Moves of cache rows that bring the path right behind the pending token: from slot C + from[i] to slot
@@ -29,6 +31,7 @@ struct Verdict {
   double tested_p[kMostNodes] = {}, tested_q[kMostNodes] = {};
 };
 
+/// Arguments of the kernel that verifies a draft.
 struct Accept {
   AcceptRule rule = AcceptRule::kRatio;
   RatioForm form{};
@@ -54,7 +57,8 @@ struct Accept {
 
 inline namespace SPECLAB_SIDE {
 
-/// The residual distribution for the children that are not yet tested; rules::Remainder on the host.
+/// The residual distribution for the children that are not yet tested. The host's counterpart is
+/// rules::Remainder.
 struct Remainder {
   enum class Kind { kRow, kDifference, kWithoutToken, kStored };
   LawRow p;
@@ -79,8 +83,8 @@ struct Remainder {
   }
   SPECLAB_DEVICE double prob(int x) const { return kind == Kind::kRow ? p.prob(x) : weight(x) / sum; }
 
-  /// Becomes norm((f - q)+). If q is one-hot, all of its mass is at that token. If no mass would be left, it
-  /// stays as it is.
+  /// Replaces the distribution with norm((f - q)+), where f is f(p) of RatioForm. If q is one-hot, all of its
+  /// mass is at that token. If no mass would be left, the distribution stays as it is.
   SPECLAB_DEVICE void subtract(const LawSpace& space, const LawRow& drawn_from) {
     if (p.one_hot >= 0) return;
     if (kind == Kind::kRow && f.power == 1) {
@@ -119,7 +123,8 @@ struct AcceptKernel {
   Accept a;
   Coins coins;
 
-  /// The target's own token: match rules compare with it, and it is the bonus token of every rule.
+  /// Returns the token that the target itself gives. Match rules compare drafted tokens with it. It is also
+  /// the bonus token of every rule except typical acceptance (CriterionForm::typical).
   SPECLAB_DEVICE int target_token(const LawSpace& space, const LawRow& row, std::int64_t position) const {
     if (a.rule == AcceptRule::kExact) return row.argmax(space, a.vocab);
     if (a.rule == AcceptRule::kCoupled) return row.sample_coupled(space, a.vocab, coins, position);
@@ -130,14 +135,14 @@ struct AcceptKernel {
     return AcceptedSet(space, a.criterion, row,
                        a.raw != nullptr ? LawRow::of(a.raw, a.raw_laws, node, a.vocab) : row, a.vocab);
   }
-  /// The token that a criterion rule emits after the accepted ones.
+  /// Returns the token that a criterion rule emits after the accepted tokens.
   SPECLAB_DEVICE int token_within(const LawSpace& space, const LawRow& row, const AcceptedSet& set,
                                   std::int64_t position) const {
     if (!a.criterion.typical || row.one_hot >= 0) return target_token(space, row, position);
     return coins.categorical(
         space, a.vocab, [&](int x) { return set.meets(x) ? row.prob(x) : 0.0; }, position, kTargetCoin, 0);
   }
-  /// The token after a rejection by an envelope rule.
+  /// Returns the token that follows a rejection by an envelope rule.
   SPECLAB_DEVICE int token_redrawn(const LawSpace& space, const LawRow& row, const LawRow& q, double inverse,
                                    int children, std::int64_t position) const {
     const int redraws =
@@ -152,7 +157,7 @@ struct AcceptKernel {
     return row.sample(space, a.vocab, coins, position, kResidualCoin);
   }
 
-  /// The next child of `node` after `child`; `nodes` if there is none.
+  /// Returns the next child of `node` after `child`, or `nodes` if there is none.
   SPECLAB_DEVICE int next_child(int node, int child, int nodes) const {
     for (++child; child < nodes; ++child) {
       if (simt::load(a.parents + child) == node) break;
@@ -160,7 +165,7 @@ struct AcceptKernel {
     return child;
   }
 
-  /// The row that a child's token was drawn from; one-hot if it was not drawn.
+  /// Returns the row that a child's token was drawn from, or a one-hot row if the token was not drawn.
   SPECLAB_DEVICE LawRow drawn_from(int child, int token) const {
     const int row = simt::load(a.q_rows + child);
     return row < 0 ? LawRow{.one_hot = token} : LawRow::of(a.q, a.q_laws, row, a.vocab);

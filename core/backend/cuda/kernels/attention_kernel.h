@@ -21,15 +21,15 @@
 // with four warps per split. If all keys of a split are committed, a tile takes queries of any rows, and up
 // to kMostTiles tiles share one read of the keys and values. If some keys are in flight, a tile takes queries
 // of one row only, because other rows have other keys at the same positions. Hence a tree may have any depth,
-// and the matrix unit computes every sum. A tile costs the same for 1 query and for 16, and rows in flight
-// meet only two or three splits of the second kind.
+// and the matrix unit computes every sum. A tile costs the same for 1 query and for 16, but only two or three
+// splits hold keys in flight.
 //
 // Queries and weights are floats. Each enters the matrix unit as a sum of two bf16: its rounding, and the
 // rest, accurate to 2^-17. Keys and values are bf16 already. There are two kernels: one computes the splits,
 // each with its own maximum; the other adds them up.
 //
-// The code assumes of the matrix unit, as in linear.h, that an element of a product depends neither on the
-// other rows and columns nor on its own row number.
+// As in linear.h, the code relies on a property of the matrix unit: an element of a product depends neither
+// on the other rows and columns nor on its own row number.
 
 namespace speclab::cuda {
 
@@ -64,9 +64,9 @@ struct Attention {
   SPECLAB_BOTH int first_seen(int position) const {
     return window > 0 && position >= window ? position - window + 1 : 0;
   }
-  /// The splits that any row may see when `committed` keys are committed.
+  /// The first split that a row may see when `keys` keys are committed.
   SPECLAB_BOTH int first_split(int keys) const { return first_seen(keys) / kSplit; }
-  /// The splits whose keys are all committed. In the others each row has keys of its own.
+  /// Number of visible splits whose keys are all committed. In the other splits each row has keys of its own.
   SPECLAB_BOTH int shared_splits(int keys) const { return keys / kSplit - first_split(keys); }
   /// Upper bound of the number of splits that rows may see, for any number of committed keys.
   int splits() const {
@@ -95,9 +95,10 @@ struct Attention {
   std::size_t sums_size() const { return static_cast<std::size_t>(splits()) * n * heads * 2; }
   std::size_t mixed_size() const { return static_cast<std::size_t>(splits()) * n * heads * head_dim; }
 };
-/// Attention over part of the committed keys (core/backend/keys_in_view.h). Ranks stand where `Attention` has
-/// positions: `committed` is the number of listed keys, `positions` are the rows' ranks, and `window` is 0,
-/// because `first` holds what it hides. Splits that a window hides from all rows are empty blocks here.
+/// Attention over part of the committed keys (core/backend/keys_in_view.h). Ranks replace the positions of
+/// `Attention`: `committed` is the number of listed keys, and `positions` holds the ranks of the rows.
+/// `window` is 0, because `first` already excludes the keys outside of the window. If the window hides a
+/// split from all rows, the blocks of this split do nothing.
 struct AttentionView : Attention {
   const std::int32_t* listed = nullptr;  ///< [committed], slots
   const std::int32_t* first = nullptr;   ///< [n], first rank that a row sees
@@ -117,12 +118,13 @@ struct AttentionViewSum {
 
 inline namespace SPECLAB_SIDE {
 
-/// First position, or rank, that a row sees; it is at `position` itself.
+/// Returns the first position, or rank, that a row sees. `position` is the position, or rank, of the row
+/// itself.
 SPECLAB_DEVICE int first_of(const Attention& a, int /*row*/, int position) { return a.first_seen(position); }
 SPECLAB_DEVICE int first_of(const AttentionView& a, int row, int /*position*/) {
   return simt::load(a.first + row);
 }
-/// Slot of a committed key.
+/// Returns the slot of a committed key.
 SPECLAB_DEVICE int slot_at(const Attention& /*a*/, int position) { return position; }
 SPECLAB_DEVICE int slot_at(const AttentionView& a, int rank) { return simt::load(a.listed + rank); }
 
@@ -176,8 +178,8 @@ struct AttentionSplitsKernel {
   static constexpr float kUnseen =
       -3.402823466e+38f;  // below every score; finite, because infinity - infinity is NaN
 
-  // Queries first .. first + count - 1 of this key/value head; each row has `group` of them. They belong to
-  // one row unless all keys are committed.
+  // Computes one tile: queries first .. first + count - 1 of this key/value head. Each row has `group`
+  // queries. The queries of a tile belong to one row unless all keys of the split are committed.
   SPECLAB_DEVICE void run_tile(int committed, int split, int first, int count) const {
     const int first_split = a.first_split(committed), group = a.group(), kv_head = simt::block_y(),
               stride = a.kv.stride, begin = split * kSplit;
@@ -289,7 +291,7 @@ struct AttentionSplitsKernel {
       sum[half] += simt::shuffle_xor(sum[half], 2);
       if (t == 0) sums.set(warp * kTileQueries + g + half * 8, sum[half]);
     }
-    // The scores of 16 positions are the left operand of one product.
+    // The weights of 16 positions are the left operand of one product.
     simt::u32 left[2][2][4];  // [steps of 16 positions][rounding, rest]
     SPECLAB_UNROLL
     for (int step = 0; step < 2; ++step) {
@@ -310,7 +312,7 @@ struct AttentionSplitsKernel {
     }
 
     for (int chunk = 0; chunk < stride; chunk += kChunk) {
-      simt::Accumulator mixed[8];  // [n]: dimensions 8 n + j
+      simt::Accumulator mixed[8];  // column n of mixed[j] is dimension chunk + 8 n + j
       SPECLAB_UNROLL
       for (int j = 0; j < 8; ++j) mixed[j].clear();
       if (busy) {
@@ -383,18 +385,18 @@ struct AttentionSplitsKernel {
       queries.set16((blocks * 2 * simt::kWarp + i) * 8, rest);
     }
   }
-  /// Eight dimensions of a slot; zeros if no row sees it, and past its end.
+  /// Returns eight dimensions of a slot. They are zeros if no row sees the slot, or if they lie past its end.
   SPECLAB_DEVICE simt::Bytes16 piece(const simt::u16* plane, int slot, int d) const {
     simt::Bytes16 none = {};
     if (slot < 0 || d >= a.kv.stride) return none;
     return simt::load16_constant(plane +
                                  static_cast<std::size_t>(slot) * static_cast<std::size_t>(a.kv.stride) + d);
   }
-  /// The lower or the upper halves of two words.
+  /// Returns the lower or the upper halves of two words.
   SPECLAB_DEVICE static simt::u32 pair_of(simt::u32 first, simt::u32 second, int upper) {
     return upper ? first >> 16 | (second & 0xffff0000u) : (first & 0xffffu) | second << 16;
   }
-  // Index of a query of this key/value head in sums and mixed.
+  // Returns the index of a query of this key/value head in the arrays `sums` and `mixed`.
   SPECLAB_DEVICE std::size_t place(int split, int i) const {
     const int row = i / a.group(), head = simt::block_y() * a.group() + i % a.group();
     return (static_cast<std::size_t>(split) * static_cast<std::size_t>(a.n) + static_cast<std::size_t>(row)) *
@@ -424,7 +426,7 @@ struct AttendedQuery {
     for (int split = begin + 1; split < end; ++split)
       most = simt::max(most, simt::load(a.sums + 2 * (split * queries + query)));
   }
-  /// Dimension d of the result. Each split is scaled by exp(its maximum - the largest maximum).
+  /// Returns dimension d of the result. Each split is scaled by exp(maximum of the split - largest maximum).
   SPECLAB_DEVICE float operator[](int d) const {
     float total = 0, sum = 0;
     SPECLAB_ROLLED

@@ -6,14 +6,14 @@
 #include "core/backend/plan.h"
 #include "core/base/exp_log.h"
 
-// What acceptance rules compute from whole rows: the set of accepted tokens
-// (core/decoding/rules/accepted_set.h) and the envelope (rules_classical.cpp), with the bits of the host. All
-// threads of a block call these functions together, except AcceptedSet::meets().
+// Computes what acceptance rules need from whole rows: the set of accepted tokens
+// (core/decoding/rules/accepted_set.h) and the envelope (rules_classical.cpp). The results have the same bits
+// as on the host. All threads of a block call these functions together, except AcceptedSet::meets().
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// Distribution::entropy.
+/// The same as Distribution::entropy() on the host.
 SPECLAB_DEVICE double entropy_of(const LawSpace& space, const LawRow& row, int vocab) {
   if (row.one_hot >= 0) return 0;
   const double sum = sum_row(space, vocab, [&](int x) {
@@ -24,13 +24,13 @@ SPECLAB_DEVICE double entropy_of(const LawSpace& space, const LawRow& row, int v
   return entropy > 0 ? entropy : 0;
 }
 
-/// The tokens of a row that a criterion accepts; rules::Accepted on the host.
+/// The tokens of a row that a criterion accepts. The host's counterpart is rules::Accepted.
 struct AcceptedSet {
   CriterionForm form;
   LawRow seen;  ///< the row that the criterion looks at
   int vocab;
-  int best = -1;   ///< this token is always accepted; -1: none
-  double bar = 0;  ///< least weight in `seen` of an accepted token
+  int best = -1;   ///< the token that is always accepted; -1: none
+  double bar = 0;  ///< the weight in `seen` that an accepted token needs
 
   static constexpr double kNobody = 1e300;
 
@@ -67,11 +67,12 @@ struct AcceptedSet {
   }
 };
 
-/// 1 / M = min over the support of p of q / p.
+/// Returns 1 / M, the minimum of q / p over the support of p.
 SPECLAB_DEVICE double inverse_envelope(const LawSpace& space, const LawRow& p, const LawRow& q, int vocab) {
   if (q.one_hot >= 0) return p.prob(q.one_hot) >= 1 ? 1 : 0;
   if (p.one_hot >= 0) return q.prob(p.one_hot);
-  simt::u64 least = 0;  // inverted bits of the ratio: ratios are not negative, so their bits have their order
+  simt::u64 least = 0;  // inverted bits of the least ratio; ratios are not negative, so their bits are in the
+                        // same order as the ratios
   for (int x = simt::thread_index(); x < vocab; x += simt::block_threads()) {
     const double w = p.weight(x);
     if (!(w > 0)) continue;
@@ -88,7 +89,7 @@ SPECLAB_DEVICE double inverse_envelope(const LawSpace& space, const LawRow& p, c
   return inverse_envelope_of(ratio, p.sum, q.sum);
 }
 
-/// Probability that a token drawn from q is accepted under the envelope.
+/// Returns the probability that a token drawn from q is accepted under the envelope.
 SPECLAB_DEVICE double under_envelope(const LawRow& p, const LawRow& q, int token, double inverse) {
   return inverse > 0 ? envelope_acceptance(p.prob(token), q.prob(token), inverse) : 0;
 }

@@ -24,7 +24,7 @@ struct Law {
   double sum = 1;
   std::int32_t one_hot = -1;  ///< token with probability 1 in a row without weights; -1: there are weights
   /// -1: the row is valid. Otherwise it is the index of the first logit that is NaN or +infinity, or the
-  /// number of logits if all are -infinity. Invalid rows have one_hot = 0, so that nobody reads their
+  /// number of logits if all are -infinity. Invalid rows have one_hot = 0, so that no kernel reads their
   /// weights.
   std::int32_t invalid = -1;
 };

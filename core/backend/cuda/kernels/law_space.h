@@ -5,9 +5,9 @@
 #include "core/backend/cuda/kernels/simt.h"
 #include "core/base/row_order.h"
 
-// A block of threads that works on one row over the vocabulary: its shared memory, and its sums, searches and
-// cuts. Sums follow the order of row_kernels::kSumChunk for any number of threads, so that law.h can promise
-// the bits of the host's code.
+// The tools with which a block of threads works on one row over the vocabulary: a layout of shared memory,
+// sums, searches, and cuts for top-k and top-p. Sums follow the order of row_kernels::kSumChunk for any
+// number of threads, so that law.h can promise the bits of the host's code.
 
 namespace speclab::cuda {
 
@@ -42,7 +42,7 @@ class LawSpace {
   SPECLAB_DEVICE simt::Shared<simt::u64> keys() const {
     return simt::shared<simt::u64>(8 * (chunks_ * (kSumLanes + 1) + kSearchGroup), simt::kWarp);
   }
-  /// A number that one thread tells the others.
+  /// A number that one thread passes to the others.
   SPECLAB_DEVICE simt::Shared<simt::u64> told() const {
     return simt::shared<simt::u64>(8 * (chunks_ * (kSumLanes + 1) + kSearchGroup + simt::kWarp), 1);
   }
@@ -83,8 +83,9 @@ SPECLAB_DEVICE double sum_row(const LawSpace& space, int n, const Value& value) 
   return total;
 }
 
-/// Index of the first of `count` masses at which the running sum exceeds `wanted`; the last one with any mass
-/// if none does. `running` becomes the sum before it.
+/// Returns the index of the first of `count` masses at which the running sum exceeds `wanted`. If the sum
+/// never exceeds it, returns the last index with any mass. `running` becomes the sum before the returned
+/// index.
 template <typename Masses>
 SPECLAB_DEVICE int pass(const Masses& masses, int count, double wanted, double& running) {
   int chosen = 0;
@@ -101,8 +102,8 @@ SPECLAB_DEVICE int pass(const Masses& masses, int count, double wanted, double& 
   return chosen;
 }
 
-/// Coins::categorical() with the uniform number u: sums the row, then finds the chunk, the group and the
-/// entry.
+/// Does what Coins::categorical() does on the host, with the uniform number u. It sums the row, then finds
+/// the chunk, the group and the entry.
 template <typename Value>
 SPECLAB_DEVICE int search_row(const LawSpace& space, int n, double u, const Value& value) {
   const double wanted = u * sum_row(space, n, value);
@@ -128,7 +129,7 @@ SPECLAB_DEVICE int search_row(const LawSpace& space, int n, double u, const Valu
   return first + pass(parts, count, wanted, running);
 }
 
-/// The largest key among all threads.
+/// Returns the largest key among all threads.
 SPECLAB_DEVICE simt::u64 block_largest(const LawSpace& space, simt::u64 key) {
   for (int mask = simt::kWarp / 2; mask > 0; mask /= 2) {
     const simt::u64 other = simt::shuffle_xor(key, mask);
@@ -143,8 +144,9 @@ SPECLAB_DEVICE simt::u64 block_largest(const LawSpace& space, simt::u64 key) {
   return key;
 }
 
-/// A key for (value, index): larger values have larger keys, and on ties lower indices have. Both zeros are
-/// the same value. NaN and +infinity are above all finite values.
+/// Returns a key that orders pairs (value, index). A larger value has a larger key. Among equal values the
+/// lower index has the larger key. Both zeros are the same value. NaN and +infinity are above all finite
+/// values.
 SPECLAB_DEVICE simt::u64 key_of(float value, int index) {
   const simt::u32 bits = simt::bits_of(value + 0.0f);
   simt::u32 order = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
@@ -161,7 +163,7 @@ SPECLAB_DEVICE float value_of(simt::u64 key) {
 inline constexpr simt::u64 kInvalidKey = 0xffffffffull
                                          << 32;  ///< keys from here on belong to NaN or +infinity
 
-/// Key of the largest value; the lowest index on ties.
+/// Returns the key of the largest value, with the lowest index on ties.
 template <typename Value>
 SPECLAB_DEVICE simt::u64 largest_of_row(const LawSpace& space, int n, const Value& value) {
   simt::u64 best = 0;
@@ -172,7 +174,7 @@ SPECLAB_DEVICE simt::u64 largest_of_row(const LawSpace& space, int n, const Valu
   return block_largest(space, best);
 }
 
-/// Sums, over the block, of each of the 16 numbers that every thread has.
+/// Every thread has 16 numbers. Replaces each of them by its sum over all threads of the block.
 SPECLAB_DEVICE void sum_buckets(const LawSpace& space, simt::u64 (&own)[kCutBuckets]) {
   const auto buckets = space.buckets();
   const int warps = simt::block_threads() / simt::kWarp;
@@ -196,9 +198,9 @@ SPECLAB_DEVICE void sum_buckets(const LawSpace& space, simt::u64 (&own)[kCutBuck
   for (int b = 0; b < kCutBuckets; ++b) own[b] = buckets[kLawThreads / simt::kWarp * kCutBuckets + b];
 }
 
-/// The largest key such that the entries with this key or a larger one are enough; 0 if even all entries are
-/// not. Masses are integers, so the order of their sum does not matter. Makes sixteen passes over the row,
-/// four bits of the key each.
+/// Returns the largest key for which enough(mass of all entries with this key or a larger one) is true, or 0
+/// if it is not true even for all entries. Masses are integers, so the order of their sum does not matter.
+/// Makes sixteen passes over the row and finds four bits of the key in each.
 template <typename Key, typename Mass, typename Enough>
 SPECLAB_DEVICE simt::u64 cut_of_row(const LawSpace& space, int n, const Key& key, const Mass& mass,
                                     const Enough& enough) {
@@ -231,8 +233,8 @@ SPECLAB_DEVICE simt::u64 cut_of_row(const LawSpace& space, int n, const Key& key
   return cut;
 }
 
-/// Mass of a weight for top-p, as in core/decoding/rows/distribution.cpp: in units of 2^-44 of the largest
-/// weight.
+/// Returns the mass of a weight for top-p, in units of 2^-44 of the largest weight, as in
+/// core/decoding/rows/distribution.cpp.
 SPECLAB_DEVICE simt::u64 mass_of(float weight) { return static_cast<simt::u64>(weight * 0x1p44f); }
 
 }  // namespace SPECLAB_SIDE

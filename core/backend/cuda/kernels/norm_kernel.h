@@ -28,6 +28,7 @@ struct Norm {
 
 inline namespace SPECLAB_SIDE {
 
+/// The mean of a vector, and the factor by which the norm scales it.
 struct Moments {
   float mean = 0, scale = 1;
 };
@@ -60,7 +61,7 @@ SPECLAB_DEVICE Moments moments_of(const float* x, int d, float eps, int threads,
   moments.scale = 1.0f / simt::sqrt(sum(squares, 0) / static_cast<float>(d) + eps);
   return moments;
 }
-/// Normalises the eight numbers of the vector from `begin` on.
+/// Returns the eight numbers of the vector from `begin` on, normalised.
 template <NormOf kKind>
 SPECLAB_DEVICE Piece normed_piece(const float* x, const float* weights, const float* biases, int begin, int d,
                                   const Moments& moments) {

@@ -3,8 +3,9 @@
 #include "core/backend/cuda/kernels/linear/fragments.h"
 #include "core/backend/cuda/kernels/rows.h"
 
-// Brings the operands of a linear layer into row-major order, for a library that knows no other (cublaslt.h):
-// unpacks a matrix from the order of fragments.h, and rounds rows of floats to bf16.
+// Brings the operands of a linear layer into row-major order, the only order that cuBLASLt reads
+// (cublaslt.h). One kernel unpacks a matrix from the order of fragments.h. The other rounds rows of floats to
+// bf16.
 
 namespace speclab::cuda {
 
@@ -35,7 +36,8 @@ SPECLAB_DEVICE void store_plain(simt::u16* matrix, int in, int row, int k, const
   }
 }
 
-/// One thread per lane of a tile: its pieces of both steps are eight neighbouring elements of two rows.
+/// Uses one thread per lane of a tile. The lane's pieces of both steps are eight neighbouring elements of
+/// each of two rows.
 struct UnpackWeightsKernel {
   static constexpr const char* kName = "unpack_weights";
   static constexpr int kThreads = kRowThreads;

@@ -2,16 +2,16 @@
 
 #include "core/backend/cuda/kernels/simt.h"
 
-// Shared by the kernels that work on rows: pieces of eight floats, and sums over a block in a fixed order.
+// Helpers for the kernels that work on rows: pieces of eight floats, and sums over a block in a fixed order.
 
 namespace speclab::cuda {
 
 inline constexpr int kRowThreads = 256;  ///< most threads per block
-/// Shared memory of one block_sum().
+/// Bytes of shared memory that one block_sum() needs.
 inline constexpr int kSumBytes = kRowThreads / simt::kWarp * 4;
 
-/// Threads for a row of d elements: one per piece of eight, at most kRowThreads. It depends on d alone, and
-/// so does the order of every sum.
+/// Returns the number of threads for a row of d elements: one per piece of eight, at most kRowThreads. The
+/// number depends on d alone, and so does the order of every sum.
 SPECLAB_BOTH int row_threads(int d) {
   const int threads = (d + 255) / 256 * 32;
   return threads < kRowThreads ? threads : kRowThreads;
@@ -63,8 +63,8 @@ SPECLAB_BOTH bool on_16_bytes(const void* p, int stride) {
   return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && stride % 4 == 0;
 }
 
-/// Sum over the threads of the block: a tree within each warp, then the warps in order. Every thread gets the
-/// result. Two sums of one kernel need separate memory.
+/// Returns the sum over the threads of the block. The order is a tree within each warp, then the warps in
+/// ascending order. Every thread gets the result. Two sums of one kernel need separate memory.
 SPECLAB_DEVICE float block_sum(float value, int offset_bytes) {
   const int warps = simt::block_threads() / simt::kWarp;
   value = simt::warp_sum(value);
@@ -77,8 +77,8 @@ SPECLAB_DEVICE float block_sum(float value, int offset_bytes) {
   return total;
 }
 
-/// block_sum() over the first `threads` threads of a larger block, with the same bits. Every thread of the
-/// block gets the result.
+/// Like block_sum(), over the first `threads` threads of a larger block. The bits are those of block_sum() in
+/// a block of `threads` threads. Every thread of the block gets the result.
 SPECLAB_DEVICE float leading_sum(float value, int threads, int offset_bytes) {
   const auto sums = simt::shared<float>(offset_bytes, kSumBytes / 4);
   value = simt::warp_sum(value);

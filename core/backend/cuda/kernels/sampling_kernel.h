@@ -2,13 +2,14 @@
 
 #include "core/backend/cuda/kernels/law.h"
 
-// From logits to tokens: Distribution::assign_logits(), then a draw. One block per row.
+// Turns logits into tokens. One kernel does what Distribution::assign_logits() does on the host, another
+// draws tokens from the result. Each row has one block.
 
 namespace speclab::cuda {
 
-/// Turns rows of logits into laws. At temperature 0: a one-hot row at the argmax. Otherwise: weights exp((z -
-/// max) * scale), zero below e^-87; top-k, then top-p set the weights that they drop to zero; the law holds
-/// the sum of the rest.
+/// Turns rows of logits into laws. At temperature 0 a row becomes one-hot at its argmax. Otherwise the
+/// weights are exp((z - max) * scale), and those below e^-87 are zero. Top-k and then top-p set the weights
+/// that they drop to zero. The law holds the sum of the remaining weights.
 struct Standardise {
   const float* logits = nullptr;  ///< [rows, columns]
   const std::int32_t* ids =
@@ -23,7 +24,8 @@ struct Standardise {
   int every = 1;             ///< row i is written to row i * every of weights and laws
 };
 
-/// Draws one token from each law with a coin of its position: Distribution::sample() or sample_coupled().
+/// Draws one token from each law with a coin of the position of the row, as Distribution::sample() or
+/// sample_coupled() does on the host.
 struct Sample {
   const float* weights = nullptr;  ///< [rows, vocab]
   const Law* laws = nullptr;       ///< [rows], valid
@@ -39,7 +41,8 @@ struct Sample {
 
 inline namespace SPECLAB_SIDE {
 
-// kAnyThreads: the bits do not depend on the number of threads (law_threads), so a block may have fewer.
+// kAnyThreads says that the bits do not depend on the number of threads (law_threads), so a block may have
+// fewer.
 template <bool kTruncate>
 struct StandardiseKernel {
   static constexpr const char* kName = kTruncate ? "standardise_truncate" : "standardise";
@@ -49,7 +52,7 @@ struct StandardiseKernel {
 
   SPECLAB_DEVICE float weight(float z, float max) const { return exp_nonpositive((z - max) * a.scale); }
 
-  /// Key of the smallest entry that is kept.
+  /// Returns the key of the smallest entry that is kept.
   SPECLAB_DEVICE simt::u64 cut_of(const LawSpace& space, const float* logits, float max) const {
     if constexpr (!kTruncate) return 0;
     const int n = a.columns;

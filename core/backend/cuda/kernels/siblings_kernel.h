@@ -2,13 +2,15 @@
 
 #include "core/backend/cuda/kernels/law.h"
 
-// Draws the children of drafted nodes, with the bits of SiblingDraw (core/decoding/drafting/draft_model.h).
+// Draws the children of drafted nodes. The results have the bits of SiblingDraw on the host
+// (core/decoding/drafting/draft_model.h).
 
 namespace speclab::cuda {
 
 /// Draws `count` tokens without replacement from each standardised row of a draft. Token j is drawn from the
-/// law without the j tokens before it. If no mass is left, and at temperature 0, the next best token by logit
-/// takes its place, with a one-hot law. Token j of row i uses the coin with draw index draw + i * count + j.
+/// law without the j tokens before it. If no mass is left, or if the temperature is 0, the kernel takes the
+/// next best token by logit instead, with a one-hot law. Token j of row i uses the coin with draw index draw
+/// + i * count + j.
 struct Siblings {
   const float* logits = nullptr;  ///< [rows, columns]
   const std::int32_t* ids =
@@ -64,7 +66,7 @@ struct SiblingsKernel {
   }
 
  private:
-  /// Writes the law without the token into the next row. False: no mass is left.
+  /// Writes the law without the token into the next row. Returns false if no mass is left.
   SPECLAB_DEVICE bool leave_out(const LawSpace& space, int token, LawRow& q) const {
     if (q.one_hot >= 0) return false;
     const float* from = q.weights;
@@ -78,7 +80,7 @@ struct SiblingsKernel {
     return q.sum > 0;
   }
 
-  /// The best token of the row by logit that is not among tokens first .. end - 1.
+  /// Returns the best token of the row by logit that is not among tokens first .. end - 1.
   SPECLAB_DEVICE int next_best(const LawSpace& space, int first, int end, simt::u64& bound) const {
     const float* logits =
         a.logits + static_cast<std::size_t>(simt::block_x()) * static_cast<std::size_t>(a.columns);

@@ -4,19 +4,21 @@
 
 #include "core/backend/cuda/kernels/simt.h"
 
-// The layer of simt.h on a GPU (sm_80 and later). Kernels include simt.h, not this.
+// Implements the functions of simt.h on a GPU (sm_80 and later). Kernels include simt.h, not this header.
 
 namespace speclab::simt {
 inline namespace SPECLAB_SIDE {
 
 #if defined(SPECLAB_INNER_BLOCKS)
-// The inner block of a warp. Each warp has its own copy, so no thread waits for it.
+// Returns the inner block of this warp. Each warp has its own copy, so no thread has to wait for another
+// warp.
 SPECLAB_DEVICE InnerBlock& own_block() {
   __shared__ InnerBlock of_warp[1024 / kWarp];
   return of_warp[threadIdx.x / kWarp];
 }
-// The thread number as a result that depends on the inner block. Otherwise the compiler would move what
-// kernels compute from it out of the loop over all kernels, into registers that the other kernels need.
+// Returns the thread number. To the compiler the result seems to depend on the inner block. Otherwise the
+// compiler would move values that kernels compute from the thread number out of the loop over all kernels,
+// into registers that the other kernels need.
 SPECLAB_DEVICE int bound_thread() {
   int thread;
   asm("{ .reg .s32 block; mov.s32 block, %1; mov.u32 %0, %%tid.x; }"
@@ -100,7 +102,8 @@ SPECLAB_DEVICE Bytes16 load16(const void* p) {
   return v;
 }
 // Read-only loads are not volatile, so the compiler may move them before barriers and stores. In a persistent
-// kernel another block may have written what is constant within one of its inner kernels.
+// kernel, memory that is constant during one inner kernel may have been written by another block before, so
+// load16_constant() is volatile there.
 SPECLAB_DEVICE Bytes16 load16_constant(const void* p) {
   Bytes16 v;
 #if defined(SPECLAB_INNER_BLOCKS)

@@ -36,7 +36,7 @@ struct RoundRows {
 
 inline namespace SPECLAB_SIDE {
 
-/// One thread per piece of 16 bytes of the packed form.
+/// Uses one thread per piece of 16 bytes of the packed matrix.
 struct PackWeightsKernel {
   static constexpr const char* kName = "pack_weights";
   static constexpr int kThreads = kRowThreads;
@@ -62,7 +62,7 @@ struct PackWeightsKernel {
   }
 };
 
-/// One thread per two elements that are neighbours in the packed form.
+/// Uses one thread per two elements that are neighbours in the packed table.
 struct GatherKernel {
   static constexpr const char* kName = "gather";
   static constexpr int kThreads = kRowThreads;

@@ -1,4 +1,4 @@
-// The verdict on a draft.
+// Compiles the kernel that verifies a draft.
 #include "core/backend/cuda/launch/run_on_device.h"
 
 namespace speclab::cuda {

@@ -1,4 +1,4 @@
-// Linear layers.
+// Compiles the kernels of linear layers.
 #include "core/backend/cuda/launch/run_on_device.h"
 
 namespace speclab::cuda {

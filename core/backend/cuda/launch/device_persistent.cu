@@ -1,4 +1,4 @@
-#define SPECLAB_INNER_BLOCKS  // here simt.h has blocks inside of blocks
+#define SPECLAB_INNER_BLOCKS  // only this file compiles simt.h with inner blocks
 
 #include <cuda_runtime.h>
 

@@ -1,4 +1,5 @@
-// Tasks of persistent kernels that are launched alone. Their kernels are compiled in the other files.
+// Launches single tasks of persistent kernels. The kernels of the tasks are compiled in the other
+// device_*.cu.
 #define SPECLAB_TASKS_ONLY
 #include "core/backend/cuda/launch/run_on_device.h"
 #include "core/backend/cuda/program/persistent_tasks.h"

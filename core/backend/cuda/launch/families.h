@@ -1,9 +1,9 @@
 #pragma once
 
-// The kernels that launch() knows, by the files in which they are compiled: device_NAME.cu for GPUs and
-// core/backend/cuda/simulator/host_NAME.cpp for the simulated one. The files take about equally long to
-// compile. A new kernel is one word here: the struct of its arguments. A new family is a list here, one file
-// of each kind, and an entry in SPECLAB_KERNELS.
+// Lists the kernels that launch() knows. They are grouped into families. A family is compiled in one file for
+// GPUs, device_NAME.cu, and in one file for the simulated GPU, core/backend/cuda/simulator/host_NAME.cpp. The
+// files take about equally long to compile. To add a kernel, add the struct of its arguments to a list. To
+// add a family, add a list here, the two files, and an entry in SPECLAB_KERNELS.
 
 #define SPECLAB_LAYER_KERNELS(apply)                                                               \
   apply(PackWeights) apply(Gather) apply(Norm) apply(Activate) apply(Elementwise) apply(RoundRows) \
@@ -22,8 +22,9 @@
   SPECLAB_LINEAR_KERNELS(apply) \
   SPECLAB_LINEAR_FREE_KERNELS(apply) SPECLAB_SAMPLING_KERNELS(apply) SPECLAB_ACCEPT_KERNELS(apply)
 
-// Those that a persistent kernel can run as tasks (PersistentKernels in
-// core/backend/cuda/program/persistent_tasks.h), so that a task can also be launched alone.
+// The kernels that a persistent kernel can run as tasks (PersistentKernels in
+// core/backend/cuda/program/persistent_tasks.h). They are listed here so that a task can also be launched
+// alone.
 
 #define SPECLAB_LAYER_TASKS(apply)                                                                          \
   apply(NormKernel<NormOf::kRms>) apply(RopeStoreKernel) apply(AttentionSplitsKernel<Attention>)            \

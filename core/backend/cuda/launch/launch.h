@@ -28,22 +28,23 @@ namespace speclab::cuda {
 /// True if this program was built with nvcc and so has code for GPUs. It does not say that there is a GPU.
 bool built_for_gpus();
 
-/// Starts the kernel of `arguments`, which with_kernel() in its header chooses. Throws Error with the name of
-/// the kernel if the device refuses.
+/// Starts the kernel for `arguments`. The function with_kernel() in the header of the kernel chooses it.
+/// Throws Error with the name of the kernel if the device refuses the launch.
 template <typename Arguments>
 void launch(const Arguments& arguments, const Stream& stream);
 
-/// Describes what launch() with these arguments starts.
+/// Describes the launch that launch() starts with these arguments.
 template <typename Arguments>
 GraphNode describe(const Arguments& arguments);
 
-/// The launch as a task of a persistent kernel; nullopt if its kernel is not among PersistentKernels.
+/// Returns the launch as a task of a persistent kernel, or nullopt if its kernel is not among
+/// PersistentKernels.
 template <typename Arguments>
 std::optional<Task> task_of(const Arguments& arguments);
 /// Starts a task as a launch of its own.
 void launch(const Task& task, const Stream& stream);
 GraphNode describe(const Task& task);
-/// All tasks of a table as one cooperative launch.
+/// One cooperative launch that runs all tasks of a table.
 struct TableLaunch {
   Persistent table;
   int blocks = 1;
@@ -51,8 +52,9 @@ struct TableLaunch {
 void launch(const TableLaunch& table, const Stream& stream);
 GraphNode describe(const TableLaunch& table);
 
-// Where launch() ends up, on a GPU and on a simulated one. Their instances are in device_*.cu and in
-// core/backend/cuda/simulator/host_*.cpp, one file of each per family of kernels (families.h).
+// launch() calls these functions, run_on_device() for a GPU and run_on_machine() for a simulated GPU. The
+// templates are instantiated in device_*.cu and in core/backend/cuda/simulator/host_*.cpp, with one file of
+// each kind per family of kernels (families.h).
 template <typename Arguments>
 void run_on_device(const Arguments& arguments, void* stream);
 void run_on_device(const Task& task, void* stream);

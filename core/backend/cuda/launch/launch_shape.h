@@ -19,9 +19,9 @@ struct Stream {
   simt::Machine* machine = nullptr;  ///< a simulated GPU: launches are done when they return
 };
 
-/// Throws Error: the device refused a launch.
+/// Throws Error that says that the device refused a launch.
 [[noreturn]] void fail_launch(const char* kernel, const LaunchShape& shape, const char* reason);
-/// Throws Bug: no caller may pass such arguments.
+/// Throws Bug. Call it for arguments that no caller may pass.
 [[noreturn]] void fail_arguments(const char* kernel, const char* reason);
 
 }  // namespace speclab::cuda

@@ -33,12 +33,12 @@ void Launcher::start_together(const std::vector<Task>& tasks) {
   std::vector<std::byte> bytes(table.bytes());
   table.write(bytes.data());
   void* there = nullptr;
-  if (recording_) {  // a table of its own, which no later launch overwrites
+  if (recording_) {  // the graph gets its own table, which no later launch overwrites
     const std::shared_ptr<void> own = device_.allocate(bytes.size());
     device_.upload_beside(bytes.data(), bytes.size(), own.get());
     recording_->kept.push_back(own);
     there = own.get();
-  } else {  // in the order of the stream, so the table before it has been read
+  } else {  // the upload runs in the order of the stream, so the previous table has been read by then
     there = table_room(bytes.size());
     device_.upload(bytes.data(), bytes.size(), there);
   }

@@ -33,7 +33,7 @@ class Launcher {
     }
     start_now(kernel, arguments);
   }
-  /// Launches what was held back.
+  /// Launches the tasks that were held back.
   void submit();
   bool idle() const { return waiting_.empty() && device_.idle(); }
 
@@ -61,12 +61,12 @@ class Launcher {
 
   Device& device_;
   CudaKernels kernels_;
-  int blocks_ = 0;                 // of a persistent kernel
+  int blocks_ = 0;                 // blocks of a persistent kernel
   std::vector<Task> waiting_;      // held back, in order
-  std::shared_ptr<void> arrived_;  // one u64: the barrier of persistent kernels
-  std::shared_ptr<void> table_;    // of the last persistent kernel
+  std::shared_ptr<void> arrived_;  // one u64: the counter of the barrier in persistent kernels
+  std::shared_ptr<void> table_;    // task table of the last persistent kernel
   std::size_t table_bytes_ = 0;
-  std::shared_ptr<Graph> recording_;  // null: launches start
+  std::shared_ptr<Graph> recording_;  // null: launches are started, not recorded
   std::uint64_t condition_ = 0;       // of the loop that is being recorded
 };
 

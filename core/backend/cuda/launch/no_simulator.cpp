@@ -1,4 +1,5 @@
-// Stands for core/backend/cuda/simulator in a program that is built without it (SPECLAB_SIMULATOR=OFF).
+// Replaces core/backend/cuda/simulator in a program that is built without the simulator
+// (SPECLAB_SIMULATOR=OFF).
 #include "core/backend/cuda/launch/launch.h"
 #include "core/backend/cuda/runtime/device.h"
 #include "core/base/error.h"
@@ -17,7 +18,7 @@ namespace {
 
 std::unique_ptr<Device> make_simulated_device() { fail(); }
 
-// Nothing reaches these without a simulated device.
+// No code calls these functions, because there is no simulated device.
 template <typename Arguments>
 void run_on_machine(const Arguments&, simt::Machine&) {
   fail();

@@ -4,7 +4,7 @@
 
 #include "core/backend/cuda/launch/launch.h"
 
-// Compiles kernels for GPUs. Only for device_*.cu.
+// Compiles kernels for GPUs. Include it only in device_*.cu.
 
 namespace speclab::cuda {
 
@@ -25,7 +25,8 @@ constexpr auto entry_of() {
   else return run<Kernel>;
 }
 
-/// Starts one kernel. Compiled where it is instantiated; tasks.cu finds those of tasks when it is linked.
+/// Starts one kernel. The family of the kernel (families.h) instantiates it in its own file. device_tasks.cu
+/// only declares it for the kernels of tasks, and the linker finds the instances.
 template <typename Kernel>
 void start_on_device(const Kernel& kernel, const LaunchShape& shape, void* stream);
 
@@ -35,7 +36,7 @@ template <typename Kernel>
 void start_on_device(const Kernel& kernel, const LaunchShape& shape, void* stream) {
   cudaError_t error = cudaSuccess;
   const auto entry = entry_of<Kernel>();
-  if (shape.shared_bytes > (48 << 10)) {  // what a block has without asking
+  if (shape.shared_bytes > (48 << 10)) {  // a block may use this much without asking
     error = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
   }
   if (error == cudaSuccess) {

@@ -5,7 +5,7 @@
 namespace speclab::cuda {
 
 std::shared_ptr<Plan> CudaProgram::make_plan(const PlanShape& shape) {
-  backend_.submit();  // as for any memory
+  backend_.submit();  // as before every allocation, see CudaBackend::allocate()
   return cuda::make_plan(backend_, shape, device_.allocate_shared(kPlanRing * sizeof(PlanRound)));
 }
 
@@ -23,11 +23,11 @@ void CudaProgram::draw(Plan& plan, int depth) {
 }
 
 void CudaProgram::target_rows(Plan& plan) {
-  launcher_.submit();  // the draft's forwards are one launch, whatever the target's are
+  launcher_.submit();  // the draft's forwards become one launch, separate from the target's forward
   launcher_.start("lay_rows", target_rows_of(plan));
 }
 
-// None of these can be held back, so the first of them launches everything before it.
+// Most of these kernels cannot be held back, so settle() launches everything that was held back before it.
 void CudaProgram::settle(Plan& plan) {
   launcher_.start("standardise", target_laws_of(plan));
   if (looks_at_raw(plan.shape)) launcher_.start("standardise", raw_laws_of(plan));

@@ -13,9 +13,10 @@ namespace speclab::cuda {
 /// a round.
 class CudaProgram final : public DeviceProgram {
  public:
-  /// Memory of the backend that its operations use without asking for it; graphs must keep it.
+  /// Buffers that operations of the backend use without a call of Backend::room(). Graphs must keep this
+  /// memory, too.
   using Memory = std::array<std::shared_ptr<void>, 4>;
-  /// All of them outlive this.
+  /// `backend`, `device` and `launcher` must outlive this object.
   CudaProgram(Backend& backend, Device& device, Launcher& launcher, std::function<Memory()> memory)
       : backend_(backend), device_(device), launcher_(launcher), memory_(std::move(memory)) {}
 

@@ -7,14 +7,14 @@
 namespace speclab::cuda {
 namespace {
 
-/// The kernel of a task of that type.
+/// Returns the kernel of a task. Kernel must be its type.
 template <typename Kernel>
 Kernel kernel_of(const Task& task) {
   Kernel kernel{};
   std::memcpy(static_cast<void*>(&kernel), task.arguments, sizeof kernel);
   return kernel;
 }
-/// Replaces the kernel of `linear` by another one with the same layout of blocks.
+/// Returns the task `linear` with another kernel that has the same layout of blocks.
 template <typename Kernel>
 Task with_kernel_in(const Task& linear, const Kernel& kernel) {
   static_assert(sizeof kernel <= kTaskBytes && std::is_trivially_copyable_v<Kernel>);

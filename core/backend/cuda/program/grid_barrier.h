@@ -12,8 +12,9 @@ inline namespace SPECLAB_SIDE {
 /// Every thread of a block has its own copy and makes the same calls. A wait() must follow every arrive().
 class GridBarrier {
  public:
-  /// `arrived`: zero before the first launch; all launches that use it have the same number of blocks. A
-  /// block that starts late may find arrivals of this launch in it, fewer than one per block.
+  /// `arrived` is zero before the first launch. All launches that use it have the same number of blocks. A
+  /// block that starts late may already find arrivals of this launch in the counter, but fewer than one per
+  /// block, so the division below rounds them off.
   SPECLAB_DEVICE explicit GridBarrier(simt::u64* arrived)
       : arrived_(arrived), blocks_(static_cast<simt::u64>(simt::grid_x())) {
     if (simt::thread_index() == 0) passed_ = simt::load_acquire(arrived_) / blocks_ * blocks_;

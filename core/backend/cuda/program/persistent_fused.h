@@ -10,19 +10,20 @@
 
 namespace speclab::cuda {
 
-/// True if RopeStore can be fused with the product before it, which makes queries, keys and values. The two
-/// halves of a head must be pairs of tiles of one block, so `slices`, of the product, must leave a block two
-/// tiles or more.
+/// True if RopeStore can be fused with the product before it, which computes queries, keys and values. The
+/// two halves of a head must be pairs of tiles of one block, so a block must have at least two tiles.
+/// `slices` is the number of slices of the product, which determines the number of tiles per block.
 SPECLAB_BOTH constexpr bool can_rotate(const RopeStore& rope, int slices) {
   return rope.half > 0 && 2 * rope.half == rope.head_dim && rope.half % kTileOut == 0 &&
          slices <= kLinearWarps / 2;
 }
-/// Most splits for which AttentionSum is fused with the product after it: every block adds up the row by
-/// itself, so the sum has to be short.
+/// Most splits for which AttentionSum is fused with the product after it. Every block of the product adds up
+/// the splits of the row by itself, so there must be few of them.
 inline constexpr int kMostStagedSplits = 8;
 
 inline namespace SPECLAB_SIDE {
 
+/// Fuses a product with the RopeStore after it.
 struct Rotated {
   static constexpr bool kStages = false, kPairs = true;
   RopeStore rope;
@@ -66,6 +67,7 @@ struct Rotated {
   }
 };
 
+/// Fuses an AttentionSum with the product after it.
 struct Combined {
   static constexpr bool kStages = true, kPairs = false;
   Attention of;

@@ -7,8 +7,8 @@
 #include "core/backend/cuda/program/grid_barrier.h"
 #include "core/backend/cuda/program/persistent_tasks.h"
 
-// The kernel of persistent.h. Include it only where simt.h has inner blocks: on the host, and in
-// core/backend/cuda/launch/device_persistent.cu.
+// The persistent kernel that persistent.h describes. Include this header only where simt.h has inner blocks:
+// on the host, and in core/backend/cuda/launch/device_persistent.cu.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -55,7 +55,8 @@ struct PersistentKernel {
       slot.set16(4 * piece, simt::load16(reinterpret_cast<const std::byte*>(a.tasks + i) + 16 * piece));
   }
 
-  /// Prefetches this block's share; blocks take pieces in turn.
+  /// Prefetches this block's share of prefetches begin .. end - 1. The pieces are dealt to the blocks in
+  /// turn.
   SPECLAB_DEVICE void prefetch(int begin, int end) const {
     SPECLAB_ROLLED
     for (int i = begin; i < end; ++i) {
@@ -78,7 +79,8 @@ struct PersistentKernel {
     int index = kFirst;
     ((kernel == index++ ? run_as<Kernels>() : void()), ...);
   }
-  // Runs inner blocks. Those with neighbouring numbers run in different blocks.
+  // Runs this block's share of the inner blocks of a task. Inner blocks with neighbouring numbers run in
+  // different blocks.
   template <typename Kernel>
   SPECLAB_DEVICE static void run_as() {
     static_assert(sizeof(Kernel) <= kTaskBytes && std::is_trivially_copyable_v<Kernel>);

@@ -22,7 +22,8 @@ namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
 /// Kernels that can be a task or a launch of their own. Each is also in a list SPECLAB_..._TASKS of
-/// core/backend/cuda/launch/families.h. Kernels that need more than a block offers here are missing.
+/// core/backend/cuda/launch/families.h. The list leaves out kernels that need more than a block of the
+/// persistent kernel offers.
 using PersistentKernels =
     std::tuple<LinearFewKernel<1, 6, true>, LinearFewKernel<1, 6, false>, LinearFewKernel<2, 4, false>,
                NormKernel<NormOf::kRms>, RopeStoreKernel, AttentionSplitsKernel<Attention>,
@@ -42,15 +43,14 @@ constexpr int index_among(const std::tuple<Each...>*) {
   ((found = std::is_same_v<Kernel, Each> ? index : found, ++index), ...);
   return found;
 }
-/// Index of a kernel among them; -1: not among them.
+/// The number of a kernel among PersistentKernels; -1: not among them.
 template <typename Kernel>
 inline constexpr int kPersistentIndex = index_among<Kernel>(static_cast<const PersistentKernels*>(nullptr));
 template <typename Kernel>
 inline constexpr int kFusedIndex = static_cast<int>(std::tuple_size_v<PersistentKernels>) +
                                    index_among<Kernel>(static_cast<const FusedKernels*>(nullptr));
 
-/// Calls visit(kernel, shape) for the launch that a task stands for. The task must not be fused. For the
-/// host.
+/// Calls visit(kernel, shape) on the host for the launch that a task stands for. The task must not be fused.
 template <typename Visit, typename... Kernels>
 void with_task(const Task& task, const std::tuple<Kernels...>*, const Visit& visit) {
   const auto visit_as = [&]<typename Kernel>(std::type_identity<Kernel>) {

@@ -5,7 +5,8 @@
 #include "core/backend/plan.h"
 
 // The kernels of a planned round (core/backend/plan.h) besides forwards, sampling and acceptance: they lay
-// out rows from the state of the sequence and update that state. One block each, unless they say otherwise.
+// out rows from the state of the sequence and update that state. Each kernel has one block unless its comment
+// says otherwise.
 
 namespace speclab::cuda {
 
@@ -18,7 +19,7 @@ struct PlanState {
   PhiloxKey key{};
   std::int32_t nodes = 1;                    ///< nodes of this round: the pending token and the draft
   std::int32_t previous = 0;                 ///< token at position - 1
-  std::int32_t tokens[kMostPlanNodes] = {};  ///< by node: the pending token, then the draft, then any tokens
+  std::int32_t tokens[kMostPlanNodes] = {};  ///< by node: the pending token, the draft, then padding
   std::int32_t emitted = 0, max_tokens = 0;
   std::int32_t rounds = 0;       ///< number of finished rounds
   PlanEnd end = PlanEnd::kNone;  ///< any other value: further rounds change nothing
@@ -32,8 +33,8 @@ struct PlanState {
   std::int32_t level_begin[kMostPlanNodes + 1] = {};  ///< [depth + 2], see PlanShape
 };
 
-/// The depth to which a draft may go after a pending token: one more token must fit into the text and into
-/// both caches.
+/// Returns the depth to which a draft may go after a pending token. After the drafted tokens, one more token
+/// must fit into the text, and the sequence must fit into both caches.
 SPECLAB_BOTH int plan_draft_limit(int depth, std::int64_t position, int emitted, int max_tokens,
                                   int target_capacity, int draft_capacity) {
   std::int64_t limit = depth;
@@ -43,8 +44,9 @@ SPECLAB_BOTH int plan_draft_limit(int depth, std::int64_t position, int emitted,
   return limit > 0 ? static_cast<int>(limit) : 0;
 }
 
-/// Slot and position of the pending token in a cache of `capacity` positions. If the sequence has outgrown
-/// the cache, its rows use the last positions and their results are not read.
+/// Returns the number that is both the slot and the position of the pending token in a cache of `capacity`
+/// positions. If the sequence has outgrown the cache, its rows use the last positions and their results are
+/// not read.
 SPECLAB_BOTH int plan_origin(std::int64_t position, int capacity) {
   const std::int64_t origin = position < capacity ? position : capacity - 1;
   return origin > 1 ? static_cast<int>(origin) : 1;
@@ -60,7 +62,8 @@ struct LayRows {
   int base = 0;      ///< nodes of this depth and deeper are in flight, others are committed; -1, 0 or 1
   int capacity = 0;  ///< positions
   int offset = 0;    ///< offset of the position embedding
-  int draws = -1;    ///< >= 0: this forward gives the tokens at depth 1 + draws; writes their position, too
+  int draws = -1;    ///< >= 0: the tokens at depth 1 + draws are drawn from this forward, and the kernel also
+                     ///< writes their position; -1: none
   std::int32_t* tokens = nullptr;            ///< out [n]
   std::int32_t* position_rows = nullptr;     ///< out [n]
   std::int32_t* positions = nullptr;         ///< out [n]
@@ -135,7 +138,8 @@ struct LayRowsKernel {
   }
 };
 
-// One block per plane. A thread moves the same piece of all slots, so moves in order need no barrier.
+// One block per plane. A thread moves the piece at the same offset of every slot, so the moves run in order
+// without a barrier.
 struct MoveAcceptedKernel {
   static constexpr const char* kName = "move_accepted";
   static constexpr int kThreads = kKvThreads;
@@ -247,7 +251,7 @@ struct SettleKernel {
                                           plan_draft_limit(a.depth, position + emitted, total, most,
                                                            a.target_capacity, a.draft_capacity)));
   }
-  /// A node of the accepted path.
+  /// Returns the node of the accepted path at a depth.
   SPECLAB_DEVICE int node_at(int depth) const {
     return depth == 0 ? 0 : simt::load(&a.verdict->path[depth - 1]);
   }

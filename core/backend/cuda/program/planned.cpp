@@ -42,9 +42,9 @@ Standardise laws(const PlanSampling& sampling, const float* logits, int rows, in
   return a;
 }
 
-/// Address of the position of a draft's coins: the position of the pending token (Sequence::draft_coin), or
-/// with the coupled rule the position of the tokens at this depth, because they share the noise of the
-/// target.
+/// Returns the address of the position that the coins of a draft use. It is the position of the pending token
+/// (Sequence::draft_coin). With the coupled rule it is the position of the tokens at this depth, because they
+/// share the noise of the target.
 const std::int64_t* coin_position(const Plan& plan, int depth) {
   const PlanState* state = memory(plan).state.data();
   return plan.shape.rule == AcceptRule::kCoupled ? state->draw_at + (depth - 1) : &state->position;
@@ -59,8 +59,8 @@ LayRows draft_rows_of(const Plan& plan, int depth) {
   return rows;
 }
 
-// Node i has row i - 1 of q. The law of a draft's row is the law of the first child; the laws of the other
-// children are derived from it.
+// Row i - 1 of q belongs to node i. The law that a row of the draft gives is the law of the first child of
+// the node. The laws of the other children are derived from it.
 Standardise draft_laws_of(const Plan& plan, int depth) {
   const Memory& m = memory(plan);
   const PlanShape& shape = plan.shape;

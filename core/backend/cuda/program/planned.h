@@ -7,18 +7,19 @@
 #include "core/backend/cuda/kernels/siblings_kernel.h"
 #include "core/backend/plan.h"
 
-// The memory of planned rounds (core/backend/plan.h), and the arguments of the kernels of a round.
+// Allocates the memory of planned rounds (core/backend/plan.h), and makes the arguments of the kernels that a
+// round launches.
 
 namespace speclab::cuda {
 
-/// ring: kPlanRing PlanRounds in memory that the host reads, too.
+/// `ring` holds kPlanRing PlanRounds, in memory that both host and device can access.
 std::shared_ptr<Plan> make_plan(Backend& backend, const PlanShape& shape, std::shared_ptr<void> ring);
 void start_plan(Backend& backend, Plan& plan, const PlanStart& start);
 
 LayRows draft_rows_of(const Plan& plan, int depth);
 Standardise draft_laws_of(const Plan& plan, int depth);
 Sample draft_token_of(const Plan& plan,
-                      int depth);  ///< if the depth has one node; otherwise draft_tokens_of()
+                      int depth);  ///< only if the depth has one node; otherwise use draft_tokens_of()
 Siblings draft_tokens_of(const Plan& plan, int depth);
 LayRows target_rows_of(const Plan& plan);
 Standardise target_laws_of(const Plan& plan);

@@ -10,15 +10,15 @@
 namespace speclab::cuda {
 namespace {
 
-// Children follow their parents.
+// Sets the parent of a node. Call it for the parent before its children.
 void set_parent(PlanState& state, int node, int parent) {
   state.parents[node] = parent;
   state.depths[node] = parent < 0 ? 0 : state.depths[parent] + 1;
   state.path_begin[node + 1] = state.path_begin[node] + state.depths[node] + 1;
 }
 
-/// Allocates the arrays of `rows`, whose nodes are set. Its paths have `path_keys` numbers; the last `wanted`
-/// rows get logits.
+/// Allocates the arrays of `rows`. Its range of nodes must be set. All paths together have `path_keys`
+/// numbers. The last `wanted` rows get logits.
 QueuedRows make_rows(Backend& backend, int wanted, int path_keys, TreeRows& rows) {
   const int n = rows.n;
   std::vector<std::int32_t> last(static_cast<std::size_t>(wanted));
@@ -35,7 +35,7 @@ QueuedRows make_rows(Backend& backend, int wanted, int path_keys, TreeRows& rows
   return out;
 }
 
-/// Rows of a forward of the draft.
+/// Makes the rows of a forward of the draft.
 QueuedRows make_level(Backend& backend, int wanted, const PlanState& tree, TreeRows& rows) {
   std::vector<std::int32_t> path_begin(1, 0);
   for (int node = rows.first; node < rows.first + rows.n; ++node) {
@@ -46,7 +46,8 @@ QueuedRows make_level(Backend& backend, int wanted, const PlanState& tree, TreeR
   return make_rows(backend, wanted, path_begin.back(), rows);
 }
 
-// The tree that the plan knows: the whole tree, or only the pending token if the host drafts.
+// Makes the initial state with the tree that is known in advance. This is the whole tree, or only the pending
+// token if the host drafts.
 PlanState tree_of(const PlanShape& shape) {
   PlanState state;
   int node = 0;

@@ -7,12 +7,12 @@
 #include "core/backend/cuda/program/plan_kernel.h"
 #include "core/backend/plan.h"
 
-// The memory of a plan on the device. Internal to planned.cpp and planned_memory.cpp.
+// The memory of a plan on the device. Only planned.cpp and planned_memory.cpp include this header.
 
 namespace speclab::cuda {
 
 /// Nodes first .. first + n - 1 of a tree as rows of a forward. Nodes of a depth below `base` are committed.
-/// One array holds all that is written for each forward.
+/// The array `numbers` holds all values that are written anew for each forward.
 struct TreeRows {
   int first = 0, n = 0, base = 0;
   const std::int32_t* path_begin = nullptr;  ///< [n + 1]
@@ -30,7 +30,7 @@ struct TreeRows {
 /// What Plan::own points to.
 struct Memory {
   Buffer<PlanState> state;
-  PlanState begin;              ///< initial state of every generation, with the tree if the plan knows it
+  PlanState begin;              ///< initial state of every generation; it has the tree unless the host drafts
   std::vector<TreeRows> draft;  ///< [depth]
   TreeRows target;
   Buffer<float> q, p, raw, draft_logits, target_logits;

@@ -9,18 +9,20 @@
 #include "core/backend/cuda/runtime/device.h"
 #include "core/backend/cuda_kernels.h"
 
-// The host's side of persistent kernels (persistent.h): the size of the grid, and the table of tasks.
+// The host's part of persistent kernels (persistent.h). It chooses the size of the grid and makes the table
+// of tasks.
 
 namespace speclab::cuda {
 
 /// Blocks per multiprocessor. Eight warps of a linear layer have 48 KiB of weights in flight, three times
 /// what Little's law asks for (linear.h), and each further block makes the barrier slower.
 inline constexpr int kMostResident = 1;
-/// Number of blocks of the grid. Throws Error that names the device and what it lacks.
+/// Returns the number of blocks of the grid. If the device cannot run persistent kernels, throws Error that
+/// names the device and what it lacks.
 int persistent_blocks(const PersistentLimits& limits, const std::string& device);
 
-/// Bytes of weights that are prefetched ahead of the task that reads them: about four times what is in flight
-/// at 3 to 4.3 TB/s (linear.h), a fifth of the L2 of an A100.
+/// Bytes of weights that are prefetched ahead of the task that reads them. This is about four times the bytes
+/// that are in flight at 3 to 4.3 TB/s (linear.h), and a fifth of the L2 of an A100.
 inline constexpr std::size_t kPrefetchAhead = std::size_t{8} << 20;
 
 /// A table of tasks. In memory the prefetches follow the tasks.
@@ -32,7 +34,7 @@ struct TaskTable {
   std::size_t bytes() const { return tasks.size() * sizeof(Task) + prefetches.size() * sizeof(Prefetch); }
   /// Writes bytes() bytes to `to`.
   void write(std::byte* to) const;
-  /// Kernel arguments for a copy of the table at `table`.
+  /// Returns the arguments of the kernel for a copy of the table at address `table`.
   Persistent arguments(const void* table, simt::u64* arrived) const;
 };
 
@@ -46,7 +48,8 @@ std::vector<Task> fuse(std::span<const Task> tasks);
 
 /// Fewer tasks than this are launched one by one.
 inline constexpr std::size_t kLeastTasks = 8;
-/// With kAuto: for larger models, reading the weights hides the launches.
+/// With kAuto, tasks that read more weights than this are launched one by one, because for larger models the
+/// time to read the weights hides the launches.
 inline constexpr std::size_t kMostAutoWeights = std::size_t{1} << 30;
 /// True if these tasks should become one launch.
 bool worth_one_launch(std::span<const Task> tasks, CudaKernels kernels);

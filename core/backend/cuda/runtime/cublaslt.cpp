@@ -91,7 +91,8 @@ struct CublasLt::Library {
   }
 };
 
-// The library stores matrices by columns: our row-major [a, b] is its [b, a].
+// The library stores matrices by columns, so a row-major matrix [a, b] of ours is a matrix [b, a] for the
+// library.
 struct CublasLt::Shape {
   Shape(const Library& library, int out, int in, int rows) : library(library) {
     require(library.MatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");

@@ -56,7 +56,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options, CudaKernels kernels)
 template <typename Arguments, typename T>
 double CudaBackend::seconds(int times, const char* kernel, const Arguments& arguments, const Buffer<T>& out) {
   T one;
-  download(out.data(), sizeof one, &one);  // earlier work is done
+  download(out.data(), sizeof one, &one);  // waits until earlier work is done
   const std::int64_t begun = wall_now_ns();
   for (int i = 0; i < times; ++i) start(kernel, arguments);
   download(out.data(), sizeof one, &one);
@@ -85,7 +85,8 @@ DeviceSpeed CudaBackend::measure_speed() {
   return speed;
 }
 
-// The caller may be about to release memory that operations use, so those are launched.
+// First launches the operations that were held back, because the caller may be about to release memory that
+// they use.
 std::shared_ptr<void> CudaBackend::allocate(std::size_t bytes) {
   submit();
   return device_->allocate(bytes);

@@ -15,8 +15,8 @@
 
 namespace speclab::cuda {
 
-/// Backends "cuda" and "host-simt": the operations as kernels, launched in one stream of a device. Linear
-/// layers are in cuda_products.cpp, the rest is in cuda_backend.cpp.
+/// Implements the backends "cuda" and "host-simt". Operations run as kernels that are launched in one stream
+/// of a device. Linear layers are in cuda_products.cpp, the rest is in cuda_backend.cpp.
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const CudaBackendOptions& options, CudaKernels kernels);
@@ -100,22 +100,23 @@ class CudaBackend final : public Backend {
   Launcher launcher_;
   CudaProgram program_;
   std::unique_ptr<DeviceStatus> status_;
-  std::unique_ptr<CublasLt> library_;  // null: none, or a simulated GPU
-  // Many rows make the unpacking of weights cheap: it moves a matrix three times, while our own product reads
-  // it once per kMostRows rows. Too many rows would make activations large beside weights.
+  std::unique_ptr<CublasLt> library_;  // null without cublaslt and on a simulated GPU
+  // The prompts that prompt_linear() computes. It pays for many rows only, because the weights must be
+  // unpacked first. This moves a matrix three times, while linear() reads it once per kMostRows rows. With
+  // too many rows per call, the activations would be large compared with the weights.
   PromptRows prompt_rows_;
   ThreadPool pool_;                          // reads weights
   Buffer<simt::u16> activations_;            // input of a linear layer, rounded
-  Buffer<simt::u16> activated_;              // input of the layer behind a gate
-  Buffer<float> partials_;                   // sums of its slices
-  Buffer<simt::u32> arrivals_;               // zeros between products
-  Buffer<simt::u16> plain_weights_, plain_;  // of the last product of a prompt
-  Buffer<float> sums_, mixed_;               // of the splits of an attention
+  Buffer<simt::u16> activated_;              // gated activations, rounded: input of the layer after the gate
+  Buffer<float> partials_;                   // sums of the slices of a linear layer
+  Buffer<simt::u32> arrivals_;               // counters of finished slices, zero between products
+  Buffer<simt::u16> plain_weights_, plain_;  // operands of prompt_linear()
+  Buffer<float> sums_, mixed_;               // results of the splits of an attention
   std::vector<std::int32_t> moves_;          // from, then to
   Buffer<std::int32_t> staged_moves_;
 };
 
-/// Norm over rows of d numbers, in terms of a kernel.
+/// Returns the arguments of the norm kernel for rows of d numbers.
 inline Norm norm_of(NormOf kind, const float* x, const float* weight, float eps, int rows, int d) {
   Norm norm;
   norm.kind = kind;

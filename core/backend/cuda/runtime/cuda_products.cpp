@@ -5,7 +5,7 @@
 #include "core/backend/cuda/runtime/cuda_backend.h"
 #include "core/base/error.h"
 
-// Linear layers of CudaBackend.
+// The linear layers of CudaBackend.
 
 namespace speclab::cuda {
 namespace {
@@ -37,7 +37,7 @@ NormedRow CudaBackend::round_norm(const NormForm& form, const float* x, int rows
   return {};
 }
 
-// W activations_, without a destination
+// Returns the arguments of the product W activations_. The caller sets the destination.
 Linear CudaBackend::linear_of(const PackedMatrix& w, int rows) const {
   Linear product;
   product.weights = static_cast<const Bf16*>(w.data.get());
@@ -50,7 +50,7 @@ Linear CudaBackend::linear_of(const PackedMatrix& w, int rows) const {
   return product;
 }
 
-// y (+)= W activations_
+// Starts the product y (+)= W activations_.
 void CudaBackend::product(const PackedMatrix& w, int rows, float* y, bool accumulate, const NormedRow& norm) {
   Linear product = linear_of(w, rows);
   product.norm = norm;
@@ -60,7 +60,8 @@ void CudaBackend::product(const PackedMatrix& w, int rows, float* y, bool accumu
   start("linear", product);
 }
 
-// Allocates what products with such a matrix need, now, so that no buffer moves while they run.
+// Allocates the buffers that products with such a matrix need. They are allocated now so that no buffer moves
+// while products run.
 void CudaBackend::reserve(int out, int in) {
   const LinearPlan plan = plan_of(out, in, kMostRows);
   room(activations_, activation_elements(kMostRows, in));

@@ -45,11 +45,11 @@ class Device {
   virtual std::string numerics_class() const = 0;  ///< "cuda-sm90", ..., or "host-simt"
   virtual std::string description() const = 0;     ///< "NVIDIA H100 80GB HBM3"
   virtual PersistentLimits persistent_limits() const = 0;
-  /// Null where nothing is known about the state of the device.
+  /// Null if nothing is known about the state of the device.
   virtual std::unique_ptr<DeviceStatus> make_status() const = 0;
   virtual std::unique_ptr<DeviceTimer> make_timer() const = 0;
 
-  /// Where launch() (core/backend/cuda/launch/launch.h) starts kernels.
+  /// The stream in which launch() (core/backend/cuda/launch/launch.h) starts kernels.
   virtual Stream stream() const = 0;
   /// Notes the kernel that was just started, for error messages. `kernel` must stay valid.
   virtual void started(const char* kernel) = 0;
@@ -69,12 +69,12 @@ class Device {
   /// Copies within the device in the order of the stream, without waiting.
   virtual void copy(const void* from, std::size_t bytes, void* to) = 0;
 
-  /// Starts a capture: launches are recorded instead of run. loop: as the body of a loop that the device
-  /// repeats. Returns the handle of the loop's condition for simt::set_conditional(), 0 without a loop. The
-  /// condition is 1 when a replay starts.
+  /// Starts a capture: launches are recorded instead of run. If `loop` is true, they become the body of a
+  /// loop that the device repeats. Returns the handle of the loop's condition for simt::set_conditional(), or
+  /// 0 without a loop. The condition is 1 when a replay starts.
   virtual std::uint64_t begin_capture(bool loop) = 0;
-  /// Ends the capture and returns what was recorded. Destroying it waits for the stream. Throws Error unless
-  /// it is a chain of `kernels` launches.
+  /// Ends the capture and returns the recorded launches. Destroying the result waits for the stream. Throws
+  /// Error unless the recording is a chain of `kernels` launches.
   virtual std::shared_ptr<void> end_capture(std::size_t kernels) = 0;
   virtual void drop_capture() = 0;
   /// Queues what end_capture() returned.

@@ -94,7 +94,7 @@ std::shared_ptr<void> Gpu::allocate(std::size_t bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, bytes > 0 ? bytes : 1);
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // it is answered
+    cudaGetLastError();  // clears this error, which is handled here
     std::size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", 0);
     fail_memory(bytes, free, total, ordinal_, name_);
@@ -109,7 +109,7 @@ std::shared_ptr<void> Gpu::allocate_shared(std::size_t bytes) {
   return {data, [](void* p) { cudaFreeHost(p); }};
 }
 
-// Relaxed: buffers may grow while their first use is recorded.
+// Captures in relaxed mode, because buffers may grow while their first use is recorded.
 std::uint64_t Gpu::begin_capture(bool loop) {
   const auto stream = static_cast<cudaStream_t>(stream_);
   if (!loop) {
@@ -138,7 +138,7 @@ std::uint64_t Gpu::begin_capture(bool loop) {
 void Gpu::drop_capture() {
   cudaGraph_t graph = nullptr;
   cudaStreamEndCapture(static_cast<cudaStream_t>(stream_), &graph);
-  cudaGetLastError();  // the one that is on its way says what went wrong
+  cudaGetLastError();  // clears this error; the exception that is already being thrown says what went wrong
   void* outer = std::exchange(captured_, nullptr);
   if (outer != nullptr) graph = static_cast<cudaGraph_t>(outer);
   if (graph != nullptr) cudaGraphDestroy(graph);

@@ -7,8 +7,8 @@
 
 #include "core/backend/cuda/runtime/device.h"
 
-// The CUDA runtime behind plain types: memory, copies and waiting. Kernels are started by
-// core/backend/cuda/launch/launch.h.
+// A GPU, as a Device: its memory, copies, captures and waiting. The header hides the types of the CUDA
+// runtime. Kernels are started by core/backend/cuda/launch/launch.h.
 
 namespace speclab::cuda {
 
@@ -48,11 +48,13 @@ class Gpu final : public Device {
   /// Throws Error with the free and the total memory of the device when there is not enough.
   std::shared_ptr<void> allocate(std::size_t bytes) override;
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override;
-  /// Up to kStaged bytes it does not wait for the device, unless a megabyte of earlier uploads is under way.
+  /// An upload of up to kStaged bytes does not wait for the device, unless a megabyte of earlier uploads is
+  /// still in progress.
   void upload(const void* host, std::size_t bytes, void* to) override;
   static constexpr std::size_t kStaged = std::size_t{512} << 10;
   void upload_beside(const void* host, std::size_t bytes, void* to) override;
-  /// Goes in pieces through pinned memory (staging.h), so the kind of the host's memory does not matter.
+  /// Copies in pieces through pinned memory (staging.h), so it does not matter whether the host's memory is
+  /// pinned or pageable.
   void download(const void* from, std::size_t bytes, void* host) override;
   void copy(const void* from, std::size_t bytes, void* to) override;
   std::uint64_t begin_capture(bool loop) override;

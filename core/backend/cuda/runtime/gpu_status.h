@@ -6,8 +6,8 @@
 
 namespace speclab::cuda {
 
-/// The state of one GPU, from NVML, the driver's management library. It is loaded when it is first used, so
-/// the program does not need it.
+/// Reads the state of one GPU with NVML, the driver's management library. The library is loaded when it is
+/// first used, so the program runs without it.
 class GpuStatus final : public DeviceStatus {
  public:
   explicit GpuStatus(int ordinal) : ordinal_(ordinal) {}

@@ -22,7 +22,8 @@ struct GpuWatch::Parts {
   std::int64_t begun = 0;
   std::optional<unsigned long long> energy;  // mJ, at the beginning
   int processes = 0;
-  // Power since `then`, and its integral up to there, by trapezoids. The sampler's while it runs.
+  // The last sample of the power in watts, its time, and the energy up to that time (trapezoidal rule). While
+  // the sampler runs, only its thread uses these three.
   std::optional<double> power;
   std::int64_t then = 0;
   double joules = 0;

@@ -8,18 +8,18 @@
 
 namespace speclab::cuda {
 
-/// Watches one GPU with NVML. It reads the GPU's energy counter at begin() and at end(); only on a GPU
-/// without a counter does a thread sample the power in between.
+/// Watches one GPU with NVML. It reads the GPU's energy counter at begin() and at end(); on a GPU without a
+/// counter, a thread samples the power in between.
 class GpuWatch final : public DeviceWatch {
  public:
-  /// `bus_id`: "0000:65:00.0". Without NVML or the GPU, end() knows nothing but the time.
+  /// `bus_id`: "0000:65:00.0". If NVML or the GPU is missing, end() reports only the time.
   explicit GpuWatch(const std::string& bus_id, const char* library = "libnvidia-ml.so.1",
                     std::chrono::milliseconds period = std::chrono::milliseconds(10));
   ~GpuWatch() override;
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
 
-  const std::string& problem() const;  ///< why NVML tells nothing; "" if it works
+  const std::string& problem() const;  ///< why NVML cannot be used; "" if it works
   void begin() override;
   DeviceUse end() override;
 

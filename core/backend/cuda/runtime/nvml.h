@@ -33,13 +33,15 @@ struct Process {
 inline constexpr int kSuccess = 0;
 inline constexpr int kSmClock = 1, kMemoryClock = 2;
 inline constexpr int kGpuTemperature = 0;
-/// Reasons for clocks below their maximum. NVML has others, which are no slowdown of a busy GPU.
+/// Reasons why clocks are below their maximum. NVML has other reasons, too, but those do not slow down a busy
+/// GPU.
 inline constexpr std::pair<unsigned long long, const char*> kReasons[] = {
     {0x2, "applications' clocks"}, {0x4, "power cap"},         {0x8, "hardware slowdown"},
     {0x10, "sync boost"},          {0x20, "thermal slowdown"}, {0x40, "hardware thermal slowdown"},
     {0x80, "power brake"},         {0x100, "display clocks"}};
 
-/// Calls functions by name. A missing function fails like an unsupported one.
+/// Loads NVML and calls its functions by name. A call of a function that the library lacks fails, like a call
+/// that the GPU does not support.
 class Library {
  public:
   /// Loads and starts the library; see problem().
@@ -73,14 +75,14 @@ class Library {
   std::string problem_;
 };
 
-/// Number of processes that compute on the GPU now, with this one; -1: unknown.
+/// Number of processes that compute on the GPU now, including this one; -1: unknown.
 int compute_processes(const Library& library, Device device);
 /// The kReasons that hold now; nullopt: unknown.
 std::optional<std::vector<std::string>> slowed_by(const Library& library, Device device);
 
 #if defined(SPECLAB_NVML_HEADER)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // old drivers have only those
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // old drivers have only the deprecated functions
 namespace check {
 template <auto ours, auto theirs>
 inline constexpr bool same = static_cast<unsigned long long>(ours) == static_cast<unsigned long long>(theirs);
@@ -108,7 +110,7 @@ static_assert(same<kReasons[0].first, nvmlClocksThrottleReasonApplicationsClocks
               same<kReasons[5].first, nvmlClocksThrottleReasonHwThermalSlowdown> &&
               same<kReasons[6].first, nvmlClocksThrottleReasonHwPowerBrakeSlowdown> &&
               same<kReasons[7].first, nvmlClocksThrottleReasonDisplayClockSetting>);
-// Every function that is called by name, with the arguments of the call.
+// Checks every function that is called by name, with the types of the arguments that the call passes.
 static_assert(takes<nvmlInit_v2> && takes<nvmlShutdown> &&
               takes<nvmlSystemGetDriverVersion, char*, unsigned> &&
               takes<nvmlDeviceGetHandleByPciBusId_v2, const char*, nvmlDevice_t*> &&

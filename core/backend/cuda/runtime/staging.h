@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstring>
 
-// Copies much memory through little pinned memory. The driver would stage copies of pageable memory itself,
-// one piece after the other.
+// Downloads large arrays from a device through a small buffer of pinned memory. If the driver copied to
+// pageable memory itself, it would stage one piece after the other.
 
 namespace speclab::cuda {
 

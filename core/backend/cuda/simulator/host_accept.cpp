@@ -1,4 +1,4 @@
-// The verdict on a draft.
+// Compiles the kernel that verifies a draft.
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

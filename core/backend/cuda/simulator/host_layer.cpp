@@ -1,4 +1,4 @@
-// Kernels of layers but for their products: rows, norms, attention, the KV cache, weights.
+// Compiles the kernels of layers except matrix products: rows, norms, attention, the KV cache, weights.
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

@@ -1,4 +1,4 @@
-// Linear layers.
+// Compiles the kernels of linear layers.
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

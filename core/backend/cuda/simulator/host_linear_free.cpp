@@ -1,4 +1,4 @@
-// Linear layers in forms that benchmarks compare with.
+// Compiles the kernels of linear layers without row invariance, with which benchmarks compare.
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

@@ -1,4 +1,4 @@
-// The persistent kernel, with all kernels that it can run as tasks.
+// Compiles the persistent kernel, with all kernels that it can run as tasks.
 #include "core/backend/cuda/program/persistent_kernel.h"
 #include "core/backend/cuda/simulator/run_on_machine.h"
 

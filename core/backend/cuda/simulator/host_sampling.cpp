@@ -1,4 +1,4 @@
-// Laws of rows, sampling, and what surrounds a verdict in a round.
+// Compiles the kernels that turn logits into laws, sample tokens, and do the other work of a planned round.
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

@@ -1,4 +1,4 @@
-// Tasks of persistent kernels that are launched alone. Their kernels are compiled in the other files.
+// Launches single tasks of persistent kernels. The kernels of the tasks are compiled in the other host_*.cpp.
 #define SPECLAB_TASKS_ONLY
 #include "core/backend/cuda/program/persistent_tasks.h"
 #include "core/backend/cuda/simulator/run_on_machine.h"

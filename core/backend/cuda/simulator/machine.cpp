@@ -16,8 +16,8 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-// Fibers, and the order in which blocks run. Memory is in machine_memory.cpp, barriers in
-// machine_barriers.cpp.
+// The fibers of the simulated GPU, and the order in which blocks run. Memory is in machine_memory.cpp,
+// barriers are in machine_barriers.cpp.
 
 namespace speclab::simt {
 
@@ -27,8 +27,8 @@ constinit thread_local Thread* self = nullptr;
 
 namespace {
 
-constexpr int kMostShared = 227 << 10;     // of a block on sm_90
-constexpr std::size_t kStack = 256 << 10;  // reserved, not touched
+constexpr int kMostShared = 227 << 10;     // largest shared memory of a block on sm_90
+constexpr std::size_t kStack = 256 << 10;  // reserved for each fiber, not touched
 
 }  // namespace
 
@@ -43,7 +43,7 @@ struct Machine::Fibers {
     const void* bottom = nullptr;
     std::size_t bytes = 0;
   };
-  struct Stop {};  // thrown in a fiber that has to end
+  struct Stop {};  // thrown in a fiber to end it
 
   std::vector<context::fiber> of_threads;
   std::vector<Stack> stacks;
@@ -57,7 +57,8 @@ struct Machine::Fibers {
     return thread == kMain ? main : of_threads[static_cast<std::size_t>(thread)];
   }
 
-  // Tells AddressSanitizer which stack comes next, and that it is active.
+  // announce() tells AddressSanitizer which stack comes next. arrived() tells it that this stack is now
+  // active.
   void announce([[maybe_unused]] int thread, [[maybe_unused]] void** fake_stack) {
 #if defined(__SANITIZE_ADDRESS__)
     const Stack& stack = thread == kMain ? main_stack : stacks[static_cast<std::size_t>(thread)];

@@ -45,6 +45,7 @@ struct MmaQueue {
   int count = 0;
   Item item[kRoom];
 };
+/// A copy that async_copy16() has started and async_wait() finishes.
 struct AsyncCopy {
   std::function<void(Bytes16)> write;
   const void* from;
@@ -55,12 +56,14 @@ struct AsyncCopy {
 struct Group {
   int index[3] = {}, grid[3] = {1, 1, 1};
   int first = 0, threads = 0;              ///< thread ids first .. first + threads - 1
-  int shared_begin = 0, shared_bytes = 0;  ///< within the memory of all placed blocks
-  std::uint64_t epoch = 0, begin = 0;      ///< of its last barrier; of the poisoning of its shared memory
-  int parked = 0;                          ///< threads at the barrier
+  int shared_begin = 0, shared_bytes = 0;  ///< within the shared memory of all placed blocks
+  std::uint64_t epoch = 0, begin = 0;  ///< epoch of the last barrier of this group; epoch in which its shared
+                                       ///< memory was last made undefined
+  int parked = 0;                      ///< threads at the barrier
   std::source_location barrier;
   int inside = 0,
-      entering = 0;  ///< inner blocks: threads that have not left it; threads that wait to enter the next
+      entering = 0;  ///< for inner blocks: threads that have not left the block; threads that wait to enter
+                     ///< the next one
 };
 
 /// One simulated thread.
@@ -70,7 +73,8 @@ struct Thread {
   int index, lane;                ///< index: within `group`
   Group* block = nullptr;         ///< the block
   Group* group = nullptr;         ///< the inner block that it has entered, or its block
-  std::uint32_t collectives = 0;  ///< number of collectives so far; lanes of a warp agree outside of one
+  std::uint32_t collectives = 0;  ///< number of collectives so far; equal for all lanes of a warp unless some
+                                  ///< of them are inside a collective
   std::uint32_t warp_epoch = 0;   ///< number of warp_sync() so far
   MmaQueue products;
   std::vector<AsyncCopy> copies;    ///< not finished, oldest first
@@ -111,8 +115,8 @@ class Machine {
         Kernel::kName, Kernel::kThreads, shape, false,
         [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
   }
-  /// Runs all blocks at once, like a cooperative launch: they may wait for each other. At most kMostTogether
-  /// warps.
+  /// Runs all blocks at once, like a cooperative launch, so they may wait for each other. The blocks may have
+  /// at most kMostTogether warps together.
   template <typename Kernel>
   void run_together(const Kernel& kernel, const cuda::LaunchShape& shape) {
     run_blocks(
@@ -121,7 +125,7 @@ class Machine {
   }
   static constexpr int kMostTogether = 64;
 
-  /// A new condition of a loop. Handles count from 1.
+  /// Makes a condition for a loop and returns its handle. Handles count from 1.
   std::uint64_t make_conditional() {
     conditionals_.push_back(0);
     return conditionals_.size();
@@ -129,7 +133,7 @@ class Machine {
   std::uint32_t conditional(std::uint64_t handle) const { return conditionals_.at(handle - 1); }
   void set_conditional(std::uint64_t handle, std::uint32_t value) { conditionals_.at(handle - 1) = value; }
 
-  // For simt_host.h.
+  // The functions from here on are for simt_host.h.
   enum class Access { kRead, kWrite, kConstant };
   void check_global(const void* p, std::size_t bytes, const std::source_location& where) {
     const auto at = reinterpret_cast<std::uintptr_t>(p);
@@ -139,8 +143,8 @@ class Machine {
     }
     find_global(p, bytes, where);
   }
-  /// For blocks that run together: fails if no barrier orders this access after a conflicting one of another
-  /// block.
+  /// Checks blocks that run together. Fails if no release and acquire order this access after a conflicting
+  /// access of another block.
   void watch_global(const void* p, std::size_t bytes, Access access, const std::source_location& where) {
     if (!clocks_.empty()) watch(p, bytes, access, where);
   }
@@ -164,7 +168,7 @@ class Machine {
  private:
   struct Fibers;                      // of Boost.Context
   static constexpr int kMain = -1;    // the caller of run(), in place of a thread
-  static constexpr int kGranule = 2;  // bytes of memory that are watched together
+  static constexpr int kGranule = 2;  // bytes of memory whose last accesses are recorded together
   struct Range {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;
@@ -191,8 +195,8 @@ class Machine {
     std::uint32_t written = 0;
     std::vector<std::uint32_t> read;  ///< clocks by block; empty: not read
   };
-  using Clock =
-      std::vector<std::uint32_t>;  ///< by block: the last release that this block knows; its own next one
+  using Clock = std::vector<std::uint32_t>;  ///< [i]: the last release of block i that this block knows; for
+                                             ///< the block itself, its next release
 
   void run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, bool together,
                   void (*call)(const void*), const void* kernel);
@@ -224,7 +228,7 @@ class Machine {
   int running_ = 0;          ///< number of placed threads
   int ended_ = 0;
   std::uint64_t pauses_ = 0;   ///< pauses since the last collective or barrier
-  std::vector<Group> blocks_;  ///< the placed blocks
+  std::vector<Group> blocks_;  ///< the placed blocks, that is, those that run now
   std::vector<Group> inner_;   ///< inner blocks, by their first warp
 
   std::uint64_t epochs_ = 0;
@@ -235,7 +239,7 @@ class Machine {
   Range recent_[4];
   int next_recent_ = 0;
 
-  std::vector<Clock> clocks_;                         ///< of blocks that run together; empty otherwise
+  std::vector<Clock> clocks_;                         ///< clocks of blocks that run together; empty otherwise
   std::unordered_map<const void*, Clock> published_;  ///< by the address of the release
   std::unordered_map<std::uintptr_t, Watched> watched_;
   std::vector<std::uint32_t> conditionals_;

@@ -6,13 +6,13 @@
 #include "core/backend/cuda/simulator/machine.h"
 #include "core/base/error.h"
 
-// Where threads of the simulated GPU meet: collectives of a warp, barriers, blocks inside of blocks, matrix
-// products.
+// The operations of the simulated GPU in which threads wait for each other: collectives of a warp, barriers,
+// inner blocks, and matrix products.
 
 namespace speclab::simt {
 namespace {
 
-constexpr std::uint64_t kMostPauses = 1'000'000;  // without progress of any thread
+constexpr std::uint64_t kMostPauses = 1'000'000;  // in a row, without a collective or barrier in between
 
 bool same(const std::source_location& a, const std::source_location& b) {
   return a.line() == b.line() && a.column() == b.column() && std::string_view(a.file_name()) == b.file_name();
@@ -36,7 +36,7 @@ const std::uint64_t* Machine::exchange(std::uint64_t value, const std::source_lo
   return values;
 }
 
-// Returns when all lanes of the warp have arrived. The last one continues first.
+// Returns when all lanes of the warp have arrived. The last lane to arrive continues first.
 void Machine::arrive(const std::source_location& where) {
   Thread& me = *self;
   Warp& warp = warps_[static_cast<std::size_t>(me.id / kWarp)];
@@ -70,7 +70,8 @@ void Machine::block_sync(const std::source_location& where) {
   wake(group.first / kWarp, group.threads / kWarp);
 }
 
-// Wakes whole warps, one of which has the running thread. Continues with a random one of all runnable warps.
+// Wakes whole warps. The running thread belongs to one of them. Continues with a random warp of all that can
+// run.
 void Machine::wake(int first_warp, int warps) {
   pauses_ = 0;
   for (int warp = first_warp; warp < first_warp + warps; ++warp) {
@@ -91,7 +92,8 @@ void Machine::pause(const std::source_location& where) {
   if (thread != self->id) switch_to(thread);
 }
 
-// The running thread must wait. Continues with another lane of its warp, or else with another warp.
+// Suspends the running thread, which must wait. Continues with another lane of its warp, or else with another
+// warp.
 void Machine::leave_to_others(const char* doing, const std::source_location& where) {
   const int id = self->id;
   Warp& warp = warps_[static_cast<std::size_t>(id / kWarp)];
@@ -116,7 +118,7 @@ void Machine::leave_to_others(const char* doing, const std::source_location& whe
        where);
 }
 
-// ---- Blocks inside of blocks
+// ---- Inner blocks
 
 void Machine::enter_block(const InnerBlock& inner, const std::source_location& where) {
   Thread& me = *self;

@@ -6,12 +6,14 @@
 #include "core/backend/cuda/simulator/machine.h"
 #include "core/base/error.h"
 
-// Global and shared memory of the simulated GPU, and the checks of every access.
+// The global and the shared memory of the simulated GPU, and the checks of every access.
 
 namespace speclab::simt {
 namespace {
 
-// Readers of a granule since the last barrier: one thread, several of one warp, or several warps.
+// Values of Shadow::reader, which tells who has read a granule since the last barrier. Below kOfWarp it is
+// the index of the only thread. kOfWarp + w stands for several threads of warp w, and kOfMany for several
+// warps.
 constexpr std::uint16_t kOfWarp = 0x4000, kOfMany = 0x8000;
 
 }  // namespace

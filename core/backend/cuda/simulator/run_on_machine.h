@@ -3,11 +3,12 @@
 #include "core/backend/cuda/launch/launch.h"
 #include "core/backend/cuda/simulator/machine.h"
 
-// Compiles kernels for the simulated GPU. Only for host_*.cpp.
+// Compiles kernels for the simulated GPU. Include it only in host_*.cpp.
 
 namespace speclab::cuda {
 
-/// Runs one kernel. Compiled where it is instantiated; host_tasks.cpp finds those of tasks when it is linked.
+/// Runs one kernel. The family of the kernel (core/backend/cuda/launch/families.h) instantiates it in its own
+/// file. host_tasks.cpp only declares it for the kernels of tasks, and the linker finds the instances.
 template <typename Kernel>
 void start_on_machine(const Kernel& kernel, const LaunchShape& shape, simt::Machine& machine);
 

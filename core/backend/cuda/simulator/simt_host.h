@@ -13,8 +13,8 @@
 #include "core/backend/cuda/kernels/simt.h"
 #include "core/base/bf16.h"
 
-// The layer of simt.h on the CPU: the threads of a block are fibers of a Machine (machine.h). Kernels include
-// simt.h, not this.
+// Implements the functions of simt.h on the CPU. The threads of a block are fibers of a Machine (machine.h).
+// Kernels include simt.h, not this header.
 
 namespace speclab::simt {
 inline namespace SPECLAB_SIDE {

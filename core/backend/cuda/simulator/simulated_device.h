@@ -5,7 +5,7 @@
 
 namespace speclab::cuda {
 
-/// The simulated GPU of backend "host-simt". Launches and copies are done when they return.
+/// The simulated GPU of backend "host-simt". Launches and copies are finished when the calls return.
 class SimulatedDevice final : public Device {
  public:
   bool simulated() const override { return true; }
@@ -40,7 +40,7 @@ class SimulatedDevice final : public Device {
     std::uint64_t condition = 0;  ///< of the loop; 0: no loop
   };
   std::shared_ptr<simt::Machine> machine_ = std::make_shared<simt::Machine>();
-  std::shared_ptr<Capture> capture_;  ///< while one is under way
+  std::shared_ptr<Capture> capture_;  ///< the capture in progress; null if there is none
 };
 
 }  // namespace speclab::cuda

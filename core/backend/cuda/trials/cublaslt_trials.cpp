@@ -10,7 +10,8 @@
 namespace speclab::cuda {
 namespace {
 
-/// One matrix product. Its weights come from memory in each launch, not from a cache.
+/// One matrix product to be timed. Launches use several copies of the weights in turn, so that a launch reads
+/// them from memory and not from a cache.
 class Product {
  public:
   Product(Gpu& gpu, CublasLt& library, int out, int in, int rows)

@@ -25,7 +25,8 @@ double Stand::batch(int count, const std::function<void(int)>& launch) const {
 
 namespace {
 
-/// Memory of the device with small numbers that repeat after a megabyte. A chip is faster with zeros.
+/// Allocates memory of the device and fills it with small numbers that repeat after a megabyte. Zeros would
+/// not do, because a chip computes faster with zeros.
 template <typename T>
 std::shared_ptr<T> filled(Device& device, std::size_t count, T (*number)(std::uint32_t)) {
   std::vector<T> part(std::min<std::size_t>(count, (std::size_t{1} << 20) / sizeof(T)));
@@ -70,7 +71,7 @@ void add_bandwidth(std::vector<KernelTrial>& trials, const StandPtr& stand) {
         {}};
   });
   add(trials, stand, "copy", 2 * static_cast<double>(bytes), 0,
-      [=] {  // what is read and what is written
+      [=] {  // `bytes` counts both what is read and what is written
         const auto from = filled<std::uint16_t>(stand->device(), bytes / 2, small_bf16),
                    to = filled<std::uint16_t>(stand->device(), bytes / 2, small_bf16);
         return Launches{[=](int) { stand->device().copy(from.get(), bytes, to.get()); }, {}};
@@ -86,7 +87,8 @@ std::string label_of(const LinearFree& form) {
                      : form.many ? ", many"
                                  : "");
 }
-/// The fastest form of a layer, whatever its bits. `launch_as(i, form)` starts the i-th launch.
+/// Returns the fastest form of a layer, whatever its bits (linear_free_kernel.h). `launch_as(i, form)` starts
+/// the i-th launch.
 LinearFree fastest(const Stand& stand, const Linear& layer,
                    const std::function<void(int, const LinearFree&)>& launch_as) {
   LinearFree best;
@@ -98,9 +100,10 @@ LinearFree fastest(const Stand& stand, const Linear& layer,
   return best;
 }
 
-/// One layer of `rows` rows, its activations rounded before, as models run it and in the fastest form that
-/// need not have the bits of other numbers of rows. The weights of a launch are not those of the launches
-/// before it while there is room for others, so that they come from memory and not from a cache.
+/// Adds trials of one linear layer for each number of rows. Its input is already rounded. There are two
+/// trials: the kernel that models run ("linear"), and the fastest form without row invariance
+/// ("linear_free"). The launches use several copies of the weights in turn, up to about 256 MiB, so that the
+/// weights come from memory and not from a cache.
 void add_linear(std::vector<KernelTrial>& trials, const StandPtr& stand, int out, int in,
                 const std::vector<int>& all_rows) {
   using Weights = std::vector<std::shared_ptr<std::uint16_t>>;
@@ -144,9 +147,9 @@ void add_linear(std::vector<KernelTrial>& trials, const StandPtr& stand, int out
   }
 }
 
-/// What follows the target's forward in a step: laws of all rows, the verdict on a draft, and moving what was
-/// accepted. The draft is two chains side by side, one of them right: half of the nodes are accepted, every
-/// one has to be moved.
+/// Adds a trial of the work that follows the target's forward in a step: compute the laws of all rows, verify
+/// the draft, and move the accepted rows of the KV cache. The draft consists of two chains side by side, and
+/// one of them is accepted. So half of the nodes are accepted, and each of these has to be moved.
 void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int vocab, int rows, bool greedy) {
   const int layers = stand->simulated() ? 1 : 32, kv_heads = stand->simulated() ? 1 : 8,
             stride = kv_stride(128), slots = 256;
@@ -163,7 +166,7 @@ void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int voc
         }
         for (int node = 2; node < rows; node += 2) from.push_back(node), to.push_back(node / 2);
         const auto logits = filled<float>(device, count * static_cast<std::size_t>(vocab), small_float);
-        for (int node = 0; node + 2 < rows; node += 2) {  // the token of the child is nearly certain
+        for (int node = 0; node + 2 < rows; node += 2) {  // the target is nearly certain of the child's token
           const float certain = 60;
           device.upload(&certain, sizeof certain,
                         logits.get() + static_cast<std::size_t>(node) * static_cast<std::size_t>(vocab) +
@@ -227,7 +230,7 @@ std::vector<KernelTrial> cuda_kernel_trials(const CudaBackendOptions& options) {
   const bool simulated = options.simulated;
   std::vector<KernelTrial> trials;
   add_bandwidth(trials, stand);
-  // Those of Llama-3.1-8B, then of SmolLM2-135M.
+  // The shapes of Llama-3.1-8B, then those of SmolLM2-135M.
   const Shapes shapes = simulated ? Shapes{{48, 640}} : Shapes{{28672, 4096}, {4096, 14336}, {6144, 4096},
                                                                {4096, 4096},  {3072, 576},   {576, 1536}};
   const std::vector<int> rows =

@@ -7,11 +7,12 @@
 #include "core/backend/cuda/runtime/device.h"
 #include "core/backend/kernel_trials.h"
 
-// Internal to the files of this folder.
+// What the trials of GPU kernels (core/backend/kernel_trials.h) share: a device with a timer, and the shapes
+// of products. Only the files of this folder include this header.
 
 namespace speclab::cuda {
 
-/// (out, in) of weight matrices.
+/// Pairs (out, in), one for each weight matrix.
 using Shapes = std::vector<std::pair<int, int>>;
 
 /// A device with a timer.
@@ -21,7 +22,8 @@ class Stand {
       : device_(std::move(device)), timer_(device_->make_timer()) {}
   Device& device() const { return *device_; }
   bool simulated() const { return device_->simulated(); }
-  /// Seconds of one of many launches that follow each other without a wait. `launch(i)` starts the i-th.
+  /// Runs many launches without a wait between them and returns the seconds of one launch. `launch(i)` starts
+  /// the i-th launch.
   double time(const std::function<void(int)>& launch) const;
 
  private:
@@ -31,8 +33,8 @@ class Stand {
 };
 using StandPtr = std::shared_ptr<Stand>;
 
-/// "cublaslt/rows:n/out:m/in:k": y = W x by the toolkit's library, with the fastest algorithm that it
-/// proposes.
+/// Adds the trials "cublaslt/rows:n/out:m/in:k". Each times the product y = W x of the CUDA toolkit's
+/// library, with the fastest algorithm that the library proposes.
 void add_cublaslt_trials(int ordinal, const Shapes& shapes, const std::vector<int>& rows,
                          std::vector<KernelTrial>& trials);
 

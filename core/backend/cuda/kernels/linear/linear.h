@@ -26,8 +26,9 @@
 // 2.47 GB, 15.0 GB), and their time as a multiple of the time to read the weights from memory. It is
 // calculated from the plans below, not measured (cuda_linear_plan_test.cpp calculates it again). It assumes
 // an H100 with 3.0 TB/s from memory, 5.5 TB/s from L2, 128 bytes per clock and SM from shared memory (28
-// TB/s) and 600 TFLOP/s with mma.sync, and that the slowest of them sets the time of each product. Launches,
-// ramps and the wait for the last slice come on top.
+// TB/s) and 600 TFLOP/s with mma.sync. It also assumes that the slowest of these four sets the time of each
+// product. Launches, ramps and the wait for the last slice are not counted.
+//
 //                              SmolLM2-135M          Llama-3.2-1B            Llama-3.1-8B
 //   n                       1    16    64   128      1    16    64   128      1    16    64   128
 //   activations from L2   .03   .52  1.24  2.47    .03   .24   .45   .89    .02   .19   .36   .71
@@ -66,15 +67,15 @@ struct Linear {
   // in fragments.h. Only if can_activate(out, in).
   simt::u16* activated = nullptr;
   Activation function = Activation::kSilu;
-  // For slices that meet in global memory, see LinearPlan. Launches that may overlap need separate ones.
+  // Memory in which slices meet, see LinearPlan. Launches that may overlap need separate memory.
   float* partials = nullptr;      ///< 16-byte aligned
   simt::u32* arrivals = nullptr;  ///< zeros before and after the launch
 };
 
 /// Number of slices of the sum over k: 1, 2, 4 or 8. About 1,000 warps share a matrix, unless each would get
-/// fewer than 128 inputs. It is part of the numerics class. By Little's law, 3.0 to 4.3 TB/s at a latency of
-/// 0.8 us need 2.4 to 3.5 MB in flight. 1,000 warps of linear_few.h have 6 MB in flight (six loads of 1 KiB
-/// each), and linear_many.h has 3 to 4 MB with half as many warps.
+/// fewer than 128 inputs. The number of slices is part of the numerics class. By Little's law, 3.0 to 4.3
+/// TB/s at a latency of 0.8 us need 2.4 to 3.5 MB in flight. 1,000 warps of linear_few.h have 6 MB in flight
+/// (six loads of 1 KiB each), and linear_many.h has 3 to 4 MB with half as many warps.
 SPECLAB_BOTH constexpr int slices_of(int out, int in) {
   int slices = 1;
   while (slices < 8 && tiles_of(out, kTileOut) * slices < 1024 && tiles_of(in, kTileIn) >= 8 * slices)
@@ -93,7 +94,8 @@ SPECLAB_BOTH constexpr bool can_norm(int rows, int in) { return rows == 1 && in 
 SPECLAB_BOTH constexpr bool can_activate(int out, int in) {
   return out % (2 * kTileIn) == 0 && slices_of(out, in) <= 4;
 }
-/// First block of kTileIn inputs of a slice. For slice number `slices`: the end of the last one.
+/// Returns the first block of kTileIn inputs of a slice. slice_begin(in, slices, slices) is the end of the
+/// last slice.
 SPECLAB_BOTH constexpr int slice_begin(int in, int slices, int slice) {
   return tiles_of(in, kTileIn) * slice / slices;
 }
@@ -113,7 +115,8 @@ struct LinearPlan {
   std::size_t partials = 0;  ///< floats in Linear::partials
 };
 
-/// The plan for a number of slices, for linear_many.h or linear_few.h.
+/// Returns the plan for a number of slices, for the kernel of linear_many.h if `many`, otherwise for the one
+/// of linear_few.h.
 SPECLAB_BOTH constexpr LinearPlan plan_with(int out, int rows, int slices, bool many) {
   LinearPlan plan;
   plan.slices = slices;

@@ -11,8 +11,8 @@
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// A linear layer that is fused with nothing. Others (persistent_fused.h) compute the row first, or process
-/// pairs of outputs.
+/// The value of Fused for a linear layer that is fused with nothing. The other types for Fused are in
+/// persistent_fused.h. They compute the row first, or process pairs of outputs.
 struct Alone {
   static constexpr bool kStages = false, kPairs = false;
 };
@@ -52,8 +52,9 @@ struct LinearFewKernel {
     const simt::u16* activations = a.activations + simt::lane() * kPiece;
 
     simt::Accumulator sums[kRowTiles];
-    // A slice that ends early never loads some of them. They get a value so that they do not occupy registers
-    // during the kernels that follow this one in a persistent kernel (persistent.h).
+    // Weights and activations in flight. A short slice never loads some of them. They get a value here so
+    // that they do not occupy registers during the kernels that follow this one in a persistent kernel
+    // (persistent.h).
     simt::Bytes16 w[kAhead][2] = {}, x[kAhead][kRowTiles] = {};
     SPECLAB_UNROLL
     for (int n = 0; n < kRowTiles; ++n) sums[n].clear();
@@ -143,7 +144,7 @@ struct LinearFewKernel {
   }
 
  private:
-  // Has the bits of NormKernel.
+  // Computes the norm of the row into shared memory, with the bits of NormKernel.
   template <NormOf kKind>
   SPECLAB_DEVICE void stage_norm(const simt::Shared<simt::u16>& row) const {
     const int threads = row_threads(a.in);

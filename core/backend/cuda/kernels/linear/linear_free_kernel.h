@@ -5,12 +5,13 @@
 #include "core/backend/cuda/kernels/linear/linear_kernel.h"
 
 // Linear layers whose bits may depend on the number of rows: the kernels of linear.h without row invariance.
-// They are for benchmarks only ("cuda/linear_free" of speclab_bench): the fastest of these forms shows what
-// row invariance costs. No model runs on them.
+// They are for benchmarks only ("cuda/linear_free" of speclab_bench). Each variant of these kernels is called
+// a form. The fastest form shows what row invariance costs. No model runs on them.
 //
-// The forms differ only in what row invariance fixes: the number of slices, the kernel that computes them (so
-// that they meet in shared memory or in L2), and whether their sums are added in order. Everything else
-// (tiles, loads ahead, blocks) can be tuned in linear.h too. The form of linear.h is one of them.
+// The forms differ only in the choices that row invariance fixes: the number of slices, the kernel that
+// computes them (which decides whether the sums of the slices are combined in shared memory or in L2), and
+// whether these sums are added in order. Everything else (tiles, loads ahead, blocks) can be tuned in
+// linear.h too. The form of linear.h is one of them.
 
 namespace speclab::cuda {
 
@@ -21,20 +22,21 @@ struct LinearFree : Linear {
 };
 SPECLAB_BOTH constexpr int slices_of(const LinearFree& a) { return a.slices; }
 SPECLAB_BOTH constexpr bool meet_in_y(const LinearFree& a) { return a.in_y; }
-/// Slices that are never added to y directly: for more than 64 rows, where registers are scarce.
+/// A LinearFree whose slices are never added to y directly. It is for more than 64 rows, where registers are
+/// scarce.
 struct LinearFreeOrdered : LinearFree {};
 SPECLAB_BOTH constexpr bool meet_in_y(const LinearFreeOrdered&) { return false; }
 inline constexpr int kMostRowsInY = 64;
 
-/// Row tiles that the kernels are compiled for: 1, 2, 4, 8 and 16, for up to 16, 25 to 32, 49 to 64 and 97 to
-/// 128 rows.
+/// True if the kernels are compiled for this number of rows. They are compiled for 1, 2, 4, 8 and 16 row
+/// tiles, that is, for up to 16, 25 to 32, 49 to 64 and 97 to 128 rows.
 SPECLAB_BOTH constexpr bool has_free_forms(int rows) {
   return (row_tiles(rows) & (row_tiles(rows) - 1)) == 0 && rows <= kMostRows;
 }
 
 /// All forms of a layer. Its partials and arrivals must have the sizes in free_meeting(layer). Forms with
-/// in_y always accumulate, so y would have to be cleared first; benchmarks do not count that, in favour of
-/// these forms.
+/// in_y always accumulate, so a model would have to clear y first. Benchmarks do not count the time to clear
+/// y, which favours these forms.
 inline std::vector<LinearFree> free_forms(const Linear& layer) {
   std::vector<LinearFree> forms;
   for (int slices = 1; slices <= 16 && slices * 2 <= tiles_of(layer.in, kTileIn); slices *= 2) {
