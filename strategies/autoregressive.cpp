@@ -1,5 +1,5 @@
-// Autoregressive decoding: one token per target forward, nothing drafted. It is the reference for texts and
-// for times, and runs through the same loop as every other strategy.
+// Autoregressive decoding: each target forward gives one token, and nothing is drafted. It is the reference
+// for texts and for times. It runs through the same loop as every other strategy.
 //
 // Paper:       -
 // Draft cost:  none.

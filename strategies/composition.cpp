@@ -1,6 +1,7 @@
-// Composition: several sources draft together: copies of the text, of earlier texts and of a datastore, and a
-// draft model if there is one. Every proposed token has an estimated probability of being right: for a copy
-// its frequency times the trust in a match of that length, for the model its own probability. `order: first`
+// Composition: several sources draft together. They copy from the text, from earlier texts and from a
+// datastore; a draft model is a further source if there is one. Every proposed token has an estimated
+// probability of being right. For a copied token it is the token's frequency times the trust in a match of
+// that length; for a token of the model it is the model's probability. `order: first`
 // lets the surest copy draft alone and falls back to the model. `order: tree` drafts the copies alone if one
 // is sure; otherwise it makes one small tree of the model's chain, its runner-ups and the copies. `order:
 // listed` asks the sources one after the other. A token is drafted only if it is worth a row of the target.
@@ -36,7 +37,8 @@ constexpr int kDepth = 64;
 enum Source : unsigned { kDraft, kText, kEarlier, kDatastore, kSources };
 constexpr std::array<std::string_view, kSources> kNames = {"draft", "text", "earlier", "datastore"};
 
-/// The record's name for a draft with nodes from these sources, one bit for each: "draft+text".
+/// The name in the record of a draft with nodes from these sources, such as "draft+text". `sources` has one
+/// bit for each source.
 std::string_view name_of(unsigned sources) {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all(1U << kSources);
@@ -132,7 +134,7 @@ class Composition final : public Strategy {
         memory_(kDepth, has(kEarlier) ? SuffixMemory::Remember::outputs : SuffixMemory::Remember::nothing,
                 static_cast<std::size_t>(options.remember_tokens), resources) {
     copying_.length = options_.length;
-    copying_.factor = 64;  // no limit: trust limits a copy
+    copying_.factor = 64;  // so large that it does not limit a copy; the trust does
     copying_.min_probability = options_.worth;
     copying_.trust = options_.trust;
     if (has(kDatastore) == options_.datastore.empty()) {
@@ -209,7 +211,8 @@ class Composition final : public Strategy {
 
  private:
   using Node = SuffixSpeculation::Node;
-  static constexpr int kMostNodes = 64;      // of one copy: the upper limit of `nodes` and `length`
+  static constexpr int kMostNodes =
+      64;  // of one copy; equals the upper limit of the options `nodes` and `length`
   static constexpr int kMostRetrieved = 31;  // tokens of a continuation, see RetrievalOptions
 
   struct Copy {
@@ -315,10 +318,11 @@ class Composition final : public Strategy {
     if (draft.contributions.size() < 2) draft.contributions.clear();
   }
 
-  // Adds a copy to the tree and shares nodes that are already there. Sharing loses nothing: the verifier
-  // tries a drawn token before a one-hot one, and once it is rejected no exact rule accepts a second child
-  // with the same token. Where the copy diverges from the model's chain, the model's confidence in its own
-  // token counts against the copy.
+  // Adds a copy to the tree and shares nodes that are already there. Sharing loses no accepted token: the
+  // verifier tests a drawn token before a one-hot one. Once the drawn token is rejected, no exact rule
+  // accepts a second child with the same token. Where the copy diverges from the model's chain, the copy's
+  // probability is multiplied by (1 - the model's confidence in its own token) before it is compared with
+  // `worth`.
   void add_copy(const std::vector<Node>& nodes, int by_model, Draft& draft) {
     place_.clear();  // node of each token of the copy; -1: this token and all after it are not worth a row
     doubt_.clear();

@@ -1,15 +1,16 @@
 // Draft tree: a small model drafts a tree of fixed shape. Every node at depth d has widths[d] children, so
 // the target has several guesses to choose from when the first one is wrong. At temperature 0 the children
 // are the draft's best tokens. Above it they are drawn from the draft without replacement, and each node gets
-// the distribution that its token was drawn from. So rejection is exact: it carries the residual from child
-// to child. Widths of 1 are speculative sampling.
+// the distribution that its token was drawn from. The rule "rejection" is exact for such a tree, because it
+// passes the residual from child to child. If all widths are 1, this is speculative sampling.
 //
 // Paper:       Miao et al. 2024, "SpecInfer" (expansion <k1, ..., kd>, Section 3; multi-step speculative
 //              sampling, Algorithm 2); draws without replacement as in Chen et al. 2024, "Sequoia".
 // Draft cost:  one draft forward per depth over all nodes of the level above: as many forwards as a chain of
 //              that depth.
-// Loses when:  rows are not free. A tree of n nodes costs t(1 + n), and compared with its first path it gains
-//              only the probability p of the siblings, the second, third, ... best tokens.
+// Loses when:  rows are not free. A tree of n nodes costs t(1 + n). Compared with its first path, which is a
+//              chain, the tree gains only the probability p of the siblings: the second, third, ... best
+//              tokens.
 
 #include <algorithm>
 #include <cmath>
@@ -23,7 +24,7 @@
 namespace speclab {
 namespace {
 
-constexpr int kMostDrafted = 127;  // with the pending token 128 rows, the limit of sessions
+constexpr int kMostDrafted = 127;  // sessions allow 128 rows, one of which is the pending token
 
 struct Options {
   std::vector<int> widths = {3, 2, 1, 1};

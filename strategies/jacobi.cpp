@@ -7,8 +7,8 @@
 //              Decoding", Algorithms 1 (parallel: the whole text at once) and 2 (blocks: one block after the
 //              other). The sliding window is that of lookahead decoding with N = 2 (Fu et al. 2024).
 // Draft cost:  none besides the target's rows of the block.
-// Loses when:  nearly always. A wrong token changes all tokens after it, and correct tokens often appear at
-//              the wrong positions.
+// Loses when:  nearly always. A wrong token changes all predictions after it, and correct tokens often appear
+//              at the wrong positions.
 
 #include <algorithm>
 #include <memory>

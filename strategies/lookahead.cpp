@@ -6,8 +6,9 @@
 //              Lookahead Decoding", Algorithms 2 to 4; the defaults are those of the paper for a 7B model.
 // Draft cost:  W (N - 1) rows in every forward. Guesses that share a prefix share its rows, so a step has at
 //              most (W + G)(N - 1) rows.
-// Emulation:   of lade everything except its first level, which lade fills in the prompt's own forward; this
-//              saves it one step per text. Both emulated programs draw their first window differently, and
+// Emulation:   the option `emulate` repeats the steps of lade (the authors' code) or of llama.cpp. One
+//              thing of lade is not emulated: lade fills its first level during the prompt's forward, which
+//              saves it one step per text. Both programs also draw their first window differently, and
 //              llama.cpp samples it at T > 0.
 // Loses when:  rows are expensive: t((W + G)(N - 1)) exceeds tokens per step, as on most CPUs.
 
@@ -25,7 +26,7 @@
 namespace speclab {
 namespace {
 
-constexpr int kMostGuesses = 64;  // limit of guesses in a step when neither G nor V limits them
+constexpr int kMostGuesses = 64;  // most guesses in a step when neither G nor V limits their number
 
 enum class Forward { one, accepted };
 enum class Initial { random, prompt };
@@ -171,7 +172,7 @@ class Lookahead final : public Strategy {
     }
     LookaheadWindow window;
     NgramPool pool;
-    std::vector<Token> running;  // the text as the pool and the refills see it
+    std::vector<Token> running;  // the text that the pool and the refills use
     std::vector<Token> predictions, ngram;
     std::vector<int> level0;  // nodes of the window's first level, if they are candidates
   };
@@ -212,9 +213,9 @@ class Lookahead final : public Strategy {
     if (draft.tree.drafted() > 0) draft.source = "window";
   }
 
-  // Adds the guesses as one tree. Equal prefixes share their nodes; children are in the order of the guesses.
-  // Sharing loses nothing: of two children with the same token, the second could never be accepted after the
-  // first was rejected.
+  // Adds the guesses as one tree. Guesses that begin with the same tokens share nodes; children are in the
+  // order of the guesses. Sharing loses no accepted token: if two children had the same token, the second
+  // could never be accepted after the first was rejected.
   void offer_guesses(Slot& slot, const Sequence& sequence, Draft& draft) {
     const int before = draft.tree.drafted();
     const auto length = static_cast<std::size_t>(std::clamp(sequence.depth_limit, 0, guess_length_));

@@ -1,17 +1,17 @@
-// Prompt lookup: if the last n tokens occurred before, the tokens that followed them then may follow again.
-// Copies the continuation of an earlier occurrence, longest n first; tokens are one-hot. With several
-// `candidates` the continuations of several occurrences are verified as a tree. With `fallback: draft` a
-// small model drafts when nothing matches. With `merge: tree` the model always drafts, and its chain and the
-// copies are verified as one tree. `reference: prompt` is LLMA: the end of the output triggers a copy from
-// the prompt, which contains the documents.
+// Prompt lookup: if the last n tokens of the text occurred earlier, the tokens that followed them there may
+// follow again. The strategy copies the continuation of an earlier occurrence. It tries the longest n first.
+// Copied tokens are one-hot. With several `candidates` the continuations of several occurrences are verified
+// as a tree. With `fallback: draft` a small model drafts when nothing matches. With `merge: tree` the model
+// always drafts, and its chain and the copies are verified as one tree. `reference: prompt` is LLMA: the end
+// of the output triggers a copy from the prompt, which contains the documents.
 //
 // Paper:       Saxena 2023, "Prompt Lookup Decoding"; Yang et al. 2023, "Inference with Reference: Lossless
-//              Acceleration of Large Language Models" (LLMA: trigger n = ngram_min, its code tries up to 5
-//              tokens = ngram_max; copies k = length tokens). `by_match` is the length limit of
-//              SuffixDecoding (Oliaro et al. 2024) with its alpha = 1.
+//              Acceleration of Large Language Models" (LLMA: its trigger length n is ngram_min; its code
+//              tries up to 5 tokens, here ngram_max; it copies k tokens, here length). `by_match` is the
+//              length limit of SuffixDecoding (Oliaro et al. 2024) with its alpha = 1.
 // Draft cost:  microseconds to search the text on the host; with a fallback also gamma draft forwards.
-// Loses when:  the text repeats nothing, or a wide verification is expensive: chance matches of one token
-//              then only cost time.
+// Loses when:  the text repeats nothing, or a forward of many rows is expensive. Then chance matches of one
+//              token only cost time.
 
 #include <algorithm>
 #include <cstdint>
@@ -90,7 +90,7 @@ class Lookup {
   std::span<const std::size_t> find(const Sequence& sequence) {
     const TokenSpan text = sequence.tokens;
     const auto behind = static_cast<std::uint32_t>(
-        text.size() - reference(sequence));  // tokens at the end that are not copied from
+        text.size() - reference(sequence));  // number of tokens at the end of the text that are never copied
     auto longest = static_cast<std::uint32_t>(options_.ngram_max);
     if (behind > 0) longest = std::min(longest, behind);
     auto best = static_cast<std::uint32_t>(options_.ngram_min);
@@ -107,7 +107,7 @@ class Lookup {
     return std::span(found_).first(std::min(found_.size(), kMostTried));
   }
 
-  /// The tokens to copy from a position that find() has just returned for this text.
+  /// Returns the tokens to copy. `from` is a position that the last find() returned for this text.
   TokenSpan copy(const Sequence& sequence, std::size_t from) const {
     const TokenSpan text = sequence.tokens;
     auto length =
@@ -127,10 +127,10 @@ class Lookup {
                                                    : sequence.tokens.size();
   }
 
-  // For every `back` from 1 on: counts how many tokens before the end of the text equal those
-  // before the position `back` tokens earlier. Stores the count in matched_ and calls visit(back,
-  // count) if it is positive. This is the Z algorithm from the end (Gusfield 1997, Section 1.3),
-  // linear in the text for all repetitions.
+  // For every `back` from 1 on, compares the text with itself shifted by `back` tokens: counts how many
+  // tokens at the end of the text equal the tokens that end `back` positions earlier. Stores the count in
+  // matched_[back] and calls visit(back, count) if it is positive. This is the Z algorithm (Gusfield
+  // 1997, Section 1.3), run from the end. Its time is linear in the text, also for repetitive texts.
   template <class Visit>
   void match_endings(TokenSpan text, Visit visit) {
     const auto size = static_cast<std::uint32_t>(text.size());
@@ -147,8 +147,8 @@ class Lookup {
     }
   }
 
-  // Sorts the occurrences by how common their next token is, then the latest first.
-  // Sorts only as many as are looked at.
+  // Sorts the occurrences by how common their next token is; among equals the latest comes first. Sorts
+  // only as many occurrences as are looked at.
   void commonest_first(TokenSpan text) {
     for (const std::size_t at : found_) ++times_[static_cast<std::size_t>(text[at])];
     ranked_.clear();
@@ -227,7 +227,7 @@ class PromptLookup final : public Strategy {
 
  private:
   // Adds the copies to the tree and shares nodes that are already there, also those of the model. Sharing
-  // does not change the law: the verifier tries the drawn token first, and once it is rejected no exact rule
+  // does not change the law: the verifier tests the drawn token first. Once it is rejected, no exact rule
   // accepts a second child with the same token.
   void add_copies(const Sequence& sequence, Draft& draft) {
     const int by_model = draft.tree.drafted();

@@ -3,8 +3,8 @@
 // the largest weights are drafted, with one-hot q.
 //
 // Paper:       He et al. 2023, "REST: Retrieval-Based Speculative Decoding". Their sampling mode draws a
-//              token for each path and drops it if it does not match the path, which is biased. Here the
-//              ordinary verifier judges the tree, so every lossless rule stays exact.
+//              token for each path and drops the token if it does not match the path. That is biased. Here
+//              the ordinary verifier judges the tree, so every lossless rule stays exact.
 // Draft cost:  a few binary searches in a memory-mapped suffix array, which take microseconds.
 // Loses when:  the datastore is about other topics, or target rows are expensive. A match of two tokens is
 //              often a coincidence.

@@ -1,12 +1,12 @@
-// Simulated acceptance: proposes the token that autoregressive decoding emitted at this position with
-// probability alpha, otherwise a wrong one. The ordinary verifier decides, so the text is right and all costs
-// are real, but the experiment chooses the acceptance. With a draft model, the model's forwards run on the
-// proposed tokens, and its own tokens are thrown away.
+// Simulated acceptance: with probability alpha, proposes the token that autoregressive decoding emitted at
+// this position; otherwise proposes a wrong token. In this way the experiment chooses the acceptance. The
+// ordinary verifier decides, so the text is right and all costs are real. With a draft model, the model's
+// forwards run on the proposed tokens, and its own tokens are thrown away.
 //
 // Paper:       the i.i.d. acceptance model of Leviathan et al. 2023, Section 3.1.
 // Draft cost:  that of the draft model, or nothing.
-// Loses when:  the text differs from the reference text: independent sampling at T > 0. Alpha is exact at
-//              T = 0 and with coupled coins.
+// Loses when:  the text differs from the reference text, as with independent sampling at T > 0. Acceptance
+//              is exactly alpha at T = 0 and with coupled coins.
 
 #include <string>
 #include <vector>

@@ -6,12 +6,12 @@
 //              Algorithm 1; Chen et al. 2023, "Accelerating Large Language Model Decoding with Speculative
 //              Sampling", Algorithm 2.
 // Draft cost:  gamma forwards of the draft, one after the other: gamma * c of a target forward.
-// Loses when:  tau < gamma * c + t(gamma + 1): the draft is often wrong, slow, or verification rows are not
-//              free.
+// Loses when:  tau < gamma * c + t(gamma + 1): the draft model is often wrong or slow, or the rows to verify
+//              are not free.
 //
 // This file is the tutorial. A strategy answers one question, "what do you draft?". The decode loop does the
 // rest: it puts the pending token at node 0 of every draft, runs the target over the tree, applies the rule,
-// commits the accepted path, counts and times everything (core/decoding/loop/decode_loop.h).
+// commits the accepted path, and counts and times everything (core/decoding/loop/decode_loop.h).
 
 #include "core/decoding/drafting/draft_chain.h"
 #include "core/decoding/registry.h"

@@ -1,15 +1,15 @@
-// SuffixDecoding: indexes the text so far, and optionally the texts of earlier requests, with the frequency
-// of every substring. Drafts the most frequent continuations of the longest suffix of the text that occurred
-// before, as a path or as a tree. A longer match allows more tokens; tokens are one-hot. With `contexts:
-// enough` it retrieves like the trie of alipay's Lookahead (whose defaults are depth 9, length 63,
-// min_probability 0).
+// SuffixDecoding: indexes the text so far, and optionally the texts of earlier requests. The index has the
+// frequency of every substring. The strategy finds the longest suffix of the text that occurred before and
+// drafts its most frequent continuations, as a path or as a tree. The longer the match, the more tokens are
+// drafted. All drafted tokens are one-hot. With `contexts: enough` it drafts like the trie of alipay's
+// Lookahead (whose defaults are depth 9, length 63, min_probability 0).
 //
 // Paper:       Oliaro, Jia, Campos, Qiao 2024, "SuffixDecoding: Extreme Speculative Decoding for Emerging AI
 //              Applications", Algorithm 1 and Section 3; Zhao et al. 2023, "Lookahead: An Inference
 //              Acceleration Framework for Large Language Model with Lossless Generation Accuracy".
-// Draft cost:  O(1) amortised per token to index, microseconds per step to speculate; no model.
-// Loses when:  the text repeats nothing, or chance matches of one token draft rows that are expensive to
-//              verify.
+// Draft cost:  O(1) amortised per token for the index, and microseconds per step to speculate; no model runs.
+// Loses when:  the text repeats nothing, or rows are expensive to verify and chance matches of one token add
+//              many of them.
 
 #include <string>
 #include <vector>

@@ -1,14 +1,15 @@
-// Token recycling: the target's rows rank more tokens than the one that is emitted. For each token, the k
-// best tokens of a row after it are kept as its candidates. A tree of fixed shape is drafted from this matrix
-// level by level: child r of a node is the r-th candidate of the node's token. Tokens are one-hot.
+// Token recycling: the target's rows rank more tokens than the one that is emitted. The strategy keeps a
+// matrix: for each token of the vocabulary, its candidates are the k best tokens of a target row after that
+// token. A tree of fixed shape is drafted from this matrix level by level: child r of a node is the r-th
+// candidate of the node's token. Tokens are one-hot.
 //
 // Paper:       Luo et al. 2024, "Turning Trash into Treasure: Accelerating Inference of Large Language Models
 //              with Token Recycling"; the default tree is theirs, 80 tokens in 6 levels, k = 8.
-// Draft cost:  reads one row for each different token of the step: first the maxima of every 64 entries,
-//              which the head notes, then the few blocks that can hold a candidate. Without maxima (a GPU, a
-//              soft cap on the logits) it passes over the whole row, 10 to 13 us for 49152 entries; the
-//              forward leaves 16 MB of rows for the published tree. `learn: accepted` reads only the rows of
-//              the text.
+// Draft cost:  reads one row for each different token of the step. It first reads the maxima of each 64
+//              entries, which the output head stores, then the few blocks that can hold a candidate. Without
+//              maxima (a GPU, a soft cap on the logits) it passes over the whole row, which takes 10 to 13 us
+//              for 49152 entries; the rows of the published tree take 16 MB. `learn: accepted` reads only the
+//              rows of emitted tokens.
 // Loses when:  rows are expensive: the published tree has 81. Use a smaller one if t(81) is far above t(1).
 
 #include <algorithm>
@@ -119,8 +120,8 @@ class TokenRecycling final : public Strategy {
       const Outcome& outcome = outcomes[i];
       const TokenTree& tree = outcome.draft->tree;
       const std::vector<int>& path = outcome.acceptance->path;
-      // If several nodes hold the same token, only one row is read: preferably one of the emitted text,
-      // because its context is real, and among equals the last.
+      // If several nodes hold the same token, only one row is read. A row of the emitted text is preferred,
+      // because its context is real; among several such rows, the last one.
       ++step_;
       for (std::size_t on_path = path.size(); on_path-- > 0;) learn(matrix, outcome, path[on_path]);
       learn(matrix, outcome, 0);
@@ -151,7 +152,7 @@ class TokenRecycling final : public Strategy {
   std::vector<std::vector<Token>> slots_;  // [batch][vocab, k]
   std::vector<int> nodes_;                 // [places], nodes of the current draft; -1: none
   std::vector<Token> best_;
-  std::uint64_t step_ = 0;             // of one sequence
+  std::uint64_t step_ = 0;             // counts the steps of all sequences
   std::vector<std::uint64_t> learnt_;  // [vocab], the last step that set the token's candidates
 };
 

@@ -7,6 +7,9 @@
 #include "core/base/options.h"
 #include "core/decoding/strategy.h"
 
+// The registry of strategies. The file of each strategy registers a description of it, its options and a
+// factory.
+
 namespace speclab {
 
 /// How `speclab_bench` times a setting of a strategy (experiments/bench/copies.cpp).
@@ -16,14 +19,14 @@ enum class BenchmarkKind {
   from_datastore,  ///< as replayed, with a datastore of a long text as the file that the strategy needs
 };
 struct StrategyBenchmark {
-  std::string_view label;    ///< its part of the benchmark's name
+  std::string_view label;    ///< part of the benchmark's name that stands for this setting
   std::string_view options;  ///< options of the strategy, a JSON object
   BenchmarkKind kind;
 };
 
-/// Describes a strategy and what it needs. The rest of the program asks these properties and knows no
-/// strategy by name. The texts are one row of the table that `speclab list strategies` prints. All are
-/// static.
+/// Describes a strategy and what it needs. The rest of the program reads these properties and knows no
+/// strategy by name. The texts fill the strategy's row in the table of `speclab list strategies`. All texts
+/// are static strings.
 struct StrategyInfo {
   std::string_view name;              ///< the name, which is also that of its file in strategies/
   std::string_view summary;           ///< one line
@@ -31,7 +34,7 @@ struct StrategyInfo {
   std::string_view draft_source;      ///< "small model", "copies from the context", ...
   std::string_view stop_rule;         ///< what ends a draft
   std::string_view verification;      ///< "chain", "tree", "none"
-  std::string_view criterion;         ///< acceptance rules that it is meant for
+  std::string_view criterion;         ///< the acceptance rules that the strategy is meant for
   std::string_view loss;              ///< "L1 / L2 as the rule"
   std::string_view trained;           ///< what must be trained before
   bool needs_draft = false;           ///< needs a draft model
@@ -40,12 +43,13 @@ struct StrategyInfo {
   std::string_view may_name_file{};   ///< name of an option that may name a file; empty when there is none
   bool is_baseline = false;           ///< drafts nothing: the reference of all cases; exactly one strategy is
   bool divides_over_devices = false;  ///< LoopOptions::devices may divide its steps
-  bool guesses_whole_blocks = false;  ///< a draft is a guess at every token of a block (misplaced_ngrams)
+  bool guesses_whole_blocks = false;  ///< a draft guesses every token of a block; for misplaced_ngrams
   bool shows_recording_cost = false;  ///< `speclab bench` measures the cost of recording with it
   std::span<const StrategyBenchmark> benchmarks{};  ///< settings that `speclab_bench` times; a static array
 };
 
-/// A registered strategy: data and a factory. The type of its options is erased.
+/// A registered strategy: its description and its factory. Options are passed as void*, because each
+/// strategy has its own type of options.
 struct StrategyEntry {
   StrategyInfo info;
   std::shared_ptr<void> (*new_options)(const void* copy_of);  ///< nullptr: defaults
@@ -86,7 +90,8 @@ class StrategyChoice {
 std::span<const StrategyEntry> strategies();
 /// Throws Error naming the nearest name when the strategy is unknown.
 const StrategyEntry& find_strategy(std::string_view name);
-/// The strategy named in a record, or nullptr: another version may have written the name.
+/// The strategy with the name that a record gives. Returns nullptr if this version does not know the name,
+/// because another version of the program may have written the record.
 const StrategyInfo* recorded_strategy(std::string_view name);
 /// The strategy that all others are compared with (StrategyInfo::is_baseline).
 const StrategyEntry& baseline_strategy();

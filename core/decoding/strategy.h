@@ -41,9 +41,9 @@ struct Sequence {
   }  ///< position of the pending token
   /// The coin that draws the token of a node of the current draft. It belongs to this step and this
   /// node: when a later step draws a token for the same place in the text, it uses another coin. This
-  /// is necessary for exactness. A drawn token that was never tested may have influenced what else
-  /// was drafted (when a schedule stopped, how many copied tokens there were), and so where the step
-  /// ended. If a later step used its coin again, the text would be biased.
+  /// is necessary for exactness. A token that was drawn but never tested may have influenced the rest
+  /// of the draft (where a schedule stopped, how many tokens were copied). So it may have influenced
+  /// where the step ended. If a later step used the same coin again, the text would be biased.
   Coins::Address draft_coin(int node) const {
     return {position(), Purpose::draft, static_cast<std::uint32_t>(node)};
   }
@@ -65,7 +65,8 @@ struct StepRows {
   void top(int node, int k, std::vector<Token>& out) const;
 };
 
-/// The result of a draft. When a strategy sees it, the sequence already contains the emitted tokens.
+/// What became of the draft of one step. When a strategy sees it, the sequence already contains the emitted
+/// tokens.
 struct Outcome {
   const Draft* draft = nullptr;
   const Acceptance* acceptance = nullptr;
@@ -97,10 +98,10 @@ struct Resources {
 /// runs whole steps without the host (core/decoding/loop/planned_rounds.h), and the loop does not call the
 /// strategy between begin() and the end of the text.
 struct DevicePlan {
-  /// Number of children of each node by depth, for a tree from the draft model; {1, 1, 1} is a chain. Limits
-  /// may cut it. Empty: no draft.
+  /// The tree that the draft model drafts: the number of children of each node, by depth. {1, 1, 1} is a
+  /// chain. The length limit and the context may make the tree less deep. Empty: nothing is drafted.
   std::vector<int> widths;
-  SamplingParams draft;  ///< sampling parameters of the draft; tokens are drawn by Purpose::draft or coupled
+  SamplingParams draft;  ///< sampling parameters of the draft; coins: Purpose::draft, or the coupled noise
 };
 
 /// A drafting strategy decides which tokens are drafted. The decode loop owns the target forward, the rule,
@@ -110,16 +111,16 @@ class Strategy {
   virtual ~Strategy() = default;
   /// Largest number of nodes of a draft, the pending token included, if it may exceed 128; otherwise 0.
   virtual int max_nodes() const { return 0; }
-  /// The results of the target that the strategy reads; called once. By default it reads none. Rows and
-  /// hidden states can then stay on a device, which verifies the drafts
-  /// (core/decoding/loop/device_verifier.h). If the strategy reads rows, forwards also compute block maxima
-  /// if the model can.
+  /// Returns the results of the target that the strategy reads. Called once. By default a strategy reads
+  /// none; rows and hidden states can then stay on a device, which verifies the drafts
+  /// (core/decoding/loop/device_verifier.h). If the strategy reads rows, each forward also computes their
+  /// block maxima, provided that the model can.
   virtual Reads reads() const { return {}; }
   /// Called with the hidden states of the prompt if reads() asks for them: chunk by chunk during the prefill,
   /// before begin(). The sequence contains only the prompt.
   virtual void observe_prompt(const Sequence& sequence, const PromptStates& states);
-  /// The plan for a sequence whose target samples with `target`. None: the host drafts in every
-  /// step. If the plan uses a draft model, exactly one session is open after begin(), and it
+  /// Returns the plan for a sequence whose target samples with `target`. No value means that the host
+  /// drafts in every step. If the plan uses a draft model, exactly one session is open after begin(), and it
   /// contains the text before the pending token.
   virtual std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
   /// Starts a sequence in its slot. The prompt and the first token are known. Strategies prefill

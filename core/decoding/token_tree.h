@@ -31,7 +31,7 @@ class TokenTree {
   NodeKind kind(int node) const { return kinds_[node]; }
   bool wants_row(int node) const { return kinds_[node] != NodeKind::relay; }
   int max_depth() const;        ///< largest depth of a candidate
-  int max_probe_depth() const;  ///< largest depth of the other nodes; 0 without any
+  int max_probe_depth() const;  ///< largest depth of a probe or relay; 0 without any
   bool is_chain() const;        ///< whether every node is the child of the one before it
 
   TokenSpan tokens() const { return tokens_; }                        ///< [size]
@@ -39,9 +39,9 @@ class TokenTree {
   /// Sets `out` to the candidates among a node's children, in draw order.
   void children(int node, std::vector<int>& out) const;
 
-  /// The first candidate below `parent` with this token, or 0 if there is none. Copies that share a prefix
-  /// share its nodes this way. This changes no law: once the first child with a token is rejected, no exact
-  /// rule accepts a second one.
+  /// The first candidate below `parent` with this token, or 0 if there is none. With it, copies that begin
+  /// with the same tokens can share nodes. Sharing does not change the law of the text: once the first child
+  /// with a token is rejected, no exact rule accepts a second child with that token.
   int child(int parent, Token token) const;
   /// Sets `out` to the nodes from depth 1 down to `node`; empty for node 0.
   void path_to(int node, std::vector<int>& out) const;

@@ -9,9 +9,9 @@
 
 namespace speclab {
 
-/// The draft of one sequence for one step. q of a node is the distribution that its token was
-/// really drawn from, given the earlier draws at the same parent. A node without q is one-hot
-/// (a copied token, a top-k child).
+/// The draft of one sequence for one step. The q of a node is the distribution that its token was
+/// really drawn from, given the earlier draws at the same parent. A node without q counts as
+/// one-hot: its token was not drawn (a copied token, a top-k child).
 struct Draft {
   static constexpr int kOneHot = -1;
 
@@ -20,8 +20,9 @@ struct Draft {
   std::vector<Distribution> q;  ///< reused between steps; the first `q_used` are valid
   int q_used = 0;
   std::string_view source;  ///< static string: "draft", "lookup", ...; empty when nothing was drafted
-  /// Marks the nodes of one source in a tree from several: from `first` up to the next contribution. `source`
-  /// is a static string. Ascending; empty when all nodes are from Draft::source.
+  /// Marks the nodes of one source in a tree that several sources drafted. The nodes are those from `first`
+  /// up to the next contribution. `source` is a static string. The list is in ascending order of `first`. It
+  /// is empty when all nodes are from Draft::source.
   struct Contribution {
     int first;
     std::string_view source;

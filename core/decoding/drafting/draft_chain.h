@@ -13,6 +13,7 @@
 
 namespace speclab {
 
+/// Options of DraftChain: length, sampling and schedule of the chains.
 struct DraftChainOptions {
   int gamma = 4;
   DraftSampling draft{};
@@ -20,31 +21,32 @@ struct DraftChainOptions {
   void fields(OptionVisitor& visit);
 };
 
-/// Drafts a chain with a draft model that has its own cache: the drafter of classic speculation, which other
-/// strategies use too. One draft forward per depth advances all sequences of a batch. A sequence drafts
-/// nothing beyond the context of the draft model.
+/// Drafts a chain with a draft model that has its own KV cache. This is the drafter of classic speculative
+/// decoding; other strategies use it too. One draft forward per depth advances all sequences of a batch. No
+/// chain is longer than the context of the draft model allows.
 class DraftChain {
  public:
-  /// Chooses the token at `depth` (from 1) that is submitted and fed to the draft instead of the drawn one.
-  /// For simulated acceptance.
+  /// Chooses a token at `depth` (from 1). It is submitted and fed to the draft model instead of the drawn
+  /// token. Simulated acceptance uses this.
   using Substitute = std::function<Token(const Sequence& sequence, int depth)>;
 
   /// resources.draft must be set.
   DraftChain(const DraftChainOptions& options, const Resources& resources);
   ~DraftChain();
 
-  /// The plan of draft(), if the schedule is constant.
+  /// Describes draft() as a device plan. Returns no plan unless the schedule is constant.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
   /// Starts a sequence: prefills its prompt.
   void begin(const Sequence& sequence);
-  /// Appends a chain below node 0 of each draft: nodes 1, 2, ..., each with the q that its token was drawn
-  /// from, by Sequence::draft_coin or the coupled noise of its position. With `substitute` the nodes are
-  /// one-hot. Sets source and ended_by_schedule. Drafts must hold only the pending token.
+  /// Appends a chain below node 0 of each draft: nodes 1, 2, ... Each node has the q that its token was drawn
+  /// from. Tokens are drawn with Sequence::draft_coin, or with the coupled noise of their position. With
+  /// `substitute` the nodes are one-hot. Sets source and ended_by_schedule. Drafts must hold only the pending
+  /// token.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts,
              const Substitute& substitute = nullptr);
-  /// The best token other than the drafted one at a depth of the current draft, by the draft's distribution
-  /// (at temperature 0 that of temperature 1). It was not drawn. If it is added as another child, after the
-  /// drafted one, it is one-hot.
+  /// The most probable token at a depth of the current draft, apart from the drafted token. The probability
+  /// is that of the draft's distribution, at temperature 0 that of the distribution at temperature 1. A
+  /// runner-up was not drawn. So if it is added as a further child, after the drafted token, it is one-hot.
   struct RunnerUp {
     int depth;
     Token token;
@@ -54,9 +56,9 @@ class DraftChain {
   void want_runner_ups() { want_runner_ups_ = true; }
   /// The runner-ups of the last draft(), by depth.
   std::span<const RunnerUp> runner_ups(const Sequence& sequence);
-  /// Makes drafts end before a token if the probability of the whole draft with it, by the
-  /// draft's distribution, is less than this. Only at temperature 0: leaving out a drawn token
-  /// for its value would change the law.
+  /// Makes drafts end before a token if the product of the draft's probabilities up to and including
+  /// this token is less than `probability`. Works only at temperature 0. Above it tokens are drawn, and
+  /// leaving out a drawn token because of its value would change the law of the text.
   void leave_out_below(double probability) { leave_out_below_ = probability; }
   /// Tells the schedule that `drafted` tokens of this chain were submitted and `accepted` of them accepted.
   void observe(const Sequence& sequence, int drafted, int accepted);

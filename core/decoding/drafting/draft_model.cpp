@@ -6,8 +6,8 @@
 namespace speclab {
 namespace {
 
-// A longer gap (a drafter that rested for many steps) is prefilled first, so that the
-// remaining tokens fit into one forward.
+// catch_up() leaves at most this many missing tokens for the forward. If more are missing, because
+// the drafter was not used for many steps, it prefills the others first.
 constexpr int kLongestCatchUp = 32;
 
 }  // namespace
@@ -95,7 +95,7 @@ void SiblingDraw::add(Draft& draft, int parent, int count, std::span<const float
   for (int child = 0; child < count; ++child) {
     if (child > 0 && index != Draft::kOneHot) {
       const int before = index;
-      draft.new_q(&index);  // may reallocate all of them
+      draft.new_q(&index);  // may reallocate draft.q
       if (!draft.q[static_cast<std::size_t>(index)].assign_without(draft.q[static_cast<std::size_t>(before)],
                                                                    taken_.back())) {
         --draft.q_used;

@@ -9,8 +9,8 @@
 #include "core/base/options.h"
 #include "core/decoding/strategy.h"
 
-// Shared by drafters that use a draft model: sampling options, the draft's cache,
-// drawing several children of a node.
+// Parts for drafters that use a draft model: its sampling options, its KV cache, and a way to draw
+// several children of a node.
 
 namespace speclab {
 
@@ -24,24 +24,24 @@ struct DraftSampling {
   SamplingParams over(const SamplingParams& target) const;
 };
 
-/// The draft model's KV cache of one sequence. It follows the text by comparing tokens, so it does not matter
-/// what was accepted or who drafted: positions whose tokens are those of the text stay, and the missing
-/// tokens are fed (two after full acceptance, one after a rejection).
+/// The draft model's KV cache of one sequence. It compares its tokens with those of the text. So it does not
+/// need to know what was accepted or who drafted. Positions whose tokens agree with the text stay in the
+/// cache, and the missing tokens are fed (two after full acceptance, one after a rejection).
 class DraftCache {
  public:
   /// Starts a sequence: prefills its prompt. Does nothing when the prompt is longer than the draft's context.
   void begin(const Sequence& sequence, const Resources& resources);
   Session& session() { return *session_; }
-  /// Longest chain that fits into the context. Drafted token i is fed at the pending
-  /// position + i; the last one is never fed.
+  /// Length of the longest chain that fits into the draft's context. Drafted token i is fed at the
+  /// position of the pending token + i; the last drafted token is never fed.
   std::int64_t room(const Sequence& sequence) const { return session_->capacity() - sequence.position(); }
   /// Keeps the positions and rows in flight that agree with the text, and drops the rest. `feed` becomes the
   /// missing tokens, the pending token last; feed them as a chain.
   void catch_up(const Sequence& sequence, std::vector<Token>& feed);
   /// Commits rows that were fed as a chain and that belong to the text.
   void keep(TokenSpan fed);
-  /// Notes rows that were fed after those in flight (Feed::continues). catch_up()
-  /// commits those that the text has taken.
+  /// Records the tokens of rows that were fed after those already in flight (Feed::continues).
+  /// catch_up() commits the rows whose tokens became part of the text.
   void add_in_flight(TokenSpan fed) { flying_.insert(flying_.end(), fed.begin(), fed.end()); }
 
  private:

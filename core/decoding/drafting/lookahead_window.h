@@ -20,7 +20,7 @@ namespace speclab {
 /// adds a level and drops the first one. With one level (N = 2) this is the state of plain Jacobi decoding.
 class LookaheadWindow {
  public:
-  /// Returns a first guess for a new place; called with 0, 1, 2, ... within a step.
+  /// Returns a first guess for a new place of the window. Within a step, `draw` is 0, 1, 2, ...
   using Refill = std::function<Token(int draw)>;
 
   /// `width` = W >= 0 is the number of columns after warm-up, `levels` = N - 1 >= 1.

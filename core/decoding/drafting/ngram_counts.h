@@ -20,7 +20,7 @@ struct CountsOfCounts {
 /// different tokens come before it (the start of a document counts as one). It is a trie; the children of a
 /// node are the tokens that followed it. Appending a token is O(order).
 ///
-/// Takes 24 bytes per node, and a hash table with 4 bytes per slot.
+/// Memory: 24 bytes per node, and a hash table with 4 bytes per slot.
 class NgramCounts {
  public:
   using Node = std::uint32_t;
@@ -61,7 +61,7 @@ class NgramCounts {
     Token token;
     std::uint32_t count;
     std::uint32_t
-        left;  // twice the number of different tokens before it, plus one if it has started a document
+        left;  // 2 * (number of different tokens before it) + (1 if it occurs at the start of a document)
     Node first_child, next_sibling;
   };
   static std::uint32_t left(const Entry& entry) { return entry.left >> 1; }

@@ -9,7 +9,8 @@
 namespace speclab {
 namespace {
 
-// If the shorter context leaves less than this for unseen tokens, shares of it are rounding noise.
+// If the shorter context leaves less mass than this for unseen tokens, that mass is rounding noise, and the
+// tokens get no share.
 constexpr double kNothingLeft = 1e-9;
 
 }  // namespace
@@ -94,8 +95,8 @@ void NgramEstimate<Counts>::scale(double factor) {
   rest_ *= factor;
 }
 
-// Turns the law of the shorter context into that of this one, whose n-grams have `order` tokens. Returns
-// false when no token followed it.
+// Turns the law of the shorter context into the law of the context `node`, which has order - 1 tokens.
+// Returns false when no token followed this context.
 template <class Counts>
 bool NgramEstimate<Counts>::refine(const Counts& counts, typename Counts::Node node, int order) {
   const bool katz = smoothing_ == NgramSmoothing::katz;

@@ -15,12 +15,12 @@ namespace speclab {
 /// distribution over the whole vocabulary.
 ///
 /// kneser_ney, modified_kneser_ney: interpolated (Kneser and Ney 1995; Chen and Goodman 1998, Eq. 28 to
-/// 30). The highest order uses counts, lower orders the number of different tokens before an n-gram. A
-/// count of r loses D(r), and the lost mass is distributed by the law of the shorter context; the law
-/// below one token is uniform. kneser_ney has one discount D = n1 / (n1 + 2 n2). modified_kneser_ney has
-/// three, for r = 1, 2 and more: D(r) = r - (r + 1) D n(r+1) / n(r), where n(r) is the number of n-grams
-/// of that order with a count of r. When these cannot be computed (some n(r) is 0, D outside (0, r]), the
-/// discounts are .5, or .5, 1 and 1.5.
+/// 30). The highest order uses counts. Lower orders use the number of different tokens before an
+/// n-gram in place of its count. A count of r loses D(r), and the lost mass is distributed by the law of
+/// the shorter context. The law of single tokens passes its lost mass to the uniform law. kneser_ney has one
+/// discount D = n1 / (n1 + 2 n2). modified_kneser_ney has three, for r = 1, 2 and more: D(r) = r - (r + 1) D
+/// n(r+1) / n(r), where n(r) is the number of n-grams of that order with a count of r. When these cannot be
+/// computed (some n(r) is 0, D outside (0, r]), the discounts are .5, or .5, 1 and 1.5.
 ///
 /// katz: back-off (Katz 1987). A count of r <= k is multiplied by the Good-Turing factor d(r) = (r*/r - A) /
 /// (1 - A) with r* = (r + 1) n(r+1) / n(r) and A = (k + 1) n(k+1) / n(1). Larger counts lose nothing. The
@@ -81,8 +81,8 @@ class NgramEstimate {
   std::uint32_t stamp_ = 0;
   double rest_ = 1;
   int known_ = 0;
-  // After freeze(): the law without a context, its logarithm, and the tokens by it, best first. Before:
-  // empty, and base is uniform.
+  // After freeze(): the law without a context, its logarithm, and the tokens sorted by this law, best first.
+  // Before freeze(): empty; the uniform law is used as the base.
   std::vector<double> base_;
   std::vector<float> base_log_;
   std::vector<Token> base_order_;

@@ -19,7 +19,8 @@ void NgramFile::Builder::write(const std::filesystem::path& path, int order) con
   const std::vector<std::uint32_t> positions = sorted_positions(order);
   const TokenSpan tokens = text();
   std::vector<std::vector<Entry>> levels(static_cast<std::size_t>(order) + 2);
-  // [length][token + 1]: the n-gram that last had this token before it. Entry 0 is the start of a document.
+  // [length][token + 1]: the last n-gram of this length that was met with this token before it, as its number
+  // from 1 on. Entry 0 is for n-grams at the start of a document.
   std::vector<std::vector<std::uint32_t>> met(
       static_cast<std::size_t>(order) + 1, std::vector<std::uint32_t>(static_cast<std::size_t>(vocab()) + 1));
   std::uint32_t last = 0;
@@ -30,7 +31,8 @@ void NgramFile::Builder::write(const std::filesystem::path& path, int order) con
     for (std::size_t length = 1; length <= static_cast<std::size_t>(order); ++length) {
       const Token token = tokens[at + length - 1];
       if (token < 0) break;
-      // If the previous position's n-gram was cut off by the end of its document, the -1 there differs.
+      // If the end of a document cuts off the n-gram at the previous position, the tokens differ too, because
+      // a separator (-1) is there.
       same = same && tokens[last + length - 1] == token;
       auto& level = levels[length];
       if (!same)

@@ -17,7 +17,7 @@ namespace speclab {
 ///
 /// The file (TokenFile, "SPECNGRM") has a section for each length. An entry has 16 bytes: {token, count,
 /// number of different tokens before it, index of its first continuation in the next section}. Entries are
-/// sorted by n-gram, so the continuations of one are neighbours. In the last section the index is 0.
+/// sorted by n-gram, so the continuations of an n-gram are neighbours. In the last section the index is 0.
 class NgramFile {
  public:
   struct Node {

@@ -9,6 +9,7 @@
 
 namespace speclab {
 
+/// Options of RetrievalTree, described in fields().
 struct RetrievalOptions {
   int ngram_max = 16;
   int ngram_min = 2;

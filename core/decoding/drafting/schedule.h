@@ -8,6 +8,7 @@
 
 namespace speclab {
 
+/// The rules by which a Schedule chooses the length of drafts.
 enum class ScheduleRule { constant, heuristic, heuristic_transient, confidence, product };
 
 /// Describes a schedule, a rule for the length of drafts, for `speclab list schedules`.
@@ -28,14 +29,15 @@ struct ScheduleOptions {
   void fields(OptionVisitor& visit);
 };
 
-/// Decides how many tokens to draft, for one sequence. Every schedule keeps the law of the
-/// text: it looks only at tokens that are already drafted, and every drafted token is
-/// submitted, also the one that ended the draft.
+/// Decides how many tokens to draft, for one sequence. No schedule changes the law of the text,
+/// because it looks only at tokens that are already drafted, and every drafted token is submitted,
+/// also the one that ended the draft.
 class Schedule {
  public:
   Schedule(const ScheduleOptions& options, int gamma);
-  /// Starts a sequence. heuristic_transient starts afresh at every turn, heuristic at every conversation.
-  /// State never passes from one prompt to the next, so a record does not depend on the order of prompts.
+  /// Starts a sequence. The rule heuristic_transient resets its state at every turn, the rule heuristic only
+  /// at every new conversation. State never passes from one prompt to the next, so a record does not depend
+  /// on the order of prompts.
   void begin(int turn);
   int limit() const { return gamma_; }  ///< largest length of the next draft
   /// Whether stop_after() looks at the confidence. If not, the caller may pass -1.

@@ -56,7 +56,7 @@ void SuffixAutomaton::clear() {
   suffix_ = kRoot;
 }
 
-// Where a branch stores its continuation by `token`; null when it has none.
+// Returns the place where a branch stores its continuation by `token`; null when it has none.
 template <class Self>
 auto* SuffixAutomaton::find(Self& self, State branch, Token token) {
   auto& from = self.branches_[branch];
@@ -78,7 +78,8 @@ auto* SuffixAutomaton::find(Self& self, State branch, Token token) {
   return none;
 }
 
-// Where a branch stores its most frequent continuation. This is a separator only if nothing else follows.
+// Returns the place where a branch stores its most frequent continuation. That continuation is a separator
+// only if nothing else follows.
 template <class Self>
 auto* SuffixAutomaton::first(Self& self, State branch) {
   auto& from = self.branches_[branch];
@@ -190,8 +191,9 @@ SuffixAutomaton::State SuffixAutomaton::class_of(State state, std::uint32_t leng
   }
 }
 
-// Splits off the strings of up to `length` tokens of a class into a new class. So
-// far they end at the same positions.
+// Moves the strings of up to `length` tokens of a class into a new class, which is returned. At this point
+// the strings of both classes still end at the same positions, so the new class starts with copies of the
+// count and the continuations.
 SuffixAutomaton::State SuffixAutomaton::split(State state, std::uint32_t length) {
   const auto shorter = static_cast<State>(branches_.size());
   make_room(branches_, 1);
@@ -231,7 +233,7 @@ void SuffixAutomaton::append(Token token) {
   text_.push_back(token);
   links_.push_back(kRoot);
 
-  // The link of a suffix occurs more than once, so all states from here on are branches.
+  // The class that `link` names occurs more than once, so all states from here on are branches.
   State at = link(before);
   State longer = kNone;
   for (; at != kNone; at = branches_[at].link) {
@@ -250,8 +252,8 @@ void SuffixAutomaton::append(Token token) {
   count_suffixes(token);
 }
 
-// Counts one more occurrence of each suffix. Each is also a continuation of a suffix of the text before,
-// which may become its most frequent one.
+// Counts one more occurrence of each suffix of the text. Each suffix also continues a suffix of the text
+// without the last token, so it may become the most frequent continuation of that one.
 void SuffixAutomaton::count_suffixes(Token token) {
   const State old_suffix = suffix_;
   const auto longest = static_cast<std::uint32_t>(std::min(text().size(), static_cast<std::size_t>(depth_)));

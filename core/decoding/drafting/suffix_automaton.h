@@ -11,20 +11,21 @@
 namespace speclab {
 
 /// Indexes all substrings of a growing text and how often each one occurs: a suffix automaton (Blumer et
-/// al. 1985). A state is a class of strings that end at the same positions: the suffixes of the class's
-/// longest string that are longer than the longest string of `link`. Appending a token is O(1)
-/// amortised, plus one count for each class among the suffixes of at most `depth` tokens (a handful in
-/// real text, never more than `depth`).
+/// al. 1985). A state is a class of strings that end at the same positions. Each string of a class is a
+/// suffix of the longest one. The next shorter suffixes belong to another class, which `link` names.
+/// Appending a token takes O(1) amortised, plus one count for each class among the suffixes of at most
+/// `depth` tokens (a handful in real text, never more than `depth`).
 ///
 /// Strings of up to `depth` tokens are counted; longer ones have a state but no count. Negative tokens
 /// separate documents and are never offered as a continuation.
 ///
 /// Memory. The text begins with a special token that never occurs again. So each prefix occurs once and is a
 /// class of its own, and its length, position, count and only continuation follow from its number. A prefix
-/// takes 4 bytes for its link and 4 for its token. All other classes are branches of 20 bytes, which store
-/// their continuations, the most frequent one first: one in place, a few in a list, many in a table of 4
-/// bytes per slot. Vectors grow by an eighth. For 10^7 tokens of C and C++ headers this took 1.60 states, .84
-/// stored continuations and 22.8 bytes per token, including unused capacity (`speclab_bench
+/// takes 4 bytes for its link and 4 for its token. All other classes are branches of 20 bytes. A branch
+/// stores its continuations with the most frequent one first. It stores a single continuation inside its 20
+/// bytes, a few in a list, and many in a table; lists and tables take 4 bytes per slot. Vectors grow by an
+/// eighth. For 10^7 tokens of C and C++ headers this took 1.60 states, .84 stored continuations and 22.8
+/// bytes per token, including unused capacity (`speclab_bench
 /// --benchmark_filter=copies/index --text FILE`).
 class SuffixAutomaton {
  public:
@@ -55,9 +56,9 @@ class SuffixAutomaton {
   /// The longest suffix of the text, of at most `depth` tokens, that also occurs earlier in it; may be empty.
   Match repeated_suffix() const;
 
-  /// The match of some text is its longest suffix, of at most `depth` tokens, that occurs in this automaton.
-  /// Returns the match of the text plus `token`, given the match of the text. O(1) amortised over the tokens
-  /// of a text. A match stays valid when the automaton grows.
+  /// The match of any text is the longest suffix of that text, of at most `depth` tokens, that occurs in the
+  /// indexed text. Given the match of a text, returns the match of that text followed by `token`. O(1)
+  /// amortised over the tokens of a text. A match stays valid when the automaton grows.
   Match extend(Match match, Token token) const;
   /// The longest suffix of the string that occurs more often than the string itself.
   Match more_frequent(Match match) const;
@@ -69,8 +70,8 @@ class SuffixAutomaton {
     if (is_prefix(state)) return length(link(state)) < static_cast<std::uint32_t>(depth_) ? 1 : 0;
     return state == kRoot ? static_cast<std::uint32_t>(text().size()) : branches_[state].count;
   }
-  /// The most frequent continuation of a string; state kNone when there is none. O(1). Among equals the one
-  /// that first reached the count.
+  /// The most frequent continuation of a string; state kNone when there is none. Among equally frequent ones,
+  /// returns the one that reached the count first. O(1).
   Child best_child(State state) const;
   /// The continuations of a string: the most frequent one, then at most
   /// `limit` others in no particular order.
@@ -85,7 +86,7 @@ class SuffixAutomaton {
   struct Branch {
     State link = kNone;
     std::uint32_t count = 0;
-    std::uint32_t edges = kNone;      // the only continuation, or the index of their block in pool_
+    std::uint32_t edges = kNone;      // the only continuation, or the index in pool_ of the block of them
     std::uint32_t length : 27 = 0;    // length of the longest string
     std::uint32_t block_log : 5 = 0;  // log2 of the number of slots of the block; 0: no block
     std::uint32_t end = 0;            // position of the last token of one occurrence

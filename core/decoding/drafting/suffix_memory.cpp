@@ -49,7 +49,7 @@ void SuffixMemory::catch_up(const Sequence& sequence) {
     slot.own.append(sequence.tokens[at]);
     if (current) store_->extend(slot.matches, sequence.tokens[at]);
   }
-  if (store_ && !current) {  // another slot has added a text
+  if (store_ && !current) {  // another slot has changed the store
     slot.matches = store_->match(sequence.tokens);
     slot.version = store_->version();
   }

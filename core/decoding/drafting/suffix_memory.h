@@ -12,12 +12,12 @@
 
 namespace speclab {
 
-/// The indexes of copying strategies: of the text of each running sequence and, if wanted,
-/// of the texts of earlier requests.
+/// Holds the text indexes of strategies that copy: one index for the text of each running sequence and, if
+/// wanted, one for the texts of earlier requests.
 ///
-/// A prompt that comes again must not find its own answer, so all earlier texts are then forgotten.
-/// (Experiments start every repeat with a new instance.) The turns of one conversation are no such case: each
-/// contains the previous ones anyway.
+/// A prompt that is repeated must not find its own answer. So when a prompt comes again, all earlier texts
+/// are forgotten. (Experiments start every repeat with a new instance.) This does not concern the turns of
+/// one conversation, because each turn contains the previous ones anyway.
 class SuffixMemory {
  public:
   enum class Remember { nothing, outputs, texts };
@@ -27,7 +27,8 @@ class SuffixMemory {
   /// `budget_tokens` of earlier texts. Matches are at most `depth` tokens long.
   SuffixMemory(int depth, Remember remember, std::size_t budget_tokens, const Resources& resources);
 
-  /// Starts a sequence in its slot. The text that was there before goes to the earlier texts.
+  /// Starts a sequence in its slot. Adds the previous text of the slot to the earlier texts, if they are
+  /// kept.
   void begin(const Sequence& sequence);
   /// Indexes the emitted tokens. The functions below call it. Also call it in observe(), so that a text is
   /// complete when the next one begins in its slot. Does not allocate.
@@ -37,7 +38,8 @@ class SuffixMemory {
   /// Finds the best speculation in the earlier texts.
   void from_earlier(const Sequence& sequence, const SuffixSpeculationOptions& options,
                     SuffixSpeculation& best);
-  /// Finds the best speculation of both kinds and returns its source. Among equals the text itself wins.
+  /// Finds the best speculation in the sequence's own text and in the earlier texts, and returns its source.
+  /// If the scores are equal, the own text wins.
   From speculate(const Sequence& sequence, const SuffixSpeculationOptions& options, SuffixSpeculation& best);
 
  private:

@@ -14,7 +14,7 @@ constexpr int kMostNodes = 64;
 
 using Match = SuffixAutomaton::Match;
 
-// Shortens the context so that with one more token it is still counted.
+// Shortens the context so that the index still counts it when one more token follows.
 Match countable(const SuffixAutomaton& text, Match context) {
   return context.length < text.depth() ? context : text.suffix(context, text.depth() - 1);
 }
@@ -79,7 +79,8 @@ void SuffixSpeculation::run(const SuffixAutomaton& text, Match context, bool at_
   }
 }
 
-// Tries contexts of one class one by one, because the shorter one may continue further.
+// Tries each length of the context, also lengths within one class, because a shorter context may be continued
+// further.
 void SuffixSpeculation::retrieve(const SuffixAutomaton& text, Match context, bool at_end, int limit) {
   const int enough = text.depth() - 1;
   for (int length = std::min({context.length, enough, kContexts}); length > 0; --length) {

@@ -25,17 +25,18 @@ struct SuffixSpeculationOptions {
 
 /// Speculates continuations of a context by their frequencies in an indexed text (Oliaro et al. 2024,
 /// SuffixDecoding, Algorithm 1). It tries the longest matching context and each shorter one that occurs more
-/// often. Each speculates at most floor(factor * match + offset) tokens. The probability of a token is its
-/// frequency after the context, times the trust in a match of that length. A path follows the most frequent
-/// continuation; a tree grows at its most probable leaf. The context with the highest sum of probabilities,
-/// the expected number of accepted tokens, wins; among equals the longest.
+/// often. For each context it speculates at most floor(factor * match + offset) tokens, where match is the
+/// length of the context. The probability of a token is its frequency after the context, times the trust in a
+/// match of that length. A path follows the most frequent continuation; a tree grows at its most probable
+/// leaf. The sum of the probabilities is the expected number of accepted tokens. The context with the highest
+/// sum wins; if sums are equal, the longest context.
 ///
 /// With contexts "enough" this is the retrieval of Zhao et al. 2023 (alipay's Lookahead) from a trie of
 /// branches. Their trie holds the strings and frequencies of this index if branches have depth() - 1 tokens
-/// after their first one. Among contexts of up to 12 tokens, the longest with at least depth() - 1 nodes
-/// after it wins, otherwise the shortest. The most frequent nodes are taken, none further than depth() tokens
-/// from the start of the context. One difference: their trie prefers continuations from the prompt to emitted
-/// ones; here all occurrences are equal.
+/// after their first one. Contexts of up to 12 tokens are tried. The longest one with at least depth() - 1
+/// nodes after it wins; if none has so many, the shortest one. The most frequent nodes are taken, none
+/// further than depth() tokens from the start of the context. There is one difference: their trie prefers
+/// continuations from the prompt to emitted ones; here all occurrences count the same.
 class SuffixSpeculation {
  public:
   struct Node {

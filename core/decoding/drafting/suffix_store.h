@@ -17,8 +17,8 @@ class SuffixStore {
 
   SuffixStore(int depth, std::size_t budget_tokens);
 
-  /// Adds a document; of a document longer than half the budget only the end. Existing matches become
-  /// invalid, see version().
+  /// Adds a document. If the document is longer than half the budget, adds only its end. Existing matches
+  /// become invalid, see version().
   void add(TokenSpan document);
   void clear();
 
@@ -28,7 +28,7 @@ class SuffixStore {
   std::uint64_t version() const { return version_; }  ///< changes whenever the contents change
 
   void extend(Matches& matches, Token token) const;
-  Matches match(TokenSpan text) const;  ///< matches of the end of a text, as SuffixAutomaton::extend
+  Matches match(TokenSpan text) const;  ///< matches of a text in both parts, see SuffixAutomaton::extend
 
  private:
   std::size_t budget_;  ///< tokens of one part

@@ -33,7 +33,7 @@ std::vector<std::uint32_t> TokenCorpus::sorted_positions(int depth) const {
                  "Build several."});
   }
   // A counting sort by the first token, then a sort of each bucket by the following
-  // tokens. Equal ones stay in text order.
+  // tokens. Equal entries stay in text order.
   std::vector<std::uint32_t> begins(static_cast<std::size_t>(vocab_) + 1);
   for (const Token token : text_) {
     if (token >= 0) ++begins[static_cast<std::size_t>(token) + 1];

@@ -37,7 +37,7 @@ class TokenFile {
 
   /// Throws Error unless the model has the same vocabulary and tokenizer.
   void require(int vocab, const std::string& tokenizer) const;
-  /// Throws the Error for wrong contents.
+  /// Throws an Error that says that the contents of the file are wrong: what was found and what was expected.
   [[noreturn]] void refuse(std::string got, std::string expected) const;
 
   int vocab() const { return vocab_; }

@@ -95,7 +95,7 @@ std::uint64_t DecodeLoop::add(const Request& request) {
   sequence.ticket = tickets_++;
   start(sequence, request);
   if (sequence.running) choose_executor(sequence);
-  finished_.reserve(finished_.size() + slots_.size());  // so that no step allocates memory for this list
+  finished_.reserve(finished_.size() + slots_.size());  // steps then allocate no memory for this list
   if (options_.on_emit) options_.on_emit(sequence.sequence.slot, StepRecord(), sequence.out.tokens);
   if (sequence.running) {
     const auto beside =

@@ -64,7 +64,7 @@ void DecodeLoop::step() {
   std::erase_if(running_, [](const RunningSequence* sequence) { return !sequence->running; });
 }
 
-// Sets limits and groups the running sequences by executor.
+// Sets the limits of the next drafts and groups the running sequences by executor.
 void DecodeLoop::begin_step() {
   sequences_.clear();
   drafts_.clear();
@@ -82,7 +82,7 @@ void DecodeLoop::begin_step() {
   }
 }
 
-// The record is complete; the slot is free.
+// Completes the record of a sequence that has ended, and frees its slot.
 void DecodeLoop::retire(RunningSequence& sequence) {
   sequence.running = false;
   sequence.out.target = sequence.session->work() - sequence.target_begun;

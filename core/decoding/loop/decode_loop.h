@@ -15,20 +15,20 @@
 
 namespace speclab {
 
-/// The one place where text is decoded, with any strategy or none. Each step, for all running sequences
-/// together: draft -> verify (target forward and rule) -> emit -> commit -> observe -> record.
+/// Decodes text with any strategy; no other code decodes. Each step handles all running sequences together:
+/// draft -> verify (target forward and rule) -> emit -> commit -> observe -> record.
 ///
-/// The loop owns the target's sessions, the clock and the counters. How a draft is verified is the business
-/// of a StepExecutor, which is chosen when a generation starts. The time of a step is split without gaps into
+/// The loop owns the target's sessions, the clock and the counters. A StepExecutor verifies the drafts; the
+/// loop chooses one when a generation starts. The time of a step is split without gaps into
 /// the phases draft (draft and observe), target (forward), accept (standardising rows, the rule) and other
 /// (bookkeeping, cuts, commit, recording). Row hashes, expected acceptance, ranks, distances, the copy of a
-/// step for the record and on_emit are outside the clock. Inside it nothing is allocated once the buffers
-/// have grown. With several sequences the times of a step are those of the whole batch.
+/// step for the record and on_emit are outside the clock. Code inside the clock allocates no memory once the
+/// buffers have grown. With several sequences the times of a step are those of the whole batch.
 ///
-/// Emission is cut at the first end token, stop string or limit inside an accepted path. Tests behind the cut
-/// are not recorded. A coin of the rule is addressed by the absolute position of the token that it decides, a
-/// coin of a draft by the step and the node. So no coin is used twice, and a sequence gets the same tokens,
-/// rows and counts whatever else runs beside it.
+/// If an end token, a stop string or a limit lies inside an accepted path, the text ends there. Tests of
+/// later tokens are not recorded. The address of a rule's coin is the absolute position of the token that it
+/// decides. The address of a draft's coin is the step and the node. So no coin is used twice, and a sequence
+/// gets the same tokens, rows and counts whatever other sequences run in the batch.
 class DecodeLoop {
  public:
   /// Opens the target's sessions. Throws Error when target and draft do not fit each other, the strategy
@@ -37,15 +37,15 @@ class DecodeLoop {
              const StrategyChoice& strategy, LoopOptions options);
   ~DecodeLoop();
 
-  /// Decodes the requests together (1 .. batch of them); nothing may be running. Returns records in their
-  /// order. `stop` is looked at before each step; the records then end there, with Finish::cancelled. They
-  /// are complete up to there, except that steps which a device ran by itself have no row hashes, details and
-  /// phase times. Throws Error for a prompt that does not fit, NaN logits, contradicting options; the loop
-  /// can be used again afterwards.
+  /// Decodes the requests together (1 .. batch of them); nothing may be running. Returns records in the order
+  /// of the requests. Checks `stop` before each step. If a stop was requested, the generations end there with
+  /// Finish::cancelled. Their records are complete up to that step, except that steps which a device ran by
+  /// itself have no row hashes, details and phase times. Throws Error for a prompt that does not fit, for NaN
+  /// logits and for options that contradict each other; the loop can be used again afterwards.
   std::vector<GenerationRecord> run(std::span<const Request> requests, std::stop_token stop = {});
   GenerationRecord run(const Request& request, std::stop_token stop = {});
 
-  // The same step by step. Sequences may be admitted between any two steps.
+  // The functions below decode step by step. Requests may be added between any two steps.
 
   /// A generation that has ended.
   struct Finished {
@@ -56,10 +56,10 @@ class DecodeLoop {
   bool idle() const;      ///< nothing is running
   /// Prefills the prompt, decides the first token, and returns the number by which finished() names this
   /// generation. Throws Error when there is no room, the prompt does not fit or options contradict each
-  /// other; the running sequences go on unharmed.
+  /// other; the running sequences are not affected.
   std::uint64_t add(const Request& request);
-  /// One step of every running sequence. An Error (NaN logits, a draft that is too large) ends all of them
-  /// without a record.
+  /// Runs one step of every running sequence. If it throws an Error (NaN logits, a draft that is too large),
+  /// all running sequences end without a record.
   void step();
   /// Ends all running sequences with Finish::cancelled.
   void cancel();
@@ -84,18 +84,18 @@ class DecodeLoop {
   std::string_view strategy_name_;  ///< static string
   int capacity_ = 0;
   RunningSequence* opening_ =
-      nullptr;  ///< the sequence in Strategy::begin(); draft sessions opened now are its own
+      nullptr;  ///< the sequence in Strategy::begin(); draft sessions opened now belong to it
   /// By slot. They outlive the strategy, which may hold sessions that are counted here.
   std::vector<std::unique_ptr<RunningSequence>> slots_;
   std::unique_ptr<Strategy> strategy_;
-  Reads reads_;                            ///< of the strategy
+  Reads reads_;                            ///< what the strategy reads
   std::unique_ptr<StepExecutor> on_host_;  ///< shared by all sequences
   std::vector<std::vector<std::unique_ptr<StepExecutor>>>
       on_device_;  ///< by slot, in the order of executor_kinds()
   std::uint64_t tickets_ = 0;
   std::vector<Finished> finished_;
 
-  // The current step. Sequences of one executor stand side by side in all lists.
+  // The current step. In all lists, the sequences of one executor are neighbours.
   std::vector<RunningSequence*> running_;
   std::vector<const Sequence*> sequences_;
   std::vector<Draft*> drafts_;

@@ -48,13 +48,13 @@ class DeviceStepsExecutor final : public StepExecutor {
   std::unique_ptr<PlannedRounds> rounds_;  // kept for later generations of the same shape
   DevicePlan plan_;                        // of this generation
   PlanStart begun_;
-  const PlanRound* round_ = nullptr;  // of this step
+  const PlanRound* round_ = nullptr;  // the finished round of this step
   std::vector<std::int32_t> parents_;
   std::vector<float> draft_rows_;
   SiblingDraw siblings_;
 };
 
-// None if the host has work to do in each step.
+// Returns no plan if the host has work to do in each step.
 std::optional<DevicePlan> DeviceStepsExecutor::plan_of(const RunningSequence& sequence) const {
   if (sequence.stops.active() || sequence.sequence.eos.size() > kMostPlanEnds) return std::nullopt;
   std::optional<DevicePlan> plan = setting_.strategy->device_plan(sequence.request.options.sampling);
@@ -157,7 +157,8 @@ void DeviceStepsExecutor::finish(RunningSequence& sequence) {
   for (StepRecord& step : out.steps) step.times = PhaseTimes();
   if (out.finish == Finish::cancelled) return;  // a user who cancels does not wait for a second run
   if (setting_.options->hash_rows || setting_.options->details) run_again(sequence);
-  // The phases are those of the second run. The rest of the first run's time is shared by all steps.
+  // The phase times come from the second run. The rest of the first run's time is divided equally among all
+  // steps.
   const auto steps = static_cast<std::int64_t>(out.steps.size());
   const std::int64_t rest = std::max<std::int64_t>(0, out.decode_ns - out.stamped_ns);
   for (std::int64_t i = 0; i < steps; ++i)
@@ -195,7 +196,8 @@ void DeviceStepsExecutor::run_again(RunningSequence& sequence) {
   }
 }
 
-// Downloads the rows of a round and makes its draft again, with the q of each token.
+// Downloads the rows of a round of the second run. Makes the draft again on the host, with the q of each
+// token.
 void DeviceStepsExecutor::take_rows_again(RunningSequence& sequence, const PlanRound& round) {
   const PlanShape& shape = rounds_->shape();
   const auto vocab = static_cast<std::size_t>(shape.vocab),

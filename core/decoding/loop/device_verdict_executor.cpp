@@ -36,7 +36,8 @@ class DeviceVerdictExecutor final : public StepExecutor {
     sequence.fed.assign(tree.tokens().begin(), tree.tokens().end());
   }
 
-  // The device moves the accepted path behind the pending token, whatever part of it is emitted.
+  // The device moves the whole accepted path behind the pending token in the KV cache, also if only a part of
+  // the path is emitted.
   void forward(const StepGroup& group) override {
     RunningSequence& sequence = *group.running.front();
     const std::vector<Token>& text = sequence.sequence.tokens;

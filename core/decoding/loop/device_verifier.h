@@ -12,11 +12,11 @@
 
 namespace speclab {
 
-/// Verifies the host's drafts on the device. Tokens, parents and draft laws are uploaded and the verdict
-/// comes back; rows of logits stay on the device. The decisions have the same bits as accept(). The device
+/// Verifies the host's drafts on the device. The host uploads tokens, parents and draft laws, and downloads
+/// the verdict; rows of logits stay on the device. The decisions have the same bits as accept(). The device
 /// also moves the accepted path behind the pending token in the target's KV cache. Drafts are padded to a
-/// power of two rows; each size has one device program with graphs of its own, made when a draft first needs
-/// it.
+/// power of two rows. Each such size has a device program with graphs of its own. It is made when a draft
+/// first needs it.
 class DeviceVerifier {
  public:
   /// Returns null if the backend has no device programs. Reads the parts of `shape` that describe the target
@@ -44,11 +44,11 @@ class DeviceVerifier {
   Session* target_;
   int most_nodes_;
   std::map<std::pair<int, bool>, std::unique_ptr<PlannedRounds>>
-      rounds_;  // by rows, and whether laws come with them
+      rounds_;  // by number of rows, and by whether a draft has laws
   PlannedRounds* last_ = nullptr;
-  // Of the draft in progress:
+  // The draft that is being verified:
   std::vector<PlanLaw> laws_;
-  std::vector<std::int32_t> law_of_;  // of nodes 1, 2, ...
+  std::vector<std::int32_t> law_of_;  // index into laws_, for nodes 1, 2, ...
 };
 
 }  // namespace speclab

@@ -73,7 +73,7 @@ class DividedExecutor final : public StepExecutor {
  private:
   struct State {
     DividedTree divided;
-    std::vector<Token> refeed;  // accepted, but not in the cache of every device
+    std::vector<Token> refeed;  // accepted tokens that not every device has in its cache
   };
   State& of(const RunningSequence& sequence) {
     return states_[static_cast<std::size_t>(sequence.sequence.slot)];

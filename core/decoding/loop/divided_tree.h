@@ -9,14 +9,14 @@
 
 namespace speclab {
 
-/// Divides the tree of a step over several devices that all hold the model and the KV cache: lookahead
+/// Divides the tree of a step over several devices, each of which holds the model and the KV cache: lookahead
 /// parallelism (Fu et al. 2024, Section 3.4). Guesses (leaves among the candidates) and window columns
-/// (probes) are dealt out in order and as evenly as possible. A device feeds its share together with all
-/// ancestors, so several devices feed the pending token and parts of the first level.
+/// (probes) are dealt out in order and as evenly as possible. A device feeds its share and all ancestors of
+/// it. So several devices feed the pending token and parts of the first level.
 ///
-/// Devices exchange tokens, never rows of the cache. The other devices have not computed the tokens that one
-/// device accepted. So all devices feed accepted tokens again, before the pending token of the next step. The
-/// authors' code does the same (LookaheadDecoding, lade/decoding.py, guess_skip_dist).
+/// Devices exchange tokens, never rows of the KV cache. When one device accepts tokens, the other devices
+/// have no K/V rows for them. So in the next step all devices feed the accepted tokens again, before the
+/// pending token. The authors' code does the same (LookaheadDecoding, lade/decoding.py, guess_skip_dist).
 ///
 /// A device has the logits of the pending token and of every candidate that it feeds, so it judges its
 /// guesses alone. It has the logits of the probes that were dealt to it.
@@ -24,11 +24,11 @@ class DividedTree {
  public:
   struct Part {
     std::vector<std::int32_t> nodes;    ///< nodes of the tree, ascending; node 0 first
-    std::vector<Token> tokens;          ///< tokens to feed: those accepted before, then nodes
+    std::vector<Token> tokens;          ///< tokens to feed: the previously accepted ones, then those of nodes
     std::vector<std::int32_t> parents;  ///< parent of each token, as an index into tokens
     std::vector<std::int32_t> rows;     ///< tokens whose logits are wanted, as ascending indices into tokens
     std::vector<float> logits;          ///< [rows, vocab], filled by the caller
-    std::int64_t ns = 0;                ///< time of its forward, filled by the caller
+    std::int64_t ns = 0;                ///< time of this part's forward, filled by the caller
   };
 
   /// Deals the tree out over `devices` >= 1. `accepted`: the tokens that the previous step accepted.

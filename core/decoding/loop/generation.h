@@ -10,30 +10,31 @@
 
 namespace speclab {
 
-/// May a device run whole steps (DevicePlan), or verify the host's drafts (DeviceVerifier)? Text and counts
-/// stay the same.
+/// Whether a device may run whole steps (DevicePlan) or verify the host's drafts (DeviceVerifier). Text and
+/// counts do not depend on this.
 enum class DeviceLoop {
   off,
-  automatic,  ///< where it can
-  on,         ///< or an Error says why it cannot
+  automatic,  ///< the device does it if it can; otherwise the host does
+  on,         ///< if the device cannot do it, an Error says why
 };
 
 /// How a device gets its steps.
 enum class DeviceGraph {
-  off,    ///< kernel by kernel
-  round,  ///< each step as a graph
-  loop,   ///< one graph that repeats the step
+  off,    ///< the host launches kernel by kernel
+  round,  ///< the host launches a graph for each step
+  loop,   ///< the host launches one graph that repeats the step
 };
 
-/// How one text is generated, whatever drafts it: sampling, rule, limits, processors. Declared once, under
-/// flat names.
+/// Options of one generation that do not depend on the strategy: sampling, rule, limits, processors. Each is
+/// declared once, in fields(), and all have names on one level, also those inside `sampling` and
+/// `rule_options`.
 struct GenerationOptions {
   SamplingParams sampling;    ///< temperature, top_k, top_p
   std::string rule = "auto";  ///< acceptance rule; auto: "coupled" with Gumbel coins, else "rejection"
   RuleOptions rule_options;
   CoinUse coins = CoinUse::independent;
-  int max_tokens = 128;  ///< to emit, the one from prefill included
-  int min_length = 0;    ///< no end token before so many
+  int max_tokens = 128;  ///< tokens to emit, including the one that follows the prefill
+  int min_length = 0;    ///< no end token before this many tokens
   bool ignore_eos = false;
   std::vector<std::string> stop;  ///< strings that end the text
   DeviceLoop device_loop = DeviceLoop::off;
@@ -42,9 +43,9 @@ struct GenerationOptions {
   std::vector<int> banned_tokens;
   void fields(OptionVisitor& visit);
 
-  /// The rule that `rule` and `coins` name. Throws Error when they contradict each other (coupled coins go
-  /// with the coupled rule only), when a rule option was changed that the rule does not read, or for an
-  /// unknown rule.
+  /// Returns the rule that `rule` and `coins` select. Throws Error for an unknown rule, when `rule` and
+  /// `coins` contradict each other (Gumbel coins and the rule "coupled" go only together), and when a rule
+  /// option was changed that the rule does not read.
   const AcceptanceRule& acceptance_rule() const;
 };
 

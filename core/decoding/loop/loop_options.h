@@ -28,8 +28,8 @@ struct LoopOptions {
   int batch = 1;     ///< most sequences decoded together
   int capacity = 0;  ///< positions per sequence; 0: the target's context
   VerifyWith verify = VerifyWith::one_pass;
-  /// Emulates lookahead parallelism: the tree is dealt out over this many devices (DividedTree). Each
-  /// device's part is a forward of its own on the one device that is there. Only with VerifyWith::one_pass.
+  /// Emulates lookahead parallelism: the tree is divided over this many devices (DividedTree). Each part is a
+  /// forward of its own, and all of these run on the one real device. Only with VerifyWith::one_pass.
   int devices = 1;
   /// Rows in flight per sequence; 0: what the executor needs for the strategy's largest draft.
   int scratch = 0;
@@ -40,7 +40,8 @@ struct LoopOptions {
   std::shared_ptr<PrefillCache> prefills = nullptr;
   /// Appends the bytes of a token to a text; needed for stop strings only.
   std::function<void(Token, std::string&)> token_bytes = nullptr;
-  /// Called after each step with what it emitted, and after prefill with an empty step; outside the clock.
+  /// Called after each step with the tokens that it emitted, and after prefill with an empty step and the
+  /// first token. Its time is not measured.
   std::function<void(int slot, const StepRecord& step, TokenSpan emitted)> on_emit = nullptr;
 };
 

@@ -53,7 +53,8 @@ void PlannedRounds::start(PlanStart start, RoundQueue queue, bool stamps) {
   mode_ = queue;
   stamps_ = stamps;
   position_ = start.position;
-  // A loop starts at a multiple of kPlanLoop, so that it runs kPlanLoop rounds.
+  // The number of the first round of a loop is a multiple of kPlanLoop, so that the loop runs kPlanLoop
+  // rounds.
   if (queue == RoundQueue::kLoop) queued_ = (queued_ + kPlanLoop - 1) / kPlanLoop * kPlanLoop;
   start.rounds = read_ = queued_;
   program_->start(*plan_, start);
@@ -112,8 +113,8 @@ const PlanRound& PlannedRounds::next(int ahead) {
   while (static_cast<int>(queued_ - read_) < ahead) queue();
   Backend& backend = target_->model().backend();
   ++read_;
-  // The device may report that it is idle while a looping graph still runs. So give up only after
-  // kPatienceNs.
+  // The device may report that it is idle while a looping graph still runs. So this gives up only when the
+  // device has been idle for kPatienceNs.
   std::int64_t idle_since = 0;
   for (;;) {
     if (const PlanRound* round = plan_->round(read_)) {

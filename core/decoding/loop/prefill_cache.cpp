@@ -24,7 +24,7 @@ const PrefillCache::Prefilled& PrefillCache::prefill(const Model& target, TokenS
   if (fits && std::ranges::equal(last.prompt, prompt)) return last;
 
   if (!fits) last.session = target.open(capacity);
-  last.prompt.clear();  // not there should the prefill fail
+  last.prompt.clear();  // if the prefill fails, this entry holds no prompt
   last.logits.resize(static_cast<std::size_t>(target.config().head_rows()));
   last.cost = timed_prefill(*last.session, prompt, last.logits.data());
   last.prompt.assign(prompt.begin(), prompt.end());

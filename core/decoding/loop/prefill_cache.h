@@ -15,25 +15,27 @@ struct PrefillCost {
   std::int64_t ns = 0;  ///< wall time
   Work work;
 };
-/// Prefills an empty session. logits: row of the last token, [head_rows]. taps: as in Session::prefill; the
-/// time includes their callbacks. Throws Error as Session::prefill does.
+/// Prefills an empty session and measures the cost. `logits` gets the row of the last token, [head_rows].
+/// `taps` are those of Session::prefill; the time includes their callbacks. Throws Error as Session::prefill
+/// does.
 PrefillCost timed_prefill(Session& session, TokenSpan prompt, float* logits,
                           const PromptTaps* taps = nullptr);
 
 /// Shares prefills of the target between decode loops. The cases of an experiment run one after another on
 /// the same prompt, and the target's KV cache of a prompt does not depend on the strategy. Every sequence
-/// starts from a copy, also the first one, so that all start alike. Keeps the last prompt of each turn of a
-/// conversation.
+/// starts from a copy, also the first one, so that all start alike. The cache keeps the last prompt of each
+/// turn of a conversation.
 class PrefillCache {
  public:
   struct Prefilled {
     std::vector<Token> prompt;
     std::unique_ptr<Session> session;  ///< has the prompt committed
     std::vector<float> logits;         ///< row of the last token, [vocab]
-    PrefillCost cost;                  ///< of the prefill that was run
+    PrefillCost cost;                  ///< cost of the prefill when it was run
   };
-  /// Returns the prefill of `prompt` as turn number `turn` (from 0). Runs it unless this prompt was the last
-  /// one of that turn. Valid until the next call. Throws Error as Session::prefill does.
+  /// Returns the prefill of `prompt` as turn number `turn` (from 0). Runs the prefill unless the cache still
+  /// holds this prompt for that turn. The result is valid until the next call. Throws Error as
+  /// Session::prefill does.
   const Prefilled& prefill(const Model& target, TokenSpan prompt, int turn, int capacity);
 
  private:

@@ -40,8 +40,8 @@ class PrefixExecutor final : public StepExecutor {
   void forward(const StepGroup&) override { setting_.target->forward(feeds_); }
 
   void commit(RunningSequence& sequence) override {
-    // The prefix that ends at the deepest emitted node holds all rows to keep. Its last row is found again by
-    // counting.
+    // The prefix that ends at the deepest emitted node holds all rows to keep. The loop finds its last row by
+    // adding the lengths of all prefixes up to this one.
     const int deepest =
         sequence.emitted > 1 ? sequence.acceptance.path[static_cast<std::size_t>(sequence.emitted) - 2] : 0;
     const TokenTree& tree = sequence.draft.tree;
@@ -66,7 +66,7 @@ class PrefixExecutor final : public StepExecutor {
 
   ExecutorSetting setting_;
   std::vector<Feed> feeds_;
-  std::vector<std::int32_t> nodes_;  // the row fed that is the node
+  std::vector<std::int32_t> nodes_;  // by node: the row of the feed that is this node
   std::vector<int> keep_;
 };
 

@@ -8,7 +8,8 @@
 namespace speclab {
 namespace {
 
-/// Temperature 1 without truncation: what lossy criteria look at when temperature 0 has made p one-hot.
+/// Temperature 1 without truncation. Lossy criteria look at this distribution when temperature 0 makes p
+/// one-hot.
 constexpr SamplingParams kRaw{.temperature = 1, .top_k = 0, .top_p = 1};
 
 }  // namespace
@@ -83,7 +84,7 @@ bool RunningSequence::take(Token token, int capacity, const std::function<void(T
     out.finish = Finish::eos;
   else if (stopped) out.finish = Finish::stop;
   else if (static_cast<int>(out.tokens.size()) >= options.max_tokens) out.finish = Finish::length;
-  else if (sequence.position() >= capacity) out.finish = Finish::context;  // it could not be fed
+  else if (sequence.position() >= capacity) out.finish = Finish::context;  // the last token could not be fed
   else running = true;
   return running;
 }

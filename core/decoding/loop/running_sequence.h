@@ -58,7 +58,7 @@ struct RunningSequence {
   std::vector<float> logits;          ///< [nodes whose logits are needed, vocab]
   std::vector<float> maxima;          ///< see Feed::maxima; filled where the strategy reads rows
   std::vector<std::int32_t> row_of;   ///< [nodes], row of `logits`; -1: none
-  std::vector<Token> fed;             ///< [rows fed]
+  std::vector<Token> fed;             ///< [rows fed], the tokens
   std::vector<std::int32_t> parents;  ///< [rows fed], indices into `fed`; -1: the last committed position
   std::vector<std::int32_t> rows;     ///< rows fed that want logits, ascending
   std::vector<DevicePart> parts;      ///< one per device if a step is divided over several; else empty
@@ -84,13 +84,13 @@ struct RunningSequence {
   /// The work so far of all sessions and heads that draft for this sequence.
   Work draft_work() const;
 
-  /// Sets the limits of the next draft and puts the pending token at its root. `capacity`: positions of the
-  /// session.
+  /// Sets the limits of the next draft and puts the pending token at its root. `capacity` is the number of
+  /// positions of the session.
   void begin_step(int capacity);
   /// Gives each node of the draft that needs logits its row of `logits` (row_of), and makes room for these
   /// rows.
   void expect_rows();
-  /// The standardised row of a node. It is computed in the first call.
+  /// The target's distributions at a node. The first call in a step computes them.
   TargetRow target_row(int node);
   /// Judges the draft with the rule. Needs the rows of every node that the rule may look at.
   void judge(Acceptance& result);

@@ -5,8 +5,8 @@
 
 #include "core/base/error.h"
 
-/// All executors in the order in which they are tried: name, and whether a device runs the steps of one
-/// sequence. NAME stands for the factory make_NAME_executor() in NAME_executor.cpp.
+/// All executors in the order in which they are tried. An entry has a name, and whether a device runs the
+/// steps of one sequence. NAME stands for the factory make_NAME_executor() in NAME_executor.cpp.
 #define SPECLAB_EXECUTORS(ENTRY) \
   ENTRY(device_steps, true)      \
   ENTRY(device_verdict, true)    \
@@ -48,8 +48,8 @@ void StepExecutor::draft(Strategy& strategy, const StepGroup& group) {
 void StepExecutor::judge(const StepGroup& group) {
   for (RunningSequence* sequence : group.running) {
     sequence->decided_from = sequence->sequence.position();
-    // Expected acceptance costs passes over both rows that decoding does not need. The record asks the rule
-    // again for it, outside the clock. Scripted coins can be asked only once.
+    // Decoding does not need the expected acceptance, which costs passes over the rows of p and q. The record
+    // runs the rule again to get it, outside the clock. With scripted coins the rule can run only once.
     sequence->acceptance.want_expected = sequence->sequence.coins.is_scripted();
     sequence->judge(sequence->acceptance);
   }

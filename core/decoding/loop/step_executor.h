@@ -21,10 +21,10 @@ struct StepGroup {
   std::span<Draft* const> drafts;
 };
 
-/// Runs a step of a group of sequences between "the strategy drafts" and "the text grows". The decode loop
-/// chooses an executor when a generation starts and calls the functions below in their order, in every step.
-/// One file holds one executor and its factory make_NAME_executor(). A new
-/// one also gets a line in step_executor.cpp.
+/// Runs the part of a step that drafts, runs the target over the drafts and judges them, for a group of
+/// sequences. The decode loop chooses an executor when a generation starts. In every step it calls the
+/// functions below in the order in which they are declared. One file holds one executor and its factory
+/// make_NAME_executor(). A new executor also needs a line in step_executor.cpp.
 ///
 /// All executors give the same verdicts, bit for bit. They differ in where and how the target's rows are
 /// computed and who judges them.
@@ -32,28 +32,29 @@ class StepExecutor {
  public:
   virtual ~StepExecutor() = default;
 
-  /// Prepares for a generation whose prompt is in the cache. Returns why this executor cannot run its steps,
-  /// or an empty text. Called again for each generation.
+  /// Prepares for a generation whose prompt is in the KV cache. If this executor cannot run the steps of the
+  /// generation, returns the reason; otherwise returns an empty string. Called for each generation.
   virtual std::string begin(RunningSequence& sequence) = 0;
   /// Rows in flight that a session needs when a draft has at most `nodes` nodes.
   virtual int rows_in_flight(int nodes) const;
 
-  /// Fills the drafts. Asks the strategy, unless the device that runs whole steps has already drafted.
+  /// Fills the drafts. By default it asks the strategy. An executor whose device runs whole steps reads the
+  /// device's draft instead.
   virtual void draft(Strategy& strategy, const StepGroup& group);
-  /// Decides which rows the target is fed. Throws Error when they are too many.
+  /// Decides which rows are fed to the target. Throws Error when they are too many.
   virtual void lay_out(const StepGroup& group) = 0;
   /// Runs the target's forward.
   virtual void forward(const StepGroup& group) = 0;
-  /// Fills RunningSequence::acceptance: by default with the rule, on the host.
+  /// Fills RunningSequence::acceptance. By default the host applies the rule.
   virtual void judge(const StepGroup& group);
-  /// Keeps the rows of the emitted tokens but the last in the target's cache and drops the others. That last
-  /// token is the new pending token.
+  /// Keeps the rows of the pending token and of all emitted tokens except the last one in the target's KV
+  /// cache, and drops the others. The last emitted token is the new pending token.
   virtual void commit(RunningSequence& sequence) = 0;
-  /// Tells the strategy what became of its drafts, unless it did not make them.
+  /// Tells the strategy what became of its drafts. Does nothing if the device drafted.
   virtual void observe(Strategy& strategy, const StepGroup& group, std::span<const Outcome> outcomes);
 
-  /// Brings the rows of the step to the host for the record, outside the clock. False: finish() looks at
-  /// them.
+  /// Brings the rows of the step to the host for the record, outside the clock. Returns false if finish()
+  /// adds the parts of the record that need the rows.
   virtual bool fetch_rows(RunningSequence&) { return true; }
   /// The text has ended or was cancelled: completes its record.
   virtual void finish(RunningSequence& sequence);
@@ -73,10 +74,10 @@ struct ExecutorSetting {
 /// A kind of executor.
 struct ExecutorKind {
   std::string_view name;
-  /// A device runs the steps of one sequence. Each sequence has an executor of its own then; otherwise all
-  /// share one.
+  /// Whether a device runs the steps of one sequence. If so, each sequence has an executor of its own;
+  /// otherwise all sequences share one.
   bool on_device;
-  /// Null: a loop with these options does not use this kind.
+  /// Makes an executor. Returns null if a loop with these options does not use this kind.
   std::unique_ptr<StepExecutor> (*make)(const ExecutorSetting&);
 };
 /// All kinds in the order in which they are tried.

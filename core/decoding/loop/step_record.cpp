@@ -8,7 +8,8 @@
 namespace speclab {
 namespace {
 
-// The first steps of a text, whose probes are recorded. They are enough to draw how a window fills.
+// The number of steps, from the start of a text, whose probes are recorded. They are enough to draw how a
+// window fills.
 constexpr int kProbedSteps = 12;
 
 // The number of tokens that come before this one, best first, ties by id.
@@ -55,7 +56,7 @@ void record_step(RunningSequence& sequence) {
     token.confidence = sequence.draft.confidence[node];
   }
   for (const Acceptance::Tested& tested : acceptance.tested) {
-    if (cut && tree.depth(tested.node) > sequence.emitted) continue;  // behind the end of the text
+    if (cut && tree.depth(tested.node) > sequence.emitted) continue;  // after the end of the text
     DraftedToken& token = step.drafted[tested.node - 1];
     token.tested = true;
     token.accepted = tested.accepted;

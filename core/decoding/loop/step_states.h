@@ -14,12 +14,12 @@ namespace speclab {
 /// before its forward and fetch() after the text has grown. The buffers are kept between steps.
 class StepStatesReader {
  public:
-  /// Taps for a forward in which node i of the draft is row rows_of_nodes[i] of the feed. Empty if the
-  /// strategy reads none. Valid until the next call.
+  /// Returns the taps for a forward in which node i of the draft is row rows_of_nodes[i] of the feed. Empty
+  /// if the strategy reads no hidden states. Valid until the next call.
   std::span<const Tap> taps(const Reads& reads, const Session& session,
                             std::span<const std::int32_t> rows_of_nodes);
-  /// Brings the states of the committed nodes to the host. For strategies that read these alone
-  /// (Reads::Nodes::kCommitted). committed: node 0 and the accepted nodes that were emitted, in order.
+  /// Brings the states of the committed nodes to the host. Call it for strategies that read only these states
+  /// (Reads::Nodes::kCommitted). `committed`: node 0 and the accepted nodes that were emitted, in order.
   void fetch(const Reads& reads, Session& session, std::span<const int> committed);
   StepStates states() const;
 
@@ -30,7 +30,7 @@ class StepStatesReader {
   std::vector<std::int32_t> wanted_;
   std::vector<float> host_;  // layer by layer, [rows, width]
   std::vector<const float*> layers_;
-  Buffer<float> there_;  // the same in memory of the backend, where the host does not take all of them
+  Buffer<float> there_;  // states of all nodes in the backend's memory, if only committed ones are fetched
   int width_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// One forward over all nodes of the draft: the usual way to verify.
+// Verifies with one forward over all nodes of the draft. This is the usual way.
 #include <numeric>
 
 #include "core/decoding/loop/step_executor.h"
@@ -44,7 +44,7 @@ class TreeExecutor final : public StepExecutor {
  private:
   ExecutorSetting setting_;
   std::vector<Feed> feeds_;
-  std::vector<std::int32_t> nodes_;  // 0, 1, ...: a node is the row fed
+  std::vector<std::int32_t> nodes_;  // 0, 1, ...: node i is row i of the feed
   std::vector<int> keep_;
 };
 

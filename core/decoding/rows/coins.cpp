@@ -10,14 +10,14 @@
 namespace speclab {
 namespace {
 
-constexpr std::size_t kGroup = kSearchGroup;  // of the search in categorical()
+constexpr std::size_t kGroup = kSearchGroup;  // entries per group in the search of categorical()
 
 PhiloxCounter counter_of(const Coins::Address& address) {
   return coin_counter(address.position, static_cast<std::uint32_t>(address.purpose), address.draw);
 }
 
-/// Finds the first of `count` masses at which the running sum exceeds `wanted`; otherwise the last positive
-/// mass. `running` becomes the sum before it.
+/// Returns the index of the first of `count` masses at which the running sum exceeds `wanted`. If it never
+/// does, returns the index of the last positive mass. `running` becomes the sum before the returned mass.
 template <class Mass>
 std::size_t pass(std::size_t count, double wanted, double& running, const Mass& mass_of) {
   std::size_t chosen = 0;
@@ -34,10 +34,11 @@ std::size_t pass(std::size_t count, double wanted, double& running, const Mass& 
   return chosen;
 }
 
-/// Finds the index at which the running sum of the weights exceeds u * sum, never one of weight 0. It finds
-/// the chunk by the sums of chunks, then a group of entries in the chunk, then the entry. Rounding therefore
-/// matters only within one of these: if its running sum stays below the wanted value, its last positive
-/// weight is taken. A GPU finds the same index (core/backend/cuda/kernels/law.h).
+/// Returns the index at which the running sum of the weights exceeds u * sum, never an index of weight 0. The
+/// search has three levels: it finds the chunk by the sums of chunks, then the group of entries in the chunk,
+/// then the entry in the group. Rounding can make the running sum of a level stay below the wanted value. The
+/// search then takes the last positive weight of that level. A GPU finds the same index
+/// (core/backend/cuda/kernels/law.h).
 template <class T>
 std::size_t search(std::span<const T> weights, double u) {
   using row_kernels::kSumChunk;

@@ -14,9 +14,10 @@ namespace speclab {
 /// position, purpose, draw, token). Its value depends neither on the order of calls, batching and gamma nor
 /// on the backend. The generator is Philox4x32-10 (Salmon et al. 2011). Copies are cheap and equal.
 ///
-/// For proofs by enumeration a script replaces the generator: it chooses one of several branches with given
-/// weights, and the same strategies, verifiers and loop walk every branch. A script cannot see whether two
-/// decisions use the same coin. A watch can: it sees the address of every coin while the generator decides.
+/// Tests replace the generator by a script to prove laws by enumeration. At each decision the script chooses
+/// one of several branches with given weights. The strategies, verifiers and the loop run unchanged, once for
+/// every branch. A script cannot see whether two decisions use the same coin. A watch can: the generator
+/// still decides, and the watch sees the address of every coin.
 class Coins {
  public:
   struct Address {
@@ -52,20 +53,20 @@ class Coins {
   std::size_t categorical(std::span<const double> weights, const Address& address) const;
   std::size_t categorical(std::span<const float> weights, const Address& address) const;
 
-  /// Standard Gumbel noise of (position, token) for coupled sampling, for the tokens [first, first
-  /// + out.size()). G = -log E, with E exponential from a 32-bit uniform and accurate for the
-  /// small E that win; so G < 22.9. The same bits on every machine (fixed polynomials, no libm, no
-  /// FMA). Not available under a script.
+  /// Computes the standard Gumbel noise G of coupled sampling at a position, for the tokens
+  /// [first, first + out.size()). G = -log E, where E is exponential and made from a 32-bit uniform
+  /// number. E is accurate also when it is small, because small E win; so G < 22.9. The noise has the
+  /// same bits on every machine (fixed polynomials, no libm, no FMA). Not available under a script.
   void gumbel(std::int64_t position, Token first, std::span<float> out) const;
-  /// argmax over weights > 0 of log weights[token] + Gumbel(position, token), computed in float
-  /// as the equivalent race argmin E / weight. Ties go to the lowest token. Returns
+  /// Returns the argmax over weights > 0 of log weights[token] + Gumbel(position, token). It is computed
+  /// in float as the equivalent race argmin E / weight. Ties go to the lowest token. Returns
   /// weights.size() when no weight is positive.
   std::size_t race(std::int64_t position, std::span<const float> weights) const;
 
  private:
   Coins() = default;
-  PhiloxKey
-      key_{};  // Philox of the prompt under the seed; counters are (draw or token block, purpose, position)
+  PhiloxKey key_{};  // Philox output of the prompt number under the seed; a counter is (draw or token block,
+                     // purpose, position)
   Script* script_ = nullptr;
   Watch* watch_ = nullptr;
 };

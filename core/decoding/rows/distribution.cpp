@@ -34,8 +34,8 @@ row_kernels::Law law(const Distribution& d) { return {d.weights(), 1 / d.sum()};
 
 }  // namespace
 
-// The bar is a value that `count` block maxima reach. A block whose maximum is below it holds none of the
-// wanted entries. So few candidates are left when count is small.
+// The bar is a value that `count` block maxima reach. A block whose maximum is below the bar holds none of
+// the wanted entries. So few entries have to be looked at when `count` is small.
 void first_entries(std::span<const float> row, std::span<const float> by_block, std::size_t count,
                    std::vector<float>& scratch, std::vector<TopEntry>& out) {
   out.clear();
@@ -146,7 +146,7 @@ void Distribution::truncate(std::span<const float> logits, std::span<const float
   } else {
     // Sums the mass by bins of the logit. Only the bin in which the mass reaches top_p has to be sorted.
     constexpr int kBins = 4096;
-    const float bins_per_unit = scale * 47;  // below -87 units of the exponent weights are 0
+    const float bins_per_unit = scale * 47;  // a weight is 0 where its exponent is below -87
     const auto bin_of = [&](float z) {
       return static_cast<int>(std::min((max - z) * bins_per_unit, kBins - 1.0f));
     };

@@ -15,9 +15,9 @@ namespace speclab {
 struct SamplingParams {
   double temperature = 0;  ///< 0: one-hot at the argmax, ties to the lowest id
   int top_k = 0;           ///< keeps exactly k tokens (ties: lowest id); 0 = all
-  /// Keeps the smallest prefix of the sorted row whose mass reaches top_p, at least one token. A mass is an
-  /// integer number of units of 2^-44 of the heaviest token's mass, rounded down, so that the order of adding
-  /// them does not matter.
+  /// Keeps the smallest prefix of the sorted row whose mass reaches top_p, at least one token. Masses are
+  /// integers: the unit is 2^-44 of the heaviest token's mass, and each mass is rounded down. So the order in
+  /// which masses are added does not matter.
   double top_p = 1;
   bool operator==(const SamplingParams&) const = default;
 };
@@ -29,9 +29,9 @@ struct TopEntry {
 };
 
 /// Finds the first `count` entries of a row in the order "larger first, ties by index". `out`
-/// itself is unsorted. `by_block` is the largest value of each row_kernels::kBlock entries, so that
-/// little of the row is read, or empty when these are unknown. For a row with NaN the result is
-/// arbitrary and may have fewer entries.
+/// itself is unsorted. `by_block` holds the largest value of each block of row_kernels::kBlock entries.
+/// With it the function reads only a small part of the row; it is empty when these values are unknown.
+/// For a row with NaN the result is arbitrary and may have fewer entries.
 void first_entries(std::span<const float> row, std::span<const float> by_block, std::size_t count,
                    std::vector<float>& scratch, std::vector<TopEntry>& out);
 /// The order "larger first, ties by index".
@@ -43,8 +43,8 @@ inline bool comes_first(const TopEntry& a, const TopEntry& b) {
 /// on it. Weights are floats that need not sum to one. Probabilities are weight / sum in double, so they sum
 /// to 1 within 1e-15. Reuse objects: assignment keeps the allocation.
 ///
-/// assign_logits() computes (z - max) / T and our own exp in float (relative error 2e-7; weights
-/// below e^-87 of the largest become 0), and sums in a fixed order. The bits are the same on every
+/// assign_logits() computes exp((z - max) / T) in float with the project's own exp (relative error 2e-7;
+/// weights below e^-87 of the largest become 0), and sums in a fixed order. The bits are the same on every
 /// machine and for every vector width.
 class Distribution {
  public:
@@ -54,8 +54,8 @@ class Distribution {
                      int vocab);
   void assign_weights(std::span<const double> weights);  ///< non-negative, with sum > 0; stored as float
   void assign_one_hot(Token token, int vocab);
-  /// Becomes `other` conditioned on not being `token`. Returns false, without a valid
-  /// distribution, when that leaves no mass.
+  /// Becomes `other` without `token`, that is, conditioned on another token being drawn. If no mass is
+  /// left, returns false and holds no valid distribution.
   bool assign_without(const Distribution& other, Token token);
 
   int vocab() const { return vocab_; }

@@ -47,7 +47,7 @@ VF log_float(VF w) {
   return hn::Add(hn::Mul(hn::ConvertTo(f, e), hn::Set(f, 0.693147181f)), log1p_reduced<5>(f, t));
 }
 
-/// The Philox words of kF neighbouring counters from `index` on.
+/// The Philox words of kF consecutive counters, starting at `index`.
 struct Words {
   hn::Vec<U> word[4];
 };
@@ -82,9 +82,10 @@ Words philox(std::uint32_t index, const PhiloxCounter& counter, PhiloxKey key) {
 #endif
 }
 
-// Most tokens need no logarithm. `bound` is the earliest arrival so far. E >= v > x / 2^32, so a token whose
-// x / 2^32 exceeds bound * weight (with room for rounding) loses. A token with bound * weight < 2^-33 always
-// loses. Only certain losers are skipped, so the winner is that of the full race for every vector width.
+// Most tokens need no logarithm. `bound` is the smallest E / weight so far. E >= v > x / 2^32. So a token
+// loses if its x / 2^32 exceeds bound * weight (with room for rounding), and always if bound * weight <
+// 2^-33. Only tokens that certainly lose are skipped. So the winner is that of the full race for every vector
+// width.
 std::size_t Race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key) {
   const F f;
   const I i;

@@ -9,8 +9,9 @@
 namespace speclab {
 
 /// Changes a logits row depending on the text before it: repetition penalty, minimum length, banned tokens,
-/// in this order and before the temperature, as in Hugging Face transformers. These are part of the target's
-/// law. So they are applied at every drafted prefix with that prefix as context, and drafts use them too.
+/// in this order and before the temperature, as in Hugging Face transformers. The processors are part of the
+/// target's law. So the row of every drafted node is processed with the text and the drafted tokens up to
+/// that node as context. Drafters apply the processors too.
 class LogitsProcessors {
  public:
   struct Options {

@@ -1,5 +1,5 @@
-// Shared by the kernels over rows. Compiled once for each instruction set: every pass of foreach_target
-// includes this file again.
+// Vector types and a logarithm that the kernels over rows share. This file is compiled once for each
+// instruction set: every pass of Highway's foreach_target includes it again.
 #if defined(SPECLAB_ROW_KERNELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SPECLAB_ROW_KERNELS_INL_H_
 #undef SPECLAB_ROW_KERNELS_INL_H_

@@ -20,7 +20,8 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace speclab::row_kernels::HWY_NAMESPACE {
-/// Calls body(pointer, base) for each sixteen entries. The last ones are copied and filled up with `pad`.
+/// Calls body(pointer, base) for each group of sixteen entries. If the last group is incomplete, it is copied
+/// and filled up with `pad`.
 template <class T, class Body>
 void for_sixteen(std::span<const T> row, T pad, const Body& body) {
   std::size_t i = 0;
@@ -65,7 +66,7 @@ void for_sixteen(std::span<const float> a, std::span<const float> b, const Body&
 
 VD doubles(const float* p) { return hn::PromoteTo(D(), hn::LoadU(H(), p)); }
 
-/// Sums in the order described at kSumChunk. Call done() after each sixteen entries.
+/// Sums in the order described at kSumChunk. Call done() after each group of sixteen entries.
 struct Sums {
   static_assert(kLanes == kSumLanes);
   VD lanes[kLanes / kD];
@@ -104,7 +105,7 @@ VF exp_nonpositive(VF x) {
   const VF nf = hn::Sub(shifted, magic);
   VF r = hn::Sub(clamped, hn::Mul(nf, hn::Set(f, 0.693359375f)));
   r = hn::Sub(r, hn::Mul(nf, hn::Set(f, -2.12194440e-4f)));
-  // Pairs by Estrin's scheme: a shorter chain of dependent operations than Horner's.
+  // Evaluates pairs of terms (Estrin's scheme). The chain of dependent operations is shorter than Horner's.
   const auto pair = [&](float c1, float c0) { return hn::Add(hn::Mul(hn::Set(f, c1), r), hn::Set(f, c0)); };
   const VF r2 = hn::Mul(r, r);
   const VF low = hn::Add(hn::Mul(pair(1.0f / 6, 0.5f), r2), pair(1.0f, 1.0f));

@@ -13,14 +13,14 @@
 /// [vocab]; sums are doubles. Nothing allocates.
 namespace speclab::row_kernels {
 
-/// The order of every sum over a row. Chunks of kSumChunk entries are added one after the
-/// other. A chunk has kSumLanes partial sums, one for each value of i mod kSumLanes, which are
-/// added in that order at the chunk's end.
+/// The order of every sum over a row. The row is divided into chunks of kSumChunk entries. A chunk has
+/// kSumLanes partial sums: entry i is added to partial sum i mod kSumLanes. At the end of the chunk
+/// the partial sums are added up in ascending order, and the result is added to the total.
 inline constexpr std::size_t kSumLanes = speclab::kSumLanes;
 inline constexpr std::size_t kSumChunk = speclab::kSumChunk;
 
-/// Sums in this order where there is no kernel: call add(0, v), add(1, v), ... up
-/// to the last entry, then total().
+/// Sums numbers in this order, for loops that have no kernel. Call add(0, v), add(1, v), ... for all
+/// entries, then total().
 class FixedSum {
  public:
   void add(std::size_t index, double value) {
@@ -73,10 +73,10 @@ double positive_difference(const Law& p, const Law& q, std::span<double> out);
 /// sum over w > 0 of w log w.
 double sum_w_log_w(std::span<const float> row);
 
-/// Exponential race: argmin over weights[i] > 0 of E_i / weights[i], ties to the lowest index. Returns
-/// weights.size() when no weight is positive. E_i is standard exponential: token t reads word (t mod 64) / 16
-/// of the Philox counter {16 (t / 64) + t mod 16, c1, c2, c3}, with c1 to c3 from `counter`. From its 32 bits
-/// x comes E = -log(1 - (x + 1/2) / 2^32).
+/// Exponential race: returns the argmin over weights[i] > 0 of E_i / weights[i], ties to the lowest index.
+/// Returns weights.size() when no weight is positive. E_i is a standard exponential number. For token t it is
+/// made from word (t mod 64) / 16 of the Philox output for the counter {16 (t / 64) + t mod 16, c1, c2, c3},
+/// with c1 to c3 from `counter`. If the word is x, then E = -log(1 - (x + 1/2) / 2^32).
 std::size_t race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key);
 /// out[i] = -log E of token first + i, with E as in race().
 void gumbel(std::size_t first, std::span<float> out, const PhiloxCounter& counter, const PhiloxKey& key);

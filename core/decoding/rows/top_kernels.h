@@ -10,8 +10,9 @@
 /// the same for every vector width.
 namespace speclab::row_kernels {
 
-/// A value that at least `count` entries reach, and in an unordered row few more. It takes the largest entry
-/// of each class i mod kSumLanes and returns the count-th largest of these. count in 1 .. kSumLanes, at most
+/// Returns a value that at least `count` entries reach. In a row without a particular order, few more than
+/// `count` reach it. The value is the count-th largest of kSumLanes maxima: one maximum for each value of
+/// i mod kSumLanes. count in 1 .. kSumLanes, at most
 /// row.size(). NaN counts as -inf.
 float reached_by(std::span<const float> row, std::size_t count);
 /// Appends the entries that reach `bar`, by ascending index. `maxima` are those of block_max(): blocks whose

@@ -13,22 +13,24 @@
 #include "core/decoding/rows/distribution.h"
 #include "core/decoding/drafting/draft.h"
 
+// Acceptance rules. A rule decides which drafted tokens are accepted and which token comes after them.
+
 namespace speclab {
 
 /// L1: an exact sample of the target's law; L2: token-identical to greedy decoding; L3: lossy.
 enum class LossClass { l1, l2, l3 };
 std::string_view to_string(LossClass loss);
 
-/// The target's distributions at one node. `p` is the one after the request's sampling parameters. `raw` is
-/// the softmax at temperature 1 without truncation, after the context processors. At temperature 0 lossy
-/// criteria look at `raw`.
+/// The target's distributions at one node. `p` is the distribution after the request's sampling parameters.
+/// `raw` is the softmax at temperature 1 without truncation, after the logits processors. Lossy criteria look
+/// at `raw` at temperature 0.
 struct TargetRow {
   const Distribution* p = nullptr;
-  const Distribution* raw = nullptr;  ///< may equal p
+  const Distribution* raw = nullptr;  ///< may point to the same object as p
 };
 
-/// Returns the row of a node. The row is computed from the logits when it is first requested, so a rule that
-/// walks pays only for the nodes that it reaches.
+/// Returns the row of a node. The row is computed from the logits when it is first requested. So a rule that
+/// walks the tree costs time only for the nodes that it reaches.
 using TargetRows = std::function<TargetRow(int node)>;
 
 /// The input of a rule at one node. A rule depends on nothing else, so tests can enumerate its results.
@@ -40,7 +42,7 @@ struct NodeTest {
   };
   std::span<const Child> children;  ///< draw order, at least one
   const Coins* coins;
-  std::int64_t position;      ///< of the children
+  std::int64_t position;      ///< absolute position of the children in the text
   bool want_expected = true;  ///< false: NodeVerdict::expected holds -1 for each tested child
 };
 
@@ -50,7 +52,7 @@ inline const Distribution& criterion_row(const TargetRow& row) {
   return row.p->one_hot() && row.raw != nullptr ? *row.raw : *row.p;
 }
 
-/// What a rule decided at a node: a child, or the correction token that ends the step.
+/// What a rule decided at a node: it accepted a child, or it chose the correction token that ends the step.
 struct NodeVerdict {
   int accepted = -1;      ///< index into children, or -1
   Token correction = -1;  ///< valid when accepted == -1
@@ -63,14 +65,14 @@ struct NodeVerdict {
 /// The parameters of all rules, with the names that configs use. Each rule lists the parameters that it
 /// reads. A config that sets another parameter is refused.
 struct RuleOptions {
-  double lenience = 1;   ///< l in (0, 1] (Leviathan A.5)
-  double b = 1;          ///< upper end of U[0, b], in (0, 1]
-  int beta = 1;          ///< top-beta
-  double gap = 0;        ///< nats below the best token
-  double epsilon = .09;  ///< typical; DistillSpec's epsilon in (0, 1]
-  double delta = .3;     ///< typical
-  double theta = 0;      ///< hard threshold
-  int top_k = 0;         ///< hard threshold: also among the k best; 0 = off
+  double lenience = 1;   ///< lenience: l in (0, 1] (Leviathan et al. 2023, A.5)
+  double b = 1;          ///< uniform_b: upper end of U[0, b], in (0, 1]
+  int beta = 1;          ///< top-beta: accept among the beta best tokens
+  double gap = 0;        ///< gap: accept down to this many nats below the best token
+  double epsilon = .09;  ///< typical acceptance: epsilon; DistillSpec: epsilon in (0, 1]
+  double delta = .3;     ///< typical acceptance: factor of exp(-entropy)
+  double theta = 0;      ///< threshold: least probability
+  int top_k = 0;         ///< threshold: the token must also be among the k best; 0 = off
 };
 
 /// A parameter of rules: a field of RuleOptions, with its name, help and range. Exactly one of
@@ -90,7 +92,7 @@ enum class CoinUse {
   gumbel,       ///< draft and target share the Gumbel noise of (position, token): coupled sampling
 };
 
-/// The input of a verifier for one draft. `position` is that of node 0.
+/// The input of a verifier for one draft. `position` is the position of node 0 in the text.
 struct DraftToJudge {
   const Draft& draft;
   const TargetRows& rows;
@@ -131,7 +133,8 @@ struct AcceptanceRule {
   /// child is the token `one_hot` if q is null. Used for the distances of lossy rules and for proofs.
   void (*output_law)(const TargetRow&, const Distribution* q, Token one_hot, const RuleOptions&,
                      std::vector<double>& law);
-  /// The rule as a device runs it with these options. Null: the host judges its drafts.
+  /// Returns the rule with these options in the form that a device runs. Null: the rule has no such form, and
+  /// the host judges the drafts.
   DeviceRule (*device_form)(const RuleOptions&, const SamplingParams&) = nullptr;
   CoinUse coins = CoinUse::independent;
   void (*verify)(const AcceptanceRule&, const RuleOptions&, const DraftToJudge&,
@@ -152,9 +155,9 @@ struct Acceptance {
   bool bonus = false;     ///< true: the path ended at a leaf; false: at a rejection
   struct Tested {
     int node;
-    double p, q;      ///< of the drafted token; q = 1 for one-hot
+    double p, q;      ///< probabilities of the drafted token; q = 1 for one-hot
     double expected;  ///< expected acceptance, see NodeVerdict
-    int rank;  ///< of the token in the target's row (the raw one at temperature 0); -1 when not asked for
+    int rank;         ///< rank of the token in criterion_row(); -1 without want_ranks
     bool accepted;
   };
   std::vector<Tested> tested;
@@ -164,7 +167,8 @@ struct Acceptance {
       true;  ///< input, kept between calls: fill Tested::expected (passes over both rows); else -1
 };
 
-/// Judges a draft with one rule. `position` is that of node 0. Pure: the same input gives the same result.
+/// Judges a draft with one rule. `position` is the position of node 0 in the text. This is a pure function:
+/// the same input gives the same result.
 void accept(const AcceptanceRule& rule, const RuleOptions& options, const Draft& draft,
             const TargetRows& rows, const Coins& coins, std::int64_t position, Acceptance& out);
 

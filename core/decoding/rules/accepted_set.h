@@ -11,13 +11,13 @@
 namespace speclab::rules {
 
 /// The set of tokens that a criterion rule accepts at one row. The criterion looks at criterion_row(). Tokens
-/// of probability 0 are never in the set. With always_best the argmax is always in it, so the strictest
-/// parameter is exact matching at temperature 0.
+/// of probability 0 are never in the set. With always_best the argmax of p is always in the set. So at
+/// temperature 0 the strictest parameter accepts exactly the greedy token.
 class Accepted {
  public:
   Accepted(const TargetRow& target, const CriterionForm& condition)
       : row_(criterion_row(target)), best_(condition.always_best ? target.p->argmax() : -1) {
-    // The bar is in weights of the row, so one token and the whole set are compared in the same way.
+    // The bar is in the unit of the row's weights. So one token and the whole set use the same comparison.
     const double bar = condition.typical
                            ? std::min(condition.bar, condition.delta * exact_exp(-row_.entropy()))
                            : condition.bar;
@@ -33,7 +33,8 @@ class Accepted {
     }
   }
   bool operator()(Token x) const { return x == best_ || passes(x, weight(x)); }
-  /// The mass of q on the set. Without q: 1 if the token is in the set, else 0.
+  /// The probability that a token drawn from q is in the set. If q is null: 1 if the token `one_hot` is in
+  /// the set, else 0.
   double mass(const Distribution* q, Token one_hot) const {
     if (q == nullptr || q->one_hot()) return (*this)(q == nullptr ? one_hot : q->argmax()) ? 1 : 0;
     double mass = 0;
@@ -64,7 +65,8 @@ CriterionForm top_beta_form(const RuleOptions& options);
 CriterionForm gap_form(const RuleOptions& options);
 CriterionForm typical_form(const RuleOptions& options);
 CriterionForm threshold_form(const RuleOptions& options);
-/// Lenience at temperature 0, where p is one-hot.
+/// The form of the rule "lenience" at temperature 0. There p is one-hot, so the rule compares with the raw
+/// row's best token.
 CriterionForm near_argmax_form(const RuleOptions& options);
 
 }  // namespace speclab::rules

@@ -58,10 +58,10 @@ Token sample_target(const TargetRow& row, const Coins& coins, std::int64_t posit
 Token greedy_target(const TargetRow& row, const Coins& coins, std::int64_t position, const RuleOptions&);
 /// L1, or L2 at temperature 0.
 LossClass lossless(const RuleOptions&, const SamplingParams& sampling);
-/// law = p.
+/// Sets `law` to p: the output law of every lossless rule.
 void law_of_target(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions&,
                    std::vector<double>& law);
-/// The draft's law of the child as doubles: q, or all mass on the token.
+/// Sets `law` to the law that a child was drafted from: q, or all mass on the token `one_hot` if q is null.
 void law_of_draft(const TargetRow& row, const Distribution* q, Token one_hot, std::vector<double>& law);
 
 }  // namespace speclab::rules

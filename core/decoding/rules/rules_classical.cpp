@@ -1,6 +1,6 @@
-// Textbook rejection sampling with the envelope M q >= p, M = max p/q: baselines that show what speculative
-// sampling gains. Both accept with probability 1/M, and never if q is zero on a part of the support of p (M
-// is infinite).
+// Two rules of textbook rejection sampling with the envelope M q >= p, M = max p/q. They are baselines that
+// show what speculative sampling gains. Both rules accept with probability 1/M. If q is zero on a part of the
+// support of p, M is infinite and they never accept.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -30,7 +30,8 @@ double acceptance(const Distribution& p, const Distribution* q, Token token, dou
   return envelope_acceptance(p.prob(token), q != nullptr ? q->prob(token) : 1, inverse_m);
 }
 
-/// Tests each child on its own. Given that the earlier ones were rejected, the token must still have law p.
+/// Tests each child on its own, without a residual. If the earlier children are rejected, the emitted token
+/// must still have law p.
 bool test_children(const NodeTest& node, NodeVerdict& out) {
   out.accepted = out.correction = -1;
   out.expected.clear();
@@ -57,7 +58,8 @@ void test_iterative(const NodeTest& node, const RuleOptions&, NodeVerdict& out) 
   const Distribution& p = *node.row.p;
   const auto [last, q] = node.children.back();
   const double inverse_m = envelope(p, q, last);
-  if (inverse_m > 0 && q != nullptr && !p.one_hot()) {  // a one-hot row accepts nothing but its token
+  // Drawing again is useless for a one-hot row, because only its token is accepted.
+  if (inverse_m > 0 && q != nullptr && !p.one_hot()) {
     const auto first = static_cast<std::uint32_t>(node.children.size());
     for (std::uint32_t i = 0; i < kMostRedraws; ++i) {
       const Token again = q->sample(*node.coins, {node.position, Purpose::residual, 1 + i});

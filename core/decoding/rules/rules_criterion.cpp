@@ -1,8 +1,9 @@
-// Lossy rules that accept a token by its place in the target's row, whatever the draft's probability: they
-// accept x if x is in a set A of the row. The criterion looks at p, or at the raw row at temperature 0, where
-// p is one-hot. The token after a rejection is a sample f of p (the argmax at temperature 0), or of the
-// typical set. Output law for one child: q(x) [x in A] + (1 - q(A)) f(x). The papers below are greedy; above
-// temperature 0 this is our reading.
+// Lossy rules that accept a token by its place in the target's row. The draft's probability does not matter:
+// a rule accepts x if x is in a set A that it derives from the row. The criterion looks at p. At temperature
+// 0, where p is one-hot, it looks at the raw row. The token after a rejection is drawn from the law f: p (the
+// argmax at temperature 0), or p restricted to the typical set. The output law for one child is q(x) [x in A]
+// + (1 - q(A)) f(x). The papers below describe greedy decoding. What the rules do above temperature 0 is this
+// project's interpretation.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -82,7 +83,7 @@ void output_law(const TargetRow& row, const Distribution* q, Token one_hot, cons
 }
 
 LossClass lossy(const RuleOptions&, const SamplingParams&) { return LossClass::l3; }
-/// The strictest parameter accepts only the argmax: exact matching at temperature 0.
+/// The strictest parameter accepts only the argmax. At temperature 0 the text is then the greedy text.
 LossClass loss_beta(const RuleOptions& o, const SamplingParams& s) {
   return o.beta <= 1 && s.temperature <= 0 ? LossClass::l2 : LossClass::l3;
 }

@@ -1,6 +1,6 @@
 // Rules that draw the target's own token at the node and accept the child that equals it. They are lossless
-// for any draft. The token depends only on row, position and seed, so text with and without speculation is
-// equal.
+// for any draft. The target's token depends only on the row, the position and the seed. So the text with
+// speculation equals the text without it.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -64,8 +64,8 @@ double coupling_mass(const Distribution& p, const Distribution& q) {
 }
 
 /// Probability that the target's token is the child's, given that it is none of the tokens that failed
-/// before; mean over the draw of the child. For coupled siblings after the first this assumes independent
-/// draws, which is an approximation: siblings share the noise.
+/// before. It is the mean over the draw of the child. For coupled siblings after the first, this assumes
+/// independent draws. That is an approximation, because siblings share the noise.
 template <bool kCoupled>
 double match_mass(const Distribution& p, const Distribution* q, Token token,
                   std::span<const NodeTest::Child> failed) {

@@ -1,10 +1,10 @@
 // Rules that accept by the ratio of target to draft probability, and after a rejection draw from the
 // residual.
 //
-// All are one algorithm with a boost f(p) >= p (RatioForm): accept x ~ q with probability min(1, f(p(x)) /
-// q(x)), else draw from norm((f(p) - q)+), or from norm((p - q)+) for U[0, b]. f(p) = p is Leviathan's
-// Algorithm 1, and lossless. With several children at one node, the current residual R, normalised, takes the
-// place of p after each rejection (Miao et al. 2024, Alg. 2).
+// All rules are one algorithm with different functions f(p) >= p (RatioForm): accept x ~ q with probability
+// min(1, f(p(x)) / q(x)), else draw from norm((f(p) - q)+). The rule uniform_b draws from norm((p - q)+)
+// instead. With f(p) = p this is Leviathan's Algorithm 1, which is lossless. If a node has several children,
+// the normalised residual R takes the place of p after each rejection (Miao et al. 2024, Alg. 2).
 #include <algorithm>
 #include <array>
 
@@ -30,7 +30,7 @@ RatioForm distillspec_lin(const RuleOptions& o) { return {.scale = 1 / checked(o
 RatioForm distillspec_sq(const RuleOptions& o) { return {.scale = 1 / (checked(o.epsilon) * o.epsilon)}; }
 RatioForm distillspec_exp(const RuleOptions& o) { return {.power = checked(o.epsilon)}; }
 
-/// The law under which the next child is tested: the target's row p, or the residual after rejections.
+/// The law that the next child is tested against: the target's row p, or the residual after rejections.
 class Remainder {
  public:
   Remainder(const Distribution& p, std::vector<double>& memory) : p_(p), weights_(memory) {}
@@ -40,7 +40,7 @@ class Remainder {
   /// sum over x of min(q(x), boosted(f, prob(x))).
   double accepted_mass(const Distribution& q, const RatioForm& f) const {
     if (p_.one_hot())
-      return std::min(q.prob(p_.argmax()), boosted(f, 1));  // a residual of a one-hot row is that row
+      return std::min(q.prob(p_.argmax()), boosted(f, 1));  // the residual of a one-hot row is the row itself
     if (q.one_hot()) return std::min(1.0, boosted(f, prob(q.argmax())));
     if (!touched_ && f.power == 1)
       return row_kernels::sum_min({p_.weights(), f.scale / p_.sum()}, {q.weights(), 1 / q.sum()});
@@ -49,8 +49,8 @@ class Remainder {
     return mass;
   }
 
-  /// Becomes norm((f - q)+); q is a row or one-hot. If no mass is left it stays unchanged: then f <= q
-  /// everywhere, so the rejection before this call had probability zero up to rounding.
+  /// Becomes norm((f - q)+); q is a row or one-hot. If no mass is left, the law stays unchanged. In that case
+  /// f <= q everywhere, so the rejection before this call had probability zero up to rounding.
   void subtract(const Distribution* q, Token one_hot, const RatioForm& f) {
     if (p_.one_hot()) return;
     if (q != nullptr && q->one_hot()) {
@@ -125,7 +125,7 @@ void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
     } else if (q != nullptr) {
       expected = remainder.accepted_mass(*q, f);
     } else if (drawn_from != nullptr && !drawn_from->one_hot()) {
-      // One-hot test of a random token: the mean over its draw.
+      // The token was drawn but is tested as one-hot. Expected acceptance is the mean over its draw.
       if (i == 0) {
         expected = agreement(*node.row.p, *drawn_from);
       } else {
@@ -167,14 +167,15 @@ void output_law(const TargetRow& row, const Distribution* q, Token one_hot, cons
     accepted += std::min(drawn[x], boosted(f, law[x]));
     left += residual_weight(f, law[x], drawn[x]);
   }
-  if (!(left > 0)) return;  // everything is accepted up to rounding, and p = q
+  if (!(left > 0)) return;  // nothing is left to draw: up to rounding everything is accepted, and p = q
   for (std::size_t x = 0; x < law.size(); ++x) {
     law[x] = std::min(drawn[x], boosted(f, law[x])) +
              std::max(0.0, 1 - accepted) * residual_weight(f, law[x], drawn[x]) / left;
   }
 }
 
-// Lenience at temperature 0: scaling a one-hot row changes nothing, so the test looks at the raw row.
+// The rule "lenience". At temperature 0 scaling a one-hot row would change nothing, so the test looks at the
+// raw row.
 void test_lenience(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
   if (!node.row.p->one_hot()) {
     test<lenient>(node, options, out);
@@ -222,7 +223,8 @@ LossClass lossy_below_one(double parameter, const SamplingParams& sampling) {
 LossClass loss_lenience(const RuleOptions& o, const SamplingParams& s) {
   return lossy_below_one(o.lenience, s);
 }
-/// At temperature 0 boosting a one-hot row changes nothing: exact matching.
+/// At temperature 0 p is one-hot, and scaling it changes nothing. The rule then accepts exactly the greedy
+/// token.
 LossClass loss_b(const RuleOptions& o, const SamplingParams& s) {
   return s.temperature <= 0 ? LossClass::l2 : lossy_below_one(o.b, s);
 }
