@@ -46,10 +46,9 @@ struct Drift {
 
 /// 95 % intervals of the unexplained shares, by a bootstrap over prompts and calibration rounds.
 struct ResidualIntervals {
-  std::optional<stats::Interval>
-      unexplained;  ///< interval of Waterfall::unexplained_share (drift not taken out)
-  std::optional<stats::Interval> residual;  ///< interval of Waterfall::residual_share (drift taken out)
-  std::size_t prompts = 0;                  ///< number of prompts behind the intervals
+  std::optional<stats::Interval> unexplained;  ///< for Waterfall::unexplained_share (drift not taken out)
+  std::optional<stats::Interval> residual;     ///< for Waterfall::residual_share (drift taken out)
+  std::size_t prompts = 0;                     ///< number of prompts behind the intervals
 };
 
 /// The measured quantities of a case of chain drafts.
@@ -94,8 +93,7 @@ struct WaterfallTerm {
 ///   also contains the errors of the calibrated t(n) for those rows. The residual then says little about the
 ///   calibration: quote `unexplained_share` first.
 /// - residual: the measured speedup replaces the modelled one. This term contains noise and everything that
-/// is
-///   not calibrated.
+///   is not calibrated.
 struct Waterfall {
   std::string start;                         ///< the meaning of `predicted` in words
   std::string start_name = "leviathan_3_8";  ///< key of `predicted` in the record
@@ -140,7 +138,7 @@ StepTimes calibrated_rows_step(const RowsExplainInput& input);
 /// - window rows (if the case has a window): E[t(window rows)] replaces t(1)
 /// - drafted rows: E[t(rows)] replaces the time of the forward so far
 /// - rows without logits (if there are any): the time of the equivalent number of rows with logits replaces
-/// E[t(rows)]
+///   E[t(rows)]
 /// - draft cost, sampling and bookkeeping, drift, residual: as in Waterfall
 /// The log-ratios add up to log(measured / predicted). Throws Error like explain().
 Waterfall explain_rows(const RowsExplainInput& input);
