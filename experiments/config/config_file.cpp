@@ -92,8 +92,8 @@ void read_prompts(Experiment& experiment, json value, const std::string& where) 
     }
   }
   experiment.prompts = load_prompts(source);
-  // A prompt may override any generation option and any option of any strategy. An option that no strategy
-  // has is an error.
+  // A prompt may override any generation option and any option of any strategy. Any other key is an
+  // error.
   std::vector<std::string> known = common_case_keys();
   known.erase(std::remove_if(known.begin(), known.end(),
                              [](const auto& key) {

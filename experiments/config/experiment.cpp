@@ -134,8 +134,7 @@ void require_few_lines(const Experiment& experiment) {
   std::uint64_t lines = 1;
   for (const std::size_t factor : {experiment.cases.size(), experiment.prompts.size(),
                                    experiment.seeds.size(), static_cast<std::size_t>(experiment.repeats)}) {
-    if (factor > kMostLines ||
-        lines * factor > kMostLines) {  // two factors of at most kMostLines cannot overflow
+    if (factor > kMostLines || lines * factor > kMostLines) {  // both are at most kMostLines: no overflow
       throw Error(
           {.what = experiment.file,
            .got = fmt::format("{} cases x {} prompts x {} seeds x {} repeats", experiment.cases.size(),

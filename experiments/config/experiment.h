@@ -44,8 +44,8 @@ struct CalibrationOptions {
   int context = 0;   ///< committed positions before the measured rows; 0: the mean context of the run
   int rounds = 160;  ///< number of short rounds, spread over the run; at most one between two lines
   int texts = 12;    ///< number of short texts that each case decodes, for the costs of its steps
-  int drift_every =
-      0;  ///< times a forward after every so many steps of a line; 0: only rounds time the machine
+  /// Steps of a line between two forwards that time the machine; 0: only the rounds time it.
+  int drift_every = 0;
   void fields(OptionVisitor& visit);
 };
 
@@ -70,14 +70,13 @@ struct Experiment {
   bool share_prefills = true;  ///< see PrefillCache
   CalibrationOptions calibration;
   std::vector<CaseSpec> cases;
-  /// Numbers that others published, by case: [{"case", "source", "metrics": {name: x}, "predictions": {name:
-  /// x}}].
+  /// Numbers that others published, by case:
+  /// [{"case", "source", "metrics": {name: x}, "predictions": {name: x}}].
   nlohmann::json published = nlohmann::json::array();
   nlohmann::json source;  ///< the config itself with --set applied
 
   const CaseSpec& case_by_id(const std::string& id) const;
-  /// The content of config.json: all settings as resolved. Two runs with equal contents measure the same
-  /// thing.
+  /// The content of config.json: all settings as resolved. Two runs with equal content measure the same.
   nlohmann::json resolved() const;
 };
 

@@ -287,8 +287,7 @@ void Expander::insert(CaseSpec spec) {
 }
 
 /// The options of the reference whose text is compared with that of a case. They are the options of the case,
-/// but with the standard rule. If the case's rule decodes greedily at every temperature, the temperature is
-/// 0.
+/// but with the standard rule. The temperature is 0 if the case's rule decodes greedily at every temperature.
 GenerationOptions reference_generation(const CaseSpec& spec) {
   GenerationOptions generation = spec.generation;
   generation.rule = "auto";
