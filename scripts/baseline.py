@@ -3,10 +3,10 @@
 
     .venv/bin/python scripts/baseline.py adopt RUN MACHINE/CONFIG
                                                           copy a finished run with its raw lines (kept_lines.py), draw its figures (or those
-                                                          that --figures names), write the pages; one with several targets becomes
-                                                          MACHINE/CONFIG-TARGET each. --summary FILE: keep this output of
-                                                          `speclab report RUN --json`, computed by a newer version than the run's, instead
-                                                          of RUN/summary.json
+                                                          that --figures names), write the pages. A run with several targets becomes one
+                                                          baseline MACHINE/CONFIG-TARGET for each target. --summary FILE: keep FILE, the
+                                                          output of `speclab report RUN --json` of a newer version, instead of
+                                                          RUN/summary.json
     .venv/bin/python scripts/baseline.py expand MACHINE/CONFIG DIR
                                                           make a run folder with raw lines from a committed run
     .venv/bin/python scripts/baseline.py pages            write results/README.md, results/lookahead.md and the measured parts of README.md again
@@ -35,7 +35,7 @@ from figures.record import BadRun, Ladder, Run
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 KEPT = ["config.json", "environment.json", "summary.json", lookahead_page.VERDICT]
 FRONT_FIGURE = "speedup_gamma"
-PARTS = ("figure", "table")  # of README.md, each between its own marks
+PARTS = ("figure", "table")  # parts of README.md, each between its own marks
 MARKS = {part: (f"<!-- {part}: written by scripts/baseline.py -->", f"<!-- end of {part} -->") for part in PARTS}
 RESULTS_HEAD = """# Measured runs
 
@@ -47,7 +47,7 @@ Written by `scripts/baseline.py pages` from the records in `results/baselines/`;
 - **with forwards timed again**: what remains of it when other forwards show how fast the machine was at that moment: forwards timed in the lines, or in the calibration rounds next to them. Those in the lines have the case's own row
   counts, so they also correct errors of the calibration.
 """
-FRONT_ROWS = 5  # of the table in README.md
+FRONT_ROWS = 5  # rows of the table in README.md
 FRONT_WIDTH = 160  # longest line of README.md
 NONE_YET = "No baseline run has been committed yet. Run `scripts/quickstart.sh` and see your own machine's numbers."
 TABLE = [
@@ -61,7 +61,7 @@ TABLE = [
 
 
 def runs(root):
-    """Committed baselines by name, the one named quickstart first."""
+    """The committed baselines, sorted by name. Those whose name begins with quickstart come first."""
     base = root / "results/baselines"
     folders = [file.parent for pattern in ("*", "*/*") for file in base.glob(f"{pattern}/summary.json")]
     return [
@@ -73,7 +73,7 @@ def runs(root):
 
 
 def summary_text(summary):
-    """summary.json as `speclab` writes it: each key on a line of its own, and each case on one, so that a change shows in a diff."""
+    """summary.json in the form that `speclab` writes: one line for each key and one for each case, so that a diff shows a change."""
     lines = []
     for key, value in summary.items():
         text = kept_lines.compact(value)
@@ -84,7 +84,7 @@ def summary_text(summary):
 
 
 def table(run, explained=False, cases=None):
-    """Markdown: one row for each of `cases`, all of them by default."""
+    """A table in Markdown with one row for each of `cases` (default: all cases of the run)."""
     cases = run.cases if cases is None else cases
     more = [("unexplained, % of a step", report.unexplained)] if explained else []
     if explained and any(map(report.left_by_drift, cases)):
@@ -110,7 +110,7 @@ def table(run, explained=False, cases=None):
 
 
 def by_category(run):
-    """The copied share of the text of each category, and the speedup of each case in it; "" when the record has neither."""
+    """For each category: the share of its text that is copied, and the speedup of each case. "" if the record has neither."""
     first = run.cases[0]
     copied = {name: part["metrics"].get("copied_4grams") for name, part in (first.categories or {}).items()}
     if len(copied) < 2 or None in copied.values():
@@ -184,7 +184,7 @@ def unexplained_range(found):
 
 def front_cases(run):
     """At most FRONT_ROWS cases: the reference, then the fastest case of each family, fastest first. A family is a set of cases that differ
-    in gamma alone. If no row loses and a case of the run does, the slowest case takes the last row."""
+    in gamma alone. If all these cases have a speedup of 1 or more, but another case of the run has less, the slowest case takes the last row."""
     measured = [case for case in run.speculative if case.metric("speedup") is not None]
     speedup = lambda case: case.metric("speedup")
     best = sorted((max(family, key=speedup) for family in run.families(measured).values()), key=speedup, reverse=True)
@@ -243,7 +243,7 @@ def write_pages(root):
 
 
 def adopt_ladder(root, source, name):
-    """Adopts each target of a run as a baseline NAME-TARGET. Figures over all targets go with the largest one."""
+    """Adopts each target of a run as a baseline NAME-TARGET. Figures over all targets are stored with the largest target."""
     ladder = Ladder(source)
     for target in ladder.runs:
         adopt(root, source / target, f"{name}-{target}")
@@ -254,7 +254,8 @@ def adopt_ladder(root, source, name):
 
 
 def adopt(root, source, name, wanted=None, summary=None):
-    """wanted: names of figures, None for all. summary: as `speclab report SOURCE --json` prints it, instead of the stored one."""
+    """Adopts a run as a baseline. wanted: names of figures; None for all. summary: a summary to keep instead of the stored one, in the form
+    that `speclab report SOURCE --json` prints."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise BadRun(f"'{name}': expected MACHINE/CONFIG, such as epyc-avx512-2cores/quickstart.")
     if Ladder.is_one(source):
@@ -286,7 +287,9 @@ def adopt(root, source, name, wanted=None, summary=None):
                 else (run.folder / file).read_text(encoding="utf-8")
             )
             (folder / file).parent.mkdir(exist_ok=True)
-            text = text.replace(str(source), f"results/runs/{source.name}").replace(f"{root}/", "")  # no private paths
+            text = text.replace(str(source), f"results/runs/{source.name}").replace(
+                f"{root}/", ""
+            )  # removes private paths
             record = json.loads(text)
             text = summary_text(record) if file == "summary.json" else kept_lines.compact(record) + "\n"
             (folder / file).write_text(text, encoding="utf-8")

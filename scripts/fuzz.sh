@@ -4,10 +4,10 @@
 #   TARGET    safetensors gguf tokenizer sentencepiece chat_template experiment prompts draft datastore ngram_model
 #             record command_lines; default: all. command_lines runs the binary build/release/speclab (or the one that
 #             SPECLAB_BINARY names) on random command lines and damaged run folders (tests/fuzz/command_lines.py).
-# A finding is a crash, undefined behaviour, a leak, more than a second of processor time, or more memory than 4 times the
-# size of the input and a constant. It is written to build/fuzz/findings/TARGET/. Repair the reader, then keep the input as
+# A finding is an input with a crash, undefined behaviour, a leak, more than a second of processor time, or more memory than 4 times
+# its size plus a constant. It is written to build/fuzz/findings/TARGET/. Repair the reader, then keep the input as
 # tests/regressions/inputs/TARGET/NAME, so that the fast tests read it from then on. The number of executions is added to
-# results/fuzz/DATE.json, with the share of lines of the safetensors and GGUF parsers that the corpus reaches.
+# results/fuzz/DATE.json; for the parsers safetensors and gguf, so is the share of their lines that the corpus reaches.
 # clang comes from scripts/setup.sh --fuzz, which this script calls. The corpus stays in build/fuzz/corpus. Exit status 1:
 # there is a finding.
 set -euo pipefail
@@ -65,7 +65,7 @@ for target in "${targets[@]}"; do
   [ ! -d "tests/regressions/inputs/$target" ] || seeds+=("tests/regressions/inputs/$target")
   case $target in tokenizer | sentencepiece | record) most=8192 ;; draft | gguf) most=4096 ;; experiment) most=2048 ;; *) most=1024 ;; esac  # small inputs are fast
   echo "== $target: $seconds s"
-  # The limits inside the process are stricter. These end an input that never returns to it.
+  # The process checks stricter limits itself. The limits here end an input from which it never returns.
   if ! LLVM_PROFILE_FILE=/dev/null nice -n 19 "$fuzzer" -max_total_time="$seconds" -max_len=$most -entropic=0 -timeout=60 -report_slow_units=60 -detect_leaks=0 \
     -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$findings/" "$corpus" "${seeds[@]}" > "$log" 2>&1; then
     status=1

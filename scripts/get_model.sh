@@ -28,7 +28,7 @@ mkdir -p "$models" 2> /dev/null || true
 exec 9> "$models/.lock.part"
 flock 9  # a second caller waits and then finds the file
 
-# The file gets its final name only after it was verified, so checking name and size is enough here.
+# A file gets its final name only after its hash was checked. So it is enough to check name and size here.
 if [ -e "$file" ]; then
   have=$(stat -L -c %s "$file")
   if [ "$have" != "$bytes" ]; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes build/gpu/, which holds everything that scripts/gpu_check.sh needs on a machine that has a GPU, its driver and the CUDA toolkit
-# but nothing else. It is cut into files of at most 60 MB and into transfers of limited size. Programs are stripped and packed with their
-# libraries (bin/lib, found by $ORIGIN); the C and C++ runtime and CUDA's libraries come from the other machine. A second call does only
-# the work that is left.
+# Makes a bundle in build/gpu/ for a machine that has a GPU, its driver and the CUDA toolkit but nothing else. The bundle holds everything
+# that scripts/gpu_check.sh needs there. It is cut into files of at most 60 MB and into transfers of limited size. Programs are stripped and
+# packed with their libraries (bin/lib, found by $ORIGIN). The C and C++ runtime and CUDA's libraries come from the other machine. A second
+# call does only the work that is left.
 #   scripts/gpu_bundle.sh [--transfer MIB] [--check]
 # --transfer: most MiB in one transfer, default 64. build/gpu/transferNN/ holds the files of each transfer.
 # --check: unpacks the bundle in an empty folder and runs the tests and a dry run there.
@@ -39,10 +39,10 @@ cmake -S . -B build/gpu-build -G Ninja -DCMAKE_BUILD_TYPE=Release -DSPECLAB_CUDA
   '-DCMAKE_BUILD_RPATH=$ORIGIN/lib' '-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags' > /dev/null
 cmake --build build/gpu-build --target "${programs[@]##*/}" ${SPECLAB_JOBS:+-j "$SPECLAB_JOBS"}
 
-# Libraries that the other machine provides: the C and C++ runtime, those of the driver and of the toolkit.
+# Libraries that the other machine provides: the C and C++ runtime, the driver's libraries and the toolkit's.
 theirs='/(libc|libm|libpthread|libdl|librt|libstdc\+\+|libgcc_s|libcuda|libcudart|libcublas|libcublasLt|libnvidia[^/]*)\.so'
 
-pack() {  # writes build/gpu/bundle.tar.gz, last, so that its presence means that everything else is complete
+pack() {  # writes build/gpu/bundle.tar.gz as the last file; if it is there, everything else is complete
   local bundle=build/gpu/speclab-gpu name library outside
   rm -rf build/gpu
   mkdir -p "$bundle"/{bin/lib,scripts,models/draft,tests,results/gpu}
@@ -97,7 +97,7 @@ if [ $check = true ]; then
   cp build/gpu/transfer*/* "$there/files/"
   cat "$there"/files/bundle.part* | tar -C "$there" -xz
   parts=$(printf '%s,' "$there"/files/model.part*)
-  dry_run() {  # BACKEND STAGE...: runs these stages as on a machine that has nothing else
+  dry_run() {  # BACKEND STAGE...: runs these stages with the bundle alone, without the checkout and this environment
     local backend=$1 stages
     shift
     stages=$(IFS=,; echo "$*")

@@ -2,8 +2,8 @@
 # Measures SpecLab on the GPU of this machine in under ten minutes, the most important stages first. Writes
 # results/gpu/<device>/<stage>.json after each stage, and results/gpu/README.md at the end if there is a python3. Needs bash,
 # coreutils, the CUDA toolkit and the driver. The programs come with a bundle (scripts/gpu_bundle.sh) or are built here.
-# The status of a stage that did not finish says why: "unavailable" (a program, a device or a tool is missing), "capped" (its
-# time was over) or "failed". Exit status: 1 when a stage failed, 2 when nothing could begin, else 0.
+# If a stage did not finish, its status says why: "unavailable" (a program, a device or a tool is missing, or no time was left), "capped"
+# (its time limit was reached) or "failed". Exit status: 1 if a stage failed, 2 if nothing could begin, else 0.
 #   scripts/gpu_check.sh [--model FILE | --model-parts FILE,FILE] [--stages NAME,NAME] [--device N] [--seconds N] [--cap N] [--out DIR]
 # --seconds: time limit of the whole check. --cap: time limit of each stage, unless its own limit is shorter.
 #   scripts/gpu_check.sh --backend host-simt|cpu   a dry run of everything at tiny sizes, into build/gpu_dry_run/
@@ -40,7 +40,7 @@ case "$backend" in cuda | host-simt | cpu) ;; *) fail "--backend $backend: expec
 dry_run=true
 [ "$backend" = cuda ] && dry_run=false
 
-# The model may come in parts, because a transfer may be limited. It gets its name only after its hash was checked.
+# The model may come in parts, because the size of a transfer may be limited. The joined file gets its name only after its hash was checked.
 if [ -n "$parts" ]; then
   IFS=, read -r -a files <<< "$parts"
   mkdir -p "$(dirname "$model")" || exit 2
@@ -61,7 +61,7 @@ program() {  # prints the path of a program in the bundle or in a build; nothing
   done
 }
 
-# Lets the loader find CUDA's libraries if it does not know the toolkit; last, so that it overrides nothing.
+# Lets the loader find CUDA's libraries if it does not know the toolkit. The folder comes last in the path, so that it overrides nothing.
 if nvcc=$(command -v nvcc); then
   export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$(dirname "$(readlink -f "$nvcc")")")/lib64"
 fi
@@ -124,10 +124,10 @@ stage() {
   write_stage "$name" $status "$reason" $((SECONDS - begin)) "$cap" "${shown//"$root/"/}" "$data"
 }
 
-# Sizes: those of the goals, or for a dry run the smallest ones that run every stage.
+# Sizes of the models and measurements: those that the goals name. For a dry run, the smallest sizes that run every stage.
 if [ $dry_run = false ]; then
-  one='hidden=2048,heads=32,kv_heads=8,ffn=4480'  # 2.5 GB, as Llama-3.2-1B
-  eight='hidden=4096,layers=32,heads=32,kv_heads=8,head_dim=128,ffn=14336,vocab=128256'  # 15 GB, as Llama-3.1-8B
+  one='hidden=2048,heads=32,kv_heads=8,ffn=4480'  # 2.5 GB, like Llama-3.2-1B
+  eight='hidden=4096,layers=32,heads=32,kv_heads=8,head_dim=128,ffn=14336,vocab=128256'  # 15 GB, like Llama-3.1-8B
   times=(--rows 1,2,4,8,16,24,32,48,64,96,128 --context 128,2048,8000 --tokens 33 --repeats 9)
   few=(--rows 1,2,4,8 --context 128,2048 --tokens 33 --repeats 9)
   prompts=(--prompts 512,2048 --repeats 5)
@@ -150,7 +150,7 @@ forwards() {  # NAME CAP [INFLATE]
 persistent() {  # NAME CAP [INFLATE]
   stage "forwards_$1_persistent" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${few[@]}" "${use[@]}" --kernels persistent --json
 }
-prefill() {  # NAME CAP [INFLATE]: with our kernels and, on a GPU, with the toolkit's library
+prefill() {  # NAME CAP [INFLATE]: prefill with our kernels and, on a GPU, with the toolkit's library
   local library=(--prefill cublaslt)
   [ "$backend" != cpu ] || library=()
   stage "prefill_$1" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${prompts[@]}" "${library[@]}" "${use[@]}" --json

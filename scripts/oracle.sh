@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Checks the engine against PyTorch, Hugging Face and llama.cpp, and the committed golden files against what the oracles say today:
-# dequantisation bit for bit, token ids and chat template equal, tiny models of every family written again as they are,
-# hidden states of three of them, whole logits rows of 20 prompts within 1e-4.
-# Slow (about 15 minutes and 6 GB of packages); the fast tests check the golden files without any of this.
+# Checks the engine against its oracles: PyTorch, Hugging Face and llama.cpp. Also computes the committed golden files again and compares:
+# dequantised blocks bit for bit, token ids and chat templates for equality, tiny models of every family, hidden states of three of these
+# models, and whole logits rows of 20 prompts within 1e-4.
+# Takes about 15 minutes and 6 GB of packages. The fast tests compare the engine with the golden files and need none of this.
 #   scripts/oracle.sh            makes .venv-oracle from scripts/oracle/requirements.txt
 #   SPECLAB_ORACLE_PYTHON=PYTHON scripts/oracle.sh   uses an environment that has these packages
 set -euo pipefail
@@ -27,7 +27,8 @@ if [ -z "$python" ]; then
   fi
 fi
 
-# The golden files belong to exactly these versions. SentencePiece 0.2.3, for example, chooses other paths among equally good ones.
+# The golden files belong to exactly these versions of the packages. SentencePiece 0.2.3, for example, chooses other paths among equally
+# good ones.
 "$python" - scripts/oracle/requirements.txt << 'PYTHON'
 import importlib.metadata as installed, sys
 wanted = dict(line.split("==") for line in open(sys.argv[1]).read().split() if "==" in line)
@@ -54,7 +55,7 @@ check() {  # name, command...
   if "$@"; then echo "-- $name: passed"; else echo "-- $name: FAILED"; failed=$((failed + 1)); fi
 }
 
-unchanged() {  # fails when files that were written again differ from the committed ones
+unchanged() {  # fails if the files, which were written again, differ from the committed ones
   git diff --exit-code --stat -- "$1"
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# From a fresh Debian 12 to a measured table: packages, Release build, target model, the experiment configs/quickstart.json,
-# figures and a report. A second call repeats nothing that is already there. Each run of the experiment gets its own folder.
-#   scripts/quickstart.sh [CONFIG]   another experiment instead of configs/quickstart.json
+# Takes a fresh Debian 12 to a measured table: installs packages, makes a Release build, gets the target model, runs the experiment
+# configs/quickstart.json, and makes figures and a report. A second call skips what is already there. Each run of the experiment gets its
+# own folder.
+#   scripts/quickstart.sh [CONFIG]   runs another experiment instead of configs/quickstart.json
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 config=$(realpath "${1:-$root/configs/quickstart.json}")

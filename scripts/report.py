@@ -6,11 +6,11 @@
 RUN is a folder that `speclab run` wrote. The report goes to RUN/report.html and its figures, as SVG and PDF, to RUN/figures/;
 with --out FILE.html they go to FILE.html and FILE-figures/, and nothing is written into RUN. A record that was kept without
 its raw lines (results/baselines/*) is reported from its summary.json alone, and only with --out. A run with several targets
-holds a run for each: they are reported one by one, and figures over all of them go to RUN/figures/. A figure that has
+holds one run for each target. These are reported one by one, and figures over all of them go to RUN/figures/. A figure that has
 nothing to show for this run is left out; the report names it with the reason.
 
-The numbers are those of RUN/summary.json. `speclab report RUN --json` computes them anew from the raw lines; --summary takes
-its output instead of that file, and `speclab report RUN --out FILE.html` does both.
+The numbers are those of RUN/summary.json. `speclab report RUN --json` computes them anew from the raw lines. --summary reads
+the output of this command instead of that file, and `speclab report RUN --out FILE.html` does both.
 """
 
 import argparse
@@ -50,7 +50,7 @@ COLUMNS = [
     ("distance", "distance", "{:.3f}", "lossy rules: mean total variation from the target's law"),
 ]
 
-FEW_PROMPTS = 10  # an interval over fewer prompts shows their number; as in experiments/analysis/table.cpp
+FEW_PROMPTS = 10  # an interval over fewer prompts shows their number; same as in experiments/analysis/table.cpp
 LEAST_PROMPTS = 3  # prompts that a noise floor needs
 MEANINGLESS_NOISE = 0.5
 OTHER_TEXTS = " *"  # mark after a speedup
@@ -84,7 +84,8 @@ def with_interval(case, metric, pattern):
 
 
 def of_other_texts(case):
-    """True if the speedup of the case compares texts that differ from its reference; False for older records, which do not say."""
+    """True if the text of the case differs from the text of its reference, so that its speedup compares different texts. False for older
+    records, which do not say."""
     return case.metric("texts_equal") is False and case.metric("speedup") is not None
 
 
@@ -94,8 +95,8 @@ def share_of_step(case, share, span):
 
 
 def unexplained_share(case):
-    """Share of the step time that the calibration leaves unexplained, without the term of forwards timed in the lines, with its
-    interval. None for a case without a waterfall."""
+    """Share of the step time that the calibration leaves unexplained, and its interval. Leaves out the term of the forwards that are timed in
+    the lines. None for a case without a waterfall."""
     last = case.waterfall[-1] if case.waterfall else {}
     if last.get("residual_share") is None:
         return None
@@ -104,19 +105,19 @@ def unexplained_share(case):
         return last["unexplained_share"], last["unexplained_share_ci95"]
     if DRIFT not in steps:
         return last["residual_share"], last.get("residual_share_ci95")
-    # An older record lacks the field; the share follows from its terms, the interval does not.
+    # An older record lacks the field. The share follows from its terms, but the interval does not.
     known = case.waterfall[steps.index(DRIFT) - 1]["speedup"]
     return 1 - last["speedup"] / known, None
 
 
 def unexplained(case):
-    """unexplained() in per cent: "-1.3 [-7.6, 4.9]"."""
+    """unexplained_share() as text, in per cent: "-1.3 [-7.6, 4.9]"."""
     found = unexplained_share(case)
     return share_of_step(case, *found) if found else ""
 
 
 def left_by_drift(case):
-    """The share that is left after the term of forwards timed in the lines; "" for a waterfall without that term."""
+    """The unexplained share after the term of the forwards that are timed in the lines. "" for a waterfall without that term."""
     last = case.waterfall[-1] if case.waterfall else {}
     if last.get("residual_share") is None or DRIFT not in [term["step"] for term in case.waterfall]:
         return ""
@@ -124,7 +125,7 @@ def left_by_drift(case):
 
 
 def noise(run):
-    """Which differences of time are noise, in the words of `speclab report`."""
+    """Says which differences of time are noise, in the words of `speclab report`."""
     prompts = max((case.prompts for case in run.cases), default=0)
     repeats = max((case.repeats for case in run.cases), default=0)
     floor = run.summary["noise_floor"]
@@ -143,7 +144,7 @@ def equality(case):
 
 
 def draw_figures(run, only, formats=("svg", "pdf"), known=figures.all_figures, folder=None):
-    """Returns ([(figure, svg path)], [(figure, reason)]). They go to RUN/figures/ where no other folder is named."""
+    """Draws the figures into `folder` (default: RUN/figures/). Returns ([(figure, svg path)], [(figure without a picture, reason)])."""
     folder = folder or run.folder / "figures"
     folder.mkdir(exist_ok=True)
     drawn, left_out = [], []

@@ -20,8 +20,8 @@ thread() {
   scripts/setup.sh
   cmake --preset tsan -DSPECLAB_UNITY=ON > /dev/null
   cmake --build --preset tsan --target test_base test_backend test_decoding test_model
-  # The simulated GPU runs fibers on one thread and looks for races itself. ThreadSanitizer mistakes the fibers' stacks for ever
-  # deeper calls and runs out of mappings.
+  # The simulated GPU runs fibers on one thread and looks for races itself. It is left out because ThreadSanitizer mistakes the
+  # stacks of the fibers for calls that go deeper and deeper, and runs out of mappings.
   local simulated='*Simulated*:*Simt*:*Cuda*:GridBarrier*:InnerBlocks*:*Persistent*:*Device*:*Planned*'
   export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
   for tests in base backend decoding model; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that SpecLab needs. quickstart.sh, test.sh and .ci/run use this list.
-# Does nothing and needs no network when they are installed. Exit status 2: a package is missing and the user is not root.
+# Does nothing and needs no network if they are installed. Exit status 2: a package is missing and the user is not root.
 #   scripts/setup.sh           install what is missing
 #   scripts/setup.sh --check   print what is missing; exit status 2 if something is
 #   scripts/setup.sh --list    print the list
@@ -25,8 +25,8 @@ packages=(
 
 case "${1:-}" in
   --list) printf '%s\n' "${packages[@]}"; exit 0 ;;
-  --fuzz) packages+=(clang-16 libclang-rt-16-dev llvm-16) ;;  # clang 14 has no std::source_location; scripts/fuzz.sh alone
-  --memcheck) packages+=(valgrind) ;;               # scripts/sanitize.sh alone
+  --fuzz) packages+=(clang-16 libclang-rt-16-dev llvm-16) ;;  # only for scripts/fuzz.sh; clang 14 has no std::source_location
+  --memcheck) packages+=(valgrind) ;;               # only for scripts/sanitize.sh
   --check | "") ;;
   *) echo "setup: unknown option $1. Options: --check, --list, --fuzz, --memcheck." >&2; exit 2 ;;
 esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the project's virtual environment .venv and installs scripts/requirements.txt into it (figures, report, tests).
-# Debian's pip refuses to install into the system, so all Python code of the project uses this environment. A second run does
+# All Python code of the project uses this environment, because Debian's pip refuses to install into the system. A second run does
 # nothing.
 #   scripts/setup_python.sh          environment and packages
 #   scripts/setup_python.sh --bare   environment only (enough for downloading a model)
@@ -12,9 +12,9 @@ stamp="$venv/requirements.sha256"
 
 mkdir -p "$root/.cache"
 exec 9> "$root/.cache/setup_python.lock"
-flock 9  # another script may be making it at the same time
+flock 9  # another script may be making the environment at the same time
 
-# An environment without a working pip comes from an interrupted run: make it again.
+# An environment without a working pip is left from an interrupted run, so it is made again.
 if ! "$venv/bin/python" -m pip --version > /dev/null 2>&1; then
   echo "python: making $venv"
   rm -rf "$venv"

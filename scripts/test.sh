@@ -31,7 +31,7 @@ fi
 
 stage "build"
 unity=()
-[ -e build/release/tests/test_base ] || unity=(-DSPECLAB_UNITY=ON)  # the first build of the tests: several sources at once
+[ -e build/release/tests/test_base ] || unity=(-DSPECLAB_UNITY=ON)  # the first build of the tests compiles several sources at once
 cmake --preset release "${unity[@]}" > build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
 rm -f build-configure.log
 cmake --build --preset release

@@ -5,8 +5,9 @@
 # - The joint law of 100,000 sampled texts of a tiny target must be the target's, for every strategy and lossless rule.
 # They take 28 minutes on two cores with AVX2 (2026-11-21) and 100 MB of disk.
 #   scripts/test_slow.sh            from the beginning
-#   scripts/test_slow.sh --resume   continues an earlier call that was stopped (same binary, same machine); only checks finished runs
-#   scripts/test_slow.sh --trial    checks with two prompts of 16 tokens that these tests work, in a few minutes
+#   scripts/test_slow.sh --resume   continues an earlier call that was stopped, with the same binary on the same machine; runs that
+#                                   are finished are only checked
+#   scripts/test_slow.sh --trial    checks that these tests work, with two prompts of 16 tokens, in a few minutes
 # The records (results/SCHEMA.md) stay in build/release/slow.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -10,19 +10,19 @@
 
 #include "experiments/run/model_set.h"
 
-/// speclab_bench: Google Benchmarks of the CPU engine on the shapes of a real model, or of a GPU's kernels
-/// (--backend cuda). Each benchmark counts the bytes that it must read and the floating-point operations that
-/// it must do. It reports their rates as shares of the machine's read bandwidth and arithmetic peak, which
-/// the same process measures.
+/// The program speclab_bench. It holds Google Benchmarks of the CPU engine on the shapes of a real model, and
+/// of a GPU's kernels (--backend cuda). Each benchmark counts the bytes that it must read and the
+/// floating-point operations that it must do. It reports their rates as shares of the machine's read
+/// bandwidth and arithmetic peak, which the same process measures.
 namespace speclab::bench {
 
 /// What the benchmarks run on.
 struct Setting {
-  std::shared_ptr<ModelSet> models;  ///< the target; and the draft as "draft" if has_draft
+  std::shared_ptr<ModelSet> models;  ///< the target, and the draft named "draft" if has_draft
   bool has_draft = false;
   std::string model, draft;  ///< paths of target and draft
   BackendChoice backend;
-  std::string text;           ///< file with the text that copies/ indexes; "" for a made-up text
+  std::string text;           ///< file with the text for the benchmarks copies/; "" for a made-up text
   double read_bandwidth = 0;  ///< bytes per second from memory, all threads
   double peak_flops = 0;      ///< operations per second, all threads
 };
@@ -35,8 +35,9 @@ std::shared_ptr<ModelSet> load(const Setting& setting, const BackendChoice& back
 void count_work(benchmark::State& state, const Setting& setting, double bytes, double flops);
 
 using Body = std::function<void(benchmark::State&)>;
-/// Registers a benchmark. It reports wall time, or the time that the body sets (kManual). With random
-/// interleaving a body is called once per repetition, so it does its set-up in the first call and keeps it.
+/// Registers a benchmark. The benchmark reports wall time, or the time that its body sets (kManual). With
+/// random interleaving, Google Benchmark calls the body once per repetition. So the body does its set-up in
+/// the first call and keeps it for the later calls.
 enum class Clock : std::uint8_t { kWall, kManual };
 benchmark::internal::Benchmark* add(const std::string& name, Body body, Clock clock = Clock::kWall);
 
@@ -46,11 +47,12 @@ void add_forwards(const Setting& setting);  ///< whole forwards, prefill, greedy
 void add_copies(
     const Setting& setting);  ///< steps of strategies without a draft model, indexes of long texts
 
-/// Adds "cuda/...": the kernels of GPU `device`, or at tiny sizes those of the simulated one
-/// (core/backend/kernel_trials.h), and single steps of the draft.
+/// Adds "cuda/...": the kernels of GPU `device` (core/backend/kernel_trials.h), and single steps of the
+/// draft. On the simulated GPU the kernels run at tiny sizes.
 void add_device(const Setting& setting, int device);
 
-/// Repetitions of a benchmark on a device. Each is a batch of launches of about two milliseconds.
+/// Repetitions of a benchmark on a device. Each repetition is a batch of launches that takes about two
+/// milliseconds.
 inline constexpr int kDeviceRepeats = 5;
 
 }  // namespace speclab::bench

@@ -1,11 +1,13 @@
-// What copying costs on the host: a step of each strategy that copies, and the indexes of a long text.
+// Measures what drafting by copying costs on the host: a step of each strategy that copies earlier text, and
+// the indexes of a long text.
 //
 //     speclab_bench --model MODEL --benchmark_filter=copies [--text FILE]
 //
 // Times are CPU time of the thread, because other processes disturb it least. Only copies/decoding uses the
-// wall time of real decoding. `p99_us` and `slowest_us` are taken over the steps. Without --text the text is
-// made up: tokens drawn by Zipf's law, with copies of earlier passages of geometric length between them. Each
-// strategy says in its registration which settings are timed (StrategyInfo::benchmarks).
+// wall time of real decoding. `p99_us` and `slowest_us` are the 99th percentile and the maximum over the
+// steps. Without --text the text is made up: tokens drawn by Zipf's law, and between them copies of earlier
+// passages, whose lengths have a geometric distribution. Each strategy says in its registration which
+// settings are timed (StrategyInfo::benchmarks).
 #include <fmt/format.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,7 +36,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMostTokens = 10'000'000;
-constexpr int kHeldOut = 20'000;  // tokens after the indexed text; these are looked up
+constexpr int kHeldOut = 20'000;  // the tokens after the indexed text, which are looked up
 
 std::int64_t thread_cpu_ns() {
   timespec time{};
@@ -182,7 +184,7 @@ void add_steps(const Setting& setting, const StrategyEntry& entry, const std::st
 /// Times draft and observe of a strategy that reads the target's rows, in wall time. It needs real decoding,
 /// because the time depends on where the forward has left the rows. `host_us` adds everything else that is
 /// neither forward nor acceptance (trees, masks, commit, record). `of_step` is the share of `host_us` in a
-/// step. All are medians over the steps, without the first ones, in which there is little to draft yet.
+/// step. All are medians over the steps. The first steps are left out, because there is little to draft yet.
 void add_decoding(const Setting& setting, const StrategyEntry& entry, const std::string& label,
                   const json& options) {
   add(
@@ -267,7 +269,7 @@ void add_datastore_steps(const Setting& setting, const StrategyEntry& entry, con
   add(
       fmt::format("copies/step/{}/tokens:{}", label, tokens),
       [=](benchmark::State& state) {
-        std::error_code ignored;  // without such a folder: the current one
+        std::error_code ignored;  // if there is no folder for temporary files, the current folder is used
         const auto path = std::filesystem::temp_directory_path(ignored) /
                           fmt::format("speclab_bench-{}-{}.datastore", ::getpid(), tokens);
         const Model& target = *setting.models->target();

@@ -33,9 +33,9 @@ void add_trial(const Setting& setting, const KernelTrial& trial) {
       ->Repetitions(kDeviceRepeats);
 }
 
-/// Times a forward of one row of the draft until its logits are on the host, which is the cost of a drafted
-/// token for a strategy on the host. "cuda/draft_step" launches each kernel; "cuda/draft_step_persistent"
-/// runs all of them in one launch.
+/// Times a forward of one row of the draft until its logits are on the host. This is the cost of a drafted
+/// token for a strategy that runs on the host. "cuda/draft_step" launches each kernel;
+/// "cuda/draft_step_persistent" runs all of them in one launch.
 void add_draft_step(const Setting& setting, const std::string& kernels) {
   if (!setting.has_draft) return;
   struct Held {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostRows = 32;
 
-/// Work of a forward of n rows after `context` tokens, all with logits.
+/// Work of a forward of n rows after `context` tokens. All rows get logits.
 Work work_of(const Model& model, int n, int context) {
   const std::int64_t rows = n;
   return model.work(rows, rows, context, rows * context + rows * (rows + 1) / 2);
@@ -57,7 +57,7 @@ void add_greedy(const Setting& setting) {
           const std::vector<Token> prompt = timed_context(*model, context);
           Request request;
           request.prompt = prompt;
-          request.options.max_tokens = kSteps + 1;  // the first one comes from prefill
+          request.options.max_tokens = kSteps + 1;  // the first token comes from prefill
           request.options.ignore_eos = true;
           for (auto _ : state) {
             const GenerationRecord record = (*loop)->run(request);
@@ -118,8 +118,9 @@ void add_draft(const Setting& setting) {
         },
         Clock::kManual);
   }
-  // Lower bounds for a later forward: reading as many bytes with as many threads, once directly after as many
-  // bytes as the target has, and once again and again.
+  // Two lower bounds for a "later" forward. Each reads as many bytes as the forward, with as many threads.
+  // "draft_bytes_second" reads as many other bytes as a target forward, then the buffer twice, and times the
+  // second read. "draft_bytes" reads the same buffer again and again.
   const Work work = work_of(*setting.models->draft("draft"), 1, kContext),
              target = work_of(*setting.models->target(), 5, kContext);
   const auto bytes = static_cast<std::size_t>(work.weight_bytes + work.kv_bytes),

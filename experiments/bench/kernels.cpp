@@ -29,7 +29,7 @@ struct Shape {
   int out, in;
 };
 
-/// The matrices of a layer, and the head last.
+/// The matrices of a layer, and the output head last.
 std::vector<Shape> shapes_of(const ModelConfig& c) {
   return {{"qkv", (c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden},
           {"attention_out", c.hidden, c.query_width()},
@@ -40,7 +40,8 @@ std::vector<Shape> shapes_of(const ModelConfig& c) {
 
 double flops_of(const PackedMatrix& w, int rows) { return 2.0 * w.out * w.in * rows; }
 
-/// Multiplies by every matrix of a forward once, in order, from memory: a forward without anything else.
+/// Times the matrix products of a forward without anything else: multiplies by every matrix once, in order.
+/// Together the matrices do not fit into a cache, so they come from memory.
 void add_all_matrices(const Setting& setting) {
   auto matrices = std::make_shared<std::vector<PackedMatrix>>();
   const auto prepare = [setting, matrices] {
@@ -73,7 +74,7 @@ void add_all_matrices(const Setting& setting) {
   }
 }
 
-/// Multiplies by one matrix again and again; it comes from a cache if it fits.
+/// Multiplies by one matrix again and again. If the matrix fits into a cache, it is read from there.
 void add_single_matrices(const Setting& setting) {
   for (const Shape& shape : shapes_of(setting.models->target()->config())) {
     auto matrix = std::make_shared<PackedMatrix>();
@@ -90,7 +91,7 @@ void add_single_matrices(const Setting& setting) {
   }
 }
 
-/// Times the output head with and without noting the largest of each kMaximumOf logits.
+/// Times the output head, with and without noting the largest logit of each group of kMaximumOf.
 void add_noting(const Setting& setting) {
   auto matrix = std::make_shared<PackedMatrix>();
   for (const int rows : {1, 8, 30, 62, 81}) {

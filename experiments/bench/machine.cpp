@@ -22,8 +22,8 @@ benchmark::internal::Benchmark* add(const std::string& name, Body body, Clock cl
 
 void add_machine(const Setting& setting) {
   Backend& backend = setting.models->backend();
-  // Repeats the two measurements behind the shares among the other benchmarks. Their spread shows how far the
-  // shares can be trusted.
+  // of_bandwidth and of_peak are shares of two measured speeds. Both speeds are measured again here, between
+  // the other benchmarks. Their spread shows how far the shares can be trusted.
   add(
       "machine/read_bandwidth",
       [&backend, setting](benchmark::State& state) {

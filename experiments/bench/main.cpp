@@ -1,3 +1,4 @@
+// The benchmark program of the engine (experiments/bench/bench.h):
 // speclab_bench --model PATH [--draft PATH] [--numerics CLASS] [--threads N] [options of Google Benchmark]
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>

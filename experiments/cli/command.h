@@ -14,6 +14,7 @@ class options_description;
 class variables_map;
 }  // namespace boost::program_options
 
+/// The commands of the `speclab` binary, and helpers that they share: arguments, errors, interrupts.
 namespace speclab {
 
 /// Exit codes of every command.
@@ -22,7 +23,7 @@ enum ExitCode { kOk = 0, kCheckFailed = 1, kUserError = 2, kBug = 3, kInterrupte
 /// A command of the `speclab` binary. It writes data to stdout and status to stderr.
 struct Command {
   std::string_view name;
-  std::string_view usage;    ///< its arguments: "CONFIG [options]"
+  std::string_view usage;    ///< the arguments: "CONFIG [options]"
   std::string_view summary;  ///< one sentence for the overview and for --help
   std::string_view example;  ///< a complete command line that works
   int (*run)(const Command& command, const std::vector<std::string>& arguments);
@@ -49,19 +50,19 @@ void add_backend_options(boost::program_options::options_description& options, B
 
 /// Adds --inflate, such as --inflate hidden=2048,ffn=8192.
 void add_inflate_option(boost::program_options::options_description& options, std::string& text);
-/// Reads the value of --inflate. Throws Error when it is no such list.
+/// Reads the value of --inflate. Throws Error if the text is not such a list.
 InflateShape parse_inflate_text(const std::string& text);
 
-/// Calls `work` of a command that reads run folders. A JSON value of the wrong type then becomes an Error
-/// about the record, not a bug.
+/// Calls `work`, which reads run folders for `command`. If a record holds a JSON value of the wrong type,
+/// throws an Error about the record. Without this, the command would report a bug of the program.
 int reading_records(const Command& command, const std::function<int()>& work);
 
-/// True after SIGINT (Ctrl-C), SIGTERM or SIGHUP; a second signal ends the process at once. Call
-/// catch_interrupts() first. An interrupted command returns kInterrupted for each of these signals.
+/// True after SIGINT (Ctrl-C), SIGTERM or SIGHUP. A second signal ends the process at once. Call
+/// catch_interrupts() first. An interrupted command returns kInterrupted, whichever of these signals came.
 bool interrupted();
 void catch_interrupts();
 
-/// The whole command line, as recorded in environments. Set by main.
+/// The whole command line, which a run stores in its environment.json. main sets it.
 const std::vector<std::string>& command_line();
 void set_command_line(std::vector<std::string> words);
 

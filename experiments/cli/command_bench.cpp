@@ -40,8 +40,8 @@ double time_of(int repeats, const std::function<void()>& work) {
   return stats::median(times);
 }
 
-/// What recording adds to a decoding step, piece by piece. Each piece is timed alone, because the sum of all
-/// is far below the spread of step times.
+/// Measures the time that recording adds to a decoding step, split into its parts. Each part is timed alone,
+/// because even the sum of all parts is far smaller than the spread of step times.
 json cost_of_measuring(const ModelSet& models, const StrategyEntry& strategy, int tokens, int repeats) {
   std::vector<Token> prompt;
   const int vocab = models.target()->config().vocab;
@@ -60,7 +60,7 @@ json cost_of_measuring(const ModelSet& models, const StrategyEntry& strategy, in
   request.options.ignore_eos = true;
   LineRecord line;
   std::vector<double> without, with;
-  for (int repeat = -1; repeat < repeats; ++repeat) {  // the first round warms up; the two kinds take turns
+  for (int repeat = -1; repeat < repeats; ++repeat) {  // the first round warms up; the two loops take turns
     for (DecodeLoop* loop : {&bare, &recorded}) {
       const std::int64_t begin = wall_now_ns();
       GenerationRecord record = loop->run(request);
@@ -105,7 +105,7 @@ json cost_of_measuring(const ModelSet& models, const StrategyEntry& strategy, in
   out["cost_ns"] = out["clock_ns"].get<double>() + out["row_hashes_ns"].get<double>() +
                    out["ranks_ns"].get<double>() + out["record_line_ns"].get<double>();
   out["share"] = out["cost_ns"].get<double>() / step_ns;
-  out["sink"] = sink % 2;  // keeps the timed calls alive
+  out["sink"] = sink % 2;  // so that the compiler keeps the timed calls
   return out;
 }
 
@@ -134,7 +134,7 @@ json device_block(Backend& backend, const DeviceSpeed& speed) {
   if (const DeviceStatus* status = backend.device_status()) {
     try {
       block["copy_bandwidth_bytes_per_second"] = status->measure_copy_bandwidth();
-    } catch (const Error& error) {  // it needs two gigabytes beside the model
+    } catch (const Error& error) {  // the measurement needs two gigabytes besides the model
       block["copy_bandwidth_problem"] = error.what();
     }
     block["state"] = status->state();

@@ -87,12 +87,12 @@ Table time_table(const Comparison& comparison) {
   return table;
 }
 
-/// A gate's value as text: a count in full, a ratio with `digits` digits.
+/// A gate's value as text. A count is written in full, a ratio with `digits` digits.
 std::string gate_value(const json& value, int digits) {
   return value.is_number_integer() ? value.dump() : number_text(value, digits);
 }
 
-/// One column for each metric of the gates.
+/// The table of a comparison with --gate: one column for each metric that the gates compare.
 Table gate_table(const Comparison& comparison) {
   Table table{.header = {"case"}, .rows = {}, .right = {false}};
   const auto widest =

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-/// How the steps of a case ran on a device with memory of its own, over all its lines; null on the CPU.
+/// How the steps of all lines of a case ran on a device that has its own memory. Null on the CPU.
 json device_of(const CaseData& data) {
   std::int64_t steps = 0, planned = 0, verified = 0, trips = 0, wall_ns = 0, stamped_ns = 0;
   for (const auto& prompt : data.lines) {

@@ -54,7 +54,8 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
   if (!summary["lookahead_devices"].empty()) {
     if (!stored)
       summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
-    if (summary["lookahead"].empty()) {  // a single setting, divided over devices, has no law and no verdict
+    // One setting on several numbers of devices has no scaling law and no verdict.
+    if (summary["lookahead"].empty()) {
       if (values->count("json") > 0)
         fmt::print("{}\n", json({{"devices", summary["lookahead_devices"]}}).dump(1));
       else fmt::print("{}", lookahead_devices_text(summary["lookahead_devices"]));

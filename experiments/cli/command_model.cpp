@@ -136,7 +136,7 @@ int run_model(const Command& command, const std::vector<std::string>& arguments)
   add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {"PATH"});
   if (!values) return kOk;
-  make_backend(backend);  // only checks the options; the numbers do not depend on the backend
+  make_backend(backend);  // this only checks the options; the printed numbers do not depend on the backend
   Checkpoint checkpoint = Checkpoint::open(required(*values, "PATH", command));
   if (const InflateShape shape = parse_inflate_text(inflate); shape.any()) checkpoint.inflate(shape);
   json model = describe(checkpoint);

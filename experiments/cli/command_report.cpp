@@ -33,7 +33,8 @@ namespace {
 
 using nlohmann::json;
 
-/// The checkout that scripts/ belongs to: the current directory, or where the binary was built.
+/// The project's checkout, which holds scripts/: the current directory, or the folder that the binary was
+/// built in.
 fs::path project_root() {
   std::error_code code;
   const fs::path binary = fs::read_symlink("/proc/self/exe", code), here = fs::current_path(code);

@@ -108,7 +108,7 @@ struct Wanted {
   static std::string shard_words(const std::string& text) { return text.empty() ? "" : " --shard " + text; }
 };
 
-/// True when any case has a line.
+/// True if at least one case has a line.
 bool has_lines(const json& summary) {
   return std::any_of(summary["cases"].begin(), summary["cases"].end(),
                      [](const json& one) { return one.value("lines", 0) > 0; });
@@ -194,7 +194,7 @@ int dry_run(const std::vector<Experiment>& experiments, bool several, const Want
   return kOk;
 }
 
-/// The options of add_backend_options() that the command line sets, as words of a command line.
+/// The options of add_backend_options() that the user set, written again as words of a command line.
 std::vector<std::string> backend_words_of(const po::variables_map& values, const BackendChoice& choice) {
   std::vector<std::string> words;
   const json options = to_json(choice);
@@ -256,7 +256,7 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
   }
   for (const Experiment& experiment : run.experiments) require_few_lines(experiment);
   if (values->count("dry-run") > 0) return dry_run(run.experiments, run.several, wanted);
-  require_files(run.experiments);  // all targets now, because the last one may start hours later
+  require_files(run.experiments);  // checks all targets now, because the last one may start hours later
   const fs::path folder = of_folder     ? fs::path(given)
                           : out.empty() ? default_folder(run.experiments.front().name, wanted.resume)
                                         : fs::path(out);

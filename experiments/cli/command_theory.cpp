@@ -36,7 +36,7 @@ std::optional<theory::LookaheadShape> parse_shape(const po::variables_map& value
   return shape;
 }
 
-/// Evaluates the formulas. An Error about an input names its option.
+/// Evaluates the formulas. An Error about an input names the option that set this input.
 std::vector<theory::Prediction> predict(const theory::PredictionInputs& inputs,
                                         const po::options_description& options) {
   try {

@@ -27,7 +27,7 @@ struct BuildArguments {
   std::vector<std::string> files;
   std::string tokenizer_sha256() const { return tokenizer ? tokenizer->sha256() : ""; }
 };
-/// Parses these arguments; `more` holds the options that only this command has. Absent for --help.
+/// Parses these arguments. `more` holds the options that only this command has. Returns nothing for --help.
 std::optional<BuildArguments> parse_build(const Command& command, const std::vector<std::string>& arguments,
                                           const boost::program_options::options_description& more);
 

@@ -77,7 +77,7 @@ int run_command(const std::vector<std::string>& words) {
       print_status("bug: {}\n", error.what());
       return kBug;
     }
-    note_output_error(error.code().value());  // thrown by fmt::print
+    note_output_error(error.code().value());  // fmt::print threw the error
     return kOk;                               // finish() reports the error of the output
   } catch (const std::exception& error) {
     print_status("bug: {}\n", error.what());
@@ -85,8 +85,8 @@ int run_command(const std::vector<std::string>& words) {
   }
 }
 
-/// Writes the rest of the output and returns the exit code. A closed pipe (`| head`) is no error, because its
-/// reader has what it wanted. Any other failure loses data.
+/// Writes the rest of the output and returns the exit code. A closed pipe (`| head`) is not an error, because
+/// its reader has what it wanted. Any other failure loses data and is an error.
 int finish(int code) {
   const int error = flush_output();
   if (error == 0 || error == EPIPE) return code;
@@ -102,7 +102,8 @@ int main(int argc, char** argv) {
   open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit then gives an ordinary write error
   std::signal(SIGPIPE, SIG_IGN);
-  // A whole output fits into this buffer, so that the exit code is known before a write can fail.
+  // This buffer holds the whole output of a command. So the first write, which may fail, comes after the exit
+  // code is known.
   static char buffer[1 << 18];
   if (::isatty(STDOUT_FILENO) == 0) std::setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
   report_mapped_file_faults();

@@ -11,7 +11,8 @@ namespace speclab {
 /// Reads a list such as ".8,.75,.7". Throws Error that names `option`.
 std::vector<double> parse_number_list(const std::string& text, const std::string& option);
 
-/// Reads --t, the times of a forward by number of rows: "1:1,5:1.8" -> {1: 1, 5: 1.8}. Throws Error.
+/// Reads --t, the times of a forward by number of rows: "1:1,5:1.8" -> {1: 1, 5: 1.8}. Throws Error if the
+/// text is not such a list.
 theory::RowTimes parse_row_times(const std::string& text);
 
 }  // namespace speclab

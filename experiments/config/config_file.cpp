@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The keys of a config that are no scalar settings.
+/// The keys of a config that are not scalar settings.
 const std::vector<std::string> kSections = {"target",  "drafts", "prompts",     "seed",     "seeds",
                                             "options", "cases",  "calibration", "published"};
 
@@ -92,7 +92,8 @@ void read_prompts(Experiment& experiment, json value, const std::string& where) 
     }
   }
   experiment.prompts = load_prompts(source);
-  // A prompt may override any option of any strategy. Its options must be known to at least one of them.
+  // A prompt may override any generation option and any option of any strategy. Any other key is an
+  // error.
   std::vector<std::string> known = common_case_keys();
   known.erase(std::remove_if(known.begin(), known.end(),
                              [](const auto& key) {
@@ -142,7 +143,7 @@ void require_folder_name(const std::string& text, const std::string& where) {
                .advice = "Choose a plain name; --out says where the folder is."});
 }
 
-/// Throws Error for a draft called "target", because environment.json calls the target model so.
+/// Throws Error for a draft called "target", because environment.json gives this name to the target.
 void require_draft_name(const std::string& name, const std::string& where) {
   if (name != "target") return;
   throw Error({.what = where,
@@ -155,7 +156,7 @@ void require_draft_name(const std::string& name, const std::string& where) {
 
 Experiment parse_experiment(json config, const std::string& name, const std::string& target_at) {
   Experiment experiment;
-  experiment.file = printable(name, 4096);  // a path may be no UTF-8, a record must be
+  experiment.file = printable(name, 4096);  // a path need not be UTF-8, but a record must be
   experiment.source = config;
   const std::string root = name + ": ";
   if (!config.is_object()) wrong_value(name, config, "an object");

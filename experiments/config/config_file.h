@@ -16,16 +16,17 @@ namespace speclab {
 const std::vector<std::string>& config_keys();
 
 /// Reads the file, applies `settings` (--set), expands sweeps and adds missing reference cases. Returns one
-/// experiment for each of the config's "targets", or a single one: baseline, calibration and t(n) belong to
-/// one target.
+/// experiment for each of the config's "targets", because baseline, calibration and t(n) belong to one
+/// target. Returns a single experiment for a config with "target".
 std::vector<Experiment> load_experiments(const std::filesystem::path& file,
                                          const std::vector<std::string>& settings);
-/// The same for a config that was read already. Messages call it `name`.
+/// Does the same for a config that is in memory already. Messages call the config `name`.
 std::vector<Experiment> configure_experiments(nlohmann::json config, const std::string& name,
                                               const std::vector<std::string>& settings);
-/// The same without settings.
+/// Does the same without settings.
 std::vector<Experiment> parse_experiments(const nlohmann::json& config, const std::string& name);
-/// A config with a single target. `target_at` is the JSON pointer of the target in the file, for messages.
+/// Reads a config with a single target. `target_at` is the JSON pointer of the target in the file, for
+/// messages.
 Experiment parse_experiment(nlohmann::json config, const std::string& name,
                             const std::string& target_at = "/target");
 

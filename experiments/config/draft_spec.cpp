@@ -92,7 +92,7 @@ DraftSpec parse_draft(const json& value, std::string name, const std::string& wh
     return draft;
   }
   const json& layers = value["layers"];
-  constexpr int kMostLayers = 10'000;  // as of a checkpoint; a larger number would wrap around in an int
+  constexpr int kMostLayers = 10'000;  // also the limit of a checkpoint; keeps numbers within an int
   if (layers.is_object() && layers.size() == 1 && layers.contains("keep") &&
       layers["keep"].is_number_integer() && layers["keep"] > 0 && layers["keep"] <= kMostLayers) {
     draft.keep = layers["keep"].get<int>();

@@ -29,7 +29,7 @@ struct CaseSpec {
   int devices = 1;  ///< number of devices that a step is divided over, see LoopOptions
   nlohmann::json axes =
       nlohmann::json::object();  ///< this case's values of the options that the config sweeps
-  std::string reference;         ///< id of its autoregressive case; empty for that case itself
+  std::string reference;         ///< id of the autoregressive case to compare with; empty for that case
   bool added = false;            ///< true for a reference that the config did not name
   std::string where;             ///< place in the config: "a.json: /cases/0"
 
@@ -40,11 +40,12 @@ struct CaseSpec {
 /// Settings of the calibration (experiments/run/calibration.h).
 struct CalibrationOptions {
   bool enabled = true;
-  int rows = 32;        ///< measures t(n) for n = 1 .. rows, as far as the target's context allows
-  int context = 0;      ///< committed positions during the measurement; 0: the mean context of the run
-  int rounds = 160;     ///< number of short rounds, spread over the run; at most one between two lines
-  int texts = 12;       ///< number of short texts that each case decodes, for the costs of its steps
-  int drift_every = 0;  ///< steps of a line between two forwards that time the machine; 0: only rounds do
+  int rows = 32;     ///< measures t(n) for n = 1 .. rows, as far as the target's context allows
+  int context = 0;   ///< committed positions before the measured rows; 0: the mean context of the run
+  int rounds = 160;  ///< number of short rounds, spread over the run; at most one between two lines
+  int texts = 12;    ///< number of short texts that each case decodes, for the costs of its steps
+  /// Steps of a line between two forwards that time the machine; 0: only the rounds time it.
+  int drift_every = 0;
   void fields(OptionVisitor& visit);
 };
 
@@ -56,7 +57,7 @@ struct Experiment {
   std::string target;                       ///< path of the target model
   InflateShape inflate;                     ///< the larger shape that the target is embedded in, if any
   std::string target_name;                  ///< its name in "targets"; empty when there is one target only
-  std::string target_from;                  ///< where the target can be had
+  std::string target_from;                  ///< where to get the target
   std::map<std::string, DraftSpec> drafts;  ///< by name, inline ones included
   std::vector<PromptSpec> prompts;
   bool chat_template = true;
@@ -69,17 +70,18 @@ struct Experiment {
   bool share_prefills = true;  ///< see PrefillCache
   CalibrationOptions calibration;
   std::vector<CaseSpec> cases;
-  /// What others published, by case: [{"case", "source", "metrics": {name: x}, "predictions": {name: x}}].
+  /// Numbers that others published, by case:
+  /// [{"case", "source", "metrics": {name: x}, "predictions": {name: x}}].
   nlohmann::json published = nlohmann::json::array();
   nlohmann::json source;  ///< the config itself with --set applied
 
   const CaseSpec& case_by_id(const std::string& id) const;
-  /// config.json: everything as resolved. Two runs with equal ones measure the same thing.
+  /// The content of config.json: all settings as resolved. Two runs with equal content measure the same.
   nlohmann::json resolved() const;
 };
 
-/// Most lines that an experiment may have: cases x prompts x seeds x repeats. A larger plan would not fit
-/// into memory and would not end in a reasonable time.
+/// The largest number of lines that an experiment may have: cases x prompts x seeds x repeats. A larger plan
+/// would not fit into memory and would not end in a reasonable time.
 inline constexpr std::uint64_t kMostLines = 1'000'000;
 
 /// Keeps the cases whose id contains a match of the regular expression (RE2's syntax), and the references of

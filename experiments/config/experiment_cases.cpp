@@ -49,7 +49,7 @@ json text_key(const GenerationOptions& generation) {
   return key;
 }
 
-/// {"layers": {"keep": [5, 10]}} -> two drafts, so that the array is an axis of "draft".
+/// Turns {"layers": {"keep": [5, 10]}} into a list of two drafts, so that "draft" becomes an axis.
 json unfold_draft(const json& draft) {
   if (draft.is_array()) {
     json all = json::array();
@@ -89,7 +89,7 @@ class Expander {
 
   Experiment& experiment_;
   std::string where_;
-  std::map<std::string, std::string> place_of_;  // place in the config of each case so far, by id
+  std::map<std::string, std::string> place_of_;  // id of each case so far -> its place in the config
   const std::vector<OptionInfo> generation_ = generation_infos();
 };
 
@@ -135,7 +135,7 @@ void Expander::add_entry(const json& entry, const json& shared, const std::strin
     };
     json common = shared;  // an option of the case itself overrides the shared one
     for (const auto& [key, value] : own.items()) common.erase(key);
-    if (found->info.is_baseline) {  // it drafts nothing that a rule could judge or devices could share
+    if (found->info.is_baseline) {  // it drafts nothing, so rules and devices do not apply to it
       for (const std::string& key : kNotOfTheText) common.erase(key);
       common.erase("devices");
     }
@@ -229,8 +229,8 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
         {where + ": " + error.text().what, error.text().got, error.text().expected, error.text().advice});
   }
 
-  // The id holds the case's own options in the order of their declaration, then the axes among the shared
-  // ones.
+  // The id lists the case's own options in the order of their declaration. After them come the shared options
+  // that the experiment sweeps.
   const auto part = [&](const std::string& key, const json& value) {
     spec.id += "/" + key + "=" + id_text(value);
   };
@@ -286,8 +286,8 @@ void Expander::insert(CaseSpec spec) {
   experiment_.cases.push_back(std::move(spec));
 }
 
-/// The options of the reference that a case's text is compared with: those of the case with the standard
-/// rule. The temperature is 0 for a rule that decodes greedily at every temperature.
+/// The options of the reference whose text is compared with that of a case. They are the options of the case,
+/// but with the standard rule. The temperature is 0 if the case's rule decodes greedily at every temperature.
 GenerationOptions reference_generation(const CaseSpec& spec) {
   GenerationOptions generation = spec.generation;
   generation.rule = "auto";

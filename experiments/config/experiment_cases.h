@@ -8,13 +8,14 @@
 
 namespace speclab {
 
-/// Fills experiment.cases: expands the entries of "cases", crosses them with the shared "options", makes ids,
-/// names inline drafts, and adds the autoregressive references that are missing. `where` is the file.
+/// Fills experiment.cases: expands the entries of "cases", combines each with every point of the shared
+/// "options", makes ids, names inline drafts, and adds the autoregressive references that are missing.
+/// `where` is the name of the config file, for messages.
 void expand_cases(Experiment& experiment, const nlohmann::json& cases, const nlohmann::json& shared,
                   const std::string& where);
 
-/// Names of the options that every case may set, whatever its strategy: generation options, "strategy",
-/// "draft", "verify", "devices".
+/// Names of the options that a case of any strategy may set: generation options, "strategy", "draft",
+/// "verify", "devices".
 std::vector<std::string> common_case_keys();
 
 }  // namespace speclab

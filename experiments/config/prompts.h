@@ -16,8 +16,8 @@ enum class PromptSplit {
 };
 std::string_view to_string(PromptSplit split);  ///< "", "fit", "measure"
 
-/// A prompt of one or more turns. The turns are asked one after the other; the model's own answers are their
-/// history.
+/// A prompt of one or more turns. The turns are asked one after the other. The history of a turn holds the
+/// earlier turns and the model's own answers.
 struct PromptSpec {
   std::string id;
   std::string category;  ///< "" when it has none
@@ -26,7 +26,7 @@ struct PromptSpec {
   nlohmann::json options = nlohmann::json::object();  ///< overrides for this prompt, flat, as in a case
 };
 
-/// Which prompts an experiment uses: a file or inline prompts, and what is selected from them.
+/// Which prompts an experiment uses: a file or inline prompts, and the selection from them.
 struct PromptSource {
   std::filesystem::path file;  ///< JSONL; empty: inline
   std::vector<PromptSpec> inline_prompts;
@@ -36,8 +36,8 @@ struct PromptSource {
   PromptSplit split = PromptSplit::none;  ///< only prompts of this split; none: all prompts
 };
 
-/// Reads one prompt from JSON: Spec-Bench's {question_id, category, turns} (Xia et al. 2024), {id, category,
-/// split, turns, options}, or a text. The id is `number` when the value has none.
+/// Reads one prompt from JSON. It may be Spec-Bench's {question_id, category, turns} (Xia et al. 2024), {id,
+/// category, split, turns, options}, or a text. The id is `number` if the value has no id.
 PromptSpec parse_prompt(const nlohmann::json& value, int number, const std::string& where);
 
 /// Reads the prompts, checks that their ids are distinct, and selects. Throws Error naming file and line.

@@ -24,7 +24,7 @@ using nlohmann::json;
 
 bool is_digit(char c) { return '0' <= c && c <= '9'; }
 
-/// The JSON form of a number as people write it: 0.3 for .3, 3 for 3. and for +3. Empty when the word is no
+/// The JSON form of a number as people write it: 0.3 for .3, 3 for 3. and for +3. Empty if the word is not a
 /// number.
 std::string json_number(std::string_view word) {
   std::size_t at = 0;
@@ -108,7 +108,7 @@ std::vector<std::string> shared_options() {
   return names;
 }
 
-/// "/cases/0/gamma" of "a.json: /cases/0/gamma"; empty when there is none.
+/// The JSON pointer in a message: "/cases/0/gamma" of "a.json: /cases/0/gamma". Empty if there is none.
 std::string pointer_in(const std::string& what) {
   std::size_t begin = 0;
   if (!what.starts_with('/')) {
@@ -256,8 +256,9 @@ void Settings::explain(const std::function<void()>& work) const {
     for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
       const std::string name = place->pointer.substr(place->pointer.rfind('/') + 1);
       const bool inside = pointer == place->pointer || pointer.starts_with(place->pointer + "/");
-      // Writing to a/b also makes the object a where there was none, so an error about a is blamed on the
-      // setting. Not so for a section of the config or a whole case: they may be wrong for other reasons.
+      // Writing to a/b also makes the object a if it is missing, so an error about a is blamed on the
+      // setting. An error about a whole section of the config or a whole case is not: it may have other
+      // reasons.
       const bool part =
           std::count(pointer.begin(), pointer.end(), '/') >= (pointer.starts_with("/cases/") ? 3 : 2);
       const bool on_the_way = place->pointer.starts_with(pointer + "/") && !pointer.empty() &&

@@ -41,7 +41,7 @@ class Settings {
   std::vector<Place> places_;
 };
 
-/// The VALUE of a setting.
+/// Parses the VALUE of a setting.
 nlohmann::json parse_setting_value(std::string_view text, const std::string& where);
 
 /// What --help says about --set.

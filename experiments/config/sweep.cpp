@@ -102,7 +102,7 @@ std::vector<SweepPoint> expand_sweep(const json& object, const std::function<boo
 
 std::string id_text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
-  if (value.is_number_float()) return fmt::format("{}", value.get<double>());  // 1.0 is 1
+  if (value.is_number_float()) return fmt::format("{}", value.get<double>());  // writes 1.0 as 1
   return value.dump();
 }
 

@@ -6,10 +6,11 @@
 #include <string_view>
 #include <vector>
 
+/// Expands the sweeps of a config: {"gamma": [2, 4]} -> {"gamma": 2} and {"gamma": 4}.
 namespace speclab {
 
-/// Most cases that an experiment may have. More would run for too long, and the product of a few short lists
-/// could fill the memory.
+/// The largest number of cases that an experiment may have. More would run for too long, and the product of a
+/// few short lists could fill the memory.
 inline constexpr std::size_t kMostCases = 10'000;
 
 /// One point of a sweep: the object with a single value for each key, and the keys that were axes.
@@ -21,8 +22,8 @@ struct SweepPoint {
 /// Expands a flat object. An array where a scalar is expected is an axis; the result is the cartesian product
 /// of all axes in the order of keys, the last key varies fastest. `is_list(key)` says that the value of this
 /// key is an array itself; its axis is an array of arrays. A text "=KEY" ties the key to another key of the
-/// same object. `where` locates the object for messages ("a.json: /cases/0"). Throws Error for an empty axis,
-/// a tie to a missing or tied key, and more than 10,000 points.
+/// same object: the key always has that key's value. `where` locates the object for messages ("a.json:
+/// /cases/0"). Throws Error for an empty axis, a tie to a missing or tied key, and more than 10,000 points.
 std::vector<SweepPoint> expand_sweep(const nlohmann::json& object,
                                      const std::function<bool(std::string_view)>& is_list,
                                      const std::string& where);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs speclab_bench and a few measurements from outside its process, and writes a record and a page for this CPU.
+"""Runs speclab_bench and takes a few measurements outside its process. Writes a record and a page for this CPU.
 
     scripts/bench_cpu/bench_cpu.py [--model PATH] [--draft PATH] [--out DIR] [--repetitions N]     (see bench_cpu.sh)
 
-The benchmarks of a process take turns in random order, with N repetitions each; the medians count. From outside the
-process it measures the peak memory of a generation, and greedy steps while another process keeps one core busy.
+The benchmarks of a process take turns in random order. Each has N repetitions, and the median counts. The script itself
+measures the peak memory of a generation, and greedy steps while another process keeps one core busy.
 """
 
 import argparse
@@ -31,7 +31,7 @@ class Problem(Exception):
 
 
 def bench(arguments, pattern, repetitions):
-    """The JSON of Google Benchmark, and the command."""
+    """Runs speclab_bench. Returns the JSON of Google Benchmark, and the command."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         command = [
             str(BENCH),
@@ -55,7 +55,7 @@ def bench(arguments, pattern, repetitions):
 
 @contextlib.contextmanager
 def busy_core(core):
-    """Another process that keeps one core busy."""
+    """Runs another process that keeps one core busy."""
     process = subprocess.Popen(
         [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"]
     )
@@ -67,7 +67,7 @@ def busy_core(core):
 
 
 def taken_core(model, repetitions):
-    """Greedy steps in microseconds: with one thread, with all threads, and with all threads while one core is busy."""
+    """Times greedy steps in microseconds: with one thread, with all threads, and with all threads while one core is busy."""
     step, cores = ["--model", model], sorted(os.sched_getaffinity(0))
     runs = {"one_thread": bench([*step, "--threads", "1"], "greedy_step/context:128", repetitions)}
     runs["all_threads"] = bench(step, "greedy_step/context:128", repetitions)
@@ -77,7 +77,7 @@ def taken_core(model, repetitions):
 
 
 def processes(model, repetitions):
-    """Measures whole processes: seconds until the first token, mostly loading; peak memory with 64 tokens."""
+    """Measures whole processes: the seconds until the first token, which are mostly loading, and the peak memory with 64 tokens."""
 
     def generate(tokens):
         command = [str(SPECLAB), "generate", "--backend", "cpu", "--model", model, "--prompt", "Why is the sky blue?"]
@@ -101,11 +101,12 @@ def processes(model, repetitions):
     }
 
 
-REPEATED = ("family_index", "per_family_instance_index", "repetitions", "threads", "aggregate_unit")  # not used here
+# Keys of Google Benchmark's record that are not used here.
+REPEATED = ("family_index", "per_family_instance_index", "repetitions", "threads", "aggregate_unit")
 
 
 def slim(value):
-    """The record without means and deviations, which follow from the single times, and with seven digits per number."""
+    """Shortens a record: leaves out means and deviations, which follow from the single times, and keeps seven digits of each number."""
     if isinstance(value, dict):
         return {key: slim(entry) for key, entry in value.items() if key not in REPEATED or "run_type" not in value}
     if isinstance(value, list):

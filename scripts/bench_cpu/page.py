@@ -37,7 +37,7 @@ class Results:
         return self.median[name]["us"] if name in self.median else None
 
     def floor_us(self, name):
-        """Lower bound of a time: the longer of bytes / bandwidth and operations / peak."""
+        """Lower bound of a time: bytes / bandwidth or operations / peak, whichever is longer."""
         entry = self.median[name]
         seconds = entry["us"] * 1e-6
         return 1e6 * max(
@@ -65,7 +65,7 @@ def number(value, digits=3):
 
 
 def time_rows(results, start, single=None):
-    """Name, time, spread, over one row, share of bandwidth and peak, over the floor."""
+    """Rows of a table: name, time, spread, time / time of one row, shares of bandwidth and peak, time / floor."""
     rows = []
     for name in results.names(start):
         entry, us = results.median[name], results.us(name)
@@ -97,7 +97,7 @@ def forwards(record):
 
 
 def draft_from_cache(record):
-    """Draft steps compared with reading as many bytes from a cache that may hold them."""
+    """Compares draft steps with reading as many bytes. A cache may hold these bytes."""
     results = Results(record["classes"]["auto"])
     rows = [
         ("draft_step/later", "a second time, behind as many bytes as the target has", "machine/draft_bytes_second"),
@@ -122,12 +122,12 @@ def kernels(record):
 
 
 def microseconds(entry, *counters):
-    """Counters of a benchmark in microseconds as cells; "-" where it has none of the name."""
+    """Counters of a benchmark in microseconds, as cells; "-" for a counter that it does not have."""
     return [number(entry[name]) if name in entry else "-" for name in counters]
 
 
 def copies(record):
-    """Three tables: steps by hand, steps of real decoding, indexes."""
+    """Three tables: steps along a given text, steps of real decoding, indexes."""
     results = Results(record["classes"]["auto"])
 
     def rows(start, cells):

@@ -3,13 +3,13 @@
 
     scripts/compare/compare_drafting.py --llama-cpp DIR [--python PYTHON] [--tokens 128] [--repeats 3] [--out FILE.json]
 
-Theirs: llama.cpp's examples lookup and lookahead (W 15, N 5, G 15 are fixed there) and its greedy decoding (lookup
-with an empty draft), from a checkout that was built beside this project, with bf16 weights; with --python, an
-interpreter with torch, transformers, gguf and accelerate, transformers' prompt lookup and its greedy
-decoding. Ours: the strategies that do the same, and those that the project recommends. In each repeat every program
-decodes every prompt once, in a seeded random order. The first token of a text comes from prefill and counts neither as
-a call nor in the time. End tokens are suppressed, so that all texts have the same length. A speedup is relative to the
-program's own greedy decoding. Texts are compared with SpecLab's greedy text.
+Other programs: llama.cpp's examples lookup and lookahead (W 15, N 5, G 15 are fixed there) and its greedy decoding
+(lookup with an empty draft), from a checkout that was built beside this project, with bf16 weights. With --python also
+the prompt lookup and the greedy decoding of transformers; PYTHON is an interpreter with torch, transformers, gguf and
+accelerate. From SpecLab: the strategies that do the same, and those that the project recommends. In each repeat every
+program decodes every prompt once, in a seeded random order. The first token of a text comes from prefill; it counts
+neither as a call nor in the time. End tokens are suppressed, so that all texts have the same length. A speedup is
+relative to the program's own greedy decoding. Texts are compared with SpecLab's greedy text.
 """
 
 import argparse
@@ -53,12 +53,12 @@ ANSWERS = {
 
 
 def said(output):
-    """The text without colours and without the candidates that lookup prints in between."""
+    """The generated text in an output: without colours, and without the candidates that lookup prints in between."""
     return re.sub(r"\033\[[0-9;]*m| - draft candidate: token=\d+\n", "", output)
 
 
 def read_example(log, answer, lookahead):
-    """The numbers that an example of llama.cpp prints; `answer` is its standard output after the prompt."""
+    """Reads the numbers that an example program of llama.cpp prints. `answer` is its standard output after the prompt."""
 
     def found(pattern, kind=float):
         match = re.search(pattern, log)
@@ -68,8 +68,8 @@ def read_example(log, answer, lookahead):
 
     encoded, decoded = found(r"encoded\s+(\d+) tokens", int), found(r"decoded\s+(\d+) tokens", int)
     seconds, accepted = found(r"decoded\s+\d+ tokens in\s+([\d.]+) seconds"), found(r"n_accept\s*=\s*(\d+)", int)
-    # Each pass of its loop emits one token and the accepted ones. The first pass of lookup emits the token from prefill,
-    # and its last pass needs no forward. lookahead emits the token from prefill before it begins to count.
+    # Each pass of the example's loop emits one token and the accepted ones. In lookup, the first pass emits the token from
+    # prefill, and the last pass needs no forward. lookahead emits the token from prefill before it begins to count.
     calls = decoded - accepted - (0 if lookahead else 1)
     return {
         "context": encoded,
@@ -102,7 +102,7 @@ class Llama:
                 "-t",
                 self.threads,
                 "-c",
-                # lookahead needs contiguous cells for its window in every step, after cells that it has left full of holes
+                # lookahead needs contiguous cells for its window in every step. The cells that it used before have holes.
                 context + tokens + (4096 if name == LLAMA[2] else 512),
                 "-n",
                 tokens - (2 if name == LLAMA[2] else 1),
@@ -295,7 +295,7 @@ def aligned(rows):
 
 
 def verdicts(summary):
-    """One line for each other program: is our counterpart at least as good?"""
+    """One line for each other program: is the counterpart in SpecLab at least as good?"""
     lines = []
     for theirs, ours in ANSWERS.items():
         if theirs not in summary:
@@ -362,7 +362,7 @@ def measure(args, programs, prompts):
             )
             before, begin = engine.cpu_reading(), time.monotonic()
             got = programs[name](name, prompt, args.tokens)
-            if not name.startswith("transformers"):  # the CPU time of its process is known only after it has ended
+            if not name.startswith("transformers"):  # the CPU time of this process is known only after its end
                 others.append(engine.others_use(before, engine.cpu_reading(), time.monotonic() - begin))
             got["same_text"] = same_text(got, prompt)
             runs[name][prompt["id"]].append(
@@ -373,7 +373,7 @@ def measure(args, programs, prompts):
 
 
 def same_text(got, prompt):
-    """Compares ids if the program prints them, else texts, up to the end of the shorter one."""
+    """Compares ids if the program prints them, otherwise texts. Compares only up to the end of the shorter one."""
     if "ids" in got:
         length = min(len(got["ids"]), len(prompt["greedy"]["ids"]))
         return got["ids"][:length] == prompt["greedy"]["ids"][:length]

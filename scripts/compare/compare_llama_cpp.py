@@ -3,13 +3,14 @@
 
     scripts/compare/compare_llama_cpp.py --llama-cpp DIR [--ik-llama-cpp DIR] [--threads 2] [--repeats 7] [--out FILE.json]
 
-llama.cpp is no dependency: DIR is a checkout that was built beside this project; without one the script says what to
-clone and how to build it. ik_llama.cpp, which has kernels of its own, can take part in the same run. Both programs get the same token ids and do the same: prefill, greedy steps, and forwards
-of n rows of one sequence with logits for each row, as a verification needs (scripts/compare/verify_rows.cpp
-on their side, `speclab bench --rows` on ours). In each repeat every program runs once, as a process of its own, in a
-seeded random order; a process warms up first and its median over --forwards counts. llama.cpp runs with bf16 weights
-as SpecLab does, with f16 (as many bytes) and with q8_0 (about half), each without and with flash attention; a line
-shows the faster of the two. A ratio is llama.cpp's time over SpecLab's: above 1 SpecLab is faster.
+llama.cpp is not a dependency of this project. DIR is a checkout that was built beside it. Without a checkout, the
+script says what to clone and how to build it. ik_llama.cpp, which has its own kernels, can take part in the same run.
+All programs get the same token ids and do the same work: prefill, greedy steps, and forwards of n rows of one sequence
+with logits for each row, as a verification needs them (scripts/compare/verify_rows.cpp calls llama.cpp; SpecLab runs
+`speclab bench --rows`). In each repeat every program runs once, as a separate process, in a seeded random order. A
+process warms up first, and its median over --forwards counts. llama.cpp runs with bf16 weights as SpecLab does, with
+f16 (as many bytes) and with q8_0 (about half), each without and with flash attention. A line shows the faster of the
+two. A ratio is llama.cpp's time / SpecLab's time: above 1, SpecLab is faster.
 """
 
 import argparse
@@ -40,7 +41,7 @@ HOW_TO_BUILD = f"""Clone and build it like this ({COMMIT[:9]} is the version tha
     cmake --build DIR/build --target llama llama-quantize llama-bench -j
 ik_llama.cpp comes from https://github.com/ikawrakow/ik_llama.cpp and is built alike, with
     -DCMAKE_LIBRARY_OUTPUT_DIRECTORY=DIR/build/bin"""
-PEERS = {"bf16": "BF16", "f16": "F16", "q8_0": "Q8_0"}  # name here -> llama-quantize's
+PEERS = {"bf16": "BF16", "f16": "F16", "q8_0": "Q8_0"}  # name here -> name in llama-quantize
 
 
 def call(command, timeout=900):
@@ -69,7 +70,7 @@ def cache_value(build, name):
 
 
 def git_state(folder):
-    """Commit, its date, and the files that differ from it (compared with a temporary index, because the checkout's may be stale)."""
+    """The commit, its date, and the files that differ from it. Compares with a temporary index, because the checkout's index may be stale."""
     try:
         index = ROOT / ".cache/compare_llama_cpp/index"
         index.parent.mkdir(parents=True, exist_ok=True)
@@ -92,11 +93,11 @@ def git_state(folder):
 
 
 class LlamaCpp:
-    """A built checkout, the driver that was compiled against its libllama, and the model in its formats (`files`, by name of a peer)."""
+    """A built checkout, the driver program that was compiled against its libllama, and the model files in each format (`files`, by peer)."""
 
     def __init__(self, folder, prefix=""):
         self.folder = folder
-        self.prefix = prefix  # of its peers' names
+        self.prefix = prefix  # prefix of its peers' names
         self.build = folder / "build"
         needed = [self.build / "bin/llama-quantize", self.build / "bin/libllama.so", folder / "include/llama.h"]
         missing = [str(file) for file in needed if not file.exists()]
@@ -166,7 +167,7 @@ class LlamaCpp:
 
 
 def others_use(before, after, wall):
-    """Number of cores that processes other than our children kept busy between two readings, stolen time included."""
+    """Mean number of cores that other processes kept busy between two readings. Our children do not count; stolen time does."""
     return max(0.0, (after[0] - before[0]) - (after[1] - before[1])) / wall
 
 
@@ -186,7 +187,7 @@ def run_once(command):
 
 
 def check(name, got, args, reference):
-    """Checks that the process did the requested work, the same as SpecLab."""
+    """Checks that the process did the requested work, and the same work as SpecLab."""
     if got["threads"] != args.threads:
         raise Problem(f"{name} ran {got['threads']} threads instead of {args.threads}")
     for entry, ours in zip(got["contexts"], reference["contexts"], strict=True):
@@ -218,7 +219,7 @@ def homes(args):
 
 
 def measure(args, engines):
-    """All processes of all repeats: name -> list of outputs, in the order of repeats."""
+    """Runs all processes of all repeats. Returns name -> list of outputs, in the order of repeats."""
     contexts, rows = args.context, args.rows
     commands = {
         report.OURS: [
@@ -291,7 +292,7 @@ def measure(args, engines):
 
 
 def cross_check(llama, args):
-    """Generation and prefill by llama-bench, if it was built, to check the driver's times."""
+    """Times generation and prefill with llama-bench, if it was built, to check the times of the driver program."""
     program = llama.build / "bin/llama-bench"
     if "bf16" not in llama.files or not program.exists():
         return None

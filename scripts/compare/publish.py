@@ -1,4 +1,4 @@
-"""The end of a comparison with other programs: its messages, record, page and exit code."""
+"""Shared end of the scripts that compare with other programs: messages, record, page and exit code."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import shlex
 import statistics
 import sys
 
-QUIET = 0.1  # cores that other processes may take, median over the measurements, as the figures are medians
+QUIET = 0.1  # most cores that other processes may take: median over the measurements, like the results
 
 
 class Problem(Exception):
@@ -24,7 +24,7 @@ class Page:
         self.parts.append(text)
 
     def say_how_quiet(self, others, what, advice):
-        """`others`: cores that other processes took, for each of `what`. Returns the entry of the record."""
+        """Prints how quiet the machine was. `others`: cores that other processes took, for each of `what`. Returns the entry for the record."""
         busy = statistics.median(others)
         self.say(f"Other processes took {busy:.2f} cores in the middle one of the {what}, {max(others):.2f} at most.")
         if busy > QUIET:
@@ -37,7 +37,7 @@ def forms(path):
 
 
 def without_homes(text, homes):
-    """A record without paths of this machine. homes: path (None: there is none) -> text that replaces it."""
+    """Replaces the paths of this machine in a record. homes: path (or None, which is skipped) -> text that replaces it."""
     known = [(form, name) for path, name in homes.items() if path for form in forms(path)]
     for form, name in sorted(known, key=lambda each: -len(each[0])):
         text = re.sub(re.escape(form) + r"(?![\w-])", name, text)
@@ -45,7 +45,7 @@ def without_homes(text, homes):
 
 
 def command_line(words, homes):
-    """The same for a command, whose words may be relative paths."""
+    """A command as text, with the paths of this machine replaced. Its words may be relative paths."""
     shown = []
     for word in map(str, words):
         option, sign, value = word.rpartition("=")

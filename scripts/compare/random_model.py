@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a GGUF of a given Llama shape with random bf16 weights, to measure the cost of a model that is not available.
+"""Writes a GGUF file of a given Llama shape with random bf16 weights, to measure the cost of a model that is not available.
 
     scripts/compare/random_model.py TOKENIZER.gguf OUT.gguf [--hidden 2048] [--layers 16] [--heads 32]
         [--kv-heads 8] [--ffn 8192]

@@ -1,4 +1,4 @@
-"""What scripts/compare/compare_llama_cpp.py makes of its samples: medians, ratios with their spread, the printed table."""
+"""Turns the samples of scripts/compare/compare_llama_cpp.py into medians, ratios with their spread, and the printed table."""
 
 import random
 import statistics
@@ -19,7 +19,7 @@ def lines_of(contexts):
 
 
 def interval(theirs, ours, seed):
-    """95 % bootstrap interval over repeats (kept in pairs) of the ratio of medians; None for fewer than 3."""
+    """95 % bootstrap interval of the ratio of medians, over repeats. Both times of a repeat stay together. None for fewer than 3 repeats."""
     if len(ours) < 3:
         return None
     draw, count, ratios = random.Random(seed), len(ours), []
@@ -31,7 +31,7 @@ def interval(theirs, ours, seed):
 
 
 def summarise(outputs, peers, seed):
-    """One entry per line of the table: medians over repeats (of each process's median), ratios, spreads; times in ms."""
+    """One entry for each line of the table: medians over repeats, ratios and spreads. The time of a repeat is its process's median; in ms."""
     per_repeat = {
         name: [
             {line: statistics.median(samples) * 1e-6 for line, samples in lines_of(got["contexts"]).items()}

@@ -1,9 +1,11 @@
-"""Decodes with transformers, greedily and with its prompt lookup, for scripts/compare/compare_drafting.py: one JSON object a line in, one out.
+"""Decodes with transformers, greedily or with its prompt lookup, for scripts/compare/compare_drafting.py.
+
+Reads one JSON object per line and answers each with one.
 
     PYTHON transformers_lookup.py MODEL.gguf THREADS DTYPE
     {"ids": [1, 2], "tokens": 64, "lookup": 10} -> {"ids": [...], "calls": n, "decode_ns": n, "prefill_ns": n}
 
-`lookup`: number of tokens to copy, 0: none. `calls`: forwards after the one of the prompt. Prints {"ready": versions} first.
+`lookup`: number of tokens to copy; 0: greedy decoding. `calls`: forwards after the prefill. Prints {"ready": versions} first.
 """
 
 import json

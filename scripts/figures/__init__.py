@@ -1,7 +1,7 @@
 """Figures of a run. One module per figure or small group; each has FIGURES, a list of Figure.
 
-To add one: a module with a function run -> matplotlib figure that raises NotApplicable when it has nothing to show, an entry in
-its FIGURES, and its name in MODULES below. Then look at the picture, in colour and in grey.
+To add a figure, write a module with a function run -> matplotlib figure that raises NotApplicable if it has nothing to show. Add
+an entry to the module's FIGURES and its name to MODULES below. Then look at the picture, in colour and in grey.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ class Figure:
 
 
 def ladder_figures():
-    """Those of a config with several targets; draw takes a Ladder."""
+    """The figures of a config with several targets. Their `draw` takes a Ladder."""
     return importlib.import_module("figures.scale_ladder").FIGURES
 
 

@@ -10,7 +10,8 @@ def longest_of_each(run):
         usable = [case for case in members if case.metric("acceptance_at")]
         if usable:
             chosen.append(max(usable, key=lambda case: len(case.metric("acceptance_at"))))
-    chosen.sort(key=lambda case: case.lossy)  # stable: lossless cases come first, because there may be no room for all
+    # Lossless cases come first, because there may be no room for all. The sort is stable.
+    chosen.sort(key=lambda case: case.lossy)
     return chosen[: len(style.COLOURS)]
 
 

@@ -1,4 +1,4 @@
-"""Does the draft know when it is right? Shows its probability for the drawn token against how often it was accepted."""
+"""Does the draft know when it is right? Plots how often a drafted token was accepted against the probability that the draft gave it."""
 
 import math
 
@@ -14,7 +14,7 @@ def wilson(k, n, z=1.96):
     share = k / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return min(share, centre - half), max(share, centre + half)  # rounding can cross the share at 0 and 1
+    return min(share, centre - half), max(share, centre + half)  # rounding can move a bound past a share of 0 or 1
 
 
 def tally(case):

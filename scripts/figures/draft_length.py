@@ -48,7 +48,7 @@ def draw(run):
             [tau / (k + 1) for tau, k in zip(of("tau"), x)],
         )
         index += 1
-    if len(sweeps) == 1:  # there is room for the categories
+    if len(sweeps) == 1:  # only then is there room for the categories
         (members,) = sweeps.values()
         names = [name for name in members[0].categories if name and all(name in case.categories for case in members)]
         if 1 < len(names):
@@ -82,7 +82,7 @@ def draw(run):
 
 
 def draw_ratio(run):
-    """Measured speedup against r'(K+1), the limit of a free draft, and against the full ratio."""
+    """Plots the measured speedup against r'(K+1), the limit for a draft that costs nothing, and against the full ratio."""
     cases = [
         case
         for case in run.speculative

@@ -1,4 +1,4 @@
-"""Map of the optimal draft length over alpha and c, with the runs on it."""
+"""Map of the optimal draft length over alpha and c. The measured cases are marked on it."""
 
 import matplotlib.colors
 import numpy as np

@@ -1,4 +1,4 @@
-"""A generated text, one line per target call, tokens marked by where they came from."""
+"""A generated text: one line per target call, each token marked by its origin."""
 
 from figures import Figure, style
 from figures.record import NotApplicable
@@ -32,7 +32,7 @@ def pick(run):
 
 
 def marked_calls(line):
-    """[[(text, look)]]: per target call the emitted tokens, of the first turn."""
+    """[[(text, look)]]: the emitted tokens of each target call of the first turn."""
     first = line["turns"][0]["steps"] if line.get("turns") else len(line["steps"])
     calls, at = [], 1  # piece 0 comes from prefill
     for step in line["steps"][:first]:
@@ -45,7 +45,7 @@ def marked_calls(line):
 
 
 def visible(text):
-    """The text on one line; spaces are shown as dots, because tokens differ by them."""
+    """The text on one line. Spaces are shown as dots, because some tokens differ in their spaces alone."""
     return text.replace("\n", "↵").replace("\t", "→").replace(" ", "·") or "∅"
 
 

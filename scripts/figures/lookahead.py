@@ -242,7 +242,7 @@ def draw_step(run):
     accepted = {i + 1 for i, token in enumerate(step["tokens"]) if token["accepted"]}
     rows = n - 1 + min(len(leaves), MOST_GUESSES)
 
-    letters = max(2, int(2.6 / (w + n - 2) / 0.068))  # that fit into a cell
+    letters = max(2, int(2.6 / (w + n - 2) / 0.068))  # number of letters that fit into a cell
 
     def cell(x, y, text, face, edge="#333333", weight="normal"):
         top.add_patch(
@@ -296,7 +296,7 @@ def draw_step(run):
 
 
 def draw_devices(run):
-    """The setting that was measured with the largest number of device counts."""
+    """Draws the setting that was measured on the most different numbers of devices."""
     settings = {}
     for each in run.summary.get("lookahead_devices") or []:
         if each["speedup"] is not None:
@@ -333,7 +333,7 @@ def draw_trajectory(run):
     image = np.full((min(shown, len(line["steps"])), wide), math.nan)
     at = 1
     for row, step in enumerate(line["steps"][:shown]):
-        image[row, : min(at, wide)] = 0.75  # settled
+        image[row, : min(at, wide)] = 0.75  # settled: emitted in an earlier step
         ids = [token["id"] for token in step["tokens"]]
         place = [at + k for k in range(len(ids))]
         elsewhere = set()

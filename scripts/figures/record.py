@@ -24,11 +24,11 @@ def hash_of(numbers):
 
 
 class BadRun(Exception):
-    """The folder is not a run that can be read; the message says what to do."""
+    """Raised for a folder that is not a readable run. The message says what to do."""
 
 
 class NotApplicable(Exception):
-    """A figure has nothing to show for this run; the message says why."""
+    """Raised by a figure that has nothing to show for this run. The message says why."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Case:
         return [tuple(part.split("=", 1)) if "=" in part else (part, "") for part in self.data["id"].split("/")[1:]]
 
     def family(self, without=("gamma",)):
-        """Everything but the settings in `without`: the key of a curve that sweeps these settings."""
+        """The strategy and its settings, except those in `without`. This is the key of a curve that sweeps the settings in `without`."""
         return (self.data["strategy"], *(item for item in self.settings() if item[0] not in without))
 
     def label(self, without=("gamma",)):
@@ -74,13 +74,13 @@ class Case:
             if name == "draft":
                 words = [value] if strategy == "speculative_sampling" else [*words, "+", value]
             elif name == "fallback":
-                continue  # the name of the draft says it
+                continue  # the name of the draft says this already
             elif name not in self.run.varying:
                 continue
             elif name in RULE_PARAMETERS and "rule" in self.run.varying and "rule" in names:
-                words.append(value)  # follows the name of the rule
+                words.append(value)  # stands behind the name of the rule
             elif name == f"{schedule}_threshold":
-                words.append(f"≥ {value}")  # follows the name of the schedule
+                words.append(f"≥ {value}")  # stands behind the name of the schedule
             elif name in ("rule", "schedule"):
                 words.append(value.replace("_", " "))
             else:
@@ -91,7 +91,7 @@ class Case:
         return (self.data.get("metrics") or {}).get(name)
 
     def interval(self, name):
-        """[lo, hi] at 95 %, or the value twice when there is none."""
+        """The 95 % interval [lo, hi] of a metric, or its value twice if it has no interval."""
         value = self.metric(name)
         return self.metric(f"{name}_ci95") or [value, value]
 
@@ -126,7 +126,7 @@ class Case:
 
 class Run:
     def __init__(self, folder, summary=None):
-        """summary: as `speclab report FOLDER --json` prints it, instead of FOLDER/summary.json."""
+        """summary: a summary to use instead of FOLDER/summary.json, in the form that `speclab report FOLDER --json` prints."""
         self.folder = pathlib.Path(folder)
         self.summary = summary or self._read("summary.json")
         self.environment = self._read("environment.json")
@@ -198,7 +198,7 @@ class Run:
 
     @functools.cached_property
     def busy(self):
-        """Why the times are doubtful, if something else used the machine. Empty for a quiet machine and for older records."""
+        """The reason to doubt the times if something else used the machine. Empty for a quiet machine and for older records."""
         return (self.summary.get("machine") or {}).get("text", "")
 
     @functools.cached_property
@@ -214,7 +214,7 @@ class Run:
 
 
 class Ladder:
-    """The runs of a config with several targets, the smallest target first: a folder with targets.json and a run per target."""
+    """The runs of a config with several targets, the smallest target first. The folder holds targets.json and one run per target."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)

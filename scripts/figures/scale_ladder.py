@@ -10,7 +10,7 @@ SAME_PLACE = 1.15  # targets whose c differs by less share a label
 
 
 def places(points, order):
-    """Places of the names of targets above the points of a draft: [(names, c, height)]. c depends little on the draft length."""
+    """Where to write the names of targets above the points of a draft: [(names, c, height)]. c depends little on the draft length."""
     found = []
     for name in order:
         own = [case for target, case in points if target == name]
@@ -34,7 +34,7 @@ def draw(ladder):
     curves = {id_: points for id_, points in curves.items() if len(points) > 1}
     if not curves:
         raise NotApplicable("no draft was measured against two or more targets")
-    if len(curves) > MOST_CURVES:  # keeps those that are best at the most expensive target
+    if len(curves) > MOST_CURVES:  # keeps the curves with the best speedups at the largest target
         best = sorted(curves, key=lambda id_: curves[id_][-1][1].metric("speedup"), reverse=True)[:MOST_CURVES]
         curves = {id_: points for id_, points in curves.items() if id_ in best}
     figure, axes = style.figure(3.2)

@@ -5,7 +5,7 @@ import logging
 import matplotlib
 
 matplotlib.use("Agg")
-logging.getLogger("fontTools").setLevel(logging.ERROR)  # it warns about the time stamps of fonts
+logging.getLogger("fontTools").setLevel(logging.ERROR)  # fontTools warns about the time stamps of fonts
 import matplotlib.pyplot as plt
 
 COLUMN_IN = 3.35
@@ -74,14 +74,14 @@ def integer_axis(axis, values):
 
 
 def log_axis(axis):
-    """A logarithmic axis whose ticks are the numbers 1, 2, 5, 10, ...; without names between them, which would overlap."""
+    """A logarithmic axis with ticks at 1, 2, 5, 10, ... Ticks between these have no labels, because the labels would overlap."""
     axis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
     axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 
 def legend_below(figure_, handles, labels, columns=2):
-    """A legend under the axes, where it never covers data: one column when more do not fit, and the figure grows with it."""
+    """A legend under the axes, where it never covers data. It has one column if more do not fit. The figure grows with it."""
     longest = max((len(label) for label in labels), default=0)
     columns = 1 if longest > 30 else columns
 
@@ -106,7 +106,7 @@ def render(draw, run, stem, formats=("svg", "pdf")):
     with matplotlib.rc_context(RC):
         figure_ = draw(run)
         try:
-            if run.twins:  # a picture may be shown without its caption
+            if run.twins:  # a note in the picture, because a picture may be shown without its caption
                 note = figure_.suptitle(run.twins.replace("; ", "\n"), fontsize=SMALL_PT)
                 figure_.set_figheight(figure_.get_figheight() + 0.13 * (1 + note.get_text().count("\n")))
             return save(figure_, stem, formats)

@@ -1,5 +1,5 @@
 """Closed forms for the curves behind measured points (Leviathan et al. 2023), for drawing only. The predictions of a case
-come from summary.json, which the C++ library computes; a test compares both."""
+come from summary.json, where the C++ library wrote them. A test compares these formulas with the C++ library."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Where the time of a step goes."""
+"""How the time of a step divides into its phases."""
 
 import textwrap
 

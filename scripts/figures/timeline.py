@@ -7,7 +7,7 @@ TOKENS = 24  # number of tokens that are shown
 
 
 def pick(run):
-    """[(case, line)]: autoregressive, a short and a long chain, on one prompt that all of them decoded."""
+    """[(case, line)]: the autoregressive case, a short chain and a long chain, on one prompt that all of them decoded."""
     sweeps = [members for members in run.gamma_sweeps().values() if members[0].draft is not None]
     if not sweeps or not run.baselines:
         raise NotApplicable("needs autoregressive decoding and a draft model at two or more draft lengths")
@@ -22,7 +22,7 @@ def pick(run):
     ]
     if not shared:
         raise NotApplicable(f"no prompt with {TOKENS} tokens in every case")
-    # Takes the shared prompt with the median speed of the long draft, neither the best nor the worst.
+    # Takes the shared prompt on which the long chain has its median speed, neither the best nor the worst.
     speed = lambda prompt: lines[0][prompt]["wall_ns"] / max(1, sum(s["emitted"] for s in lines[0][prompt]["steps"]))
     prompt = sorted(shared, key=speed)[len(shared) // 2]
     return [(case, own[prompt]) for case, own in zip(cases, lines)]
@@ -50,7 +50,7 @@ def draw(run):
             if draft > 0 and step["drafted"]:
                 calls = max(1, step.get("draft_calls") or 1)
                 axes.barh(row - 0.2, draft, left=now, height=0.34, color="#E69F00", linewidth=0)
-                if draft / calls > 0.004 * end:  # thinner bars would be all gap
+                if draft / calls > 0.004 * end:  # between thinner bars one would see only gaps
                     axes.vlines(
                         [now + call * draft / calls for call in range(1, calls)],
                         row - 0.37,

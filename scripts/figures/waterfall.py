@@ -1,4 +1,4 @@
-"""From the prediction to the measurement, term by term."""
+"""Waterfall from the predicted to the measured speedup, term by term."""
 
 import math
 

@@ -7,10 +7,11 @@
 RUN: a run with greedy autoregressive texts. All its prompts must be of split "fit" (configs/prompts/*.jsonl). A run with
 any other prompt is refused, because a constant must not be fitted to prompts on which it is measured.
 
-At each emitted token, the longest ending of the text (prompt and output) that occurs earlier is looked up. The copied
-token is the one that followed it most often; s is the share of occurrences with this token. trust(m) is the factor that
-makes trust x s right on average: tokens copied right / sum of s, over all places with a match of m tokens. The constants
-are an isotonic fit (a longer match is never trusted less), rounded to hundredths. The spread is a bootstrap over prompts.
+At each emitted token, the script looks up the longest ending of the text (prompt and output) that also occurs earlier.
+The copied token is the token that followed these occurrences most often; s is the share of occurrences with this token.
+trust(m) is the factor that makes trust x s right on average: tokens copied right / sum of s, over all places with a match
+of m tokens. The constants are an isotonic fit (a longer match is never trusted less), rounded to hundredths. The spread
+comes from a bootstrap over prompts.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import sys
 import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEPTH = 64  # as in the strategy: longer matches count as this long
+DEPTH = 64  # longest match, as in the strategy; longer matches count as this long
 RESAMPLES = 1000
 
 
@@ -31,7 +32,7 @@ class Refused(Exception):
 
 
 def splits(folder=ROOT / "configs/prompts"):
-    """The split of every prompt text of the project."""
+    """{text of a turn: its splits} for every prompt of the project."""
     found = {}
     for file in sorted(folder.glob("*.jsonl")):
         for line in file.read_text(encoding="utf-8").splitlines():
@@ -94,7 +95,8 @@ def copies(ids, begin):
         for position in np.flatnonzero(before == matched):
             token = int(ids[position + 1])
             counts[token] += 1
-            if best is None or counts[token] > counts[best]:  # ties: the token that reached the count first
+            # Of tokens with equal counts, takes the one that reached the count first.
+            if best is None or counts[token] > counts[best]:
                 best = token
         yield matched, counts[best] / counts.total(), best == ids[end + 1]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Adds runs of a fuzzer to a record: fuzz_record.py TARGET RECORD.json COVERAGE.json LOG..., and prints them as a line.
+"""Adds a run of a fuzzer to a record and prints it as a line: fuzz_record.py TARGET RECORD.json COVERAGE.json LOG...
 
-COVERAGE.json is the output of `llvm-cov export -summary-only` for the whole corpus, or "-". Several logs belong to one run.
+COVERAGE.json is the output of `llvm-cov export -summary-only` for the whole corpus, or "-". Several logs count as one run.
 """
 
 import json
@@ -38,7 +38,7 @@ def together(pieces):
 
 
 def line_coverage(export, target):
-    """Per cent of the lines of the target's parser (core/model/TARGET*.cpp) that were executed."""
+    """The share of lines of the target's parser (core/model/TARGET*.cpp) that were executed, in per cent."""
     files = [file for data in export["data"] for file in data["files"]]
     lines = {pathlib.PurePath(file["filename"]).name: file["summary"]["lines"]["percent"] for file in files}
     return {name: round(lines[name], 1) for name in sorted(lines) if name.startswith(target) and name.endswith(".cpp")}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gaps.sh COMMAND...: measures with nsys how long the GPU waits between kernels inside the steps of a device program. The kernel Settle ends
-# a step. The time between steps is not counted, as in the metric gpu_busy_share. nsys itself makes the gaps longer. The script prints
+# gaps.sh COMMAND...: measures with nsys how long the GPU waits between kernels inside the steps of a device program. A step ends
+# with the kernel Settle. The time between steps is not counted, as in the metric gpu_busy_share. nsys itself makes the gaps longer. The script prints
 # {"steps", "kernels", "inside_ns", "gaps_over_5us", "gaps_over_5us_ns", "largest_gap_ns"}. It exits with status 77 if nsys cannot run here.
 set -uo pipefail
 command -v nsys > /dev/null || { echo "nsys is not installed" >&2; exit 77; }

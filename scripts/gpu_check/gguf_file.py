@@ -1,4 +1,4 @@
-"""Reads metadata and tensors of a GGUF file with NumPy alone. Knows the tensor types of the target: F32, F16, Q4_1, Q8_0.
+"""Reads metadata and tensors of a GGUF file with NumPy alone. Reads the tensor types F32, F16, Q4_1 and Q8_0, which the target has.
 
 Layout: magic, version, counts, then key/value pairs, tensor descriptions (name, sizes from the innermost, type, offset), and the data
 behind the next multiple of the alignment (the GGUF specification of ggml). Integers are little-endian.

@@ -9,7 +9,7 @@ Uses the standard library only, because the machine may have nothing else. Every
 
     forwards_<shape>     speclab bench --json: engine.contexts[].rows_ns {n: [ns]}, work; of a GPU also "device":
                          {read_bandwidth_bytes_per_second, copy_bandwidth_bytes_per_second, peak_flops}, measured in the same run.
-                         Numbers with the same names outside "device" are the host's and are not used for shares of a GPU's time
+                         Outside "device", numbers with the same names belong to the host; no share of a GPU's time uses them
     forwards_<shape>_persistent  the same with --kernels persistent
     prefill_<shape>      speclab bench --prompts --prefill cublaslt --json: prompts[]: {tokens, own_ns, library_ns}
     speculation_<shape>  summary.json of speclab run configs/gpu_check.json
@@ -33,11 +33,11 @@ FIRST = ["machine", "tests"]  # stages in the order of the page; others follow a
 LINEAR = re.compile(r"cuda/(linear|linear_free|cublaslt)/rows:(\d+)/out:(\d+)/in:(\d+)")
 RUN_OPTIONS = re.compile(
     r"(/(iterations:\d+|repeats:\d+|manual_time|real_time))+$"
-)  # that Google Benchmark adds to a name
+)  # endings that Google Benchmark adds to a name
 
 
 class BadRecord(Exception):
-    """A file under results/gpu does not hold a measurement on a GPU."""
+    """Raised for a file under results/gpu that does not hold a measurement on a GPU."""
 
 
 class Device:
@@ -94,7 +94,7 @@ class Forwards:
         return time / one if time and one else None
 
     def share(self):
-        """Share of the read bandwidth of a forward of one row at the shortest context."""
+        """Share of the read bandwidth that a forward of one row reaches at the shortest context."""
         time = self.seconds(1, self.first())
         if not time or not self.bandwidth:
             return None
@@ -149,14 +149,14 @@ def best_greedy(device, shape):
 
 
 def idle_share(device, shape):
-    """Share of time between steps that the device drafts and runs by itself; the largest over the cases."""
+    """Of the steps that the device drafts and runs by itself: the share of time that passes between them. The largest over the cases."""
     cases = device.data(f"speculation_{shape}").get("cases", [])
     busy = [case["metrics"].get("gpu_busy_share") for case in cases if case["draft"]]
     return max((1 - share for share in busy if share is not None), default=None)
 
 
 def gaps_share(device):
-    """Share of gaps of more than 5 us between kernels, in the time of steps that the device drafts and runs by itself."""
+    """Of the time of steps that the device drafts and runs by itself: the share of gaps of more than 5 us between kernels."""
     found = device.data("gaps")
     return found["gaps_over_5us_ns"] / found["inside_ns"] if found.get("inside_ns") else None
 

@@ -6,7 +6,7 @@ json_string() {  # text -> "text"
   printf '"'
 }
 
-is_json() {  # FILE: true if it begins and ends like an object or a list; a stopped program leaves an incomplete one
+is_json() {  # FILE: true if the text begins and ends like an object or a list; a stopped program leaves an incomplete text
   [ -s "$1" ] || return 1
   local first last
   first=$(tr -d '[:space:]' < "$1" | head -c 1)

@@ -6,7 +6,7 @@ device_slug() {  # N -> "nvidia-h200"
   sed -e 's/[^A-Za-z0-9]\+/-/g' -e 's/^-\|-$//g' <<< "${name:-no-device}" | tr '[:upper:]' '[:lower:]'
 }
 
-# machine FILE N PROGRAM: writes the description to FILE as a JSON object. Prints what is missing for a measurement, if anything.
+# machine FILE N PROGRAM: writes the description to FILE as a JSON object. If something is missing for a measurement, prints what.
 machine() {
   local fields=(name driver_version compute_cap memory.total memory.used clocks.sm clocks.mem clocks.max.sm clocks.max.mem
     temperature.gpu power.draw power.limit clocks_throttle_reasons.active)

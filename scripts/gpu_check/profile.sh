@@ -11,7 +11,7 @@ code=$?
 rows=$(awk -F'","' '
   /"Kernel Name"/ { for (i = 1; i <= NF; ++i) { if ($i ~ /Kernel Name/) k = i; if ($i ~ /time_duration/) t = i; if ($i ~ /dram__/) d = i; if ($i ~ /tensor/) m = i }; next }
   k && /^"[0-9]/ {
-    n = $k; ns = $t; d1 = $d; m1 = $m  # fields are between quotes, but for the first and the last
+    n = $k; ns = $t; d1 = $d; m1 = $m  # the first and the last field keep a quote
     gsub(/["(].*/, "", n); gsub(/[",]/, "", ns); gsub(/["\r]/, "", d1); gsub(/["\r]/, "", m1)
     count[n]++; time[n] += ns; dram[n] += d1; mma[n] += m1
   }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests.sh BACKEND N TEST_PROGRAM...: runs the tests for device number N of a backend and prints their results as a JSON object. Only suites
-# with "OnDevice" in their name are run. They read the backend and the device from SPECLAB_TEST_BACKEND and SPECLAB_TEST_DEVICE. Every
+# tests.sh BACKEND N TEST_PROGRAM...: runs the tests for device number N of a backend and prints their results as a JSON object. Runs only
+# suites with "OnDevice" in their name. They read the backend and the device from SPECLAB_TEST_BACKEND and SPECLAB_TEST_DEVICE. Every
 # program must have such tests. A test that a program lists but does not run counts as a failure. Exit status 1: there was a failure; 77:
 # all tests were skipped. If the script is interrupted, it prints the results so far.
 set -uo pipefail
@@ -13,7 +13,7 @@ trap 'rm -f "$log"' EXIT
 count() { grep -c -- "$1" "$log" || true; }
 programs=0 passed=0 failed=0 skipped=0 broken=0 names='' text='' why=''
 
-collect() {  # adds the results in the log
+collect() {  # adds the results in the log to the counts
   passed=$((passed + $(count '^\[       OK \]')))
   failed=$((failed + $(count '^\[  FAILED  \].*([0-9]* ms)$')))
   skipped=$((skipped + $(count '^\[  SKIPPED \].*([0-9]* ms)$')))
@@ -37,7 +37,7 @@ for program in "$@"; do
   if [ "$listed" = 0 ]; then
     broken=$((broken + 1)) why="${program##*/} lists no test that matches $filter: $(tail -n 1 "$log")"
   elif [ $ended != "$listed" ] || { [ $code != 0 ] && ! grep -q '^\[  FAILED  \]' "$log"; }; then
-    # The program was ended by a signal, could not start, or left tests out.
+    # A signal ended the program, or it could not start, or it left tests out.
     broken=$((broken + 1)) why="${program##*/} ended with status $code after $ended of $listed tests: $(tail -n 2 "$log" | tr '\n' ' ')"
   fi
   [ -n "$why" ] || why=$(grep -m 1 -A 1 ': Skipped' "$log" | tail -n 1)

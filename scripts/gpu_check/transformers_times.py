@@ -3,9 +3,10 @@
 
     transformers_times.py --model FILE.gguf [--backend cuda] [--device N]
 
-Prints JSON with milliseconds per token, without prefill: on the target itself for plain generation, prompt lookup and assisted generation
-with 20 of the 30 layers as assistant; and for plain generation at the shapes of the inflated 1B and 8B models, with random weights (the
-time does not depend on them). Any backend but cuda runs on the CPU, with four tokens and the target alone. Exit status 77: no PyTorch.
+Prints JSON with milliseconds per token, without prefill. On the target itself it times plain generation, prompt lookup and assisted
+generation with 20 of the 30 layers as assistant. At the shapes of the inflated 1B and 8B models it times plain generation with random
+weights (the time does not depend on the weights). With a backend other than cuda, the script runs on the CPU, with four tokens and the
+target alone. Exit status 77: no PyTorch.
 """
 
 import argparse
@@ -86,7 +87,7 @@ def in_halves(weight, head_dim):
 
 
 def load(file, layers, device):
-    """The target with only these layers."""
+    """Loads the target with only these layers."""
     config = config_of(file, num_hidden_layers=len(layers))
     head_dim = config.hidden_size // config.num_attention_heads
     state = {

@@ -4,10 +4,10 @@
     python3 scripts/oracle/chat_templates.py [--check]
     python3 scripts/oracle/chat_templates.py --templates DIR --write FILE
 
-jinja2, set up as transformers does it, renders conversations with one template for each family that is known by name.
-The templates were written for this script. They are short and contain the expressions by which the original ones are recognised.
-The second form takes templates (*.jinja) from a folder instead. The C++ test reads its output with
-SPECLAB_CHAT_TEMPLATES=FILE; it must refuse each template or render it exactly. Dates are 26 July 2024.
+jinja2, set up as in transformers, renders conversations with one template for each family that the engine knows by name.
+The templates were written for this script. They are short and contain the expressions by which the engine recognises the
+original ones. The second form takes templates (*.jinja) from a folder instead. The C++ test reads its output with
+SPECLAB_CHAT_TEMPLATES=FILE. The engine must refuse each template or render it exactly. Dates are 26 July 2024.
 --check writes nothing and exits 1 if the golden file would change. Needs transformers and jinja2.
 """
 
@@ -120,7 +120,8 @@ LLAMA2 = (
 
 
 def mistral(user, answer, system=None, where="loop.last"):
-    """user: '[INST] ' before and after; answer: an expression; system: text between it and the message."""
+    """A template of the Mistral kind. user: (text before the user's message, text after it); answer: an expression; system: text between the
+    system message and the user's message."""
     before, after = user
     plain = f"'{before}' + message['content'] + '{after}'"
     body = "{{ " + plain + " }}"
@@ -162,7 +163,7 @@ def mistral7(system, user, answer):
 
 
 def by_role(texts, generation, begin="{{ bos_token }}"):
-    """texts: role to expression."""
+    """A template that writes each message by its role. texts: role -> expression."""
     out = begin + "{% for message in messages %}"
     for i, (role, text) in enumerate(texts.items()):
         out += "{% " + ("if" if i == 0 else "elif") + " message['role'] == '" + role + "' %}{{ " + text + " }}"

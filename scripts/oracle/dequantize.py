@@ -6,8 +6,8 @@
 BLOCKS is the number of random blocks of every type; run the C++ test on it with SPECLAB_DEQUANTIZE_GOLDEN=FILE.
 Needs gguf and numpy. The input is random and fixed by the seed; the first blocks have extreme scales: zeros, the
 smallest and the largest half, subnormals, infinities and NaN. Every NaN is written as 7fc00000, because the NaN
-of inf * 0 depends on the processor. Of the K types, whose blocks are 256 weights, a block's output is stored as the SHA-256 of
-its little-endian bits, and the last block also in full.
+of inf * 0 depends on the processor. Blocks of the K types have 256 weights. Their output is stored as the SHA-256 of its
+little-endian bits; the output of the last block is also stored in full.
 """
 
 import hashlib

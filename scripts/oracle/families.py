@@ -2,9 +2,9 @@
 
     scripts/oracle/families.py [NAME ...]     writes tests/golden/families/NAME/{config.json,model.safetensors,golden.json}
 
-All weights, with norms and biases, are random numbers that bf16 holds exactly, so that a test notices when one is left out. The
-golden file has token ids and logits of some positions: "prefill" of one forward over all tokens, "steps" of a prefill of the
-first tokens and single cached steps after it. tests/model/net/family_oracle_test.cpp compares the engine with them.
+All weights, also of norms and biases, are random numbers, so that a test notices if one is left out. bf16 holds them exactly. The
+golden file has token ids and the logits of some positions. "prefill" comes from one forward over all tokens. "steps" comes from a
+prefill of the first tokens and single cached steps after it. tests/model/net/family_oracle_test.cpp compares the engine with them.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import transformers
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests/golden/families"
 VOCAB = 112
-ROUNDING = 1e-5  # of the largest logit: a golden file that is this close to the new values is not rewritten
+ROUNDING = 1e-5  # share of the largest logit; a golden file that is this close to the new values is kept
 
 SHAPE = dict(
     vocab_size=VOCAB,
@@ -58,7 +58,7 @@ LONGROPE = shape(
 CASES = {
     "llama": ("Llama", shape(head_dim=16, tie_word_embeddings=True, rope_parameters=rope("default")), 24, 9),
     "llama_linear": ("Llama", shape(rope_parameters=rope("linear", factor=4.0)), 40, 20),
-    # transformers rotates a whole prefill with the base for its length, so beyond the trained context only steps are comparable
+    # transformers rotates a whole prefill with the base for its length. So beyond the trained context only steps can be compared.
     "llama_dynamic": ("Llama", shape(max_position_embeddings=16, rope_parameters=rope("dynamic", factor=3.0)), 40, 16),
     "llama_llama3": (
         "Llama",
@@ -185,7 +185,7 @@ CASES = {
         40,
         9,
     ),
-    # transformers decides by the length of the text, the engine by the capacity of the session: here both are above or below 44
+    # transformers chooses its factors by the length of the text, the engine by the capacity of the session. Here both are above 44 or below.
     "phi3_longrope": ("Phi3", LONGROPE, 56, 46),
     "phi3_longrope_short": ("Phi3", LONGROPE, 40, 9),
 }
@@ -196,7 +196,7 @@ CONFIGS = {"Gemma3": "Gemma3TextConfig"}
 
 
 def randomise(model, random):
-    """Random bf16 numbers: matrices that keep the variance, norms around their neutral value, biases large enough to matter."""
+    """Fills a model with random bf16 numbers. Matrices keep the variance, norms are near their neutral value, biases are large enough to matter."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=random)
@@ -252,13 +252,13 @@ def make(name):
         "prefill": {p: numbers(prefill[p]) for p in sorted({0, 1, whole // 2, whole - 1})},
         "steps": {p: numbers(steps[p]) for p in sorted({begin, begin + 1, (begin + length) // 2, length - 1})},
     }
-    if name in WEIGHTS:  # one row each is enough, because only these differ from the other case
+    if name in WEIGHTS:  # one row of each is enough: the weights are those of another case
         middle = (begin + length) // 2
         rows = {"prefill": {whole - 1: numbers(prefill[-1])}, "steps": {middle: numbers(steps[middle])}}
     if name in CAPACITY:
         rows["capacity"] = CAPACITY[name]
     golden = {"made_by": "scripts/oracle/families.py", "tokens": tokens.tolist(), "begin": begin, **rows}
-    golden = json.loads(json.dumps(golden))  # positions are keys
+    golden = json.loads(json.dumps(golden))  # turns the positions, which are keys, into texts
     target = folder / "golden.json"
     if not (target.exists() and same(json.loads(target.read_text()), golden)):
         target.write_text(json.dumps(golden, separators=(",", ":")) + "\n")

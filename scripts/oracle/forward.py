@@ -3,8 +3,8 @@
 
     python scripts/oracle/forward.py models/SmolLM2-135M-Instruct.Q4_1.gguf [--full FOLDER]
 
-Writes tests/golden/forward/smollm2.json: for 20 prompts of configs/prompts/speclab.jsonl the ids, 128 greedily decoded
-ids (no end-of-text stop), and for some rows the largest magnitude and the logits of 16 chosen ids. --full also writes
+Writes tests/golden/forward/smollm2.json. It holds, for 20 prompts of configs/prompts/speclab.jsonl: the ids, 128 greedily
+decoded ids (without a stop at the end token), and for some rows the largest magnitude and the logits of 16 chosen ids. --full also writes
 FOLDER/NN.f32: whole logits rows [rows, vocab], little-endian, which `scripts/oracle.sh` passes to the engine's test.
 """
 
@@ -21,7 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NEW_TOKENS = 128
 PROMPTS = 20
-ROUNDING = 1e-5  # of the largest logit of a row: a golden file that is this close to the new values is not rewritten
+ROUNDING = 1e-5  # share of the largest logit of a row; a golden file that is this close to the new values is kept
 EVERY = 8  # one in EVERY generated positions is compared
 
 
@@ -30,7 +30,7 @@ def field(reader, name):
 
 
 def load_model(reader):
-    """LlamaForCausalLM in float32 whose weights are rounded to bf16; q and k un-permuted to the halves order."""
+    """Loads LlamaForCausalLM in float32 with weights rounded to bf16. Reorders the rows of q and k from pairs, as in the file, to halves."""
     get = lambda key: field(reader, "llama." + key)
     heads, kv_heads, hidden = get("attention.head_count"), get("attention.head_count_kv"), get("embedding_length")
     config = LlamaConfig(

@@ -9,7 +9,7 @@ from tokenizer import GOLDEN, Generator, dump
 
 
 def parse(description, golden_name, strings, **flags):
-    """The options, with the generator as `generator` and its strings as `texts`. flags: name -> help of more switches."""
+    """Parses the command line. Adds the generator as `generator` and its strings as `texts`. flags: more switches, name -> help."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--strings", type=int, default=strings)
     parser.add_argument("--write", type=Path, default=GOLDEN / golden_name)

@@ -5,7 +5,7 @@
 Reads the models and tokens that scripts/oracle/families.py wrote. Runs one forward over all tokens with
 output_hidden_states and keeps, at a few positions, every entry: entry l is the residual stream after l decoder layers,
 and the last entry has gone through the final norm. tests/model/net/hidden_oracle_test.cpp compares the engine with them.
-With --check nothing is written and a file that differs by more than rounding is an error.
+--check writes nothing and exits 1 if the golden file differs by more than rounding.
 """
 
 import argparse
@@ -18,8 +18,9 @@ import transformers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests/golden/hidden_states.json"
-FAMILIES = ["llama", "gpt2", "gemma2"]  # RMS norm; layer norm and position embedding; scaled embedding and post norms
-ROUNDING = 1e-5  # of the largest number of a state: a golden file that close to what is written today stays as it is
+# With RMS norm; with layer norm and position embedding; with scaled embedding and post norms.
+FAMILIES = ["llama", "gpt2", "gemma2"]
+ROUNDING = 1e-5  # share of the largest number of a state; a golden file that is this close to the new values is kept
 
 
 def states_of(family):

@@ -4,15 +4,16 @@
     python3 scripts/oracle/llama_cpp.py [--strings N] [--write FILE] [--check]
 
 Writes small GGUF files without weights and asks llama.cpp's library (in the package xllamacpp) for ids, control
-tokens, ends, BOS and add_bos:
+tokens, end tokens, BOS and add_bos. The files are:
 - every name of tokenizer.ggml.pre that the project reads, on the vocabulary of pre_tokenizers.json, and the names that
   llama.cpp knows and the project refuses;
 - files that leave keys out or hold odd values ("files"; the C++ test writes the same files). Their token types, if any,
   agree with the names of the tokens, because llama.cpp overrides types by names and the project does not.
-The strings are those of tokenizer.py, composed, whose characters are in Unicode 3.2, because llama.cpp uses another
-version of Unicode than `tokenizers` and never normalises. Their indices are in the file. The names deepseek-llm and deepseek-coder
-are not compared: llama.cpp keeps numbers together where `tokenizers` separates digits.
-In a byte-level file without a key for BOS or EOS, llama.cpp takes token 11, which is Falcon's; the golden file holds none.
+The strings are those of tokenizer.py, in composed form, and only strings whose characters are in Unicode 3.2. llama.cpp
+uses another version of Unicode than `tokenizers` and never normalises. The indices of the strings are in the golden file.
+The names deepseek-llm and deepseek-coder are not compared, because llama.cpp keeps numbers together where `tokenizers`
+separates digits. If a byte-level file has no key for BOS or EOS, llama.cpp takes token 11, which is Falcon's. The golden
+file does not hold this token.
 """
 
 import ctypes
@@ -46,7 +47,7 @@ seed-coder kimi-k2 ufakzeka afmoe laguna minimax-m2 minicpm5 spark2_5 youtu sarv
 
 
 class Parameters(ctypes.Structure):
-    """llama_model_params of this version."""
+    """The struct llama_model_params of this version of llama.cpp."""
 
     _fields_ = (
         [("devices", ctypes.c_void_p), ("buffer_types", ctypes.c_void_p)]
@@ -97,7 +98,7 @@ class UnknownPreTokenizer(Exception):
 
 
 class Vocabulary:
-    """Loads a file with llama.cpp and returns ids, control tokens, ends, BOS and add_bos."""
+    """A file that llama.cpp has loaded. Gives ids, control tokens, end tokens, BOS and add_bos."""
 
     def __init__(self, path):
         LOG.clear()
@@ -238,7 +239,7 @@ def contents(file):
         processor = sentencepiece.SentencePieceProcessor(model_file=str(GOLDEN / "sp_bpe.model"))
         tokens = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
         tokens = file.get("first", tokens[:3]) + tokens[3:]
-        if "first" in file:  # as the converter writes user-defined pieces
+        if "first" in file:  # the way in which the converter writes user-defined pieces
             tokens = [" " * len(t) if set(t) == {"\u2581"} and len(t) > 1 else t for t in tokens]
         more = len(tokens) - processor.get_piece_size()
         merges, scores = None, [processor.get_score(max(0, i - more)) for i in range(len(tokens))]

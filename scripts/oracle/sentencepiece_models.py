@@ -3,13 +3,13 @@
 
     python3 scripts/oracle/sentencepiece_models.py [--strings N] [--write FILE] [--train] [--check]
 
-Four small models (BPE and unigram, with and without byte fallback, character map and dummy prefix) and the ids that
-the package sentencepiece gives on the strings of tokenizer.py; control symbols are cut out of every second string
-first, as a chat template needs. Then tokenizer.json files of such models, with the ids of Hugging Face's `tokenizers`:
-Metaspace, Gemma's normalizer, Unigram, the character map of sp_unigram.model as normalizer "Precompiled", added tokens
-with lstrip, rstrip and single_word. Stored is a hash of the ids and one of the decoded text per string.
-The package is 0.1.99, whose unigram models find the same paths as Debian's 0.1.97; 0.2.3 chooses others among equals
-where user-defined symbols repeat.
+Covers four small models (BPE and unigram, with and without byte fallback, character map and dummy prefix), with the ids
+that the package sentencepiece gives on the strings of tokenizer.py. Control symbols are cut out of every second string
+first, as a chat template needs it. Also covers tokenizer.json files of such models, with the ids of Hugging Face's
+`tokenizers`: Metaspace, Gemma's normalizer, Unigram, the character map of sp_unigram.model as normalizer "Precompiled",
+and added tokens with lstrip, rstrip and single_word. For each string, the file stores a hash of the ids and a hash of the
+decoded text. The package has version 0.1.99, because its unigram models find the same paths as Debian's 0.1.97. Version
+0.2.3 chooses other paths among equally good ones where user-defined symbols repeat.
 For more strings: --strings 100000 --write FILE, and SPECLAB_SENTENCEPIECE_GOLDEN=FILE for the C++ test. --train makes
 the models again. --check writes nothing and exits 1 if the golden file would change.
 """
@@ -115,7 +115,7 @@ GEMMA = {
     },
     "decoder": decoder(0),
 }
-MAP = {"type": "Precompiled", "precompiled_charsmap": "sp_unigram.model"}  # replaced by that model's
+MAP = {"type": "Precompiled", "precompiled_charsmap": "sp_unigram.model"}  # replaced by the map of this model
 
 
 def sequence(*steps):
@@ -137,7 +137,7 @@ JSON_CASES = {
         "pre_tokenizer": metaspace("first", True),
         "decoder": metaspace("first", True),
     },
-    # Phi-3: tokens that take white space beside them along; here some on either side, raw and normalised.
+    # As in Phi-3: tokens that include the white space beside them, on the left or right side, in raw and in normalised text.
     "bpe_strip": {
         "normalizer": sequence({"type": "Prepend", "prepend": SPACE}, GEMMA["normalizer"]),
         "decoder": decoder(1),
@@ -148,7 +148,7 @@ JSON_CASES = {
             "<unk>": [True, True, True],
         },
     },
-    # Converters of transformers, of today and of yesterday; an added token that the map changes.
+    # As old and new converters of transformers write it, with an added token that the map changes.
     "unigram_map": {
         "unigram": True,
         "normalizer": MAP,
@@ -191,13 +191,13 @@ JSON_CASES = {
 
 
 def flags(values):
-    """[lstrip, rstrip, normalized] or one more for single_word."""
+    """The flags of an added token. values: [lstrip, rstrip, normalized] or [lstrip, rstrip, normalized, single_word]."""
     names = ("lstrip", "rstrip", "normalized", "single_word")
     return dict(zip(names, [*values, False][:4]))
 
 
 def field(message, number):
-    """The bytes of a field of a protocol buffer that holds others."""
+    """The bytes of one field, which is itself a message, of a protocol buffer."""
     at = 0
 
     def varint():
@@ -233,7 +233,7 @@ def with_map(normalizer):
 
 
 def tokenizer_json(settings):
-    """The C++ test builds the same: BPE from tiny_spaces_tokenizer.json, unigram from sp_unigram.model."""
+    """A tokenizer.json. The C++ test builds the same: BPE from tiny_spaces_tokenizer.json, unigram from sp_unigram.model."""
     state = json.loads((GOLDEN / "tiny_spaces_tokenizer.json").read_text())
     for key in ("normalizer", "pre_tokenizer", "decoder"):
         state[key] = settings.get(key)

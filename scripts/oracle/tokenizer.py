@@ -4,8 +4,8 @@
     python3 scripts/oracle/tokenizer.py [--model models/SmolLM2-135M-Instruct.Q4_1.gguf] [--check]
     python3 scripts/oracle/tokenizer.py --tokenizer-json FILE --write GOLDEN [--strings N]
 
-The ids are those of Hugging Face's `tokenizers` on strings that this script and the C++ test make by the same
-generator from tests/golden/tokenizer/generator.json; stored is a hash of the ids per string. The tokenizer of the
+The ids are those of Hugging Face's `tokenizers`. This script and the C++ test make the strings with the same generator
+from tests/golden/tokenizer/generator.json. The golden files store a hash of the ids of each string. The tokenizer of the
 model is built from the GGUF's vocabulary and merges with each of the four pre-tokenisers. The chat template of the
 GGUF is rendered by jinja2. --check writes nothing and exits 1 if a golden file would change. The second form makes a
 golden file for any tokenizer.json; run it through the C++ test with SPECLAB_TOKENIZER_GOLDEN=GOLDEN.
@@ -75,7 +75,7 @@ class Generator:
 
 
 def code_point_text(first):
-    """64 code points, each between a letter, a space, a digit, a quote and a line end."""
+    """A text of 64 code points, each between a letter, a space, a digit, a quote and a line end."""
     out = ""
     for c in range(first, first + 64):
         if not 0xD800 <= c <= 0xDFFF:
@@ -104,7 +104,7 @@ def encode_all(tokenizer, texts, parse_special):
 
 
 def golden_section(tokenizer, generator, name, count, code_points):
-    """String i is encoded with special tokens when i is odd."""
+    """Golden values of one pre-tokeniser. String i is encoded with special tokens if i is odd."""
     texts = [generator.text(i).decode("utf-8", "replace") for i in range(count)]
     ids = [None] * count
     ids[0::2] = encode_all(tokenizer, texts[0::2], False)
@@ -122,10 +122,10 @@ def golden_section(tokenizer, generator, name, count, code_points):
 
 
 def decoding_section(tokenizer, count):
-    """1..24 random ids each; hashes of the text, and of the text without special tokens.
+    """Decodes lists of 1..24 random ids. Stores hashes of the text, and of the text without special tokens.
 
-    Special tokens are taken out here, because skip_special_tokens overlooks those with a normalised spelling; tokens
-    <0x..> too, because the decoder "ByteFallback" replaces every byte of a run that is not UTF-8 as a whole.
+    Special tokens are removed here, because skip_special_tokens overlooks those with a normalised spelling. Tokens <0x..>
+    are removed too, because the decoder "ByteFallback" replaces every byte of a run that is not UTF-8 as a whole.
     """
     size = tokenizer.get_vocab_size()
     special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
@@ -232,7 +232,7 @@ def tiny_texts(generator):
 
 
 def tiny_bytes(generator):
-    """Byte-level, every option that is known: split pattern, ignore_merges, both kinds of added tokens, BOS."""
+    """A byte-level tokenizer.json with every option that the engine knows: split pattern, ignore_merges, both kinds of added tokens, BOS."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -256,7 +256,7 @@ def tiny_bytes(generator):
 
 
 def tiny_spaces(generator):
-    """Spaces as U+2581, bytes as fallback, fused unknown tokens, special tokens that are normalised."""
+    """A tokenizer.json with spaces as U+2581, bytes as fallback, fused unknown tokens, special tokens that are normalised."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     special = [AddedToken(t, special=True, normalized=True) for t in ("<unk>", "<s>", "</s>", "<|end_story|>")]

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Oracle of tokenizer.json whose ids have holes: writes tests/golden/tokenizer/holes.json.
+"""Oracle of tokenizer.json files whose ids have holes: writes tests/golden/tokenizer/holes.json.
 
     python3 scripts/oracle/vocabulary_holes.py [--strings N] [--write FILE] [--check]
 
-Each case moves tokens of tiny_bytes_tokenizer.json to other ids or adds tokens with ids that leave some out. Stored are
-the ids that Hugging Face's `tokenizers` gives to added tokens (it counts them and does not look at the id in the
-file; transformers reads such files with the same ids), a hash of the ids per string, and the text of ids some of which
-have no token.
+Each case moves tokens of tiny_bytes_tokenizer.json to other ids, or adds tokens and leaves out some ids. The golden file
+stores three things: the ids that Hugging Face's `tokenizers` gives to added tokens, a hash of the ids of each string, and
+the text of lists of ids in which some ids have no token. `tokenizers` counts added tokens and does not look at the id in
+the file; transformers reads such files with the same ids.
 """
 
 import copy
@@ -30,7 +30,7 @@ CASES = {
 
 
 def tokenizer_json(case):
-    """The C++ test builds the same."""
+    """The tokenizer.json of a case. The C++ test builds the same."""
     state = json.loads((GOLDEN / "tiny_bytes_tokenizer.json").read_text())
     vocabulary = state["model"]["vocab"]
     for token, number in case.get("move", {}).items():

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a page from finished runs: measured and published numbers side by side, and why they differ.
+"""Writes a page from finished runs: measured and published numbers side by side, and the reasons for differences.
 
     scripts/pages/lookahead_page.py RUN... --out results/lookahead.md [--no-times]
 
-RUN: folders that `speclab run` wrote, of configs with "published" (lookahead_ablation, leaderboard_draft_free, jacobi) or
-with a law of lookahead decoding in their summary (lookahead_wng, lookahead_scaling). A verdict that
+RUN: folders that `speclab run` wrote. Either their config has "published" (lookahead_ablation, leaderboard_draft_free, jacobi),
+or their summary has a law of lookahead decoding (lookahead_wng, lookahead_scaling). A verdict that
 `speclab lookahead RUN --measure` left in a run is shown too. --no-times leaves out everything that depends on the load of
 the machine; tokens per step remain. Uses the standard library only.
 """
@@ -14,7 +14,7 @@ import json
 import pathlib
 import sys
 
-CELLS = 6  # cells of a fit that is shown as a law; fewer cells are shown as single settings
+CELLS = 6  # a fit of so many cells is shown as a law; fewer cells are shown as single settings
 VERDICT = "verdict/verdict.json"  # file in RUN that `speclab lookahead RUN --measure` writes
 FEW_PROMPTS = 10  # an interval over fewer prompts shows their number
 TIMED = ("speedup", "tokens_per_second", "ms_per_token")
@@ -42,7 +42,7 @@ def interval(metrics, name, prompts):
 class Page:
     def __init__(self, times):
         self.times = times
-        self.prompts = 0  # of the current run; its verdict has the same prompts
+        self.prompts = 0  # number of prompts of the current run; its verdict has the same prompts
         self.parts = []
 
     def shown(self, name):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the CMake options with which scripts/quickstart.sh configures build/release: the program alone, with code for the GPUs that
-# this machine has, or for none. A folder that was configured with tests keeps them, so that nothing is compiled twice.
+# Prints the CMake options with which scripts/quickstart.sh configures build/release. They build the program alone, with code for the GPUs
+# of this machine, or for none. A folder that was configured with tests keeps the tests, so that nothing is compiled twice.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

@@ -1,4 +1,4 @@
-"""The raw lines of a committed run: lines.jsonl.gz beside its summary.json, so that a new metric needs no new run.
+"""Keeps the raw lines of a committed run as lines.jsonl.gz beside its summary.json, so that a new metric needs no new run.
 
 The first line is {"form": "full"} or {"form": "slim"}. Then each file of the run folder follows (cases/*.jsonl, calibration.jsonl,
 teacher.jsonl): one line {"file": NAME, "lines": N} and its N lines. A full record has these lines byte for byte; `restore` makes the
@@ -14,7 +14,7 @@ import shutil
 from figures.record import BadRun
 
 NAME = "lines.jsonl.gz"
-MOST_BYTES = 1_000_000  # of a full record; a larger run is kept slim
+MOST_BYTES = 1_000_000  # largest full record; a larger run is kept slim
 BESIDE = ("calibration.jsonl", "teacher.jsonl")
 
 
@@ -41,7 +41,7 @@ def text_of(form, parts):
 
 def compress(text):
     data = bytearray(gzip.compress(text.encode("utf-8"), 9, mtime=0))
-    data[9] = 255  # the operating system: unknown, whichever Python wrote it
+    data[9] = 255  # gzip's byte for the operating system: always "unknown", whichever Python writes the file
     return bytes(data)
 
 
@@ -57,7 +57,7 @@ def totals(steps):
 
 
 def slim_line(line):
-    """A line of a case without what is as long as its text."""
+    """A line of a case without the fields that grow with its text."""
     dropped = ("steps", "tokens", "row_hashes", "pieces", "text", "drift")
     out = {key: value for key, value in line.items() if key not in dropped}
     if "steps" in line:
@@ -92,7 +92,7 @@ def pack(folder, most_bytes=MOST_BYTES):
 
 
 def read(file):
-    """(form, {name: lines})"""
+    """Reads a packed record: (form, {name: lines})."""
     try:
         lines = iter(gzip.decompress(file.read_bytes()).decode("utf-8").split("\n")[:-1])
         form, parts = json.loads(next(lines))["form"], {}

@@ -1,6 +1,6 @@
 """The draft model q: plain Llama blocks between the target's embedding (frozen, projected) and a head over a reduced vocabulary.
 
-Shapes: D target's hidden size, d draft's, S head size, K draft vocabulary, n sequences, L positions.
+Shapes: D hidden size of the target, d hidden size of the draft, S head size, K draft vocabulary, n sequences, L positions.
 """
 
 import json
@@ -25,7 +25,7 @@ def shape(width, heads, head_dim, ffn, draft_vocab=15360):
     )
 
 
-SIZES = {  # by width; 256 is the default, 128 and 192 show what smaller drafts lose, 512 needs the amount of text that a GPU writes
+SIZES = {  # by width: 256 is the default, 128 and 192 show what smaller drafts lose, 512 needs as much text as a GPU can write
     "128": shape(128, 2, 64, 384),
     "192": shape(192, 2, 96, 576),
     "256": shape(256, 2, 128, 768),

@@ -1,7 +1,7 @@
 """Acceptance of an exported draft on the user's prompts: alpha, greedy agreement and tau (tokens per target call) by category.
 
 The prompts are JSON lines in Spec-Bench's format (question_id, category, turns; the first turn is used). The target decodes each
-prompt greedily and at T = 1, once; both texts are kept in the cache. tau then needs no speculative decoding:
+prompt once greedily and at T = 1. The texts are kept in the cache. tau then needs no speculative decoding:
   greedy  a drafted token is accepted if it is the target's next token, so the accepted tokens are the target's own text;
   T = 1   the target's text has the law of the output of speculative sampling, in which the token x at a tested position was accepted
           with probability min(p(x), q(x)) / p(x); the coins are drawn many times.
@@ -22,7 +22,7 @@ from target import PREFIX, TO_ANSWER, Gguf, Target
 GAMMAS = (2, 4, 6)
 GROUPS = dict(
     translation="translation", summarization="summarisation", qa="qa", math_reasoning="maths", rag="rag"
-)  # others: mt_bench
+)  # all other ids: mt_bench
 
 
 def steps_taken(accepts, gamma):
@@ -37,7 +37,8 @@ def steps_taken(accepts, gamma):
 
 
 def target_text(file, tokenizer, prompts, tokens, samples, cache, device):
-    """Arrays as in a shard of generate.py: one greedy answer and `samples` answers at T = 1 per prompt, in the order of prompts."""
+    """The target's answers as arrays like those of a shard of generate.py: one greedy answer and `samples` answers at T = 1 per prompt,
+    in the order of prompts."""
     key = hashlib.sha256(json.dumps([prompts, tokens, samples]).encode()).hexdigest()[:12]
     path = cache / f"evaluation-{key}.npz"
     if not path.exists():

@@ -27,17 +27,17 @@ import torch
 from target import PREFIX, TO_ANSWER, Gguf, Target
 
 END = 2  # <|im_end|>
-MIN_P = 0.03  # for the user's turn only: cuts tokens below this share of the largest probability
+MIN_P = 0.03  # cuts tokens below this share of the largest probability; for the user's turn only
 
 
 @dataclass
 class Sequence:
-    """A sequence while it is being written."""
+    """A sequence that the target is writing."""
 
     kind: int
     temperature: float
     ids: list
-    limit: int  # answer tokens
+    limit: int  # most answer tokens
     opening: bool = False  # the target is still writing the user's turn
     start: int = 0
     answer: int = 0
@@ -53,9 +53,10 @@ def is_looping(ids):
 
 
 def sample(logits, temperature, min_p, coins):
-    """Token per row of logits [n, V] and their log-sum-exp [n]; temperature [n] (0 = greedy), min_p [n], coins [n] in [0, 1).
+    """Samples one token for each row of logits [n, V]. Returns the tokens [n] and the log-sum-exp [n] of the rows.
 
-    Inverse-CDF in two levels (block, then token), one exponential per logit. Overwrites logits.
+    temperature [n] (0 = greedy), min_p [n], coins [n] in [0, 1). Inverts the cumulative distribution in two levels (block, then token), with
+    one exponential per logit. Overwrites logits.
     """
     best, greedy = logits.max(1)
     logits -= best[:, None]
@@ -116,7 +117,7 @@ class Writer:
         return placed
 
     def write(self, groups, slots, positions, say=lambda *_: None):
-        """groups: lists of Sequences with equal ids. Returns the finished sequences, in order of completion."""
+        """Writes all sequences. groups: lists of Sequences with equal ids. Returns the finished sequences, in order of completion."""
         t = self.target
         t.allocate(slots, positions)
         t.prefill(torch.tensor([self.prefix], device=t.device), torch.zeros(1, dtype=torch.long, device=t.device))
@@ -178,7 +179,7 @@ class Writer:
 
 @functools.cache
 def count(shard):
-    """Tokens of a shard whose features are stored."""
+    """Number of tokens of a shard whose features are stored."""
     with np.load(shard) as z:
         return len(z["lse"])
 
@@ -198,7 +199,7 @@ def pack(sequences):
 
 
 def plan(round_, seed, size, passages, writer):
-    """Groups of Sequences of one round: (short prompts, long prompts)."""
+    """The groups of Sequences to write in one round: (groups of short prompts, groups of long prompts)."""
     rng = random.Random(f"{seed}/{round_}")
     short, long_ = [], []
     for task in prompts.tasks(rng, size, passages):
@@ -216,7 +217,7 @@ def plan(round_, seed, size, passages, writer):
 
 
 def read_passages(files, decode):
-    """Texts of passages that the target wrote in earlier rounds, at most the latest 4,000."""
+    """Texts of passages that the target wrote in earlier rounds: the latest ones, at most 4,000."""
     out = []
     for f in files:
         with np.load(f) as z:

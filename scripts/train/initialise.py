@@ -1,24 +1,20 @@
-"""Initial weights of the draft, which already know the geometry of the target's vocabulary and how to copy from the context.
+"""Makes the initial weights of the draft. They already hold the geometry of the target's vocabulary and can copy from the context.
 
 Head: the best rank-d approximation of the target's logits on its own features. Embedding projection: whitened principal components
 of the target's embedding, and one constant. Layers 0 and 1: an induction circuit (Olsson et al. 2022, "In-context learning and
-induction heads"). From random weights such a circuit needs far more text than two CPU cores can write.
+induction heads"). To learn such a circuit from random weights takes far more text than two CPU cores can write.
   Layer 0: head 0 writes a code of the previous token, head 1 a code of the token before that.
   Layer 1: head 0 finds an earlier position whose two predecessors are the current and the previous token, and copies its token.
-All weights are trained further. The engine sees plain Llama weights.
+Training then changes all weights. For the engine they are plain Llama weights.
 """
 
 import torch
 from draft import ROPE_THETA
 
-POSITION, MATCH, COPY = (
-    50.0,
-    20.0,
-    3.0,
-)  # strengths of attention by position, of attention by content, and of what is copied
-CONSTANT = (
-    24.0  # value of the constant; it dominates the norm, so that attention by position hardly depends on the token
-)
+# Strengths of attention by position, of attention by content, and of the copied token.
+POSITION, MATCH, COPY = 50.0, 20.0, 3.0
+# Value of the constant. It dominates the norm, so that attention by position hardly depends on the token.
+CONSTANT = 24.0
 
 
 def symmetric_power(matrix, power, floor=1e-4):
@@ -27,9 +23,10 @@ def symmetric_power(matrix, power, floor=1e-4):
 
 
 def head_start(embedding_rows, mass, features, d):
-    """H [K, d] such that H y approximates embedding_rows @ f for whitened y = A f; weighted by token mass [K] over features [N, D].
+    """Returns H [K, d] such that H y approximates embedding_rows @ f for whitened y = A f. Tokens are weighted by mass [K], features [N, D]
+    are a sample of f.
 
-    Best rank d in the weighted norm: with G = E' diag(mass) E and C = mean f f', the SVD of G^1/2 C^1/2 = U s V'.
+    This is the best approximation of rank d in the weighted norm: with G = E' diag(mass) E and C = mean f f', the SVD of G^1/2 C^1/2 = U s V'.
     """
     e, f = embedding_rows.double(), features.double()
     mean = (mass.double() / mass.sum()) @ e
@@ -41,7 +38,7 @@ def head_start(embedding_rows, mass, features, d):
 
 
 def projection_start(embedding, frequency, main):
-    """P [main, D]: rows 0 .. main - 2 whitened principal components, row main - 1 as nearly constant (1) as a linear map can be."""
+    """P [main, D]. Rows 0 .. main - 2 give whitened principal components. Row main - 1 gives 1 for every token, as nearly as a linear map can."""
     e, w = embedding.double(), (frequency / frequency.sum()).double()
     second = (e * w[:, None]).T @ e
     constant = torch.linalg.solve(second + 1e-4 * second.diagonal().mean() * torch.eye(len(second)).double(), w @ e)
@@ -52,13 +49,13 @@ def projection_start(embedding, frequency, main):
 
 @torch.no_grad()
 def start_head(draft, frequency, features):
-    """frequency [V]: how often each token occurs (smoothed, > 0); features [N, D]: a sample of the target's features."""
+    """Sets the head. frequency [V]: how often each token occurs (smoothed, > 0); features [N, D]: a sample of the target's features."""
     draft.head.copy_(head_start(draft.embedding[draft.vocab], frequency[draft.vocab], features, draft.head.shape[1]))
 
 
 @torch.no_grad()
 def start_blocks(draft, frequency, seed=0, circuit=True):
-    """Sets everything but the head, which must be set before, because copied tokens are expressed in it. Without `circuit`, the blocks
+    """Sets everything but the head. The head must be set before, because the circuit writes copied tokens in the head's terms. Without `circuit`, the blocks
     start at random."""
     g = torch.Generator().manual_seed(seed)
     d, S = draft.size["hidden_size"], draft.size["head_dim"]
@@ -84,8 +81,8 @@ def start_blocks(draft, frequency, seed=0, circuit=True):
     x = draft.embedding @ projection.T  # [V, main]
     code = torch.linalg.qr(torch.randn(main - 1, code_size, generator=g))[0].T  # [code_size, main - 1]
 
-    # Layer 0: attention by position alone. In a rotary pair of frequency w, a fixed query and the same vector rotated by `shift`
-    # as key have the score cos(w (distance - shift)), which is largest at the distance `shift`.
+    # Layer 0: attention by position alone. Take a rotary pair of frequency w with a fixed query, and as key the same vector rotated
+    # by `shift`. Their score is cos(w (distance - shift)), which is largest at the distance `shift`.
     first, half = draft.blocks[0], S // 2
     w = ROPE_THETA ** (-torch.arange(half) / half)
     weight = torch.where(w > 0.05, w**1.5, torch.zeros(()))
@@ -117,7 +114,7 @@ def start_blocks(draft, frequency, seed=0, circuit=True):
         0.7 * strength * torch.eye(code_size),
     )
 
-    # Its values: a linear map of rank S from a token's embedding to the hidden vector whose logits point at that token.
+    # The values of this head are a linear map of rank S from a token's embedding to the hidden vector whose logits favour that token.
     seen = x[draft.vocab].double()
     h = draft.head.double()
     ridge = lambda m: m + 1e-2 * m.diagonal().mean() * torch.eye(len(m)).double()

@@ -50,7 +50,7 @@ class Gguf:
         return torch.from_numpy(w.copy()).bfloat16().float()
 
     def embedding_sha256(self):
-        """SHA-256 of the embedding as bf16, little-endian, [V, D]: binds a draft to its target."""
+        """SHA-256 of the embedding as bf16, little-endian, [V, D]. A draft stores it to name the target that it belongs to."""
         bits = self.tensor("token_embd.weight").bfloat16().view(torch.int16).numpy()
         return hashlib.sha256(bits.astype("<i2").tobytes()).hexdigest()
 
@@ -106,7 +106,7 @@ class Target:
         self.keys, self.values = (torch.zeros(shape, device=self.device) for _ in range(2))
 
     def _blocks(self, x, cos, sin, attend):
-        """x [n, D] through all layers; attend(layer, q [n, H, E], k, v [n, G, E]) -> [n, H * E]. Returns features [n, D]."""
+        """Runs x [n, D] through all layers; attend(layer, q [n, H, E], k, v [n, G, E]) -> [n, H * E]. Returns features [n, D]."""
         n = len(x)
         for i, (norm1, qkv, out, norm2, gate_up, down) in enumerate(self.layers):
             q, k, v = F.linear(rms(x, norm1, self.eps), qkv).split(
@@ -119,7 +119,7 @@ class Target:
         return rms(x, self.norm, self.eps)
 
     def prefill(self, ids, slots, start=0):
-        """Fills the caches of `slots` [b] with ids [b, L] at positions start.. (positions before hold a shared prefix).
+        """Fills the caches of `slots` [b] with ids [b, L] at positions start.. (the positions before `start` hold a shared prefix).
 
         Rows may be padded on the right; later steps overwrite the padding and never read it. Returns features [b, L, D].
         """
@@ -137,7 +137,7 @@ class Target:
         return self._blocks(self.embed[ids.flatten()], cos, sin, attend).view(b, L, -1)
 
     def step(self, ids, positions):
-        """One token for each of the first n slots: ids, positions [n]. Returns features [n, D] (head not applied)."""
+        """Decodes one token for each of the first n slots: ids, positions [n]. Returns features [n, D] (head not applied)."""
         n, T = len(ids), int(positions.max()) + 1
         rows = torch.arange(n, device=self.device)
         hide = torch.zeros(n, 1, 1, T, device=self.device)

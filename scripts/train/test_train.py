@@ -34,7 +34,7 @@ class TargetTest(unittest.TestCase):
         )
         self.target.allocate(2, 128)
         whole = [self.target.prefill(torch.tensor([ids]), torch.tensor([0]))[0] for ids in (a, b)]
-        n = 24  # a shared prefix, a padded rest, and the last tokens one by one
+        n = 24  # feeds a shared prefix, a padded rest, and the last tokens one by one
         rows = torch.zeros(2, max(len(a), len(b)) - n, dtype=torch.long)
         for row, ids in enumerate((a, b)):
             rows[row, : len(ids) - n - 3] = torch.tensor(ids[n:-3])

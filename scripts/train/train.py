@@ -1,8 +1,9 @@
 """Stage 2: distils the target into the draft on the stored text, then exports the draft.
 
 Loss at a position: -sum_v p(v) log q(v) over the draft vocabulary, with p normalised over the full vocabulary, so that positions with
-mass outside the draft vocabulary weigh less. p keeps its 64 largest entries. Matrices inside the blocks learn by Muon (Jordan et al. 2024: momentum,
-orthogonalised by a Newton-Schulz iteration), the rest by Adam; constant rate, then linear decay to zero.
+mass outside the draft vocabulary weigh less. p keeps its 64 largest entries. Matrices inside the blocks are trained with Muon (Jordan
+et al. 2024: momentum, orthogonalised by a Newton-Schulz iteration), all other weights with Adam. The learning rate is constant at
+first, then decays linearly to zero.
 """
 
 import argparse
@@ -50,7 +51,7 @@ class DistillationLoss(torch.autograd.Function):
 
 
 class Muon:
-    """Momentum whose matrix update is replaced by its nearest semi-orthogonal matrix; equal shapes are treated together."""
+    """Optimizer with momentum that replaces the update of a matrix by its nearest semi-orthogonal matrix. Treats equal shapes together."""
 
     def __init__(self, parameters, momentum=0.95, decay=0.01):
         self.parameters, self.momentum, self.decay = list(parameters), momentum, decay
@@ -74,7 +75,8 @@ class Muon:
 
 
 def choose_vocabulary(shards, embedding, size, device):
-    """(sorted ids [size], smoothed frequency [V]): tokens written, the target's expected mass on a sample, and a weak Zipf prior."""
+    """Returns (sorted ids [size], smoothed frequency [V], sampled features). The frequency is the sum of the shares of the tokens written, the
+    target's expected mass on the sample, and a weak Zipf prior, normalised."""
     V = len(embedding)
     counts, mass, positions = torch.zeros(V), torch.zeros(V), 0
     samples = []
@@ -105,7 +107,7 @@ def choose_vocabulary(shards, embedding, size, device):
 
 
 def warm_head(draft, text, shards, steps, rng):
-    """Fits the head, and a linear map A from the target's feature to a hidden vector, to p = softmax(head A f): no transformer involved.
+    """Fits the head, and a linear map A from the target's feature to a hidden vector, to p = softmax(head A f), without a transformer.
 
     Starts from initialise.head_start. Its final alpha is an upper bound for a hidden vector of this width.
     """
@@ -166,7 +168,7 @@ class Text:
         return [i for i in numbers if i % HELD_OUT], [i for i in numbers if i % HELD_OUT == 0]
 
     def batches(self, numbers, size, rng):
-        """Lists of sequence numbers of about equal length whose padded tokens stay near `size`, in random order."""
+        """Batches in random order: lists of numbers of sequences of about equal length. A padded batch has about `size` tokens."""
         numbers = sorted(numbers, key=lambda i: len(self.sequences[i][0]) + rng.randint(-8, 8))
         out, batch = [], []
         for i in numbers:
@@ -178,7 +180,7 @@ class Text:
         return out
 
     def load(self, batch, device):
-        """ids [n, L] padded with 0 on the right; (row, column) of the M positions with a loss; their index, p [M, TOP]."""
+        """ids [n, L] padded with 0 on the right; (row, column) of the M positions with a loss; index and p [M, TOP] of these positions."""
         longest = max(len(self.sequences[i][0]) for i in batch)
         ids, row, column, place = torch.zeros(len(batch), longest, dtype=torch.long), [], [], []
         for r, i in enumerate(batch):
@@ -199,7 +201,7 @@ class Text:
 
 @torch.no_grad()
 def validate(draft, text, numbers):
-    """(loss, alpha = mean sum min(p, q), greedy agreement) on held-out sequences; p's tail beyond TOP is not counted."""
+    """(loss, alpha = mean sum min(p, q), greedy agreement) on held-out sequences; p beyond its TOP largest entries is not counted."""
     sums, n = np.zeros(3), 0
     draft.eval()
     for batch in text.batches(numbers, 4096, random.Random(0)):
@@ -219,7 +221,7 @@ def validate(draft, text, numbers):
 
 
 def prepare(args, embedding, shards):
-    """Everything before the first step: {vocabulary, text, draft's first weights}."""
+    """Does everything before the first step. Returns {vocabulary, text, first weights of the draft}."""
     size = SIZES[args.size]
     vocab, frequency, features = choose_vocabulary(shards, embedding, size["draft_vocab"], args.device)
     text = Text(shards, embedding, vocab, args.device)
@@ -293,9 +295,8 @@ def main():
     if not start.exists():
         torch.save(prepare(args, embedding, shards), start.with_suffix(".partial"))
         os.replace(start.with_suffix(".partial"), start)
-    if (
-        args.worker is None and workers > 1
-    ):  # single-threaded workers wait for each other once per step, not in every matrix product
+    # Single-threaded workers wait for each other only once per step, threads in every matrix product.
+    if args.worker is None and workers > 1:
         meeting.unlink(missing_ok=True)
         command = [sys.executable, *sys.argv, "--workers", str(workers), "--worker"]
         children = [
@@ -304,7 +305,7 @@ def main():
         sys.exit(max(child.wait() for child in children))
     if workers > 1:
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=worker, world_size=workers)
-    torch.manual_seed(args.seed + worker)  # dropout
+    torch.manual_seed(args.seed + worker)  # for dropout
     epochs, size = args.epochs or (1 if gpu else 4), args.batch or (16384 if gpu else 2560 // workers)
     rng = random.Random(args.seed)
     begin = torch.load(start, weights_only=False)
@@ -322,7 +323,7 @@ def main():
         Muon(inner),
         torch.optim.AdamW(outer, lr=args.adam_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
     )
-    step, elapsed, seen = 0, 0.0, 0.0  # seen: epochs
+    step, elapsed, seen = 0, 0.0, 0.0  # seen: number of epochs so far
     if state.exists():
         saved = torch.load(state, weights_only=False)
         draft.load_state_dict(saved["draft"]), adam.load_state_dict(saved["adam"]), rng.setstate(saved["rng"])

@@ -4,10 +4,10 @@ of pre-tokenisers and of added tokens, what NFC needs, and where a grapheme clus
 
     python3 scripts/unicode/make_unicode_tables.py [--check]
 
-The tables are read from the package `tokenizers` itself, code point by code point, because they must match its engines,
-which disagree with each other: in 0.23 the regular expressions (\\p{L}, \\p{N}, \\s) know Unicode
-16, the splitter "Digits" (Rust's char::is_numeric) Unicode 17, and the normalizers Unicode 9; the neighbours of added
-tokens and grapheme clusters are looked up in two more tables. --check compares with the committed files instead of
+The tables must match the package `tokenizers`, so they are read from it, code point by code point. Its parts use different
+versions of Unicode: in 0.23 the regular expressions (\\p{L}, \\p{N}, \\s) know Unicode 16, the splitter "Digits" (Rust's
+char::is_numeric) Unicode 17, and the normalizers Unicode 9. The neighbours of added tokens and the grapheme clusters are
+looked up in two more tables. --check compares with the committed files instead of
 writing them. Needs tokenizers, in the version of scripts/oracle.
 """
 
@@ -30,7 +30,7 @@ BITS = {"letter": 1, "number": 2, "space": 4, "digit": 8, "punctuation": 16, "sy
 
 
 def matched(pattern):
-    """Code points that a regular expression of one character matches, because Split removes them."""
+    """Code points that a regular expression of one character matches. They are found as those that Split removes."""
     found = set()
     step = 4096
     for at in range(0, len(CODE_POINTS), step):
@@ -136,7 +136,7 @@ def normalized_each(normalizer, make):
 def combining_classes(nfd, decompositions):
     """Canonical combining classes, from the order in which NFD puts two marks: a mark moves before one of higher
     class. The marks to compare with have classes that unicodedata knows (these never change)."""
-    low, high = "\u0334", "\u0345"  # of class 1 and 240, the least and the greatest
+    low, high = "\u0334", "\u0345"  # marks of class 1 and 240, the least and the greatest class
     after = normalized_each(nfd, lambda x: "a" + high + x)
     before = normalized_each(nfd, lambda x: "a" + x + low)
     marks = {
@@ -164,12 +164,12 @@ def normal_form_tables():
     nfd, nfc = normalizers.NFD(), normalizers.NFC()
     every = {c: d for c, d in normalized_each(nfd, lambda x: x).items() if d != chr(c)}
     marks = combining_classes(nfd, every)
-    decompositions = {c: d for c, d in every.items() if not 0xAC00 <= c <= 0xD7A3}  # Hangul: by arithmetic
+    decompositions = {c: d for c, d in every.items() if not 0xAC00 <= c <= 0xD7A3}  # Hangul is computed
     composed = {c for c in decompositions if len(decompositions[c]) > 1 and nfc.normalize_str(chr(c)) == chr(c)}
     whole = {d: c for c, d in decompositions.items() if c in composed}
     for c in composed:
         head = decompositions[c][:-1]
-        assert len(head) == 1 or head in whole, hex(c)  # composing pair by pair reaches the whole character
+        assert len(head) == 1 or head in whole, hex(c)  # so that composing pair by pair gives c
     runs = runs_of(marks)
 
     def entry(c):
@@ -227,7 +227,7 @@ def character_map(replacements):
     return struct.pack("<I", 4 * size) + b"".join(struct.pack("<I", units.get(i, 0)) for i in range(size)) + texts
 
 
-# As enum GraphemeClass of core/model/text/unicode/unicode_graphemes.h.
+# The same order as enum GraphemeClass of core/model/text/unicode/unicode_graphemes.h.
 GRAPHEMES = [
     "other",
     "control",
