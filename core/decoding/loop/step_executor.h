@@ -48,7 +48,8 @@ class StepExecutor {
   /// Fills RunningSequence::acceptance. By default the host applies the rule.
   virtual void judge(const StepGroup& group);
   /// Keeps the rows of the pending token and of all emitted tokens except the last one in the target's KV
-  /// cache, and drops the others. The last emitted token is the new pending token.
+  /// cache, and drops the others. The last emitted token is the new pending token. (The divided executor
+  /// keeps fewer rows and feeds the accepted tokens again.)
   virtual void commit(RunningSequence& sequence) = 0;
   /// Tells the strategy what became of its drafts. Does nothing if the device drafted.
   virtual void observe(Strategy& strategy, const StepGroup& group, std::span<const Outcome> outcomes);
