@@ -252,7 +252,7 @@ def make(name):
         "prefill": {p: numbers(prefill[p]) for p in sorted({0, 1, whole // 2, whole - 1})},
         "steps": {p: numbers(steps[p]) for p in sorted({begin, begin + 1, (begin + length) // 2, length - 1})},
     }
-    if name in WEIGHTS:  # one row of each is enough: the weights are those of another case
+    if name in WEIGHTS:  # one row each is enough, because only these differ from the other case
         middle = (begin + length) // 2
         rows = {"prefill": {whole - 1: numbers(prefill[-1])}, "steps": {middle: numbers(steps[middle])}}
     if name in CAPACITY:

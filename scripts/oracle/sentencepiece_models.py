@@ -197,7 +197,7 @@ def flags(values):
 
 
 def field(message, number):
-    """The bytes of one field, which is itself a message, of a protocol buffer."""
+    """The bytes of a field, which holds other fields, of a protocol buffer."""
     at = 0
 
     def varint():
