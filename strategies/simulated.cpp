@@ -5,8 +5,8 @@
 //
 // Paper:       the i.i.d. acceptance model of Leviathan et al. 2023, Section 3.1.
 // Draft cost:  that of the draft model, or nothing.
-// Loses when:  the text differs from the reference text, as with independent sampling at T > 0. Acceptance
-//              is exactly alpha at T = 0 and with coupled coins.
+// Loses when:  the text differs from the reference text, as with independent sampling at T > 0. At T = 0
+//              and with coupled sampling, each tested token is accepted with probability alpha.
 
 #include <string>
 #include <vector>

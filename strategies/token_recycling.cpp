@@ -1,12 +1,13 @@
 // Token recycling: the target's rows rank more tokens than the one that is emitted. The strategy keeps a
 // matrix: for each token of the vocabulary, its candidates are the k best tokens of a target row after that
 // token. A tree of fixed shape is drafted from this matrix level by level: child r of a node is the r-th
-// candidate of the node's token. Tokens are one-hot.
+// candidate of the node's token. The draft has no probabilities: q is one-hot.
 //
 // Paper:       Luo et al. 2024, "Turning Trash into Treasure: Accelerating Inference of Large Language Models
 //              with Token Recycling"; the default tree is theirs, 80 tokens in 6 levels, k = 8.
-// Draft cost:  reads one row for each different token of the step. It first reads the maxima of each 64
-//              entries, which the output head stores, then the few blocks that can hold a candidate. Without
+// Draft cost:  reads one row for each different token of the step. The output head stores the maximum of
+//              every block of 64 entries. The strategy reads these maxima first, then only the few blocks
+//              that can hold a candidate. Without
 //              maxima (a GPU, a soft cap on the logits) it passes over the whole row, which takes 10 to 13 us
 //              for 49152 entries; the rows of the published tree take 16 MB. `learn: accepted` reads only the
 //              rows of emitted tokens.

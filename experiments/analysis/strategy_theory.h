@@ -9,8 +9,8 @@
 #include "experiments/metrics/run_data.h"
 
 /// What the theory of single strategies adds to a run: sections of summary.json, predictions, and texts for
-/// people. Summaries and reports use these functions, so that they name no strategy. Today lookahead decoding
-/// is the only strategy with a theory of its own (lookahead_theory.cpp).
+/// people. The code of summaries and reports calls these functions, so it names no strategy. Today lookahead
+/// decoding is the only strategy with a theory of its own (lookahead_theory.cpp).
 namespace speclab {
 
 /// tau of a case as a theory predicts it, and the law that says so.

@@ -48,7 +48,7 @@ fs::path project_root() {
                .advice = "Change to it and try again."});
 }
 
-/// A temporary file without a name that holds a text.
+/// An unnamed temporary file with a given text.
 class TextFile {
  public:
   explicit TextFile(const std::string& text) : file_(std::tmpfile()) {

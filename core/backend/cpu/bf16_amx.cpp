@@ -11,8 +11,8 @@ namespace speclab::cpu {
 namespace {
 
 // Tiles 0 to 3 hold the sums of four panels, [rows][16] float. Tile 4 holds inputs, [rows][32] bf16, and tile
-// 5 weights, [16 pairs][16][2] bf16. Tiles 6 and 7 hold the last inputs and weights if a row is no multiple
-// of 32.
+// 5 weights, [16 pairs][16][2] bf16. If the length of a row is not a multiple of 32, tiles 6 and 7
+// hold the remaining inputs and weights.
 constexpr int kPanelsOfBlock = 4, kTileRows = 16, kTilePairs = 16;
 
 /// The 64 bytes that the instruction LDTILECFG reads.
@@ -123,8 +123,8 @@ struct Block {
   int x_stride;
 };
 
-// Computes the sums of kPanels panels for the rows that the tiles are configured for. out: [panel][16
-// rows][16].
+// Computes the sums of the panels 0, 1, ... (the pack kPanels) for the rows that the tiles are configured
+// for. out: [panel][16 rows][16].
 template <class Tiles, int... kPanels>
 void tile_block(const Block& b, float* out, std::integer_sequence<int, kPanels...>) {
   const long x_bytes = 2L * b.x_stride;

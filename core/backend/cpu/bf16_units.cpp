@@ -13,8 +13,7 @@
 namespace speclab::cpu {
 namespace {
 
-// Reads a bit of CPUID leaf 7. The register XCR0 says which registers the operating system saves and
-// restores: bits 5-7 stand for AVX-512, bits 17-18 for AMX.
+// Reads a bit of CPUID leaf 7.
 bool cpuid_bit(int subleaf, int reg, int bit) {
   unsigned registers[4];
   if (!__get_cpuid_count(7, static_cast<unsigned>(subleaf), &registers[0], &registers[1], &registers[2],
@@ -23,6 +22,8 @@ bool cpuid_bit(int subleaf, int reg, int bit) {
   return (registers[reg] >> bit & 1) != 0;
 }
 
+// Returns true if the operating system saves and restores all registers of `mask`, bits of XCR0: 1-2 stand
+// for SSE and AVX, 5-7 for AVX-512, 17-18 for AMX.
 bool system_saves(unsigned mask) {
   unsigned a, b, c, d;
   if (!__get_cpuid(1, &a, &b, &c, &d) || (c >> 27 & 1) == 0) return false;  // OSXSAVE

@@ -217,8 +217,9 @@ class CpuBackend final : public Backend {
       float* const to = maxima ? place.data() : y + begin;
       const int stride = maxima ? kChunk : w.out;
       if (unit_) {
-        const Bf16* next = panels + panel * static_cast<std::size_t>(pool_.threads() * kChunk /
-                                                                     kPanel);  // threads tend to take turns
+        const Bf16* next =
+            panels + panel * static_cast<std::size_t>(pool_.threads() * kChunk /
+                                                      kPanel);  // probably this thread's next chunk
         bf16_linear_slice(unit_->unit, unit_->emulated,
                           {panels, w.in, end - begin, rounded, n, to, stride, accumulate, next});
       } else {
@@ -417,9 +418,9 @@ class CpuBackend final : public Backend {
   bool bf16_attention() const { return unit_ && unit_->unit == Bf16Unit::kAvx512; }
   int query_rows() const { return bf16_attention() ? QueryBlock::kRows : query_block_rows(); }
 
-  // Returns the number of blocks of at most query_rows() queries per key/value head. It is the smallest
-  // number with the least estimated time of the busiest thread. The estimate assumes that reading the keys of
-  // a block costs about as much as one query.
+  // Returns the number of blocks of at most query_rows() queries per key/value head. It minimises the
+  // estimated time of the busiest thread; on a tie, the fewest blocks win. The estimate assumes that reading
+  // the keys of a block costs about as much as one query.
   int query_blocks(int queries, int kv_heads) const {
     const auto time = [&](int blocks) {
       const int in_turn = (blocks * kv_heads + pool_.threads() - 1) / pool_.threads();

@@ -16,9 +16,9 @@ SPECLAB_DEVICE InnerBlock& own_block() {
   __shared__ InnerBlock of_warp[1024 / kWarp];
   return of_warp[threadIdx.x / kWarp];
 }
-// Returns the thread number. To the compiler the result seems to depend on the inner block. Otherwise the
-// compiler would move values that kernels compute from the thread number out of the loop over all kernels,
-// into registers that the other kernels need.
+// Returns the thread number. The assembly pretends to depend on the inner block. Without it, the compiler
+// would compute values that depend only on the thread number once, before the loop over the kernels, and keep
+// them in registers that other kernels need.
 SPECLAB_DEVICE int bound_thread() {
   int thread;
   asm("{ .reg .s32 block; mov.s32 block, %1; mov.u32 %0, %%tid.x; }"
@@ -37,7 +37,8 @@ SPECLAB_DEVICE int grid_x() { return own_block().grid_x; }
 SPECLAB_DEVICE int grid_y() { return own_block().grid_y; }
 SPECLAB_DEVICE int grid_z() { return own_block().grid_z; }
 SPECLAB_DEVICE int shared_begin() { return own_block().shared_begin; }
-// Barrier 0 belongs to the whole block. Each warp has a barrier for the inner block that starts with it.
+// Barrier 0 belongs to the whole block. Barrier 1 + w belongs to the inner block whose first
+// warp is w.
 SPECLAB_DEVICE void block_sync() {
   const InnerBlock& block = own_block();
   const bool whole = block.threads == static_cast<int>(blockDim.x);

@@ -25,8 +25,8 @@ constexpr auto entry_of() {
   else return run<Kernel>;
 }
 
-/// Starts one kernel. The family of the kernel (families.h) instantiates it in its own file. device_tasks.cu
-/// only declares it for the kernels of tasks, and the linker finds the instances.
+/// Starts one kernel. Each family of kernels (families.h) instantiates this template in a .cu file of its
+/// own. device_tasks.cu sees only this declaration and is linked with those instances.
 template <typename Kernel>
 void start_on_device(const Kernel& kernel, const LaunchShape& shape, void* stream);
 
