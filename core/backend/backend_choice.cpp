@@ -40,7 +40,7 @@ std::shared_ptr<Backend> make_gpu(const BackendChoice& choice, bool simulated, b
   if (choice.numerics != "auto" && choice.numerics != backend->numerics_class()) {
     throw Error({.what = "--numerics",
                  .got = choice.numerics,
-                 .expected = fmt::format("auto or {}, what {} computes", backend->numerics_class(),
+                 .expected = fmt::format("auto or {}, the numerics class of {}", backend->numerics_class(),
                                          backend->device_name()),
                  .advice = ""});
   }

@@ -14,10 +14,12 @@ namespace speclab {
 using nlohmann::json;
 
 void fail_record(const std::string& where, std::string got, std::string expected) {
-  throw Error({.what = where,
-               .got = std::move(got),
-               .expected = std::move(expected),
-               .advice = "The file is damaged or of another program; see results/SCHEMA.md."});
+  throw Error(
+      {.what = where,
+       .got = std::move(got),
+       .expected = std::move(expected),
+       .advice =
+           "The file is damaged or was not written by speclab; results/SCHEMA.md describes the format."});
 }
 
 void require_type(const json& value, std::string_view types, const std::string& where) {

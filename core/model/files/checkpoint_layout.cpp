@@ -116,7 +116,7 @@ void require_finite_weights(const std::string& file, const std::string& tensor,
   throw Error(
       {.what = fmt::format("{}: tensor {}", file, tensor),
        .got = fmt::format("the weight {}", bf16_to_float(*found)),
-       .expected = "finite numbers, in bf16 too",
+       .expected = "finite numbers, also after rounding to bf16",
        .advice = "The model is broken, or its training diverged; fetch it again or take another one."});
 }
 
@@ -138,7 +138,8 @@ std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& ex
           {.what = what,
            .got = "no such tensor",
            .expected = fmt::format("shape {}, as {} asks for", shape_text(shape), config_source),
-           .advice = "The model is incomplete or its configuration belongs to another; fetch it again."});
+           .advice =
+               "The model is incomplete or its configuration belongs to another model; fetch it again."});
     }
     const StoredTensor& tensor = found->second;
     if (tensor.shape != shape) {
@@ -149,10 +150,11 @@ std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& ex
            .advice = "The weights and the configuration belong to different models; fetch both again."});
     }
     if (!tensor.type || *tensor.type == TensorType::kI32) {
-      throw Error({.what = what,
-                   .got = "type " + tensor.type_name,
-                   .expected = weight_type_names() + " (after BF16 in GGUF only)",
-                   .advice = "Convert the model to one of these types."});
+      throw Error(
+          {.what = what,
+           .got = "type " + tensor.type_name,
+           .expected = weight_type_names() + " (the types after BF16 in this list only in GGUF files)",
+           .advice = "Convert the model to one of these types."});
     }
     const bool vector = want.shape.size() == 1;
     const TensorTypeInfo& type = tensor_type_info(*tensor.type);

@@ -21,7 +21,7 @@ void fail_launch(const char* kernel, const LaunchShape& shape, const char* reaso
   throw Error(
       {fmt::format("kernel {} with {} x {} x {} blocks of {} threads and {} bytes of shared memory", kernel,
                    shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, shape.shared_bytes),
-       reason, "a start", ""});
+       reason, "the kernel to start", ""});
 }
 
 void fail_arguments(const char* kernel, const char* reason) {
