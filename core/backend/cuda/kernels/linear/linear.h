@@ -36,8 +36,9 @@
 //   sums to and from L2     0     0  1.32  2.63      0   .01   .19   .38      0   .00   .06   .13
 //   shared memory, read     0     0     2     4      0   .11     2     4      0   .13     2     4
 //   time                 1.00  1.02  2.00  3.37   1.00  1.01  1.05  1.28   1.00  1.00  1.00  1.11
-// At n = 1, launches limit the speed of small models: a forward of SmolLM2-135M takes 0.3 ms, but reading its
-// weights takes only 0.09 ms. So t(128)/t(1) of a small model is below the value in the last row.
+// At n = 1, launches limit the speed of small models: by estimate, a forward of SmolLM2-135M takes 0.3 ms,
+// but reading its weights takes only 0.09 ms. So t(128)/t(1) of a small model is below the value in the last
+// row.
 
 namespace speclab::cuda {
 
