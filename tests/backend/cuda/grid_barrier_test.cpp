@@ -120,7 +120,7 @@ TEST(GridBarrier, MemoryThatALaunchWritesIsNotConstant) {
                                      }},
                                      {.grid_x = 2, .threads = 32});
               }),
-              HasSubstr("read as constant that this launch has written"));
+              HasSubstr("load16_streamed() reads memory that this launch has written"));
 }
 
 TEST(GridBarrier, ABlockThatNeverComesIsNoticed) {
@@ -134,7 +134,7 @@ TEST(GridBarrier, ABlockThatNeverComesIsNoticed) {
                                      }},
                                      {.grid_x = 3, .threads = 64});
               }),
-              HasSubstr("blocks wait for each other and nobody comes"));
+              HasSubstr("blocks wait for each other without end"));
   Machine machine(1);
   EXPECT_THROW(machine.run_together(Together{[] {}}, {.grid_x = 9, .threads = 256}), Bug);  // 72 warps
 }
@@ -195,15 +195,15 @@ TEST(InnerBlocks, WrongUseIsNoticed) {
               }),
               HasSubstr("of 128 bytes of shared memory"));
   EXPECT_THAT(inner([&] { enter_block({0, 0, 0, 1, 1, 1, 0, 64, 128, 144}); }),
-              HasSubstr("a block inside of threads 0 to 64 of 64, with 144 bytes at 128 of 256"));
+              HasSubstr("an inner block with threads 0 to 64 of 64, and 144 bytes at 128 of 256"));
   EXPECT_THAT(inner([&] { enter_block(one); }),
-              HasSubstr("a block inside of threads 0 to 32"));  // threads 32 to 63 are outside
+              HasSubstr("an inner block with threads 0 to 32"));  // threads 32 to 63 are outside
   EXPECT_THAT(inner([&] {
                 const InnerBlock whole{0, 0, 0, 1, 1, 1, 0, 64, 0, 128};
                 enter_block(whole);
                 enter_block(whole);
               }),
-              HasSubstr("entered from another one"));
+              HasSubstr("entered from another inner block"));
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ TEST(PromptLinear, ALibraryThatIsNotThereIsNamed) {
   } catch (const Error& error) {
     EXPECT_THAT(
         error.what(),
-        HasSubstr("cuBLASLt: got no libnosuchthing.so.13 and no libnosuchthing.so where the loader looks"));
+        HasSubstr("cuBLASLt: got no libnosuchthing.so.13 and no libnosuchthing.so in the folders that"));
     EXPECT_THAT(error.what(), HasSubstr("--prefill own needs no library."));
   }
   EXPECT_NE(load_library({"libnosuchthing.so", "libc.so.6"}), nullptr);

@@ -242,7 +242,7 @@ TEST(SimtMachine, NoticesRaces) {
               }),
               testing::AnyOf(HasSubstr("race"), HasSubstr("no thread of the block has written")));
   EXPECT_THAT(violation([] { shared<float>(0, 64).set(lane(), 1); }),
-              HasSubstr("race: shared memory is written"));
+              HasSubstr("race: this thread writes shared memory"));
   EXPECT_THAT(violation([] {
                 const auto array = shared<float>(0, 64);
                 array.set(thread_index(), 1);

@@ -10,23 +10,24 @@
 // Attention of the rows of a forward over a KV cache (Vaswani et al. 2017, eq. 1), split over the keys (Dao
 // et al. 2023, "Flash-Decoding for long-context inference").
 //
-// Row invariance. A split is kSplit positions from a multiple of kSplit on, whatever the length of the
-// sequence. The position of a key decides its place in every sum. A committed key's position is its slot; the
-// path of a row lists the slots of the keys in flight. So the bits of a row depend on its query and on the
-// keys that it sees. They do not depend on the other rows, on how many keys are committed, on the slots, or
-// on how rows are cut into tiles. A tree has the same bits as its chains, and a chain the same bits as its
-// tokens one by one.
+// Row invariance. Every split has kSplit consecutive positions and begins at a multiple of kSplit. This does
+// not depend on the length of the sequence. The position of a key decides its place in every sum. A committed
+// key's position is its slot; the path of a row lists the slots of the keys in flight. So the bits of a row
+// depend on its query and on the keys that it sees. They do not depend on the other rows, on how many keys
+// are committed, on the slots, or on how rows are cut into tiles. A row of a tree has the same bits as in a
+// chain of its path alone. A row of a chain has the same bits as in a forward over its token alone.
 //
 // Both products run on the matrix unit: 16 queries of one key/value head times the 32 positions of a warp,
 // with four warps per split. If all keys of a split are committed, a tile takes queries of any rows, and up
 // to kMostTiles tiles share one read of the keys and values. If some keys are in flight, a tile takes queries
-// of one row only, because other rows have other keys at the same positions. Hence a tree may have any depth,
-// and the matrix unit computes every sum. A tile costs the same for 1 query and for 16, but only two or three
-// splits hold keys in flight.
+// of one row only, because other rows have other keys at the same positions. So the matrix unit processes
+// keys in flight, too, for trees of any depth. A tile costs the same for 1 query and for 16, but only two or
+// three splits hold keys in flight.
 //
-// Queries and weights are floats. Each enters the matrix unit as a sum of two bf16: its rounding, and the
-// rest, accurate to 2^-17. Keys and values are bf16 already. There are two kernels: one computes the splits,
-// each with its own maximum; the other adds them up.
+// Queries and weights are floats. The matrix unit gets each of them as a sum of two bf16 numbers: the float
+// rounded to bf16, and the error of this rounding. The sum has a relative error of at most 2^-17. Keys and
+// values are bf16 already. There are two kernels: one computes the splits, each with its own maximum; the
+// other adds them up.
 //
 // As in linear.h, the code relies on a property of the matrix unit: an element of a product depends neither
 // on the other rows and columns nor on its own row number.
@@ -46,7 +47,7 @@ struct Attention {
   int n = 0, heads = 0, kv_heads = 0, head_dim = 0;
   KvLayer kv;
   int committed =
-      0;            ///< number of committed keys, in slots 0 .. committed - 1; with committed_at its maximum
+      0;            ///< number of committed keys, in slots 0 .. committed - 1; with committed_at: upper bound
   int earlier = 0;  ///< positions are below committed + earlier + n (RowsInFlight)
   const std::int32_t* committed_at = nullptr;  ///< not null: the number of committed keys is read from here
   const std::int32_t* positions = nullptr;     ///< [n]
@@ -95,8 +96,9 @@ struct Attention {
   std::size_t sums_size() const { return static_cast<std::size_t>(splits()) * n * heads * 2; }
   std::size_t mixed_size() const { return static_cast<std::size_t>(splits()) * n * heads * head_dim; }
 };
-/// Attention over part of the committed keys (core/backend/keys_in_view.h). Ranks replace the positions of
-/// `Attention`: `committed` is the number of listed keys, and `positions` holds the ranks of the rows.
+/// Attention over a list of some committed keys (core/backend/keys_in_view.h). The rank of a key is its place
+/// in the list. Ranks replace the positions of `Attention`: `committed` is the number of listed keys, and
+/// `positions` holds the ranks of the rows.
 /// `window` is 0, because `first` already excludes the keys outside of the window. If the window hides a
 /// split from all rows, the blocks of this split do nothing.
 struct AttentionView : Attention {
@@ -136,9 +138,9 @@ struct AttentionSplitsKernel {
   Keys a;
 
   // Layout of shared memory. First the queries of a tile in the order of the matrix unit: [2][blocks of 32
-  // dimensions][rows g, g + 8][lanes][8] bf16, where [2] is the rounding and the rest. Then the maximum and
-  // the sum of each query and warp. Then each warp's share of the values, [warps][queries][kShare], kChunk
-  // dimensions at a time. Then the positions of the queries.
+  // dimensions][rows g, g + 8][lanes][8] bf16, where [2] is the rounded number and its rounding error. Then
+  // the maximum and the sum of each query and warp. Then each warp's share of the values,
+  // [warps][queries][kShare], kChunk dimensions at a time. Then the positions of the queries.
   static constexpr int kWarps = kThreads / simt::kWarp, kOfWarp = kSplit / kWarps, kChunk = 64,
                        kShare = kChunk + 4;
   SPECLAB_BOTH static constexpr int blocks_of(int stride) { return (stride + 31) / 32; }
@@ -292,7 +294,7 @@ struct AttentionSplitsKernel {
       if (t == 0) sums.set(warp * kTileQueries + g + half * 8, sum[half]);
     }
     // The weights of 16 positions are the left operand of one product.
-    simt::u32 left[2][2][4];  // [steps of 16 positions][rounding, rest]
+    simt::u32 left[2][2][4];  // [steps of 16 positions][rounded weight, rounding error]
     SPECLAB_UNROLL
     for (int step = 0; step < 2; ++step) {
       SPECLAB_UNROLL

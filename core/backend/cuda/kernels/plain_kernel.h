@@ -36,8 +36,8 @@ SPECLAB_DEVICE void store_plain(simt::u16* matrix, int in, int row, int k, const
   }
 }
 
-/// Uses one thread per lane of a tile. The lane's pieces of both steps are eight neighbouring elements of
-/// each of two rows.
+/// A thread reads the pieces of one lane for both steps of a tile. Together they are eight neighbouring
+/// elements of each of two rows.
 struct UnpackWeightsKernel {
   static constexpr const char* kName = "unpack_weights";
   static constexpr int kThreads = kRowThreads;

@@ -8,9 +8,9 @@
 namespace speclab::cuda {
 
 /// Draws `count` tokens without replacement from each standardised row of a draft. Token j is drawn from the
-/// law without the j tokens before it. If no mass is left, or if the temperature is 0, the kernel takes the
-/// next best token by logit instead, with a one-hot law. Token j of row i uses the coin with draw index draw
-/// + i * count + j.
+/// law in which the j tokens drawn before have probability 0. If no mass is left, or if the temperature is 0,
+/// the kernel takes the next best token by logit instead, with a one-hot law. Token j of row i uses the coin
+/// with draw index draw + i * count + j.
 struct Siblings {
   const float* logits = nullptr;  ///< [rows, columns]
   const std::int32_t* ids =
@@ -103,7 +103,8 @@ struct SiblingsKernel {
 
 template <typename Visit>
 void with_kernel(const Siblings& a, const Visit& visit) {
-  if (a.count < 1 || a.count > a.columns) fail_arguments("siblings", "more tokens than the row has");
+  if (a.count < 1 || a.count > a.columns)
+    fail_arguments("siblings", "the number of tokens must be 1 to the number of columns");
   visit(SiblingsKernel<PhiloxCoins>{a, {a.key, a.key_at}},
         LaunchShape{
             .grid_x = a.rows, .threads = law_threads(a.vocab), .shared_bytes = LawSpace(a.vocab).bytes()});

@@ -72,7 +72,7 @@
 // clang-format on
 
 #if defined(__CUDACC__)
-#if defined(SPECLAB_INNER_BLOCKS)  // one source defines this: inner blocks make kernels slower
+#if defined(SPECLAB_INNER_BLOCKS)  // only one file defines this, because inner blocks make kernels slower
 #define SPECLAB_SIDE inner_side
 #else
 #define SPECLAB_SIDE device_side
@@ -80,7 +80,7 @@
 #define SPECLAB_DEVICE __device__ __forceinline__
 #define SPECLAB_BOTH __host__ __device__ __forceinline__
 #define SPECLAB_UNROLL _Pragma("unroll")    // for a loop of fixed length that indexes registers
-#define SPECLAB_ROLLED _Pragma("unroll 1")  // for a loop that unrolling would only make use more registers
+#define SPECLAB_ROLLED _Pragma("unroll 1")  // for a loop where unrolling would only cost registers
 #else
 #define SPECLAB_SIDE host_side
 #define SPECLAB_DEVICE inline

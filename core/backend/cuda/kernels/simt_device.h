@@ -16,9 +16,9 @@ SPECLAB_DEVICE InnerBlock& own_block() {
   __shared__ InnerBlock of_warp[1024 / kWarp];
   return of_warp[threadIdx.x / kWarp];
 }
-// Returns the thread number. The assembly pretends to depend on the inner block. Without it, the compiler
-// would compute values that depend only on the thread number once, before the loop over the kernels, and keep
-// them in registers that other kernels need.
+// Returns the thread number. The assembly pretends to depend on the inner block. Otherwise the compiler would
+// compute values that depend only on the thread number before the loop over the kernels. It would keep them
+// in registers that other kernels need.
 SPECLAB_DEVICE int bound_thread() {
   int thread;
   asm("{ .reg .s32 block; mov.s32 block, %1; mov.u32 %0, %%tid.x; }"

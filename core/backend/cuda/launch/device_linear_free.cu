@@ -1,4 +1,4 @@
-// Compiles the kernels of linear layers without row invariance, with which benchmarks compare.
+// Compiles the kernels of linear layers without row invariance. They are for benchmarks only.
 #include "core/backend/cuda/launch/run_on_device.h"
 
 namespace speclab::cuda {

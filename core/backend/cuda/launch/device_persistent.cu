@@ -1,3 +1,4 @@
+// Compiles the persistent kernel, with all kernels that it can run as tasks.
 #define SPECLAB_INNER_BLOCKS  // only this file compiles simt.h with inner blocks
 
 #include <cuda_runtime.h>

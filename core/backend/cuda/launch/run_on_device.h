@@ -36,7 +36,7 @@ template <typename Kernel>
 void start_on_device(const Kernel& kernel, const LaunchShape& shape, void* stream) {
   cudaError_t error = cudaSuccess;
   const auto entry = entry_of<Kernel>();
-  if (shape.shared_bytes > (48 << 10)) {  // a block may use this much without asking
+  if (shape.shared_bytes > (48 << 10)) {  // more than a block may use by default
     error = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
   }
   if (error == cudaSuccess) {

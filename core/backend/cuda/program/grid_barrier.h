@@ -2,9 +2,9 @@
 
 #include "core/backend/cuda/kernels/simt.h"
 
-// A barrier between all blocks of a cooperative launch. One number in memory counts arrivals. It never goes
-// back, so nothing has to be reset between launches. The barrier has two halves, arrive() and wait(), so that
-// a block can do work in between that needs no other block.
+// A barrier between all blocks of a cooperative launch. One number in memory counts arrivals. It never
+// decreases, so nothing has to be reset between launches. The barrier has two halves, arrive() and wait(), so
+// that a block can do work in between that needs no other block.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {

@@ -32,7 +32,7 @@ struct alignas(16) Task {
   std::int32_t shared_bytes = 0;  ///< per inner block, a multiple of 16
   std::int32_t together = 1;      ///< inner blocks that a block runs at once
   std::int32_t prefetch_end =
-      0;  ///< the prefetches after this task end here; they start where those of the task before it end
+      0;  ///< end of this task's range in the list of prefetches; it begins at the end of the previous range
   // The weights of a linear layer. The host plans prefetches with them.
   const void* weights = nullptr;
   simt::u64 weight_bytes = 0;

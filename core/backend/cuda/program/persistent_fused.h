@@ -4,9 +4,10 @@
 #include "core/backend/cuda/kernels/kv_kernel.h"
 #include "core/backend/cuda/kernels/linear/linear_few.h"
 
-// Pairs of launches that become one task, because each block of the second needs only results of the same
-// block of the first. This saves two barriers per layer. The fused kernels run the code of both, so the bits
-// are the same.
+// Pairs of launches that become one task. This saves two barriers per layer. In Rotated, a block of the
+// second launch needs only results of the same block of the first. In Combined, every block of the second
+// launch repeats the first. The fused kernels do the same arithmetic as both launches, so the bits are the
+// same.
 
 namespace speclab::cuda {
 

@@ -22,11 +22,11 @@ struct PlanState {
   std::int32_t tokens[kMostPlanNodes] = {};  ///< by node: the pending token, the draft, then padding
   std::int32_t emitted = 0, max_tokens = 0;
   std::int32_t rounds = 0;       ///< number of finished rounds
-  PlanEnd end = PlanEnd::kNone;  ///< any other value: further rounds change nothing
+  PlanEnd end = PlanEnd::kNone;  ///< any other value: Settle does nothing in further rounds
   std::int32_t ends = 0, end_tokens[kMostPlanEnds] = {};
   simt::u64 stamp_ns[4] = {};
   // The tree. It is the same in every round and has all nodes that a round has room for. If the host drafts,
-  // it is the tree of the one round.
+  // each start runs a single round, and this is the tree of that round.
   std::int32_t parents[kMostPlanNodes] = {}, depths[kMostPlanNodes] = {};
   std::int32_t q_rows[kMostPlanNodes] = {};           ///< see Accept
   std::int32_t path_begin[kMostPlanNodes + 1] = {};   ///< RowsInFlight::path_begin of the target's forward
@@ -241,7 +241,7 @@ struct SettleKernel {
 
     simt::store(&state->rounds, rounds + 1);
     simt::store(&state->end, end);
-    if (end != PlanEnd::kNone) return;  // rounds that are still queued write this one again
+    if (end != PlanEnd::kNone) return;  // Settle does nothing in rounds that are still queued
     const int total = before + emitted;
     simt::store(&state->previous, simt::load(&state->tokens[node_at(accepted)]));
     simt::store(&state->tokens[0], next);
@@ -284,7 +284,7 @@ struct StampKernel {
 
 template <typename Visit>
 void with_kernel(const LayRows& a, const Visit& visit) {
-  if (a.n < 1 || a.n > kPlanThreads) fail_arguments("lay_rows", "rows are 1 to 128");
+  if (a.n < 1 || a.n > kPlanThreads) fail_arguments("lay_rows", "the number of rows must be 1 to 128");
   visit(LayRowsKernel{a}, LaunchShape{.threads = kPlanThreads});
 }
 template <typename Visit>

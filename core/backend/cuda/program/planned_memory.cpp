@@ -71,7 +71,7 @@ void take_draft(Backend& backend, const Plan& plan, const PlanDraft& draft, Plan
                 "{} drafted tokens, {} parents, {} laws, room for {}", drafted, draft.parents.size(),
                 draft.law_of.size(), shape.given - 1);
   SPECLAB_CHECK(laws <= drafted && (laws == 0 || shape.given_laws),
-                "{} laws of {} tokens, under a plan {} laws", laws, drafted,
+                "{} laws for {} tokens, in a plan {} laws", laws, drafted,
                 shape.given_laws ? "with" : "without");
   state.nodes = static_cast<std::int32_t>(drafted) + 1;
   for (int node = 1; node < shape.given; ++node) {

@@ -12,7 +12,8 @@
 namespace speclab::cuda {
 
 /// Nodes first .. first + n - 1 of a tree as rows of a forward. Nodes of a depth below `base` are committed.
-/// The array `numbers` holds all values that are written anew for each forward.
+/// `numbers` holds the arrays that the functions return. All except wanted() are written anew for each
+/// forward.
 struct TreeRows {
   int first = 0, n = 0, base = 0;
   const std::int32_t* path_begin = nullptr;  ///< [n + 1]
@@ -27,7 +28,7 @@ struct TreeRows {
   std::int32_t* paths() const { return tokens() + 5 * n + 1; }
 };
 
-/// What Plan::own points to.
+/// The memory of a plan. Plan::own points to it.
 struct Memory {
   Buffer<PlanState> state;
   PlanState begin;              ///< initial state of every generation; it has the tree unless the host drafts

@@ -38,8 +38,9 @@ struct TaskTable {
   Persistent arguments(const void* table, simt::u64* arrived) const;
 };
 
-/// Makes the table and plans its prefetches. Before the first task, and after each one, the kernel prefetches
-/// the weights up to `ahead` bytes from the start of the next task's weights, each byte once.
+/// Makes the table and plans its prefetches. The kernel prefetches before the first task and after each task.
+/// Each time it prefetches the weights of later tasks, up to `ahead` bytes from the start of the next task's
+/// weights. No byte is prefetched twice.
 TaskTable make_table(std::vector<Task> tasks, std::size_t ahead = kPrefetchAhead);
 
 /// Fuses neighbouring tasks where possible: RopeStore with the product before it, AttentionSum with the

@@ -43,8 +43,8 @@ void* load_library(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
     if (void* loaded = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return loaded;
   }
-  fail_library(fmt::format("no {} where the loader looks", fmt::join(files, " and no ")),
-               "the library of a CUDA toolkit, by LD_LIBRARY_PATH where it is elsewhere");
+  fail_library(fmt::format("no {} in the folders that the loader searches", fmt::join(files, " and no ")),
+               "the library of a CUDA toolkit; set LD_LIBRARY_PATH to its folder");
 }
 
 #if defined(SPECLAB_CUBLASLT)
@@ -86,7 +86,7 @@ struct CublasLt::Library {
     void* found = dlsym(loaded, name);
     if (found == nullptr)
       fail_library(fmt::format("a library without {}", name),
-                   "that of the toolkit that this program was built with");
+                   "the library of the toolkit that this program was built with");
     return reinterpret_cast<Function>(found);
   }
 };
@@ -131,7 +131,7 @@ struct CublasLt::Shape {
     if (proposed.empty())
       fail_library(fmt::format("no algorithm for {} rows of a matrix {} x {}: status {}", rows, out, in,
                                static_cast<int>(status)),
-                   "one");
+                   "at least one algorithm");
   }
   ~Shape() {
     for (const cublasLtMatrixLayout_t layout : {weights, x, y}) library.MatrixLayoutDestroy(layout);
@@ -179,7 +179,7 @@ void CublasLt::choose(int out, int in, int rows, int which) {
 #else
 
 void* load_cublaslt() {
-  fail_library("a program that was built without its header, cublasLt.h",
+  fail_library("a program that was built without the header cublasLt.h",
                "one that was built with the CUDA toolkit");
 }
 

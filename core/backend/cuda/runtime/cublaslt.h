@@ -25,7 +25,7 @@ struct PlainProduct {
 };
 
 /// Computes the product on the host, in place of the library on a simulated GPU. It sums in float with
-/// descending k, so that its bits differ from ours, like those of a library.
+/// descending k. So its bits differ from those of linear(), as a library's bits do.
 void plain_product(const PlainProduct& a);
 
 /// Loads the first of these libraries that is found. Throws Error that names them if there is none.

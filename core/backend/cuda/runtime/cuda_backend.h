@@ -101,9 +101,10 @@ class CudaBackend final : public Backend {
   CudaProgram program_;
   std::unique_ptr<DeviceStatus> status_;
   std::unique_ptr<CublasLt> library_;  // null without cublaslt and on a simulated GPU
-  // The prompts that prompt_linear() computes. It pays for many rows only, because the weights must be
-  // unpacked first. This moves a matrix three times, while linear() reads it once per kMostRows rows. With
-  // too many rows per call, the activations would be large compared with the weights.
+  // The numbers of rows for which prompt_linear() is used. It is faster only for many rows, because it must
+  // unpack the weights first. So each matrix moves through memory three times, while linear() reads it once
+  // per kMostRows rows. With too many rows per call, the activations would be large compared with the
+  // weights.
   PromptRows prompt_rows_;
   ThreadPool pool_;                          // reads weights
   Buffer<simt::u16> activations_;            // input of a linear layer, rounded

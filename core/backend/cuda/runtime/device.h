@@ -79,8 +79,8 @@ class Device {
   virtual void drop_capture() = 0;
   /// Queues what end_capture() returned.
   virtual void replay(void* captured) = 0;
-  /// During a capture on a device that cannot capture by itself: the list that launches must be added to
-  /// instead of being started. Null otherwise.
+  /// A device that cannot capture by itself returns a list during a capture. Add launches to it instead of
+  /// starting them. Null otherwise.
   virtual std::vector<std::function<void()>>* captured_launches() { return nullptr; }
 };
 

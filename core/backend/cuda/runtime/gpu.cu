@@ -17,8 +17,8 @@ std::string gpu_absent() {
     int driver = 0, runtime = 0;
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0 &&
         cudaRuntimeGetVersion(&runtime) == cudaSuccess) {
-      return "no CUDA driver that is new enough: it knows CUDA " + std::to_string(driver / 1000) + "." +
-             std::to_string(driver % 1000 / 10) + ", this program was built with " +
+      return "no CUDA driver that is new enough: the driver supports CUDA " + std::to_string(driver / 1000) +
+             "." + std::to_string(driver % 1000 / 10) + ", and this program was built with CUDA " +
              std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10);
     }
     return "no CUDA driver: libcuda.so.1 was not found";

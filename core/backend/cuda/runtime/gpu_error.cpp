@@ -29,7 +29,7 @@ void fail_memory(std::size_t bytes, std::size_t free, std::size_t total, int ord
   const auto mib = [](std::size_t b) { return static_cast<double>(b) / (1 << 20); };
   throw Error({fmt::format("memory of {} (device {}) for {:.1f} MiB more", name, ordinal, mib(bytes)),
                fmt::format("{:.1f} MiB free of {:.1f}", mib(free), mib(total)), "",
-               "Use a smaller model or context, another --device, or end what else uses this one."});
+               "Use a smaller model or context, another --device, or end other programs that use this one."});
 }
 
 void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::string& name, const char* kernel,

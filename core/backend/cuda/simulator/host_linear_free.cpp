@@ -1,4 +1,4 @@
-// Compiles the kernels of linear layers without row invariance, with which benchmarks compare.
+// Compiles the kernels of linear layers without row invariance. They are for benchmarks only.
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

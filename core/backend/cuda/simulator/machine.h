@@ -98,7 +98,8 @@ class Machine {
   /// Changes the order from here on.
   void reseed(std::uint64_t seed) { random_.seed(seed); }
 
-  /// Global memory, filled with 0xff bytes (NaN as float and as bf16). Kernels may access no other memory.
+  /// Allocates global memory and fills it with 0xff bytes (NaN as float and as bf16). Kernels may access no
+  /// other memory.
   /// Throws Error if there is not enough. release(nullptr) does nothing; release() of any other pointer that
   /// is no allocation throws Bug.
   void* allocate(std::size_t bytes);

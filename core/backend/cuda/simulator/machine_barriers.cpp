@@ -86,7 +86,7 @@ void Machine::wake(int first_warp, int warps) {
 
 // Called by a thread that waits for another block.
 void Machine::pause(const std::source_location& where) {
-  if (++pauses_ > kMostPauses) fail("blocks wait for each other and nobody comes", where);
+  if (++pauses_ > kMostPauses) fail("blocks wait for each other without end", where);
   const int next = random_warp(awake_),
             thread = next * kWarp + std::countr_zero(warps_[static_cast<std::size_t>(next)].runnable);
   if (thread != self->id) switch_to(thread);
@@ -124,11 +124,11 @@ void Machine::enter_block(const InnerBlock& inner, const std::source_location& w
   Thread& me = *self;
   const Group& block = *me.block;
   const int thread = me.id - block.first, end = inner.first_thread + inner.threads;
-  if (me.group != &block) fail("a block inside is entered from another one", where);
+  if (me.group != &block) fail("an inner block is entered from another inner block", where);
   if (inner.first_thread % kWarp != 0 || inner.threads % kWarp != 0 || thread < inner.first_thread ||
       thread >= end || end > block.threads || inner.shared_begin < 0 || inner.shared_begin % 16 != 0 ||
       inner.shared_begin + inner.shared_bytes > block.shared_bytes) {
-    fail(fmt::format("a block inside of threads {} to {} of {}, with {} bytes at {} of {} of shared memory",
+    fail(fmt::format("an inner block with threads {} to {} of {}, and {} bytes at {} of {} of shared memory",
                      inner.first_thread, end, block.threads, inner.shared_bytes, inner.shared_begin,
                      block.shared_bytes),
          where);
@@ -139,12 +139,12 @@ void Machine::enter_block(const InnerBlock& inner, const std::source_location& w
   own.parked |= 1u << me.lane;
   own.runnable &= ~(1u << me.lane);
   if (++group.entering < inner.threads) {
-    leave_to_others("before a block inside", where);
+    leave_to_others("before an inner block", where);
   } else {
     group.entering = 0;
     for (int warp = first_warp; warp < first_warp + warps; ++warp) {
       if (inner_[static_cast<std::size_t>(warp)].inside > 0)
-        fail("a block inside is entered while threads are in the one before it", where);
+        fail("an inner block is entered while threads are still in the previous one", where);
     }
     const int index[3] = {inner.x, inner.y, inner.z}, grid[3] = {inner.grid_x, inner.grid_y, inner.grid_z};
     std::copy_n(index, 3, group.index);
@@ -163,8 +163,8 @@ void Machine::enter_block(const InnerBlock& inner, const std::source_location& w
 
 void Machine::leave_block(const std::source_location& where) {
   Thread& me = *self;
-  if (me.products.count > 0) fail("a block inside is left with matrix products under way", where);
-  if (!me.copies.empty()) fail("a block inside is left with copies under way", where);
+  if (me.products.count > 0) fail("an inner block is left with matrix products under way", where);
+  if (!me.copies.empty()) fail("an inner block is left with copies under way", where);
   if (me.group != me.block) --me.group->inside;
   me.group = me.block;
   me.index = me.id - me.block->first;

@@ -94,11 +94,11 @@ void Machine::mark(Shadow& shadow, bool write, const std::source_location& where
   const int warp = me.index / kWarp;
   const std::uint64_t epoch = me.group->epoch;
   if (!write && shadow.written < me.group->begin)
-    fail("shared memory is read that no thread of the block has written", where);
+    fail("this thread reads shared memory that no thread of the block has written", where);
   if (shadow.written == epoch && shadow.writer != id &&
       !(shadow.writer / kWarp == warp && shadow.write_warp_epoch < me.warp_epoch)) {
-    fail(fmt::format("race: shared memory is {} that thread {} writes between the same barriers",
-                     write ? "written" : "read", shadow.writer),
+    fail(fmt::format("race: this thread {} shared memory that thread {} has written since the last barrier",
+                     write ? "writes" : "reads", shadow.writer),
          where);
   }
   const bool read_now = shadow.read == epoch;
@@ -107,7 +107,8 @@ void Machine::mark(Shadow& shadow, bool write, const std::source_location& where
   const bool ordered = same_warp && shadow.read_warp_epoch < me.warp_epoch;
   if (write) {
     if (read_now && shadow.reader != id && !ordered)
-      fail("race: shared memory is written that another thread reads between the same barriers", where);
+      fail("race: this thread writes shared memory that another thread has read since the last barrier",
+           where);
     shadow.written = epoch;
     shadow.writer = id;
     shadow.write_warp_epoch = me.warp_epoch;
@@ -157,14 +158,14 @@ void Machine::watch(const void* p, std::size_t bytes, Access access, const std::
     if (access == Access::kConstant) {
       const auto found = watched_.find(at);
       if (found != watched_.end() && found->second.writer >= 0)
-        fail("memory is read as constant that this launch has written", where);
+        fail("load16_streamed() reads memory that this launch has written", where);
       continue;
     }
     Watched& last = watched_[at];
     if (last.writer >= 0 && static_cast<std::size_t>(last.writer) != me &&
         own[static_cast<std::size_t>(last.writer)] < last.written) {
-      fail(fmt::format("race: memory is {} that block {} writes, and nothing orders the two",
-                       access == Access::kWrite ? "written" : "read", last.writer),
+      fail(fmt::format("race: this block {} memory that block {} has written, and nothing orders the two",
+                       access == Access::kWrite ? "writes" : "reads", last.writer),
            where);
     }
     if (access == Access::kRead) {
@@ -174,7 +175,8 @@ void Machine::watch(const void* p, std::size_t bytes, Access access, const std::
     }
     for (std::size_t block = 0; block < last.read.size(); ++block) {
       if (block != me && own[block] < last.read[block])
-        fail(fmt::format("race: memory is written that block {} reads, and nothing orders the two", block),
+        fail(fmt::format("race: this block writes memory that block {} has read, and nothing orders the two",
+                         block),
              where);
     }
     last.writer = static_cast<std::int16_t>(me);

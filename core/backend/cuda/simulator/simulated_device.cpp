@@ -43,7 +43,7 @@ std::uint64_t SimulatedDevice::begin_capture(bool loop) {
 
 std::shared_ptr<void> SimulatedDevice::end_capture(std::size_t kernels) {
   const std::shared_ptr<Capture> captured = std::exchange(capture_, nullptr);
-  SPECLAB_CHECK(captured->launches.size() == kernels, "{} launches were captured of {}",
+  SPECLAB_CHECK(captured->launches.size() == kernels, "{} launches were captured, expected {}",
                 captured->launches.size(), kernels);
   return captured;
 }

@@ -26,7 +26,7 @@ double Stand::batch(int count, const std::function<void(int)>& launch) const {
 namespace {
 
 /// Allocates memory of the device and fills it with small numbers that repeat after a megabyte. Zeros would
-/// not do, because a chip computes faster with zeros.
+/// give wrong times, because a chip computes faster with zeros.
 template <typename T>
 std::shared_ptr<T> filled(Device& device, std::size_t count, T (*number)(std::uint32_t)) {
   std::vector<T> part(std::min<std::size_t>(count, (std::size_t{1} << 20) / sizeof(T)));
@@ -71,7 +71,7 @@ void add_bandwidth(std::vector<KernelTrial>& trials, const StandPtr& stand) {
         {}};
   });
   add(trials, stand, "copy", 2 * static_cast<double>(bytes), 0,
-      [=] {  // `bytes` counts both what is read and what is written
+      [=] {  // counts the bytes that are read and those that are written
         const auto from = filled<std::uint16_t>(stand->device(), bytes / 2, small_bf16),
                    to = filled<std::uint16_t>(stand->device(), bytes / 2, small_bf16);
         return Launches{[=](int) { stand->device().copy(from.get(), bytes, to.get()); }, {}};

@@ -13,21 +13,22 @@
 // matrix unit adds steps of 16 in ascending k. The sums of the slices are added in order, without float
 // atomics. Everything else here may be tuned, because it does not change the bits.
 //
-// Few rows (linear_few.h): the slices of a tile of outputs are warps of one block, and their sums meet in
-// shared memory, without a second launch and without a wait. Every warp reads the activations of its slice
-// itself. A block with `groups` tiles of outputs thus reads n / (16 * groups) times the bytes of its weights,
-// so this kernel serves n <= 16 and activations that fit in L1.
+// Few rows (linear_few.h): each slice of a tile of outputs is a warp, and all slices of the tile are in one
+// block. The block adds up their sums in shared memory, without a second launch and without waiting for other
+// blocks. Every warp reads the activations of its slice itself. So a block with `groups` tiles of outputs
+// reads n / (16 * groups) times as many bytes of activations as of weights. This kernel therefore serves
+// n <= 16 and activations that fit in L1.
 //
 // Many rows (linear_many.h): a block has one slice and up to 256 outputs. It copies the activations of its
-// slice to shared memory, once for all its warps. Slices are different blocks; their sums meet in global
-// memory (L2), and the last block to arrive adds them in order.
+// slice to shared memory, once for all its warps. Slices are different blocks. They write their sums to
+// global memory (L2), and the block that finishes last adds them in order.
 //
 // The table shows the traffic of all products of a forward as multiples of the bytes of the weights (269 MB,
 // 2.47 GB, 15.0 GB), and their time as a multiple of the time to read the weights from memory. It is
 // calculated from the plans below, not measured (cuda_linear_plan_test.cpp calculates it again). It assumes
 // an H100 with 3.0 TB/s from memory, 5.5 TB/s from L2, 128 bytes per clock and SM from shared memory (28
 // TB/s) and 600 TFLOP/s with mma.sync. It also assumes that the slowest of these four sets the time of each
-// product. Launches, ramps and the wait for the last slice are not counted.
+// product. Launches, the start and end of each kernel, and the wait for the last slice are not counted.
 //
 //                              SmolLM2-135M          Llama-3.2-1B            Llama-3.1-8B
 //   n                       1    16    64   128      1    16    64   128      1    16    64   128
@@ -35,8 +36,9 @@
 //   sums to and from L2     0     0  1.32  2.63      0   .01   .19   .38      0   .00   .06   .13
 //   shared memory, read     0     0     2     4      0   .11     2     4      0   .13     2     4
 //   time                 1.00  1.02  2.00  3.37   1.00  1.01  1.05  1.28   1.00  1.00  1.00  1.11
-// At n = 1, small models are bound by launches (reading the weights takes 0.09 of 0.3 ms), so their
-// t(128)/t(1) is below the value in the last row.
+// At n = 1, launches limit the speed of small models: by estimate, a forward of SmolLM2-135M takes 0.3 ms,
+// but reading its weights takes only 0.09 ms. So t(128)/t(1) of a small model is below the value in the last
+// row.
 
 namespace speclab::cuda {
 
@@ -67,15 +69,17 @@ struct Linear {
   // in fragments.h. Only if can_activate(out, in).
   simt::u16* activated = nullptr;
   Activation function = Activation::kSilu;
-  // Memory in which slices meet, see LinearPlan. Launches that may overlap need separate memory.
+  // Memory in which the sums of slices are combined, see LinearPlan. Launches that may overlap need separate
+  // memory.
   float* partials = nullptr;      ///< 16-byte aligned
   simt::u32* arrivals = nullptr;  ///< zeros before and after the launch
 };
 
-/// Number of slices of the sum over k: 1, 2, 4 or 8. About 1,000 warps share a matrix, unless each would get
-/// fewer than 128 inputs. The number of slices is part of the numerics class. By Little's law, 3.0 to 4.3
-/// TB/s at a latency of 0.8 us need 2.4 to 3.5 MB in flight. 1,000 warps of linear_few.h have 6 MB in flight
-/// (six loads of 1 KiB each), and linear_many.h has 3 to 4 MB with half as many warps.
+/// Number of slices of the sum over k: 1, 2, 4 or 8. It is chosen so that about 1,000 warps share a matrix,
+/// unless a warp would get fewer than 128 inputs. The number of slices is part of the numerics class. By
+/// Little's law, 3.0 to 4.3 TB/s at a latency of 0.8 us need 2.4 to 3.5 MB in flight. 1,000 warps of
+/// linear_few.h have 6 MB in flight (six loads of 1 KiB each), and linear_many.h has 3 to 4 MB with half as
+/// many warps.
 SPECLAB_BOTH constexpr int slices_of(int out, int in) {
   int slices = 1;
   while (slices < 8 && tiles_of(out, kTileOut) * slices < 1024 && tiles_of(in, kTileIn) >= 8 * slices)
@@ -89,8 +93,9 @@ SPECLAB_BOTH constexpr bool meet_in_y(const Linear&) { return false; }
 /// True if every block may compute the norm of the row itself while the first weights are in flight. That
 /// saves a kernel at n = 1, where a launch costs more than a row.
 SPECLAB_BOTH constexpr bool can_norm(int rows, int in) { return rows == 1 && in <= 16384; }
-/// True if a gate and the part that it gates can meet in one block: both must be whole blocks of inputs of
-/// the next layer, and a block of linear_few.h must have more than one tile.
+/// True if one block can compute outputs of a gate and the outputs that they gate. For this, both halves must
+/// consist of whole blocks of kTileIn inputs of the next layer, and a block of linear_few.h must have more
+/// than one tile.
 SPECLAB_BOTH constexpr bool can_activate(int out, int in) {
   return out % (2 * kTileIn) == 0 && slices_of(out, in) <= 4;
 }
@@ -103,7 +108,7 @@ SPECLAB_BOTH constexpr int slice_begin(int in, int slices, int slice) {
 inline constexpr int kLinearWarps = 8;   ///< most warps per block
 inline constexpr int kManyOutTiles = 2;  ///< tiles of outputs per warp of linear_many.h
 inline constexpr int kFewActivations =
-    1 << 16;  ///< most activations of 9 to 16 rows for linear_few.h: 128 of the 256 KiB of L1 of an SM
+    1 << 16;  ///< linear_few.h takes 9 to 16 rows with at most this many activations (128 of 256 KiB of L1)
 
 /// How the work of a product is divided.
 struct LinearPlan {
@@ -111,7 +116,7 @@ struct LinearPlan {
   int slices = 1;
   int warps = 0;  ///< per block
   int blocks_x = 0, blocks_y = 1;
-  int meeting = 0;           ///< warps whose outputs meet in global memory; 0: none
+  int meeting = 0;           ///< groups of outputs whose slices are added up in global memory; 0: none
   std::size_t partials = 0;  ///< floats in Linear::partials
 };
 

@@ -11,8 +11,8 @@
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// The value of Fused for a linear layer that is fused with nothing. The other types for Fused are in
-/// persistent_fused.h. They compute the row first, or process pairs of outputs.
+/// The type `Fused` of a linear layer that is fused with nothing. The other types are in persistent_fused.h.
+/// With them, the kernel computes its input row first, or it processes pairs of outputs.
 struct Alone {
   static constexpr bool kStages = false, kPairs = false;
 };
@@ -36,7 +36,7 @@ struct LinearFewKernel {
     const int slices = slices_of(a), slice = simt::warp_index() % slices, group = simt::warp_index() / slices;
     const int out_tiles = tiles_of(a.out, kTileOut), in_tiles = tiles_of(a.in, kTileIn);
     const int groups = kLinearWarps / slices;
-    // Gated: the lower half of the groups has the gate, the upper half the part that it gates.
+    // If gated, the lower half of the groups computes the gate and the upper half the part that it gates.
     const bool pairs = Fused::kPairs || a.activated != nullptr;
     const int lower = pairs ? simt::block_x() * (groups / 2) + group % (groups / 2) : 0;
     int out_tile = pairs ? lower + group / (groups / 2) * (out_tiles / 2) : simt::block_x() * groups + group;

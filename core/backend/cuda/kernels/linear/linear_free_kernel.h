@@ -71,17 +71,17 @@ SPECLAB_DEVICE void finish_linear(const LinearFreeOrdered& a, int out_tile, int 
 
 template <typename Visit>
 void with_kernel(const LinearFree& a, const Visit& visit) {
-  if (a.rows < 1 || !has_free_forms(a.rows)) fail_arguments("linear_free", "no form for so many rows");
+  if (a.rows < 1 || !has_free_forms(a.rows)) fail_arguments("linear_free", "no form for this number of rows");
   if (a.norm.x != nullptr || a.activated != nullptr)
-    fail_arguments("linear_free", "forms compute y and nothing else");
+    fail_arguments("linear_free", "a form takes no norm and no gate");
   if (a.many ? a.rows <= kTileRows || a.slices > (a.in_y ? 16 : 8)
              : a.rows > 2 * kTileRows || a.slices > kLinearWarps || a.in_y)
     fail_arguments("linear_free", "there is no such form");
   if (a.in_y && (!a.accumulate || a.rows > kMostRowsInY))
-    fail_arguments("linear_free", "slices meet in a y that is not there");
+    fail_arguments("linear_free", "in_y requires accumulate and at most 64 rows");
   const LinearPlan plan = plan_with(a.out, a.rows, a.slices, a.many);
   if (plan.meeting > 0 && !a.in_y && (a.partials == nullptr || a.arrivals == nullptr))
-    fail_arguments("linear_free", "slices need a place to meet");
+    fail_arguments("linear_free", "several slices need partials and arrivals");
   const auto start = [&](const auto& kernel, int shared_bytes) {
     visit(kernel, LaunchShape{.grid_x = plan.blocks_x,
                               .grid_y = plan.blocks_y,

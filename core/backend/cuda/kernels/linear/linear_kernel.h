@@ -9,11 +9,11 @@ namespace speclab::cuda {
 
 template <typename Visit>
 void with_kernel(const Linear& a, const Visit& visit) {
-  if (a.rows < 1 || a.rows > kMostRows) fail_arguments("linear", "rows are 1 to 128");
+  if (a.rows < 1 || a.rows > kMostRows) fail_arguments("linear", "the number of rows must be 1 to 128");
   if (a.norm.x != nullptr && !can_norm(a.rows, a.in))
-    fail_arguments("linear", "one row is normed, of at most 16384 inputs");
+    fail_arguments("linear", "a norm needs a single row of at most 16384 inputs");
   if (a.activated != nullptr && !can_activate(a.out, a.in))
-    fail_arguments("linear", "a gate and what it gates do not meet");
+    fail_arguments("linear", "this shape cannot be gated (can_activate)");
   const LinearPlan plan = plan_of(a.out, a.in, a.rows);
   const auto few = [&](const auto& kernel) {
     visit(kernel, LaunchShape{.grid_x = plan.blocks_x,
@@ -24,7 +24,7 @@ void with_kernel(const Linear& a, const Visit& visit) {
   };
   const auto many = [&](const auto& kernel) {
     if (plan.meeting > 0 && (a.partials == nullptr || a.arrivals == nullptr))
-      fail_arguments("linear", "slices need a place to meet");
+      fail_arguments("linear", "several slices need partials and arrivals");
     visit(kernel, LaunchShape{.grid_x = plan.blocks_x,
                               .grid_y = plan.blocks_y,
                               .threads = plan.warps * simt::kWarp,

@@ -30,7 +30,7 @@ struct LinearManyKernel {
               warp_tiles = tiles_of(out_tiles, kManyOutTiles);
     const int begin = slice_begin(a.in, slices, slice), end = slice_begin(a.in, slices, slice + 1);
 
-    // Two neighbouring tiles, or a gate and the part that it gates.
+    // A warp has two neighbouring tiles, or a tile of a gate and the tile that it gates.
     const auto out_tile = [&](int m) {
       return a.activated == nullptr ? warp_tile * kManyOutTiles + m : warp_tile + m * warp_tiles;
     };
@@ -69,7 +69,7 @@ struct LinearManyKernel {
         simt::async_copy16(staged, (to * kStagePieces + i) * kPiece,
                            activations + static_cast<std::size_t>(from + i) * kPiece);
       }
-      simt::async_commit();  // at the end an empty group, so that the count of groups stays right
+      simt::async_commit();  // past the last stage the group is empty, so async_wait() still counts right
     };
     SPECLAB_UNROLL
     for (int stage = 0; stage < kStages - 1; ++stage) copy(stage, stage);
