@@ -41,9 +41,9 @@ struct StrategyInfo {
   std::string_view needs_file{};      ///< name of an option that must name a file; empty when there is none
   bool needs_reference = false;       ///< drafts from the autoregressive text; experiments decode that first
   std::string_view may_name_file{};   ///< name of an option that may name a file; empty when there is none
-  bool is_baseline = false;           ///< drafts nothing: the reference of all cases; exactly one strategy is
+  bool is_baseline = false;           ///< drafts nothing: the reference of all cases; set for exactly one
   bool divides_over_devices = false;  ///< LoopOptions::devices may divide its steps
-  bool guesses_whole_blocks = false;  ///< a draft guesses every token of a block; for misplaced_ngrams
+  bool guesses_whole_blocks = false;  ///< a draft guesses a whole block; for the metric misplaced_ngrams
   bool shows_recording_cost = false;  ///< `speclab bench` measures the cost of recording with it
   std::span<const StrategyBenchmark> benchmarks{};  ///< settings that `speclab_bench` times; a static array
 };
@@ -88,7 +88,7 @@ class StrategyChoice {
 
 /// All linked strategies, by name.
 std::span<const StrategyEntry> strategies();
-/// Throws Error naming the nearest name when the strategy is unknown.
+/// Throws Error that suggests the most similar name when the strategy is unknown.
 const StrategyEntry& find_strategy(std::string_view name);
 /// The strategy with the name that a record gives. Returns nullptr if this version does not know the name,
 /// because another version of the program may have written the record.

@@ -35,7 +35,7 @@ struct Sequence {
   bool coupled = false;                          ///< coupled sampling: drafts use the target's Gumbel noise
   const LogitsProcessors* processors = nullptr;  ///< null without context-dependent processors
   TokenSpan eos;        ///< tokens that end the text; empty when the text continues after them
-  TokenSpan reference;  ///< the autoregressive text of this prompt; empty unless the runner has decoded it
+  TokenSpan reference;  ///< the autoregressive text of this prompt; empty unless the strategy needs it
   std::int64_t position() const {
     return static_cast<std::int64_t>(tokens.size()) - 1;
   }  ///< position of the pending token
@@ -111,7 +111,7 @@ class Strategy {
   virtual ~Strategy() = default;
   /// Largest number of nodes of a draft, the pending token included, if it may exceed 128; otherwise 0.
   virtual int max_nodes() const { return 0; }
-  /// Returns the results of the target that the strategy reads. Called once. By default a strategy reads
+  /// Says which results of the target the strategy reads. Called once. By default a strategy reads
   /// none; rows and hidden states can then stay on a device, which verifies the drafts
   /// (core/decoding/loop/device_verifier.h). If the strategy reads rows, each forward also computes their
   /// block maxima, provided that the model can.

@@ -51,7 +51,7 @@ Datastore::Range Datastore::find(TokenSpan phrase) const {
   const auto first =
       std::lower_bound(suffixes_.begin(), suffixes_.end(), phrase,
                        [&](std::uint32_t at, TokenSpan x) { return compare(text_, at, x) < 0; });
-  // Most phrases occur few times, so the end is searched in steps that double.
+  // Most phrases occur only a few times. So the search for the end starts at `first` and doubles its step.
   const auto behind = [&](TokenSpan x, std::uint32_t at) { return compare(text_, at, x) > 0; };
   auto last = first;
   for (std::ptrdiff_t step = 1;; step *= 2) {

@@ -26,8 +26,8 @@ struct DraftChainOptions {
 /// chain is longer than the context of the draft model allows.
 class DraftChain {
  public:
-  /// Chooses a token at `depth` (from 1). It is submitted and fed to the draft model instead of the drawn
-  /// token. Simulated acceptance uses this.
+  /// Chooses a token at `depth` (from 1). The chain gets this token instead of the drawn one, and the
+  /// draft model is fed with it. Simulated acceptance uses this.
   using Substitute = std::function<Token(const Sequence& sequence, int depth)>;
 
   /// resources.draft must be set.
@@ -60,7 +60,7 @@ class DraftChain {
   /// this token is less than `probability`. Works only at temperature 0. Above it tokens are drawn, and
   /// leaving out a drawn token because of its value would change the law of the text.
   void leave_out_below(double probability) { leave_out_below_ = probability; }
-  /// Tells the schedule that `drafted` tokens of this chain were submitted and `accepted` of them accepted.
+  /// Tells the schedule that `drafted` tokens of this chain were verified and `accepted` of them accepted.
   void observe(const Sequence& sequence, int drafted, int accepted);
 
  private:

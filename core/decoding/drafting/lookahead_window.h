@@ -20,7 +20,7 @@ namespace speclab {
 /// adds a level and drops the first one. With one level (N = 2) this is the state of plain Jacobi decoding.
 class LookaheadWindow {
  public:
-  /// Returns a first guess for a new place of the window. Within a step, `draw` is 0, 1, 2, ...
+  /// Returns a first guess for a new place of the window. `draw` numbers the guesses of a step: 0, 1, 2, ...
   using Refill = std::function<Token(int draw)>;
 
   /// `width` = W >= 0 is the number of columns after warm-up, `levels` = N - 1 >= 1.
@@ -42,11 +42,11 @@ class LookaheadWindow {
   /// level0[i] is the node at offset i and level0[0] = 0.
   void feed(Draft& draft, int limit, std::span<const int> level0 = {});
   /// After the forward: returns the predictions of the last level, column by column.
-  /// Columns that were not fed are refilled.
+  /// For a column that was not fed, the prediction is a first guess from `refill`.
   void predict(const StepRows& rows, const Refill& refill, std::vector<Token>& predictions) const;
   /// Moves the window after the text grew by `steps` >= 1 tokens. During warm-up it adds a level and drops
   /// one column. Afterwards it replaces the oldest level and drops (steps - 1) columns. New columns at the
-  /// far end are refilled; their draws are numbered from `draw` on.
+  /// far end get first guesses from `refill`, with draws numbered from `draw` on.
   void advance(std::span<const Token> predictions, int steps, const Refill& refill, int draw);
 
  private:
@@ -57,8 +57,9 @@ class LookaheadWindow {
   std::vector<std::vector<int>> nodes_;     // of the last feed(); -1: not fed
 };
 
-/// Draws a token of `text` (not empty) as a first guess, with its own coin at this step. Under a script
-/// tokens are taken in order, because a guess does not affect the law of the text.
+/// Draws a token of `text` (not empty) as a first guess, with its own coin at this step. If the
+/// coins are scripted (see Coins), takes the tokens in order instead. A guess does not affect the law of the
+/// text, so the script need not choose it.
 Token random_text_token(const Sequence& sequence, TokenSpan text, int draw);
 
 }  // namespace speclab

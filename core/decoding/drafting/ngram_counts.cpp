@@ -38,7 +38,7 @@ void NgramCounts::begin_document() {
   in_document_ = 0;
 }
 
-// The slot of the child, or the free slot where it would go.
+// Returns the table slot of the child, or the free slot where it would go.
 std::size_t NgramCounts::slot(Node parent, Token token) const {
   const std::uint64_t key = (std::uint64_t{parent} << 32) | static_cast<std::uint32_t>(token);
   const std::size_t mask = table_.size() - 1;
@@ -68,7 +68,7 @@ NgramCounts::Node NgramCounts::add(Node parent, Token token) {
   return node;
 }
 
-// Moves one n-gram from r = to - 1 to r = to.
+// Updates the counts of counts after the number r of one n-gram has grown from to - 1 to `to`.
 void NgramCounts::move(std::array<std::uint32_t, CountsOfCounts::kMost + 1>& numbers, std::uint32_t to) {
   if (to > 1 && to - 1 <= CountsOfCounts::kMost) --numbers[to - 1];
   if (to <= CountsOfCounts::kMost) ++numbers[to];
@@ -93,8 +93,8 @@ void NgramCounts::append(Token token) {
     move(of_counts_[static_cast<std::size_t>(length)].by_count, ++nodes_[node].count);
     // The shorter n-gram, without the first token, has one more different token before it.
     if (is_new && length > 1) add_left(now[static_cast<std::size_t>(length - 1)], length - 1);
-    // An n-gram at the start of a document has no token before it. This counts as
-    // one more different token, once.
+    // An n-gram at the start of a document has no token before it. However often this happens, it counts as
+    // one more different token.
     if (length == in_document_ + 1 && (nodes_[node].left & 1) == 0) {
       nodes_[node].left |= 1;
       add_left(node, length);

@@ -48,7 +48,7 @@ class NgramCounts {
   /// The n-gram `node` followed by `token`; kNone when it does not occur.
   Node child(Node node, Token token) const;
   /// Calls visit(token, count, left) for each token that followed a node, in no particular order. `left` is
-  /// the number of different tokens before the longer n-gram.
+  /// the number of different tokens before the n-gram that ends with `token`.
   template <class Visit>
   void for_each_child(Node node, const Visit& visit) const {
     for (Node n = nodes_[node].first_child; n != kNone; n = nodes_[n].next_sibling)

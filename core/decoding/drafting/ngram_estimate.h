@@ -19,14 +19,15 @@ namespace speclab {
 /// n-gram in place of its count. A count of r loses D(r), and the lost mass is distributed by the law of
 /// the shorter context. The law of single tokens passes its lost mass to the uniform law. kneser_ney has one
 /// discount D = n1 / (n1 + 2 n2). modified_kneser_ney has three, for r = 1, 2 and more: D(r) = r - (r + 1) D
-/// n(r+1) / n(r), where n(r) is the number of n-grams of that order with a count of r. When these cannot be
-/// computed (some n(r) is 0, D outside (0, r]), the discounts are .5, or .5, 1 and 1.5.
+/// n(r+1) / n(r), where n(r) is the number of n-grams of that order with a count of r. If an n(r) that
+/// is needed is 0, or a D(r) is outside (0, r], kneser_ney uses .5, and modified_kneser_ney uses .5, 1
+/// and 1.5.
 ///
 /// katz: back-off (Katz 1987). A count of r <= k is multiplied by the Good-Turing factor d(r) = (r*/r - A) /
 /// (1 - A) with r* = (r + 1) n(r+1) / n(r) and A = (k + 1) n(k+1) / n(1). Larger counts lose nothing. The
 /// lost mass goes to the tokens that were not seen in the context, in proportion to their law in the shorter
 /// context. k is 5, or less if n(1) to n(k+1) do not give factors in (0, 1]. If no k does, each count loses
-/// n1 / (n1 + 2 n2), or .5. If all tokens were seen in the context, they keep all mass.
+/// n1 / (n1 + 2 n2), or .5 if n1 or n2 is 0. If all tokens were seen in the context, they keep all mass.
 enum class NgramSmoothing { katz, kneser_ney, modified_kneser_ney };
 
 /// The discount of a count r. The last entry holds for all larger counts.
@@ -40,11 +41,11 @@ NgramDiscounts kneser_ney_discounts(const CountNumbers& n, bool modified);
 NgramDiscounts katz_discounts(const CountNumbers& n);
 
 /// Computes the law of the token after a context, from the counts of an NgramCounts or an NgramFile. Reuse
-/// the object: nothing allocates after construction.
+/// the object: condition() and the functions after it do not allocate.
 template <class Counts>
 class NgramEstimate {
  public:
-  /// Uses n-grams of up to `order` tokens. The table may have a higher order.
+  /// Uses n-grams of up to `order` tokens. The counts may have a higher order.
   NgramEstimate(int vocab, int order, NgramSmoothing smoothing);
   /// Call this when the counts will not change any more: computes the law without a context once.
   void freeze(const Counts& counts);
@@ -60,7 +61,7 @@ class NgramEstimate {
   double prob(Token token) const;
   Token best() const;                                  ///< the most probable token, ties to the lowest id
   void probabilities(std::span<double> out) const;     ///< [vocab]
-  void log_probabilities(std::span<float> out) const;  ///< [vocab], -inf for none
+  void log_probabilities(std::span<float> out) const;  ///< [vocab], -inf for probability 0
 
  private:
   void start();

@@ -19,8 +19,8 @@ void NgramFile::Builder::write(const std::filesystem::path& path, int order) con
   const std::vector<std::uint32_t> positions = sorted_positions(order);
   const TokenSpan tokens = text();
   std::vector<std::vector<Entry>> levels(static_cast<std::size_t>(order) + 2);
-  // [length][token + 1]: the last n-gram of this length that was met with this token before it, as its number
-  // from 1 on. Entry 0 is for n-grams at the start of a document.
+  // [length][token + 1]: number (from 1) of the latest n-gram of this length with this token before it; 0:
+  // none so far. The entry for token -1 is for n-grams at the start of a document.
   std::vector<std::vector<std::uint32_t>> met(
       static_cast<std::size_t>(order) + 1, std::vector<std::uint32_t>(static_cast<std::size_t>(vocab()) + 1));
   std::uint32_t last = 0;
@@ -31,8 +31,8 @@ void NgramFile::Builder::write(const std::filesystem::path& path, int order) con
     for (std::size_t length = 1; length <= static_cast<std::size_t>(order); ++length) {
       const Token token = tokens[at + length - 1];
       if (token < 0) break;
-      // If the end of a document cuts off the n-gram at the previous position, the tokens differ too, because
-      // a separator (-1) is there.
+      // The end of a document may cut off the n-gram at `last`. Then tokens[last + length - 1] is a separator
+      // (-1), which differs from every token.
       same = same && tokens[last + length - 1] == token;
       auto& level = levels[length];
       if (!same)

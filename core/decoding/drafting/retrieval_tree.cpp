@@ -22,7 +22,8 @@ RetrievalTree::RetrievalTree(const RetrievalOptions& options) : options_(options
     throw Error({"retrieval: ngram_min", std::to_string(options_.ngram_min),
                  "at most ngram_max = " + std::to_string(options_.ngram_max), ""});
   }
-  // The prefixes in the heap are disjoint parts of the sample.
+  // The prefixes in the heap stand for disjoint parts of the sample. So the heap never has more than `hits`
+  // entries.
   sample_.reserve(static_cast<std::size_t>(options_.hits));
   open_.reserve(static_cast<std::size_t>(options_.hits));
   nodes_.reserve(static_cast<std::size_t>(options_.nodes));
@@ -38,7 +39,8 @@ void RetrievalTree::run(const Datastore& store, TokenSpan text, int limit) {
   const auto all = std::min(range.size(), static_cast<std::size_t>(options_.hits));
   sample_.clear();
   for (std::size_t i = 0; i < all; ++i) sample_.push_back(range.first + i * range.size() / all);
-  // The most frequent prefix comes first, among equals the shorter one. So parents come before children.
+  // The most frequent prefix comes first. Among equally frequent ones the shorter prefix comes first, so a
+  // parent comes before its children.
   const auto lighter = [](const Prefix& a, const Prefix& b) {
     const int x = a.last - a.first, y = b.last - b.first;
     return x != y ? x < y : a.depth != b.depth ? a.depth > b.depth : a.first > b.first;

@@ -21,8 +21,8 @@ struct RetrievalOptions {
 };
 
 /// Drafts a tree from a datastore (He et al. 2024, REST, Section 3). It looks up the longest suffix of the
-/// text that the datastore contains, takes a sample of the continuations there, and builds the tree of their
-/// most frequent prefixes. Keeps its memory between calls; run() does not allocate.
+/// text that the datastore contains, takes a sample of the continuations that follow it, and builds the tree
+/// of their most frequent prefixes. Keeps its memory between calls; run() does not allocate.
 class RetrievalTree {
  public:
   struct Node {
@@ -34,7 +34,8 @@ class RetrievalTree {
   /// Throws Error when the options contradict each other.
   explicit RetrievalTree(const RetrievalOptions& options);
 
-  /// Builds the tree in nodes(), at most `limit` tokens deep. Parents come first, then larger shares.
+  /// Builds the tree in nodes(), at most `limit` tokens deep. Nodes are in descending order of share. A
+  /// parent comes before its children.
   void run(const Datastore& store, TokenSpan text, int limit);
   std::span<const Node> nodes() const { return nodes_; }
   int match_length() const { return matched_; }  ///< length of the suffix that was found; 0 when none was

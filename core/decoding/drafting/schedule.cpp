@@ -23,7 +23,7 @@ constexpr std::array<ScheduleInfo, 5> kSchedules{{
     {ScheduleRule::heuristic_transient, "heuristic_transient", "the heuristic, started afresh at every turn",
      "Hugging Face transformers, assisted generation", kGammaMax},
     {ScheduleRule::confidence, "confidence",
-     "stop after a token whose draft probability is below confidence_threshold; that token is submitted",
+     "stop after a token whose draft probability is below confidence_threshold; that token is still verified",
      "Hugging Face transformers, assistant_confidence_threshold", kConfidence},
     {ScheduleRule::product, "product",
      "stop once the product of the draft probabilities is below product_threshold",
@@ -40,9 +40,9 @@ void ScheduleOptions::fields(OptionVisitor& visit) {
   visit("schedule", schedule, std::span<const std::pair<ScheduleRule, std::string_view>>(names),
         "rule for the length of a draft");
   visit("confidence_threshold", confidence_threshold, Range<double>{0, 1},
-        "schedule confidence: stop after a token below this");
+        "schedule confidence: stop after a token whose draft probability is below this");
   visit("product_threshold", product_threshold, Range<double>{0, 1},
-        "schedule product: stop once the product is below this");
+        "schedule product: stop once the product of the draft probabilities is below this");
   visit("gamma_max", gamma_max, Range<int>{1, 64}, "heuristic schedules: longest draft");
 }
 

@@ -23,14 +23,14 @@ std::span<const ScheduleInfo> schedules();
 
 struct ScheduleOptions {
   ScheduleRule schedule = ScheduleRule::constant;
-  double confidence_threshold = .4;  ///< confidence: stop after a token with less confidence
+  double confidence_threshold = .4;  ///< confidence: stop after a token whose confidence is below this
   double product_threshold = .3;     ///< product: stop once the product of confidences is below this
   int gamma_max = 32;                ///< heuristics: longest draft
   void fields(OptionVisitor& visit);
 };
 
 /// Decides how many tokens to draft, for one sequence. No schedule changes the law of the text,
-/// because it looks only at tokens that are already drafted, and every drafted token is submitted,
+/// because it looks only at tokens that are already drafted, and every drafted token is verified,
 /// also the one that ended the draft.
 class Schedule {
  public:

@@ -10,9 +10,9 @@ namespace {
 
 constexpr Token kBegin = std::numeric_limits<Token>::min();
 
-// A block of up to four slots is a list: the most frequent continuation first, free slots last. A
-// larger block holds the number of its continuations, the most frequent one, and then a table
-// with open addressing by last token.
+// A block stores the continuations of a branch. A block of up to four slots is a list: the most frequent
+// continuation first, free slots last. A larger block holds the number of its continuations, the most
+// frequent one, and then a table with open addressing by last token.
 constexpr std::uint32_t kTableLog = 3;
 constexpr std::uint32_t kTableHead = 2;
 
@@ -181,7 +181,7 @@ bool SuffixAutomaton::redirect(State branch, Token token, State from, State to) 
   return true;
 }
 
-// The class of the suffix of this length of `state`.
+// Takes the longest string of the class `state`. Returns the class of its suffix of `length` tokens.
 SuffixAutomaton::State SuffixAutomaton::class_of(State state, std::uint32_t length) const {
   for (;;) {
     if (state == kRoot) return state;
@@ -233,7 +233,8 @@ void SuffixAutomaton::append(Token token) {
   text_.push_back(token);
   links_.push_back(kRoot);
 
-  // The class that `link` names occurs more than once, so all states from here on are branches.
+  // The strings of the class link(before) occur more than once, and so do their suffixes. So `at` is always a
+  // branch.
   State at = link(before);
   State longer = kNone;
   for (; at != kNone; at = branches_[at].link) {
@@ -252,8 +253,8 @@ void SuffixAutomaton::append(Token token) {
   count_suffixes(token);
 }
 
-// Counts one more occurrence of each suffix of the text. Each suffix also continues a suffix of the text
-// without the last token, so it may become the most frequent continuation of that one.
+// Counts one more occurrence of each suffix of the text. Without its last token, a suffix of the text is a
+// suffix of the previous text. The last token may now be the most frequent continuation of that one.
 void SuffixAutomaton::count_suffixes(Token token) {
   const State old_suffix = suffix_;
   const auto longest = static_cast<std::uint32_t>(std::min(text().size(), static_cast<std::size_t>(depth_)));

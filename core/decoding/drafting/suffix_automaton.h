@@ -86,7 +86,7 @@ class SuffixAutomaton {
   struct Branch {
     State link = kNone;
     std::uint32_t count = 0;
-    std::uint32_t edges = kNone;      // the only continuation, or the index in pool_ of the block of them
+    std::uint32_t edges = kNone;  // the only continuation, or the index in pool_ of the block that holds all
     std::uint32_t length : 27 = 0;    // length of the longest string
     std::uint32_t block_log : 5 = 0;  // log2 of the number of slots of the block; 0: no block
     std::uint32_t end = 0;            // position of the last token of one occurrence
@@ -118,8 +118,8 @@ class SuffixAutomaton {
   void count_suffixes(Token token);
 
   int depth_;
-  std::vector<Token> text_;   // the text after its special first token
-  std::vector<State> links_;  // [text_ + 1], links of the prefixes
+  std::vector<Token> text_;   // the special first token, then the text
+  std::vector<State> links_;  // [size of text_ + 1], links of the prefixes
   std::vector<Branch> branches_;
   std::vector<State> pool_;             // blocks of continuations
   std::array<std::uint32_t, 32> free_;  // heads of the lists of free blocks, one for each size

@@ -28,17 +28,17 @@ double share(std::uint32_t count, double occurrences) {
 void SuffixSpeculationOptions::fields(OptionVisitor& visit) {
   visit("length", length, Range<int>{1, kMostNodes}, "most tokens to speculate");
   visit("factor", factor, Range<double>{0, 64}, "speculated tokens per matching token");
-  visit("offset", offset, Range<double>{-64, 64}, "tokens added to factor times match");
+  visit("offset", offset, Range<double>{-64, 64}, "speculated tokens in addition to factor times match");
   visit("min_probability", min_probability, Range<double>{0, 1},
-        "stop when the path as a whole is less probable, by frequencies in the text");
+        "stop where the whole path, by frequencies in the text, is less probable than this");
   visit("trust", trust, Range<double>{0, 1},
-        "how often a copy is right after 1, 2, ... matching tokens (the last entry also holds for longer "
-        "matches); multiplies the frequency");
+        "how often a copied token is right after 1, 2, ... matching tokens (the last entry also holds for "
+        "longer matches); its frequency is multiplied by this");
   visit("tree", tree, "draft a tree of the most probable continuations instead of the most frequent path");
   visit("contexts", contexts, {{SuffixContexts::best, "best"}, {SuffixContexts::enough, "enough"}},
         "which suffix of the text to continue. best: the one with the most expected accepted tokens. enough: "
-        "the longest one with depth - 1 continuations, always as a tree and without factor and offset, like "
-        "the trie of alipay's Lookahead");
+        "the longest one after which the tree has at least depth - 1 nodes, as in the trie of alipay's "
+        "Lookahead; always a tree; factor and offset are not used");
 }
 
 SuffixSpeculation::SuffixSpeculation() {
@@ -79,8 +79,8 @@ void SuffixSpeculation::run(const SuffixAutomaton& text, Match context, bool at_
   }
 }
 
-// Tries each length of the context, also lengths within one class, because a shorter context may be continued
-// further.
+// Tries each length of the context, also if the shorter context is in the same class of the automaton. A tree
+// after a shorter context may be deeper.
 void SuffixSpeculation::retrieve(const SuffixAutomaton& text, Match context, bool at_end, int limit) {
   const int enough = text.depth() - 1;
   for (int length = std::min({context.length, enough, kContexts}); length > 0; --length) {

@@ -30,7 +30,7 @@ std::vector<std::uint32_t> TokenCorpus::sorted_positions(int depth) const {
         {"texts", "no tokens", "at least one document with text", "Pass at least one file with text."});
   if (text_.size() > kMostTokens) {
     throw Error({"texts", fmt::format("{} tokens", text_.size()), fmt::format("at most {}", kMostTokens),
-                 "Build several."});
+                 "Build several files, each from a part of the texts."});
   }
   // A counting sort by the first token, then a sort of each bucket by the following
   // tokens. Equal entries stay in text order.

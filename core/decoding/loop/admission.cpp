@@ -222,8 +222,9 @@ void DecodeLoop::prefill(RunningSequence& slot) {
   slot.out.target_prefill = cost.work;
 }
 
-// Chooses the first device executor that can run the steps of this generation, otherwise the host's executor.
-// Throws Error if that one cannot run them either, or if device_loop is on and no device executor can.
+// Chooses the first device executor that can run the steps of this generation. If there is none, chooses the
+// host's executor. Throws Error if device_loop is on and no device executor can run them, or if the host's
+// executor cannot run them either.
 void DecodeLoop::choose_executor(RunningSequence& sequence) {
   const DeviceLoop wanted = sequence.request.options.device_loop;
   std::string reason;
@@ -242,8 +243,8 @@ void DecodeLoop::choose_executor(RunningSequence& sequence) {
   }
   reason = on_host_->begin(sequence);
   if (!reason.empty())
-    throw Error({"strategy and options of the loop", reason, "a way of verifying that gives it what it reads",
-                 "Verify on one device."});
+    throw Error({"strategy and options of the loop", reason,
+                 "a way of verifying that gives the strategy what it reads", "Verify on one device."});
   sequence.executor = on_host_.get();
 }
 

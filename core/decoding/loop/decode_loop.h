@@ -20,10 +20,10 @@ namespace speclab {
 ///
 /// The loop owns the target's sessions, the clock and the counters. A StepExecutor verifies the drafts; the
 /// loop chooses one when a generation starts. The time of a step is split without gaps into
-/// the phases draft (draft and observe), target (forward), accept (standardising rows, the rule) and other
-/// (bookkeeping, cuts, commit, recording). Row hashes, expected acceptance, ranks, distances, the copy of a
-/// step for the record and on_emit are outside the clock. Code inside the clock allocates no memory once the
-/// buffers have grown. With several sequences the times of a step are those of the whole batch.
+/// the phases draft (draft and observe), target (forward), accept (turning rows into distributions, the rule)
+/// and other (bookkeeping, emit, commit, recording). Row hashes, expected acceptance, ranks, distances, the
+/// copy of a step for the record and on_emit are outside the clock. Code inside the clock allocates no memory
+/// once the buffers have grown. With several sequences the times of a step are those of the whole batch.
 ///
 /// If an end token, a stop string or a limit lies inside an accepted path, the text ends there. Tests of
 /// later tokens are not recorded. The address of a rule's coin is the absolute position of the token that it
@@ -84,7 +84,7 @@ class DecodeLoop {
   std::string_view strategy_name_;  ///< static string
   int capacity_ = 0;
   RunningSequence* opening_ =
-      nullptr;  ///< the sequence in Strategy::begin(); draft sessions opened now belong to it
+      nullptr;  ///< the sequence whose observe_prompt() or begin() runs; sessions opened now count for it
   /// By slot. They outlive the strategy, which may hold sessions that are counted here.
   std::vector<std::unique_ptr<RunningSequence>> slots_;
   std::unique_ptr<Strategy> strategy_;

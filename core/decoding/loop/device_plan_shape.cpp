@@ -16,7 +16,7 @@ std::optional<PlanShape> target_plan_shape(const ExecutorSetting& setting, const
   else if (setting.options->devices > 1) reason = "steps are divided over devices";
   else if (sequence.processors) reason = "logits depend on the text";
   else if (sequence.request.coins.is_scripted() || sequence.request.coins.is_watched())
-    reason = "scripted and watched coins are the host's";
+    reason = "scripted and watched coins work only on the host";
   if (!reason.empty()) return std::nullopt;
   const DeviceRule rule = sequence.rule->device_form(options.rule_options, options.sampling);
   PlanShape shape;

@@ -69,9 +69,9 @@ std::string DeviceStepsExecutor::begin(RunningSequence& sequence) {
   std::string reason;
   std::optional<PlanShape> shape = target_plan_shape(setting_, sequence, reason);
   if (!shape) return reason;
-  if (setting_.options->batch > 1) return "several sequences at once";
+  if (setting_.options->batch > 1) return "the loop decodes several sequences at once";
   const std::optional<DevicePlan> plan = plan_of(sequence);
-  if (!plan) return fmt::format("{} plans no whole steps", setting_.strategy_name);
+  if (!plan) return fmt::format("{} has no plan of whole steps for this generation", setting_.strategy_name);
   if (!setting_.reads->hidden.empty()) return fmt::format("{} reads hidden states", setting_.strategy_name);
   shape->widths = plan->widths;
   Session* const draft = plan->widths.empty() ? nullptr : sequence.draft_sessions.front();

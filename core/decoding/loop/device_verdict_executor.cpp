@@ -36,7 +36,7 @@ class DeviceVerdictExecutor final : public StepExecutor {
     sequence.fed.assign(tree.tokens().begin(), tree.tokens().end());
   }
 
-  // The device moves the whole accepted path behind the pending token in the KV cache, also if only a part of
+  // The device moves the whole accepted path behind the pending token in the KV cache, even if only a part of
   // the path is emitted.
   void forward(const StepGroup& group) override {
     RunningSequence& sequence = *group.running.front();

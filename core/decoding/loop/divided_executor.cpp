@@ -19,7 +19,8 @@ class DividedExecutor final : public StepExecutor {
 
   std::string begin(RunningSequence& sequence) override {
     if (!setting_.reads->hidden.empty())
-      return fmt::format("{} reads hidden states, of which each device has a part", setting_.strategy_name);
+      return fmt::format("{} reads hidden states, but each device has only a part of them",
+                         setting_.strategy_name);
     of(sequence).refeed.clear();
     return {};
   }
@@ -38,8 +39,8 @@ class DividedExecutor final : public StepExecutor {
     }
   }
 
-  // One forward takes the parts of all sequences for one device, as on the real device. Rows that several
-  // devices compute have the same bits.
+  // One forward runs the parts that all sequences have for one device, as that device would. Rows that
+  // several devices compute have the same bits.
   void forward(const StepGroup& group) override {
     for (std::size_t device = 0; device < static_cast<std::size_t>(setting_.options->devices); ++device) {
       feeds_.clear();

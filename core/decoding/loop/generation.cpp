@@ -50,17 +50,17 @@ void GenerationOptions::fields(OptionVisitor& visit) {
   visit("coins", coins, {{CoinUse::independent, "independent"}, {CoinUse::gumbel, "gumbel"}},
         "gumbel: coupled sampling, text equal to autoregressive text of the same seed");
   visit("max_tokens", max_tokens, Range<int>{1, kMost}, "tokens to generate");
-  visit("min_length", min_length, Range<int>{0, kMost}, "no end token before so many tokens");
+  visit("min_length", min_length, Range<int>{0, kMost}, "no end token before this many tokens");
   visit("ignore_eos", ignore_eos, "go on after the end token");
   visit("stop", stop, "texts that end the generation");
   visit("device_loop", device_loop,
         {{DeviceLoop::off, "off"}, {DeviceLoop::automatic, "auto"}, {DeviceLoop::on, "on"}},
-        "steps that a GPU runs without the host, or verifies where the host drafts, if strategy, rule and "
-        "backend can; "
-        "on: or an error");
+        "whether a GPU runs whole steps without the host, or verifies the drafts of the host. auto: if "
+        "strategy, rule and backend can. on: as auto, but an error if they cannot");
   visit("device_graph", device_graph,
         {{DeviceGraph::off, "off"}, {DeviceGraph::round, "round"}, {DeviceGraph::loop, "loop"}},
-        "such steps kernel by kernel, each as a CUDA graph, or one graph that repeats them");
+        "how the host launches such steps on the GPU. off: kernel by kernel. round: a CUDA graph for each "
+        "step. loop: one CUDA graph that repeats the step");
   visit("repetition_penalty", repetition_penalty, Range<double>{0, 100, true},
         "divides the logits of tokens that occurred; 1 = off");
   visit("banned_tokens", banned_tokens, Range<int>{0, kMost}, "token ids that are never emitted");

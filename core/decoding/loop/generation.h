@@ -26,7 +26,7 @@ enum class DeviceGraph {
 };
 
 /// Options of one generation that do not depend on the strategy: sampling, rule, limits, processors. Each is
-/// declared once, in fields(), and all have names on one level, also those inside `sampling` and
+/// declared once, in fields(). In a config all of them are on one level, also those inside `sampling` and
 /// `rule_options`.
 struct GenerationOptions {
   SamplingParams sampling;    ///< temperature, top_k, top_p

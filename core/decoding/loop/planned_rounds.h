@@ -28,7 +28,7 @@ enum class RoundQueue {
 /// Some rounds are always queued ahead. The host reads finished rounds and waits only when there is none.
 class PlannedRounds {
  public:
-  static constexpr int kAhead = 4;  ///< queued rounds that are not read yet
+  static constexpr int kAhead = 4;  ///< how many rounds next() keeps queued and not read
 
   /// Returns null if the backend has no device programs. The sessions outlive this object. `draft` may be
   /// null if the shape drafts nothing.
@@ -44,7 +44,8 @@ class PlannedRounds {
   /// Starts a generation. If the host drafts, starts a single round; read its result with next(1). With
   /// `stamps`, every round fills PlanRound::stamp_ns.
   void start(PlanStart start, RoundQueue queue, bool stamps);
-  /// Returns the next finished round; valid until the next call. Queues up to `ahead` rounds before it waits.
+  /// Returns the next finished round; valid until the next call. Before it waits, it
+  /// queues rounds until `ahead` of them are queued and not read.
   /// Do not call it after a round that ended the text. Throws Error if the device failed or logits are NaN.
   const PlanRound& next(int ahead = kAhead);
   /// Copies the logits of the last queued round to the host: rows of the target and rows of the draft.

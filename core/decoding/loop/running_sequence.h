@@ -56,7 +56,7 @@ struct RunningSequence {
   Acceptance again;                   ///< verdict of a second judge(), with details for the record
   std::int64_t decided_from = 0;      ///< position of the pending token when the draft was judged
   std::vector<float> logits;          ///< [nodes whose logits are needed, vocab]
-  std::vector<float> maxima;          ///< see Feed::maxima; filled where the strategy reads rows
+  std::vector<float> maxima;          ///< see Feed::maxima; filled if the strategy reads rows
   std::vector<std::int32_t> row_of;   ///< [nodes], row of `logits`; -1: none
   std::vector<Token> fed;             ///< [rows fed], the tokens
   std::vector<std::int32_t> parents;  ///< [rows fed], indices into `fed`; -1: the last committed position

@@ -8,11 +8,12 @@
 namespace speclab {
 namespace {
 
-// The number of steps, from the start of a text, whose probes are recorded. They are enough to draw how a
-// window fills.
+// The number of steps, from the start of a text, whose probes are recorded. They are enough for a figure
+// of how the window of lookahead decoding fills.
 constexpr int kProbedSteps = 12;
 
-// The number of tokens that come before this one, best first, ties by id.
+// Returns the rank of a token: the number of tokens that come before it in the order "larger first, ties by
+// id".
 int rank_in(std::span<const float> row, Token token) {
   const float value = row[token];
   int rank = 0;

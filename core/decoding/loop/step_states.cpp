@@ -8,9 +8,11 @@
 namespace speclab {
 
 std::span<const float> StepStates::of(std::size_t layer, int node) const {
-  SPECLAB_CHECK(layer < layers.size() && node >= 0 && static_cast<std::size_t>(node) < row_of.size() &&
-                    row_of[static_cast<std::size_t>(node)] >= 0,
-                "the hidden state {} of node {}: a strategy says in reads() what it reads", layer, node);
+  SPECLAB_CHECK(
+      layer < layers.size() && node >= 0 && static_cast<std::size_t>(node) < row_of.size() &&
+          row_of[static_cast<std::size_t>(node)] >= 0,
+      "the hidden state {} of node {} was not fetched: a strategy must name what it reads in reads()", layer,
+      node);
   const auto row = static_cast<std::size_t>(row_of[static_cast<std::size_t>(node)]),
              size = static_cast<std::size_t>(width);
   return {layers[layer] + row * size, size};

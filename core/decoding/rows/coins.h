@@ -55,8 +55,9 @@ class Coins {
 
   /// Computes the standard Gumbel noise G of coupled sampling at a position, for the tokens
   /// [first, first + out.size()). G = -log E, where E is exponential and made from a 32-bit uniform
-  /// number. E is accurate also when it is small, because small E win; so G < 22.9. The noise has the
-  /// same bits on every machine (fixed polynomials, no libm, no FMA). Not available under a script.
+  /// number. E is accurate even when it is small, because the smallest E wins. G is below 22.9, because E
+  /// is at least 2^-33. The noise has the same bits on every machine (fixed polynomials, no libm, no FMA).
+  /// Not available under a script.
   void gumbel(std::int64_t position, Token first, std::span<float> out) const;
   /// Returns the argmax over weights > 0 of log weights[token] + Gumbel(position, token). It is computed
   /// in float as the equivalent race argmin E / weight. Ties go to the lowest token. Returns

@@ -30,7 +30,7 @@ struct TopEntry {
 
 /// Finds the first `count` entries of a row in the order "larger first, ties by index". `out`
 /// itself is unsorted. `by_block` holds the largest value of each block of row_kernels::kBlock entries.
-/// With it the function reads only a small part of the row; it is empty when these values are unknown.
+/// With these values the function reads only a small part of the row. Pass an empty span if they are unknown.
 /// For a row with NaN the result is arbitrary and may have fewer entries.
 void first_entries(std::span<const float> row, std::span<const float> by_block, std::size_t count,
                    std::vector<float>& scratch, std::vector<TopEntry>& out);

@@ -57,7 +57,7 @@ class Accepted {
   Token best_;
   double bar_;
   bool strict_;
-  Token last_ = -1;  // the accepted token of the lowest rank, and its weight
+  Token last_ = -1;  // the last token of the best `ranks`, and its weight; -1: no limit
   double last_weight_ = -1;
 };
 

@@ -27,9 +27,10 @@ inline constexpr RuleOption kUpperEnd{
     .name = "b",
     .help = "upper end of the uniform number that p/q must exceed; 1 = lossless",
     .number = &RuleOptions::b};
-inline constexpr RuleOption kEpsilon{.name = "epsilon",
-                                     .help = "typical acceptance and DistillSpec's lenience functions",
-                                     .number = &RuleOptions::epsilon};
+inline constexpr RuleOption kEpsilon{
+    .name = "epsilon",
+    .help = "epsilon of typical acceptance and of DistillSpec's lenience functions",
+    .number = &RuleOptions::epsilon};
 inline constexpr RuleOption kBeta{.name = "beta",
                                   .help = "top-beta: accept among the beta best tokens",
                                   .count = &RuleOptions::beta,
@@ -46,10 +47,11 @@ inline constexpr RuleOption kTheta{.name = "theta",
                                    .help = "hard threshold: accept when p(x) is at least this",
                                    .number = &RuleOptions::theta,
                                    .range = {0, 1}};
-inline constexpr RuleOption kThresholdTopK{.name = "threshold_top_k",
-                                           .help = "hard threshold: and among the k best; 0 = off",
-                                           .count = &RuleOptions::top_k,
-                                           .counts = {0, kNoLimit}};
+inline constexpr RuleOption kThresholdTopK{
+    .name = "threshold_top_k",
+    .help = "hard threshold: x must also be among the k best tokens; 0 = off",
+    .count = &RuleOptions::top_k,
+    .counts = {0, kNoLimit}};
 
 // Shared by the families.
 

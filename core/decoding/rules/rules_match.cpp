@@ -20,9 +20,9 @@ Token coupled_target(const TargetRow& row, const Coins& coins, std::int64_t posi
 }
 
 /// P(target and draft choose the same token under one Gumbel noise) = sum_x 1 / sum_y max(p_y / p_x, q_y /
-/// q_x) (Daliri, Musco, Suresh 2024). In the inner sum the left term is the larger one if p_y / q_y >= p_x
-/// / q_x. So one pass over the tokens in order of p / q is enough. A radix sort orders them by the float
-/// ratio.
+/// q_x) (Daliri, Musco, Suresh 2024). In the inner sum the maximum is p_y / p_x if p_y / q_y >= p_x /
+/// q_x, else q_y / q_x. So one pass over the tokens in order of p / q is enough. A radix sort orders them by
+/// the float ratio.
 double coupling_mass(const Distribution& p, const Distribution& q) {
   if (p.one_hot() || q.one_hot()) return agreement(p, q);
   struct Entry {
@@ -63,9 +63,10 @@ double coupling_mass(const Distribution& p, const Distribution& q) {
   return std::min(mass, 1.0);
 }
 
-/// Probability that the target's token is the child's, given that it is none of the tokens that failed
-/// before. It is the mean over the draw of the child. For coupled siblings after the first, this assumes
-/// independent draws. That is an approximation, because siblings share the noise.
+/// Expected acceptance of a child: the probability that the target's token equals the child's, given that the
+/// target's token is none of the tokens that failed before. It is the mean over the draw of the child. For
+/// coupled siblings after the first, this assumes independent draws. That is an approximation, because
+/// siblings share the noise.
 template <bool kCoupled>
 double match_mass(const Distribution& p, const Distribution* q, Token token,
                   std::span<const NodeTest::Child> failed) {

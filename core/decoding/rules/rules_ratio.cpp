@@ -258,7 +258,7 @@ const std::array<AcceptanceRule, 7> kRules = {{
      law_of_target,
      on_device<plain>},
     {"one_hot_rejection",
-     "take every drafted token as deterministic: accept when u < p(x), else p(x) = 0 and renormalise",
+     "treat every drafted token as one-hot: accept when u < p(x), else set p(x) to 0 and renormalise",
      "Li et al. 2024 (EAGLE-2); Fu et al. 2024 (Lookahead) Alg. 4",
      lossless,
      {},
