@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "core/backend/backend.h"
 
@@ -18,8 +17,6 @@ enum class CudaKernels : std::uint8_t {
                 ///< where possible
   kAuto,        ///< kPersistent for forwards that read at most 1 GiB of weights, on devices that can
 };
-/// "launches", "persistent", "auto". Throws Error for another name.
-CudaKernels parse_cuda_kernels(const std::string& name);
 
 /// Makes the backend as make_cuda_backend(options) does, which uses kLaunches. Throws Error for kPersistent
 /// on a device that cannot run persistent kernels.
