@@ -29,7 +29,7 @@ bool Backend::idle() { return true; }
 
 bool Backend::linear_noting(const PackedMatrix&, const float*, int, float*, float*) { return false; }
 void Backend::prompt_linear(const PackedMatrix&, const float*, int, float*, bool) {
-  throw Bug(fmt::format("a product of a prompt on backend {}, which has none", name()));
+  throw Bug(fmt::format("prompt_linear() called on backend {}, which does not have it", name()));
 }
 
 void Backend::norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch,

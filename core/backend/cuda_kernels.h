@@ -15,11 +15,12 @@ enum class CudaKernels : std::uint8_t {
   kLaunches,    ///< one launch per operation
   kPersistent,  ///< one launch for the operations of a forward, or of all forwards of a drafted chain,
                 ///< where possible
-  kAuto,        ///< kPersistent for forwards that read at most 1 GiB of weights, on devices that can
+  kAuto,        ///< kPersistent for forwards that read at most 1 GiB of weights, if the device can run
+                ///< persistent kernels; otherwise kLaunches
 };
 
-/// Makes the backend as make_cuda_backend(options) does, which uses kLaunches. Throws Error for kPersistent
-/// on a device that cannot run persistent kernels.
+/// Like make_cuda_backend(options), but with a choice of `kernels`; make_cuda_backend(options) uses
+/// kLaunches. Throws Error for kPersistent on a device that cannot run persistent kernels.
 std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, CudaKernels kernels);
 
 }  // namespace speclab

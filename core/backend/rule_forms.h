@@ -33,8 +33,9 @@ struct RatioForm {
   bool ignore_q = false;  ///< treats every drafted token as one-hot
   bool operator==(const RatioForm&) const = default;
 };
-/// Returns f(p). The user's parameters of the ratio rules lie in (0, 1] (scale is the inverse of one), so
-/// f(p) >= p.
+/// Returns f(p). The parameters of the ratio rules make sure that `power` and 1 / scale lie in (0, 1], so
+/// f(p)
+/// >= p.
 SPECLAB_EXACT double boosted(const RatioForm& form, double p) {
   return form.power == 1 ? form.scale * p : exact_power(p, form.power);
 }

@@ -34,7 +34,7 @@ std::string range_text(const Range<T>& range) {
   const std::string from =
       range.above_min ? fmt::format("above {}", range.min) : fmt::format("{}", range.min);
   if (low && high)
-    return range.above_min ? fmt::format("{}, to {}", from, range.max)
+    return range.above_min ? fmt::format("{}, at most {}", from, range.max)
                            : fmt::format("{} to {}", from, range.max);
   if (low) return range.above_min ? from : fmt::format("{} or more", from);
   return high ? fmt::format("{} or less", range.max) : std::string();

@@ -92,7 +92,7 @@ struct OptionInfo {
   std::string name;
   std::string type;           ///< "integer", "number", "boolean", "choice", "text", "list of numbers", ...
   std::string default_value;  ///< as JSON: "4", "\"draft\"", "[]"
-  std::string range;          ///< "1 to 64", "above 0, to 1"; empty when there is none
+  std::string range;          ///< "1 to 64", "above 0, at most 1"; empty when there is none
   std::vector<std::string> choices;  ///< the allowed values if `type` is "choice"
   std::string help;
   bool list = false;  ///< the value is an array, so an array in a config is one value and not a sweep

@@ -24,9 +24,11 @@ constexpr int kSpins = 2000;
 constexpr int kMostChunks = 0xffff;
 
 // A worker that loses its processor in the middle of a chunk makes all threads wait for milliseconds. When
-// this happens, another process wants the processor. The worker then pauses, longer if it happens again soon,
-// and leaves the chunks to the other workers.
-// After a shorter region the kernel is not asked for the waiting time.
+// this happens, another process wants the processor. The worker then pauses and leaves the chunks to the
+// other workers. If it happens again soon, the next pause is longer.
+//
+// A wait of at least kLongWait starts a pause. A worker that spent less time than this on a region does not
+// ask the kernel how long it waited.
 constexpr auto kLongWait = std::chrono::microseconds(500);
 constexpr auto kShortestBreak = std::chrono::milliseconds(10), kLongestBreak = std::chrono::milliseconds(160);
 

@@ -25,9 +25,10 @@ void require_shape(const DecoderShape& shape) {
   require_non_negative("extra_weights", shape.extra_weights);
   if (shape.windowed_layers < 0 || shape.windowed_layers > shape.layers ||
       (shape.windowed_layers > 0 && shape.window < 1)) {
-    throw Error({"windowed layers",
-                 fmt::format("{} of {}, of {} positions", shape.windowed_layers, shape.layers, shape.window),
-                 "no more than there are, of at least 1 position", ""});
+    throw Error(
+        {"windowed layers",
+         fmt::format("{} of {} layers, window of {}", shape.windowed_layers, shape.layers, shape.window),
+         "0 to all of the layers, and a window of at least 1 position", ""});
   }
 }
 
@@ -107,7 +108,7 @@ double dense_keys(double context, int tokens) {
 ForwardCost forward_cost(const DecoderShape& shape, const ForwardSize& size) {
   if (size.tokens < 1 || size.logit_rows < 0 || size.logit_rows > size.tokens) {
     throw Error({"forward", fmt::format("{} tokens, {} logits rows", size.tokens, size.logit_rows),
-                 "at least one token and at most as many logits rows", ""});
+                 "at least one token, and no more logits rows than tokens", ""});
   }
   require_non_negative("context", size.context);
   require_non_negative("keys", size.keys);

@@ -89,9 +89,9 @@ struct WaterfallTerm {
 /// - sampling and bookkeeping: accept + other of a speculative step replace t_ar - t(1), the time that an
 ///   autoregressive step takes besides its forward
 /// - drift of the machine (if it was measured): the step times during this case's lines and during the
-///   baseline's lines replace the mean of the run. If forwards between the steps of the lines measured it, it
-///   also contains the errors of the calibrated t(n) for those rows. The residual then says little about the
-///   calibration: quote `unexplained_share` first.
+///   baseline's lines replace the mean of the run. If the drift was measured by forwards between the steps of
+///   the lines, this term also contains the errors of the calibrated t(n) for those rows. The residual then
+///   says little about the calibration: quote `unexplained_share` first.
 /// - residual: the measured speedup replaces the modelled one. This term contains noise and everything that
 ///   is not calibrated.
 struct Waterfall {
@@ -122,8 +122,8 @@ struct RowsExplainInput {
   double drafted = 0;        ///< drafted tokens per step
   DraftLengths window_rows;  ///< [n]: steps with n rows that are no candidates, the pending token included
   DraftLengths rows;         ///< [n]: steps with n rows in all
-  /// Number of rows with logits that would be as much work as the step / number of rows of the step. Below 1
-  /// when some rows have no logits.
+  /// m / (number of rows of the step), where m rows that all have logits would be as much work as the step.
+  /// Below 1 when some rows have no logits.
   double equivalent_share = 1;
   std::optional<Drift> drift;  ///< as in ExplainInput
   ResidualIntervals intervals;

@@ -13,16 +13,17 @@ namespace speclab::theory {
 /// The errors of a set of predictions.
 struct LookaheadTest {
   int predictions = 0;
-  double error = 0;       ///< median of |predicted / measured - 1|
-  double mean_error = 0;  ///< this median if the mean S of the fitted cells is the prediction of every cell
+  double error = 0;  ///< median of |predicted / measured - 1|
+  double mean_error =
+      0;  ///< the same median when every cell is predicted to have the mean S of the fitted cells
 };
 
 /// One way to leave cells out of the fit.
 struct LookaheadHoldOut {
-  /// What is left out. "prompts": only prompts, no cell. "cells": every second cell in the order of their
-  /// rows, so the fit keeps a cell that is much like each of them. "W", "N" or "G": all cells with the same
-  /// value of W, N or G, so a whole row or column of the grid is new to the fit. Each value is left out in
-  /// turn.
+  /// What is left out. "prompts": only prompts, no cell. "cells": one half of the cells, then the other half.
+  /// Neighbours in the order of rows per step are in different halves, so the fit keeps a similar cell for
+  /// each that is left out. "W", "N" or "G": all cells with the same value of W, N or G, so a whole row or
+  /// column of the grid is new to the fit. Each value is left out in turn.
   std::string what;
   /// [cells]: S predicted by a fit without the cell, over all prompts. Absent when too few cells are left.
   /// Empty for "prompts".

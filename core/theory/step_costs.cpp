@@ -38,8 +38,8 @@ RowTimes::RowTimes(double t) : times_{{1, require_positive("t(n)", t)}} {}
 RowTimes::RowTimes(std::map<int, double> times) : times_(std::move(times)) {
   if (times_.empty() || times_.begin()->first != 1) {
     throw Error({"times of a forward by rows",
-                 times_.empty() ? "none" : fmt::format("a first n of {}", times_.begin()->first),
-                 "n = 1 and larger", "Measure the one-row forward too: every ratio refers to it."});
+                 times_.empty() ? "none" : fmt::format("n = {} as the smallest n", times_.begin()->first),
+                 "n = 1 as the smallest n", "Measure the one-row forward too: every ratio refers to it."});
   }
   for (const auto& [rows, time] : times_) require_positive("t(n)", time);
 }

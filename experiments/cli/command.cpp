@@ -21,7 +21,7 @@ volatile std::sig_atomic_t g_interrupted = 0;
 constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
 void on_interrupt(int signal) {
-  if (g_interrupted != 0) {  // the second one ends the process at once
+  if (g_interrupted != 0) {  // a second signal ends the process at once
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
@@ -126,14 +126,13 @@ void add_backend_options(po::options_description& options, BackendChoice& choice
       "kernels", po::value<std::string>()->default_value("launches")->notifier([&](const std::string& name) {
         choice.kernels = parse_cuda_kernels(name);
       }),
-      "GPU only: launches, persistent (one cooperative launch for a forward or a drafted chain), or auto "
-      "(persistent for models up to 1 GiB). Results are bitwise equal")(
+      "GPU only: launches (one per operation), persistent (one cooperative launch for a forward or a drafted "
+      "chain), or auto (persistent for models up to 1 GiB). Results are bitwise equal")(
       "prefill", po::value<std::string>()->default_value("own")->notifier([&](const std::string& name) {
         choice.prefill = parse_prefill_kernels(name);
       }),
-      "GPU only, prompts of more than 128 tokens: own kernels, or cublaslt, the toolkit's library. The rows "
-      "of "
-      "cublaslt are not bitwise equal to those of decoding");
+      "GPU only, for prompts of more than 128 tokens: own (SpecLab's kernels) or cublaslt (a library of the "
+      "CUDA toolkit). The rows of cublaslt are not bitwise equal to those of decoding");
 }
 
 void add_inflate_option(po::options_description& options, std::string& text) {

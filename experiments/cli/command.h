@@ -50,7 +50,7 @@ void add_backend_options(boost::program_options::options_description& options, B
 
 /// Adds --inflate, such as --inflate hidden=2048,ffn=8192.
 void add_inflate_option(boost::program_options::options_description& options, std::string& text);
-/// Reads the value of --inflate. Throws Error if the text is not such a list.
+/// Reads the value of --inflate, a list of sizes. Throws Error if the text is malformed.
 InflateShape parse_inflate_text(const std::string& text);
 
 /// Calls `work`, which reads run folders for `command`. If a record holds a JSON value of the wrong type,

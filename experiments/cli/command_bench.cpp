@@ -171,8 +171,9 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
   BackendChoice backend;
   po::options_description options;
   options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
-      "tokens", po::value(&tokens)->default_value(32), "tokens of a decoding")(
-      "repeats", po::value(&repeats)->default_value(5), "decodings of each kind, or forwards of each size")(
+      "tokens", po::value(&tokens)->default_value(32), "tokens that each timed decoding generates")(
+      "repeats", po::value(&repeats)->default_value(5),
+      "how often each decoding, forward or prefill is timed")(
       "rows", po::value(&rows),
       "time forwards of the target with these numbers of rows, such as 1,2,4,5,8,16")(
       "context", po::value(&contexts)->default_value("512"),
@@ -180,8 +181,8 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
       "prompts", po::value(&prompts),
       "time the prefill of prompts with these numbers of tokens, such as 512,2048; with --prefill cublaslt, "
       "times own kernels and cublaslt")("texts", po::value(&texts)->default_value(1),
-                                        "with --rows: greedy decodings at each context")("json",
-                                                                                         "print JSON");
+                                        "with --rows: number of timed greedy decodings at each context")(
+      "json", "print JSON");
   add_inflate_option(options, inflate);
   add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {});
@@ -227,10 +228,11 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
   }
   print_machine(out, threads);
   if (models.target()->config().inflated) fmt::print("{}\n", models.target()->name());
-  if (out.contains("prompts")) fmt::print("Prompts, medians:\n{}", to_text(prompt_table(out["prompts"])));
+  if (out.contains("prompts"))
+    fmt::print("Prefill times of prompts (medians):\n{}", to_text(prompt_table(out["prompts"])));
   else if (out.contains("engine"))
     fmt::print(
-        "The target alone, medians; every row of a forward with logits:\n{}",
+        "Times of the target alone (medians). Every row of a forward has logits:\n{}",
         to_text(engine_table(out["engine"], out["read_bandwidth_bytes_per_second"], out["peak_flops"])));
   else print_measuring(out["measuring"]);
   return kOk;
@@ -238,9 +240,10 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
 
 }  // namespace
 
-const Command kBenchCommand = {
-    "bench", "--model PATH [options]",
-    "Measures the machine's roofline, and the cost of measuring per step or the target's forwards.",
-    "speclab bench --model models/SmolLM2-135M-Instruct.Q4_1.gguf --rows 1,4,16", run_bench};
+const Command kBenchCommand = {"bench", "--model PATH [options]",
+                               "Measures the machine's roofline and one of: what recording adds to a step, "
+                               "the target's forwards (--rows), or its prefills (--prompts).",
+                               "speclab bench --model models/SmolLM2-135M-Instruct.Q4_1.gguf --rows 1,4,16",
+                               run_bench};
 
 }  // namespace speclab

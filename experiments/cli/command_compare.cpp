@@ -138,13 +138,15 @@ std::string failures_text(const Comparison& comparison) {
 
 void print_text(const Comparison& comparison, bool gates) {
   fmt::print("{}\n", to_text(gates ? gate_table(comparison) : time_table(comparison)));
-  for (const std::string& difference : comparison.workload) fmt::print("Other workload: {}\n", difference);
+  for (const std::string& difference : comparison.workload)
+    fmt::print("The workloads differ: {}\n", difference);
   if (!gates) {
     for (const auto& [name, machine] :
          {std::pair("BASE", &comparison.base_machine), std::pair("NEW", &comparison.new_machine)}) {
       if (const std::string text = machine_text(*machine); !text.empty()) fmt::print("{}: {}", name, text);
     }
-    if (comparison.noise) fmt::print("A time within {:.1f} % is called the same.\n", 100 * *comparison.noise);
+    if (comparison.noise)
+      fmt::print("Verdict \"same\": the whole interval is within {:.1f} % of 1.\n", 100 * *comparison.noise);
   }
   if (!comparison.nothing_compared.empty())
     fmt::print("Nothing was compared: {}.\n", comparison.nothing_compared);
@@ -162,7 +164,7 @@ int run_compare(const Command& command, const std::vector<std::string>& argument
       "committed records without raw lines, and across machines with the same numerics class")(
       "allow-changed-text", "texts may differ")("allow-missing",
                                                 "cases and texts of BASE may be missing in NEW")(
-      "allow-uncompared", "cases without anything to compare, such as raw lines, are no failure")(
+      "allow-uncompared", "a case with nothing to compare, for example without raw lines, is no failure")(
       "allow-other-workload", "prompts, seeds and options may differ; compare what both runs have");
   const auto values = parse_arguments(command, arguments, options, {"BASE", "NEW"});
   if (!values) return kOk;

@@ -53,7 +53,7 @@ std::string device_text(const json& device) {
       100 * device["planned_share"].get<double>(), 100 * device["verified_share"].get<double>(),
       device["round_trips_per_step"].get<double>());
   if (device.contains("step_ms")) {
-    text += fmt::format(", {:.3f} ms per step, {:.3f} ms in the timed replay that gives the phases",
+    text += fmt::format(", {:.3f} ms per step ({:.3f} ms in a second run, which times the phases)",
                         device["step_ms"].get<double>(), device["stamped_step_ms"].get<double>());
   }
   return text;
@@ -94,7 +94,8 @@ int explain(const Command& command, const std::vector<std::string>& arguments) {
   }
   if (values->count("json") > 0) fmt::print("{}\n", out.dump(1));
   if (out.empty())
-    print_status("No case of this run has a waterfall. It needs drafts, a speedup and a calibration.\n");
+    print_status(
+        "No case of this run has a waterfall. A waterfall needs drafts, a speedup and a calibration.\n");
   return kOk;
 }
 
@@ -105,7 +106,8 @@ int run_explain(const Command& command, const std::vector<std::string>& argument
 }  // namespace
 
 const Command kExplainCommand = {
-    "explain", "RUN [CASE] [--json]", "Explains a measured speedup term by term, from its prediction.",
+    "explain", "RUN [CASE] [--json]",
+    "Explains term by term why a measured speedup differs from its prediction.",
     "speclab explain results/runs/quickstart-20260101-120000 speculative_sampling/draft=distilled/gamma=4",
     run_explain};
 

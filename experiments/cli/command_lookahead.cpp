@@ -35,7 +35,7 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
       "out", po::value(&out), "folder for the run of --measure; default RUN/verdict")(
       "resume", "resume an interrupted --measure")(
       "t", po::value(&times),
-      "also recommend for a machine with these forward times by number of rows: 1:1,128:1,256:2")(
+      "also recommend a setting for a machine with these forward times, as ROWS:TIME pairs: 1:1,128:1,256:2")(
       "link-us", po::value(&link.latency_us),
       "for steps divided over devices: latency of a message in microseconds")(
       "link-gbytes", po::value(&link.gigabytes_per_second),
@@ -54,7 +54,7 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
   if (!summary["lookahead_devices"].empty()) {
     if (!stored)
       summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
-    // One setting on several numbers of devices has no scaling law and no verdict.
+    // A run of one setting on several numbers of devices has no scaling law and no verdict.
     if (summary["lookahead"].empty()) {
       if (values->count("json") > 0)
         fmt::print("{}\n", json({{"devices", summary["lookahead_devices"]}}).dump(1));
@@ -102,7 +102,7 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
     fmt::print("{}\n{}{}\n", lookahead_text(summary), lookahead_devices_text(summary["lookahead_devices"]),
                to_verdict_text(verdict));
   if (verdict["measured"].empty() && path_exists(own / "verdict.json"))
-    print_status("The measured verdict is in {}; the lines of its run are not here.\n",
+    print_status("{} holds the measured verdict. The lines of that run are missing.\n",
                  (own / "verdict.json").string());
   else if (verdict["measured"].empty())
     print_status("The recommendation is not measured yet. Measure it with: speclab lookahead {} --measure\n",
@@ -118,9 +118,9 @@ int run_lookahead(const Command& command, const std::vector<std::string>& argume
 
 const Command kLookaheadCommand = {
     "lookahead", "RUN [options]",
-    "Fits the law of lookahead decoding to a run over W, N and G, recommends a setting for this machine and "
-    "measures it. Exit code 1: the recommended setting is slower than autoregressive decoding, beyond the "
-    "noise.",
+    "Fits the law of lookahead decoding to a run that sweeps W, N and G, recommends a setting for this "
+    "machine and measures it. Exit code 1: the recommended setting is slower than autoregressive decoding, "
+    "beyond the noise.",
     "speclab lookahead results/runs/lookahead_wng-20260101-120000 --measure --t 1:1,128:1,256:2",
     run_lookahead};
 

@@ -190,11 +190,11 @@ int run_report(const Command& command, const std::vector<std::string>& arguments
       "latex", po::value(&latex), "write the table as LaTeX to this file; - is standard output")(
       "out", po::value(&out),
       "write the report to this HTML file, and its figures to the folder FILE-figures beside it")(
-      "json", "print the summary as JSON, computed anew from the lines")(
-      "prompts", "print the copied share of the text, tau and speedup for each prompt")(
+      "json", "print the summary as JSON; it is computed from the lines if the run has them")(
+      "prompts", "for each prompt: print the share of copied text, tau and the speedup")(
       "export", po::value(&tool),
-      "print the numbers as JSON lines with the names of vllm, sglang, spec-bench or llama.cpp")(
-      "case", po::value(&case_id), "with --export or --prompts: only this case");
+      "print the metrics as JSON lines, with the names that another tool uses: vllm, sglang, spec-bench or "
+      "llama.cpp")("case", po::value(&case_id), "with --export or --prompts: only this case");
   const auto values = parse_arguments(command, arguments, options, {"RUN"});
   if (!values) return kOk;
   const fs::path run = required(*values, "RUN", command);

@@ -93,7 +93,8 @@ struct Wanted {
   Shard shard;
   bool resume = false, as_json = false;
 
-  /// The command that resumes the run in `folder`, in its short form and, for a config, in full.
+  /// The command that resumes the run in `folder`. If the user named a config, the full form follows the
+  /// short one.
   std::string resume_command(const fs::path& folder) const {
     const std::string short_one =
         fmt::format("speclab run --resume {}{}", shell_word(folder.string()), shard_words(shard_text));
@@ -236,7 +237,7 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
   if (of_folder && (!wanted.resume || !out.empty() || !wanted.filter.empty())) {
     throw Error({.what = given,
                  .got = "a folder",
-                 .expected = "a config file, or --resume with the folder of a run and nothing else",
+                 .expected = "a config file, or a run's folder with --resume and without --out and --filter",
                  .advice = "speclab run --resume DIR takes config, cases and options from the folder."});
   }
   RecordedRun run;

@@ -53,7 +53,7 @@ std::vector<theory::Prediction> predict(const theory::PredictionInputs& inputs,
 
 int run_theory(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
-  options.add_options()("alpha", po::value<double>(), "P(accept | reached), 0 to 1")(
+  options.add_options()("alpha", po::value<double>(), "P(accept given tested), 0 to 1")(
       "gamma", po::value<int>(), "tokens drafted per step (K)")(
       "c", po::value<double>(), "time of a draft step / time of a target step")(
       "c-hat", po::value<double>(), "operations of a draft step / operations of a target step")(

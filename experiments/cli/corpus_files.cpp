@@ -39,7 +39,7 @@ void add_file(TokenCorpus& corpus, const std::string& path, const std::optional<
   if (!path.ends_with(".jsonl")) {
     if (!tokenizer)
       throw Error({path, "text", "a .jsonl file with ids, because the model has no tokenizer",
-                   "Encode it yourself."});
+                   "Convert the text to token ids."});
     corpus.add(tokenizer->encode(text));
     return;
   }

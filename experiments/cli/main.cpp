@@ -70,7 +70,8 @@ int run_command(const std::vector<std::string>& words) {
     return kBug;
   } catch (const std::bad_alloc&) {
     write_status(
-        "error: out of memory. Free some, raise the limit of the shell (ulimit -v), or ask for less.\n");
+        "error: out of memory. Free memory, raise the shell's limit (ulimit -v), or run something "
+        "smaller.\n");
     return kUserError;
   } catch (const std::system_error& error) {
     if (std::ferror(stdout) == 0) {

@@ -39,7 +39,7 @@ struct Header {
     visit("teacher_forced", experiment.teacher_forced,
           "estimate alpha on the autoregressive texts after the timed runs");
     visit("share_prefills", experiment.share_prefills,
-          "prefill a prompt once for all cases that follow one another on it; keeps one more cache per turn");
+          "prefill a prompt once for all cases that run on it in a row; keeps one more cache per turn");
   }
 };
 
@@ -210,7 +210,7 @@ Experiment parse_experiment(json config, const std::string& name, const std::str
       if (changes && (spec.strategy.carries_memory() || strategy.carries_memory())) {
         throw Error({.what = fmt::format("{}: prompt {}: /options", root + "/prompts", prompt.id),
                      .got = fmt::format("{} for {}", prompt.options.dump(), spec.id),
-                     .expected = "no option of a strategy that takes memory from one prompt to the next",
+                     .expected = "no option of a strategy that carries memory from one prompt to the next",
                      .advice = "Give such a prompt an experiment of its own."});
       }
     }

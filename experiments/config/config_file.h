@@ -16,7 +16,7 @@ namespace speclab {
 const std::vector<std::string>& config_keys();
 
 /// Reads the file, applies `settings` (--set), expands sweeps and adds missing reference cases. Returns one
-/// experiment for each of the config's "targets", because baseline, calibration and t(n) belong to one
+/// experiment for each of the config's "targets", because references, calibration and t(n) belong to one
 /// target. Returns a single experiment for a config with "target".
 std::vector<Experiment> load_experiments(const std::filesystem::path& file,
                                          const std::vector<std::string>& settings);

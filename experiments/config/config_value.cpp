@@ -19,7 +19,7 @@ bool is_natural(const json& value) {
 
 std::string read_from(const json& model, const std::string& where) {
   if (!model["from"].is_string())
-    wrong_value(where + "/from", model["from"], "where the model can be had, a text");
+    wrong_value(where + "/from", model["from"], "a text that says where to get the model");
   return model["from"].get<std::string>();
 }
 

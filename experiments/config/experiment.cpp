@@ -29,20 +29,20 @@ LossClass CaseSpec::loss_class() const {
 }
 
 void CalibrationOptions::fields(OptionVisitor& visit) {
-  visit("enabled", enabled, "measure t(n), draft and acceptance costs apart from the cases");
+  visit("enabled", enabled,
+        "measure t(n) and the costs of drafting and acceptance separately from the cases");
   visit("rows", rows, Range<int>{1, 128}, "t(n) for n = 1 .. rows");
   visit("context", context, Range<int>{0, 1 << 20},
         "committed positions while measuring; 0: the mean of the run");
-  visit(
-      "rounds", rounds, Range<int>{1, 100000},
-      "measurements of each small size, spread over the run, at most one between two lines; the mean counts");
-  visit(
-      "texts", texts, Range<int>{1, 100000},
-      "short texts that each case decodes, at most one a round, for what its steps cost besides the target");
+  visit("rounds", rounds, Range<int>{1, 100000},
+        "number of short rounds of measurements, spread over the run, at most one between two lines");
+  visit("texts", texts, Range<int>{1, 100000},
+        "number of short texts that each case decodes, at most one per round; they show what a step costs "
+        "besides the target's forward");
   visit("drift_every", drift_every, Range<int>{0, 1 << 20},
-        "steps of a line between two forwards of as many rows, outside its clock, that say how slow the "
-        "machine is just then (CPU); "
-        "0: only the rounds say it");
+        "number of steps of a line between two timed forwards, which show how slow the machine is at that "
+        "moment; such a forward has as many rows as the step and is not part of the line's time (CPU only); "
+        "0: only the rounds show it");
 }
 
 const CaseSpec& Experiment::case_by_id(const std::string& id) const {
@@ -109,11 +109,11 @@ void filter_cases(Experiment& experiment, const std::string& regex) {
   options.set_log_errors(false);
   const RE2 expression(regex, options);
   if (!expression.ok()) {
-    throw Error(
-        {.what = "--filter",
-         .got = fmt::format("\"{}\", {}", printable(regex, 200), expression.error()),
-         .expected = "a regular expression in RE2's syntax",
-         .advice = "For example --filter 'gamma=4$'. Put a backslash before a sign that stands for itself."});
+    throw Error({.what = "--filter",
+                 .got = fmt::format("\"{}\", {}", printable(regex, 200), expression.error()),
+                 .expected = "a regular expression in RE2's syntax",
+                 .advice = "For example --filter 'gamma=4$'. Put a backslash before a special character that "
+                           "is meant literally."});
   }
   std::set<std::string> keep;
   for (const CaseSpec& spec : experiment.cases) {
@@ -140,8 +140,8 @@ void require_few_lines(const Experiment& experiment) {
            .got = fmt::format("{} cases x {} prompts x {} seeds x {} repeats", experiment.cases.size(),
                               experiment.prompts.size(), experiment.seeds.size(), experiment.repeats),
            .expected = fmt::format("at most {} lines", kMostLines),
-           .advice = "Take fewer with --filter, --set prompts.limit=N or --set repeats=N, or make several "
-                     "experiments of it."});
+           .advice = "Take fewer with --filter, --set prompts.limit=N or --set repeats=N, or split the "
+                     "experiment."});
     }
     lines *= factor;
   }

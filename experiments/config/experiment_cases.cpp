@@ -165,7 +165,7 @@ std::string Expander::draft_name(const json& value, const std::string& where) {
     for (const auto& [key, draft] : experiment_.drafts) known.push_back(key);
     throw Error({.what = where,
                  .got = fmt::format("unknown draft \"{}\"", name),
-                 .expected = "a name of \"drafts\"",
+                 .expected = "a name in \"drafts\"",
                  .advice = known.empty() ? "Declare it: \"drafts\": {\"" + name + "\": {\"model\": PATH}}."
                                          : suggest(name, known)});
   }
@@ -281,7 +281,7 @@ void Expander::insert(CaseSpec spec) {
     throw Error({.what = spec.where,
                  .got = fmt::format("more than {} cases", kMostCases),
                  .expected = "fewer in one experiment",
-                 .advice = "Make several experiments of it."});
+                 .advice = "Split it into several experiments."});
   }
   experiment_.cases.push_back(std::move(spec));
 }

@@ -65,7 +65,7 @@ PromptSpec parse_prompt(const json& value, int number, const std::string& where)
   if (!value.is_object()) wrong(where, value, "a text or an object with \"turns\"");
   if (!value.contains("turns")) {
     throw Error(
-        {.what = where, .got = "no \"turns\"", .expected = "a list of texts \"turns\"", .advice = ""});
+        {.what = where, .got = "no \"turns\"", .expected = "\"turns\", a list of texts", .advice = ""});
   }
   for (const auto& [key, entry] : value.items()) {
     if (key == "question_id" || key == "id") {
@@ -93,7 +93,7 @@ PromptSpec parse_prompt(const json& value, int number, const std::string& where)
     } else if (key == "options") {
       if (!entry.is_object()) wrong(json_pointer(where, key), entry, "an object of options");
       prompt.options = entry;
-    } else if (key != "reference" && key != "source") {  // Spec-Bench's reference answers: nothing is graded
+    } else if (key != "reference" && key != "source") {  // Spec-Bench's reference answers are not used
       const std::vector<std::string> known{"id",    "question_id", "category",  "split",
                                            "turns", "options",     "reference", "source"};
       throw Error({.what = json_pointer(where, key),

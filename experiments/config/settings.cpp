@@ -256,9 +256,9 @@ void Settings::explain(const std::function<void()>& work) const {
     for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
       const std::string name = place->pointer.substr(place->pointer.rfind('/') + 1);
       const bool inside = pointer == place->pointer || pointer.starts_with(place->pointer + "/");
-      // Writing to a/b also makes the object a if it is missing, so an error about a is blamed on the
-      // setting. An error about a whole section of the config or a whole case is not: it may have other
-      // reasons.
+      // Writing to /x/y also creates the object /x if it is missing, so an error about /x is blamed on the
+      // setting. An error about a whole section of the config or a whole case may have other reasons, so it
+      // is blamed on the setting only if it rejects an object.
       const bool part =
           std::count(pointer.begin(), pointer.end(), '/') >= (pointer.starts_with("/cases/") ? 3 : 2);
       const bool on_the_way = place->pointer.starts_with(pointer + "/") && !pointer.empty() &&

@@ -52,7 +52,7 @@ void resolve_ties(json& object, const std::string& where) {
   }
 }
 
-/// Throws Error for too many points, before any of them is made.
+/// Throws Error for an empty axis, and for too many points before any point is made.
 void require_few_points(const json& axes, const std::string& where) {
   std::size_t points = 1;
   for (const auto& [key, values] : axes.items()) {
@@ -67,7 +67,7 @@ void require_few_points(const json& axes, const std::string& where) {
                    .got = fmt::format("{} values, {} combinations with the axes before it", values.size(),
                                       static_cast<double>(values.size()) * static_cast<double>(points)),
                    .expected = fmt::format("at most {} cases", kMostCases),
-                   .advice = "Make several experiments of it, or tie axes to one another with \"=KEY\"."});
+                   .advice = "Split it into several experiments, or tie axes to one another with \"=KEY\"."});
     }
     points *= values.size();
   }

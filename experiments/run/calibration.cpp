@@ -19,7 +19,7 @@ constexpr int kWideSamples = 4;  ///< measurements of each row count above kUsua
 /// in every other round.
 constexpr int kNarrow = 5, kUsual = 9;
 /// Measurements of each narrow size in a round. Every prediction depends on t(1) and a few narrow sizes.
-/// Fewer are needed when the lines time forwards between their steps (drift_every).
+/// Fewer measurements are needed when the lines time forwards between their steps (drift_every).
 constexpr int kNarrowTurns = 5, kNarrowTurnsBesideDrift = 2;
 
 /// The number of rounds that measure a forward of n rows, for n above kNarrow.
@@ -68,7 +68,7 @@ Calibration::Calibration(const Experiment& experiment, const ModelSet& models, D
   for (const json& round : read_json_lines(file_)) {
     if (!round.is_object())
       throw Error({file_.string(), "a line that is no JSON object", "rounds of the calibration",
-                   "Delete the file; the run measures it again."});
+                   "Delete the file; the run then measures the rounds again."});
     done_ += round.value("shard", json({1, 1})) == shard_;
   }
   const int room = models.target()->config().context;
@@ -106,7 +106,7 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
   json round = {{"round", done_},           {"shard", shard_},          {"context_length", context_},
                 {"t_n_ns", json::object()}, {"drafts", json::object()}, {"cases", json::object()}};
   const int narrow = std::min(kNarrow, rows_);
-  for (int n = rows_; n > narrow; --n) {  // wide ones first: the machine's waking up distorts them least
+  for (int n = rows_; n > narrow; --n) {  // wide forwards first: they suffer least while the machine wakes up
     if (interrupted()) return;
     if (measured_in(done_, rounds_, samples_of(n, rounds_), n))
       round["t_n_ns"][std::to_string(n)] = timer("").time(n);

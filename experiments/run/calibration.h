@@ -45,9 +45,9 @@ class Calibration {
   /// Returns a function that must be called after each step of a line. Every drift_every steps, this function
   /// times a forward of as many rows as the step fed and appends the time to `drift`. It does this for the
   /// first time after drift_every / 2 steps. The number of rows matters, because slow reads of weights slow
-  /// down a forward of many rows less than a forward of few rows. The function skips steps of more than
-  /// calibration/rows rows. The result is empty when drift_every is 0. It is also empty on a device, because
-  /// the host must not delay the device's steps.
+  /// down a forward of many rows less than a forward of few rows. The function skips steps of more rows
+  /// than the calibration measures (rows_). The result is empty when drift_every is 0. It is also empty on a
+  /// device, because the host must not delay the device's steps.
   std::function<void(const StepRecord&)> drift_watch(std::vector<TimedForward>& drift);
 
  private:

@@ -44,8 +44,8 @@ bool CaseMemory::decode_again(const CaseSpec& spec, const PlannedLine& next, int
   if (!turns) return false;
   if (fingerprint_of(*turns) != *lines_.fingerprint({spec.id, text.id, next.seed, next.repeat})) {
     throw Error({.what = fmt::format("the memory of {}", spec.id),
-                 .got = fmt::format("a text or drafts for prompt {} that differ from the record", text.id),
-                 .expected = "the recorded ones when it is decoded again",
+                 .got = fmt::format("another text or other drafts when prompt {} was decoded again", text.id),
+                 .expected = "the same text and drafts as in the record",
                  .advice = "Start a new run with another --out."});
   }
   return true;

@@ -64,7 +64,7 @@ void require_files(std::span<const Experiment> experiments) {
                .advice = places.empty() ? "Paths are relative to the current directory. scripts/get_model.sh "
                                           "fetches the model of the quickstart."
                                         : "A model is a folder (config.json, tokenizer.json and "
-                                          "model.safetensors). Or --set the path of your copy."});
+                                          "model.safetensors). Or give the path of your copy with --set."});
 }
 
 std::string time_estimate(const Experiment& experiment, const Shard& shard, const BackendChoice& choice) {

@@ -12,8 +12,8 @@
 namespace speclab {
 
 std::vector<Token> timed_context(const Model& model, int length) {
-  // The draft of an inflated target may have a smaller embedding. Ids above the head's last one are masked,
-  // so the text does not use them.
+  // The draft of an inflated target may have a smaller embedding, which ends at the last id of its head. The
+  // text has no higher ids and no masked ids (ModelConfig::tokens).
   const ModelConfig& config = model.config();
   const int known = config.head_ids.empty() ? config.tokens() : config.head_ids.back() + 1;
   std::vector<Token> tokens(static_cast<std::size_t>(length));

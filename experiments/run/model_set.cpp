@@ -66,7 +66,7 @@ void require_present(const std::string& path, const std::string& from) {
                .got = "no such file or directory",
                .expected = "the model " + from,
                .advice = fmt::format("Download it to {} (config.json, tokenizer.json and model.safetensors), "
-                                     "or --set the path of your copy.",
+                                     "or give the path of your copy with --set.",
                                      path)});
 }
 

@@ -27,8 +27,8 @@ class RunLines {
   bool failed(const LineKey& key) const { return failed_.contains(key); }
   /// The finished line of repeat 0; null when it is missing or failed.
   const LineRecord* text(const std::string& case_id, const std::string& prompt, std::uint64_t seed) const;
-  /// Returns fingerprint_of() the turns of a line whose case carries memory; null when the line is missing or
-  /// failed.
+  /// Returns fingerprint_of() for the turns of a line whose case carries memory; null when the line is
+  /// missing or failed.
   const std::string* fingerprint(const LineKey& key) const;
   /// Writes a line. It is on the disk when the call returns.
   void add(LineRecord line);

@@ -63,7 +63,7 @@ bool TeacherForcing::run(const std::filesystem::path& file, const std::function<
       done.emplace(line.at("kind"), line.at("case"), line.at("prompt"), line.at("seed").get<std::uint64_t>());
     } catch (const json::exception& error) {
       throw Error({file.string(), error.what(), "lines of teacher forcing",
-                   "Delete the file; the run measures it again."});
+                   "Delete the file; the run then measures its lines again."});
     }
   }
   JsonLinesWriter writer(file);

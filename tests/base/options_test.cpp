@@ -89,7 +89,7 @@ TEST(Options, ErrorsNamePointerGotAndExpected) {
   EXPECT_THAT(parse_error({{"gamma", 18446744073709551615ULL}}), HasSubstr("expected an integer"));
   EXPECT_THAT(parse_error({{"gamma", 4294967297LL}}), HasSubstr("expected an integer"));
   EXPECT_THAT(parse_error({{"threshold", 0}}),
-              HasSubstr("/threshold: got 0, expected a number, above 0, to 1"));
+              HasSubstr("/threshold: got 0, expected a number, above 0, at most 1"));
   EXPECT_THAT(parse_error({{"coupled", 1}}), HasSubstr("expected true or false"));
   EXPECT_THAT(parse_error({{"alphas", {0.5, 2}}}), HasSubstr("/cases/0/alphas/1: got 2"));
   EXPECT_THAT(parse_error({{"stops", {"a", 1}}}), HasSubstr("/cases/0/stops/1: got 1"));
@@ -151,7 +151,7 @@ TEST(Options, DescribesAndEchoes) {
   EXPECT_EQ(infos[0].range, "1 to 64");
   EXPECT_THAT(infos[3].choices, ElementsAre("latest", "leftmost"));
   EXPECT_TRUE(infos[5].list);
-  EXPECT_EQ(infos[8].range, "above 0, to 1");
+  EXPECT_EQ(infos[8].range, "above 0, at most 1");
   const json echo = echo_options(option_fields(sample));
   EXPECT_EQ(echo.size(), 9u);
   EXPECT_EQ(echo["alphas"], json::array({.25}));

@@ -15,7 +15,8 @@ namespace speclab::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Converts kLanes words of two bf16 numbers: the first ones and the second ones as floats.
+// load_words() loads kLanes words of two bf16 numbers each. first_of() and second_of() convert the first or
+// the second number of each word to float.
 HWY_INLINE auto load_words(const Bf16* p) { return hn::LoadU(u, reinterpret_cast<const std::uint32_t*>(p)); }
 template <class Words>
 HWY_INLINE V first_of(Words words) {

@@ -44,7 +44,7 @@ void avx512_scores(const BlockOfScores& scores) { hardware::scores(scores); }
 void avx512_values(const BlockOfValues& values) { hardware::values(values); }
 
 double avx512_rounds(std::int64_t rounds) {
-  constexpr int kSums = 16;  // more than two units times a latency of six cycles
+  constexpr int kSums = 16;  // enough to keep two units busy at a latency of six cycles
   __m512 sums[kSums];
   const __m512i zeros = _mm512_setzero_si512();
   for (auto& sum : sums) sum = _mm512_setzero_ps();

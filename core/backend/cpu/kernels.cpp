@@ -35,9 +35,9 @@ struct Outputs {
   bool accumulate;
 };
 
-// Panels of a register block. A row uses two vectors with 8 lanes and with 16 lanes. A single forward stream
-// is read fastest: with two or four streams, products of one and two rows took 10 % more time (Zen 4, AVX2;
-// not measured with 16 lanes).
+// Panels of a register block. The sums of a row fill two vectors: of 8 lanes for one panel, of 16 lanes for
+// two panels. Weights are read fastest as a single stream: with two or four streams (panels), products of one
+// and two rows took 10 % more time (Zen 4, AVX2; not measured with 16 lanes).
 constexpr int kPanelsAtOnce = kLanes >= 16 ? 2 : 1;
 
 // sums[row][panel] = W[panel] x[row], k ascending; rows of sums are `stride` apart. x: the inputs, pairs of

@@ -48,8 +48,8 @@ void silu_multiply_row(const float* gate, const float* up, int n, float* out);
 
 /// True if this CPU has vectors with fused multiply-add (AVX2 or better), which class f32 needs.
 bool kernels_supported();
-/// The instruction set that is used: "AVX2", "AVX3", ... It is only reported in records, because the bits are
-/// the same.
+/// The instruction set that is used: "AVX2", "AVX3", ... It is only for information: all of them give the
+/// same bits.
 const char* kernel_target();
 /// true: use AVX2 even if the CPU has more. false: use the best again.
 void force_avx2(bool on);

@@ -18,7 +18,8 @@ CacheView CacheView::ends(int first, int last) {
 CacheView CacheView::list(std::vector<std::int32_t> positions) {
   for (std::size_t i = 0; i < positions.size(); ++i) {
     SPECLAB_CHECK(positions[i] >= 0 && (i == 0 || positions[i] > positions[i - 1]),
-                  "position {} behind {} in a view", positions[i], i == 0 ? -1 : positions[i - 1]);
+                  "position {} after {} in a view, where positions must ascend", positions[i],
+                  i == 0 ? -1 : positions[i - 1]);
   }
   CacheView view;
   view.listed_ = true;
@@ -29,7 +30,8 @@ CacheView CacheView::list(std::vector<std::int32_t> positions) {
 CacheView CacheView::per_layer(std::vector<CacheView> layers) {
   SPECLAB_CHECK(!layers.empty(), "a view without layers");
   for (const CacheView& layer : layers)
-    SPECLAB_CHECK(layer.same_in_all_layers(), "a layer of a view has {} layers", layer.layers_.size());
+    SPECLAB_CHECK(layer.same_in_all_layers(), "the view of one layer has {} layers itself",
+                  layer.layers_.size());
   CacheView view;
   view.layers_ = std::move(layers);
   return view;
@@ -50,8 +52,8 @@ void CacheView::check(int layers, int committed) const {
   SPECLAB_CHECK(same_in_all_layers() || static_cast<int>(layers_.size()) == layers,
                 "a view of {} layers for a model of {}", layers_.size(), layers);
   for (const CacheView& layer : layers_) layer.check(layers, committed);
-  SPECLAB_CHECK(list_.empty() || list_.back() < committed, "position {} in a view of {} committed ones",
-                list_.back(), committed);
+  SPECLAB_CHECK(list_.empty() || list_.back() < committed,
+                "a view lists position {}, but only {} are committed", list_.back(), committed);
 }
 
 int CacheView::count(int committed) const {

@@ -28,7 +28,7 @@ void LayerPart::indices(std::span<const int> layers, const std::string& model, s
   }
   if (kind_ != Kind::kAll && (exit_ <= 0 || exit_ >= count)) {
     throw Error({fmt::format("early exit of {}", model), fmt::format("after {} layers", exit_),
-                 fmt::format("after 1 to {}, it has {}", count - 1, count), ""});
+                 fmt::format("after 1 to {} of its {} layers", count - 1, count), ""});
   }
   for (int i = rest() ? exit_ : 0; i < (early_exit() ? exit_ : count); ++i) out.push_back(i);
 }

@@ -29,8 +29,8 @@ class LayerPart {
   /// The first `exit` layers. A forward throws Error unless 0 < exit < layers of the model.
   static LayerPart until(int exit) { return {Kind::kUntil, exit, {}}; }
   /// The rest of a forward that stopped at `exit`. Tokens and parents of the feed are those of all rows in
-  /// flight, in order; Feed::continues is false. Drafted tokens that are not in flight yet must be fed before
-  /// with until(exit), without logits rows. Taps are possible from layer `exit` on.
+  /// flight, in order; Feed::continues is false. If some drafted tokens are not in flight yet, feed them
+  /// first with until(exit), without logits rows. Taps are possible from layer `exit` on.
   static LayerPart from(int exit) { return {Kind::kFrom, exit, {}}; }
   /// The given layers, numbered as in Model::Options. A forward throws Error unless the numbers ascend, each
   /// once, and the model runs all of them. The list must exist until the forward returns.

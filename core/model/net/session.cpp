@@ -170,16 +170,18 @@ int Session::fly(std::span<const std::int32_t> parents, const Flight& flight) {
 void Session::check_continued(const Flight& flight) const {
   const int exit = flight.part.early_exit() ? flight.part.exit() : 0;
   SPECLAB_CHECK(std::ranges::equal(flight.run, ran_) && exit == exit_,
-                "rows with {} layers, exit {}, continue rows with {}, exit {}", flight.run.size(), exit,
-                ran_.size(), exit_);
+                "new rows run {} layers (exit {}), but the rows in flight ran {} (exit {})",
+                flight.run.size(), exit, ran_.size(), exit_);
 }
 
 void Session::check_rest(std::span<const std::int32_t> parents, const Flight& flight) const {
   SPECLAB_CHECK(exit_ == flight.part.exit() && !flight.continues && flight.after == 0,
-                "the rest from layer {} of rows that stopped at {}", flight.part.exit(), exit_);
-  SPECLAB_CHECK(std::ranges::equal(parents, parents_), "the rest of {} rows is fed as another tree of {}",
-                in_flight(), parents.size());
-  SPECLAB_CHECK(!viewed_, "the rest of {} rows that saw part of the cache", in_flight());
+                "a rest from layer {} on, but the rows in flight stopped at layer {}", flight.part.exit(),
+                exit_);
+  SPECLAB_CHECK(std::ranges::equal(parents, parents_),
+                "{} rows are in flight, but their rest is fed as a different tree of {}", in_flight(),
+                parents.size());
+  SPECLAB_CHECK(!viewed_, "a rest of {} rows that ran with a CacheView", in_flight());
 }
 
 // Counts the work of rows `begin` .. `end`. The first row sees the most committed keys.
@@ -263,8 +265,10 @@ void Session::copy(const Session& other) {
   SPECLAB_CHECK(model_ == other.model_, "a session of {} copied from one of {}", model_->name(),
                 other.model_->name());
   const ModelConfig& c = model_->config();
-  SPECLAB_CHECK(c.takes_long_divisors(capacity_) == c.takes_long_divisors(other.capacity_),
-                "keys of a session of {} positions in one of {}", other.capacity_, capacity_);
+  SPECLAB_CHECK(
+      c.takes_long_divisors(capacity_) == c.takes_long_divisors(other.capacity_),
+      "a session of {} positions copied into one of {}, which rotates its keys differently (LongRoPE)",
+      other.capacity_, capacity_);
   check_room(other.length_, 0);
   if (kv_.data) model_->backend().copy_kv(other.kv_, other.length_, kv_);
   length_ = other.length_;

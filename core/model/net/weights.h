@@ -49,9 +49,9 @@ struct Model::Weights {
 
   Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend, const Model* target);
   const std::string& embedding_sha256() const;
-  /// Returns tables of config.ropes for at least this many positions. Their length follows what sessions ask
-  /// for, because the context is only a number in the file. Sessions share the tables; a longer session gets
-  /// longer tables with the same rows. `long_divisors` selects the tables with Rope::long_divisors.
+  /// Returns tables of config.ropes for at least this many positions. The tables do not cover the whole
+  /// context, because a file may state a huge one. Sessions share the tables; a longer session gets longer
+  /// tables with the same rows. `long_divisors` selects the tables with Rope::long_divisors.
   std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions, bool long_divisors) const;
   // Returns the embedding. For a twin it is the embedding of the original, [tokens, embedding_dim], packed at
   // the first call.
