@@ -2,17 +2,45 @@
 
 #include <fmt/format.h>
 
-#include "core/backend/cuda_kernels.h"
+#include <utility>
+
 #include "core/base/error.h"
 
 namespace speclab {
 namespace {
 
-constexpr std::string_view kCpu = "cpu", kCuda = "cuda", kSimulated = "host-simt";
+template <class Enum>
+using Name = std::pair<Enum, std::string_view>;
+constexpr Name<BackendKind> kBackends[] = {{BackendKind::kAuto, "auto"},
+                                           {BackendKind::kCpu, "cpu"},
+                                           {BackendKind::kCuda, "cuda"},
+                                           {BackendKind::kSimulated, "host-simt"}};
+constexpr Name<CudaKernels> kKernels[] = {{CudaKernels::kLaunches, "launches"},
+                                          {CudaKernels::kPersistent, "persistent"},
+                                          {CudaKernels::kAuto, "auto"}};
+constexpr Name<PrefillKernels> kPrefills[] = {{PrefillKernels::kOwn, "own"},
+                                              {PrefillKernels::kCublasLt, "cublaslt"}};
 
-/// Returns the name of the backend that the choice means on this machine.
-std::string name_here(const BackendChoice& choice) {
-  return backend_name(choice, choice.backend == "auto" ? gpu_absent() : "");
+template <class Enum, std::size_t n>
+Enum parse_choice(const char* option, std::string_view name, const Name<Enum> (&names)[n]) {
+  std::string expected;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (names[i].second == name) return names[i].first;
+    expected += fmt::format("{}{}", i == 0 ? "" : i + 1 == n ? " or " : ", ", names[i].second);
+  }
+  throw Error({.what = option, .got = std::string(name), .expected = expected, .advice = ""});
+}
+template <class Enum, std::size_t n>
+std::string_view choice_name(Enum value, const Name<Enum> (&names)[n]) {
+  for (const auto& [each, name] : names) {
+    if (each == value) return name;
+  }
+  SPECLAB_CHECK(false, "an enumerator without a name: {}", static_cast<int>(value));
+}
+
+/// Returns the backend that the choice means on this machine.
+BackendKind backend_here(const BackendChoice& choice) {
+  return resolve_backend(choice, choice.backend == BackendKind::kAuto ? gpu_absent() : "");
 }
 
 /// Throws Error unless the choice names device 0. For backends that have a single device.
@@ -24,19 +52,13 @@ void require_first_device(const BackendChoice& choice, std::string_view backend)
                .advice = "--threads limits the cores."});
 }
 
-/// Returns true for "cublaslt" and false for "own". Throws Error for any other name.
-bool parse_prefill(const std::string& name) {
-  if (name != "own" && name != "cublaslt")
-    throw Error({.what = "--prefill", .got = name, .expected = "own or cublaslt", .advice = ""});
-  return name == "cublaslt";
-}
-
-std::shared_ptr<Backend> make_gpu(const BackendChoice& choice, bool simulated, bool cublaslt,
-                                  CudaKernels kernels) {
-  if (simulated) require_first_device(choice, kSimulated);
-  auto backend = make_cuda_backend(
-      {.device = choice.device, .threads = choice.threads, .simulated = simulated, .cublaslt = cublaslt},
-      kernels);
+std::shared_ptr<Backend> make_gpu(const BackendChoice& choice, bool simulated) {
+  if (simulated) require_first_device(choice, name_of(BackendKind::kSimulated));
+  auto backend = make_cuda_backend({.device = choice.device,
+                                    .threads = choice.threads,
+                                    .simulated = simulated,
+                                    .cublaslt = choice.prefill == PrefillKernels::kCublasLt},
+                                   choice.kernels);
   if (choice.numerics != "auto" && choice.numerics != backend->numerics_class()) {
     throw Error({.what = "--numerics",
                  .got = choice.numerics,
@@ -49,45 +71,40 @@ std::shared_ptr<Backend> make_gpu(const BackendChoice& choice, bool simulated, b
 
 }  // namespace
 
-std::string backend_name(const BackendChoice& choice, const std::string& gpu_absent) {
-  if (choice.backend == "auto")
-    return std::string(choice.numerics == "auto" && gpu_absent.empty() ? kCuda : kCpu);
-  if (choice.backend != kCpu && choice.backend != kCuda && choice.backend != kSimulated) {
-    throw Error({.what = "--backend",
-                 .got = choice.backend,
-                 .expected = "auto, cpu, cuda or host-simt",
-                 .advice = ""});
-  }
-  return choice.backend;
+BackendKind parse_backend_kind(std::string_view name) { return parse_choice("--backend", name, kBackends); }
+CudaKernels parse_cuda_kernels(std::string_view name) { return parse_choice("--kernels", name, kKernels); }
+PrefillKernels parse_prefill_kernels(std::string_view name) {
+  return parse_choice("--prefill", name, kPrefills);
+}
+std::string_view name_of(BackendKind backend) { return choice_name(backend, kBackends); }
+std::string_view name_of(CudaKernels kernels) { return choice_name(kernels, kKernels); }
+std::string_view name_of(PrefillKernels prefill) { return choice_name(prefill, kPrefills); }
+
+BackendKind resolve_backend(const BackendChoice& choice, const std::string& gpu_absent) {
+  if (choice.backend != BackendKind::kAuto) return choice.backend;
+  return choice.numerics == "auto" && gpu_absent.empty() ? BackendKind::kCuda : BackendKind::kCpu;
 }
 
-bool is_device(const BackendChoice& choice) { return name_here(choice) != kCpu; }
-bool is_cpu_backend(std::string_view name) { return name == kCpu; }
+bool is_device(const BackendChoice& choice) { return backend_here(choice) != BackendKind::kCpu; }
+bool is_cpu_backend(std::string_view name) { return name == name_of(BackendKind::kCpu); }
 
 void check_backend(const BackendChoice& choice) {
-  if (name_here(choice) != kCuda) {
-    make_backend(choice);
-    return;
-  }
-  parse_cuda_kernels(choice.kernels);
-  parse_prefill(choice.prefill);
+  if (backend_here(choice) != BackendKind::kCuda) make_backend(choice);
 }
 
 std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
-  const std::string name = name_here(choice);
-  const CudaKernels kernels = parse_cuda_kernels(choice.kernels);
-  const bool cublaslt = parse_prefill(choice.prefill);
-  if (name != kCpu) return make_gpu(choice, name == kSimulated, cublaslt, kernels);
+  const BackendKind kind = backend_here(choice);
+  if (kind != BackendKind::kCpu) return make_gpu(choice, kind == BackendKind::kSimulated);
   require_first_device(choice, "CPU");
-  if (kernels == CudaKernels::kPersistent) {
+  if (choice.kernels == CudaKernels::kPersistent) {
     throw Error({.what = "--kernels",
-                 .got = choice.kernels,
+                 .got = std::string(name_of(choice.kernels)),
                  .expected = "launches or auto with --backend cpu",
                  .advice = "--kernels persistent needs --backend cuda."});
   }
-  if (cublaslt) {
+  if (choice.prefill == PrefillKernels::kCublasLt) {
     throw Error({.what = "--prefill",
-                 .got = choice.prefill,
+                 .got = std::string(name_of(choice.prefill)),
                  .expected = "own with --backend cpu",
                  .advice = "--prefill cublaslt needs --backend cuda; use --prefill own."});
   }

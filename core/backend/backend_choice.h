@@ -1,29 +1,43 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "core/backend/backend.h"
+#include "core/backend/cuda_kernels.h"
 
 namespace speclab {
+
+enum class BackendKind : std::uint8_t { kAuto, kCpu, kCuda, kSimulated };
+/// Computes the long prompts of a GPU: the engine's own kernels, or cuBLASLt (CudaBackendOptions::cublaslt).
+enum class PrefillKernels : std::uint8_t { kOwn, kCublasLt };
 
 /// The options that choose a backend: --backend, --device, --numerics, --threads, --kernels, --prefill. This
 /// is the only place that knows backends by name.
 struct BackendChoice {
-  std::string backend = "auto";  ///< "cpu", "cuda", "host-simt", or "auto": cuda if a GPU is usable, else cpu
-  int device = 0;                ///< number of the device; the backends cpu and host-simt have only device 0
-  std::string numerics = "auto";
-  int threads = 0;                   ///< 0: every core that the affinity mask and the cgroup allow
-  std::string kernels = "launches";  ///< GPUs only: "launches", "persistent" or "auto" (CudaKernels)
-  std::string prefill = "own";       ///< GPUs only: "own" or "cublaslt" (CudaBackendOptions::cublaslt)
+  BackendKind backend = BackendKind::kAuto;  ///< kAuto: cuda if a GPU can be used, otherwise cpu
+  int device = 0;  ///< number of the device; the backends cpu and host-simt have only device 0
+  std::string numerics = "auto";  ///< a numerics class, or "auto": the backend's default
+  int threads = 0;                ///< 0: every core that the affinity mask and the cgroup allow
+  CudaKernels kernels = CudaKernels::kLaunches;    ///< GPUs only
+  PrefillKernels prefill = PrefillKernels::kOwn;  ///< GPUs only
 };
 
-/// Returns the name of the backend that a choice means: "cpu", "cuda" or "host-simt". `gpu_absent` says why
-/// no GPU can be used; it is "" if one can. "auto" means cuda if a GPU can be used, otherwise cpu. If
-/// --numerics names a class, "auto" means cpu, because only the CPU offers several classes. Throws Error for
-/// an unknown backend.
-std::string backend_name(const BackendChoice& choice, const std::string& gpu_absent);
+/// The names of the fixed choices on the command line and in records. Parsing throws Error for an unknown
+/// name.
+BackendKind parse_backend_kind(std::string_view name);
+CudaKernels parse_cuda_kernels(std::string_view name);
+PrefillKernels parse_prefill_kernels(std::string_view name);
+std::string_view name_of(BackendKind backend);
+std::string_view name_of(CudaKernels kernels);
+std::string_view name_of(PrefillKernels prefill);
+
+/// Returns the backend that a choice means: never kAuto. `gpu_absent` says why no GPU can be used; it is ""
+/// if one can. kAuto means kCuda if a GPU can be used, otherwise kCpu. If --numerics names a class, kAuto
+/// means kCpu, because only the CPU offers several classes.
+BackendKind resolve_backend(const BackendChoice& choice, const std::string& gpu_absent);
 /// True unless the choice means the CPU backend on this machine.
 bool is_device(const BackendChoice& choice);
 /// True if `name`, as a record gives it, is the name of the CPU backend.

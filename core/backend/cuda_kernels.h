@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "core/backend/backend.h"
 
@@ -19,8 +18,6 @@ enum class CudaKernels : std::uint8_t {
   kAuto,        ///< kPersistent for forwards that read at most 1 GiB of weights, if the device can run
                 ///< persistent kernels; otherwise kLaunches
 };
-/// "launches", "persistent", "auto". Throws Error for another name.
-CudaKernels parse_cuda_kernels(const std::string& name);
 
 /// Like make_cuda_backend(options), but with a choice of `kernels`; make_cuda_backend(options) uses
 /// kLaunches. Throws Error for kPersistent on a device that cannot run persistent kernels.

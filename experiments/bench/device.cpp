@@ -36,7 +36,7 @@ void add_trial(const Setting& setting, const KernelTrial& trial) {
 /// Times a forward of one row of the draft until its logits are on the host. This is the cost of a drafted
 /// token for a strategy that runs on the host. "cuda/draft_step" launches each kernel;
 /// "cuda/draft_step_persistent" runs all of them in one launch.
-void add_draft_step(const Setting& setting, const std::string& kernels) {
+void add_draft_step(const Setting& setting, CudaKernels kernels) {
   if (!setting.has_draft) return;
   struct Held {
     std::shared_ptr<ModelSet> models;
@@ -44,7 +44,8 @@ void add_draft_step(const Setting& setting, const std::string& kernels) {
   };
   const auto held = std::make_shared<Held>();
   add(
-      kernels == "launches" ? "cuda/draft_step" : "cuda/draft_step_" + kernels,
+      kernels == CudaKernels::kLaunches ? "cuda/draft_step"
+                                        : fmt::format("cuda/draft_step_{}", name_of(kernels)),
       [=](benchmark::State& state) {
         if (!held->models) {
           BackendChoice backend = setting.backend;
@@ -73,7 +74,7 @@ void add_device(const Setting& setting, int device) {
   const bool simulated = setting.models->backend().simulated();
   for (const KernelTrial& trial : cuda_kernel_trials({.device = device, .simulated = simulated}))
     add_trial(setting, trial);
-  for (const char* kernels : {"launches", "persistent"}) add_draft_step(setting, kernels);
+  for (const CudaKernels kernels : {CudaKernels::kLaunches, CudaKernels::kPersistent}) add_draft_step(setting, kernels);
 }
 
 }  // namespace speclab::bench

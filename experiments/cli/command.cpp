@@ -112,7 +112,9 @@ void add_backend_options(po::options_description& options, BackendChoice& choice
   const char* chosen = std::getenv("SPECLAB_BACKEND");
   options.add_options()(
       "backend",
-      po::value(&choice.backend)->default_value(chosen == nullptr || *chosen == '\0' ? "auto" : chosen),
+      po::value<std::string>()
+          ->default_value(chosen == nullptr || *chosen == '\0' ? "auto" : chosen)
+          ->notifier([&](const std::string& name) { choice.backend = parse_backend_kind(name); }),
       "cpu, cuda, host-simt (the GPU's kernels simulated on the CPU, slow), or auto (cuda if a GPU is "
       "usable, "
       "else cpu). SPECLAB_BACKEND in the environment sets the default")(
@@ -121,10 +123,14 @@ void add_backend_options(po::options_description& options, BackendChoice& choice
       "numerics class; results are bitwise equal within a class (speclab numerics lists the classes)")(
       "threads", po::value(&choice.threads)->default_value(0),
       "number of threads; 0: every core that the affinity mask and the cgroup allow")(
-      "kernels", po::value(&choice.kernels)->default_value("launches"),
+      "kernels", po::value<std::string>()->default_value("launches")->notifier([&](const std::string& name) {
+        choice.kernels = parse_cuda_kernels(name);
+      }),
       "GPU only: launches (one per operation), persistent (one cooperative launch for a forward or a drafted "
       "chain), or auto (persistent for models up to 1 GiB). Results are bitwise equal")(
-      "prefill", po::value(&choice.prefill)->default_value("own"),
+      "prefill", po::value<std::string>()->default_value("own")->notifier([&](const std::string& name) {
+        choice.prefill = parse_prefill_kernels(name);
+      }),
       "GPU only, for prompts of more than 128 tokens: own (SpecLab's kernels) or cublaslt (a library of the "
       "CUDA toolkit). The rows of cublaslt are not bitwise equal to those of decoding");
 }

@@ -30,7 +30,7 @@ std::vector<BackendChoice> compared(const BackendChoice& choice, std::vector<std
   }
   if (classes.empty()) {
     for (const std::string& numerics : cpu_numerics_classes())
-      all.push_back({.backend = "cpu", .numerics = numerics, .threads = choice.threads});
+      all.push_back({.backend = BackendKind::kCpu, .numerics = numerics, .threads = choice.threads});
     if (is_device(choice)) all.push_back(choice);
   }
   std::erase_if(all, [](const BackendChoice& each) { return each.numerics == "f32"; });
@@ -63,7 +63,7 @@ int run_numerics(const Command& command, const std::vector<std::string>& argumen
   std::vector<std::string> classes;
   if (values->count("class") > 0) classes = (*values)["class"].as<std::vector<std::string>>();
   const std::vector<BackendChoice> others = compared(choice, std::move(classes));
-  const ModelSet exact(model, make_backend({.backend = "cpu", .numerics = "f32", .threads = choice.threads}),
+  const ModelSet exact(model, make_backend({.backend = BackendKind::kCpu, .numerics = "f32", .threads = choice.threads}),
                        "");
   std::vector<PromptTokens> contexts;
   PromptSource source;

@@ -92,8 +92,9 @@ json targets_header(const std::vector<Experiment>& experiments, const std::strin
 }
 
 json to_json(const BackendChoice& choice) {
-  return {{"backend", choice.backend}, {"device", choice.device},   {"numerics", choice.numerics},
-          {"threads", choice.threads}, {"kernels", choice.kernels}, {"prefill", choice.prefill}};
+  return {{"backend", name_of(choice.backend)}, {"device", choice.device},
+          {"numerics", choice.numerics},        {"threads", choice.threads},
+          {"kernels", name_of(choice.kernels)}, {"prefill", name_of(choice.prefill)}};
 }
 
 void take_recorded_options(const fs::path& folder, const boost::program_options::variables_map& values,
@@ -115,12 +116,17 @@ void take_recorded_options(const fs::path& folder, const boost::program_options:
     if (!values[name].defaulted() || found == options.end()) return;
     value = found->get<std::decay_t<decltype(value)>>();
   };
-  take("backend", choice.backend);
+  const auto take_choice = [&](const char* name, auto& value, const auto& parse) {
+    std::string text(name_of(value));
+    take(name, text);
+    value = parse(text);
+  };
+  take_choice("backend", choice.backend, parse_backend_kind);
   take("device", choice.device);
   take("numerics", choice.numerics);
   take("threads", choice.threads);
-  take("kernels", choice.kernels);
-  take("prefill", choice.prefill);
+  take_choice("kernels", choice.kernels, parse_cuda_kernels);
+  take_choice("prefill", choice.prefill, parse_prefill_kernels);
 }
 
 std::string shell_word(const std::string& word) {

@@ -38,8 +38,8 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   environment["numerics"] = backend.numerics_class();
   environment["threads"] = backend.threads();
   if (is_device(request.backend)) {
-    environment["kernels"] = request.backend.kernels;
-    environment["prefill"] = request.backend.prefill;
+    environment["kernels"] = name_of(request.backend.kernels);
+    environment["prefill"] = name_of(request.backend.prefill);
   }
   environment["options"] = to_json(request.backend);
   if (const DeviceStatus* status = backend.device_status()) environment["gpu"] = status->state();

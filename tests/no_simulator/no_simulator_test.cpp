@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 TEST(NoSimulator, HostSimtSaysHowToBuildIt) {
   for (const auto& make : {+[] { return make_cuda_backend({.simulated = true}); },
-                           +[] { return make_backend({.backend = "host-simt"}); }}) {
+                           +[] { return make_backend({.backend = BackendKind::kSimulated}); }}) {
     try {
       make();
       FAIL() << "made a simulated GPU without the simulator";
@@ -25,7 +25,7 @@ TEST(NoSimulator, HostSimtSaysHowToBuildIt) {
 }
 
 TEST(NoSimulator, TheCpuNeedsNone) {
-  EXPECT_EQ(make_backend({.backend = "cpu", .threads = 1})->threads(), 1);
+  EXPECT_EQ(make_backend({.backend = BackendKind::kCpu, .threads = 1})->threads(), 1);
 }
 
 }  // namespace

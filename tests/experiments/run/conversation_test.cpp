@@ -70,15 +70,30 @@ TEST(Conversation, AnUnknownTemplateNeedsAName) {
 
 TEST(BackendChoice, AutoIsAUsableGpuUnlessANumericsClassIsAskedFor) {
   const std::string none = "no CUDA driver: libcuda.so.1 was not found";
-  EXPECT_EQ(backend_name({}, none), "cpu");
-  EXPECT_EQ(backend_name({}, ""), "cuda");
-  EXPECT_EQ(backend_name({.numerics = "f32"}, ""), "cpu");
-  EXPECT_EQ(backend_name({.threads = 2}, ""), "cuda");
-  for (const std::string name : {"cpu", "cuda", "host-simt"}) {
-    EXPECT_EQ(backend_name({.backend = name}, none), name);
-    EXPECT_EQ(backend_name({.backend = name}, ""), name);
+  EXPECT_EQ(resolve_backend({}, none), BackendKind::kCpu);
+  EXPECT_EQ(resolve_backend({}, ""), BackendKind::kCuda);
+  EXPECT_EQ(resolve_backend({.numerics = "f32"}, ""), BackendKind::kCpu);
+  EXPECT_EQ(resolve_backend({.threads = 2}, ""), BackendKind::kCuda);
+  for (const BackendKind kind : {BackendKind::kCpu, BackendKind::kCuda, BackendKind::kSimulated}) {
+    EXPECT_EQ(resolve_backend({.backend = kind}, none), kind);
+    EXPECT_EQ(resolve_backend({.backend = kind}, ""), kind);
   }
-  EXPECT_THROW(backend_name({.backend = "gpu"}, ""), Error);
+}
+
+TEST(BackendChoice, EveryFixedChoiceIsReadByItsName) {
+  for (const char* name : {"auto", "cpu", "cuda", "host-simt"})
+    EXPECT_EQ(name_of(parse_backend_kind(name)), name);
+  for (const char* name : {"launches", "persistent", "auto"})
+    EXPECT_EQ(name_of(parse_cuda_kernels(name)), name);
+  for (const char* name : {"own", "cublaslt"}) EXPECT_EQ(name_of(parse_prefill_kernels(name)), name);
+  try {
+    parse_backend_kind("gpu");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--backend: got gpu, expected auto, cpu, cuda or host-simt"));
+  }
+  EXPECT_THROW(parse_cuda_kernels("graphs"), Error);
+  EXPECT_THROW(parse_prefill_kernels(""), Error);
 }
 
 }  // namespace

@@ -288,11 +288,4 @@ std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, Cu
   return std::make_shared<cuda::CudaBackend>(options, kernels);
 }
 
-CudaKernels parse_cuda_kernels(const std::string& name) {
-  if (name == "launches") return CudaKernels::kLaunches;
-  if (name == "persistent") return CudaKernels::kPersistent;
-  if (name == "auto") return CudaKernels::kAuto;
-  throw Error({.what = "--kernels", .got = name, .expected = "launches, persistent or auto", .advice = ""});
-}
-
 }  // namespace speclab
