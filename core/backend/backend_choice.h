@@ -18,10 +18,10 @@ enum class PrefillKernels : std::uint8_t { kOwn, kCublasLt };
 /// is the only place that knows backends by name.
 struct BackendChoice {
   BackendKind backend = BackendKind::kAuto;  ///< kAuto: cuda if a GPU can be used, otherwise cpu
-  int device = 0;  ///< number of the device; the backends cpu and host-simt have only device 0
+  int device = 0;                 ///< number of the device; the backends cpu and host-simt have only device 0
   std::string numerics = "auto";  ///< a numerics class, or "auto": the backend's default
   int threads = 0;                ///< 0: every core that the affinity mask and the cgroup allow
-  CudaKernels kernels = CudaKernels::kLaunches;    ///< GPUs only
+  CudaKernels kernels = CudaKernels::kLaunches;   ///< GPUs only
   PrefillKernels prefill = PrefillKernels::kOwn;  ///< GPUs only
 };
 
