@@ -54,9 +54,7 @@ FEW_PROMPTS = 10  # an interval over fewer prompts shows their number; same as i
 LEAST_PROMPTS = 3  # prompts that a noise floor needs
 MEANINGLESS_NOISE = 0.5
 OTHER_TEXTS = " *"  # mark after a speedup
-OTHER_TEXTS_NOTE = (
-    "* Its texts are not those of its reference: the speedup compares the time per emitted token of different texts."
-)
+OTHER_TEXTS_NOTE = "* The texts of this case differ from those of its reference: the speedup compares the time per emitted token of different texts."
 DRIFT = "machine_drift"
 
 
