@@ -322,7 +322,9 @@ def main(arguments=None):
         if not run.has_lines:
             print(f"report: {options.run} has no raw lines; this report uses its summary.json", file=sys.stderr)
             if not options.out:
-                raise BadRun(f"{options.run}: a kept record, into which nothing is written. Name a file with --out.")
+                raise BadRun(
+                    f"{options.run}: this is a committed record, and nothing is written into it. Name a file with --out."
+                )
         out = options.out or options.run / "report.html"
         folder = out.with_name(f"{out.stem}-figures") if options.out else options.run / "figures"
         drawn, left_out = ([], []) if options.no_figures else draw_figures(run, options.only, folder=folder)

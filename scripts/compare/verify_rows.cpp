@@ -1,8 +1,8 @@
-// Times llama.cpp through its public C API. scripts/compare/compare_llama_cpp.py compiles this file against the
-// libllama of a checkout; the project's own build does not. The program does what `speclab bench --rows` does
-// with SpecLab's engine, in the same order. For each context these are texts (prefill with the last row's
-// logits, then greedy steps), and then forwards of n rows of one sequence with logits for every row. The rows
-// are removed from the cache again.
+// Times llama.cpp through its public C API. scripts/compare/compare_llama_cpp.py compiles this file against
+// the libllama of a checkout; the project's own build does not. The program does what `speclab bench --rows`
+// does with SpecLab's engine, in the same order. For each context these are texts (prefill with the last
+// row's logits, then greedy steps), and then forwards of n rows of one sequence with logits for every row.
+// The rows are removed from the cache again.
 //
 //   verify_rows MODEL THREADS FLASH_ATTENTION(0|1) CONTEXTS ROWS STEPS TEXTS REPEATS       lists as 128,512
 //
@@ -69,7 +69,8 @@ class Peer {
     return llama_n_threads(context_);
   }
 
-  /// Feeds tokens at positions from, from + 1, ... of one sequence. Gives the logits of all rows or of the last.
+  /// Feeds tokens at positions from, from + 1, ... of one sequence. Computes the logits of all rows if `all`
+  /// is true, else of the last row.
   void forward(const llama_token* tokens, int count, int from, bool all) {
     batch_.n_tokens = count;
     for (int i = 0; i < count; ++i) {
@@ -157,7 +158,8 @@ int main(int argc, char** argv) {
       }
     }
     const double cpu = now(CLOCK_PROCESS_CPUTIME_ID) - cpu_begin, wall = now(CLOCK_MONOTONIC) - wall_begin;
-    // Checks that such a forward verifies: it gets the text itself, so the best token of row i must be the text's next.
+    // Checks that such a forward is a verification: it gets the text itself, so the best token of row i must
+    // be the next token of the text.
     const int drafted = std::min(most, steps);
     peer.keep(context);
     peer.forward(text.data(), drafted, context, true);
