@@ -233,7 +233,7 @@ std::string to_verdict_text(const json& verdict) {
     text += '\n';
     text += to_text(table);
     text += verdict["ratio_noise"].is_null()
-                ? std::string("\nThere are no repeats, so that nothing tells a difference from noise.")
+                ? std::string("\nThere are no repeats, so a difference cannot be told from noise.")
                 : fmt::format(
                       "\nThe same speedup differs by up to {:.1f} % between repeats. The intervals are "
                       "widened by this before they are judged; \"same\" means within {:.0f} % of 1.",
@@ -243,7 +243,9 @@ std::string to_verdict_text(const json& verdict) {
         100 * verdict["regret"].get<double>());
   }
   if (none) {
-    text += "Decoding autoregressively is what is recommended here: never slower than itself.\n";
+    text +=
+        "The recommendation for this machine is autoregressive decoding, which is never slower than "
+        "itself.\n";
   } else if (!verdict["measured"].empty()) {
     const json& never = verdict["never_slower"];
     text += never.is_null()
