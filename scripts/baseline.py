@@ -41,13 +41,13 @@ PARTS = ("figure", "table")  # parts of README.md, each between its own marks
 MARKS = {part: (f"<!-- {part}: written by scripts/baseline.py -->", f"<!-- end of {part} -->") for part in PARTS}
 RESULTS_HEAD = """# Measured runs
 
-Written by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. Formats: [SCHEMA.md](SCHEMA.md), words: [glossary](../docs/glossary.md), how it is measured: [measuring](../docs/measuring.md).
+Written by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. [SCHEMA.md](SCHEMA.md) describes the format of a record, the [glossary](../docs/glossary.md) defines the terms, and [measuring](../docs/measuring.md) says how the times are measured.
 
-- In brackets: 95 % intervals, bootstrap over prompts; n is the number of prompts, shown if it is small.
+- In brackets: 95 % intervals, bootstrap over prompts; n is the number of prompts, shown if it is below ten.
 - **equal to autoregressive**: ids and logits rows are bit for bit those of autoregressive decoding.
 - **unexplained**: the part of a step's time that the calibration does not explain (`speclab explain`). If the interval contains 0, it is no more than noise.
-- **with forwards timed again**: what remains of it after a correction for the speed of the machine at that moment. Other forwards give this speed: forwards timed in the lines, or in the calibration rounds next to them. Those in the lines have the case's own row
-  counts, so they also correct errors of the calibration.
+- **with forwards timed again**: the part that is still unexplained after a correction for the machine's speed at that moment. Other forwards measured this speed: forwards between the steps of the lines, or in the calibration rounds next to
+  the lines. Forwards between the steps have the case's own row counts, so they also correct errors of the calibration.
 """
 FRONT_ROWS = 5  # rows of the table in README.md
 FRONT_WIDTH = 160  # longest line of README.md
@@ -118,7 +118,7 @@ def by_category(run):
     if len(copied) < 2 or None in copied.values():
         return ""
     lines = [
-        "Speedup by category. Copied 4-grams: share of the texts' tokens that end a 4-gram which also occurs earlier, in prompt or text.\n",
+        "Speedup by category. Copied 4-grams: share of the emitted tokens that end a 4-gram which occurred earlier in the prompt or the text.\n",
         "| case | " + " | ".join(copied) + " |",
         "|---" * (len(copied) + 1) + "|",
         "| copied 4-grams | " + " | ".join(f"{share:.0%}" for share in copied.values()) + " |",

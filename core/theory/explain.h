@@ -29,7 +29,7 @@ struct Calibration {
 /// measured_cost_speedup and the waterfall use the result. Throws Error for negative or infinite times.
 StepTimes calibrated_step(const Calibration& calibration, const DraftLengths& lengths, double tau);
 
-/// Which forwards measured the machine's speed during the lines of the case and of its baseline.
+/// Which forwards measured the machine's speed during the lines of the case and of its reference.
 enum class DriftSource {
   lines,   ///< forwards timed between the steps of the lines, with as many rows as those steps
   rounds,  ///< the calibration rounds next to the lines
@@ -37,7 +37,7 @@ enum class DriftSource {
 };
 std::string_view to_string(DriftSource source);  ///< "lines", "rounds", "both"
 
-/// How much slower the machine ran during the baseline's lines than during those of the case. This is a
+/// How much slower the machine ran during the reference's lines than during those of the case. This is a
 /// factor of the speedup.
 struct Drift {
   double factor = 1;
@@ -89,7 +89,7 @@ struct WaterfallTerm {
 /// - sampling and bookkeeping: accept + other of a speculative step replace t_ar - t(1), the time that an
 ///   autoregressive step takes besides its forward
 /// - drift of the machine (if it was measured): the step times during this case's lines and during the
-///   baseline's lines replace the mean of the run. If the drift was measured by forwards between the steps of
+///   reference's lines replace the mean of the run. If the drift was measured by forwards between the steps of
 ///   the lines, this term also contains the errors of the calibrated t(n) for those rows. The residual then
 ///   says little about the calibration: quote `unexplained_share` first.
 /// - residual: the measured speedup replaces the modelled one. This term contains noise and everything that

@@ -102,7 +102,7 @@ def draft_from_cache(record):
     rows = [
         (
             "draft_step/later",
-            "a second time, after as many other bytes as a target forward reads,",
+            "a second time, after as many other bytes as the target has,",
             "machine/draft_bytes_second",
         ),
         ("draft_step/hot", "again and again", "machine/draft_bytes"),
@@ -114,7 +114,7 @@ def draft_from_cache(record):
             megabytes = floor["bytes_per_second"] * floor["us"] * 1e-12
             lines.append(
                 f"- `{step}` reads {megabytes:.1f} MB, which a cache may hold. Reading as many bytes {how} takes {number(floor['us'] * 1e-3)} ms\n"
-                f"  ({floor['bytes_per_second'] / 1e9:.0f} GB/s, spread {100 * results.spread[read]:.0f} %); the step takes {results.us(step) / floor['us']:.2f} times as long."
+                f"  ({floor['bytes_per_second'] / 1e9:.0f} GB/s, spread {100 * results.spread[read]:.0f} %). The step takes {results.us(step) / floor['us']:.2f} times as long."
             )
     return "\n\n" + "\n".join(lines) if lines else ""
 
@@ -158,14 +158,14 @@ def copies(record):
     )
     return "\n\n".join(
         [
-            "Steps along a given text, CPU time in microseconds: drafting, then learning from the next token.",
+            "Steps along a given text, CPU time in microseconds: drafting, and learning from the next token.",
             table(["step", "mean", "99th percentile", "slowest", "tokens drafted"], steps),
-            "Real decoding, wall time in microseconds: drafting and learning; then with trees, masks, commit and record.",
+            "Real decoding, wall time in microseconds: drafting and observing; then all work of the host, which includes trees, masks, commit and record.",
             table(
                 ["strategy", "draft and observe", "all on the host", "rows of a step", "share of the step's time"],
                 decoding,
             ),
-            "Indexes, CPU time in microseconds: appending a token; then looking up what follows a text, as a path or a tree.",
+            "Indexes, CPU time in microseconds: appending a token; then looking up what followed the end of a text, as a path or as a tree.",
             table(["index", "append", "bytes a token", "path", "99th percentile", "tree", "99th percentile"], indexes),
         ]
     )
@@ -210,9 +210,8 @@ the bandwidth above 100 % means that a cache held the data.
 
 ## Forwards, prefill, steps
 
-`forward`: a causal chain with logits for every row. `draft_step`: forwards of the shipped draft. `first` feeds two tokens
-right after a forward of the target over 5 rows. `later` follows `first` and feeds one token. `hot` feeds one token again and again, without
-a forward of the target in between.
+`forward`: a causal chain with logits for every row. `draft_step`: a forward of the shipped draft. `first` feeds two tokens, directly after a forward of the target over 5 rows.
+`later` feeds one token, directly after `first`. `hot` feeds one token, directly after another `hot`.
 
 {forwards(record)}{draft_from_cache(record)}
 
