@@ -89,9 +89,9 @@ struct WaterfallTerm {
 /// - sampling and bookkeeping: accept + other of a speculative step replace t_ar - t(1), the time that an
 ///   autoregressive step takes besides its forward
 /// - drift of the machine (if it was measured): the step times during this case's lines and during the
-///   reference's lines replace the mean of the run. If the drift was measured by forwards between the steps of
-///   the lines, this term also contains the errors of the calibrated t(n) for those rows. The residual then
-///   says little about the calibration: quote `unexplained_share` first.
+///   reference's lines replace the mean of the run. If the drift was measured by forwards between the steps
+///   of the lines, this term also contains the errors of the calibrated t(n) for those rows. The residual
+///   then says little about the calibration: quote `unexplained_share` first.
 /// - residual: the measured speedup replaces the modelled one. This term contains noise and everything that
 ///   is not calibrated.
 struct Waterfall {
