@@ -103,9 +103,10 @@ struct Options {
           "list of \"text\" (prompt and output), \"earlier\" (outputs for earlier prompts; prompts are then "
           "decoded in the order of their file), \"datastore\" and \"draft\"");
     visit("datastore", datastore, "file made by `speclab datastore build`, for the source \"datastore\"");
-    visit("order", order, {{Order::first, "first"}, {Order::tree, "tree"}, {Order::listed, "listed"}},
-          "first: the surest copy or, without one, the model; tree: everything that is worth a row, as one "
-          "tree; listed: the first of `sources` that finds anything");
+    visit(
+        "order", order, {{Order::first, "first"}, {Order::tree, "tree"}, {Order::listed, "listed"}},
+        "first: the surest copy, or the model if no copy is sure; tree: all tokens that are worth a row, as "
+        "one tree; listed: the first of `sources` that finds anything");
     visit("sure", sure, Range<double>{0, 1},
           "a copy drafts alone if its first token has at least this probability");
     visit("worth", worth, Range<double>{0, 1},
@@ -140,7 +141,7 @@ class Composition final : public Strategy {
     if (has(kDatastore) == options_.datastore.empty()) {
       throw Error({"composition: datastore", options_.datastore.empty() ? "no file" : options_.datastore,
                    "a file if \"datastore\" is among the sources, otherwise none",
-                   "speclab datastore build"});
+                   "Build one with `speclab datastore build`, or change the sources."});
     }
     if (has(kDatastore)) {
       store_ = Datastore::open(options_.datastore);
@@ -231,7 +232,8 @@ class Composition final : public Strategy {
     return std::find(sources_.begin(), sources_.end(), source) != sources_.end();
   }
 
-  // Looks up the copies of each source, in the order in which they are tried.
+  // Looks up the copies of each source. Sorts them best first, or leaves them in the listed order if the
+  // order is "listed".
   void look_up(const Sequence& sequence, Slot& slot) {
     slot.found = 0;
     for (const Source source : sources_) {
@@ -285,7 +287,7 @@ class Composition final : public Strategy {
   }
 
   // Adds the model's second best tokens as siblings of its drafted ones. They were not drawn, so they are
-  // one-hot. After a drawn sibling this does not change the law.
+  // one-hot. A one-hot child after a drawn sibling does not change the law.
   void add_runner_ups(const Sequence& sequence, const Slot& slot, Draft& draft) const {
     double above = 1;  // probability of the chain up to the parent
     for (const DraftChain::RunnerUp& other : chain_->runner_ups(sequence)) {

@@ -48,7 +48,7 @@ struct Options {
     visit("W", W, Range<int>{0, 256},
           "window: number of positions ahead in the iteration; 0: no window, the pool fills from the text");
     visit("N", N, Range<int>{2, 32}, "n-gram size: N - 1 iterates in the window, N - 1 tokens in a guess");
-    visit("G", G, Range<int>{-1, 256}, "pool: guesses kept for a token; -1: all");
+    visit("G", G, Range<int>{-1, 256}, "most guesses that the pool keeps for each token; -1: no limit");
     visit("V", V, Range<int>{0, 256},
           "guesses verified in a step, newest first; 0: as many as G, or 64 if G is -1");
     visit("full_match_bonus", full_match_bonus, "a completely matching guess gives one more token, N in all");
@@ -88,8 +88,7 @@ class Lookahead final : public Strategy {
       throw Error(
           {"lookahead: emulate",
            std::string(lade_ ? "\"lade\"" : "\"llama_cpp\"") + " with N = " + std::to_string(options.N),
-           "N of at least 3, a window, and accept_window off, because that implementation has nothing else",
-           ""});
+           "N of at least 3, W of at least 1 and accept_window off, as in that implementation", ""});
     }
     guesses_ = options_.V > 0 ? options_.V : options_.G >= 0 ? options_.G : kMostGuesses;
     if (options_.G >= 0) guesses_ = std::min(guesses_, options_.G);
@@ -172,7 +171,9 @@ class Lookahead final : public Strategy {
     }
     LookaheadWindow window;
     NgramPool pool;
-    std::vector<Token> running;  // the text that the pool and the refills use
+    // The text that the pool and the refills use. With `emulate: lade`, as in lade, a step that emits several
+    // tokens appends the last of them each time.
+    std::vector<Token> running;
     std::vector<Token> predictions, ngram;
     std::vector<int> level0;  // nodes of the window's first level, if they are candidates
   };

@@ -6,9 +6,9 @@
 // of the output triggers a copy from the prompt, which contains the documents.
 //
 // Paper:       Saxena 2023, "Prompt Lookup Decoding"; Yang et al. 2023, "Inference with Reference: Lossless
-//              Acceleration of Large Language Models" (LLMA: its trigger length n is ngram_min; its code
-//              tries up to 5 tokens, here ngram_max; it copies k tokens, here length). `by_match` is the
-//              length limit of SuffixDecoding (Oliaro et al. 2024) with its alpha = 1.
+//              Acceleration of Large Language Models" (LLMA). ngram_min is LLMA's trigger length n, length is
+//              its number k of copied tokens, and ngram_max is 5 in its code. `by_match` is the length
+//              limit of SuffixDecoding (Oliaro et al. 2024) with its alpha = 1.
 // Draft cost:  microseconds to search the text on the host; with a fallback also gamma draft forwards.
 // Loses when:  the text repeats nothing, or a forward of many rows is expensive. Then chance matches of one
 //              token only cost time.
@@ -58,8 +58,8 @@ struct Options {
           {{Match::leftmost, "leftmost"}, {Match::latest, "latest"}, {Match::frequent, "frequent"}},
           "which of several earlier occurrences; frequent: the latest one with the most common next token");
     visit("reference", reference, {{Reference::text, "text"}, {Reference::prompt, "prompt"}},
-          "text: any suffix is looked up in prompt and output; prompt: a suffix of the output only, in the "
-          "prompt only");
+          "text: a suffix of the text is looked up in prompt and output; prompt: a suffix of the output is "
+          "looked up in the prompt");
     visit("candidates", candidates, Range<int>{1, 16},
           "number of different continuations to copy, as a tree");
     visit("cut_at_end", cut_at_end, "copy nothing after an end token, because it would never be emitted");
@@ -71,8 +71,8 @@ struct Options {
   }
 };
 
-/// Finds earlier occurrences of the longest possible suffix of the text. Keeps its memory between calls and
-/// does not allocate up to `capacity` tokens.
+/// Finds earlier occurrences of the longest possible suffix of the text. Reuses its memory, so it does
+/// not allocate for a text of at most `capacity` tokens.
 class Lookup {
  public:
   Lookup(const Options& options, const Resources& resources)
@@ -269,7 +269,7 @@ const RegisterStrategy<Options, PromptLookup> registered{{
         "copies what followed an earlier occurrence of the last n tokens; a draft model may fill the gaps",
     .paper = "Saxena 2023, Prompt Lookup Decoding; Yang et al. 2023 (LLMA)",
     .draft_source = "copies from the text or the prompt; optionally a small model",
-    .stop_rule = "length, end of the text or token; schedule of the small model",
+    .stop_rule = "length; end of the text; end token; schedule of the small model",
     .verification = "chain; tree with candidates or merge",
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

@@ -35,7 +35,8 @@ struct Checkpoint::Impl {
     return twin ? twin->original_tensor(name) : std::string(name);
   }
 
-  /// Calls read(type, first byte, weights, out) for runs of rows that are contiguous in the file.
+  /// Calls read(type, first byte, number of weights, out) for each run of rows that is contiguous in the
+  /// file.
   template <typename T, typename Read>
   void read_rows(std::string_view name, std::int64_t begin, std::int64_t end, T* out, Read read) const {
     const CheckpointTensor& from = tensor(name);

@@ -37,13 +37,13 @@ void read_head_width(const GgufSettings& settings, ModelConfig& config) {
     config.head_dim = config.hidden / config.heads;
   } else {
     settings.refuse("attention.head_count", fmt::format("{}", config.heads),
-                    fmt::format("a divisor of the embedding length {}, or {} beside it", config.hidden,
+                    fmt::format("a divisor of the embedding length {}, unless {} is set", config.hidden,
                                 settings.key("attention.key_length")),
                     "");
   }
   if (config.head_dim % 2 != 0 || std::int64_t{config.heads} * config.head_dim > kMaxWidth) {
     settings.refuse("attention", fmt::format("{} heads of {}", config.heads, config.head_dim),
-                    fmt::format("an even width, at most {} in all", kMaxWidth), "");
+                    fmt::format("heads of an even width, at most {} dimensions in all", kMaxWidth), "");
   }
   if (settings.has("attention.value_length") &&
       settings.integer("attention.value_length", 0, kMaxWidth) != config.head_dim) {
@@ -207,7 +207,7 @@ std::optional<Tokenizer> read_tokenizer(const GgufFile& file, const std::string&
   if (file.has("tokenizer.ggml.add_bos_token")) parts.add_bos = file.flag("tokenizer.ggml.add_bos_token");
   if (file.has("tokenizer.ggml.add_eos_token") && file.flag("tokenizer.ggml.add_eos_token")) {
     parts.assumed.push_back(
-        "tokenizer.ggml.add_eos_token is true: not followed, because a prompt is to be continued");
+        "tokenizer.ggml.add_eos_token is true: ignored, because the model has to continue the prompt");
   }
   read_sentencepiece_keys(file, name, parts);
   return Tokenizer::from_parts(std::move(parts));

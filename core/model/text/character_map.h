@@ -21,9 +21,9 @@ void check_character_map(std::string_view map, const std::string& where);
 
 /// Applies these rules as the normalizer "Precompiled" of Hugging Face's `tokenizers` does (its package
 /// spm_precompiled 0.1). This differs from SentencePiece: it goes through the text by extended grapheme
-/// clusters. If a cluster of at most five bytes begins with a rule, the whole cluster becomes the text of the
-/// shortest such rule; the rest of the cluster is lost. Other clusters are replaced character by character in
-/// the same way. Immutable.
+/// clusters. If a cluster of at most five bytes begins with the source of a rule, the replacement of the
+/// shortest such rule takes the place of the whole cluster; the rest of the cluster is lost. Other clusters
+/// are replaced character by character in the same way. Immutable.
 class CharacterMap {
  public:
   /// Throws Error naming `where` for bad rules.

@@ -23,7 +23,7 @@ struct TokenizerIds {
 /// then into words by a fixed rule ("pre-tokeniser"), and in a word the adjacent pair of lowest rank is
 /// merged until no pair is left. There are two schemes: byte-level (every byte is a character of the
 /// vocabulary's alphabet), and spaces as U+2581 with bytes as fallback (the form of Llama 2). The second may
-/// also be a unigram model (Kudo 2018). SentencePiece's library runs models in its own format.
+/// also be a unigram model (Kudo 2018). Models in SentencePiece's format are run by SentencePiece's library.
 ///
 /// Copies are cheap and share immutable data. All members are thread-safe.
 class Tokenizer {
