@@ -71,7 +71,7 @@ struct Checkpoint::Impl {
       }
       return;
     }
-    // The converter has written row s * head_dim/2 + j of a head as row 2 j + s.
+    // llama.cpp's converter has written row s * head_dim/2 + j of a head as row 2 j + s (s = 0 or 1).
     const std::int64_t head_dim = from.rows / from.interleaved_heads, half = head_dim / 2;
     for (std::int64_t row = begin; row < end; ++row, out += from.columns) {
       const std::int64_t head = row / head_dim, i = row % head_dim;

@@ -240,7 +240,7 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   std::vector<ExpectedTensor> expected = expected_tensors(parts.config, family->names);
   std::set<std::string_view> names;
   for (const StoredTensor& tensor : tensors) names.insert(tensor.name);
-  // Files of a decoder without its head have no prefix.
+  // In files of a decoder without its output head, the names of tensors lack this prefix.
   const std::string_view prefix = family->decoder;
   const bool bare =
       std::none_of(names.begin(), names.end(), [&](const auto& name) { return name.starts_with(prefix); });

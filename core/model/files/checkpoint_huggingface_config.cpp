@@ -87,7 +87,7 @@ ModelConfig read_huggingface_config(const fs::path& directory) {
   config.family = family.model_type;
   config.name = settings.text_or("_name_or_path", "");
   if (config.name.empty()) {
-    std::error_code gone;  // the current directory may be gone
+    std::error_code gone;  // absolute() fails if the current directory has been deleted
     config.name = fs::absolute(directory / "config.json", gone).parent_path().filename().string();
   }
   config.hidden = settings.integer(family.keys.hidden, 1, kMostWidth);

@@ -198,7 +198,7 @@ std::vector<StoredTensor> place(const Cursor& cursor, std::vector<Description> d
     }
     if (entry.offset > data.size() || entry.bytes > data.size() - entry.offset) {
       cursor.fail(where, fmt::format("{} bytes of data at offset {}", entry.bytes, entry.offset),
-                  fmt::format("no more than the {} bytes that the file has", data.size()));
+                  fmt::format("data inside the {} bytes of the data section", data.size()));
     }
     entry.tensor.data = data.subspan(entry.offset, entry.bytes);
   }

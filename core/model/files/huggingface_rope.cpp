@@ -33,7 +33,7 @@ std::string rope_type(const ConfigValues& rope) {
   const std::string old = rope.text_or("type", "default");
   const std::string type = rope.text_or("rope_type", old);
   if (rope.has("rope_type") && rope.has("type") && type != old)
-    rope.refuse("type", fmt::format("\"{}\", as rope_type", type), "Correct one of the two.");
+    rope.refuse("type", fmt::format("\"{}\", as rope_type says", type), "Correct one of the two.");
   return type;
 }
 
@@ -155,7 +155,7 @@ int rotated_dims(const ConfigValues& where, const char* key, float share, int he
   if (share > 1 || dims < 2 || dims % 2 != 0) {
     where.refuse(
         key,
-        fmt::format("a share up to 1 of head_dim = {} that gives an even number of dimensions, at least 2",
+        fmt::format("a share up to 1; share * head_dim, here head_dim = {}, must be even and at least 2",
                     head_dim),
         "RoPE rotates pairs.");
   }

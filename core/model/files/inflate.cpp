@@ -149,8 +149,8 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
            "a multiple of the key/value heads", "");
   }
   if (constexpr std::int64_t kMost = 1 << 24; std::int64_t{c.heads} * c.head_dim > kMost) {
-    refuse("heads", fmt::format("{} of {}", c.heads, c.head_dim),
-           fmt::format("at most {} dimensions in all", kMost), "");
+    refuse("heads", fmt::format("{} heads of {} dimensions", c.heads, c.head_dim),
+           fmt::format("at most {} dimensions in all heads together", kMost), "");
   }
   const int group = o.heads / o.kv_heads, new_group = c.heads / c.kv_heads;
   // Number of key/value heads of the twin that the query heads of one original key/value head need.

@@ -33,7 +33,8 @@ struct InflateShape {
 ///   layers               random q, k, v, gate and up; zero attn_out and ffn_down. Added layers are spread
 ///                        evenly between the original ones.
 ///   query heads          random q; zero columns of attn_out.
-///   key/value heads      random k and v. An original head is repeated if its query heads need several.
+///   key/value heads      random k and v. An original head is repeated if its query heads
+///                        belong to several key/value heads of the twin.
 ///   dimensions of heads  random q and v, zero k and zero columns of attn_out (with norms of q and k, q is
 ///                        zero too). The original pairs of dimensions keep their RoPE frequencies, and
 ///                        attention scores keep their scale.

@@ -27,7 +27,7 @@ TEST_F(Speclab, ModelSaysWhatWasAssumed) {
   EXPECT_THAT(
       run({"model", "bare.gguf"}).out,
       AllOf(
-          HasSubstr("\n  assumed       llama.rope.freq_base is missing: 10000\n"),
+          HasSubstr("\n  assumed       llama.rope.freq_base is missing: 10000 is used\n"),
           HasSubstr(
               "\n  assumed       tokenizer.ggml.pre is missing: text is split by llama.cpp's default rule"),
           HasSubstr(

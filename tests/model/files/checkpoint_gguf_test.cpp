@@ -253,7 +253,7 @@ TEST(CheckpointGguf, Llama2WithoutABaseOfRotationsHasTheUsualOne) {
   write_file(dir.path() / "m.gguf", writer.file());
   const Checkpoint checkpoint = Checkpoint::open(dir.path() / "m.gguf");
   EXPECT_EQ(checkpoint.config().rope_theta, 10000);
-  EXPECT_THAT(checkpoint.assumed(), ElementsAre("llama.rope.freq_base is missing: 10000"));
+  EXPECT_THAT(checkpoint.assumed(), ElementsAre("llama.rope.freq_base is missing: 10000 is used"));
   write_gguf(dir.path() / "complete.gguf", random_llama(tiny_shape(), 1));
   EXPECT_THAT(Checkpoint::open(dir.path() / "complete.gguf").assumed(), ElementsAre());
 }
@@ -316,13 +316,14 @@ TEST(CheckpointGguf, RefusesABadConfiguration) {
                 w.set("llama.attention.head_count", 3u);
                 w.set("llama.attention.head_count_kv", 3u);
               }),
-              HasSubstr("head_count: got 3, expected a divisor of the embedding length 32"));
+              HasSubstr("head_count: got 3, expected a number that divides the embedding length 32"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.attention.key_length", 7u); }),
-              HasSubstr("got 4 heads of 7, expected an even width"));
+              HasSubstr("got 4 heads of 7 dimensions, expected an even number of dimensions in a head"));
   EXPECT_THAT(
       changed([](W& w) { w.set("llama.attention.key_length", 1u << 23); }),
       HasSubstr(
-          "got 4 heads of 8388608, expected heads of an even width, at most 16777216 dimensions in all"));
+          "got 4 heads of 8388608 dimensions, expected an even number of dimensions in a head, and at most "
+          "16777216 in all heads together"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.attention.value_length", 4u); }),
               HasSubstr("value_length: got 4, expected the width"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.rope.dimension_count", 4u); }),
