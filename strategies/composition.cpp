@@ -112,9 +112,10 @@ struct Options {
     visit("worth", worth, Range<double>{0, 1},
           "a copied token is verified if its path has at least this probability");
     visit("worth_of_draft", worth_of_draft, Range<double>{0, 1},
-          "the same for the draft model's tokens, at temperature 0 only: drawn tokens are always verified");
+          "a token of the draft model is verified if its path has at least this probability; only at "
+          "temperature 0, because drawn tokens are always verified");
     visit("worth_of_runner_up", worth_of_runner_up, Range<double>{0, 1},
-          "the same for the draft model's second best tokens");
+          "a second best token of the draft model is verified if its path has at least this probability");
     visit("length", length, Range<int>{1, 64}, "most tokens to copy");
     visit("nodes", nodes, Range<int>{1, 64},
           "a tree with this many drafted tokens gets no more copies and runner-ups");

@@ -53,7 +53,8 @@ class DraftTree final : public Strategy {
     slots_.resize(static_cast<std::size_t>(resources_.batch));
   }
 
-  // A device can run these steps unless a width exceeds the number of tokens in a row of the draft.
+  // A device can run these steps unless a node has more children than the draft's vocabulary, which may be
+  // reduced, has tokens.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
     if (*std::max_element(options_.widths.begin(), options_.widths.end()) > static_cast<int>(columns()))
       return std::nullopt;
@@ -66,8 +67,9 @@ class DraftTree final : public Strategy {
     s.cache.begin(sequence, resources_);
   }
 
-  // Drafts level by level, for all sequences together. Node 0 is committed to the draft's cache. The nodes
-  // after it are fed, except those of the last level. So node i + 1 is row i in flight.
+  // Drafts level by level, for all sequences together. Node 0 is fed and committed to the draft's cache at
+  // once. The nodes after it, except those of the last level, are fed and stay in flight. So node i + 1 is
+  // row i in flight.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
     active_.clear();
     for (std::size_t i = 0; i < sequences.size(); ++i) {

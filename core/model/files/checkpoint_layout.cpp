@@ -159,12 +159,11 @@ std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& ex
     const bool vector = want.shape.size() == 1;
     const TensorTypeInfo& type = tensor_type_info(*tensor.type);
     if (type.block > 1 && (want.selection.transposed || (vector && want.selection.block > 0))) {
-      throw Error(
-          {.what = what,
-           .got = "type " + tensor.type_name,
-           .expected =
-               "F32, F16 or BF16, because the matrix is transposed and blocks of a quantised type cannot be",
-           .advice = "Convert the model to one of these types."});
+      throw Error({.what = what,
+                   .got = "type " + tensor.type_name,
+                   .expected = "F32, F16 or BF16, because single elements of the tensor are read, and other "
+                               "types have blocks",
+                   .advice = "Convert the model to one of these types."});
     }
     std::int64_t count = 1, all = 1;
     for (const std::int64_t extent : want.shape) count *= extent;

@@ -34,8 +34,9 @@ struct ControlToken {
 };
 
 /// Finds the control tokens by their names, in id order. `stated` are the fill-in-the-middle roles
-/// ("fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep") whose token the file states; names of
-/// these roles are not searched. If several tokens have names of one role, the one with the lowest id counts.
+/// ("fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep") whose token the file states. For these
+/// roles no token is searched by name. If several tokens have names of one role, the one with the lowest id
+/// counts.
 std::vector<ControlToken> control_tokens_by_name(std::span<const std::string> tokens,
                                                  const std::set<std::string, std::less<>>& stated);
 

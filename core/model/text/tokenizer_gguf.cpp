@@ -45,7 +45,7 @@ std::string shown(const Tokenizer::Parts& parts, Token token) {
   return fmt::format("{} ({})", inside ? parts.tokens[static_cast<std::size_t>(token)] : "no token", token);
 }
 
-/// Gives the byte pieces their type, for SentencePiece. Its library requires all or none of them.
+/// Gives the byte pieces their type, for SentencePiece. Its library requires all 256 byte pieces or none.
 void find_byte_pieces(Tokenizer::Parts& parts) {
   std::map<std::string, std::size_t> names;
   for (int byte = 0; byte < 256; ++byte) names.emplace(fmt::format("<0x{:02X}>", byte), parts.tokens.size());
@@ -98,7 +98,8 @@ void complete_types(Tokenizer::Parts& parts) {
 
 /// Fills in missing ids as llama.cpp does, if the vocabulary is large enough.
 void complete_ids(Tokenizer::Parts& parts) {
-  // For "gpt2" llama.cpp takes 11, which is Falcon's id, in every file. It is better to have no such token.
+  // For "gpt2" llama.cpp takes 11, the id of Falcon's end token, for BOS and EOS of every file. It is better
+  // to have no such token.
   if (parts.model == "gpt2") return;
   const bool unigram = parts.model == "t5";
   const auto take = [&](const char* name, std::optional<Token>& id, Token absent) {
