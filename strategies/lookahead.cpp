@@ -57,9 +57,8 @@ struct Options {
     visit("pool_from_prompt", pool_from_prompt,
           "the n-grams of the prompt and of the text go into the pool too");
     visit("evict", evict, {{NgramPool::Order::lru, "lru"}, {NgramPool::Order::fifo, "fifo"}},
-          "which guess a full list of the pool drops. lru: the one that was seen longest ago; fifo: the one "
-          "that "
-          "was added first");
+          "which guess a full list of the pool drops. lru: the one that was seen longest ago; fifo: the "
+          "one that was added first");
     visit("initial", initial, {{Initial::random, "random"}, {Initial::prompt, "prompt"}},
           "first window: random tokens of the prompt, or its first ones in order");
     visit("window_from_pool", window_from_pool,

@@ -8,9 +8,9 @@
 //
 // Paper:       Saxena 2023, "Prompt Lookup Decoding"; Yang et al. 2023, "Inference with Reference: Lossless
 //              Acceleration of Large Language Models" (LLMA). ngram_min is LLMA's trigger length n, length is
-//              its number k of copied tokens, and ngram_max is 5 in its code. `by_match`
-//              copies at most as many tokens as have matched. SuffixDecoding (Oliaro et al. 2024) copies at
-//              most alpha times the match; here alpha = 1.
+//              its number k of copied tokens, and ngram_max is 5 in its code. `by_match` copies at most as
+//              many tokens as have matched. SuffixDecoding (Oliaro et al. 2024) copies at most alpha times
+//              the match; here alpha = 1.
 // Draft cost:  microseconds to search the text on the host; with a fallback also gamma draft forwards.
 // Loses when:  the text repeats nothing, or a forward of many rows is expensive. Then chance matches of one
 //              token only cost time.
@@ -61,8 +61,7 @@ struct Options {
           "which of several earlier occurrences; frequent: the latest one with the most common next token");
     visit("reference", reference, {{Reference::text, "text"}, {Reference::prompt, "prompt"}},
           "text: the last tokens of the text are looked up in prompt and output; prompt: the last tokens of "
-          "the "
-          "output are looked up in the prompt only");
+          "the output are looked up in the prompt only");
     visit("candidates", candidates, Range<int>{1, 16},
           "number of different continuations to copy, as a tree");
     visit("cut_at_end", cut_at_end, "copy nothing after an end token, because it would never be emitted");
