@@ -8,8 +8,9 @@
 //              most (W + G)(N - 1) rows.
 // Emulation:   the option `emulate` repeats the steps of lade (the authors' code) or of llama.cpp. One
 //              thing of lade is not emulated: lade fills its first level during the prompt's forward, which
-//              saves it one step per text. Both programs also draw their first window differently, and
-//              llama.cpp samples it at T > 0.
+//              saves it one step per text. The first window is not emulated either: both programs draw it in
+//              another way. At T > 0 llama.cpp samples the tokens of its window; here they are the target's
+//              best tokens.
 // Loses when:  rows are expensive: t((W + G)(N - 1)) exceeds tokens per step, as on most CPUs.
 
 #include <algorithm>
@@ -172,8 +173,8 @@ class Lookahead final : public Strategy {
     }
     LookaheadWindow window;
     NgramPool pool;
-    // The text that the pool and the refills use. With `emulate: lade`, as in lade, a step that emits several
-    // tokens appends the last of them each time.
+    // The text that the pool and the refills use. With `emulate: lade`, a step that emits n tokens appends
+    // the last of them n times, as lade does.
     std::vector<Token> running;
     std::vector<Token> predictions, ngram;
     std::vector<int> level0;  // nodes of the window's first level, if they are candidates

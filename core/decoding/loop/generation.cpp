@@ -60,8 +60,7 @@ void GenerationOptions::fields(OptionVisitor& visit) {
   visit("device_graph", device_graph,
         {{DeviceGraph::off, "off"}, {DeviceGraph::round, "round"}, {DeviceGraph::loop, "loop"}},
         "how the host launches the steps of device_loop on the GPU. off: kernel by kernel. round: a CUDA "
-        "graph for each "
-        "step. loop: one CUDA graph that repeats the step");
+        "graph for each step. loop: one CUDA graph that repeats the step");
   visit("repetition_penalty", repetition_penalty, Range<double>{0, 100, true},
         "divides the logits of tokens that occurred; 1 = off");
   visit("banned_tokens", banned_tokens, Range<int>{0, kMost}, "token ids that are never emitted");

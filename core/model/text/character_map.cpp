@@ -69,7 +69,7 @@ std::string decode_base64(std::string_view text, const std::string& where) {
 
 void check_character_map(std::string_view map, const std::string& where) {
   const auto refuse = [&](const std::string& got) {
-    throw Error({where, got, "a trie and its texts, without links that leave them",
+    throw Error({where, got, "a trie and its texts, with every link inside them",
                  "The file is broken; fetch or convert it again."});
   };
   std::uint32_t trie_bytes = 0;
