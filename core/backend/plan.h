@@ -81,8 +81,9 @@ struct PlanShape {
     return begin;
   }
   int nodes() const { return given > 0 ? given : level_begin(depth() + 1); }
-  /// True if the draft is a chain. Its accepted tokens then are already in their final slots of the KV cache,
-  /// right after the pending token.
+  /// True if the draft is certainly a chain. Its accepted tokens then are already in their final slots of the
+  /// KV cache, right after the pending token. A tree of the host with two or more drafted nodes may branch,
+  /// so the result is false for it.
   bool is_chain() const { return given > 0 ? given <= 2 : nodes() == depth() + 1; }
 };
 

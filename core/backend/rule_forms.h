@@ -33,9 +33,8 @@ struct RatioForm {
   bool ignore_q = false;  ///< treats every drafted token as one-hot
   bool operator==(const RatioForm&) const = default;
 };
-/// Returns f(p). The parameters of the ratio rules make sure that `power` and 1 / scale lie in (0, 1], so
-/// f(p)
-/// >= p.
+/// Returns f(p), which is at least p, because the parameters of the ratio rules keep `power` and 1 / scale in
+/// (0, 1].
 SPECLAB_EXACT double boosted(const RatioForm& form, double p) {
   return form.power == 1 ? form.scale * p : exact_power(p, form.power);
 }

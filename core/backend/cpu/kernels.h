@@ -38,7 +38,7 @@ struct RowGroups {
 };
 
 /// y[row, j] (+)= sum_k W[j, k] x[row, k] for j in [0, outputs). `panels` points at the panel of output 0,
-/// and y at its column. x: n interleaved rows of even length `in`.
+/// and y at the column of output 0. x: n interleaved rows of even length `in`.
 void linear_slice(const Bf16* panels, int in, int outputs, const float* x, int n, float* y, int y_stride,
                   bool accumulate);
 
