@@ -47,7 +47,7 @@ using DraftLengths = std::vector<double>;  // [largest gamma + 1]
 DraftLengths constant_draft_length(int gamma);
 double mean_draft_length(const DraftLengths& lengths);
 
-/// E[tau] for a mixture of draft lengths: the mean over steps of Eq. 1 at the step's gamma.
+/// E[tau] for a mixture of draft lengths: the mean over steps of Eq. 1 (expected_tokens) at the step's gamma.
 double mixture_expected_tokens(double alpha, const DraftLengths& lengths);
 
 /// Speedup for a mixture of draft lengths: sum_i tau_i / sum_i (t(gamma_i + 1) + gamma_i c) over the steps i,

@@ -29,8 +29,8 @@ struct BlockOfScores {
   int stride;
 };
 /// Computes sums[row][head dimension] += weight * value over all positions of a row; rows of sums are `width`
-/// apart. weights: [row][position], rows `stride` apart, zero after the last position. In all rows, position
-/// i is in slot i for all i < in_place. `in_place` is even.
+/// apart. weights: the exponentials of the softmax, [row][position], rows `stride` apart, zero after the last
+/// position. In all rows, position i is in slot i for all i < in_place. `in_place` is even.
 struct BlockOfValues {
   const Bf16* values;
   int head_dim;

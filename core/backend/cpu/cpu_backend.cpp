@@ -29,8 +29,8 @@ namespace speclab {
 namespace cpu {
 namespace {
 
-// Allocates memory at a multiple of 2 MiB, so that the operating system can back it with large pages. The
-// memory is not touched, so none of it is resident yet.
+// Allocates memory. A block of 2 MiB or more begins at a multiple of 2 MiB, so that the operating system can
+// back it with large pages. The memory is not touched, so none of it is resident yet.
 std::shared_ptr<void> reserve(std::size_t bytes) {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   const std::size_t size =
