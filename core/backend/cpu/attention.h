@@ -65,7 +65,8 @@ struct QueryBlock {
   float soft_cap = 0;     ///< 0: none
   int begin = 0;          ///< a multiple of kKeyBlock; no row sees an earlier position
   int first[kRows] = {};  ///< first position that the row sees
-  /// Slots that the rows see, ascending; empty: all from `begin` to `last_slot`.
+  /// The slots to score, ascending. They contain all slots that the rows see. Empty: all from `begin` to
+  /// `last_slot`.
   std::span<const SlotRange> ranges = {};
   int alike = 0;  ///< number of entries at the start of a path that are the same in all paths
 
