@@ -110,6 +110,7 @@ json fit_json(const Group& group, const json& calibration) {
               {"cells", std::move(cells)},
               {"machines", json::array()}};
   if (!calibration.is_null()) {
+    // calibrated_row_times() adds an extrapolated point at twice the largest measured number of rows.
     json own = lookahead_machine(kThisMachine, out, calibrated_row_times(calibration).monotone());
     own["measured_rows"] = own["measured_rows"].get<int>() / 2;
     out["machines"].push_back(std::move(own));

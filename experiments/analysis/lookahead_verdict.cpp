@@ -39,8 +39,8 @@ const json& case_by_id(const json& summary, const json& id) {
   for (const json& entry : summary.at("cases")) {
     if (entry["id"] == id) return entry;
   }
-  throw Error({"summary", fmt::format("no case {}", id.dump()), "the case of a fitted cell",
-               "speclab report RUN writes it anew."});
+  throw Error({"summary.json", fmt::format("no case {}", id.dump()), "a case for each fitted cell",
+               "The file is damaged. Run the experiment again."});
 }
 
 theory::RowTimes row_times_of(const json& summary) {

@@ -111,7 +111,7 @@ MetricValue cpu_share(const CaseData& data) {
 }
 
 /// The work of all forwards per second as a share of a measured limit of the machine. The limit is a field of
-/// environment.json. `amount` is a function of the work of target or draft in a turn.
+/// environment.json. `amount` is a function of a turn.
 template <class Amount>
 MetricValue share_of_limit(const CaseData& data, const char* limit_name, Amount amount) {
   const double limit = data.environment.value(limit_name, 0.0);
