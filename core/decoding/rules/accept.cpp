@@ -14,7 +14,7 @@ namespace {
 std::vector<AcceptanceRule> all_rules() {
   std::vector<AcceptanceRule> rules;
   for (const std::span<const AcceptanceRule> family :
-       {rules::ratio(), rules::match(), rules::criterion(), rules::classical()}) {
+       {rules::ratio(), rules::match(), rules::criterion(), rules::classical(), rules::paths()}) {
     rules.insert(rules.end(), family.begin(), family.end());
   }
   return rules;

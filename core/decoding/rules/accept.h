@@ -137,6 +137,7 @@ struct AcceptanceRule {
   /// the host judges the drafts.
   DeviceRule (*device_form)(const RuleOptions&, const SamplingParams&) = nullptr;
   CoinUse coins = CoinUse::independent;
+  bool chains_only = false;  ///< the rule refuses drafts in which a node has several children
   void (*verify)(const AcceptanceRule&, const RuleOptions&, const DraftToJudge&,
                  Acceptance&) = verify_by_walk;
 };

@@ -18,6 +18,7 @@ std::span<const AcceptanceRule> match();  ///< accept when the target's own toke
 std::span<const AcceptanceRule>
 criterion();  ///< accept when the token meets a condition on the target's row: lossy
 std::span<const AcceptanceRule> classical();  ///< textbook rejection sampling, for comparison
+std::span<const AcceptanceRule> paths();      ///< judge whole paths, from the leaves to the root
 
 // Parameters of the rules; each is declared once. A rule lists pointers to those that it reads.
 inline constexpr RuleOption kLenience{.name = "lenience",

@@ -88,7 +88,9 @@ TEST_P(PlannedRule, DecidesAsOnTheHost) {
 
 std::vector<std::string> every_rule() {
   std::vector<std::string> names;
-  for (const AcceptanceRule& rule : acceptance_rules()) names.emplace_back(rule.name);
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    if (rule.device_form != nullptr) names.emplace_back(rule.name);
+  }
   return names;
 }
 INSTANTIATE_TEST_SUITE_P(Rules, PlannedRule, ::testing::ValuesIn(every_rule()),

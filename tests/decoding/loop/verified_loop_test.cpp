@@ -152,7 +152,9 @@ TEST_P(VerifiedRule, DecidesAsOnTheHost) {
 
 std::vector<std::string> rules_of_verdicts() {
   std::vector<std::string> names;
-  for (const AcceptanceRule& rule : acceptance_rules()) names.emplace_back(rule.name);
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    if (rule.device_form != nullptr) names.emplace_back(rule.name);
+  }
   return names;
 }
 INSTANTIATE_TEST_SUITE_P(Rules, VerifiedRule, ::testing::ValuesIn(rules_of_verdicts()),

@@ -22,7 +22,8 @@ TEST(Registry, NamesAreUniqueAndCompleteAndEveryRuleIsWhole) {
     EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
     EXPECT_FALSE(rule.summary.empty());
     EXPECT_FALSE(rule.source.empty());
-    EXPECT_TRUE(rule.loss && rule.test && rule.bonus && rule.expected && rule.output_law) << rule.name;
+    EXPECT_TRUE(rule.loss && rule.bonus && rule.expected && rule.output_law) << rule.name;
+    EXPECT_EQ(rule.test != nullptr, rule.verify == verify_by_walk) << rule.name;
     for (const std::string_view option : option_names(rule)) {
       EXPECT_TRUE(fields.count(option)) << rule.name << " reads " << option;
       read.insert(option);
@@ -30,10 +31,10 @@ TEST(Registry, NamesAreUniqueAndCompleteAndEveryRuleIsWhole) {
     EXPECT_EQ(&find_acceptance_rule(rule.name), &rule);
   }
   EXPECT_EQ(read, fields);
-  EXPECT_THAT(names, testing::ElementsAre("coupled", "distillspec_exp", "distillspec_lin", "distillspec_sq",
-                                          "exact", "gap", "iterative", "lenience", "non_iterative",
-                                          "one_hot_rejection", "rejection", "sample_match", "threshold",
-                                          "top_beta", "typical", "uniform_b"));
+  EXPECT_THAT(names, testing::ElementsAre("block", "coupled", "distillspec_exp", "distillspec_lin",
+                                          "distillspec_sq", "exact", "gap", "iterative", "lenience",
+                                          "non_iterative", "one_hot_rejection", "rejection", "sample_match",
+                                          "threshold", "top_beta", "traversal", "typical", "uniform_b"));
 }
 
 TEST(Registry, AnUnknownRuleSuggestsTheNearestName) {

@@ -80,6 +80,11 @@ std::map<enumerate::Outcome, double> chain_law(const ModelPtr& model, const Samp
   return law;
 }
 
+bool takes(const AcceptanceRule& rule, const Case& c) {
+  const std::string_view strategy = c.strategy.info().name;
+  return !rule.chains_only || strategy == "speculative_sampling" || strategy == "autoregressive";
+}
+
 std::vector<Case> small_cases() {
   std::vector<Case> all;
   all.push_back({"autoregressive", choose("autoregressive")});

@@ -22,6 +22,8 @@ struct Case {
   int length = 5;       ///< number of tokens whose joint law is sampled
 };
 
+/// True if the rule judges the drafts of this case. Rules for chains get the cases of a draft model's chain.
+bool takes(const AcceptanceRule& rule, const Case& c);
 /// Every strategy, with drafts small enough for enumeration.
 std::vector<Case> small_cases();
 /// The small cases, longer chains, larger trees, and trees of several sources, whose shape depends on the

@@ -1,0 +1,112 @@
+// The rules that judge whole paths: their golden values, and what they accept beside the rule "rejection".
+// enumeration_test.cpp proves that they are lossless.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "tests/decoding/loop/toy_step.h"
+#include "tests/decoding/rules/enumerate.h"
+
+namespace speclab::enumerate {
+namespace {
+
+/// E[tau] of a step on the golden pair.
+double tokens_of_step(const char* rule, const Shape& shape, Draws draws) {
+  const World world = golden_world(static_cast<int>(shape.widths.size()) + 1);
+  Step step;
+  double tokens = 0;
+  walk(
+      [&](const Coins& coins) { run_step(world, shape, draws, find_acceptance_rule(rule), {}, coins, step); },
+      [&](double probability) {
+        tokens += probability * static_cast<double>(step.acceptance.path.size() + 1);
+      });
+  return tokens;
+}
+
+// E[tau] of the rule "rejection" and of rules over whole paths, enumerated in exact rationals elsewhere.
+TEST(Golden, TokensOfAStepForEveryVerifier) {
+  const double by_token[] = {1.75, 2.3125, 2.734375, 3.05078125};
+  const double by_block[] = {1.75, 2.3675, 2.883625, 3.32580625};
+  for (int gamma = 1; gamma <= 4; ++gamma) {
+    const Shape chain{std::vector<int>(static_cast<std::size_t>(gamma), 1)};
+    const auto at = static_cast<std::size_t>(gamma - 1);
+    EXPECT_NEAR(tokens_of_step("rejection", chain, Draws::iid), by_token[at], 1e-6) << gamma;
+    EXPECT_NEAR(tokens_of_step("block", chain, Draws::iid), by_block[at], 1e-6) << gamma;
+    EXPECT_NEAR(tokens_of_step("traversal", chain, Draws::iid), by_block[at], 1e-6) << gamma;
+  }
+  struct Tree {
+    Shape shape;
+    double iid, iid_traversal, swor, swor_traversal;
+  };
+  for (const Tree& tree : {Tree{{{2}}, 1.8625, 1.8625, 1.902067, 1.902067},
+                           Tree{{{2, 1}}, 2.509375, 2.564375, 2.578618, 2.634310},
+                           Tree{{{2, 2}}, 2.606406, 2.633656, 2.715793, 2.734356},
+                           Tree{{{3, 1}}, 2.608906, 2.666156, 2.624150, 2.683592}}) {
+    SCOPED_TRACE(fmt::format("widths {}", fmt::join(tree.shape.widths, " ")));
+    EXPECT_NEAR(tokens_of_step("rejection", tree.shape, Draws::iid), tree.iid, 1e-6);
+    EXPECT_NEAR(tokens_of_step("traversal", tree.shape, Draws::iid), tree.iid_traversal, 1e-6);
+    EXPECT_NEAR(tokens_of_step("rejection", tree.shape, Draws::swor), tree.swor, 1e-6);
+    EXPECT_NEAR(tokens_of_step("traversal", tree.shape, Draws::swor), tree.swor_traversal, 1e-6);
+  }
+}
+
+// The target Bernoulli(1/3) and the draft Bernoulli(2/3) of Sun et al. 2024: 10/9 and 11/9 accepted tokens.
+TEST(Golden, TheToyOfBlockVerification) {
+  World world;
+  world.vocab = 2;
+  for (const Outcome& context : std::vector<Outcome>{{}, {0}, {1}, {0, 0}, {0, 1}, {1, 0}, {1, 1}}) {
+    World::Row& row = world.rows[context];
+    row.p.assign_weights(std::vector<double>{1, 2});
+    row.raw = row.p;
+    for (Distribution& q : row.q) q.assign_weights(std::vector<double>{2, 1});
+  }
+  for (const auto& [rule, accepted] : {std::pair{"rejection", 10 / 9.0}, std::pair{"block", 11 / 9.0}}) {
+    Step step;
+    double found = 0;
+    walk(
+        [&](const Coins& coins) {
+          run_step(world, {{1, 1}}, Draws::iid, find_acceptance_rule(rule), {}, coins, step);
+        },
+        [&](double probability) { found += probability * static_cast<double>(step.acceptance.path.size()); });
+    EXPECT_NEAR(found, accepted, 1e-7) << rule;
+  }
+}
+
+// A copied token has no law of its own to share, so nothing is gained: P(length >= i) is the product of p.
+TEST(Block, OfOneHotDraftsAcceptsWhatTheTokenRuleAccepts) {
+  std::mt19937 random(43);
+  for (const Rows rows : kAllRows) {
+    const World world = random_world(3, 4, rows, false, random);
+    std::vector<double> lengths[2];
+    for (const int i : {0, 1}) {
+      lengths[i].resize(4);
+      Step step;
+      walk(
+          [&](const Coins& coins) {
+            run_step(world, {{1, 1, 1}}, Draws::one_hot, find_acceptance_rule(i == 0 ? "rejection" : "block"),
+                     {}, coins, step);
+          },
+          [&](double probability) { lengths[i][step.acceptance.path.size()] += probability; });
+    }
+    for (std::size_t length = 0; length < 4; ++length)
+      EXPECT_NEAR(lengths[0][length], lengths[1][length], 1e-12) << length;
+  }
+}
+
+TEST(Block, RefusesATree) {
+  const World world = golden_world(2);
+  Step step;
+  try {
+    run_step(world, {{2}}, Draws::iid, find_acceptance_rule("block"), {}, Coins(1, 1), step);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("expected a chain. Use the rule traversal"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace speclab::enumerate
