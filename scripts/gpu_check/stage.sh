@@ -12,7 +12,7 @@ wanted_stage() {  # NAME
 # stage NAME CAP DATA COMMAND... : runs the command for at most CAP seconds. DATA is the JSON file that it writes, or "-" for
 # its standard output. Exit status of the command: 0 ok; 2, 77, 127 cannot run here; anything else failed.
 stage() {
-  local name=$1 cap=$2 data=$3
+  local name=$1 cap=$(($2 * slower)) data=$3
   shift 3
   if [ $mode = list ]; then
     names+=("$name") part_of[$name]=$current cap_of[$name]=$cap

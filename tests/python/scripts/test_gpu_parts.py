@@ -75,6 +75,7 @@ class Records(Copy):
         self.assertEqual((stage["data"], stage["replaces"]), ({"run": 2}, f"{first['date']}, ok"))
         self.assertEqual(self.stage("forwards_1b")["data"], {"run": 1})
         self.assertEqual(sorted(self.record(2)["stages"]), ["forwards_135m", "forwards_1b"])
+        self.assertEqual((self.folder() / "check-part2.json").read_text().count('"forwards_135m": '), 1)
 
     def start(self, *arguments):
         command = ["bash", str(self.root / "scripts/gpu_check.sh"), *arguments]
