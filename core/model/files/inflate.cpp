@@ -35,48 +35,60 @@ class RandomRow {
   /// Writes columns [begin, end) to out[begin] .. out[end - 1].
   template <typename T>
   void fill(std::size_t begin, std::size_t end, T* out) const {
-    constexpr std::size_t kColumns = 8 * kTogether;
-    std::uint32_t words[4][kTogether];
+    std::uint32_t words[4 * kTogether];
     for (std::size_t first = begin / kColumns * kColumns; first < end; first += kColumns) {
       make(static_cast<std::uint32_t>(first / 8), words);
       if (first >= begin && first + kColumns <= end) {
-        for (std::size_t i = 0; i < kColumns; ++i) put(words, i, out[first + i]);
+        put(words, 0, kColumns, out + first);
       } else {
-        for (std::size_t i = std::max(first, begin); i < std::min(first + kColumns, end); ++i)
-          put(words, i - first, out[i]);
+        const std::size_t from = std::max(first, begin), to = std::min(first + kColumns, end);
+        put(words, from - first, to - first, out + first);
       }
     }
   }
 
  private:
-  static constexpr std::size_t kTogether = 16;
+  static constexpr std::size_t kTogether = 16, kColumns = 8 * kTogether;
 
-  // The outputs of blocks first, first + 1, ...: words[k][i] is word k of block first + i.
-  void make(std::uint32_t first, std::uint32_t (&words)[4][kTogether]) const {
-    std::uint32_t key0 = kSeed, key1 = tensor_;
+  // The outputs of blocks first, first + 1, ..., one after the other.
+  void make(std::uint32_t first, std::uint32_t (&words)[4 * kTogether]) const {
+    std::uint32_t a[kTogether], b[kTogether], c[kTogether], d[kTogether];
     for (std::size_t i = 0; i < kTogether; ++i) {
-      words[0][i] = first + static_cast<std::uint32_t>(i);
-      words[1][i] = row_;
-      words[2][i] = words[3][i] = 0;
+      a[i] = first + static_cast<std::uint32_t>(i);
+      b[i] = row_;
+      c[i] = d[i] = 0;
     }
+    std::uint32_t key0 = kSeed, key1 = tensor_;
     for (int round = 0; round < kPhiloxRounds; ++round, key0 += kPhiloxWeyl0, key1 += kPhiloxWeyl1) {
       for (std::size_t i = 0; i < kTogether; ++i) {
-        const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * words[0][i];
-        const std::uint64_t product1 = std::uint64_t{kPhiloxMultiplier1} * words[2][i];
-        words[0][i] = static_cast<std::uint32_t>(product1 >> 32) ^ words[1][i] ^ key0;
-        words[2][i] = static_cast<std::uint32_t>(product0 >> 32) ^ words[3][i] ^ key1;
-        words[1][i] = static_cast<std::uint32_t>(product1);
-        words[3][i] = static_cast<std::uint32_t>(product0);
+        const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * a[i];
+        const std::uint64_t product1 = std::uint64_t{kPhiloxMultiplier1} * c[i];
+        a[i] = static_cast<std::uint32_t>(product1 >> 32) ^ b[i] ^ key0;
+        c[i] = static_cast<std::uint32_t>(product0 >> 32) ^ d[i] ^ key1;
+        b[i] = static_cast<std::uint32_t>(product1);
+        d[i] = static_cast<std::uint32_t>(product0);
       }
     }
+    for (std::size_t i = 0; i < kTogether; ++i) {
+      words[4 * i] = a[i];
+      words[4 * i + 1] = b[i];
+      words[4 * i + 2] = c[i];
+      words[4 * i + 3] = d[i];
+    }
   }
+  // Column i has the lower half of word i / 2 if i is even, otherwise the upper half.
   template <typename T>
-  void put(const std::uint32_t (&words)[4][kTogether], std::size_t i, T& out) const {
-    const std::uint32_t word = words[i % 8 / 2][i / 8];
-    const auto half = static_cast<std::int16_t>(i % 2 == 0 ? word & 0xffff : word >> 16);
-    const Bf16 rounded = float_to_bf16((static_cast<float>(half) + 0.5f) * scale_);  // never zero
-    if constexpr (std::is_same_v<T, Bf16>) out = rounded;
-    else out = bf16_to_float(rounded);
+  void put(const std::uint32_t (&words)[4 * kTogether], std::size_t begin, std::size_t end, T* out) const {
+    std::int16_t halves[kColumns];
+    for (std::size_t i = 0; i < 4 * kTogether; ++i) {
+      halves[2 * i] = static_cast<std::int16_t>(words[i] & 0xffff);
+      halves[2 * i + 1] = static_cast<std::int16_t>(words[i] >> 16);
+    }
+    for (std::size_t i = begin; i < end; ++i) {
+      const Bf16 rounded = float_to_bf16((static_cast<float>(halves[i]) + 0.5f) * scale_);  // never zero
+      if constexpr (std::is_same_v<T, Bf16>) out[i] = rounded;
+      else out[i] = bf16_to_float(rounded);
+    }
   }
 
   std::uint32_t tensor_, row_;
@@ -371,11 +383,10 @@ void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end
       original(from, first, first + (stop - row), rows.data());
     }
     for (std::int64_t r = row; r < stop; ++r, out += width) {
-      const RandomRow random(hash, r, width);
       // Writes columns that the original does not have.
       const auto add = [&](std::size_t from_column, std::size_t to_column, bool zero) {
         if (zero) std::fill(out + from_column, out + to_column, to_type(0));
-        else random.fill(from_column, to_column, out);
+        else RandomRow(hash, r, width).fill(from_column, to_column, out);
       };
       if (first >= 0) {
         const T* old = rows.data() + static_cast<std::size_t>(r - row) * original_width;
