@@ -3,15 +3,16 @@
 # that scripts/gpu_check.sh needs there. It is cut into files of at most 60 MB and into transfers of limited size. Programs are stripped and
 # packed with their libraries (bin/lib, found by $ORIGIN). The C and C++ runtime and CUDA's libraries come from the other machine. A second
 # call does only the work that is left.
-#   scripts/gpu_bundle.sh [--transfer MIB] [--check]
-# --transfer: most MiB in one transfer, default 64. build/gpu/transferNN/ holds the files of each transfer.
-# --check: unpacks the bundle in an empty folder and runs the tests and a dry run there.
-# The last output is the command to run on the other machine, with the files of all transfers in one folder.
+#   scripts/gpu_bundle.sh [--transfer MIB] [--tree MIB] [--check]
+# --transfer: most MiB that a call may carry to the other machine, default 64. --tree: how many of them the checkout takes, which is carried
+# with every call; default its size, 0 if the files go alone. build/gpu/transferNN/ holds the files of each call.
+# --check: brings the transfers to an empty folder as the calls do, and runs tests and a dry run there with the commands of the manifest.
+# build/gpu/manifest.json names the files (bytes, SHA-256, call) and the commands; build/gpu/commands.txt and the last output list the commands.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 exec < /dev/null
-check=false mib=64
+check=false mib=64 tree=''
 fail() {
   printf 'gpu_bundle: %s\n' "$@" >&2
   exit 2
@@ -24,11 +25,20 @@ while [ $# -gt 0 ]; do
       [[ $mib =~ ^[1-9][0-9]*$ ]] || fail "--transfer '$mib': expected MiB, 1 or more"
       shift
       ;;
+    --tree)
+      tree=${2:-}
+      [[ $tree =~ ^[0-9]+$ ]] || fail "--tree '$tree': expected MiB, 0 or more"
+      shift
+      ;;
     *) fail "unknown option $1. The head of scripts/gpu_bundle.sh lists the options." ;;
   esac
   shift
 done
-limit=$((mib << 20)) part_bytes=60000000
+if [ -z "$tree" ]; then
+  tree=$(git ls-files -z --cached --others --exclude-standard 2> /dev/null | xargs -0 -r stat -c %s 2> /dev/null | awk '{ sum += $1 } END { printf "%d", sum / 1048576 + 1 }')
+fi
+[ $((mib - tree)) -ge 1 ] || fail "--transfer $mib --tree $tree: the checkout leaves no room. Allow more, or carry the files without the checkout (--tree 0)."
+limit=$(((mib - tree) << 20)) part_bytes=60000000
 [ $part_bytes -le $limit ] || part_bytes=$limit
 model="${SPECLAB_MODELS:-models}/SmolLM2-135M-Instruct.Q4_1.gguf"
 programs=(speclab speclab_bench tests/test_on_device)
@@ -75,39 +85,40 @@ pack() {  # writes build/gpu/bundle.tar.gz as the last file; if it is there, eve
 
 source scripts/gpu_bundle/gpu_transfers.sh
 
-inputs=("${programs[@]/#/build/gpu-build/}" scripts/gpu_check scripts/gpu_check.sh scripts/gpu_bundle.sh configs models/draft/smollm2-135m-instruct tests/golden "$model")
+inputs=("${programs[@]/#/build/gpu-build/}" scripts/gpu_check scripts/gpu_check.sh scripts/gpu_bundle.sh scripts/gpu_bundle configs models/draft/smollm2-135m-instruct tests/golden "$model")
 if [ -f build/gpu/bundle.tar.gz ] && [ -z "$(find -L "${inputs[@]}" -newer build/gpu/bundle.tar.gz -print -quit)" ]; then
   echo "gpu_bundle: nothing has changed since the last bundle"
 else
   pack
 fi
-transfers build/gpu $limit $part_bytes "$model" build/gpu/bundle.tar.gz
-echo "gpu_bundle: in build/gpu"
+transfers build/gpu $((limit - 65536)) $part_bytes "$model" build/gpu/bundle.tar.gz
+manifest build/gpu $limit  # the 64 KiB are room for its files
+echo "gpu_bundle: in build/gpu, for calls of $mib MiB of which the checkout takes $tree"
 for file in build/gpu/transfer*/*; do
   printf '  %s: %10d  %s\n' "$(basename "$(dirname "$file")")" "$(stat -c %s "$file")" "${file##*/}"
 done
-parts=$(cd build/gpu && printf '%s\n' transfer*/model.part* | sed 's|.*/|$PWD/|' | sort | paste -sd,)
-echo "gpu_bundle: run this on the other machine, with all of these files in one folder:"
-echo "  cat bundle.part* | tar -xz && speclab-gpu/scripts/gpu_check.sh --model-parts \"$parts\""
+echo "gpu_bundle: the calls, which build/gpu/manifest.json lists too; a machine that was given back needs all files again"
+sed 's/^/  /' build/gpu/commands.txt
 
 if [ $check = true ]; then
   there=$(mktemp -d)
   trap 'rm -rf "$there"' EXIT
-  mkdir "$there/files"
-  cp build/gpu/transfer*/* "$there/files/"
-  cat "$there"/files/bundle.part* | tar -C "$there" -xz
-  parts=$(printf '%s,' "$there"/files/model.part*)
-  dry_run() {  # BACKEND STAGE...: runs these stages with the bundle alone, without the checkout and this environment
-    local backend=$1 stages
-    shift
+  mkdir -p "$there/build/gpu"
+  cp -r build/gpu/transfer* "$there/build/gpu/"
+  run_part=$(cd "$there" && echo "$PWD"/build/gpu/transfer*/run_part.sh)
+  dry_run() {  # PART BACKEND STAGE...: runs these stages with the bundle alone, without the checkout and this environment
+    local part=$1 backend=$2 stages
+    shift 2
     stages=$(IFS=,; echo "$*")
-    (cd / && env -i HOME="$there" PATH=/usr/bin:/bin "$there/speclab-gpu/scripts/gpu_check.sh" --backend "$backend" --stages "$stages" --model-parts "${parts%,}" --out "$there/records") ||
+    (cd / && env -i HOME="$there" PATH=/usr/bin:/bin bash "$run_part" "$part" "$there/records" --backend "$backend" --stages "$stages") ||
       fail "the dry run of the bundle failed"
     for stage; do
-      grep -q '"status": "ok"' "$there/records/$stage.json" || fail "stage $stage of the dry run: $(grep -m 1 '"reason"' "$there/records/$stage.json")"
+      grep -q "\"stage\": \"$stage\", \"status\": \"ok\"" "$there/records/check-part$part.json" || fail "stage $stage of the dry run: $(grep "\"$stage\"" "$there/records/check-part$part.json" | cut -c 1-300)"
     done
   }
-  dry_run host-simt tests
-  dry_run cpu forwards_135m
+  scripts/gpu_check/tests.sh --check build/gpu-build/tests/test_on_device
+  dry_run 1 host-simt tests_operations tests_rows tests_acceptance
+  rm -r "$there/records"
+  dry_run 2 cpu forwards_135m
   echo "gpu_bundle: the dry run of the bundle in an empty folder passed"
 fi

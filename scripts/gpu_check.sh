@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# Measures SpecLab on the GPU of this machine in under ten minutes, the most important stages first. Writes
-# results/gpu/<device>/<stage>.json after each stage, and results/gpu/README.md at the end if there is a python3. Needs bash,
-# coreutils, the CUDA toolkit and the driver. The programs come with a bundle (scripts/gpu_bundle.sh) or are built here.
+# Measures SpecLab on the GPU of this machine in three parts of less than ten minutes each, the most important part first: 1 tests, the 8B
+# shape and speculation; 2 other forwards, kernels and prefill; 3 comparison, sanitizers and profiles. Needs bash, coreutils, the CUDA
+# toolkit and the driver. The programs come with a bundle (scripts/gpu_bundle.sh) or are built here.
+# After each stage, its result is in results/gpu/<device>/check-partN.json (scripts/gpu_check/record.sh); the end of what a stage printed
+# that is not "ok" is in check-partN.log. A stage that runs again replaces its result. If there is a python3, results/gpu/README.md is
+# written at the end.
 # If a stage did not finish, its status says why: "unavailable" (a program, a device or a tool is missing, or no time was left), "capped"
 # (its time limit was reached) or "failed". Exit status: 1 if a stage failed, 2 if nothing could begin, else 0.
-#   scripts/gpu_check.sh [--model FILE | --model-parts FILE,FILE] [--stages NAME,NAME] [--device N] [--seconds N] [--cap N] [--out DIR]
-# --seconds: time limit of the whole check. --cap: time limit of each stage, unless its own limit is shorter.
-#   scripts/gpu_check.sh --backend host-simt|cpu   a dry run of everything at tiny sizes, into build/gpu_dry_run/
+#   scripts/gpu_check.sh [--part 1|2|3] [--stages NAME,NAME] [--model FILE | --model-parts FILE,FILE] [--device N] [--seconds N] [--cap N] [--out DIR]
+# --part: this part alone; otherwise all of them, one after the other. --stages: these stages alone; "tests" stands for all tests_*.
+# --seconds: time limit of each part. --cap: time limit of each stage, unless its own limit is shorter.
+#   scripts/gpu_check.sh --plan   prints parts, stages and limits. Exit status 1 if the stages of a part may take longer than the part.
+#   scripts/gpu_check.sh --backend host-simt|cpu   a dry run of everything at tiny sizes, into build/gpu_dry_run/. Options for dry runs alone:
+# --draft DRAFT: the draft of a --model that is not the default. --plant hang=STAGE,slow=STAGE,sticky=SUITE: makes a stage hang or last too
+# long, or makes the tests of a suite fail as after an error of CUDA that stays.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit 2
@@ -17,42 +24,38 @@ fail() {
   exit 2
 }
 
-backend=cuda device=0 out='' seconds=580 most=600 wanted='' parts=''
+backend=cuda device=0 out='' seconds='' most=6000 wanted='' wanted_part='' parts='' plan=false plants='' draft=models/draft/smollm2-135m-instruct
+grace=5 planted_cap=2  # seconds from SIGTERM to SIGKILL; limit of a planted stage
 model="${SPECLAB_MODELS:-models}/SmolLM2-135M-Instruct.Q4_1.gguf"
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 while [ $# -gt 0 ]; do
+  if [ "$1" = --plan ]; then plan=true; shift; continue; fi
   [ $# -gt 1 ] || fail "$1 needs a value, or it is not an option. The head of scripts/gpu_check.sh lists the options."
   case "$1" in
     --backend) backend=$2 ;;
     --device) device=$2 ;;
     --model) model=$2 ;;
     --model-parts) parts=$2 ;;
-    --stages) wanted=",$2," ;;
+    --part) wanted_part=$2 ;;
+    --stages) wanted=$2 ;;
     --seconds) seconds=$2 ;;
     --cap) most=$2 ;;
     --out) out=$2 ;;
+    --draft) draft=$2 ;;
+    --plant) plants=$2 ;;
     *) fail "unknown option $1. The head of scripts/gpu_check.sh lists the options." ;;
   esac
   shift 2
 done
 case "$backend" in cuda | host-simt | cpu) ;; *) fail "--backend $backend: expected cuda, or host-simt or cpu for a dry run" ;; esac
+case "$wanted_part" in '' | 1 | 2 | 3) ;; *) fail "--part $wanted_part: expected 1, 2 or 3" ;; esac
+slower=1  # a dry run may take ten times as long, because a simulated GPU is slow and the machine may be busy
+if [ $plan = false ] && [ "$backend" != cuda ]; then slower=10; fi
+seconds=${seconds:-$((580 * slower))}
 [[ $seconds =~ ^[0-9]+$ && $most =~ ^[0-9]+$ && $device =~ ^[0-9]+$ ]] || fail "--seconds $seconds --cap $most --device $device: expected whole numbers"
 dry_run=true
 [ "$backend" = cuda ] && dry_run=false
-
-# The model may come in parts, because the size of a transfer may be limited. The joined file gets its name only after its hash was checked.
-if [ -n "$parts" ]; then
-  IFS=, read -r -a files <<< "$parts"
-  mkdir -p "$(dirname "$model")" || exit 2
-  cat -- "${files[@]}" > "$model.joining" || fail "the parts of the model could not be read: $parts"
-  got=$(sha256sum < "$model.joining" | cut -d' ' -f1)
-  if [ "$got" != "$model_sha256" ]; then
-    bytes=$(stat -c %s "$model.joining")
-    rm -f "$model.joining"
-    fail "the joined model ($bytes bytes) has SHA-256 $got, expected $model_sha256. Name all parts, in order."
-  fi
-  mv "$model.joining" "$model"
-fi
+[ $dry_run = true ] || [ -z "$plants" ] || fail "--plant $plants: only a dry run may be made to fail; add --backend host-simt or --backend cpu"
 
 program() {  # prints the path of a program in the bundle or in a build; nothing when there is none
   local path
@@ -68,61 +71,9 @@ fi
 
 source scripts/gpu_check/json.sh
 source scripts/gpu_check/machine.sh
-
-if [ -z "$out" ]; then
-  if [ $dry_run = true ]; then out="build/gpu_dry_run/$backend"; else out="results/gpu/$(device_slug "$device")"; fi
-fi
-mkdir -p "$out" || fail "cannot write to $out"
-scratch=$(mktemp -d) || exit 2
-trap 'rm -rf "$scratch"' EXIT
-failures=0
-
-# write_stage NAME STATUS REASON SECONDS CAP COMMAND DATA-FILE
-write_stage() {
-  {
-    printf '{\n "schema_version": 1,\n "stage": %s,\n "status": %s,\n "reason": %s,\n' "$(json_string "$1")" "$(json_string "$2")" "$(json_string "$3")"
-    printf ' "seconds": %s,\n "cap_seconds": %s,\n "command": %s,\n' "$4" "$5" "$(json_string "$6")"
-    printf ' "backend": %s,\n "dry_run": %s,\n "date": "%s",\n "data": ' "$(json_string "$backend")" "$dry_run" "$(date -u +'%Y-%m-%d %H:%M UTC')"
-    if [ -s "$7" ]; then cat "$7"; else echo null; fi
-    echo '}'
-  } > "$out/$1.json.part"
-  mv "$out/$1.json.part" "$out/$1.json"
-  printf '%-18s %-12s %4d s  %s\n' "$1" "$2" "${4%.*}" "${3%%$'\n'*}"
-}
-
-# stage NAME CAP DATA COMMAND... : runs the command for at most CAP seconds. DATA is the JSON file that it writes, or "-" for
-# its standard output. Exit status of the command: 0 ok; 2, 77, 127 cannot run here; anything else failed.
-stage() {
-  local name=$1 cap=$2 data=$3 status=ok reason='' code=0 left=$((seconds - SECONDS)) begin=$SECONDS
-  shift 3
-  if [ -n "$wanted" ] && [[ $wanted != *",$name,"* ]]; then return; fi
-  [ "$most" -lt "$cap" ] && cap=$most
-  [ "$left" -lt "$cap" ] && cap=$left
-  : > "$scratch/out" > "$scratch/err"
-  if [ -z "$1" ]; then
-    status=unavailable reason="the program is neither in bin/ nor in build/release/. scripts/gpu_bundle.sh makes a bundle that has it."
-  elif [ "$cap" -lt 1 ]; then
-    status=unavailable reason="the $seconds seconds of the whole check were over. --stages $name runs this one alone."
-  else
-    timeout --signal=INT --kill-after=5 "$cap" "$@" > "$scratch/out" 2> "$scratch/err" || code=$?
-    case $code in
-      0) ;;
-      124 | 137) status=capped reason="stopped after $cap seconds" ;;
-      2 | 77 | 127) status=unavailable ;;
-      *) status=failed ;;
-    esac
-    if [ $code != 0 ] && [ -z "$reason" ]; then
-      reason=$(tail -n 5 "$scratch/err" | cut -c 1-1000)
-      [ -n "$reason" ] || reason="exit status $code"
-    fi
-  fi
-  [ "$data" = - ] && data="$scratch/out"
-  is_json "$data" || data=/dev/null
-  if [ $status = ok ] && [ "$data" = /dev/null ]; then status=failed reason="it wrote no JSON"; fi
-  [ $status = failed ] && failures=$((failures + 1))
-  local shown="$*"
-  write_stage "$name" $status "$reason" $((SECONDS - begin)) "$cap" "${shown//"$root/"/}" "$data"
-}
+source scripts/gpu_check/suites.sh
+source scripts/gpu_check/record.sh
+source scripts/gpu_check/stage.sh
 
 # Sizes of the models and measurements. The goals (gpu_page.py) name these sizes. A dry run uses the smallest sizes that run every stage.
 if [ $dry_run = false ]; then
@@ -137,10 +88,14 @@ else
   times=(--rows 1,2 --context 16 --tokens 2 --repeats 1)
   few=("${times[@]}")
   prompts=(--prompts 17 --repeats 1)
-  run=(--set options.max_tokens=4 --set prompts.limit=1 --set calibration.rounds=1 --set 'cases.1.gamma=[2]')
+  run=(--set options.max_tokens=4 --set drafts.skip20.layers.keep=1 --set prompts.limit=1 --set calibration.rounds=1 --set 'cases.1.gamma=[2]')
 fi
 speclab=$(program speclab)
 bench=$(program speclab_bench)
+tests=$(program test_on_device)
+scratch=$(mktemp -d) || exit 2
+trap 'rm -rf "$scratch"' EXIT
+failures=0 interrupted=false
 use=(--backend "$backend" --device "$device")
 as_json() { echo "{\"$(sed -e 's/=/": /g' -e 's/,/, "/g' <<< "$1")}"; }  # a=1,b=2 -> {"a": 1, "b": 2}
 
@@ -158,38 +113,130 @@ prefill() {  # NAME CAP [INFLATE]: prefill with our kernels and, on a GPU, with 
 speculation() {  # NAME CAP [INFLATE]
   local target="{\"model\": \"$model\"${3:+, \"inflate\": $(as_json "$3")}}" folder="$scratch/run_$1"
   [ -n "${3:-}" ] || target="\"$model\""
-  stage "speculation_$1" "$2" "$folder/summary.json" "$speclab" run configs/gpu_check.json --set "target=$target" "${run[@]}" "${use[@]}" --out "$folder"
+  stage "speculation_$1" "$2" "$folder/summary.json" "$speclab" run configs/gpu_check.json --set "target=$target" --set "drafts.distilled.model=$draft" "${run[@]}" "${use[@]}" --out "$folder"
 }
 
-machine "$scratch/machine" "$device" "$speclab" > "$scratch/machine_problem"
-problem=$(< "$scratch/machine_problem")
-if [ -z "$wanted" ] || [[ $wanted == *,machine,* ]]; then
-  write_stage machine "$([ -z "$problem" ] && echo ok || echo unavailable)" "$problem" 0 0 nvidia-smi "$scratch/machine"
+short=("$speclab" generate --model "$model" --draft "$draft" --strategy speculative_sampling --prompt "Why is the sky blue?" --set max_tokens=8 "${use[@]}")
+
+# All stages in order. In a part, the limits add up to less than the time of the part; --plan prints them.
+part_1() {
+  local suite
+  for suite in "${suites[@]}"; do
+    stage "tests_$suite" "$(suite_cap "$suite")" - "${tests:+scripts/gpu_check/tests.sh}" "$backend" "$device" "$suite" "$tests"
+  done
+  forwards 8b 85 "$eight"
+  speculation 8b 105 "$eight"
+  speculation 1b 45 "$one"
+  speculation 135m 40
+}
+part_2() {
+  forwards 135m 45
+  forwards 1b 55 "$one"
+  persistent 135m 30
+  persistent 1b 40 "$one"
+  stage kernels 180 - "${bench:+scripts/gpu_check/kernels.sh}" "$bench" --model "$model" --draft "$draft" "${use[@]}"
+  prefill 135m 45
+  prefill 8b 100 "$eight"
+}
+part_3() {
+  stage transformers 90 - python3 scripts/gpu_check/transformers_times.py --model "$model" "${use[@]}"
+  stage memcheck 110 - "${speclab:+scripts/gpu_check/sanitizer.sh}" memcheck "${short[@]}"
+  stage racecheck 110 - "${speclab:+scripts/gpu_check/sanitizer.sh}" racecheck "${short[@]}"
+  stage profile 100 - "${speclab:+scripts/gpu_check/profile.sh}" "${short[@]}" --profile-steps
+  stage gaps 60 - "${speclab:+scripts/gpu_check/gaps.sh}" "${short[@]}" --set max_tokens=64 --set device_loop=on --set device_graph=round --profile-steps
+}
+each_part() { for p in 1 2 3; do part $p; "part_$p"; done; }
+
+mode=list
+each_part
+if [ $plan = true ]; then print_plan; exit; fi
+stage_named() {  # WORD OPTION: the stage of that name; a suite may be named without "tests_"
+  local name
+  for name in "$1" "tests_$1"; do
+    if [ -n "${part_of[$name]:-}" ]; then echo "$name"; return; fi
+  done
+  fail "$2: there is no stage $1. scripts/gpu_check.sh --plan lists the stages."
+}
+
+# Which stages run. "machine" describes the GPU and goes with every part.
+declare -A chosen=()
+if [ -z "$wanted" ]; then
+  chosen[machine]=1
+  for name in "${names[@]}"; do [ "${wanted_part:-${part_of[$name]}}" != "${part_of[$name]}" ] || chosen[$name]=1; done
 fi
-if [ ! -f "$model" ]; then
+IFS=, read -r -a words <<< "$wanted"
+for word in "${words[@]}"; do
+  case $word in
+    machine) chosen[machine]=1; continue ;;
+    tests) found=$(printf 'tests_%s ' "${suites[@]}") ;;
+    *) found=$(stage_named "$word" "--stages $wanted") || exit 2 ;;
+  esac
+  for name in $found; do
+    [ -z "$wanted_part" ] || [ "${part_of[$name]}" = "$wanted_part" ] || fail "--part $wanted_part --stages $wanted: stage $name belongs to part ${part_of[$name]}"
+    chosen[$name]=1
+  done
+done
+IFS=, read -r -a words <<< "$plants"
+for word in "${words[@]}"; do
+  case $word in hang=?* | slow=?* | sticky=?*) ;; *) fail "--plant $plants: expected hang=STAGE, slow=STAGE or sticky=SUITE, separated by commas" ;; esac
+  name=$(stage_named "${word#*=}" "--plant $plants") || exit 2
+  [[ $word != sticky=* || $name == tests_* ]] || fail "--plant $plants: ${word#*=} is no suite of the tests"
+  planted[$name]=${word%%=*}
+done
+run_parts=()
+for p in 1 2 3; do
+  [ "${wanted_part:-$p}" = $p ] || continue
+  for name in "${names[@]}"; do
+    if [ "${part_of[$name]}" = $p ] && [ -n "${chosen[$name]:-}" ]; then run_parts+=($p); break; fi
+  done
+done
+[ ${#run_parts[@]} -gt 0 ] || run_parts=("${wanted_part:-1}")  # --stages machine
+
+# Checks everything that can be wrong before anything is measured or replaced.
+device_name=$backend
+[ $dry_run = true ] || device_name=$(device_slug "$device")
+if [ -z "$out" ]; then
+  if [ $dry_run = true ]; then out="build/gpu_dry_run/$backend"; else out="results/gpu/$device_name"; fi
+fi
+mkdir -p "$out" 2> /dev/null && : 2> /dev/null > "$out/.writable" && rm "$out/.writable" || fail "--out $out: cannot write there"
+for p in "${run_parts[@]}"; do require_record $p; done
+# The model may come in parts, because the size of a transfer may be limited. The joined file gets its name only after its hash was checked.
+if [ -n "$parts" ]; then
+  IFS=, read -r -a files <<< "$parts"
+  mkdir -p "$(dirname "$model")" || exit 2
+  cat -- "${files[@]}" > "$model.joining" || fail "the parts of the model could not be read: $parts"
+  got=$(sha256sum < "$model.joining" | cut -d' ' -f1)
+  if [ "$got" != "$model_sha256" ]; then
+    bytes=$(stat -c %s "$model.joining")
+    rm -f "$model.joining"
+    fail "the joined model ($bytes bytes) has SHA-256 $got, expected $model_sha256. Name all parts, in order."
+  fi
+  mv "$model.joining" "$model"
+fi
+
+if [ ! -e "$model" ]; then
   fail "there is no model $model. Run scripts/get_model.sh, or give --model, or --model-parts with the parts of scripts/gpu_bundle.sh."
 fi
 
-tests=$(program test_on_device)
-stage tests 100 - "${tests:+scripts/gpu_check/tests.sh}" "$backend" "$device" "$tests"
-forwards 135m 40
-forwards 8b 90 "$eight"
-forwards 1b 45 "$one"
-persistent 135m 20
-persistent 1b 25 "$one"
-speculation 135m 45
-speculation 8b 110 "$eight"
-speculation 1b 50 "$one"
-stage kernels 45 - "${bench:+scripts/gpu_check/kernels.sh}" "$bench" --model "$model" --draft models/draft/smollm2-135m-instruct "${use[@]}"
-prefill 135m 30
-prefill 8b 60 "$eight"
-stage transformers 60 - python3 scripts/gpu_check/transformers_times.py --model "$model" "${use[@]}"
-short=("$speclab" generate --model "$model" --draft models/draft/smollm2-135m-instruct --strategy speculative_sampling --prompt "Why is the sky blue?" --set max_tokens=8 "${use[@]}")
-stage memcheck 40 - "${speclab:+scripts/gpu_check/sanitizer.sh}" memcheck "${short[@]}"
-stage racecheck 40 - "${speclab:+scripts/gpu_check/sanitizer.sh}" racecheck "${short[@]}"
-stage profile 40 - "${speclab:+scripts/gpu_check/profile.sh}" "${short[@]}"
-stage gaps 40 - "${speclab:+scripts/gpu_check/gaps.sh}" "${short[@]}" --set max_tokens=64 --set device_loop=on --set device_graph=round
+# How long the programs wait for a step that the GPU runs by itself, so that a hanging GPU is named before the limit of the stage ends it.
+export SPECLAB_DEVICE_WAIT_SECONDS=${SPECLAB_DEVICE_WAIT_SECONDS:-20}
+interrupt() {
+  interrupted=true
+  [ -n "$stage_process" ] || exit 130
+  kill -TERM "$stage_process" 2> /dev/null
+}
+trap interrupt INT TERM
+mode=run
+machine "$scratch/machine" "$device" "$speclab" > "$scratch/machine_problem"
+problem=$(< "$scratch/machine_problem")
+for p in "${run_parts[@]}"; do
+  part "$p"
+  if wanted_stage machine; then
+    write_stage machine "$([ -z "$problem" ] && echo ok || echo unavailable)" "$problem" 0 0 nvidia-smi "$scratch/machine"
+  fi
+  "part_$p"
+done
 
-if [ $dry_run = false ] && command -v python3 > /dev/null; then python3 scripts/gpu_check/gpu_page.py; fi
-echo "gpu_check: $SECONDS s, JSON files in $out"
+if [ $dry_run = false ] && [[ $out == results/gpu/* ]] && command -v python3 > /dev/null; then python3 scripts/gpu_check/gpu_page.py; fi
+echo "gpu_check: $SECONDS s, $(for p in "${run_parts[@]}"; do printf '%s ' "$(record_file "$p")"; done)"
 exit $((failures > 0))

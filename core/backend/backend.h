@@ -268,6 +268,9 @@ class Backend {
   virtual void submit();
   /// True when all queued operations are done. Launches nothing. Throws Error when the device has failed.
   virtual bool idle();
+  /// Tells the backend that its device does not answer any more. From then on every operation throws Error,
+  /// and nothing waits for the device: its memory is not freed. The CPU always answers.
+  virtual void give_up() {}
 
   /// Runs whole decoding steps on the device (core/backend/device_program.h). Null if the device cannot do
   /// that. The backend owns the object.

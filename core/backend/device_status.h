@@ -41,6 +41,11 @@ class DeviceStatus {
   /// Bytes read plus bytes written per second while the device copies a gigabyte of its memory, the best of
   /// several copies. Throws Error when two gigabytes of its memory are not free.
   virtual double measure_copy_bandwidth() const = 0;
+  /// Begins (true) or ends (false) the range that a profiler records when it was told to wait for one: ncu
+  /// with
+  /// --profile-from-start off, nsys with --capture-range=cudaProfilerApi. Waits for the device first. Without
+  /// a profiler the range has no effect.
+  virtual void profile(bool begin) const = 0;
 };
 
 }  // namespace speclab

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <sstream>
 
+#include "core/backend/device_status.h"
 #include "core/base/error.h"
 #include "core/base/options_json.h"
 #include "core/base/standard_streams.h"
@@ -148,7 +149,10 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
       "chat-template", po::value(&chat_template),
       "name of a family of chat templates, instead of the template in the model's files")(
       "plain", "use no chat template")("seed", po::value(&seed)->default_value(1), "seed of the coins")(
-      "json", "print the record as JSON instead of the text");
+      "json", "print the record as JSON instead of the text")(
+      "profile-steps",
+      "let a profiler record the steps after the prompt alone (ncu --profile-from-start off, "
+      "nsys --capture-range=cudaProfilerApi); no effect without a GPU");
   add_inflate_option(options, inflate);
   add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {});
@@ -192,6 +196,9 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
     stream.emit(step, emitted);
     if (interrupted() || Stream::broken()) stop.request_stop();
   };
+  if (const DeviceStatus* status = models.backend().device_status();
+      status != nullptr && values->count("profile-steps") > 0)
+    loop_options.on_steps = [status](bool begins) { status->profile(begins); };
   DecodeLoop loop(models.target(), models.draft(draft_name), strategy, loop_options);
   Request request;
   request.prompt = conversation.tokens();

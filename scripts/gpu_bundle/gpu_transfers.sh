@@ -38,3 +38,40 @@ transfers() {
     at=$((at + left))
   done
 }
+
+# manifest FOLDER LIMIT: adds run_part.sh and files.sha256 to the last transfer, and writes FOLDER/manifest.json: the files of each call with
+# bytes and SHA-256, and what each call carries and runs. A call carries one transfer. All but the last only bring their files; the last one
+# runs part 1, and two more calls run parts 2 and 3. Then writes FOLDER/commands.txt, the same for people.
+manifest() {
+  local folder=$1 limit=$2 last file call command number=0 separator='' sum
+  local -a transfers=("$folder"/transfer*)
+  last=${transfers[-1]##*/}
+  cp scripts/gpu_bundle/run_part.sh "$folder/$last/"
+  (cd "$folder" && sha256sum transfer*/*.part*) > "$folder/files.sha256"
+  mv "$folder/files.sha256" "$folder/$last/"
+  {
+    printf '{"schema_version": 1, "most_bytes_of_a_call": %s, "files": [\n' "$limit"
+    for file in "$folder"/transfer*/*; do
+      call=${file#"$folder/transfer"} call=$((10#${call%%/*}))
+      sum=$(sha256sum < "$file")
+      printf '%s{"call": %s, "file": "%s", "bytes": %s, "sha256": "%s"}' "$separator" $call "$file" "$(stat -c %s "$file")" "${sum%% *}"
+      separator=$',\n'
+    done
+    printf '\n], "calls": [\n'
+    separator=''
+    for ((call = 1; call <= ${#transfers[@]} + 2; ++call)); do
+      if [ $call -lt ${#transfers[@]} ]; then
+        printf '%s{"call": %s, "carry": "%s", "seconds": 60, "command": "ls -l %s"}' "$separator" $call "${transfers[call - 1]}" "${transfers[call - 1]}"
+      else
+        number=$((number + 1))
+        command="bash $folder/$last/run_part.sh $number \\\"\$OUT\\\""
+        file=$([ $number != 1 ] || echo "$folder/$last")
+        printf '%s{"call": %s, "part": %s, "carry": "%s", "seconds": 600, "command": "%s"}' "$separator" $call $number "$file" "$command"
+      fi
+      separator=$',\n'
+    done
+    printf '\n]}\n'
+  } > "$folder/manifest.json"
+  sed -nE -e 's/^\{"call": ([0-9]+), ("part": ([0-9]), )?"carry": "([^"]*)", "seconds": ([0-9]+), "command": "(.*)"\},?$/call \1\tpart \3\tcarry \4\tat most \5 s\t\6/p' "$folder/manifest.json" |
+    sed -e 's/\\"/"/g' -e 's/\tpart \t/\tfiles only\t/' -e 's/\tcarry \t/\tcarry nothing\t/' > "$folder/commands.txt"
+}

@@ -6,7 +6,9 @@ set -uo pipefail
 command -v nsys > /dev/null || { echo "nsys is not installed" >&2; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-log=$(nsys profile --trace=cuda --cuda-graph-trace=node --sample=none --cpuctxsw=none --output="$folder/report" "$@" 2>&1) &&
+# nsys records the range that the command marks (speclab generate --profile-steps), without the packing of weights and the prompt.
+log=$(nsys profile --trace=cuda --cuda-graph-trace=node --sample=none --cpuctxsw=none --capture-range=cudaProfilerApi --capture-range-end=stop \
+  --output="$folder/report" "$@" 2>&1) &&
   nsys stats --report cuda_gpu_trace --format csv --force-export=true "$folder/report.nsys-rep" > "$folder/trace" 2> "$folder/problem"
 code=$?
 # The columns are found by their names. Copies count as work, like kernels.

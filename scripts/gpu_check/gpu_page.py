@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes results/gpu/README.md from the JSON files that gpu_check.sh left under results/gpu/<device>/.
+"""Writes results/gpu/README.md from the records that gpu_check.sh left under results/gpu/<device>/.
 
     gpu_page.py            writes the page
     gpu_page.py --check    exit status 1 if the page is not up to date
@@ -19,11 +19,12 @@ Uses the standard library only, because the machine may have nothing else. Every
 """
 
 import argparse
-import json
 import pathlib
 import re
 import statistics
 import sys
+
+from stages import BadRecord, load_stages, record_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOT_YET = "Not run on a GPU yet."
@@ -37,21 +38,12 @@ RUN_OPTIONS = re.compile(
 )  # endings that Google Benchmark adds to a name
 
 
-class BadRecord(Exception):
-    """Raised for a file under results/gpu that does not hold a measurement on a GPU."""
-
-
 class Device:
     """The stages of one folder by name."""
 
     def __init__(self, folder, dry_run=False):
         self.name = folder.name
-        self.stages = {}
-        for file in sorted(folder.glob("*.json")):
-            stage = json.loads(file.read_text(encoding="utf-8", errors="replace"))
-            if not dry_run and (stage["dry_run"] or stage["backend"] != "cuda"):
-                raise BadRecord(f"{file}: a dry run ({stage['backend']}) is no result of a GPU. Remove the file.")
-            self.stages[stage["stage"]] = stage
+        self.stages = load_stages(folder, dry_run)
 
     def data(self, stage):
         return self.stages.get(stage, {}).get("data") or {}
@@ -452,7 +444,7 @@ def section(device):
 
 
 def page(folder):
-    devices = [Device(each) for each in sorted(folder.iterdir()) if each.is_dir() and any(each.glob("*.json"))]
+    devices = [Device(each) for each in sorted(folder.iterdir()) if each.is_dir() and record_files(each)]
     head = "# Measured on GPUs\n\nWritten by `scripts/gpu_check/gpu_page.py` from the records that `scripts/gpu_check.sh` leaves here; do not edit."
     return "\n\n".join([head, *([section(device) for device in devices] or [NOT_YET])]) + "\n"
 

@@ -6,8 +6,12 @@ json_string() {  # text -> "text"
   printf '"'
 }
 
-is_json() {  # FILE: true if the text begins and ends like an object or a list; a stopped program leaves an incomplete text
+# is_json FILE: true if the text is an object or a list whose strings end and whose brackets match. A stopped program leaves an incomplete text.
+is_json() {
   [ -s "$1" ] || return 1
+  local left
+  left=$(tr -d '\r\n' < "$1" | LC_ALL=C sed -e 's/\\.//g' -e 's/"[^"]*"//g' -e 's/[^]["{}]//g' -e ':a' -e 's/\[\]/()/g' -e 's/{}/()/g' -e 's/()//g' -e 'ta')
+  [ -z "$left" ] || return 1
   local first last
   first=$(tr -d '[:space:]' < "$1" | head -c 1)
   last=$(tail -c 64 "$1" | tr -d '[:space:]' | tail -c 1)

@@ -1,27 +1,30 @@
 #!/usr/bin/env bash
-# profile.sh COMMAND...: profiles the command with ncu and prints {"kernels": [...]}: the three kernels that take the most time, each with
-# its duration and its shares of memory bandwidth and of the tensor pipe. Does not change clocks. Exit status 77: ncu cannot read counters.
+# profile.sh COMMAND...: profiles the command with ncu and prints {"launches", "kernels": [...]}: the three kernels that take the most time,
+# each with its duration and its shares of memory bandwidth and of the tensor pipe. ncu records 400 launches inside the range that the command
+# marks (speclab generate --profile-steps), so neither the packing of weights nor the prompt. Does not change clocks. Exit status 77: ncu
+# cannot read counters, or the command marked no range.
 set -uo pipefail
 source scripts/gpu_check/json.sh
 command -v ncu > /dev/null || { echo "there is no ncu" >&2; exit 77; }
 metrics=gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active
-log=$(ncu --clock-control none --launch-count 400 --metrics "$metrics" --csv --page raw --print-units base "$@" 2>&1)
+log=$(ncu --profile-from-start off --clock-control none --launch-count 400 --metrics "$metrics" --csv --page raw --print-units base "$@" 2>&1)
 code=$?
 # Columns are found by name, because versions of ncu order them differently. Rows: name, ns, share of bandwidth, share of tensor pipe.
-rows=$(awk -F'","' '
+all=$(awk -F'","' '
   /"Kernel Name"/ { for (i = 1; i <= NF; ++i) { if ($i ~ /Kernel Name/) k = i; if ($i ~ /time_duration/) t = i; if ($i ~ /dram__/) d = i; if ($i ~ /tensor/) m = i }; next }
   k && /^"[0-9]/ {
     n = $k; ns = $t; d1 = $d; m1 = $m  # the first and the last field keep a quote
     gsub(/["(].*/, "", n); gsub(/[",]/, "", ns); gsub(/["\r]/, "", d1); gsub(/["\r]/, "", m1)
     count[n]++; time[n] += ns; dram[n] += d1; mma[n] += m1
   }
-  END { for (n in count) printf "%.0f\t%d\t%.1f\t%.1f\t%s\n", time[n], count[n], dram[n] / count[n], mma[n] / count[n], n }' <<< "$log" | sort -rn | head -n 3)
+  END { for (n in count) printf "%.0f\t%d\t%.1f\t%.1f\t%s\n", time[n], count[n], dram[n] / count[n], mma[n] / count[n], n }' <<< "$log" | sort -rn)
+rows=$(head -n 3 <<< "$all")
 if [ $code != 0 ] || [ -z "$rows" ]; then
-  grep '==ERROR==' <<< "$log" | tail -n 3 >&2
-  echo "ncu counted no kernel (status $code)" >&2
+  grep '==ERROR==\|==WARNING==' <<< "$log" | tail -n 3 >&2
+  echo "ncu counted no kernel in the steps (status $code)" >&2
   exit 77
 fi
-printf '{"kernels": ['
+printf '{"launches": %s, "kernels": [' "$(awk -F'\t' '{ sum += $2 } END { print sum }' <<< "$all")"
 separator=''
 while IFS=$'\t' read -r time count dram mma name; do
   printf '%s{"name": %s, "launches": %s, "total_ns": %s, "dram_percent": %s, "tensor_percent": %s}' "$separator" "$(json_string "$name")" "$count" "$time" "$dram" "$mma"

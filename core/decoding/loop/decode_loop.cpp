@@ -126,10 +126,12 @@ std::vector<GenerationRecord> DecodeLoop::run(std::span<const Request> requests,
     drop_all();
     throw;
   }
+  if (options_.on_steps) options_.on_steps(true);
   while (!idle()) {
     if (stop.stop_requested()) cancel();
     else step();
   }
+  if (options_.on_steps) options_.on_steps(false);
   std::vector<GenerationRecord> records(requests.size());
   for (Finished& ended : finished())
     records[static_cast<std::size_t>(ended.ticket - first)] = std::move(ended.record);

@@ -43,6 +43,9 @@ struct LoopOptions {
   /// Called after each step with the tokens that it emitted, and after prefill with an empty step and the
   /// first token. Its time is not measured.
   std::function<void(int slot, const StepRecord& step, TokenSpan emitted)> on_emit = nullptr;
+  /// run() calls it with true after the prompts and before the first step, and with false after the last step
+  /// (not when a step fails). A profiler can so be told to record the steps alone.
+  std::function<void(bool begins)> on_steps = nullptr;
 };
 
 }  // namespace speclab

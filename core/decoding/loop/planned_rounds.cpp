@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
 #include <thread>
 
 #include "core/base/error.h"
@@ -11,8 +14,23 @@
 namespace speclab {
 namespace {
 
-// next() gives up on a round when the device has been idle for this long.
-constexpr std::int64_t kPatienceNs = 5'000'000'000;
+// How long next() waits for a round by the host's clock: in all, and while the device is idle. A profiler or
+// a sanitizer makes a round of milliseconds last for seconds.
+constexpr double kWaitSeconds = 60, kIdleSeconds = 5;
+constexpr const char* kWaitName = "SPECLAB_DEVICE_WAIT_SECONDS";
+
+double wait_seconds() {
+  const char* text = std::getenv(kWaitName);
+  if (text == nullptr || *text == '\0') return kWaitSeconds;
+  const std::string_view digits = text;
+  double seconds = 0;
+  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), seconds);
+  if (code != std::errc{} || end != digits.data() + digits.size() || !(seconds > 0 && seconds <= 86400)) {
+    throw Error({fmt::format("{} in the environment", kWaitName), fmt::format("\"{}\"", text),
+                 "seconds, above 0 and at most 86400", "Unset it to wait up to 60 s for a step."});
+  }
+  return seconds;
+}
 
 void check_round(const PlanRound& round) {
   if (round.end == PlanEnd::kBadTarget || round.end == PlanEnd::kBadDraft) {
@@ -111,23 +129,44 @@ void PlannedRounds::queue_round() {
 const PlanRound& PlannedRounds::next(int ahead) {
   SPECLAB_CHECK(ahead >= 1 && ahead + kPlanLoop <= kPlanRing, "{} rounds ahead", ahead);
   while (static_cast<int>(queued_ - read_) < ahead) queue();
-  Backend& backend = target_->model().backend();
   ++read_;
-  // The device may report that it is idle while a looping graph still runs. So this gives up only when the
-  // device has been idle for kPatienceNs.
+  if (const PlanRound* round = plan_->round(read_)) return read(*round);
+  Backend& backend = target_->model().backend();
+  const double limit = wait_seconds();
+  const std::int64_t begun = wall_now_ns();
+  const auto since = [](std::int64_t then) { return 1e-9 * static_cast<double>(wall_now_ns() - then); };
+  // The device may report that it is idle while a looping graph still runs, so one such report proves
+  // nothing.
   std::int64_t idle_since = 0;
   for (;;) {
-    if (const PlanRound* round = plan_->round(read_)) {
-      check_round(*round);
-      position_ = round->position + round->emitted;
-      return *round;
-    }
-    const std::int64_t now = wall_now_ns();
-    if (!backend.idle() || idle_since == 0) idle_since = now;
-    SPECLAB_CHECK(now - idle_since < kPatienceNs,
-                  "the device is idle, but round {} of {} queued rounds has not finished", read_, queued_);
+    if (const PlanRound* round = plan_->round(read_)) return read(*round);
+    const bool idle = backend.idle();
+    if (!idle) idle_since = 0;
+    else if (idle_since == 0) idle_since = wall_now_ns();
+    const bool lost = idle && since(idle_since) >= std::min(limit, kIdleSeconds);
+    if (lost || since(begun) >= limit) give_up(since(begun), idle);
     std::this_thread::yield();
   }
+}
+
+const PlanRound& PlannedRounds::read(const PlanRound& round) {
+  check_round(round);
+  position_ = round.position + round.emitted;
+  return round;
+}
+
+// A hung device would also block the destructors of what it uses, and with them this error.
+void PlannedRounds::give_up(double seconds, bool idle) {
+  Backend& backend = target_->model().backend();
+  backend.give_up();
+  throw Error(
+      {fmt::format("step {} of {} steps that {} was to run by itself", read_, queued_, backend.device_name()),
+       fmt::format("no result after {:.1f} s; the device {}", seconds,
+                   idle ? "has nothing left to do" : "is still busy"),
+       "its result in the ring that host and device share",
+       fmt::format("A kernel hangs, or another program uses the device. End this program and try --set "
+                   "device_loop=off; {} sets how long it waits for a step.",
+                   kWaitName)});
 }
 
 void PlannedRounds::download(std::span<float> target, std::span<float> draft) {

@@ -47,6 +47,8 @@ class PlannedRounds {
   /// Returns the next finished round; valid until the next call. Before it waits, it
   /// queues rounds until `ahead` of them are queued and not read.
   /// Do not call it after a round that ended the text. Throws Error if the device failed or logits are NaN.
+  /// If the round does not come in time, gives the device up and throws Error. The time is 60 s, or
+  /// SPECLAB_DEVICE_WAIT_SECONDS in the environment; 5 s at most while the device has nothing to do.
   const PlanRound& next(int ahead = kAhead);
   /// Copies the logits of the last queued round to the host: rows of the target and rows of the draft.
   void download(std::span<float> target, std::span<float> draft);
@@ -65,6 +67,8 @@ class PlannedRounds {
       : program_(&program), plan_(std::move(plan)), target_(&target), draft_(draft) {}
   void queue();
   void queue_round();
+  const PlanRound& read(const PlanRound& round);
+  [[noreturn]] void give_up(double seconds, bool idle);
 
   DeviceProgram* program_;
   std::shared_ptr<Plan> plan_;

@@ -24,29 +24,75 @@ std::uint32_t hash_of(std::string_view name) {
 }
 
 /// Random weights of one row: uniform with standard deviation 1 / sqrt(3 columns), so that their products
-/// with a normalised residual are as large as ordinary activations.
+/// with a normalised residual are as large as ordinary activations. Every 8 columns share one output of
+/// Philox. Several outputs are computed together, which the compiler turns into vector code.
 class RandomRow {
  public:
   RandomRow(std::uint32_t tensor, std::int64_t row, std::size_t columns)
-      : key_{kSeed, tensor},
+      : tensor_(tensor),
         row_(static_cast<std::uint32_t>(row)),
         scale_(1 / (32768.0f * std::sqrt(static_cast<float>(columns)))) {}
-  float operator()(std::size_t column) {
-    if (column / 8 != block_) {
-      block_ = column / 8;
-      words_ = philox4x32({static_cast<std::uint32_t>(block_), row_, 0, 0}, key_);
+  /// Writes columns [begin, end) to out[begin] .. out[end - 1].
+  template <typename T>
+  void fill(std::size_t begin, std::size_t end, T* out) const {
+    std::uint32_t words[4 * kTogether];
+    for (std::size_t first = begin / kColumns * kColumns; first < end; first += kColumns) {
+      make(static_cast<std::uint32_t>(first / 8), words);
+      if (first >= begin && first + kColumns <= end) {
+        put(words, 0, kColumns, out + first);
+      } else {
+        const std::size_t from = std::max(first, begin), to = std::min(first + kColumns, end);
+        put(words, from - first, to - first, out + first);
+      }
     }
-    const std::uint32_t word = words_[column % 8 / 2];
-    const auto half = static_cast<std::int16_t>(column % 2 == 0 ? word & 0xffff : word >> 16);
-    return bf16_to_float(float_to_bf16((static_cast<float>(half) + 0.5f) * scale_));  // never zero
   }
 
  private:
-  PhiloxKey key_;
-  std::uint32_t row_;
+  static constexpr std::size_t kTogether = 16, kColumns = 8 * kTogether;
+
+  // The outputs of blocks first, first + 1, ..., one after the other.
+  void make(std::uint32_t first, std::uint32_t (&words)[4 * kTogether]) const {
+    std::uint32_t a[kTogether], b[kTogether], c[kTogether], d[kTogether];
+    for (std::size_t i = 0; i < kTogether; ++i) {
+      a[i] = first + static_cast<std::uint32_t>(i);
+      b[i] = row_;
+      c[i] = d[i] = 0;
+    }
+    std::uint32_t key0 = kSeed, key1 = tensor_;
+    for (int round = 0; round < kPhiloxRounds; ++round, key0 += kPhiloxWeyl0, key1 += kPhiloxWeyl1) {
+      for (std::size_t i = 0; i < kTogether; ++i) {
+        const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * a[i];
+        const std::uint64_t product1 = std::uint64_t{kPhiloxMultiplier1} * c[i];
+        a[i] = static_cast<std::uint32_t>(product1 >> 32) ^ b[i] ^ key0;
+        c[i] = static_cast<std::uint32_t>(product0 >> 32) ^ d[i] ^ key1;
+        b[i] = static_cast<std::uint32_t>(product1);
+        d[i] = static_cast<std::uint32_t>(product0);
+      }
+    }
+    for (std::size_t i = 0; i < kTogether; ++i) {
+      words[4 * i] = a[i];
+      words[4 * i + 1] = b[i];
+      words[4 * i + 2] = c[i];
+      words[4 * i + 3] = d[i];
+    }
+  }
+  // Column i has the lower half of word i / 2 if i is even, otherwise the upper half.
+  template <typename T>
+  void put(const std::uint32_t (&words)[4 * kTogether], std::size_t begin, std::size_t end, T* out) const {
+    std::int16_t halves[kColumns];
+    for (std::size_t i = 0; i < 4 * kTogether; ++i) {
+      halves[2 * i] = static_cast<std::int16_t>(words[i] & 0xffff);
+      halves[2 * i + 1] = static_cast<std::int16_t>(words[i] >> 16);
+    }
+    for (std::size_t i = begin; i < end; ++i) {
+      const Bf16 rounded = float_to_bf16((static_cast<float>(halves[i]) + 0.5f) * scale_);  // never zero
+      if constexpr (std::is_same_v<T, Bf16>) out[i] = rounded;
+      else out[i] = bf16_to_float(rounded);
+    }
+  }
+
+  std::uint32_t tensor_, row_;
   float scale_;
-  std::size_t block_ = ~std::size_t{0};
-  PhiloxCounter words_{};
 };
 
 // The original indices, followed by added ones.
@@ -309,6 +355,21 @@ void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end
     return added_layer ? -1 : row_of[static_cast<std::size_t>(row)];
   };
   const std::uint32_t hash = hash_of(name);
+  // Columns that are neighbours in the original too, or that the original does not have.
+  struct Run {
+    std::size_t begin, end;
+    int original;
+  };
+  std::vector<Run> runs;
+  for (std::size_t i = 0; i < width; ++i) {
+    const int c = (*t.columns)[i];
+    const bool next =
+        !runs.empty() && (c < 0 ? runs.back().original < 0
+                                : runs.back().original >= 0 &&
+                                      c == runs.back().original + static_cast<int>(i - runs.back().begin));
+    if (next) runs.back().end = i + 1;
+    else runs.push_back({i, i + 1, c});
+  }
   const std::size_t original_width =
       kept == width ? width
                     : static_cast<std::size_t>(*std::max_element(t.columns->begin(), t.columns->end())) + 1;
@@ -322,12 +383,16 @@ void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end
       original(from, first, first + (stop - row), rows.data());
     }
     for (std::int64_t r = row; r < stop; ++r, out += width) {
-      RandomRow random(hash, r, width);
+      // Writes columns that the original does not have.
+      const auto add = [&](std::size_t from_column, std::size_t to_column, bool zero) {
+        if (zero) std::fill(out + from_column, out + to_column, to_type(0));
+        else RandomRow(hash, r, width).fill(from_column, to_column, out);
+      };
       if (first >= 0) {
         const T* old = rows.data() + static_cast<std::size_t>(r - row) * original_width;
-        for (std::size_t i = 0; i < width; ++i) {
-          const int c = (*t.columns)[i];
-          out[i] = c >= 0 ? old[c] : to_type(t.random_columns ? random(i) : 0);
+        for (const Run& run : runs) {
+          if (run.original < 0) add(run.begin, run.end, !t.random_columns);
+          else std::copy_n(old + run.original, run.end - run.begin, out + run.begin);
         }
         continue;
       }
@@ -337,8 +402,11 @@ void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end
         const auto head = row_of.begin() + r / dims * dims;
         zero = zero || std::any_of(head, head + dims, [](int c) { return c >= 0; });
       }
-      for (std::size_t i = 0; i < width; ++i)
-        out[i] = to_type(zero || ((*t.columns)[i] < 0 && !t.random_columns) ? 0 : random(i));
+      if (zero || t.random_columns) {
+        add(0, width, zero);
+      } else {
+        for (const Run& run : runs) add(run.begin, run.end, run.original < 0);
+      }
     }
     row = stop;
   }

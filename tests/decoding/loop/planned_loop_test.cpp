@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 #include "core/base/error.h"
+#include "core/measure/clock.h"
 #include "core/decoding/loop/planned_rounds.h"
 #include "tests/decoding/loop/planned_loop.h"
+#include "tests/decoding/loop/silent_device.h"
 
 // Compares steps that a (simulated) device runs by itself with the same decoding by the host: tokens, rows,
 // verdicts, counts and work are bitwise equal.
@@ -358,6 +361,63 @@ TEST(PlannedLoop, SaysWhyNot) {
   EXPECT_EQ(error_of({.target = target}), "");
   Decode automatic{.target = host, .options = {{"device_loop", "auto"}, {"max_tokens", 4}}};
   EXPECT_EQ(automatic.run().planned_steps, 0);
+}
+
+class DeviceWait : public ::testing::Test {
+ protected:
+  void TearDown() override { unsetenv("SPECLAB_DEVICE_WAIT_SECONDS"); }
+  static std::string failure(const ModelPtr& target, const json& options) {
+    Decode decode{.target = target, .options = options};
+    decode.options.update({{"device_loop", "on"}, {"max_tokens", 6}});
+    try {
+      decode.run();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+};
+
+// A device that never writes the result of a step.
+TEST_F(DeviceWait, ASilentDeviceIsGivenUp) {
+  setenv("SPECLAB_DEVICE_WAIT_SECONDS", "0.2", 1);
+  for (const bool busy : {true, false}) {
+    for (const char* graph : {"off", "round"}) {
+      SCOPED_TRACE(std::string(busy ? "busy" : "idle") + ", graph " + graph);
+      const auto backend = std::make_shared<SilentBackend>(busy);
+      const ModelPtr target = load_tiny_on(backend, random_table(20, 1));
+      const std::int64_t begun = wall_now_ns();
+      const std::string text = failure(target, {{"device_graph", graph}});
+      EXPECT_LT(wall_now_ns() - begun, 3'000'000'000);
+      EXPECT_THAT(text, ::testing::AllOf(HasSubstr("step 1 of "), HasSubstr("simulated GPU"),
+                                         HasSubstr("no result after 0.2 s"),
+                                         HasSubstr(busy ? "is still busy" : "has nothing left to do"),
+                                         HasSubstr("SPECLAB_DEVICE_WAIT_SECONDS")));
+      // Nothing waits for this device again.
+      EXPECT_THAT(failure(target, {{"device_loop", "off"}}), HasSubstr("given up"));
+      EXPECT_THROW(backend->allocate(8), Error);
+    }
+  }
+}
+
+TEST_F(DeviceWait, TheLimitIsCheckedOnlyWhenADeviceKeepsTheHostWaiting) {
+  setenv("SPECLAB_DEVICE_WAIT_SECONDS", "soon", 1);
+  const auto silent = std::make_shared<SilentBackend>(true);
+  EXPECT_THAT(failure(load_tiny_on(silent, random_table(20, 1)), json::object()),
+              ::testing::AllOf(HasSubstr("SPECLAB_DEVICE_WAIT_SECONDS"), HasSubstr("\"soon\""),
+                               HasSubstr("seconds, above 0")));
+  EXPECT_EQ(failure(table_on_device(20, 1), json::object()), "no error");
+}
+
+TEST(ProfiledSteps, LieBetweenThePromptAndTheEnd) {
+  Decode decode{.target = tiny_target(), .options = {{"max_tokens", 3}}};
+  std::vector<std::string> events;
+  decode.loop.on_steps = [&](bool begins) { events.emplace_back(begins ? "begin" : "end"); };
+  decode.loop.on_emit = [&](int, const StepRecord& step, TokenSpan) {
+    events.emplace_back(step.emitted > 0 ? "step" : "prompt");
+  };
+  EXPECT_EQ(decode.run().tokens.size(), 3u);
+  EXPECT_THAT(events, ::testing::ElementsAre("prompt", "begin", "step", "step", "end"));
 }
 
 }  // namespace speclab::planned_loop_test

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -178,6 +179,42 @@ TEST(Inflate, AddedIdsAreMaskedAndAddedWeightsAreNoZeros) {
   EXPECT_EQ(zeros("layers.2.attn_out", 48, 72, 0, 0), 48 * 72) << "an added layer writes";
   EXPECT_EQ(zeros("head", 70, 48, 0, 32), 0);
   EXPECT_EQ(zeros("head", 70, 48, 64, 0), 0);
+}
+
+// A twin is made from random numbers when its rows are read. Records of earlier runs stay comparable only if
+// these numbers keep their bits, whatever rows are read together.
+TEST(Inflate, TheNumbersOfATwinKeepTheirBits) {
+  TempDir dir;
+  write_huggingface(dir.path(), random_llama(tiny_shape(), 4));
+  const auto hash_of = [&](const InflateShape& shape, std::int64_t together) {
+    Checkpoint twin = Checkpoint::open(dir.path());
+    twin.inflate(shape);
+    std::uint64_t hash = 14695981039346656037u;  // FNV-1a
+    const auto add = [&](std::uint32_t bits) { hash = (hash ^ bits) * 1099511628211u; };
+    for (const Checkpoint::TensorInfo& tensor : twin.tensors()) {
+      const bool matrix = tensor.shape.size() == 2;
+      const std::int64_t rows = matrix ? tensor.shape[0] : 1, columns = tensor.shape.back();
+      for (std::int64_t row = 0, end = 0; row < rows; row = end) {
+        end = std::min(rows, row + together);
+        std::vector<float> floats(static_cast<std::size_t>((end - row) * columns));
+        twin.read_f32(tensor.name, row, end, floats.data());
+        for (const float value : floats) add(std::bit_cast<std::uint32_t>(value));
+        if (!matrix) continue;
+        std::vector<Bf16> numbers(floats.size());
+        twin.read_bf16(tensor.name, row, end, numbers.data());
+        for (std::size_t i = 0; i < numbers.size(); ++i)
+          EXPECT_EQ(numbers[i], float_to_bf16(floats[i])) << tensor.name;
+      }
+    }
+    return hash;
+  };
+  const InflateShape odd{
+      .hidden = 75, .layers = 5, .heads = 12, .kv_heads = 6, .head_dim = 22, .ffn = 203, .vocab = 71},
+      wide{.hidden = 512, .layers = 3, .heads = 8, .kv_heads = 4, .head_dim = 32, .ffn = 1024, .vocab = 300};
+  for (const std::int64_t together : {1, 7, 1000}) {
+    EXPECT_EQ(hash_of(odd, together), 13190660863714858797u);
+    EXPECT_EQ(hash_of(wide, together), 6468903997164026661u);
+  }
 }
 
 TEST(Inflate, BytesAndOperationsAreThoseOfTheShape) {

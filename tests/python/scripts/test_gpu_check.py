@@ -7,8 +7,6 @@ import hashlib
 import json
 import os
 import pathlib
-import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -21,42 +19,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts/gpu_check"))
 
 import gpu_page
+import stages
 from gguf_file import GgufFile
-
-NVIDIA_SMI = """case "$*" in
-*query-gpu=name\\ *) echo "NVIDIA H200" ;;
-*query-gpu*) echo "NVIDIA H200, 580.1, 9.0, 143771 MiB, 4 MiB, 345 MHz, 3201 MHz, 1980 MHz, 3201 MHz, 31, 77.1 W, 700.00 W, 0x0" ;;
-esac"""
-
-
-class Copy(unittest.TestCase):
-    """The scripts in a folder of their own with stand-ins for the programs."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name) / "copy"
-        (self.root / "scripts").mkdir(parents=True)
-        shutil.copy(ROOT / "scripts/gpu_check.sh", self.root / "scripts/")
-        shutil.copytree(ROOT / "scripts/gpu_check", self.root / "scripts/gpu_check")
-        for name in ("bin", "models", "fakes", "results/gpu"):
-            (self.root / name).mkdir(parents=True)
-        self.model = self.root / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
-        self.model.write_bytes(b"GGUF")
-
-    def add(self, place, body):
-        file = self.root / place
-        file.write_text(f"#!/bin/bash\n{body}\n")
-        file.chmod(0o755)
-
-    def check(self, *arguments):
-        env = {**os.environ, "PATH": f"{self.root / 'fakes'}:{os.environ['PATH']}"}
-        command = ["bash", str(self.root / "scripts/gpu_check.sh"), *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, env=env, cwd="/")
-
-    def stage(self, name, backend="cpu"):
-        folder = f"build/gpu_dry_run/{backend}" if backend != "cuda" else "results/gpu/nvidia-h200"
-        return json.loads((self.root / folder / f"{name}.json").read_text())
+from gpu_copy import NVIDIA_SMI, Copy
 
 
 class Stages(Copy):
@@ -89,13 +54,13 @@ class Stages(Copy):
             )
             self.assertNotIn("--inflate", self.stage("prefill_135m", backend)["data"]["words"])
 
-    def test_each_file_is_there_before_the_next_stage_begins(self):
+    def test_each_result_is_there_before_the_next_stage_begins(self):
         self.add(
             "bin/speclab",
-            f"""cat {self.root}/build/gpu_dry_run/cpu/forwards_135m.json 2> /dev/null | head -c 1 > {self.root}/seen; echo '{{}}'""",
+            f"""cp {self.root}/build/gpu_dry_run/cpu/check-part2.json {self.root}/seen 2> /dev/null; echo '{{}}'""",
         )
-        self.assertEqual(self.check("--backend", "cpu", "--stages", "forwards_135m,forwards_8b").returncode, 0)
-        self.assertEqual((self.root / "seen").read_text(), "{")
+        self.assertEqual(self.check("--backend", "cpu", "--stages", "forwards_135m,prefill_8b").returncode, 0)
+        self.assertEqual(list(json.loads((self.root / "seen").read_text())["stages"]), ["forwards_135m"])
 
     def test_time_is_capped_and_the_rest_says_so(self):
         self.add("bin/speclab", "[ $1 = bench ] && echo '{\"half\": [' && sleep 30")
@@ -106,13 +71,13 @@ class Stages(Copy):
         self.assertEqual(self.check("--backend", "cpu", "--stages", "forwards_135m", "--seconds", 0).returncode, 0)
         stage = self.stage("forwards_135m")
         self.assertEqual(stage["status"], "unavailable")
-        self.assertIn("the 0 seconds of the whole check were over", stage["reason"])
+        self.assertIn("the 0 seconds of part 2 were over", stage["reason"])
 
     def test_a_missing_program_is_named(self):
         self.assertEqual(
             self.check("--backend", "cpu", "--stages", "forwards_135m,kernels,tests,memcheck").returncode, 0
         )
-        for name in ("forwards_135m", "kernels", "tests", "memcheck"):
+        for name in ("forwards_135m", "kernels", "tests_rows", "memcheck"):
             stage = self.stage(name)
             self.assertEqual((stage["status"], stage["data"]), ("unavailable", None), name)
             self.assertIn("neither in bin/ nor in build/release/", stage["reason"])
@@ -229,70 +194,6 @@ class Transfers(unittest.TestCase):
 
 
 class Tools(Copy):
-    def tool(self, name, *arguments):
-        env = {**os.environ, "PATH": f"{self.root / 'fakes'}:{os.environ['PATH']}"}
-        return subprocess.run(
-            ["bash", f"scripts/gpu_check/{name}", *arguments], capture_output=True, text=True, env=env, cwd=self.root
-        )
-
-    def program(self, name, tests, lines, code=0):
-        """A stand-in for a test program that lists `tests` tests."""
-        listed = "".join(f"echo '  t{i}'\n" for i in range(tests))
-        body = "\n".join(f"echo '{line}'" for line in lines)
-        self.add(
-            f"bin/{name}", f'case "$*" in *list_tests*)\necho "OnDevice."\n{listed}exit ;; esac\n{body}\nexit {code}'
-        )
-
-    def test_tests_are_counted(self):
-        lines = [
-            "[       OK ] A.x (3 ms)",
-            "[  SKIPPED ] A.y (0 ms)",
-            "a_test.cpp:3: Failure",
-            "  got: 7",
-            "[  FAILED  ] A.z/0, where GetParam() = 1 (9 ms)",
-            "[  FAILED  ] 1 test, listed below:",
-            "[  FAILED  ] A.z/0, where GetParam() = 1",
-        ]
-        self.program("test_a", 3, lines, code=1)
-        self.add(
-            "bin/test_b",
-            """[ "$1" = --gtest_list_tests ] && [ "$2" = "--gtest_filter=*OnDevice*" ] && echo '  x' && exit
-            [ "$SPECLAB_TEST_BACKEND $SPECLAB_TEST_DEVICE $1" = "cuda 1 --gtest_filter=*OnDevice*" ] && echo '[       OK ] B.x (3 ms)'""",
-        )
-        result = self.tool("tests.sh", "cuda", "1", "bin/test_a", "bin/test_b")
-        found = json.loads(result.stdout)
-        self.assertEqual(
-            [found[name] for name in ("programs", "passed", "failed", "skipped", "broken_programs")], [2, 2, 1, 1, 0]
-        )
-        self.assertEqual((found["failed_tests"], result.returncode), ("A.z/0, where GetParam() = 1 ", 1))
-        self.assertIn("a_test.cpp:3: Failure\n  got: 7", found["failures"])
-        self.assertEqual(self.tool("tests.sh", "cuda", "1", "bin/test_b").returncode, 0)
-
-    def test_programs_that_break_and_programs_without_a_test(self):
-        self.add("bin/test_a", "kill -SEGV $$")
-        result = self.tool("tests.sh", "cuda", "0", "bin/test_a")
-        self.assertEqual((json.loads(result.stdout)["broken_programs"], result.returncode), (1, 1))
-        skips = ["on_device.h:9: Skipped", "no GPU: none", "[  SKIPPED ] A.y (0 ms)"]
-        self.program("test_a", 1, skips)
-        result = self.tool("tests.sh", "cuda", "0", "bin/test_a")
-        self.assertEqual(result.returncode, 77)
-        self.assertIn("no GPU: none", result.stderr)
-        self.program("test_a", 0, ["[==========] Running 0 tests from 0 test suites."])
-        result = self.tool("tests.sh", "cuda", "0", "bin/test_a")
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("test_a lists no test that matches *OnDevice*", result.stderr)
-        self.program("test_a", 2, ["[       OK ] A.x (3 ms)"])
-        result = self.tool("tests.sh", "cuda", "0", "bin/test_a")
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("after 1 of 2 tests", result.stderr)
-
-    def test_an_interrupted_program_leaves_what_it_found(self):
-        lines = ["[       OK ] A.x (3 ms)", "[ RUN      ] A.slow"]
-        self.program("test_on_device", 2, lines, code="$(sleep 30)")
-        self.check("--backend", "cpu", "--stages", "tests", "--cap", 1)
-        stage = self.stage("tests")
-        self.assertEqual((stage["status"], stage["data"]["passed"]), ("capped", 1))
-
     def test_benchmarks(self):
         self.add(
             "bin/bench",
@@ -328,12 +229,22 @@ class Tools(Copy):
             '"1","7","norm(int)","10","100","0"',
             '"2","7","linear(float*, int)","80","1000","6"',
         ]
-        self.add("fakes/ncu", "cat << 'X'\nspeclab says hello\n" + "\n".join([header, *rows]) + "\nX")
-        found = json.loads(self.tool("profile.sh", "true").stdout)["kernels"]
+        self.add(
+            "fakes/ncu", "echo \"$*\" > said\ncat << 'X'\nspeclab says hello\n" + "\n".join([header, *rows]) + "\nX"
+        )
+        result = json.loads(self.tool("profile.sh", "true", "--profile-steps").stdout)
+        words = (self.root / "said").read_text()
+        self.assertRegex(words, r"^--profile-from-start off .*--launch-count 400 .* true --profile-steps$")
+        self.assertEqual(result["launches"], 3)
+        found = result["kernels"]
         self.assertEqual(
             found[0], {"name": "linear", "launches": 2, "total_ns": 3000, "dram_percent": 85.0, "tensor_percent": 5.0}
         )
         self.assertEqual([kernel["name"] for kernel in found], ["linear", "norm"])
+        self.add("fakes/ncu", "echo '==WARNING== No kernels were profiled.'")
+        result = self.tool("profile.sh", "true")
+        self.assertEqual((result.stdout, result.returncode), ("", 77))
+        self.assertIn("No kernels were profiled.\nncu counted no kernel in the steps", result.stderr)
         self.add("fakes/ncu", "echo '==ERROR== no counters'; exit 9")
         self.assertEqual(self.tool("profile.sh", "true").returncode, 77)
 
@@ -341,7 +252,7 @@ class Tools(Copy):
         lines = ["Processing [report.sqlite]", "Start (ns),Duration (ns),CorrId,Name", *rows]
         self.add(
             "fakes/nsys",
-            """if [ "$1" = profile ]; then for i; do case $i in --output=*) touch "${i#*=}.nsys-rep" ;; esac; done; exit; fi
+            """if [ "$1" = profile ]; then echo "$*" > said; for i; do case $i in --output=*) touch "${i#*=}.nsys-rep" ;; esac; done; exit; fi
             cat << 'X'
 """
             + "\n".join(lines)
@@ -355,6 +266,7 @@ class Tools(Copy):
         second = ["50000,100,1,run<LayRows>", "50101,300,1,run<Settle>"]
         unfinished = "90000,300,1,run<LayRows>"
         found = json.loads(self.trace(prompt, *first, between, *second, unfinished).stdout)
+        self.assertIn(" --capture-range=cudaProfilerApi --capture-range-end=stop ", (self.root / "said").read_text())
         # 1000 to 9402, then one gap and the loop's kernel, then 50000 to 50401.
         self.assertEqual((found["steps"], found["kernels"], found["inside_ns"]), (2, 6, 8402 + 11 + 401))
         self.assertEqual((found["gaps_over_5us"], found["gaps_over_5us_ns"], found["largest_gap_ns"]), (1, 8000, 8000))
@@ -365,41 +277,6 @@ class Tools(Copy):
         result = self.tool("gaps.sh", "true")
         self.assertEqual(result.returncode, 77)
         self.assertIn("no such device", result.stderr)
-
-
-class Names(unittest.TestCase):
-    """The stage "tests" finds its tests: the filter matches the names of the suites."""
-
-    SUITE = re.compile(r"^TEST(?:_F|_P)?\((\w+), (\w+)\)", re.M)
-
-    def suites(self, folder):
-        files = sorted((ROOT / "tests" / folder).glob("*_test.cpp"))
-        return [suite for file in files for suite, _ in self.SUITE.findall(file.read_text(encoding="utf-8"))]
-
-    def test_suites_of_the_device_are_in_one_program_and_match_the_filter(self):
-        self.assertIn("filter='*OnDevice*'", (ROOT / "scripts/gpu_check/tests.sh").read_text())
-        found = self.suites("on_device")
-        self.assertGreater(len(found), 12)
-        self.assertEqual([suite for suite in found if "OnDevice" not in suite], [])
-        for folder in {file.parent.name for file in (ROOT / "tests").glob("*/*_test.cpp")} - {"on_device"}:
-            self.assertEqual([suite for suite in self.suites(folder) if "OnDevice" in suite], [], folder)
-        for script in ("gpu_check.sh", "gpu_bundle.sh"):
-            self.assertIn("test_on_device", (ROOT / "scripts" / script).read_text())
-
-    @unittest.skipUnless("SPECLAB_TEST_PROGRAM" in os.environ, "CTest names the program")
-    def test_the_stage_sees_every_test_of_the_program(self):
-        # Backend "cpu" is no device, so all of them skip.
-        command = ["bash", "scripts/gpu_check/tests.sh", "cpu", "0", os.environ["SPECLAB_TEST_PROGRAM"]]
-        result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-        found = json.loads(result.stdout)
-        self.assertEqual((result.returncode, found["passed"], found["failed"], found["broken_programs"]), (77, 0, 0, 0))
-        listed = subprocess.run(
-            [os.environ["SPECLAB_TEST_PROGRAM"], "--gtest_list_tests"], capture_output=True, text=True, check=True
-        )
-        tests = [line for line in listed.stdout.splitlines() if line.startswith("  ")]
-        self.assertGreaterEqual(len(tests), len(self.suites("on_device")))
-        self.assertEqual(found["skipped"], len(tests))
-        self.assertIn("backend cpu is no device", result.stderr)
 
 
 def record(stage, data, **changes):
@@ -457,8 +334,8 @@ class Page(unittest.TestCase):
     def write(self, *records):
         place = self.folder / "nvidia-h200"
         place.mkdir(exist_ok=True)
-        for each in records:
-            (place / f"{each['stage']}.json").write_text(json.dumps(each))
+        record = {"schema_version": 2, "part": 1, "stages": {each["stage"]: each for each in records}}
+        (place / "check-part1.json").write_text(json.dumps(record))
         return gpu_page.page(self.folder)
 
     def goal(self, page, start):
@@ -537,7 +414,7 @@ class Page(unittest.TestCase):
 
     def test_a_dry_run_is_no_result(self):
         for change in ({"dry_run": True}, {"backend": "cpu"}):
-            with self.assertRaisesRegex(gpu_page.BadRecord, "is no result of a GPU"):
+            with self.assertRaisesRegex(stages.BadRecord, "is no result of a GPU"):
                 self.write(record("tests", None, **change))
 
 

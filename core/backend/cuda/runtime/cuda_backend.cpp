@@ -111,8 +111,14 @@ PackedMatrix CudaBackend::pack(int out, int in, const std::function<void(int, in
   const int most =
       static_cast<int>(std::clamp<std::size_t>(kChunk / row, kTileOut, 1 << 20)) / kTileOut * kTileOut;
   const int together = std::min(out, most);
-  std::vector<Bf16> rows(static_cast<std::size_t>(together) * static_cast<std::size_t>(in));
-  Buffer<Bf16> there = allocate_buffer<Bf16>(rows.size());
+  const std::size_t numbers = static_cast<std::size_t>(together) * static_cast<std::size_t>(in);
+  if (rows_bytes_ < numbers * sizeof(Bf16)) {
+    rows_ = nullptr;  // first frees the smaller one
+    rows_ = device_->allocate_shared(numbers * sizeof(Bf16));
+    rows_bytes_ = numbers * sizeof(Bf16);
+  }
+  Bf16* const rows = static_cast<Bf16*>(rows_.get());
+  Buffer<Bf16> there = allocate_buffer<Bf16>(numbers);
   for (int first = 0; first < out; first += together) {
     const int count = std::min(together, out - first), tiles = tiles_of(count, kTileOut);
     std::vector<std::exception_ptr> failed(static_cast<std::size_t>(pool_.threads()));
@@ -120,7 +126,7 @@ PackedMatrix CudaBackend::pack(int out, int in, const std::function<void(int, in
       try {
         const int begin = tile * kTileOut;
         read(first + begin, first + std::min(begin + kTileOut, count),
-             rows.data() + static_cast<std::size_t>(begin) * static_cast<std::size_t>(in));
+             rows + static_cast<std::size_t>(begin) * static_cast<std::size_t>(in));
       } catch (...) {
         failed[static_cast<std::size_t>(thread)] = std::current_exception();
       }
@@ -128,7 +134,7 @@ PackedMatrix CudaBackend::pack(int out, int in, const std::function<void(int, in
     for (const auto& error : failed) {
       if (error) std::rethrow_exception(error);
     }
-    upload(rows.data(), static_cast<std::size_t>(count) * row, there.data());
+    upload(rows, static_cast<std::size_t>(count) * row, there.data());
     start("pack_weights",
           PackWeights{there.data(), first, count, out, in, static_cast<Bf16*>(matrix.data.get())});
   }

@@ -17,7 +17,7 @@ namespace speclab::cuda {
 
 /// Implements the backends "cuda" and "host-simt". Operations run as kernels that are launched in one stream
 /// of a device. Linear layers are in cuda_products.cpp, the rest is in cuda_backend.cpp.
-class CudaBackend final : public Backend {
+class CudaBackend : public Backend {
  public:
   CudaBackend(const CudaBackendOptions& options, CudaKernels kernels);
 
@@ -36,6 +36,7 @@ class CudaBackend final : public Backend {
   void upload(const void* host, std::size_t bytes, void* to) override;
   void download(const void* from, std::size_t bytes, void* host) override;
   bool idle() override { return launcher_.idle(); }
+  void give_up() override { device_->give_up(); }
   void submit() override { launcher_.submit(); }
 
   PackedMatrix pack(int out, int in, const std::function<void(int, int, Bf16*)>& read) override;
@@ -106,7 +107,11 @@ class CudaBackend final : public Backend {
   // per kMostRows rows. With too many rows per call, the activations would be large compared with the
   // weights.
   PromptRows prompt_rows_;
-  ThreadPool pool_;                          // reads weights
+  ThreadPool pool_;  // reads weights
+  // Rows of weights on their way to the device. A GPU copies such memory several times faster than pageable
+  // memory, but the driver takes milliseconds to allocate it, so it is kept.
+  std::shared_ptr<void> rows_;
+  std::size_t rows_bytes_ = 0;
   Buffer<simt::u16> activations_;            // input of a linear layer, rounded
   Buffer<simt::u16> activated_;              // gated activations, rounded: input of the layer after the gate
   Buffer<float> partials_;                   // sums of the slices of a linear layer

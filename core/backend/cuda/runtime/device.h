@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -55,6 +56,9 @@ class Device {
   virtual void started(const char* kernel) = 0;
   /// True when the stream is empty. Throws Error when something in it has failed.
   virtual bool idle() const = 0;
+  /// The device does not answer any more. Later calls throw Error, nothing waits for the stream, and memory
+  /// of the device is not freed, because freeing waits, too.
+  void give_up() { *given_up_ = true; }
 
   /// Memory of the device; it is freed with the last pointer. Throws Error when there is not enough.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
@@ -82,6 +86,16 @@ class Device {
   /// A device that cannot capture by itself returns a list during a capture. Add launches to it instead of
   /// starting them. Null otherwise.
   virtual std::vector<std::function<void()>>* captured_launches() { return nullptr; }
+
+ protected:
+  using GivenUp = std::shared_ptr<const std::atomic<bool>>;
+  /// For objects that outlive the device and must not wait for one that was given up.
+  GivenUp given_up() const { return given_up_; }
+  /// Throws Error when the device was given up.
+  void require_answer() const;
+
+ private:
+  std::shared_ptr<std::atomic<bool>> given_up_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 /// A simulated GPU. Throws Error in a program that was built without the simulator.

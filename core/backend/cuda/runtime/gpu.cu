@@ -1,5 +1,6 @@
 #include "core/backend/cuda/runtime/gpu.h"
 
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 
 #include <cstring>
@@ -82,6 +83,7 @@ Gpu::Gpu(int ordinal) : ordinal_(ordinal) {
 }
 
 Gpu::~Gpu() {
+  if (*given_up()) return;
   cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));
   for (void* event : copied_) cudaEventDestroy(static_cast<cudaEvent_t>(event));
   for (void* event : arrived_) cudaEventDestroy(static_cast<cudaEvent_t>(event));
@@ -91,6 +93,7 @@ Gpu::~Gpu() {
 }
 
 std::shared_ptr<void> Gpu::allocate(std::size_t bytes) {
+  require_answer();
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, bytes > 0 ? bytes : 1);
   if (status == cudaErrorMemoryAllocation) {
@@ -100,17 +103,23 @@ std::shared_ptr<void> Gpu::allocate(std::size_t bytes) {
     fail_memory(bytes, free, total, ordinal_, name_);
   }
   check(status, "cudaMalloc", bytes);
-  return {data, [](void* p) { cudaFree(p); }};
+  return {data, [lost = given_up()](void* p) {
+            if (!*lost) cudaFree(p);
+          }};
 }
 
 std::shared_ptr<void> Gpu::allocate_shared(std::size_t bytes) {
+  require_answer();
   void* data = nullptr;
   check(cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc", bytes);
-  return {data, [](void* p) { cudaFreeHost(p); }};
+  return {data, [lost = given_up()](void* p) {
+            if (!*lost) cudaFreeHost(p);
+          }};
 }
 
 // Captures in relaxed mode, because buffers may grow while their first use is recorded.
 std::uint64_t Gpu::begin_capture(bool loop) {
+  require_answer();
   const auto stream = static_cast<cudaStream_t>(stream_);
   if (!loop) {
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture", 0);
@@ -157,18 +166,21 @@ std::shared_ptr<void> Gpu::end_capture(std::size_t kernels) {
   if (nodes != kernels || edges + 1 != kernels) fail_topology(nodes, edges, kernels);
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate", 0);
-  return {executable, [stream](void* g) {
+  return {executable, [stream, lost = given_up()](void* g) {
+            if (*lost) return;
             cudaStreamSynchronize(stream);
             cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(g));
           }};
 }
 
 void Gpu::replay(void* graph) {
+  require_answer();
   check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream_)),
         "cudaGraphLaunch", 0);
 }
 
 bool Gpu::idle() const {
+  require_answer();
   const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream_));
   if (status == cudaErrorNotReady) return false;
   check(status, "cudaStreamQuery", 0);
@@ -176,6 +188,7 @@ bool Gpu::idle() const {
 }
 
 void Gpu::upload(const void* host, std::size_t bytes, void* to) {
+  require_answer();
   const auto stream = static_cast<cudaStream_t>(stream_);
   if (bytes > kStaged) {
     check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync to the device",
@@ -199,6 +212,7 @@ void Gpu::upload(const void* host, std::size_t bytes, void* to) {
 }
 
 void Gpu::upload_beside(const void* host, std::size_t bytes, void* to) {
+  require_answer();
   cudaStream_t own = nullptr;
   check(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), "cudaStreamCreate", 0);
   const std::shared_ptr<void> held(
@@ -209,6 +223,7 @@ void Gpu::upload_beside(const void* host, std::size_t bytes, void* to) {
 }
 
 void Gpu::download(const void* from, std::size_t bytes, void* host) {
+  require_answer();
   const auto stream = static_cast<cudaStream_t>(stream_);
   in_pieces(
       static_cast<const char*>(from), bytes, kStaged, static_cast<char*>(host), fetched_,
@@ -223,6 +238,7 @@ void Gpu::download(const void* from, std::size_t bytes, void* host) {
 }
 
 void Gpu::copy(const void* from, std::size_t bytes, void* to) {
+  require_answer();
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream_)),
         "cudaMemcpyAsync on the device", bytes);
 }
@@ -261,6 +277,15 @@ class GpuTimer final : public DeviceTimer {
 }  // namespace
 
 std::unique_ptr<DeviceTimer> Gpu::make_timer() const { return std::make_unique<GpuTimer>(*this); }
+
+void gpu_profile(int ordinal, bool begin) {
+  cudaError_t status = cudaSetDevice(ordinal);
+  if (status == cudaSuccess) status = cudaDeviceSynchronize();
+  if (status == cudaSuccess) status = begin ? cudaProfilerStart() : cudaProfilerStop();
+  if (status != cudaSuccess)
+    fail_gpu(begin ? "cudaProfilerStart" : "cudaProfilerStop", 0, ordinal, "", "",
+             cudaGetErrorString(status));
+}
 
 double gpu_copy_bandwidth(int ordinal) {
   constexpr std::size_t kBytes = std::size_t{1} << 30;

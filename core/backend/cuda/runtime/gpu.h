@@ -42,7 +42,10 @@ class Gpu final : public Device {
   PersistentLimits persistent_limits() const override;
   std::unique_ptr<DeviceStatus> make_status() const override;
   std::unique_ptr<DeviceTimer> make_timer() const override;
-  Stream stream() const override { return {.device = stream_}; }
+  Stream stream() const override {
+    require_answer();
+    return {.device = stream_};
+  }
   void started(const char* kernel) override { kernel_ = kernel; }
   bool idle() const override;
   /// Throws Error with the free and the total memory of the device when there is not enough.
@@ -79,6 +82,9 @@ class Gpu final : public Device {
   void* arrived_[2] = {};
   void* captured_ = nullptr;  // the graph with the loop around the capture in progress, if any
 };
+
+/// Begins or ends the range of cudaProfilerStart() and cudaProfilerStop(). Waits for the GPU first.
+void gpu_profile(int ordinal, bool begin);
 
 /// Bytes read plus bytes written per second while a GPU copies a gigabyte of its memory, the best of several
 /// copies.

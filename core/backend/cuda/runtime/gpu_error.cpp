@@ -40,6 +40,15 @@ void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::strin
        reason, "success", ""});
 }
 
+void fail_given_up(const std::string& device) {
+  throw Error({device, "given up: it did not answer an earlier wait", "a device that answers",
+               "End this program. The message of the earlier wait says what was waited for."});
+}
+
+void Device::require_answer() const {
+  if (*given_up_) fail_given_up(description());
+}
+
 void fail_topology(std::size_t nodes, std::size_t edges, std::size_t kernels) {
   throw Error({"a recorded graph", fmt::format("{} nodes with {} edges", nodes, edges),
                fmt::format("{} kernels in a row", kernels), ""});
@@ -64,6 +73,7 @@ void Gpu::upload_beside(const void*, std::size_t, void*) { fail_no_gpu(gpu_absen
 PersistentLimits Gpu::persistent_limits() const { fail_no_gpu(gpu_absent()); }
 void Gpu::download(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::copy(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
+void gpu_profile(int, bool) { fail_no_gpu(gpu_absent()); }
 std::unique_ptr<DeviceTimer> Gpu::make_timer() const { fail_no_gpu(gpu_absent()); }
 double gpu_copy_bandwidth(int) { fail_no_gpu(gpu_absent()); }
 

@@ -12,6 +12,8 @@ namespace speclab::cuda {
 [[noreturn]] void fail_architecture(const std::string& name, int major, int minor);
 [[noreturn]] void fail_memory(std::size_t bytes, std::size_t free, std::size_t total, int ordinal,
                               const std::string& name);
+/// `device`: its description.
+[[noreturn]] void fail_given_up(const std::string& device);
 [[noreturn]] void fail_topology(std::size_t nodes, std::size_t edges, std::size_t kernels);
 /// `kernel`: the last started one; "" if there is none.
 [[noreturn]] void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::string& name,

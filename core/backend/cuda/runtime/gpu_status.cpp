@@ -17,6 +17,8 @@ std::unique_ptr<DeviceWatch> GpuStatus::watch() const {
 
 double GpuStatus::measure_copy_bandwidth() const { return gpu_copy_bandwidth(ordinal_); }
 
+void GpuStatus::profile(bool begin) const { gpu_profile(ordinal_, begin); }
+
 std::unique_ptr<DeviceStatus> Gpu::make_status() const { return std::make_unique<GpuStatus>(ordinal_); }
 
 }  // namespace speclab::cuda

@@ -14,6 +14,7 @@ class GpuStatus final : public DeviceStatus {
   nlohmann::json state() const override;
   std::unique_ptr<DeviceWatch> watch() const override;
   double measure_copy_bandwidth() const override;
+  void profile(bool begin) const override;
 
  private:
   int ordinal_;

@@ -28,10 +28,12 @@ std::unique_ptr<DeviceStatus> SimulatedDevice::make_status() const { return null
 std::unique_ptr<DeviceTimer> SimulatedDevice::make_timer() const { return std::make_unique<HostTimer>(); }
 
 std::shared_ptr<void> SimulatedDevice::allocate(std::size_t bytes) {
+  require_answer();
   return {machine_->allocate(bytes), [machine = machine_](void* p) { machine->release(p); }};
 }
 
 void SimulatedDevice::copy(const void* from, std::size_t bytes, void* to) {
+  require_answer();
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 

@@ -17,7 +17,10 @@ class SimulatedDevice final : public Device {
   }
   std::unique_ptr<DeviceStatus> make_status() const override;
   std::unique_ptr<DeviceTimer> make_timer() const override;
-  Stream stream() const override { return {.machine = machine_.get()}; }
+  Stream stream() const override {
+    require_answer();
+    return {.machine = machine_.get()};
+  }
   void started(const char* /*kernel*/) override {}
   bool idle() const override { return true; }
   std::shared_ptr<void> allocate(std::size_t bytes) override;

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# run_part.sh PART OUT [OPTION...]: runs one part of the GPU check on the machine with the GPU. It lies beside the transfers of gpu_bundle.sh, as
+# transferNN/run_part.sh with transferNN/files.sha256. Checks that all files have arrived, unpacks the bundle unless an earlier part has done
+# so, and leaves the rest of the 580 seconds to scripts/gpu_check.sh. Exit status 2: files are missing or damaged.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$here/.." || exit 2
+[ $# -ge 2 ] || { echo "run_part: expected PART OUT [option of gpu_check.sh ...], got '$*'" >&2; exit 2; }
+part=$1 out=$2
+shift 2
+if [ ! -f speclab-gpu/complete ]; then
+  wrong=$(sha256sum --check --quiet "$here/files.sha256" 2>&1 | grep -v '^sha256sum: WARNING') || true
+  if [ -n "$wrong" ]; then
+    printf 'run_part: %s\n' "$(head -n 1 <<< "$wrong"). Carry its folder again; manifest.json lists the files of each call." >&2
+    exit 2
+  fi
+  cat transfer*/bundle.part* | tar -xz && touch speclab-gpu/complete || exit 2
+fi
+cd speclab-gpu || exit 2
+model=()
+[ -f models/SmolLM2-135M-Instruct.Q4_1.gguf ] || model=(--model-parts "$(printf '%s,' "$here"/../transfer*/model.part*)")
+exec scripts/gpu_check.sh --part "$part" --seconds $((580 - SECONDS)) --out "$out" "${model[@]}" "$@"

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# planted.sh hang | slow COMMAND...: a stage that a dry run of gpu_check.sh is to survive (--plant). "hang" ends at no signal but SIGKILL.
+# "slow" runs the command after ten minutes.
+if [ "$1" = hang ]; then
+  trap '' INT TERM
+  echo "planted: this stage hangs" >&2
+  while :; do sleep 1; done
+fi
+echo "planted: this stage is slow" >&2
+sleep 600
+shift
+exec "$@"
