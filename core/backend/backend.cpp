@@ -1,5 +1,6 @@
 #include "core/backend/backend.h"
 
+#include "core/backend/device_timer.h"
 #include "core/base/error.h"
 
 namespace speclab {
@@ -26,6 +27,7 @@ const std::int32_t* Backend::stage(std::span<const std::int32_t> numbers, Buffer
 
 void Backend::submit() {}
 bool Backend::idle() { return true; }
+std::unique_ptr<DeviceTimer> Backend::make_timer() { return nullptr; }
 
 bool Backend::linear_noting(const PackedMatrix&, const float*, int, float*, float*) { return false; }
 void Backend::prompt_linear(const PackedMatrix&, const float*, int, float*, bool) {

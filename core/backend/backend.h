@@ -82,6 +82,7 @@ inline constexpr int maxima_of(int outputs) { return (outputs + kMaximumOf - 1) 
 
 class DeviceProgram;
 class DeviceStatus;
+class DeviceTimer;
 
 /// How attention turns scores into weights.
 struct AttentionForm {
@@ -278,6 +279,9 @@ class Backend {
   /// Reads the clocks, the energy and the other users of the device (core/backend/device_status.h). Null if
   /// the backend can read none of them. The backend owns the object.
   virtual DeviceStatus* device_status() { return nullptr; }
+  /// Makes a timer of the device's own clock (core/backend/device_timer.h). The backend must outlive it. Null
+  /// if the host computes, because the host's clock then measures the same.
+  virtual std::unique_ptr<DeviceTimer> make_timer();
   /// True if the device is simulated on the CPU. Then models must be small, and measured times mean nothing.
   virtual bool simulated() const { return false; }
 

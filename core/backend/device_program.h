@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "core/backend/graph.h"
 #include "core/backend/plan.h"
@@ -43,6 +44,9 @@ class DeviceProgram {
   /// upload or download. If `loop` is true, `operations` must end with repeat(), and replay() runs the
   /// kernels again and again until repeat() stops the loop.
   virtual std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations) = 0;
+  /// Why a recorded loop cannot run on this device; "" if it can. The first call runs a tiny loop to find
+  /// out.
+  virtual std::string loop_problem() = 0;
   /// Queues the recorded kernels as one launch.
   virtual void replay(const Graph& graph) = 0;
 };

@@ -31,10 +31,11 @@ class DeviceStatus {
  public:
   virtual ~DeviceStatus() = default;
 
-  /// The state now: {"driver", "clocks_mhz": {"sm", "memory"}, "most_clocks_mhz": {...},
-  /// "temperature_celsius", "power_watts", "power_limit_watts", "memory_bytes": {"total", "used"},
-  /// "compute_processes", "slowed_by": [..]}. Unknown fields are left out. {"unavailable": reason} when
-  /// nothing is known.
+  /// The state now: {"driver", "cuda_driver", "clocks_mhz": {"sm", "memory"}, "most_clocks_mhz": {...},
+  /// "temperature_celsius", "power_watts", "power_limit_watts", "most_power_limit_watts",
+  /// "memory_bytes": {"total", "used"}, "compute_processes", "slowed_by": [..], "persistence_mode": bool,
+  /// "ecc": bool, "compute_mode", "mps": {"runs": "yes" | "no" | "unknown", "why"}}. Unknown fields are left
+  /// out, but "mps" is always there. {"unavailable": reason} when nothing is known.
   virtual nlohmann::json state() const = 0;
   /// Null when nothing is known about the device.
   virtual std::unique_ptr<DeviceWatch> watch() const = 0;

@@ -283,6 +283,8 @@ nlohmann::json to_json(const LineRecord& line) {
                          {"verified_steps", turn.verified_steps},
                          {"round_trips", turn.round_trips},
                          {"stamped_ns", turn.stamped_ns}};
+      if (!turn.device_graph.empty()) entry["device"]["graph"] = turn.device_graph;
+      if (!turn.device_graph_problem.empty()) entry["device"]["graph_problem"] = turn.device_graph_problem;
     }
     turns.push_back(std::move(entry));
     for (const StepRecord& step : turn.steps) {
@@ -392,6 +394,9 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
       if (device.contains("verified_steps")) read(device, "verified_steps", turn.verified_steps);
       read(device, "round_trips", turn.round_trips);
       read(device, "stamped_ns", turn.stamped_ns);
+      if (device.contains("graph")) turn.device_graph = device["graph"].get<std::string>();
+      if (device.contains("graph_problem"))
+        turn.device_graph_problem = device["graph_problem"].get<std::string>();
     }
     turn.finish = finish_from(entry.at("finish").get<std::string>());
     const json& work = entry.at("work");

@@ -50,7 +50,7 @@ std::optional<theory::Calibration> calibration_of(const CaseData& data, const js
   if (!own || !base) return std::nullopt;
   theory::Calibration calibration;
   calibration.target = calibrated_row_times(table);  // in nanoseconds
-  calibration.t_ar = calibration.target.at(1) + linear(base->at("draft_ns"), 0) +
+  calibration.t_ar = table.value("reference_ns", calibration.target.at(1)) + linear(base->at("draft_ns"), 0) +
                      linear(base->at("accept_ns"), 1) + base->at("other_ns").get<double>();
   calibration.draft_token = own->at("draft_ns").at("slope");
   calibration.draft_step = own->at("draft_ns").at("constant");

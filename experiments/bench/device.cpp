@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <exception>
 #include <memory>
 #include <vector>
 
 #include "core/backend/kernel_trials.h"
+#include "core/measure/stats.h"
 #include "experiments/bench/bench.h"
 #include "experiments/run/forward_times.h"
 
@@ -33,9 +33,10 @@ void add_trial(const Setting& setting, const KernelTrial& trial) {
       ->Repetitions(kDeviceRepeats);
 }
 
-/// Times a forward of one row of the draft until its logits are on the host. This is the cost of a drafted
-/// token for a strategy that runs on the host. "cuda/draft_step" launches each kernel;
-/// "cuda/draft_step_persistent" runs all of them in one launch.
+/// Times a forward of one row of the draft by the device's clock. This is the cost of a drafted token if the
+/// device also samples it. The counter host_us is the time until the logits are on the host, which a strategy
+/// on the host pays. "cuda/draft_step" launches each kernel; "cuda/draft_step_persistent" runs all of them in
+/// one launch.
 void add_draft_step(const Setting& setting, CudaKernels kernels) {
   if (!setting.has_draft) return;
   struct Held {
@@ -56,11 +57,14 @@ void add_draft_step(const Setting& setting, CudaKernels kernels) {
         const bool simulated = held->models->backend().simulated();
         if (!held->timer) held->timer = std::make_unique<ForwardTimer>(draft, simulated ? 2 : 128, 1);
         held->timer->time(1);
-        std::vector<double> times;
-        for (int i = 0; i < (simulated ? 1 : 50); ++i) times.push_back(held->timer->time(1));
-        std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
-                         times.end());
-        for (auto _ : state) state.SetIterationTime(1e-9 * times[times.size() / 2]);
+        std::vector<double> computed, on_host;
+        for (int i = 0; i < (simulated ? 1 : 50); ++i) {
+          const ForwardTime time = held->timer->time(1);
+          computed.push_back(time.computed_ns());
+          on_host.push_back(time.host_ns);
+        }
+        for (auto _ : state) state.SetIterationTime(1e-9 * stats::median(computed));
+        state.counters["host_us"] = 1e-3 * stats::median(on_host);
         count_work(state, setting, static_cast<double>(draft.weight_bytes()), 0);
       },
       Clock::kManual)

@@ -95,28 +95,39 @@ json step_costs(const std::vector<StepsOfRound>& rounds) {
           {"steps", steps}};
 }
 
-json costs_of(const std::vector<const json*>& rounds) {
+/// The times of forwards by one clock: {"t_n_ns", "t_n", "drafts"}.
+json forward_costs(const std::vector<const json*>& rounds, const std::vector<double>& factors,
+                   bool of_device) {
   Times target;
   std::map<std::string, Times> drafts;
-  std::map<std::string, std::vector<StepsOfRound>> cases;
-  const std::vector<double> factors = round_factors(rounds);
   for (std::size_t i = 0; i < rounds.size(); ++i) {
-    const json& round = *rounds[i];
+    const json& measured = of_device ? rounds[i]->at("device") : *rounds[i];
     const double slow = factors[i] > 0 ? factors[i] : 1;
-    add(target, round.at("t_n_ns"), slow);
-    for (const auto& [name, times] : round.at("drafts").items()) add(drafts[name], times, slow);
-    for (const auto& [id, steps] : round.at("cases").items()) cases[id].push_back({&steps, slow});
+    add(target, measured.at("t_n_ns"), slow);
+    for (const auto& [name, times] : measured.at("drafts").items()) add(drafts[name], times, slow);
   }
   const double one = mean_of(of_one_row(target));
-  json out = {{"context_length", rounds.front()->at("context_length")},
-              {"rounds", rounds.size()},
-              {"t_n_ns", means(target)},
-              {"t_n", means(target, one)},
-              {"drafts", json::object()},
-              {"cases", json::object()}};
+  json out = {{"t_n_ns", means(target)}, {"t_n", means(target, one)}, {"drafts", json::object()}};
   for (const auto& [name, times] : drafts)
     out["drafts"][name] = {{"n_ns", means(times)}, {"c", mean_of(of_one_row(times)) / one}};
+  return out;
+}
+
+json costs_of(const std::vector<const json*>& rounds) {
+  std::map<std::string, std::vector<StepsOfRound>> cases;
+  const std::vector<double> factors = round_factors(rounds);
+  json out = forward_costs(rounds, factors, false);
+  bool device = true;
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    const double slow = factors[i] > 0 ? factors[i] : 1;
+    for (const auto& [id, steps] : rounds[i]->at("cases").items()) cases[id].push_back({&steps, slow});
+    device = device && rounds[i]->contains("device");
+  }
+  out["context_length"] = rounds.front()->at("context_length");
+  out["rounds"] = rounds.size();
+  out["cases"] = json::object();
   for (const auto& [id, of_rounds] : cases) out["cases"][id] = step_costs(of_rounds);
+  if (device) out["device"] = forward_costs(rounds, round_factors(rounds, true), true);
   return out;
 }
 
@@ -162,6 +173,18 @@ std::vector<json> resampled_costs(std::span<const json> rounds, int count) {
   };
   stats::bootstrap_interval(rounds.size(), keep, {.resamples = count});
   return tables;
+}
+
+json costs_as_paid(const json& table, const RowsStay& own, const RowsStay& reference) {
+  if (table.is_null() || !table.contains("device")) return table;
+  const json& device = table["device"];
+  json paid = table;
+  if (own.target) paid["t_n_ns"] = device["t_n_ns"], paid["t_n"] = device["t_n"];
+  if (own.draft) paid["drafts"] = device["drafts"];
+  const auto one = [](const json& times) { return times.at("1").get<double>(); };
+  for (auto& [name, draft] : paid["drafts"].items()) draft["c"] = one(draft["n_ns"]) / one(paid["t_n_ns"]);
+  paid["reference_ns"] = one(reference.target ? device["t_n_ns"] : table["t_n_ns"]);
+  return paid;
 }
 
 theory::RowTimes calibrated_row_times(const json& calibration) {

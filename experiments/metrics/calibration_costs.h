@@ -29,6 +29,18 @@ nlohmann::json calibration_costs(std::span<const nlohmann::json> rounds);
 /// empty with fewer than two rounds. It depends on the arguments alone.
 std::vector<nlohmann::json> resampled_costs(std::span<const nlohmann::json> rounds, int count);
 
+/// Which rows of logits stay on the device in the steps of a case. A step does not pay for their download.
+struct RowsStay {
+  bool target = false;  ///< the device judges the draft
+  bool draft = false;   ///< the device also drafts
+};
+
+/// Returns the table with the costs that the steps of a case really pay. Rows that stay on the device cost
+/// the time by its own clock; rows that the host reads cost the time until they are there. Adds
+/// "reference_ns", the forward of one row that the reference pays. Returns the same table if all times are
+/// the host's.
+nlohmann::json costs_as_paid(const nlohmann::json& table, const RowsStay& own, const RowsStay& reference);
+
 /// Returns t(n) from a calibration table. Beyond the largest measured n, t(n) is extrapolated with the slope
 /// of a line that is fitted to the upper three quarters of the measured range of n. The last two points would
 /// not be enough for this, because their times differ by little more than noise.

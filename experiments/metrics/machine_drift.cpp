@@ -11,10 +11,11 @@ namespace speclab {
 
 using nlohmann::json;
 
-std::vector<double> round_factors(std::span<const json* const> rounds) {
+std::vector<double> round_factors(std::span<const json* const> rounds, bool of_device) {
   std::map<std::string, std::vector<double>> times;
   for (const json* round : rounds) {
-    for (const auto& [rows, ns] : round->at("t_n_ns").items()) times[rows].push_back(ns.get<double>());
+    const json& measured = of_device ? round->at("device") : *round;
+    for (const auto& [rows, ns] : measured.at("t_n_ns").items()) times[rows].push_back(ns.get<double>());
   }
   std::vector<double> factors(rounds.size());
   double sizes = 0;

@@ -13,8 +13,8 @@ namespace speclab {
 /// Returns how slow the machine was in each of these calibration rounds, as a factor. The factor is the time
 /// of a forward divided by the mean time of that forward over all rounds. It is averaged over the sizes of
 /// forwards that every round measured. A factor above 1 means that the machine was slow. All factors are 1
-/// when no size was measured in every round.
-std::vector<double> round_factors(std::span<const nlohmann::json* const> rounds);
+/// when no size was measured in every round. `of_device`: by the times of the device's clock.
+std::vector<double> round_factors(std::span<const nlohmann::json* const> rounds, bool of_device = false);
 
 /// Tells how slow the machine was while a line was measured. On a shared host, a forward can take twice as
 /// long in one second as in another. A case whose lines fell into slow seconds looks slow, and no mean over

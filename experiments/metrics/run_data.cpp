@@ -186,6 +186,19 @@ void add_teacher(const std::filesystem::path& file,
   }
 }
 
+/// Which rows stayed on the device in most steps of these lines.
+RowsStay rows_stay(const std::vector<LineRecord>& lines) {
+  std::int64_t steps = 0, planned = 0, verified = 0;
+  for (const LineRecord& line : lines) {
+    for (const GenerationRecord& turn : line.turns) {
+      steps += static_cast<std::int64_t>(turn.steps.size());
+      planned += turn.planned_steps;
+      verified += turn.verified_steps;
+    }
+  }
+  return {.target = 2 * (planned + verified) > steps, .draft = 2 * planned > steps};
+}
+
 }  // namespace
 
 RunData load_run(const std::filesystem::path& folder) {
@@ -217,12 +230,20 @@ RunData load_run(const std::filesystem::path& folder) {
       reference_of[id] = entry.at("reference").is_null() ? id : entry.at("reference").get<std::string>();
     }
     check_record(lines, reference_of);
+    std::map<std::string, RowsStay> stay;
+    for (const auto& [id, of_case] : lines) stay[id] = rows_stay(of_case);
     for (const json& entry : run.config.at("cases")) {
       auto data = std::make_shared<CaseData>();
       data->config = entry;
       data->environment = run.environment;
-      data->calibration = run.calibration;
+      const RowsStay own = stay[data->id()], reference = stay[reference_of[data->id()]];
+      data->calibration = costs_as_paid(run.calibration, own, reference);
       data->resampled_calibrations = resampled;
+      if (run.calibration.contains("device")) {  // on the host's clock alone all cases share one table
+        auto paid = std::make_shared<std::vector<json>>();
+        for (const json& table : *resampled) paid->push_back(costs_as_paid(table, own, reference));
+        data->resampled_calibrations = paid;
+      }
       data->drift = drift;
       sort_lines(*data, std::move(lines[data->id()]), run.config.at("prompts"));
       by_id[data->id()] = data;

@@ -50,6 +50,13 @@ json as_json(const StepRecord& step) {
             {"step", step.times.total()}}}};
 }
 
+/// Adds the time of a forward of n rows to the times by the host's clock and, if there is a device, to those
+/// by its clock.
+void put(json& of_host, json& of_device, int n, const ForwardTime& time) {
+  of_host[std::to_string(n)] = time.host_ns;
+  if (time.device_ns) of_device[std::to_string(n)] = *time.device_ns;
+}
+
 }  // namespace
 
 Calibration::Calibration(const Experiment& experiment, const ModelSet& models, Decoder& decoder,
@@ -98,41 +105,54 @@ std::function<void(const StepRecord&)> Calibration::drift_watch(std::vector<Time
   return
       [this, &drift, every = experiment_.calibration.drift_every, count = 0](const StepRecord& step) mutable {
         if (count++ % every != every / 2 || step.rows > rows_) return;
-        drift.push_back({step.rows, std::llround(timer("").time(step.rows))});
+        drift.push_back({step.rows, std::llround(timer("").time(step.rows).host_ns)});
       };
 }
 
 void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>& interrupted) {
   json round = {{"round", done_},           {"shard", shard_},          {"context_length", context_},
                 {"t_n_ns", json::object()}, {"drafts", json::object()}, {"cases", json::object()}};
+  json on_device = json::object(), drafts_on_device = json::object();
   const int narrow = std::min(kNarrow, rows_);
   for (int n = rows_; n > narrow; --n) {  // wide forwards first: they suffer least while the machine wakes up
     if (interrupted()) return;
     if (measured_in(done_, rounds_, samples_of(n, rounds_), n))
-      round["t_n_ns"][std::to_string(n)] = timer("").time(n);
+      put(round["t_n_ns"], on_device, n, timer("").time(n));
   }
-  std::vector<double> sums(static_cast<std::size_t>(narrow) + 1);
+  std::vector<ForwardTime> sums(static_cast<std::size_t>(narrow) + 1);
   const int turns = watches_drift() ? kNarrowTurnsBesideDrift : kNarrowTurns;
   for (int turn = 0; turn < turns; ++turn) {
     for (int n = narrow; n >= 1; --n) {
       if (interrupted()) return;
-      sums[static_cast<std::size_t>(n)] += timer("").time(n);
+      const ForwardTime time = timer("").time(n);
+      ForwardTime& sum = sums[static_cast<std::size_t>(n)];
+      sum.host_ns += time.host_ns;
+      if (time.device_ns) sum.device_ns = sum.device_ns.value_or(0) + *time.device_ns;
     }
   }
-  for (int n = 1; n <= narrow; ++n)
-    round["t_n_ns"][std::to_string(n)] = sums[static_cast<std::size_t>(n)] / turns;
+  for (int n = 1; n <= narrow; ++n) {
+    ForwardTime mean = sums[static_cast<std::size_t>(n)];
+    mean.host_ns /= turns;
+    if (mean.device_ns) *mean.device_ns /= turns;
+    put(round["t_n_ns"], on_device, n, mean);
+  }
   int index = 0;
   for (const CaseSpec& spec : experiment_.cases) {
     if (interrupted()) return;
     if (!spec.draft.empty() && !round["drafts"].contains(spec.draft)) {
       ForwardTimer& draft = timer(spec.draft);
-      round["drafts"][spec.draft] = {{"2", draft.time(2)}, {"1", draft.time(1)}};
+      json host = json::object(), device = json::object();
+      for (const int n : {2, 1}) put(host, device, n, draft.time(n));
+      round["drafts"][spec.draft] = std::move(host);
+      if (!device.empty()) drafts_on_device[spec.draft] = std::move(device);
     }
     const int phase = index++ * rounds_ / static_cast<int>(experiment_.cases.size());
     if (measured_in(done_, rounds_, experiment_.calibration.texts, phase))
       round["cases"][spec.id] = steps(spec, prompt, interrupted);
   }
   if (interrupted()) return;
+  if (!on_device.empty())
+    round["device"] = {{"t_n_ns", std::move(on_device)}, {"drafts", std::move(drafts_on_device)}};
   JsonLinesWriter(file_).append(round);
   ++done_;
 }

@@ -37,16 +37,28 @@ ForwardTimer::ForwardTimer(const Model& model, int context, int most_rows)
   std::iota(parents_.begin(), parents_.end(), -1);
   std::iota(rows_.begin(), rows_.end(), 0);
   logits_.resize(tokens_.size() * static_cast<std::size_t>(model.config().head_rows()));
+  timer_ = model.backend().make_timer();
 }
 
 ForwardTimer::~ForwardTimer() = default;
 
-double ForwardTimer::time(int n) {
+ForwardTime ForwardTimer::time(int n) {
   const auto count = static_cast<std::size_t>(n);
+  Feed feed{session_.get(), TokenSpan(tokens_).first(count), std::span(parents_).first(count),
+            std::span(rows_).first(count), logits_.data()};
+  feed.timer = timer_.get();
   const std::int64_t begin = wall_now_ns();
-  session_->forward(TokenSpan(tokens_).first(count), std::span(parents_).first(count),
-                    std::span(rows_).first(count), logits_.data());
-  return static_cast<double>(wall_now_ns() - begin);
+  session_->model().forward({&feed, 1});
+  ForwardTime time{.host_ns = static_cast<double>(wall_now_ns() - begin), .device_ns = std::nullopt};
+  if (timer_) time.device_ns = 1e9 * timer_->seconds();
+  return time;
+}
+
+std::map<std::string, int> ForwardTimer::kernels() const {
+  std::map<std::string, int> counts;
+  if (!timer_) return counts;
+  for (const std::string_view kernel : timer_->kernels()) ++counts[std::string(kernel)];
+  return counts;
 }
 
 ForwardSamples sample_forwards(const Model& model, int context, const std::vector<int>& sizes, int repeats) {
@@ -54,8 +66,12 @@ ForwardSamples sample_forwards(const Model& model, int context, const std::vecto
   ForwardSamples samples;
   for (int repeat = -1; repeat < repeats; ++repeat) {  // the first round warms up
     for (const int n : sizes) {
-      const double ns = timer.time(n);
-      if (repeat >= 0) samples[n].push_back(ns);
+      const ForwardTime time = timer.time(n);
+      if (repeat < 0) continue;
+      samples.host[n].push_back(time.host_ns);
+      if (!time.device_ns) continue;
+      samples.device[n].push_back(*time.device_ns);
+      samples.kernels[n] = timer.kernels();
     }
   }
   return samples;

@@ -64,6 +64,13 @@ class GpuWarnings {
         progress_.note(fmt::format("warning: this GPU is slowed by its {}", reason.get<std::string>()));
     }
   }
+  void look_at_line(const LineRecord& line) {
+    if (!line.gpu.is_null()) look_at(line.gpu);
+    for (const GenerationRecord& turn : line.turns) {
+      if (!turn.device_graph_problem.empty() && told_.insert(turn.device_graph_problem).second)
+        progress_.note("warning: " + turn.device_graph_problem);
+    }
+  }
 
  private:
   Progress& progress_;
@@ -237,7 +244,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
     std::optional<LineRecord> line = measure(bench, planned);
     if (!line) break;
     if (calibration.rounds() > 0) line->calibration_rounds = calibration.rounds();
-    if (!line->gpu.is_null()) warnings.look_at(line->gpu);
+    warnings.look_at_line(*line);
     const std::string id = line->case_id;
     if (!line->error.empty())
       progress.note(fmt::format("failed: {} prompt {}: {}", id, line->prompt, line->error));

@@ -7,7 +7,8 @@
 
 Uses the standard library only, because the machine may have nothing else. Every number comes from the JSON of a stage:
 
-    forwards_<shape>     speclab bench --json: engine.contexts[].rows_ns {n: [ns]}, work; on a GPU also "device":
+    forwards_<shape>     speclab bench --json: engine.contexts[].device_rows_ns {n: [ns]} by the device's clock, without the download of
+                         the logits; rows_ns by the host's clock, with it; kernels, device_step_ns, work; of a GPU also "device":
                          {read_bandwidth_bytes_per_second, copy_bandwidth_bytes_per_second, peak_flops}, measured in the same run.
                          Numbers with the same names outside "device" belong to the host. The page does not use them
                          for a GPU
@@ -16,6 +17,9 @@ Uses the standard library only, because the machine may have nothing else. Every
     speculation_<shape>  summary.json of speclab run configs/gpu_check.json
     kernels              Google Benchmark's JSON; each goal names its benchmark
     profile, gaps        results of ncu and nsys for a short decode
+
+Goals and t(n) are those of the device's clock. Predicted numbers come from forecast.py; each is marked, and each measured one that has a
+prediction is shown over it.
 """
 
 import argparse
@@ -24,6 +28,8 @@ import re
 import statistics
 import sys
 
+import forecast
+from forecast_page import comparison, forecast_of, forecast_section, over, table
 from stages import BadRecord, load_stages, record_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -60,11 +66,6 @@ def one_line(text, most=160):
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
-
-
 class Forwards:
     """Median times of forwards of one shape in seconds, by context and rows."""
 
@@ -75,9 +76,21 @@ class Forwards:
         self.machine = self.data.get("device", {}) if on_gpu else self.data
         self.bandwidth = self.machine.get("read_bandwidth_bytes_per_second")
 
-    def seconds(self, rows, context):
-        samples = self.contexts.get(context, {}).get("rows_ns", {}).get(str(rows))
+    def seconds(self, rows, context, download=False):
+        """Of the device, or until the logits are on the host. A host that computes has one clock for both."""
+        entry = self.contexts.get(context, {})
+        times = entry.get("rows_ns", {}) if download else entry.get("device_rows_ns", entry.get("rows_ns", {}))
+        samples = times.get(str(rows))
         return statistics.median(samples) * 1e-9 if samples else None
+
+    def step_seconds(self, form, context):
+        """A greedy step that the device runs by itself: form is "off", "round" or "loop" (device_graph)."""
+        samples = self.contexts.get(context, {}).get("device_step_ns", {}).get(form)
+        return statistics.median(samples) * 1e-9 if samples else None
+
+    def launches(self, rows):
+        counts = self.contexts.get(self.first(), {}).get("kernels", {}).get(str(rows))
+        return sum(count for name, count in counts.items() if name != "persistent task") if counts else None
 
     def first(self):
         return min(self.contexts, default=None)
@@ -261,18 +274,20 @@ GOALS = [
 
 
 def goals(device):
-    rows = []
+    rows, gpu = [], forecast_of(device.name)
     for what, goal, ((pattern, factor), bound, at_least), (stage, read), needs in GOALS:
         value = read(device)
+        predicted = forecast.GOALS[what](gpu) if gpu and what in forecast.GOALS else None
+        shown = pattern.format(predicted * factor) if predicted is not None else "-"
         if value is None:
             reason = device.why_not(stage)
             if device.stages.get(stage, {}).get("status") == "ok":
                 reason = f"there is no {needs} yet" if needs else f"stage `{stage}` has no such size or case"
-            rows.append([what, goal, "not measured", reason])
+            rows.append([what, goal, "not measured", reason, shown, "-"])
         else:
-            reached = value >= bound if at_least else value <= bound
-            rows.append([what, goal, pattern.format(value * factor), "reached" if reached else "**missed**"])
-    return table(["what", "goal", "measured", "verdict"], rows)
+            reached = "reached" if (value >= bound if at_least else value <= bound) else "**missed**"
+            rows.append([what, goal, pattern.format(value * factor), reached, shown, over(value, predicted)])
+    return table(["what", "goal", "measured", "verdict", "predicted", "measured / predicted"], rows)
 
 
 def forward_table(device, shape):
@@ -285,9 +300,13 @@ def forward_table(device, shape):
         cells = [str(n)]
         for context in sorted(forwards.contexts):
             time, one = forwards.seconds(n, context), forwards.seconds(1, context)
+            whole = forwards.seconds(n, context, download=True)
             cells.append(f"{time * 1e3:.3f} ({time / one:.2f})" if time and one else "-")
+            cells.append(f"{whole * 1e3:.3f}" if whole else "-")
         rows.append(cells)
-    header = ["rows n", *(f"context {context}: ms (t(n)/t(1))" for context in sorted(forwards.contexts))]
+    header = ["rows n"]
+    for context in sorted(forwards.contexts):
+        header += [f"context {context}: ms (t(n)/t(1))", "ms with the download of the logits"]
     if not forwards.bandwidth or not forwards.share():
         return f"The bandwidth of the device was not measured in this run.\n\n{table(header, rows)}"
     copy, peak = forwards.machine.get("copy_bandwidth_bytes_per_second"), forwards.machine.get("peak_flops")
@@ -399,7 +418,10 @@ def machine(device):
         return f"No GPU was seen: {device.why_not('machine').rstrip('.')}."
     return (
         f"{gpu['name']}, {gpu['memory.total']}, driver {gpu['driver_version']}, compute capability {gpu['compute_cap']}, power limit "
-        f"{gpu['power.limit']}; before the first stage {gpu['temperature.gpu']} °C, SM clock {gpu['clocks.sm']} of {gpu['clocks.max.sm']}. "
+        f"{gpu['power.limit']}; before the first stage {gpu['temperature.gpu']} °C, SM clock {gpu['clocks.sm']} of {gpu['clocks.max.sm']}, "
+        f"memory clock {gpu['clocks.mem']} of {gpu['clocks.max.mem']}. Persistence mode {gpu.get('persistence_mode', 'unknown')}, ECC "
+        f"{gpu.get('ecc.mode.current', 'unknown')}, compute mode {gpu.get('compute_mode', 'unknown')}; MPS: "
+        f"{data.get('mps', {}).get('runs', 'unknown')} ({data.get('mps', {}).get('why', 'not asked')}). "
         f"Toolkit {data['toolkit'] or 'absent'}; {data['speclab']}; host {data['cpu']}."
     )
 
@@ -437,6 +459,8 @@ def section(device):
         if f"forwards_{shape}_persistent" in device.stages:
             parts += ["As one persistent kernel a forward:", forward_table(device, f"{shape}_persistent")]
         parts += [f"### {name}: speculation", speculation_table(device, shape)]
+    parts += ["### Forecast and measurement"]
+    parts += [comparison(device.name, lambda stage: Forwards(device, stage), linear_times(device))]
     parts += ["### Linear layers", linear_table(device), "### Prompts", prompt_table(device)]
     parts += ["### Profile", profile_table(device)]
     parts += ["### Stages", stage_table(device), f"Records: `{device.name}/`."]
@@ -446,7 +470,7 @@ def section(device):
 def page(folder):
     devices = [Device(each) for each in sorted(folder.iterdir()) if each.is_dir() and record_files(each)]
     head = "# Measured on GPUs\n\nWritten by `scripts/gpu_check/gpu_page.py` from the records that `scripts/gpu_check.sh` leaves here; do not edit."
-    return "\n\n".join([head, *([section(device) for device in devices] or [NOT_YET])]) + "\n"
+    return "\n\n".join([head, *([section(device) for device in devices] or [NOT_YET]), forecast_section(GOALS)]) + "\n"
 
 
 def main():

@@ -24,6 +24,10 @@ RoundQueue queue_of(DeviceGraph device_graph) {
   return RoundQueue::kLaunches;
 }
 
+std::string name_of(RoundQueue queue) {
+  return queue == RoundQueue::kLoop ? "loop" : queue == RoundQueue::kGraph ? "round" : "off";
+}
+
 class DeviceStepsExecutor final : public StepExecutor {
  public:
   explicit DeviceStepsExecutor(const ExecutorSetting& setting) : setting_(setting) {}
@@ -104,7 +108,11 @@ std::string DeviceStepsExecutor::begin(RunningSequence& sequence) {
 // Reads the next finished step: the draft and its verdict.
 void DeviceStepsExecutor::draft(Strategy&, const StepGroup& group) {
   RunningSequence& sequence = *group.running.front();
-  if (round_ == nullptr) rounds_->start(begun_, queue_of(sequence.request.options.device_graph), false);
+  if (round_ == nullptr) {
+    rounds_->start(begun_, queue_of(sequence.request.options.device_graph), false);
+    sequence.out.device_graph = name_of(rounds_->queued_as());
+    sequence.out.device_graph_problem = rounds_->loop_problem();
+  }
   const PlanRound& round = *(round_ = &rounds_->next());
   SPECLAB_CHECK(
       round.position == sequence.sequence.position() && round.tokens[0] == sequence.sequence.tokens.back(),

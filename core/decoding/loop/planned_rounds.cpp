@@ -68,6 +68,8 @@ std::unique_ptr<PlannedRounds> PlannedRounds::make(const PlanShape& shape, Sessi
 }
 
 void PlannedRounds::start(PlanStart start, RoundQueue queue, bool stamps) {
+  loop_problem_ = queue == RoundQueue::kLoop ? program_->loop_problem() : "";
+  if (!loop_problem_.empty()) queue = RoundQueue::kGraph;
   mode_ = queue;
   stamps_ = stamps;
   position_ = start.position;

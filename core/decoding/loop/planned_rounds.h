@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "core/backend/device_program.h"
 #include "core/model/net/session.h"
@@ -44,6 +45,9 @@ class PlannedRounds {
   /// Starts a generation. If the host drafts, starts a single round; read its result with next(1). With
   /// `stamps`, every round fills PlanRound::stamp_ns.
   void start(PlanStart start, RoundQueue queue, bool stamps);
+  /// How the rounds of this generation are queued. If the device cannot run loops, kLoop became kGraph.
+  RoundQueue queued_as() const { return mode_; }
+  const std::string& loop_problem() const { return loop_problem_; }  ///< why it became that; else ""
   /// Returns the next finished round; valid until the next call. Before it waits, it
   /// queues rounds until `ahead` of them are queued and not read.
   /// Do not call it after a round that ended the text. Throws Error if the device failed or logits are NaN.
@@ -77,6 +81,7 @@ class PlannedRounds {
   std::int64_t position_ = 0;            ///< position of the pending token after the last round that was read
   std::uint32_t queued_ = 0, read_ = 0;  ///< number of the last queued and the last read round
   RoundQueue mode_ = RoundQueue::kLaunches;
+  std::string loop_problem_;
   bool stamps_ = false;
   std::map<GraphKey, std::shared_ptr<Graph>> graphs_;
 };

@@ -18,6 +18,7 @@
 namespace speclab {
 
 class Backend;
+class DeviceTimer;
 class Session;
 struct QueuedRows;
 struct RopeBuffers;
@@ -50,6 +51,9 @@ struct Feed {
   LayerPart layers = {};
   /// The committed positions that these rows attend to; null: all.
   const CacheView* view = nullptr;
+  /// If not null, measures the forward on the device: from before its first kernel until the logits of its
+  /// rows are computed. Their download is not in it. Only the first feed of a forward may have one.
+  DeviceTimer* timer = nullptr;
 
   int size() const { return static_cast<int>(parents.size()); }
 };

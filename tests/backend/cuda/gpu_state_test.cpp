@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -12,12 +14,36 @@ namespace speclab::cuda {
 namespace {
 
 TEST(GpuState, ReadsWhatNvmlSays) {
-  const auto state = gpu_state("0000:65:00.0", SPECLAB_FAKE_NVML);
+  auto state = gpu_state("0000:65:00.0", SPECLAB_FAKE_NVML);
+  EXPECT_TRUE(state.erase("mps"));
   EXPECT_EQ(
       state,
       nlohmann::json::parse(
           R"({"driver": "600.1", "clocks_mhz": {"sm": 1500, "memory": 2600}, "most_clocks_mhz": {"sm": 1980, "memory": 2619},
-    "power_watts": 650.5, "power_limit_watts": 700.0, "memory_bytes": {"total": 1000, "used": 400}, "compute_processes": 2, "slowed_by": ["power cap"]})"));
+    "power_watts": 650.5, "power_limit_watts": 700.0, "memory_bytes": {"total": 1000, "used": 400}, "compute_processes": 2, "slowed_by": ["power cap"],
+    "cuda_driver": "12.4", "most_power_limit_watts": 750.0, "persistence_mode": true, "ecc": false, "compute_mode": "exclusive process"})"));
+}
+
+// MPS shows itself in NVML's list of processes or by the pipe of its control daemon. Without either source
+// nothing is claimed.
+TEST(GpuState, SaysWhetherMpsRunsAndHowThatIsKnown) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "mps_pipes";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  setenv("CUDA_MPS_PIPE_DIRECTORY", folder.c_str(), 1);
+  const auto mps = [] { return gpu_state("0000:65:00.0", SPECLAB_FAKE_NVML)["mps"]; };
+  EXPECT_EQ(mps()["runs"], "unknown");
+  setenv("FAKE_NVML_MPS", "0", 1);
+  EXPECT_EQ(mps()["runs"], "no");
+  std::ofstream(folder / "control") << "";
+  EXPECT_EQ(mps()["runs"], "yes");
+  EXPECT_EQ(mps()["why"], "its control pipe " + (folder / "control").string() + " exists");
+  std::filesystem::remove_all(folder);
+  setenv("FAKE_NVML_MPS", "3", 1);
+  EXPECT_EQ(mps()["runs"], "yes");
+  EXPECT_EQ(mps()["why"], "NVML lists 3 of its processes");
+  unsetenv("FAKE_NVML_MPS");
+  unsetenv("CUDA_MPS_PIPE_DIRECTORY");
 }
 
 TEST(GpuState, SaysWhyThereIsNothing) {

@@ -1,5 +1,6 @@
 // Stands in for NVML: one GPU, at 0000:65:00.0, which is slowed down by its power cap. It has no temperature.
 // Its energy counter grows by 1.5 J with every reading, and is missing if FAKE_NVML_NO_COUNTER is set.
+// FAKE_NVML_MPS is the number of its MPS processes; without it NVML does not list them.
 
 #include <cstdlib>
 #include <cstring>
@@ -45,6 +46,32 @@ int nvmlDeviceGetMemoryInfo(void*, unsigned long long* memory) {
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, void*) {
   *count = 2;
+  return 0;
+}
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(void*, unsigned* count, void*) {
+  const char* processes = std::getenv("FAKE_NVML_MPS");
+  if (processes == nullptr) return 13;  // NVML_ERROR_FUNCTION_NOT_FOUND
+  *count = static_cast<unsigned>(std::atoi(processes));
+  return 0;
+}
+int nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  *version = 12040;
+  return 0;
+}
+int nvmlDeviceGetPersistenceMode(void*, unsigned* mode) {
+  *mode = 1;
+  return 0;
+}
+int nvmlDeviceGetEccMode(void*, unsigned* current, unsigned* pending) {
+  *current = 0, *pending = 1;
+  return 0;
+}
+int nvmlDeviceGetComputeMode(void*, unsigned* mode) {
+  *mode = 3;
+  return 0;
+}
+int nvmlDeviceGetPowerManagementLimitConstraints(void*, unsigned* least, unsigned* most) {
+  *least = 200000, *most = 750000;
   return 0;
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* reasons) {

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <cstdlib>
+#include <fstream>
+
 #include "tests/experiments/cli/speclab_fixture.h"
 
 namespace speclab {
@@ -34,6 +37,24 @@ TEST_F(Speclab, TheSimulatedGpuGeneratesAndIsMeasured) {
   EXPECT_GT(bench["device"]["peak_flops"].get<double>(), 0);
   EXPECT_GT(bench["device"]["read_bandwidth_bytes_per_second"].get<double>(), 0);
   EXPECT_EQ(bench["device"]["name"].get<std::string>().substr(0, 13), "simulated GPU");
+  const json& times = bench["engine"]["contexts"][0];
+  for (const char* rows : {"1", "2"}) {
+    EXPECT_LT(times["device_rows_ns"][rows][0], times["rows_ns"][rows][0]) << "the download is not in it";
+    EXPECT_EQ(times["kernels"][rows]["attention_splits"], 2) << "layers";
+  }
+  EXPECT_EQ(times["device_step_ns"].size(), 3u);
+  for (const char* graph : {"off", "round", "loop"}) EXPECT_GT(times["device_step_ns"][graph][0], 0) << graph;
+  const std::vector<std::string> one_row = {"bench", "--model",  "target", "--rows",    "1", "--context",
+                                            "8",     "--tokens", "2",      "--repeats", "1", "--backend"};
+  const auto table_of = [&](const char* backend) {
+    std::vector<std::string> words = one_row;
+    words.push_back(backend);
+    return run(words).out;
+  };
+  EXPECT_THAT(table_of("host-simt"),
+              AllOf(HasSubstr("ms with download"), HasSubstr("greedy step, device_graph loop")));
+  EXPECT_THAT(table_of("cpu"), AllOf(HasSubstr("forward, rows: 1"), Not(HasSubstr("with download")),
+                                     Not(HasSubstr("device_graph"))));
   expect_error(run({"model", "target", "--backend", "host-simt", "--numerics", "f32"}),
                {"--numerics", "got f32", "host-simt"});
 }
@@ -84,6 +105,102 @@ TEST_F(Speclab, DeviceLoopLeavesTheRecordOfTheHost) {
   expect_error(run({"generate", "--model", "target", "--prompt", "1 2 3", "--set", "device_loop=on"}),
                {"option device_loop", "backend cpu runs no steps by itself", "\"auto\""});
 }
+
+// A prediction uses the times that the steps of its case pay: without the download where the device judges.
+TEST_F(Speclab, PredictionsOfADeviceCountTheDownloadsThatAStepMakes) {
+  json small = config();
+  small["options"] = {{"max_tokens", 12}};
+  small["repeats"] = 1;
+  small["calibration"] = {{"rows", 4}, {"rounds", 2}};
+  small["cases"] = json::parse(
+      R"([{"strategy": "autoregressive"}, {"strategy": "prompt_lookup"}, {"strategy": "prompt_lookup", "device_loop": "on"},
+          {"strategy": "speculative_sampling", "draft": "small", "gamma": 2, "device_loop": "on"}])");
+  write(small);
+  ASSERT_EQ(run({"run", "a.json", "--backend", "host-simt", "--out", "device", "-q"}).code, 0);
+  const auto read = [&](const std::string& folder) {
+    std::ifstream file(dir() / folder / "summary.json");
+    return json::parse(file);
+  };
+  const json summary = read("device"), &costs = summary["calibration"];
+  ASSERT_TRUE(costs.contains("device"));
+  for (const char* rows : {"1", "2", "3", "4"})
+    EXPECT_LT(costs["device"]["t_n_ns"][rows].get<double>(), costs["t_n_ns"][rows].get<double>()) << rows;
+  EXPECT_EQ(summary["cases"].size(), 5u) << "with the reference of the cases that use the device";
+  for (const json& of_case : summary["cases"]) {
+    const bool stays = of_case["id"].get<std::string>().find("device_loop") != std::string::npos;
+    const json& expected = stays ? costs["device"] : costs;
+    EXPECT_EQ(of_case["metrics"]["t_n"], expected["t_n"]) << of_case["id"];
+    if (!of_case["draft"].is_null()) {
+      EXPECT_EQ(of_case["metrics"]["c"], expected["drafts"]["small"]["c"]) << of_case["id"];
+    }
+  }
+  ASSERT_EQ(
+      run({"run", "a.json", "--backend", "cpu", "--out", "host", "-q", "--filter", "autoregressive"}).code,
+      0);
+  EXPECT_FALSE(read("host")["calibration"].contains("device"));
+}
+
+// Steps that were asked for as a loop are queued one by one, and the record and the user learn why.
+TEST_F(Speclab, ADeviceWithoutLoopsSaysSo) {
+  json small = config();
+  small["options"] = {{"max_tokens", 6}, {"device_loop", "on"}};
+  small["repeats"] = 1;
+  small["cases"] = json::parse(R"([{"strategy": "autoregressive"}])");
+  write(small);
+  const auto device_of = [&](const std::string& out, std::string& status) {
+    const Result result =
+        run({"run", "a.json", "--backend", "host-simt", "--out", out, "--set", "calibration=false"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    status = result.err;
+    return read_json_lines(dir() / out / "cases/autoregressive.jsonl").at(0)["turns"][0]["device"];
+  };
+  std::string status;
+  const json loop = device_of("loop", status);
+  EXPECT_EQ(loop["graph"], "loop");
+  EXPECT_FALSE(loop.contains("graph_problem"));
+  setenv("SPECLAB_SIMT_NO_LOOPS", "1", 1);
+  const json round = device_of("round", status);
+  const Result bench = run({"bench", "--model", "target", "--backend", "host-simt", "--rows", "1",
+                            "--context", "8", "--tokens", "2", "--repeats", "1", "--json"});
+  unsetenv("SPECLAB_SIMT_NO_LOOPS");
+  EXPECT_EQ(round["graph"], "round");
+  EXPECT_EQ(round["planned_steps"], loop["planned_steps"]);
+  const std::string why = "the simulated GPU runs no loops, because SPECLAB_SIMT_NO_LOOPS is set";
+  EXPECT_EQ(round["graph_problem"], why);
+  EXPECT_THAT(status, HasSubstr("warning: " + why));
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  const json times = json::parse(bench.out)["engine"]["contexts"][0];
+  EXPECT_EQ(times["device_step_ns"].size(), 2u);
+  EXPECT_EQ(times["device_step_problem"], why);
+}
+
+#if defined(SPECLAB_FAKE_CUDA_DRIVER)
+// One sentence, exit code 2, and a record that exists stays as it is.
+TEST_F(Speclab, AMachineWithoutAUsableGpuIsNamed) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"generate", "--model", "target", "--prompt", "1 2 3", "--backend", "cuda"},
+      {"bench", "--model", "target", "--rows", "1", "--context", "8", "--backend", "cuda"},
+      {"run", "a.json", "--out", "new", "--backend", "cuda"}};
+  measure("old", {"--backend", "cpu"});
+  const auto before = contents_of(dir() / "old");
+  const char* const path = std::getenv("LD_LIBRARY_PATH");
+  const std::string outside = path == nullptr ? "" : path;
+  setenv("LD_LIBRARY_PATH", (std::string(SPECLAB_FAKE_CUDA_DRIVER) + ":" + outside).c_str(), 1);
+  for (const auto& command : commands) {
+    expect_error(run(command),
+                 {"backend cuda: got no GPU: the CUDA driver sees none", "--backend cpu needs none"});
+    setenv("FAKE_CUDA_VERSION", "11080", 1);
+    expect_error(run(command),
+                 {"no CUDA driver that is new enough: it knows CUDA 11.8, this program was built with"});
+    unsetenv("FAKE_CUDA_VERSION");
+  }
+  expect_error(run({"run", "a.json", "--out", "old", "--backend", "cuda"}), {});
+  const Result automatic = run({"model", "target", "--backend", "auto"});
+  EXPECT_EQ(automatic.code, 0) << "auto takes the CPU: " << automatic.err;
+  path == nullptr ? unsetenv("LD_LIBRARY_PATH") : setenv("LD_LIBRARY_PATH", outside.c_str(), 1);
+  EXPECT_EQ(contents_of(dir() / "old"), before);
+}
+#endif
 
 TEST_F(Speclab, PrefillOptionIsChecked) {
   const std::vector<std::string> model = {"model", "target"}, dry = {"run", "a.json", "--dry-run"};

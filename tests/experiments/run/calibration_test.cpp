@@ -138,6 +138,49 @@ TEST(CalibrationCosts, MeansOfForwardsAndFitsThroughTheStepsOfAllRounds) {
   EXPECT_TRUE(calibration_costs({}).is_null());
 }
 
+json round_on_device(double host, double device) {
+  return {{"context_length", 64},
+          {"shard", {1, 1}},
+          {"t_n_ns", {{"1", host}, {"2", 2 * host}}},
+          {"drafts", {{"small", {{"1", host / 2}}}}},
+          {"device",
+           {{"t_n_ns", {{"1", device}, {"2", 1.5 * device}}}, {"drafts", {{"small", {{"1", device / 5}}}}}}},
+          {"cases", json::object()}};
+}
+
+TEST(CalibrationCosts, TheDevicesClockHasATableOfItsOwn) {
+  // By its own clock the device was slow in the first round, by the host's clock in the second.
+  std::vector<json> rounds = {round_on_device(10, 6), round_on_device(30, 2)};
+  const json costs = calibration_costs(rounds);
+  EXPECT_DOUBLE_EQ(costs["t_n_ns"]["2"].get<double>(), 40);
+  EXPECT_DOUBLE_EQ(costs["device"]["t_n_ns"]["2"].get<double>(), 6);
+  EXPECT_DOUBLE_EQ(costs["device"]["t_n"]["2"].get<double>(), 1.5);
+  EXPECT_DOUBLE_EQ(costs["device"]["drafts"]["small"]["c"].get<double>(), .2);
+  rounds[1].erase("device");
+  EXPECT_FALSE(calibration_costs(rounds).contains("device")) << "not measured in every round";
+}
+
+TEST(CostsAsPaid, RowsThatStayOnTheDeviceCostNoDownload) {
+  const json table = calibration_costs(std::vector<json>{round_on_device(20, 4)});
+  const auto paid = [&](RowsStay own, RowsStay reference) { return costs_as_paid(table, own, reference); };
+  const json host = paid({}, {});
+  EXPECT_EQ(host["t_n_ns"], table["t_n_ns"]);
+  EXPECT_DOUBLE_EQ(host["reference_ns"].get<double>(), 20);
+  const json verified = paid({.target = true}, {});
+  EXPECT_EQ(verified["t_n_ns"], table["device"]["t_n_ns"]);
+  EXPECT_EQ(verified["t_n"], table["device"]["t_n"]);
+  EXPECT_DOUBLE_EQ(verified["drafts"]["small"]["n_ns"]["1"].get<double>(), 10) << "the host reads its rows";
+  EXPECT_DOUBLE_EQ(verified["drafts"]["small"]["c"].get<double>(), 10 / 4.);
+  EXPECT_DOUBLE_EQ(verified["reference_ns"].get<double>(), 20) << "the reference ran on the host";
+  const json planned = paid({.target = true, .draft = true}, {.target = true, .draft = true});
+  EXPECT_DOUBLE_EQ(planned["drafts"]["small"]["c"].get<double>(), .2);
+  EXPECT_DOUBLE_EQ(planned["reference_ns"].get<double>(), 4);
+  json of_cpu = table;
+  of_cpu.erase("device");
+  EXPECT_EQ(costs_as_paid(of_cpu, {.target = true}, {}), of_cpu);
+  EXPECT_TRUE(costs_as_paid(nullptr, {}, {}).is_null());
+}
+
 TEST(ResampledCosts, RoundsAreDrawnWithRepetition) {
   const auto round = [](double ns) {
     return json{{"context_length", 64},

@@ -16,7 +16,9 @@ import stages
 
 NVIDIA_SMI = """case "$*" in
 *query-gpu=name\\ *) echo "NVIDIA H200" ;;
-*query-gpu*) echo "NVIDIA H200, 580.1, 9.0, 143771 MiB, 4 MiB, 345 MHz, 3201 MHz, 1980 MHz, 3201 MHz, 31, 77.1 W, 700.00 W, 0x0" ;;
+*query-gpu*) echo "NVIDIA H200, 580.1, 9.0, 143771 MiB, 4 MiB, 345 MHz, 3201 MHz, 1980 MHz, 3201 MHz, 31, 77.1 W, 700.00 W, 0x0, Enabled, Disabled, Default" ;;
+*query-compute-apps*) ;;
+*) echo "| NVIDIA-SMI 580.1     Driver Version: 580.1     CUDA Version: 13.0     |" ;;
 esac"""
 
 

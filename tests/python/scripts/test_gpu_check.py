@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import numpy as np
 
@@ -105,6 +106,66 @@ class Stages(Copy):
         self.assertEqual(self.stage("forwards_135m", "cuda")["dry_run"], False)
         page = (self.root / "results/gpu/README.md").read_text()
         self.assertIn("## nvidia-h200\n\nNVIDIA H200, 143771 MiB, driver 580.1", page)
+
+    def test_the_machine_stage_says_what_shares_or_slows_the_gpu(self):
+        self.add("fakes/nvidia-smi", NVIDIA_SMI)
+        pipes = self.root / "pipes"
+        pipes.mkdir()
+        for code, pipe, runs, why in (
+            (0, False, "yes", "a process of it runs"),
+            (1, False, "no", f"no process of it runs, and there is no {pipes}/control"),
+            (3, False, "unknown", f"there is no {pipes}/control, but pgrep cannot list processes"),
+            (1, True, "yes", f"its control pipe {pipes}/control exists"),
+        ):
+            self.add("fakes/pgrep", f"exit {code}")
+            if pipe:
+                (pipes / "control").touch()
+            with unittest.mock.patch.dict(os.environ, {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}):
+                self.assertEqual(self.check("--stages", "machine").returncode, 0)
+            data = self.stage("machine", "cuda")["data"]
+            self.assertEqual(data["mps"], {"runs": runs, "why": why})
+        gpu = data["gpu"]
+        self.assertEqual(
+            (gpu["persistence_mode"], gpu["ecc.mode.current"], gpu["compute_mode"], data["cuda_driver"]),
+            ("Enabled", "Disabled", "Default", "13.0"),
+        )
+        page = (self.root / "results/gpu/README.md").read_text()
+        self.assertIn("Persistence mode Enabled, ECC Disabled, compute mode Default; MPS: yes (its control pipe", page)
+
+    def test_a_gpu_that_another_process_uses_is_not_trusted(self):
+        self.add(
+            "fakes/nvidia-smi",
+            NVIDIA_SMI.replace("*query-compute-apps*) ;;", "*query-compute-apps*) echo '77, 900 MiB' ;;"),
+        )
+        self.add("bin/speclab", "echo '{}'")
+        self.assertEqual(self.check("--stages", "machine,forwards_135m").returncode, 0)
+        stage = self.stage("machine", "cuda")
+        self.assertEqual((stage["status"], stage["data"]["other_processes"]), ("unavailable", 1))
+        self.assertEqual(stage["reason"], "1 other process(es) use this GPU: do not trust the times")
+        self.assertEqual(self.stage("forwards_135m", "cuda")["status"], "ok", "it is measured all the same")
+
+    def test_what_was_measured_before_a_stage_that_cannot_run_is_kept(self):
+        self.add("fakes/nvidia-smi", NVIDIA_SMI)
+        problem = "error: memory of NVIDIA H200 (device 0) for 900.0 MiB more: got 80.0 MiB free of 100.0"
+        self.add("bin/speclab", f"case $* in *inflate*) echo '{problem}' >&2; exit 2 ;; *) echo '{{}}' ;; esac")
+        self.assertEqual(self.check("--stages", "machine,forwards_135m,forwards_8b").returncode, 0)
+        self.assertEqual(self.stage("forwards_135m", "cuda")["status"], "ok")
+        stage = self.stage("forwards_8b", "cuda")
+        self.assertEqual((stage["status"], stage["reason"]), ("unavailable", problem))
+        self.assertIn(problem, (self.root / "results/gpu/README.md").read_text())
+
+    def test_no_driver_is_said_and_nothing_is_measured(self):
+        self.add(
+            "fakes/nvidia-smi", "echo 'NVIDIA-SMI has failed because it could not communicate with the driver'; exit 9"
+        )
+        self.add("bin/speclab", "echo 'error: backend cuda: got no CUDA driver' >&2; exit 2")
+        self.assertEqual(self.check("--stages", "machine,forwards_135m", "--out", self.root / "out").returncode, 0)
+        found = stages.load_stages(self.root / "out")
+        machine = found["machine"]
+        self.assertEqual(machine["status"], "unavailable")
+        self.assertIn("could not communicate with the driver", machine["reason"])
+        stage = found["forwards_135m"]
+        self.assertEqual((stage["status"], stage["reason"]), ("unavailable", "error: backend cuda: got no CUDA driver"))
 
     def test_unknown_words(self):
         for arguments in (["--backend", "opencl"], ["--seconds", "ten"], ["--stage", "x"], ["--stages"]):
@@ -293,10 +354,12 @@ def record(stage, data, **changes):
     return {**base, **changes}
 
 
-def forwards(times_us, gigabytes):
+def forwards(times_us, gigabytes, download_us=200):
     entry = {
         "context": 128,
-        "rows_ns": {n: [us * 1e3] for n, us in times_us.items()},
+        "device_rows_ns": {n: [us * 1e3] for n, us in times_us.items()},
+        "rows_ns": {n: [(us + download_us) * 1e3] for n, us in times_us.items()},
+        "device_step_ns": {"round": [times_us["1"] * 1e3]},
         "work": {"1": {"bytes": gigabytes * 1e9, "flops": 1}},
     }
     device = {"read_bandwidth_bytes_per_second": 4e12, "peak_flops": 8e14}
@@ -331,18 +394,23 @@ class Page(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def write(self, *records):
-        place = self.folder / "nvidia-h200"
+    def write(self, *records, device="nvidia-h200"):
+        place = self.folder / device
         place.mkdir(exist_ok=True)
         record = {"schema_version": 2, "part": 1, "stages": {each["stage"]: each for each in records}}
         (place / "check-part1.json").write_text(json.dumps(record))
         return gpu_page.page(self.folder)
 
     def goal(self, page, start):
-        return next(line for line in page.splitlines() if line.startswith(f"| {start}")).split(" | ")[2:]
+        return next(line for line in page.splitlines() if line.startswith(f"| {start}")).strip("| ").split(" | ")[2:4]
+
+    def forecast(self, page, start):
+        return next(line for line in page.splitlines() if line.startswith(f"| {start}")).strip("| ").split(" | ")[4:]
 
     def test_nothing_measured(self):
-        self.assertTrue(gpu_page.page(self.folder).endswith("\n\nNot run on a GPU yet.\n"))
+        page = gpu_page.page(self.folder)
+        self.assertIn("\n\nNot run on a GPU yet.\n\n## Forecast\n\nPredicted by", page)
+        self.assertEqual(page.count("measured / predicted"), 0)
 
     def test_the_committed_page_is_made_of_the_committed_records(self):
         self.assertEqual((ROOT / "results/gpu/README.md").read_text(), gpu_page.page(ROOT / "results/gpu"))
@@ -377,32 +445,42 @@ class Page(unittest.TestCase):
             ),
             record("profile", {"kernels": [kernel]}),
         )
-        self.assertEqual(self.goal(page, "8B shape, n = 1"), ["95 %", "reached |"])
-        self.assertEqual(self.goal(page, "8B shape, t(16)"), ["1.10", "**missed** |"])
+        self.assertEqual(self.goal(page, "8B shape, n = 1"), ["95 %", "reached"])
+        self.assertEqual(self.goal(page, "8B shape, t(16)"), ["1.10", "**missed**"])
         self.assertEqual(self.goal(page, "8B shape, t(128)")[0], "not measured")
         self.assertEqual(
-            self.goal(page, "1B shape"), ["not measured", "stage `forwards_1b`: capped, stopped after 45 seconds |"]
+            self.goal(page, "1B shape"), ["not measured", "stage `forwards_1b`: capped, stopped after 45 seconds"]
         )
-        self.assertEqual(self.goal(page, "135M"), ["not measured", "stage `forwards_135m` was not run |"])
-        self.assertEqual(self.goal(page, "1B shape, n = 1, persistent"), ["89 %", "reached |"])
-        self.assertEqual(self.goal(page, "135M, n = 1, persistent"), ["0.210 ms", "**missed** |"])
+        self.assertEqual(self.goal(page, "135M"), ["not measured", "stage `forwards_135m` was not run"])
+        self.assertEqual(self.goal(page, "1B shape, n = 1, persistent"), ["89 %", "reached"])
+        self.assertEqual(self.goal(page, "135M, n = 1, persistent"), ["0.210 ms", "**missed**"])
         self.assertIn("As one persistent kernel a forward:\n\nIn the same run", page)
-        self.assertEqual(self.goal(page, "draft step"), ["59.0 µs", "reached |"])
-        self.assertEqual(self.goal(page, "draft step, model ≤ 40 MB, persistent"), ["61.0 µs", "**missed** |"])
-        self.assertEqual(self.goal(page, "linear layers of the 8B shape, time over cuBLASLt's"), ["0.88", "reached |"])
-        self.assertEqual(
-            self.goal(page, "linear layers of the 8B shape, time over their best"), ["1.12", "**missed** |"]
-        )
+        self.assertEqual(self.goal(page, "draft step"), ["59.0 µs", "reached"])
+        self.assertEqual(self.goal(page, "draft step, model ≤ 40 MB, persistent"), ["61.0 µs", "**missed**"])
+        self.assertEqual(self.goal(page, "linear layers of the 8B shape, time over cuBLASLt's"), ["0.88", "reached"])
+        self.assertEqual(self.goal(page, "linear layers of the 8B shape, time over their best"), ["1.12", "**missed**"])
         self.assertIn("| 28672 x 4096 | 70.0 (1.01, 0.88) | - |\n| 4096 x 4096 | - | 9.0 (1.12, -) |", page)
         self.assertIn("there is no benchmark", self.goal(page, "accept + sample")[1])
-        self.assertEqual(self.goal(page, "speedup on the 8B"), ["0.99", "reached |"])
-        self.assertEqual(self.goal(page, "8B shape, shipped draft: idle"), ["5 %", "**missed** |"])
-        self.assertEqual(self.goal(page, "135M, shipped draft: gaps"), ["2 %", "reached |"])
+        self.assertEqual(self.goal(page, "speedup on the 8B"), ["0.99", "reached"])
+        self.assertEqual(self.goal(page, "8B shape, shipped draft: idle"), ["5 %", "**missed**"])
+        self.assertEqual(self.goal(page, "135M, shipped draft: gaps"), ["2 %", "reached"])
         self.assertIn("| `few` | 2 | 4.5 | 71 % | 3 % |", page)
         self.assertIn("| 8B shape | 512 | 30.00 | 24.00 | 0.80 |", page)
         self.assertIn("SmolLM2-135M not measured: stage `prefill_135m` was not run.", page)
         self.assertIn("| gamma=4 | 1.50 | 100 | 2.50 |", page)
-        self.assertIn("| 16 | 4.400 (1.10) |", page)
+        self.assertIn("| 16 | 4.400 (1.10) | 4.600 |", page)
+        gpu = gpu_page.forecast.DEVICES["H200"]
+        shape = gpu_page.forecast.SHAPES["8b"]
+        one, step = (
+            gpu_page.forecast.forward(gpu, shape, 1, 128),
+            gpu_page.forecast.step(gpu, shape, 128, "round"),
+        )
+        self.assertIn(f"| 8B shape: forward, n = 1 | {1e3 * one:.3f} ms | 4.000 ms | {4e-3 / one:.2f} |", page)
+        self.assertIn(f"device_graph round | {1e3 * step:.3f} ms | 4.000 ms | {4e-3 / step:.2f} |", page)
+        self.assertIn("| 8B shape: download of the logits, n = 16 | 0.821 ms | 0.200 ms | 0.24 |", page)
+        self.assertEqual(self.forecast(page, "8B shape, t(16)"), ["1.06", "1.04"])
+        self.assertEqual(self.forecast(page, "135M, n = 1 "), ["0.644 ms", "-"])
+        self.assertIn("| linear 28672 x 4096, n = 16 |", page)
 
     def test_the_bandwidth_of_the_host_is_not_that_of_the_device(self):
         data = forwards({"1": 4000, "16": 4400}, 15.2)
@@ -411,6 +489,20 @@ class Page(unittest.TestCase):
         self.assertEqual(self.goal(page, "8B shape, n = 1")[0], "not measured")
         self.assertEqual(self.goal(page, "8B shape, t(16)")[0], "1.10")
         self.assertIn("The bandwidth of the device was not measured in this run.", page)
+
+    def test_launches_of_a_record_replace_those_of_the_forecast(self):
+        data = forwards({"1": 4000}, 15.2)
+        data["engine"]["contexts"][0]["kernels"] = {"1": {"linear": 100, "rms_norm": 20}}
+        page = self.write(record("forwards_8b", data))
+        gpu, shape = gpu_page.forecast.DEVICES["H200"], gpu_page.forecast.SHAPES["8b"]
+        expected = gpu_page.forecast.forward(gpu, shape, 1, 128, launched=120)
+        self.assertIn(f"| 8B shape: forward, n = 1 | {1e3 * expected:.3f} ms | 4.000 ms |", page)
+
+    def test_a_gpu_without_a_forecast(self):
+        page = self.write(record("forwards_8b", forwards({"1": 4000}, 15.2)), device="nvidia-b200")
+        self.assertEqual(self.goal(page, "8B shape, n = 1"), ["95 %", "reached"])
+        self.assertEqual(self.forecast(page, "8B shape, n = 1"), ["-", "-"])
+        self.assertIn("There is no forecast for this GPU; there is one for H200, H100, A100.", page)
 
     def test_a_dry_run_is_no_result(self):
         for change in ({"dry_run": True}, {"backend": "cpu"}):

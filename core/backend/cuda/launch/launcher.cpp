@@ -29,7 +29,9 @@ void Launcher::submit() {
 }
 
 void Launcher::start_together(const std::vector<Task>& tasks) {
-  const TaskTable table = make_table(fuse(tasks));
+  std::vector<Task> fused = fuse(tasks);
+  if (noted_ != nullptr) noted_->insert(noted_->end(), fused.size(), "persistent task");
+  const TaskTable table = make_table(std::move(fused));
   std::vector<std::byte> bytes(table.bytes());
   table.write(bytes.data());
   void* there = nullptr;
@@ -81,6 +83,7 @@ std::shared_ptr<Graph> Launcher::record(bool loop, std::span<const std::shared_p
 void Launcher::replay(const Graph& graph) {
   SPECLAB_CHECK(!recording_, "a replay in a recording");
   submit();
+  if (noted_ != nullptr) noted_->push_back("graph");
   device_.started("graph");
   device_.replay(graph.own.get());
 }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/backend/cuda/launch/launch.h"
@@ -35,6 +36,8 @@ class Launcher {
   }
   /// Launches the tasks that were held back.
   void submit();
+  /// True if it gathers launches into persistent kernels, which are cooperative launches.
+  bool gathers() const { return kernels_ != CudaKernels::kLaunches; }
   bool idle() const { return waiting_.empty() && device_.idle(); }
 
   /// See DeviceProgram::record(). The graph keeps `memory`.
@@ -46,11 +49,15 @@ class Launcher {
   std::uint64_t loop_condition() const;
   /// Lets the graph that is being recorded, if any, keep this memory.
   void keep(const std::shared_ptr<void>& memory);
+  /// Appends the name of every launch to `names` until the next call; null: no more. Before a persistent
+  /// kernel come as many entries "persistent task" as it has tasks.
+  void note_into(std::vector<std::string_view>* names) { noted_ = names; }
 
  private:
   template <typename What>
   void start_now(const char* kernel, const What& what) {
     if (recording_) recording_->nodes.push_back(describe(what));
+    if (noted_ != nullptr) noted_->push_back(kernel);
     device_.started(kernel);
     if (auto* captured = device_.captured_launches())
       captured->push_back([what, stream = device_.stream()] { launch(what, stream); });
@@ -66,8 +73,9 @@ class Launcher {
   std::shared_ptr<void> arrived_;  // one u64: the counter of the barrier in persistent kernels
   std::shared_ptr<void> table_;    // task table of the last persistent kernel
   std::size_t table_bytes_ = 0;
-  std::shared_ptr<Graph> recording_;  // null: launches are started, not recorded
-  std::uint64_t condition_ = 0;       // of the loop that is being recorded
+  std::shared_ptr<Graph> recording_;                // null: launches are started, not recorded
+  std::uint64_t condition_ = 0;                     // of the loop that is being recorded
+  std::vector<std::string_view>* noted_ = nullptr;  // null: launches are not noted
 };
 
 }  // namespace speclab::cuda

@@ -51,6 +51,11 @@ std::shared_ptr<Graph> CudaProgram::record(bool loop, const std::function<void()
   return launcher_.record(loop, memory_(), operations);
 }
 
+std::string CudaProgram::loop_problem() {
+  if (!loop_problem_) loop_problem_ = device_.loop_problem(launcher_.gathers());
+  return *loop_problem_;
+}
+
 void CudaProgram::replay(const Graph& graph) { launcher_.replay(graph); }
 
 }  // namespace speclab::cuda

@@ -3,6 +3,8 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "core/backend/cuda/launch/launcher.h"
 #include "core/backend/device_program.h"
@@ -29,6 +31,7 @@ class CudaProgram final : public DeviceProgram {
   void stamp(Plan& plan, int which) override;
   void repeat(Plan& plan) override;
   std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations) override;
+  std::string loop_problem() override;
   void replay(const Graph& graph) override;
 
  private:
@@ -36,6 +39,7 @@ class CudaProgram final : public DeviceProgram {
   Device& device_;
   Launcher& launcher_;
   std::function<Memory()> memory_;
+  std::optional<std::string> loop_problem_;  // absent: not tried yet
 };
 
 }  // namespace speclab::cuda

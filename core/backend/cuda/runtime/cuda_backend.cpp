@@ -31,6 +31,35 @@ KvLayer layer_of(const KvStore& kv, int layer) {
   return of;
 }
 
+/// A timer of a backend's operations. It first launches the operations that were held back, so that they are
+/// on the right side of begin() and stop().
+class BackendTimer final : public DeviceTimer {
+ public:
+  BackendTimer(Launcher& launcher, std::unique_ptr<DeviceTimer> timer)
+      : launcher_(launcher), timer_(std::move(timer)) {}
+  ~BackendTimer() override { launcher_.note_into(nullptr); }
+  BackendTimer(const BackendTimer&) = delete;
+  BackendTimer& operator=(const BackendTimer&) = delete;
+  void begin() override {
+    launcher_.submit();
+    kernels_.clear();
+    launcher_.note_into(&kernels_);
+    timer_->begin();
+  }
+  void stop() override {
+    launcher_.submit();
+    timer_->stop();
+    launcher_.note_into(nullptr);
+  }
+  double seconds() override { return timer_->seconds(); }
+  const std::vector<std::string_view>& kernels() const override { return kernels_; }
+
+ private:
+  Launcher& launcher_;
+  std::unique_ptr<DeviceTimer> timer_;
+  std::vector<std::string_view> kernels_;
+};
+
 }  // namespace
 
 CudaBackend::CudaBackend(const CudaBackendOptions& options, CudaKernels kernels)
@@ -83,6 +112,10 @@ DeviceSpeed CudaBackend::measure_speed() {
         speed.peak_flops, kTimes * operations_of(products) / seconds(kTimes, "multiply_all", products, sums));
   }
   return speed;
+}
+
+std::unique_ptr<DeviceTimer> CudaBackend::make_timer() {
+  return std::make_unique<BackendTimer>(launcher_, device_->make_timer());
 }
 
 // First launches the operations that were held back, because the caller may be about to release memory that

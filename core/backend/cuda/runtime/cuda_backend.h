@@ -30,6 +30,7 @@ class CudaBackend : public Backend {
   DeviceSpeed measure_speed() override;
   DeviceProgram* device_program() override { return &program_; }
   DeviceStatus* device_status() override { return status_.get(); }
+  std::unique_ptr<DeviceTimer> make_timer() override;
 
   bool host_memory() const override { return false; }
   std::shared_ptr<void> allocate(std::size_t bytes) override;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/backend/cuda/launch/launch_shape.h"
+#include "core/backend/device_timer.h"
 
 // The device that kernels run on, behind one interface: a GPU (gpu.h) or a simulated one
 // (core/backend/cuda/simulator/simulated_device.h). No header of the CUDA runtime is needed to use it.
@@ -26,15 +27,6 @@ struct PersistentLimits {
   bool cooperative = false;  ///< all blocks of a launch may wait for each other
 };
 
-/// Measures the time between two points of a device's stream.
-class DeviceTimer {
- public:
-  virtual ~DeviceTimer() = default;
-  virtual void begin() = 0;
-  /// Seconds since begin(). Waits until the stream has reached this point.
-  virtual double end() = 0;
-};
-
 /// A device with one stream: launches and copies run in the order in which they are queued. Failures throw
 /// Error.
 class Device {
@@ -48,6 +40,7 @@ class Device {
   virtual PersistentLimits persistent_limits() const = 0;
   /// Null if nothing is known about the state of the device.
   virtual std::unique_ptr<DeviceStatus> make_status() const = 0;
+  /// A timer of the device's stream. Kernels that a Launcher holds back are not in the stream yet.
   virtual std::unique_ptr<DeviceTimer> make_timer() const = 0;
 
   /// The stream in which launch() (core/backend/cuda/launch/launch.h) starts kernels.
@@ -81,6 +74,9 @@ class Device {
   /// Error unless the recording is a chain of `kernels` launches.
   virtual std::shared_ptr<void> end_capture(std::size_t kernels) = 0;
   virtual void drop_capture() = 0;
+  /// Why the device cannot run a capture that is a loop; "" if it can. Finds out by running a tiny one.
+  /// `cooperative`: the loop holds cooperative launches. Queued work is not disturbed.
+  virtual std::string loop_problem(bool cooperative) const = 0;
   /// Queues what end_capture() returned.
   virtual void replay(void* captured) = 0;
   /// A device that cannot capture by itself returns a list during a capture. Add launches to it instead of

@@ -40,8 +40,11 @@ std::string gpu_bus_id(int ordinal) {
 
 std::size_t gpu_free_bytes(int ordinal) {
   std::size_t free = 0, total = 0;
-  cudaError_t status = cudaSetDevice(ordinal);
+  int before = ordinal;
+  cudaError_t status = cudaGetDevice(&before);
+  if (status == cudaSuccess) status = cudaSetDevice(ordinal);
   if (status == cudaSuccess) status = cudaMemGetInfo(&free, &total);
+  if (before != ordinal) cudaSetDevice(before);
   if (status != cudaSuccess) fail_gpu("cudaMemGetInfo", 0, ordinal, "", "", cudaGetErrorString(status));
   return free;
 }
@@ -57,7 +60,9 @@ Gpu::Gpu(int ordinal) : ordinal_(ordinal) {
   check(cudaGetDeviceCount(&count), "cudaGetDeviceCount", 0);
   if (ordinal < 0 || ordinal >= count) fail_ordinal(ordinal, count);
   cudaDeviceProp properties;
-  check(cudaSetDevice(ordinal), "cudaSetDevice", 0);
+  const cudaError_t chosen = cudaSetDevice(ordinal);
+  if (chosen == cudaErrorDevicesUnavailable) fail_busy(ordinal);
+  check(chosen, "cudaSetDevice", 0);
   check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties", 0);
   name_ = properties.name;
   architecture_ = properties.major * 10 + properties.minor;
@@ -92,8 +97,15 @@ Gpu::~Gpu() {
   cudaStreamDestroy(static_cast<cudaStream_t>(stream_));
 }
 
+void Gpu::use() const {
+  int current = -1;
+  if (cudaGetDevice(&current) == cudaSuccess && current == ordinal_) return;
+  check(cudaSetDevice(ordinal_), "cudaSetDevice", 0);
+}
+
 std::shared_ptr<void> Gpu::allocate(std::size_t bytes) {
   require_answer();
+  use();
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, bytes > 0 ? bytes : 1);
   if (status == cudaErrorMemoryAllocation) {
@@ -110,6 +122,7 @@ std::shared_ptr<void> Gpu::allocate(std::size_t bytes) {
 
 std::shared_ptr<void> Gpu::allocate_shared(std::size_t bytes) {
   require_answer();
+  use();
   void* data = nullptr;
   check(cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc", bytes);
   return {data, [lost = given_up()](void* p) {
@@ -120,6 +133,7 @@ std::shared_ptr<void> Gpu::allocate_shared(std::size_t bytes) {
 // Captures in relaxed mode, because buffers may grow while their first use is recorded.
 std::uint64_t Gpu::begin_capture(bool loop) {
   require_answer();
+  use();
   const auto stream = static_cast<cudaStream_t>(stream_);
   if (!loop) {
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture", 0);
@@ -156,10 +170,14 @@ void Gpu::drop_capture() {
 std::shared_ptr<void> Gpu::end_capture(std::size_t kernels) {
   const auto stream = static_cast<cudaStream_t>(stream_);
   cudaGraph_t body = nullptr;
-  check(cudaStreamEndCapture(stream, &body), "cudaStreamEndCapture", 0);
+  const cudaError_t ended = cudaStreamEndCapture(stream, &body);
+  // The loop belongs to this capture, also if it failed: the next capture may have none.
   void* outer = std::exchange(captured_, nullptr);
   const auto graph = outer != nullptr ? static_cast<cudaGraph_t>(outer) : body;
-  const std::shared_ptr<void> held(graph, [](void* g) { cudaGraphDestroy(static_cast<cudaGraph_t>(g)); });
+  const std::shared_ptr<void> held(graph, [](void* g) {
+    if (g != nullptr) cudaGraphDestroy(static_cast<cudaGraph_t>(g));
+  });
+  check(ended, "cudaStreamEndCapture", 0);
   std::size_t nodes = 0, edges = 0;
   check(cudaGraphGetNodes(body, nullptr, &nodes), "cudaGraphGetNodes", 0);
   check(cudaGraphGetEdges(body, nullptr, nullptr, nullptr, &edges), "cudaGraphGetEdges", 0);
@@ -213,6 +231,7 @@ void Gpu::upload(const void* host, std::size_t bytes, void* to) {
 
 void Gpu::upload_beside(const void* host, std::size_t bytes, void* to) {
   require_answer();
+  use();
   cudaStream_t own = nullptr;
   check(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), "cudaStreamCreate", 0);
   const std::shared_ptr<void> held(
@@ -245,31 +264,31 @@ void Gpu::copy(const void* from, std::size_t bytes, void* to) {
 
 namespace {
 
-/// Measures with two events in the stream.
+/// Measures with two events in the stream. The GPU must outlive it.
 class GpuTimer final : public DeviceTimer {
  public:
-  explicit GpuTimer(const Gpu& gpu) : stream_(static_cast<cudaStream_t>(gpu.stream().device)) {
-    for (cudaEvent_t& event : events_) {
-      if (const cudaError_t status = cudaEventCreate(&event); status != cudaSuccess)
-        fail_gpu("cudaEventCreate", 0, gpu.ordinal(), gpu.name(), "", cudaGetErrorString(status));
-    }
+  explicit GpuTimer(const Gpu& gpu) : gpu_(gpu), stream_(static_cast<cudaStream_t>(gpu.stream().device)) {
+    for (cudaEvent_t& event : events_) check(cudaEventCreate(&event), "cudaEventCreate");
   }
   ~GpuTimer() override {
     for (const cudaEvent_t event : events_) cudaEventDestroy(event);
   }
   GpuTimer(const GpuTimer&) = delete;
   GpuTimer& operator=(const GpuTimer&) = delete;
-  void begin() override { cudaEventRecord(events_[0], stream_); }
-  double end() override {
+  void begin() override { check(cudaEventRecord(events_[0], stream_), "cudaEventRecord before a timing"); }
+  void stop() override { check(cudaEventRecord(events_[1], stream_), "cudaEventRecord after a timing"); }
+  double seconds() override {
     float milliseconds = 0;
-    cudaError_t status = cudaEventRecord(events_[1], stream_);
-    if (status == cudaSuccess) status = cudaEventSynchronize(events_[1]);
-    if (status == cudaSuccess) status = cudaEventElapsedTime(&milliseconds, events_[0], events_[1]);
-    if (status != cudaSuccess) fail_gpu("timing with events", 0, 0, "", "", cudaGetErrorString(status));
+    check(cudaEventSynchronize(events_[1]), "cudaEventSynchronize of a timing");
+    check(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]), "cudaEventElapsedTime");
     return 1e-3 * static_cast<double>(milliseconds);
   }
 
  private:
+  void check(cudaError_t status, const char* call) const {
+    if (status != cudaSuccess) fail_gpu(call, 0, gpu_.ordinal(), gpu_.name(), "", cudaGetErrorString(status));
+  }
+  const Gpu& gpu_;
   cudaStream_t stream_;
   cudaEvent_t events_[2] = {};
 };

@@ -18,11 +18,13 @@ std::string gpu_absent();
 
 /// The PCI address of a GPU, like "0000:65:00.0". Throws Error if there is no such GPU.
 std::string gpu_bus_id(int ordinal);
-/// Free memory of a GPU in bytes. Throws Error if there is no such GPU.
+/// Free memory of a GPU in bytes. Throws Error if there is no such GPU. The current device stays current.
 std::size_t gpu_free_bytes(int ordinal);
 
 /// One GPU with a stream of its own. Failures of the runtime throw Error with the call, its size, the device
-/// and the last started kernel, because errors may be reported late.
+/// and the last started kernel, because errors may be reported late. The runtime has a current device for
+/// each thread of the host. Calls that depend on it make this GPU current first, so several Gpu objects and
+/// several threads do not disturb each other.
 class Gpu final : public Device {
  public:
   /// Throws Error if there is no such GPU or it cannot be used.
@@ -42,8 +44,10 @@ class Gpu final : public Device {
   PersistentLimits persistent_limits() const override;
   std::unique_ptr<DeviceStatus> make_status() const override;
   std::unique_ptr<DeviceTimer> make_timer() const override;
+  /// Makes this GPU current on the calling thread, because launches need that.
   Stream stream() const override {
     require_answer();
+    use();
     return {.device = stream_};
   }
   void started(const char* kernel) override { kernel_ = kernel; }
@@ -63,7 +67,11 @@ class Gpu final : public Device {
   std::uint64_t begin_capture(bool loop) override;
   std::shared_ptr<void> end_capture(std::size_t kernels) override;
   void drop_capture() override;
+  std::string loop_problem(bool cooperative) const override;
   void replay(void* captured) override;
+
+  /// Makes this GPU the current device of the calling thread.
+  void use() const;
 
  private:
   void check(int status, const char* call, std::size_t bytes) const;

@@ -19,6 +19,13 @@ void fail_ordinal(int ordinal, int count) {
        ""});
 }
 
+void fail_busy(int ordinal) {
+  throw Error({fmt::format("GPU (device {})", ordinal), "it is busy or unavailable",
+               "a GPU that this process may use",
+               "End the process that has it for itself, choose another --device, or set its compute mode to "
+               "default (nvidia-smi -c 0)."});
+}
+
 void fail_architecture(const std::string& name, int major, int minor) {
   throw Error({fmt::format("GPU {}", name), fmt::format("compute capability {}.{}", major, minor),
                "8.0 or newer, for products of bf16 matrices", "Use --backend cpu."});
@@ -67,6 +74,8 @@ bool Gpu::idle() const { fail_no_gpu(gpu_absent()); }
 std::uint64_t Gpu::begin_capture(bool) { fail_no_gpu(gpu_absent()); }
 std::shared_ptr<void> Gpu::end_capture(std::size_t) { fail_no_gpu(gpu_absent()); }
 void Gpu::drop_capture() {}
+void Gpu::use() const {}
+std::string Gpu::loop_problem(bool) const { return gpu_absent(); }
 void Gpu::replay(void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::upload(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::upload_beside(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }

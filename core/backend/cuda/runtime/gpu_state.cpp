@@ -1,7 +1,12 @@
 #include "core/backend/cuda/runtime/gpu_state.h"
 
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "core/backend/cuda/runtime/nvml.h"
@@ -13,13 +18,44 @@ using namespace nvml;
 
 namespace {
 
+namespace fs = std::filesystem;
+
+/// Where programs on this machine look for the control daemon of MPS (CUDA Multi-Process Service
+/// documentation).
+fs::path mps_pipe() {
+  const char* folder = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
+  return fs::path(folder != nullptr && *folder != '\0' ? folder : "/tmp/nvidia-mps") / "control";
+}
+
+/// Whether MPS runs. It shares the GPU among processes, and a graph with a loop around cooperative kernels
+/// does not run with it.
+json mps_state(int processes) {
+  if (processes > 0)
+    return {{"runs", "yes"}, {"why", fmt::format("NVML lists {} of its processes", processes)}};
+  const fs::path pipe = mps_pipe();
+  std::error_code error;
+  const bool there = fs::exists(pipe, error);
+  if (there) return {{"runs", "yes"}, {"why", fmt::format("its control pipe {} exists", pipe.string())}};
+  if (error)
+    return {{"runs", "unknown"},
+            {"why", fmt::format("{} cannot be looked at: {}", pipe.string(), error.message())}};
+  if (processes < 0)
+    return {{"runs", "unknown"},
+            {"why", fmt::format("there is no {}, but NVML does not list processes of MPS", pipe.string())}};
+  return {{"runs", "no"},
+          {"why", fmt::format("NVML lists no process of it, and there is no {}", pipe.string())}};
+}
+
 json read(const Library& library, Device device) {
   json state = json::object();
   char driver[96] = {};
   if (library.call("nvmlSystemGetDriverVersion", static_cast<char*>(driver),
                    static_cast<unsigned>(sizeof driver)))
     state["driver"] = driver;
-  unsigned value = 0;
+  int cuda = 0;
+  if (library.call("nvmlSystemGetCudaDriverVersion_v2", &cuda))
+    state["cuda_driver"] = fmt::format("{}.{}", cuda / 1000, cuda % 1000 / 10);
+  unsigned value = 0, other = 0;
   for (const auto& [name, function] : {std::pair("clocks_mhz", "nvmlDeviceGetClockInfo"),
                                        std::pair("most_clocks_mhz", "nvmlDeviceGetMaxClockInfo")}) {
     if (library.call(function, device, kSmClock, &value)) state[name]["sm"] = value;
@@ -30,12 +66,19 @@ json read(const Library& library, Device device) {
   if (library.call("nvmlDeviceGetPowerUsage", device, &value)) state["power_watts"] = value * 1e-3;
   if (library.call("nvmlDeviceGetEnforcedPowerLimit", device, &value))
     state["power_limit_watts"] = value * 1e-3;
+  if (library.call("nvmlDeviceGetPowerManagementLimitConstraints", device, &other, &value))
+    state["most_power_limit_watts"] = value * 1e-3;
   Memory memory = {};
   if (library.call("nvmlDeviceGetMemoryInfo", device, &memory))
     state["memory_bytes"] = {{"total", memory.total}, {"used", memory.used}};
   if (const int processes = compute_processes(library, device); processes >= 0)
     state["compute_processes"] = processes;
   if (const auto reasons = slowed_by(library, device)) state["slowed_by"] = *reasons;
+  if (library.call("nvmlDeviceGetPersistenceMode", device, &value)) state["persistence_mode"] = value != 0;
+  if (library.call("nvmlDeviceGetEccMode", device, &value, &other)) state["ecc"] = value != 0;
+  if (library.call("nvmlDeviceGetComputeMode", device, &value) && value < std::size(kComputeModes))
+    state["compute_mode"] = kComputeModes[value];
+  state["mps"] = mps_state(mps_processes(library, device));
   return state;
 }
 
@@ -45,6 +88,15 @@ int nvml::compute_processes(const Library& library, Device device) {
   Process processes[64] = {};
   unsigned count = std::size(processes);
   return library.call("nvmlDeviceGetComputeRunningProcesses_v3", device, &count,
+                      static_cast<Process*>(processes))
+             ? static_cast<int>(count)
+             : -1;
+}
+
+int nvml::mps_processes(const Library& library, Device device) {
+  Process processes[64] = {};
+  unsigned count = std::size(processes);
+  return library.call("nvmlDeviceGetMPSComputeRunningProcesses_v3", device, &count,
                       static_cast<Process*>(processes))
              ? static_cast<int>(count)
              : -1;

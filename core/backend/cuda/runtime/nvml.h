@@ -33,6 +33,8 @@ struct Process {
 inline constexpr int kSuccess = 0;
 inline constexpr int kSmClock = 1, kMemoryClock = 2;
 inline constexpr int kGpuTemperature = 0;
+inline constexpr const char* kComputeModes[] = {"default", "exclusive thread", "prohibited",
+                                                "exclusive process"};
 /// Reasons why clocks are below their maximum. NVML has other reasons, too, but those do not slow down a busy
 /// GPU.
 inline constexpr std::pair<unsigned long long, const char*> kReasons[] = {
@@ -77,6 +79,8 @@ class Library {
 
 /// Number of processes that compute on the GPU now, including this one; -1: unknown.
 int compute_processes(const Library& library, Device device);
+/// The processes of MPS that compute on the GPU now; -1: unknown.
+int mps_processes(const Library& library, Device device);
 /// The kReasons that hold now; nullopt: unknown.
 std::optional<std::vector<std::string>> slowed_by(const Library& library, Device device);
 
@@ -124,6 +128,15 @@ static_assert(takes<nvmlInit_v2> && takes<nvmlShutdown> &&
               takes<nvmlDeviceGetCurrentClocksEventReasons, nvmlDevice_t, unsigned long long*> &&
               takes<nvmlDeviceGetCurrentClocksThrottleReasons, nvmlDevice_t, unsigned long long*> &&
               takes<nvmlDeviceGetTotalEnergyConsumption, nvmlDevice_t, unsigned long long*>);
+static_assert(takes<nvmlSystemGetCudaDriverVersion_v2, int*> &&
+              takes<nvmlDeviceGetPersistenceMode, nvmlDevice_t, nvmlEnableState_t*> &&
+              takes<nvmlDeviceGetEccMode, nvmlDevice_t, nvmlEnableState_t*, nvmlEnableState_t*> &&
+              takes<nvmlDeviceGetComputeMode, nvmlDevice_t, nvmlComputeMode_t*> &&
+              takes<nvmlDeviceGetPowerManagementLimitConstraints, nvmlDevice_t, unsigned*, unsigned*> &&
+              takes<nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDevice_t, unsigned*, nvmlProcessInfo_t*>);
+static_assert(sizeof(nvmlEnableState_t) == sizeof(unsigned) &&
+              sizeof(nvmlComputeMode_t) == sizeof(unsigned) && NVML_COMPUTEMODE_DEFAULT == 0 &&
+              NVML_COMPUTEMODE_PROHIBITED == 2 && NVML_COMPUTEMODE_EXCLUSIVE_PROCESS == 3);
 }  // namespace check
 #pragma GCC diagnostic pop
 #endif

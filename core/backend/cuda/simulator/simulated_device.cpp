@@ -1,5 +1,6 @@
 #include "core/backend/cuda/simulator/simulated_device.h"
 
+#include <cstdlib>
 #include <cstring>
 
 #include "core/backend/device_status.h"
@@ -13,10 +14,11 @@ namespace {
 class HostTimer final : public DeviceTimer {
  public:
   void begin() override { begun_ = wall_now_ns(); }
-  double end() override { return 1e-9 * static_cast<double>(wall_now_ns() - begun_); }
+  void stop() override { ended_ = wall_now_ns(); }
+  double seconds() override { return 1e-9 * static_cast<double>(ended_ - begun_); }
 
  private:
-  std::int64_t begun_ = 0;
+  std::int64_t begun_ = 0, ended_ = 0;
 };
 
 }  // namespace
@@ -48,6 +50,12 @@ std::shared_ptr<void> SimulatedDevice::end_capture(std::size_t kernels) {
   SPECLAB_CHECK(captured->launches.size() == kernels, "{} launches were captured, expected {}",
                 captured->launches.size(), kernels);
   return captured;
+}
+
+std::string SimulatedDevice::loop_problem(bool /*cooperative*/) const {
+  return std::getenv("SPECLAB_SIMT_NO_LOOPS") == nullptr
+             ? ""
+             : "the simulated GPU runs no loops, because SPECLAB_SIMT_NO_LOOPS is set";
 }
 
 void SimulatedDevice::replay(void* captured) {

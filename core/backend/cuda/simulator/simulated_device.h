@@ -32,6 +32,8 @@ class SimulatedDevice final : public Device {
   std::uint64_t begin_capture(bool loop) override;
   std::shared_ptr<void> end_capture(std::size_t kernels) override;
   void drop_capture() override { capture_.reset(); }
+  /// Simulates a driver without loops if the environment variable SPECLAB_SIMT_NO_LOOPS is set.
+  std::string loop_problem(bool cooperative) const override;
   void replay(void* captured) override;
   std::vector<std::function<void()>>* captured_launches() override {
     return capture_ ? &capture_->launches : nullptr;
