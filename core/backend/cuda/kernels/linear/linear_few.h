@@ -1,12 +1,15 @@
 #pragma once
 
 #include "core/backend/cuda/kernels/linear/linear.h"
+#include "core/backend/cuda/kernels/linear/weight_ring.h"
 
 // Linear layers for few rows. Their time is the time to read the weights once.
 //
 // Weights are the M operand of mma.m16n8k16 and rows are the N operand, so eight rows cost the same as one
-// and the large side of the matrix unit is always full. The weights of a tile go from memory straight into
-// registers, 16 bytes per lane and load, several loads ahead. Activations come from L1 and L2.
+// and the large side of the matrix unit is always full. The weights of a warp stream through its own ring in
+// shared memory (weight_ring.h), kFewAhead blocks of inputs ahead. Activations come from L1 and L2, one block
+// of inputs ahead, into registers. These loads have a scoreboard of their own, so the stream of weights does
+// not stop for them, nor they for the weights.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -17,17 +20,20 @@ struct Alone {
   static constexpr bool kStages = false, kPairs = false;
 };
 
-/// kRowTiles: row tiles per block. kAhead: blocks of inputs whose weights and activations are in flight.
-/// kNorm: the input is a row before its norm, and every block holds all of it in shared memory.
-template <int kRowTiles, int kAhead, bool kNorm, typename Arguments = Linear, typename Fused = Alone>
+/// kRowTiles: row tiles per block. kNorm: the input is a row before its norm, and every block holds all of it
+/// in shared memory.
+template <int kRowTiles, bool kNorm, typename Arguments = Linear, typename Fused = Alone>
 struct LinearFewKernel {
   static constexpr const char* kName = "linear_few";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
-  static constexpr int kSumFloats = kRowTiles * 128;  ///< per warp
-  static constexpr int kSumsBytes = kLinearWarps * kSumFloats * 4, kRowAt = kSumsBytes + 2 * kSumBytes;
+  using Ring = WeightRing<kFewAhead, 2>;
+  static constexpr int kSumFloats = kRowTiles * 128;    ///< per warp
+  static constexpr int kRingFloats = Ring::kBytes / 4;  ///< per warp
+  static constexpr int kRingsBytes = kLinearWarps * Ring::kBytes, kRowAt = kRingsBytes + 2 * kSumBytes;
+  static_assert(kSumFloats <= kRingFloats);  // the sums of a warp replace its weights
   static constexpr bool kStaged = kNorm || Fused::kStages;
   static constexpr int shared_bytes(int in) {
-    return kStaged ? kRowAt + tiles_of(in, kTileIn) * kTileIn * 2 : kSumsBytes;
+    return kStaged ? kRowAt + tiles_of(in, kTileIn) * kTileIn * 2 : kRingsBytes;
   }
   Arguments a;
   Fused fused{};
@@ -51,56 +57,63 @@ struct LinearFewKernel {
         simt::lane() * kPiece;
     const simt::u16* activations = a.activations + simt::lane() * kPiece;
 
-    simt::Accumulator sums[kRowTiles];
-    // Weights and activations in flight. A short slice never loads some of them. They get a value here so
-    // that they do not occupy registers during the kernels that follow this one in a persistent kernel
-    // (persistent.h).
-    simt::Bytes16 w[kAhead][2] = {}, x[kAhead][kRowTiles] = {};
-    SPECLAB_UNROLL
-    for (int n = 0; n < kRowTiles; ++n) sums[n].clear();
-    const auto fetch = [&](int k, int at) {
-      const simt::u16* from = weights + static_cast<std::size_t>(k) * (kTileOut * kTileIn);
-      w[at][0] = simt::load16_streamed(from);
-      w[at][1] = simt::load16_streamed(from + kTileOut * kTileIn / 2);
-      if constexpr (!kStaged) {
-        SPECLAB_UNROLL
-        for (int n = 0; n < kRowTiles; ++n) {
-          x[at][n] = {};  // missing rows are not read: one row is an eighth of a tile
-          if (n * kTileRows + simt::lane() / 4 < a.rows) {
-            x[at][n] = simt::load16_constant(
-                activations + (static_cast<std::size_t>(k) * kRowTiles + static_cast<std::size_t>(n)) *
-                                  (kTileRows * kTileIn));
-          }
-        }
+    const Ring ring(0);
+    const auto copy = [&](int k, int slot) {
+      if (k < end) {
+        const simt::u16* from = weights + static_cast<std::size_t>(k) * (kTileOut * kTileIn);
+        ring.copy(slot, 0, from);
+        ring.copy(slot, 1, from + kTileOut * kTileIn / 2);
       }
+      simt::async_commit();  // at the end an empty group, so that the count of groups stays right
     };
     SPECLAB_UNROLL
-    for (int ahead = 0; ahead < kAhead; ++ahead) {
-      if (begin + ahead < end) fetch(begin + ahead, ahead);
-    }
+    for (int ahead = 0; ahead < kFewAhead; ++ahead) copy(begin + ahead, ahead);
+    // Nothing above touches what an earlier kernel wrote. A wait for that kernel belongs here.
+
     const auto row = simt::shared<simt::u16>(kStaged ? kRowAt : 0, kStaged ? in_tiles * kTileIn : 0);
     if constexpr (Fused::kStages) fused.stage(row, in_tiles * kTileIn);
     if constexpr (kNorm) {
       if (a.norm.kind == NormOf::kRms) stage_norm<NormOf::kRms>(row);
       else stage_norm<NormOf::kLayer>(row);
     }
-    for (int k = begin; k < end; k += kAhead) {
-      SPECLAB_UNROLL
-      for (int at = 0; at < kAhead; ++at) {
-        if (k + at >= end) break;
-        if constexpr (kStaged) {
-          x[at][0] = {};
-          if (simt::lane() < 4) x[at][0] = row.get16((k + at) * kTileIn + simt::lane() * kPiece);
+    simt::Accumulator sums[kRowTiles];
+    SPECLAB_UNROLL
+    for (int n = 0; n < kRowTiles; ++n) sums[n].clear();
+    simt::Bytes16 x[2][kRowTiles] = {};  // activations of this block of inputs and of the next one
+    const auto fetch = [&](int k, int to) {
+      if constexpr (kStaged) {
+        x[to][0] = {};
+        if (simt::lane() < 4) x[to][0] = row.get16(k * kTileIn + simt::lane() * kPiece);
+      } else {
+        SPECLAB_UNROLL
+        for (int n = 0; n < kRowTiles; ++n) {
+          x[to][n] = {};  // missing rows are not read: one row is an eighth of a tile
+          if (n * kTileRows + simt::lane() / 4 < a.rows) {
+            x[to][n] = simt::load16_constant(
+                activations + (static_cast<std::size_t>(k) * kRowTiles + static_cast<std::size_t>(n)) *
+                                  (kTileRows * kTileIn));
+          }
         }
+      }
+    };
+    if (begin < end) fetch(begin, 0);
+    for (int k = begin, slot = 0; k < end; k += 2) {
+      SPECLAB_UNROLL
+      for (int at = 0; at < 2; ++at) {
+        if (k + at >= end) break;
+        Ring::wait();
+        const simt::Bytes16 w[2] = {ring.read(slot, 0), ring.read(slot, 1)};
+        copy(k + at + kFewAhead, slot);
+        slot = Ring::after(slot);
+        if (k + at + 1 < end) fetch(k + at + 1, 1 - at);
         SPECLAB_UNROLL
         for (int step = 0; step < 2; ++step) {
           SPECLAB_UNROLL
           for (int n = 0; n < kRowTiles; ++n) {
             const simt::u32 pair[2] = {x[at][n].word[2 * step], x[at][n].word[2 * step + 1]};
-            simt::mma(sums[n], w[at][step].word, pair);
+            simt::mma(sums[n], w[step].word, pair);
           }
         }
-        if (k + at + kAhead < end) fetch(k + at + kAhead, at);
       }
     }
     simt::mma_wait();
@@ -113,17 +126,18 @@ struct LinearFewKernel {
       }
       return;
     }
-    const auto shared = simt::shared<float>(0, kLinearWarps * kSumFloats);
+    simt::warp_sync();  // all lanes have read their weights; the sums take their place
+    const auto shared = simt::shared<float>(0, kLinearWarps * kRingFloats);
     SPECLAB_UNROLL
     for (int n = 0; n < kRowTiles; ++n) {
       SPECLAB_UNROLL
       for (int i = 0; i < 4; ++i)
-        shared.set(simt::warp_index() * kSumFloats + (n * 4 + i) * 32 + simt::lane(), sums[n][i]);
+        shared.set(simt::warp_index() * kRingFloats + (n * 4 + i) * 32 + simt::lane(), sums[n][i]);
     }
     simt::block_sync();
     const auto sum_of = [&](int of, int at) {
-      float sum = shared[of * slices * kSumFloats + at];
-      for (int other = 1; other < slices; ++other) sum += shared[(of * slices + other) * kSumFloats + at];
+      float sum = shared[of * slices * kRingFloats + at];
+      for (int other = 1; other < slices; ++other) sum += shared[(of * slices + other) * kRingFloats + at];
       return sum;
     };
     if constexpr (!Fused::kPairs) {
@@ -149,7 +163,7 @@ struct LinearFewKernel {
   SPECLAB_DEVICE void stage_norm(const simt::Shared<simt::u16>& row) const {
     const int threads = row_threads(a.in);
     const Moments moments = moments_of<kKind>(a.norm.x, a.in, a.norm.eps, threads, [&](float value, int i) {
-      return leading_sum(value, threads, kSumsBytes + i * kSumBytes);
+      return leading_sum(value, threads, kRingsBytes + i * kSumBytes);
     });
     for (int begin = 8 * simt::thread_index(); begin < tiles_of(a.in, kTileIn) * kTileIn;
          begin += 8 * kThreads) {
