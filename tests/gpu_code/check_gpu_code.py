@@ -14,7 +14,8 @@ of them in flight. So in every loop of products of a linear layer:
 - weights come by LDGSTS.E.128 and not by LDG, at least not by several LDG on one scoreboard,
 - every wait for groups leaves at least one in flight,
 - no other load between the first weights and the end of the loop (the row and its norm, activations) uses the scoreboard of the
-  weights, because it would wait for them; and nothing waits there for all groups.
+  weights, because it would wait for them; and nothing waits there for all groups,
+- activations that come by LDG come one wait for the ring before they are used, and their latency passes during that wait.
 
 And there is PTX for later architectures. The toolkit's disassembler may be absent, so the cubins (ELF) are read here; the
 bits of the instructions are those that `cuobjdump -sass` prints. Objects must hold them uncompressed (nvcc --no-compress).
@@ -27,7 +28,7 @@ import sys
 EM_CUDA = 190
 FRAME_SIZE, REGISTERS = 0x11, 0x2F  # attributes in .nv.info
 # low 12 bits of an instruction
-LDG, HMMA, LDGSTS, LDGDEPBAR, DEPBAR, BRA = 0x981, 0x23C, 0xFAE, 0x9AF, 0x91A, 0x947
+LDG, HMMA, LDGSTS, LDGDEPBAR, DEPBAR, BRA, EXIT = 0x981, 0x23C, 0xFAE, 0x9AF, 0x91A, 0x947, 0x94D
 WIDE = 6  # bits 73..75 of a load: 16 bytes
 STREAMED = 0x30  # bits 68..69 of a load: it does not stay in L1; only weights are loaded so
 M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8
@@ -126,10 +127,13 @@ def product_loops(code, architecture):
     """[first, last] of every innermost loop with matrix products, in the order of the code."""
     found = []
     for last, (low, high) in enumerate(code):
-        if low & 0xFFF == BRA:
-            first = branch_target(last, low, high, architecture)
-            if first <= last and any(word & 0xFFF == HMMA for word, _ in code[first : last + 1]):
-                found.append((first, last))
+        if low & 0xFFF != BRA:
+            continue
+        first = branch_target(last, low, high, architecture)
+        words = [word & 0xFFF for word, _ in code[first : last + 1]]
+        # Code for lanes that have diverged lies behind the end of the kernel, and branches back from there.
+        if HMMA in words and EXIT not in words:
+            found.append((first, last))
     return sorted(a for a in found if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in found))
 
 
@@ -166,6 +170,18 @@ def stream_problems(code, loops):
         drains = [i for i in range(groups[0] if groups else last, last) if code[i][1] >> 52 & 0x3F & mask]
         if drains:
             yield f"{where}: {len(drains)} instructions, the first at {16 * drains[0]:#x}, wait for all groups"
+        # Activations are loaded a whole block of inputs ahead: the next wait for the ring comes before the wait for them.
+        boards = {write_barrier(high) for low, high in body if low & 0xFFF == LDG and not high & STREAMED}
+        for board in boards:
+            fresh = False
+            for low, high in body + body:
+                if fresh and high >> 52 & 1 << board:
+                    yield f"{where}: activations are waited for where they are loaded (scoreboard {board})"
+                    break
+                if low & 0xFFF == LDG and write_barrier(high) == board:
+                    fresh = True
+                elif low & 0xFFF == DEPBAR:
+                    fresh = False
         begin = last + 1
 
 

@@ -51,18 +51,18 @@ struct LinearFewKernel {
 
     const int read =
         simt::min(out_tile, out_tiles - 1);  // a warp past the end reads the last tile and stores nothing
-    const simt::u16* weights =
+    const simt::u16* weights =               // this lane's next piece
         a.weights +
-        static_cast<std::size_t>(read) * static_cast<std::size_t>(in_tiles) * (kTileOut * kTileIn) +
+        (static_cast<std::size_t>(read) * static_cast<std::size_t>(in_tiles) +
+         static_cast<std::size_t>(begin)) *
+            (kTileOut * kTileIn) +
         simt::lane() * kPiece;
-    const simt::u16* activations = a.activations + simt::lane() * kPiece;
-
     const Ring ring(0);
     const auto copy = [&](int k, int slot) {
       if (k < end) {
-        const simt::u16* from = weights + static_cast<std::size_t>(k) * (kTileOut * kTileIn);
-        ring.copy(slot, 0, from);
-        ring.copy(slot, 1, from + kTileOut * kTileIn / 2);
+        ring.copy(slot, 0, weights);
+        ring.copy(slot, 1, weights + kTileOut * kTileIn / 2);
+        weights += kTileOut * kTileIn;
       }
       simt::async_commit();  // at the end an empty group, so that the count of groups stays right
     };
@@ -80,42 +80,55 @@ struct LinearFewKernel {
     SPECLAB_UNROLL
     for (int n = 0; n < kRowTiles; ++n) sums[n].clear();
     simt::Bytes16 x[2][kRowTiles] = {};  // activations of this block of inputs and of the next one
-    const auto fetch = [&](int k, int to) {
+    // Missing rows of the last tile are columns whose sums nobody reads. Their lanes read the first row of
+    // the tile again, which costs no traffic.
+    const int last_row = a.rows - (kRowTiles - 1) * kTileRows - 1,
+              last_lane = simt::lane() / 4 <= last_row ? simt::lane() : simt::lane() % 4;
+    const simt::u16* activations =
+        a.activations + static_cast<std::size_t>(begin) * (kRowTiles * kTileRows * kTileIn);
+    const auto fetch = [&](int k, int to, simt::u32 offset) {
+      SPECLAB_UNROLL
+      for (int n = 0; n < kRowTiles; ++n) {
+        const int lane = n < kRowTiles - 1 ? simt::lane() : last_lane;
+        x[to][n] = simt::load16(activations + offset + n * (kTileRows * kTileIn) + lane * kPiece);
+      }
+      if (k + 1 < end) activations += kRowTiles * kTileRows * kTileIn;
+    };
+    if (!kStaged && begin < end) fetch(begin, 0, 0);
+    int slot = 0;
+    const auto multiply = [&](int k, int at) {
+      // The loads of activations below must start before the next wait for the ring. nvcc would move them
+      // behind it otherwise.
+      if constexpr (!kStaged) simt::warp_sync();
+      Ring::wait();
+      const simt::Bytes16 w[2] = {ring.read(slot, 0), ring.read(slot, 1)};
+      copy(k + kFewAhead, slot);
+      slot = Ring::after(slot);
       if constexpr (kStaged) {
-        x[to][0] = {};
-        if (simt::lane() < 4) x[to][0] = row.get16(k * kTileIn + simt::lane() * kPiece);
+        x[at][0] = row.get16(k * kTileIn + simt::lane() % 4 * kPiece);
       } else {
+        // The offset is 0, because there are at most 128 rows. It makes the loads for the next block of
+        // inputs wait until those of this block have arrived. nvcc would start them first, and the products
+        // below would wait for both, because they use one scoreboard. The last block is loaded twice, because
+        // a branch would have the same effect.
+        fetch(k + 1, 1 - at, (x[at][0].word[0] ^ w[0].word[0]) & static_cast<simt::u32>(a.rows) >> 8);
+      }
+      SPECLAB_UNROLL
+      for (int step = 0; step < 2; ++step) {
         SPECLAB_UNROLL
         for (int n = 0; n < kRowTiles; ++n) {
-          x[to][n] = {};  // missing rows are not read: one row is an eighth of a tile
-          if (n * kTileRows + simt::lane() / 4 < a.rows) {
-            x[to][n] = simt::load16_constant(
-                activations + (static_cast<std::size_t>(k) * kRowTiles + static_cast<std::size_t>(n)) *
-                                  (kTileRows * kTileIn));
-          }
+          const simt::u32 pair[2] = {x[at][n].word[2 * step], x[at][n].word[2 * step + 1]};
+          simt::mma(sums[n], w[step].word, pair);
         }
       }
     };
-    if (begin < end) fetch(begin, 0);
-    for (int k = begin, slot = 0; k < end; k += 2) {
-      SPECLAB_UNROLL
-      for (int at = 0; at < 2; ++at) {
-        if (k + at >= end) break;
-        Ring::wait();
-        const simt::Bytes16 w[2] = {ring.read(slot, 0), ring.read(slot, 1)};
-        copy(k + at + kFewAhead, slot);
-        slot = Ring::after(slot);
-        if (k + at + 1 < end) fetch(k + at + 1, 1 - at);
-        SPECLAB_UNROLL
-        for (int step = 0; step < 2; ++step) {
-          SPECLAB_UNROLL
-          for (int n = 0; n < kRowTiles; ++n) {
-            const simt::u32 pair[2] = {x[at][n].word[2 * step], x[at][n].word[2 * step + 1]};
-            simt::mma(sums[n], w[step].word, pair);
-          }
-        }
-      }
+    int k = begin;
+    SPECLAB_ROLLED
+    for (; k + 1 < end; k += 2) {
+      multiply(k, 0);
+      multiply(k + 1, 1);
     }
+    if (k < end) multiply(k, 0);
     simt::mma_wait();
 
     if (slices == 1 && !pairs) {

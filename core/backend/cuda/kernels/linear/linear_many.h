@@ -44,24 +44,25 @@ struct LinearManyKernel {
     const auto out_tile = [&](int m) {
       return a.activated == nullptr ? warp_tile * kManyOutTiles + m : warp_tile + m * warp_tiles;
     };
-    const simt::u16* weights[kManyOutTiles];  // this lane's pieces
+    const simt::u16* weights[kManyOutTiles];  // this lane's next pieces
     SPECLAB_UNROLL
     for (int m = 0; m < kManyOutTiles; ++m) {
       const int tile = simt::min(
           out_tile(m), out_tiles - 1);  // a warp past the end reads the last tile and stores nothing
-      weights[m] =
-          a.weights +
-          static_cast<std::size_t>(tile) * static_cast<std::size_t>(in_tiles) * (kTileOut * kTileIn) +
-          simt::lane() * kPiece;
+      weights[m] = a.weights +
+                   (static_cast<std::size_t>(tile) * static_cast<std::size_t>(in_tiles) +
+                    static_cast<std::size_t>(begin)) *
+                       (kTileOut * kTileIn) +
+                   simt::lane() * kPiece;
     }
     const Ring ring(kStagesBytes);
     const auto copy = [&](int k, int slot) {
       if (k >= end) return;
       SPECLAB_UNROLL
       for (int m = 0; m < kManyOutTiles; ++m) {
-        const simt::u16* from = weights[m] + static_cast<std::size_t>(k) * (kTileOut * kTileIn);
-        ring.copy(slot, 2 * m, from);
-        ring.copy(slot, 2 * m + 1, from + kTileOut * kTileIn / 2);
+        ring.copy(slot, 2 * m, weights[m]);
+        ring.copy(slot, 2 * m + 1, weights[m] + kTileOut * kTileIn / 2);
+        weights[m] += kTileOut * kTileIn;
       }
     };
     SPECLAB_UNROLL
@@ -102,7 +103,7 @@ struct LinearManyKernel {
          k += kSteps, ++stage, now = now + 1 < kStages ? now + 1 : 0) {
       SPECLAB_UNROLL
       for (int at = 0; at < kSteps; ++at) {
-        if (k + at >= end) break;
+        if (at > 0 && k + at >= end) break;
         Ring::wait();
         if (at == 0) {
           simt::block_sync();  // this stage has arrived, and all warps have read the previous one
