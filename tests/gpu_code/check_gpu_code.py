@@ -28,7 +28,8 @@ import sys
 EM_CUDA = 190
 FRAME_SIZE, REGISTERS = 0x11, 0x2F  # attributes in .nv.info
 # low 12 bits of an instruction
-LDG, HMMA, LDGSTS, LDGDEPBAR, DEPBAR, BRA, EXIT = 0x981, 0x23C, 0xFAE, 0x9AF, 0x91A, 0x947, 0x94D
+LDG, HMMA, LDGSTS, LDGDEPBAR, DEPBAR = 0x981, 0x23C, 0xFAE, 0x9AF, 0x91A
+BRA, EXIT, CALL = 0x947, 0x94D, 0x944
 WIDE = 6  # bits 73..75 of a load: 16 bytes
 STREAMED = 0x30  # bits 68..69 of a load: it does not stay in L1; only weights are loaded so
 M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8
@@ -175,7 +176,7 @@ def stream_problems(code, loops):
         for board in boards:
             fresh = False
             for low, high in body + body:
-                if fresh and high >> 52 & 1 << board:
+                if fresh and high >> 52 & 1 << board and low & 0xFFF != CALL:  # which only diverged lanes make
                     yield f"{where}: activations are waited for where they are loaded (scoreboard {board})"
                     break
                 if low & 0xFFF == LDG and write_barrier(high) == board:
