@@ -250,8 +250,10 @@ TEST(SimtMachine, NoticesCopiesOverMemoryThatIsInUse) {
       warp_sync();
       (void)array[4 * (thread_index() ^ 1)];
       if (ordered) warp_sync();
-      async_copy16(array, 4 * thread_index(), from.data() + 4 * thread_index());
+      // Lane 1 copies over what lane 0 has read.
+      if (lane() == 1) async_copy16(array, 4 * thread_index(), from.data() + 4 * thread_index());
       async_commit();
+      warp_sync();  // too late for the other lane: the copy may already have written
       async_wait<0>();
     });
   };
