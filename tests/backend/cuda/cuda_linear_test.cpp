@@ -269,6 +269,45 @@ TEST(CudaLinear, HeadOfTheTarget) { check({49152, 64, {2}}, false, false); }
 TEST(CudaLinear, ActivationsBeyondL1) { check({20, 4128, {9, 16}}, true, true); }
 TEST(CudaLinear, EightWarpsShareTheirActivations) { check({27700, 32, {17}}, false, false); }
 
+// Eight warps of a block go through many stages of activations together. The plan would give a matrix of this
+// size to blocks of one warp, which read back only what they copied themselves. The bits are the same.
+template <int kTiles>
+void check_stages(int rows, int in) {
+  constexpr int kOut = kLinearWarps * kManyOutTiles * kTileOut;
+  SCOPED_TRACE(testing::Message() << rows << " rows of " << in);
+  Machine machine(at(rows));
+  const Matrix matrix(machine, kOut, in, 5);
+  const DeviceArray<u16> activations(machine, bf16_values(activation_elements(rows, in), 6));
+  const LinearPlan plan = plan_of(kOut, in, rows);
+  ASSERT_EQ(row_tiles(rows), kTiles);
+  ASSERT_EQ(plan.warps, 1);
+  const DeviceArray<float> partials(machine, plan.partials), planned(machine, at(rows) * kOut),
+      together(machine, at(rows) * kOut);
+  const DeviceArray<simt::u32> arrivals(machine, std::vector<simt::u32>(at(plan.meeting)));
+  Linear a{.weights = matrix.packed.data(),
+           .out = kOut,
+           .in = in,
+           .activations = activations.data(),
+           .rows = rows,
+           .y = planned.data(),
+           .y_stride = kOut,
+           .partials = partials.data(),
+           .arrivals = arrivals.data()};
+  launch(a, {.machine = &machine});
+  a.y = together.data();
+  using Kernel = LinearManyKernel<kTiles>;
+  machine.run(Kernel{a}, {.grid_x = 1,
+                          .grid_y = plan.slices,
+                          .threads = Kernel::kThreads,
+                          .shared_bytes = Kernel::shared_bytes(kLinearWarps)});
+  EXPECT_TRUE(same_bits(together.data(), planned.data(), at(rows) * kOut));
+}
+TEST(CudaLinear, EightWarpsShareManyStages) {
+  check_stages<3>(20, 3000);
+  check_stages<6>(45, 3000);
+  check_stages<16>(128, 2100);
+}
+
 // Every form is within the bound, and the form of linear.h has its bits.
 void check_free(int out, int in, int rows, int at_least) {
   SCOPED_TRACE(testing::Message() << rows << " rows by [" << out << ", " << in << "]");
