@@ -296,11 +296,18 @@ void check_stages(int rows, int in) {
   launch(a, {.machine = &machine});
   a.y = together.data();
   using Kernel = LinearManyKernel<kTiles>;
-  machine.run(Kernel{a}, {.grid_x = 1,
+  const LaunchShape eight{.grid_x = 1,
                           .grid_y = plan.slices,
                           .threads = Kernel::kThreads,
-                          .shared_bytes = Kernel::shared_bytes(kLinearWarps)});
-  EXPECT_TRUE(same_bits(together.data(), planned.data(), at(rows) * kOut));
+                          .shared_bytes = Kernel::shared_bytes(kLinearWarps)};
+  EXPECT_EQ(Kernel::within(eight, 163 << 10).threads, Kernel::kThreads);
+  const LaunchShape fewer = Kernel::within(eight, 99 << 10);  // sm_86, sm_89
+  EXPECT_LE(fewer.shared_bytes, 99 << 10);
+  EXPECT_EQ(fewer.threads * fewer.grid_x, Kernel::kThreads);
+  for (const LaunchShape& shape : {eight, fewer}) {
+    machine.run(Kernel{a}, shape);
+    EXPECT_TRUE(same_bits(together.data(), planned.data(), at(rows) * kOut)) << shape.threads;
+  }
 }
 TEST(CudaLinear, EightWarpsShareManyStages) {
   check_stages<3>(20, 3000);

@@ -37,7 +37,7 @@ TEST(PersistentGrid, IsWhatIsResident) {
               HasSubstr("persistent kernels on a device: got a device without cooperative launches"));
   EXPECT_THAT(problem({132, 2, false}), HasSubstr("Use --kernels launches."));
   EXPECT_THAT(problem({132, 0, true}), HasSubstr("got room for 0 blocks on each of 132 multiprocessors, "
-                                                 "expected room for a block of 256 threads and 100 KiB"));
+                                                 "expected room for a block of 256 threads and 96 KiB"));
 }
 
 Task weighing(std::size_t bytes, const void* at) {

@@ -30,6 +30,16 @@ struct LinearManyKernel {
   static constexpr int kStagePieces = kSteps * kRowTiles * simt::kWarp;
   static constexpr int kStagesBytes = kStages * kStagePieces * 16;
   static constexpr int shared_bytes(int warps) { return kStagesBytes + warps * Ring::kBytes; }
+  /// Returns a launch with blocks of fewer warps, so that a block needs at most `most` bytes of shared memory
+  /// if possible. The bits are the same.
+  static LaunchShape within(LaunchShape shape, int most) {
+    while (shape.shared_bytes > most && shape.threads > simt::kWarp) {
+      shape.threads /= 2;
+      shape.grid_x *= 2;
+      shape.shared_bytes = shared_bytes(shape.threads / simt::kWarp);
+    }
+    return shape;
+  }
   static constexpr int kTiles = kManyOutTiles * kRowTiles;  ///< accumulators per warp
   Arguments a;
 
